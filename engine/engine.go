@@ -1,0 +1,219 @@
+// Package engine is the platform: one concrete type that every protocol calls
+// and that calls a driver. It owns what must be the same behind every
+// boundary: admission and queue, clocks, output caps, replay, idle reaping,
+// the precedence of outcomes, and an orderly end.
+//
+// There are two ways to use it. A one-shot execution (Admit, then Run) makes a
+// fresh sandbox, runs one program and destroys the sandbox. A long-lived
+// sandbox (Create) is driven by Start and Exec until it is stopped or reaped.
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/lang"
+)
+
+// Config is what an Engine is made from. New fills zero fields with the
+// defaults given here.
+type Config struct {
+	Driver    driver.Driver
+	Languages *lang.Catalogue // default: lang.Default()
+	Logger    *slog.Logger    // default: discards
+
+	// Default fills limits a Spec leaves unset. Its own zero fields: Memory
+	// 256 MiB, CPUs Unlimited, CPUShares 512, PIDs 128, Disk 256 MiB,
+	// Inodes 65536, Files 1024, Timeout 30 s, Output 1 MiB.
+	Default sandbar.Limits
+	// Min and Max are the range a caller may ask for; a limit outside is
+	// Invalid and the message names the range. Zero fields of Max: Memory
+	// 1 GiB, CPUs the host's processors, CPUShares 262144, PIDs 4096, Disk
+	// 4 GiB, Inodes 1 Mi, Files 65536, Timeout 300 s, Output 64 MiB. A field of
+	// Max that is Unlimited allows Unlimited. Zero fields of Min: Memory
+	// 16 MiB, CPUs 0.01, CPUShares 2, PIDs 4, Disk 64 KiB, Inodes 16, Files 16,
+	// Timeout 1 ms, Output 0 (see Limits.Output: 0 in a Spec is "unset").
+	Min, Max sandbar.Limits
+
+	MaxSandboxes int           // live at once, one-shot and long-lived together; default 64
+	MaxQueue     int           // waiting for a place; default 1024; more is Exhausted
+	QueueTimeout time.Duration // longest wait for a place; default 60 s; then Timeout
+	MaxCode      int64         // bytes of Job.Code; default 1 MiB; more is TooLarge
+	MaxEnv       int64         // bytes of keys and values; default 64 KiB; more is TooLarge
+
+	Grace        time.Duration // between TERM and KILL; default 500 ms
+	IdleTimeout  time.Duration // long-lived sandbox without work; default 10 min; <0 never
+	MaxLifetime  time.Duration // of a long-lived sandbox; default 24 h; <0 no end
+	ReplayBytes  int           // kept per stream of a followed process; default 1 MiB
+	KeepFinished int           // finished processes kept per sandbox; default 64
+
+	// AllowDegraded accepts limits that this host cannot enforce for every
+	// Spec, as the operator's decision.
+	AllowDegraded bool
+
+	// Observe, if set, is called at the end of every execution, from the
+	// goroutine that ran it; it must return quickly.
+	Observe func(Observation)
+}
+
+// Observation is one ended execution, for metrics. It holds no code, no
+// environment and no output.
+type Observation struct {
+	Language string // "" for a plain command
+	Result   sandbar.Result
+	Err      error         // the platform's failure, if it was one
+	Queued   time.Duration // waiting for a place
+	Setup    time.Duration // making the sandbox
+	Total    time.Duration // Admit to the sandbox's end
+}
+
+// Engine is the platform. Its methods may be called concurrently.
+type Engine struct{ *state }
+
+// Stats is the engine's load at one moment.
+type Stats struct {
+	Active    int // executions running, or being set up or torn down
+	Queued    int // admitted and waiting for a place
+	Sandboxes int // live long-lived sandboxes
+	Capacity  int // Config.MaxSandboxes
+}
+
+// API is the engine's surface, written down in one place. Protocols use the
+// concrete *Engine; this interface exists for the reader and for the compiler
+// to check.
+type API interface {
+	// Admit checks a job and takes a place in the queue; nothing is started.
+	// Errors: Invalid, TooLarge (code, environment), Unsupported (language,
+	// limit that cannot be enforced), Exhausted (queue full), Unavailable
+	// (shutting down). The Execution must be ended by Run or Cancel.
+	Admit(job sandbar.Job) (*Execution, error)
+	// Run is Admit and Execution.Run; the end of ctx cancels.
+	Run(ctx context.Context, job sandbar.Job, sink Sink) (sandbar.Result, error)
+
+	// Create makes a long-lived sandbox, waiting for a place if need be.
+	Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error)
+	// Get finds a live sandbox; NotFound if there is none of this id.
+	Get(id sandbar.ID) (*Sandbox, error)
+	// List returns the live sandboxes, oldest first.
+	List() []Info
+	// Stop kills and removes a sandbox. Stopping one that is already being
+	// stopped waits for the same end; NotFound if it is unknown.
+	Stop(ctx context.Context, id sandbar.ID) error
+
+	Stats() Stats
+	Caps() driver.Caps
+	Languages() *lang.Catalogue
+	// Limits returns the resolved defaults and range, for error messages and
+	// --print-config.
+	Limits() (def, min, max sandbar.Limits)
+
+	// Shutdown admits nothing more, cancels the queue, lets running
+	// executions end until ctx ends, then cancels them, stops all sandboxes
+	// and closes the driver. When it returns nothing is left.
+	Shutdown(ctx context.Context) error
+}
+
+var _ API = (*Engine)(nil)
+
+// Sink receives what an execution does, in order, from one goroutine at a
+// time. A Sink that blocks holds the program back.
+type Sink interface {
+	// Started is called once, when the program runs.
+	Started()
+	// Output is called for each piece of output, after Started. The chunk's
+	// Data is valid only during the call. An error cancels the execution.
+	Output(c sandbar.Chunk) error
+}
+
+// Discard is a Sink that ignores everything.
+var Discard Sink = discard{}
+
+type discard struct{}
+
+func (discard) Started()                   {}
+func (discard) Output(sandbar.Chunk) error { return nil }
+
+// ExecutionAPI is the surface of *Execution.
+type ExecutionAPI interface {
+	// Run waits for a place, makes the sandbox, runs the program, destroys the
+	// sandbox and returns; call it once. A result means the program started. An
+	// error means it never did, or that the platform failed: Canceled (before
+	// it started), Timeout (waited too long), Unsupported, Exhausted,
+	// Internal, Unavailable.
+	Run(sink Sink) (sandbar.Result, error)
+	// Cancel ends the execution at whatever stage it is: TERM, grace, KILL for
+	// a program that runs. It does not wait and may be called at any time.
+	Cancel()
+	// Kill is Cancel without the grace.
+	Kill()
+}
+
+var _ ExecutionAPI = (*Execution)(nil)
+
+// Info describes a long-lived sandbox.
+type Info struct {
+	ID       sandbar.ID
+	Spec     sandbar.Spec
+	Created  time.Time
+	LastUsed time.Time
+	Enforced sandbar.Enforcements
+	Running  int // programs running in it
+}
+
+// SandboxAPI is the surface of *Sandbox, a long-lived sandbox.
+type SandboxAPI interface {
+	ID() sandbar.ID
+	Info() Info
+	// Exec runs one program to its end. lim's Timeout and Output apply to it
+	// (zero: the sandbox's); the end of ctx cancels it.
+	Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (sandbar.Result, error)
+	// Start starts a program that is followed rather than waited for. Its
+	// output is kept for replay up to Config.ReplayBytes a stream; nobody
+	// needs to read it. lim as for Exec, but Timeout and Output default to none.
+	Start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits) (*Process, error)
+	// Process finds a program started by Start, running or finished; NotFound.
+	Process(id string) (*Process, error)
+	// Processes lists them in the order of their start.
+	Processes() []*Process
+	// FS returns the sandbox's files; Unsupported if the driver has none.
+	FS() (sandbar.FS, error)
+	// DialPort connects to a port inside; Unsupported if the driver cannot.
+	DialPort(ctx context.Context, port int) (net.Conn, error)
+	// Hold counts as work until release is called, so that the idle reaper
+	// spares the sandbox: an open transfer or a proxied connection.
+	Hold() (release func())
+	// Done is closed when the sandbox has ended, for whatever reason.
+	Done() <-chan struct{}
+}
+
+var _ SandboxAPI = (*Sandbox)(nil)
+
+// Offsets are places in the two outputs of a process.
+type Offsets struct{ Stdout, Stderr int64 }
+
+// ProcessAPI is the surface of *Process, a followed program.
+type ProcessAPI interface {
+	ID() string
+	Cmd() sandbar.Cmd
+	Started() time.Time
+	// Follow delivers output from the given offsets: what is kept, then what
+	// comes, until the program's end, ctx's end or fn's error. Bytes that are
+	// no longer kept show as a chunk whose Offset lies beyond what was asked.
+	// Followers are independent: a slow one neither holds the program back nor
+	// disturbs others; it may see gaps.
+	Follow(ctx context.Context, from Offsets, fn func(sandbar.Chunk) error) error
+	// Signal sends a signal to the program's process group.
+	Signal(sig int) error
+	// Kill ends the program: TERM, grace, KILL to its whole group. It returns at once.
+	Kill()
+	// Done is closed at the program's end.
+	Done() <-chan struct{}
+	// Wait returns the result.
+	Wait(ctx context.Context) (sandbar.Result, error)
+}
+
+var _ ProcessAPI = (*Process)(nil)
