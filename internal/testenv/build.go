@@ -1,0 +1,92 @@
+package testenv
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Command is a command of this module that tests run as a program.
+type Command struct {
+	Package string   // path below the module's root, such as "cmd/sandbar"
+	Tags    []string // build tags
+}
+
+// Commands is all that Build may be asked for. The runner makes them before
+// the ordinary user's tests, which have no Go tool and no source to build from.
+func Commands() []Command {
+	return []Command{
+		{Package: "cmd/sandbar"},
+		{Package: "cmd/sandbar-agent"},
+	}
+}
+
+// name is the file name of the built command.
+func (c Command) name() string {
+	return strings.Join(append([]string{strings.ReplaceAll(c.Package, "/", "-")}, c.Tags...), "+")
+}
+
+// builds holds one sync.OnceValues per name: a command is built once a process.
+var builds sync.Map
+
+// Build returns the path of a command of this module, built statically as
+// "make build" does but without the embedded agent unless tags ask for it. It
+// fails the test when the command does not compile. The file stays in Cache
+// for the next process, which the Go build cache makes quick.
+func Build(t testing.TB, pkg string, tags ...string) string {
+	t.Helper()
+	c := Command{Package: pkg, Tags: tags}
+	if !known(c) {
+		t.Fatalf("testenv: Build(%s) is not among Commands", c.name())
+	}
+	once, _ := builds.LoadOrStore(c.name(), sync.OnceValues(func() (string, error) { return c.Make(Cache()) }))
+	path, err := once.(func() (string, error))()
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	return path
+}
+
+func known(c Command) bool {
+	for _, k := range Commands() {
+		if k.name() == c.name() {
+			return true
+		}
+	}
+	return false
+}
+
+// Make builds the command into dir/bin-test and returns its path. Where
+// SANDBAR_PREBUILT is set nothing is built: the file must be there.
+func (c Command) Make(dir string) (string, error) {
+	out := filepath.Join(dir, "bin-test", c.name())
+	if os.Getenv("SANDBAR_PREBUILT") != "" {
+		return out, executable(out)
+	}
+	root, err := ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return "", err
+	}
+	// Processes that test other packages may build the same command now: each
+	// builds to a name of its own and the last to finish puts its file there.
+	tmp, err := os.MkdirTemp(filepath.Dir(out), "building-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
+	file := filepath.Join(tmp, c.name())
+	cmd := exec.Command("go", "build", "-trimpath", "-tags", strings.Join(c.Tags, ","), "-o", file, "./"+c.Package)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build ./%s: %w\n%s", c.Package, err, msg)
+	}
+	return out, os.Rename(file, out)
+}

@@ -1,0 +1,120 @@
+package testenv
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// checkUserNS makes a user namespace, which is the only reliable answer: four
+// different switches can forbid it.
+func checkUserNS() error {
+	cmd := exec.Command("/bin/true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("a user namespace cannot be made: %w", err)
+	}
+	return nil
+}
+
+// controllers are those the sandbox's limits need.
+var controllers = []string{"memory", "pids", "cpu"}
+
+func checkCgroupV1() error {
+	mounts, err := cgroupMounts()
+	if err != nil {
+		return err
+	}
+	for _, c := range controllers {
+		i := slices.IndexFunc(mounts, func(m cgroupMount) bool { return m.kind == "cgroup" && slices.Contains(m.options, c) })
+		if i < 0 {
+			return fmt.Errorf("controller %s is on no version 1 hierarchy", c)
+		}
+		if err := canMakeGroup(mounts[i].dir); err != nil {
+			return fmt.Errorf("controller %s: %w", c, err)
+		}
+	}
+	return nil
+}
+
+func checkCgroupV2() error {
+	mounts, err := cgroupMounts()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(mounts, func(m cgroupMount) bool { return m.kind == "cgroup2" })
+	if i < 0 {
+		return errors.New("the version 2 hierarchy is not mounted")
+	}
+	dir := filepath.Join(mounts[i].dir, ownGroupV2())
+	if _, err := os.Stat(dir); err != nil {
+		dir = mounts[i].dir // in a cgroup namespace made later than this process
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	for _, c := range controllers {
+		if !slices.Contains(strings.Fields(string(b)), c) {
+			return fmt.Errorf("controller %s is not on the version 2 hierarchy", c)
+		}
+	}
+	return canMakeGroup(dir)
+}
+
+// canMakeGroup makes a group and removes it: permission bits do not tell
+// about a read-only mount or a container's seccomp profile.
+func canMakeGroup(dir string) error {
+	probe, err := os.MkdirTemp(dir, "sandbar-testenv-")
+	if err != nil {
+		return fmt.Errorf("no group can be made: %w", err)
+	}
+	return os.Remove(probe)
+}
+
+type cgroupMount struct {
+	dir, kind string
+	options   []string
+}
+
+// cgroupMounts lists the mounted hierarchies.
+func cgroupMounts() ([]cgroupMount, error) {
+	f, err := os.Open("/proc/self/mounts")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var mounts []cgroupMount
+	for s := bufio.NewScanner(f); s.Scan(); {
+		// device, directory, type, options, …
+		w := strings.Fields(s.Text())
+		if len(w) >= 4 && (w[2] == "cgroup" || w[2] == "cgroup2") {
+			mounts = append(mounts, cgroupMount{dir: w[1], kind: w[2], options: strings.Split(w[3], ",")})
+		}
+	}
+	return mounts, nil
+}
+
+// ownGroupV2 is this process's path in the version 2 hierarchy.
+func ownGroupV2() string {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "/"
+	}
+	for line := range strings.Lines(string(b)) {
+		if path, ok := strings.CutPrefix(line, "0::"); ok {
+			return strings.TrimSpace(path)
+		}
+	}
+	return "/"
+}

@@ -1,0 +1,158 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+// The languages are asked for where a sandbox can see them: below /usr. An
+// interpreter below somebody's home directory does not help, since a sandbox
+// sees no home directories.
+var (
+	// Linux: the operating system is Linux.
+	Linux = require("Linux", "run the tests on Linux", func() error {
+		if runtime.GOOS != "linux" {
+			return fmt.Errorf("this is %s", runtime.GOOS)
+		}
+		return nil
+	})
+	// Root: the tests run as root.
+	Root = require("Root", "run \"make test\" as root", func() error {
+		if os.Geteuid() != 0 {
+			return fmt.Errorf("running as user %d", os.Geteuid())
+		}
+		return nil
+	})
+	// NonRoot: the tests run as an ordinary user.
+	NonRoot = require("NonRoot", "run \"make test-user\"", func() error {
+		if os.Geteuid() == 0 {
+			return errors.New("running as root")
+		}
+		return nil
+	})
+	// UserNS: this user may make user namespaces.
+	UserNS = require("UserNS", "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "+
+		"kernel.apparmor_restrict_unprivileged_userns; in a container, its seccomp profile)", checkUserNS)
+	// CgroupV1: the memory, pids and cpu controllers are bound to version 1
+	// hierarchies in which this user may make groups.
+	CgroupV1 = require("CgroupV1", "run as root on a host whose controllers are on cgroup v1 (kernel command line "+
+		"systemd.unified_cgroup_hierarchy=0)", checkCgroupV1)
+	// CgroupV2: the memory, pids and cpu controllers are bound to the version
+	// 2 hierarchy, in which this user may make groups.
+	CgroupV2 = require("CgroupV2", "run as root (or with a delegated group) on a host whose controllers are on cgroup v2", checkCgroupV2)
+
+	// Python is /usr/bin/python3.
+	Python = program("Python", "/usr/bin/python3", "python3")
+	// Node is /usr/bin/node.
+	Node = program("Node", "/usr/bin/node", "nodejs")
+	// Elixir is /usr/bin/elixir.
+	Elixir = program("Elixir", "/usr/bin/elixir", "elixir")
+	// Bubblewrap is bwrap, a baseline of the benchmarks.
+	Bubblewrap = program("Bubblewrap", "bwrap", "bubblewrap")
+	// Runc is runc.
+	Runc = program("Runc", "runc", "runc")
+	// Git is git.
+	Git = program("Git", "git", "git")
+	// Strace is strace.
+	Strace = program("Strace", "strace", "strace")
+	// CC is a C compiler called cc.
+	CC = program("CC", "cc", "gcc")
+
+	// QEMU is an emulator of this processor and the guest kernel that
+	// scripts/qemu-kernel.sh leaves at QEMUKernel.
+	QEMU = require("QEMU", "install qemu-system-x86 and run \"make tools\"", func() error {
+		if _, err := exec.LookPath(QEMUProgram()); err != nil {
+			return err
+		}
+		return regular(QEMUKernel())
+	})
+	// NpmWS is Node and the npm package ws below NodeModules.
+	NpmWS = require("NpmWS", "run \"make tools\"", func() error {
+		if err := Node.Err(); err != nil {
+			return err
+		}
+		return regular(filepath.Join(NodeModules(), "ws", "package.json"))
+	})
+	// PyWebsockets is Python and the package websockets below PythonPath.
+	PyWebsockets = require("PyWebsockets", "run \"make tools\"", func() error {
+		if err := Python.Err(); err != nil {
+			return err
+		}
+		cmd := exec.Command("/usr/bin/python3", "-c", "import websockets")
+		cmd.Env = append(os.Environ(), "PYTHONPATH="+PythonPath(), "PYTHONDONTWRITEBYTECODE=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("import websockets: %w: %s", err, lastLine(out))
+		}
+		return nil
+	})
+)
+
+// NodeModules is the directory to give Node as NODE_PATH for what "make tools"
+// fetched.
+func NodeModules() string { return filepath.Join(Cache(), "npm", "node_modules") }
+
+// PythonPath is the directory to give Python as PYTHONPATH for what "make
+// tools" fetched.
+func PythonPath() string { return filepath.Join(Cache(), "py") }
+
+// QEMUProgram is the name of the emulator of this processor.
+func QEMUProgram() string {
+	if runtime.GOARCH == "arm64" {
+		return "qemu-system-aarch64"
+	}
+	return "qemu-system-x86_64"
+}
+
+// QEMUKernel is the path of the guest kernel that scripts/qemu-kernel.sh
+// fetches.
+func QEMUKernel() string { return filepath.Join(Cache(), "qemu", "vmlinuz") }
+
+// program requires an executable: a path, or a name looked up in PATH.
+func program(name, file, debian string) Requirement {
+	return require(name, "install "+file+" (Debian: apt-get install "+debian+")", func() error {
+		if filepath.IsAbs(file) {
+			return executable(file)
+		}
+		_, err := exec.LookPath(file)
+		return err
+	})
+}
+
+func executable(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() || st.Mode()&0o111 == 0 {
+		return fmt.Errorf("%s is not an executable file", path)
+	}
+	return nil
+}
+
+func regular(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a file", path)
+	}
+	return nil
+}
+
+// lastLine is the last line of a program's output that is not empty.
+func lastLine(out []byte) string {
+	end := len(out)
+	for end > 0 && out[end-1] == '\n' {
+		end--
+	}
+	start := end
+	for start > 0 && out[start-1] != '\n' {
+		start--
+	}
+	return string(out[start:end])
+}
