@@ -1,0 +1,303 @@
+// Package wiretest plays golden transcripts of a protocol against a server.
+//
+// A transcript is a txtar file. The prose on top says what the transcript pins
+// and is obligatory. The sections are played in their order:
+//
+//	-- setup --          at most once, first: how the server is made, in words
+//	                     that the protocol's own test understands
+//	-- client --         each line is one message, sent as it stands
+//	-- server --         each line is one message that must come next
+//	-- client NAME --    the same over a further connection, which is made when
+//	-- server NAME --    its name is first used
+//
+// Empty lines, and lines that begin with "#", are left out. Lines that begin
+// with "@" are not messages: what they do is the transport's to say (see
+// [WebSocket]), but for the pair "@unordered" and "@end" in a server section, between
+// which messages may come in any order.
+//
+// Messages of a server section are JSON and are compared as JSON values: the
+// order of fields and the spelling of strings do not matter, every field that
+// is there and every field that is not does, and numbers must be written alike.
+// A string in an expected message may be a placeholder:
+//
+//	"$time"        a time in ISO 8601, in UTC, with three decimals and a Z
+//	"$int"         an integer that is not negative
+//	"$any"         anything
+//	"$like REGEXP" a string that the regular expression matches as a whole
+//	"$$…"          the string "$…" itself
+//
+// Transcripts are written by hand from the text of the protocol; there is no way
+// to record one, so none can bless what the server happens to do.
+package wiretest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// Conn is the client's end of a connection. Lines are messages, or begin with
+// "@" and are events of the transport.
+type Conn interface {
+	// Send sends one line of a client section.
+	Send(ctx context.Context, line string) error
+	// Receive waits for the next message or event. The end of the connection is
+	// an event first, and an error only when asked again.
+	Receive(ctx context.Context) (line string, err error)
+	// Close gives the connection up without ceremony.
+	Close() error
+}
+
+// Dial makes a connection.
+type Dial func(ctx context.Context) (Conn, error)
+
+// Protocol is what wiretest needs to know of a protocol.
+type Protocol struct {
+	// Serve starts a server for one transcript and returns how to reach it.
+	// setup is the text of the section of that name, or empty. The server
+	// ends in t.Cleanup.
+	Serve func(t *testing.T, setup string) Dial
+	// Split names the field of an expected message, if there is one, whose
+	// string may arrive in several messages that are otherwise the same: the
+	// data of a stream. Nil: there is none.
+	Split func(message map[string]any) (field string)
+	// Patience is how long one message may take to come. Default 20 s. It only
+	// bounds a test that fails.
+	Patience time.Duration
+}
+
+// Run plays every transcript that matches the glob pattern, each as a subtest.
+func (p Protocol) Run(t *testing.T, pattern string) {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no transcript matches %s (%v)", pattern, err)
+	}
+	for _, name := range names {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := Parse(name, data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Play(t.Context(), s, p.Serve(t, s.Setup)); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// Script is a parsed transcript.
+type Script struct {
+	Prose string
+	Setup string
+	steps []step
+}
+
+// step is one line, or the lines between @unordered and @end.
+type step struct {
+	conn   string // name of the connection, "" for the first
+	send   bool
+	lines  []string
+	expect []template // of a server's step
+	where  string     // file and section, for messages
+}
+
+// Parse reads a transcript. name is used in messages only.
+func Parse(name string, data []byte) (Script, error) {
+	archive := txtar.Parse(data)
+	s := Script{Prose: strings.TrimSpace(string(archive.Comment))}
+	if s.Prose == "" {
+		return s, fmt.Errorf("%s: there is no prose on top that says what the transcript pins", name)
+	}
+	for i, f := range archive.Files {
+		side, conn, _ := strings.Cut(f.Name, " ")
+		where := fmt.Sprintf("%s, section %d (%s)", name, i+1, f.Name)
+		var err error
+		switch {
+		case f.Name == "setup" && i == 0:
+			s.Setup = string(f.Data)
+		case side == "client":
+			s.clientSteps(where, conn, lines(f.Data))
+		case side == "server":
+			err = s.serverSteps(where, conn, lines(f.Data))
+		default:
+			err = fmt.Errorf("%s: a section is client or server, with or without a name, or first of all setup", where)
+		}
+		if err != nil {
+			return s, err
+		}
+	}
+	if len(s.steps) == 0 {
+		return s, fmt.Errorf("%s: there is nothing to play", name)
+	}
+	return s, nil
+}
+
+func lines(data []byte) []string {
+	var out []string
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "#") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+func (s *Script) clientSteps(where, conn string, lines []string) {
+	for _, line := range lines {
+		s.steps = append(s.steps, step{conn: conn, send: true, lines: []string{line}, where: where})
+	}
+}
+
+func (s *Script) serverSteps(where, conn string, lines []string) error {
+	unordered := false
+	for _, line := range lines {
+		switch line {
+		case "@unordered":
+			if unordered {
+				return fmt.Errorf("%s: @unordered within @unordered", where)
+			}
+			unordered = true
+			s.steps = append(s.steps, step{conn: conn, where: where})
+			continue
+		case "@end":
+			if !unordered {
+				return fmt.Errorf("%s: @end without @unordered", where)
+			}
+			unordered = false
+			continue
+		}
+		want, err := newTemplate(line)
+		if err != nil {
+			return fmt.Errorf("%s: %w", where, err)
+		}
+		if !unordered {
+			s.steps = append(s.steps, step{conn: conn, where: where})
+		}
+		last := &s.steps[len(s.steps)-1]
+		last.lines = append(last.lines, line)
+		last.expect = append(last.expect, want)
+	}
+	if unordered {
+		return fmt.Errorf("%s: @unordered without @end", where)
+	}
+	return nil
+}
+
+// Play plays a transcript. The error says where it stopped, what was expected,
+// what came, and all that was said before.
+func (p Protocol) Play(ctx context.Context, s Script, dial Dial) error {
+	if p.Patience == 0 {
+		p.Patience = 20 * time.Second
+	}
+	g := &game{protocol: p, dial: dial, conns: map[string]Conn{}}
+	defer g.close()
+	for _, st := range s.steps {
+		if err := g.step(ctx, st); err != nil {
+			return fmt.Errorf("%s: %w\n\nthe conversation:\n%s", st.where, err, g.record.String())
+		}
+	}
+	return nil
+}
+
+// game is one transcript being played.
+type game struct {
+	protocol Protocol
+	dial     Dial
+	conns    map[string]Conn
+	record   strings.Builder
+}
+
+func (g *game) close() {
+	for _, c := range g.conns {
+		c.Close()
+	}
+}
+
+func (g *game) conn(ctx context.Context, name string) (Conn, error) {
+	if c, ok := g.conns[name]; ok {
+		return c, nil
+	}
+	c, err := g.dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connection %q: %w", name, err)
+	}
+	g.conns[name] = c
+	return c, nil
+}
+
+func (g *game) step(ctx context.Context, st step) error {
+	ctx, cancel := context.WithTimeout(ctx, g.protocol.Patience)
+	defer cancel()
+	c, err := g.conn(ctx, st.conn)
+	if err != nil {
+		return err
+	}
+	if st.send {
+		g.note(st.conn, "→", st.lines[0])
+		return c.Send(ctx, st.lines[0])
+	}
+	return g.receive(ctx, c, st)
+}
+
+// receive takes messages until each expected one has come.
+func (g *game) receive(ctx context.Context, c Conn, st step) error {
+	pending := make([]*expectation, len(st.expect))
+	for i, t := range st.expect {
+		pending[i] = newExpectation(st.lines[i], t, g.protocol.Split)
+	}
+	for len(pending) > 0 {
+		line, err := c.Receive(ctx)
+		if err != nil {
+			return fmt.Errorf("expected\n%sbut nothing came: %w", list(pending), err)
+		}
+		g.note(st.conn, "←", line)
+		i := firstThatTakes(pending, line)
+		if i < 0 {
+			return fmt.Errorf("expected\n%sbut came\n  %s", list(pending), line)
+		}
+		if pending[i].done() {
+			pending = append(pending[:i], pending[i+1:]...)
+		}
+	}
+	return nil
+}
+
+func firstThatTakes(pending []*expectation, line string) int {
+	for i, e := range pending {
+		if e.take(line) {
+			return i
+		}
+	}
+	return -1
+}
+
+func list(pending []*expectation) string {
+	var b strings.Builder
+	for _, e := range pending {
+		fmt.Fprintf(&b, "  %s\n", e.line)
+		if e.field != "" {
+			fmt.Fprintf(&b, "    (of its %s is still missing: %q)\n", e.field, e.rest)
+		}
+	}
+	return b.String()
+}
+
+func (g *game) note(conn, arrow, line string) {
+	const most = 2000
+	if len(line) > most {
+		line = line[:most] + "…"
+	}
+	fmt.Fprintf(&g.record, "%s %s %s\n", conn, arrow, line)
+}
