@@ -1,0 +1,352 @@
+// Package client is the host's half of the agent: it turns a connection to an
+// agent into a driver.Sandbox with files, ports and programs. A backend that
+// can boot an agent and hand over a connection is complete.
+//
+// Over a unix socket descriptors are passed: the host makes the pipes and the
+// agent gives them to the program, and files and dialled ports come back as
+// descriptors, so no byte of output passes through the agent. Over any other
+// connection the same calls move bytes in frames with flow control.
+//
+// The agent is not trusted: its frames are bounded, descriptors are checked
+// before use, and its death or misbehaviour ends this one sandbox, with every
+// waiting caller answered (Gone, or the Outcome Lost).
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// Options complete a connection to a sandbox.
+type Options struct {
+	// Destroy kills everything in the sandbox and removes all of it. It is
+	// called until it succeeds, never concurrently with itself.
+	Destroy func(context.Context) error
+	// Usage reads what the kernel counted for the sandbox as a whole. Nil:
+	// results tell what is known of the program alone.
+	Usage func() Usage
+	// Enforced is repeated in every result.
+	Enforced sandbar.Enforcements
+	// UID and GID, as the host numbers them, own the pipes given to programs.
+	// Used if ChownPipes.
+	UID, GID   int
+	ChownPipes bool
+}
+
+// Usage is the kernel's account of a sandbox, counted since its creation.
+type Usage struct {
+	PeakMemory int64 // bytes
+	CPU        time.Duration
+	OOMKills   int64
+}
+
+// writeTimeout bounds the sending of one frame. Frames are small and the agent
+// does nothing but read, so an agent that takes longer is lost.
+const writeTimeout = 30 * time.Second
+
+// Sandbox is a sandbox with an agent in it.
+type Sandbox struct {
+	conn net.Conn
+	opt  Options
+	dead chan struct{} // closed when the connection has ended
+
+	writeMu sync.Mutex
+	out     []byte
+
+	mu       sync.Mutex
+	lastID   uint32
+	pending  map[uint32]*call
+	running  map[uint32]*process
+	channels map[uint32]*channels
+	ended    bool // the connection is no longer usable
+
+	destroyMu sync.Mutex
+	destroyed bool
+	readers   sync.WaitGroup
+}
+
+// call is a request that waits for its Reply.
+type call struct {
+	done      chan response // room for one
+	abandoned bool          // the caller is gone; undo cleans up a late success
+	undo      func(response)
+	process   *process  // of a Start: running from the moment the Reply arrives
+	channels  *channels // open from the moment the Reply arrives
+}
+
+type response struct {
+	wire.Reply
+	fds []int
+	err error
+}
+
+var (
+	_ driver.Sandbox = (*Sandbox)(nil)
+	_ driver.Filer   = (*Sandbox)(nil)
+	_ driver.Dialer  = (*Sandbox)(nil)
+	_ driver.Watcher = (*Sandbox)(nil)
+)
+
+// New takes over conn, waits for the agent's Hello and returns the sandbox. If
+// it fails, conn is closed and the backend must clean up.
+func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
+	s := &Sandbox{
+		conn: conn, opt: opt, dead: make(chan struct{}),
+		pending: map[uint32]*call{}, running: map[uint32]*process{}, channels: map[uint32]*channels{},
+	}
+	if err := s.hello(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	s.readers.Add(1)
+	go s.read()
+	return s, nil
+}
+
+func (s *Sandbox) hello(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { s.conn.SetReadDeadline(time.Unix(1, 0)) })
+	f, err := readFrame(s.conn)
+	if !stop() && ctx.Err() != nil {
+		closeFDs(f.FDs)
+		return sandbar.Errorf(ctxCode(ctx), "waiting for the agent: %w", ctx.Err())
+	}
+	if err != nil {
+		return sandbar.Errorf(sandbar.Internal, "the agent did not start: %w", err)
+	}
+	closeFDs(f.FDs)
+	var h wire.Hello
+	if f.Type != wire.TypeHello || h.Decode(f.Payload) != nil {
+		return sandbar.Errorf(sandbar.Internal, "the agent does not speak the agent's protocol")
+	}
+	if h.Generation != wire.Generation {
+		return sandbar.Errorf(sandbar.Internal, "the agent speaks generation %d of the protocol and this host %d", h.Generation, wire.Generation)
+	}
+	return nil
+}
+
+// Setup has the agent build its sandbox. The error names the step.
+func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup) error {
+	r, err := s.request(ctx, wire.TypeSetup, setup.Append(nil), nil, &call{})
+	if err != nil {
+		return err
+	}
+	if r.Failure != wire.OK {
+		return sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", r.Text, errnoOf(r.Errno))
+	}
+	return nil
+}
+
+// Dead is closed when the sandbox can run nothing any more.
+func (s *Sandbox) Dead() <-chan struct{} { return s.dead }
+
+// Destroy kills everything in the sandbox and removes all of it.
+func (s *Sandbox) Destroy(ctx context.Context) error {
+	s.destroyMu.Lock()
+	defer s.destroyMu.Unlock()
+	if s.destroyed {
+		return nil
+	}
+	s.refuse()
+	if err := s.opt.Destroy(ctx); err != nil {
+		return err
+	}
+	s.conn.Close()
+	s.readers.Wait()
+	s.destroyed = true
+	return nil
+}
+
+// refuse makes every further request fail with Gone.
+func (s *Sandbox) refuse() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+}
+
+// errGone is the answer of a sandbox that has ended.
+func errGone() error {
+	return &sandbar.Error{Code: sandbar.Gone, Message: "the sandbox has ended", Fix: "create a new one"}
+}
+
+// send writes one frame.
+func (s *Sandbox) send(f wire.Frame) error {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	s.out = wire.AppendHeader(s.out[:0], wire.Header{
+		Length: uint32(len(f.Payload)), Type: f.Type, FDs: uint8(len(f.FDs)), ID: f.ID})
+	s.out = append(s.out, f.Payload...)
+	s.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	err := writeWithFDs(s.conn, s.out, f.FDs)
+	if cap(s.out) > 64<<10 {
+		s.out = nil
+	}
+	if err != nil {
+		s.conn.Close() // a frame cut short cannot be mended
+		return errGone()
+	}
+	return nil
+}
+
+// request sends a frame and waits for its Reply, or for ctx.
+func (s *Sandbox) request(ctx context.Context, t wire.Type, payload []byte, fds []int, c *call) (response, error) {
+	c.done = make(chan response, 1)
+	if len(payload) > wire.MaxPayload {
+		return response{}, sandbar.Errorf(sandbar.TooLarge, "the request to the sandbox has %d bytes; at most %d are possible", len(payload), wire.MaxPayload)
+	}
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return response{}, errGone()
+	}
+	id := s.newID()
+	s.pending[id] = c
+	if c.process != nil {
+		c.process.id = id
+		c.channels = c.process.channels
+	}
+	if c.channels != nil {
+		c.channels.id = id
+	}
+	s.mu.Unlock()
+	if err := s.send(wire.Frame{Type: t, ID: id, Payload: payload, FDs: fds}); err != nil {
+		return response{}, s.forget(id, err)
+	}
+	select {
+	case r := <-c.done:
+		return r, r.err
+	case <-ctx.Done():
+		return s.abandon(ctx, c)
+	}
+}
+
+// abandon gives up on a call. A success that comes too late is undone.
+func (s *Sandbox) abandon(ctx context.Context, c *call) (response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case r := <-c.done:
+		return r, r.err // it was in time after all
+	default:
+	}
+	c.abandoned = true
+	return response{}, sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
+}
+
+func ctxCode(ctx context.Context) sandbar.Code {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return sandbar.Timeout
+	}
+	return sandbar.Canceled
+}
+
+func (s *Sandbox) forget(id uint32, err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pending, id)
+	return err
+}
+
+// newID returns an id that is not in use. The caller holds mu.
+func (s *Sandbox) newID() uint32 {
+	for {
+		s.lastID++
+		id := s.lastID
+		if s.pending[id] == nil && s.running[id] == nil && s.channels[id] == nil {
+			return id
+		}
+	}
+}
+
+// read handles the agent's frames until the connection ends.
+func (s *Sandbox) read() {
+	defer s.readers.Done()
+	for {
+		f, err := readFrame(s.conn)
+		if err == nil {
+			err = s.dispatch(f)
+		}
+		if err != nil {
+			break
+		}
+	}
+	s.conn.Close()
+	s.lose()
+}
+
+var errViolation = errors.New("the agent broke the protocol")
+
+func (s *Sandbox) dispatch(f wire.Frame) error {
+	switch f.Type {
+	case wire.TypeReply:
+		return s.onReply(f)
+	case wire.TypeExited:
+		closeFDs(f.FDs)
+		return s.onExited(f)
+	case wire.TypeData, wire.TypeCredit, wire.TypeClose:
+		closeFDs(f.FDs)
+		return s.onChannel(f)
+	}
+	closeFDs(f.FDs)
+	return errViolation
+}
+
+func (s *Sandbox) onReply(f wire.Frame) error {
+	r := response{fds: f.FDs}
+	if r.Decode(f.Payload) != nil {
+		closeFDs(f.FDs)
+		return errViolation
+	}
+	s.mu.Lock()
+	c := s.pending[f.ID]
+	if c == nil {
+		s.mu.Unlock()
+		closeFDs(f.FDs)
+		return errViolation
+	}
+	delete(s.pending, f.ID)
+	if c.process != nil && r.Failure == wire.OK {
+		c.process.started = time.Now()
+		s.running[f.ID] = c.process
+	}
+	if c.channels != nil && r.Failure == wire.OK {
+		s.channels[f.ID] = c.channels
+	}
+	late := c.abandoned
+	if !late {
+		c.done <- r
+	}
+	s.mu.Unlock()
+	if late {
+		closeFDs(r.fds)
+		if c.undo != nil && r.Failure == wire.OK {
+			c.undo(r)
+		}
+	}
+	return nil
+}
+
+// lose answers everybody who waits: the connection has ended.
+func (s *Sandbox) lose() {
+	s.mu.Lock()
+	s.ended = true
+	pending, running, channels := s.pending, s.running, s.channels
+	s.pending, s.running, s.channels = map[uint32]*call{}, map[uint32]*process{}, nil
+	for _, c := range pending {
+		c.done <- response{err: errGone()}
+	}
+	s.mu.Unlock()
+	for _, c := range channels {
+		c.lose()
+	}
+	for _, p := range running {
+		p.lost()
+	}
+	close(s.dead)
+}

@@ -1,0 +1,67 @@
+package client
+
+import (
+	"errors"
+	"io/fs"
+	"strconv"
+	"syscall"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// linuxErrno maps Linux's error numbers, which the agent sends, to this
+// system's, which may be numbered otherwise.
+var linuxErrno = map[uint32]syscall.Errno{
+	1: syscall.EPERM, 2: syscall.ENOENT, 4: syscall.EINTR, 5: syscall.EIO, 6: syscall.ENXIO, 7: syscall.E2BIG,
+	8: syscall.ENOEXEC, 9: syscall.EBADF, 11: syscall.EAGAIN, 12: syscall.ENOMEM, 13: syscall.EACCES,
+	16: syscall.EBUSY, 17: syscall.EEXIST, 18: syscall.EXDEV, 20: syscall.ENOTDIR, 21: syscall.EISDIR,
+	22: syscall.EINVAL, 23: syscall.ENFILE, 24: syscall.EMFILE, 27: syscall.EFBIG, 28: syscall.ENOSPC,
+	30: syscall.EROFS, 31: syscall.EMLINK, 36: syscall.ENAMETOOLONG, 38: syscall.ENOSYS, 39: syscall.ENOTEMPTY,
+	40: syscall.ELOOP, 71: syscall.EPROTO, 95: syscall.EOPNOTSUPP, 97: syscall.EAFNOSUPPORT,
+	103: syscall.ECONNABORTED, 104: syscall.ECONNRESET, 110: syscall.ETIMEDOUT, 111: syscall.ECONNREFUSED,
+}
+
+// errnoOf is the error for a number of the agent's kernel.
+func errnoOf(n uint32) error {
+	if e, ok := linuxErrno[n]; ok {
+		return e
+	}
+	return errors.New("error " + strconv.FormatUint(uint64(n), 10) + " of the sandbox's kernel")
+}
+
+// fileError says why an operation on path failed.
+func fileError(verb, path string, n uint32) error {
+	cause := errnoOf(n)
+	code := sandbar.Internal
+	switch cause {
+	case syscall.EINVAL, syscall.ENAMETOOLONG:
+		code = sandbar.Invalid
+	case syscall.EEXIST:
+		code = sandbar.Exists
+	case syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.EXDEV, syscall.EBUSY, syscall.ENXIO, syscall.EBADF:
+		code = sandbar.Conflict
+	case syscall.EROFS, syscall.ELOOP:
+		code = sandbar.Denied
+	case syscall.ENOSPC, syscall.EFBIG:
+		code = sandbar.NoSpace
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM:
+		code = sandbar.Exhausted
+	default:
+		switch {
+		case errors.Is(cause, fs.ErrNotExist):
+			code = sandbar.NotFound
+		case errors.Is(cause, fs.ErrPermission):
+			code = sandbar.Denied
+		}
+	}
+	return sandbar.Errorf(code, "%s %s: %w", verb, sandbar.Quote(path, 200), cause)
+}
+
+// writeError classifies what a write to a passed descriptor returned.
+func writeError(path string, err error) error {
+	code := sandbar.Internal
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EFBIG) || errors.Is(err, syscall.EDQUOT) {
+		code = sandbar.NoSpace
+	}
+	return sandbar.Errorf(code, "write %s: %w", sandbar.Quote(path, 200), errors.Unwrap(err))
+}

@@ -1,0 +1,330 @@
+package client
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// FS returns the sandbox's files. Every operation is done by the agent.
+func (s *Sandbox) FS() sandbar.FS { return files{s} }
+
+type files struct{ box *Sandbox }
+
+// The permission bits of files and directories made without a mode.
+const (
+	defaultFileMode = 0o644
+	defaultDirMode  = 0o755
+)
+
+// do performs one operation.
+func (f files) do(ctx context.Context, verb string, r *wire.FSRequest, undo func(response)) (response, error) {
+	for _, p := range []string{r.Path, r.To} {
+		if strings.IndexByte(p, 0) >= 0 || len(p) >= 4096 {
+			return response{}, &sandbar.Error{Code: sandbar.Invalid, Field: "path",
+				Message: verb + " " + sandbar.Quote(p, 60) + ": a path has at most 4095 bytes, none of them 0"}
+		}
+	}
+	if r.Path == "" && r.Handle == 0 {
+		return response{}, &sandbar.Error{Code: sandbar.Invalid, Field: "path", Message: verb + ": the path is empty"}
+	}
+	resp, err := f.box.request(ctx, wire.TypeFS, r.Append(nil), nil, &call{undo: undo})
+	if err != nil {
+		return response{}, err
+	}
+	if resp.Failure != wire.OK {
+		closeFDs(resp.fds)
+		return response{}, fileError(verb, r.Path, resp.Errno)
+	}
+	return resp, nil
+}
+
+// forget drops a handle whose owner is gone.
+func (f files) forget(resp response) {
+	if h, _, err := wire.DecodeHandle(resp.Data); err == nil && h != 0 {
+		r := wire.FSRequest{Op: wire.FSClose, Handle: h}
+		go f.box.request(context.Background(), wire.TypeFS, r.Append(nil), nil, &call{})
+	}
+}
+
+func (f files) Open(ctx context.Context, path string) (sandbar.File, error) {
+	resp, err := f.do(ctx, "open", &wire.FSRequest{Op: wire.FSOpen, Path: path}, f.forget)
+	if err != nil {
+		return nil, err
+	}
+	handle, rest, err := wire.DecodeHandle(resp.Data)
+	infos, err2 := wire.DecodeFileInfos(rest)
+	if err != nil || err2 != nil || len(infos) != 1 || len(resp.fds) > 1 {
+		closeFDs(resp.fds)
+		return nil, sandbar.Errorf(sandbar.Internal, "open %s: %w", sandbar.Quote(path, 200), errViolation)
+	}
+	info := fileInfo(&infos[0])
+	if len(resp.fds) == 1 {
+		file, err := asFile(resp.fds[0], info.Name)
+		if err != nil {
+			return nil, sandbar.Errorf(sandbar.Internal, "open %s: %w", sandbar.Quote(path, 200), err)
+		}
+		return &passedFile{file, info}, nil
+	}
+	return &remoteFile{f: f, handle: handle, info: info}, nil
+}
+
+// passedFile is a file whose descriptor came from the agent.
+type passedFile struct {
+	*os.File
+	info sandbar.FileInfo
+}
+
+func (p *passedFile) Info() sandbar.FileInfo { return p.info }
+
+// remoteFile is a file that the agent reads on our behalf.
+type remoteFile struct {
+	f      files
+	handle uint32
+	info   sandbar.FileInfo
+	offset int64
+	closed bool
+}
+
+func (r *remoteFile) Info() sandbar.FileInfo { return r.info }
+
+func (r *remoteFile) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	resp, err := r.f.do(context.Background(), "read", &wire.FSRequest{
+		Op: wire.FSRead, Handle: r.handle, Offset: uint64(r.offset), Size: uint32(min(len(b), 256<<10))}, nil)
+	if err != nil {
+		return 0, err
+	}
+	if len(resp.Data) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, resp.Data)
+	r.offset += int64(n)
+	return n, nil
+}
+
+func (r *remoteFile) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += r.offset
+	case io.SeekEnd:
+		offset += r.info.Size
+	}
+	if offset < 0 {
+		return 0, &sandbar.Error{Code: sandbar.Invalid, Field: "offset", Message: "seek to before the start of the file"}
+	}
+	r.offset = offset
+	return offset, nil
+}
+
+func (r *remoteFile) Close() error {
+	if r.closed {
+		return os.ErrClosed
+	}
+	r.closed = true
+	_, err := r.f.do(context.Background(), "close", &wire.FSRequest{Op: wire.FSClose, Handle: r.handle}, nil)
+	return err
+}
+
+func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
+	r := &wire.FSRequest{Op: wire.FSCreate, Path: path, Mode: modeBits(opt.Mode, defaultFileMode)}
+	if opt.Parents {
+		r.Flags |= wire.FSParents
+	}
+	if opt.Append {
+		r.Flags |= wire.FSAppend
+	}
+	resp, err := f.do(ctx, "create", r, f.forget)
+	if err != nil {
+		return nil, err
+	}
+	handle, _, err := wire.DecodeHandle(resp.Data)
+	if err != nil || len(resp.fds) > 1 {
+		closeFDs(resp.fds)
+		return nil, sandbar.Errorf(sandbar.Internal, "create %s: %w", sandbar.Quote(path, 200), errViolation)
+	}
+	w := &writer{f: f, path: path, handle: handle}
+	if len(resp.fds) == 1 {
+		if w.file, err = asFile(resp.fds[0], path); err != nil {
+			return nil, sandbar.Errorf(sandbar.Internal, "create %s: %w", sandbar.Quote(path, 200), err)
+		}
+	}
+	return w, nil
+}
+
+// writer is a file being written, through its descriptor or through the agent.
+type writer struct {
+	f      files
+	path   string
+	handle uint32
+	file   *os.File // nil: the agent writes
+	ended  bool
+}
+
+func (w *writer) Write(b []byte) (n int, err error) {
+	if w.ended {
+		return 0, os.ErrClosed
+	}
+	if w.file != nil {
+		n, err := w.file.Write(b)
+		if err != nil {
+			err = writeError(w.path, err)
+		}
+		return n, err
+	}
+	for len(b) > 0 {
+		piece := b[:min(len(b), 256<<10)]
+		if _, err := w.f.do(context.Background(), "write", &wire.FSRequest{
+			Op: wire.FSWrite, Path: w.path, Handle: w.handle, Bytes: piece}, nil); err != nil {
+			return n, err
+		}
+		n += len(piece)
+		b = b[len(piece):]
+	}
+	return n, nil
+}
+
+func (w *writer) Commit() error {
+	if w.ended {
+		return os.ErrClosed
+	}
+	return w.end(wire.FSCommit, "write")
+}
+
+func (w *writer) Abort() {
+	if !w.ended {
+		w.end(wire.FSAbort, "abort")
+	}
+}
+
+func (w *writer) end(op wire.FSOp, verb string) error {
+	w.ended = true
+	if w.file != nil {
+		w.file.Close()
+	}
+	_, err := w.f.do(context.Background(), verb, &wire.FSRequest{Op: op, Path: w.path, Handle: w.handle}, nil)
+	return err
+}
+
+func (f files) Stat(ctx context.Context, path string) (sandbar.FileInfo, error) {
+	infos, err := f.list(ctx, "stat", &wire.FSRequest{Op: wire.FSStat, Path: path})
+	if err == nil && len(infos) != 1 {
+		err = sandbar.Errorf(sandbar.Internal, "stat %s: %w", sandbar.Quote(path, 200), errViolation)
+	}
+	if err != nil {
+		return sandbar.FileInfo{}, err
+	}
+	return infos[0], nil
+}
+
+func (f files) ReadDir(ctx context.Context, path, after string, limit int) ([]sandbar.FileInfo, error) {
+	if limit <= 0 {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "limit", Message: "list " + sandbar.Quote(path, 200) + ": the limit must be at least 1"}
+	}
+	var all []sandbar.FileInfo
+	for len(all) < limit {
+		page, err := f.list(ctx, "list", &wire.FSRequest{Op: wire.FSReadDir, Path: path, To: after, Size: uint32(min(limit-len(all), 1000))})
+		if err != nil {
+			return nil, err
+		}
+		if len(page) == 0 {
+			break
+		}
+		all = append(all, page...)
+		after = page[len(page)-1].Name
+	}
+	return all, nil
+}
+
+func (f files) list(ctx context.Context, verb string, r *wire.FSRequest) ([]sandbar.FileInfo, error) {
+	resp, err := f.do(ctx, verb, r, nil)
+	if err != nil {
+		return nil, err
+	}
+	infos, err := wire.DecodeFileInfos(resp.Data)
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "%s %s: %w", verb, sandbar.Quote(r.Path, 200), err)
+	}
+	out := make([]sandbar.FileInfo, len(infos))
+	for i := range infos {
+		out[i] = fileInfo(&infos[i])
+	}
+	return out, nil
+}
+
+func (f files) Mkdir(ctx context.Context, path string, mode fs.FileMode, parents bool) error {
+	r := &wire.FSRequest{Op: wire.FSMkdir, Path: path, Mode: modeBits(mode, defaultDirMode)}
+	if parents {
+		r.Flags = wire.FSParents
+	}
+	_, err := f.do(ctx, "make directory", r, nil)
+	return err
+}
+
+func (f files) Remove(ctx context.Context, path string, recursive bool) error {
+	r := &wire.FSRequest{Op: wire.FSRemove, Path: path}
+	if recursive {
+		r.Flags = wire.FSRecursive
+	}
+	_, err := f.do(ctx, "remove", r, nil)
+	return err
+}
+
+func (f files) Rename(ctx context.Context, from, to string) error {
+	if to == "" {
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "to", Message: "rename: the new path is empty"}
+	}
+	_, err := f.do(ctx, "rename", &wire.FSRequest{Op: wire.FSRename, Path: from, To: to}, nil)
+	return err
+}
+
+func (f files) Chmod(ctx context.Context, path string, mode fs.FileMode, recursive bool) error {
+	r := &wire.FSRequest{Op: wire.FSChmod, Path: path, Mode: modeBits(mode, 0)}
+	if recursive {
+		r.Flags = wire.FSRecursive
+	}
+	_, err := f.do(ctx, "change mode of", r, nil)
+	return err
+}
+
+// modeBits turns permission bits into the kernel's.
+func modeBits(m fs.FileMode, missing uint32) uint32 {
+	if m == 0 {
+		return missing
+	}
+	bits := uint32(m.Perm())
+	for _, p := range [...]struct {
+		flag fs.FileMode
+		bit  uint32
+	}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}} {
+		if m&p.flag != 0 {
+			bits |= p.bit
+		}
+	}
+	return bits
+}
+
+// The kernel's file types (inode(7)).
+var kinds = map[uint32]fs.FileMode{
+	0o040000: fs.ModeDir, 0o120000: fs.ModeSymlink, 0o010000: fs.ModeNamedPipe, 0o140000: fs.ModeSocket,
+	0o060000: fs.ModeDevice, 0o020000: fs.ModeDevice | fs.ModeCharDevice,
+}
+
+func fileInfo(w *wire.FileInfo) sandbar.FileInfo {
+	mode := fs.FileMode(w.Mode&0o777) | kinds[w.Mode&0o170000]
+	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+		if w.Mode&bit != 0 {
+			mode |= flag
+		}
+	}
+	return sandbar.FileInfo{Name: w.Name, Target: w.Target, Size: int64(w.Size), Mode: mode,
+		UID: w.UID, GID: w.GID, ModTime: time.Unix(0, w.MTime)}
+}

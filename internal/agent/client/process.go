@@ -1,0 +1,293 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// process is one program in the sandbox.
+type process struct {
+	box     *Sandbox
+	id      uint32
+	started time.Time
+	before  Usage
+
+	channels *channels // nil where descriptors are passed
+
+	in   io.WriteCloser // nil: no input to feed
+	outs []output
+	idle chan struct{} // closed when all output has been delivered
+
+	once   sync.Once
+	done   chan struct{}
+	result sandbar.Result
+}
+
+// output is a program's output as the host reads it.
+type output interface {
+	io.ReadCloser
+	finish() // deliver what is there, then end
+}
+
+// Start starts a program in the sandbox.
+func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
+	if len(c.Args) == 0 {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "args", Message: "a command needs at least the program's name"}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, sandbar.Errorf(ctxCode(ctx), "starting %s: %w", sandbar.Quote(c.Args[0], 100), err)
+	}
+	p := &process{box: s, done: make(chan struct{}), idle: make(chan struct{})}
+	if s.opt.Usage != nil {
+		p.before = s.opt.Usage()
+	}
+	attach := s.attachFrames
+	if canPass(s.conn) {
+		attach = s.attachPipes
+	}
+	fds, ready, abort, err := attach(p, std)
+	if err != nil {
+		return nil, err
+	}
+	start := wire.Start{Args: c.Args, Env: envList(c.Env), Dir: c.Dir}
+	r, err := s.request(ctx, wire.TypeStart, start.Append(nil), fds, &call{
+		process: p,
+		undo:    func(response) { p.Signal(int(syscall.SIGKILL)) },
+	})
+	if err == nil && r.Failure != wire.OK {
+		err = startError(&r.Reply, c)
+	}
+	if err != nil {
+		abort()
+		close(p.idle) // should it start late, nobody takes its output
+		return nil, err
+	}
+	ready()
+	p.pump(std)
+	return p, nil
+}
+
+// attachPipes gives p the host's ends of pipes and returns the program's.
+func (s *Sandbox) attachPipes(p *process, std driver.Stdio) (fds []int, ready, abort func(), err error) {
+	var own func(int)
+	if s.opt.ChownPipes {
+		// So that the program can open /dev/stdout and its like by name.
+		own = func(fd int) { chown(fd, s.opt.UID, s.opt.GID) }
+	}
+	pp, err := makePipes(std.Stdin != nil, std.Stdout != nil, std.Stderr != nil, own)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if pp.in != nil {
+		p.in = pp.in
+	}
+	for _, o := range []*pipeReader{pp.out, pp.err} {
+		if o != nil {
+			p.outs = append(p.outs, o)
+		}
+	}
+	return pp.theirs, pp.closeTheirs, pp.close, nil
+}
+
+// pump moves bytes between the program and std until both sides are done.
+func (p *process) pump(std driver.Stdio) {
+	if p.in != nil && std.Stdin != nil {
+		// Not waited for: the reader may block for ever, and the program's end
+		// closes p.in.
+		go feed(p.in, std.Stdin)
+	} else if p.in != nil {
+		p.in.Close()
+	}
+	var sinks []io.Writer
+	for _, w := range []io.Writer{std.Stdout, std.Stderr} {
+		if w != nil {
+			sinks = append(sinks, w)
+		}
+	}
+	var wg sync.WaitGroup
+	for i, o := range p.outs {
+		wg.Go(func() { deliver(sinks[i], o) })
+	}
+	go func() {
+		wg.Wait()
+		close(p.idle)
+	}()
+}
+
+var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// deliver copies an output to its sink. A sink that fails closes the output.
+func deliver(w io.Writer, o output) {
+	defer o.Close()
+	buf := buffers.Get().(*[32 << 10]byte)
+	defer buffers.Put(buf)
+	for {
+		n, err := o.Read(buf[:])
+		if n > 0 {
+			if _, werr := w.Write(buf[:n]); werr != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// feed copies an input to a program; the program may close its end at any time.
+func feed(w io.WriteCloser, r io.Reader) {
+	io.Copy(onlyWriter{w}, r)
+	w.Close()
+}
+
+// onlyWriter hides ReadFrom, whose splice would hold the pipe open while the
+// source has nothing to say.
+type onlyWriter struct{ io.Writer }
+
+// Wait returns the result once the program has ended and its output is out.
+func (p *process) Wait() (sandbar.Result, error) {
+	<-p.done
+	return p.result, nil
+}
+
+// Signal signals the program's process group; after its end it does nothing.
+func (p *process) Signal(sig int) error {
+	if sig < 0 || sig > 64 {
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "signal", Message: "signals are numbered 0 to 64"}
+	}
+	p.box.mu.Lock()
+	alive := p.box.running[p.id] == p
+	p.box.mu.Unlock()
+	if !alive {
+		return nil
+	}
+	m := wire.Signal{Number: uint8(sig)}
+	err := p.box.send(wire.Frame{Type: wire.TypeSignal, ID: p.id, Payload: m.Append(nil)})
+	if sandbar.CodeOf(err) == sandbar.Gone {
+		return nil // it ended together with its sandbox
+	}
+	return err
+}
+
+// onExited handles a program's end.
+func (s *Sandbox) onExited(f wire.Frame) error {
+	var e wire.Exited
+	if e.Decode(f.Payload) != nil {
+		return errViolation
+	}
+	s.mu.Lock()
+	p := s.running[f.ID]
+	delete(s.running, f.ID)
+	s.mu.Unlock()
+	if p == nil {
+		return errViolation
+	}
+	r := sandbar.Result{
+		Duration: time.Since(p.started), CPUTime: time.Duration(e.CPU) * time.Microsecond,
+		PeakMemory: int64(e.MaxRSS), Signal: int(e.Signal), ExitCode: int(e.Code),
+		Outcome: sandbar.Exited, Enforced: s.opt.Enforced,
+	}
+	if e.Signal != 0 {
+		r.Outcome, r.ExitCode = sandbar.Signaled, 0
+	}
+	if e.Watchdog {
+		r.OOMKills = 1
+	}
+	p.account(&r)
+	p.end(r)
+	return nil
+}
+
+// account adds what the kernel counted for the whole sandbox.
+func (p *process) account(r *sandbar.Result) {
+	if p.box.opt.Usage != nil {
+		now := p.box.opt.Usage()
+		r.OOMKills += max(0, now.OOMKills-p.before.OOMKills)
+		if now.PeakMemory > 0 {
+			r.PeakMemory = now.PeakMemory
+		}
+		if d := now.CPU - p.before.CPU; d > r.CPUTime {
+			r.CPUTime = d
+		}
+	}
+	clean := r.Outcome == sandbar.Exited && r.ExitCode == 0
+	if r.OOMKills > 0 && !clean {
+		r.Outcome = sandbar.OutOfMemory
+	}
+}
+
+// lost ends a process whose sandbox ended under it.
+func (p *process) lost() {
+	r := sandbar.Result{Outcome: sandbar.Lost, Duration: time.Since(p.started), Enforced: p.box.opt.Enforced}
+	p.account(&r)
+	p.end(r)
+}
+
+// end publishes the result after the output, for which descendants that hold
+// it open get a short time.
+func (p *process) end(r sandbar.Result) {
+	p.once.Do(func() {
+		p.result = r
+		go func() {
+			p.drain()
+			if p.in != nil {
+				p.in.Close() // wakes a feed that waits for the program to read
+			}
+			close(p.done)
+		}()
+	})
+}
+
+func (p *process) drain() {
+	t := time.NewTimer(driver.DrainWindow)
+	defer t.Stop()
+	select {
+	case <-p.idle:
+		return
+	case <-t.C:
+	}
+	for _, o := range p.outs {
+		o.finish()
+	}
+	<-p.idle
+}
+
+func envList(env map[string]string) []string {
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	return list
+}
+
+// chown ignores failure: it only takes a convenience from the program.
+func chown(fd, uid, gid int) { _ = syscall.Fchown(fd, uid, gid) }
+
+// startError says why a program could not be started.
+func startError(r *wire.Reply, c sandbar.Cmd) error {
+	cause := errnoOf(r.Errno)
+	name, subject := sandbar.Quote(c.Args[0], 100), "program "
+	if r.Failure == wire.FailDir {
+		name, subject = sandbar.Quote(c.Dir, 100), "working directory "
+	}
+	switch {
+	case errors.Is(cause, os.ErrNotExist), errors.Is(cause, syscall.ENOTDIR):
+		return sandbar.Errorf(sandbar.NotFound, "%s%s does not exist in the sandbox: %w", subject, name, cause)
+	case errors.Is(cause, os.ErrPermission), errors.Is(cause, syscall.ENOEXEC), errors.Is(cause, syscall.ELOOP):
+		return sandbar.Errorf(sandbar.Denied, "%s%s cannot be used: %w", subject, name, cause)
+	case errors.Is(cause, syscall.E2BIG):
+		return sandbar.Errorf(sandbar.TooLarge, "the arguments and environment of %s are larger than the kernel takes: %w", name, cause)
+	case errors.Is(cause, syscall.EAGAIN), errors.Is(cause, syscall.ENOMEM):
+		return sandbar.Errorf(sandbar.Conflict, "the sandbox is at its limit of processes or memory; %s was not started: %w", name, cause)
+	}
+	return sandbar.Errorf(sandbar.Internal, "starting %s: %w", name, cause)
+}

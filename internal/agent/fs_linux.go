@@ -1,0 +1,491 @@
+package agent
+
+import (
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// fsConcurrency is how many file operations run at once.
+const fsConcurrency = 8
+
+// Bounds of single operations, so that no tree a program builds can make the
+// agent use memory or time without limit.
+const (
+	maxPath     = 4096
+	maxListing  = 1000      // entries in one ReadDir reply
+	maxListData = 256 << 10 // bytes in one ReadDir reply
+	maxHandles  = 256       // open files and pending creates
+	maxTree     = 20_000    // depth of a recursive operation
+	maxChunk    = 256 << 10 // bytes in one read
+)
+
+// handle is an open file, or one being created.
+type handle struct {
+	fd   int
+	dir  int    // of a pending create: the directory it appears in
+	temp string // its name until then
+	name string // its name afterwards
+}
+
+// onFS performs a file operation on a thread of its own that has the rights of
+// the sandbox's user and the Landlock domain of its programs, and is thrown
+// away afterwards.
+func (a *agent) onFS(f wire.Frame) error {
+	var r wire.FSRequest
+	if err := r.Decode(f.Payload); err != nil || !a.ready {
+		return unix.EPROTO
+	}
+	a.fsSlots <- struct{}{}
+	go func() {
+		defer func() { <-a.fsSlots }()
+		if err := a.becomeUser(); err != nil {
+			a.reply(f.ID, wire.FailFile, err, "take the user's rights", nil)
+			return
+		}
+		data, fd, err := a.fsOp(&r)
+		switch {
+		case err != nil:
+			a.reply(f.ID, wire.FailFile, err, "", nil)
+		case fd >= 0:
+			a.reply(f.ID, wire.OK, nil, "", data, fd)
+			if r.Op == wire.FSOpen { // the host has it now
+				id, _, _ := wire.DecodeHandle(data)
+				a.fsClose(id)
+			}
+		default:
+			a.reply(f.ID, wire.OK, nil, "", data)
+		}
+	}()
+	return nil
+}
+
+// becomeUser confines the calling goroutine's thread. The goroutine must end
+// without unlocking it, which ends the thread.
+func (a *agent) becomeUser() error {
+	runtime.LockOSThread()
+	if a.ranged {
+		unix.Setfsgid(int(a.gid))
+		unix.Setfsuid(int(a.uid))
+	}
+	if a.ruleset >= 0 {
+		return landlockRestrict(a.ruleset)
+	}
+	return nil
+}
+
+// fsOp performs one operation. A descriptor of at least 0 is to be passed to
+// the host; it remains its handle's.
+func (a *agent) fsOp(r *wire.FSRequest) (data []byte, fd int, err error) {
+	switch r.Op {
+	case wire.FSOpen:
+		return a.fsOpen(r.Path)
+	case wire.FSCreate:
+		return a.fsCreate(r)
+	case wire.FSCommit:
+		return nil, -1, a.fsCommit(r.Handle)
+	case wire.FSAbort:
+		return nil, -1, a.fsAbort(r.Handle)
+	case wire.FSStat:
+		data, err = a.fsStat(r.Path)
+	case wire.FSReadDir:
+		data, err = a.fsReadDir(r.Path, r.To, int(r.Size))
+	case wire.FSMkdir:
+		err = a.fsMkdir(r.Path, r.Mode, r.Flags&wire.FSParents != 0)
+	case wire.FSRemove:
+		err = a.fsRemove(r.Path, r.Flags&wire.FSRecursive != 0)
+	case wire.FSRename:
+		err = a.fsRename(r.Path, r.To)
+	case wire.FSChmod:
+		err = a.fsChmod(r.Path, r.Mode, r.Flags&wire.FSRecursive != 0)
+	case wire.FSRead:
+		data, err = a.fsRead(r)
+	case wire.FSWrite:
+		err = a.fsWrite(r)
+	case wire.FSClose:
+		err = a.fsClose(r.Handle)
+	default:
+		err = unix.EOPNOTSUPP
+	}
+	return data, -1, err
+}
+
+// absolute checks a path and makes it absolute.
+func (a *agent) absolute(path string) (string, error) {
+	switch {
+	case path == "":
+		return "", unix.ENOENT
+	case len(path) >= maxPath:
+		return "", unix.ENAMETOOLONG
+	case strings.IndexByte(path, 0) >= 0:
+		return "", unix.EINVAL
+	case path[0] != '/':
+		return a.dir + "/" + path, nil
+	}
+	return path, nil
+}
+
+// split returns the directory of a path and the name in it. A path that ends in
+// a slash, "." or ".." names a directory by another name; it has no name here.
+func split(path string) (dir, name string, err error) {
+	path = strings.TrimRight(path, "/")
+	i := strings.LastIndexByte(path, '/')
+	if i < 0 {
+		return "", "", unix.EINVAL // the root
+	}
+	dir, name = path[:i+1], path[i+1:]
+	if name == "." || name == ".." {
+		return "", "", unix.EINVAL
+	}
+	return dir, name, nil
+}
+
+// openAt opens without following the links of /proc to anywhere.
+func openAt(dir int, path string, flags uint64, mode uint32) (int, error) {
+	return unix.Openat2(dir, path, &unix.OpenHow{
+		Flags: flags | unix.O_CLOEXEC, Mode: uint64(mode), Resolve: unix.RESOLVE_NO_MAGICLINKS})
+}
+
+// openDir opens the directory of path and returns the last name of path.
+func (a *agent) openDir(path string) (fd int, name string, err error) {
+	path, err = a.absolute(path)
+	if err != nil {
+		return -1, "", err
+	}
+	dir, name, err := split(path)
+	if err != nil {
+		return -1, "", err
+	}
+	fd, err = openAt(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	return fd, name, err
+}
+
+// regular refuses what is not a regular file, and files of /proc: there they
+// would be the agent's own, not those of a program.
+func regular(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFDIR:
+		return unix.EISDIR
+	default:
+		return unix.ENXIO
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return err
+	}
+	if fs.Type == unix.PROC_SUPER_MAGIC {
+		return unix.EACCES
+	}
+	return nil
+}
+
+func (a *agent) fsOpen(path string) ([]byte, int, error) {
+	path, err := a.absolute(path)
+	if err != nil {
+		return nil, -1, err
+	}
+	// Look before opening: opening a FIFO or a device can have effects.
+	look, err := openAt(unix.AT_FDCWD, path, unix.O_PATH, 0)
+	if err != nil {
+		return nil, -1, err
+	}
+	err = regular(look)
+	unix.Close(look)
+	if err != nil {
+		return nil, -1, err
+	}
+	fd, err := openAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, -1, err
+	}
+	if err := regular(fd); err != nil { // it may have been exchanged meanwhile
+		unix.Close(fd)
+		return nil, -1, err
+	}
+	info, err := statInfo(fd, "", unix.AT_EMPTY_PATH)
+	if err != nil {
+		unix.Close(fd)
+		return nil, -1, err
+	}
+	_, info.Name, _ = split(path)
+	return a.give(&handle{fd: fd, dir: -1}, wire.AppendFileInfos(nil, []wire.FileInfo{info}))
+}
+
+// give registers a handle and, where descriptors pass, gives that out as well.
+func (a *agent) give(h *handle, data []byte) ([]byte, int, error) {
+	a.fsMu.Lock()
+	defer a.fsMu.Unlock()
+	if len(a.files) >= maxHandles {
+		h.drop()
+		return nil, -1, unix.EMFILE
+	}
+	a.lastFD++
+	a.files[a.lastFD] = h
+	reply := append(wire.AppendHandle(nil, a.lastFD), data...)
+	if a.link.passes {
+		return reply, h.fd, nil
+	}
+	return reply, -1, nil
+}
+
+// drop closes a handle; a file that is still pending is removed.
+func (h *handle) drop() {
+	if h.temp != "" {
+		unix.Unlinkat(h.dir, h.temp, 0)
+	}
+	if h.fd >= 0 {
+		unix.Close(h.fd)
+	}
+	if h.dir >= 0 {
+		unix.Close(h.dir)
+	}
+}
+
+func (a *agent) lookup(id uint32) (*handle, error) {
+	a.fsMu.Lock()
+	defer a.fsMu.Unlock()
+	if h := a.files[id]; h != nil {
+		return h, nil
+	}
+	return nil, unix.EBADF
+}
+
+// takeHandle removes a handle from the table.
+func (a *agent) takeHandle(id uint32) (*handle, error) {
+	a.fsMu.Lock()
+	defer a.fsMu.Unlock()
+	h := a.files[id]
+	if h == nil {
+		return nil, unix.EBADF
+	}
+	delete(a.files, id)
+	return h, nil
+}
+
+func (a *agent) fsClose(id uint32) error {
+	h, err := a.takeHandle(id)
+	if err == nil {
+		h.drop()
+	}
+	return err
+}
+
+func (a *agent) fsCreate(r *wire.FSRequest) ([]byte, int, error) {
+	if r.Flags&wire.FSParents != 0 {
+		if err := a.makeParents(r.Path); err != nil {
+			return nil, -1, err
+		}
+	}
+	dir, name, err := a.openDir(r.Path)
+	if err != nil {
+		return nil, -1, err
+	}
+	h := &handle{fd: -1, dir: dir, name: name}
+	if r.Flags&wire.FSAppend != 0 {
+		err = h.openAppend(r.Mode)
+	} else {
+		err = h.openTemp(r.Mode)
+	}
+	if err != nil {
+		h.drop()
+		return nil, -1, err
+	}
+	return a.give(h, nil)
+}
+
+// openAppend opens the file itself; a link is not followed, so that a name
+// planted for another file is not written through.
+func (h *handle) openAppend(mode uint32) error {
+	fd, err := openAt(h.dir, h.name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, mode&0o7777)
+	if err != nil {
+		return err
+	}
+	h.fd = fd
+	return regular(fd)
+}
+
+// openTemp makes a new file beside the one it will become.
+func (h *handle) openTemp(mode uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(h.dir, h.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return unix.EISDIR
+	}
+	var random [8]byte
+	if _, err := unix.Getrandom(random[:], 0); err != nil {
+		return err
+	}
+	temp := ".sandbar-" + hex(random[:])
+	fd, err := openAt(h.dir, temp, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	h.fd, h.temp = fd, temp
+	if err := regular(fd); err != nil {
+		return err
+	}
+	return unix.Fchmod(fd, mode&0o7777)
+}
+
+func (a *agent) fsCommit(id uint32) error {
+	h, err := a.takeHandle(id)
+	if err != nil {
+		return err
+	}
+	defer h.drop()
+	if h.temp == "" {
+		return nil // appended: it is there already
+	}
+	if err := unix.Renameat(h.dir, h.temp, h.dir, h.name); err != nil {
+		return err
+	}
+	h.temp = ""
+	return nil
+}
+
+func (a *agent) fsAbort(id uint32) error { return a.fsClose(id) }
+
+func (a *agent) fsRead(r *wire.FSRequest) ([]byte, error) {
+	h, err := a.lookup(r.Handle)
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, min(int(r.Size), maxChunk))
+	n, err := unix.Pread(h.fd, b, int64(r.Offset))
+	return b[:max(n, 0)], err
+}
+
+func (a *agent) fsWrite(r *wire.FSRequest) error {
+	h, err := a.lookup(r.Handle)
+	if err != nil {
+		return err
+	}
+	for b := r.Bytes; len(b) > 0; {
+		n, err := unix.Write(h.fd, b)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func (a *agent) fsStat(path string) ([]byte, error) {
+	fd, name, err := a.openDir(path)
+	if err == unix.EINVAL && path != "" {
+		// The root, "." or "..": nothing but a directory, which has no link to
+		// look behind.
+		abs, err := a.absolute(path)
+		if err != nil {
+			return nil, err
+		}
+		info, err := statInfo(unix.AT_FDCWD, abs, 0)
+		info.Name = "/"
+		return wire.AppendFileInfos(nil, []wire.FileInfo{info}), err
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	info, err := statInfo(fd, name, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return nil, err
+	}
+	return wire.AppendFileInfos(nil, []wire.FileInfo{info}), nil
+}
+
+// statInfo describes name in the directory dir.
+func statInfo(dir int, name string, flags int) (wire.FileInfo, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, flags); err != nil {
+		return wire.FileInfo{}, err
+	}
+	info := wire.FileInfo{Name: name, Size: uint64(st.Size), Mode: st.Mode, UID: st.Uid, GID: st.Gid, MTime: st.Mtim.Nano()}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		buf := make([]byte, maxPath)
+		if n, err := unix.Readlinkat(dir, name, buf); err == nil {
+			info.Target = string(buf[:n])
+		}
+	}
+	return info, nil
+}
+
+func (a *agent) fsMkdir(path string, mode uint32, parents bool) error {
+	if parents {
+		if err := a.makeParents(path); err != nil {
+			return err
+		}
+	}
+	dir, name, err := a.openDir(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	err = unix.Mkdirat(dir, name, mode&0o7777)
+	if err == unix.EEXIST && parents {
+		var st unix.Stat_t
+		if unix.Fstatat(dir, name, &st, 0) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	// Fchmodat rather than the umask's leftovers: the mode is meant as given.
+	return unix.Fchmodat(dir, name, mode&0o7777, 0)
+}
+
+// makeParents makes the missing directories above path.
+func (a *agent) makeParents(path string) error {
+	path, err := a.absolute(path)
+	if err != nil {
+		return err
+	}
+	path = strings.TrimRight(path, "/")
+	for i := 1; i < len(path); i++ {
+		if path[i] != '/' {
+			continue
+		}
+		if err := unix.Mkdir(path[:i], 0o755); err != nil && err != unix.EEXIST && err != unix.EROFS {
+			// The directory may be there and only its parent closed to us.
+			var st unix.Stat_t
+			if unix.Stat(path[:i], &st) != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *agent) fsRename(from, to string) error {
+	fromDir, fromName, err := a.openDir(from)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fromDir)
+	toDir, toName, err := a.openDir(to)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(toDir)
+	return unix.Renameat(fromDir, fromName, toDir, toName)
+}
+
+func hex(b []byte) string {
+	const digits = "0123456789abcdef"
+	s := make([]byte, 0, 2*len(b))
+	for _, c := range b {
+		s = append(s, digits[c>>4], digits[c&15])
+	}
+	return string(s)
+}

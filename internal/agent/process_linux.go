@@ -1,0 +1,299 @@
+package agent
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// agent is the state of one agent.
+type agent struct {
+	link  *link
+	ready bool // Setup has been done; only the reading goroutine looks
+
+	// From Setup, unchanged afterwards.
+	uid, gid uint32
+	ranged   bool // the agent is another user than its programs
+	env      []string
+	dir      string
+	ruleset  int
+	watch    watchdog
+
+	starts chan startRequest // to the launcher
+
+	// mu is held from before a program is forked until it is in the tables, so
+	// that the reaper, which needs it to look a pid up, cannot be too early.
+	mu    sync.Mutex
+	byPID map[int]*process
+	byID  map[uint32]*process
+
+	fsMu    sync.Mutex
+	files   map[uint32]*handle
+	lastFD  uint32
+	fsSlots chan struct{}
+
+	chanMu   sync.Mutex
+	channels map[uint32]*streams // open channels by their id
+}
+
+// process is one program that was started.
+type process struct {
+	id      uint32
+	pid     int
+	streams *streams // nil when the host has the descriptors
+	killed  bool     // by the watchdog
+}
+
+type startRequest struct {
+	id    uint32
+	start wire.Start
+	fds   []int
+	done  chan<- startResult
+}
+
+type startResult struct {
+	stage wire.Failure
+	err   error
+}
+
+// onStart hands a request to the launcher and answers it.
+func (a *agent) onStart(f wire.Frame) error {
+	r := startRequest{id: f.ID, fds: f.FDs}
+	err := r.start.Decode(f.Payload)
+	if err != nil || !a.ready || (len(f.FDs) != 0 && len(f.FDs) != 3) || len(r.start.Args) == 0 {
+		closeAll(f.FDs)
+		return unix.EPROTO
+	}
+	a.starts <- r
+	return nil
+}
+
+// startLauncher starts the one thread that forks programs. What a program must
+// not have is taken from that thread, for good, before the agent's own rights
+// are dropped: the bounding set, and all that Landlock does not allow.
+func (a *agent) startLauncher() (step string, err error) {
+	type outcome struct {
+		step string
+		err  error
+	}
+	ready := make(chan outcome)
+	go func() {
+		runtime.LockOSThread() // never unlocked: this thread must run nothing else
+		step, err := a.confineLauncher()
+		ready <- outcome{step, err}
+		if err != nil {
+			return
+		}
+		for r := range a.starts {
+			a.launch(r)
+		}
+	}()
+	o := <-ready
+	return o.step, o.err
+}
+
+func (a *agent) confineLauncher() (step string, err error) {
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP+8; c++ {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && err != unix.EINVAL {
+			return "drop the bounding set", err
+		}
+	}
+	// Securebits would not matter: with no_new_privs and an empty bounding set
+	// an exec can gain nothing, whoever owns the file.
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return "set no_new_privs", err
+	}
+	if a.ruleset >= 0 {
+		if err := landlockRestrict(a.ruleset); err != nil {
+			return "enter the Landlock domain", err
+		}
+	}
+	return "", nil
+}
+
+// launch starts one program; it runs on the launcher's thread.
+func (a *agent) launch(r startRequest) {
+	stage, err := a.fork(r)
+	if err != nil {
+		a.reply(r.id, stage, err, "", nil)
+		return
+	}
+	a.watch.begin(a)
+}
+
+// fork resolves the program and starts it. The reply that it runs is sent under
+// the lock, so that Exited cannot overtake it.
+func (a *agent) fork(r startRequest) (wire.Failure, error) {
+	defer closeAll(r.fds)
+	dir, err := a.workDir(r.start.Dir)
+	if err != nil {
+		return wire.FailDir, err
+	}
+	env := mergeEnv(a.env, r.start.Env)
+	path, err := lookPath(r.start.Args[0], dir, env)
+	if err != nil {
+		return wire.FailExec, err
+	}
+	p := &process{id: r.id}
+	fds := r.fds
+	if len(fds) == 0 {
+		if p.streams, fds, err = newProcessStreams(a.link, r.id, a.uid, a.gid, a.ranged); err != nil {
+			return wire.FailExec, err
+		}
+		defer closeAll(fds)
+	}
+	attr := &syscall.ProcAttr{
+		Dir:   dir,
+		Env:   env,
+		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	}
+	if a.ranged {
+		attr.Sys.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byID[r.id] != nil {
+		p.streams.abandon()
+		return wire.FailProtocol, unix.EEXIST
+	}
+	if p.pid, err = syscall.ForkExec(path, r.start.Args, attr); err != nil {
+		p.streams.abandon()
+		return wire.FailExec, err
+	}
+	a.byPID[p.pid], a.byID[p.id] = p, p
+	a.register(p.streams)
+	a.reply(r.id, wire.OK, nil, "", nil)
+	p.streams.run()
+	return wire.OK, nil
+}
+
+// workDir makes dir absolute and checks that it is a directory reached without
+// the links of /proc that lead out of the tree.
+func (a *agent) workDir(dir string) (string, error) {
+	switch {
+	case dir == "":
+		dir = a.dir
+	case dir[0] != '/':
+		dir = a.dir + "/" + dir
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return "", err
+	}
+	return dir, unix.Close(fd)
+}
+
+// mergeEnv joins environments; the last value of a name wins.
+func mergeEnv(base, more []string) []string {
+	at := make(map[string]int, len(base)+len(more))
+	var env []string
+	for _, list := range [...][]string{base, more} {
+		for _, kv := range list {
+			k, _, _ := strings.Cut(kv, "=")
+			if i, ok := at[k]; ok {
+				env[i] = kv
+				continue
+			}
+			at[k] = len(env)
+			env = append(env, kv)
+		}
+	}
+	return env
+}
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// lookPath finds a program as a shell would, in the PATH of its environment.
+func lookPath(name, dir string, env []string) (string, error) {
+	if strings.IndexByte(name, '/') >= 0 {
+		return name, nil // exec itself tells what is wrong with it
+	}
+	path := defaultPath
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = v
+		}
+	}
+	var denied error = unix.ENOENT
+	for _, d := range strings.Split(path, ":") {
+		if d == "" || d[0] != '/' {
+			d = dir + "/" + d
+		}
+		var st unix.Stat_t
+		full := d + "/" + name
+		if unix.Stat(full, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+			continue
+		}
+		if st.Mode&0o111 != 0 {
+			return full, nil
+		}
+		denied = unix.EACCES
+	}
+	return "", denied
+}
+
+// onSignal signals a program's process group.
+func (a *agent) onSignal(f wire.Frame) error {
+	var s wire.Signal
+	if err := s.Decode(f.Payload); err != nil {
+		return unix.EPROTO
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.byID[f.ID]; p != nil {
+		unix.Kill(-p.pid, syscall.Signal(s.Number))
+	}
+	return nil
+}
+
+// reap collects every ended child, its own and the orphans it inherited.
+func (a *agent) reap(children <-chan os.Signal) {
+	for range children {
+		for {
+			var status syscall.WaitStatus
+			var usage syscall.Rusage
+			pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, &usage)
+			if err == syscall.EINTR {
+				continue
+			}
+			if err != nil || pid <= 0 {
+				break
+			}
+			a.ended(pid, status, &usage)
+		}
+	}
+}
+
+// ended reports the end of a program; an orphan's end concerns nobody.
+func (a *agent) ended(pid int, status syscall.WaitStatus, usage *syscall.Rusage) {
+	a.mu.Lock()
+	p := a.byPID[pid]
+	if p != nil {
+		delete(a.byPID, pid)
+		delete(a.byID, p.id)
+	}
+	a.mu.Unlock()
+	if p == nil {
+		return
+	}
+	e := wire.Exited{
+		Watchdog: p.killed,
+		CPU:      uint64(usage.Utime.Nano()+usage.Stime.Nano()) / 1000,
+		MaxRSS:   uint64(usage.Maxrss) << 10,
+	}
+	if status.Signaled() {
+		e.Signal = uint8(status.Signal())
+	} else {
+		e.Code = uint8(status.ExitStatus())
+	}
+	p.streams.ended()
+	a.link.write(wire.Frame{Type: wire.TypeExited, ID: p.id, Payload: e.Append(nil)})
+}

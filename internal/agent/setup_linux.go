@@ -1,0 +1,289 @@
+package agent
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// setUp turns fresh namespaces into a sandbox, in an order in which every step
+// still has the rights it needs, and no later step could undo an earlier one.
+// On failure it names the step.
+func (a *agent) setUp(s *wire.Setup) (step string, err error) {
+	a.uid, a.gid = s.UID, s.GID
+	a.env, a.dir = s.Env, s.Dir
+	a.ranged = os.Getuid() == 0 && s.UID != 0
+
+	unix.Umask(0) // modes of the plan are meant as written
+	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
+		return "set the host name", err
+	}
+	if err := loopbackUp(); err != nil {
+		return "bring up the loopback", err
+	}
+	if step, err := buildRoot(s.Root, s.Mounts); err != nil {
+		return step, err
+	}
+	unix.Umask(0o022)
+	for _, r := range s.Rlimits {
+		lim := unix.Rlimit{Cur: r.Soft, Max: r.Hard}
+		if err := unix.Setrlimit(int(r.Resource), &lim); err != nil {
+			return "set rlimit " + strconv.Itoa(int(r.Resource)), err
+		}
+	}
+	if a.ruleset, err = landlockRuleset(&s.Landlock); err != nil {
+		return "make the Landlock ruleset", err
+	}
+	if step, err := a.startLauncher(); err != nil {
+		return step, err
+	}
+	if step, err := a.drop(s.Seccomp); err != nil {
+		return step, err
+	}
+	a.watch = watchdog{limit: s.Watchdog, disks: s.WatchDisks}
+	return "", nil
+}
+
+// drop gives up every right the agent no longer needs, on all its threads, and
+// installs the filter, which programs inherit.
+func (a *agent) drop(filter []byte) (step string, err error) {
+	var keep uint64
+	if a.ranged {
+		// To start programs as another user and to signal them.
+		keep = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
+	}
+	if err := setCapsAllThreads(keep); err != nil {
+		return "drop capabilities", err
+	}
+	// The filter's TSYNC carries no_new_privs to the other threads as well.
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return "set no_new_privs", err
+	}
+	if len(filter) > 0 {
+		if err := installFilter(filter); err != nil {
+			return "install the seccomp filter", err
+		}
+	}
+	// Changing credentials made the process dumpable again.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return "become undumpable", err
+	}
+	return "", nil
+}
+
+// loopbackUp brings up the one interface of a fresh network namespace.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req)
+}
+
+// buildRoot makes the plan's tree over base and makes it the root. Nothing of
+// the host's tree remains reachable.
+func buildRoot(base string, plan []wire.Mount) (step string, err error) {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return "make mounts private", err
+	}
+	for i := range plan {
+		m := &plan[i]
+		if err := applyMount(base, m); err != nil {
+			return m.Kind.String() + " " + m.Target, err
+		}
+	}
+	if err := unix.Chdir(base); err != nil {
+		return "enter the new root", err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return "pivot to the new root", err
+	}
+	// The old root now lies over the new one; detaching it uncovers that.
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return "detach the old root", err
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return "enter the new root", err
+	}
+	return "", nil
+}
+
+// applyMount performs one step of the plan. Only the plan's own paths are used:
+// no program has run yet, so nobody can have changed what they name.
+func applyMount(base string, m *wire.Mount) error {
+	target := base + m.Target
+	switch m.Kind {
+	case wire.MountTmpfs:
+		if err := mkdirAll(target, 0o755); err != nil {
+			return err
+		}
+		return unix.Mount("tmpfs", target, "tmpfs", mountFlags(m.Flags), tmpfsOptions(m))
+	case wire.MountBind:
+		return bind(m.Source, target, m.Flags)
+	case wire.MountInner:
+		return bind(base+m.Source, target, m.Flags)
+	case wire.MountProc:
+		if err := mkdirAll(target, 0o755); err != nil {
+			return err
+		}
+		return unix.Mount("proc", target, "proc", mountFlags(m.Flags), "")
+	case wire.MountDevpts:
+		if err := mkdirAll(target, 0o755); err != nil {
+			return err
+		}
+		return unix.Mount("devpts", target, "devpts", mountFlags(m.Flags), "newinstance,ptmxmode=0666,mode=0620")
+	case wire.MountMkdir:
+		if err := mkdirAll(target, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Chown(target, int(m.UID), int(m.GID)); err != nil {
+			return err
+		}
+		return unix.Chmod(target, m.Mode)
+	case wire.MountSymlink:
+		return unix.Symlink(m.Source, target)
+	case wire.MountFile:
+		return os.WriteFile(target, []byte(m.Source), os.FileMode(m.Mode))
+	case wire.MountMask:
+		return mask(base, target)
+	case wire.MountReseal:
+		return setMountFlags(target, m.Flags, false)
+	}
+	return unix.EINVAL
+}
+
+// bind attaches source, with all that is mounted below it, at target.
+func bind(source, target string, flags uint32) error {
+	var st unix.Stat_t
+	if err := unix.Stat(source, &st); err != nil {
+		if flags&wire.MountOptional != 0 && (err == unix.ENOENT || err == unix.EACCES || err == unix.ENOTDIR) {
+			return nil
+		}
+		return err
+	}
+	var err error
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		err = mkdirAll(target, 0o755)
+	} else {
+		err = touch(target)
+	}
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	return setMountFlags(target, flags, true)
+}
+
+// mask hides what is at target; what is not there needs no hiding.
+func mask(base, target string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(target, &st); err != nil {
+		return nil
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return unix.Mount("tmpfs", target, "tmpfs",
+			unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,nr_inodes=2,mode=0555")
+	}
+	return unix.Mount(base+"/dev/null", target, "", unix.MS_BIND, "")
+}
+
+func mountFlags(f uint32) uintptr {
+	var flags uintptr
+	if f&wire.MountReadOnly != 0 {
+		flags |= unix.MS_RDONLY
+	}
+	if f&wire.MountNoSuid != 0 {
+		flags |= unix.MS_NOSUID
+	}
+	if f&wire.MountNoDev != 0 {
+		flags |= unix.MS_NODEV
+	}
+	if f&wire.MountNoExec != 0 {
+		flags |= unix.MS_NOEXEC
+	}
+	return flags
+}
+
+// setMountFlags adds flags to a mount and, if all, to those below it. A user
+// namespace may add flags to what it was given but never clear them, so only
+// additions are asked for.
+func setMountFlags(target string, f uint32, all bool) error {
+	attr := unix.MountAttr{}
+	for _, p := range [...]struct {
+		flag uint32
+		attr uint64
+	}{
+		{wire.MountReadOnly, unix.MOUNT_ATTR_RDONLY},
+		{wire.MountNoSuid, unix.MOUNT_ATTR_NOSUID},
+		{wire.MountNoDev, unix.MOUNT_ATTR_NODEV},
+		{wire.MountNoExec, unix.MOUNT_ATTR_NOEXEC},
+	} {
+		if f&p.flag != 0 {
+			attr.Attr_set |= p.attr
+		}
+	}
+	if attr.Attr_set == 0 {
+		return nil
+	}
+	how := uint(0)
+	if all {
+		how = unix.AT_RECURSIVE
+	}
+	return unix.MountSetattr(unix.AT_FDCWD, target, how, &attr)
+}
+
+func tmpfsOptions(m *wire.Mount) string {
+	o := "mode=0" + strconv.FormatUint(uint64(m.Mode), 8) +
+		",uid=" + strconv.FormatUint(uint64(m.UID), 10) +
+		",gid=" + strconv.FormatUint(uint64(m.GID), 10)
+	if m.Size > 0 {
+		o += ",size=" + strconv.FormatInt(m.Size, 10)
+	}
+	if m.Inodes > 0 {
+		o += ",nr_inodes=" + strconv.FormatInt(m.Inodes, 10)
+	}
+	return o
+}
+
+// mkdirAll makes a directory and those above it.
+func mkdirAll(path string, mode uint32) error {
+	err := unix.Mkdir(path, mode)
+	if err == unix.ENOENT {
+		if i := strings.LastIndexByte(path, '/'); i > 0 {
+			if err := mkdirAll(path[:i], mode); err != nil {
+				return err
+			}
+			err = unix.Mkdir(path, mode)
+		}
+	}
+	if err == unix.EEXIST {
+		return nil
+	}
+	return err
+}
+
+// touch makes an empty file to bind something over.
+func touch(path string) error {
+	if i := strings.LastIndexByte(path, '/'); i > 0 {
+		if err := mkdirAll(path[:i], 0o755); err != nil {
+			return err
+		}
+	}
+	fd, err := unix.Open(path, unix.O_CREAT|unix.O_CLOEXEC|unix.O_RDONLY|unix.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}

@@ -1,0 +1,335 @@
+package agent
+
+import (
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// The channels of a process and of a dialled connection.
+const (
+	channelIn  = 0 // host to agent: standard input, or what is sent
+	channelOut = 1 // agent to host: standard output, or what is received
+	channelErr = 2 // agent to host: standard error
+)
+
+// streams carries the bytes of one process or connection in frames, where
+// descriptors cannot be passed. All methods accept a nil receiver, which is a
+// process whose descriptors the host has.
+type streams struct {
+	link *link
+	id   uint32
+	in   *os.File // where channelIn goes
+	done func()   // called once, when no channel is left
+
+	queue chan []byte // at most Window bytes, as the host has no more credit
+
+	mu     sync.Mutex
+	space  *sync.Cond // credit has grown or the streams are closed
+	out    [3]*os.File
+	credit [3]int // what may still be sent
+	held   int    // bytes in queue
+	inEnd  bool   // channelIn was closed by the host
+	open   int    // output channels not yet at their end
+}
+
+// maxData is how much output one frame carries.
+const maxData = 32 << 10
+
+// newStreams prepares channels; outs[0] is channelOut, outs[1] channelErr.
+func newStreams(l *link, id uint32, in *os.File, outs ...*os.File) *streams {
+	s := &streams{link: l, id: id, in: in, queue: make(chan []byte, wire.Window), open: len(outs)}
+	s.space = sync.NewCond(&s.mu)
+	for i, f := range outs {
+		s.out[channelOut+i] = f
+		s.credit[channelOut+i] = wire.Window
+	}
+	return s
+}
+
+// newProcessStreams makes the three pipes of a program and returns its ends.
+func newProcessStreams(l *link, id, uid, gid uint32, own bool) (*streams, []int, error) {
+	var ours, theirs [3]int
+	for i := range ours {
+		var p [2]int
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			closeAll(ours[:i])
+			closeAll(theirs[:i])
+			return nil, nil, err
+		}
+		if i == channelIn {
+			theirs[i], ours[i] = p[0], p[1]
+		} else {
+			ours[i], theirs[i] = p[0], p[1]
+		}
+		unix.SetNonblock(ours[i], true)
+		if own { // so that a program can open /dev/stdout
+			unix.Fchown(theirs[i], int(uid), int(gid))
+		}
+	}
+	s := newStreams(l, id, os.NewFile(uintptr(ours[0]), "stdin"),
+		os.NewFile(uintptr(ours[1]), "stdout"), os.NewFile(uintptr(ours[2]), "stderr"))
+	return s, theirs[:], nil
+}
+
+// abandon closes everything of streams that were never run.
+func (s *streams) abandon() {
+	if s == nil {
+		return
+	}
+	s.in.Close()
+	for _, f := range s.out {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// run starts moving bytes.
+func (s *streams) run() {
+	if s == nil {
+		return
+	}
+	go s.feed()
+	for ch, f := range s.out {
+		if f != nil {
+			go s.drain(uint8(ch), f)
+		}
+	}
+}
+
+// ended ends the input of a program that has ended.
+func (s *streams) ended() {
+	if s != nil {
+		s.closeIn()
+	}
+}
+
+func (s *streams) closeIn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.inEnd {
+		s.inEnd = true
+		close(s.queue)
+	}
+}
+
+// feed writes what the host sent and gives credit back for it.
+func (s *streams) feed() {
+	broken := false
+	for b := range s.queue {
+		if !broken {
+			_, err := s.in.Write(b)
+			broken = err != nil
+		}
+		s.mu.Lock()
+		s.held -= len(b)
+		s.mu.Unlock()
+		s.link.write(wire.Frame{Type: wire.TypeCredit, ID: s.id,
+			Payload: wire.AppendCredit(nil, channelIn, uint32(len(b)))})
+	}
+	s.endIn()
+}
+
+// endIn ends the input: a pipe is closed, a connection half-closed.
+func (s *streams) endIn() {
+	if s.in != s.out[channelOut] {
+		s.in.Close()
+		return
+	}
+	if c, err := s.in.SyscallConn(); err == nil {
+		c.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
+	}
+}
+
+// drain sends an output to its end, within the credit.
+func (s *streams) drain(ch uint8, f *os.File) {
+	buf := make([]byte, maxData)
+	for {
+		n := s.takeCredit(ch, len(buf))
+		if n == 0 {
+			break
+		}
+		got, err := f.Read(buf[:n])
+		if got > 0 {
+			payload := append(wire.AppendChannel(make([]byte, 0, got+1), ch), buf[:got]...)
+			if s.link.write(wire.Frame{Type: wire.TypeData, ID: s.id, Payload: payload}) != nil {
+				break
+			}
+		}
+		s.addCredit(ch, n-got)
+		if err != nil {
+			break
+		}
+	}
+	f.Close()
+	s.link.write(wire.Frame{Type: wire.TypeClose, ID: s.id, Payload: wire.AppendChannel(nil, ch)})
+	s.mu.Lock()
+	s.open--
+	last := s.open == 0
+	s.mu.Unlock()
+	if last {
+		s.closeIn()
+		if s.done != nil {
+			s.done()
+		}
+	}
+}
+
+// takeCredit waits until something may be sent and takes at most max of it. 0
+// means that the channel was closed by the host.
+func (s *streams) takeCredit(ch uint8, max int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.credit[ch] == 0 {
+		s.space.Wait()
+	}
+	if s.credit[ch] < 0 {
+		return 0
+	}
+	n := min(max, s.credit[ch])
+	s.credit[ch] -= n
+	return n
+}
+
+func (s *streams) addCredit(ch uint8, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.credit[ch] >= 0 {
+		s.credit[ch] += n
+	}
+	s.space.Broadcast()
+}
+
+// onStream handles a frame of an open channel. A frame for one that is closed
+// is no violation: it may have been sent before the host knew.
+func (a *agent) onStream(f wire.Frame) error {
+	ch, rest, err := wire.DecodeChannel(f.Payload)
+	if err != nil || ch > channelErr {
+		return unix.EPROTO
+	}
+	a.chanMu.Lock()
+	s := a.channels[f.ID]
+	a.chanMu.Unlock()
+	if s == nil {
+		return nil
+	}
+	switch f.Type {
+	case wire.TypeData:
+		return s.accept(ch, rest)
+	case wire.TypeCredit:
+		n, err := wire.DecodeCredit(rest)
+		if err != nil || n > wire.Window || ch == channelIn {
+			return unix.EPROTO
+		}
+		s.addCredit(ch, int(n))
+	case wire.TypeClose:
+		s.closed(ch)
+	}
+	return nil
+}
+
+// accept queues input; the host must not exceed the window.
+func (s *streams) accept(ch uint8, b []byte) error {
+	if ch != channelIn || len(b) == 0 {
+		return unix.EPROTO
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inEnd {
+		return nil
+	}
+	if s.held += len(b); s.held > wire.Window {
+		return unix.EPROTO
+	}
+	s.queue <- b // never blocks: the queue has room for Window pieces
+	return nil
+}
+
+// closed handles the host's Close: the end of the input, or that the host does
+// not want more of an output.
+func (s *streams) closed(ch uint8) {
+	if ch == channelIn {
+		s.closeIn()
+		return
+	}
+	s.mu.Lock()
+	f := s.out[ch]
+	s.credit[ch] = -1
+	s.space.Broadcast()
+	s.mu.Unlock()
+	if f != nil {
+		f.Close() // wakes a blocked Read
+	}
+}
+
+// register makes streams reachable by their id until they end.
+func (a *agent) register(s *streams) {
+	if s == nil {
+		return
+	}
+	s.done = func() {
+		a.chanMu.Lock()
+		delete(a.channels, s.id)
+		a.chanMu.Unlock()
+	}
+	a.chanMu.Lock()
+	a.channels[s.id] = s
+	a.chanMu.Unlock()
+}
+
+// onDial connects to a port on the loopback of the sandbox.
+func (a *agent) onDial(f wire.Frame) error {
+	var d wire.Dial
+	if err := d.Decode(f.Payload); err != nil || !a.ready {
+		return unix.EPROTO
+	}
+	go a.dial(f.ID, d.Port)
+	return nil
+}
+
+func (a *agent) dial(id uint32, port uint16) {
+	fd, err := dialLoopback(port)
+	if err != nil {
+		a.reply(id, wire.FailDial, err, "", nil)
+		return
+	}
+	if a.link.passes {
+		a.reply(id, wire.OK, nil, "", nil, fd)
+		unix.Close(fd)
+		return
+	}
+	unix.SetNonblock(fd, true)
+	conn := os.NewFile(uintptr(fd), "connection")
+	s := newStreams(a.link, id, conn, conn)
+	a.register(s)
+	a.reply(id, wire.OK, nil, "", nil)
+	s.run()
+}
+
+// dialLoopback tries IPv4 and then IPv6, as servers bind either.
+func dialLoopback(port uint16) (int, error) {
+	fd, err := connect(unix.AF_INET, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}})
+	if err == nil {
+		return fd, nil
+	}
+	if fd6, err6 := connect(unix.AF_INET6, &unix.SockaddrInet6{Port: int(port), Addr: [16]byte{15: 1}}); err6 == nil {
+		return fd6, nil
+	}
+	return -1, err
+}
+
+func connect(family int, to unix.Sockaddr) (int, error) {
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Connect(fd, to); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}

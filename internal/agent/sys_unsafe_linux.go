@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// This file holds the system calls that x/sys has no function for.
+
+// setCapsAllThreads makes keep the effective and permitted set of every thread
+// and empties the inheritable and ambient sets.
+func setCapsAllThreads(keep uint64) error {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	lo, hi := uint32(keep), uint32(keep>>32)
+	data := [2]unix.CapUserData{{Effective: lo, Permitted: lo}, {Effective: hi, Permitted: hi}}
+	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET,
+		uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&data[0])), 0)
+	return orNil(e)
+}
+
+// installFilter installs a classic BPF program, as wire.Setup.Seccomp has it,
+// on every thread.
+func installFilter(program []byte) error {
+	const size = int(unsafe.Sizeof(unix.SockFilter{}))
+	n := len(program) / size
+	if n == 0 || n > 0xffff || len(program)%size != 0 {
+		return unix.EINVAL
+	}
+	filter := make([]unix.SockFilter, n)
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&filter[0])), len(program)), program)
+	prog := unix.SockFprog{Len: uint16(n), Filter: &filter[0]}
+	_, _, e := syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	return orNil(e)
+}
+
+// landlockRuleset makes a ruleset of what this kernel knows of the plan's
+// Landlock, and returns its descriptor, or -1 where there is no Landlock.
+func landlockRuleset(l *wire.Landlock) (int, error) {
+	abi, _, e := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if e != 0 || l.HandledFS == 0 {
+		return -1, nil // the second layer is optional; doctor tells of its absence
+	}
+	known := landlockKnown(int(abi))
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: l.HandledFS & known}
+	size := unsafe.Offsetof(attr.Handled_access_net) // a kernel refuses fields it does not know
+	if abi >= landlockScopedABI {
+		attr.Scoped = l.Scoped
+		size = unsafe.Offsetof(attr.Scoped) + unsafe.Sizeof(attr.Scoped)
+	}
+	fd, _, e := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
+	if e != 0 {
+		return -1, e
+	}
+	for _, r := range l.Rules {
+		if err := landlockAdd(int(fd), r.Path, r.Access&attr.Handled_access_fs); err != nil {
+			unix.Close(int(fd))
+			return -1, err
+		}
+	}
+	return int(fd), nil
+}
+
+// The versions of Landlock's interface that brought what we use.
+const (
+	landlockReferABI    = 2
+	landlockTruncateABI = 3
+	landlockIoctlABI    = 5
+	landlockScopedABI   = 6
+)
+
+// landlockKnown is the file access rights that a version knows.
+func landlockKnown(abi int) uint64 {
+	known := uint64(1)<<13 - 1 // version 1: EXECUTE to MAKE_SYM
+	if abi >= landlockReferABI {
+		known |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if abi >= landlockTruncateABI {
+		known |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if abi >= landlockIoctlABI {
+		known |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	return known
+}
+
+// landlockFile is the rights that make sense for something not a directory.
+const landlockFile = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+	unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+
+func landlockAdd(ruleset int, path string, access uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil // a missing path needs no permission
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		access &= landlockFile
+	}
+	if access == 0 {
+		return nil
+	}
+	attr := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)}
+	_, _, e := syscall.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset),
+		unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
+	return orNil(e)
+}
+
+// landlockRestrict puts the calling thread into the ruleset's domain.
+func landlockRestrict(ruleset int) error {
+	_, _, e := syscall.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0)
+	return orNil(e)
+}
+
+func orNil(e syscall.Errno) error {
+	if e == 0 {
+		return nil
+	}
+	return e
+}

@@ -1,0 +1,306 @@
+package agent
+
+import (
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// fsReadDir lists the first entries of a directory, in the order of their
+// names, after the name after. Memory is bounded by the page, not the directory.
+func (a *agent) fsReadDir(path, after string, limit int) ([]byte, error) {
+	path, err := a.absolute(path)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := openAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	if limit <= 0 || limit > maxListing {
+		limit = maxListing
+	}
+	var page []string // sorted, at most limit
+	err = eachName(fd, func(name string) bool {
+		if name <= after && after != "" {
+			return true
+		}
+		if len(page) == limit && name >= page[limit-1] {
+			return true
+		}
+		i, _ := slices.BinarySearch(page, name)
+		if len(page) == limit {
+			page = page[:limit-1]
+		}
+		page = slices.Insert(page, i, name)
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	var infos []wire.FileInfo
+	size := 0
+	for _, name := range page {
+		info, err := statInfo(fd, name, unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil {
+			continue // it has just been removed
+		}
+		if size += len(info.Name) + len(info.Target) + 64; size > maxListData && len(infos) > 0 {
+			break // the host asks again, from here
+		}
+		infos = append(infos, info)
+	}
+	return wire.AppendFileInfos(nil, infos), nil
+}
+
+// eachName calls f for the entries of an open directory until f returns false.
+func eachName(fd int, f func(name string) bool) error {
+	buf := make([]byte, 16<<10)
+	names := make([]string, 0, 64)
+	for {
+		n, err := unix.ReadDirent(fd, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return nil
+		}
+		for rest := buf[:n]; len(rest) > 0; {
+			var used int
+			used, _, names = syscall.ParseDirent(rest, -1, names[:0])
+			rest = rest[used:]
+			for _, name := range names {
+				if !f(name) {
+					return nil
+				}
+			}
+			if used == 0 {
+				break
+			}
+		}
+	}
+}
+
+// firstName returns one entry of an open directory, "" if it is empty.
+func firstName(fd int) (name string, err error) {
+	if _, err := unix.Seek(fd, 0, 0); err != nil {
+		return "", err
+	}
+	err = eachName(fd, func(n string) bool {
+		name = n
+		return false
+	})
+	return name, err
+}
+
+func (a *agent) fsRemove(path string, recursive bool) error {
+	dir, name, err := a.openDir(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	err = unix.Unlinkat(dir, name, 0)
+	if err != unix.EISDIR && err != unix.EPERM {
+		return err
+	}
+	err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	if !recursive || (err != unix.ENOTEMPTY && err != unix.EEXIST) {
+		return err
+	}
+	fd, err := openAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	if err := removeContents(fd); err != nil {
+		return err
+	}
+	return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+}
+
+// level is one directory on the way down a tree.
+type level struct {
+	dev, ino uint64
+	name     string
+}
+
+// removeContents empties the open directory and closes it. However deep the
+// tree, it holds two descriptors: it goes down by name and up by "..", and
+// checks that up is where it came from. Links are removed, never followed;
+// a mount is not entered.
+func removeContents(fd int) error {
+	defer func() { unix.Close(fd) }()
+	top, err := identify(fd)
+	if err != nil {
+		return err
+	}
+	stack := []level{top}
+	for {
+		child, err := removeFlat(fd)
+		if err != nil {
+			return err
+		}
+		if child != "" { // a directory that is not empty: go down
+			next, id, err := enter(fd, child, top.dev, len(stack))
+			if err != nil {
+				return err
+			}
+			id.name = child
+			unix.Close(fd)
+			fd = next
+			stack = append(stack, id)
+			continue
+		}
+		if len(stack) == 1 {
+			return nil
+		}
+		name := stack[len(stack)-1].name
+		stack = stack[:len(stack)-1]
+		up, err := leave(fd, stack[len(stack)-1])
+		if err != nil {
+			return err
+		}
+		unix.Close(fd)
+		fd = up
+		if err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err != nil {
+			return err
+		}
+	}
+}
+
+// removeFlat removes everything in fd that goes at once and returns the name of
+// a directory that does not, "" when fd is empty.
+func removeFlat(fd int) (string, error) {
+	for {
+		name, err := firstName(fd)
+		if err != nil || name == "" {
+			return "", err
+		}
+		err = unix.Unlinkat(fd, name, 0)
+		if err == unix.EISDIR || err == unix.EPERM {
+			err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+		}
+		switch err {
+		case nil, unix.ENOENT:
+		case unix.ENOTEMPTY, unix.EEXIST:
+			return name, nil
+		default:
+			return "", err
+		}
+	}
+}
+
+// enter opens a directory below fd that is on the same mount.
+func enter(fd int, name string, dev uint64, depth int) (int, level, error) {
+	if depth >= maxTree {
+		return -1, level{}, unix.ELOOP
+	}
+	next, err := openAt(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return -1, level{}, err
+	}
+	id, err := identify(next)
+	if err == nil && id.dev != dev {
+		err = unix.EXDEV
+	}
+	if err != nil {
+		unix.Close(next)
+		return -1, level{}, err
+	}
+	return next, id, nil
+}
+
+// leave opens the parent of fd and checks that it is the directory expected.
+func leave(fd int, want level) (int, error) {
+	up, err := openAt(fd, "..", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return -1, err
+	}
+	id, err := identify(up)
+	if err == nil && (id.dev != want.dev || id.ino != want.ino) {
+		err = unix.EBUSY // a program moved the tree while we were in it
+	}
+	if err != nil {
+		unix.Close(up)
+		return -1, err
+	}
+	return up, nil
+}
+
+func identify(fd int) (level, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return level{dev: st.Dev, ino: st.Ino}, err
+}
+
+func (a *agent) fsChmod(path string, mode uint32, recursive bool) error {
+	abs, err := a.absolute(path)
+	if err != nil {
+		return err
+	}
+	mode &= 0o7777
+	if !recursive {
+		return unix.Fchmodat(unix.AT_FDCWD, abs, mode, 0)
+	}
+	fd, err := openAt(unix.AT_FDCWD, abs, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err == unix.ENOTDIR {
+		return unix.Fchmodat(unix.AT_FDCWD, abs, mode, 0)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := chmodBelow(fd, mode, 0); err != nil {
+		return err
+	}
+	// Last, so that a mode without the right to search does not stop us.
+	return unix.Fchmod(fd, mode)
+}
+
+// maxChmodDepth bounds the descriptors a recursive chmod holds.
+const maxChmodDepth = 200
+
+// chmodBelow sets the mode of everything in fd, children before parents. Links
+// are left alone.
+func chmodBelow(fd int, mode uint32, depth int) error {
+	if depth > maxChmodDepth {
+		return unix.ELOOP
+	}
+	var failed error
+	err := eachName(fd, func(name string) bool {
+		failed = chmodEntry(fd, name, mode, depth)
+		return failed == nil
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+func chmodEntry(dir int, name string, mode uint32, depth int) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return nil // it has just been removed
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return nil
+	case unix.S_IFDIR:
+		fd, err := openAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := chmodBelow(fd, mode, depth+1); err != nil {
+			return err
+		}
+		return unix.Fchmod(fd, mode)
+	}
+	return unix.Fchmodat(dir, name, mode, 0)
+}

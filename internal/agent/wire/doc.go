@@ -1,0 +1,107 @@
+// Package wire is the language between the host and the agent: frames over one
+// byte stream, and for each kind of frame a plain struct.
+//
+// # Frames
+//
+// A frame is a header of 12 bytes, little endian, and a payload:
+//
+//	0  uint32  length of the payload, at most MaxPayload
+//	4  uint8   type
+//	5  uint8   number of descriptors that travel with the frame
+//	6  uint16  zero
+//	8  uint32  id: of the request, the process or the channel
+//
+// Descriptors are attached to the first byte of the frame, so only a unix
+// socket can carry them; over any other stream the number is always 0 and the
+// same protocol moves bytes in Data frames instead.
+//
+// # Conversation
+//
+// The agent says Hello, with its Generation. The host sends Setup where the
+// agent is to build its own sandbox; the agent answers Reply. Then the host
+// sends requests under ids of its choosing (Start, FS, Dial), each answered by
+// exactly one Reply with that id. A Start that succeeded is followed, under the
+// same id, by one Exited, after which the id is free. Signal has no answer.
+//
+// Without descriptors, a process's streams and a dialled connection are
+// channels: Data carries bytes, Credit tells the sender how many more it may
+// send (it starts with Window), Close ends a direction. A sender never exceeds
+// its credit, so neither side ever holds more than Window bytes for a channel.
+//
+// Both sides treat the other as hostile: sizes are bounded before memory is
+// taken, and any violation ends the connection.
+package wire
+
+// Generation numbers the protocol. Host and agent must agree; the host carries
+// its agent with it, so they differ only where an agent outlives a host's
+// upgrade or was put into an image.
+//
+//	1  2026-11  the first
+const Generation = 1
+
+// Limits of a frame and of a channel.
+const (
+	HeaderSize = 12
+	MaxPayload = 1 << 20
+	MaxFDs     = 3
+	Window     = 256 << 10 // bytes in flight on one channel
+)
+
+// Type is the kind of a frame.
+type Type uint8
+
+// The kinds of frame, with who sends them.
+const (
+	TypeHello  Type = 1  // agent: its generation
+	TypeSetup  Type = 2  // host: Setup
+	TypeReply  Type = 3  // agent: Reply
+	TypeStart  Type = 4  // host: Start, with descriptors 0, 1, 2 or none
+	TypeExited Type = 5  // agent: Exited
+	TypeSignal Type = 6  // host: Signal
+	TypeFS     Type = 7  // host: FSRequest
+	TypeDial   Type = 8  // host: Dial
+	TypeData   Type = 9  // both: a byte naming the channel, then bytes
+	TypeCredit Type = 10 // both: a byte naming the channel, then uint32
+	TypeClose  Type = 11 // both: a byte naming the channel
+)
+
+// Frame is one frame. Payload belongs to the receiver.
+type Frame struct {
+	Type    Type
+	ID      uint32
+	Payload []byte
+	FDs     []int
+}
+
+// Header decodes a frame's header.
+type Header struct {
+	Length uint32
+	Type   Type
+	FDs    uint8
+	ID     uint32
+}
+
+// AppendHeader appends the 12 bytes of h.
+func AppendHeader(b []byte, h Header) []byte {
+	b = appendU32(b, h.Length)
+	b = append(b, byte(h.Type), h.FDs, 0, 0)
+	return appendU32(b, h.ID)
+}
+
+// ParseHeader checks and decodes a header of HeaderSize bytes.
+func ParseHeader(b []byte) (Header, error) {
+	d := decoder{b: b}
+	h := Header{Length: d.u32()}
+	h.Type, h.FDs = Type(d.u8()), d.u8()
+	zero := d.u16()
+	h.ID = d.u32()
+	switch {
+	case d.failed:
+		return Header{}, errShort
+	case h.Length > MaxPayload:
+		return Header{}, errTooLong
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeClose:
+		return Header{}, errHeader
+	}
+	return h, nil
+}

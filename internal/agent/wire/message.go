@@ -1,0 +1,267 @@
+package wire
+
+// Hello is the first thing an agent says.
+type Hello struct{ Generation uint32 }
+
+// Append appends the encoding of m.
+func (m *Hello) Append(b []byte) []byte { return appendU32(b, m.Generation) }
+
+// Decode reads m from a payload.
+func (m *Hello) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.Generation = d.u32()
+	return d.end()
+}
+
+// Failure tells how far a request got.
+type Failure uint8
+
+// The stages at which a request can fail.
+const (
+	OK           Failure = iota
+	FailProtocol         // the request is not understood or not possible now
+	FailSetup            // building the sandbox; Text names the step
+	FailDir              // the working directory
+	FailExec             // finding or executing the program
+	FailFile             // a file operation
+	FailDial             // connecting
+)
+
+// Reply answers a request. Errno is the kernel's error number, 0 if none.
+type Reply struct {
+	Failure Failure
+	Errno   uint32
+	Text    string // what was being done; from a fixed set or a path of the plan
+	Data    []byte // what the request asked for
+}
+
+// Append appends the encoding of m.
+func (m *Reply) Append(b []byte) []byte {
+	b = append(b, byte(m.Failure))
+	b = appendU32(b, m.Errno)
+	b = appendStr(b, m.Text)
+	return append(appendU32(b, uint32(len(m.Data))), m.Data...)
+}
+
+// Decode reads m from a payload, whose memory Data shares.
+func (m *Reply) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.Failure = Failure(d.u8())
+	m.Errno = d.u32()
+	m.Text = d.str()
+	m.Data = d.bytes()
+	return d.end()
+}
+
+// Start asks for a program. With descriptors they become its 0, 1 and 2;
+// without, its streams are channels 0, 1 and 2 under the frame's id.
+type Start struct {
+	Args []string
+	Env  []string // "K=V", after those of Setup; later ones win
+	Dir  string
+}
+
+// Append appends the encoding of m.
+func (m *Start) Append(b []byte) []byte {
+	return appendStr(appendStrs(appendStrs(b, m.Args), m.Env), m.Dir)
+}
+
+// Decode reads m from a payload.
+func (m *Start) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.Args, m.Env, m.Dir = d.strs(), d.strs(), d.str()
+	return d.end()
+}
+
+// Exited tells of a program's end.
+type Exited struct {
+	Code     uint8  // exit code, if Signal is 0
+	Signal   uint8  // the signal that ended it
+	Watchdog bool   // the agent's watchdog killed for memory
+	CPU      uint64 // microseconds, user and system, of it and its waited-for children
+	MaxRSS   uint64 // bytes, of the largest of them
+}
+
+// Append appends the encoding of m.
+func (m *Exited) Append(b []byte) []byte {
+	return appendU64(appendU64(append(b, m.Code, m.Signal, bit(m.Watchdog)), m.CPU), m.MaxRSS)
+}
+
+// Decode reads m from a payload.
+func (m *Exited) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.Code, m.Signal, m.Watchdog = d.u8(), d.u8(), d.u8() != 0
+	m.CPU, m.MaxRSS = d.u64(), d.u64()
+	return d.end()
+}
+
+// Signal asks for a signal to the process group of the frame's id.
+type Signal struct{ Number uint8 }
+
+// Append appends the encoding of m.
+func (m *Signal) Append(b []byte) []byte { return append(b, m.Number) }
+
+// Decode reads m from a payload.
+func (m *Signal) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.Number = d.u8()
+	return d.end()
+}
+
+// Dial asks for a TCP connection to a port on the sandbox's loopback.
+type Dial struct{ Port uint16 }
+
+// Append appends the encoding of m.
+func (m *Dial) Append(b []byte) []byte { return appendU16(b, m.Port) }
+
+// Decode reads m from a payload.
+func (m *Dial) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.Port = d.u16()
+	return d.end()
+}
+
+// FSOp is a file operation.
+type FSOp uint8
+
+// The file operations and the fields each uses. Where a descriptor is the
+// answer and none can be passed, Data of the Reply is a handle (uint32) for
+// FSRead, FSWrite and FSClose.
+const (
+	FSOpen    FSOp = iota + 1 // Path → descriptor, read only; Data: one FileInfo
+	FSCreate                  // Path, Mode, Flags → descriptor; Data: handle of the pending file
+	FSCommit                  // Handle: the pending file appears at its path
+	FSAbort                   // Handle: the pending file is removed
+	FSStat                    // Path; Data: one FileInfo
+	FSReadDir                 // Path, To (after this name), Size (most entries); Data: FileInfos
+	FSMkdir                   // Path, Mode, Flags
+	FSRemove                  // Path, Flags
+	FSRename                  // Path, To
+	FSChmod                   // Path, Mode, Flags
+	FSRead                    // Handle, Offset, Size; Data: bytes, empty at the end
+	FSWrite                   // Handle, Bytes: written at the end of what was written before
+	FSClose                   // Handle
+)
+
+// Flags of file operations.
+const (
+	FSParents   uint32 = 1 << iota // make missing directories above
+	FSRecursive                    // also what is below
+	FSAppend                       // FSCreate: write at the end of the file itself
+)
+
+// FSRequest is a file operation; unused fields are zero.
+type FSRequest struct {
+	Op     FSOp
+	Path   string
+	To     string
+	Mode   uint32
+	Flags  uint32
+	Handle uint32
+	Offset uint64
+	Size   uint32
+	Bytes  []byte
+}
+
+// Append appends the encoding of m.
+func (m *FSRequest) Append(b []byte) []byte {
+	b = append(b, byte(m.Op))
+	b = appendStr(appendStr(b, m.Path), m.To)
+	b = appendU32(appendU32(appendU32(b, m.Mode), m.Flags), m.Handle)
+	b = appendU32(appendU64(b, m.Offset), m.Size)
+	return append(appendU32(b, uint32(len(m.Bytes))), m.Bytes...)
+}
+
+// Decode reads m from a payload, whose memory Bytes shares.
+func (m *FSRequest) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.Op = FSOp(d.u8())
+	m.Path, m.To = d.str(), d.str()
+	m.Mode, m.Flags, m.Handle = d.u32(), d.u32(), d.u32()
+	m.Offset, m.Size = d.u64(), d.u32()
+	m.Bytes = d.bytes()
+	return d.end()
+}
+
+// FileInfo describes one file; Mode is the kernel's st_mode.
+type FileInfo struct {
+	Name     string
+	Target   string // of a symbolic link
+	Size     uint64
+	Mode     uint32
+	UID, GID uint32
+	MTime    int64 // nanoseconds since 1970
+}
+
+// fileInfoMin is the fewest bytes a FileInfo takes.
+const fileInfoMin = 4 + 4 + 8 + 4 + 4 + 4 + 8
+
+// AppendFileInfos appends the encoding of infos.
+func AppendFileInfos(b []byte, infos []FileInfo) []byte {
+	b = appendU32(b, uint32(len(infos)))
+	for i := range infos {
+		f := &infos[i]
+		b = appendStr(appendStr(b, f.Name), f.Target)
+		b = appendU32(appendU64(b, f.Size), f.Mode)
+		b = appendU32(appendU32(b, f.UID), f.GID)
+		b = appendU64(b, uint64(f.MTime))
+	}
+	return b
+}
+
+// DecodeFileInfos reads what AppendFileInfos wrote.
+func DecodeFileInfos(p []byte) ([]FileInfo, error) {
+	d := decoder{b: p}
+	infos := make([]FileInfo, d.count(fileInfoMin))
+	for i := range infos {
+		f := &infos[i]
+		f.Name, f.Target = d.str(), d.str()
+		f.Size, f.Mode = d.u64(), d.u32()
+		f.UID, f.GID = d.u32(), d.u32()
+		f.MTime = int64(d.u64())
+	}
+	return infos, d.end()
+}
+
+// AppendHandle appends a handle, as Data of a Reply.
+func AppendHandle(b []byte, h uint32) []byte { return appendU32(b, h) }
+
+// DecodeHandle reads a handle from the front of p and returns what follows.
+func DecodeHandle(p []byte) (uint32, []byte, error) {
+	d := decoder{b: p}
+	h := d.u32()
+	if d.failed {
+		return 0, nil, errShort
+	}
+	return h, d.b, nil
+}
+
+// AppendChannel appends the payload prefix of Data, Credit and Close frames.
+func AppendChannel(b []byte, channel uint8) []byte { return append(b, channel) }
+
+// DecodeChannel splits the payload of a Data, Credit or Close frame.
+func DecodeChannel(p []byte) (channel uint8, rest []byte, err error) {
+	if len(p) == 0 {
+		return 0, nil, errShort
+	}
+	return p[0], p[1:], nil
+}
+
+// AppendCredit appends the payload of a Credit frame.
+func AppendCredit(b []byte, channel uint8, n uint32) []byte {
+	return appendU32(AppendChannel(b, channel), n)
+}
+
+// DecodeCredit reads the number of a Credit frame, after DecodeChannel.
+func DecodeCredit(p []byte) (uint32, error) {
+	d := decoder{b: p}
+	n := d.u32()
+	return n, d.end()
+}
+
+func bit(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,26 @@
+package wire
+
+// String names the kind of step, for error messages.
+func (k MountKind) String() string {
+	switch k {
+	case MountTmpfs:
+		return "mount tmpfs on"
+	case MountBind, MountInner:
+		return "bind"
+	case MountProc:
+		return "mount proc on"
+	case MountDevpts:
+		return "mount devpts on"
+	case MountMkdir:
+		return "make directory"
+	case MountSymlink:
+		return "make link"
+	case MountFile:
+		return "write file"
+	case MountMask:
+		return "mask"
+	case MountReseal:
+		return "seal"
+	}
+	return "step"
+}

@@ -1,0 +1,98 @@
+package wire
+
+// Setup is the first frame the host sends to an agent that is PID 1 of fresh
+// namespaces: the complete plan of the sandbox, computed by the host. The agent
+// applies it in the order of the fields below and never again. It holds no
+// secrets.
+type Setup struct {
+	// Hostname of the UTS namespace.
+	Hostname string
+	// Root is an existing directory of the host over which the new root is
+	// built, in the agent's own mount namespace only; nobody else sees it.
+	Root string
+	// Mounts build the new root, in order. Paths of targets are absolute in
+	// the new root; the agent prefixes Root. Afterwards the agent pivots.
+	Mounts []Mount
+	// Rlimits are set on the agent and so on all that it starts.
+	Rlimits []Rlimit
+	// UID and GID, inside the user namespace, of programs and of every file
+	// operation. The agent itself is 0 where the namespace has a range of
+	// ids, and UID where it has only one.
+	UID, GID uint32
+	// Landlock is the second layer, on every thread that starts programs or
+	// touches files.
+	Landlock Landlock
+	// Seccomp is a classic BPF program of 8-byte instructions in native byte
+	// order, installed on all threads last.
+	Seccomp []byte
+	// Env is the environment of every program, "K=V", before that of a Start.
+	Env []string
+	// Dir is the directory relative paths start from, and programs by default.
+	Dir string
+	// Watchdog, if over 0, is how many bytes the programs may hold together
+	// where no cgroup counts; beyond it the agent kills them all.
+	Watchdog int64
+	// WatchDisks are mount points whose used bytes count towards Watchdog.
+	WatchDisks []string
+}
+
+// MountKind says what a Mount step does.
+type MountKind uint8
+
+// The kinds of step. Targets are made when missing: a directory, or for Bind
+// of a file and for File an empty file.
+const (
+	MountTmpfs   MountKind = iota + 1 // a new tmpfs: Size, Inodes, Mode, UID, GID
+	MountBind                         // Source of the host, with all below it
+	MountProc                         // proc of the new PID namespace
+	MountDevpts                       // a private instance of devpts
+	MountMkdir                        // a directory: Mode, UID, GID
+	MountSymlink                      // a link whose text is Source
+	MountFile                         // a file with the bytes of Source: Mode
+	MountInner                        // bind of Source, a path of the new root, not of the host
+	MountMask                         // hide: an empty read-only directory over a directory, /dev/null over anything else; a missing target is skipped
+	MountReseal                       // change the flags of the mount at Target
+)
+
+// Flags of a mount. A bind gets its flags on everything below it.
+const (
+	MountReadOnly uint32 = 1 << iota
+	MountNoSuid
+	MountNoDev
+	MountNoExec
+	MountOptional // a missing Source skips the step
+)
+
+// Mount is one step of building the root.
+type Mount struct {
+	Kind   MountKind
+	Source string
+	Target string
+	Flags  uint32
+	Size   int64 // bytes, tmpfs
+	Inodes int64 // tmpfs
+	Mode   uint32
+	UID    uint32 // inside the user namespace
+	GID    uint32
+}
+
+// Rlimit is one resource limit; Resource is the kernel's number.
+type Rlimit struct {
+	Resource   uint32
+	Soft, Hard uint64
+}
+
+// Landlock is a ruleset. The agent clears the bits that the running kernel
+// does not know (LANDLOCK_CREATE_RULESET_VERSION) before it uses it.
+type Landlock struct {
+	HandledFS uint64 // LANDLOCK_ACCESS_FS_* ; 0 means no Landlock
+	Scoped    uint64 // LANDLOCK_SCOPE_*
+	Rules     []LandlockRule
+}
+
+// LandlockRule allows Access beneath Path, a path of the new root. A missing
+// path is skipped; bits that apply to directories only are cleared for a file.
+type LandlockRule struct {
+	Path   string
+	Access uint64
+}

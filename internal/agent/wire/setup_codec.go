@@ -1,0 +1,65 @@
+package wire
+
+// Append appends the encoding of s.
+func (s *Setup) Append(b []byte) []byte {
+	b = appendStr(appendStr(b, s.Hostname), s.Root)
+	b = appendU32(b, uint32(len(s.Mounts)))
+	for i := range s.Mounts {
+		b = s.Mounts[i].append(b)
+	}
+	b = appendU32(b, uint32(len(s.Rlimits)))
+	for _, r := range s.Rlimits {
+		b = appendU64(appendU64(appendU32(b, r.Resource), r.Soft), r.Hard)
+	}
+	b = appendU32(appendU32(b, s.UID), s.GID)
+	b = appendU64(appendU64(b, s.Landlock.HandledFS), s.Landlock.Scoped)
+	b = appendU32(b, uint32(len(s.Landlock.Rules)))
+	for _, r := range s.Landlock.Rules {
+		b = appendU64(appendStr(b, r.Path), r.Access)
+	}
+	b = append(appendU32(b, uint32(len(s.Seccomp))), s.Seccomp...)
+	b = appendStr(appendStrs(b, s.Env), s.Dir)
+	return appendStrs(appendU64(b, uint64(s.Watchdog)), s.WatchDisks)
+}
+
+// Decode reads s from a payload, whose memory Seccomp shares.
+func (s *Setup) Decode(p []byte) error {
+	d := decoder{b: p}
+	s.Hostname, s.Root = d.str(), d.str()
+	s.Mounts = make([]Mount, d.count(mountMin))
+	for i := range s.Mounts {
+		s.Mounts[i].decode(&d)
+	}
+	s.Rlimits = make([]Rlimit, d.count(20))
+	for i := range s.Rlimits {
+		s.Rlimits[i] = Rlimit{Resource: d.u32(), Soft: d.u64(), Hard: d.u64()}
+	}
+	s.UID, s.GID = d.u32(), d.u32()
+	s.Landlock.HandledFS, s.Landlock.Scoped = d.u64(), d.u64()
+	s.Landlock.Rules = make([]LandlockRule, d.count(12))
+	for i := range s.Landlock.Rules {
+		s.Landlock.Rules[i] = LandlockRule{Path: d.str(), Access: d.u64()}
+	}
+	s.Seccomp = d.bytes()
+	s.Env, s.Dir = d.strs(), d.str()
+	s.Watchdog = int64(d.u64())
+	s.WatchDisks = d.strs()
+	return d.end()
+}
+
+// mountMin is the fewest bytes a Mount takes.
+const mountMin = 1 + 4 + 4 + 4 + 8 + 8 + 4 + 4 + 4
+
+func (m *Mount) append(b []byte) []byte {
+	b = append(b, byte(m.Kind))
+	b = appendU32(appendStr(appendStr(b, m.Source), m.Target), m.Flags)
+	b = appendU64(appendU64(b, uint64(m.Size)), uint64(m.Inodes))
+	return appendU32(appendU32(appendU32(b, m.Mode), m.UID), m.GID)
+}
+
+func (m *Mount) decode(d *decoder) {
+	m.Kind = MountKind(d.u8())
+	m.Source, m.Target, m.Flags = d.str(), d.str(), d.u32()
+	m.Size, m.Inodes = int64(d.u64()), int64(d.u64())
+	m.Mode, m.UID, m.GID = d.u32(), d.u32(), d.u32()
+}
