@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// event is a line of "go test -json" (go doc test2json, go help buildjson).
+type event struct {
+	Action      string
+	Package     string
+	ImportPath  string // of build-output and build-fail
+	Test        string
+	Elapsed     float64 // seconds
+	Output      string
+	FailedBuild string
+}
+
+// testKey names one test.
+type testKey struct{ pkg, test string }
+
+// testRun is what is known of one test.
+type testRun struct {
+	status  string // "pass", "fail", "skip", or "" while it runs
+	parent  bool   // it has parts, which are counted instead
+	elapsed time.Duration
+	output  []string
+}
+
+// packageRun is what is known of one package.
+type packageRun struct {
+	status  string
+	elapsed time.Duration
+	output  []string // that belongs to no test
+	tests   map[string]*testRun
+	order   []string
+}
+
+// tally gathers events and prints each package when it has ended.
+type tally struct {
+	out      io.Writer
+	prefix   string // of the module, cut from printed names
+	packages map[string]*packageRun
+	order    []string            // packages in the order of their end
+	builds   map[string][]string // output of the compiler, by import path
+	problems []string            // failures that are no test's
+	now      counts
+}
+
+func newTally(out io.Writer, module string) *tally {
+	return &tally{out: out, prefix: module + "/", packages: map[string]*packageRun{}, builds: map[string][]string{}}
+}
+
+// read takes a stream of events to its end. A line that is no event is shown
+// as it is: it is the go command's own word.
+func (t *tally) read(r io.Reader) error {
+	for br := bufio.NewReader(r); ; {
+		line, err := br.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) == nil && e.Action != "" {
+				t.add(e)
+			} else {
+				fmt.Fprintf(t.out, "%s", line)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (t *tally) add(e event) {
+	switch {
+	case e.Action == "build-output":
+		t.builds[e.ImportPath] = append(t.builds[e.ImportPath], e.Output)
+	case e.Package == "":
+	case e.Test != "":
+		t.addTest(e)
+	default:
+		t.addPackage(e)
+	}
+}
+
+func (t *tally) pkg(name string) *packageRun {
+	p := t.packages[name]
+	if p == nil {
+		p = &packageRun{tests: map[string]*testRun{}}
+		t.packages[name] = p
+	}
+	return p
+}
+
+func (p *packageRun) test(name string) *testRun {
+	r := p.tests[name]
+	if r == nil {
+		r = &testRun{}
+		p.tests[name] = r
+		p.order = append(p.order, name)
+		if i := strings.LastIndex(name, "/"); i >= 0 {
+			p.test(name[:i]).parent = true
+		}
+	}
+	return r
+}
+
+func (t *tally) addTest(e event) {
+	r := t.pkg(e.Package).test(e.Test)
+	switch e.Action {
+	case "output":
+		r.output = append(r.output, e.Output)
+	case "pass", "fail", "skip":
+		r.status = e.Action
+		r.elapsed = time.Duration(e.Elapsed * float64(time.Second))
+	}
+}
+
+func (t *tally) addPackage(e event) {
+	p := t.pkg(e.Package)
+	switch e.Action {
+	case "output":
+		p.output = append(p.output, e.Output)
+	case "pass", "fail", "skip":
+		if p.status != "" {
+			return
+		}
+		p.status = e.Action
+		p.elapsed = time.Duration(e.Elapsed * float64(time.Second))
+		t.order = append(t.order, e.Package)
+		t.finish(e.Package, p, e.FailedBuild)
+	}
+}
+
+// finish counts and prints a package that has ended.
+func (t *tally) finish(name string, p *packageRun, failedBuild string) {
+	c := p.count()
+	if p.status == "fail" && c.failed == 0 {
+		c.failed = 1 // it did not compile, crashed, or failed outside its tests
+	}
+	t.now.add(c)
+	short := strings.TrimPrefix(name, t.prefix)
+	switch {
+	case p.status == "fail":
+		t.printFailure(short, p, failedBuild)
+	case len(p.tests) > 0:
+		fmt.Fprintf(t.out, "ok    %-36s %7.1fs  %s\n", short, p.elapsed.Seconds(), c)
+	}
+}
+
+// count counts tests without parts, and those that failed beside their parts.
+func (p *packageRun) count() counts {
+	var c counts
+	for name, r := range p.tests {
+		switch {
+		case r.parent && (r.status != "fail" || p.failedBelow(name)):
+		case r.status == "pass":
+			c.passed++
+		case r.status == "skip":
+			c.skipped++
+		default: // failed, or was running when its process died
+			c.failed++
+		}
+	}
+	return c
+}
+
+func (p *packageRun) failedBelow(name string) bool {
+	for other, r := range p.tests {
+		if strings.HasPrefix(other, name+"/") && r.status != "pass" && r.status != "skip" {
+			return true
+		}
+	}
+	return false
+}
+
+// printFailure prints all that the failed tests of a package wrote, and what
+// belongs to no test: the compiler's words, a panic, a timeout.
+func (t *tally) printFailure(short string, p *packageRun, failedBuild string) {
+	fmt.Fprintf(t.out, "\nFAIL  %-36s %7.1fs  %s\n", short, p.elapsed.Seconds(), p.count())
+	for _, line := range t.builds[failedBuild] {
+		fmt.Fprintf(t.out, "      %s", line)
+	}
+	for _, name := range p.order {
+		r := p.tests[name]
+		if r.status == "pass" || r.status == "skip" {
+			continue
+		}
+		for _, line := range r.output {
+			fmt.Fprintf(t.out, "      %s", line)
+		}
+	}
+	for _, line := range p.output {
+		fmt.Fprintf(t.out, "      %s", line)
+	}
+	fmt.Fprintln(t.out)
+}
+
+// problem adds a failure that is no test's own.
+func (t *tally) problem(format string, args ...any) {
+	t.problems = append(t.problems, fmt.Sprintf(format, args...))
+	t.now.failed++
+}
+
+// skipped lists the tests that were skipped.
+func (t *tally) skipped() []testKey {
+	var keys []testKey
+	for pkg, p := range t.packages {
+		for name, r := range p.tests {
+			if r.status == "skip" {
+				keys = append(keys, testKey{pkg, name})
+			}
+		}
+	}
+	slices.SortFunc(keys, func(a, b testKey) int {
+		return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.test, b.test))
+	})
+	return keys
+}
+
+// printSlowest prints the n tests that took longest.
+func (t *tally) printSlowest(n int) {
+	type row struct {
+		name    string
+		elapsed time.Duration
+	}
+	var rows []row
+	for pkg, p := range t.packages {
+		for name, r := range p.tests {
+			if !strings.Contains(name, "/") && r.elapsed >= time.Second {
+				rows = append(rows, row{strings.TrimPrefix(pkg, t.prefix) + " " + name, r.elapsed})
+			}
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(b.elapsed, a.elapsed), cmp.Compare(a.name, b.name)) })
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintln(t.out, "\nslowest:")
+	for _, r := range rows[:min(n, len(rows))] {
+		fmt.Fprintf(t.out, "  %6.1fs  %s\n", r.elapsed.Seconds(), r.name)
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// readFacts looks at this host, as the user that runs this program.
+func readFacts() facts {
+	return facts{
+		root:            os.Geteuid() == 0,
+		linux:           true,
+		missing:         missingTools(),
+		userNSForbidden: userNSForbidden(),
+		memoryOnV1:      memoryOnV1(),
+		cgroupReadOnly:  readOnly("/sys/fs/cgroup") || readOnly("/sys/fs/cgroup/memory"),
+	}
+}
+
+// userNSForbidden reports whether something is set that is known to forbid
+// user namespaces.
+func userNSForbidden() bool {
+	if word("/proc/sys/user/max_user_namespaces") == "0" ||
+		word("/proc/sys/kernel/unprivileged_userns_clone") == "0" ||
+		word("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
+		return true
+	}
+	b, _ := os.ReadFile("/proc/self/status")
+	return strings.Contains(string(b), "\nSeccomp:\t2\n") // a container's filter
+}
+
+// word is the content of a one-word file, "" if there is none.
+func word(path string) string {
+	b, _ := os.ReadFile(path)
+	return strings.TrimSpace(string(b))
+}
+
+// memoryOnV1 reports whether /proc/cgroups gives the memory controller a
+// hierarchy other than 0, which stands for version 2.
+func memoryOnV1() bool {
+	b, _ := os.ReadFile("/proc/cgroups")
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 4 && f[0] == "memory" {
+			return f[1] != "0"
+		}
+	}
+	return false
+}
+
+func readOnly(path string) bool {
+	var st syscall.Statfs_t
+	return syscall.Statfs(path, &st) == nil && st.Flags&syscall.MS_RDONLY != 0
+}
+
+// killGroup makes a command's end that of the processes it started.
+func killGroup(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	// If this program is killed no test runs on.
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+}
