@@ -40,16 +40,16 @@ type Config struct {
 	Min, Max sandbar.Limits
 
 	MaxSandboxes int           // live at once, one-shot and long-lived together; default 64
-	MaxQueue     int           // waiting for a place; default 1024; more is Exhausted
-	QueueTimeout time.Duration // longest wait for a place; default 60 s; then Timeout
+	MaxQueue     int           // waiting for a place; default 1024, <0 none may; more is Exhausted
+	QueueTimeout time.Duration // longest wait for a place; default 60 s, <0 no end; then Timeout
 	MaxCode      int64         // bytes of Job.Code; default 1 MiB; more is TooLarge
 	MaxEnv       int64         // bytes of keys and values; default 64 KiB; more is TooLarge
 
-	Grace        time.Duration // between TERM and KILL; default 500 ms
+	Grace        time.Duration // between TERM and KILL; default 500 ms; <0 none: KILL at once
 	IdleTimeout  time.Duration // long-lived sandbox without work; default 10 min; <0 never
 	MaxLifetime  time.Duration // of a long-lived sandbox; default 24 h; <0 no end
 	ReplayBytes  int           // kept per stream of a followed process; default 1 MiB
-	KeepFinished int           // finished processes kept per sandbox; default 64
+	KeepFinished int           // finished processes kept per sandbox; default 64, <0 none
 
 	// AllowDegraded accepts limits that this host cannot enforce for every
 	// Spec, as the operator's decision.
@@ -68,18 +68,16 @@ type Observation struct {
 	Err      error         // the platform's failure, if it was one
 	Queued   time.Duration // waiting for a place
 	Setup    time.Duration // making the sandbox
-	Total    time.Duration // Admit to the sandbox's end
+	Total    time.Duration // Admit to the result
 }
-
-// Engine is the platform. Its methods may be called concurrently.
-type Engine struct{ *state }
 
 // Stats is the engine's load at one moment.
 type Stats struct {
-	Active    int // executions running, or being set up or torn down
+	Active    int // one-shot executions that have a place: set up, running or torn down
 	Queued    int // admitted and waiting for a place
 	Sandboxes int // live long-lived sandboxes
 	Capacity  int // Config.MaxSandboxes
+	Removing  int // ended sandboxes that resist removal; each keeps its place until it is gone
 }
 
 // API is the engine's surface, written down in one place. Protocols use the
@@ -121,6 +119,9 @@ var _ API = (*Engine)(nil)
 
 // Sink receives what an execution does, in order, from one goroutine at a
 // time. A Sink that blocks holds the program back.
+//
+// An error or a panic of a Sink cancels the execution and is the last call.
+// After an error the result is Cancelled; after a panic it is an Internal error.
 type Sink interface {
 	// Started is called once, when the program runs.
 	Started()
@@ -139,11 +140,16 @@ func (discard) Output(sandbar.Chunk) error { return nil }
 
 // ExecutionAPI is the surface of *Execution.
 type ExecutionAPI interface {
-	// Run waits for a place, makes the sandbox, runs the program, destroys the
-	// sandbox and returns; call it once. A result means the program started. An
-	// error means it never did, or that the platform failed: Canceled (before
-	// it started), Timeout (waited too long), Unsupported, Exhausted,
-	// Internal, Unavailable.
+	// Run waits for a place, makes the sandbox, runs the program and returns
+	// when its result is known; call it once. The sandbox is then being
+	// destroyed: its place is free only when nothing is left of it, and
+	// Shutdown waits for that. A result means the program started. An error
+	// means it never did, or that the platform failed: Canceled (before it
+	// started), Timeout (waited too long), Unsupported, Exhausted, Internal,
+	// Unavailable.
+	//
+	// A Sink that blocks does not stop the clocks: the program is killed when
+	// its time is up. Run returns once the Sink's last call has.
 	Run(sink Sink) (sandbar.Result, error)
 	// Cancel ends the execution at whatever stage it is: TERM, grace, KILL for
 	// a program that runs. It does not wait and may be called at any time.

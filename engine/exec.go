@@ -1,0 +1,209 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// Exec runs one program in the sandbox to its end. See SandboxAPI. lim may set
+// only Timeout and Output; zero is the sandbox's own.
+func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (sandbar.Result, error) {
+	if ctx.Err() != nil {
+		return sandbar.Result{}, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
+	}
+	c, lim, err := s.check(c, lim, s.spec.Limits)
+	if err != nil {
+		return sandbar.Result{}, err
+	}
+	if err := s.e.beginExec(); err != nil {
+		return sandbar.Result{}, err
+	}
+	defer s.e.running.add(-1)
+	admitted := time.Now()
+	b := newBrake()
+	defer context.AfterFunc(ctx, b.cancel)()
+	if err := s.begin(b, false); err != nil {
+		return sandbar.Result{}, err
+	}
+	defer s.finish(b, nil, sandbar.Result{}, nil)
+	r, setup, err := s.exec(c, stdin, lim, sink, b)
+	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: time.Since(admitted)})
+	return r, err
+}
+
+// beginExec counts a call of Exec among what Shutdown lets end.
+func (e *Engine) beginExec() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return unavailable()
+	}
+	e.running.add(1)
+	return nil
+}
+
+func (s *Sandbox) exec(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, b *brake) (r sandbar.Result, setup time.Duration, err error) {
+	if sink == nil {
+		sink = Discard
+	}
+	began := time.Now()
+	p, err := s.start(c, stdin, lim, sink, b)
+	setup = time.Since(began)
+	if err != nil {
+		return r, setup, err
+	}
+	r, err = p.supervise()
+	if err == nil {
+		s.e.enforced(&r)
+	}
+	return r, setup, err
+}
+
+// check checks what Exec and Start are given. A Timeout or Output that is not
+// set becomes def's.
+func (s *Sandbox) check(c sandbar.Cmd, lim, def sandbar.Limits) (sandbar.Cmd, sandbar.Limits, error) {
+	if rest := (sandbar.Limits{Timeout: lim.Timeout, Output: lim.Output}); rest != lim {
+		return c, lim, &sandbar.Error{Code: sandbar.Invalid, Field: "limits",
+			Message: "only limits.timeout and limits.output apply to a program in a sandbox that is there already; the others are the sandbox's"}
+	}
+	lo, hi := s.e.cfg.Min, s.e.cfg.Max
+	var err error
+	if lim.Timeout, err = inRange("timeout", time.Duration.String, lim.Timeout, def.Timeout, lo.Timeout, hi.Timeout); err != nil {
+		return c, lim, err
+	}
+	if lim.Output, err = inRange("output", showBytes, lim.Output, def.Output, lo.Output, hi.Output); err != nil {
+		return c, lim, err
+	}
+	if err := s.e.checkEnv(s.spec.Env, c.Env); err != nil {
+		return c, lim, err
+	}
+	c, err = checkCmd(c)
+	return c, lim, err
+}
+
+// start starts a program that ends with b. The caller supervises it.
+func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, b *brake) (*program, error) {
+	out := newOutlet(sink, lim.Output)
+	proc, err := bounded(setupTimeout, b.soft, func(ctx context.Context) (driver.Process, error) {
+		proc, err := s.inner.Start(ctx, c, driver.Stdio{Stdin: stdin,
+			Stdout: out.writer(sandbar.Stdout), Stderr: out.writer(sandbar.Stderr)})
+		if err != nil {
+			return nil, err
+		}
+		return proc, nil
+	}, dropProcess)
+	if err != nil {
+		out.close()
+		if !s.live() {
+			return nil, sandbar.Errorf(sandbar.Gone, "sandbox %s was stopped before the program started", s.id)
+		}
+		return nil, explain(err, s.e.force)
+	}
+	return &program{proc: proc, out: out, brake: b, timeout: lim.Timeout, grace: s.e.cfg.Grace,
+		began: time.Now(), dead: deathOf(s.inner), log: s.e.log.With("sandbox", s.id)}, nil
+}
+
+// dropProcess ends a program that started when nobody waited for it any more.
+func dropProcess(p driver.Process) {
+	if p != nil {
+		_ = p.Signal(9) // its sandbox is the guarantee
+	}
+}
+
+// Start starts a program that is followed rather than waited for. See
+// SandboxAPI. lim may set only Timeout and Output. More than 256 that run at
+// once in one sandbox are Exhausted.
+func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits) (*Process, error) {
+	if ctx.Err() != nil {
+		return nil, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
+	}
+	c, lim, err := s.check(c, lim, sandbar.Limits{Timeout: sandbar.Unlimited, Output: sandbar.Unlimited})
+	if err != nil {
+		return nil, err
+	}
+	if s.e.isClosing() {
+		return nil, unavailable()
+	}
+	began := time.Now()
+	b := newBrake()
+	if err := s.begin(b, true); err != nil {
+		return nil, err
+	}
+	p := &Process{cmd: c, brake: b, replay: newReplay(s.e.cfg.ReplayBytes), done: make(chan struct{})}
+	// ctx bounds the start only. Should it end at the last moment, the process
+	// is there and ends as Cancelled.
+	release := context.AfterFunc(ctx, b.cancel)
+	run, err := s.start(c, stdin, lim, p.replay, b)
+	release()
+	if err != nil {
+		s.finish(b, p, sandbar.Result{}, err)
+		return nil, err
+	}
+	p.proc, p.started = run.proc, run.began
+	s.register(p)
+	go s.follow(p, run, time.Since(began))
+	return p, nil
+}
+
+// register gives a process its id and its place in the list.
+func (s *Sandbox) register(p *Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.started++
+	p.id = "p" + strconv.Itoa(s.started)
+	s.procs = append(s.procs, p)
+}
+
+// follow sees a followed program to its end.
+func (s *Sandbox) follow(p *Process, run *program, setup time.Duration) {
+	r, err := run.supervise()
+	if err == nil {
+		s.e.enforced(&r)
+	}
+	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: setup + time.Since(p.started)})
+	s.finish(p.brake, p, r, err)
+}
+
+// forget drops the oldest finished processes beyond Config.KeepFinished, with
+// mu held.
+func (s *Sandbox) forget() {
+	surplus := -s.e.cfg.KeepFinished
+	for _, p := range s.procs {
+		if !p.running() {
+			surplus++
+		}
+	}
+	s.procs = slices.DeleteFunc(s.procs, func(p *Process) bool {
+		if surplus <= 0 || p.running() {
+			return false
+		}
+		surplus--
+		return true
+	})
+}
+
+// Process finds a program started by Start, running or finished and kept.
+func (s *Sandbox) Process(id string) (*Process, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.procs {
+		if p.id == id {
+			return p, nil
+		}
+	}
+	return nil, &sandbar.Error{Code: sandbar.NotFound, Field: "process",
+		Message: "there is no process " + sandbar.Quote(id, 40) + " in sandbox " + string(s.id) +
+			"; of finished ones the last " + strconv.Itoa(s.e.cfg.KeepFinished) + " are kept"}
+}
+
+// Processes lists running and kept processes in the order of their start.
+func (s *Sandbox) Processes() []*Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.procs)
+}

@@ -1,0 +1,240 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// Execution is one admitted job: a place in the queue, then a sandbox made for
+// it, then a result. See ExecutionAPI.
+type Execution struct {
+	e        *Engine
+	id       sandbar.ID
+	plan     plan
+	stdin    sandbar.Input
+	ticket   *ticket
+	brake    *brake
+	admitted time.Time
+
+	queued, setup time.Duration // for the Observation; written by run
+
+	mu      sync.Mutex
+	state   stage
+	refusal error // why a withdrawn execution does not run
+	over    sync.Once
+}
+
+// stage is how far an Execution has come.
+type stage int
+
+const (
+	admitted  stage = iota // Run has not been called
+	waiting                // Run waits for a place
+	placed                 // Run has its place: from here only the brake ends it
+	withdrawn              // cancelled before it had one
+)
+
+// Admit checks a job and takes a place in the queue. See API.
+func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
+	p, err := e.plan(job)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t, err := e.enter(oneShot)
+	if err != nil {
+		return nil, err
+	}
+	x := &Execution{e: e, id: sandbar.NewID(), plan: p, stdin: job.Stdin,
+		ticket: t, brake: newBrake(), admitted: time.Now()}
+	e.executions[x] = struct{}{}
+	e.running.add(1)
+	e.work.add(1)
+	return x, nil
+}
+
+// Run is Admit and Execution.Run; the end of ctx cancels.
+func (e *Engine) Run(ctx context.Context, job sandbar.Job, sink Sink) (sandbar.Result, error) {
+	if ctx.Err() != nil {
+		return sandbar.Result{}, sandbar.Errorf(sandbar.Canceled, "cancelled before it was admitted: %w", context.Cause(ctx))
+	}
+	x, err := e.Admit(job)
+	if err != nil {
+		return sandbar.Result{}, err
+	}
+	defer context.AfterFunc(ctx, x.Cancel)()
+	return x.Run(sink)
+}
+
+// Run waits for a place, makes the sandbox, runs the program and returns when
+// its result is known. See ExecutionAPI.
+func (x *Execution) Run(sink Sink) (sandbar.Result, error) {
+	if err := x.begin(); err != nil {
+		return sandbar.Result{}, err
+	}
+	r, err := x.run(sink)
+	x.end(r, err)
+	return r, err
+}
+
+func (x *Execution) begin() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch x.state {
+	case admitted:
+		x.state = waiting
+		return nil
+	case withdrawn:
+		return x.refusal
+	}
+	return sandbar.Errorf(sandbar.Conflict, "Run was called twice on one execution")
+}
+
+// end is the end of an execution, once, whichever way it came.
+func (x *Execution) end(r sandbar.Result, err error) {
+	x.over.Do(func() {
+		x.e.observe(x.id, Observation{Language: x.plan.language.Name, Result: r, Err: err,
+			Queued: x.queued, Setup: x.setup, Total: time.Since(x.admitted)})
+		x.e.mu.Lock()
+		delete(x.e.executions, x)
+		x.e.mu.Unlock()
+		x.e.running.add(-1)
+		x.e.work.add(-1)
+	})
+}
+
+// Cancel ends the execution with grace. See ExecutionAPI.
+func (x *Execution) Cancel() {
+	x.brake.cancel()
+	x.withdraw(sandbar.Errorf(sandbar.Canceled, "cancelled before it started"))
+}
+
+// Kill ends the execution without grace. See ExecutionAPI.
+func (x *Execution) Kill() {
+	x.brake.kill()
+	x.withdraw(sandbar.Errorf(sandbar.Canceled, "cancelled before it started"))
+}
+
+// withdraw takes an execution that has no place out of the queue at once,
+// without waiting for the goroutine in Run to notice. One that Run was never
+// called for ends here.
+func (x *Execution) withdraw(why error) {
+	x.mu.Lock()
+	was := x.state
+	if was == admitted || was == waiting {
+		x.state, x.refusal = withdrawn, why
+		x.ticket.leave()
+	}
+	x.mu.Unlock()
+	if was == admitted {
+		x.end(sandbar.Result{}, why)
+	}
+}
+
+// place waits for the place and makes it final.
+func (x *Execution) place() error {
+	err := x.e.awaitPlace(x.ticket, x.brake.soft, x.admitted)
+	x.queued = time.Since(x.admitted)
+	if err != nil {
+		x.withdraw(err)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.state == withdrawn {
+		return x.refusal
+	}
+	x.state = placed
+	return nil
+}
+
+func (x *Execution) run(sink Sink) (sandbar.Result, error) {
+	if err := x.place(); err != nil {
+		return sandbar.Result{}, err
+	}
+	began := time.Now()
+	if sink == nil {
+		sink = Discard
+	}
+	out := newOutlet(sink, x.plan.spec.Limits.Output)
+	l, err := x.launch(out)
+	x.setup = time.Since(began)
+	if err != nil {
+		out.close()
+		return sandbar.Result{}, err
+	}
+	var once sync.Once
+	discard := func() { once.Do(func() { x.e.discard(x.id, l.sb, x.ticket) }) }
+	defer discard()
+	p := &program{proc: l.proc, out: out, brake: x.brake, timeout: x.plan.spec.Limits.Timeout, grace: x.e.cfg.Grace,
+		began: l.began, dead: deathOf(l.sb), destroy: discard, log: x.e.log.With("sandbox", x.id)}
+	r, err := p.supervise()
+	if err == nil {
+		x.e.enforced(&r)
+	}
+	return r, err
+}
+
+// launched is a sandbox with a program running in it.
+type launched struct {
+	sb    driver.Sandbox
+	proc  driver.Process
+	began time.Time
+}
+
+// launch makes the sandbox and starts the program. On error the sandbox, if
+// there is one, is on its way out.
+func (x *Execution) launch(out *outlet) (launched, error) {
+	l, err := bounded(setupTimeout, x.brake.soft, func(ctx context.Context) (l launched, err error) {
+		// A panic after Create must not lose the sandbox.
+		err = guarded(func() error { return x.build(ctx, &l, out) })
+		return l, err
+	}, func(l launched) { x.e.discard(x.id, l.sb, x.ticket) })
+	if err != nil {
+		return l, explain(err, x.e.force)
+	}
+	return l, nil
+}
+
+// build is the work of launch: what is made goes into l as soon as it is.
+func (x *Execution) build(ctx context.Context, l *launched, out *outlet) (err error) {
+	if l.sb, err = x.e.create(ctx, x.id, x.plan.spec); err != nil {
+		return err
+	}
+	if file := x.plan.file(); file != "" {
+		if err := writeFile(ctx, l.sb, file, x.plan.code); err != nil {
+			return err
+		}
+	}
+	l.proc, err = l.sb.Start(ctx, x.plan.cmd, driver.Stdio{Stdin: x.stdin,
+		Stdout: out.writer(sandbar.Stdout), Stderr: out.writer(sandbar.Stderr)})
+	l.began = time.Now()
+	if sandbar.CodeOf(err) == sandbar.NotFound && x.plan.language.Name != "" {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "language", Err: err,
+			Message: "language " + x.plan.language.Name + " needs the program " + x.plan.language.Interpreter() +
+				", which the image " + sandbar.Quote(x.plan.spec.Image, 80) + " does not have"}
+	}
+	return err
+}
+
+// writeFile puts the code into the sandbox.
+func writeFile(ctx context.Context, sb driver.Sandbox, path, text string) error {
+	f, ok := driver.As[driver.Filer](sb)
+	if !ok {
+		return sandbar.Errorf(sandbar.Unsupported, "this driver cannot put files into a sandbox, and code is a file")
+	}
+	w, err := f.FS().Create(ctx, path, sandbar.CreateOptions{Mode: 0o644, Parents: true})
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		w.Abort()
+		return err
+	}
+	return w.Commit()
+}

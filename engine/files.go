@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"io/fs"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// files is a driver's FS that counts calls and open files as work in their
+// sandbox and refuses when the sandbox has ended.
+type files struct {
+	s  *Sandbox
+	fs sandbar.FS
+}
+
+// during runs f as work in the sandbox.
+func (f files) during(call func() error) error {
+	release, err := f.s.hold()
+	if err != nil {
+		return err
+	}
+	defer release()
+	return call()
+}
+
+func (f files) Open(ctx context.Context, path string) (sandbar.File, error) {
+	release, err := f.s.hold()
+	if err != nil {
+		return nil, err
+	}
+	file, err := f.fs.Open(ctx, path)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return heldFile{file, release}, nil
+}
+
+func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
+	release, err := f.s.hold()
+	if err != nil {
+		return nil, err
+	}
+	w, err := f.fs.Create(ctx, path, opt)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return heldWriter{w, release}, nil
+}
+
+func (f files) Stat(ctx context.Context, path string) (info sandbar.FileInfo, err error) {
+	err = f.during(func() (err error) { info, err = f.fs.Stat(ctx, path); return err })
+	return info, err
+}
+
+func (f files) ReadDir(ctx context.Context, path, after string, limit int) (infos []sandbar.FileInfo, err error) {
+	err = f.during(func() (err error) { infos, err = f.fs.ReadDir(ctx, path, after, limit); return err })
+	return infos, err
+}
+
+func (f files) Mkdir(ctx context.Context, path string, mode fs.FileMode, parents bool) error {
+	return f.during(func() error { return f.fs.Mkdir(ctx, path, mode, parents) })
+}
+
+func (f files) Remove(ctx context.Context, path string, recursive bool) error {
+	return f.during(func() error { return f.fs.Remove(ctx, path, recursive) })
+}
+
+func (f files) Rename(ctx context.Context, from, to string) error {
+	return f.during(func() error { return f.fs.Rename(ctx, from, to) })
+}
+
+func (f files) Chmod(ctx context.Context, path string, mode fs.FileMode, recursive bool) error {
+	return f.during(func() error { return f.fs.Chmod(ctx, path, mode, recursive) })
+}
+
+// heldFile is an open file that holds its sandbox until it is closed.
+type heldFile struct {
+	sandbar.File
+	release func()
+}
+
+func (f heldFile) Close() error {
+	defer f.release()
+	return f.File.Close()
+}
+
+// WriteTo lets io.Copy use what the driver's file can do best.
+func (f heldFile) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, f.File) }
+
+// heldWriter is a file being written that holds its sandbox until it is ended.
+type heldWriter struct {
+	sandbar.FileWriter
+	release func()
+}
+
+func (w heldWriter) Commit() error {
+	defer w.release()
+	return w.FileWriter.Commit()
+}
+
+func (w heldWriter) Abort() {
+	defer w.release()
+	w.FileWriter.Abort()
+}
+
+// ReadFrom lets io.Copy use what the driver's writer can do best.
+func (w heldWriter) ReadFrom(r io.Reader) (int64, error) { return io.Copy(w.FileWriter, r) }

@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/lang"
+)
+
+// Engine is the platform. Its methods may be called concurrently.
+type Engine struct {
+	cfg   Config // complete
+	caps  driver.Caps
+	log   *slog.Logger
+	queue *queue
+
+	// running counts what Shutdown lets end by itself: executions from Admit to
+	// their result, and calls of Exec. work counts all that must be over before
+	// nothing is left: those, every ticket until it has left (which is after the
+	// removal of what was made on it), and every program in a long-lived sandbox.
+	running, work tally
+
+	draining chan struct{} // closed when Shutdown begins: nothing new
+	force    chan struct{} // closed when its time is up: everything is ended
+	giveUp   chan struct{} // closed at the very end: removals are not retried
+	down     chan struct{} // closed when Shutdown is over
+	forced   sync.Once
+
+	mu         sync.Mutex
+	closing    bool
+	executions map[*Execution]struct{}
+	sandboxes  map[sandbar.ID]*Sandbox
+	removing   int          // sandboxes whose removal has failed and is being retried
+	leftover   []sandbar.ID // that could not be removed at all
+	downErr    error        // Shutdown's; written before down is closed
+}
+
+// New makes an Engine from a Config. It fails with Invalid when fields of the
+// Config contradict one another. Nothing runs until something is admitted.
+func New(c Config) (*Engine, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		cfg: c, caps: c.Driver.Caps(), log: c.Logger,
+		draining: make(chan struct{}), force: make(chan struct{}),
+		giveUp: make(chan struct{}), down: make(chan struct{}),
+		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},
+	}
+	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, func() { e.work.add(-1) })
+	c.warn(e.caps)
+	return e, nil
+}
+
+// Caps tells what the driver is and can enforce on this host.
+func (e *Engine) Caps() driver.Caps { return e.caps }
+
+// Languages returns the language catalogue.
+func (e *Engine) Languages() *lang.Catalogue { return e.cfg.Languages }
+
+// Limits returns the defaults and the range of what may be asked for, with
+// nothing unset.
+func (e *Engine) Limits() (def, min, max sandbar.Limits) {
+	return e.cfg.Default, e.cfg.Min, e.cfg.Max
+}
+
+// Stats returns the load at this moment.
+func (e *Engine) Stats() Stats {
+	taken, waiting := e.queue.load()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	live := 0
+	for _, s := range e.sandboxes {
+		if s.live() {
+			live++
+		}
+	}
+	return Stats{Active: taken[oneShot], Queued: waiting, Sandboxes: live,
+		Capacity: e.cfg.MaxSandboxes, Removing: e.removing}
+}
+
+// unavailable is the refusal of everything once Shutdown has begun.
+func unavailable() error {
+	return sandbar.Errorf(sandbar.Unavailable, "the platform is shutting down")
+}
+
+// enter takes a place or joins the line, unless Shutdown has begun. It is
+// called with mu held, so that Shutdown finds all that came before it.
+func (e *Engine) enter(k kind) (*ticket, error) {
+	if e.closing {
+		return nil, unavailable()
+	}
+	t, err := e.queue.enter(k)
+	if err == nil {
+		e.work.add(1)
+	}
+	return t, err
+}
+
+// awaitPlace waits until t has its place. On error t has been left.
+func (e *Engine) awaitPlace(t *ticket, stop <-chan struct{}, since time.Time) error {
+	select {
+	case <-t.ready: // nobody need make a timer when there is a place
+		return nil
+	default:
+	}
+	var late <-chan time.Time
+	if e.cfg.QueueTimeout > 0 {
+		timer := time.NewTimer(e.cfg.QueueTimeout - time.Since(since))
+		defer timer.Stop()
+		late = timer.C
+	}
+	var err error
+	select {
+	case <-t.ready:
+		return nil
+	case <-stop:
+		err = sandbar.Errorf(sandbar.Canceled, "cancelled while waiting for a place")
+	case <-e.draining:
+		err = unavailable()
+	case <-late:
+		err = &sandbar.Error{Code: sandbar.Timeout,
+			Message: "no place became free within " + e.cfg.QueueTimeout.String() + ", which is the longest wait",
+			Fix:     "try again later, or let the operator raise the number of sandboxes or the queue's timeout"}
+	}
+	t.leave()
+	return err
+}
+
+// create calls the driver's Create. On error the sandbox is nil.
+func (e *Engine) create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
+	sb, err := e.cfg.Driver.Create(ctx, id, s)
+	if err != nil {
+		return nil, err
+	}
+	if sb == nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "the driver made no sandbox and reported no error")
+	}
+	return sb, nil
+}
+
+// discard destroys a sandbox, without waiting for it, and gives its place back
+// when nothing is left. A nil sb never came to be.
+func (e *Engine) discard(id sandbar.ID, sb driver.Sandbox, t *ticket) {
+	if sb == nil {
+		t.leave()
+		return
+	}
+	go func() {
+		e.remove(id, sb, func() {})
+		t.leave()
+	}()
+}
+
+// explain makes the error of a setup what a caller can use. If down is closed,
+// it was Shutdown that stopped the setup and not the caller.
+func explain(err error, down <-chan struct{}) error {
+	switch {
+	case errors.Is(err, errStopped):
+		select {
+		case <-down:
+			return unavailable()
+		default:
+			return sandbar.Errorf(sandbar.Canceled, "cancelled before the program started")
+		}
+	case errors.Is(err, errSlow):
+		return sandbar.Errorf(sandbar.Timeout, "the sandbox was not ready within %v: %w", setupTimeout, err)
+	}
+	return sandbar.AsError(err)
+}
+
+// deathOf returns the channel on which a sandbox tells of its death; nil if
+// its driver cannot.
+func deathOf(sb driver.Sandbox) <-chan struct{} {
+	if w, ok := driver.As[driver.Watcher](sb); ok {
+		return w.Dead()
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// maxChunk is the most bytes a Sink gets in one call.
+const maxChunk = 32 << 10
+
+// outlet stands between a driver, which writes two streams from two goroutines,
+// and a Sink, which is called from one goroutine at a time. It counts, cuts at
+// the cap to the byte, and holds the driver back while the Sink is busy; it
+// keeps no bytes of its own, so a slow Sink costs no memory.
+type outlet struct {
+	sink  Sink
+	limit int64 // of both streams together; negative: none
+
+	// turn is held by whoever calls the sink. It is a channel and not a mutex
+	// because a sink may keep it for as long as it likes.
+	turn  chan struct{}
+	open  chan struct{} // closed when the sink has been told of the start
+	once  sync.Once     // closes open
+	over  chan struct{} // closed at the first byte beyond the limit
+	stuck chan struct{} // closed when the sink has failed
+	calls atomic.Int64  // begun and ended calls of the sink: odd during one
+
+	// guarded by turn
+	sent    [3]int64 // by sandbar.Stream
+	dropped int64
+	failure error // of the sink
+	shut    bool
+}
+
+func newOutlet(sink Sink, limit int64) *outlet {
+	return &outlet{sink: sink, limit: limit,
+		turn: make(chan struct{}, 1), open: make(chan struct{}),
+		over: make(chan struct{}), stuck: make(chan struct{})}
+}
+
+// writer returns the driver's end of one stream.
+func (o *outlet) writer(s sandbar.Stream) io.Writer { return outletWriter{o, s} }
+
+type outletWriter struct {
+	o *outlet
+	s sandbar.Stream
+}
+
+func (w outletWriter) Write(p []byte) (n int, err error) {
+	for n < len(p) {
+		piece := p[n:min(len(p), n+maxChunk)]
+		if err := w.o.deliver(w.s, piece); err != nil {
+			return n, err
+		}
+		n += len(piece)
+	}
+	return n, nil
+}
+
+// start tells the sink that the program runs and lets output through.
+func (o *outlet) start() {
+	o.turn <- struct{}{}
+	if !o.shut {
+		o.call(func() error { o.sink.Started(); return nil })
+	}
+	<-o.turn
+	o.once.Do(func() { close(o.open) })
+}
+
+// deliver hands p to the sink up to the limit. What is beyond it, or comes
+// after the sink has failed, is taken and thrown away, so that the program is
+// not held up on its way to its end.
+func (o *outlet) deliver(s sandbar.Stream, p []byte) error {
+	<-o.open
+	o.turn <- struct{}{}
+	defer func() { <-o.turn }()
+	if o.shut {
+		return io.ErrClosedPipe
+	}
+	if o.failure != nil {
+		return nil
+	}
+	if p = o.cut(p); len(p) == 0 {
+		return nil
+	}
+	c := sandbar.Chunk{Stream: s, Offset: o.sent[s], Data: p}
+	if o.call(func() error { return o.sink.Output(c) }) {
+		o.sent[s] += int64(len(p))
+	}
+	return nil
+}
+
+// cut returns the part of p that is within the limit and counts the rest.
+func (o *outlet) cut(p []byte) []byte {
+	if o.limit < 0 {
+		return p
+	}
+	room := o.limit - o.sent[sandbar.Stdout] - o.sent[sandbar.Stderr]
+	if int64(len(p)) <= room {
+		return p
+	}
+	if o.dropped == 0 {
+		close(o.over)
+	}
+	o.dropped += int64(len(p)) - room
+	return p[:room]
+}
+
+// call calls the sink and reports whether it took what it was given. The first
+// failure is the last call.
+func (o *outlet) call(f func() error) bool {
+	o.calls.Add(1)
+	defer o.calls.Add(1)
+	err := guarded(f)
+	if err != nil {
+		o.failure = err
+		close(o.stuck)
+	}
+	return err == nil
+}
+
+// counts are an outlet's final numbers.
+type counts struct {
+	stdout, stderr, dropped int64
+	failure                 error
+}
+
+// close ends the outlet: once it has returned the sink is not called again. It
+// waits for a call under way.
+func (o *outlet) close() counts {
+	o.turn <- struct{}{}
+	o.shut = true
+	c := counts{o.sent[sandbar.Stdout], o.sent[sandbar.Stderr], o.dropped, o.failure}
+	<-o.turn
+	o.once.Do(func() { close(o.open) })
+	return c
+}

@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// Process is a program that is followed rather than waited for. It remains
+// usable after its end, for as long as somebody holds it. See ProcessAPI.
+type Process struct {
+	id      string
+	cmd     sandbar.Cmd
+	started time.Time
+	proc    driver.Process
+	brake   *brake
+	replay  *replay
+
+	done chan struct{}
+	// written before done is closed
+	result sandbar.Result
+	err    error
+}
+
+// ID is unique in the process's sandbox: "p1", "p2", in the order of start.
+func (p *Process) ID() string { return p.id }
+
+// Cmd is what was started.
+func (p *Process) Cmd() sandbar.Cmd {
+	c := p.cmd
+	c.Args, c.Env = slices.Clone(c.Args), maps.Clone(c.Env)
+	return c
+}
+
+// Started is the time of the start.
+func (p *Process) Started() time.Time { return p.started }
+
+// Follow delivers output from the given offsets on until the program's end.
+// See ProcessAPI. The end of ctx is a Canceled error, an error of fn is
+// returned as it is, and a negative offset is Invalid.
+func (p *Process) Follow(ctx context.Context, from Offsets, fn func(sandbar.Chunk) error) error {
+	if from.Stdout < 0 || from.Stderr < 0 {
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "offset",
+			Message: "an offset into the output is negative; the first byte is at 0"}
+	}
+	return p.replay.follow(ctx, from, fn)
+}
+
+// Signal sends a signal, 1 to 64, to the program's process group. After the
+// program's end it does nothing.
+func (p *Process) Signal(sig int) error {
+	if sig < 1 || sig > 64 {
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "signal",
+			Message: "signal " + showNumber(int64(sig)) + " was asked for, and 1 to 64 are allowed"}
+	}
+	select {
+	case <-p.done:
+		return nil
+	default:
+		return guarded(func() error { return p.proc.Signal(sig) })
+	}
+}
+
+// Kill ends the program: TERM, grace, KILL. It returns at once; the outcome is
+// Cancelled.
+func (p *Process) Kill() { p.brake.cancel() }
+
+// Done is closed at the program's end, when all its output can be followed and
+// its result is known.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait returns the result, or Canceled when ctx ends first.
+func (p *Process) Wait(ctx context.Context) (sandbar.Result, error) {
+	select {
+	case <-p.done:
+		return p.result, p.err
+	default:
+	}
+	select {
+	case <-p.done:
+		return p.result, p.err
+	case <-ctx.Done():
+		return sandbar.Result{}, sandbar.Errorf(sandbar.Canceled, "waiting for process %s was cancelled: %w", p.id, context.Cause(ctx))
+	}
+}
+
+func (p *Process) running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// end makes the result known. The replay ends first, so that whoever sees Done
+// finds every byte.
+func (p *Process) end(r sandbar.Result, err error) {
+	p.result, p.err = r, err
+	p.replay.end()
+	close(p.done)
+}

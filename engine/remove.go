@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// Removal is retried with a growing pause, for ever, because a sandbox that is
+// not gone still uses what it uses and keeps its place.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 5 * time.Second
+	// loudAttempt is the failed attempt that makes it an error in the log and
+	// in Stats.Removing.
+	loudAttempt = 3
+)
+
+// remove destroys a sandbox and returns when nothing is left of it, or when
+// Shutdown gives up. It calls tried after the first attempt.
+func (e *Engine) remove(id sandbar.ID, sb driver.Sandbox, tried func()) {
+	began := time.Now()
+	attempt := destroyer(sb)
+	pause := firstPause
+	for n := 1; ; n++ {
+		err := attempt()
+		if n == 1 {
+			tried()
+		}
+		if err == nil {
+			e.removed(id, n, time.Since(began))
+			return
+		}
+		e.removalFailed(id, n, err)
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, lastPause)
+		case <-e.giveUp:
+			e.abandonRemoval(id, n)
+			return
+		}
+	}
+}
+
+// destroyer returns a function that makes one attempt to destroy sb: bounded,
+// with a context nobody cancels, and refused while an earlier attempt has not
+// returned, so that a driver that is stuck costs one goroutine and not many.
+func destroyer(sb driver.Sandbox) func() error {
+	busy := make(chan struct{}, 1)
+	return func() error {
+		_, err := bounded(destroyTimeout, nil, func(ctx context.Context) (struct{}, error) {
+			select {
+			case busy <- struct{}{}:
+				defer func() { <-busy }()
+				return struct{}{}, sb.Destroy(ctx)
+			default:
+				return struct{}{}, sandbar.Errorf(sandbar.Internal, "an earlier attempt has not returned")
+			}
+		}, func(struct{}) {})
+		return err
+	}
+}
+
+func (e *Engine) removed(id sandbar.ID, attempts int, took time.Duration) {
+	if attempts > loudAttempt {
+		e.mu.Lock()
+		e.removing--
+		e.mu.Unlock()
+	}
+	if attempts > 1 {
+		e.log.Warn("sandbox removed after failed attempts", "sandbox", id, "attempts", attempts, "took", took)
+	}
+}
+
+func (e *Engine) removalFailed(id sandbar.ID, attempts int, err error) {
+	switch {
+	case attempts < loudAttempt:
+		e.log.Warn("sandbox not removed, will try again", "sandbox", id, "attempts", attempts, "error", err)
+	case attempts == loudAttempt:
+		e.mu.Lock()
+		e.removing++
+		e.mu.Unlock()
+		e.log.Error("sandbox not removed; it keeps its place and is tried again until it is gone",
+			"sandbox", id, "attempts", attempts, "error", err)
+	}
+}
+
+func (e *Engine) abandonRemoval(id sandbar.ID, attempts int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if attempts >= loudAttempt {
+		e.removing--
+	}
+	e.leftover = append(e.leftover, id)
+}

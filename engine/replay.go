@@ -1,0 +1,166 @@
+package engine
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// ring keeps the last bytes of a stream, at most max of them, and knows where
+// in the stream they lie. It grows as it fills.
+type ring struct {
+	max  int
+	buf  []byte // the byte at offset o lies at o % len(buf)
+	end  int64  // the offset after the last byte
+	kept int    // how many bytes before end are here
+}
+
+// start is the offset of the first byte kept.
+func (r *ring) start() int64 { return r.end - int64(r.kept) }
+
+func (r *ring) write(p []byte) {
+	if skip := len(p) - r.max; skip > 0 {
+		p = p[skip:]
+		r.end += int64(skip)
+		r.kept = 0
+	}
+	r.grow(r.kept + len(p))
+	for len(p) > 0 {
+		n := copy(r.buf[r.end%int64(len(r.buf)):], p)
+		p = p[n:]
+		r.end += int64(n)
+		r.kept = min(r.kept+n, len(r.buf))
+	}
+}
+
+// grow makes room for need bytes, up to max, keeping those that are here.
+func (r *ring) grow(need int) {
+	if need <= len(r.buf) || len(r.buf) == r.max {
+		return
+	}
+	old := *r
+	r.buf = make([]byte, min(r.max, max(need, 2*len(old.buf), 4<<10)))
+	for at := old.start(); at < old.end; {
+		n := copy(r.buf[at%int64(len(r.buf)):], old.span(at))
+		at += int64(n)
+	}
+}
+
+// span returns the kept bytes from offset at on, as far as they lie in one piece.
+func (r *ring) span(at int64) []byte {
+	i := at % int64(len(r.buf))
+	n := min(r.end-at, int64(len(r.buf))-i)
+	return r.buf[i : i+n]
+}
+
+// read copies bytes from offset from on into p, from the first byte kept if
+// that lies later, and returns the offset and number of what it copied.
+func (r *ring) read(from int64, p []byte) (at int64, n int) {
+	at = max(from, r.start())
+	for next := at; next < r.end && n < len(p); {
+		c := copy(p[n:], r.span(next))
+		n += c
+		next += int64(c)
+	}
+	return at, n
+}
+
+// replay keeps the output of one followed process for any number of followers.
+// As a Sink it never blocks and never fails.
+type replay struct {
+	mu      sync.Mutex
+	streams [3]ring       // by sandbar.Stream
+	ended   bool          // nothing more will come
+	changed chan struct{} // made by followers that wait; closed and forgotten by news
+}
+
+func newReplay(keep int) *replay {
+	r := &replay{}
+	r.streams[sandbar.Stdout].max = keep
+	r.streams[sandbar.Stderr].max = keep
+	return r
+}
+
+// Started is a Sink's; the process is followed from its start anyway.
+func (r *replay) Started() {}
+
+// Output keeps a chunk and wakes the followers.
+func (r *replay) Output(c sandbar.Chunk) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.streams[c.Stream].write(c.Data)
+	r.news()
+	return nil
+}
+
+// end says that nothing more will come.
+func (r *replay) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	r.news()
+}
+
+func (r *replay) news() {
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
+}
+
+// next copies what lies at the offsets into buf, asking stream first first. It
+// returns the chunk; or, when there is none yet, the channel that tells of
+// more; or, at the end, neither.
+func (r *replay) next(at *[3]int64, first sandbar.Stream, buf []byte) (c sandbar.Chunk, more <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range []sandbar.Stream{first, other(first)} {
+		if from, n := r.streams[s].read(at[s], buf); n > 0 {
+			at[s] = from + int64(n)
+			return sandbar.Chunk{Stream: s, Offset: from, Data: buf[:n]}, nil
+		}
+	}
+	if r.ended {
+		return sandbar.Chunk{}, nil
+	}
+	if r.changed == nil {
+		r.changed = make(chan struct{})
+	}
+	return sandbar.Chunk{}, r.changed
+}
+
+func other(s sandbar.Stream) sandbar.Stream {
+	if s == sandbar.Stdout {
+		return sandbar.Stderr
+	}
+	return sandbar.Stdout
+}
+
+// follow delivers from the offsets on, each stream in its turn, with a buffer
+// of the follower's own: the process is held up by no one.
+func (r *replay) follow(ctx context.Context, from Offsets, fn func(sandbar.Chunk) error) error {
+	at := [3]int64{sandbar.Stdout: from.Stdout, sandbar.Stderr: from.Stderr}
+	buf := make([]byte, maxChunk)
+	turn := sandbar.Stdout
+	for {
+		if ctx.Err() != nil {
+			return sandbar.Errorf(sandbar.Canceled, "following was cancelled: %w", context.Cause(ctx))
+		}
+		c, more := r.next(&at, turn, buf)
+		switch {
+		case len(c.Data) > 0:
+			turn = other(c.Stream)
+			if err := fn(c); err != nil {
+				return err
+			}
+		case more == nil:
+			return nil
+		default:
+			select {
+			case <-more:
+			case <-ctx.Done():
+			}
+		}
+	}
+}

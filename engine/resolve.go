@@ -1,0 +1,227 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/lang"
+)
+
+// What the kernel takes: one string of argv or environ, and, leaving room for
+// the environment, all of argv together (execve(2), "Limits on size of
+// arguments and environment").
+const (
+	maxString = 128<<10 - 1
+	maxArgs   = 1 << 20
+	maxPath   = 4095
+)
+
+// resolve returns s as a driver gets it: nothing unset, everything in range.
+//
+// A limit that the driver cannot enforce on this host is handled so:
+//
+//   - with AllowDegraded, the Spec's or the operator's, it is passed on, and
+//     the driver does what it can;
+//   - if the caller set it, the Spec is refused as Unsupported;
+//   - if it is only the operator's default, it is refused too for memory and
+//     pids, without which one sandbox can take the host down;
+//   - any other default is dropped: the driver sees Unlimited (for the weight
+//     CPUShares: unset), which is the truth. New has warned the operator, and
+//     Result.Enforced tells the caller.
+//
+// An Unlimited limit needs no enforcement.
+func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
+	if s.Image == "" {
+		s.Image = sandbar.ImageHost
+	}
+	if err := checkText("image", s.Image, maxPath); err != nil {
+		return s, err
+	}
+	if s.Network == "" {
+		s.Network = sandbar.NetworkNone
+	}
+	if s.Network != sandbar.NetworkNone {
+		return s, &sandbar.Error{Code: sandbar.Invalid, Field: "network",
+			Message: "network " + sandbar.Quote(string(s.Network), 40) + " was asked for, and only \"none\" is allowed"}
+	}
+	if err := e.checkEnv(s.Env, nil); err != nil {
+		return s, err
+	}
+	if err := e.checkLabels(s.Labels); err != nil {
+		return s, err
+	}
+	asked := s.Limits
+	var err error
+	if s.Limits, err = e.cfg.ranged(asked); err != nil {
+		return s, err
+	}
+	s.AllowDegraded = s.AllowDegraded || e.cfg.AllowDegraded
+	if !s.AllowDegraded {
+		if err := e.enforceable(asked, &s.Limits); err != nil {
+			return s, err
+		}
+	}
+	s.Env, s.Labels = maps.Clone(s.Env), maps.Clone(s.Labels)
+	return s, nil
+}
+
+// enforceable applies the rule of resolve to limits that are not held.
+func (e *Engine) enforceable(asked sandbar.Limits, l *sandbar.Limits) error {
+	for _, x := range owned(e.caps.Enforced) {
+		switch {
+		case x.held || !x.of(*l):
+		case x.of(asked) || x.security:
+			return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits." + x.name,
+				Message: "limits." + x.name + ": the driver \"" + e.caps.Name + "\" cannot enforce it on this host",
+				Fix:     "run `sandbar doctor` to see what is missing, or set allow_degraded to go without"}
+		default:
+			x.drop(l)
+		}
+	}
+	return nil
+}
+
+// checkEnv checks two maps that end up in one environment.
+func (e *Engine) checkEnv(a, b map[string]string) error {
+	var total int64
+	for _, m := range []map[string]string{a, b} {
+		for k, v := range m {
+			if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+				return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
+					Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
+			}
+			total += int64(len(k)) + int64(len(v))
+			if len(k)+len(v)+1 > maxString {
+				return tooLarge("env", "environment variable "+sandbar.Quote(k, 40), int64(len(k)+len(v)+1), maxString)
+			}
+		}
+	}
+	if total > e.cfg.MaxEnv {
+		return tooLarge("env", "the environment", total, e.cfg.MaxEnv)
+	}
+	return nil
+}
+
+func (e *Engine) checkLabels(m map[string]string) error {
+	var total int64
+	for k, v := range m {
+		total += int64(len(k)) + int64(len(v))
+	}
+	if total > e.cfg.MaxEnv {
+		return tooLarge("labels", "the labels", total, e.cfg.MaxEnv)
+	}
+	return nil
+}
+
+func tooLarge(field, what string, have, most int64) error {
+	return &sandbar.Error{Code: sandbar.TooLarge, Field: field,
+		Message: what + " has " + showBytes(have) + ", and at most " + showBytes(most) + " are allowed"}
+}
+
+// checkText checks a name or path that goes to a driver.
+func checkText(field, s string, most int) error {
+	if len(s) > most {
+		return tooLarge(field, field, int64(len(s)), int64(most))
+	}
+	if strings.ContainsRune(s, 0) {
+		return &sandbar.Error{Code: sandbar.Invalid, Field: field, Message: field + " " + sandbar.Quote(s, 40) + " has a NUL"}
+	}
+	return nil
+}
+
+func checkArgs(args []string) error {
+	total := 0
+	for _, a := range args {
+		if err := checkText("args", a, maxString); err != nil {
+			return err
+		}
+		total += len(a) + 1
+	}
+	if total > maxArgs {
+		return tooLarge("args", "the argument list", int64(total), maxArgs)
+	}
+	return nil
+}
+
+// checkCmd checks all of a command but its environment and returns a copy that
+// the caller cannot change.
+func checkCmd(c sandbar.Cmd) (sandbar.Cmd, error) {
+	if len(c.Args) == 0 || c.Args[0] == "" {
+		return c, &sandbar.Error{Code: sandbar.Invalid, Field: "args",
+			Message: "there is no program to run: the first of args is its name or path"}
+	}
+	if err := checkArgs(c.Args); err != nil {
+		return c, err
+	}
+	if err := checkText("dir", c.Dir, maxPath); err != nil {
+		return c, err
+	}
+	if c.Dir == "" {
+		c.Dir = sandbar.DefaultDir
+	}
+	c.Args, c.Env = slices.Clone(c.Args), maps.Clone(c.Env)
+	return c, nil
+}
+
+// plan is a job that has been checked: what a driver is to make and run.
+type plan struct {
+	spec     sandbar.Spec
+	language lang.Language // the zero Language for a plain command
+	code     string
+	cmd      sandbar.Cmd
+}
+
+// file is where the code goes, "" for a plain command.
+func (p plan) file() string {
+	if p.language.Name == "" {
+		return ""
+	}
+	return sandbar.DefaultDir + "/" + p.language.File
+}
+
+// plan checks a job.
+func (e *Engine) plan(j sandbar.Job) (plan, error) {
+	p := plan{code: j.Code, cmd: j.Cmd}
+	var err error
+	if j.Language != "" {
+		if p.language, p.cmd, err = e.planLanguage(j); err != nil {
+			return p, err
+		}
+	} else if j.Code != "" || len(j.Args) > 0 {
+		return p, &sandbar.Error{Code: sandbar.Invalid, Field: "language",
+			Message: "code and args need a language; available are " + strings.Join(e.cfg.Languages.Names(), ", ")}
+	}
+	if p.spec, err = e.resolve(j.Spec); err != nil {
+		return p, err
+	}
+	if err = e.checkEnv(p.spec.Env, j.Cmd.Env); err != nil {
+		return p, err
+	}
+	p.cmd, err = checkCmd(p.cmd)
+	return p, err
+}
+
+// planLanguage makes the command for a job in a language. What the language
+// puts into the environment gives way to what the caller does.
+func (e *Engine) planLanguage(j sandbar.Job) (lang.Language, sandbar.Cmd, error) {
+	if len(j.Cmd.Args) > 0 || j.Cmd.Dir != "" || len(j.Cmd.Env) > 0 {
+		return lang.Language{}, sandbar.Cmd{}, &sandbar.Error{Code: sandbar.Invalid, Field: "language",
+			Message: "a job has either a language or a command, and this one has both"}
+	}
+	l, err := e.cfg.Languages.Find(j.Language)
+	if err != nil {
+		return l, sandbar.Cmd{}, err
+	}
+	if size := int64(len(j.Code)); size > e.cfg.MaxCode {
+		return l, sandbar.Cmd{}, tooLarge("code", "the code", size, e.cfg.MaxCode)
+	}
+	env := map[string]string{}
+	for k, v := range l.Env {
+		if _, set := j.Spec.Env[k]; !set {
+			env[k] = v
+		}
+	}
+	return l, sandbar.Cmd{Args: l.Argv(sandbar.DefaultDir+"/"+l.File, j.Args), Env: env}, nil
+}

@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// lastWait is how long Shutdown, when its time is up and everything has been
+// killed, waits for drivers and receivers of output that are stuck.
+const lastWait = 15 * time.Second
+
+// Shutdown ends the engine in order. See API. It may be called again and
+// concurrently: every call waits for the same end and returns the same error,
+// and the first ctx to end is what ends the patience with running executions.
+// An error names the sandboxes that could not be removed.
+func (e *Engine) Shutdown(ctx context.Context) error {
+	e.mu.Lock()
+	first := !e.closing
+	e.closing = true
+	e.mu.Unlock()
+	if first {
+		close(e.draining)
+		e.refuseQueue()
+		go e.shutdown()
+	}
+	select {
+	case <-e.down:
+	case <-ctx.Done():
+		e.forced.Do(func() { close(e.force) })
+		<-e.down
+	}
+	return e.downErr
+}
+
+func (e *Engine) isClosing() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closing
+}
+
+// refuseQueue ends the executions that have not got as far as a sandbox. Those
+// that wait in Run see draining by themselves.
+func (e *Engine) refuseQueue() {
+	for _, x := range e.underWay() {
+		x.withdraw(unavailable())
+	}
+}
+
+func (e *Engine) underWay() []*Execution {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Keys(e.executions))
+}
+
+// shutdown is the whole end, run once.
+func (e *Engine) shutdown() {
+	began := time.Now()
+	select {
+	case <-e.running.zero():
+	case <-e.force:
+		e.log.Warn("shutdown: time is up, ending what still runs", "executions", len(e.underWay()))
+	}
+	e.endAll()
+	e.awaitNothing()
+	err := e.closeDriver()
+	e.mu.Lock()
+	left := len(e.leftover)
+	if left > 0 {
+		err = &sandbar.Error{Code: sandbar.Internal, Err: err,
+			Message: fmt.Sprintf("%d sandboxes could not be removed: %v", left, e.leftover),
+			Fix:     "run `sandbar gc`"}
+	}
+	e.downErr = err
+	e.mu.Unlock()
+	e.log.Info("shutdown complete", "took", time.Since(began), "leftover", left)
+	close(e.down)
+}
+
+// endAll cancels the executions that run and ends all sandboxes.
+func (e *Engine) endAll() {
+	e.forced.Do(func() { close(e.force) })
+	for _, x := range e.underWay() {
+		x.brake.cancel()
+	}
+	e.mu.Lock()
+	all := slices.Collect(maps.Values(e.sandboxes))
+	e.mu.Unlock()
+	for _, s := range all {
+		s.end("was stopped with the platform")
+	}
+}
+
+// awaitNothing waits until nothing is left, and in the end gives up on what
+// resists.
+func (e *Engine) awaitNothing() {
+	nothing := e.work.zero()
+	select {
+	case <-nothing:
+		return
+	case <-time.After(max(e.cfg.Grace, 0) + lastWait):
+	}
+	close(e.giveUp)
+	select {
+	case <-nothing:
+	case <-time.After(destroyTimeout + patience):
+		e.log.Error("shutdown: a driver or a receiver of output does not return")
+	}
+}
+
+func (e *Engine) closeDriver() error {
+	c, ok := driver.As[driver.Closer](e.cfg.Driver)
+	if !ok {
+		return nil
+	}
+	return guarded(c.Close)
+}
