@@ -1,0 +1,118 @@
+package fathom
+
+import "unicode/utf8"
+
+// replacement is U+FFFD, which stands for bytes that are not UTF-8.
+const replacement = "\uFFFD"
+
+const hexDigits = "0123456789abcdef"
+
+// text turns the bytes of one output stream into the inside of JSON strings.
+// Whatever the program writes and wherever its output was cut, what comes out
+// is valid UTF-8: a character cut in two waits for its other half, and bytes
+// that are not UTF-8 become U+FFFD, one for each longest run that could have
+// begun a character ("substitution of maximal subparts" of the Unicode
+// standard; what TextDecoder and Python's errors="replace" do).
+//
+// The zero text is the start of a stream.
+type text struct {
+	held [utf8.UTFMax]byte // the beginning of a character
+	n    int               // how much of held is in use; at most 3 between calls
+}
+
+// append appends p to b, along with what was held back before, and holds back
+// the beginning of a character at p's end.
+func (t *text) append(b, p []byte) []byte {
+	for t.n > 0 && len(p) > 0 {
+		t.held[t.n] = p[0]
+		t.n++
+		p = p[1:]
+		var used int
+		b, used = appendText(b, t.held[:t.n])
+		t.n = copy(t.held[:], t.held[used:t.n])
+	}
+	b, used := appendText(b, p)
+	t.n += copy(t.held[t.n:], p[used:])
+	return b
+}
+
+// flush ends the stream: the beginning of a character that never came whole
+// becomes one U+FFFD.
+func (t *text) flush(b []byte) []byte {
+	if t.n > 0 {
+		t.n = 0
+		b = append(b, replacement...)
+	}
+	return b
+}
+
+// appendText appends p to b in the form it has inside a JSON string and
+// returns how much of p that was: all of it, except for the beginning of a
+// character at its end, which is at most three bytes.
+func appendText(b, p []byte) (_ []byte, used int) {
+	start := 0 // p[start:i] needs no change and has not been appended yet
+	for i := 0; i < len(p); {
+		if c := p[i]; c < utf8.RuneSelf {
+			if c < ' ' || c == '"' || c == '\\' {
+				b = appendEscape(append(b, p[start:i]...), c)
+				start = i + 1
+			}
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRune(p[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			b = append(b, p[start:i]...)
+			if !utf8.FullRune(p[i:]) {
+				return b, i
+			}
+			b = append(b, replacement...)
+			size = subpart(p[i:])
+			start = i + size
+		case r == '\u2028' || r == '\u2029':
+			// Legal in JSON, but line ends to JavaScript before 2019 and to
+			// readers that split text into lines.
+			b = append(b, p[start:i]...)
+			b = append(b, `\u202`...)
+			b = append(b, hexDigits[r&0xf])
+			start = i + size
+		}
+		i += size
+	}
+	return append(b, p[start:]...), len(p)
+}
+
+// subpart returns the length of the maximal subpart that p begins with: the
+// longest beginning of a well-formed character, or else one byte. p does not
+// begin with a whole character.
+func subpart(p []byte) int {
+	n := 1
+	for n < len(p) && !utf8.FullRune(p[:n]) && !utf8.FullRune(p[:n+1]) {
+		n++
+	}
+	return n
+}
+
+// appendEscape appends c, which a JSON string cannot hold as it is.
+func appendEscape(b []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(b, '\\', c)
+	case '\n':
+		return append(b, '\\', 'n')
+	case '\r':
+		return append(b, '\\', 'r')
+	case '\t':
+		return append(b, '\\', 't')
+	}
+	return append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xf])
+}
+
+// appendString appends s as a JSON string.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	var t text
+	b = t.flush(t.append(b, []byte(s)))
+	return append(b, '"')
+}
