@@ -1,0 +1,154 @@
+package faulty
+
+import (
+	"context"
+	"io"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// sandbox is a bare sandbox.
+type sandbox struct {
+	d    *Driver
+	id   sandbar.ID
+	spec sandbar.Spec
+	fs   *memory
+	dead chan struct{} // closed when it can run nothing any more
+
+	mu       sync.Mutex
+	over     bool // dead is closed
+	removed  bool
+	running  map[*process]struct{}
+	ports    map[int]bool
+	conns    []net.Conn
+	connects sync.WaitGroup
+}
+
+// able is a sandbox with all abilities.
+type able struct{ *sandbox }
+
+// FS returns the sandbox's files.
+func (b able) FS() sandbar.FS { return b.fs }
+
+// Dead is closed when the sandbox has ended.
+func (b able) Dead() <-chan struct{} { return b.dead }
+
+// DialPort connects to a port that a program serves.
+func (b able) DialPort(_ context.Context, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, sandbar.Errorf(sandbar.Invalid, "port %d is outside 1 to 65535", port)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return nil, gone()
+	}
+	if !b.ports[port] {
+		return nil, sandbar.Errorf(sandbar.Unavailable, "nothing listens on port %d", port)
+	}
+	here, there := net.Pipe()
+	b.conns = append(b.conns, there)
+	b.connects.Go(func() {
+		defer there.Close()
+		_, _ = io.Copy(there, there)
+	})
+	return here, nil
+}
+
+func newSandbox(d *Driver, id sandbar.ID, s sandbar.Spec) *sandbox {
+	return &sandbox{d: d, id: id, spec: s, fs: newMemory(s.Limits.Disk), dead: make(chan struct{}),
+		running: map[*process]struct{}{}, ports: map[int]bool{}}
+}
+
+// Start starts a script.
+func (b *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
+	if err := b.d.hook(ctx, b.d.OnStart); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p, err := newProcess(b, c, std)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return nil, gone()
+	}
+	b.running[p] = struct{}{}
+	b.d.mu.Lock()
+	b.d.processes++
+	b.d.events = append(b.d.events, "start")
+	b.d.mu.Unlock()
+	b.d.started.Add(1)
+	p.start()
+	return p, nil
+}
+
+// Destroy ends the sandbox and waits for its programs, except those that hang.
+func (b *sandbox) Destroy(ctx context.Context) error {
+	if err := b.d.hook(ctx, b.d.OnDestroy); err != nil {
+		return err
+	}
+	b.destroy()
+	return nil
+}
+
+func (b *sandbox) destroy() {
+	for _, p := range b.die() {
+		select {
+		case <-p.ended:
+		case <-p.hung:
+		}
+	}
+	b.mu.Lock()
+	first := !b.removed
+	b.removed = true
+	for _, c := range b.conns {
+		_ = c.Close()
+	}
+	b.conns = nil
+	b.mu.Unlock()
+	b.connects.Wait()
+	if !first {
+		return
+	}
+	b.d.mu.Lock()
+	delete(b.d.sandboxes, b.id)
+	b.d.events = append(b.d.events, "destroy")
+	b.d.mu.Unlock()
+	b.d.destroyed.Add(1)
+}
+
+// die makes the sandbox dead and returns what was running in it.
+func (b *sandbox) die() []*process {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.over {
+		b.over = true
+		close(b.dead)
+	}
+	var all []*process
+	for p := range b.running {
+		p.stop(sandbar.Result{Outcome: sandbar.Lost})
+		all = append(all, p)
+	}
+	return slices.Clip(all)
+}
+
+// forget takes a program that has ended off the books.
+func (b *sandbox) forget(p *process) {
+	b.mu.Lock()
+	delete(b.running, p)
+	b.mu.Unlock()
+	b.d.mu.Lock()
+	b.d.processes--
+	b.d.events = append(b.d.events, "end")
+	b.d.mu.Unlock()
+}
