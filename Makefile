@@ -1,0 +1,71 @@
+# What can be done with this tree. "make help" lists it.
+#
+# Needed: Go and make; a C compiler only for the race detector. As root on a
+# Debian-like system "make test" installs what the tests use besides
+# (scripts/tools.sh tells what; SANDBAR_NO_APT=1 forbids it).
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+FUZZTIME ?= 10s
+# Packages to test, and tests to run in them: make test PKGS=./engine RUN=TestQueue
+PKGS     ?= ./...
+RUN      ?=
+
+export CGO_ENABLED = 0
+
+GOBUILD     = go build -trimpath -buildvcs=false
+RUNNER      = .cache/bin/runner
+RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') -summary .cache/summary
+# These run on this machine even when GOOS or GOARCH name another.
+HOST        = env -u GOOS -u GOARCH
+
+.PHONY: help build demo test test-user race lint fuzz bench tools clean vet runner
+
+help: ## list what can be made
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+build: ## bin/sandbar, which carries the agent, and bin/sandbar-agent
+	@mkdir -p bin
+	$(GOBUILD) -ldflags "-s -w" -o bin/sandbar-agent ./cmd/sandbar-agent
+	@# Copied only when it changed, and in one step: a build that runs beside
+	@# this one sees the old file or the new.
+	@cmp -s bin/sandbar-agent internal/agentbin/sandbar-agent || { \
+		cp bin/sandbar-agent internal/agentbin/.sandbar-agent.$$$$ && \
+		mv internal/agentbin/.sandbar-agent.$$$$ internal/agentbin/sandbar-agent; }
+	$(GOBUILD) -tags embedagent -ldflags "-X main.version=$(VERSION)" -o bin/sandbar ./cmd/sandbar
+
+demo: build ## watch untrusted programs run, stream and be contained
+	@mkdir -p .cache/bin
+	@$(HOST) go build -o .cache/bin/demo ./internal/demo
+	@.cache/bin/demo -sandbar bin/sandbar
+
+test: build tools vet runner ## all tests; as root, then also those of an ordinary user (RACE=1: with the race detector)
+	@$(RUNNER) $(RUNNERFLAGS) $(PKGS)
+
+test-user: build tools runner ## the tests as an ordinary user (as root: as one that is made up)
+	@$(RUNNER) $(RUNNERFLAGS) -user $(PKGS)
+
+race: runner ## all tests with the race detector
+	@sh scripts/tools.sh race
+	@$(MAKE) --no-print-directory test RACE=1
+
+lint: ## gofmt, go vet for every platform, staticcheck, govulncheck
+	@sh scripts/lint.sh
+
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@sh scripts/fuzz.sh $(FUZZTIME) $(PKGS)
+
+bench: build tools ## the numbers of SPECIFICATION.md
+	@$(HOST) go run ./bench
+
+tools: ## fetch what the tests use and this machine lacks
+	@sh scripts/tools.sh test
+
+clean: ## remove all that make made and fetched
+	rm -rf bin .cache internal/agentbin/sandbar-agent internal/agentbin/.sandbar-agent.*
+
+vet:
+	go vet ./...
+
+runner:
+	@mkdir -p .cache/bin
+	@$(HOST) go build -o $(RUNNER) ./internal/testenv/runner

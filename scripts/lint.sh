@@ -1,0 +1,51 @@
+#!/bin/sh
+# Checks the sources: gofmt, go vet for every platform that must build,
+# staticcheck and govulncheck. All are run before it fails.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+export CGO_ENABLED=0
+cache=${SANDBAR_CACHE:-$PWD/.cache}
+failed=
+
+step() { # NAME COMMAND…
+	name=$1
+	shift
+	if "$@"; then echo "ok    $name"; else echo "FAIL  $name"; failed=1; fi
+}
+
+formatted() {
+	unformatted=$(find . \( -name .git -o -name .cache \) -prune -o -name '*.go' -exec gofmt -l {} +) || return 1
+	[ -z "$unformatted" ] && return
+	echo "not as gofmt writes it:"
+	echo "$unformatted"
+	return 1
+}
+
+vulnerable() {
+	# Exit code 3 is "found"; anything else that is not 0 is govulncheck's own
+	# trouble, which on a machine without the database is no fault of ours.
+	"$cache/bin/govulncheck" ./... >"$cache/govulncheck.log" 2>&1
+	case $? in
+	0) return 0 ;;
+	3) cat "$cache/govulncheck.log"; return 1 ;;
+	*) echo "govulncheck could not tell: $(grep . "$cache/govulncheck.log" | tail -n 1)" ;;
+	esac
+}
+
+sh scripts/tools.sh lint
+step gofmt formatted
+for platform in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do
+	step "go vet $platform" env GOOS="${platform%/*}" GOARCH="${platform#*/}" go vet ./...
+done
+if [ -x "$cache/bin/staticcheck" ]; then
+	step staticcheck "$cache/bin/staticcheck" ./...
+else
+	echo "FAIL  staticcheck could not be built"
+	failed=1
+fi
+if [ -x "$cache/bin/govulncheck" ]; then
+	step govulncheck vulnerable
+else
+	echo "--    govulncheck could not be built"
+fi
+[ -z "$failed" ]

@@ -1,0 +1,226 @@
+#!/bin/sh
+# Fetches what the tests and linters use and this machine lacks.
+#
+#   scripts/tools.sh test    interpreters, bubblewrap, runc, QEMU and a guest
+#                            kernel, the WebSocket clients of npm and PyPI
+#   scripts/tools.sh race    a C compiler, for the race detector
+#   scripts/tools.sh lint    staticcheck and govulncheck
+#
+# Debian packages are installed, as root, where apt-get is; SANDBAR_NO_APT=1
+# forbids it. All else goes into .cache beside the sources. What cannot be had
+# is said, and the script goes on and succeeds: the tests that need it are then
+# skipped with this reason, which it leaves in .cache/tools.missing, a line
+# "Requirement<tab>reason" each (see internal/testenv). Nothing happens, quickly,
+# when all is there. A run that is killed leaves nothing half-made behind: what
+# is fetched is moved to its place when complete.
+set -u
+
+ws=8.23.0
+websockets=15.0.1
+staticcheck=v0.8.2
+govulncheck=v1.8.0
+
+root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+cache=${SANDBAR_CACHE:-$root/.cache}
+mkdir -p "$cache" || exit 1
+
+say() { echo "tools: $*" >&2; }
+
+# One at a time; the kernel drops the lock with the process. Without flock two
+# runs only do the same work twice.
+if command -v flock >/dev/null 2>&1; then
+	exec 9>"$cache/tools.lock"
+	flock -w 900 9 || { say "another run has held $cache/tools.lock for 15 minutes"; exit 1; }
+fi
+
+tmp=$cache/tools.tmp
+rm -rf "$tmp"
+mkdir "$tmp" || exit 1
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+
+# lack REQUIREMENT REASON…
+lack() {
+	name=$1
+	shift
+	printf '%s\t%s\n' "$name" "$*" >>"$tmp/missing"
+	say "no $name: $*"
+}
+
+# there PROGRAM: a path, or a name in PATH.
+there() {
+	case $1 in
+	/*) [ -x "$1" ] ;;
+	*) command -v "$1" >/dev/null 2>&1 ;;
+	esac
+}
+
+# place FROM TO: puts a finished directory where an older one may be.
+place() {
+	mkdir -p "$(dirname "$2")" || return 1
+	if [ -e "$2" ]; then mv "$2" "$tmp/old.$$" || return 1; fi
+	mv "$1" "$2" || return 1
+	rm -rf "$tmp/old.$$"
+}
+
+# ---- Debian packages
+
+# why_no_apt says why packages cannot be installed; it fails when they can.
+why_no_apt() {
+	if [ -n "${SANDBAR_NO_APT:-}" ]; then echo "not installed, and SANDBAR_NO_APT is set"
+	elif ! command -v apt-get >/dev/null 2>&1; then echo "not installed, and this is not a Debian-like system"
+	elif [ "$(id -u)" -ne 0 ]; then echo "not installed, and only root can install packages"
+	else return 1
+	fi
+}
+
+apt_install() {
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+		-o DPkg::Lock::Timeout=300 -o Acquire::Retries=2 "$@" >>"$tmp/apt.log" 2>&1 9>&-
+}
+
+apt_update() {
+	[ -e "$tmp/updated" ] && return
+	: >"$tmp/updated"
+	apt-get update -qq -o Acquire::Retries=2 >>"$tmp/apt.log" 2>&1 9>&-
+}
+
+# debian PACKAGE…: installs them together, and where that fails one by one, so
+# that a package that cannot be had does not take the others with it.
+debian() {
+	say "installing $*"
+	apt_install "$@" && return
+	apt_update
+	apt_install "$@" && return
+	[ $# -gt 1 ] || return 1
+	for package in "$@"; do apt_install "$package"; done
+}
+
+# programs reads lines of "Requirement program package" and gets what is missing.
+programs() {
+	packages=
+	while read -r name program package; do
+		there "$program" || packages="$packages $package"
+	done <"$1"
+	# shellcheck disable=SC2086 # a list of words
+	if [ -n "$packages" ] && ! why_no_apt >/dev/null; then debian $packages; fi
+	while read -r name program package; do
+		there "$program" && continue
+		if reason=$(why_no_apt); then lack "$name" "$program is $reason"
+		else lack "$name" "package $package could not be installed: $(tail -n 1 "$tmp/apt.log")"
+		fi
+	done <"$1"
+}
+
+# ---- npm and PyPI
+
+npm_ws() {
+	[ "$(cat "$cache/npm/wanted" 2>/dev/null)" = "ws $ws" ] && return
+	mkdir "$tmp/npm" || return
+	if there npm; then
+		say "fetching ws $ws"
+		(cd "$tmp/npm" && npm install --prefix . --no-save --ignore-scripts --no-audit --no-fund "ws@$ws") >"$tmp/log" 2>&1
+	elif ! why_no_apt >/dev/null && debian node-ws; then
+		# npm itself would be hundreds of packages; the distribution's ws does.
+		mkdir "$tmp/npm/node_modules" && cp -RL /usr/share/nodejs/ws "$tmp/npm/node_modules/ws" 2>"$tmp/log"
+	else
+		lack NpmWS "there is no npm"
+		return
+	fi
+	if [ -f "$tmp/npm/node_modules/ws/package.json" ]; then
+		echo "ws $ws" >"$tmp/npm/wanted"
+		place "$tmp/npm" "$cache/npm"
+	else
+		lack NpmWS "ws could not be fetched: $(grep -i error "$tmp/log" | head -n 1)"
+	fi
+}
+
+# python_with_pip prints an interpreter that has pip, whatever its version: the
+# package is pure Python and used by another one.
+python_with_pip() {
+	for python in /usr/bin/python3 python3; do
+		"$python" -m pip --version >/dev/null 2>&1 && { echo "$python"; return; }
+	done
+	return 1
+}
+
+py_websockets() {
+	[ -d "$cache/py/websockets-$websockets.dist-info" ] && return
+	python=$(python_with_pip) || { ! why_no_apt >/dev/null && debian python3-pip && python=$(python_with_pip); } || {
+		lack PyWebsockets "there is no pip"
+		return
+	}
+	say "fetching websockets $websockets"
+	"$python" -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
+		--only-binary=:all: --implementation py --abi none --platform any \
+		--target "$tmp/py" "websockets==$websockets" >"$tmp/log" 2>&1
+	if [ -d "$tmp/py/websockets-$websockets.dist-info" ]; then
+		place "$tmp/py" "$cache/py"
+	else
+		lack PyWebsockets "websockets could not be fetched: $(grep -i error "$tmp/log" | tail -n 1)"
+	fi
+}
+
+# ---- the guest kernel
+
+guest_kernel() {
+	[ -x scripts/qemu-kernel.sh ] || return
+	if sh scripts/qemu-kernel.sh "$cache/qemu" >"$tmp/log" 2>&1 9>&-; then return; fi
+	# The lists of packages may be older than what the servers keep.
+	if ! why_no_apt >/dev/null; then
+		apt_update
+		if sh scripts/qemu-kernel.sh "$cache/qemu" >"$tmp/log" 2>&1 9>&-; then return; fi
+	fi
+	lack QEMU "the guest kernel could not be fetched: $(tail -n 1 "$tmp/log")"
+}
+
+# ---- Go programs
+
+# go_tool NAME PACKAGE VERSION
+go_tool() {
+	[ -x "$cache/bin/$1" ] && [ "$(cat "$cache/bin/$1.version" 2>/dev/null)" = "$3" ] && return
+	say "building $1 $3"
+	mkdir -p "$tmp/bin" "$cache/bin"
+	if GOBIN=$tmp/bin GOFLAGS= CGO_ENABLED=0 go install "$2@$3" >"$tmp/log" 2>&1; then
+		mv "$tmp/bin/$1" "$cache/bin/$1" && echo "$3" >"$cache/bin/$1.version"
+	else
+		say "no $1: $(tail -n 1 "$tmp/log")"
+	fi
+}
+
+cd "$root" || exit 1
+: >"$tmp/missing"
+case ${1:-} in
+test)
+	cat >"$tmp/programs" <<-'END'
+		Python /usr/bin/python3 python3
+		Node /usr/bin/node nodejs
+		Elixir /usr/bin/elixir elixir
+		Bubblewrap bwrap bubblewrap
+		Runc runc runc
+		Git git git
+	END
+	case $(uname -m) in
+	x86_64) echo "QEMU qemu-system-x86_64 qemu-system-x86" >>"$tmp/programs" ;;
+	*) lack QEMU "there is a guest for x86_64 only" ;;
+	esac
+	programs "$tmp/programs"
+	if there /usr/bin/node; then npm_ws; else lack NpmWS "there is no /usr/bin/node"; fi
+	if there /usr/bin/python3; then py_websockets; else lack PyWebsockets "there is no /usr/bin/python3"; fi
+	if there qemu-system-x86_64; then guest_kernel; fi
+	mv "$tmp/missing" "$cache/tools.missing"
+	;;
+race)
+	if ! there cc; then
+		if reason=$(why_no_apt); then say "cc is $reason"; else debian gcc libc6-dev; fi
+	fi
+	;;
+lint)
+	go_tool staticcheck honnef.co/go/tools/cmd/staticcheck $staticcheck
+	go_tool govulncheck golang.org/x/vuln/cmd/govulncheck $govulncheck
+	;;
+*)
+	say "usage: scripts/tools.sh test|race|lint"
+	exit 2
+	;;
+esac
