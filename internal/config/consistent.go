@@ -1,0 +1,122 @@
+package config
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// AutoDriver is the value of the setting driver that lets Sandbar choose.
+const AutoDriver = "auto"
+
+// contradictions reports settings that are each fine and do not go together.
+func (l *loader) contradictions(drivers []Driver) {
+	c := l.config
+	l.exclusive("token", c.Token != "", "token_file", c.TokenFile != "")
+	l.together("tls.cert", c.TLS.Cert != "", "tls.key", c.TLS.Key != "")
+	if c.MetricsOpen && !c.Loopback() {
+		l.contradiction("metrics_open", "metrics_open needs a listener on loopback, and "+l.told("listen")+" is not on it",
+			"give the token to whatever collects the metrics, or listen on 127.0.0.1")
+	}
+	l.ranges()
+	if drivers != nil {
+		l.knownDrivers(drivers)
+	}
+}
+
+func (l *loader) contradiction(field, message, fix string) {
+	l.fail(&sandbar.Error{Code: sandbar.Invalid, Field: field, Message: message, Fix: fix})
+}
+
+// told is a setting with its value and where it was set.
+func (l *loader) told(path string) string {
+	origin := l.config.Origin(path)
+	if origin == "" {
+		origin = "the default"
+	}
+	return path + " (" + l.fields[path].value.String() + ", " + origin + ")"
+}
+
+func (l *loader) exclusive(a string, aSet bool, b string, bSet bool) {
+	if aSet && bSet {
+		l.contradiction(b, a+" ("+l.config.Origin(a)+") and "+b+" ("+l.config.Origin(b)+") are both set", "set one of them")
+	}
+}
+
+func (l *loader) together(a string, aSet bool, b string, bSet bool) {
+	switch {
+	case aSet && !bSet:
+		l.contradiction(b, a+" ("+l.config.Origin(a)+") is set without "+b, "set both, or neither for plain HTTP")
+	case bSet && !aSet:
+		l.contradiction(a, b+" ("+l.config.Origin(b)+") is set without "+a, "set both, or neither for plain HTTP")
+	}
+}
+
+// ranges checks that each limit's minimum, default and maximum are in order.
+func (l *loader) ranges() {
+	def, low, high := l.config.Limits.Default, l.config.Limits.Min, l.config.Limits.Max
+	ordered(l, "memory", low.Memory, def.Memory, high.Memory)
+	ordered(l, "cpu_shares", low.CPUShares, def.CPUShares, high.CPUShares)
+	ordered(l, "pids", low.PIDs, def.PIDs, high.PIDs)
+	ordered(l, "disk", low.Disk, def.Disk, high.Disk)
+	ordered(l, "inodes", low.Inodes, def.Inodes, high.Inodes)
+	ordered(l, "files", low.Files, def.Files, high.Files)
+	ordered(l, "timeout", low.Timeout, def.Timeout, high.Timeout)
+	ordered(l, "output", low.Output, def.Output, high.Output)
+	if high.CPUs != 0 && def.CPUs != sandbar.Unlimited { // else the engine fits them to the host
+		ordered(l, "cpus", low.CPUs, def.CPUs, high.CPUs)
+	}
+}
+
+func ordered[T quantity](l *loader, name string, low, def, high T) {
+	path := func(section string) string { return "limits." + section + "." + name }
+	above := func(a, b T) bool { return b != sandbar.Unlimited && (a > b || a == sandbar.Unlimited) }
+	complain := func(greater, lesser string) {
+		l.contradiction(path(greater), l.told(path(greater))+" is above "+l.told(path(lesser)), "change one of them")
+	}
+	switch {
+	case above(low, high):
+		complain("min", "max")
+	case above(low, def):
+		complain("min", "default")
+	case above(def, high):
+		complain("default", "max")
+	}
+}
+
+// knownDrivers checks the names of drivers and of their options.
+func (l *loader) knownDrivers(drivers []Driver) {
+	names := []string{AutoDriver}
+	options := map[string][]string{}
+	for _, d := range drivers {
+		names = append(names, d.Name)
+		options[d.Name] = slices.Sorted(maps.Keys(d.Options))
+	}
+	if name := l.config.Driver; !slices.Contains(names, name) {
+		l.contradiction("driver", l.config.Origin("driver")+": there is no driver "+sandbar.Quote(name, 40),
+			"allowed: "+strings.Join(names, ", "))
+	}
+	where := l.config.Origin("drivers")
+	for _, name := range slices.Sorted(maps.Keys(l.config.Drivers)) {
+		known, ok := options[name]
+		if !ok {
+			l.contradiction("drivers", where+": drivers: there is no driver "+sandbar.Quote(name, 40),
+				"allowed: "+strings.Join(names[1:], ", "))
+			continue
+		}
+		for _, option := range slices.Sorted(maps.Keys(l.config.Drivers[name])) {
+			if !slices.Contains(known, option) {
+				l.contradiction("drivers."+name, where+": drivers."+name+": there is no option "+sandbar.Quote(option, 40), optionsFix(name, option, known))
+			}
+		}
+	}
+}
+
+func optionsFix(driver, option string, known []string) string {
+	if len(known) == 0 {
+		return "the driver " + driver + " has no options"
+	}
+	return unknownFix(option, known, "allowed: "+strings.Join(known, ", "))
+}

@@ -1,0 +1,233 @@
+package config
+
+import (
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// field is one setting: its names, its place in a Config, what it may hold and
+// what it is for.
+type field struct {
+	path    string // in the file: "limits.default.memory"
+	value   value
+	initial string // the default, as value.set reads it
+	instead string // what holds where there is no default, in words
+	allowed string // what it may hold, in words
+	doc     string // what it is for, one or a few sentences
+	secret  bool   // never printed, not even in an error
+}
+
+// env is the name of the variable for this setting.
+func (f field) env() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(f.path, ".", "_"))
+}
+
+// envPrefix begins the name of every variable that Sandbar reads.
+const envPrefix = "SANDBAR_"
+
+// fields is the table of all settings, in the order in which they are printed,
+// bound to c.
+func (c *Config) fields() []field {
+	var t []field
+	add := func(fs ...field) { t = append(t, fs...) }
+	add(c.listenerFields()...)
+	add(c.driverFields()...)
+	add(limitFields("limits.default", &c.Limits.Default, defaultLimits())...)
+	add(limitFields("limits.min", &c.Limits.Min, minLimits())...)
+	add(limitFields("limits.max", &c.Limits.Max, maxLimits())...)
+	add(c.admissionFields()...)
+	add(c.lifecycleFields()...)
+	add(c.languageField())
+	add(c.fathomFields()...)
+	add(c.daemonFields()...)
+	return t
+}
+
+func (c *Config) listenerFields() []field {
+	return []field{
+		{path: "listen", value: text(&c.Listen, checkListen), initial: "127.0.0.1:8080",
+			allowed: "HOST:PORT with a port from 0 to 65535, or unix:/absolute/path",
+			doc: "The address the daemon listens on. Port 0 is any free port. On anything but loopback the daemon starts only " +
+				"with a token of your own (token, token_file or SANDBAR_TOKEN)."},
+		{path: "token", value: text(&c.Token, checkToken), secret: true,
+			instead: "one made at the first start, kept in the file \"token\" of state_dir",
+			allowed: "1 to 4096 visible ASCII characters",
+			doc: "The bearer token every request must carry. Prefer token_file or the variable, which do not put it in this file. " +
+				"With none of them a token is made at the first start and kept in the file \"token\" of state_dir."},
+		{path: "token_file", value: text(&c.TokenFile, anyText),
+			allowed: "the path of a file that holds the token on one line",
+			doc:     "A file to read the token from, instead of token."},
+		{path: "allowed_hosts", value: list{&c.AllowedHosts, checkHost},
+			allowed: "a list of host names or addresses without port",
+			doc: "Host names under which clients may reach the daemon, beyond loopback names and the address it listens on. " +
+				"Requests under any other name are refused, which is what stops DNS rebinding."},
+		{path: "allowed_origins", value: list{&c.AllowedOrigins, checkOrigin},
+			allowed: "a list of origins such as https://app.example.com",
+			doc:     "Web pages that may call the daemon from a browser, beyond its own origin."},
+		{path: "metrics_open", value: boolean(&c.MetricsOpen), initial: "false", allowed: "true or false",
+			doc: "Whether GET /metrics answers without the token. Only possible on loopback."},
+		{path: "tls.cert", value: text(&c.TLS.Cert, anyText), allowed: "the path of a PEM file; only with tls.key",
+			doc: "The certificate chain for TLS. Both files are read again when they change. Without them the listener is plain HTTP."},
+		{path: "tls.key", value: text(&c.TLS.Key, anyText), allowed: "the path of a PEM file; only with tls.cert",
+			doc: "The private key of tls.cert."},
+	}
+}
+
+func (c *Config) driverFields() []field {
+	return []field{
+		{path: "driver", value: text(&c.Driver, checkName), initial: "auto",
+			allowed: "auto or the name of a driver; \"sandbar doctor\" lists them",
+			doc: "What runs the sandboxes. auto is the strongest that works on this host, and never one without isolation: " +
+				"if there is none the daemon does not start. local isolates nothing and is for trusted code only."},
+		{path: "drivers", value: c.driversTree(), initial: "{}",
+			allowed: "a map of drivers, each a map of its options",
+			doc:     "Options of drivers, such as {native: {name: value}}. \"sandbar doctor\" lists the options there are."},
+	}
+}
+
+// limitDefaults are the initial texts of one set of limits, by field.
+type limitDefaults struct {
+	memory, cpus, cpuShares, pids, disk, inodes, files, timeout, output string
+	what                                                                string // how the doc of each begins
+	unlimited                                                           bool   // whether "unlimited" is a value
+	hostCPUs                                                            bool   // whether "host" is a number of processors
+	leastOutput                                                         int64
+}
+
+func defaultLimits() limitDefaults {
+	return limitDefaults{memory: "256MiB", cpus: unlimitedWord, cpuShares: "512", pids: "128", disk: "256MiB",
+		inodes: "65536", files: "1024", timeout: "30s", output: "1MiB", unlimited: true, leastOutput: 1,
+		what: "What a caller gets who does not ask:"}
+}
+
+func minLimits() limitDefaults {
+	return limitDefaults{memory: "16MiB", cpus: "0.01", cpuShares: "2", pids: "4", disk: "64KiB",
+		inodes: "16", files: "16", timeout: "1ms", output: "0B", what: "The least a caller may ask for:"}
+}
+
+func maxLimits() limitDefaults {
+	return limitDefaults{memory: "1GiB", cpus: "host", cpuShares: "262144", pids: "4096", disk: "4GiB",
+		inodes: "1048576", files: "65536", timeout: "5m", output: "64MiB", unlimited: true, hostCPUs: true, leastOutput: 1,
+		what: "The most a caller may ask for:"}
+}
+
+// The widest any limit can be set. They keep sums and conversions far from the
+// ends of their types; nothing real comes near them.
+const (
+	maxSize     = int64(1) << 50 // 1024 TiB
+	maxCount    = int64(1) << 40
+	maxDuration = 365 * 24 * time.Hour
+)
+
+func limitFields(section string, l *sandbar.Limits, d limitDefaults) []field {
+	sizes := bounds[int64]{hi: maxSize}
+	counts := bounds[int64]{lo: 1, hi: maxCount}
+	processors := bounds[float64]{lo: 0.01, hi: 4096}
+	clock := bounds[time.Duration]{lo: time.Millisecond, hi: maxDuration}
+	if d.unlimited {
+		sizes.words = []word[int64]{{unlimitedWord, sandbar.Unlimited}}
+		counts.words = sizes.words
+		processors.words = []word[float64]{{unlimitedWord, sandbar.Unlimited}}
+		clock.words = []word[time.Duration]{{unlimitedWord, sandbar.Unlimited}}
+	}
+	if d.hostCPUs {
+		processors.words = append(processors.words, word[float64]{"host", 0})
+	}
+	atLeast := func(lo int64) bounds[int64] { return bounds[int64]{lo, maxSize, sizes.words} }
+	name := func(s string) string { return section + "." + s }
+	doc := func(s string) string { return d.what + " " + s }
+	return []field{
+		measure(name("memory"), &l.Memory, size, atLeast(1<<20), d.memory,
+			doc("memory of all programs of a sandbox together, files in memory and swap included.")),
+		measure(name("cpus"), &l.CPUs, cpus, processors, d.cpus,
+			doc("processor time per second of wall clock, in processors.")),
+		measure(name("cpu_shares"), &l.CPUShares, count, bounds[int64]{lo: 2, hi: 262144}, d.cpuShares,
+			doc("weight against other sandboxes when the processors are busy; 1024 is one normal share.")),
+		measure(name("pids"), &l.PIDs, count, counts, d.pids,
+			doc("processes and threads at once.")),
+		measure(name("disk"), &l.Disk, size, atLeast(4<<10), d.disk,
+			doc("bytes written to all directories of a sandbox together.")),
+		measure(name("inodes"), &l.Inodes, count, counts, d.inodes,
+			doc("files, directories and links made.")),
+		measure(name("files"), &l.Files, count, counts, d.files,
+			doc("descriptors one process may hold open.")),
+		measure(name("timeout"), &l.Timeout, wallClock, clock, d.timeout,
+			doc("wall clock of one execution.")),
+		measure(name("output"), &l.Output, size, atLeast(d.leastOutput), d.output,
+			doc("bytes of stdout and stderr together, per execution.")),
+	}
+}
+
+func (c *Config) admissionFields() []field {
+	return []field{
+		{path: "allow_degraded", value: boolean(&c.AllowDegraded), initial: "false", allowed: "true or false",
+			doc: "Whether to run programs although this host cannot enforce one of their limits. Without it such a request is " +
+				"refused. \"sandbar doctor\" tells how each limit is held."},
+		measure("max_sandboxes", &c.MaxSandboxes, count, bounds[int64]{lo: 1, hi: 100000}, "64",
+			"Sandboxes alive at once, those of single executions included."),
+		measure("max_queue", &c.MaxQueue, count, bounds[int64]{lo: 1, hi: 1000000}, "1024",
+			"Executions that may wait for a place; more are refused as overload."),
+		measure("queue_timeout", &c.QueueTimeout, wallClock, bounds[time.Duration]{lo: time.Millisecond, hi: 24 * time.Hour}, "1m",
+			"The longest an execution waits for a place."),
+		measure("max_code", &c.MaxCode, size, bounds[int64]{lo: 1, hi: 64 << 20}, "1MiB",
+			"The largest source text of one execution."),
+		measure("max_env", &c.MaxEnv, size, bounds[int64]{lo: 1, hi: 1 << 20}, "64KiB",
+			"The largest environment of one execution, names and values together."),
+	}
+}
+
+func (c *Config) lifecycleFields() []field {
+	life := bounds[time.Duration]{lo: time.Second, hi: maxDuration, words: []word[time.Duration]{{"never", Never}}}
+	return []field{
+		measure("grace", &c.Grace, wallClock, bounds[time.Duration]{lo: time.Millisecond, hi: 5 * time.Minute}, "500ms",
+			"How long a program that is told to end (SIGTERM) has before everything in its sandbox is killed."),
+		measure("idle_timeout", &c.IdleTimeout, wallClock, life, "10m",
+			"A long-lived sandbox in which nothing has run or been transferred for so long is stopped."),
+		measure("max_lifetime", &c.MaxLifetime, wallClock, life, "24h",
+			"A long-lived sandbox is stopped at this age, whatever it does."),
+		measure("replay_bytes", &c.ReplayBytes, size, bounds[int64]{lo: 4 << 10, hi: 1 << 30}, "1MiB",
+			"Output kept per stream of a followed program, for readers that come late or come back."),
+		measure("keep_finished", &c.KeepFinished, count, bounds[int64]{lo: 1, hi: 10000}, "64",
+			"Finished programs kept per sandbox, with their results and kept output."),
+	}
+}
+
+func (c *Config) languageField() field {
+	return field{path: "languages", value: c.languagesTree(), initial: "[]",
+		allowed: "a list of maps with name, file, command and, if you like, aliases and env",
+		doc: "Languages beyond python, javascript, shell and elixir, or other commands for these. command[0] is looked up in the " +
+			"sandbox's PATH and \"{file}\" becomes the source file: {name: ruby, file: main.rb, command: [ruby, \"{file}\"]}."}
+}
+
+func (c *Config) fathomFields() []field {
+	return []field{
+		measure("fathom.disconnect_grace", &c.Fathom.DisconnectGrace, wallClock, bounds[time.Duration]{lo: time.Millisecond, hi: time.Hour}, "5s",
+			"How long the executions of a connection that was lost may go on."),
+		measure("fathom.write_timeout", &c.Fathom.WriteTimeout, wallClock, bounds[time.Duration]{lo: time.Second, hi: time.Hour}, "30s",
+			"A client that takes nothing from its connection for so long is disconnected."),
+		measure("fathom.max_per_connection", &c.Fathom.MaxPerConnection, count, bounds[int64]{lo: 1, hi: 100000}, "256",
+			"Executions at once on one connection, waiting ones included."),
+		measure("fathom.max_stdin", &c.Fathom.MaxStdin, size, bounds[int64]{lo: 1, hi: 64 << 20}, "1MiB",
+			"The largest standard input of one execution."),
+	}
+}
+
+func (c *Config) daemonFields() []field {
+	return []field{
+		{path: "log.level", value: oneOf(&c.Log.Level, "debug", "info", "warn", "error"), initial: "info",
+			allowed: "debug, info, warn or error",
+			doc:     "The least serious log lines that are written. Logs never hold code, environment, output or secrets."},
+		{path: "log.format", value: oneOf(&c.Log.Format, "text", "json"), initial: "text", allowed: "text or json",
+			doc: "The form of the log lines, which go to standard error."},
+		{path: "state_dir", value: text(&c.StateDir, checkDir), allowed: "an absolute path",
+			instead: "/var/lib/sandbar as root, otherwise $XDG_STATE_HOME/sandbar or ~/.local/state/sandbar",
+			doc:     "The directory for what survives a reboot: the token. It must be the daemon's own with mode 0700."},
+		{path: "runtime_dir", value: text(&c.RuntimeDir, checkDir), allowed: "an absolute path",
+			instead: "/run/sandbar as root, otherwise $XDG_RUNTIME_DIR/sandbar or sandbar-UID in the directory for temporary files",
+			doc:     "The directory for what does not survive a reboot. It must be the daemon's own with mode 0700."},
+		measure("shutdown_timeout", &c.ShutdownTimeout, wallClock, bounds[time.Duration]{lo: time.Millisecond, hi: time.Hour}, "20s",
+			"How long running executions may go on after the daemon was told to end (SIGTERM or SIGINT)."),
+	}
+}

@@ -1,0 +1,100 @@
+package config
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// Token is the bearer token of the daemon and where it comes from.
+type Token struct {
+	Value string
+	// File is where the token is kept; "" if it was given as the setting token.
+	File string
+	// Explicit: the operator chose it, by token or token_file.
+	Explicit bool
+	// Fresh: it was made just now, and nobody has seen it yet.
+	Fresh bool
+}
+
+// ResolveToken returns the token: the setting token, or what is in token_file,
+// or what is in the file "token" of StateDir, which is made (64 hexadecimal
+// digits from the system's random source, mode 0600) if it is not there.
+func (c *Config) ResolveToken() (Token, error) {
+	if c.Token != "" {
+		return Token{Value: c.Token, Explicit: true}, nil
+	}
+	if c.TokenFile != "" {
+		value, err := readToken(c.TokenFile, "token_file")
+		return Token{Value: value, File: c.TokenFile, Explicit: true}, err
+	}
+	if c.StateDir == "" {
+		return Token{}, &sandbar.Error{Code: sandbar.Invalid, Field: "state_dir", Message: "there is no home directory to keep a token in",
+			Fix: "set HOME or state_dir, or give a token"}
+	}
+	if err := PrivateDir(c.StateDir, "state_dir"); err != nil {
+		return Token{}, err
+	}
+	path := filepath.Join(c.StateDir, "token")
+	fresh, err := makeToken(path)
+	if err != nil {
+		return Token{}, &sandbar.Error{Code: sandbar.Unavailable, Field: "state_dir", Message: "cannot keep a token in " + printable(path) + ": " + reason(err),
+			Fix: "set state_dir to a directory that can be written, or give a token", Err: silent(err)}
+	}
+	if info, err := os.Lstat(path); err == nil {
+		if why, fix := foreign(info); why != "" {
+			return Token{}, &sandbar.Error{Code: sandbar.Denied, Field: "state_dir", Message: "the token file " + printable(path) + " " + why, Fix: fix}
+		}
+	}
+	value, err := readToken(path, "state_dir")
+	return Token{Value: value, File: path, Fresh: fresh}, err
+}
+
+// makeToken makes the file of a token unless it is there already. The file
+// appears under its name with all its content, so that of two daemons that
+// start at once each sees the same token.
+func makeToken(path string) (made bool, err error) {
+	if _, err := os.Lstat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "token-*") // mode 0600
+	if err != nil {
+		return false, err
+	}
+	defer os.Remove(f.Name())
+	var secret [32]byte
+	rand.Read(secret[:]) // never fails: crypto/rand ends the process instead
+	_, err = io.WriteString(f, hex.EncodeToString(secret[:])+"\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return false, err
+	}
+	err = os.Link(f.Name(), path)
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// readToken reads the one line of a token file.
+func readToken(path, setting string) (string, error) {
+	refuse := func(why string, err error) (string, error) {
+		return "", &sandbar.Error{Code: sandbar.Invalid, Field: setting, Message: setting + ": the token file " + printable(path) + " " + why,
+			Fix: "it must hold one line of 1 to 4096 visible ASCII characters", Err: err}
+	}
+	data, err := readFile(path)
+	if err != nil {
+		return refuse("cannot be read: "+reason(err), silent(err))
+	}
+	line := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	if err := checkToken(line); err != nil {
+		return refuse("holds no token: its content "+err.Error(), nil)
+	}
+	return line, nil
+}

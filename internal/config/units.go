@@ -1,0 +1,160 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// unlimitedWord is how sandbar.Unlimited is written.
+const unlimitedWord = "unlimited"
+
+// sizeUnits are the units of ParseSize, longest names first within a meaning.
+// A lone letter is binary, as the tools of the container world have it.
+var sizeUnits = []struct {
+	names []string
+	bytes int64
+}{
+	{[]string{"", "b"}, 1},
+	{[]string{"kib", "k"}, 1 << 10},
+	{[]string{"mib", "m"}, 1 << 20},
+	{[]string{"gib", "g"}, 1 << 30},
+	{[]string{"tib", "t"}, 1 << 40},
+	{[]string{"kb"}, 1e3},
+	{[]string{"mb"}, 1e6},
+	{[]string{"gb"}, 1e9},
+	{[]string{"tb"}, 1e12},
+}
+
+// ParseSize reads a number of bytes: a whole or decimal number and a unit, in
+// either case and with or without a space: B, KiB, MiB, GiB, TiB (powers of
+// 1024; K, M, G, T mean the same) or KB, MB, GB, TB (powers of 1000). Without
+// a unit it is bytes. The result is whole, not negative and fits an int64, or
+// there is an error that says what is wrong, without the text itself.
+func ParseSize(s string) (int64, error) {
+	digits := len(s) - len(strings.TrimLeft(s, "0123456789."))
+	number, unit := s[:digits], strings.ToLower(strings.TrimSpace(s[digits:]))
+	if number == "" || len(number) > 40 || strings.Count(number, ".") > 1 || number[0] == '.' || number[len(number)-1] == '.' {
+		return 0, fmt.Errorf("is not a size")
+	}
+	factor, ok := sizeFactor(unit)
+	if !ok {
+		return 0, fmt.Errorf("has no known unit of size")
+	}
+	r, ok := new(big.Rat).SetString(number)
+	if !ok {
+		return 0, fmt.Errorf("is not a size")
+	}
+	r.Mul(r, new(big.Rat).SetInt64(factor))
+	if !r.IsInt() {
+		return 0, fmt.Errorf("is not a whole number of bytes")
+	}
+	if !r.Num().IsInt64() {
+		return 0, fmt.Errorf("is too large")
+	}
+	return r.Num().Int64(), nil
+}
+
+func sizeFactor(unit string) (int64, bool) {
+	for _, u := range sizeUnits {
+		for _, n := range u.names {
+			if n == unit {
+				return u.bytes, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// FormatSize writes a number of bytes as ParseSize reads it, in the largest
+// binary unit that leaves it whole: 256MiB. sandbar.Unlimited is "unlimited".
+func FormatSize(n int64) string {
+	if n == sandbar.Unlimited {
+		return unlimitedWord
+	}
+	for _, u := range []struct {
+		name  string
+		bytes int64
+	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= u.bytes && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10) + "B"
+}
+
+// ParseDuration reads a span of time such as 500ms, 30s or 1h30m. It is not
+// negative, or there is an error that says what is wrong, without the text itself.
+func ParseDuration(s string) (time.Duration, error) {
+	if _, err := strconv.ParseFloat(s, 64); err == nil && s != "0" {
+		return 0, fmt.Errorf("has no unit of time")
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("is not a duration")
+	}
+	if d < 0 {
+		return 0, fmt.Errorf("is negative")
+	}
+	return d, nil
+}
+
+// FormatDuration writes a duration as ParseDuration reads it, without parts
+// that are zero: 10m, not 10m0s. sandbar.Unlimited is "unlimited".
+func FormatDuration(d time.Duration) string {
+	if d == sandbar.Unlimited {
+		return unlimitedWord
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+// ParseCPUs reads a number of processors such as 0.5 or 2.
+func ParseCPUs(s string) (float64, error) {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) || strings.ContainsAny(s, "xX_pP") {
+		return 0, fmt.Errorf("is not a number of processors")
+	}
+	return f, nil
+}
+
+// FormatCPUs writes a number of processors as ParseCPUs reads it.
+// sandbar.Unlimited is "unlimited".
+func FormatCPUs(f float64) string {
+	if f == sandbar.Unlimited {
+		return unlimitedWord
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
+}
+
+// ParseCount reads a whole number in decimal digits.
+func ParseCount(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || strings.HasPrefix(s, "+") {
+		if ne, ok := err.(*strconv.NumError); ok && ne.Err == strconv.ErrRange {
+			return 0, fmt.Errorf("is too large")
+		}
+		return 0, fmt.Errorf("is not a whole number")
+	}
+	return n, nil
+}
+
+// FormatCount writes a whole number as ParseCount reads it.
+// sandbar.Unlimited is "unlimited".
+func FormatCount(n int64) string {
+	if n == sandbar.Unlimited {
+		return unlimitedWord
+	}
+	return strconv.FormatInt(n, 10)
+}
