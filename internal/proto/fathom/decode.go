@@ -114,7 +114,7 @@ func checkShape(msg []byte) *refusal {
 		case inString && c == '\\':
 			n, ok := escape(msg[i:])
 			if !ok {
-				return invalid("the message has an unpaired surrogate in a string at byte %d", i)
+				return invalid("the message has an unpaired surrogate in a string at byte %d", i+1)
 			}
 			i += n - 1
 		case inString:
