@@ -1,0 +1,321 @@
+package policy
+
+import "slices"
+
+// The floor of these rules is the default seccomp profile of Docker (moby) for
+// a container without capabilities. Where they differ, and why:
+//
+//	refused here, allowed there
+//	  another architecture's calls, x32    the table is for one ABI; wrong numbers end the process
+//	  socket families                      UNIX, INET, INET6 and NETLINK (routing) only; there all but ALG and VSOCK
+//	  socketpair                           UNIX only: every other family would load its module
+//	  MPTCP, SCTP, UDP-Lite, ICMP sockets  a sandbox without a network needs TCP and UDP on its loopback
+//	  raw sockets                          there an empty capability set refuses them; here the filter does, too
+//	  setsockopt TCP_ULP                   loads protocol modules (TLS, ESP) with a long history of holes
+//	  ioctl TIOCSTI, TIOCLINUX, TIOCSETD   typing for the operator; loading line disciplines
+//	  prctl PR_SCHED_CORE                  takes whole cores from the neighbours
+//	  mknod of devices                     the kernel refuses most of them anyway
+//	  process_vm_readv, process_vm_writev  debuggers fall back to ptrace
+//	  modify_ldt                           16-bit code; there for programs of another architecture
+//	  io_setup and the rest of old AIO     fs.aio-max-nr is one number for the whole host
+//	  memfd_secret                         splits the host kernel's own mappings
+//	  fanotify_mark                        useless without fanotify_init
+//	  sync, syncfs                         would write out the host's disks; answered as done
+//	  changing RLIMIT_CORE                 its value keeps the host's core handler away; answered as done
+//	allowed here, refused there
+//	  uprobe                               the kernel's own trampoline, the younger sister of uretprobe
+//	answered differently
+//	  unknown calls, io_uring, mempolicy   ENOSYS instead of EPERM: libraries then fall back quietly
+
+// Rules returns the system calls a program may make where the kernel counts
+// memory by cgroup. The agent lives under the same rules. Every call in
+// numbers has at least one row.
+func Rules() []Rule {
+	return slices.Concat(fileRules(), memoryRules(), countedRules(), processRules(), socketRules(),
+		waitRules(), identityRules(), limitRules(), refusedRules(), absentRules())
+}
+
+// UncountedRules is Rules for a host without a memory cgroup, where a watchdog
+// adds up what processes hold: memory that no process shows as its own is not
+// to be had.
+func UncountedRules() []Rule {
+	return slices.Concat(fileRules(), memoryRules(), uncountedRules(), processRules(), socketRules(),
+		waitRules(), identityRules(), limitRules(), refusedRules(), absentRules())
+}
+
+// fileRules are about files and directories. What may be reached is decided by
+// mounts, modes and Landlock, not here.
+func fileRules() []Rule {
+	return []Rule{
+		{Names: []string{"read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev", "preadv2", "pwritev2", "lseek"},
+			Action: Allow, Why: "reading and writing: every program"},
+		{Names: []string{"open", "openat", "openat2", "creat", "close", "close_range"},
+			Action: Allow, Why: "opening files: every program; openat2 is how the agent keeps paths in their place, close_range how everyone closes before exec"},
+		{Names: []string{"stat", "fstat", "lstat", "newfstatat", "statx", "statfs", "fstatfs", "access", "faccessat", "faccessat2", "readlink", "readlinkat"},
+			Action: Allow, Why: "asking about files: every program; faccessat2 and statx are what current libc uses"},
+		{Names: []string{"getdents", "getdents64", "getcwd", "chdir", "fchdir", "mkdir", "mkdirat", "rmdir"},
+			Action: Allow, Why: "directories: every program"},
+		{Names: []string{"rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "unlink", "unlinkat"},
+			Action: Allow, Why: "names: every program that writes files, and the agent's file operations"},
+		{Names: []string{"truncate", "ftruncate", "fallocate", "copy_file_range", "sendfile", "splice", "tee", "vmsplice", "readahead", "fadvise64"},
+			Action: Allow, Why: "contents: cp, tar, Node's fs.copyFile and Python's shutil, each with its own favourite"},
+		{Names: []string{"fsync", "fdatasync", "sync_file_range"},
+			Action: Allow, Why: "databases and editors; the files are in memory, so nothing is written anywhere"},
+		{Names: []string{"sync", "syncfs"},
+			Action: Skip, Why: "would make the host write out its disks, which neighbours feel; nothing of a sandbox is on a disk, so doing nothing is enough"},
+		{Names: []string{"chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "utime", "utimes", "futimesat", "utimensat", "umask"},
+			Action: Allow, Why: "modes, owners and times: tar, cp, install and the agent; without capabilities a program changes only its own"},
+		{Names: []string{"getxattr", "lgetxattr", "fgetxattr", "getxattrat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat",
+			"listxattr", "llistxattr", "flistxattr", "listxattrat", "removexattr", "lremovexattr", "fremovexattr", "removexattrat"},
+			Action: Allow, Why: "extended attributes: cp -a, tar, Python's shutil.copystat; the kernel keeps the trusted and security ones to itself"},
+		{Names: []string{"fcntl", "flock", "dup", "dup2", "dup3", "pipe", "pipe2"},
+			Action: Allow, Why: "descriptors: every shell"},
+		{Names: []string{"ioctl"}, Args: []Cond{{Arg: 1, In: []uint32{ioctlTIOCSTI, ioctlTIOCLINUX, ioctlTIOCSETD}}},
+			Action: Errno(errPerm), Why: "TIOCSTI and TIOCLINUX type into a terminal as if the operator did; TIOCSETD loads line disciplines, a module with every one. The kernel looks at 32 bits"},
+		{Names: []string{"ioctl"}, Action: Allow, Why: "terminals, sockets, FIONREAD: every program; devices are few and Landlock names them"},
+		{Names: []string{"mknod"}, Args: []Cond{{Arg: 1, Mask: modeType, In: []uint32{0, modeFIFO, modeRegular, modeSocket}}},
+			Action: Allow, Why: "mkfifo of older libraries; no devices"},
+		{Names: []string{"mknod"}, Action: Errno(errPerm), Why: "devices and anything that is no file type"},
+		{Names: []string{"mknodat"}, Args: []Cond{{Arg: 2, Mask: modeType, In: []uint32{0, modeFIFO, modeRegular, modeSocket}}},
+			Action: Allow, Why: "mkfifo; no devices"},
+		{Names: []string{"mknodat"}, Action: Errno(errPerm), Why: "devices and anything that is no file type"},
+		{Names: []string{"inotify_init", "inotify_init1", "inotify_add_watch", "inotify_rm_watch"},
+			Action: Allow, Why: "Node's fs.watch, watchdog, tail -f; bounded per user namespace"},
+		{Names: []string{"name_to_handle_at"}, Action: Allow, Why: "systemd's libraries and find compare mounts by it; the other half, open_by_handle_at, is refused"},
+		{Names: []string{"statmount", "listmount"}, Action: Allow, Why: "what /proc/self/mountinfo tells, for newer libmount"},
+		{Names: []string{"cachestat", "mincore"}, Action: Allow, Why: "databases ask what is cached; the kernel answers for files one may write only"},
+	}
+}
+
+// memoryRules are about a process's own memory.
+func memoryRules() []Rule {
+	return []Rule{
+		{Names: []string{"mmap", "munmap", "mremap", "mprotect", "brk", "madvise", "msync"},
+			Action: Allow, Why: "memory: every program, and every just-in-time compiler"},
+		{Names: []string{"mlock", "mlock2", "mlockall", "munlock", "munlockall"},
+			Action: Allow, Why: "OpenSSL, libsodium and GnuPG pin keys; RLIMIT_MEMLOCK bounds it"},
+		{Names: []string{"mseal"}, Action: Allow, Why: "glibc 2.41 seals its own mappings; it only takes rights away"},
+		{Names: []string{"map_shadow_stack"}, Action: Allow, Why: "glibc with shadow stacks (CET)"},
+		{Names: []string{"pkey_alloc", "pkey_free", "pkey_mprotect"}, Action: Allow, Why: "V8 protects its code pages with keys"},
+		{Names: []string{"remap_file_pages"}, Action: Allow, Why: "old databases; the kernel emulates it with plain mappings"},
+		{Names: []string{"membarrier"}, Action: Allow, Why: "V8, BEAM, .NET and liburcu order memory by it"},
+		{Names: []string{"arch_prctl"}, Action: Allow, Why: "thread-local storage: every program on amd64"},
+		{Names: []string{"memfd_secret"}, Action: Errno(errNoSys), Why: "each page it takes splits the host kernel's own large mappings for good; most kernels have it switched off"},
+		{Names: []string{"get_mempolicy", "set_mempolicy", "set_mempolicy_home_node", "mbind", "migrate_pages", "move_pages"},
+			Action: Errno(errNoSys), Why: "where memory lies is the host's business; libnuma then takes the machine for one without NUMA, where EPERM makes it complain"},
+	}
+}
+
+// countedRules are memory that is no process's own, where a cgroup counts it.
+func countedRules() []Rule {
+	return []Rule{
+		{Names: []string{"memfd_create"}, Action: Allow, Why: "BEAM and other just-in-time compilers map code twice through it; the memory cgroup counts it"},
+		{Names: sysvCalls(), Action: Allow, Why: "System V IPC: PostgreSQL, fakeroot; the sandbox has an IPC namespace of its own and the memory cgroup counts it"},
+	}
+}
+
+// uncountedRules are the same calls where nothing counts that memory.
+func uncountedRules() []Rule {
+	return []Rule{
+		{Names: []string{"memfd_create"}, Action: Errno(errNoSys), Why: "its pages may be nobody's and so escape the watchdog; libraries fall back to a file in /dev/shm or /tmp, which Disk bounds"},
+		{Names: sysvCalls(), Action: Errno(errNoSys), Why: "segments, queues and semaphores outlive the processes that made them and escape the watchdog; a kernel without System V IPC answers the same"},
+	}
+}
+
+func sysvCalls() []string {
+	return []string{"shmget", "shmat", "shmdt", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl"}
+}
+
+// processRules are about processes, threads and their endings.
+func processRules() []Rule {
+	return []Rule{
+		{Names: []string{"clone"}, Args: []Cond{{Arg: 0, Mask: cloneNewAny, In: []uint32{0}}},
+			Action: Allow, Why: "threads and processes: every program; without a new namespace"},
+		{Names: []string{"clone"}, Action: Errno(errPerm), Why: "a new user namespace would give capabilities back, and with them most of the kernel. CLONE_NEWTIME cannot be asked for here: its bit is part of the signal"},
+		{Names: []string{"clone3"}, Action: Errno(errNoSys), Why: "its flags are in memory, where a filter cannot look; libc falls back to clone"},
+		{Names: []string{"fork", "vfork", "execve", "execveat"}, Action: Allow, Why: "starting programs: every shell, and the agent"},
+		{Names: []string{"exit", "exit_group", "wait4", "waitid"}, Action: Allow, Why: "ends of processes: every program, and the agent"},
+		{Names: []string{"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_send_signal", "process_mrelease"},
+			Action: Allow, Why: "signals within the sandbox's own PID namespace, between processes of one user"},
+		{Names: []string{"rt_sigaction", "rt_sigprocmask", "rt_sigpending", "rt_sigsuspend", "rt_sigtimedwait", "rt_sigreturn", "sigaltstack", "pause", "restart_syscall", "signalfd", "signalfd4"},
+			Action: Allow, Why: "handling signals: every program"},
+		{Names: []string{"futex", "futex_waitv", "futex_wait", "futex_wake", "futex_requeue", "set_robust_list", "get_robust_list", "set_tid_address", "rseq"},
+			Action: Allow, Why: "threads: every libc; without rseq and robust lists glibc warns or slows down"},
+		{Names: []string{"getpid", "getppid", "gettid", "getpgid", "getpgrp", "getsid", "setpgid", "setsid"},
+			Action: Allow, Why: "process groups and sessions: every shell"},
+		{Names: []string{"sched_yield", "sched_getaffinity", "sched_setaffinity", "sched_getparam", "sched_setparam", "sched_getscheduler", "sched_setscheduler",
+			"sched_getattr", "sched_setattr", "sched_get_priority_max", "sched_get_priority_min", "sched_rr_get_interval", "getpriority", "setpriority", "ioprio_get", "ioprio_set", "getcpu"},
+			Action: Allow, Why: "counting processors (nproc, os.cpus) and being nicer; real-time classes need RLIMIT_RTPRIO, which is 0"},
+		{Names: []string{"prctl"}, Args: []Cond{{Arg: 0, In: []uint32{prctlSchedCore}}},
+			Action: Errno(errInval), Why: "PR_SCHED_CORE keeps everyone else off the sibling processors, beyond any quota; EINVAL is what a kernel without it says"},
+		{Names: []string{"prctl"}, Action: Allow, Why: "thread names, parent-death signals, no_new_privs: most programs"},
+		{Names: []string{"seccomp"}, Action: Allow, Why: "a browser or a sandbox within adds filters; they can only take away"},
+		{Names: []string{"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"},
+			Action: Allow, Why: "the agent puts programs into their Landlock domain, and programs may restrict themselves further"},
+		{Names: []string{"ptrace"}, Action: Allow, Why: "gdb, strace and leak sanitizers. Since Linux 4.8, older than anything the agent runs on, the filter runs after the tracer; " +
+			"the agent is undumpable, another user's where there is a range of ids, and outside the programs' Landlock domain"},
+		{Names: []string{"personality"}, Args: []Cond{{Arg: 0, In: []uint32{0, persLinux32, persUname26, persLinux32 | persUname26, persQuery}}},
+			Action: Allow, Why: "asking, and looking like an older or a 32-bit machine (setarch)"},
+		{Names: []string{"personality"}, Action: Errno(errPerm), Why: "other values switch off protections: READ_IMPLIES_EXEC, ADDR_NO_RANDOMIZE, MMAP_PAGE_ZERO"},
+		{Names: []string{"uprobe", "uretprobe"}, Action: Allow, Why: "no program makes it: the kernel's own trampoline does when the operator traces the process; refused, the traced program would crash"},
+	}
+}
+
+// socketRules are about sockets. The network namespace has a loopback and
+// nothing else; these rules keep the protocols few.
+func socketRules() []Rule {
+	inet := Cond{Arg: 0, In: []uint32{afInet, afInet6}}
+	kind := func(t ...uint32) Cond { return Cond{Arg: 1, Mask: sockTypeMask, In: t} }
+	protocol := func(p ...uint32) Cond { return Cond{Arg: 2, In: p} }
+	return []Rule{
+		{Names: []string{"socket"}, Args: []Cond{{Arg: 0, In: []uint32{afUnix}}},
+			Action: Allow, Why: "BEAM, Python's multiprocessing, Node's IPC"},
+		{Names: []string{"socket"}, Args: []Cond{inet, kind(sockStream), protocol(0, protoTCP)},
+			Action: Allow, Why: "servers and clients on the sandbox's loopback"},
+		{Names: []string{"socket"}, Args: []Cond{inet, kind(sockDgram), protocol(0, protoUDP)},
+			Action: Allow, Why: "UDP on the loopback; libc also asks for its own address with it"},
+		{Names: []string{"socket"}, Args: []Cond{inet, kind(sockRaw, sockPacket)},
+			Action: Errno(errPerm), Why: "raw packets; EPERM is what ping expects without the capability. SOCK_PACKET with an internet family is an old name of AF_PACKET"},
+		{Names: []string{"socket"}, Args: []Cond{inet},
+			Action: Errno(errProtoNoSupport), Why: "MPTCP, SCTP, DCCP, UDP-Lite, SMC, ICMP: each loads a module; programs (Go's listeners ask for MPTCP) fall back on this answer"},
+		{Names: []string{"socket"}, Args: []Cond{{Arg: 0, In: []uint32{afNetlink}}, protocol(netlinkRoute)},
+			Action: Allow, Why: "getaddrinfo, if_nameindex and Node's os.networkInterfaces list addresses; changing them needs a capability"},
+		{Names: []string{"socket"}, Args: []Cond{{Arg: 0, In: []uint32{afNetlink}}},
+			Action: Errno(errProtoNoSupport), Why: "netfilter, audit, xfrm, crypto and other ways into the kernel; this is what a kernel without them says"},
+		{Names: []string{"socket"}, Action: Errno(errAFNoSupport), Why: "VSOCK reaches the hypervisor, PACKET the wire, ALG and KEY the kernel's cryptography; the rest are modules nobody needs"},
+		{Names: []string{"socketpair"}, Args: []Cond{{Arg: 0, In: []uint32{afUnix}}}, Action: Allow, Why: "BEAM, Node's child processes, asyncio"},
+		{Names: []string{"socketpair"}, Action: Errno(errAFNoSupport), Why: "makes sockets of the family before it finds out that it cannot pair them"},
+		{Names: []string{"bind", "listen", "accept", "accept4", "connect", "shutdown", "getsockname", "getpeername", "getsockopt"},
+			Action: Allow, Why: "servers and clients"},
+		{Names: []string{"sendto", "recvfrom", "sendmsg", "recvmsg", "sendmmsg", "recvmmsg"},
+			Action: Allow, Why: "servers and clients; sendmsg and recvmsg are how the agent passes descriptors"},
+		{Names: []string{"setsockopt"}, Args: []Cond{{Arg: 1, In: []uint32{protoTCP}}, {Arg: 2, In: []uint32{tcpULP}}},
+			Action: Errno(errNoProtoOpt), Why: "upper layer protocols (TLS, ESP) in the kernel: on a loopback nobody gains by them, and attackers have; OpenSSL does it itself on this answer"},
+		{Names: []string{"setsockopt"}, Action: Allow, Why: "servers and clients"},
+	}
+}
+
+// waitRules are about time and about waiting for things.
+func waitRules() []Rule {
+	return []Rule{
+		{Names: []string{"poll", "ppoll", "select", "pselect6", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "eventfd", "eventfd2"},
+			Action: Allow, Why: "waiting: every event loop"},
+		{Names: []string{"nanosleep", "clock_nanosleep", "clock_gettime", "clock_getres", "gettimeofday", "time", "times", "alarm", "getitimer", "setitimer"},
+			Action: Allow, Why: "clocks and sleeping: every program"},
+		{Names: []string{"timer_create", "timer_settime", "timer_gettime", "timer_getoverrun", "timer_delete", "timerfd_create", "timerfd_settime", "timerfd_gettime"},
+			Action: Allow, Why: "timers: event loops and profilers; RLIMIT_SIGPENDING bounds them"},
+		{Names: []string{"adjtimex", "clock_adjtime"}, Action: Allow, Why: "ntp_gettime reads the clock's state; changing it needs a capability"},
+		{Names: []string{"mq_open", "mq_unlink", "mq_timedsend", "mq_timedreceive", "mq_notify", "mq_getsetattr"},
+			Action: Allow, Why: "POSIX message queues in the sandbox's own IPC namespace; RLIMIT_MSGQUEUE bounds them"},
+	}
+}
+
+// identityRules are about who a process is. Programs have no capabilities and
+// no_new_privs, so setting an identity does nothing for them; the agent, which
+// has a range of ids, starts them with these calls.
+func identityRules() []Rule {
+	return []Rule{
+		{Names: []string{"getuid", "geteuid", "getgid", "getegid", "getresuid", "getresgid", "getgroups", "capget"},
+			Action: Allow, Why: "asking: every program"},
+		{Names: []string{"setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setgroups", "setfsuid", "setfsgid", "capset"},
+			Action: Allow, Why: "the agent becomes the sandbox's user; su and sudo fail for want of rights, not of calls"},
+		{Names: []string{"uname", "sysinfo", "getrandom"}, Action: Allow, Why: "every program; the host name is the sandbox's own"},
+	}
+}
+
+// limitRules are about resource limits and usage. RLIMIT_CORE stays as the
+// plan of Rlimits sets it: at any other value, 0 too, the kernel may run the
+// host's core handler on the sandbox's memory.
+func limitRules() []Rule {
+	core := func(arg int) Cond { return Cond{Arg: arg, In: []uint32{rlimitCore}} }
+	null := func(arg int) []Cond {
+		return []Cond{{Arg: arg, In: []uint32{0}}, {Arg: arg, High: true, In: []uint32{0}}}
+	}
+	return []Rule{
+		{Names: []string{"getrlimit", "getrusage"}, Action: Allow, Why: "asking: every shell's ulimit and time"},
+		{Names: []string{"setrlimit"}, Args: []Cond{core(0)}, Action: Skip, Why: "ulimit -c: there is no core dump before and none after; GnuPG insists on success"},
+		{Names: []string{"setrlimit"}, Action: Allow, Why: "lowering limits; raising one needs a capability"},
+		{Names: []string{"prlimit64"}, Args: null(2), Action: Allow, Why: "asking: libc's getrlimit"},
+		{Names: []string{"prlimit64"}, Args: append([]Cond{core(1)}, null(3)...), Action: Skip, Why: "as setrlimit, which libc makes with this call"},
+		{Names: []string{"prlimit64"}, Args: []Cond{core(1)}, Action: Errno(errPerm), Why: "changing and asking at once cannot be answered without doing it"},
+		{Names: []string{"prlimit64"}, Action: Allow, Why: "the other limits: every shell, and the agent"},
+	}
+}
+
+// refusedRules are calls that a program without rights has no business with.
+func refusedRules() []Rule {
+	eperm := Errno(errPerm)
+	return []Rule{
+		{Names: []string{"unshare", "setns"}, Action: eperm, Why: "new or other namespaces: the way to capabilities, and out"},
+		{Names: []string{"mount", "umount2", "pivot_root", "chroot", "fsopen", "fsmount", "fsconfig", "fspick", "move_mount", "open_tree", "open_tree_attr", "mount_setattr"},
+			Action: eperm, Why: "the tree of mounts is the boundary: nothing is mounted, and no mask taken off"},
+		{Names: []string{"open_by_handle_at"}, Action: eperm, Why: "opens files by number, past every directory above them"},
+		{Names: []string{"bpf", "perf_event_open", "userfaultfd"}, Action: eperm, Why: "programs in the kernel, its counters, and stopping it at will: the tools of most exploits"},
+		{Names: []string{"add_key", "request_key", "keyctl"}, Action: eperm, Why: "keyrings are not namespaced and hold memory that no cgroup counts"},
+		{Names: []string{"process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "kcmp"}, Action: eperm, Why: "reaching into other processes; debuggers do with ptrace"},
+		{Names: []string{"kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot"}, Action: eperm, Why: "replacing the kernel or parts of it"},
+		{Names: []string{"iopl", "ioperm"}, Action: eperm, Why: "the machine's ports"},
+		{Names: []string{"swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "vhangup"}, Action: eperm, Why: "an administrator's switches"},
+		{Names: []string{"settimeofday", "clock_settime", "sethostname", "setdomainname"}, Action: eperm, Why: "the clock is the host's; the name is set before programs run"},
+		{Names: []string{"syslog"}, Action: eperm, Why: "the kernel's log tells addresses and other tenants"},
+		{Names: []string{"fanotify_init", "fanotify_mark"}, Action: eperm, Why: "watches whole mounts and can hold up their users"},
+		{Names: []string{"lsm_get_self_attr", "lsm_set_self_attr", "lsm_list_modules"}, Action: eperm, Why: "the host's security modules are its own affair"},
+		{Names: []string{"sysfs", "ustat", "uselib"}, Action: eperm, Why: "obsolete; ustat tells of devices, uselib maps libraries past the loader"},
+	}
+}
+
+// absentRules are calls answered as by a kernel that does not have them. They
+// stand here, although an unknown call gets the same answer, so that each was
+// decided by somebody.
+func absentRules() []Rule {
+	enosys := Errno(errNoSys)
+	return []Rule{
+		{Names: []string{"io_uring_setup", "io_uring_enter", "io_uring_register"}, Action: enosys, Why: "does most system calls without this filter seeing them; libuv and others fall back"},
+		{Names: []string{"io_setup", "io_destroy", "io_submit", "io_cancel", "io_getevents", "io_pgetevents"}, Action: enosys, Why: "the number of requests is one limit for the whole host (fs.aio-max-nr), which a sandbox could use up; databases fall back to threads"},
+		{Names: []string{"modify_ldt"}, Action: enosys, Why: "segments for 16-bit code, with a history of holes; kernels may lack it"},
+		{Names: []string{"file_getattr", "file_setattr", "listns", "rseq_slice_yield"}, Action: enosys, Why: "younger than any program that needs it; to be looked at when one does"},
+		{Names: []string{"set_thread_area", "get_thread_area", "epoll_ctl_old", "epoll_wait_old"}, Action: enosys, Why: "32-bit leftovers in the 64-bit table, never implemented there"},
+		{Names: []string{"_sysctl", "create_module", "get_kernel_syms", "query_module", "nfsservctl", "lookup_dcookie"}, Action: enosys, Why: "removed from the kernel"},
+		{Names: []string{"afs_syscall", "getpmsg", "putpmsg", "security", "tuxcall", "vserver"}, Action: enosys, Why: "numbers set aside for what never came"},
+	}
+}
+
+// What rows compare with. The values are the kernel's and the same on both
+// architectures.
+const (
+	// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
+	cloneNewAny = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+
+	ioctlTIOCSTI   = 0x5412
+	ioctlTIOCLINUX = 0x541c
+	ioctlTIOCSETD  = 0x5423
+
+	modeType    = 0xf000
+	modeFIFO    = 0x1000
+	modeRegular = 0x8000
+	modeSocket  = 0xc000
+
+	prctlSchedCore = 62
+
+	persLinux32 = 0x8
+	persUname26 = 0x20000
+	persQuery   = 0xffffffff
+
+	afUnix    = 1
+	afInet    = 2
+	afInet6   = 10
+	afNetlink = 16
+
+	sockTypeMask = 0xf // the other bits are SOCK_CLOEXEC and SOCK_NONBLOCK
+	sockStream   = 1
+	sockDgram    = 2
+	sockRaw      = 3
+	sockPacket   = 10
+
+	protoTCP     = 6
+	protoUDP     = 17
+	netlinkRoute = 0
+	tcpULP       = 31
+
+	rlimitCore = 4
+)
