@@ -46,8 +46,8 @@
 //	lost                    the sandbox dies, and all in it
 //	hang NAME               as block-until, but nothing ends it: not KILL, not
 //	                        Destroy, neither of which waits for it
-//	panic-wait              end, and let Wait panic
-//	fail-wait TEXT          end, and let Wait return an error
+//	panic-wait              let Wait panic after the end
+//	fail-wait TEXT          let Wait return an error after the end
 //
 // STREAM is stdout or stderr. A program's output goes through a pipe of two
 // times 32 KiB, as a real one's does: a receiver that blocks holds the program
@@ -58,6 +58,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -242,6 +243,17 @@ func (d *Driver) Die(id sandbar.ID) bool {
 		b.die()
 	}
 	return b != nil
+}
+
+// DieAll ends all sandboxes as if the backend had died; false if there is none.
+func (d *Driver) DieAll() bool {
+	d.mu.Lock()
+	all := slices.Collect(maps.Values(d.sandboxes))
+	d.mu.Unlock()
+	for _, b := range all {
+		b.die()
+	}
+	return len(all) > 0
 }
 
 // Counts are what a driver has now and has had.

@@ -136,10 +136,10 @@ func newVerbs() map[string]verb {
 			<-p.b.d.gate(w[0]).arrive()
 			return &ending{sandbar.Result{Outcome: sandbar.Lost}}
 		}},
-		"panic-wait": {0, func(p *process, _ []string) *ending { p.waitPanic = true; return exit(0) }},
+		"panic-wait": {0, func(p *process, _ []string) *ending { p.waitPanic = true; return nil }},
 		"fail-wait": {1, func(p *process, w []string) *ending {
 			p.waitErr = fmt.Errorf("%s", strings.Join(w, " "))
-			return exit(0)
+			return nil
 		}},
 	}
 }
