@@ -183,19 +183,30 @@ func (s *Sandbox) live() bool {
 func (s *Sandbox) end(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.close(why)
+	if s.close(why) {
+		for b := range s.brakes {
+			b.kill()
+		}
+	}
 }
 
-// close is end with mu held.
-func (s *Sandbox) close(why string) {
+// close refuses everything from now on, with mu held, and reports whether it
+// was the first to do so.
+func (s *Sandbox) close(why string) bool {
 	if s.closed {
-		return
+		return false
 	}
 	s.closed, s.why = true, why
-	for b := range s.brakes {
-		b.kill()
-	}
 	close(s.ending)
+	return true
+}
+
+// died is end for a sandbox that has ended by itself. Its programs are not
+// cancelled: they are Lost, which is for the driver to say.
+func (s *Sandbox) died() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.close("died")
 }
 
 // watch waits for a reason to end the sandbox, then removes it. It is the one
@@ -216,7 +227,7 @@ func (s *Sandbox) watch() {
 			waiting = false
 		case <-dead:
 			dead = nil
-			s.end("died")
+			s.died()
 		case <-old:
 			s.end("reached its lifetime")
 		case <-idle.C:
