@@ -1,0 +1,187 @@
+package escape
+
+import "github.com/sandbar-dev/sandbar"
+
+// resourceCases are numbers 31 to 42. Each takes a small multiple of its limit
+// at most, so that a host on which the limit is not held does not suffer.
+func resourceCases() []Case {
+	memory := sandbar.Limits{Memory: 64 << 20}
+	return []Case{
+		{ID: "31-memory", Title: "memory without end", Claim: Memory, Leaks: true, Limits: memory, MayDie: true, Python: hog + `
+kept = []
+def more(): kept.append(b"x" * STEP)
+take("memory", more)
+done()`},
+		{ID: "31-memory-children", Title: "memory, spread over many processes", Claim: Memory, Limits: memory, MayDie: true, Python: hog + `
+ends = [os.pipe() for i in range(8)]
+def child(w):
+    kept = b"x" * (3 * LIMIT // 8); os.write(w, b"1"); os.close(w); time.sleep(5); os._exit(len(kept) & 0)
+pids_ = []
+for r, w in ends:
+    pid = os.fork()
+    if pid == 0: child(w)
+    pids_.append(pid); os.close(w)
+got = sum(os.read(r, 1) == b"1" for r, w in ends)
+alive = sum(os.waitpid(p, os.WNOHANG) == (0, 0) for p in pids_)
+say(got, "children took their share,", alive, "are alive")
+if alive * (3 * LIMIT // 8) > LIMIT * 5 // 4: escaped("the children hold", alive * (3 * LIMIT // 8), "bytes under a limit of", LIMIT)
+for p in pids_: os.kill(p, signal.SIGKILL)
+done()`},
+		{ID: "32-shm", Title: "memory as files in /dev/shm", Claim: Memory, Limits: memory, MayDie: true, Python: hog + `
+try: f = open("/dev/shm/escape-hog", "wb", buffering=0)
+except OSError as e: held("open", why(e.errno))
+else: take("/dev/shm", lambda: f.write(b"x" * STEP)); os.unlink("/dev/shm/escape-hog")
+done()`},
+		{ID: "32-tmpfs", Title: "memory as files in every tmpfs that can be written", Claim: Memory, Limits: memory, MayDie: true, Python: hog + `
+files = []
+for line in open("/proc/self/mounts"):
+    where, kind = line.split()[1:3]
+    if kind != "tmpfs": continue
+    try: files.append(open(os.path.join(where, "escape-hog"), "wb", buffering=0))
+    except OSError: pass
+def more():
+    for f in list(files):
+        try: f.write(b"x" * STEP); return
+        except OSError as e: held(f.name, why(e.errno)); files.remove(f)
+    raise OSError(28, "full")
+take("tmpfs", more)
+done()`},
+		{ID: "32-memfd", Title: "memory as anonymous files", Claim: Memory, Limits: memory, MayDie: true, Python: hog + `
+try: fd = os.memfd_create("hog")
+except OSError as e: held("memfd_create", why(e.errno))
+else: take("memfd", lambda: os.write(fd, b"x" * STEP))
+done()`},
+		{ID: "32-sysv", Title: "memory as System V segments", Claim: Memory, Limits: memory, MayDie: true, Python: hog + `
+libc.shmat.restype = ctypes.c_void_p
+def more():
+    seg = libc.shmget(0, ctypes.c_size_t(STEP), 0o1600)
+    if seg < 0: raise OSError(ctypes.get_errno(), "shmget")
+    at = libc.shmat(seg, None, 0)
+    libc.shmctl(seg, 0, None) # gone with its last user
+    if at is None or at == ctypes.c_void_p(-1).value: raise OSError(ctypes.get_errno(), "shmat")
+    ctypes.memset(at, 120, STEP)
+take("segments", more)
+done()`},
+		{ID: "32-pipes", Title: "memory as pipes that nobody reads", Claim: Memory, Limits: memory, MayDie: true, Python: hog + `
+import fcntl
+F_SETPIPE_SZ = 1031
+pipes = []
+def more():
+    r, w = os.pipe(); pipes.append((r, w))
+    try: fcntl.fcntl(w, F_SETPIPE_SZ, STEP)
+    except OSError: pass
+    os.set_blocking(w, False)
+    n = 0
+    try:
+        while n < STEP: n += os.write(w, b"x" * (STEP - n))
+    except BlockingIOError: pass
+    return n
+take("pipes", more)
+done()`},
+		{ID: "34-cpu", Title: "two busy processes under a share of a fifth", Claim: CPUs, Leaks: true, Limits: sandbar.Limits{CPUs: 0.2}, Python: `
+start = time.time()
+busy = []
+for i in range(2):
+    pid = os.fork()
+    if pid == 0:
+        while time.time() < start + 1.5: pass
+        os._exit(0)
+    busy.append(pid)
+for pid in busy: os.waitpid(pid, 0)
+t = os.times()
+share = (t.children_user + t.children_system) / (time.time() - start)
+say("share", share)
+if share > 0.4: escaped("took", share, "processors")
+done()`},
+		{ID: "34-realtime", Title: "priority over everything else", Claim: Kernel, Python: `
+attempt("SCHED_FIFO", os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))
+attempt("SCHED_RR", os.sched_setscheduler, 0, os.SCHED_RR, os.sched_param(1))
+attempt("nice -20", os.nice, -20)
+done()`},
+		{ID: "35-disk", Title: "fill all directories that can be written", Claim: Disk, Leaks: true, Limits: sandbar.Limits{Disk: 4 << 20}, MayDie: true, Python: writable + `
+limit, total, files = int(env("LIMIT_DISK")), 0, []
+for where in places():
+    try: f = open(os.path.join(where, "escape-fill"), "wb", buffering=0)
+    except OSError: continue
+    files.append(f)
+    try:
+        while total < 3 * limit: total += f.write(b"x" * 65536)
+    except OSError as e: held(where, why(e.errno))
+say("wrote", total)
+if total > limit * 5 // 4: escaped("wrote", total, "bytes under a limit of", limit)
+for f in files: os.unlink(f.name)
+done()`},
+		{ID: "35-fallocate", Title: "reserve more than the disk, in a sparse file", Claim: Disk, Leaks: true, Limits: sandbar.Limits{Disk: 4 << 20}, Python: `
+limit = int(env("LIMIT_DISK"))
+fd = os.open("sparse", os.O_RDWR | os.O_CREAT)
+try: os.ftruncate(fd, 1 << 40)
+except OSError as e: held("truncate", why(e.errno))
+os.ftruncate(fd, 0)
+attempt("fallocate", os.posix_fallocate, fd, 0, 3 * limit)
+os.unlink("sparse")
+done()`},
+		{ID: "35-inodes", Title: "empty files without end", Claim: Inodes, Leaks: true, Limits: sandbar.Limits{Inodes: 256}, Python: writable + `
+limit, n = int(env("LIMIT_INODES")), 0
+for where in places():
+    try: os.mkdir(os.path.join(where, "escape-many"))
+    except OSError: continue
+    try:
+        while n < 3 * limit: os.close(os.open(os.path.join(where, "escape-many", str(n)), os.O_CREAT | os.O_WRONLY)); n += 1
+    except OSError as e: held(where, why(e.errno))
+say("made", n)
+if n > limit * 5 // 4: escaped("made", n, "files under a limit of", limit)
+done()`},
+		{ID: "36-descriptors", Title: "descriptors without end", Claim: Descriptors, Leaks: true, Limits: sandbar.Limits{Files: 64}, Python: `
+limit, kept = int(env("LIMIT_FILES")), []
+try:
+    while len(kept) < 4 * limit: kept.append(os.open("/dev/null", os.O_RDONLY))
+except OSError as e: held("open", why(e.errno))
+if len(kept) > limit: escaped(len(kept), "descriptors under a limit of", limit)
+done()`},
+		{ID: "36-raise", Title: "raise the limits of this process", Claim: Kernel, Limits: sandbar.Limits{Files: 64}, Python: `
+import resource
+for name in ["NOFILE", "NPROC", "CORE", "MEMLOCK", "AS", "FSIZE", "RTPRIO", "NICE", "SIGPENDING", "MSGQUEUE"]:
+    what = getattr(resource, "RLIMIT_" + name, None)
+    if what is None: continue
+    soft, hard = resource.getrlimit(what)
+    if hard == resource.RLIM_INFINITY: continue
+    attempt("raise " + name, resource.setrlimit, what, (soft, hard + 1))
+done()`},
+		{ID: "42-core", Title: "a core dump handed to the host's handler", Claim: Kernel, Python: `
+import resource
+soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+if hard > 1 or hard == resource.RLIM_INFINITY: escaped("core files may have", hard, "bytes")
+before = set(os.listdir("."))
+for sig in [signal.SIGABRT, signal.SIGSEGV]:
+    def crash():
+        signal.signal(sig, signal.SIG_DFL); os.kill(os.getpid(), sig); time.sleep(1)
+    status = apart(crash)
+    if os.WIFSIGNALED(status) and os.WCOREDUMP(status): escaped("signal", int(sig), "dumped core")
+for name in set(os.listdir(".")) - before: escaped("there is a file", name)
+done()`},
+	}
+}
+
+// hog defines take: it takes a step at a time, up to three times the limit.
+const hog = `
+LIMIT, STEP = int(env("LIMIT_MEMORY")), 1 << 20
+def take(what, more):
+    total = 0
+    try:
+        while total < 3 * LIMIT:
+            n = more()
+            total += n if isinstance(n, int) else STEP
+            if n == 0: break
+    except (OSError, MemoryError) as e: held(what, why(getattr(e, "errno", "no memory")))
+    say("took", total)
+    if total > LIMIT * 5 // 4: escaped("took", total, "bytes of", what, "under a limit of", LIMIT)
+`
+
+// writable defines places: the home first, then whatever else can be written.
+const writable = `
+def places():
+    seen = []
+    for where in [HOME, env("TMPDIR", "/tmp"), "/tmp", "/var/tmp", "/dev/shm", "/run", "/dev", "/dev/mqueue"] + [l.split()[1] for l in open("/proc/self/mounts")]:
+        if where not in seen and os.path.isdir(where) and os.access(where, os.W_OK): seen.append(where)
+    return seen
+`

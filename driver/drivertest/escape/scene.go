@@ -1,0 +1,285 @@
+package escape
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// Target is what the cases are run against.
+type Target struct {
+	Driver driver.Driver
+	// Spec is what every sandbox of a case is made from; a case's own limits
+	// are set on top. Limits that the driver does not hold must be Unlimited.
+	Spec sandbar.Spec
+	// Python is the name or path of a Python 3 with ctypes in the sandbox, ""
+	// if there is none.
+	Python string
+	// NoFiles: the driver's sandboxes have no FS.
+	NoFiles bool
+	// Made, if set, is told the id of every sandbox made.
+	Made func(sandbar.ID)
+}
+
+// Scene is one case being played: the bait on the host, the sandboxes, and
+// what has been seen.
+type Scene struct {
+	Target
+	Case  Case
+	Bait  *Bait
+	token string // in the environment and the arguments of every program
+
+	mu      sync.Mutex
+	boxes   []driver.Sandbox
+	escapes []string
+	heard   strings.Builder // what programs said, for an inconclusive case
+}
+
+func newScene(t Target, c Case) (*Scene, error) {
+	b, err := newBait()
+	if err != nil {
+		return nil, err
+	}
+	return &Scene{Target: t, Case: c, Bait: b, token: "escape-" + nonce()}, nil
+}
+
+func nonce() string {
+	var b [12]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// Escape records that something got out.
+func (s *Scene) Escape(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.escapes = append(s.escapes, fmt.Sprintf(format, args...))
+}
+
+// Box makes a sandbox for the case.
+func (s *Scene) Box(ctx context.Context) (driver.Sandbox, error) {
+	spec := s.Spec
+	spec.Limits = overlay(spec.Limits, s.Case.Limits)
+	// Where the limit under attack is not held, the driver is asked to go on.
+	spec.AllowDegraded = spec.AllowDegraded || !s.Case.Claim.Claimed(s.Driver.Caps())
+	spec.Env = map[string]string{"SANDBAR_ESCAPE": s.token}
+	for k, v := range s.Spec.Env {
+		spec.Env[k] = v
+	}
+	id := sandbar.NewID()
+	if s.Made != nil {
+		s.Made(id)
+	}
+	box, err := s.Driver.Create(ctx, id, spec)
+	if err != nil {
+		return nil, fmt.Errorf("making the sandbox: %w", err)
+	}
+	s.mu.Lock()
+	s.boxes = append(s.boxes, box)
+	s.mu.Unlock()
+	return box, nil
+}
+
+// overlay returns l with the fields that are set in top.
+func overlay(l, top sandbar.Limits) sandbar.Limits {
+	set := func(to *int64, v int64) {
+		if v != 0 {
+			*to = v
+		}
+	}
+	set(&l.Memory, top.Memory)
+	set(&l.PIDs, top.PIDs)
+	set(&l.Disk, top.Disk)
+	set(&l.Inodes, top.Inodes)
+	set(&l.Files, top.Files)
+	if top.CPUs != 0 {
+		l.CPUs = top.CPUs
+	}
+	return l
+}
+
+// FS returns the files of a sandbox.
+func (s *Scene) FS(box driver.Sandbox) (sandbar.FS, error) {
+	f, ok := driver.As[driver.Filer](box)
+	if !ok {
+		return nil, errors.New("the sandbox has no file API")
+	}
+	return f.FS(), nil
+}
+
+// attack plays the case.
+func (s *Scene) attack(ctx context.Context) error {
+	if s.Case.Attack != nil {
+		return s.Case.Attack(ctx, s)
+	}
+	box, err := s.Box(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = s.Program(ctx, box, s.Case.Python, s.Case.Shell)
+	return err
+}
+
+// Program runs a program to its end and looks through its output for an
+// escape. It fails when the program did not get to its end (unless MayDie).
+func (s *Scene) Program(ctx context.Context, box driver.Sandbox, python, shell string) (string, error) {
+	out := &capped{}
+	p, err := s.Begin(ctx, box, python, shell, nil, out)
+	if err != nil {
+		return "", err
+	}
+	res, err := wait(ctx, p)
+	text := out.String()
+	s.listen(text, res)
+	if err != nil {
+		return text, err
+	}
+	if !strings.HasSuffix(strings.TrimSpace(text), "DONE") && !s.Case.MayDie {
+		return text, errors.New("the program did not get to its end")
+	}
+	return text, nil
+}
+
+// Begin starts a program of a case. The bait is named to it by environment
+// variables (see Bait.env); the token stands in its arguments.
+func (s *Scene) Begin(ctx context.Context, box driver.Sandbox, python, shell string, in io.Reader, out io.Writer) (driver.Process, error) {
+	c := sandbar.Cmd{Args: []string{"sh", "-c", shell, s.token}, Env: s.Bait.env()}
+	if python != "" {
+		c.Args = []string{s.Python, "-c", prelude + python, s.token}
+	}
+	for name, v := range map[string]int64{"LIMIT_MEMORY": s.Case.Limits.Memory, "LIMIT_PIDS": s.Case.Limits.PIDs,
+		"LIMIT_DISK": s.Case.Limits.Disk, "LIMIT_INODES": s.Case.Limits.Inodes, "LIMIT_FILES": s.Case.Limits.Files} {
+		c.Env[name] = strconv.FormatInt(v, 10)
+	}
+	p, err := box.Start(ctx, c, driver.Stdio{Stdin: in, Stdout: out, Stderr: out})
+	if err != nil {
+		return nil, fmt.Errorf("starting the program: %w", err)
+	}
+	return p, nil
+}
+
+// listen looks for an escape in what a program said.
+func (s *Scene) listen(text string, res sandbar.Result) {
+	if strings.Contains(text, s.Bait.Secret) {
+		s.Escape("the program saw the secret of the bait")
+	}
+	for line := range strings.Lines(text) {
+		if what, ok := strings.CutPrefix(line, "ESCAPED"); ok {
+			s.Escape("the program says:%s", sandbar.Quote(strings.TrimSpace(what), 200))
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(&s.heard, "%s\n(%v, exit code %d, signal %d)\n", text, res.Outcome, res.ExitCode, res.Signal)
+}
+
+// wait waits for a program's end or ctx's. In the latter case the sandbox's
+// Destroy ends the program.
+func wait(ctx context.Context, p driver.Process) (sandbar.Result, error) {
+	type end struct {
+		res sandbar.Result
+		err error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		res, err := p.Wait()
+		ended <- end{res, err}
+	}()
+	select {
+	case e := <-ended:
+		return e.res, e.err
+	case <-ctx.Done():
+		return sandbar.Result{}, fmt.Errorf("the program went on beyond the bound of %v", caseBound)
+	}
+}
+
+// tearDown destroys the sandboxes and looks at the host.
+func (s *Scene) tearDown() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var errs []error
+	for _, b := range s.boxes {
+		if err := b.Destroy(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("destroying the sandbox: %w", err))
+		}
+	}
+	for _, pid := range survivors(s.token) {
+		s.Escape("process %d outlived its sandbox", pid)
+		if p, err := os.FindProcess(pid); err == nil {
+			p.Kill()
+		}
+	}
+	for _, damage := range s.Bait.damage() {
+		s.Escape("%s", damage)
+	}
+	return errors.Join(append(errs, s.Bait.close())...)
+}
+
+// survivalBound is how long the kernel may take to end what was killed.
+const survivalBound = 5 * time.Second
+
+// survivors returns the processes of the host that carry the token and do not
+// go away.
+func survivors(token string) []int {
+	for end := time.Now().Add(survivalBound); ; time.Sleep(10 * time.Millisecond) {
+		pids := carriers(token)
+		if len(pids) == 0 || time.Now().After(end) {
+			return pids
+		}
+	}
+}
+
+// carriers lists the processes of the host, apart from this one, with the
+// token in their arguments or, where that can be read, their environment.
+func carriers(token string) []int {
+	entries, _ := os.ReadDir("/proc")
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		for _, file := range []string{"cmdline", "environ"} {
+			// Of a process that is dead and not yet reaped both are empty.
+			if b, err := os.ReadFile("/proc/" + e.Name() + "/" + file); err == nil && bytes.Contains(b, []byte(token)) {
+				pids = append(pids, pid)
+				break
+			}
+		}
+	}
+	return pids
+}
+
+// capped keeps the first part of what a program says.
+type capped struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// cappedAt is enough for every program here; a fuzzing one may say anything.
+const cappedAt = 256 << 10
+
+func (c *capped) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.buf.Write(b[:min(len(b), max(0, cappedAt-c.buf.Len()))])
+	return len(b), nil
+}
+
+func (c *capped) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.buf.String()
+}

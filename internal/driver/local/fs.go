@@ -1,0 +1,418 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// files is the FS of a sandbox. There is no boundary: a link leads where the
+// daemon itself could go, and an absolute path is the host's (but see the
+// package comment for sandbar.DefaultDir).
+type files struct{ box *sandbox }
+
+// maxPath is the longest path accepted, in bytes; the kernel's own limit.
+const maxPath = 4096
+
+// path checks and resolves a path.
+func (f *files) path(ctx context.Context, path string) (string, error) {
+	if err := contextError(ctx); err != nil {
+		return "", err
+	}
+	if f.box.ended() {
+		return "", f.box.gone()
+	}
+	switch {
+	case path == "":
+		return "", &sandbar.Error{Code: sandbar.Invalid, Field: "path", Message: "the path is empty"}
+	case strings.ContainsRune(path, 0):
+		return "", &sandbar.Error{Code: sandbar.Invalid, Field: "path", Message: "the path contains a NUL byte"}
+	case len(path) >= maxPath:
+		return "", &sandbar.Error{Code: sandbar.Invalid, Field: "path", Message: "the path " + sandbar.Quote(path, 80) + " is too long: at most 4095 bytes"}
+	}
+	return f.box.resolve(path), nil
+}
+
+// Open opens a regular file for reading.
+func (f *files) Open(ctx context.Context, path string) (sandbar.File, error) {
+	host, err := f.path(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	// Look first: opening a device can already do something to it. Then open
+	// without blocking and look again: the file may have been replaced.
+	info, err := os.Stat(host)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, notRegular(path)
+	}
+	if err != nil {
+		return nil, fileError("open", sandbar.Quote(path, 200), err)
+	}
+	file, err := os.OpenFile(host, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return nil, fileError("open", sandbar.Quote(path, 200), err)
+	}
+	info, err = file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		file.Close()
+		return nil, notRegular(path)
+	}
+	return openFile{file, describe(info, "")}, nil
+}
+
+func notRegular(path string) error {
+	return &sandbar.Error{Code: sandbar.Conflict, Field: "path", Message: sandbar.Quote(path, 200) + " is not a regular file"}
+}
+
+type openFile struct {
+	*os.File
+	info sandbar.FileInfo
+}
+
+// Info describes the file as it was when it was opened.
+func (f openFile) Info() sandbar.FileInfo { return f.info }
+
+// uploadPrefix begins the name of a file until it is committed. It lies in the
+// directory of its target, so that it can be moved there in one step.
+const uploadPrefix = ".sandbar-upload-"
+
+// Create opens a file for writing. What is at path, if it is no directory, is
+// replaced by Commit; a link there is replaced, not followed.
+func (f *files) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
+	host, err := f.path(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if opt.Mode == 0 {
+		opt.Mode = 0o644
+	}
+	if opt.Parents {
+		if err := os.MkdirAll(parentOf(host), 0o755); err != nil {
+			return nil, fileError("make the directories of", sandbar.Quote(path, 200), err)
+		}
+	}
+	if opt.Append {
+		return f.appendTo(host, path, opt.Mode)
+	}
+	if info, err := os.Lstat(host); err == nil && info.IsDir() || strings.HasSuffix(path, "/") {
+		return nil, &sandbar.Error{Code: sandbar.Conflict, Field: "path", Message: sandbar.Quote(path, 200) + " is a directory"}
+	}
+	var b [12]byte
+	rand.Read(b[:])
+	temp := joinKeeping(parentOf(host), uploadPrefix+hex.EncodeToString(b[:]))
+	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		err = file.Chmod(opt.Mode.Perm())
+	}
+	if err != nil {
+		if file != nil {
+			file.Close()
+			os.Remove(temp)
+		}
+		return nil, fileError("create", sandbar.Quote(path, 200), err)
+	}
+	return &upload{box: f.box, file: file, temp: temp, host: host, path: path}, nil
+}
+
+func (f *files) appendTo(host, path string, mode fs.FileMode) (sandbar.FileWriter, error) {
+	if info, err := os.Stat(host); err == nil && !info.Mode().IsRegular() {
+		return nil, notRegular(path)
+	}
+	file, err := os.OpenFile(host, os.O_WRONLY|os.O_CREATE|os.O_APPEND|nonblock, mode.Perm())
+	if err != nil {
+		return nil, fileError("append to", sandbar.Quote(path, 200), err)
+	}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		file.Close()
+		return nil, notRegular(path)
+	}
+	return &upload{box: f.box, file: file, path: path}, nil
+}
+
+// upload is a file being written: into temp until Commit, or, appending, into
+// the file itself.
+type upload struct {
+	box              *sandbox
+	file             *os.File
+	temp, host, path string
+	over             bool
+}
+
+func (u *upload) Write(b []byte) (int, error) {
+	n, err := u.file.Write(b)
+	if err != nil {
+		return n, fileError("write", sandbar.Quote(u.path, 200), err)
+	}
+	return n, nil
+}
+
+// Commit makes the file appear. Errors: Conflict when it was ended already,
+// Gone when the sandbox is.
+func (u *upload) Commit() error {
+	if u.over {
+		return &sandbar.Error{Code: sandbar.Conflict, Message: "the file " + sandbar.Quote(u.path, 200) + " was committed or aborted before"}
+	}
+	u.over = true
+	err := u.file.Close()
+	if err == nil && u.temp != "" {
+		if err = renameFile(u.temp, u.host); err != nil {
+			os.Remove(u.temp)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	if u.box.ended() {
+		return u.box.gone()
+	}
+	return fileError("commit", sandbar.Quote(u.path, 200), err)
+}
+
+// Abort removes what was written, unless it was appended.
+func (u *upload) Abort() {
+	if u.over {
+		return
+	}
+	u.over = true
+	u.file.Close()
+	if u.temp != "" {
+		os.Remove(u.temp)
+	}
+}
+
+// Stat describes path itself.
+func (f *files) Stat(ctx context.Context, path string) (sandbar.FileInfo, error) {
+	host, err := f.path(ctx, path)
+	if err != nil {
+		return sandbar.FileInfo{}, err
+	}
+	info, err := lstat(host)
+	if err != nil {
+		return sandbar.FileInfo{}, fileError("stat", sandbar.Quote(path, 200), err)
+	}
+	return info, nil
+}
+
+func lstat(host string) (sandbar.FileInfo, error) {
+	info, err := os.Lstat(host)
+	if err != nil {
+		return sandbar.FileInfo{}, err
+	}
+	target := ""
+	if info.Mode()&fs.ModeSymlink != 0 {
+		target, _ = os.Readlink(host) // gone or replaced meanwhile: no target
+	}
+	return describe(info, target), nil
+}
+
+func describe(info fs.FileInfo, target string) sandbar.FileInfo {
+	uid, gid := owner(info)
+	return sandbar.FileInfo{Name: info.Name(), Size: info.Size(), Mode: info.Mode(),
+		ModTime: info.ModTime(), UID: uid, GID: gid, Target: target}
+}
+
+// ReadDir lists at most limit entries (at least 1) in the order of names.
+// Memory is in proportion to limit, whatever the directory holds.
+func (f *files) ReadDir(ctx context.Context, path, after string, limit int) ([]sandbar.FileInfo, error) {
+	host, err := f.path(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if limit < 1 {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "limit", Message: "limit must be at least 1"}
+	}
+	names, err := firstNames(ctx, host, after, limit)
+	if err != nil {
+		if cerr := contextError(ctx); cerr != nil {
+			return nil, cerr
+		}
+		return nil, fileError("list", sandbar.Quote(path, 200), err)
+	}
+	list := make([]sandbar.FileInfo, 0, len(names))
+	for _, n := range names {
+		if info, err := lstat(joinKeeping(host, n)); err == nil { // else removed meanwhile
+			list = append(list, info)
+		}
+	}
+	return list, nil
+}
+
+// firstNames returns the first limit names after `after`. The directory is
+// read in pieces and only the names that may be among the first are kept.
+func firstNames(ctx context.Context, host, after string, limit int) ([]string, error) {
+	dir, err := openDir(host)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	const piece = 1024
+	var kept []string
+	cut := func() {
+		slices.Sort(kept)
+		kept = kept[:min(len(kept), limit)]
+	}
+	for ctx.Err() == nil {
+		names, err := dir.Readdirnames(piece)
+		for _, n := range names {
+			if n > after && !strings.HasPrefix(n, uploadPrefix) {
+				kept = append(kept, n)
+			}
+		}
+		if len(kept) >= limit+piece {
+			cut()
+		}
+		if err == io.EOF {
+			cut()
+			return kept, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, ctx.Err()
+}
+
+// Mkdir makes a directory.
+func (f *files) Mkdir(ctx context.Context, path string, mode fs.FileMode, parents bool) error {
+	host, err := f.path(ctx, path)
+	if err != nil {
+		return err
+	}
+	if mode == 0 {
+		mode = 0o755
+	}
+	if parents {
+		if info, err := os.Stat(host); err == nil && info.IsDir() {
+			return nil
+		}
+		if err := os.MkdirAll(parentOf(host), 0o755); err != nil {
+			return fileError("make the directories of", sandbar.Quote(path, 200), err)
+		}
+	}
+	err = os.Mkdir(host, mode.Perm())
+	if err == nil {
+		err = os.Chmod(host, mode.Perm()) // whatever the daemon's umask
+	}
+	if err != nil {
+		return fileError("make the directory", sandbar.Quote(path, 200), err)
+	}
+	return nil
+}
+
+// isHome reports whether a resolved path names the sandbox's home.
+func (f *files) isHome(host string) bool { return filepath.Clean(host) == f.box.home }
+
+func homeStays() error {
+	return &sandbar.Error{Code: sandbar.Conflict, Field: "path",
+		Message: sandbar.DefaultDir + " is the sandbox's own directory; it can be neither moved nor removed"}
+}
+
+// Remove removes a file, a link or a directory.
+func (f *files) Remove(ctx context.Context, path string, recursive bool) error {
+	host, err := f.path(ctx, path)
+	if err != nil {
+		return err
+	}
+	if f.isHome(host) {
+		return homeStays()
+	}
+	if recursive {
+		err = removeTree(ctx, host)
+	} else {
+		err = os.Remove(host)
+	}
+	if err != nil {
+		if cerr := contextError(ctx); cerr != nil {
+			return cerr
+		}
+		return fileError("remove", sandbar.Quote(path, 200), err)
+	}
+	return nil
+}
+
+// Rename moves a file or directory. Errors: Conflict also when the two places
+// are on different file systems.
+func (f *files) Rename(ctx context.Context, from, to string) error {
+	hostFrom, err := f.path(ctx, from)
+	if err != nil {
+		return err
+	}
+	hostTo, err := f.path(ctx, to)
+	if err != nil {
+		return err
+	}
+	if f.isHome(hostFrom) || f.isHome(hostTo) {
+		return homeStays()
+	}
+	if err := renameFile(hostFrom, hostTo); err != nil {
+		if errors.Is(err, syscall.EEXIST) {
+			err = syscall.ENOTEMPTY // rename(2) may say either of a full directory
+		}
+		return fileError("rename", sandbar.Quote(from, 100)+" to "+sandbar.Quote(to, 100), err)
+	}
+	return nil
+}
+
+// Chmod sets permission bits. A link at path itself is followed; those below
+// it are left alone.
+func (f *files) Chmod(ctx context.Context, path string, mode fs.FileMode, recursive bool) error {
+	host, err := f.path(ctx, path)
+	if err != nil {
+		return err
+	}
+	if info, serr := os.Lstat(host); recursive && serr == nil && info.IsDir() {
+		// Shut the directory last, or what is in it could not be reached.
+		if err = os.Chmod(host, mode.Perm()|0o700); err == nil {
+			err = chmodBelow(ctx, host, mode.Perm())
+		}
+	}
+	if err == nil {
+		err = os.Chmod(host, mode.Perm())
+	}
+	if err != nil {
+		if cerr := contextError(ctx); cerr != nil {
+			return cerr
+		}
+		return fileError("change the mode of", sandbar.Quote(path, 200), err)
+	}
+	return nil
+}
+
+// fileError turns an error of the operating system into one of sandbar's. what
+// is safe to print.
+func fileError(verb, what string, err error) error {
+	if e, ok := errors.AsType[*sandbar.Error](err); ok {
+		return e
+	}
+	code := sandbar.Internal
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		code = sandbar.NotFound
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		code = sandbar.Denied
+	case errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR),
+		errors.Is(err, syscall.EXDEV), errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ETXTBSY):
+		code = sandbar.Conflict // before Exists: Go takes ENOTEMPTY for it
+	case errors.Is(err, fs.ErrExist):
+		code = sandbar.Exists
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, errQuota):
+		code = sandbar.NoSpace
+	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EINVAL):
+		code = sandbar.Invalid
+	case errors.Is(err, syscall.EFBIG):
+		code = sandbar.TooLarge
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		code = sandbar.Exhausted
+	}
+	return &sandbar.Error{Code: code, Field: "path", Message: "cannot " + verb + " " + what, Err: cause(err)}
+}

@@ -1,0 +1,275 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// Name is the driver's name in configuration and in Caps.
+const Name = "local"
+
+// Factory describes the driver. It has no options.
+func Factory() driver.Factory {
+	return driver.Factory{
+		Name:    Name,
+		Summary: "plain subprocesses, for trusted code only: no boundary, no limits but open files",
+		New:     New,
+	}
+}
+
+// Driver makes sandboxes that are directories and subprocesses. It implements
+// driver.Driver, driver.Collector and driver.Closer.
+type Driver struct {
+	base     string // RuntimeDir/local
+	instance instance
+	logger   *slog.Logger
+	spawner  *spawner
+	caps     driver.Caps
+
+	mu     sync.Mutex
+	closed bool
+	boxes  map[sandbar.ID]*sandbox
+}
+
+// New makes a driver. Errors: Invalid for any option, Internal when the
+// runtime directory cannot be used.
+func New(h driver.Host) (driver.Driver, error) {
+	for name := range h.Options {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: name,
+			Message: "driver local has no option " + sandbar.Quote(name, 40), Fix: "remove it: this driver has no options"}
+	}
+	base, err := filepath.Abs(filepath.Join(h.RuntimeDir, Name))
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "runtime directory: %w", err)
+	}
+	inst, err := newInstance(base)
+	if err != nil {
+		return nil, err
+	}
+	sp, err := newSpawner()
+	if err != nil {
+		inst.remove()
+		return nil, err
+	}
+	d := &Driver{base: base, instance: inst, logger: h.Logger, spawner: sp, boxes: map[sandbar.ID]*sandbox{}}
+	if d.logger == nil {
+		d.logger = slog.New(slog.DiscardHandler)
+	}
+	d.caps = capsOf(sp.setsLimits())
+	return d, nil
+}
+
+// capsOf tells what the driver can do. setsLimits: this host lets rlimits be
+// set before a program's first instruction.
+func capsOf(setsLimits bool) driver.Caps {
+	none := sandbar.EnforcedNone
+	c := driver.Caps{
+		Name:     Name,
+		Boundary: driver.BoundaryNone,
+		Enforced: sandbar.Enforcements{Memory: none, CPUs: none, CPUShares: none, PIDs: none, Disk: none, Inodes: none, Files: none},
+		Notes: []string{
+			"local has no boundary: programs run as the daemon's user, with the host's files, network and processes. Use it for trusted code only.",
+			"local does not hold memory, cpus, cpu_shares, pids, disk and inodes.",
+		},
+	}
+	if setsLimits {
+		c.Enforced.Files = sandbar.EnforcedRlimit
+	} else {
+		c.Notes = append(c.Notes, "local cannot hold the number of open files here: on Linux that needs ptrace (a container's seccomp profile may forbid it), elsewhere it is not possible.")
+	}
+	return c
+}
+
+// Caps tells that there is no boundary and which limit is held.
+func (d *Driver) Caps() driver.Caps { return d.caps }
+
+// Create makes a sandbox: a directory. Errors: Unsupported for a limit that is
+// not held (without AllowDegraded), an image or a network other than the
+// defaults; Exists for an id in use; Unavailable after Close; Canceled and
+// Timeout when ctx has ended.
+func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
+	if err := contextError(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := sandbar.ParseID(string(id)); err != nil {
+		return nil, err
+	}
+	if err := d.check(s); err != nil {
+		return nil, err
+	}
+	box, err := d.add(id, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := box.makeDirs(); err != nil {
+		box.discard()
+		return nil, fileError("create", "the sandbox's directory", err)
+	}
+	return box, nil
+}
+
+// add registers a sandbox under its id, so that the id is taken once.
+func (d *Driver) add(id sandbar.ID, s sandbar.Spec) (*sandbox, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, sandbar.Errorf(sandbar.Unavailable, "driver local is closed")
+	}
+	if _, ok := d.boxes[id]; ok {
+		return nil, sandbar.Errorf(sandbar.Exists, "sandbox %s exists already", id)
+	}
+	b := newSandbox(d, id, s)
+	d.boxes[id] = b
+	return b, nil
+}
+
+func (d *Driver) forget(id sandbar.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.boxes, id)
+}
+
+// check refuses what this driver cannot do, before anything is made.
+func (d *Driver) check(s sandbar.Spec) error {
+	if s.Image != "" && s.Image != sandbar.ImageHost {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "image",
+			Message: "driver local runs the host's own programs; image " + sandbar.Quote(s.Image, 80) + " is not possible",
+			Fix:     "leave the image out or say \"" + sandbar.ImageHost + "\""}
+	}
+	if s.Network != "" && s.Network != sandbar.NetworkNone {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
+			Message: "driver local does not know the network " + sandbar.Quote(string(s.Network), 40) + "; its programs always have the host's"}
+	}
+	if err := checkEnv(s.Env); err != nil {
+		return err
+	}
+	if s.AllowDegraded {
+		return nil
+	}
+	if name := notHeld(s.Limits, d.caps.Enforced); name != "" {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: name,
+			Message: "driver local cannot hold the limit " + name + ": it runs plain subprocesses",
+			Fix:     "use a driver with a boundary, leave the limit unlimited, or accept it with allow_degraded"}
+	}
+	if max := maxFiles(); s.Limits.Files > max {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "files",
+			Message: fmt.Sprintf("%d open files were asked for; this host allows the daemon at most %d", s.Limits.Files, max),
+			Fix:     "ask for less, or raise the daemon's own limit of open files"}
+	}
+	return nil
+}
+
+// notHeld names the first limit that l sets and e does not hold, or "".
+func notHeld(l sandbar.Limits, e sandbar.Enforcements) string {
+	for _, row := range []struct {
+		name string
+		set  bool
+		by   sandbar.Enforcement
+	}{
+		{"memory", l.Memory > 0, e.Memory},
+		{"cpus", l.CPUs > 0, e.CPUs},
+		{"cpu_shares", l.CPUShares > 0, e.CPUShares},
+		{"pids", l.PIDs > 0, e.PIDs},
+		{"disk", l.Disk > 0, e.Disk},
+		{"inodes", l.Inodes > 0, e.Inodes},
+		{"files", l.Files > 0, e.Files},
+	} {
+		if row.set && row.by == sandbar.EnforcedNone {
+			return row.name
+		}
+	}
+	return ""
+}
+
+// files is the limit of open files to set for a Spec, 0 for none. With
+// AllowDegraded it is cut to what the host allows.
+func (d *Driver) files(l sandbar.Limits) int64 {
+	if d.caps.Enforced.Files == sandbar.EnforcedNone || l.Files <= 0 {
+		return 0
+	}
+	return min(l.Files, maxFiles(), math.MaxInt32)
+}
+
+// Close releases what the driver holds: the thread that starts programs and
+// the directory of this instance. Sandboxes that are left are destroyed.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	var left []*sandbox
+	for _, b := range d.boxes {
+		left = append(left, b)
+	}
+	d.mu.Unlock()
+	var first error
+	for _, b := range left {
+		if err := b.Destroy(context.Background()); err != nil && first == nil {
+			first = err
+		}
+	}
+	d.spawner.close()
+	if err := d.instance.remove(); err != nil && first == nil {
+		first = err
+	}
+	return first
+}
+
+// instance is one life of the driver: a directory and a lock that lives as
+// long as the process. Collect tells the dead from the living by the lock.
+type instance struct {
+	name string
+	dir  string
+	lock *os.File
+}
+
+// lockName is the lock's file in the directory of an instance.
+const lockName = "lock"
+
+func newInstance(base string) (instance, error) {
+	var b [16]byte
+	rand.Read(b[:])
+	in := instance{name: hex.EncodeToString(b[:])}
+	in.dir = filepath.Join(base, in.name)
+	if err := os.MkdirAll(in.dir, 0o700); err != nil {
+		return in, fileError("make", "the runtime directory", err)
+	}
+	lock, err := newLock(filepath.Join(in.dir, lockName))
+	if err != nil {
+		removeAll(in.dir)
+		return in, fileError("lock", "the runtime directory", err)
+	}
+	in.lock = lock
+	return in, nil
+}
+
+// remove removes the directory and gives the lock back. The lock's file goes
+// last: while it is there and held, nobody else touches the directory.
+func (in instance) remove() error {
+	defer in.lock.Close()
+	entries, err := os.ReadDir(in.dir)
+	for _, e := range entries {
+		if err == nil && e.Name() != lockName {
+			err = removeAll(filepath.Join(in.dir, e.Name()))
+		}
+	}
+	if err == nil {
+		err = removeAll(in.dir)
+	}
+	if err != nil {
+		return fileError("remove", "the runtime directory", err)
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+package local
+
+import (
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// openSubdir opens a directory that is neither a link nor a mount. Kernels
+// before 5.6 cannot tell a mount of the same file system from a directory.
+func openSubdir(dir int, name string) (int, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: flags,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV})
+	if err == unix.ENOSYS || err == unix.EPERM { // EPERM: a container's seccomp profile
+		return unix.Openat(dir, name, flags, 0)
+	}
+	return fd, err
+}
+
+// chmodNoFollow sets the mode of a file that is not a link. Kernels before 6.6
+// need the way through /proc.
+func chmodNoFollow(dir int, name string, mode uint32) error {
+	err := unix.Fchmodat(dir, name, mode, unix.AT_SYMLINK_NOFOLLOW)
+	if err != unix.EOPNOTSUPP && err != unix.ENOSYS {
+		return err
+	}
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return nil
+	}
+	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode)
+}

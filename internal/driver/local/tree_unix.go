@@ -1,0 +1,269 @@
+//go:build unix
+
+package local
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Trees are walked by descriptors, a directory at a time and never through a
+// link, so that whatever is swapped under the walk it stays below its start.
+
+const nonblock = syscall.O_NONBLOCK
+
+// errQuota is what the kernel says when a user's share of a disk is used up.
+const errQuota = syscall.EDQUOT
+
+func owner(info fs.FileInfo) (uid, gid uint32) {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Uid, st.Gid
+	}
+	return 0, 0
+}
+
+// renameFile leaves all judgement to the kernel, unlike os.Rename.
+func renameFile(from, to string) error { return syscall.Rename(from, to) }
+
+// openDir opens a directory, and nothing else.
+func openDir(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|nonblock, 0)
+}
+
+// openBelow opens the directory called name in dir, unless it is a link or,
+// where the kernel can tell, a mount.
+func openBelow(dir *os.File, name string) (*os.File, error) {
+	fd, err := openSubdir(int(dir.Fd()), name)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// removal removes a tree.
+type removal struct {
+	ctx   context.Context
+	force bool     // open up directories that forbid it, when they are ours
+	dev   uint64   // the file system that is not left
+	top   *os.File // where branches that are too deep are put
+	moved int      // how many were
+}
+
+// maxDepth is how many directories a removal holds open. What lies deeper is
+// moved to the top first; a tree can be as deep as its file system allows.
+const maxDepth = 64
+
+// removeTree removes path and what is below it. It crosses no mount: what is
+// mounted below, and the directories above that, stay, and the error is EBUSY.
+func removeTree(ctx context.Context, path string) error {
+	return (&removal{ctx: ctx}).run(path)
+}
+
+// removeAll removes a directory of the driver's own, whatever a program did
+// to the permissions in it. Nothing there is no error.
+func removeAll(path string) error {
+	err := (&removal{ctx: context.Background(), force: true}).run(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (r *removal) run(path string) error {
+	above, name := splitLast(path)
+	if name == "" || name == "." || name == ".." {
+		return unix.EINVAL
+	}
+	parent, err := openDir(above)
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(parent.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	r.dev = uint64(st.Dev)
+	return r.entry(parent, name, 0)
+}
+
+// entry removes one name in dir.
+func (r *removal) entry(dir *os.File, name string, depth int) error {
+	if err := r.ctx.Err(); err != nil {
+		return err
+	}
+	fd := int(dir.Fd())
+	err := unix.Unlinkat(fd, name, 0)
+	if err != unix.EISDIR && err != unix.EPERM {
+		return err
+	}
+	if rerr := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); rerr == nil || rerr == unix.ENOTDIR {
+		return orNil(rerr == nil, err)
+	}
+	if depth == maxDepth {
+		return r.moveUp(dir, name)
+	}
+	if err := r.branch(dir, name, depth); err != nil {
+		return err
+	}
+	return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+}
+
+func orNil(ok bool, err error) error {
+	if ok {
+		return nil
+	}
+	return err
+}
+
+// branch empties the directory called name.
+func (r *removal) branch(dir *os.File, name string, depth int) error {
+	sub, err := openBelow(dir, name)
+	if r.force && errors.Is(err, unix.EACCES) {
+		// No program is left that could put a link here now.
+		if err := unix.Fchmodat(int(dir.Fd()), name, 0o700, 0); err != nil {
+			return err
+		}
+		sub, err = openBelow(dir, name)
+	}
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(sub.Fd()), &st); err != nil {
+		return err
+	}
+	if uint64(st.Dev) != r.dev {
+		return unix.EBUSY
+	}
+	if r.force {
+		unix.Fchmod(int(sub.Fd()), 0o700)
+	}
+	if depth == 0 {
+		r.top = sub
+	}
+	return r.contents(sub, depth)
+}
+
+// contents removes everything in dir. Removing while listing can make a file
+// system skip names, so it lists until there is nothing.
+func (r *removal) contents(dir *os.File, depth int) error {
+	for {
+		names, err := dir.Readdirnames(256)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if len(names) == 0 {
+			return nil
+		}
+		for _, n := range names {
+			if err := r.entry(dir, n, depth+1); err != nil && err != unix.ENOENT {
+				return err
+			}
+		}
+		if _, err := dir.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+	}
+}
+
+// moveUp puts a branch that is too deep into the top directory, whose contents
+// are listed again until there are none.
+func (r *removal) moveUp(dir *os.File, name string) error {
+	if r.force { // to move a directory is to write to it
+		unix.Fchmodat(int(dir.Fd()), name, 0o700, 0)
+	}
+	for {
+		r.moved++
+		to := ".sandbar-deep-" + strconv.Itoa(r.moved)
+		err := unix.Renameat(int(dir.Fd()), name, int(r.top.Fd()), to)
+		if err != unix.EEXIST && err != unix.ENOTEMPTY && err != unix.ENOTDIR && err != unix.EISDIR {
+			return err
+		}
+	}
+}
+
+// chmodDepth is how deep a recursive chmod goes. Deeper is ELOOP: each level
+// holds a descriptor.
+const chmodDepth = 512
+
+// chmodBelow sets the mode of all files and directories below path. Links are
+// left alone and mounts are not crossed.
+func chmodBelow(ctx context.Context, path string, mode fs.FileMode) error {
+	info, err := os.Lstat(path)
+	if err != nil || !info.IsDir() {
+		return err
+	}
+	dir, err := openDir(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return err
+	}
+	return chmodContents(ctx, dir, uint32(mode), uint64(st.Dev), 0)
+}
+
+func chmodContents(ctx context.Context, dir *os.File, mode uint32, dev uint64, depth int) error {
+	if depth == chmodDepth {
+		return unix.ELOOP
+	}
+	for {
+		names, err := dir.Readdirnames(256)
+		for _, n := range names {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := chmodEntry(ctx, dir, n, mode, dev, depth); err != nil && err != unix.ENOENT {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// chmodEntry sets a file's mode, or that of a directory and all in it: the
+// contents first when the new mode would shut the directory.
+func chmodEntry(ctx context.Context, dir *os.File, name string, mode uint32, dev uint64, depth int) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	switch {
+	case st.Mode&unix.S_IFMT == unix.S_IFLNK, uint64(st.Dev) != dev:
+		return nil
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return chmodNoFollow(int(dir.Fd()), name, mode)
+	}
+	before := mode | 0o700
+	if err := chmodNoFollow(int(dir.Fd()), name, before); err != nil {
+		return err
+	}
+	sub, err := openBelow(dir, name)
+	if err == nil {
+		err = chmodContents(ctx, sub, mode, dev, depth+1)
+		sub.Close()
+	}
+	if err != nil && !errors.Is(err, unix.EXDEV) {
+		return err
+	}
+	if before == mode {
+		return nil
+	}
+	return chmodNoFollow(int(dir.Fd()), name, mode)
+}
