@@ -38,8 +38,10 @@ const ModeStream = "stream"
 // SocketFD is the descriptor of the agent's one connection.
 const SocketFD = 3
 
-// IsAgent reports whether this process was started to be an agent. A binary
-// that can also do other things asks before it does them.
+// IsAgent reports whether this process was started to be an agent: as Name, a
+// mode, and optionally a word that tells whose it is. A binary that can also do
+// other things asks before it does them.
 func IsAgent() bool {
-	return len(os.Args) == 2 && os.Args[0] == Name && (os.Args[1] == ModeSocket || os.Args[1] == ModeStream)
+	return (len(os.Args) == 2 || len(os.Args) == 3) && os.Args[0] == Name &&
+		(os.Args[1] == ModeSocket || os.Args[1] == ModeStream)
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -15,15 +16,15 @@ import (
 // Main is the agent. It never returns: when the connection ends, so does the
 // process, and with PID 1 the whole sandbox.
 func Main() {
-	if len(os.Args) != 2 || (os.Args[1] != ModeSocket && os.Args[1] != ModeStream) {
+	if !IsAgent() {
 		os.Stderr.WriteString("sandbar-agent: is started by sandbar, with a connection as descriptor 3; it does nothing on its own\n")
 		os.Exit(2)
 	}
-	// The agent idles in every sandbox: a small heap matters more than the few
-	// microseconds that collecting it costs.
-	debug.SetGCPercent(10)
 	runtime.LockOSThread()
-	unix.CloseOnExec(SocketFD)
+	time.AfterFunc(settleAfter, settle)
+	// The daemon's own descriptors close on exec, but whoever started it may
+	// have left it others; no program may find one.
+	unix.CloseRange(SocketFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	a := &agent{
 		link:     &link{fd: SocketFD, passes: os.Args[1] == ModeSocket},
@@ -40,13 +41,34 @@ func Main() {
 	os.Exit(0)
 }
 
+// perThreadSyscall is the signal behind syscall.AllThreadsSyscall.
+const perThreadSyscall = syscall.Signal(33)
+
+// settleAfter is when a sandbox counts as one that stays.
+const settleAfter = time.Second
+
+// settle makes the agent small. Most sandboxes live for milliseconds, so the
+// host starts the agent with collection off (GOGC=off, bounded by GOMEMLIMIT):
+// one collection costs as much as building the sandbox. Those that stay idle
+// in memory, where a small heap matters more than the processor time.
+func settle() {
+	debug.SetGCPercent(10)
+	debug.FreeOSMemory()
+}
+
 // serve speaks the protocol from Hello to the connection's end.
 func (a *agent) serve() error {
 	hello := wire.Hello{Generation: wire.Generation}
 	if err := a.link.write(wire.Frame{Type: wire.TypeHello, Payload: hello.Append(nil)}); err != nil {
 		return err
 	}
-	holdSignals()
+	if os.Getpid() == 1 {
+		// The kernel keeps from PID 1 what it has no handler for. The runtime's
+		// handlers, some of which end the process, would let a program's
+		// signals through; needed are preemption, SIGCHLD, and what the runtime
+		// makes a system call on all threads with.
+		resetSignals(unix.SIGURG, unix.SIGCHLD, perThreadSyscall)
+	}
 	go a.reap(childSignals())
 	for {
 		f, err := a.link.read()
@@ -94,9 +116,6 @@ func (a *agent) onSetup(f wire.Frame) error {
 	}
 	a.ready = true
 	a.reply(f.ID, wire.OK, nil, "", nil)
-	// The plan is no longer needed; idle sandboxes should not keep it.
-	s = wire.Setup{}
-	debug.FreeOSMemory()
 	return nil
 }
 
@@ -119,21 +138,6 @@ func errno(err error) uint32 {
 		return errno(e.Err)
 	}
 	return uint32(unix.EIO)
-}
-
-// holdSignals makes every signal that can be caught harmless. As PID 1 the
-// agent is safe from those without a handler, but the runtime installs handlers
-// and would end the process for some. Notify rather than Ignore: an ignored
-// signal would stay ignored in every program the agent starts.
-func holdSignals() {
-	sink := make(chan os.Signal, 1) // full after the first; the rest is dropped
-	var sigs []os.Signal
-	for n := syscall.Signal(1); n <= 64; n++ {
-		if n != unix.SIGCHLD && n != unix.SIGKILL && n != unix.SIGSTOP {
-			sigs = append(sigs, n)
-		}
-	}
-	signal.Notify(sink, sigs...)
 }
 
 // childSignals delivers at least one value after any child's end.

@@ -22,6 +22,7 @@ type agent struct {
 	ranged   bool // the agent is another user than its programs
 	env      []string
 	dir      string
+	nice     int
 	ruleset  int
 	watch    watchdog
 
@@ -108,6 +109,11 @@ func (a *agent) confineLauncher() (step string, err error) {
 	// an exec can gain nothing, whoever owns the file.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return "set no_new_privs", err
+	}
+	if a.nice > 0 {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, a.nice); err != nil { // 0: this thread
+			return "lower the priority", err
+		}
 	}
 	if a.ruleset >= 0 {
 		if err := landlockRestrict(a.ruleset); err != nil {

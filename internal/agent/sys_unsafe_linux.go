@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -118,6 +119,16 @@ func landlockAdd(ruleset int, path string, access uint64) error {
 func landlockRestrict(ruleset int) error {
 	_, _, e := syscall.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0)
 	return orNil(e)
+}
+
+// resetSignals gives every signal its default action, except those in keep.
+func resetSignals(keep ...syscall.Signal) {
+	var action [64]byte // at least the kernel's struct sigaction: all zero is SIG_DFL
+	for n := syscall.Signal(1); n <= 64; n++ {
+		if !slices.Contains(keep, n) {
+			syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+		}
+	}
 }
 
 func orNil(e syscall.Errno) error {

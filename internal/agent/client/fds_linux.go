@@ -136,6 +136,10 @@ func (p *pipes) add(input, wanted bool) (*os.File, error) {
 	return os.NewFile(uintptr(ours), "pipe"), nil
 }
 
+// giveTo makes a descriptor's file a user's. Failure only takes a convenience
+// from the program, so it is not one.
+func giveTo(fd, uid, gid int) { _ = unix.Fchown(fd, uid, gid) }
+
 func (p *pipes) closeTheirs() {
 	closeFDs(p.theirs)
 	p.theirs = nil

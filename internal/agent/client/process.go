@@ -81,7 +81,7 @@ func (s *Sandbox) attachPipes(p *process, std driver.Stdio) (fds []int, ready, a
 	var own func(int)
 	if s.opt.ChownPipes {
 		// So that the program can open /dev/stdout and its like by name.
-		own = func(fd int) { chown(fd, s.opt.UID, s.opt.GID) }
+		own = func(fd int) { giveTo(fd, s.opt.UID, s.opt.GID) }
 	}
 	pp, err := makePipes(std.Stdin != nil, std.Stdout != nil, std.Stderr != nil, own)
 	if err != nil {
@@ -268,9 +268,6 @@ func envList(env map[string]string) []string {
 	}
 	return list
 }
-
-// chown ignores failure: it only takes a convenience from the program.
-func chown(fd, uid, gid int) { _ = syscall.Fchown(fd, uid, gid) }
 
 // startError says why a program could not be started.
 func startError(r *wire.Reply, c sandbar.Cmd) error {

@@ -15,6 +15,9 @@ type Setup struct {
 	Mounts []Mount
 	// Rlimits are set on the agent and so on all that it starts.
 	Rlimits []Rlimit
+	// Nice is added to the priority of programs, 0 to 19: a weight where no
+	// cgroup has one.
+	Nice uint8
 	// UID and GID, inside the user namespace, of programs and of every file
 	// operation. The agent itself is 0 where the namespace has a range of
 	// ids, and UID where it has only one.

@@ -11,7 +11,7 @@ func (s *Setup) Append(b []byte) []byte {
 	for _, r := range s.Rlimits {
 		b = appendU64(appendU64(appendU32(b, r.Resource), r.Soft), r.Hard)
 	}
-	b = appendU32(appendU32(b, s.UID), s.GID)
+	b = appendU32(appendU32(append(b, s.Nice), s.UID), s.GID)
 	b = appendU64(appendU64(b, s.Landlock.HandledFS), s.Landlock.Scoped)
 	b = appendU32(b, uint32(len(s.Landlock.Rules)))
 	for _, r := range s.Landlock.Rules {
@@ -34,6 +34,7 @@ func (s *Setup) Decode(p []byte) error {
 	for i := range s.Rlimits {
 		s.Rlimits[i] = Rlimit{Resource: d.u32(), Soft: d.u64(), Hard: d.u64()}
 	}
+	s.Nice = d.u8()
 	s.UID, s.GID = d.u32(), d.u32()
 	s.Landlock.HandledFS, s.Landlock.Scoped = d.u64(), d.u64()
 	s.Landlock.Rules = make([]LandlockRule, d.count(12))

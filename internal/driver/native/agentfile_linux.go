@@ -1,0 +1,61 @@
+package native
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// agentFile is the agent's program as an open file, so that the sandbox's user,
+// who may not be able to reach the daemon's binary by name, can execute it. A
+// copy in memory is sealed: nothing that runs it can change it.
+type agentFile struct{ f *os.File }
+
+func openAgent(binary []byte) (*agentFile, error) {
+	if binary == nil {
+		return openSelf()
+	}
+	fd, err := unix.MemfdCreate("sandbar-agent", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
+	if err == unix.EINVAL { // before 6.3 there was no MFD_EXEC and no need for it
+		fd, err = unix.MemfdCreate("sandbar-agent", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	}
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "no memory file for the agent: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "sandbar-agent")
+	if _, err := f.Write(binary); err != nil {
+		f.Close()
+		return nil, sandbar.Errorf(sandbar.Internal, "copying the agent: %w", err)
+	}
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		f.Close()
+		return nil, sandbar.Errorf(sandbar.Internal, "sealing the agent: %w", err)
+	}
+	return &agentFile{f}, nil
+}
+
+// openSelf uses the running binary, as a copy where others may not execute it.
+func openSelf() (*agentFile, error) {
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "opening the running binary: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode()&0o001 != 0 {
+		return &agentFile{f}, nil
+	}
+	f.Close()
+	b, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "reading the running binary: %w", err)
+	}
+	return openAgent(b)
+}
+
+// path names the file for an exec in a child of this process.
+func (a *agentFile) path() string { return "/proc/self/fd/" + itoa(int(a.f.Fd())) }
+
+func (a *agentFile) close() { a.f.Close() }

@@ -1,0 +1,170 @@
+package native
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
+	"github.com/sandbar-dev/sandbar/internal/cgroup"
+)
+
+// undoTimeout bounds the removal of a sandbox that could not be completed.
+const undoTimeout = 10 * time.Second
+
+// box is what one sandbox consists of on the host. Its fields are filled in as
+// they come to exist, and destroy takes them back in reverse.
+type box struct {
+	d     *Driver
+	name  string
+	uids  *uidRange
+	group *cgroup.Group
+	init  *os.Process
+
+	mu   sync.Mutex
+	gone bool
+}
+
+// make builds the sandbox. On error the caller calls destroy.
+func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error) {
+	setup, err := b.d.plan(s)
+	if err != nil {
+		return nil, err
+	}
+	if b.d.ids.ranged {
+		if b.uids, err = b.d.uids.take(); err != nil {
+			return nil, err
+		}
+	}
+	if b.group, err = b.d.cgroups.Create(b.name, groupLimits(s.Limits)); err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "making the sandbox's cgroup: %w", err)
+	}
+	conn, err := b.boot()
+	if err != nil {
+		return nil, err
+	}
+	uid, gid := b.hostIDs()
+	box, err := client.New(ctx, conn, client.Options{
+		Destroy: b.destroy, Usage: b.usage(), Enforced: b.d.caps.Enforced,
+		UID: uid, GID: gid, ChownPipes: b.d.ids.ranged,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := box.Setup(ctx, setup); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return box, nil
+}
+
+// boot starts the agent in fresh namespaces and returns the connection to it.
+func (b *box) boot() (net.Conn, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Exhausted, "making a socket pair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "agent"), os.NewFile(uintptr(pair[1]), "agent")
+	defer ours.Close()
+	defer theirs.Close()
+	b.init, err = b.d.spawner.spawn(b.group, &spawn{
+		path: b.d.exe.path(), args: []string{agent.Name, agent.ModeSocket, b.d.owner},
+		socket: theirs, attr: b.attr(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Guests go first when the host runs out of memory; failure changes nothing
+	// but that order.
+	_ = os.WriteFile("/proc/"+itoa(b.init.Pid)+"/oom_score_adj", []byte("500"), 0)
+	return net.FileConn(ours)
+}
+
+// attr is how the kernel is to make the agent's process.
+func (b *box) attr() *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
+		Setsid:    true,
+		Pdeathsig: syscall.SIGKILL,
+	}
+	if fd, ok := b.group.FD(); ok {
+		a.UseCgroupFD, a.CgroupFD = true, fd
+	}
+	b.d.ids.apply(a, b.uids)
+	return a
+}
+
+// hostIDs are the ids of the sandbox's user as the host numbers them.
+func (b *box) hostIDs() (uid, gid int) {
+	if b.uids == nil {
+		return os.Getuid(), os.Getgid()
+	}
+	return b.uids.first + sandboxUID, b.uids.first + sandboxUID
+}
+
+// usage reads the cgroup's counters, if it has any.
+func (b *box) usage() func() client.Usage {
+	if !b.group.Counts() {
+		return nil
+	}
+	return func() client.Usage {
+		s := b.group.Stats()
+		return client.Usage{PeakMemory: s.MemoryPeak, CPU: s.CPU, OOMKills: s.OOMKills}
+	}
+}
+
+// destroy kills everything in the sandbox and takes back what it consists of.
+// The death of PID 1 is the death of its namespace: when it has been waited
+// for, no process of the sandbox is left.
+func (b *box) destroy(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return nil
+	}
+	if b.init != nil {
+		_ = b.init.Kill() // it may have ended by itself
+		if err := waitFor(ctx, b.init); err != nil {
+			return err
+		}
+		b.init = nil
+	}
+	if b.group != nil {
+		if err := b.group.Destroy(ctx); err != nil {
+			return sandbar.Errorf(sandbar.Internal, "removing the sandbox's cgroup: %w", err)
+		}
+		b.group = nil
+	}
+	if b.uids != nil {
+		b.d.uids.giveBack(b.uids)
+		b.uids = nil
+	}
+	b.gone = true
+	return nil
+}
+
+// waitFor reaps a process that has been killed.
+func waitFor(ctx context.Context, p *os.Process) error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.Wait()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil && err != os.ErrProcessDone && err != syscall.ECHILD {
+			return sandbar.Errorf(sandbar.Internal, "waiting for the end of a sandbox: %w", err)
+		}
+		return nil
+	case <-ctx.Done():
+		return sandbar.Errorf(sandbar.Timeout, "a killed sandbox has not ended yet: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,187 @@
+package native
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"runtime"
+	"sync"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/policy"
+)
+
+// Name is the driver's name in configuration.
+const Name = "native"
+
+// Factory returns the native driver's factory. agent is the agent's binary;
+// nil has the running binary start itself as the agent (it must then call
+// agent.Main when agent.IsAgent).
+func Factory(agent []byte) driver.Factory {
+	return driver.Factory{
+		Name:    Name,
+		Summary: "Linux namespaces, with this machine's own programs; nothing to install",
+		Options: map[string]string{
+			optionPaths: "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*; for interpreters in /opt, say",
+		},
+		New: func(h driver.Host) (driver.Driver, error) { return New(h, agent) },
+	}
+}
+
+// Driver makes sandboxes out of namespaces.
+type Driver struct {
+	log     *slog.Logger
+	owner   string // names this process, see owner_linux.go
+	ids     idMap
+	host    hostLayout
+	filter  []byte
+	cgroups *cgroup.Manager
+	caps    driver.Caps
+	exe     *agentFile
+	spawner *spawner
+	uids    *uidRanges
+
+	mu     sync.Mutex
+	live   int
+	closed bool
+}
+
+var (
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Collector = (*Driver)(nil)
+	_ driver.Closer    = (*Driver)(nil)
+)
+
+// New makes the driver, or says with Unsupported what this host lacks and how
+// to get it.
+func New(h driver.Host, agent []byte) (*Driver, error) {
+	extra, err := parseOptions(h.Options)
+	if err != nil {
+		return nil, err
+	}
+	if err := probe(); err != nil {
+		return nil, err
+	}
+	d := &Driver{log: h.Logger, owner: ownerName(os.Getpid()), ids: detectIDs()}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if d.host, err = readLayout(extra); err != nil {
+		return nil, err
+	}
+	if d.filter, err = policy.CompileSeccomp(runtime.GOARCH); err != nil {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "no seccomp table for this processor: %w", err)
+	}
+	d.cgroups, err = cgroup.Detect()
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "looking at cgroups: %w", err)
+	}
+	if d.exe, err = openAgent(agent); err != nil {
+		d.cgroups.Close()
+		return nil, err
+	}
+	d.uids = newUIDRanges()
+	d.caps = d.describe()
+	d.spawner = newSpawner()
+	return d, nil
+}
+
+// Close releases what the driver holds; all its sandboxes must be destroyed.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	d.spawner.close()
+	d.exe.close()
+	return d.cgroups.Close()
+}
+
+// Caps tells what this driver is and can enforce on this host.
+func (d *Driver) Caps() driver.Caps { return d.caps }
+
+// describe computes Caps from what was found.
+func (d *Driver) describe() driver.Caps {
+	e, notes := d.cgroups.Caps()
+	c := driver.Caps{
+		Name: Name, Boundary: driver.BoundaryNamespaces,
+		Enforced: sandbar.Enforcements{
+			Memory: e.Memory, CPUs: e.CPUs, CPUShares: e.CPUShares, PIDs: e.PIDs,
+			Disk: sandbar.EnforcedMount, Inodes: sandbar.EnforcedMount, Files: sandbar.EnforcedRlimit,
+		},
+		OOMCounted:   e.Memory != sandbar.EnforcedNone,
+		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
+		Notes: notes,
+	}
+	// What no cgroup holds is held by weaker means where there are any.
+	if c.Enforced.Memory == sandbar.EnforcedNone {
+		c.Enforced.Memory = sandbar.EnforcedWatchdog
+	}
+	if c.Enforced.CPUShares == sandbar.EnforcedNone {
+		c.Enforced.CPUShares = sandbar.EnforcedNice
+	}
+	if c.Enforced.PIDs == sandbar.EnforcedNone && kernelAtLeast(5, 14) && !d.ids.ranged {
+		// Since 5.14 RLIMIT_NPROC counts in the sandbox's own user namespace.
+		c.Enforced.PIDs = sandbar.EnforcedRlimit
+	}
+	return c
+}
+
+// refuse returns an error if s asks for what cannot be done or enforced here.
+func (d *Driver) refuse(s sandbar.Spec) error {
+	if s.Image != "" && s.Image != sandbar.ImageHost {
+		return &sandbar.Error{Code: sandbar.NotFound, Field: "image",
+			Message: "image " + sandbar.Quote(s.Image, 100) + " is not known; the native driver has the image \"" + sandbar.ImageHost + "\"",
+			Fix:     "use the image \"" + sandbar.ImageHost + "\""}
+	}
+	if s.Network != "" && s.Network != sandbar.NetworkNone {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
+			Message: "network " + sandbar.Quote(string(s.Network), 40) + " is not possible; the native driver has \"none\""}
+	}
+	if s.AllowDegraded {
+		return nil
+	}
+	for _, l := range []struct {
+		field string
+		set   bool
+		by    sandbar.Enforcement
+	}{
+		{"limits.memory", s.Limits.Memory > 0, d.caps.Enforced.Memory},
+		{"limits.cpus", s.Limits.CPUs > 0, d.caps.Enforced.CPUs},
+		{"limits.cpu_shares", s.Limits.CPUShares > 0, d.caps.Enforced.CPUShares},
+		{"limits.pids", s.Limits.PIDs > 0, d.caps.Enforced.PIDs},
+	} {
+		if l.set && l.by == sandbar.EnforcedNone {
+			return &sandbar.Error{Code: sandbar.Unsupported, Field: l.field,
+				Message: "this host cannot enforce " + l.field + ": no cgroup with that controller can be used",
+				Fix:     "run `sandbar doctor` for what is missing, or allow degraded limits"}
+		}
+	}
+	return nil
+}
+
+// Create makes a sandbox.
+func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
+	if err := d.refuse(s); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
+	}
+	b := &box{d: d, name: d.owner + "." + string(id)}
+	box, err := b.make(ctx, s)
+	if err != nil {
+		// What was made is unmade in any case, so not within ctx.
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		defer cancel()
+		if uerr := b.destroy(clean); uerr != nil {
+			d.log.Error("a sandbox that failed could not be removed", "sandbox", id, "error", uerr)
+		}
+		return nil, err
+	}
+	return box, nil
+}

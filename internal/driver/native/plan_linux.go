@@ -1,0 +1,147 @@
+package native
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"math"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/policy"
+)
+
+// buildRoot is the directory over which the agent builds the root, in its own
+// mount namespace. It must exist and be reachable for any user.
+const buildRoot = "/tmp"
+
+// hostname is that of every sandbox.
+const hostname = "sandbar"
+
+// agentTasks is how many processes and threads the agent itself counts for
+// where a limit counts all of a sandbox.
+const agentTasks = 16
+
+// hostLayout is what the root of the image "host" depends on.
+type hostLayout struct {
+	dirs  []policy.HostDir
+	etc   []string
+	extra []string
+}
+
+// readLayout looks at the host once; what is installed later in the same
+// directories is seen all the same.
+func readLayout(extra []string) (hostLayout, error) {
+	l := hostLayout{extra: extra}
+	for _, name := range policy.HostDirs() {
+		link, err := os.Readlink(name)
+		if err != nil {
+			if info, err := os.Stat(name); err != nil || !info.IsDir() {
+				continue
+			}
+		}
+		l.dirs = append(l.dirs, policy.HostDir{Name: name, Link: link})
+	}
+	entries, err := os.ReadDir("/etc")
+	if err != nil {
+		return l, sandbar.Errorf(sandbar.Unsupported, "reading the host's /etc: %w", err)
+	}
+	for _, e := range entries {
+		l.etc = append(l.etc, e.Name())
+	}
+	return l, nil
+}
+
+// plan computes all that the agent is to do.
+func (d *Driver) plan(s sandbar.Spec) (*wire.Setup, error) {
+	root := policy.HostRootOptions{
+		Dirs: d.host.dirs, Etc: d.host.etc, Extra: d.host.extra,
+		Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
+		UID: sandboxUID, GID: sandboxUID, Ranged: d.ids.ranged,
+		Hostname: hostname, MachineID: machineID(),
+	}
+	mounts, err := policy.HostRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
+		Held: d.caps.Enforced, AgentThreads: agentTasks, Ceiling: hardLimit,
+	})
+	if err != nil {
+		return nil, err
+	}
+	setup := &wire.Setup{
+		Hostname: hostname, Root: buildRoot, Mounts: mounts, Rlimits: rlimits,
+		UID: sandboxUID, GID: sandboxUID, Landlock: policy.HostLandlock(root), Seccomp: d.filter,
+		Env: environment(s.Env), Dir: sandbar.DefaultDir,
+	}
+	if d.caps.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
+		setup.Watchdog = s.Limits.Memory
+		setup.WatchDisks = policy.Writable()[:1] // all are parts of one
+	}
+	if d.caps.Enforced.CPUShares == sandbar.EnforcedNice {
+		setup.Nice = niceness(s.Limits.CPUShares)
+	}
+	return setup, nil
+}
+
+// groupLimits are the limits as cgroups count them.
+func groupLimits(l sandbar.Limits) cgroup.Limits {
+	g := cgroup.Limits{Memory: l.Memory, CPUs: l.CPUs, CPUShares: l.CPUShares, PIDs: l.PIDs}
+	if g.PIDs > 0 {
+		g.PIDs += agentTasks
+	}
+	return g
+}
+
+// environment is what every program in a sandbox starts from.
+func environment(spec map[string]string) []string {
+	env := []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=" + sandbar.DefaultDir, "USER=user", "LOGNAME=user", "SHELL=/bin/sh",
+		"TMPDIR=/tmp", "LANG=C.UTF-8", "TERM=dumb",
+	}
+	for _, k := range sortedKeys(spec) {
+		env = append(env, k+"="+spec[k])
+	}
+	return env
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// niceness turns a weight into the scheduler's terms, where each step is worth
+// a quarter: half a share is 3.
+func niceness(shares int64) uint8 {
+	if shares <= 0 || shares >= 1024 {
+		return 0
+	}
+	steps := math.Round(math.Log(1024/float64(shares)) / math.Log(1.25))
+	return uint8(min(steps, 19))
+}
+
+// machineID is a fresh identity: no two sandboxes are the same machine.
+func machineID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// hardLimit is the daemon's own hard limit, which nothing below it can exceed.
+func hardLimit(resource uint32) uint64 {
+	var l unix.Rlimit
+	if unix.Getrlimit(int(resource), &l) != nil {
+		return policy.RlimitInfinity
+	}
+	return l.Max
+}

@@ -1,0 +1,90 @@
+package native
+
+import (
+	"os"
+	"runtime"
+	"syscall"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/cgroup"
+)
+
+// spawner starts agents, all from one thread that lives as long as the driver.
+// Two things need that: the parent-death signal is sent when the thread that
+// forked ends, and on cgroup v1 the thread itself enters the sandbox's groups
+// and forks from there, which costs microseconds where moving the finished
+// process costs the kernel a grace period of many milliseconds.
+type spawner struct {
+	work chan func()
+	done chan struct{}
+}
+
+// spawn says what to start.
+type spawn struct {
+	path   string
+	args   []string
+	socket *os.File // becomes descriptor 3
+	attr   *syscall.SysProcAttr
+}
+
+func newSpawner() *spawner {
+	s := &spawner{work: make(chan func()), done: make(chan struct{})}
+	go func() {
+		runtime.LockOSThread() // for ever: the thread ends with the goroutine
+		defer close(s.done)
+		for f := range s.work {
+			f()
+		}
+	}()
+	return s
+}
+
+// close ends the thread, and with it every agent that is still there.
+func (s *spawner) close() {
+	close(s.work)
+	<-s.done
+}
+
+// spawn starts an agent whose first moment is already in the group.
+func (s *spawner) spawn(g *cgroup.Group, what *spawn) (p *os.Process, err error) {
+	ran := make(chan struct{})
+	s.work <- func() {
+		defer close(ran)
+		p, err = start(g, what)
+	}
+	<-ran
+	return p, err
+}
+
+// agentEnv tunes the agent's runtime: few threads and caches, and no garbage
+// collection while the sandbox is being built (see package agent).
+var agentEnv = []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=8MiB", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
+
+func start(g *cgroup.Group, what *spawn) (*os.Process, error) {
+	leave, err := g.EnterThread()
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "entering the sandbox's cgroup: %w", err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		leave()
+		return nil, sandbar.Errorf(sandbar.Exhausted, "opening %s: %w", os.DevNull, err)
+	}
+	p, err := os.StartProcess(what.path, what.args, &os.ProcAttr{
+		Dir:   "/",
+		Env:   agentEnv,
+		Files: []*os.File{null, null, null, what.socket},
+		Sys:   what.attr,
+	})
+	null.Close()
+	if lerr := leave(); lerr != nil && err == nil {
+		// The thread would start every later sandbox in this one's group.
+		p.Kill()
+		p.Wait()
+		err = lerr
+	}
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "starting the agent: %w", err)
+	}
+	return p, nil
+}
