@@ -124,7 +124,9 @@ func TestRunFailsWhenTheProgramNeverStarted(t *testing.T) {
 		{"create fails with a code", func(d *faulty.Driver) {
 			d.OnCreate = faulty.FailFirst(1, sandbar.Errorf(sandbar.NotFound, "no such image"))
 		}, script(""), sandbar.NotFound, "no such image"},
-		{"start fails", func(d *faulty.Driver) { d.OnStart = faulty.FailFirst(1, sandbar.Errorf(sandbar.Denied, "not executable")) }, command("exit", "0"), sandbar.Denied, "not executable"},
+		{"start fails", func(d *faulty.Driver) {
+			d.OnStart = faulty.FailFirst(1, sandbar.Errorf(sandbar.Denied, "not executable"))
+		}, command("exit", "0"), sandbar.Denied, "not executable"},
 		{"create panics", func(d *faulty.Driver) { d.OnCreate = faulty.Panic() }, script(""), sandbar.Internal, "panic"},
 		{"start panics", func(d *faulty.Driver) { d.OnStart = faulty.Panic() }, script(""), sandbar.Internal, "panic"},
 		{"no files", func(d *faulty.Driver) { d.Bare = true }, script(""), sandbar.Unsupported, "files"},

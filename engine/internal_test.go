@@ -1,0 +1,249 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// The precedence of outcomes, one row a combination. at is when the engine
+// decided, ended is the program's duration; 0 is a driver that does not know.
+func TestDecide(t *testing.T) {
+	const at = time.Second
+	for _, c := range []struct {
+		name                string
+		saw                 sandbar.Outcome
+		ended               time.Duration
+		cancelled, timedOut time.Duration
+		over                bool
+		want                sandbar.Outcome
+	}{
+		{"nothing", sandbar.Exited, at, never, never, false, sandbar.Exited},
+		{"cancelled", sandbar.Signaled, at + 1, at, never, false, sandbar.Cancelled},
+		{"cancelled, left by itself in the grace", sandbar.Exited, at + 1, at, never, false, sandbar.Cancelled},
+		{"cancelled at once", sandbar.Signaled, at, at, never, false, sandbar.Cancelled},
+		{"cancelled too late", sandbar.Exited, at - 1, at, never, false, sandbar.Exited},
+		{"cancelled, end unknown", sandbar.Lost, 0, at, never, false, sandbar.Cancelled},
+		{"timed out", sandbar.Signaled, at + 1, never, at, false, sandbar.TimedOut},
+		{"timed out too late", sandbar.Exited, at - 1, never, at, false, sandbar.Exited},
+		{"timed out and oom", sandbar.OutOfMemory, at + 1, never, at, false, sandbar.TimedOut},
+		{"oom, then timed out", sandbar.OutOfMemory, at - 1, never, at, false, sandbar.OutOfMemory},
+		{"timed out, then cancelled", sandbar.Signaled, 3 * at, 2 * at, at, false, sandbar.Cancelled},
+		{"timed out, cancelled too late", sandbar.Signaled, at + 1, 2 * at, at, false, sandbar.TimedOut},
+		{"cancelled, timed out too late", sandbar.Signaled, at + 1, at, 2 * at, false, sandbar.Cancelled},
+		{"both too late", sandbar.Signaled, at - 1, at, at, false, sandbar.Signaled},
+		{"over", sandbar.Signaled, at, never, never, true, sandbar.OutputLimit},
+		{"over, though it had left", sandbar.Exited, at, never, never, true, sandbar.OutputLimit},
+		{"over and oom", sandbar.OutOfMemory, at, never, never, true, sandbar.OutputLimit},
+		{"over and lost", sandbar.Lost, at, never, never, true, sandbar.OutputLimit},
+		{"over and timed out", sandbar.Signaled, at + 1, never, at, true, sandbar.TimedOut},
+		{"over, timed out too late", sandbar.Signaled, at - 1, never, at, true, sandbar.OutputLimit},
+		{"over and cancelled", sandbar.Signaled, at + 1, at, never, true, sandbar.Cancelled},
+		{"everything", sandbar.OutOfMemory, 2 * at, at, at, true, sandbar.Cancelled},
+		{"lost", sandbar.Lost, at, never, never, false, sandbar.Lost},
+		{"lost, then timed out", sandbar.Lost, at - 1, never, at, false, sandbar.Lost},
+		{"marks at the very start", sandbar.Signaled, 5, 0, never, false, sandbar.Cancelled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := decide(sandbar.Result{Outcome: c.saw, Duration: c.ended}, marks{c.cancelled, c.timedOut, c.over})
+			if got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// Every outcome that the driver can see passes through when nothing else
+// applies, so that none is forgotten.
+func TestDecideKeepsWhatTheDriverSaw(t *testing.T) {
+	for _, o := range sandbar.Outcomes {
+		if got := decide(sandbar.Result{Outcome: o, Duration: 1}, marks{never, never, false}); got != o {
+			t.Errorf("%v became %v", o, got)
+		}
+	}
+}
+
+// A ring is the tail of what was written, whatever the sizes of the writes,
+// and reading from any offset gives exactly those bytes or starts at the tail.
+func TestRing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := ring{max: rapid.IntRange(1, 20_000).Draw(t, "max")}
+		var all []byte
+		for range rapid.IntRange(0, 30).Draw(t, "writes") {
+			n := rapid.OneOf(rapid.IntRange(0, 10), rapid.IntRange(0, 30_000)).Draw(t, "size")
+			for range n {
+				all = append(all, byte(len(all)*7+len(all)>>8))
+			}
+			r.write(all[len(all)-n:])
+			if len(r.buf) > r.max {
+				t.Fatalf("%d bytes are held, at most %d are allowed", len(r.buf), r.max)
+			}
+			from := rapid.Int64Range(0, int64(len(all))+3).Draw(t, "from")
+			buf := make([]byte, rapid.IntRange(1, 40_000).Draw(t, "buffer"))
+			at, got := r.read(from, buf)
+			tail := int64(max(0, len(all)-r.max))
+			if at != max(from, tail) {
+				t.Fatalf("read from %d of %d gave offset %d", from, len(all), at)
+			}
+			var want []byte
+			if at < int64(len(all)) {
+				want = all[at:min(int64(len(all)), at+int64(len(buf)))]
+			}
+			if !bytes.Equal(buf[:got], want) {
+				t.Fatalf("read from %d gave the wrong %d bytes", from, got)
+			}
+		}
+	})
+}
+
+// Followers that come at any time, from any offset, at any speed: what each
+// gets is, for each stream, the bytes in their places, gaps told by offset and
+// only where the ring has moved on, and the very last byte.
+func TestFollow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		keep := rapid.SampledFrom([]int{1, 7, 100, 5000, 1 << 20}).Draw(t, "keep")
+		r := newReplay(keep)
+		var all [3][]byte
+		write := func(s sandbar.Stream, n int) {
+			at := len(all[s])
+			for i := range n {
+				all[s] = append(all[s], byte((at+i)*13+int(s)))
+			}
+			if n > 0 {
+				_ = r.Output(sandbar.Chunk{Stream: s, Offset: int64(at), Data: all[s][at:]})
+			}
+		}
+		sizes := rapid.SliceOfN(rapid.IntRange(0, 3000), 1, 40).Draw(t, "sizes")
+		split := rapid.IntRange(0, len(sizes)).Draw(t, "before")
+		for i, n := range sizes[:split] {
+			write(sandbar.Stream(i%2+1), n)
+		}
+		type follower struct {
+			from Offsets
+			got  []sandbar.Chunk
+			err  error
+		}
+		done := make(chan *follower, 3)
+		for range cap(done) {
+			f := &follower{from: Offsets{rapid.Int64Range(0, 4000).Draw(t, "stdout"), rapid.Int64Range(0, 4000).Draw(t, "stderr")}}
+			yield := rapid.Bool().Draw(t, "slow")
+			go func() {
+				f.err = r.follow(context.Background(), f.from, func(c sandbar.Chunk) error {
+					c.Data = bytes.Clone(c.Data)
+					f.got = append(f.got, c)
+					if yield {
+						time.Sleep(time.Microsecond)
+					}
+					return nil
+				})
+				done <- f
+			}()
+		}
+		for i, n := range sizes[split:] {
+			write(sandbar.Stream(i%2+1), n)
+		}
+		r.end()
+		for range cap(done) {
+			f := <-done
+			if f.err != nil {
+				t.Fatal(f.err)
+			}
+			at := [3]int64{0, f.from.Stdout, f.from.Stderr}
+			for _, c := range f.got {
+				if c.Offset < at[c.Stream] || (c.Offset > at[c.Stream] && int64(len(all[c.Stream]))-at[c.Stream] <= int64(keep)) {
+					t.Fatalf("%v: chunk at %d, expected %d", c.Stream, c.Offset, at[c.Stream])
+				}
+				if !bytes.Equal(c.Data, all[c.Stream][c.Offset:c.Offset+int64(len(c.Data))]) {
+					t.Fatalf("%v: wrong bytes at %d", c.Stream, c.Offset)
+				}
+				at[c.Stream] = c.Offset + int64(len(c.Data))
+			}
+			for _, s := range []sandbar.Stream{sandbar.Stdout, sandbar.Stderr} {
+				if end := int64(len(all[s])); at[s] < end {
+					t.Fatalf("%v: ended at %d of %d", s, at[s], end)
+				}
+			}
+		}
+	})
+}
+
+// A queue under any sequence of arrivals and departures: never more than its
+// places, never a free place while somebody waits, never out of order.
+func TestQueueModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		places, longest := rapid.IntRange(1, 4).Draw(t, "places"), rapid.IntRange(0, 4).Draw(t, "longest")
+		left, entered := 0, 0
+		q := newQueue(places, longest, func() { left++ })
+		var holding, waiting []*ticket // the model
+		has := func(k *ticket) bool {
+			select {
+			case <-k.ready:
+				return true
+			default:
+				return false
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"enter": func(t *rapid.T) {
+				k, err := q.enter(kind(rapid.IntRange(0, 1).Draw(t, "kind")))
+				switch {
+				case len(holding) < places:
+					holding = append(holding, k)
+				case len(waiting) < longest:
+					waiting = append(waiting, k)
+				case sandbar.CodeOf(err) != sandbar.Exhausted:
+					t.Fatalf("a full queue said %v", err)
+				default:
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				entered++
+			},
+			"release": func(t *rapid.T) {
+				if len(holding) == 0 {
+					return
+				}
+				i := rapid.IntRange(0, len(holding)-1).Draw(t, "who")
+				k := holding[i]
+				holding = append(holding[:i:i], holding[i+1:]...)
+				k.leave()
+				k.leave() // does nothing
+				if len(waiting) > 0 {
+					holding, waiting = append(holding, waiting[0]), waiting[1:]
+				}
+			},
+			"give up": func(t *rapid.T) {
+				if len(waiting) == 0 {
+					return
+				}
+				i := rapid.IntRange(0, len(waiting)-1).Draw(t, "who")
+				waiting[i].leave()
+				waiting[i].leave()
+				waiting = append(waiting[:i:i], waiting[i+1:]...)
+			},
+			"": func(t *rapid.T) {
+				taken, line := q.load()
+				if taken[oneShot]+taken[longLived] != len(holding) || line != len(waiting) || left != entered-len(holding)-len(waiting) {
+					t.Fatalf("%v taken, %d waiting, %d left; the model has %d, %d, %d", taken, line, left, len(holding), len(waiting), entered)
+				}
+				for _, k := range holding {
+					if !has(k) {
+						t.Fatal("somebody should have a place and has none")
+					}
+				}
+				for _, k := range waiting {
+					if has(k) {
+						t.Fatal("somebody was let in out of turn")
+					}
+				}
+			},
+		})
+	})
+}
