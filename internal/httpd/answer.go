@@ -1,0 +1,104 @@
+package httpd
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// errorBody is the JSON form of an error.
+type errorBody struct {
+	Error struct {
+		Code    sandbar.Code `json:"code"`
+		Message string       `json:"message"`
+		Fix     string       `json:"fix,omitempty"`
+	} `json:"error"`
+}
+
+func writeError(w http.ResponseWriter, status int, e *sandbar.Error) {
+	var body errorBody
+	body.Error.Code, body.Error.Message, body.Error.Fix = e.Code, e.Message, e.Fix
+	writeJSON(w, status, body)
+}
+
+// writeJSON answers with v. The client's end of a connection that breaks
+// meanwhile is not an error of anybody's here.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		status, body = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer could not be written as JSON"}}`)
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	w.Write(append(body, '\n'))
+}
+
+// refuse answers a request that does not pass, and counts it.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
+	s.options.Metrics.refused(why.reason)
+	s.options.Logger.Debug("request refused", "reason", why.reason, "status", why.status, "method", clip(r.Method), "path", clip(r.URL.Path), "remote", r.RemoteAddr)
+	if why.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="sandbar"`)
+	}
+	if why.allow != "" {
+		w.Header().Set("Allow", why.allow)
+	}
+	// What else comes on this connection is of no interest.
+	w.Header().Set("Connection", "close")
+	writeError(w, why.status, why.err)
+}
+
+// noRoute is the refusal of a request that no pattern matches. The mux's own
+// handler for it knows whether another method would.
+func noRoute(h http.Handler, r *http.Request) *refusal {
+	answer := &headerOnly{header: http.Header{}}
+	h.ServeHTTP(answer, r)
+	if answer.status == http.StatusMethodNotAllowed {
+		return &refusal{status: answer.status, reason: reasonRoute, allow: answer.header.Get("Allow"), err: &sandbar.Error{Code: sandbar.Invalid,
+			Message: "method " + sandbar.Quote(r.Method, 20) + " is not allowed for " + sandbar.Quote(r.URL.Path, 100), Fix: "allowed: " + answer.header.Get("Allow")}}
+	}
+	return &refusal{status: http.StatusNotFound, reason: reasonRoute, err: &sandbar.Error{Code: sandbar.NotFound,
+		Message: "there is nothing at " + sandbar.Quote(r.URL.Path, 100)}}
+}
+
+// headerOnly is a ResponseWriter that keeps status and header.
+type headerOnly struct {
+	header http.Header
+	status int
+}
+
+// Header implements http.ResponseWriter.
+func (h *headerOnly) Header() http.Header { return h.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (h *headerOnly) WriteHeader(status int) { h.status = status }
+
+// Write implements http.ResponseWriter.
+func (h *headerOnly) Write(p []byte) (int, error) { return len(p), nil }
+
+// healthBody is what GET /health answers.
+type healthBody struct {
+	Status  string    `json:"status"`
+	Version string    `json:"version"`
+	Load    *loadBody `json:"load,omitempty"`
+}
+
+type loadBody struct {
+	Active    int `json:"active"`
+	Queued    int `json:"queued"`
+	Sandboxes int `json:"sandboxes"`
+	Capacity  int `json:"capacity"`
+	Removing  int `json:"removing"`
+}
+
+// health answers GET /health: to anybody that the daemon runs, to those who
+// bear the token also how busy it is.
+func (s *Server) health(w http.ResponseWriter, r *http.Request) {
+	body := healthBody{Status: "ok", Version: s.options.Version}
+	if s.options.Load != nil && s.guard.bearsToken(r) {
+		l := s.options.Load()
+		body.Load = &loadBody{Active: l.Active, Queued: l.Queued, Sandboxes: l.Sandboxes, Capacity: l.Capacity, Removing: l.Removing}
+	}
+	writeJSON(w, http.StatusOK, body)
+}

@@ -1,0 +1,24 @@
+// Package httpd is the listener that every HTTP protocol of the daemon shares,
+// and what decides who gets through to one.
+//
+// A web page that the operator happens to visit can send requests to a daemon
+// on this machine, under any name that it makes resolve to it. So each request
+// passes, in this order:
+//
+//   - the Host check: a loopback name, the address the daemon listens on or
+//     was reached at, or a name the operator allowed; otherwise 421. This is
+//     what stops DNS rebinding;
+//   - the Origin check: none, the daemon's own, or one the operator allowed;
+//     otherwise, and for "null", 403. The same for Sec-Fetch-Site;
+//   - the token: exactly one header "Authorization: Bearer TOKEN", compared in
+//     constant time; otherwise 401, for paths that exist and those that do not
+//     alike.
+//
+// GET /health needs no token and tells only that the daemon runs, and its
+// version; with the token it tells the load too. GET /metrics is in Prometheus
+// form. Everything else is given as routes.
+//
+// The package promises that requests before the token cost bounded memory and
+// time, that neither the token nor a query string is ever logged, and that it
+// listens beyond loopback only with a token the operator chose.
+package httpd

@@ -1,0 +1,102 @@
+package httpd
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+const unixPrefix = "unix:"
+
+// bind takes the address.
+func bind(listen string) (net.Listener, error) {
+	path, isSocket := strings.CutPrefix(listen, unixPrefix)
+	var ln net.Listener
+	var err error
+	if isSocket {
+		ln, err = bindSocket(path)
+	} else {
+		ln, err = net.Listen("tcp", listen)
+	}
+	if err == nil {
+		return ln, nil
+	}
+	var already *sandbar.Error
+	if errors.As(err, &already) {
+		return nil, err
+	}
+	e := sandbar.Errorf(sandbar.Unavailable, "cannot listen on %s: %w", sandbar.Quote(listen, 200), cause(err))
+	e.Field = "listen"
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		e.Fix = "end what listens there, or choose another address"
+	case errors.Is(err, fs.ErrPermission):
+		e.Fix = "choose a port from 1024 up, or run as a user who may"
+	default:
+		e.Fix = "choose an address of this machine"
+	}
+	return nil, e
+}
+
+// cause is an error without the address that the message names already.
+func cause(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
+}
+
+// bindSocket makes a unix socket that only the daemon's user can open. The
+// socket of a daemon that was killed is replaced; that of one that lives is not,
+// nor is anything that is no socket.
+func bindSocket(path string) (net.Listener, error) {
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		ln.Close()
+		return nil, err
+	}
+	return ln, nil
+}
+
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return &sandbar.Error{Code: sandbar.Exists, Field: "listen", Message: "cannot listen on " + sandbar.Quote(path, 200) + ": a file that is no socket is there",
+			Fix: "remove it, or choose another path"}
+	}
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return &sandbar.Error{Code: sandbar.Exists, Field: "listen", Message: "cannot listen on " + sandbar.Quote(path, 200) + ": another process does",
+			Fix: "end it, or choose another path"}
+	}
+	return os.Remove(path)
+}
+
+// isLoopback reports whether only this machine can reach the address.
+func isLoopback(addr net.Addr) bool {
+	switch a := addr.(type) {
+	case *net.UnixAddr:
+		return true
+	case *net.TCPAddr:
+		return a.IP.IsLoopback()
+	}
+	return false
+}

@@ -1,0 +1,153 @@
+package httpd
+
+import (
+	"net/http"
+	"slices"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+)
+
+// Build is what the metric sandbar_build_info tells.
+type Build struct{ Version, GoVersion, Driver, Boundary string }
+
+// Metrics counts what the engine does, in Prometheus form. It has a registry of
+// its own. Every label has a fixed, small set of values: nothing a client or a
+// program chooses becomes one. A nil Metrics counts nothing.
+type Metrics struct {
+	registry  *prometheus.Registry
+	languages []string
+	load      atomic.Pointer[func() engine.Stats]
+
+	executions *prometheus.CounterVec // by language, outcome
+	errors     *prometheus.CounterVec // by code
+	kills      *prometheus.CounterVec // by reason
+	refusals   *prometheus.CounterVec // by reason
+	queue      prometheus.Histogram
+	setup      prometheus.Histogram
+	run        prometheus.Histogram
+	total      prometheus.Histogram
+}
+
+// The label values for executions that are not of a language of the catalogue,
+// and for those that the platform failed.
+const (
+	languageCommand = "command"
+	languageOther   = "other"
+	outcomeError    = "error"
+)
+
+// killReasons are the outcomes for which Sandbar, or the kernel for it, kills.
+var killReasons = []sandbar.Outcome{sandbar.OutOfMemory, sandbar.OutputLimit, sandbar.TimedOut, sandbar.Cancelled}
+
+// NewMetrics makes metrics that know the names of the given languages.
+func NewMetrics(languages []string, b Build) *Metrics {
+	m := &Metrics{
+		registry:   prometheus.NewRegistry(),
+		languages:  languages,
+		executions: counter("sandbar_executions_total", "Executions that ended, by language and outcome.", "language", "outcome"),
+		errors:     counter("sandbar_errors_total", "Executions that the platform refused or failed, by code.", "code"),
+		kills:      counter("sandbar_kills_total", "Programs that were killed, by reason.", "reason"),
+		refusals:   counter("sandbar_http_refused_total", "Requests that were refused before any protocol saw them, by reason.", "reason"),
+		queue:      histogram("sandbar_queue_seconds", "Time an execution waited for a place."),
+		setup:      histogram("sandbar_setup_seconds", "Time to make the sandbox of an execution."),
+		run:        histogram("sandbar_run_seconds", "Wall clock of the programs themselves."),
+		total:      histogram("sandbar_execution_seconds", "Time from the request to the end of the sandbox."),
+	}
+	m.registry.MustRegister(m.executions, m.errors, m.kills, m.refusals, m.queue, m.setup, m.run, m.total,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sandbar_build_info", Help: "Always 1; the labels tell the build and the driver."},
+		[]string{"version", "goversion", "driver", "boundary"})
+	info.WithLabelValues(b.Version, b.GoVersion, b.Driver, b.Boundary).Set(1)
+	m.registry.MustRegister(info)
+	m.gauge("sandbar_queue_depth", "Executions that wait for a place.", func(s engine.Stats) int { return s.Queued })
+	m.gauge("sandbar_executions_active", "Executions that run, or are being set up or torn down.", func(s engine.Stats) int { return s.Active })
+	m.gauge("sandbar_sandboxes_live", "Sandboxes alive, those of single executions included.", func(s engine.Stats) int { return s.Active + s.Sandboxes })
+	m.gauge("sandbar_sandboxes_removing", "Ended sandboxes that resist removal; each keeps its place.", func(s engine.Stats) int { return s.Removing })
+	m.gauge("sandbar_sandboxes_capacity", "Sandboxes that may be alive at once.", func(s engine.Stats) int { return s.Capacity })
+	m.appear()
+	return m
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+// histogram has buckets from half a millisecond to nine minutes: a sandbox is
+// made in milliseconds, and the longest timeout by default is five minutes.
+func histogram(name, help string) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 21)})
+}
+
+func (m *Metrics) gauge(name, help string, read func(engine.Stats) int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+		load := m.load.Load()
+		if load == nil {
+			return 0
+		}
+		return float64(read((*load)()))
+	}))
+}
+
+// appear makes the series whose labels are known exist from the start, so that
+// a rate over the first event is seen.
+func (m *Metrics) appear() {
+	for _, r := range killReasons {
+		m.kills.WithLabelValues(r.String())
+	}
+	for _, c := range sandbar.Codes {
+		m.errors.WithLabelValues(string(c))
+	}
+	for _, r := range refusalReasons {
+		m.refusals.WithLabelValues(r)
+	}
+}
+
+// Watch sets where the gauges read the engine's load; before it they are 0.
+func (m *Metrics) Watch(load func() engine.Stats) { m.load.Store(&load) }
+
+// Observe counts one ended execution. It is meant for engine.Config.Observe.
+func (m *Metrics) Observe(o engine.Observation) {
+	outcome := o.Result.Outcome.String()
+	if o.Err != nil {
+		outcome = outcomeError
+		m.errors.WithLabelValues(string(sandbar.CodeOf(o.Err))).Inc()
+	} else {
+		m.run.Observe(o.Result.Duration.Seconds())
+		if slices.Contains(killReasons, o.Result.Outcome) {
+			m.kills.WithLabelValues(outcome).Inc()
+		}
+	}
+	m.executions.WithLabelValues(m.language(o.Language), outcome).Inc()
+	m.queue.Observe(o.Queued.Seconds())
+	if o.Setup > 0 { // an execution that left the queue some other way was never set up
+		m.setup.Observe(o.Setup.Seconds())
+	}
+	m.total.Observe(o.Total.Seconds())
+}
+
+// language is the label for a language: bounded, whatever a client sends.
+func (m *Metrics) language(name string) string {
+	switch {
+	case name == "":
+		return languageCommand
+	case slices.Contains(m.languages, name):
+		return name
+	}
+	return languageOther
+}
+
+func (m *Metrics) refused(reason string) {
+	if m != nil {
+		m.refusals.WithLabelValues(reason).Inc()
+	}
+}
+
+func (m *Metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, DisableCompression: true})
+}

@@ -1,0 +1,87 @@
+package httpd
+
+import (
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+)
+
+// scrape is what GET /metrics says, without comments.
+func scrape(m *Metrics) string {
+	w := httptest.NewRecorder()
+	m.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
+}
+
+func TestMetricsCount(t *testing.T) {
+	m := NewMetrics([]string{"python", "shell"}, Build{Version: "v1", GoVersion: "go1", Driver: "native", Boundary: "namespaces"})
+	before := scrape(m)
+	if !strings.Contains(before, "sandbar_queue_depth 0\n") {
+		t.Error("a gauge without an engine is not 0")
+	}
+	m.Watch(func() engine.Stats {
+		return engine.Stats{Active: 3, Queued: 7, Sandboxes: 2, Capacity: 64, Removing: 1}
+	})
+	for _, o := range sandbar.Outcomes {
+		m.Observe(engine.Observation{Language: "python", Result: sandbar.Result{Outcome: o, Duration: time.Second}, Setup: time.Millisecond, Total: 2 * time.Second})
+	}
+	m.Observe(engine.Observation{Err: sandbar.Errorf(sandbar.Exhausted, "full")})
+	m.Observe(engine.Observation{Language: "cobol", Result: sandbar.Result{Outcome: sandbar.Exited}})
+	after := scrape(m)
+	for _, want := range []string{
+		`sandbar_build_info{boundary="namespaces",driver="native",goversion="go1",version="v1"} 1`,
+		`sandbar_executions_total{language="python",outcome="exited"} 1`,
+		`sandbar_executions_total{language="python",outcome="timeout"} 1`,
+		`sandbar_executions_total{language="python",outcome="oom"} 1`,
+		`sandbar_executions_total{language="command",outcome="error"} 1`,
+		`sandbar_executions_total{language="other",outcome="exited"} 1`,
+		`sandbar_errors_total{code="exhausted"} 1`,
+		`sandbar_errors_total{code="internal"} 0`,
+		`sandbar_kills_total{reason="oom"} 1`,
+		`sandbar_kills_total{reason="output_limit"} 1`,
+		`sandbar_kills_total{reason="timeout"} 1`,
+		`sandbar_kills_total{reason="cancelled"} 1`,
+		`sandbar_queue_depth 7`,
+		`sandbar_executions_active 3`,
+		`sandbar_sandboxes_live 5`,
+		`sandbar_sandboxes_capacity 64`,
+		`sandbar_sandboxes_removing 1`,
+		`sandbar_execution_seconds_count 9`,
+		`sandbar_setup_seconds_count 7`,
+		`sandbar_run_seconds_count 8`,
+		`sandbar_queue_seconds_count 9`,
+		`go_goroutines `,
+	} {
+		if !strings.Contains(after, want) {
+			t.Errorf("no line %s", want)
+		}
+	}
+}
+
+// However many languages clients invent, the number of series stays.
+func TestMetricsAreBounded(t *testing.T) {
+	m := NewMetrics([]string{"python"}, Build{})
+	m.Observe(engine.Observation{Language: "a", Result: sandbar.Result{Outcome: sandbar.Exited}})
+	before := strings.Count(scrape(m), "\nsandbar_")
+	for i := range 1000 {
+		m.Observe(engine.Observation{Language: strconv.Itoa(i), Result: sandbar.Result{Outcome: sandbar.Exited}})
+	}
+	if after := strings.Count(scrape(m), "\nsandbar_"); after != before {
+		t.Errorf("%d series became %d", before, after)
+	}
+}
+
+func TestNoMetrics(t *testing.T) {
+	s, _ := start(t, func(o *Options) { o.Metrics = nil })
+	if resp, _ := send(t, s, "GET /metrics HTTP/1.1\nHost: localhost\n"+bearer+"\n"); resp.StatusCode != 404 {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+	if resp, _ := send(t, s, "GET /x HTTP/1.1\nHost: localhost\n\n"); resp.StatusCode != 401 {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+}
