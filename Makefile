@@ -2,7 +2,7 @@
 #
 # Needed: Go and make; a C compiler only for the race detector. As root on a
 # Debian-like system "make test" installs what the tests use besides
-# (scripts/tools.sh tells what; SANDBAR_NO_APT=1 forbids it).
+# (scripts/tools.sh tells what; NO_APT=1 forbids it).
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME ?= 10s

@@ -4,7 +4,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export CGO_ENABLED=0
-cache=${SANDBAR_CACHE:-$PWD/.cache}
+cache=${TESTENV_CACHE:-$PWD/.cache}
 failed=
 
 step() { # NAME COMMAND…

@@ -6,7 +6,7 @@
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
 #
-# Debian packages are installed, as root, where apt-get is; SANDBAR_NO_APT=1
+# Debian packages are installed, as root, where apt-get is; NO_APT=1
 # forbids it. All else goes into .cache beside the sources. What cannot be had
 # is said, and the script goes on and succeeds: the tests that need it are then
 # skipped with this reason, which it leaves in .cache/tools.missing, a line
@@ -21,7 +21,7 @@ staticcheck=v0.8.2
 govulncheck=v1.8.0
 
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
-cache=${SANDBAR_CACHE:-$root/.cache}
+cache=${TESTENV_CACHE:-$root/.cache}
 mkdir -p "$cache" || exit 1
 
 say() { echo "tools: $*" >&2; }
@@ -67,7 +67,7 @@ place() {
 
 # why_no_apt says why packages cannot be installed; it fails when they can.
 why_no_apt() {
-	if [ -n "${SANDBAR_NO_APT:-}" ]; then echo "not installed, and SANDBAR_NO_APT is set"
+	if [ -n "${NO_APT:-}" ]; then echo "not installed, and NO_APT is set"
 	elif ! command -v apt-get >/dev/null 2>&1; then echo "not installed, and this is not a Debian-like system"
 	elif [ "$(id -u)" -ne 0 ]; then echo "not installed, and only root can install packages"
 	else return 1

@@ -61,10 +61,10 @@ func known(c Command) bool {
 }
 
 // Make builds the command into dir/bin-test and returns its path. Where
-// SANDBAR_PREBUILT is set nothing is built: the file must be there.
+// TESTENV_PREBUILT is set nothing is built: the file must be there.
 func (c Command) Make(dir string) (string, error) {
 	out := filepath.Join(dir, "bin-test", c.name())
-	if os.Getenv("SANDBAR_PREBUILT") != "" {
+	if os.Getenv("TESTENV_PREBUILT") != "" {
 		return out, executable(out)
 	}
 	root, err := ModuleRoot()

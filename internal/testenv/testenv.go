@@ -6,10 +6,13 @@
 //	testenv.Need(t, testenv.Linux, testenv.Python)
 //
 // Each [Requirement] is checked once per process, when first asked for. A
-// skip is also written to a file when SANDBAR_SKIPS names a directory; the
+// skip is also written to a file when TESTENV_SKIPS names a directory; the
 // runner of "make test" (package runner, below this one) reads those files,
 // checks each requirement again and holds the whole set against
 // skips.golden. So a suite cannot turn green because nothing ran.
+//
+// Its variables begin with TESTENV_ and not with SANDBAR_, since the daemon
+// refuses variables of that kind that it does not know.
 //
 // Only tests and the tools around them import this package.
 package testenv
@@ -57,7 +60,7 @@ func Need(t testing.TB, reqs ...Requirement) {
 		if err == nil {
 			continue
 		}
-		if werr := record(os.Getenv("SANDBAR_SKIPS"), t.Name(), testedPackage(), r.Name); werr != nil {
+		if werr := record(os.Getenv("TESTENV_SKIPS"), t.Name(), testedPackage(), r.Name); werr != nil {
 			t.Fatalf("testenv: cannot record a skip: %v", werr)
 		}
 		t.Skipf("needs %s: %v; %s", r.Name, err, r.How)
@@ -80,7 +83,7 @@ func All() []Requirement {
 		Python, Node, Elixir, Bubblewrap, Runc, QEMU, NpmWS, PyWebsockets, Git, Strace, CC}
 }
 
-// Skip is one skipped test, as recorded below SANDBAR_SKIPS.
+// Skip is one skipped test, as recorded below TESTENV_SKIPS.
 type Skip struct {
 	Package     string // import path of the package under test
 	Test        string // as testing.TB.Name gives it
@@ -154,10 +157,10 @@ func ModuleRoot() (string, error) {
 }
 
 // Cache is the absolute path of the directory where "make tools" and the tests
-// keep what they fetched and built: SANDBAR_CACHE, else .cache below the
+// keep what they fetched and built: TESTENV_CACHE, else .cache below the
 // module's root. It need not exist.
 func Cache() string {
-	if dir := os.Getenv("SANDBAR_CACHE"); dir != "" {
+	if dir := os.Getenv("TESTENV_CACHE"); dir != "" {
 		if abs, err := filepath.Abs(dir); err == nil {
 			return abs
 		}

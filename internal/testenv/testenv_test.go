@@ -50,7 +50,7 @@ func TestNeed(t *testing.T) {
 	unmet := testenv.Fake("Unmet", "buy a larger one", errors.New("this one is too small"))
 
 	dir := t.TempDir()
-	t.Setenv("SANDBAR_SKIPS", dir)
+	t.Setenv("TESTENV_SKIPS", dir)
 	var r recorder
 	if !r.need(met) || r.skipped != "" {
 		t.Fatalf("Need of what is there did not return: %q", r.skipped)
@@ -77,7 +77,7 @@ func TestNeed(t *testing.T) {
 
 // A skip that cannot be recorded would be a skip nobody sees.
 func TestNeedFailsWhenTheSkipCannotBeRecorded(t *testing.T) {
-	t.Setenv("SANDBAR_SKIPS", filepath.Join(t.TempDir(), "missing"))
+	t.Setenv("TESTENV_SKIPS", filepath.Join(t.TempDir(), "missing"))
 	var r recorder
 	r.need(testenv.Fake("Unmet", "", errors.New("no")))
 	if !strings.Contains(r.failed, "cannot record a skip") || r.skipped != "" {
@@ -124,7 +124,7 @@ func TestRequirements(t *testing.T) {
 }
 
 func TestCache(t *testing.T) {
-	t.Setenv("SANDBAR_CACHE", "")
+	t.Setenv("TESTENV_CACHE", "")
 	root, err := testenv.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -136,9 +136,9 @@ func TestCache(t *testing.T) {
 		t.Errorf("Cache = %s, want %s", got, want)
 	}
 	elsewhere := t.TempDir()
-	t.Setenv("SANDBAR_CACHE", elsewhere)
+	t.Setenv("TESTENV_CACHE", elsewhere)
 	if got := testenv.Cache(); got != elsewhere {
-		t.Errorf("Cache = %s, want SANDBAR_CACHE's %s", got, elsewhere)
+		t.Errorf("Cache = %s, want TESTENV_CACHE's %s", got, elsewhere)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestModuleRootOutsideAModule(t *testing.T) {
 }
 
 func TestMakeTakesOnlyWhatIsThereWherePrebuilt(t *testing.T) {
-	t.Setenv("SANDBAR_PREBUILT", "1")
+	t.Setenv("TESTENV_PREBUILT", "1")
 	dir := t.TempDir()
 	c := testenv.Command{Package: "cmd/sandbar"}
 	if path, err := c.Make(dir); err == nil {

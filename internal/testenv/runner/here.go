@@ -35,7 +35,7 @@ func runHere(ctx context.Context, o options, root string, golden []allowance, w 
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, o.patterns...)...)
 	cmd.Dir = root
-	cmd.Env = append(goEnv(o), "SANDBAR_SKIPS="+skips, "SANDBAR_CACHE="+testenv.Cache())
+	cmd.Env = append(goEnv(o), "TESTENV_SKIPS="+skips, "TESTENV_CACHE="+testenv.Cache())
 
 	t := newTally(w, strings.TrimSpace(module))
 	if err := t.follow(ctx, cmd); err != nil {

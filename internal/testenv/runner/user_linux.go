@@ -165,9 +165,9 @@ func (h *home) command(ctx context.Context, name string, args ...string) *exec.C
 		"HOME=" + h.path("home"),
 		"TMPDIR=" + h.path("tmp"),
 		"XDG_RUNTIME_DIR=" + h.path("run"),
-		"SANDBAR_CACHE=" + h.path("cache"),
-		"SANDBAR_SKIPS=" + h.path("skips"),
-		"SANDBAR_PREBUILT=1",
+		"TESTENV_CACHE=" + h.path("cache"),
+		"TESTENV_SKIPS=" + h.path("skips"),
+		"TESTENV_PREBUILT=1",
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: h.uid, Gid: h.uid}}
 	return cmd
