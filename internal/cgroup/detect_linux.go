@@ -159,22 +159,20 @@ func (h hierarchy) locate(group string) (string, bool) {
 }
 
 // addV1 makes a place in a version 1 hierarchy, below our own group, so that
-// limits put on the daemon hold for its sandboxes too.
+// limits put on the daemon hold for its sandboxes too. Where it cannot, the
+// controllers stay missing.
 func (m *Manager) addV1(h hierarchy, own map[string]string) {
 	dir, ok := h.locate(own[h.controllers[0]])
-	names := strings.Join(h.controllers, ",")
 	if !ok {
-		m.notes = append(m.notes, "cgroup v1 "+names+": this process's group is not visible in "+h.mount)
 		return
 	}
 	p := &place{dir: filepath.Join(dir, base), controllers: h.controllers}
-	if err := p.make(); err != nil {
-		m.notes = append(m.notes, "cgroup v1 "+names+": no group can be made in "+dir+" ("+err.Error()+"); run sandbar as root, or have root make "+p.dir+" and give it to this user")
+	if p.make() != nil {
 		return
 	}
 	home, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
 	if err != nil {
-		m.notes = append(m.notes, "cgroup v1 "+names+": "+err.Error())
+		_ = os.Remove(p.dir)
 		return
 	}
 	p.home = home

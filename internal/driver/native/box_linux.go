@@ -75,7 +75,7 @@ func (b *box) boot() (net.Conn, error) {
 	defer ours.Close()
 	defer theirs.Close()
 	b.init, err = b.d.spawner.spawn(b.group, &spawn{
-		path: b.d.exe.path(), args: []string{agent.Name, agent.ModeSocket, b.d.owner},
+		path: b.d.exe.path(), args: []string{agent.Name, b.d.mode, b.d.owner},
 		socket: theirs, attr: b.attr(),
 	})
 	if err != nil {
@@ -84,7 +84,11 @@ func (b *box) boot() (net.Conn, error) {
 	// Guests go first when the host runs out of memory; failure changes nothing
 	// but that order.
 	_ = os.WriteFile("/proc/"+itoa(b.init.Pid)+"/oom_score_adj", []byte("500"), 0)
-	return net.FileConn(ours)
+	conn, err := net.FileConn(ours)
+	if err == nil && b.d.mode == agent.ModeStream {
+		conn = struct{ net.Conn }{conn} // no longer one that passes descriptors
+	}
+	return conn, err
 }
 
 // attr is how the kernel is to make the agent's process.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/policy"
 )
@@ -16,23 +17,24 @@ import (
 // Name is the driver's name in configuration.
 const Name = "native"
 
-// Factory returns the native driver's factory. agent is the agent's binary;
+// Factory returns the native driver's factory. binary is the agent's program;
 // nil has the running binary start itself as the agent (it must then call
 // agent.Main when agent.IsAgent).
-func Factory(agent []byte) driver.Factory {
+func Factory(binary []byte) driver.Factory {
 	return driver.Factory{
 		Name:    Name,
 		Summary: "Linux namespaces, with this machine's own programs; nothing to install",
 		Options: map[string]string{
 			optionPaths: "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*; for interpreters in /opt, say",
 		},
-		New: func(h driver.Host) (driver.Driver, error) { return New(h, agent) },
+		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
 	}
 }
 
 // Driver makes sandboxes out of namespaces.
 type Driver struct {
 	log     *slog.Logger
+	mode    string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
 	owner   string // names this process, see owner_linux.go
 	ids     idMap
 	host    hostLayout
@@ -56,7 +58,7 @@ var (
 
 // New makes the driver, or says with Unsupported what this host lacks and how
 // to get it.
-func New(h driver.Host, agent []byte) (*Driver, error) {
+func New(h driver.Host, binary []byte) (*Driver, error) {
 	extra, err := parseOptions(h.Options)
 	if err != nil {
 		return nil, err
@@ -64,7 +66,7 @@ func New(h driver.Host, agent []byte) (*Driver, error) {
 	if err := probe(); err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, owner: ownerName(os.Getpid()), ids: detectIDs()}
+	d := &Driver{log: h.Logger, mode: agent.ModeSocket, owner: ownerName(os.Getpid()), ids: detectIDs()}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -78,7 +80,7 @@ func New(h driver.Host, agent []byte) (*Driver, error) {
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Internal, "looking at cgroups: %w", err)
 	}
-	if d.exe, err = openAgent(agent); err != nil {
+	if d.exe, err = openAgent(binary); err != nil {
 		d.cgroups.Close()
 		return nil, err
 	}
