@@ -1,0 +1,507 @@
+package policy
+
+import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// HostDir is a directory of a host, as the caller found it.
+type HostDir struct {
+	// Name is one of HostDirs. Those that do not exist are left out.
+	Name string
+	// Link is the text of the symbolic link that Name is, "" for a directory.
+	Link string
+}
+
+// HostRootOptions are what the root of the image "host" depends on.
+type HostRootOptions struct {
+	// Dirs are those of HostDirs that exist on this host.
+	Dirs []HostDir
+	// Etc is the names in the host's /etc, for rows that are patterns. It may
+	// be empty: then those rows are left out.
+	Etc []string
+	// Extra are paths of the host, from the operator's configuration, that
+	// programs also see, read-only, in the same place. CheckExtra says which
+	// are accepted. One that does not exist is skipped.
+	Extra []string
+
+	// Disk and Inodes bound all writable directories together. Disk is in
+	// bytes and is rounded up to a page; sandbar.Unlimited lifts a bound; 0 is
+	// an error.
+	Disk, Inodes int64
+	// UID and GID are the programs' ids inside the user namespace.
+	UID, GID uint32
+	// Ranged: the user namespace has a range of ids and the agent is 0 in it,
+	// so that what programs must not own belongs to somebody else. Without it
+	// everything belongs to UID, and being read-only protects it.
+	Ranged bool
+	// Hostname is the sandbox's own.
+	Hostname string
+	// MachineID is 32 hexadecimal digits for /etc/machine-id; "" means no such
+	// file. It must be fresh for each sandbox.
+	MachineID string
+}
+
+// row is a path with a reason.
+type row struct{ path, why string }
+
+// hostDirs are the parts of the host's root that hold its programs.
+func hostDirs() []row {
+	return []row{
+		{"/usr", "the interpreters, their libraries and data"},
+		{"/bin", "sh and env by their oldest names; a link to /usr/bin nearly everywhere"},
+		{"/sbin", "as /bin"},
+		{"/lib", "the loader and libraries where they are not under /usr"},
+		{"/lib32", "as /lib, on Debian with a second architecture"},
+		{"/lib64", "the path of the loader in every program on amd64"},
+		{"/libx32", "as /lib32"},
+	}
+}
+
+// HostDirs names the directories a caller looks for (with lstat: links are
+// reported, not followed) to fill in HostRootOptions.Dirs.
+func HostDirs() []string {
+	var out []string
+	for _, r := range append(hostDirs(), programMasks()...) {
+		out = append(out, r.path)
+	}
+	return out
+}
+
+// find returns what the caller found in place of a directory.
+func (o HostRootOptions) find(name string) (HostDir, bool) {
+	i := slices.IndexFunc(o.Dirs, func(d HostDir) bool { return d.Name == name })
+	if i < 0 {
+		return HostDir{}, false
+	}
+	return o.Dirs[i], true
+}
+
+// Writable names the directories of the image "host" that programs can write.
+// They are parts of one file system, so the used bytes of any of them are those
+// of all (wire.Setup.WatchDisks needs one).
+func Writable() []string { return []string{"/tmp", sandbar.DefaultDir, "/dev/shm"} }
+
+// Sizes of the parts that nobody can write to once the sandbox runs. Links and
+// directories take no space, and each of the few files a page.
+const (
+	skeletonSize   = 1 << 20
+	skeletonInodes = 4096
+	// The kernel knows no "unlimited" for these options; this is more than
+	// any machine has.
+	unlimitedSize   = 1 << 50
+	unlimitedInodes = 1 << 40
+
+	// scratch is where the one writable file system is mounted while its
+	// parts are put into place.
+	scratch = "/.scratch"
+	// scratchOwn is the inodes taken before a program runs: the root and the
+	// three directories.
+	scratchOwn = 4
+
+	readOnly = wire.MountReadOnly | wire.MountNoSuid | wire.MountNoDev
+	sealed   = readOnly | wire.MountNoExec
+)
+
+// HostRoot returns the steps that build the root of the image "host": this
+// machine's own programs and a chosen few of its settings, read-only; private,
+// bounded, writable /tmp, home and /dev/shm; the few devices that programs
+// need; a masked /proc; no /sys; and nothing else. Of the host's /root, /home
+// and /var nothing is ever a source, unless the operator asked for it in Extra.
+//
+// It is an Invalid error to leave a field unset or to give an Extra path that
+// CheckExtra does not accept.
+func HostRoot(o HostRootOptions) ([]wire.Mount, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	p := plan{o: o}
+	if !o.Ranged {
+		p.owner, p.group = o.UID, o.GID
+	}
+	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: "/", Flags: sealed &^ wire.MountReadOnly,
+		Size: skeletonSize, Inodes: skeletonInodes, Mode: 0o755, UID: p.owner, GID: p.group})
+	p.programs()
+	p.settings()
+	p.places()
+	p.extra()
+	p.devices()
+	p.scratch()
+	p.proc()
+	p.add(wire.Mount{Kind: wire.MountReseal, Target: "/", Flags: sealed})
+	return p.steps, nil
+}
+
+func (o HostRootOptions) check() error {
+	bad := func(field, what string) error {
+		return &sandbar.Error{Code: sandbar.Invalid, Field: field, Message: "the root of the image \"host\": " + what}
+	}
+	known := HostDirs()
+	for _, d := range o.Dirs {
+		if !slices.Contains(known, d.Name) {
+			return bad("dirs", sandbar.Quote(d.Name, 80)+" is not one of "+strings.Join(known, ", "))
+		}
+	}
+	if usr, ok := o.find("/usr"); !ok || usr.Link != "" {
+		return bad("dirs", "there is no directory /usr on this host")
+	}
+	for _, e := range o.Extra {
+		if err := CheckExtra(e); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.Disk == 0 || o.Disk < sandbar.Unlimited:
+		return bad("disk", strconv.FormatInt(o.Disk, 10)+" bytes; give a number over 0, or -1 for no bound")
+	case o.Inodes == 0 || o.Inodes < sandbar.Unlimited:
+		return bad("inodes", strconv.FormatInt(o.Inodes, 10)+" inodes; give a number over 0, or -1 for no bound")
+	case !hostnameOK(o.Hostname):
+		return bad("hostname", sandbar.Quote(o.Hostname, 80)+"; give 1 to 63 of a-z, A-Z, 0-9 and -")
+	case o.MachineID != "" && !machineIDOK(o.MachineID):
+		return bad("machine_id", "it must be 32 hexadecimal digits in lower case")
+	}
+	return nil
+}
+
+func hostnameOK(s string) bool {
+	return s != "" && len(s) <= 63 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
+}
+
+func machineIDOK(s string) bool {
+	return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// plan collects steps. owner and group are those of what programs must not own.
+type plan struct {
+	o            HostRootOptions
+	owner, group uint32
+	steps        []wire.Mount
+}
+
+func (p *plan) add(m wire.Mount) { p.steps = append(p.steps, m) }
+
+func (p *plan) bind(target string, flags uint32) {
+	p.add(wire.Mount{Kind: wire.MountBind, Source: target, Target: target, Flags: flags})
+}
+
+func (p *plan) inner(source, target string, flags uint32) {
+	p.add(wire.Mount{Kind: wire.MountInner, Source: source, Target: target, Flags: flags})
+}
+
+func (p *plan) link(text, target string) {
+	p.add(wire.Mount{Kind: wire.MountSymlink, Source: text, Target: target})
+}
+
+func (p *plan) mask(target string) { p.add(wire.Mount{Kind: wire.MountMask, Target: target}) }
+
+// dir makes a directory of the agent's, or with private of the programs'.
+func (p *plan) dir(target string, mode uint32, private bool) {
+	uid, gid := p.owner, p.group
+	if private {
+		uid, gid = p.o.UID, p.o.GID
+	}
+	p.add(wire.Mount{Kind: wire.MountMkdir, Target: target, Mode: mode, UID: uid, GID: gid})
+}
+
+func (p *plan) file(target, text string) {
+	p.add(wire.Mount{Kind: wire.MountFile, Source: text, Target: target, Mode: 0o644})
+}
+
+// programs shows the host's own programs. Directories come before links, so
+// that a link never stands where a directory is to be made.
+func (p *plan) programs() {
+	var links []HostDir
+	for _, r := range hostDirs() {
+		d, ok := p.o.find(r.path)
+		switch {
+		case !ok:
+		case leadsInside(d):
+			links = append(links, d)
+		default:
+			p.bind(r.path, readOnly)
+		}
+	}
+	for _, d := range links {
+		p.link(d.Link, d.Name)
+	}
+	for _, r := range programMasks() {
+		// A link leads to what has its own row, or to nothing.
+		if d, ok := p.o.find(r.path); ok && d.Link == "" && !slices.Contains(p.o.Extra, r.path) {
+			p.mask(r.path)
+		}
+	}
+}
+
+// leadsInside tells whether d is a link into the directories that programs see
+// anyway. Any other link is not copied: what it leads to is shown in its place.
+func leadsInside(d HostDir) bool {
+	if d.Link == "" {
+		return false
+	}
+	to := d.Link
+	if !path.IsAbs(to) {
+		to = path.Join(path.Dir(d.Name), to)
+	}
+	return beneath(path.Clean(to), "/usr")
+}
+
+// programMasks are directories beneath those of hostDirs that hold settings
+// rather than programs.
+func programMasks() []row {
+	return []row{
+		{"/usr/local/etc", "the settings of locally installed programs, with the tokens that npmrc and gitconfig have in them; an operator who needs it lists it in Extra"},
+	}
+}
+
+// settings fills /etc.
+func (p *plan) settings() {
+	p.dir("/etc", 0o755, false)
+	for _, r := range etcRows() {
+		for _, name := range matching(r.path, p.o.Etc) {
+			p.bind(name, sealed|wire.MountOptional)
+		}
+	}
+	for _, f := range etcFiles(p.o) {
+		p.file(f.path, f.text)
+	}
+	p.link("../proc/self/mounts", "/etc/mtab")
+}
+
+// matching returns the paths that a row of /etc stands for: itself, or for a
+// pattern those names of the host that match.
+func matching(pattern string, names []string) []string {
+	if !strings.ContainsAny(pattern, "*?[") {
+		return []string{pattern}
+	}
+	var out []string
+	for _, n := range names {
+		if ok, err := path.Match(pattern, "/etc/"+n); ok && err == nil && !strings.Contains(n, "/") {
+			out = append(out, "/etc/"+n)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// extra shows what the operator chose, unless programs see it already.
+func (p *plan) extra() {
+	var shown []string
+	for _, d := range p.o.Dirs {
+		shown = append(shown, d.Name)
+	}
+	for _, r := range etcRows() {
+		shown = append(shown, matching(r.path, p.o.Etc)...)
+	}
+	extra := slices.Clone(p.o.Extra)
+	slices.Sort(extra) // parents before what is in them
+	for _, e := range extra {
+		if !slices.ContainsFunc(shown, func(s string) bool { return beneath(e, s) }) {
+			p.bind(e, readOnly|wire.MountOptional)
+			shown = append(shown, e)
+		}
+	}
+}
+
+// places makes the directories that programs expect and find empty.
+func (p *plan) places() {
+	p.dir("/home", 0o755, false)
+	p.dir("/run", 0o755, false)
+	p.dir("/var", 0o755, false)
+	p.link("../tmp", "/var/tmp")
+	p.link("../run", "/var/run")
+}
+
+// devices makes /dev. It lies on the skeleton: a bound device brings its own
+// mount, whose flags count, and pts and shm are file systems of their own.
+func (p *plan) devices() {
+	p.dir("/dev", 0o755, false)
+	for _, r := range deviceRows() {
+		// Read-only keeps the host's node as it is, its times included;
+		// the device itself can be written to all the same.
+		flags := wire.MountReadOnly | wire.MountNoSuid | wire.MountNoExec
+		if r.path != "/dev/null" {
+			flags |= wire.MountOptional // a daemon in a container may lack some
+		}
+		p.bind(r.path, flags)
+	}
+	p.link("/proc/self/fd", "/dev/fd")
+	p.link("/proc/self/fd/0", "/dev/stdin")
+	p.link("/proc/self/fd/1", "/dev/stdout")
+	p.link("/proc/self/fd/2", "/dev/stderr")
+	p.add(wire.Mount{Kind: wire.MountDevpts, Target: "/dev/pts", Flags: wire.MountNoSuid | wire.MountNoExec})
+	p.link("pts/ptmx", "/dev/ptmx")
+}
+
+// deviceRows are the devices of the host that programs see.
+func deviceRows() []row {
+	return []row{
+		{"/dev/null", "every program; masks of /proc are made of it"},
+		{"/dev/zero", "dd and old memory allocators"},
+		{"/dev/full", "tests of how programs take ENOSPC"},
+		{"/dev/random", "older cryptographic libraries"},
+		{"/dev/urandom", "BEAM, Ruby and older libraries read it instead of getrandom"},
+		{"/dev/tty", "programs that ask the terminal rather than stdin; without one it fails as they expect"},
+	}
+}
+
+// scratch makes what programs can write: one file system, so that its bounds
+// are those of all its parts together, shown in three places. Its own mount
+// point is then covered, for programs would otherwise have a second way to the
+// same files, and a fourth directory.
+func (p *plan) scratch() {
+	flags := wire.MountNoSuid | wire.MountNoDev
+	size, inodes := p.o.Disk, p.o.Inodes+scratchOwn
+	if p.o.Disk == sandbar.Unlimited {
+		size = unlimitedSize
+	}
+	if p.o.Inodes == sandbar.Unlimited || inodes > unlimitedInodes {
+		inodes = unlimitedInodes
+	}
+	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: scratch, Flags: flags,
+		Size: min(size, unlimitedSize), Inodes: inodes, Mode: 0o700, UID: p.owner, GID: p.group})
+	for _, d := range []struct {
+		part, target string
+		mode         uint32
+		private      bool
+	}{
+		{"/tmp", "/tmp", 0o1777, false},
+		{"/user", sandbar.DefaultDir, 0o755, true},
+		{"/shm", "/dev/shm", 0o1777, false},
+	} {
+		p.dir(scratch+d.part, d.mode, d.private)
+		p.inner(scratch+d.part, d.target, flags)
+	}
+	p.mask(scratch)
+}
+
+// proc shows the sandbox's own processes, and of the kernel what programs need.
+func (p *plan) proc() {
+	p.add(wire.Mount{Kind: wire.MountProc, Target: "/proc", Flags: wire.MountNoSuid | wire.MountNoDev | wire.MountNoExec})
+	for _, r := range procReadOnly() {
+		p.inner(r.path, r.path, sealed|wire.MountOptional)
+	}
+	for _, r := range procMasks() {
+		p.mask(r.path)
+	}
+}
+
+// procReadOnly are the parts of /proc that programs read and that must never
+// be written, whoever they belong to. sysrq-trigger needs no row: only the
+// host's root may open it, which nobody in a user namespace is, so that a
+// program's attempt is an error; under a mask it would seem to work.
+func procReadOnly() []row {
+	return []row{
+		{"/proc/sys", "the kernel's switches, core_pattern among them; libc, Node and BEAM read a few"},
+	}
+}
+
+// procMasks are the parts of /proc that programs do not see. Most can be read
+// by the host's root only, which nobody in a sandbox is; the mask is what
+// holds if that ever fails. One that a kernel lacks is skipped.
+func procMasks() []row {
+	return []row{
+		{"/proc/acpi", "the host's hardware; older kernels take commands there"},
+		{"/proc/asound", "the host's sound cards"},
+		{"/proc/bus", "PCI and USB devices, with their registers"},
+		{"/proc/driver", "state and switches of drivers"},
+		{"/proc/fs", "internals of the host's file systems, by device"},
+		{"/proc/irq", "where interrupts go"},
+		{"/proc/scsi", "the host's disks; it takes commands"},
+		{"/proc/cmdline", "how the host was started, at times with keys in it"},
+		{"/proc/config.gz", "which of the kernel's holes are compiled in"},
+		{"/proc/diskstats", "what the neighbours read and write"},
+		{"/proc/interrupts", "counts fine enough to time a neighbour's keystrokes"},
+		{"/proc/softirqs", "as interrupts"},
+		{"/proc/iomem", "where the kernel lies in memory"},
+		{"/proc/ioports", "the machine's ports"},
+		{"/proc/kallsyms", "the kernel's symbols"},
+		{"/proc/kcore", "the host's memory"},
+		{"/proc/keys", "keyrings are not namespaced"},
+		{"/proc/key-users", "as keys"},
+		{"/proc/kmsg", "the kernel's log"},
+		{"/proc/kpagecgroup", "which cgroup a physical page is of"},
+		{"/proc/kpagecount", "physical pages, the map for row hammer"},
+		{"/proc/kpageflags", "as kpagecount"},
+		{"/proc/latency_stats", "where other processes wait"},
+		{"/proc/modules", "what is loaded, and where"},
+		{"/proc/mtrr", "memory types; it takes commands"},
+		{"/proc/pagetypeinfo", "the state of the kernel's allocator, for those who groom it"},
+		{"/proc/sched_debug", "every process of the host, on older kernels"},
+		{"/proc/slabinfo", "as pagetypeinfo"},
+		{"/proc/timer_list", "addresses in the kernel and what others wait for"},
+		{"/proc/timer_stats", "as timer_list, on older kernels"},
+		{"/proc/vmallocinfo", "addresses in the kernel"},
+	}
+}
+
+// never are paths that an operator cannot show to programs: they would undo
+// the sandbox or hide a part of it.
+func never() []row {
+	return []row{
+		{"/proc", "it shows the host's processes"},
+		{"/sys", "it holds the host's switches"},
+		{"/dev", "it holds the host's devices"},
+		{"/run", "it holds sockets through which the host is commanded"},
+		{"/var/run", "it is /run by its old name"},
+		{"/boot", "it holds the kernel, its symbols and the boot loader's password"},
+		{"/root", "it is the administrator's home"},
+		{"/tmp", "it is the sandbox's own"},
+		{"/var/tmp", "it is the sandbox's own"},
+		{sandbar.DefaultDir, "it is the sandbox's own"},
+		{scratch, "the sandbox is built there"},
+		{"/etc/mtab", "the sandbox has its own"},
+		{"/etc/passwd", "the sandbox has its own"},
+		{"/etc/group", "the sandbox has its own"},
+		{"/etc/shadow", "it holds password hashes"},
+		{"/etc/gshadow", "it holds password hashes"},
+		{"/etc/ssh", "it holds the host's keys"},
+		{"/etc/ssl/private", "it holds the host's keys"},
+		{"/etc/pki/tls/private", "it holds the host's keys"},
+		{"/etc/letsencrypt", "it holds the host's keys"},
+		{"/etc/sudoers", "it tells who may become root, and how"},
+		{"/etc/sudoers.d", "it tells who may become root, and how"},
+		{"/etc/docker", "it holds the container engine's keys"},
+		{"/etc/kubernetes", "it holds the cluster's keys"},
+	}
+}
+
+// CheckExtra returns an Invalid error unless p can be one of
+// HostRootOptions.Extra: an absolute, plain path that neither is, nor holds,
+// nor is held by something that would undo the sandbox.
+func CheckExtra(p string) error {
+	bad := func(what string) error {
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "paths",
+			Message: "host path " + sandbar.Quote(p, 200) + " cannot be shown to sandboxes: " + what,
+			Fix:     "name the directory of the programs themselves, such as /opt/python"}
+	}
+	switch {
+	case !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsRune(p, 0):
+		return bad("it must be absolute, without . and .., double or trailing slashes")
+	case len(p) > 1024:
+		return bad("it is longer than 1024 bytes")
+	case p == "/":
+		return bad("it is the whole host")
+	}
+	for _, r := range never() {
+		if beneath(p, r.path) {
+			return bad(r.path + ": " + r.why)
+		}
+		if beneath(r.path, p) {
+			return bad("it holds " + r.path + ": " + r.why)
+		}
+	}
+	for _, r := range programMasks() {
+		if p != r.path && beneath(p, r.path) {
+			return bad("it lies in " + r.path + ", which is shown as a whole or not at all")
+		}
+	}
+	return nil
+}
+
+// beneath tells whether p is dir or lies in it; both are clean.
+func beneath(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }

@@ -1,0 +1,402 @@
+package policy
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// mergedHost is a host whose /bin and the like are links into /usr.
+func mergedHost() HostRootOptions {
+	return HostRootOptions{
+		Dirs: []HostDir{{"/usr", ""}, {"/bin", "usr/bin"}, {"/sbin", "usr/sbin"}, {"/lib", "usr/lib"}, {"/lib64", "/usr/lib64"}, {"/usr/local/etc", ""}},
+		Etc:  []string{"java-17-openjdk", "java-8-openjdk", "javascript", "passwd", "shadow"},
+		Disk: 64 << 20, Inodes: 1000, UID: 1000, GID: 1000, Ranged: true, Hostname: "sandbox",
+	}
+}
+
+// oldHost is a host with real directories, and an ordinary user's daemon.
+func oldHost() HostRootOptions {
+	return HostRootOptions{
+		Dirs:  []HostDir{{"/bin", ""}, {"/lib64", "/system/lib64"}, {"/usr", ""}, {"/lib", ""}, {"/usr/local/etc", ""}},
+		Extra: []string{"/opt/b/c", "/opt/python", "/opt/b", "/usr/games", "/usr/local/etc", "/home/alice/venv", "/var/lib/model", "/opt/b", "/etc/perl/XML", "/etc/php"},
+		Disk:  sandbar.Unlimited, Inodes: sandbar.Unlimited, UID: 1000, GID: 100, Hostname: "old",
+		MachineID: "0123456789abcdef0123456789abcdef",
+	}
+}
+
+func TestHostRootGolden(t *testing.T) {
+	for name, o := range map[string]HostRootOptions{"merged": mergedHost(), "old": oldHost()} {
+		t.Run(name, func(t *testing.T) {
+			steps, err := HostRoot(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, "root_"+name+".txt", planText(steps))
+		})
+	}
+}
+
+// planText is a plan for people: a line a step.
+func planText(steps []wire.Mount) string {
+	var b strings.Builder
+	for _, m := range steps {
+		fmt.Fprintf(&b, "%-8s %s", kindText(m.Kind), m.Target)
+		switch m.Kind {
+		case wire.MountSymlink:
+			fmt.Fprintf(&b, " -> %s", m.Source)
+		case wire.MountFile:
+			fmt.Fprintf(&b, " %q mode=%04o", m.Source, m.Mode)
+		case wire.MountBind, wire.MountInner:
+			fmt.Fprintf(&b, " from=%s", m.Source)
+		case wire.MountTmpfs:
+			fmt.Fprintf(&b, " size=%d inodes=%d", m.Size, m.Inodes)
+		}
+		if m.Kind == wire.MountTmpfs || m.Kind == wire.MountMkdir {
+			fmt.Fprintf(&b, " mode=%04o owner=%d:%d", m.Mode, m.UID, m.GID)
+		}
+		b.WriteString(flagText(m.Flags) + "\n")
+	}
+	return b.String()
+}
+
+func kindText(k wire.MountKind) string {
+	return map[wire.MountKind]string{wire.MountTmpfs: "tmpfs", wire.MountBind: "bind", wire.MountProc: "proc", wire.MountDevpts: "devpts",
+		wire.MountMkdir: "mkdir", wire.MountSymlink: "symlink", wire.MountFile: "file", wire.MountInner: "inner",
+		wire.MountMask: "mask", wire.MountReseal: "reseal"}[k]
+}
+
+func flagText(f uint32) string {
+	var words []string
+	for _, w := range []struct {
+		flag uint32
+		name string
+	}{{wire.MountReadOnly, "ro"}, {wire.MountNoSuid, "nosuid"}, {wire.MountNoDev, "nodev"}, {wire.MountNoExec, "noexec"}, {wire.MountOptional, "optional"}} {
+		if f&w.flag != 0 {
+			words = append(words, w.name)
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return " " + strings.Join(words, ",")
+}
+
+// checkPlan holds a plan against what every plan promises.
+func checkPlan(o HostRootOptions, steps []wire.Mount) error {
+	made := map[string]bool{"/": true} // what exists in the new root
+	links := map[string]bool{}
+	for i, m := range steps {
+		if !path.IsAbs(m.Target) || path.Clean(m.Target) != m.Target {
+			return fmt.Errorf("step %d: the target %q is not a plain absolute path", i, m.Target)
+		}
+		for dir := path.Dir(m.Target); dir != "/"; dir = path.Dir(dir) {
+			if links[dir] {
+				return fmt.Errorf("step %d: %s would be made through the link %s", i, m.Target, dir)
+			}
+		}
+		if made[m.Target] && (m.Kind == wire.MountBind || m.Kind == wire.MountFile || m.Kind == wire.MountSymlink) {
+			return fmt.Errorf("step %d: %s is already there", i, m.Target)
+		}
+		switch m.Kind {
+		case wire.MountFile, wire.MountSymlink:
+			if !made[path.Dir(m.Target)] {
+				return fmt.Errorf("step %d: %s comes before its directory", i, m.Target)
+			}
+		case wire.MountInner:
+			if base := m.Source; !made[base] && !strings.HasPrefix(base, "/proc/") {
+				return fmt.Errorf("step %d: %s comes before its source %s", i, m.Target, base)
+			}
+		case wire.MountBind:
+			if err := checkBind(o, m); err != nil {
+				return fmt.Errorf("step %d: %w", i, err)
+			}
+		case wire.MountMask:
+			if !made["/dev/null"] && m.Target != "/usr/local/etc" {
+				return fmt.Errorf("step %d: the mask of %s comes before /dev/null, of which it is made", i, m.Target)
+			}
+		}
+		if m.Kind == wire.MountSymlink {
+			links[m.Target] = true
+		}
+		for dir := m.Target; dir != "/"; dir = path.Dir(dir) {
+			made[dir] = true
+		}
+	}
+	last := steps[len(steps)-1]
+	if last.Kind != wire.MountReseal || last.Target != "/" || last.Flags&sealed != sealed {
+		return fmt.Errorf("the plan ends with %+v and not with sealing the root", last)
+	}
+	return nil
+}
+
+// checkBind: whatever comes from the host is read-only and without setuid, and
+// nothing comes from a place that is private to somebody.
+func checkBind(o HostRootOptions, m wire.Mount) error {
+	if m.Source != m.Target {
+		return fmt.Errorf("%s of the host appears as %s", m.Source, m.Target)
+	}
+	if m.Flags&(wire.MountReadOnly|wire.MountNoSuid) != wire.MountReadOnly|wire.MountNoSuid {
+		return fmt.Errorf("%s is writable or honours setuid", m.Source)
+	}
+	if m.Flags&wire.MountNoDev == 0 && !strings.HasPrefix(m.Source, "/dev/") {
+		return fmt.Errorf("devices in %s work", m.Source)
+	}
+	if slices.Contains(o.Extra, m.Source) {
+		return nil
+	}
+	for _, private := range []string{"/root", "/home", "/var", "/run", "/tmp", "/proc", "/sys", "/boot", "/mnt", "/media", "/srv", "/opt",
+		"/etc/passwd", "/etc/shadow", "/etc/gshadow", "/etc/ssh", "/etc/ssl/private", "/etc/pki/tls/private", "/etc/docker", "/etc/kubernetes",
+		"/etc/sudoers", "/etc/machine-id", "/etc/hosts", "/etc/resolv.conf", "/etc/npmrc", "/etc/pip.conf", "/etc/gitconfig", "/etc/profile", "/etc/environment"} {
+		if beneath(m.Source, private) || beneath(private, m.Source) {
+			return fmt.Errorf("%s of the host is shown", m.Source)
+		}
+	}
+	return nil
+}
+
+func TestHostRootKeepsItsPromises(t *testing.T) {
+	for name, o := range map[string]HostRootOptions{"merged": mergedHost(), "old": oldHost()} {
+		steps, err := HostRoot(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := checkPlan(o, steps); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		o := drawOptions(t)
+		steps, err := HostRoot(o)
+		if err != nil {
+			t.Fatalf("%+v: %v", o, err)
+		}
+		if err := checkPlan(o, steps); err != nil {
+			t.Fatalf("%v\n%s", err, planText(steps))
+		}
+	})
+}
+
+// drawOptions makes any host that HostRoot accepts.
+func drawOptions(t *rapid.T) HostRootOptions {
+	o := HostRootOptions{
+		Dirs:   []HostDir{{"/usr", ""}},
+		Disk:   rapid.Int64Range(1, 1<<62).Draw(t, "disk"),
+		Inodes: rapid.Int64Range(1, 1<<62).Draw(t, "inodes"),
+		UID:    rapid.Uint32().Draw(t, "uid"), GID: rapid.Uint32().Draw(t, "gid"),
+		Ranged: rapid.Bool().Draw(t, "ranged"), Hostname: "h",
+		Etc: rapid.SliceOf(rapid.SampledFrom([]string{"java-17-openjdk", "shadow", "java", "ssh", "..", "a/../shadow"})).Draw(t, "etc"),
+	}
+	slices.Sort(o.Etc)
+	o.Etc = slices.Compact(o.Etc)
+	for _, name := range HostDirs()[1:] {
+		switch rapid.IntRange(0, 4).Draw(t, name) {
+		case 0:
+			o.Dirs = append(o.Dirs, HostDir{name, ""})
+		case 1:
+			o.Dirs = append(o.Dirs, HostDir{name, "usr" + name})
+		case 2:
+			o.Dirs = append(o.Dirs, HostDir{name, "/usr" + name})
+		case 3:
+			o.Dirs = append(o.Dirs, HostDir{name, "/elsewhere/../root"})
+		}
+	}
+	part := rapid.SampledFrom([]string{"opt", "etc", "usr", "var", "home", "user", "local", "lib", "a", "bin", "tmp", "ssl", "perl", ".scratch"})
+	for _, parts := range rapid.SliceOfN(rapid.SliceOfN(part, 1, 4), 0, 6).Draw(t, "extra") {
+		if p := "/" + path.Join(parts...); CheckExtra(p) == nil {
+			o.Extra = append(o.Extra, p)
+		}
+	}
+	return o
+}
+
+// TestHostRootBounds: the one writable file system is as large as the limits,
+// and nothing else is writable and without a bound.
+func TestHostRootBounds(t *testing.T) {
+	for _, tt := range []struct {
+		disk, inodes         int64
+		wantSize, wantInodes int64
+	}{
+		{1, 1, 1, 5},
+		{64 << 20, 1000, 64 << 20, 1004},
+		{sandbar.Unlimited, sandbar.Unlimited, 1 << 50, 1 << 40},
+		{1 << 62, 1<<63 - 5, 1 << 50, 1 << 40},
+	} {
+		o := mergedHost()
+		o.Disk, o.Inodes = tt.disk, tt.inodes
+		steps, err := HostRoot(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range steps {
+			if m.Kind != wire.MountTmpfs {
+				continue
+			}
+			switch m.Target {
+			case "/":
+				if m.Size <= 0 || m.Inodes <= 0 {
+					t.Errorf("the skeleton has no bound: %+v", m)
+				}
+			case "/.scratch":
+				if m.Size != tt.wantSize || m.Inodes != tt.wantInodes {
+					t.Errorf("disk %d, inodes %d: size %d, inodes %d; want %d, %d", tt.disk, tt.inodes, m.Size, m.Inodes, tt.wantSize, tt.wantInodes)
+				}
+			default:
+				t.Errorf("a file system of its own at %s", m.Target)
+			}
+		}
+		last := slices.IndexFunc(steps, func(m wire.Mount) bool { return m.Kind == wire.MountMask && m.Target == "/.scratch" })
+		for i, m := range steps {
+			if m.Kind == wire.MountInner && beneath(m.Source, "/.scratch") && i > last {
+				t.Errorf("%s is put in place after the scratch directory was covered", m.Target)
+			}
+		}
+		for _, w := range Writable() {
+			if !slices.ContainsFunc(steps, func(m wire.Mount) bool { return m.Kind == wire.MountInner && m.Target == w }) {
+				t.Errorf("%s is not writable", w)
+			}
+		}
+	}
+}
+
+// TestHostRootOwners: with one id in the namespace no other id is used; with a
+// range, programs own their home and nothing else.
+func TestHostRootOwners(t *testing.T) {
+	for _, ranged := range []bool{true, false} {
+		o := mergedHost()
+		o.Ranged, o.UID, o.GID = ranged, 4321, 1234
+		steps, err := HostRoot(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range steps {
+			if m.Kind != wire.MountTmpfs && m.Kind != wire.MountMkdir {
+				continue
+			}
+			programs := m.UID == 4321 && m.GID == 1234
+			agent := m.UID == 0 && m.GID == 0
+			switch {
+			case !ranged && !programs:
+				t.Errorf("%s belongs to %d:%d, which is not mapped", m.Target, m.UID, m.GID)
+			case ranged && m.Target == "/.scratch/user" && !programs:
+				t.Errorf("the home belongs to %d:%d", m.UID, m.GID)
+			case ranged && m.Target != "/.scratch/user" && !agent:
+				t.Errorf("%s belongs to %d:%d", m.Target, m.UID, m.GID)
+			}
+		}
+	}
+}
+
+func TestPasswd(t *testing.T) {
+	for _, tt := range []struct {
+		uid, gid uint32
+		want     string
+		group    string
+	}{
+		{1000, 100, "user:x:1000:100:user:/home/user:/bin/sh\nroot:x:0:0:root:/:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n", "user:x:100:\nroot:x:0:\nnogroup:x:65534:\n"},
+		{0, 0, "user:x:0:0:user:/home/user:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n", "user:x:0:\nnogroup:x:65534:\n"},
+		{65534, 65534, "user:x:65534:65534:user:/home/user:/bin/sh\nroot:x:0:0:root:/:/usr/sbin/nologin\n", "user:x:65534:\nroot:x:0:\n"},
+	} {
+		o := HostRootOptions{UID: tt.uid, GID: tt.gid}
+		if got := passwd(o); got != tt.want {
+			t.Errorf("passwd of %d: %q, want %q", tt.uid, got, tt.want)
+		}
+		if got := group(o); got != tt.group {
+			t.Errorf("group of %d: %q, want %q", tt.gid, got, tt.group)
+		}
+	}
+}
+
+func TestHostRootRefuses(t *testing.T) {
+	for name, spoil := range map[string]func(*HostRootOptions){
+		"no /usr":               func(o *HostRootOptions) { o.Dirs = o.Dirs[1:] },
+		"/usr is a link":        func(o *HostRootOptions) { o.Dirs[0].Link = "system/usr" },
+		"a directory not ours":  func(o *HostRootOptions) { o.Dirs = append(o.Dirs, HostDir{Name: "/home"}) },
+		"no disk":               func(o *HostRootOptions) { o.Disk = 0 },
+		"negative disk":         func(o *HostRootOptions) { o.Disk = -2 },
+		"no inodes":             func(o *HostRootOptions) { o.Inodes = 0 },
+		"negative inodes":       func(o *HostRootOptions) { o.Inodes = -7 },
+		"no host name":          func(o *HostRootOptions) { o.Hostname = "" },
+		"a line in a host name": func(o *HostRootOptions) { o.Hostname = "a\n127.0.0.2 evil" },
+		"long host name":        func(o *HostRootOptions) { o.Hostname = strings.Repeat("a", 64) },
+		"short machine id":      func(o *HostRootOptions) { o.MachineID = "abc" },
+		"machine id not hex":    func(o *HostRootOptions) { o.MachineID = strings.Repeat("Z", 32) },
+		"an extra that is /":    func(o *HostRootOptions) { o.Extra = []string{"/"} },
+	} {
+		o := mergedHost()
+		spoil(&o)
+		if steps, err := HostRoot(o); sandbar.CodeOf(err) != sandbar.Invalid || steps != nil {
+			t.Errorf("%s: %d steps, %v; want an Invalid error", name, len(steps), err)
+		}
+	}
+}
+
+func TestCheckExtra(t *testing.T) {
+	for _, p := range []string{"/opt", "/opt/python", "/usr/local/etc", "/etc/php", "/home/alice/venv", "/var/lib/model", "/nix/store", "/srv/x", "/runtime", "/etc/ssl/private2", "/opt/a b"} {
+		if err := CheckExtra(p); err != nil {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
+	for _, p := range []string{"", ".", "opt", "../opt", "/", "//opt", "/opt/", "/opt/../root", "/opt/./x", "/opt\x00x", "/" + strings.Repeat("a", 1024),
+		"/proc", "/proc/1", "/sys", "/dev", "/dev/kvm", "/run", "/run/docker.sock", "/var/run", "/var/run/docker.sock", "/var", "/boot", "/root", "/root/venv",
+		"/tmp", "/tmp/x", "/home", "/home/user", "/home/user/x", "/etc", "/etc/passwd", "/etc/shadow", "/etc/ssh", "/etc/ssl", "/etc/ssl/private/key.pem",
+		"/etc/docker", "/etc/mtab", "/usr/local/etc/npmrc", "/.scratch", "/.scratch/tmp"} {
+		if err := CheckExtra(p); sandbar.CodeOf(err) != sandbar.Invalid {
+			t.Errorf("%q: %v; want an Invalid error", p, err)
+		}
+	}
+}
+
+// TestRowsSayWhy: every row of every table has a reason, and none stands twice.
+func TestRowsSayWhy(t *testing.T) {
+	for name, rows := range map[string][]row{
+		"hostDirs": hostDirs(), "programMasks": programMasks(), "etcRows": etcRows(), "deviceRows": deviceRows(),
+		"procReadOnly": procReadOnly(), "procMasks": procMasks(), "never": never(),
+	} {
+		seen := map[string]bool{}
+		for _, r := range rows {
+			if strings.TrimSpace(r.why) == "" {
+				t.Errorf("%s: %s does not say why", name, r.path)
+			}
+			if seen[r.path] || !path.IsAbs(r.path) || path.Clean(r.path) != r.path {
+				t.Errorf("%s: %s stands twice or is no plain path", name, r.path)
+			}
+			seen[r.path] = true
+		}
+	}
+	for _, f := range etcFiles(oldHost()) {
+		if f.why == "" {
+			t.Errorf("%s does not say why", f.path)
+		}
+	}
+	for _, r := range landlockRows() {
+		if r.why == "" {
+			t.Errorf("Landlock: %s does not say why", r.path)
+		}
+	}
+	for _, r := range rlimitRows(sandbar.Limits{}, RlimitOptions{}) {
+		if r.why == "" {
+			t.Errorf("rlimit %d does not say why", r.resource)
+		}
+	}
+}
+
+// TestMasksCoverOthers: what runc and Docker mask or make read-only in /proc is
+// masked or read-only here. sysrq-trigger is explained at procReadOnly; the
+// rest of their lists lies in /sys, which does not exist.
+func TestMasksCoverOthers(t *testing.T) {
+	held := append(procMasks(), procReadOnly()...)
+	for _, p := range []string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"} {
+		if !slices.ContainsFunc(held, func(r row) bool { return r.path == p }) {
+			t.Errorf("%s is open", p)
+		}
+	}
+}
