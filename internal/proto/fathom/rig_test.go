@@ -1,6 +1,7 @@
 package fathom
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"net"
@@ -30,6 +31,7 @@ type rig struct {
 	server *Server
 	url    string
 	client *http.Client // nil: the default
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // newRig starts a server. At the end of the test it is closed, and then
@@ -48,6 +50,10 @@ func newRig(t testing.TB, c engine.Config, o Options, prepare ...func(*faulty.Dr
 	r.server = New(r.engine, o)
 	listener := httptest.NewServer(r.server)
 	r.url = listener.URL
+	r.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", listener.Listener.Addr().String())
+	}
 	t.Cleanup(func() {
 		r.close()
 		listener.Close()
@@ -68,9 +74,8 @@ func (r *rig) close() {
 }
 
 // newBubble is newRig for a testing/synctest bubble, where connections are
-// pipes without any buffer and time passes when nothing else can happen. The
-// returned function ends it and must be called before the bubble ends.
-func newBubble(t *testing.T, c engine.Config, o Options) (*rig, func()) {
+// pipes without any buffer and time passes when nothing else can happen.
+func newBubble(t *testing.T, c engine.Config, o Options) *rig {
 	t.Helper()
 	r := &rig{t: t, driver: faulty.New(), url: "http://pipe.test"}
 	c.Driver = r.driver
@@ -84,11 +89,13 @@ func newBubble(t *testing.T, c engine.Config, o Options) (*rig, func()) {
 	r.client = &http.Client{Transport: transport}
 	hs := &http.Server{Handler: r.server}
 	go hs.Serve(l)
-	return r, func() {
+	t.Cleanup(func() {
 		r.close()
 		hs.Close()
 		transport.CloseIdleConnections()
-	}
+	})
+	r.dial = l.dial
+	return r
 }
 
 // pipeListener is a net.Listener whose connections are pipes.
@@ -140,6 +147,33 @@ func (r *rig) connect() *client {
 	ws.SetReadLimit(-1)
 	r.t.Cleanup(func() { ws.CloseNow() })
 	return &client{r.t, ws}
+}
+
+// raw makes a WebSocket connection by hand, for what no library would send,
+// and returns the server's answer to the upgrade.
+func (r *rig) raw(headers ...string) (net.Conn, *bufio.Reader, *http.Response) {
+	r.t.Helper()
+	conn, err := r.dial(r.t.Context(), "", "")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	head := "GET /ws HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+	for _, h := range headers {
+		head += h + "\r\n"
+	}
+	conn.SetDeadline(time.Now().Add(patience))
+	if _, err := conn.Write([]byte(head + "\r\n")); err != nil {
+		r.t.Fatal(err)
+	}
+	br := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	conn.SetDeadline(time.Time{})
+	return conn, br, resp
 }
 
 // send sends a message as it stands.

@@ -67,6 +67,7 @@ class Accumulator {
   finish() {
     this.over = true;
     this.end();
+    this.wrote(); // there will be no more
   }
 
   isTerminal() {
@@ -125,10 +126,7 @@ class Client {
 
   fail(e) {
     this.broken ??= e;
-    for (const acc of this.executions.values()) {
-      acc.end();
-      acc.wrote();
-    }
+    for (const acc of this.executions.values()) acc.finish();
   }
 
   send(message) {
@@ -202,9 +200,9 @@ const checks = {
     assert.deepEqual(acc.order.slice(-3), ["status:failed", "error", "result"]);
   },
   async many(c, program) {
-    const runs = Array.from({ length: 20 }, (_, i) => c.run(...program("hello"), { stdin: `${i}\n`, env: { GREETING: "x" } }));
+    const runs = Array.from({ length: 20 }, (_, i) => c.run(...program("hello"), { stdin: `${i}`, env: { GREETING: "x" } }));
     for (const [i, acc] of (await Promise.all(runs)).entries()) {
-      expect(acc, { status: "completed", exit_code: 0, stdout: `hello, ${i} x\n`, errors: [] });
+      expect(acc, { status: "completed", exit_code: 0, stdout: `hello, ${i} GREETING=x\n`, errors: [] });
     }
   },
   async refusals(c, program) {
@@ -236,8 +234,8 @@ const checks = {
 };
 
 async function checkHello(c, language, code) {
-  const acc = await c.run(language, code, { stdin: "world\n", env: { GREETING: "ça va" } });
-  expect(acc, { status: "completed", exit_code: 0, stdout: "hello, world ça va\n", stderr: "done\n", errors: [] });
+  const acc = await c.run(language, code, { stdin: "world", env: { GREETING: "ça va" } });
+  expect(acc, { status: "completed", exit_code: 0, stdout: "hello, world GREETING=ça va\n", stderr: "done\n", errors: [] });
   assert.deepEqual(acc.order.slice(0, 2), ["ack", "status:running"]);
   assert.deepEqual(acc.order.slice(-2), ["status:completed", "result"]);
   assert(Number.isInteger(acc.duration_ms) && acc.duration_ms >= 0);

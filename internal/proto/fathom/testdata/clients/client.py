@@ -27,7 +27,6 @@ class Accumulator:
         self.errors = []
         self.order = []
         self.ended = asyncio.Event()
-        self.running = asyncio.Event()
         self.ready = asyncio.Event()
 
     def apply(self, event):
@@ -47,19 +46,21 @@ class Accumulator:
             case "status":
                 self.status = event["status"]
                 self.order[-1] = "status:" + self.status
-                if self.status == "running":
-                    self.running.set()
             case "error":
                 self.errors.append(event)
-                if self.status not in TERMINAL:
-                    self.ended.set()
+                if not self.is_terminal():
+                    self.finish()
             case "result":
                 self.exit_code = event["exit_code"]
                 self.duration_ms = event["duration_ms"]
                 self.usage = event["resource_usage"]
-                self.ended.set()
+                self.finish()
             case _:
                 raise AssertionError(f"unknown message type {kind}")
+
+    def finish(self):
+        self.ended.set()
+        self.ready.set()  # there will be no more
 
     def is_terminal(self):
         return self.status in TERMINAL
@@ -90,7 +91,7 @@ class Client:
         except Exception as e:  # told by the next check that waits
             self.broken = e
             for acc in self.executions.values():
-                acc.ended.set(), acc.running.set(), acc.ready.set()
+                acc.finish()
 
     async def send(self, **message):
         await self.ws.send(json.dumps({"v": 1, "ts": "2025-12-27T11:30:00.000Z", **message}))
@@ -128,8 +129,8 @@ def begins(acc):
 
 
 async def check_hello(c, programs, language):
-    acc = await c.run(language, programs[language]["hello"], stdin="world\n", env={"GREETING": "ça va"})
-    expect(acc, status="completed", exit_code=0, stdout="hello, world ça va\n", stderr="done\n", errors=[])
+    acc = await c.run(language, programs[language]["hello"], stdin="world", env={"GREETING": "ça va"})
+    expect(acc, status="completed", exit_code=0, stdout="hello, world GREETING=ça va\n", stderr="done\n", errors=[])
     begins(acc)
     assert acc.order[-2:] == ["status:completed", "result"], f"order {acc.order}"
     assert isinstance(acc.duration_ms, int) and acc.duration_ms >= 0
@@ -174,9 +175,9 @@ async def check_output_limit(c, programs, language):
 
 async def check_many(c, programs, language):
     code = programs[language]["hello"]
-    accs = await asyncio.gather(*(c.run(language, code, stdin=f"{i}\n", env={"GREETING": "x"}) for i in range(20)))
+    accs = await asyncio.gather(*(c.run(language, code, stdin=str(i), env={"GREETING": "x"}) for i in range(20)))
     for i, acc in enumerate(accs):
-        expect(acc, status="completed", exit_code=0, stdout=f"hello, {i} x\n", errors=[])
+        expect(acc, status="completed", exit_code=0, stdout=f"hello, {i} GREETING=x\n", errors=[])
 
 
 async def check_refusals(c, programs, language):

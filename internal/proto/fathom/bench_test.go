@@ -1,0 +1,48 @@
+package fathom
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"github.com/sandbar-dev/sandbar/engine"
+)
+
+// BenchmarkExecution is one execution over TCP, execute to result, with a
+// sandbox that costs nothing: what the protocol adds.
+func BenchmarkExecution(b *testing.B) {
+	c := newRig(b, engine.Config{}, Options{}).connect()
+	b.ReportAllocs()
+	for b.Loop() {
+		c.execute("e1", "print stdout hello world")
+		for {
+			_, msg, err := c.ws.Read(context.Background())
+			if err != nil {
+				b.Fatal(err)
+			}
+			if bytes.Contains(msg, []byte(`"type":"result"`)) {
+				break
+			}
+		}
+	}
+}
+
+// BenchmarkStream is the output of one program over TCP.
+func BenchmarkStream(b *testing.B) {
+	c := newRig(b, engine.Config{}, Options{}).connect()
+	const size = 64 << 20
+	b.SetBytes(size)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.execute("e1", "flood stdout 67108864", limitsMuch...)
+		for {
+			_, msg, err := c.ws.Read(context.Background())
+			if err != nil {
+				b.Fatal(err)
+			}
+			if len(msg) < 500 && bytes.Contains(msg, []byte(`"type":"result"`)) {
+				break
+			}
+		}
+	}
+}
