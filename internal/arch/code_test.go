@@ -175,6 +175,7 @@ func calls(s source, importPaths ...string) []call {
 // starters are the functions by which a program is started.
 var starters = map[string][]string{
 	"os":                       {"StartProcess"},
+	"os/exec":                  {"Command", "CommandContext"},
 	"syscall":                  {"ForkExec", "StartProcess", "Exec", "CreateProcess", "CreateProcessAsUser"},
 	"golang.org/x/sys/unix":    {"Exec"},
 	"golang.org/x/sys/windows": {"CreateProcess", "CreateProcessAsUser"},
@@ -182,9 +183,6 @@ var starters = map[string][]string{
 
 // startsPrograms reports whether a file can start a program.
 func startsPrograms(s source) bool {
-	if slices.Contains(s.imports(), "os/exec") {
-		return true
-	}
 	for pkg, names := range starters {
 		for _, c := range calls(s, pkg) {
 			if slices.Contains(names, c.name) {
@@ -192,7 +190,21 @@ func startsPrograms(s source) bool {
 			}
 		}
 	}
-	return false
+	return makesCmd(s)
+}
+
+// makesCmd reports whether a file makes an exec.Cmd by hand.
+func makesCmd(s source) bool {
+	found := false
+	ast.Inspect(s.ast, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.CompositeLit); ok {
+			if sel, ok := lit.Type.(*ast.SelectorExpr); ok && sel.Sel.Name == "Cmd" {
+				found = found || slices.ContainsFunc(calls(s, "os/exec"), func(c call) bool { return c.node == sel })
+			}
+		}
+		return true
+	})
+	return found
 }
 
 // A reviewer finds every place that starts a program in one table.
@@ -233,11 +245,16 @@ func TestOnlyTestenvSkips(t *testing.T) {
 			continue
 		}
 		ast.Inspect(s.ast, func(n ast.Node) bool {
-			if sel, ok := n.(*ast.SelectorExpr); ok && slices.Contains([]string{"Skip", "Skipf", "SkipNow", "Short"}, sel.Sel.Name) {
+			if sel, ok := n.(*ast.SelectorExpr); ok && slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, sel.Sel.Name) {
 				t.Errorf("%s: %s; use testenv.Need", all.position(sel), sel.Sel.Name)
 			}
 			return true
 		})
+		for _, c := range calls(s, "testing") {
+			if c.name == "Short" {
+				t.Errorf("%s: testing.Short; every run is a whole one", all.position(c.node))
+			}
+		}
 	}
 	script := regexp.MustCompile(`(?m)^(\[[^\]]*\]\s*)*skip\b.*$`)
 	for name, text := range all.files {
@@ -306,7 +323,9 @@ func (*Q[P]) N() {}
 	})
 	t.Run("programs", func(t *testing.T) {
 		for text, want := range map[string]bool{
-			`package a; import "os/exec"`:                                  true,
+			`package a; import "os/exec"; var c = exec.Command("true")`:    true,
+			`package a; import "os/exec"; func f(*exec.Cmd)`:               false,
+			`package a; import "os/exec"; var c = &exec.Cmd{Path: "true"}`: true,
 			`package a; import "os"; var f = os.StartProcess`:              true,
 			`package a; import s "syscall"; var f = s.ForkExec`:            true,
 			`package a; import "golang.org/x/sys/unix"; var f = unix.Exec`: true,

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	binary := flag.String("sandbar", filepath.Join("bin", "sandbar"), "the server's `program`")
+	flag.Parse()
+	s := &screen{w: os.Stdout, colour: os.Getenv("NO_COLOR") == "" && terminal(os.Stdout)}
+	if err := show(ctx, *binary, s); err != nil {
+		s.printf("\n%s\n", s.styled(red, err.Error()))
+		os.Exit(1)
+	}
+	s.printf("\n%s\n", s.styled(green, "All as expected."))
+}
+
+// show is the whole demonstration. Its error tells what was not as expected.
+func show(ctx context.Context, binary string, s *screen) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	adoptOrphans()
+	s.heading("the server")
+	srv, err := start(ctx, binary)
+	if err != nil {
+		return err
+	}
+	defer srv.kill()
+	s.printf("  %s serve --listen %s    (process %d, with a fresh token)\n", binary, srv.address, srv.cmd.Process.Pid)
+	failures, err := play(ctx, s, srv)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, srv.lastWords())
+	}
+	s.heading("the end")
+	if err := srv.stop(); err != nil {
+		failures = append(failures, "the server's end")
+		s.verdict(err)
+	}
+	fault := lookForRemains(ctx, binary, s)
+	s.verdict(fault)
+	if fault != nil {
+		failures = append(failures, "what is left")
+	}
+	if len(failures) > 0 {
+		return fmt.Errorf("not as expected: %s", strings.Join(failures, "; "))
+	}
+	return nil
+}
+
+// play shows all scenes and returns the titles of those that went wrong.
+func play(ctx context.Context, s *screen, srv *server) ([]string, error) {
+	c, err := dial(ctx, srv.address, srv.token)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	var failures []string
+	run := func(scenes []scene) error {
+		for _, sc := range scenes {
+			fault, err := perform(ctx, s, c, sc)
+			if err != nil {
+				return fmt.Errorf("%s: %w", sc.title, err)
+			}
+			if fault != nil {
+				failures = append(failures, sc.title)
+			}
+		}
+		return nil
+	}
+	s.heading("programs")
+	if err := run(programs()); err != nil {
+		return failures, err
+	}
+	fault := together(ctx, s, c)
+	s.verdict(fault)
+	if fault != nil {
+		failures = append(failures, "many at once")
+	}
+	s.heading("programs that mean harm")
+	return failures, run(attacks(srv.address))
+}
+
+// perform runs one scene. fault is about the program, err about the connection.
+func perform(ctx context.Context, s *screen, c *client, sc scene) (fault, err error) {
+	s.scene(sc)
+	show := s.event
+	if sc.quiet {
+		show = nil
+	}
+	o, err := c.execute(ctx, sc.message(), show)
+	if err != nil {
+		return nil, err
+	}
+	if o.Error == "LANGUAGE_NOT_SUPPORTED" && sc.needs != "" && !installed(sc.needs) {
+		s.printf("  → not shown: this machine has no %s (%s)\n", sc.needs, printable(o.Reason))
+		return nil, nil
+	}
+	fault = sc.check(o)
+	s.outcome(o, fault)
+	return fault, nil
+}
+
+func (sc scene) message() message {
+	m := message{Language: sc.language, Code: sc.code, Limits: &sc.limits}
+	if *m.Limits == (limits{}) {
+		m.Limits = &defaultLimits
+	}
+	if sc.stdin != "" {
+		m.Stdin = &sc.stdin
+	}
+	return m
+}
+
+// installed reports whether an interpreter lies where a sandbox would see it.
+func installed(name string) bool {
+	return slices.ContainsFunc([]string{"/usr/local/bin", "/usr/bin", "/bin"}, func(dir string) bool {
+		st, err := os.Stat(filepath.Join(dir, name))
+		return err == nil && st.Mode().IsRegular()
+	})
+}
+
+// together runs many programs at once on the one connection.
+func together(ctx context.Context, s *screen, c *client) error {
+	code := fmt.Sprintf("sleep %.1f; echo program $0", crowdSleep.Seconds())
+	s.scene(scene{title: fmt.Sprintf("%d at once, on the same connection", crowd), code: code})
+	start := time.Now()
+	errs := make([]error, crowd)
+	var wg sync.WaitGroup
+	for i := range crowd {
+		wg.Go(func() {
+			o, err := c.execute(ctx, scene{language: "shell", code: code}.message(), nil)
+			errs[i] = err
+			if err == nil {
+				errs[i] = ended(0, "program")(o)
+			}
+		})
+	}
+	wg.Wait()
+	s.printf("  → all ended after %.2f s; one after the other they would have slept %.1f s\n",
+		time.Since(start).Seconds(), (crowd * crowdSleep).Seconds())
+	return errors.Join(errs...)
+}
+
+// server is the program that is shown.
+type server struct {
+	cmd     *exec.Cmd
+	address string
+	token   string
+	log     *bytes.Buffer // complete when the process has ended
+	ended   chan struct{}
+	err     error // of Wait, once ended is closed
+}
+
+// start starts a server and waits until it answers.
+func start(ctx context.Context, binary string) (*server, error) {
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	srv := &server{address: address, token: rand.Text(), log: &bytes.Buffer{}, ended: make(chan struct{})}
+	srv.cmd = exec.Command(binary, "serve", "--listen", address)
+	srv.cmd.Env = append(environment(), "SANDBAR_TOKEN="+srv.token)
+	srv.cmd.Stdout, srv.cmd.Stderr = srv.log, srv.log
+	// The daemon must not get this terminal's ^C before the demonstration does.
+	detach(srv.cmd)
+	if err := srv.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		srv.err = srv.cmd.Wait()
+		close(srv.ended)
+	}()
+	if err := srv.ready(ctx); err != nil {
+		srv.kill()
+		return nil, fmt.Errorf("the server did not start: %w\n%s\n\"%s doctor\" tells what this machine lacks", err, srv.lastWords(), binary)
+	}
+	return srv, nil
+}
+
+// environment is this process's without the settings of another daemon.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "SANDBAR_") })
+}
+
+// freeAddress is a port of the loopback that was free a moment ago.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// ready waits for GET /health to be answered.
+func (srv *server) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+srv.address+"/health", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = fmt.Errorf("GET /health: %s", resp.Status)
+		}
+		select {
+		case <-srv.ended:
+			return fmt.Errorf("it ended: %v", srv.err)
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// stop asks the server to end, as an operator does, and expects it to obey.
+func (srv *server) stop() error {
+	if err := srv.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-srv.ended:
+		return srv.err
+	case <-time.After(20 * time.Second):
+		srv.kill()
+		return errors.New("the server did not end within 20 seconds of SIGTERM")
+	}
+}
+
+// kill ends the server at once.
+func (srv *server) kill() {
+	srv.cmd.Process.Kill()
+	<-srv.ended
+}
+
+// lastWords is what the server wrote, after its end.
+func (srv *server) lastWords() string {
+	srv.kill()
+	return strings.TrimSpace(srv.log.String())
+}
+
+// lookForRemains looks for what the server's end should have taken with it.
+func lookForRemains(ctx context.Context, binary string, s *screen) error {
+	var faults []error
+	orphans := orphans(5 * time.Second)
+	s.printf("  processes left: %d\n", len(orphans))
+	if len(orphans) > 0 {
+		faults = append(faults, fmt.Errorf("left running: %s", strings.Join(orphans, ", ")))
+	}
+	cmd := exec.CommandContext(ctx, binary, "gc", "--dry-run")
+	cmd.Env = environment()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		faults = append(faults, fmt.Errorf("%s gc --dry-run: %w", binary, err))
+	}
+	for line := range strings.Lines(string(out)) {
+		s.printf("  gc: %s\n", strings.TrimRight(line, "\n"))
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// screen prints the demonstration, in colour where a person looks at it.
+type screen struct {
+	mu     sync.Mutex
+	w      io.Writer
+	colour bool
+}
+
+// The styles, as the numbers of ANSI sequences.
+const (
+	bold  = "1"
+	dim   = "2"
+	red   = "31"
+	green = "32"
+)
+
+func (s *screen) styled(style, text string) string {
+	if !s.colour {
+		return text
+	}
+	return "\x1b[" + style + "m" + text + "\x1b[0m"
+}
+
+func (s *screen) printf(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.w, format, args...)
+}
+
+func (s *screen) heading(text string) {
+	s.printf("\n%s\n", s.styled(bold, "== "+text))
+}
+
+// scene prints the title of a scene and its program.
+func (s *screen) scene(sc scene) {
+	s.printf("\n%s\n", s.styled(bold, sc.title))
+	for line := range strings.Lines(sc.code) {
+		s.printf("  %s\n", s.styled(dim, "| "+strings.TrimRight(line, "\n")))
+	}
+}
+
+// event prints output as it comes, each line with the time since the ack.
+func (s *screen) event(m message, since time.Duration) {
+	if m.Type != "stdout" && m.Type != "stderr" {
+		return
+	}
+	for line := range strings.Lines(m.Data) {
+		s.printf("  %6.2fs %-6s  %s\n", since.Seconds(), m.Type, printable(strings.TrimRight(line, "\n")))
+	}
+}
+
+// printable makes a program's output harmless to a terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+}
+
+// outcome prints how an execution ended and whether that was expected.
+func (s *screen) outcome(o outcome, fault error) {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	if o.Status != "" {
+		add("%s", o.Status)
+	}
+	if o.Error != "" {
+		add("%s: %s", o.Error, printable(o.Reason))
+	}
+	if o.Exit != nil {
+		add("exit %d", *o.Exit)
+	}
+	if o.Status != "" {
+		add("%d ms", o.Took.Milliseconds())
+		add("%d ms of processor", o.CPU.Milliseconds())
+		add("peak %.0f MB", o.Memory)
+	}
+	s.printf("  → %s\n", strings.Join(parts, ", "))
+	s.verdict(fault)
+}
+
+// verdict prints whether something was as expected.
+func (s *screen) verdict(fault error) {
+	if fault == nil {
+		s.printf("  %s\n", s.styled(green, "as expected"))
+		return
+	}
+	for line := range strings.Lines(fault.Error()) {
+		s.printf("  %s\n", s.styled(red, "NOT as expected: "+strings.TrimRight(line, "\n")))
+	}
+}
