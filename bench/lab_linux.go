@@ -1,0 +1,414 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/agentbin"
+	"github.com/sandbar-dev/sandbar/internal/driver/native"
+)
+
+// lab is what benchmarks share.
+type lab struct{ sandbar string }
+
+// python is the interpreter that sandboxes see, so the baseline is the same.
+const python = "/usr/bin/python3"
+
+// hello is the program of the Python benchmarks.
+const hello = "print('hello world')"
+
+// newDriver makes the native driver as the daemon does.
+func newDriver() (*native.Driver, error) { return native.New(driver.Host{}, agentbin.Binary()) }
+
+// newEngine makes an engine over it, with limits that any host enforces.
+func newEngine(grace time.Duration) (*engine.Engine, error) {
+	d, err := newDriver()
+	if err != nil {
+		return nil, err
+	}
+	return engine.New(engine.Config{Driver: d, Grace: grace, AllowDegraded: true})
+}
+
+func closeEngine(e *engine.Engine) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return e.Shutdown(ctx)
+}
+
+func coldPython(*lab) (measured, error) {
+	e, err := newEngine(time.Second)
+	if err != nil {
+		return measured{}, err
+	}
+	defer closeEngine(e)
+	isolated := func() error {
+		r, err := e.Run(context.Background(), sandbar.Job{Language: "python", Code: hello}, engine.Discard)
+		return exited(r, err)
+	}
+	ours, bare, err := interleave(100, isolated, command(python, "-c", hello))
+	if err != nil {
+		return measured{}, err
+	}
+	cost := ours.quantile(0.5) - bare.quantile(0.5)
+	return measured{
+		value:    fmt.Sprintf("%+.2f ms; %v; %.2f × bare", ms(cost), ours, ratio(ours, bare)),
+		baseline: "bare python3 -c: " + bare.String(),
+		kept:     cost <= 8*time.Millisecond,
+	}, nil
+}
+
+func ratio(a, b times) float64 { return float64(a.quantile(0.5)) / float64(b.quantile(0.5)) }
+
+func exited(r sandbar.Result, err error) error {
+	if err == nil && (r.Outcome != sandbar.Exited || r.ExitCode != 0) {
+		err = fmt.Errorf("the program ended as %v, exit code %d", r.Outcome, r.ExitCode)
+	}
+	return err
+}
+
+// command returns a function that runs a program of the host.
+func command(name string, args ...string) func() error {
+	return func() error { return exec.Command(name, args...).Run() }
+}
+
+// bubblewrap is a sandbox of bubblewrap's with the same namespaces and view.
+func bubblewrap(args ...string) (func() error, error) {
+	path, err := exec.LookPath("bwrap")
+	if err != nil {
+		return nil, errors.New("bubblewrap is not installed; `make tools` installs it")
+	}
+	flags := []string{"--unshare-all", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"}
+	for _, l := range []string{"/bin", "/lib", "/lib64", "/sbin"} {
+		if to, err := os.Readlink(l); err == nil {
+			flags = append(flags, "--symlink", to, l)
+		} else if _, err := os.Stat(l); err == nil {
+			flags = append(flags, "--ro-bind", l, l)
+		}
+	}
+	return command(path, append(append(flags, "--"), args...)...), nil
+}
+
+func bubblewrapPython(*lab) (measured, error) {
+	bw, err := bubblewrap(python, "-c", hello)
+	if err != nil {
+		return measured{}, err
+	}
+	with, bare, err := interleave(50, bw, command(python, "-c", hello))
+	if err != nil {
+		return measured{}, err
+	}
+	return measured{
+		value:    fmt.Sprintf("%+.2f ms; %v", ms(with.quantile(0.5)-bare.quantile(0.5)), with),
+		baseline: "bare python3 -c: " + bare.String(),
+	}, nil
+}
+
+func coldTrue(*lab) (measured, error) {
+	d, err := newDriver()
+	if err != nil {
+		return measured{}, err
+	}
+	defer d.Close()
+	ours, bare, err := interleave(200, func() error { return trueIn(d) }, command("/usr/bin/true"))
+	if err != nil {
+		return measured{}, err
+	}
+	return measured{
+		value:    fmt.Sprintf("%v; %.1f × bare", ours, ratio(ours, bare)),
+		baseline: "bare true: " + bare.String(),
+		kept:     ours.quantile(0.5) <= 8*time.Millisecond,
+	}, nil
+}
+
+// spec is what the engine would resolve an empty Spec to.
+func spec() sandbar.Spec {
+	return sandbar.Spec{Image: sandbar.ImageHost, Network: sandbar.NetworkNone, AllowDegraded: true, Limits: sandbar.Limits{
+		Memory: 256 << 20, CPUs: sandbar.Unlimited, CPUShares: 512, PIDs: 128, Disk: 256 << 20, Inodes: 65536, Files: 1024}}
+}
+
+func trueIn(d driver.Driver) error {
+	ctx := context.Background()
+	box, err := d.Create(ctx, sandbar.NewID(), spec())
+	if err != nil {
+		return err
+	}
+	p, err := box.Start(ctx, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{})
+	if err != nil {
+		return errors.Join(err, box.Destroy(ctx))
+	}
+	r, err := p.Wait()
+	return errors.Join(exited(r, err), box.Destroy(ctx))
+}
+
+func bubblewrapTrue(*lab) (measured, error) {
+	bw, err := bubblewrap("true")
+	if err != nil {
+		return measured{}, err
+	}
+	with, err := sample(100, bw)
+	if err != nil {
+		return measured{}, err
+	}
+	return measured{value: with.String()}, nil
+}
+
+// idleSandbox measures one sandbox alone, which is the worst case: what several
+// share is divided between them.
+func idleSandbox(*lab) (measured, error) {
+	d, err := newDriver()
+	if err != nil {
+		return measured{}, err
+	}
+	defer d.Close()
+	one, err := idlePSS(d, 1)
+	if err != nil {
+		return measured{}, err
+	}
+	many, err := idlePSS(d, 50)
+	if err != nil {
+		return measured{}, err
+	}
+	return measured{
+		value:    fmt.Sprintf("%.2f MiB alone, %.2f MiB each of 50", mib(one), mib(many)),
+		baseline: "",
+		kept:     one <= 2<<20,
+	}, nil
+}
+
+// idlePSS is the proportional memory of each of n sandboxes that have run a
+// program and been idle for a moment.
+func idlePSS(d *native.Driver, n int) (int64, error) {
+	ctx := context.Background()
+	var boxes []driver.Sandbox
+	defer func() {
+		for _, b := range boxes {
+			b.Destroy(ctx)
+		}
+	}()
+	for range n {
+		b, err := d.Create(ctx, sandbar.NewID(), spec())
+		if err != nil {
+			return 0, err
+		}
+		boxes = append(boxes, b)
+		p, err := b.Start(ctx, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{})
+		if err != nil {
+			return 0, err
+		}
+		p.Wait()
+	}
+	time.Sleep(2 * time.Second) // by now the agents have settled
+	var sum int64
+	pids, err := childrenOf(os.Getpid())
+	if err != nil {
+		return 0, err
+	}
+	if len(pids) != n {
+		return 0, fmt.Errorf("found %d agents of %d sandboxes", len(pids), n)
+	}
+	for _, pid := range pids {
+		sum += field(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss:")
+	}
+	return sum / int64(n), nil
+}
+
+// childrenOf lists the processes whose parent is pid.
+func childrenOf(pid int) (out []int, err error) {
+	files, err := filepath.Glob("/proc/[0-9]*/status")
+	for _, f := range files {
+		if field(f, "PPid:")>>10 == int64(pid) {
+			n, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+			out = append(out, n)
+		}
+	}
+	return out, err
+}
+
+// field reads a number of kB from a file of /proc, in bytes.
+func field(path, key string) int64 {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if w := strings.Fields(s.Text()); len(w) > 1 && w[0] == key {
+			n, _ := strconv.ParseInt(w[1], 10, 64)
+			return n << 10
+		}
+	}
+	return 0
+}
+
+func mib(n int64) float64 { return float64(n) / (1 << 20) }
+
+// stubborn is a tree that ignores what can be ignored, in two sessions.
+const stubborn = `trap '' TERM HUP INT
+(setsid sh -c 'trap "" TERM HUP INT; sleep 1000' &)
+sleep 1000 & while :; do sleep 1000; done`
+
+func stopTree(*lab) (measured, error) {
+	const grace, limit = 200 * time.Millisecond, 300 * time.Millisecond
+	e, err := newEngine(grace)
+	if err != nil {
+		return measured{}, err
+	}
+	defer closeEngine(e)
+	var over times
+	for range 20 {
+		var began time.Time
+		r, err := e.Run(context.Background(), sandbar.Job{Language: "shell", Code: stubborn,
+			Spec: sandbar.Spec{Limits: sandbar.Limits{Timeout: limit}}}, startSink{&began})
+		if err != nil {
+			return measured{}, err
+		}
+		if r.Outcome != sandbar.TimedOut {
+			return measured{}, fmt.Errorf("the program ended as %v", r.Outcome)
+		}
+		over = append(over, time.Since(began)-limit)
+	}
+	worst := over[0]
+	for _, d := range over {
+		worst = max(worst, d)
+	}
+	return measured{
+		value: fmt.Sprintf("grace + %.1f ms at worst (grace %v, %d runs)", ms(worst-grace), grace, len(over)),
+		kept:  worst <= grace+100*time.Millisecond,
+	}, nil
+}
+
+// startSink notes when the program started.
+type startSink struct{ at *time.Time }
+
+func (s startSink) Started()                   { *s.at = time.Now() }
+func (s startSink) Output(sandbar.Chunk) error { return nil }
+
+// flood runs the daemon and drowns it, through a client that reads everything.
+func flood(l *lab) (measured, error) {
+	const size = 1 << 30
+	d, err := startDaemon(l.sandbar, "SANDBAR_LIMITS_MAX_OUTPUT=1GiB")
+	if err != nil {
+		return measured{}, err
+	}
+	defer d.stop()
+	// Once, small, so that what is made on first use is not counted.
+	if _, err := d.execute("head -c 1000000 /dev/zero | tr '\\0' x", 2<<20); err != nil {
+		return measured{}, err
+	}
+	before := field(d.status(), "VmRSS:")
+	began := time.Now()
+	n, err := d.execute("head -c 2000000000 /dev/zero | tr '\\0' x", size)
+	if err != nil {
+		return measured{}, err
+	}
+	took := time.Since(began)
+	grown := field(d.status(), "VmHWM:") - before
+	if n != size {
+		return measured{}, fmt.Errorf("%d bytes arrived, want exactly %d", n, size)
+	}
+	return measured{
+		value: fmt.Sprintf("%+.1f MiB at its highest; %.0f MiB/s to a client that decodes JSON", mib(grown), mib(size)/took.Seconds()),
+		kept:  grown < 64<<20,
+	}, nil
+}
+
+// daemon is a running `sandbar serve`.
+type daemon struct {
+	cmd   *exec.Cmd
+	addr  string
+	dir   string
+	token string
+}
+
+func startDaemon(path string, env ...string) (*daemon, error) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	addr := free.Addr().String()
+	free.Close()
+	dir, err := os.MkdirTemp("", "sandbar-bench-")
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{addr: addr, dir: dir, token: "bench"}
+	d.cmd = exec.Command(path, "serve", "--listen", addr)
+	d.cmd.Env = append(append(os.Environ(), "SANDBAR_TOKEN="+d.token,
+		"SANDBAR_STATE_DIR="+dir+"/state", "SANDBAR_RUNTIME_DIR="+dir+"/run"), env...)
+	d.cmd.Stderr = os.Stderr
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if r, err := http.Get("http://" + addr + "/health"); err == nil {
+			r.Body.Close()
+			return d, nil
+		}
+	}
+	d.stop()
+	return nil, errors.New("the daemon did not answer within 20 s")
+}
+
+func (d *daemon) stop() {
+	d.cmd.Process.Signal(os.Interrupt)
+	d.cmd.Wait()
+	os.RemoveAll(d.dir)
+}
+
+func (d *daemon) status() string { return fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid) }
+
+// execute runs shell code over Fathom and returns how many bytes of output came.
+func (d *daemon) execute(code string, limit int64) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	c, _, err := websocket.Dial(ctx, "ws://"+d.addr+"/ws", &websocket.DialOptions{
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + d.token}, "X-Protocol-Version": {"1"}}})
+	if err != nil {
+		return 0, err
+	}
+	defer c.CloseNow()
+	c.SetReadLimit(-1)
+	m, err := json.Marshal(map[string]any{"v": 1, "type": "execute", "id": "x", "ts": time.Now().UTC().Format(time.RFC3339Nano),
+		"language": "shell", "code": code,
+		"limits": map[string]any{"timeout_ms": 300_000, "memory_mb": 256, "max_output_bytes": limit}})
+	if err != nil {
+		return 0, err
+	}
+	if err := c.Write(ctx, websocket.MessageText, m); err != nil {
+		return 0, err
+	}
+	for {
+		_, b, err := c.Read(ctx)
+		if err != nil {
+			return n, err
+		}
+		var f struct{ Type, Data, Code, Message string }
+		if err := json.Unmarshal(b, &f); err != nil {
+			return n, err
+		}
+		switch {
+		case f.Type == "result":
+			return n, nil
+		case f.Type == "error" && f.Code != "OUTPUT_LIMIT":
+			return n, errors.New(f.Code + ": " + f.Message)
+		case f.Type == "stdout":
+			n += int64(len(f.Data))
+		}
+	}
+}

@@ -1,0 +1,132 @@
+// Command bench prints the numbers that SPECIFICATION.md promises, each next
+// to a baseline timed in the same run, so that what is compared has seen the
+// same machine in the same minute. A number that misses its promise is marked;
+// the exit code is then 1.
+//
+//	make bench            all of it
+//	make bench ONLY=idle  what has "idle" in its name
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/agent"
+)
+
+// benchmark is one promise and how it is measured.
+type benchmark struct {
+	name    string
+	promise string
+	run     func(*lab) (measured, error)
+}
+
+// measured is one number with what it was held against.
+type measured struct {
+	value    string
+	baseline string
+	kept     bool
+}
+
+// benchmarks are the promises in the order of SPECIFICATION.md.
+func benchmarks() []benchmark {
+	return []benchmark{
+		{"cold-python", "one isolated Python costs at most 8 ms more than a bare one", coldPython},
+		{"cold-python-bubblewrap", "no promise: the same in bubblewrap, for comparison", bubblewrapPython},
+		{"true", "`true` in a fresh sandbox, create to destroyed: p50 at most 8 ms", coldTrue},
+		{"true-bubblewrap", "no promise: the same in bubblewrap, for comparison", bubblewrapTrue},
+		{"idle", "an idle sandbox holds at most 2 MiB (PSS)", idleSandbox},
+		{"flood", "1 GiB of output to the cap grows the daemon by less than 64 MiB", flood},
+		{"stop", "ending a tree that ignores TERM takes at most grace + 100 ms", stopTree},
+	}
+}
+
+func main() {
+	if agent.IsAgent() {
+		agent.Main()
+	}
+	only := flag.String("only", os.Getenv("ONLY"), "run only benchmarks with this in their name")
+	sandbar := flag.String("sandbar", "bin/sandbar", "the built command")
+	flag.Parse()
+	os.Exit(runAll(*only, *sandbar))
+}
+
+func runAll(only, sandbar string) int {
+	l := &lab{sandbar: sandbar}
+	code := 0
+	for _, b := range benchmarks() {
+		if !strings.Contains(b.name, only) {
+			continue
+		}
+		m, err := b.run(l)
+		verdict := "kept"
+		switch {
+		case err != nil:
+			verdict, m.value, code = "FAILED", err.Error(), 1
+		case strings.HasPrefix(b.promise, "no promise"):
+			verdict = "-"
+		case !m.kept:
+			verdict, code = "MISSED", 1
+		}
+		fmt.Printf("%-24s %-7s %s\n%32s %s\n", b.name, verdict, m.value, "", b.promise)
+		if m.baseline != "" {
+			fmt.Printf("%32s baseline: %s\n", "", m.baseline)
+		}
+	}
+	return code
+}
+
+// times is a sample of durations.
+type times []time.Duration
+
+// sample times f n times after a few runs that do not count.
+func sample(n int, f func() error) (times, error) {
+	for range 3 {
+		if err := f(); err != nil {
+			return nil, err
+		}
+	}
+	out := make(times, 0, n)
+	for range n {
+		began := time.Now()
+		if err := f(); err != nil {
+			return nil, err
+		}
+		out = append(out, time.Since(began))
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// interleave times two things in turn, so that a noisy moment hits both.
+func interleave(n int, f, g func() error) (a, b times, err error) {
+	for i := range n + 3 {
+		for _, x := range []struct {
+			f   func() error
+			out *times
+		}{{f, &a}, {g, &b}} {
+			began := time.Now()
+			if err := x.f(); err != nil {
+				return nil, nil, err
+			}
+			if i >= 3 {
+				*x.out = append(*x.out, time.Since(began))
+			}
+		}
+	}
+	slices.Sort(a)
+	slices.Sort(b)
+	return a, b, nil
+}
+
+func (t times) quantile(q float64) time.Duration { return t[int(q*float64(len(t)-1))] }
+
+func (t times) String() string {
+	return fmt.Sprintf("p50 %.2f ms, p90 %.2f ms (%d runs)", ms(t.quantile(0.5)), ms(t.quantile(0.9)), len(t))
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
