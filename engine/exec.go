@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -109,9 +110,10 @@ func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, 
 }
 
 // dropProcess ends a program that started when nobody waited for it any more.
+// It is a courtesy: the guarantee is the end of its sandbox.
 func dropProcess(p driver.Process) {
 	if p != nil {
-		_ = p.Signal(9) // its sandbox is the guarantee
+		_ = guarded(func() error { return p.Signal(int(syscall.SIGKILL)) })
 	}
 }
 

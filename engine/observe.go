@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"log/slog"
 
 	"github.com/sandbar-dev/sandbar"
@@ -8,21 +9,13 @@ import (
 
 // observe writes the one log line of an execution and calls Config.Observe.
 // What is logged is chosen field by field: never code, arguments, environment
-// or output. The text of an error is logged only for codes whose messages are
-// about the platform; others may quote what the caller sent.
+// or output.
 func (e *Engine) observe(id sandbar.ID, o Observation) {
 	attrs := []any{"sandbox", id, "language", o.Language, "queued", o.Queued, "setup", o.Setup, "total", o.Total}
 	if o.Err == nil {
 		e.log.Info("execution ended", append(attrs, resultAttrs(o.Result)...)...)
 	} else {
-		level := slog.LevelInfo
-		code := sandbar.CodeOf(o.Err)
-		attrs = append(attrs, "code", string(code), "field", sandbar.AsError(o.Err).Field)
-		if code == sandbar.Internal || code == sandbar.Timeout || code == sandbar.Unavailable {
-			level = slog.LevelError
-			attrs = append(attrs, "error", o.Err)
-		}
-		e.log.Log(nil, level, "execution failed", attrs...)
+		e.logFailure("execution failed", o.Err, attrs...)
 	}
 	if e.cfg.Observe == nil {
 		return
@@ -52,4 +45,21 @@ func (e *Engine) enforced(r *sandbar.Result) {
 	if r.Enforced == (sandbar.Enforcements{}) {
 		r.Enforced = e.caps.Enforced
 	}
+}
+
+// logFailure logs a failure by its code. The text goes with it only where it
+// is about the platform; that of others may quote what the caller sent.
+func (e *Engine) logFailure(msg string, err error, attrs ...any) {
+	code := sandbar.CodeOf(err)
+	attrs = append(attrs, "code", string(code), "field", sandbar.AsError(err).Field)
+	level := slog.LevelInfo
+	switch code {
+	case sandbar.Internal:
+		level = slog.LevelError
+		attrs = append(attrs, "error", err)
+	case sandbar.Timeout, sandbar.Unavailable:
+		level = slog.LevelWarn
+		attrs = append(attrs, "error", err)
+	}
+	e.log.Log(context.Background(), level, msg, attrs...)
 }

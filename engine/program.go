@@ -47,8 +47,10 @@ type marks struct {
 // decide is the precedence of outcomes: Cancelled, TimedOut, OutputLimit, then
 // what the driver saw. A program that had already ended by itself when the
 // engine decided keeps its own end: its Duration, measured by the driver up to
-// the end proper and not to the last byte's delivery, lies before the mark. A
-// Duration of 0 is unknown and proves nothing.
+// the end proper and not to the last byte's delivery, lies before the mark.
+// That proves it because the driver's clock starts before Start returns, and
+// the engine's, by which marks are set, after. A Duration of 0 is unknown and
+// proves nothing.
 func decide(r sandbar.Result, m marks) sandbar.Outcome {
 	after := func(mark time.Duration) bool {
 		return mark != never && (r.Duration <= 0 || r.Duration >= mark)

@@ -256,7 +256,7 @@ func TestExitCodesAreNotMixedUp(t *testing.T) {
 // answer, one observation and nothing left.
 func TestCancelRaces(t *testing.T) {
 	d := faulty.New()
-	d.OnDestroy = faulty.FailFirst(20, errors.New("busy"))
+	d.OnDestroy = faulty.FailFirst(8, errors.New("busy"))
 	r := newRig(t, d, small(4, 1000))
 	const n = 400
 	var all sync.WaitGroup

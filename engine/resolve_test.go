@@ -303,3 +303,18 @@ func TestConfig(t *testing.T) {
 		})
 	}
 }
+
+// However much environment the operator allows, the kernel takes no string
+// longer than 128 KiB, and the caller is told before a driver is.
+func TestOneVariableIsBoundedByTheKernel(t *testing.T) {
+	r := newRig(t, faulty.New(), func(c *engine.Config) { c.MaxEnv = 1 << 20 })
+	for n, code := range map[int]sandbar.Code{128<<10 - 3: "", 128<<10 - 2: sandbar.TooLarge} {
+		job := script("")
+		job.Spec.Env = map[string]string{"A": strings.Repeat("x", n)}
+		x, err := r.Admit(job)
+		if err == nil {
+			x.Cancel()
+		}
+		wantCode(t, err, code)
+	}
+}

@@ -68,7 +68,7 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 		brakes: map[*brake]struct{}{}}
 	if err := s.build(ctx); err != nil {
 		err = explain(err, e.draining)
-		e.log.Info("sandbox not created", "sandbox", s.id, "code", string(sandbar.CodeOf(err)), "took", time.Since(began))
+		e.logFailure("sandbox not created", err, "sandbox", s.id, "took", time.Since(began))
 		return nil, err
 	}
 	if err := e.add(s); err != nil {

@@ -356,3 +356,31 @@ func (s *safeBuffer) String() string {
 	defer s.mu.Unlock()
 	return s.b.String()
 }
+
+// A sandbox that comes to be just when Shutdown begins is removed again.
+func TestShutdownDuringCreate(t *testing.T) {
+	for name, heeded := range map[string]bool{"heeded": true, "finished all the same": false} {
+		inBubble(t, name, func(t *testing.T) {
+			d := faulty.New()
+			d.AfterCreate = faulty.Slow(2 * time.Second)
+			if heeded {
+				d.AfterCreate = faulty.Stall(nil)
+			}
+			e := newEngine(t, d, nil)
+			c := make(chan error, 1)
+			go func() { _, err := e.Create(context.Background(), sandbar.Spec{}); c <- err }()
+			time.Sleep(time.Second)
+			began := time.Now()
+			if err := e.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+			wantCode(t, <-c, sandbar.Unavailable)
+			if took := time.Since(began); (took == 0) != heeded {
+				t.Errorf("took %v", took)
+			}
+			if err := d.Leaks(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
