@@ -55,7 +55,9 @@ const (
 //
 // The rules allow what ordinary programs do in their own directories: rename
 // and link across them, FIFOs, UNIX sockets, truncation, running what was just
-// compiled.
+// compiled. Version 1 of Landlock (Linux 5.13 to 5.18) knows no right to rename
+// or link between directories and refuses it always, with EXDEV; who cannot
+// have that must do without Landlock there.
 func Landlock(programs, writable []string) wire.Landlock {
 	l := wire.Landlock{HandledFS: llEverything, Scoped: llScopeAbstractUnix | llScopeSignal}
 	add := func(path string, access uint64) {
