@@ -671,6 +671,22 @@ func kernelNumbers(t *testing.T, path string) map[string]int32 {
 	return m
 }
 
+// TestCompiledSets: the two short names are the two sets of rules.
+func TestCompiledSets(t *testing.T) {
+	compile := map[string]func(string) ([]byte, error){"counted": CompileSeccomp, "uncounted": CompileSeccompUncounted}
+	for set, rules := range ruleSets() {
+		for _, goarch := range goarches {
+			want, err := Compile(goarch, rules)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := compile[set](goarch); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s/%s: %d bytes, %v; want %d bytes", set, goarch, len(got), err, len(want))
+			}
+		}
+	}
+}
+
 // TestCompileRefuses: what cannot be compiled is an error, not a weaker filter.
 func TestCompileRefuses(t *testing.T) {
 	why := "a row of this test"
