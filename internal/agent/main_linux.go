@@ -25,8 +25,8 @@ func Main() {
 	// The daemon's own descriptors close on exec, but whoever started it may
 	// have left it others; no program may find one.
 	unix.CloseRange(SocketFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
-	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	a := &agent{
+		rank:     openRank(),
 		link:     &link{fd: SocketFD, passes: os.Args[1] == ModeSocket},
 		starts:   make(chan startRequest),
 		byPID:    map[int]*process{},
@@ -35,6 +35,7 @@ func Main() {
 		fsSlots:  make(chan struct{}, fsConcurrency),
 		channels: map[uint32]*streams{},
 	}
+	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if err := a.serve(); err != nil {
 		os.Exit(1)
 	}

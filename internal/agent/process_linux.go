@@ -25,6 +25,7 @@ type agent struct {
 	nice     int
 	ruleset  int
 	watch    watchdog
+	rank     rank
 
 	starts chan startRequest // to the launcher
 
@@ -169,7 +170,10 @@ func (a *agent) fork(r startRequest) (wire.Failure, error) {
 		p.streams.abandon()
 		return wire.FailProtocol, unix.EEXIST
 	}
-	if p.pid, err = syscall.ForkExec(path, r.start.Args, attr); err != nil {
+	a.rank.raise()
+	p.pid, err = syscall.ForkExec(path, r.start.Args, attr)
+	a.rank.lower()
+	if err != nil {
 		p.streams.abandon()
 		return wire.FailExec, err
 	}

@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// rank puts programs before the agent in the kernel's choice of whom to kill
+// for memory. Without it a sandbox whose memory is full of files would lose
+// its agent, which is often its largest process, and with it everything.
+//
+// A child inherits the agent's score, so the agent raises its own for the
+// moment of the fork; it may lower it again to what it was. The file is opened
+// while the agent is still dumpable: afterwards it belongs to the host's root.
+type rank struct {
+	fd          int // -1: there is nothing to rank
+	own, raised []byte
+}
+
+// programsBefore is how much more a program's score is: a tenth of the memory
+// there is.
+const programsBefore = 100
+
+func openRank() rank {
+	fd, err := unix.Open("/proc/self/oom_score_adj", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return rank{fd: -1}
+	}
+	return rank{fd: fd}
+}
+
+// learn reads the score that the host has given the agent.
+func (r *rank) learn() {
+	var buf [16]byte
+	n, err := unix.Pread(r.fd, buf[:], 0)
+	if err != nil || n <= 1 {
+		return
+	}
+	score, err := strconv.Atoi(string(buf[:n-1]))
+	if err != nil {
+		return
+	}
+	r.own = strconv.AppendInt(nil, int64(score), 10)
+	r.raised = strconv.AppendInt(nil, int64(min(score+programsBefore, 1000)), 10)
+}
+
+func (r *rank) raise() {
+	if r.own == nil && r.fd >= 0 {
+		r.learn()
+	}
+	r.set(r.raised)
+}
+
+func (r *rank) lower() { r.set(r.own) }
+
+// set ignores failure: the order is a courtesy to a sandbox in trouble.
+func (r *rank) set(score []byte) {
+	if r.fd >= 0 && score != nil {
+		_, _ = unix.Pwrite(r.fd, score, 0)
+	}
+}
