@@ -3,44 +3,19 @@ package fathom
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/proto/wiretest"
 )
 
-// TestTables prints what every outcome and every error of the platform becomes
-// on the wire and compares it with testdata/tables.golden, which is written by
-// hand from specs/fathom-websocket.md and the decisions in the package comment.
+// TestTables is what every outcome and every error of the platform becomes on
+// the wire.
 func TestTables(t *testing.T) {
-	var b strings.Builder
-	for _, o := range sandbar.Outcomes {
-		codes := []int{0}
-		if o == sandbar.Exited {
-			codes = []int{0, 1, 255}
-		}
-		for _, c := range codes {
-			e := endingOf(sandbar.Result{Outcome: o, ExitCode: c})
-			fmt.Fprintf(&b, "outcome %s %d:%s\n", o, c, describe(e, c))
-		}
-	}
-	for _, c := range sandbar.Codes {
-		code := codeOf(&sandbar.Error{Code: c})
-		fmt.Fprintf(&b, "code %s: %s retryable=%v\n", c, code, code.Retryable())
-	}
-	code := codeOf(&sandbar.Error{Code: sandbar.Unsupported, Field: "language"})
-	fmt.Fprintf(&b, "code %s (language): %s retryable=%v\n", sandbar.Unsupported, code, code.Retryable())
-
-	want, err := os.ReadFile("testdata/tables.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), b.String()); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	wiretest.Tables(t, "testdata/tables.golden",
+		func(r sandbar.Result) string { return describe(endingOf(r), r.ExitCode) },
+		func(e *sandbar.Error) string { return describe(ending{code: codeOf(e)}, 0) })
 }
 
 func describe(e ending, exitCode int) string {
@@ -57,7 +32,7 @@ func describe(e ending, exitCode int) string {
 	case e.result:
 		s += " result=null"
 	}
-	return s
+	return strings.TrimSpace(s)
 }
 
 // TestTablesAreTotal: an outcome or a code that the tables have never heard of
@@ -98,18 +73,18 @@ func TestEndingBeforeStart(t *testing.T) {
 		cancelled bool
 		want      string
 	}{
-		{sandbar.TimedOut, false, false, " error=TIMEOUT retryable=false"},
-		{sandbar.OutOfMemory, false, false, " error=OOM retryable=false"},
-		{sandbar.TimedOut, true, false, " status=timeout result=null"},
-		{sandbar.OutOfMemory, true, false, " status=oom result=null"},
-		{sandbar.Cancelled, true, true, " status=cancelled result=null"},
-		{sandbar.Cancelled, false, true, " status=cancelled result=null"},
-		{sandbar.Cancelled, true, false, " error=NETWORK_ERROR retryable=true"},
+		{sandbar.TimedOut, false, false, "error=TIMEOUT retryable=false"},
+		{sandbar.OutOfMemory, false, false, "error=OOM retryable=false"},
+		{sandbar.TimedOut, true, false, "status=timeout result=null"},
+		{sandbar.OutOfMemory, true, false, "status=oom result=null"},
+		{sandbar.Cancelled, true, true, "status=cancelled result=null"},
+		{sandbar.Cancelled, false, true, "status=cancelled result=null"},
+		{sandbar.Cancelled, true, false, "error=NETWORK_ERROR retryable=true"},
 	} {
 		r := &run{started: tt.started}
 		r.cancelled.Store(tt.cancelled)
 		if got := describe(r.ending(sandbar.Result{Outcome: tt.outcome}, nil), 0); got != tt.want {
-			t.Errorf("%v started=%v cancelled=%v:%s, want%s", tt.outcome, tt.started, tt.cancelled, got, tt.want)
+			t.Errorf("%v started=%v cancelled=%v: %s, want %s", tt.outcome, tt.started, tt.cancelled, got, tt.want)
 		}
 	}
 }
@@ -118,14 +93,14 @@ func TestEndingBeforeStart(t *testing.T) {
 func TestEndingOfCancel(t *testing.T) {
 	r := &run{}
 	err := sandbar.Errorf(sandbar.Canceled, "cancelled")
-	if got := describe(r.ending(sandbar.Result{}, err), 0); got != " error=NETWORK_ERROR retryable=true" {
-		t.Errorf("by the server:%s", got)
+	if got := describe(r.ending(sandbar.Result{}, err), 0); got != "error=NETWORK_ERROR retryable=true" {
+		t.Errorf("by the server: %s", got)
 	}
 	r.cancelled.Store(true)
-	if got := describe(r.ending(sandbar.Result{}, err), 0); got != " status=cancelled result=null" {
-		t.Errorf("by the client:%s", got)
+	if got := describe(r.ending(sandbar.Result{}, err), 0); got != "status=cancelled result=null" {
+		t.Errorf("by the client: %s", got)
 	}
-	if got := describe(r.ending(sandbar.Result{}, sandbar.Errorf(sandbar.Timeout, "late")), 0); got != " error=TIMEOUT retryable=false" {
-		t.Errorf("a cancel that came too late:%s", got)
+	if got := describe(r.ending(sandbar.Result{}, sandbar.Errorf(sandbar.Timeout, "late")), 0); got != "error=TIMEOUT retryable=false" {
+		t.Errorf("a cancel that came too late: %s", got)
 	}
 }

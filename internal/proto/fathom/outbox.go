@@ -36,12 +36,14 @@ type frame struct {
 //
 // Frames are reused: streaming allocates nothing.
 type outbox struct {
-	queue   chan *frame // has room for every frame there is
+	queue   chan *frame // has room for every frame there is, and one mark
 	runs    chan *frame // free frames of executions
 	replies chan *frame // free frames of answers
 
 	gone chan struct{} // closed when nothing can be written any more
 	stop sync.Once
+
+	flushing sync.Mutex // held while a mark is queued
 
 	// busy is when the write that is under way began, as nanoseconds since
 	// start; 0 when there is none.
@@ -83,16 +85,21 @@ func (o *outbox) send(f *frame) { o.queue <- f }
 // giveBack returns a frame that is not needed after all.
 func (o *outbox) giveBack(f *frame) { f.home <- f }
 
-// flush waits until everything sent before has been written, and reports
-// whether it has. At most one flush may wait at a time.
-func (o *outbox) flush() bool {
+// flush waits until everything sent before has been written, or the connection
+// is gone.
+func (o *outbox) flush() {
+	o.flushing.Lock()
+	defer o.flushing.Unlock()
+	select {
+	case <-o.gone: // a mark that nobody takes would keep its place for ever
+		return
+	default:
+	}
 	f := &frame{mark: make(chan struct{})}
 	o.queue <- f
 	select {
 	case <-f.mark:
-		return true
 	case <-o.gone:
-		return false
 	}
 }
 

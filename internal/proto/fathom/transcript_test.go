@@ -16,9 +16,10 @@ import (
 )
 
 // TestTranscripts plays testdata/*.txtar. Programs are scripts of the faulty
-// driver. Lines of a setup section are:
+// driver. Lines of a setup section are settings of the engine, of the server and
+// of the driver:
 //
-//	places N | queue N | queue-timeout D       of the engine
+//	places N | queue N | queue-timeout D | grace D
 //	executions N | max-code N | max-env N | max-stdin N
 //	missing INTERPRETER                        the host lacks it
 //	create-fails CODE MESSAGE                  sandboxes cannot be made
@@ -64,9 +65,13 @@ func (s *setting) set(line string) error {
 			return &sandbar.Error{Code: sandbar.Code(code), Message: text}
 		}
 		return nil
-	case "queue-timeout":
+	case "queue-timeout", "grace":
 		d, err := time.ParseDuration(arg)
-		s.engine.QueueTimeout = d
+		if verb == "grace" {
+			s.engine.Grace = d
+		} else {
+			s.engine.QueueTimeout = d
+		}
 		return err
 	}
 	n, err := strconv.Atoi(arg)

@@ -1,4 +1,5 @@
-// Package wiretest plays golden transcripts of a protocol against a server.
+// Package wiretest plays golden transcripts of a protocol against a server, and
+// compares its error tables with golden ones (see [Tables]).
 //
 // A transcript is a txtar file. The prose on top says what the transcript pins
 // and is obligatory. The sections are played in their order:

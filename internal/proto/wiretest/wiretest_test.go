@@ -6,11 +6,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
+
+	"github.com/sandbar-dev/sandbar"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -189,5 +192,29 @@ func TestWebSocket(t *testing.T) {
 			}
 			checkError(t, Protocol{}.Play(t.Context(), s, WebSocket(server.URL, nil)), tt.wrong)
 		})
+	}
+}
+
+// TestTables: the tables walk every outcome and every code.
+func TestTables(t *testing.T) {
+	var outcomes []sandbar.Outcome
+	var codes []sandbar.Code
+	got := tables(
+		func(r sandbar.Result) string { outcomes = append(outcomes, r.Outcome); return "o" },
+		func(e *sandbar.Error) string { codes = append(codes, e.Code); return "c" + e.Field })
+	for _, o := range sandbar.Outcomes {
+		if !slices.Contains(outcomes, o) {
+			t.Errorf("the outcome %v is left out", o)
+		}
+	}
+	for _, c := range sandbar.Codes {
+		if !slices.Contains(codes, c) {
+			t.Errorf("the code %v is left out", c)
+		}
+	}
+	for _, line := range []string{"outcome exited 255: o\n", "outcome lost 0: o\n", "code invalid: c\n", "code unsupported (language): clanguage\n"} {
+		if !strings.Contains(got, line) {
+			t.Errorf("there is no line %q in\n%s", line, got)
+		}
 	}
 }
