@@ -1,0 +1,83 @@
+#!/bin/sh
+# Fetches a Linux kernel for the tests that boot a guest in qemu, into
+# DIR/vmlinuz and DIR/modules (default DIR: .cache/qemu beside this script's
+# parent). The kernel comes from the Debian package that this machine's own apt
+# sources offer; it is unpacked, never installed. Running it again does nothing.
+#
+#   scripts/qemu-kernel.sh [DIR]
+#
+# SANDBAR_QEMU_PACKAGE names another kernel package. It must be built with
+# 9p over virtio: Debian's "cloud" kernels are not.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+dir=${1:-$root/.cache/qemu}
+meta=${SANDBAR_QEMU_PACKAGE:-linux-image-amd64}
+
+# In loading order: the guest's init loads them as listed and has no depmod.
+modules="virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_console netfs fscache 9pnet 9pnet_virtio 9p overlay"
+
+say() { echo "qemu-kernel: $*" >&2; }
+
+# What is there is good when it came from the same package and has the same modules.
+wanted="$meta: $modules"
+if [ -s "$dir/vmlinuz" ] && [ "$(cat "$dir/stamp" 2>/dev/null)" = "$wanted" ]; then
+	exit 0
+fi
+for tool in apt-get apt-cache dpkg-deb tar; do
+	command -v "$tool" >/dev/null || {
+		say "$tool is missing: this script needs a Debian-like system."
+		say "Elsewhere put a kernel at $dir/vmlinuz, the modules ($modules) at $dir/modules/NAME.ko, and their names, in this order, in $dir/modules/order."
+		exit 1
+	}
+done
+if [ "$(dpkg --print-architecture)" != amd64 ]; then
+	say "only amd64 guests are supported"
+	exit 1
+fi
+
+mkdir -p "$dir"
+tmp=$(mktemp -d "$dir/tmp.XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+
+# The package asked for is usually an empty one that depends on the newest kernel.
+kernel() {
+	case $meta in
+	linux-image-[0-9]*) echo "$meta" ;;
+	*) apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1 ;;
+	esac
+}
+package=$(kernel)
+if [ -z "$package" ]; then
+	say "apt does not know $meta yet; updating its lists"
+	apt-get update -qq
+	package=$(kernel)
+fi
+[ -n "$package" ] || { say "no kernel package found behind $meta"; exit 1; }
+
+say "fetching $package"
+(cd "$tmp" && apt-get download -qq "$package" 2>"$tmp/log") || { cat "$tmp/log" >&2; exit 1; }
+mkdir "$tmp/x" "$tmp/modules"
+dpkg-deb --fsys-tarfile "$tmp"/*.deb | tar -x -C "$tmp/x" --wildcards './boot/vmlinuz-*' '*.ko*'
+
+for name in $modules; do
+	ko=$(find "$tmp/x" -name "$name.ko*" | head -n 1)
+	case $ko in
+	'') continue ;; # built in, or not needed by this kernel
+	*.xz) xz -dc "$ko" >"$tmp/modules/$name.ko" ;;
+	*.zst) zstd -qdc "$ko" >"$tmp/modules/$name.ko" ;;
+	*) cp "$ko" "$tmp/modules/$name.ko" ;;
+	esac
+	echo "$name" >>"$tmp/modules/order"
+done
+for name in 9p virtio_pci; do
+	[ -s "$tmp/modules/$name.ko" ] || { say "$package has no module $name"; exit 1; }
+done
+
+rm -rf "$dir/modules" "$dir/vmlinuz" "$dir/stamp"
+mv "$tmp/modules" "$dir/modules"
+mv "$tmp"/x/boot/vmlinuz-* "$dir/vmlinuz"
+chmod 0644 "$dir/vmlinuz"
+echo "$wanted" >"$dir/stamp"
+say "kernel of $package is at $dir/vmlinuz"
