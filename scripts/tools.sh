@@ -119,7 +119,7 @@ npm_ws() {
 	mkdir "$tmp/npm" || return
 	if there npm; then
 		say "fetching ws $ws"
-		(cd "$tmp/npm" && npm install --prefix . --no-save --ignore-scripts --no-audit --no-fund "ws@$ws") >"$tmp/log" 2>&1
+		(cd "$tmp/npm" && npm install --prefix . --fetch-retries 1 --no-save --ignore-scripts --no-audit --no-fund "ws@$ws") >"$tmp/log" 2>&1
 	elif ! why_no_apt >/dev/null && debian node-ws; then
 		# npm itself would be hundreds of packages; the distribution's ws does.
 		mkdir "$tmp/npm/node_modules" && cp -RL /usr/share/nodejs/ws "$tmp/npm/node_modules/ws" 2>"$tmp/log"
@@ -151,7 +151,7 @@ py_websockets() {
 		return
 	}
 	say "fetching websockets $websockets"
-	"$python" -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
+	"$python" -m pip install --quiet --disable-pip-version-check --no-input --retries 1 --timeout 60 --no-deps \
 		--only-binary=:all: --implementation py --abi none --platform any \
 		--target "$tmp/py" "websockets==$websockets" >"$tmp/log" 2>&1
 	if [ -d "$tmp/py/websockets-$websockets.dist-info" ]; then
