@@ -250,11 +250,6 @@ func TestOnlyTestenvSkips(t *testing.T) {
 			}
 			return true
 		})
-		for _, c := range calls(s, "testing") {
-			if c.name == "Short" {
-				t.Errorf("%s: testing.Short; every run is a whole one", all.position(c.node))
-			}
-		}
 	}
 	script := regexp.MustCompile(`(?m)^(\[[^\]]*\]\s*)*skip\b.*$`)
 	for name, text := range all.files {
