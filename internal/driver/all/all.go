@@ -7,8 +7,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/local"
 )
 
-// Factories returns the drivers of this build, strongest boundary first. The
-// last, local, has no boundary at all and is never chosen on its own.
+// Factories returns the drivers of this build: those of Isolating and local,
+// which has no boundary at all and is for trusted code only.
 func Factories() []driver.Factory {
-	return append(isolating(), local.Factory())
+	return append(Isolating(), local.Factory())
 }

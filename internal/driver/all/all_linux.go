@@ -6,7 +6,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/native"
 )
 
-// isolating returns the drivers that put a boundary around a program.
-func isolating() []driver.Factory {
+// Isolating returns the drivers that put a boundary around a program, strongest
+// first.
+func Isolating() []driver.Factory {
 	return []driver.Factory{native.Factory(agentbin.Binary())}
 }

@@ -4,5 +4,5 @@ package all
 
 import "github.com/sandbar-dev/sandbar/driver"
 
-// isolating returns nothing: the drivers with a boundary need Linux.
-func isolating() []driver.Factory { return nil }
+// Isolating returns nothing: the drivers with a boundary need Linux.
+func Isolating() []driver.Factory { return nil }

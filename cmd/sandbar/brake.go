@@ -1,0 +1,58 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/sandbar-dev/sandbar/engine"
+)
+
+// brake turns signals to this process into an end of the program: the first
+// with grace, the second at once. A third one ends this process, in case
+// nothing else can.
+type brake struct {
+	signals chan os.Signal
+	done    sync.WaitGroup
+	first   atomic.Int32
+}
+
+// listen starts a brake. SIGPIPE is taken so that a write to a pipe that nobody
+// reads is an error, after which the sandbox can still be removed.
+func listen(run *engine.Execution) *brake {
+	b := &brake{signals: make(chan os.Signal, 8)}
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) { // as under nohup, or for a job in the background
+			signal.Notify(b.signals, s)
+		}
+	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	b.done.Go(func() {
+		count := 0
+		for s := range b.signals {
+			count++
+			number, _ := s.(syscall.Signal)
+			b.first.CompareAndSwap(0, int32(number))
+			switch count {
+			case 1:
+				run.Cancel()
+			case 2:
+				run.Kill()
+			default:
+				os.Exit(exitSignal + int(number))
+			}
+		}
+	})
+	return b
+}
+
+// signal is the first signal that came, or 0.
+func (b *brake) signal() int { return int(b.first.Load()) }
+
+func (b *brake) close() {
+	signal.Stop(b.signals)
+	close(b.signals)
+	b.done.Wait()
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/doctor"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Tell what this host can enforce",
+		Long: `Tell which drivers work on this host, how each limit is held, what the kernel
+offers and which languages a sandbox has; then make one sandbox, run a program
+in it and remove it.
+
+How a limit is held, strongest first: cgroup2, cgroup1 (the kernel, for the
+sandbox as a whole), mount (the kernel, as the size of a file system), rlimit
+(the kernel, per process), nice (the scheduler, per process), watchdog (Sandbar
+looks every few milliseconds) and none (a program that sets it is refused).
+
+Exit code: 0 if the driver ran a program, else 1.`,
+		Example: "  sandbar doctor\n  sandbar doctor --json\n  sandbar doctor --driver local",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := a.configuration(cmd, driverSetting)
+			if err != nil {
+				return err
+			}
+			if err := config.PrivateDir(cfg.RuntimeDir, "runtime_dir"); err != nil {
+				return err
+			}
+			languages, err := cfg.Catalogue()
+			if err != nil {
+				return err
+			}
+			chosen := cfg.Driver
+			if chosen == config.AutoDriver {
+				chosen = ""
+			}
+			report := doctor.Examine(cmd.Context(), doctor.Input{
+				Version: thisBuild().Version, Factories: a.factories, Chosen: chosen, Languages: languages,
+				Host: func(name string) driver.Host { return host(cfg, name, slog.New(slog.DiscardHandler)) },
+			})
+			if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+				err = writeReport(a.stdout, report)
+			} else {
+				err = printReport(a.stdout, report)
+			}
+			if err == nil && !report.OK {
+				err = &exit{exitFailure}
+			}
+			return err
+		},
+	}
+	cmd.Flags().Bool("json", false, "print JSON")
+	a.settings(cmd, driverSetting)
+	return cmd
+}
+
+// printReport writes the report for a person.
+func printReport(w io.Writer, r doctor.Report) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	system := r.System.OS + "/" + r.System.Arch
+	if r.System.Kernel != "" {
+		system += ", kernel " + printable(r.System.Kernel)
+	}
+	fmt.Fprintf(t, "sandbar %s on %s, user %d, %d processors\n", r.Version, system, r.System.UID, r.System.CPUs)
+	printDrivers(t, r)
+	printKernel(t, r)
+	fmt.Fprint(t, "\nLANGUAGES\n")
+	for _, l := range r.Languages {
+		where := printable(l.Path)
+		if !l.Available {
+			where = "not in the sandbox: install " + printable(l.Interpreter) + " below /usr"
+			if !r.OK {
+				where = "unknown: there was no sandbox to look in"
+			}
+		}
+		fmt.Fprintf(t, "  %s\t%s\n", l.Name, where)
+	}
+	fmt.Fprint(t, "\nSANDBOX\n")
+	if r.Sandbox.OK {
+		fmt.Fprintf(t, "  driver %s made a sandbox, ran a program in it and removed it in %.1f ms\n", r.Driver, r.Sandbox.TotalMS)
+	} else {
+		fmt.Fprintf(t, "  it does not work: %s\n", r.Sandbox.Problem)
+		fix(t, r.Sandbox.Fix)
+	}
+	return t.Flush()
+}
+
+func printDrivers(w io.Writer, r doctor.Report) {
+	fmt.Fprint(w, "\nDRIVERS\n")
+	for _, d := range r.Drivers {
+		mark, state := " ", "works, boundary: "+string(d.Boundary)
+		if d.Name == r.Driver {
+			mark = "*"
+		}
+		if !d.Available {
+			state = "does not work: " + d.Problem
+		}
+		fmt.Fprintf(w, "%s %s\t%s\n", mark, d.Name, state)
+		fix(w, d.Fix)
+		for name, help := range d.Options {
+			fmt.Fprintf(w, "    option %s: %s\n", name, help)
+		}
+	}
+	for _, d := range r.Drivers {
+		if d.Name != r.Driver {
+			continue
+		}
+		fmt.Fprintf(w, "\nLIMITS (%s)\n", d.Name)
+		e := d.Enforced
+		for _, l := range []struct{ name, how string }{{"memory", string(e.Memory)}, {"cpus", string(e.CPUs)}, {"cpu_shares", string(e.CPUShares)},
+			{"pids", string(e.PIDs)}, {"disk", string(e.Disk)}, {"inodes", string(e.Inodes)}, {"files", string(e.Files)},
+			{"timeout", "engine"}, {"output", "engine"}} {
+			fmt.Fprintf(w, "  %s\t%s\n", l.name, l.how)
+		}
+		if len(d.Notes) > 0 {
+			fmt.Fprint(w, "\nNOTES\n")
+		}
+		for _, n := range d.Notes {
+			fmt.Fprintf(w, "  - %s\n", n)
+		}
+	}
+}
+
+func printKernel(w io.Writer, r doctor.Report) {
+	if len(r.Kernel) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\nKERNEL\n")
+	for _, f := range r.Kernel {
+		line := f.State
+		if f.Detail != "" {
+			line += " (" + strings.TrimSpace(f.Detail) + ")"
+		}
+		fmt.Fprintf(w, "  %s\t%s\n", f.Name, line)
+		fix(w, f.Fix)
+	}
+}
+
+func fix(w io.Writer, text string) {
+	if text != "" {
+		fmt.Fprintf(w, "      fix: %s\n", text)
+	}
+}

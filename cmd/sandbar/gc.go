@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/config"
+)
+
+// collectTimeout bounds one driver's search for leftovers.
+const collectTimeout = time.Minute
+
+// collected is what gc reports. The JSON names are stable.
+type collected struct {
+	DryRun    bool       `json:"dry_run"`
+	Leftovers []leftover `json:"leftovers"`
+	Skipped   []skipped  `json:"skipped"` // drivers that this host cannot run
+}
+
+type leftover struct {
+	Driver  string `json:"driver"`
+	Kind    string `json:"kind"`
+	Name    string `json:"name"`
+	Removed bool   `json:"removed"`
+	Error   string `json:"error,omitempty"`
+}
+
+type skipped struct {
+	Driver string `json:"driver"`
+	Reason string `json:"reason"`
+}
+
+func (a *app) gcCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "gc",
+		Short: "Remove what killed daemons left behind",
+		Long: `Find and remove processes, cgroups and directories of daemons that were killed
+before they could clean up. What belongs to a daemon that lives is not touched.
+The daemon does the same at each start.
+
+Exit code: 0, or 1 if something could not be removed.`,
+		Example: "  sandbar gc --dry-run\n  sandbar gc --json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := a.configuration(cmd)
+			if err != nil {
+				return err
+			}
+			dryRun, _ := cmd.Flags().GetBool("dry-run")
+			asJSON, _ := cmd.Flags().GetBool("json")
+			report, err := a.collectAll(cmd.Context(), cfg, !dryRun)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = writeReport(a.stdout, report)
+			} else {
+				err = a.printCollected(report)
+			}
+			return errors.Join(err, report.failed())
+		},
+	}
+	cmd.Flags().Bool("dry-run", false, "only show what would be removed")
+	cmd.Flags().Bool("json", false, "print JSON")
+	a.settings(cmd)
+	return cmd
+}
+
+func (a *app) collectAll(ctx context.Context, cfg *config.Config, remove bool) (collected, error) {
+	report := collected{DryRun: !remove, Leftovers: []leftover{}, Skipped: []skipped{}}
+	if err := config.PrivateDir(cfg.RuntimeDir, "runtime_dir"); err != nil {
+		return report, err
+	}
+	for _, f := range a.factories {
+		d, err := f.New(host(cfg, f.Name, commandLogger(cfg, a.stderr)))
+		if err != nil {
+			report.Skipped = append(report.Skipped, skipped{f.Name, err.Error()})
+			continue
+		}
+		left, err := collectWithin(ctx, d, remove)
+		if err = errors.Join(err, closeDriver(d)); err != nil {
+			return report, fmt.Errorf("driver %s: %w", f.Name, err)
+		}
+		for _, l := range left {
+			entry := leftover{Driver: f.Name, Kind: l.Kind, Name: l.Name, Removed: remove && l.Err == nil}
+			if l.Err != nil {
+				entry.Error = l.Err.Error()
+			}
+			report.Leftovers = append(report.Leftovers, entry)
+		}
+	}
+	return report, nil
+}
+
+func collectWithin(ctx context.Context, d driver.Driver, remove bool) ([]driver.Leftover, error) {
+	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
+	defer cancel()
+	return collect(ctx, d, remove)
+}
+
+// failed is an exit code of 1 if anything could not be removed.
+func (c collected) failed() error {
+	for _, l := range c.Leftovers {
+		if l.Error != "" {
+			return &exit{exitFailure}
+		}
+	}
+	return nil
+}
+
+func (a *app) printCollected(c collected) error {
+	for _, s := range c.Skipped {
+		a.warn("driver %s was not looked at: %s", s.Driver, s.Reason)
+	}
+	if len(c.Leftovers) == 0 {
+		_, err := fmt.Fprintln(a.stdout, "nothing is left behind")
+		return err
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "DRIVER\tKIND\tNAME\tSTATE")
+	for _, l := range c.Leftovers {
+		state := "would be removed"
+		switch {
+		case l.Error != "":
+			state = "not removed: " + l.Error
+		case l.Removed:
+			state = "removed"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Driver, l.Kind, printable(l.Name), state)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,117 @@
+// Command sandbar runs code that nobody has reviewed: as a daemon that serves
+// the protocols (serve), or one program at a time (run, eval). doctor tells
+// what this host can enforce, gc removes what killed daemons left behind.
+//
+// The package is wiring: each subcommand is a file that reads its flags, puts
+// the parts together and turns what came of it into text and an exit code.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/driver/all"
+)
+
+func main() {
+	// A build that carries no agent starts itself as one, in every sandbox.
+	if agent.IsAgent() {
+		agent.Main()
+	}
+	a := &app{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		environ:   os.Environ(),
+		isolating: all.Isolating(), factories: all.Factories(),
+	}
+	os.Exit(a.main(os.Args[1:]))
+}
+
+// app is what the subcommands share: the process's surroundings and the
+// drivers of this build.
+type app struct {
+	stdin          *os.File
+	stdout, stderr io.Writer
+	environ        []string
+	isolating      []driver.Factory // what "auto" chooses from
+	factories      []driver.Factory // all of them
+}
+
+// main runs the command line and returns the exit code.
+func (a *app) main(args []string) int {
+	root := a.rootCommand()
+	root.SetArgs(args)
+	err := root.Execute()
+	a.report(err)
+	return exitCode(err)
+}
+
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "sandbar",
+		Short: "Run code that nobody has reviewed, in real isolation",
+		Long: `Sandbar runs code that nobody has reviewed, in real isolation, and hands back
+what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
+"eval" run one program without a daemon.`,
+		Example: `  sandbar eval python -c 'print(2+2)'
+  sandbar run host -- ls -l /
+  sandbar doctor
+  SANDBAR_TOKEN=secret sandbar serve --listen 127.0.0.1:8080`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		Args:              cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef(cmd, "there is no command %s%s", quote(args[0]), suggestion(args[0], commandNames(cmd)))
+			}
+			return cmd.Help()
+		},
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(a.serveCommand(), a.runCommand(), a.evalCommand(), a.doctorCommand(), a.gcCommand(), a.versionCommand(), a.completionCommand())
+	root.SetHelpCommand(a.helpCommand())
+	return root
+}
+
+func (a *app) helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Explain a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			target, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usagef(cmd, "there is no command %s%s", quote(args[len(args)-1]), suggestion(args[len(args)-1], commandNames(cmd.Root())))
+			}
+			return target.Help()
+		},
+	}
+}
+
+func commandNames(root *cobra.Command) []string {
+	var names []string
+	for _, c := range root.Commands() {
+		names = append(names, c.Name())
+	}
+	return names
+}
+
+// noArgs refuses arguments for commands that take none.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef(cmd, "%s takes no arguments, and %s was given", cmd.Name(), quote(args[0]))
+	}
+	return nil
+}
+
+// warn writes one line for a person to standard error.
+func (a *app) warn(format string, args ...any) {
+	fmt.Fprintf(a.stderr, "sandbar: "+format+"\n", args...)
+}

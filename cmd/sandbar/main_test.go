@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/driver/all"
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+)
+
+// The test binary is sandbar where a script runs it, and the agent where
+// sandbar starts itself as one.
+func TestMain(m *testing.M) {
+	if agent.IsAgent() {
+		agent.Main()
+	}
+	testscript.Main(m, map[string]func(){"sandbar": main})
+}
+
+// script runs the scripts of one directory. Nothing of this machine's own
+// configuration has a part in them.
+func script(t *testing.T, dir string) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", dir),
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("SANDBAR_CONFIG", filepath.Join(e.WorkDir, "default.yaml"))
+			e.Setenv("SANDBAR_RUNTIME_DIR", filepath.Join(e.WorkDir, ".run"))
+			e.Setenv("SANDBAR_STATE_DIR", filepath.Join(e.WorkDir, ".state"))
+			return os.WriteFile(filepath.Join(e.WorkDir, "default.yaml"), nil, 0o600)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitsWith},
+	})
+}
+
+// exitsWith is the script command "code N PROGRAM ARGUMENT...": run it and
+// expect the exit code N.
+func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N PROGRAM ARGUMENT...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+func TestCommandLine(t *testing.T) { script(t, "cli") }
+
+func TestNativeCommandLine(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	script(t, "native")
+}
+
+func TestPython(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
+	script(t, "python")
+}
+
+func TestJavaScript(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Node)
+	script(t, "javascript")
+}
+
+func TestElixir(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Elixir)
+	script(t, "elixir")
+}
+
+func TestLocalCommandLine(t *testing.T) {
+	testenv.Need(t, testenv.Linux)
+	script(t, "local")
+}
+
+// invocation is one run of the command line inside the test's own process.
+type invocation struct {
+	args    []string
+	environ []string
+	stdin   string
+}
+
+// run returns the exit code and what was written.
+func (i invocation) run(t *testing.T) (code int, stdout, stderr string) {
+	t.Helper()
+	dir := t.TempDir()
+	stdin := filepath.Join(dir, "stdin")
+	config := filepath.Join(dir, "config.yaml")
+	for _, f := range [][2]string{{stdin, i.stdin}, {config, ""}} {
+		if err := os.WriteFile(f[0], []byte(f[1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in, err := os.Open(stdin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var out, errs bytes.Buffer
+	a := &app{stdin: in, stdout: &out, stderr: &errs, isolating: all.Isolating(), factories: all.Factories(),
+		environ: append([]string{"HOME=" + dir, "SANDBAR_CONFIG=" + config, "SANDBAR_RUNTIME_DIR=" + filepath.Join(dir, "run"),
+			"SANDBAR_STATE_DIR=" + filepath.Join(dir, "state")}, i.environ...)}
+	code = a.main(i.args)
+	return code, out.String(), errs.String()
+}

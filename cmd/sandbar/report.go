@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// report is what --json prints. The names are stable.
+type report struct {
+	Outcome        string                `json:"outcome"`   // as sandbar.Outcome, or "error"
+	ExitCode       *int                  `json:"exit_code"` // null unless the program ended by itself
+	Signal         *int                  `json:"signal"`    // null unless a signal ended it
+	DurationMS     float64               `json:"duration_ms"`
+	CPUTimeMS      float64               `json:"cpu_time_ms"`
+	PeakMemory     int64                 `json:"peak_memory_bytes"`
+	Stdout         string                `json:"stdout"`
+	StdoutEncoding string                `json:"stdout_encoding"` // "utf-8" or "base64"
+	Stderr         string                `json:"stderr"`
+	StderrEncoding string                `json:"stderr_encoding"`
+	Truncated      bool                  `json:"truncated"`
+	Driver         string                `json:"driver"`
+	Boundary       driver.Boundary       `json:"boundary"`
+	Enforced       *sandbar.Enforcements `json:"enforced"`
+	Error          *reportError          `json:"error"` // null unless the platform failed
+}
+
+type reportError struct {
+	Code    sandbar.Code `json:"code"`
+	Field   string       `json:"field,omitempty"`
+	Message string       `json:"message"`
+}
+
+func newReport(r sandbar.Result, err error, out *streams, caps driver.Caps) report {
+	p := report{Driver: caps.Name, Boundary: caps.Boundary}
+	p.Stdout, p.StdoutEncoding = encode(out.captured[0].Bytes())
+	p.Stderr, p.StderrEncoding = encode(out.captured[1].Bytes())
+	if err != nil {
+		e := sandbar.AsError(err)
+		p.Outcome = "error"
+		p.Error = &reportError{e.Code, e.Field, err.Error()}
+		return p
+	}
+	p.Outcome = r.Outcome.String()
+	if r.Outcome == sandbar.Exited {
+		p.ExitCode = &r.ExitCode
+	}
+	if r.Signal != 0 {
+		p.Signal = &r.Signal
+	}
+	p.DurationMS, p.CPUTimeMS = milliseconds(r.Duration), milliseconds(r.CPUTime)
+	p.PeakMemory = r.PeakMemory
+	p.Truncated = r.Outcome == sandbar.OutputLimit || r.DroppedBytes > 0
+	p.Enforced = &r.Enforced
+	return p
+}
+
+// milliseconds is a duration in milliseconds, to the microsecond.
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// encode is output as JSON can hold it.
+func encode(b []byte) (text, encoding string) {
+	if utf8.Valid(b) {
+		return string(b), "utf-8"
+	}
+	return base64.StdEncoding.EncodeToString(b), "base64"
+}
+
+func writeReport(w io.Writer, p any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(p)
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/httpd"
+	"github.com/sandbar-dev/sandbar/internal/proto/fathom"
+)
+
+var serveSettings = []setting{
+	listenSetting,
+	driverSetting,
+	{"token-file", "token_file", "`file` that holds the bearer token"},
+	{"tls-cert", "tls.cert", "PEM `file` with the certificate chain"},
+	{"tls-key", "tls.key", "PEM `file` with the private key"},
+	{"log-level", "log.level", "debug, info, warn or error"},
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the daemon",
+		Long: `Run the daemon: the Fathom protocol at /ws, GET /health and GET /metrics.
+
+Every request needs the token, as "Authorization: Bearer TOKEN". It comes from
+SANDBAR_TOKEN, --token-file or the configuration; otherwise one is made at the
+first start, printed once, and kept in the state directory. Beyond loopback the
+daemon listens only with a token of your own.
+
+SIGTERM or SIGINT ends it in order: nothing new is accepted, executions under
+way have shutdown_timeout to finish, then they are cancelled. A second signal
+ends it at once.
+
+Settings come from flags, SANDBAR_ variables and one YAML file, in this order
+of precedence; --print-config prints them all, with what they are for.`,
+		Example: `  SANDBAR_TOKEN=secret sandbar serve --listen 127.0.0.1:8080
+  sandbar serve --listen unix:/run/sandbar.sock
+  sandbar serve --config /etc/sandbar/config.yaml --print-config`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := a.configuration(cmd, serveSettings...)
+			if err != nil {
+				return err
+			}
+			if show, _ := cmd.Flags().GetBool("print-config"); show {
+				_, err := io.WriteString(a.stdout, cfg.YAML())
+				return err
+			}
+			return a.serve(cfg)
+		},
+	}
+	cmd.Flags().Bool("print-config", false, "print the configuration in force as a commented file, and end")
+	a.settings(cmd, serveSettings...)
+	return cmd
+}
+
+// serve runs the daemon until a signal ends it.
+func (a *app) serve(cfg *config.Config) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	log := logger(cfg, a.stderr)
+
+	token, err := a.token(cfg, log)
+	if err != nil {
+		return err
+	}
+	d, err := a.newDriver(cfg, log)
+	if err != nil {
+		return err
+	}
+	a.warnBoundary(d.Caps())
+	reconcile(d, log)
+	caps := d.Caps()
+	metrics, err := newMetrics(cfg, caps)
+	if err != nil {
+		return errors.Join(err, closeDriver(d))
+	}
+	e, err := newEngine(cfg, d, log, func(c *engine.Config) { c.Observe = metrics.Observe })
+	if err != nil {
+		return err
+	}
+	metrics.Watch(e.Stats)
+	ws := fathom.New(e, fathomOptions(cfg, log))
+	server, err := httpd.Listen(httpd.Options{
+		Listen: cfg.Listen, Token: token.Value, TokenChosen: token.Explicit,
+		Certificate: cfg.TLS.Cert, Key: cfg.TLS.Key,
+		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins, MetricsOpen: cfg.MetricsOpen,
+		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
+		Routes: map[string]http.Handler{"GET /ws": ws},
+		Logger: log,
+	})
+	if err != nil {
+		return errors.Join(err, e.Shutdown(context.Background()))
+	}
+	a.announce(token)
+	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
+	p := &daemon{cfg: cfg, log: log, server: server, fathom: ws, engine: e, signals: signals}
+	return p.run()
+}
+
+// token finds or makes the token.
+func (a *app) token(cfg *config.Config, log *slog.Logger) (config.Token, error) {
+	token, err := cfg.ResolveToken()
+	if err == nil && token.Explicit && len(token.Value) < 16 && !cfg.Loopback() {
+		log.Warn("the token is short enough to be guessed", "length", len(token.Value), "next", "use 32 random characters or more")
+	}
+	return token, err
+}
+
+// announce prints a token that was made just now. It is the one time that a
+// token is printed.
+func (a *app) announce(t config.Token) {
+	if t.Fresh {
+		fmt.Fprintf(a.stderr, "sandbar: made a token, kept in %s and not shown again:\n\n    %s\n\n", printable(t.File), t.Value)
+	}
+}
+
+// reconcile removes what daemons that were killed have left behind. That it
+// could not is no reason not to serve.
+func reconcile(d driver.Driver, log *slog.Logger) {
+	left, err := collectWithin(context.Background(), d, true)
+	if err != nil {
+		log.Error("looking for what killed daemons left behind", "error", err)
+	}
+	removed := 0
+	for _, l := range left {
+		if l.Err != nil {
+			log.Error("a leftover of a killed daemon could not be removed", "kind", l.Kind, "name", l.Name, "error", l.Err)
+			continue
+		}
+		removed++
+	}
+	if removed > 0 {
+		log.Info("removed what killed daemons left behind", "count", removed)
+	}
+}
+
+func newMetrics(cfg *config.Config, caps driver.Caps) (*httpd.Metrics, error) {
+	languages, err := cfg.Catalogue()
+	if err != nil {
+		return nil, err
+	}
+	b := thisBuild()
+	return httpd.NewMetrics(languages.Names(), httpd.Build{Version: b.Version, GoVersion: b.Go, Driver: caps.Name, Boundary: string(caps.Boundary)}), nil
+}
+
+func fathomOptions(cfg *config.Config, log *slog.Logger) fathom.Options {
+	return fathom.Options{
+		MaxCode: cfg.MaxCode, MaxEnv: cfg.MaxEnv, MaxStdin: cfg.Fathom.MaxStdin,
+		MaxExecutions:   int(cfg.Fathom.MaxPerConnection),
+		DisconnectGrace: cfg.Fathom.DisconnectGrace, WriteTimeout: cfg.Fathom.WriteTimeout,
+		Logger: log,
+	}
+}
+
+// daemon is what runs, until its end.
+type daemon struct {
+	cfg     *config.Config
+	log     *slog.Logger
+	server  *httpd.Server
+	fathom  *fathom.Server
+	engine  *engine.Engine
+	signals <-chan os.Signal
+}
+
+// run serves until a signal, or until the listener fails.
+func (p *daemon) run() error {
+	served := make(chan error, 1)
+	go func() { served <- p.server.Serve() }()
+	var err error
+	select {
+	case s := <-p.signals:
+		p.log.Info("ending", "signal", strings.ToUpper(s.String()), "patience", p.cfg.ShutdownTimeout)
+	case err = <-served:
+		served <- nil // already read
+	}
+	go p.endAtOnce()
+	err = errors.Join(err, p.shutdown(), <-served)
+	p.log.Info("ended")
+	return err
+}
+
+// shutdown ends the daemon in order: nothing new, then what is under way, then
+// the sandboxes and the driver.
+func (p *daemon) shutdown() error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.ShutdownTimeout)
+	defer cancel()
+	var errs [3]error
+	var doors sync.WaitGroup
+	doors.Go(func() { errs[0] = p.server.Shutdown(ctx) })
+	doors.Go(func() { errs[1] = p.fathom.Shutdown(ctx) })
+	doors.Wait()
+	errs[2] = p.engine.Shutdown(ctx)
+	for i, err := range errs {
+		if errors.Is(err, context.DeadlineExceeded) {
+			errs[i] = nil // executions took longer than they may; they were cancelled, as promised
+			p.log.Warn("executions were cancelled because the time to end was over", "patience", p.cfg.ShutdownTimeout)
+		}
+	}
+	return errors.Join(errs[:]...)
+}
+
+// endAtOnce waits for the second signal.
+func (p *daemon) endAtOnce() {
+	s := <-p.signals
+	number, _ := s.(syscall.Signal)
+	p.log.Warn("ending at once", "signal", strings.ToUpper(s.String()))
+	os.Exit(exitSignal + int(number))
+}

@@ -1,0 +1,266 @@
+// Package doctor finds out what this host can do: which drivers work, how each
+// limit is held, what the kernel offers and which languages a sandbox has.
+//
+// It reads, and it makes one sandbox in which it runs a program: what a table
+// says about a kernel is worth less than a program that ran.
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/lang"
+)
+
+// Input is what Examine looks with.
+type Input struct {
+	Version   string
+	Factories []driver.Factory // strongest boundary first
+	// Chosen names the driver that is tried; "" for the first that works and
+	// has a boundary.
+	Chosen    string
+	Host      func(driver string) driver.Host
+	Languages *lang.Catalogue
+}
+
+// Report is what was found. The JSON names are stable.
+type Report struct {
+	OK        bool       `json:"ok"` // the chosen driver ran a program
+	Version   string     `json:"version"`
+	System    System     `json:"system"`
+	Drivers   []Driver   `json:"drivers"`
+	Driver    string     `json:"driver"` // the chosen one, "" if none works
+	Kernel    []Feature  `json:"kernel"`
+	Languages []Language `json:"languages"`
+	Sandbox   Trial      `json:"sandbox"`
+}
+
+// System is where Sandbar runs.
+type System struct {
+	OS     string `json:"os"`
+	Arch   string `json:"arch"`
+	Kernel string `json:"kernel"`
+	UID    int    `json:"uid"`
+	CPUs   int    `json:"cpus"`
+}
+
+// Driver is what one driver can do here.
+type Driver struct {
+	Name      string                `json:"name"`
+	Summary   string                `json:"summary"`
+	Available bool                  `json:"available"`
+	Problem   string                `json:"problem,omitempty"`
+	Fix       string                `json:"fix,omitempty"`
+	Boundary  driver.Boundary       `json:"boundary,omitempty"`
+	Enforced  *sandbar.Enforcements `json:"enforced,omitempty"`
+
+	OOMCounted       bool              `json:"oom_counted"`
+	PrivateFiles     bool              `json:"private_files"`
+	PrivateNetwork   bool              `json:"private_network"`
+	PrivateProcesses bool              `json:"private_processes"`
+	Notes            []string          `json:"notes"`
+	Options          map[string]string `json:"options"`
+}
+
+// Feature is something that the kernel has or lacks.
+type Feature struct {
+	Name   string `json:"name"`
+	State  string `json:"state"` // "yes", "no", "limited" or "unknown"
+	Detail string `json:"detail,omitempty"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+// Language is a language of the catalogue and its interpreter, as a sandbox
+// sees it.
+type Language struct {
+	Name        string `json:"name"`
+	Interpreter string `json:"interpreter"`
+	Available   bool   `json:"available"`
+	Path        string `json:"path,omitempty"` // inside the sandbox
+}
+
+// Trial is the sandbox that was made.
+type Trial struct {
+	OK      bool    `json:"ok"`
+	TotalMS float64 `json:"total_ms,omitempty"` // create, one program, destroy
+	Problem string  `json:"problem,omitempty"`
+	Fix     string  `json:"fix,omitempty"`
+}
+
+// Examine looks at this host. It does not fail: what does not work is in the
+// report.
+func Examine(ctx context.Context, in Input) Report {
+	r := Report{
+		Version:   in.Version,
+		System:    System{OS: runtime.GOOS, Arch: runtime.GOARCH, Kernel: kernelRelease(), UID: os.Geteuid(), CPUs: runtime.NumCPU()},
+		Kernel:    kernelFeatures(),
+		Drivers:   []Driver{},
+		Languages: []Language{},
+	}
+	var chosen driver.Driver
+	for _, f := range in.Factories {
+		d, err := f.New(in.Host(f.Name))
+		found := describe(f, d, err)
+		if err == nil && chosen == nil && choose(in.Chosen, found) {
+			chosen, r.Driver = d, found.Name
+		} else if err == nil {
+			if err := closeDriver(d); err != nil {
+				found.Notes = append(found.Notes, "it could not be closed: "+err.Error())
+			}
+		}
+		r.Drivers = append(r.Drivers, found)
+	}
+	if chosen == nil {
+		r.Sandbox = noDriver(in.Chosen, r.Drivers)
+		r.Languages = catalogue(in.Languages)
+		return r
+	}
+	r.try(ctx, chosen, in)
+	r.OK = r.Sandbox.OK
+	return r
+}
+
+func choose(asked string, d Driver) bool {
+	if asked != "" {
+		return d.Name == asked
+	}
+	return d.Boundary != driver.BoundaryNone
+}
+
+func describe(f driver.Factory, d driver.Driver, err error) Driver {
+	out := Driver{Name: f.Name, Summary: f.Summary, Options: f.Options, Notes: []string{}}
+	if err != nil {
+		out.Problem, out.Fix = split(err)
+		return out
+	}
+	c := d.Caps()
+	out.Available, out.Boundary, out.Enforced = true, c.Boundary, &c.Enforced
+	out.OOMCounted, out.PrivateFiles, out.PrivateNetwork, out.PrivateProcesses = c.OOMCounted, c.PrivateFiles, c.PrivateNetwork, c.PrivateProcesses
+	out.Notes = append(out.Notes, c.Notes...)
+	return out
+}
+
+// split takes an error apart into what happened and what to do.
+func split(err error) (problem, fix string) {
+	e := *sandbar.AsError(err)
+	fix, e.Fix = e.Fix, ""
+	return e.Error(), fix
+}
+
+func noDriver(asked string, drivers []Driver) Trial {
+	for _, d := range drivers {
+		if d.Name == asked || asked == "" && d.Problem != "" {
+			return Trial{Problem: "driver " + d.Name + " does not work here: " + d.Problem, Fix: d.Fix}
+		}
+	}
+	return Trial{Problem: "no driver of this build isolates programs on " + runtime.GOOS, Fix: "use a Linux host"}
+}
+
+func closeDriver(d driver.Driver) error {
+	if c, ok := driver.As[driver.Closer](d); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+// catalogue is the languages when there is no sandbox to look in.
+func catalogue(c *lang.Catalogue) []Language {
+	out := []Language{}
+	for _, name := range c.Names() {
+		if l, err := c.Find(name); err == nil {
+			out = append(out, Language{Name: name, Interpreter: l.Interpreter()})
+		}
+	}
+	return out
+}
+
+// try makes one sandbox, runs a program in it, looks for the interpreters, and
+// removes it.
+func (r *Report) try(ctx context.Context, d driver.Driver, in Input) {
+	r.Languages = catalogue(in.Languages)
+	began := time.Now()
+	var spent time.Duration
+	err := within(d, in.Languages, func(e *engine.Engine) error {
+		sb, err := e.Create(ctx, sandbar.Spec{AllowDegraded: true})
+		if err != nil {
+			return err
+		}
+		if _, err := output(ctx, sb, "true"); err != nil {
+			return errors.Join(err, e.Stop(ctx, sb.ID()))
+		}
+		if err := e.Stop(ctx, sb.ID()); err != nil {
+			return err
+		}
+		spent = time.Since(began)
+		return r.lookForInterpreters(ctx, e)
+	})
+	if err != nil {
+		r.Sandbox.Problem, r.Sandbox.Fix = split(err)
+		return
+	}
+	r.Sandbox = Trial{OK: true, TotalMS: float64(spent.Microseconds()) / 1000}
+}
+
+// within calls f with an engine over d, and ends both.
+func within(d driver.Driver, languages *lang.Catalogue, f func(*engine.Engine) error) error {
+	e, err := engine.New(engine.Config{Driver: d, Languages: languages, Logger: slog.New(slog.DiscardHandler), AllowDegraded: true})
+	if err != nil {
+		return errors.Join(err, closeDriver(d))
+	}
+	err = f(e)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return errors.Join(err, e.Shutdown(ctx))
+}
+
+// lookForInterpreters asks the shell of a sandbox where each interpreter is.
+func (r *Report) lookForInterpreters(ctx context.Context, e *engine.Engine) error {
+	sb, err := e.Create(ctx, sandbar.Spec{AllowDegraded: true})
+	if err != nil {
+		return err
+	}
+	for i := range r.Languages {
+		l := &r.Languages[i]
+		out, err := output(ctx, sb, "sh", "-c", `command -v -- "$1"`, "sh", l.Interpreter)
+		if err == nil {
+			l.Available, l.Path = true, strings.TrimSpace(out)
+		}
+	}
+	return e.Stop(ctx, sb.ID())
+}
+
+// output runs a program and returns its stdout; an error if it does not exit 0.
+func output(ctx context.Context, sb *engine.Sandbox, args ...string) (string, error) {
+	var out keep
+	r, err := sb.Exec(ctx, sandbar.Cmd{Args: args}, nil, sandbar.Limits{Timeout: 20 * time.Second, Output: 64 << 10}, &out)
+	if err != nil {
+		return "", err
+	}
+	if r.Outcome != sandbar.Exited || r.ExitCode != 0 {
+		return "", sandbar.Errorf(sandbar.Internal, "the program %s ended with %s, exit code %d", sandbar.Quote(args[0], 40), r.Outcome, r.ExitCode)
+	}
+	return out.stdout.String(), nil
+}
+
+// keep is a sink that keeps stdout.
+type keep struct{ stdout bytes.Buffer }
+
+// Started implements engine.Sink.
+func (k *keep) Started() {}
+
+// Output implements engine.Sink.
+func (k *keep) Output(c sandbar.Chunk) error {
+	if c.Stream == sandbar.Stdout {
+		k.stdout.Write(c.Data)
+	}
+	return nil
+}
