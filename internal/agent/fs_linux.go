@@ -1,16 +1,12 @@
 package agent
 
 import (
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
-
-// fsConcurrency is how many file operations run at once.
-const fsConcurrency = 8
 
 // Bounds of single operations, so that no tree a program builds can make the
 // agent use memory or time without limit.
@@ -31,50 +27,30 @@ type handle struct {
 	name string // its name afterwards
 }
 
-// onFS performs a file operation on a thread of its own that has the rights of
-// the sandbox's user and the Landlock domain of its programs, and is thrown
-// away afterwards.
+// onFS hands a file operation to a worker.
 func (a *agent) onFS(f wire.Frame) error {
 	var r wire.FSRequest
 	if err := r.Decode(f.Payload); err != nil || !a.ready {
 		return unix.EPROTO
 	}
-	a.fsSlots <- struct{}{}
-	go func() {
-		defer func() { <-a.fsSlots }()
-		if err := a.becomeUser(); err != nil {
-			a.reply(f.ID, wire.FailFile, err, "take the user's rights", nil)
-			return
-		}
-		data, fd, err := a.fsOp(&r)
-		switch {
-		case err != nil:
-			a.reply(f.ID, wire.FailFile, err, "", nil)
-		case fd >= 0:
-			a.reply(f.ID, wire.OK, nil, "", data, fd)
-			if r.Op == wire.FSOpen { // the host has it now
-				id, _, _ := wire.DecodeHandle(data)
-				a.fsClose(id)
-			}
-		default:
-			a.reply(f.ID, wire.OK, nil, "", data)
-		}
-	}()
+	a.jobs <- func() { a.answerFS(f.ID, &r) }
 	return nil
 }
 
-// becomeUser confines the calling goroutine's thread. The goroutine must end
-// without unlocking it, which ends the thread.
-func (a *agent) becomeUser() error {
-	runtime.LockOSThread()
-	if a.ranged {
-		unix.Setfsgid(int(a.gid))
-		unix.Setfsuid(int(a.uid))
+func (a *agent) answerFS(id uint32, r *wire.FSRequest) {
+	data, fd, err := a.fsOp(r)
+	switch {
+	case err != nil:
+		a.reply(id, wire.FailFile, err, "", nil)
+	case fd >= 0:
+		a.reply(id, wire.OK, nil, "", data, fd)
+		if r.Op == wire.FSOpen { // the host has it now
+			handle, _, _ := wire.DecodeHandle(data)
+			a.fsClose(handle)
+		}
+	default:
+		a.reply(id, wire.OK, nil, "", data)
 	}
-	if a.ruleset >= 0 {
-		return landlockRestrict(a.ruleset)
-	}
-	return nil
 }
 
 // fsOp performs one operation. A descriptor of at least 0 is to be passed to

@@ -32,7 +32,7 @@ func Main() {
 		byPID:    map[int]*process{},
 		byID:     map[uint32]*process{},
 		files:    map[uint32]*handle{},
-		fsSlots:  make(chan struct{}, fsConcurrency),
+		jobs:     make(chan func()),
 		channels: map[uint32]*streams{},
 	}
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)

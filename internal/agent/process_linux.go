@@ -28,6 +28,7 @@ type agent struct {
 	rank     rank
 
 	starts chan startRequest // to the launcher
+	jobs   chan func()       // to the workers
 
 	// mu is held from before a program is forked until it is in the tables, so
 	// that the reaper, which needs it to look a pid up, cannot be too early.
@@ -35,10 +36,9 @@ type agent struct {
 	byPID map[int]*process
 	byID  map[uint32]*process
 
-	fsMu    sync.Mutex
-	files   map[uint32]*handle
-	lastFD  uint32
-	fsSlots chan struct{}
+	fsMu   sync.Mutex
+	files  map[uint32]*handle
+	lastFD uint32
 
 	chanMu   sync.Mutex
 	channels map[uint32]*streams // open channels by their id

@@ -18,6 +18,10 @@ func (a *agent) setUp(s *wire.Setup) (step string, err error) {
 	a.env, a.dir, a.nice = s.Env, s.Dir, int(s.Nice)
 	a.ranged = os.Getuid() == 0 && s.UID != 0
 
+	for _, x := range s.Sysctls {
+		// The namespace's own bounds; a kernel without one has nothing to bound.
+		_ = os.WriteFile("/proc/sys/"+x.Name, []byte(x.Value), 0)
+	}
 	unix.Umask(0) // modes of the plan are meant as written
 	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
 		return "set the host name", err
@@ -41,6 +45,10 @@ func (a *agent) setUp(s *wire.Setup) (step string, err error) {
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
 	}
+	if step, err := a.startWorkers(); err != nil {
+		return step, err
+	}
+	spareThreadsNow()
 	if step, err := a.drop(s.Seccomp); err != nil {
 		return step, err
 	}
@@ -291,6 +299,10 @@ func touch(path string) error {
 		if err := mkdirAll(path[:i], 0o755); err != nil {
 			return err
 		}
+	}
+	var st unix.Stat_t
+	if unix.Lstat(path, &st) == nil {
+		return nil // opening could be forbidden, or have effects
 	}
 	fd, err := unix.Open(path, unix.O_CREAT|unix.O_CLOEXEC|unix.O_RDONLY|unix.O_NOFOLLOW, 0o644)
 	if err != nil {

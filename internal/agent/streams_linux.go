@@ -287,7 +287,7 @@ func (a *agent) onDial(f wire.Frame) error {
 	if err := d.Decode(f.Payload); err != nil || !a.ready {
 		return unix.EPROTO
 	}
-	go a.dial(f.ID, d.Port)
+	a.jobs <- func() { a.dial(f.ID, d.Port) }
 	return nil
 }
 

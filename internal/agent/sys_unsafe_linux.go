@@ -43,8 +43,10 @@ func installFilter(program []byte) error {
 // Landlock, and returns its descriptor, or -1 where there is no Landlock.
 func landlockRuleset(l *wire.Landlock) (int, error) {
 	abi, _, e := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if e != 0 || l.HandledFS == 0 {
-		return -1, nil // the second layer is optional; doctor tells of its absence
+	if e != 0 || abi < landlockReferABI || l.HandledFS == 0 {
+		// The second layer is optional; doctor tells of its absence. The first
+		// version would forbid every rename from one directory to another.
+		return -1, nil
 	}
 	known := landlockKnown(int(abi))
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: l.HandledFS & known}
@@ -72,19 +74,24 @@ const (
 	landlockTruncateABI = 3
 	landlockIoctlABI    = 5
 	landlockScopedABI   = 6
+	landlockUnixABI     = 9
 )
+
+// landlockResolveUnix is LANDLOCK_ACCESS_FS_RESOLVE_UNIX.
+const landlockResolveUnix = 1 << 16
 
 // landlockKnown is the file access rights that a version knows.
 func landlockKnown(abi int) uint64 {
 	known := uint64(1)<<13 - 1 // version 1: EXECUTE to MAKE_SYM
-	if abi >= landlockReferABI {
-		known |= unix.LANDLOCK_ACCESS_FS_REFER
-	}
+	known |= unix.LANDLOCK_ACCESS_FS_REFER
 	if abi >= landlockTruncateABI {
 		known |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
 	if abi >= landlockIoctlABI {
 		known |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	if abi >= landlockUnixABI {
+		known |= landlockResolveUnix
 	}
 	return known
 }

@@ -13,6 +13,8 @@ type Setup struct {
 	// Mounts build the new root, in order. Paths of targets are absolute in
 	// the new root; the agent prefixes Root. Afterwards the agent pivots.
 	Mounts []Mount
+	// Sysctls are set in the sandbox's own namespaces, where the kernel has them.
+	Sysctls []Sysctl
 	// Rlimits are set on the agent and so on all that it starts.
 	Rlimits []Rlimit
 	// Nice is added to the priority of programs, 0 to 19: a weight where no
@@ -78,6 +80,9 @@ type Mount struct {
 	UID    uint32 // inside the user namespace
 	GID    uint32
 }
+
+// Sysctl is one setting below /proc/sys, such as "user/max_inotify_watches".
+type Sysctl struct{ Name, Value string }
 
 // Rlimit is one resource limit; Resource is the kernel's number.
 type Rlimit struct {

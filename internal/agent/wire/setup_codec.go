@@ -7,6 +7,10 @@ func (s *Setup) Append(b []byte) []byte {
 	for i := range s.Mounts {
 		b = s.Mounts[i].append(b)
 	}
+	b = appendU32(b, uint32(len(s.Sysctls)))
+	for _, x := range s.Sysctls {
+		b = appendStr(appendStr(b, x.Name), x.Value)
+	}
 	b = appendU32(b, uint32(len(s.Rlimits)))
 	for _, r := range s.Rlimits {
 		b = appendU64(appendU64(appendU32(b, r.Resource), r.Soft), r.Hard)
@@ -29,6 +33,10 @@ func (s *Setup) Decode(p []byte) error {
 	s.Mounts = make([]Mount, d.count(mountMin))
 	for i := range s.Mounts {
 		s.Mounts[i].decode(&d)
+	}
+	s.Sysctls = make([]Sysctl, d.count(8))
+	for i := range s.Sysctls {
+		s.Sysctls[i] = Sysctl{Name: d.str(), Value: d.str()}
 	}
 	s.Rlimits = make([]Rlimit, d.count(20))
 	for i := range s.Rlimits {

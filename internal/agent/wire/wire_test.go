@@ -28,6 +28,7 @@ func samples() map[string][2]message {
 		"setup": {&Setup{Hostname: "h", Root: "/tmp",
 			Mounts: []Mount{{Kind: MountTmpfs, Source: "s", Target: "/t", Flags: MountReadOnly, Size: 1 << 40,
 				Inodes: 9, Mode: 0o755, UID: 1, GID: 2}},
+			Sysctls: []Sysctl{{Name: "user/x", Value: "1"}},
 			Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1 << 63}}, Nice: 3, UID: 1000, GID: 1001,
 			Landlock: Landlock{HandledFS: 5, Scoped: 3, Rules: []LandlockRule{{Path: "/usr", Access: 1 << 15}}},
 			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, Env: []string{"PATH=/bin"}, Dir: "/home/user",

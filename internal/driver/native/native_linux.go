@@ -73,9 +73,6 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if d.host, err = readLayout(extra); err != nil {
 		return nil, err
 	}
-	if d.filter, err = policy.CompileSeccomp(runtime.GOARCH); err != nil {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "no seccomp table for this processor: %w", err)
-	}
 	d.cgroups, err = cgroup.Detect()
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Internal, "looking at cgroups: %w", err)
@@ -86,8 +83,27 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	}
 	d.uids = newUIDRanges()
 	d.caps = d.describe()
+	if d.filter, err = compileFilter(d.caps); err != nil {
+		d.cgroups.Close()
+		d.exe.close()
+		return nil, err
+	}
 	d.spawner = newSpawner()
 	return d, nil
+}
+
+// compileFilter makes the system-call filter. Where the watchdog counts memory
+// it also forbids the kinds of memory that the watchdog cannot see.
+func compileFilter(c driver.Caps) ([]byte, error) {
+	compile := policy.CompileSeccomp
+	if c.Enforced.Memory == sandbar.EnforcedWatchdog {
+		compile = policy.CompileSeccompUncounted
+	}
+	filter, err := compile(runtime.GOARCH)
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
+	}
+	return filter, nil
 }
 
 // Close releases what the driver holds; all its sandboxes must be destroyed.

@@ -75,7 +75,7 @@ func (d *Driver) plan(s sandbar.Spec) (*wire.Setup, error) {
 		return nil, err
 	}
 	setup := &wire.Setup{
-		Hostname: hostname, Root: buildRoot, Mounts: mounts, Rlimits: rlimits,
+		Hostname: hostname, Root: buildRoot, Mounts: mounts, Sysctls: policy.Sysctls(), Rlimits: rlimits,
 		UID: sandboxUID, GID: sandboxUID, Landlock: policy.HostLandlock(root), Seccomp: d.filter,
 		Env: environment(s.Env), Dir: sandbar.DefaultDir,
 	}

@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// The agent counts towards the limit of processes of its own sandbox, and a
+// runtime that is refused a thread ends the process. So every thread the agent
+// will ever need is there before the first program runs, and a fork bomb finds
+// the agent complete.
+const (
+	// fileWorkers is how many file operations and dials run at once.
+	fileWorkers = 2
+	// spareThreads is what the runtime needs besides the threads that belong to
+	// one goroutine: two that run, the rest blocked in system calls.
+	spareThreads = 5
+)
+
+// startWorkers starts the threads on which files are touched and ports dialled.
+// Each has the rights of the sandbox's user and is in the Landlock domain of
+// its programs, for good.
+func (a *agent) startWorkers() (step string, err error) {
+	ready := make(chan error)
+	for range fileWorkers {
+		go func() {
+			err := a.becomeUser()
+			ready <- err
+			if err != nil {
+				return
+			}
+			for job := range a.jobs {
+				job()
+			}
+		}()
+	}
+	for range fileWorkers {
+		if e := <-ready; e != nil {
+			err = e
+		}
+	}
+	return "take the user's rights for file operations", err
+}
+
+// becomeUser confines the calling goroutine's thread, which it keeps.
+func (a *agent) becomeUser() error {
+	runtime.LockOSThread()
+	if a.ranged {
+		unix.Setfsgid(int(a.gid))
+		unix.Setfsuid(int(a.uid))
+	}
+	if a.ruleset < 0 {
+		return nil
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	return landlockRestrict(a.ruleset)
+}
+
+// spareThreadsNow has the runtime make threads, which it keeps: as many
+// goroutines as that hold one each at the same moment.
+func spareThreadsNow() {
+	var all sync.WaitGroup
+	var done sync.WaitGroup
+	all.Add(spareThreads)
+	for range spareThreads {
+		done.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			all.Done()
+			all.Wait()
+		})
+	}
+	done.Wait()
+}
