@@ -92,3 +92,17 @@ func TestPrintable(t *testing.T) {
 		t.Errorf("printable = %q, want %q", got, want)
 	}
 }
+
+func TestLinesAreShownWhole(t *testing.T) {
+	var out bytes.Buffer
+	l := lines{s: &screen{w: &out}, partial: map[string]string{}}
+	l.add(message{Type: "stdout", Data: "one\ntw"}, 0)
+	l.add(message{Type: "stderr", Data: "err\n"}, 0)
+	l.add(message{Type: "stdout", Data: "o\nthree"}, 0)
+	l.add(message{Type: "status", Status: "completed"}, 0)
+	l.end()
+	want := "    0.00s stdout  one\n    0.00s stderr  err\n    0.00s stdout  two\n          stdout  three\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

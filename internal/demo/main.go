@@ -102,11 +102,13 @@ func play(ctx context.Context, s *screen, srv *server) ([]string, error) {
 // perform runs one scene. fault is about the program, err about the connection.
 func perform(ctx context.Context, s *screen, c *client, sc scene) (fault, err error) {
 	s.scene(sc)
-	show := s.event
+	l := lines{s: s, partial: map[string]string{}}
+	show := l.add
 	if sc.quiet {
 		show = nil
 	}
 	o, err := c.execute(ctx, sc.message(), show)
+	l.end()
 	if err != nil {
 		return nil, err
 	}
@@ -196,9 +198,11 @@ func start(ctx context.Context, binary string) (*server, error) {
 	return srv, nil
 }
 
-// environment is this process's without the settings of another daemon.
+// environment is this process's without the settings of another daemon; an
+// empty configuration keeps those of a file away too.
 func environment() []string {
-	return slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "SANDBAR_") })
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "SANDBAR_") })
+	return append(env, "SANDBAR_CONFIG="+os.DevNull)
 }
 
 // freeAddress is a port of the loopback that was free a moment ago.

@@ -48,13 +48,35 @@ func (s *screen) scene(sc scene) {
 	}
 }
 
-// event prints output as it comes, each line with the time since the ack.
-func (s *screen) event(m message, since time.Duration) {
+// lines prints a program's output, line by line, each with the time since the
+// ack at which it was complete.
+type lines struct {
+	s       *screen
+	partial map[string]string // by stream: what came after its last newline
+}
+
+func (l *lines) add(m message, since time.Duration) {
 	if m.Type != "stdout" && m.Type != "stderr" {
 		return
 	}
-	for line := range strings.Lines(m.Data) {
-		s.printf("  %6.2fs %-6s  %s\n", since.Seconds(), m.Type, printable(strings.TrimRight(line, "\n")))
+	text := l.partial[m.Type] + m.Data
+	for {
+		line, rest, complete := strings.Cut(text, "\n")
+		if !complete {
+			break
+		}
+		l.s.printf("  %6.2fs %s  %s\n", since.Seconds(), m.Type, printable(line))
+		text = rest
+	}
+	l.partial[m.Type] = text
+}
+
+// end prints what no newline followed.
+func (l *lines) end() {
+	for stream, text := range l.partial {
+		if text != "" {
+			l.s.printf("          %s  %s\n", stream, printable(text))
+		}
 	}
 }
 
