@@ -19,7 +19,7 @@
 //   - Where descriptors can be passed no byte of output goes through it.
 //
 // It is in every sandbox's memory, so it is small: the standard library
-// (without net, fmt or reflection), x/sys and package wire.
+// (without net, fmt or encoding), x/sys and package wire.
 package agent
 
 import "os"

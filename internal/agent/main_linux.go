@@ -4,9 +4,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +19,6 @@ func Main() {
 		os.Exit(2)
 	}
 	runtime.LockOSThread()
-	time.AfterFunc(settleAfter, settle)
 	// The daemon's own descriptors close on exec, but whoever started it may
 	// have left it others; no program may find one.
 	unix.CloseRange(SocketFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
@@ -44,18 +41,6 @@ func Main() {
 
 // perThreadSyscall is the signal behind syscall.AllThreadsSyscall.
 const perThreadSyscall = syscall.Signal(33)
-
-// settleAfter is when a sandbox counts as one that stays.
-const settleAfter = time.Second
-
-// settle makes the agent small. Most sandboxes live for milliseconds, so the
-// host starts the agent with collection off (GOGC=off, bounded by GOMEMLIMIT):
-// one collection costs as much as building the sandbox. Those that stay idle
-// in memory, where a small heap matters more than the processor time.
-func settle() {
-	debug.SetGCPercent(10)
-	debug.FreeOSMemory()
-}
 
 // serve speaks the protocol from Hello to the connection's end.
 func (a *agent) serve() error {

@@ -56,9 +56,11 @@ func (s *spawner) spawn(g *cgroup.Group, what *spawn) (p *os.Process, err error)
 	return p, err
 }
 
-// agentEnv tunes the agent's runtime: few threads and caches, and no garbage
-// collection while the sandbox is being built (see package agent).
-var agentEnv = []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=8MiB", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
+// agentEnv tunes the agent's runtime. Few threads and caches; a heap that is
+// collected when it reaches a megabyte, which building a sandbox and idling in
+// it never do, because one collection costs as much as building the sandbox;
+// no looking at cgroups for the number of processors.
+var agentEnv = []string{"GOMAXPROCS=2", "GOGC=25", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 func start(g *cgroup.Group, what *spawn) (*os.Process, error) {
 	leave, err := g.EnterThread()
