@@ -26,7 +26,6 @@ type Execution struct {
 	mu      sync.Mutex
 	state   stage
 	refusal error // why a withdrawn execution does not run
-	over    sync.Once
 }
 
 // stage is how far an Execution has come.
@@ -96,17 +95,16 @@ func (x *Execution) begin() error {
 	return sandbar.Errorf(sandbar.Conflict, "Run was called twice on one execution")
 }
 
-// end is the end of an execution, once, whichever way it came.
+// end is the end of an execution. It is reached once: from Run, or from the
+// call that withdrew an execution which Run was never called for.
 func (x *Execution) end(r sandbar.Result, err error) {
-	x.over.Do(func() {
-		x.e.observe(x.id, Observation{Language: x.plan.language.Name, Result: r, Err: err,
-			Queued: x.queued, Setup: x.setup, Total: time.Since(x.admitted)})
-		x.e.mu.Lock()
-		delete(x.e.executions, x)
-		x.e.mu.Unlock()
-		x.e.running.add(-1)
-		x.e.work.add(-1)
-	})
+	x.e.observe(x.id, Observation{Language: x.plan.language.Name, Result: r, Err: err,
+		Queued: x.queued, Setup: x.setup, Total: time.Since(x.admitted)})
+	x.e.mu.Lock()
+	delete(x.e.executions, x)
+	x.e.mu.Unlock()
+	x.e.running.add(-1)
+	x.e.work.add(-1)
 }
 
 // Cancel ends the execution with grace. See ExecutionAPI.

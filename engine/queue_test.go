@@ -236,14 +236,20 @@ func TestThousandAtTheCap(t *testing.T) {
 	}
 }
 
-// Every program's exit code is its own, whatever runs beside it.
-// (adversarial.md 23)
+// Every program's exit code is its own, whatever runs beside it, and however
+// short it is, its Sink has heard of its start. (adversarial.md 23)
 func TestExitCodesAreNotMixedUp(t *testing.T) {
 	r := newRig(t, faulty.New(), small(64, 1000))
 	var all sync.WaitGroup
 	for i := range 1000 {
 		all.Go(func() {
-			got, err := r.Run(t.Context(), command("exit", fmt.Sprint(i%256)), nil)
+			sink := newRecorder()
+			got, err := r.Run(t.Context(), command("exit", fmt.Sprint(i%256)), sink)
+			select {
+			case <-sink.started:
+			default:
+				t.Error("a result without Started")
+			}
 			if err != nil || got.ExitCode != i%256 {
 				t.Errorf("exit %d: %+v, %v", i%256, got, err)
 			}

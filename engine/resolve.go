@@ -203,8 +203,10 @@ func (e *Engine) plan(j sandbar.Job) (plan, error) {
 	return p, err
 }
 
-// planLanguage makes the command for a job in a language. What the language
-// puts into the environment gives way to what the caller does.
+// planLanguage makes the command for a job in a language. It names the source
+// file relative to the working directory, DefaultDir, which is a path of the
+// host's own choice where a driver has no file system of its own. What the
+// language puts into the environment gives way to what the caller does.
 func (e *Engine) planLanguage(j sandbar.Job) (lang.Language, sandbar.Cmd, error) {
 	if len(j.Cmd.Args) > 0 || j.Cmd.Dir != "" || len(j.Cmd.Env) > 0 {
 		return lang.Language{}, sandbar.Cmd{}, &sandbar.Error{Code: sandbar.Invalid, Field: "language",
@@ -223,5 +225,5 @@ func (e *Engine) planLanguage(j sandbar.Job) (lang.Language, sandbar.Cmd, error)
 			env[k] = v
 		}
 	}
-	return l, sandbar.Cmd{Args: l.Argv(sandbar.DefaultDir+"/"+l.File, j.Args), Env: env}, nil
+	return l, sandbar.Cmd{Args: l.Argv(l.File, j.Args), Env: env}, nil
 }
