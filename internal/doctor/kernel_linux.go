@@ -40,12 +40,15 @@ type files interface {
 
 func look(f files, uid, landlock int, access func(path string, mode uint32) error) []Feature {
 	mounts := readMounts(f)
+	v2, v1 := cgroup2(f, mounts, access), cgroup1(mounts)
+	if v1.State == yes {
+		v2.Fix = "" // nothing is amiss: version 1 holds the limits
+	}
 	return []Feature{
 		userNamespaces(f, uid),
 		seccomp(f),
 		landlockFeature(landlock),
-		cgroup2(f, mounts, access),
-		cgroup1(mounts),
+		v2, v1,
 		overlay(f),
 		procfs(mounts, uid),
 	}
@@ -84,15 +87,6 @@ func seccomp(f files) Feature {
 		return Feature{Name: "seccomp filters", State: no, Fix: "use a kernel with CONFIG_SECCOMP_FILTER"}
 	}
 	return Feature{Name: "seccomp filters", State: yes, Detail: actions}
-}
-
-// landlockABI is the version of Landlock, 0 if there is none.
-func landlockABI() int {
-	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 {
-		return 0
-	}
-	return int(abi)
 }
 
 func landlockFeature(abi int) Feature {
