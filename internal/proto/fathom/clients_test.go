@@ -83,7 +83,7 @@ func runClient(t *testing.T, cmd *exec.Cmd, programs string) (summary, error) {
 	r := newRig(t, engine.Config{}, Options{})
 	cmd.Dir = filepath.Join("testdata", "clients")
 	cmd.Env = append(os.Environ(), "NODE_PATH="+testenv.NodeModules(), "PYTHONPATH="+testenv.PythonPath(), "PYTHONDONTWRITEBYTECODE=1",
-		"SANDBAR_URL=ws"+strings.TrimPrefix(r.url, "http")+"/ws", "SANDBAR_TOKEN=unused", "SANDBAR_PROGRAMS="+programs)
+		"FATHOM_URL=ws"+strings.TrimPrefix(r.url, "http")+"/ws", "FATHOM_TOKEN=unused", "FATHOM_PROGRAMS="+programs)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	var s summary

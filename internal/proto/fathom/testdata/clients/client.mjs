@@ -264,10 +264,10 @@ async function checkVersion(url, headers) {
 }
 
 async function main(languages) {
-  const url = process.env.SANDBAR_URL;
-  const token = process.env.SANDBAR_TOKEN;
+  const url = process.env.FATHOM_URL;
+  const token = process.env.FATHOM_TOKEN;
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const programs = JSON.parse(readFileSync(process.env.SANDBAR_PROGRAMS, "utf8"));
+  const programs = JSON.parse(readFileSync(process.env.FATHOM_PROGRAMS, "utf8"));
   const first = languages[0];
   const results = [];
   const check = async (name, what) => {

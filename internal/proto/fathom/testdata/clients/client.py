@@ -213,10 +213,10 @@ async def check_version(headers, url):
 
 
 async def main(languages):
-    url = os.environ["SANDBAR_URL"]
-    token = os.environ.get("SANDBAR_TOKEN", "")
+    url = os.environ["FATHOM_URL"]
+    token = os.environ.get("FATHOM_TOKEN", "")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    with open(os.environ["SANDBAR_PROGRAMS"]) as f:
+    with open(os.environ["FATHOM_PROGRAMS"]) as f:
         programs = json.load(f)
     first = languages[0]
     checks = []
