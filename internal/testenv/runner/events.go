@@ -151,7 +151,7 @@ func (t *tally) finish(name string, p *packageRun, failedBuild string) {
 	short := strings.TrimPrefix(name, t.prefix)
 	switch {
 	case p.status == "fail":
-		t.printFailure(short, p, failedBuild)
+		t.printFailure(short, p, c, failedBuild)
 	case len(p.tests) > 0:
 		fmt.Fprintf(t.out, "ok    %-36s %7.1fs  %s\n", short, p.elapsed.Seconds(), c)
 	}
@@ -185,8 +185,8 @@ func (p *packageRun) failedBelow(name string) bool {
 
 // printFailure prints all that the failed tests of a package wrote, and what
 // belongs to no test: the compiler's words, a panic, a timeout.
-func (t *tally) printFailure(short string, p *packageRun, failedBuild string) {
-	fmt.Fprintf(t.out, "\nFAIL  %-36s %7.1fs  %s\n", short, p.elapsed.Seconds(), p.count())
+func (t *tally) printFailure(short string, p *packageRun, c counts, failedBuild string) {
+	fmt.Fprintf(t.out, "\nFAIL  %-36s %7.1fs  %s\n", short, p.elapsed.Seconds(), c)
 	for _, line := range t.builds[failedBuild] {
 		fmt.Fprintf(t.out, "      %s", line)
 	}
