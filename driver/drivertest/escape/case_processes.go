@@ -33,7 +33,7 @@ done()`)},
 		{ID: "21-fork-chain-session", Title: "the same, in a session of its own without a parent", Claim: Processes, NeedsPython: true,
 			Attack: forkChain(`if os.fork(): time.sleep(60); os._exit(0)
 os.setsid()`)},
-		{ID: "22-orphans", Title: "2,000 orphans, to fill the process table with the dead", Claim: Always, Python: `
+		{ID: "22-orphans", Title: "1,000 orphans, to fill the process table with the dead", Claim: Always, Python: `
 def dead():
     n = 0
     for p in pids():
@@ -41,7 +41,7 @@ def dead():
         except OSError: pass
     return n
 before, end = dead(), time.time() + 30
-for i in range(2000):
+for i in range(1000):
     while True:
         try: pid = os.fork(); break
         except BlockingIOError:

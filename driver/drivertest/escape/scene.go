@@ -228,7 +228,7 @@ func (s *Scene) tearDown() error {
 }
 
 // survivalBound is how long the kernel may take to end what was killed.
-const survivalBound = 5 * time.Second
+const survivalBound = 3 * time.Second
 
 // survivors returns the processes of the host that carry the token and do not
 // go away.

@@ -97,15 +97,19 @@ func (f *files) Create(ctx context.Context, path string, opt sandbar.CreateOptio
 		opt.Mode = 0o644
 	}
 	if opt.Parents {
-		if err := os.MkdirAll(parentOf(host), 0o755); err != nil {
-			return nil, fileError("make the directories of", sandbar.Quote(path, 200), err)
+		if err := makeParents(host, path); err != nil {
+			return nil, err
 		}
 	}
 	if opt.Append {
 		return f.appendTo(host, path, opt.Mode)
 	}
-	if info, err := os.Lstat(host); err == nil && info.IsDir() || strings.HasSuffix(path, "/") {
+	info, err := os.Lstat(host)
+	if err == nil && info.IsDir() || strings.HasSuffix(path, "/") {
 		return nil, &sandbar.Error{Code: sandbar.Conflict, Field: "path", Message: sandbar.Quote(path, 200) + " is a directory"}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fileError("create", sandbar.Quote(path, 200), err)
 	}
 	var b [12]byte
 	rand.Read(b[:])
@@ -122,6 +126,18 @@ func (f *files) Create(ctx context.Context, path string, opt sandbar.CreateOptio
 		return nil, fileError("create", sandbar.Quote(path, 200), err)
 	}
 	return &upload{box: f.box, file: file, temp: temp, host: host, path: path}, nil
+}
+
+// makeParents makes the directories that a path lies in.
+func makeParents(host, path string) error {
+	err := os.MkdirAll(parentOf(host), 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		err = syscall.ENOTDIR // a file where a directory is needed
+	}
+	if err != nil {
+		return fileError("make the directories of", sandbar.Quote(path, 200), err)
+	}
+	return nil
 }
 
 func (f *files) appendTo(host, path string, mode fs.FileMode) (sandbar.FileWriter, error) {
@@ -295,8 +311,8 @@ func (f *files) Mkdir(ctx context.Context, path string, mode fs.FileMode, parent
 		if info, err := os.Stat(host); err == nil && info.IsDir() {
 			return nil
 		}
-		if err := os.MkdirAll(parentOf(host), 0o755); err != nil {
-			return fileError("make the directories of", sandbar.Quote(path, 200), err)
+		if err := makeParents(host, path); err != nil {
+			return err
 		}
 	}
 	err = os.Mkdir(host, mode.Perm())

@@ -1,0 +1,377 @@
+// Package drivertest is the conformance suite for drivers. A driver's own test
+// is ten lines:
+//
+//	func TestConformance(t *testing.T) {
+//		drivertest.Run(t, drivertest.Harness{
+//			Name:  "mine",
+//			New:   mine.New,
+//			Skips: "testdata/skips.golden",
+//		})
+//	}
+//
+// The suite holds a driver to what package driver promises, group by group:
+// lifecycle, streams, endings, limits, files, dial, abilities, races, and the
+// attacks of package escape. It reads the driver's Caps and tests each claim
+// both ways: what is claimed must hold, and what is not claimed must be seen
+// not to, or be refused.
+//
+// After every case the suite compares the host with what it was before:
+// processes, mounts, control groups, descriptors, goroutines and files of the
+// runtime directory. What remains fails the case.
+//
+// A case that cannot be run says why. What a driver's lack of an ability makes
+// impossible is compared with a golden file, so that the suite cannot turn
+// green by running nothing; SANDBAR_UPDATE=1 in the environment writes it.
+//
+// The suite talks to programs that a sandbox must have: sh, cat, head, tr, wc,
+// sleep, env, seq, mkfifo. Some cases need Python 3 with ctypes as well.
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// Harness is what the suite must know of a driver.
+type Harness struct {
+	// Name is the driver's, as Caps tells it.
+	Name string
+	// New makes a driver, as driver.Factory.New does. The suite calls it many
+	// times, each time with a RuntimeDir of its own.
+	New func(driver.Host) (driver.Driver, error)
+	// Options are given to New.
+	Options map[string]string
+	// Spec, if set, changes what every sandbox is made from: an image, say.
+	Spec func(*sandbar.Spec)
+	// KnownFailures are cases ("group/case") that fail, each with the reason.
+	// A listed case that passes fails, so that the list stays true.
+	KnownFailures map[string]string
+	// Skips is the golden file of cases that this driver makes impossible.
+	// Default: they are only logged.
+	Skips string
+	// Traces, if set, lists what there is on the host that belongs to the
+	// driver, beyond what the suite finds by itself.
+	Traces func() []string
+	// Slow: a sandbox costs a second rather than milliseconds. Repetitions
+	// are then fewer, as they are with -short.
+	Slow bool
+}
+
+// group is a set of cases that share a driver.
+type group struct {
+	name  string
+	cases []testCase
+}
+
+// testCase is one promise, tested.
+type testCase struct {
+	name  string
+	needs []need
+	run   func(*C)
+}
+
+func groups() []group {
+	return []group{
+		{"abilities", abilityCases()},
+		{"lifecycle", lifecycleCases()},
+		{"streams", streamCases()},
+		{"endings", endingCases()},
+		{"limits", limitCases()},
+		{"files", fileCases()},
+		{"dial", dialCases()},
+		{"races", raceCases()},
+		{"daemon", daemonCases()},
+		{"escape", escapeCases()},
+	}
+}
+
+// Run runs the suite. It re-executes the test binary once or twice, limited to
+// the calling test, to have a daemon that can be killed.
+func Run(t *testing.T, h Harness) {
+	if dir := os.Getenv(daemonVariable); dir != "" {
+		beDaemon(h, dir)
+		return
+	}
+	if t.Failed() || !t.Run("setup", func(t *testing.T) { checkHarness(t, h) }) {
+		return
+	}
+	s := &suite{h: h, top: t.Name(), token: nonce(), ids: map[sandbar.ID]bool{}, skips: map[string]string{}, missing: map[string]string{}}
+	s.setUp(t)
+	for _, g := range groups() {
+		t.Run(g.name, func(t *testing.T) { s.group(t, g) })
+	}
+	s.report(t)
+}
+
+func checkHarness(t *testing.T, h Harness) {
+	if h.Name == "" || h.New == nil {
+		t.Fatal("a Harness needs Name and New")
+	}
+	known := map[string]bool{}
+	for _, g := range groups() {
+		for _, c := range g.cases {
+			known[g.name+"/"+c.name] = true
+		}
+	}
+	for name := range h.KnownFailures {
+		if !known[name] {
+			t.Errorf("KnownFailures lists %q, which is no case", name)
+		}
+	}
+}
+
+// suite is one Run.
+type suite struct {
+	h      Harness
+	top    string // name of the calling test
+	token  string // in the environment of every program
+	python string // in the sandbox; "" if there is none
+	caps   driver.Caps
+	// specimen is a sandbox that was made and destroyed, and factory a driver
+	// that was closed, to look at for abilities: what a value has is constant.
+	specimen driver.Sandbox
+	factory  driver.Driver
+
+	mu      sync.Mutex
+	ids     map[sandbar.ID]bool // of every sandbox made
+	skips   map[string]string   // what the driver cannot do, by case
+	missing map[string]string   // what the host or the sandbox lacks, by case
+	groups  int                 // how many have been run
+}
+
+// setUp looks at the driver once: its Caps, and whether its sandboxes have
+// Python.
+func (s *suite) setUp(t *testing.T) {
+	d, done := s.newDriver(t)
+	defer done()
+	s.caps, s.factory = d.Caps(), d
+	c := &C{s: s, d: d, ctx: context.Background()}
+	defer func() {
+		c.cleanUp()
+		if msg := c.failed(); msg != "" {
+			t.Fatal(msg)
+		}
+	}()
+	c.guard(func() {
+		box := c.box()
+		s.specimen = box
+		for _, name := range []string{"/usr/bin/python3", "python3"} {
+			if r := c.try(box, sandbar.Cmd{Args: []string{name, "-c", "import ctypes, os, socket; print(6*7)"}}, driver.Stdio{}); r.out == "42\n" {
+				s.python = name
+				return
+			}
+		}
+	})
+}
+
+// newDriver makes a driver with a runtime directory of its own; done closes it
+// and makes sure that it leaves nothing in there.
+func (s *suite) newDriver(t testing.TB) (driver.Driver, func()) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sbdt-") // short: sockets may lie in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.h.New(s.host(dir))
+	if err != nil {
+		os.RemoveAll(dir)
+		t.Fatalf("making the driver: %v", err)
+	}
+	return &inDir{d, dir}, func() {
+		t.Helper()
+		if c, ok := driver.As[driver.Closer](d); ok {
+			if err := c.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("the runtime directory cannot be removed after Close: %v", err)
+		}
+	}
+}
+
+// inDir is a driver that knows its runtime directory. It is a decorator, so
+// the suite itself sees every ability through one.
+type inDir struct {
+	driver.Driver
+	dir string
+}
+
+// Unwrap returns the driver itself.
+func (d *inDir) Unwrap() any { return d.Driver }
+
+func (s *suite) host(dir string) driver.Host {
+	return driver.Host{RuntimeDir: dir, Logger: slog.New(slog.DiscardHandler), Options: s.h.Options}
+}
+
+// group runs the cases of one group with one driver.
+func (s *suite) group(t *testing.T, g group) {
+	before := s.look("")
+	d, done := s.newDriver(t)
+	for _, c := range g.cases {
+		t.Run(c.name, func(t *testing.T) { s.runCase(t, d, g.name+"/"+c.name, c) })
+	}
+	done()
+	if left := s.settle(before, ""); left != "" {
+		t.Errorf("after the driver was closed this remains:\n%s", left)
+	}
+	s.mu.Lock()
+	s.groups++
+	s.mu.Unlock()
+}
+
+// caseBound bounds one case. It is far beyond what any needs.
+const caseBound = 3 * time.Minute
+
+func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase) {
+	for _, n := range tc.needs {
+		if why := n.unmet(s); why != "" {
+			t.Logf("not run: %s", why)
+			s.skip(name, n.ofDriver, why)
+			return
+		}
+	}
+	c := s.play(t.Context(), d, name, tc)
+	for _, l := range c.logs {
+		t.Log(l)
+	}
+	reason, known := s.h.KnownFailures[name]
+	if text, bad := judge(c.failed(), reason, known); bad {
+		t.Error(text)
+	} else if text != "" {
+		t.Log(text)
+	}
+}
+
+// play runs a case, cleans up after it and looks at what remains.
+func (s *suite) play(ctx context.Context, d driver.Driver, name string, tc testCase) *C {
+	dir := d.(*inDir).dir
+	before := s.look(dir)
+	ctx, cancel := context.WithTimeout(ctx, caseBound)
+	defer cancel()
+	c := &C{s: s, d: d, dir: dir, name: name, ctx: ctx}
+	c.guard(func() { tc.run(c) })
+	c.cleanUp()
+	if c.failed() == "" {
+		if left := s.settle(before, dir); left != "" {
+			c.Errorf("this remains after the case:\n%s", left)
+		}
+	}
+	return c
+}
+
+// judge holds a failure against the list of known ones.
+func judge(failure, reason string, known bool) (text string, bad bool) {
+	switch {
+	case failure != "" && known:
+		return "known failure: " + reason + "\n" + failure, false
+	case known:
+		return "listed as a known failure (" + reason + "), but it passes: take it from the list", true
+	}
+	return failure, failure != ""
+}
+
+// skip notes a case that is not run. ofDriver: because of what the driver is,
+// not of what the host has.
+func (s *suite) skip(name string, ofDriver bool, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ofDriver {
+		s.skips[name] = why
+	} else {
+		s.missing[name] = why
+	}
+}
+
+// report tells what was not run and compares it with the golden file.
+func (s *suite) report(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(s.missing)) {
+		t.Logf("not run on this host: %s: %s", name, s.missing[name])
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(s.skips)) {
+		fmt.Fprintf(&b, "%s: %s\n", name, s.skips[name])
+	}
+	if s.h.Skips == "" || s.groups != len(groups()) { // a part of the suite was asked for by -run
+		t.Logf("not run with this driver:\n%s", b.String())
+		return
+	}
+	if os.Getenv("SANDBAR_UPDATE") != "" {
+		if err := os.MkdirAll(filepath.Dir(s.h.Skips), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(s.h.Skips, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(s.h.Skips)
+	if err != nil {
+		t.Fatalf("the golden file of skips: %v (SANDBAR_UPDATE=1 writes it)", err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("the cases that this driver makes impossible are not those of %s (SANDBAR_UPDATE=1 writes it)\ngot:\n%s\nwant:\n%s", s.h.Skips, b.String(), want)
+	}
+}
+
+// need is something a case cannot do without.
+type need struct {
+	ofDriver bool // lacking it is a fact about the driver, not about the host
+	unmet    func(*suite) string
+}
+
+// The needs.
+func needPython() need {
+	return need{unmet: func(s *suite) string {
+		if s.python == "" {
+			return "there is no Python in the sandbox"
+		}
+		return ""
+	}}
+}
+
+func needAbility[T any](what string) need {
+	return need{ofDriver: true, unmet: func(s *suite) string {
+		if _, ok := driver.As[T](s.specimen); ok {
+			return ""
+		}
+		return "the driver's sandboxes have no " + what
+	}}
+}
+
+func needFactoryAbility[T any](what string) need {
+	return need{ofDriver: true, unmet: func(s *suite) string {
+		if _, ok := driver.As[T](s.factory); ok {
+			return ""
+		}
+		return "the driver has no " + what
+	}}
+}
+
+func needClaim(what string, claimed func(driver.Caps) bool) need {
+	return need{ofDriver: true, unmet: func(s *suite) string {
+		if claimed(s.caps) {
+			return ""
+		}
+		return "the driver does not claim " + what
+	}}
+}
+
+// few scales a repetition down where time is short.
+func (s *suite) few(many, few int) int {
+	if testing.Short() || s.h.Slow {
+		return few
+	}
+	return many
+}

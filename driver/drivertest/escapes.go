@@ -1,0 +1,55 @@
+package drivertest
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/driver/drivertest/escape"
+)
+
+// escapeCases are the attacks of package escape. A case of a claim that the
+// driver does not make, and that cannot be seen to succeed, is a skip.
+func escapeCases() []testCase {
+	var cases []testCase
+	for _, e := range escape.Cases() {
+		tc := testCase{name: e.ID, run: func(c *C) { runEscape(c, e) }}
+		if !e.Leaks {
+			tc.needs = append(tc.needs, needClaim(string(e.Claim), e.Claim.Claimed))
+		}
+		if e.NeedsFiles {
+			tc.needs = append(tc.needs, needAbility[driver.Filer]("Filer"))
+		}
+		if e.NeedsPython || e.Python != "" {
+			tc.needs = append(tc.needs, needPython())
+		}
+		cases = append(cases, tc)
+	}
+	return cases
+}
+
+func runEscape(c *C, e escape.Case) {
+	r := escape.Run(c.ctx, escape.Target{Driver: c.d, Spec: c.spec(), Python: c.s.python, Made: func(id sandbar.ID) {
+		c.s.mu.Lock()
+		defer c.s.mu.Unlock()
+		c.s.ids[id] = true
+	}}, e)
+	switch {
+	case r.Verdict == escape.NotRun:
+		c.Logf("not run: %s", r.Evidence)
+		c.s.skip(c.name, false, r.Evidence)
+	case !r.OK() && r.Claimed:
+		c.Errorf("%s: the driver claims %q, and: %s\n%s", e.Title, e.Claim, r.Verdict, r.Evidence)
+	case !r.OK():
+		c.Errorf("%s: the driver does not claim %q, so this must be seen to succeed, but it is: %s\n%s", e.Title, e.Claim, r.Verdict, r.Evidence)
+	default:
+		c.Logf("%s: %s", r.Verdict, strings.ReplaceAll(r.Evidence, "\n", "; "))
+	}
+}
+
+// sorted puts cases in the order of their names.
+func sorted(cases []testCase) []testCase {
+	slices.SortFunc(cases, func(a, b testCase) int { return strings.Compare(a.name, b.name) })
+	return cases
+}

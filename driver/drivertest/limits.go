@@ -1,0 +1,260 @@
+package drivertest
+
+import (
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// limit is one limit that drivers own: how it is named, set and held, and the
+// program on which it must be seen to bite.
+type limit struct {
+	name     string
+	enforced func(sandbar.Enforcements) sandbar.Enforcement
+	set      func(*sandbar.Limits)
+	bite     func(*C)
+	needs    []need
+}
+
+func limits() []limit {
+	return []limit{
+		{"memory", func(e sandbar.Enforcements) sandbar.Enforcement { return e.Memory },
+			func(l *sandbar.Limits) { l.Memory = 64 << 20 }, memoryBites, nil},
+		{"cpus", func(e sandbar.Enforcements) sandbar.Enforcement { return e.CPUs },
+			func(l *sandbar.Limits) { l.CPUs = 0.25 }, cpusBite, nil},
+		{"cpu_shares", func(e sandbar.Enforcements) sandbar.Enforcement { return e.CPUShares },
+			func(l *sandbar.Limits) { l.CPUShares = 64 }, sharesBite, []need{needPython()}},
+		{"pids", func(e sandbar.Enforcements) sandbar.Enforcement { return e.PIDs },
+			func(l *sandbar.Limits) { l.PIDs = 32 }, pidsBite, nil},
+		{"disk", func(e sandbar.Enforcements) sandbar.Enforcement { return e.Disk },
+			func(l *sandbar.Limits) { l.Disk = 4 << 20 }, diskBites, nil},
+		{"inodes", func(e sandbar.Enforcements) sandbar.Enforcement { return e.Inodes },
+			func(l *sandbar.Limits) { l.Inodes = 64 }, inodesBite, nil},
+		{"files", func(e sandbar.Enforcements) sandbar.Enforcement { return e.Files },
+			func(l *sandbar.Limits) { l.Files = 64 }, filesBite, []need{needPython()}},
+	}
+}
+
+// limitCases: a limit that is claimed bites; one that is not is refused, and
+// accepted only when the caller says so.
+func limitCases() []testCase {
+	var cases []testCase
+	for _, l := range limits() {
+		cases = append(cases, testCase{name: l.name, needs: l.needs, run: func(c *C) {
+			if l.enforced(c.d.Caps().Enforced) == sandbar.EnforcedNone {
+				refused(c, l)
+			} else {
+				l.bite(c)
+			}
+		}})
+	}
+	return append(cases,
+		testCase{name: "unlimited", run: func(c *C) {
+			b := c.box(func(s *sandbar.Spec) {
+				u := int64(sandbar.Unlimited)
+				s.Limits = sandbar.Limits{Memory: u, CPUs: sandbar.Unlimited, CPUShares: u, PIDs: u, Disk: u, Inodes: u, Files: u, Timeout: sandbar.Unlimited, Output: u}
+			})
+			c.exited(c.sh(b, "echo x > f; exit 2"), 2, "a program without limits")
+		}},
+		testCase{name: "two-at-once", needs: []need{needClaim("to hold memory", func(k driver.Caps) bool { return k.Enforced.Memory != sandbar.EnforcedNone })}, run: func(c *C) {
+			// One sandbox dies of its memory; its neighbour does not notice.
+			victim, neighbour := c.box(small), c.box(small)
+			stdin, end := io.Pipe()
+			defer end.Close()
+			var out buffer
+			p := c.start(neighbour, sandbar.Cmd{Args: []string{"sh", "-c", "echo up; read line; exit 13"}}, driver.Stdio{Stdin: stdin, Stdout: &out})
+			c.until(out.has("up"), "the neighbour is up")
+			c.sh(victim, hogScript)
+			end.Close()
+			if res := c.wait(p); res.OOMKills != 0 || res.Outcome != sandbar.Exited || res.ExitCode != 13 {
+				c.Errorf("the neighbour of a sandbox that ran out of memory: %+v", res)
+			}
+		}})
+}
+
+// refused: a limit that is not held is an error before anything is made, and
+// with AllowDegraded the result says that it was not held.
+func refused(c *C, l limit) {
+	spec := c.spec()
+	l.set(&spec.Limits)
+	b, err := c.d.Create(c.ctx, c.newID(), spec)
+	c.code(err, "Create with a limit that is not held: "+l.name, sandbar.Unsupported)
+	if err == nil {
+		c.destroy(b)
+	} else if e := sandbar.AsError(err); e.Field == "" {
+		c.Errorf("the refusal of %s names no field: %v", l.name, err)
+	}
+	degraded := c.box(func(s *sandbar.Spec) {
+		l.set(&s.Limits)
+		s.AllowDegraded = true
+	})
+	r := c.sh(degraded, "exit 3")
+	c.exited(r, 3, "a program with "+l.name+" accepted as not held")
+	if by := l.enforced(r.Enforced); by != sandbar.EnforcedNone {
+		c.Errorf("the result says that %s was held by %q", l.name, by)
+	}
+}
+
+func small(s *sandbar.Spec) { s.Limits.Memory = 64 << 20 }
+
+// hogScript takes memory until it is stopped, or has 1 GiB.
+const hogScript = `x=0123456789abcdef; i=0; while [ $i -lt 26 ]; do x=$x$x; i=$((i+1)); done; echo survived`
+
+func memoryBites(c *C) {
+	b := c.box(small)
+	caps := c.d.Caps()
+	r := c.sh(b, hogScript)
+	if strings.Contains(r.out, "survived") {
+		c.Fatalf("a program took 1 GiB under a limit of 64 MiB")
+	}
+	byGroup := caps.Enforced.Memory == sandbar.EnforcedCgroup1 || caps.Enforced.Memory == sandbar.EnforcedCgroup2
+	if (byGroup || caps.Enforced.Memory == sandbar.EnforcedWatchdog) && r.Outcome != sandbar.OutOfMemory {
+		c.Errorf("a program that runs out of memory has outcome %v: %v", r.Outcome, r)
+	}
+	if caps.OOMCounted && r.OOMKills < 1 {
+		c.Errorf("kills for memory are counted, and there were %d", r.OOMKills)
+	}
+	if byGroup && (r.PeakMemory < 32<<20 || r.PeakMemory > 72<<20) {
+		c.Errorf("the peak under a limit of 64 MiB is %d bytes", r.PeakMemory)
+	}
+	c.exited(c.sh(b, "exit 4"), 4, "a modest program in the same sandbox afterwards")
+	if r := c.sh(c.box(small), "exit 0"); r.OOMKills != 0 || r.Outcome != sandbar.Exited {
+		c.Errorf("a modest program: %+v", r.Result)
+	}
+}
+
+func cpusBite(c *C) {
+	b := c.box(func(s *sandbar.Spec) { s.Limits.CPUs = 0.25 })
+	r := c.sh(b, `work() { i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; }; work & work & work & wait`)
+	c.exited(r, 0, "a busy program")
+	// One period's share may be used before the first throttling.
+	if share := r.CPUTime.Seconds() / r.Duration.Seconds(); share > 0.25*1.5 {
+		c.Errorf("a share of 0.25 was %.2f: %v in %v", share, r.CPUTime, r.Duration)
+	}
+}
+
+// sharesBite lets two sandboxes of unequal weight keep all processors busy for
+// the same time. The heavier must get clearly more; its weight is 16 times.
+func sharesBite(c *C) {
+	const busy = `
+import os, sys, time
+sys.stdin.readline()
+end = time.time() + 1.5
+for i in range(os.cpu_count()):
+    if os.fork() == 0:
+        while time.time() < end: pass
+        os._exit(0)
+for i in range(os.cpu_count()): os.wait()`
+	used := make([]float64, 2)
+	var wg sync.WaitGroup
+	for i, shares := range []int64{2048, 128} {
+		b := c.box(func(s *sandbar.Spec) { s.Limits.CPUShares = shares })
+		wg.Go(func() {
+			p, err := b.Start(c.ctx, sandbar.Cmd{Args: []string{c.s.python, "-c", busy}}, driver.Stdio{Stdin: strings.NewReader("\n")})
+			if err != nil {
+				c.Errorf("Start: %v", err)
+				return
+			}
+			res, err := c.waitFor(p)
+			if err != nil || res.Outcome != sandbar.Exited {
+				c.Errorf("a busy program: %+v, %v", res, err)
+			}
+			used[i] = res.CPUTime.Seconds()
+		})
+	}
+	wg.Wait()
+	if used[0] < 1.5*used[1] {
+		c.Errorf("2,048 shares got %.2f s of processor time, 128 shares %.2f s", used[0], used[1])
+	}
+}
+
+func pidsBite(c *C) {
+	b := c.box(func(s *sandbar.Spec) { s.Limits.PIDs = 32 })
+	p, out := c.startSh(b, `i=0; while [ $i -lt 100 ]; do sleep 60 & i=$((i+1)); echo $i; done 2>&1; echo all`)
+	done := make(chan struct{})
+	go func() { p.Wait(); close(done) }()
+	c.until(func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return out.has("all")() || out.has("ork")() // "Cannot fork", "fork: retry"
+		}
+	}, "the program meets its limit")
+	started := 0
+	for line := range strings.Lines(out.String()) {
+		var n int
+		if _, err := fmt.Sscanf(line, "%d\n", &n); err == nil {
+			started = n
+		}
+	}
+	if out.has("all")() || started > 32 || started < 8 {
+		c.Errorf("under a limit of 32 a program started %d others: %s", started, sandbar.Quote(out.String(), 300))
+	}
+	if err := exec.CommandContext(c.ctx, "true").Run(); err != nil {
+		c.Errorf("meanwhile the host cannot start a program: %v", err)
+	}
+	c.ok(p.Signal(9), "Signal")
+	c.wait(p)
+}
+
+func diskBites(c *C) {
+	b := c.box(func(s *sandbar.Spec) { s.Limits.Disk = 4 << 20 })
+	r := c.sh(b, `head -c 2097152 /dev/zero > a && echo half; head -c 8388608 /dev/zero > b && echo survived; wc -c < b`)
+	if !strings.HasPrefix(r.out, "half\n") || strings.Contains(r.out, "survived") {
+		c.Errorf("2 MiB and then 8 MiB under a limit of 4 MiB: %v", r)
+	}
+	if !strings.Contains(r.errOut, "No space left") && !strings.Contains(r.errOut, "quota") {
+		c.Errorf("the program is not told that there is no space: %v", r)
+	}
+	c.exited(c.sh(b, "rm b; echo x > c"), 0, "writing again after something was removed")
+	if f, ok := driver.As[driver.Filer](b); ok {
+		w, err := f.FS().Create(c.ctx, "big", sandbar.CreateOptions{})
+		if err == nil {
+			chunk := make([]byte, 1<<20)
+			for range 8 {
+				if _, err = w.Write(chunk); err != nil {
+					break
+				}
+			}
+			if err == nil {
+				err = w.Commit()
+			}
+			w.Abort()
+		}
+		c.code(err, "writing 8 MiB through the file API", sandbar.NoSpace)
+	}
+}
+
+func inodesBite(c *C) {
+	b := c.box(func(s *sandbar.Spec) { s.Limits.Inodes = 64 })
+	r := c.sh(b, `i=0; while [ $i -lt 200 ]; do : > f$i || break; i=$((i+1)); done; echo $i`)
+	var n int
+	fmt.Sscanf(r.out, "%d", &n)
+	// A few are taken by what every sandbox has.
+	if n > 64 || n < 16 && r.out != "" {
+		c.Errorf("under a limit of 64 a program made %d files: %v", n, r)
+	}
+	if f, ok := driver.As[driver.Filer](b); ok {
+		c.code(f.FS().Mkdir(c.ctx, "one-more", 0o755, false), "making a directory through the file API", sandbar.NoSpace)
+	}
+}
+
+func filesBite(c *C) {
+	b := c.box(func(s *sandbar.Spec) { s.Limits.Files = 64 })
+	r := c.py(b, `
+import os, errno, resource
+kept = []
+try:
+    while len(kept) < 500: kept.append(os.open("/dev/null", os.O_RDONLY))
+except OSError as e: print(errno.errorcode[e.errno])
+print(len(kept) + 3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])`)
+	if r.out != "EMFILE\n64 64\n" {
+		c.Errorf("descriptors under a limit of 64: %v", r)
+	}
+}
