@@ -28,7 +28,9 @@ type Config struct {
 
 	// Default fills limits a Spec leaves unset. Its own zero fields: Memory
 	// 256 MiB, CPUs Unlimited, CPUShares 512, PIDs 128, Disk 256 MiB,
-	// Inodes 65536, Files 1024, Timeout 30 s, Output 1 MiB.
+	// Inodes 65536, Files 1024, Timeout 30 s, Output 1 MiB. These move into
+	// the range of Min and Max; what is set here and lies outside is Invalid,
+	// except Unlimited, which is then what a caller who asks for nothing gets.
 	Default sandbar.Limits
 	// Min and Max are the range a caller may ask for; a limit outside is
 	// Invalid and the message names the range. Zero fields of Max: Memory
@@ -40,7 +42,7 @@ type Config struct {
 	Min, Max sandbar.Limits
 
 	MaxSandboxes int           // live at once, one-shot and long-lived together; default 64
-	MaxQueue     int           // waiting for a place; default 1024, <0 none may; more is Exhausted
+	MaxQueue     int           // waiting for a place, each with its code; default 1024, <0 none may; more is Exhausted
 	QueueTimeout time.Duration // longest wait for a place; default 60 s, <0 no end; then Timeout
 	MaxCode      int64         // bytes of Job.Code; default 1 MiB; more is TooLarge
 	MaxEnv       int64         // bytes of keys and values; default 64 KiB; more is TooLarge
@@ -52,7 +54,9 @@ type Config struct {
 	KeepFinished int           // finished processes kept per sandbox; default 64, <0 none
 
 	// AllowDegraded accepts limits that this host cannot enforce for every
-	// Spec, as the operator's decision.
+	// Spec, as the operator's decision. Without it such a limit is refused when
+	// a caller asks for it, and always for memory and pids; any other default
+	// that cannot be held is dropped, and New logs it.
 	AllowDegraded bool
 
 	// Observe, if set, is called at the end of every execution, from the
@@ -111,7 +115,8 @@ type API interface {
 
 	// Shutdown admits nothing more, cancels the queue, lets running
 	// executions end until ctx ends, then cancels them, stops all sandboxes
-	// and closes the driver. When it returns nothing is left.
+	// and closes the driver. When it returns nothing is left, or its error
+	// names what is. It is idempotent; the first ctx to end counts for all.
 	Shutdown(ctx context.Context) error
 }
 

@@ -1,0 +1,35 @@
+package engine_test
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
+)
+
+// What the engine itself costs for one execution: the driver does nothing.
+func BenchmarkRun(b *testing.B) {
+	r := newRig(b, faulty.New(), nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.Run(b.Context(), command("exit", "0"), nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// What the engine costs for a byte of output on its way to a Sink.
+func BenchmarkOutput(b *testing.B) {
+	const size = 64 << 20
+	r := newRig(b, faulty.New(), func(c *engine.Config) { c.Max.Output = sandbar.Unlimited })
+	job := command("flood", "stdout", strconv.Itoa(size))
+	job.Spec.Limits.Output = sandbar.Unlimited
+	b.SetBytes(size)
+	for b.Loop() {
+		if _, err := r.Run(b.Context(), job, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
