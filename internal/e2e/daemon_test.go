@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func newDaemon(t *testing.T, dir string, env ...string) *daemon {
 		t.Fatal(err)
 	}
 	d.cmd = exec.Command(testenv.Build(t, "cmd/sandbar"), "serve", "--listen", d.addr)
-	d.cmd.Env = append(append(os.Environ(), "SANDBAR_TOKEN="+token, "SANDBAR_ALLOW_DEGRADED=true",
+	d.cmd.Env = append(append(environ(), "SANDBAR_TOKEN="+token, "SANDBAR_ALLOW_DEGRADED=true",
 		"SANDBAR_STATE_DIR="+filepath.Join(dir, "state"), "SANDBAR_RUNTIME_DIR="+filepath.Join(dir, "run")), env...)
 	d.cmd.Stdout, d.cmd.Stderr = d.logs, d.logs
 	if err := d.cmd.Start(); err != nil {
@@ -51,6 +52,11 @@ func newDaemon(t *testing.T, dir string, env ...string) *daemon {
 			t.Fatalf("the daemon does not answer; it said:\n%s", d.said())
 		}
 	}
+}
+
+// environ is the test's environment without what would configure a sandbar.
+func environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "SANDBAR_") })
 }
 
 // freeAddress is a loopback address that nothing listens on.
