@@ -39,7 +39,8 @@
 //   - Timeout and out of memory: status timeout or oom, then result with
 //     exit_code null. The error codes TIMEOUT and OOM are for when no program
 //     was running yet: an execution that waited in the queue for too long ends
-//     with error TIMEOUT.
+//     with error TIMEOUT. OOM is mapped likewise, but no driver of today can
+//     run out of a sandbox's memory before the program runs.
 //   - Exit code 0: completed. Any other: failed, and result with that code.
 //     Killed by a signal of its own: failed, exit_code null.
 //   - Cancelled while queued: status cancelled, then result with exit_code
