@@ -12,6 +12,7 @@ import (
 // agent use memory or time without limit.
 const (
 	maxPath     = 4096
+	maxName     = 255
 	maxListing  = 1000      // entries in one ReadDir reply
 	maxListData = 256 << 10 // bytes in one ReadDir reply
 	maxHandles  = 256       // open files and pending creates
@@ -113,6 +114,9 @@ func split(path string) (dir, name string, err error) {
 		return "", "", unix.EINVAL // the root
 	}
 	dir, name = path[:i+1], path[i+1:]
+	if len(name) > maxName {
+		return "", "", unix.ENAMETOOLONG
+	}
 	if name == "." || name == ".." {
 		return "", "", unix.EINVAL
 	}

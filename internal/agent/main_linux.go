@@ -101,7 +101,7 @@ func (a *agent) onSetup(f wire.Frame) error {
 		return err
 	}
 	a.ready = true
-	a.reply(f.ID, wire.OK, nil, "", nil)
+	a.reply(f.ID, wire.OK, nil, "", wire.AppendHandle(nil, ownThreads()))
 	return nil
 }
 

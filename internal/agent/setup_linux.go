@@ -33,12 +33,6 @@ func (a *agent) setUp(s *wire.Setup) (step string, err error) {
 		return step, err
 	}
 	unix.Umask(0o022)
-	for _, r := range s.Rlimits {
-		lim := unix.Rlimit{Cur: r.Soft, Max: r.Hard}
-		if err := unix.Setrlimit(int(r.Resource), &lim); err != nil {
-			return "set rlimit " + strconv.Itoa(int(r.Resource)), err
-		}
-	}
 	if a.ruleset, err = landlockRuleset(&s.Landlock); err != nil {
 		return "make the Landlock ruleset", err
 	}
@@ -49,11 +43,39 @@ func (a *agent) setUp(s *wire.Setup) (step string, err error) {
 		return step, err
 	}
 	spareThreadsNow()
+	if step, err := setRlimits(s.Rlimits); err != nil {
+		return step, err
+	}
 	if step, err := a.drop(s.Seccomp); err != nil {
 		return step, err
 	}
 	a.watch = watchdog{limit: s.Watchdog, disks: s.WatchDisks}
 	return "", nil
+}
+
+// setRlimits limits the agent and so all that it starts. The agent's own
+// threads do not count towards the programs' number of processes.
+func setRlimits(limits []wire.Rlimit) (step string, err error) {
+	for _, r := range limits {
+		if r.Resource == unix.RLIMIT_NPROC {
+			own := uint64(ownThreads())
+			r.Soft, r.Hard = r.Soft+own, r.Hard+own
+		}
+		lim := unix.Rlimit{Cur: r.Soft, Max: r.Hard}
+		if err := unix.Setrlimit(int(r.Resource), &lim); err != nil {
+			return "set rlimit " + strconv.Itoa(int(r.Resource)), err
+		}
+	}
+	return "", nil
+}
+
+// ownThreads is how many threads this process has.
+func ownThreads() uint32 {
+	var st unix.Stat_t
+	if unix.Stat("/proc/self/task", &st) != nil || st.Nlink < 2 {
+		return 0
+	}
+	return uint32(st.Nlink - 2) // "." and "..", then one each
 }
 
 // drop gives up every right the agent no longer needs, on all its threads, and
@@ -131,6 +153,7 @@ func buildRoot(base string, plan []wire.Mount) (step string, err error) {
 type builder struct {
 	base  string
 	empty string // the first masked directory; the others show the same nothing
+	blank string // an empty file that masked files show; it has no name once the root is sealed
 }
 
 // apply performs one step of the plan. Only the plan's own paths are used: no
@@ -172,6 +195,11 @@ func (b *builder) apply(m *wire.Mount) error {
 	case wire.MountMask:
 		return b.mask(target)
 	case wire.MountReseal:
+		if b.blank != "" {
+			if err := unix.Unlink(b.blank); err != nil && err != unix.ENOENT {
+				return err
+			}
+		}
 		return setMountFlags(target, m.Flags, false)
 	}
 	return unix.EINVAL
@@ -208,7 +236,7 @@ func (b *builder) mask(target string) error {
 		return nil
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return unix.Mount(b.base+"/dev/null", target, "", unix.MS_BIND, "")
+		return b.maskFile(target)
 	}
 	if b.empty != "" { // a bind costs a third of a new file system
 		return unix.Mount(b.empty, target, "", unix.MS_BIND, "")
@@ -216,6 +244,21 @@ func (b *builder) mask(target string) error {
 	b.empty = target
 	return unix.Mount("tmpfs", target, "tmpfs",
 		unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,nr_inodes=2,mode=0555")
+}
+
+// maskFile shows an empty read-only file. Not /dev/null, the usual mask: that
+// can be opened for writing, and what is written seems to have been taken.
+func (b *builder) maskFile(target string) error {
+	if b.blank == "" {
+		b.blank = b.base + "/.blank"
+		if err := touch(b.blank); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount(b.blank, target, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	return setMountFlags(target, wire.MountReadOnly|wire.MountNoSuid|wire.MountNoDev|wire.MountNoExec, false)
 }
 
 func mountFlags(f uint32) uintptr {

@@ -1,19 +1,21 @@
 package cgroup
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
+	"fmt"
+	"io"
 	"slices"
-	"strconv"
-	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar"
 )
 
-// The controllers used. cpuacct exists in version 1 only.
+// parentName is the directory that holds all groups of all daemons.
+const parentName = "sandbar"
+
+// The controllers. cpuacct exists in version 1 only: version 2 counts
+// processor time in every group.
 const (
 	memory  = "memory"
 	cpu     = "cpu"
@@ -21,369 +23,200 @@ const (
 	pids    = "pids"
 )
 
-// base is the directory all sandboxes' groups are made in; leaf is where the
-// daemon goes when it must leave its own group to be allowed children.
-const (
-	base = "sandbar"
-	leaf = "sandbar-daemon"
-)
+// wanted is the controllers that groups are made for, in the order they are
+// reported.
+func wanted() []string { return []string{memory, cpu, cpuacct, pids} }
 
-// Manager is a place to make groups in. Its methods may be called concurrently.
+// Controller says where one controller can be used, or why it cannot.
+type Controller struct {
+	Name    string // "memory", "cpu", "cpuacct" or "pids"
+	Version int    // of its hierarchy, 1 or 2; 0 when the controller cannot be used
+	Dir     string // where groups are made, when it can be used
+	Reason  string // why it cannot be used
+	Fix     string // what an operator can do about it
+}
+
+// hierarchy is one that is in use: a directory in which groups are made.
+type hierarchy struct {
+	version     int
+	controllers []string // those of wanted that work here
+	base        string   // the group that holds the parent
+	parent      string   // base + "/sandbar"
+
+	// Version 1: where threads come from and return to. It stays open so that
+	// they can return when no more files can be opened.
+	home io.WriteCloser
+
+	// Version 2: the group that this process moved to, to free base of
+	// processes, and what it then enabled in base; both for Close to undo.
+	leaf    string
+	enabled []string
+}
+
+func (h *hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
+
+// Manager makes groups. Its methods may be called concurrently. A process has
+// one at a time: Close returns the process to where it was.
 type Manager struct {
-	v1    []*place // one for each version 1 hierarchy in use
-	v2    *place   // nil where version 2 has no controller for us
-	notes []string
-	swap  bool // swap cannot be bounded and there is some
+	sys         system
+	instance    string
+	hierarchies []*hierarchy // at most one of version 2
+	controllers []Controller
+	caps        Caps
+
+	closing sync.Once
 }
 
-// place is a directory in one hierarchy where groups are made.
-type place struct {
-	dir         string // the directory named base
-	controllers []string
-	home        *os.File // version 1: tasks of the group this process is in
-}
+// Detect finds where this process can make groups and proves each place by
+// making one. instance names this daemon; it becomes part of each group's
+// name: 1 to 64 of A-Z, a-z, 0-9, "_" and "-". A host that offers nothing is
+// no error: then Caps claims nothing and Controllers tells why.
+//
+// On version 2 it may move this process into a group "sandbar-daemon" below
+// the one it is in, which a group must be free of before it can limit others.
+// Close undoes that.
+func Detect(instance string) (*Manager, error) { return detect(host{}, instance) }
 
-// Detect finds where this process may make groups. Having none is no error:
-// then every limit is EnforcedNone and the notes tell why.
-func Detect() (*Manager, error) { return detect("/proc/self", "/proc/swaps") }
-
-func detect(proc, swaps string) (*Manager, error) {
-	mounts, err := readMounts(filepath.Join(proc, "mountinfo"))
+func detect(sys system, instance string) (*Manager, error) {
+	if !validName(instance) {
+		return nil, sandbar.Errorf(sandbar.Invalid, "instance name %s: it is 1 to 64 of A-Z, a-z, 0-9, _ and -", sandbar.Quote(instance, 80))
+	}
+	mountinfo, err := sys.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return nil, err
+		return nil, sandbar.Errorf(sandbar.Unsupported, "control groups: read /proc/self/mountinfo: %w", err)
 	}
-	own, err := readOwn(filepath.Join(proc, "cgroup"))
+	self, err := sys.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		return nil, err
+		return nil, sandbar.Errorf(sandbar.Unsupported, "control groups: read /proc/self/cgroup: %w", err)
 	}
-	m := &Manager{}
-	for _, h := range mounts {
-		if h.version == 1 {
-			m.addV1(h, own)
-		}
+	m := &Manager{sys: sys, instance: instance}
+	d := &detection{m: m, mounts: parseMounts(string(mountinfo)), found: map[string]Controller{}}
+	v1, v2 := parseMemberships(string(self))
+	for _, own := range v1 {
+		d.version1(own)
 	}
-	for _, h := range mounts {
-		if h.version == 2 && m.v2 == nil {
-			m.addV2(h, own)
-		}
+	if v2 != nil {
+		d.version2(*v2)
 	}
-	m.noteMissing(len(mounts) == 0)
-	m.swap = swapOn(swaps) && !m.boundsSwap()
-	if m.swap {
-		m.notes = append(m.notes, "swap is on and the kernel does not account for it, so a sandbox can hold more than its memory limit in swap; boot with swapaccount=1, or turn swap off")
-	}
+	d.finish()
 	return m, nil
 }
 
-// hierarchy is a mounted tree of groups.
-type hierarchy struct {
-	version     int
-	root, mount string   // the group that is the mount's root, and where it is mounted
-	controllers []string // version 1: from the mount's options
-}
-
-// readMounts reads the hierarchies from a mountinfo file (proc(5)).
-func readMounts(path string) (found []hierarchy, err error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
+// validName reports whether a part of a group's name has the form of one.
+func validName(s string) bool {
+	if s == "" || len(s) > 64 {
+		return false
 	}
-	for line := range strings.Lines(string(b)) {
-		before, after, ok := strings.Cut(line, " - ")
-		f, g := strings.Fields(before), strings.Fields(after)
-		if !ok || len(f) < 5 || len(g) < 3 {
-			continue
-		}
-		h := hierarchy{root: unescape(f[3]), mount: unescape(f[4])}
-		switch g[0] {
-		case "cgroup2":
-			h.version = 2
-		case "cgroup":
-			h.version = 1
-			for _, o := range strings.Split(g[2], ",") {
-				if slices.Contains([]string{memory, cpu, cpuacct, pids}, o) {
-					h.controllers = append(h.controllers, o)
-				}
-			}
-			if len(h.controllers) == 0 {
-				continue
-			}
-		default:
-			continue
-		}
-		found = append(found, h)
-	}
-	return found, nil
-}
-
-// unescape undoes the octal escapes of mountinfo.
-func unescape(s string) string {
-	for _, e := range [...][2]string{{`\040`, " "}, {`\011`, "\t"}, {`\012`, "\n"}, {`\134`, `\`}} {
-		s = strings.ReplaceAll(s, e[0], e[1])
-	}
-	return s
-}
-
-// readOwn reads which group this process is in, by controller; "" is version 2.
-func readOwn(path string) (map[string]string, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	own := map[string]string{}
-	for line := range strings.Lines(string(b)) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) != 3 {
-			continue
-		}
-		for _, c := range strings.Split(f[1], ",") {
-			own[c] = f[2]
-		}
-	}
-	return own, nil
-}
-
-// locate is the directory of a group in a mounted hierarchy.
-func (h hierarchy) locate(group string) (string, bool) {
-	rel := group
-	if h.root != "/" {
-		var ok bool
-		if rel, ok = strings.CutPrefix(group, h.root); !ok || (rel != "" && rel[0] != '/') {
-			return "", false
-		}
-	}
-	if strings.HasPrefix(rel, "/..") { // outside of this cgroup namespace
-		return "", false
-	}
-	return filepath.Join(h.mount, rel), true
-}
-
-// addV1 makes a place in a version 1 hierarchy, below our own group, so that
-// limits put on the daemon hold for its sandboxes too. Where it cannot, the
-// controllers stay missing.
-func (m *Manager) addV1(h hierarchy, own map[string]string) {
-	dir, ok := h.locate(own[h.controllers[0]])
-	if !ok {
-		return
-	}
-	p := &place{dir: filepath.Join(dir, base), controllers: h.controllers}
-	if p.make() != nil {
-		return
-	}
-	home, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
-	if err != nil {
-		_ = os.Remove(p.dir)
-		return
-	}
-	p.home = home
-	m.v1 = append(m.v1, p)
-}
-
-// addV2 finds the nearest group, from our own upwards, in which groups with
-// the controllers that version 1 does not have can be made.
-func (m *Manager) addV2(h hierarchy, own map[string]string) {
-	wanted := m.missing()
-	dir, ok := h.locate(own[""])
-	if !ok || len(wanted) == 0 {
-		return
-	}
-	for d := dir; len(d) >= len(h.mount); d = filepath.Dir(d) {
-		have := intersect(readWords(filepath.Join(d, "cgroup.controllers")), wanted)
-		if len(have) == 0 {
-			continue
-		}
-		p := &place{dir: filepath.Join(d, base), controllers: have}
-		if err := p.delegate(d, d == dir); err == nil {
-			m.v2 = p
-			return
-		}
-	}
-}
-
-// delegate makes a place below group d of version 2, where that is possible:
-// we may write there, and d either hands its controllers to its children
-// already or can be made to, for which no process may be in it.
-func (p *place) delegate(d string, own bool) error {
-	if err := unix.Access(d, unix.W_OK); err != nil {
-		return err
-	}
-	if err := unix.Access(filepath.Join(d, "cgroup.procs"), unix.W_OK); err != nil {
-		return err
-	}
-	if err := enable(d, p.controllers); err != nil {
-		if !own || !alone(d) {
-			return err
-		}
-		if err := stepAside(d); err != nil {
-			return err
-		}
-		if err := enable(d, p.controllers); err != nil {
-			return err
-		}
-	}
-	return p.make()
-}
-
-// make makes the place's directory; in version 2 its children get controllers.
-func (p *place) make() error {
-	if err := os.Mkdir(p.dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	if p.isV2() {
-		return enable(p.dir, p.controllers)
-	}
-	return unix.Access(p.dir, unix.W_OK)
-}
-
-func (p *place) isV2() bool {
-	_, err := os.Stat(filepath.Join(p.dir, "cgroup.controllers"))
-	return err == nil
-}
-
-// enable hands controllers to the children of group d.
-func enable(d string, controllers []string) error {
-	file := filepath.Join(d, "cgroup.subtree_control")
-	on := readWords(file)
-	var add []string
-	for _, c := range controllers {
-		if !slices.Contains(on, c) {
-			add = append(add, "+"+c)
-		}
-	}
-	if len(add) == 0 {
-		return nil
-	}
-	return write(file, strings.Join(add, " "))
-}
-
-// alone reports whether this process is the only one in group d.
-func alone(d string) bool {
-	in := readWords(filepath.Join(d, "cgroup.procs"))
-	return len(in) == 1 && in[0] == strconv.Itoa(os.Getpid())
-}
-
-// stepAside moves this process into a group of its own below d.
-func stepAside(d string) error {
-	into := filepath.Join(d, leaf)
-	if err := os.Mkdir(into, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	return write(filepath.Join(into, "cgroup.procs"), "0")
-}
-
-// missing is the controllers no hierarchy provides yet.
-func (m *Manager) missing() (out []string) {
-	for _, c := range []string{memory, cpu, pids} {
-		if !m.has(c) {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-func (m *Manager) has(controller string) bool {
-	return m.by(controller) != sandbar.EnforcedNone
-}
-
-// by tells which version of cgroups has a controller.
-func (m *Manager) by(controller string) sandbar.Enforcement {
-	for _, p := range m.v1 {
-		if slices.Contains(p.controllers, controller) {
-			return sandbar.EnforcedCgroup1
-		}
-	}
-	if m.v2 != nil && slices.Contains(m.v2.controllers, controller) {
-		return sandbar.EnforcedCgroup2
-	}
-	return sandbar.EnforcedNone
-}
-
-func (m *Manager) noteMissing(none bool) {
-	lack := m.missing()
-	switch {
-	case len(lack) == 0:
-	case none:
-		m.notes = append(m.notes, "no cgroup hierarchy is mounted, so "+strings.Join(lack, ", ")+" cannot be bounded by one; mount cgroup2 on /sys/fs/cgroup")
-	case os.Geteuid() == 0:
-		m.notes = append(m.notes, "no cgroup with "+strings.Join(lack, ", ")+" can be used; in a container, give it a writable cgroup of its own; under systemd, add Delegate=yes to the unit")
-	default:
-		m.notes = append(m.notes, "no cgroup with "+strings.Join(lack, ", ")+" can be used by this user; start sandbar with `systemd-run --user --scope -p Delegate=yes sandbar …`, as a user unit with Delegate=yes, or as root")
-	}
-}
-
-// Caps tells how memory, processor and process limits are held, and in
-// sentences for an operator what is missing.
-func (m *Manager) Caps() (e sandbar.Enforcements, notes []string) {
-	e.Memory, e.PIDs = m.by(memory), m.by(pids)
-	e.CPUs, e.CPUShares = m.by(cpu), m.by(cpu)
-	return e, slices.Clone(m.notes)
-}
-
-// Close removes the place if it is empty and releases what the Manager holds.
-func (m *Manager) Close() error {
-	for _, p := range m.places() {
-		_ = os.Remove(p.dir) // another sandbar may have groups in it
-		if p.home != nil {
-			p.home.Close()
-		}
-	}
-	return nil
-}
-
-func (m *Manager) places() []*place {
-	if m.v2 == nil {
-		return m.v1
-	}
-	return append(slices.Clip(m.v1), m.v2)
-}
-
-// boundsSwap reports whether the memory limit can include swap.
-func (m *Manager) boundsSwap() bool {
-	for _, p := range m.places() {
-		if slices.Contains(p.controllers, memory) {
-			file := "memory.memsw.limit_in_bytes"
-			if p == m.v2 {
-				return true // since 4.5; without swap accounting there is no memory.swap.max, and Create would fail
-			}
-			_, err := os.Stat(filepath.Join(p.dir, file))
-			return err == nil
+	for _, r := range s {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-' {
+			return false
 		}
 	}
 	return true
 }
 
-// swapOn reports whether there is any swap.
-func swapOn(path string) bool {
-	b, err := os.ReadFile(path)
-	return err == nil && strings.Count(string(b), "\n") > 1
+// detection is the state of one Detect.
+type detection struct {
+	m      *Manager
+	mounts []mount
+	found  map[string]Controller // by name
 }
 
-func intersect(a, b []string) (out []string) {
-	for _, x := range a {
-		if slices.Contains(b, x) {
-			out = append(out, x)
+// problem is why a place cannot be used, and what to do about it.
+type problem struct{ reason, fix string }
+
+const readOnlyFix = "mount it read-write; in a container start with docker run --privileged"
+
+func outsideProblem(group, dir string) problem {
+	return problem{"this process's own group, " + group + ", lies outside of what is mounted at " + dir,
+		"give the container a cgroup namespace of its own (docker run --cgroupns=private), or start sandbar outside of it"}
+}
+
+// visible reports whether the mount can be seen: another may lie over it.
+func (d *detection) visible(m mount) bool { return d.m.sys.Version(m.dir) == m.version }
+
+// use notes that h works for its controllers.
+func (d *detection) use(h *hierarchy) {
+	d.m.hierarchies = append(d.m.hierarchies, h)
+	for _, name := range h.controllers {
+		d.found[name] = Controller{Name: name, Version: h.version, Dir: h.parent}
+	}
+}
+
+// refuse notes why the controllers cannot be used.
+func (d *detection) refuse(controllers []string, p problem) {
+	for _, name := range controllers {
+		if d.found[name].Version == 0 {
+			d.found[name] = Controller{Name: name, Reason: p.reason, Fix: p.fix}
 		}
 	}
-	return out
 }
 
-func readWords(path string) []string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil
+// finish completes the report: a controller on no hierarchy is one that the
+// kernel was told to leave out, or was built without.
+func (d *detection) finish() {
+	for _, name := range wanted() {
+		c, ok := d.found[name]
+		if !ok && name == cpuacct {
+			continue // version 2 has no such controller and needs none
+		}
+		if !ok {
+			c = Controller{Name: name, Reason: "the kernel offers this controller on no hierarchy", Fix: bootFix(name)}
+		}
+		d.m.controllers = append(d.m.controllers, c)
 	}
-	return strings.Fields(string(b))
+	d.m.caps = d.m.findCaps()
 }
 
-// write writes a control file in one write, as the kernel wants it.
-func write(path, value string) error {
-	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: path, Err: err}
+func bootFix(controller string) string {
+	if controller == memory {
+		return "boot with cgroup_enable=memory on the kernel's command line, and without cgroup_disable=memory"
 	}
-	defer unix.Close(fd)
-	if _, err := unix.Write(fd, []byte(value)); err != nil {
-		return &os.PathError{Op: "write", Path: path, Err: err}
+	return "boot without cgroup_disable=" + controller + ", or use a kernel that has the controller"
+}
+
+// Controllers says for each controller where it can be used or why it cannot.
+func (m *Manager) Controllers() []Controller { return slices.Clone(m.controllers) }
+
+// Parents returns the directories in which this manager makes groups. A daemon
+// that records them lets a later one, started in another group, find what is
+// left over (Leftovers).
+func (m *Manager) Parents() []string {
+	var dirs []string
+	for _, h := range m.hierarchies {
+		dirs = append(dirs, h.parent)
 	}
+	return dirs
+}
+
+// Close removes the directories that hold the groups, unless groups are left
+// in them (another daemon's, say), and moves this process back to where Detect
+// found it. No Group may be used afterwards.
+func (m *Manager) Close() error {
+	m.closing.Do(func() {
+		for _, h := range m.hierarchies {
+			m.release(h)
+		}
+	})
 	return nil
+}
+
+func (m *Manager) release(h *hierarchy) {
+	if h.home != nil {
+		h.home.Close()
+	}
+	if err := m.sys.Rmdir(h.parent); err != nil && err != unix.ENOENT {
+		return // in use by another daemon: it must stay as it is
+	}
+	if h.leaf == "" {
+		return
+	}
+	for _, c := range h.enabled {
+		if m.sys.WriteFile(h.base+"/cgroup.subtree_control", "-"+c) != nil {
+			return // somebody else made groups there
+		}
+	}
+	if m.sys.WriteFile(h.base+"/cgroup.procs", fmt.Sprint(m.sys.Pid())) == nil {
+		m.sys.Rmdir(h.leaf)
+	}
 }

@@ -1,17 +1,43 @@
-// Package cgroup bounds and measures sandboxes with control groups, version 1,
-// version 2, or both at once (controllers on one, the rest on the other).
+// Package cgroup puts sandboxes into control groups of the Linux kernel, which
+// bound and count the memory, processor time and processes of a sandbox as a
+// whole. It speaks version 2, version 1, and hosts that mount both.
 //
-// It finds a place where this process may make groups (Detect), says for each
-// limit whether that place enforces it and, where not, what is missing, and
-// makes one group a sandbox in it (Create). Groups carry the name their owner
-// gives them, so what a killed owner left behind can be found (Leftovers).
+// # What it promises
 //
-// It is built for speed, because making a group is part of every execution:
-// moving a finished process into a group makes the kernel wait for a grace
-// period of many milliseconds, so the first process is instead born in it. On
-// version 2 the kernel clones into a group (FD); on version 1 the thread that
-// forks enters the groups first and leaves them afterwards (EnterThread), which
-// takes microseconds.
+//   - Detect looks for a place where this process may make groups and proves
+//     it by making one. Where there is none it says why and what to do, for
+//     each controller (Manager.Controllers), and Manager.Caps claims only what
+//     was proved.
+//   - A Group has all its limits before the first process is in it. A limit
+//     that cannot be written is an error and nothing is left behind; no limit
+//     is dropped or weakened in silence.
+//   - Groups are made below the group this process is in, or as near to it as
+//     can be, so that limits put on the daemon hold for its sandboxes too.
+//   - Out-of-memory kills, peak memory and processor time come from the
+//     kernel's counters.
+//   - Groups carry the name of the daemon that made them ("INSTANCE.ID"), so
+//     that those of a daemon that was killed can be told apart and removed
+//     (Manager.Leftovers). The directory that holds all groups, "sandbar",
+//     goes when the last daemon closes.
 //
-// Nothing is exceeded silently: a limit that was accepted has been written.
+// # Getting a process in
+//
+// Moving a process by writing its number to cgroup.procs waits for a grace
+// period of the whole kernel, some 10 ms. Group.Start avoids it both ways: on
+// version 2 the process is cloned straight into the group; on version 1 the
+// thread that clones it joins the group for that moment, which takes
+// microseconds, and the child is born there.
+//
+// # Memory and the out-of-memory killer
+//
+// The memory limit counts swap: where the kernel accounts swap a sandbox gets
+// none (version 2) or memory and swap share one limit (version 1). Where it
+// does not, and swap is on, Caps.MemoryExact is false and says so in a note.
+//
+// memory.oom.group stays 0: the kernel kills the largest process of the group,
+// not all of it. The sandbox's small process 1 lives in the same group and
+// must survive to tell how its programs ended. Nothing is lost by that: the
+// limit holds whoever is killed, and each kill is counted.
+//
+// Only Linux has control groups; elsewhere this package is empty.
 package cgroup

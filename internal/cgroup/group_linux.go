@@ -2,358 +2,252 @@ package cgroup
 
 import (
 	"context"
-	"errors"
-	"os"
-	"path/filepath"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
 )
 
-// Limits bound a group. A field that is not positive is no limit.
-type Limits struct {
-	Memory    int64   // bytes, swap included
-	CPUs      float64 // processors
-	CPUShares int64   // weight, 1024 is one normal share
-	PIDs      int64   // processes and threads
-}
-
-// Stats are a group's counters since its creation. What the kernel does not
-// count is 0.
-type Stats struct {
-	MemoryPeak int64 // bytes
-	CPU        time.Duration
-	OOMKills   int64
-}
-
-// Group is the groups of one sandbox: one directory in each hierarchy.
+// Group is the control groups of one sandbox: one directory in each hierarchy
+// that is in use. Its methods may be called concurrently.
 type Group struct {
 	m    *Manager
 	name string
-	v1   []string // parallel to m.v1
-	v2   string
-	fd   int // of v2; -1 if there is none
+
+	mu   sync.Mutex
+	fd   int // of the version 2 directory; -1 when not open
+	gone bool
 }
 
-// Create makes a group and sets its limits. On error nothing is left. A limit
-// whose controller there is not is not set: Caps told so.
-func (m *Manager) Create(name string, l Limits) (*Group, error) {
-	if name == "" || strings.ContainsAny(name, "/\x00\n") || name[0] == '.' {
-		return nil, errors.New("cgroup: bad name")
+// Create makes a group named after this daemon and id (1 to 64 of A-Z, a-z,
+// 0-9, "_" and "-") and gives it its limits: Memory, CPUs, CPUShares and PIDs
+// of l. A limit that is 0 or less is not set; the other fields are not this
+// package's. Everything in the group counts, the sandbox's own process 1 too.
+//
+// On error nothing is left. Unsupported: a limit cannot be held here.
+// Exhausted: the kernel has no room for another group. Exists: there is one of
+// this name. Invalid: the id, or fewer CPUs than MinCPUs.
+func (m *Manager) Create(id string, l sandbar.Limits) (*Group, error) {
+	if !validName(id) {
+		return nil, sandbar.Errorf(sandbar.Invalid, "group name %s: it is 1 to 64 of A-Z, a-z, 0-9, _ and -", sandbar.Quote(id, 80))
 	}
-	g := &Group{m: m, name: name, fd: -1}
-	err := g.make(l)
-	if err != nil {
-		g.remove()
+	if len(m.hierarchies) == 0 {
+		err := sandbar.Errorf(sandbar.Unsupported, "no control group can be made: %s", m.reason(memory))
+		err.Fix = m.fix(memory)
 		return nil, err
+	}
+	if err := m.check(l); err != nil {
+		return nil, err
+	}
+	g := &Group{m: m, name: m.instance + "." + id, fd: -1}
+	for i, h := range m.hierarchies {
+		err := m.mkdir(h, g.dir(h))
+		if err == nil {
+			i++ // this one is there to be removed
+			err = m.apply(h, g.dir(h), l)
+		}
+		if err != nil {
+			for _, made := range m.hierarchies[:i] {
+				m.sys.Rmdir(g.dir(made))
+			}
+			return nil, err
+		}
 	}
 	return g, nil
 }
 
-func (g *Group) make(l Limits) error {
-	for _, p := range g.m.v1 {
-		dir, err := p.child(g.name)
+// mkdir makes a group, and its parent when another daemon that closed has
+// removed that.
+func (m *Manager) mkdir(h *hierarchy, dir string) error {
+	for try := 0; ; try++ {
+		err := m.sys.Mkdir(dir)
+		if err != unix.ENOENT || try == 10 {
+			return refuse("make "+dir, err)
+		}
+		if err := m.makeParent(h); err != nil {
+			return refuse("make "+h.parent, err)
+		}
+	}
+}
+
+// Name returns "INSTANCE.ID".
+func (g *Group) Name() string { return g.name }
+
+// Dirs returns the group's directories, for logs.
+func (g *Group) Dirs() []string {
+	var dirs []string
+	for _, h := range g.m.hierarchies {
+		dirs = append(dirs, g.dir(h))
+	}
+	return dirs
+}
+
+func (g *Group) dir(h *hierarchy) string { return h.parent + "/" + g.name }
+
+// FD returns a descriptor of the version 2 directory for CLONE_INTO_CGROUP, or
+// -1 on a host where version 2 is not in use. It belongs to the group and is
+// closed by Destroy.
+func (g *Group) FD() (int, error) {
+	h := g.m.version2()
+	if h == nil {
+		return -1, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.gone {
+		return -1, sandbar.Errorf(sandbar.Gone, "control group %s is gone", g.name)
+	}
+	if g.fd < 0 {
+		fd, err := retry(func() (int, error) {
+			return unix.Open(g.dir(h), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		})
 		if err != nil {
-			return err
+			return -1, refuse("open "+g.dir(h), err)
 		}
-		g.v1 = append(g.v1, dir)
-		if err := setAll(dir, limitsV1(p.controllers, l)); err != nil {
-			return err
-		}
+		g.fd = fd
 	}
-	if g.m.v2 == nil {
-		return nil
-	}
-	dir, err := g.m.v2.child(g.name)
-	if err != nil {
-		return err
-	}
-	g.v2 = dir
-	if err := setAll(dir, limitsV2(g.m.v2.controllers, l)); err != nil {
-		return err
-	}
-	g.fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	return err
+	return g.fd, nil
 }
 
-// child makes a directory in the place. The place itself may have been removed
-// by another sandbar that found it empty.
-func (p *place) child(name string) (string, error) {
-	dir := filepath.Join(p.dir, name)
-	err := os.Mkdir(dir, 0o755)
-	if errors.Is(err, os.ErrNotExist) {
-		if err = p.make(); err == nil {
-			err = os.Mkdir(dir, 0o755)
+// Kill sends SIGKILL to every process in the group, and prevents that more are
+// made where the kernel can: at once on version 2, in passes on version 1. It
+// does not wait for their end. It is the belt to the braces: the death of a
+// sandbox's process 1 already kills everything in its PID namespace.
+func (g *Group) Kill() error { return g.m.kill(g.Dirs()) }
+
+// Destroy kills what is left in the group and removes it, waiting for the last
+// process to be gone as long as ctx allows. It is idempotent; a group that is
+// gone is no error.
+func (g *Group) Destroy(ctx context.Context) error {
+	g.mu.Lock()
+	if g.fd >= 0 {
+		unix.Close(g.fd)
+	}
+	g.fd, g.gone = -1, true
+	g.mu.Unlock()
+	return g.m.remove(ctx, g.Dirs())
+}
+
+// remove kills and removes groups. A dying process keeps its group for a
+// moment after it can be waited for, so that the first tries may find it busy.
+func (m *Manager) remove(ctx context.Context, dirs []string) error {
+	dirs = slices.Clone(dirs)
+	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
+		var failed error
+		dirs = slices.DeleteFunc(dirs, func(dir string) bool {
+			err := m.sys.Rmdir(dir)
+			if err == nil || err == unix.ENOENT {
+				return true
+			}
+			if err != unix.EBUSY {
+				failed = refuse("remove "+dir, err)
+			}
+			return false
+		})
+		if len(dirs) == 0 || failed != nil {
+			return failed
+		}
+		if err := m.kill(dirs); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return &sandbar.Error{
+				Code:    sandbar.Timeout,
+				Message: fmt.Sprintf("control group %s still has processes: %s", dirs[0], m.processes(dirs[0])),
+				Err:     ctx.Err(),
+			}
+		case <-time.After(wait):
 		}
 	}
-	return dir, err
 }
 
-// setting is one control file and its value.
-type setting struct {
-	file, value string
-	optional    bool // a kernel without the file has nothing to bound
+// processes names a few of a group's processes.
+func (m *Manager) processes(dir string) string {
+	list, err := m.words(dir + "/cgroup.procs")
+	if err != nil || len(list) == 0 {
+		return "none that can be seen"
+	}
+	if len(list) > 8 {
+		return strings.Join(list[:8], " ") + " and others"
+	}
+	return strings.Join(list, " ")
 }
 
-func setAll(dir string, settings []setting) error {
-	for _, s := range settings {
-		err := write(filepath.Join(dir, s.file), s.value)
-		if err != nil && !(s.optional && errors.Is(err, os.ErrNotExist)) {
-			return err
+// kill kills everything in the groups.
+func (m *Manager) kill(dirs []string) error {
+	var rest []string
+	for _, dir := range dirs {
+		switch err := m.sys.WriteFile(dir+"/cgroup.kill", "1"); err {
+		case nil, unix.ENODEV: // ENODEV: it was removed just now
+		case unix.ENOENT, unix.EOPNOTSUPP:
+			rest = append(rest, dir)
+		default:
+			return refuse("kill what is in "+dir, err)
+		}
+	}
+	// Forking is stopped first, where there is a limit of processes or the
+	// group can be frozen (SIGKILL reaches the frozen): then two passes do.
+	for _, dir := range rest {
+		m.sys.WriteFile(dir+"/pids.max", "0")
+		m.sys.WriteFile(dir+"/cgroup.freeze", "1")
+	}
+	for _, dir := range rest {
+		if err := m.killEach(dir); err != nil {
+			return refuse("kill what is in "+dir, err)
 		}
 	}
 	return nil
 }
 
-// period is how often a processor quota is renewed, in microseconds.
-const period = 100_000
-
-// quota is the microseconds of processor time in a period. The kernel takes no
-// less than a thousand.
-func quota(cpus float64) string { return strconv.Itoa(max(1000, int(cpus*period))) }
-
-// limitsV1 computes the control files of a version 1 group.
-func limitsV1(controllers []string, l Limits) (s []setting) {
-	add := func(controller, file, value string, optional bool) {
-		if slices.Contains(controllers, controller) {
-			s = append(s, setting{file, value, optional})
+// killEach kills the processes of a group one by one, in passes until one
+// finds no process that was not there before.
+func (m *Manager) killEach(dir string) error {
+	const passes = 1000
+	hit := map[string]bool{}
+	for range passes {
+		list, err := m.words(dir + "/cgroup.procs")
+		if err == unix.ENOENT || err == unix.ENODEV {
+			return nil // it is gone, and so are they
 		}
-	}
-	if l.Memory > 0 {
-		n := strconv.FormatInt(l.Memory, 10)
-		add(memory, "memory.limit_in_bytes", n, false)
-		// Memory and swap together: after the limit of memory alone, which it
-		// may not be below.
-		add(memory, "memory.memsw.limit_in_bytes", n, true)
-		add(memory, "memory.swappiness", "0", true)
-	}
-	if l.CPUs > 0 {
-		add(cpu, "cpu.cfs_period_us", strconv.Itoa(period), false)
-		add(cpu, "cpu.cfs_quota_us", quota(l.CPUs), false)
-	}
-	if l.CPUShares > 0 {
-		add(cpu, "cpu.shares", strconv.FormatInt(l.CPUShares, 10), false)
-	}
-	if l.PIDs > 0 {
-		add(pids, "pids.max", strconv.FormatInt(l.PIDs, 10), false)
-	}
-	return s
-}
-
-// limitsV2 computes the control files of a version 2 group. memory.oom.group
-// stays 0: the kernel then kills the process that is too large and spares the
-// agent, which reports.
-func limitsV2(controllers []string, l Limits) (s []setting) {
-	add := func(controller, file, value string, optional bool) {
-		if slices.Contains(controllers, controller) {
-			s = append(s, setting{file, value, optional})
+		if err != nil {
+			return err
 		}
-	}
-	if l.Memory > 0 {
-		add(memory, "memory.max", strconv.FormatInt(l.Memory, 10), false)
-		add(memory, "memory.swap.max", "0", true)
-	}
-	if l.CPUs > 0 {
-		add(cpu, "cpu.max", quota(l.CPUs)+" "+strconv.Itoa(period), false)
-	}
-	if l.CPUShares > 0 {
-		add(cpu, "cpu.weight", strconv.FormatInt(weight(l.CPUShares), 10), false)
-	}
-	if l.PIDs > 0 {
-		add(pids, "pids.max", strconv.FormatInt(l.PIDs, 10), false)
-	}
-	return s
-}
-
-// weight maps version 1's shares, 2 to 262144, onto version 2's weights, 1 to
-// 10000, on a straight line, as container runtimes do.
-func weight(shares int64) int64 {
-	shares = min(max(shares, 2), 262144)
-	return 1 + (shares-2)*9999/262142
-}
-
-// FD is the descriptor of the version 2 group, for a clone into it. ok is
-// false where version 2 is not used. It belongs to the group.
-func (g *Group) FD() (fd int, ok bool) { return g.fd, g.fd >= 0 }
-
-// EnterThread moves the calling thread, which must be locked to its goroutine,
-// into the version 1 groups; what it forks is born there. leave moves it back
-// and must be called on the same thread; if it fails the thread must not be
-// used any more.
-func (g *Group) EnterThread() (leave func() error, err error) {
-	entered := 0
-	leave = func() error {
-		var first error
-		for _, p := range g.m.v1[:entered] {
-			if _, err := unix.Write(int(p.home.Fd()), []byte("0")); err != nil && first == nil {
-				first = &os.PathError{Op: "return to", Path: p.home.Name(), Err: err}
+		fresh := false
+		for _, pid := range list {
+			if m.killOne(dir, pid) && !hit[pid] {
+				hit[pid], fresh = true, true
 			}
 		}
-		return first
-	}
-	for _, dir := range g.v1 {
-		if err := write(filepath.Join(dir, "tasks"), "0"); err != nil {
-			return nil, errors.Join(err, leave())
-		}
-		entered++
-	}
-	return leave, nil
-}
-
-// Counts reports whether Stats tells of memory.
-func (g *Group) Counts() bool { return g.m.has(memory) }
-
-// Stats reads the counters.
-func (g *Group) Stats() (s Stats) {
-	for i, p := range g.m.v1 {
-		dir := g.v1[i]
-		if slices.Contains(p.controllers, memory) {
-			s.MemoryPeak = readNumber(dir + "/memory.max_usage_in_bytes")
-			s.OOMKills = readKey(dir+"/memory.oom_control", "oom_kill")
-		}
-		if slices.Contains(p.controllers, cpuacct) {
-			s.CPU = time.Duration(readNumber(dir + "/cpuacct.usage"))
-		}
-	}
-	if g.v2 == "" {
-		return s
-	}
-	if slices.Contains(g.m.v2.controllers, memory) {
-		s.MemoryPeak = readNumber(g.v2 + "/memory.peak") // since 5.19
-		s.OOMKills = readKey(g.v2+"/memory.events", "oom_kill")
-	}
-	if s.CPU == 0 { // in version 2 every group has cpu.stat
-		s.CPU = time.Duration(readKey(g.v2+"/cpu.stat", "usage_usec")) * time.Microsecond
-	}
-	return s
-}
-
-func readSmall(path string) string {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return ""
-	}
-	defer unix.Close(fd)
-	var buf [1024]byte // longer than any of the files read; their keys come early
-	n, err := unix.Read(fd, buf[:])
-	if err != nil || n <= 0 {
-		return ""
-	}
-	return string(buf[:n])
-}
-
-func readNumber(path string) int64 {
-	n, _ := strconv.ParseInt(strings.TrimSpace(readSmall(path)), 10, 64)
-	return n
-}
-
-// readKey reads a number from lines of "key number".
-func readKey(path, key string) int64 {
-	for line := range strings.Lines(readSmall(path)) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
-			n, _ := strconv.ParseInt(v, 10, 64)
-			return n
-		}
-	}
-	return 0
-}
-
-// Destroy kills what is in the group and removes it. It may be called again
-// after an error.
-func (g *Group) Destroy(ctx context.Context) error {
-	pause := 500 * time.Microsecond
-	for {
-		err := g.remove()
-		if err == nil {
+		if !fresh {
 			return nil
 		}
-		g.kill()
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(pause):
-			pause = min(2*pause, 50*time.Millisecond)
-		}
 	}
+	return unix.EAGAIN
 }
 
-func (g *Group) dirs() []string {
-	if g.v2 == "" {
-		return g.v1
+// killOne kills a process if it is in the group still: between the reading of
+// the list and the signal its number may have come to name another process.
+// This process itself is never killed: one of its threads may be in the group
+// for the moment of starting something.
+func (m *Manager) killOne(dir, pid string) bool {
+	n, err := strconv.Atoi(pid)
+	if err != nil || n <= 0 || n == m.sys.Pid() {
+		return false
 	}
-	return append(slices.Clip(g.v1), g.v2)
+	fd, err := unix.PidfdOpen(n, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	if list, err := m.words(dir + "/cgroup.procs"); err != nil || !slices.Contains(list, pid) {
+		return false
+	}
+	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
-
-// remove removes the directories; one with a process in it stays.
-func (g *Group) remove() error {
-	var first error
-	for _, dir := range g.dirs() {
-		if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT && first == nil {
-			first = &os.PathError{Op: "rmdir", Path: dir, Err: err}
-		}
-	}
-	if first == nil && g.fd >= 0 {
-		unix.Close(g.fd)
-		g.fd = -1
-	}
-	return first
-}
-
-// kill ends every process in the group. The end of a sandbox's PID 1 has done
-// so already; this is for what could not be, and for leftovers.
-func (g *Group) kill() {
-	if g.v2 != "" && write(filepath.Join(g.v2, "cgroup.kill"), "1") == nil {
-		return
-	}
-	for _, dir := range g.dirs() {
-		for _, w := range readWords(filepath.Join(dir, "cgroup.procs")) {
-			if pid, err := strconv.Atoi(w); err == nil && pid > 1 && pid != os.Getpid() {
-				unix.Kill(pid, unix.SIGKILL)
-			}
-		}
-	}
-}
-
-// Leftover is a group whose owner is dead.
-type Leftover struct {
-	Path  string // of one of its directories
-	group *Group
-}
-
-// Leftovers lists the groups for whose name alive is false.
-func (m *Manager) Leftovers(alive func(name string) bool) ([]Leftover, error) {
-	groups := map[string]*Group{}
-	for _, p := range m.places() {
-		entries, err := os.ReadDir(p.dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
-		for _, e := range entries {
-			if !e.IsDir() || alive(e.Name()) {
-				continue
-			}
-			g := groups[e.Name()]
-			if g == nil {
-				g = &Group{m: m, name: e.Name(), fd: -1}
-				groups[e.Name()] = g
-			}
-			if dir := filepath.Join(p.dir, e.Name()); p == m.v2 {
-				g.v2 = dir
-			} else {
-				g.v1 = append(g.v1, dir)
-			}
-		}
-	}
-	var found []Leftover
-	for _, g := range groups {
-		found = append(found, Leftover{Path: g.dirs()[0], group: g})
-	}
-	slices.SortFunc(found, func(a, b Leftover) int { return strings.Compare(a.Path, b.Path) })
-	return found, nil
-}
-
-// Remove kills what is in a leftover group and removes it.
-func (l Leftover) Remove(ctx context.Context) error { return l.group.Destroy(ctx) }

@@ -127,8 +127,8 @@ func TestClients(t *testing.T) {
 			cmd := exec.Command(c.program[0], append(c.program[1:], languages...)...)
 			cmd.Dir = clients
 			cmd.Env = append(os.Environ(), "NODE_PATH="+testenv.NodeModules(), "PYTHONPATH="+testenv.PythonPath(),
-				"PYTHONDONTWRITEBYTECODE=1", "SANDBAR_URL=ws://"+d.addr+"/ws", "SANDBAR_TOKEN="+token,
-				"SANDBAR_PROGRAMS=programs.json")
+				"PYTHONDONTWRITEBYTECODE=1", "FATHOM_URL=ws://"+d.addr+"/ws", "FATHOM_TOKEN="+token,
+				"FATHOM_PROGRAMS=programs.json")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s\nthe daemon said:\n%s", err, out, d.said())
 			}

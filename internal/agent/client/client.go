@@ -131,16 +131,18 @@ func (s *Sandbox) hello(ctx context.Context) error {
 	return nil
 }
 
-// Setup has the agent build its sandbox. The error names the step.
-func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup) error {
+// Setup has the agent build its sandbox and returns how many threads the agent
+// has: they count wherever processes are limited. The error names the step.
+func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup) (threads int, err error) {
 	r, err := s.request(ctx, wire.TypeSetup, setup.Append(nil), nil, &call{})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if r.Failure != wire.OK {
-		return sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", r.Text, errnoOf(r.Errno))
+		return 0, sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", r.Text, errnoOf(r.Errno))
 	}
-	return nil
+	n, _, err := wire.DecodeHandle(r.Data)
+	return int(n), err
 }
 
 // Dead is closed when the sandbox can run nothing any more.
@@ -197,6 +199,9 @@ func (s *Sandbox) send(f wire.Frame) error {
 // request sends a frame and waits for its Reply, or for ctx.
 func (s *Sandbox) request(ctx context.Context, t wire.Type, payload []byte, fds []int, c *call) (response, error) {
 	c.done = make(chan response, 1)
+	if ctx.Err() != nil {
+		return response{}, sandbar.Errorf(ctxCode(ctx), "not begun: %w", ctx.Err())
+	}
 	if len(payload) > wire.MaxPayload {
 		return response{}, sandbar.Errorf(sandbar.TooLarge, "the request to the sandbox has %d bytes; at most %d are possible", len(payload), wire.MaxPayload)
 	}

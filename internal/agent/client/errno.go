@@ -38,9 +38,9 @@ func fileError(verb, path string, n uint32) error {
 		code = sandbar.Invalid
 	case syscall.EEXIST:
 		code = sandbar.Exists
-	case syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.EXDEV, syscall.EBUSY, syscall.ENXIO, syscall.EBADF:
+	case syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.EXDEV, syscall.EBUSY, syscall.ENXIO, syscall.EBADF, syscall.ELOOP:
 		code = sandbar.Conflict
-	case syscall.EROFS, syscall.ELOOP:
+	case syscall.EROFS:
 		code = sandbar.Denied
 	case syscall.ENOSPC, syscall.EFBIG:
 		code = sandbar.NoSpace

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -23,9 +24,10 @@ type process struct {
 
 	channels *channels // nil where descriptors are passed
 
-	in   io.WriteCloser // nil: no input to feed
-	outs []output
-	idle chan struct{} // closed when all output has been delivered
+	in    io.WriteCloser // nil: no input to feed
+	outs  []output
+	idle  chan struct{} // closed when all output has been delivered
+	moved [2]int64      // bytes of stdout and stderr delivered; final once idle is closed
 
 	once   sync.Once
 	done   chan struct{}
@@ -40,8 +42,8 @@ type output interface {
 
 // Start starts a program in the sandbox.
 func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
-	if len(c.Args) == 0 {
-		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "args", Message: "a command needs at least the program's name"}
+	if err := checkCmd(c); err != nil {
+		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(ctxCode(ctx), "starting %s: %w", sandbar.Quote(c.Args[0], 100), err)
@@ -76,6 +78,28 @@ func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 	return p, nil
 }
 
+// checkCmd refuses what no kernel would take.
+func checkCmd(c sandbar.Cmd) error {
+	if len(c.Args) == 0 || c.Args[0] == "" {
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "args", Message: "a command needs at least the program's name"}
+	}
+	for _, a := range c.Args {
+		if strings.ContainsRune(a, 0) {
+			return &sandbar.Error{Code: sandbar.Invalid, Field: "args", Message: "argument " + sandbar.Quote(a, 40) + " has a NUL"}
+		}
+	}
+	for k, v := range c.Env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
+				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
+		}
+	}
+	if strings.ContainsRune(c.Dir, 0) {
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "dir", Message: "working directory " + sandbar.Quote(c.Dir, 40) + " has a NUL"}
+	}
+	return nil
+}
+
 // attachPipes gives p the host's ends of pipes and returns the program's.
 func (s *Sandbox) attachPipes(p *process, std driver.Stdio) (fds []int, ready, abort func(), err error) {
 	var own func(int)
@@ -107,15 +131,14 @@ func (p *process) pump(std driver.Stdio) {
 	} else if p.in != nil {
 		p.in.Close()
 	}
-	var sinks []io.Writer
-	for _, w := range []io.Writer{std.Stdout, std.Stderr} {
-		if w != nil {
-			sinks = append(sinks, w)
-		}
-	}
 	var wg sync.WaitGroup
-	for i, o := range p.outs {
-		wg.Go(func() { deliver(sinks[i], o) })
+	outs := p.outs
+	for i, w := range []io.Writer{std.Stdout, std.Stderr} {
+		if w != nil {
+			o := outs[0]
+			outs = outs[1:]
+			wg.Go(func() { p.moved[i] = deliver(w, o) })
+		}
 	}
 	go func() {
 		wg.Wait()
@@ -125,20 +148,23 @@ func (p *process) pump(std driver.Stdio) {
 
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// deliver copies an output to its sink. A sink that fails closes the output.
-func deliver(w io.Writer, o output) {
+// deliver copies an output to its sink and counts what the sink took. A sink
+// that fails closes the output.
+func deliver(w io.Writer, o output) (moved int64) {
 	defer o.Close()
 	buf := buffers.Get().(*[32 << 10]byte)
 	defer buffers.Put(buf)
 	for {
 		n, err := o.Read(buf[:])
 		if n > 0 {
-			if _, werr := w.Write(buf[:n]); werr != nil {
-				return
+			took, werr := w.Write(buf[:n])
+			moved += int64(took)
+			if werr != nil {
+				return moved
 			}
 		}
 		if err != nil {
-			return
+			return moved
 		}
 	}
 }
@@ -239,6 +265,7 @@ func (p *process) end(r sandbar.Result) {
 		p.result = r
 		go func() {
 			p.drain()
+			p.result.StdoutBytes, p.result.StderrBytes = p.moved[0], p.moved[1]
 			if p.in != nil {
 				p.in.Close() // wakes a feed that waits for the program to read
 			}

@@ -55,7 +55,7 @@ const (
 	MountSymlink                      // a link whose text is Source
 	MountFile                         // a file with the bytes of Source: Mode
 	MountInner                        // bind of Source, a path of the new root, not of the host
-	MountMask                         // hide: an empty read-only directory over a directory, /dev/null over anything else; a missing target is skipped
+	MountMask                         // hide: an empty read-only directory or file over Target; a missing one is skipped
 	MountReseal                       // change the flags of the mount at Target
 )
 

@@ -23,10 +23,11 @@ const undoTimeout = 10 * time.Second
 // they come to exist, and destroy takes them back in reverse.
 type box struct {
 	d     *Driver
-	name  string
+	id    sandbar.ID
 	uids  *uidRange
 	group *cgroup.Group
 	init  *os.Process
+	ended chan struct{} // closed when init has been waited for; nil until somebody waits
 
 	mu   sync.Mutex
 	gone bool
@@ -43,8 +44,10 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 			return nil, err
 		}
 	}
-	if b.group, err = b.d.cgroups.Create(b.name, groupLimits(s.Limits)); err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "making the sandbox's cgroup: %w", err)
+	if b.d.grouped() {
+		if b.group, err = b.d.cgroups.Create(string(b.id), b.d.groupLimits(s.Limits)); err != nil {
+			return nil, err
+		}
 	}
 	conn, err := b.boot()
 	if err != nil {
@@ -58,7 +61,12 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := box.Setup(ctx, setup); err != nil {
+	threads, err := box.Setup(ctx, setup)
+	if err == nil && b.group != nil && s.Limits.PIDs > 0 {
+		// Exactly as many as was asked for, beside the agent's own.
+		err = b.group.SetPIDs(s.Limits.PIDs + int64(threads))
+	}
+	if err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -99,9 +107,6 @@ func (b *box) attr() *syscall.SysProcAttr {
 		Setsid:    true,
 		Pdeathsig: syscall.SIGKILL,
 	}
-	if fd, ok := b.group.FD(); ok {
-		a.UseCgroupFD, a.CgroupFD = true, fd
-	}
 	b.d.ids.apply(a, b.uids)
 	return a
 }
@@ -116,12 +121,16 @@ func (b *box) hostIDs() (uid, gid int) {
 
 // usage reads the cgroup's counters, if it has any.
 func (b *box) usage() func() client.Usage {
-	if !b.group.Counts() {
+	g := b.group // destroy forgets it, and may do so while this is called
+	if g == nil {
 		return nil
 	}
 	return func() client.Usage {
-		s := b.group.Stats()
-		return client.Usage{PeakMemory: s.MemoryPeak, CPU: s.CPU, OOMKills: s.OOMKills}
+		s, err := g.Stats()
+		if err != nil { // the sandbox is on its way out; what was read is right
+			b.d.log.Debug("a sandbox's counters could not be read", "sandbox", b.id, "error", err)
+		}
+		return client.Usage{PeakMemory: s.MemoryPeak, CPU: s.CPUTime, OOMKills: s.OOMKills}
 	}
 }
 
@@ -136,14 +145,14 @@ func (b *box) destroy(ctx context.Context) error {
 	}
 	if b.init != nil {
 		_ = b.init.Kill() // it may have ended by itself
-		if err := waitFor(ctx, b.init); err != nil {
+		if err := b.await(ctx); err != nil {
 			return err
 		}
 		b.init = nil
 	}
 	if b.group != nil {
 		if err := b.group.Destroy(ctx); err != nil {
-			return sandbar.Errorf(sandbar.Internal, "removing the sandbox's cgroup: %w", err)
+			return err
 		}
 		b.group = nil
 	}
@@ -152,21 +161,23 @@ func (b *box) destroy(ctx context.Context) error {
 		b.uids = nil
 	}
 	b.gone = true
+	b.d.release(b.id)
 	return nil
 }
 
-// waitFor reaps a process that has been killed.
-func waitFor(ctx context.Context, p *os.Process) error {
-	done := make(chan error, 1)
-	go func() {
-		_, err := p.Wait()
-		done <- err
-	}()
+// await waits, as long as ctx allows, for the end of the agent that was
+// killed. Only one goroutine waits, however often this is called.
+func (b *box) await(ctx context.Context) error {
+	if b.ended == nil {
+		ended, init := make(chan struct{}), b.init
+		b.ended = ended
+		go func() {
+			_, _ = init.Wait() // how it ended is of no interest
+			close(ended)
+		}()
+	}
 	select {
-	case err := <-done:
-		if err != nil && err != os.ErrProcessDone && err != syscall.ECHILD {
-			return sandbar.Errorf(sandbar.Internal, "waiting for the end of a sandbox: %w", err)
-		}
+	case <-b.ended:
 		return nil
 	case <-ctx.Done():
 		return sandbar.Errorf(sandbar.Timeout, "a killed sandbox has not ended yet: %w", ctx.Err())

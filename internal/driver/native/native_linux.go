@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/sandbar-dev/sandbar"
@@ -46,7 +47,7 @@ type Driver struct {
 	uids    *uidRanges
 
 	mu     sync.Mutex
-	live   int
+	live   map[sandbar.ID]bool
 	closed bool
 }
 
@@ -66,16 +67,15 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err := probe(); err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, mode: agent.ModeSocket, owner: ownerName(os.Getpid()), ids: detectIDs()}
+	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, owner: ownerName(os.Getpid()), ids: detectIDs()}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	if d.host, err = readLayout(extra); err != nil {
 		return nil, err
 	}
-	d.cgroups, err = cgroup.Detect()
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "looking at cgroups: %w", err)
+	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
+		return nil, err
 	}
 	if d.exe, err = openAgent(binary); err != nil {
 		d.cgroups.Close()
@@ -124,16 +124,16 @@ func (d *Driver) Caps() driver.Caps { return d.caps }
 
 // describe computes Caps from what was found.
 func (d *Driver) describe() driver.Caps {
-	e, notes := d.cgroups.Caps()
+	e := d.cgroups.Caps()
 	c := driver.Caps{
 		Name: Name, Boundary: driver.BoundaryNamespaces,
 		Enforced: sandbar.Enforcements{
 			Memory: e.Memory, CPUs: e.CPUs, CPUShares: e.CPUShares, PIDs: e.PIDs,
 			Disk: sandbar.EnforcedMount, Inodes: sandbar.EnforcedMount, Files: sandbar.EnforcedRlimit,
 		},
-		OOMCounted:   e.Memory != sandbar.EnforcedNone,
+		OOMCounted:   e.Memory != sandbar.EnforcedNone && e.OOMCounted,
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
-		Notes: notes,
+		Notes: e.Notes,
 	}
 	// What no cgroup holds is held by weaker means where there are any.
 	if c.Enforced.Memory == sandbar.EnforcedNone {
@@ -160,6 +160,12 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
 			Message: "network " + sandbar.Quote(string(s.Network), 40) + " is not possible; the native driver has \"none\""}
 	}
+	for k, v := range s.Env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
+				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
+		}
+	}
 	if s.AllowDegraded {
 		return nil
 	}
@@ -182,6 +188,26 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 	return nil
 }
 
+// claim takes an id for as long as its sandbox exists.
+func (d *Driver) claim(id sandbar.ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.closed:
+		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
+	case d.live[id]:
+		return sandbar.Errorf(sandbar.Exists, "there is a sandbox %s already", id)
+	}
+	d.live[id] = true
+	return nil
+}
+
+func (d *Driver) release(id sandbar.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.live, id)
+}
+
 // Create makes a sandbox.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	if err := d.refuse(s); err != nil {
@@ -190,7 +216,10 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
 	}
-	b := &box{d: d, name: d.owner + "." + string(id)}
+	if err := d.claim(id); err != nil {
+		return nil, err
+	}
+	b := &box{d: d, id: id}
 	box, err := b.make(ctx, s)
 	if err != nil {
 		// What was made is unmade in any case, so not within ctx.

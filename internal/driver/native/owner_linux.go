@@ -73,17 +73,14 @@ func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, e
 			found[i].Err = endProcess(ctx, found[i].Name)
 		}
 	}
-	groups, err := d.cgroups.Leftovers(func(name string) bool {
-		owner, _, _ := strings.Cut(name, ".")
-		return ownerAlive(owner)
-	})
+	groups, err := d.cgroups.Leftovers(ownerAlive)
 	if err != nil {
 		return found, err
 	}
 	for _, g := range groups {
-		l := driver.Leftover{Kind: "cgroup", Name: g.Path}
+		l := driver.Leftover{Kind: "cgroup", Name: strings.Join(g.Dirs, " ")}
 		if remove {
-			l.Err = g.Remove(ctx)
+			l.Err = d.cgroups.Remove(ctx, g)
 		}
 		found = append(found, l)
 	}

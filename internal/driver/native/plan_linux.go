@@ -11,7 +11,6 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/policy"
 )
 
@@ -22,9 +21,9 @@ const buildRoot = "/tmp"
 // hostname is that of every sandbox.
 const hostname = "sandbar"
 
-// agentTasks is how many processes and threads the agent itself counts for
-// where a limit counts all of a sandbox.
-const agentTasks = 16
+// agentTasks is more processes and threads than the agent has while it builds
+// the sandbox. Afterwards it tells how many they are.
+const agentTasks = 64
 
 // hostLayout is what the root of the image "host" depends on.
 type hostLayout struct {
@@ -69,7 +68,7 @@ func (d *Driver) plan(s sandbar.Spec) (*wire.Setup, error) {
 		return nil, err
 	}
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
-		Held: d.caps.Enforced, AgentThreads: agentTasks, Ceiling: hardLimit,
+		Held: d.caps.Enforced, Ceiling: hardLimit,
 	})
 	if err != nil {
 		return nil, err
@@ -89,11 +88,28 @@ func (d *Driver) plan(s sandbar.Spec) (*wire.Setup, error) {
 	return setup, nil
 }
 
-// groupLimits are the limits as cgroups count them.
-func groupLimits(l sandbar.Limits) cgroup.Limits {
-	g := cgroup.Limits{Memory: l.Memory, CPUs: l.CPUs, CPUShares: l.CPUShares, PIDs: l.PIDs}
-	if g.PIDs > 0 {
-		g.PIDs += agentTasks
+// grouped reports whether sandboxes have control groups here.
+func (d *Driver) grouped() bool { return d.cgroups.Caps().Any() }
+
+// groupLimits are the limits that a control group is to hold.
+func (d *Driver) groupLimits(l sandbar.Limits) (g sandbar.Limits) {
+	c := d.cgroups.Caps()
+	for _, x := range []struct {
+		by      sandbar.Enforcement
+		from    int64
+		to      *int64
+		besides int64
+	}{
+		{c.Memory, l.Memory, &g.Memory, 0},
+		{c.CPUShares, l.CPUShares, &g.CPUShares, 0},
+		{c.PIDs, l.PIDs, &g.PIDs, agentTasks},
+	} {
+		if x.by != sandbar.EnforcedNone && x.from > 0 {
+			*x.to = x.from + x.besides
+		}
+	}
+	if c.CPUs != sandbar.EnforcedNone {
+		g.CPUs = max(l.CPUs, 0)
 	}
 	return g
 }

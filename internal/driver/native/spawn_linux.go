@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/cgroup"
 )
@@ -29,14 +31,27 @@ type spawn struct {
 
 func newSpawner() *spawner {
 	s := &spawner{work: make(chan func()), done: make(chan struct{})}
-	go func() {
-		runtime.LockOSThread() // for ever: the thread ends with the goroutine
-		defer close(s.done)
-		for f := range s.work {
-			f()
-		}
-	}()
+	ready := make(chan struct{})
+	go s.run(ready)
+	<-ready
 	return s
+}
+
+// run is the thread. It may not be the process's main one, to which the kernel
+// charges the memory of all threads.
+func (s *spawner) run(ready chan<- struct{}) {
+	runtime.LockOSThread() // for ever: the thread ends with the goroutine
+	if unix.Gettid() == unix.Getpid() {
+		go s.run(ready) // on another thread, as this one is held
+		<-s.done
+		runtime.UnlockOSThread()
+		return
+	}
+	close(ready)
+	defer close(s.done)
+	for f := range s.work {
+		f()
+	}
 }
 
 // close ends the thread, and with it every agent that is still there.
@@ -63,9 +78,16 @@ func (s *spawner) spawn(g *cgroup.Group, what *spawn) (p *os.Process, err error)
 var agentEnv = []string{"GOMAXPROCS=2", "GOGC=25", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 func start(g *cgroup.Group, what *spawn) (*os.Process, error) {
-	leave, err := g.EnterThread()
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "entering the sandbox's cgroup: %w", err)
+	leave := func() error { return nil }
+	if g != nil {
+		fd, err := g.FD()
+		if err != nil {
+			return nil, err
+		}
+		what.attr.UseCgroupFD, what.attr.CgroupFD = fd >= 0, max(fd, 0)
+		if leave, err = g.EnterThread(); err != nil {
+			return nil, err
+		}
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

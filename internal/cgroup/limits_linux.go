@@ -1,0 +1,215 @@
+package cgroup
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// The kernel's bounds on a processor quota (kernel/sched/core.c) and on shares.
+const (
+	period     = 100_000   // µs; the usual one
+	longPeriod = 1_000_000 // µs; the longest, for quotas too small for the usual one
+	minQuota   = 1_000     // µs
+	minShares  = 2
+	maxShares  = 262_144
+)
+
+// MinCPUs is the smallest processor limit that the kernel can hold.
+const MinCPUs = float64(minQuota) / longPeriod
+
+// setting is one file to write.
+type setting struct {
+	controller string
+	file       string
+	value      string
+}
+
+// settings1 are the files that hold the limits in version 1 groups, in the
+// order they must be written. swap tells whether swap is accounted.
+func settings1(l sandbar.Limits, swap bool) []setting {
+	var s []setting
+	if l.Memory > 0 {
+		bytes := strconv.FormatInt(l.Memory, 10)
+		s = append(s, setting{memory, "memory.limit_in_bytes", bytes})
+		if swap {
+			// Memory and swap together; never less than memory alone.
+			s = append(s, setting{memory, "memory.memsw.limit_in_bytes", bytes})
+		} else {
+			s = append(s, setting{memory, "memory.swappiness", "0"})
+		}
+	}
+	if l.CPUShares > 0 {
+		s = append(s, setting{cpu, "cpu.shares", strconv.FormatInt(clampShares(l.CPUShares), 10)})
+	}
+	if l.CPUs > 0 {
+		quota, period := quota(l.CPUs)
+		s = append(s, setting{cpu, "cpu.cfs_period_us", strconv.Itoa(period)},
+			setting{cpu, "cpu.cfs_quota_us", strconv.Itoa(quota)})
+	}
+	if l.PIDs > 0 {
+		s = append(s, setting{pids, "pids.max", strconv.FormatInt(l.PIDs, 10)})
+	}
+	return s
+}
+
+// settings2 are the files that hold the limits in a version 2 group.
+func settings2(l sandbar.Limits, swap bool) []setting {
+	var s []setting
+	if l.Memory > 0 {
+		s = append(s, setting{memory, "memory.max", strconv.FormatInt(l.Memory, 10)})
+		if swap {
+			s = append(s, setting{memory, "memory.swap.max", "0"})
+		}
+	}
+	if l.CPUShares > 0 {
+		s = append(s, setting{cpu, "cpu.weight", strconv.FormatInt(weight(l.CPUShares), 10)})
+	}
+	if l.CPUs > 0 {
+		quota, period := quota(l.CPUs)
+		s = append(s, setting{cpu, "cpu.max", fmt.Sprintf("%d %d", quota, period)})
+	}
+	if l.PIDs > 0 {
+		s = append(s, setting{pids, "pids.max", strconv.FormatInt(l.PIDs, 10)})
+	}
+	return s
+}
+
+// quota returns the microseconds of processor time that cpus allows in each period.
+func quota(cpus float64) (quota, per int) {
+	per = period
+	if cpus*period < minQuota {
+		per = longPeriod
+	}
+	return max(int(cpus*float64(per)), minQuota), per
+}
+
+func clampShares(shares int64) int64 { return min(max(shares, minShares), maxShares) }
+
+// weight turns shares into the weight of version 2: 2 to 262144 becomes 1 to
+// 10000, as service managers and container runtimes have it.
+func weight(shares int64) int64 {
+	return 1 + (clampShares(shares)-minShares)*9999/(maxShares-minShares)
+}
+
+// check refuses limits that no place here can hold.
+func (m *Manager) check(l sandbar.Limits) error {
+	for _, c := range []struct {
+		set        bool
+		controller string
+		field      string
+	}{
+		{l.Memory > 0, memory, "memory"},
+		{l.CPUs > 0, cpu, "cpus"},
+		{l.CPUShares > 0, cpu, "cpu_shares"},
+		{l.PIDs > 0, pids, "pids"},
+	} {
+		if c.set && m.with(c.controller) == nil {
+			err := sandbar.Errorf(sandbar.Unsupported, "the limit %s cannot be held by a control group: %s", c.field, m.reason(c.controller))
+			err.Field, err.Fix = c.field, m.fix(c.controller)
+			return err
+		}
+	}
+	if l.CPUs > 0 && l.CPUs < MinCPUs {
+		err := sandbar.Errorf(sandbar.Invalid, "cpus %g is less than the kernel can hold, %g", l.CPUs, MinCPUs)
+		err.Field = "cpus"
+		return err
+	}
+	return nil
+}
+
+// with returns the hierarchy that a controller is used in, or nil.
+func (m *Manager) with(controller string) *hierarchy {
+	for _, h := range m.hierarchies {
+		if h.has(controller) {
+			return h
+		}
+	}
+	return nil
+}
+
+func (m *Manager) controller(name string) Controller {
+	for _, c := range m.controllers {
+		if c.Name == name {
+			return c
+		}
+	}
+	return Controller{Name: name}
+}
+
+func (m *Manager) reason(name string) string { return m.controller(name).Reason }
+func (m *Manager) fix(name string) string    { return m.controller(name).Fix }
+
+// apply writes the limits that h holds into the group at dir.
+func (m *Manager) apply(h *hierarchy, dir string, l sandbar.Limits) error {
+	plan := settings1
+	if h.version == 2 {
+		plan = settings2
+	}
+	for _, s := range plan(l, m.caps.SwapAccounted) {
+		if !h.has(s.controller) {
+			continue
+		}
+		err := m.sys.WriteFile(dir+"/"+s.file, s.value)
+		if err == unix.ENOENT && h.version == 2 && m.makeParent(h) == nil {
+			// Another daemon made the parent anew and has not enabled anything yet.
+			err = m.sys.WriteFile(dir+"/"+s.file, s.value)
+		}
+		if err == unix.EINVAL && s.file == "cpu.cfs_quota_us" {
+			err = m.inheritQuota(h, dir, l.CPUs)
+		}
+		if err != nil {
+			return refuse("write "+s.value+" to "+dir+"/"+s.file, err)
+		}
+	}
+	return nil
+}
+
+// inheritQuota is for version 1, where a group may not have a larger quota
+// than a group above it. Then the tighter limit above holds, and the group is
+// given none of its own; if nothing above is seen to be tighter, that is an error.
+func (m *Manager) inheritQuota(h *hierarchy, dir string, cpus float64) error {
+	for up := parentDir(dir); ; up = parentDir(up) {
+		quota, err := m.number(up + "/cpu.cfs_quota_us")
+		if err != nil {
+			return unix.EINVAL // above the top of what can be seen
+		}
+		per, err := m.number(up + "/cpu.cfs_period_us")
+		if err == nil && quota > 0 && per > 0 && float64(quota)/float64(per) <= cpus {
+			return nil
+		}
+	}
+}
+
+func parentDir(dir string) string { return dir[:max(strings.LastIndexByte(dir, '/'), 0)] }
+
+// number reads a file that holds one number.
+func (m *Manager) number(name string) (int64, error) {
+	b, err := m.sys.ReadFile(name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+}
+
+// refuse turns an errno into an Error: what was being done, and whether
+// trying again can help.
+func refuse(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	code := sandbar.Internal
+	switch err {
+	case unix.ENOSPC, unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE:
+		code = sandbar.Exhausted // the kernel's own bounds on groups and files
+	case unix.EACCES, unix.EPERM, unix.EROFS, unix.ENOENT, unix.EINVAL, unix.EOPNOTSUPP:
+		code = sandbar.Unsupported
+	case unix.EEXIST:
+		code = sandbar.Exists
+	}
+	return sandbar.Errorf(code, "control groups: %s: %w", doing, err)
+}
