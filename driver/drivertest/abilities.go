@@ -41,10 +41,11 @@ func abilityCases() []testCase {
 				spec := c.spec()
 				change(&spec)
 				b, err := c.d.Create(c.ctx, c.newID(), spec)
-				c.code(err, "Create with "+what, sandbar.Invalid, sandbar.Unsupported, sandbar.NotFound)
 				if err == nil {
+					_, err = b.Start(c.ctx, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{})
 					c.destroy(b)
 				}
+				c.code(err, "Create and Start with "+what, sandbar.Invalid, sandbar.Unsupported, sandbar.NotFound)
 			}
 		}},
 		{name: "watcher", needs: []need{needAbility[driver.Watcher]("Watcher")}, run: func(c *C) {

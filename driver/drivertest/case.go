@@ -219,10 +219,19 @@ func (c *C) exec(b driver.Sandbox, cmd sandbar.Cmd, stdin io.Reader) ran {
 	p := c.start(b, cmd, driver.Stdio{Stdin: stdin, Stdout: &out, Stderr: &errOut})
 	res := c.wait(p)
 	r := ran{Result: res, out: out.String(), errOut: errOut.String()}
-	if res.StdoutBytes != int64(len(r.out)) || res.StderrBytes != int64(len(r.errOut)) {
-		c.Errorf("the result counts %d and %d bytes of output, %d and %d were delivered", res.StdoutBytes, res.StderrBytes, len(r.out), len(r.errOut))
+	c.counted(res, int64(len(r.out)), int64(len(r.errOut)))
+	if out.twice || errOut.twice {
+		c.Errorf("a writer was called while it was being called")
 	}
 	return r
+}
+
+// counted records a failure when a result counts other bytes than were
+// delivered. A driver may leave the counting to the engine.
+func (c *C) counted(res sandbar.Result, out, errOut int64) {
+	if none := res.StdoutBytes == 0 && res.StderrBytes == 0; !none && (res.StdoutBytes != out || res.StderrBytes != errOut) {
+		c.Errorf("the result counts %d and %d bytes of output, %d and %d were delivered", res.StdoutBytes, res.StderrBytes, out, errOut)
+	}
 }
 
 // try is exec for a program that perhaps does not exist.
@@ -249,8 +258,8 @@ func (c *C) startSh(b driver.Sandbox, script string) (driver.Process, *buffer) {
 	return c.start(b, sandbar.Cmd{Args: []string{"sh", "-c", script}}, driver.Stdio{Stdout: out, Stderr: out}), out
 }
 
-// waitBound bounds the wait for a program that should have ended long before.
-const waitBound = time.Minute
+// waitBound bounds the wait for what should have come long before.
+func (c *C) waitBound() time.Duration { return 6 * c.s.patience }
 
 // wait waits for a program's end. That it does not come ends the case.
 func (c *C) wait(p driver.Process) sandbar.Result {
@@ -272,8 +281,8 @@ func (c *C) waitFor(p driver.Process) (sandbar.Result, error) {
 	select {
 	case e := <-ended:
 		return e.res, e.err
-	case <-time.After(waitBound):
-		return sandbar.Result{}, fmt.Errorf("the program has not ended after %v", waitBound)
+	case <-time.After(c.waitBound()):
+		return sandbar.Result{}, fmt.Errorf("the program has not ended after %v", c.waitBound())
 	}
 }
 
@@ -286,7 +295,7 @@ func (c *C) exited(r ran, code int, what string) {
 
 // until waits until cond holds. That it never does ends the case.
 func (c *C) until(cond func() bool, format string, args ...any) {
-	for end := time.Now().Add(waitBound); !cond(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(c.waitBound()); !cond(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			c.Fatalf("never: %s", fmt.Sprintf(format, args...))
 		}

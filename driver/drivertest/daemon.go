@@ -58,7 +58,7 @@ func collect(c *C, d driver.Driver, remove bool) []driver.Leftover {
 // beDaemon makes sandboxes with programs of every kind in them, says so, and
 // waits to be killed. When the suite dies its input ends, and so does it.
 func beDaemon(h Harness, dir string) {
-	s := &suite{h: h, token: os.Getenv(tokenVariable), ids: map[sandbar.ID]bool{}}
+	s := &suite{h: h, patience: patience, token: os.Getenv(tokenVariable), ids: map[sandbar.ID]bool{}}
 	err := func() error {
 		d, err := h.New(s.host(dir))
 		if err != nil {

@@ -85,7 +85,7 @@ func dialEcho(c *C) {
 	for i := range 4 {
 		conn, err := d.DialPort(c.ctx, port)
 		c.ok(err, "DialPort")
-		conn.SetDeadline(time.Now().Add(waitBound))
+		conn.SetDeadline(time.Now().Add(c.waitBound()))
 		text := strings.Repeat(fmt.Sprint("connection ", i, " "), 20000)
 		go func() {
 			io.WriteString(conn, text)
@@ -103,7 +103,7 @@ func dialEcho(c *C) {
 	c.ok(err, "DialPort")
 	defer conn.Close()
 	c.destroy(b)
-	conn.SetDeadline(time.Now().Add(waitBound))
+	conn.SetDeadline(time.Now().Add(c.waitBound()))
 	if n, err := conn.Read(make([]byte, 1)); err == nil || n != 0 {
 		c.Errorf("a connection to a sandbox that is gone gives %d bytes, %v", n, err)
 	} else if ne, ok := err.(net.Error); ok && ne.Timeout() {

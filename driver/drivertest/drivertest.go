@@ -107,8 +107,7 @@ func Run(t *testing.T, h Harness) {
 	if t.Failed() || !t.Run("setup", func(t *testing.T) { checkHarness(t, h) }) {
 		return
 	}
-	s := &suite{h: h, top: t.Name(), token: nonce(), ids: map[sandbar.ID]bool{}, skips: map[string]string{}, missing: map[string]string{}}
-	s.setUp(t)
+	s := newSuite(t, h)
 	for _, g := range groups() {
 		t.Run(g.name, func(t *testing.T) { s.group(t, g) })
 	}
@@ -119,17 +118,20 @@ func checkHarness(t *testing.T, h Harness) {
 	if h.Name == "" || h.New == nil {
 		t.Fatal("a Harness needs Name and New")
 	}
-	known := map[string]bool{}
+	for _, name := range unknownCases(h) {
+		t.Errorf("KnownFailures lists %q, which is no case", name)
+	}
+}
+
+// unknownCases returns the names in KnownFailures that are no cases, sorted.
+func unknownCases(h Harness) []string {
+	unknown := maps.Clone(h.KnownFailures)
 	for _, g := range groups() {
 		for _, c := range g.cases {
-			known[g.name+"/"+c.name] = true
+			delete(unknown, g.name+"/"+c.name)
 		}
 	}
-	for name := range h.KnownFailures {
-		if !known[name] {
-			t.Errorf("KnownFailures lists %q, which is no case", name)
-		}
-	}
+	return slices.Sorted(maps.Keys(unknown))
 }
 
 // suite is one Run.
@@ -139,6 +141,8 @@ type suite struct {
 	token  string // in the environment of every program
 	python string // in the sandbox; "" if there is none
 	caps   driver.Caps
+	// patience bounds waiting; see the constant.
+	patience time.Duration
 	// specimen is a sandbox that was made and destroyed, and factory a driver
 	// that was closed, to look at for abilities: what a value has is constant.
 	specimen driver.Sandbox
@@ -149,6 +153,16 @@ type suite struct {
 	skips   map[string]string   // what the driver cannot do, by case
 	missing map[string]string   // what the host or the sandbox lacks, by case
 	groups  int                 // how many have been run
+}
+
+// patience is how long what is under way may take to come to its end.
+const patience = 10 * time.Second
+
+func newSuite(t *testing.T, h Harness) *suite {
+	s := &suite{h: h, top: t.Name(), token: nonce(), patience: patience,
+		ids: map[sandbar.ID]bool{}, skips: map[string]string{}, missing: map[string]string{}}
+	s.setUp(t)
+	return s
 }
 
 // setUp looks at the driver once: its Caps, and whether its sandboxes have

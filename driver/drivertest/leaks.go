@@ -16,9 +16,6 @@ import (
 // compare. The value tells a person more, if there is more.
 type traces map[string]string
 
-// settleBound is how long the kernel may take to finish what was ended.
-const settleBound = 10 * time.Second
-
 // look lists the traces there are now. dir is the runtime directory of the
 // driver in use, "" for none.
 func (s *suite) look(dir string) traces {
@@ -46,7 +43,7 @@ func (s *suite) look(dir string) traces {
 // settle waits until there is nothing but what was there before, and returns
 // what does not go away.
 func (s *suite) settle(before traces, dir string) string {
-	for end := time.Now().Add(settleBound); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(s.patience); ; time.Sleep(10 * time.Millisecond) {
 		var left []string
 		for name, more := range s.look(dir) {
 			if _, old := before[name]; !old {

@@ -74,8 +74,8 @@ type Case struct {
 	Limits sandbar.Limits
 	// Python or Shell is the program run in the sandbox, unless Attack is set.
 	// A Python program begins after the prelude. A line that starts with
-	// "ESCAPED", or the bait's secret in the output, is an escape; the last
-	// line "DONE" says that everything was attempted.
+	// "ESCAPED", or the bait's secret in the output, is an escape; the line
+	// "DONE" says that everything was attempted.
 	Python, Shell string
 	// MayDie: the program may be killed before it is DONE, and that counts as
 	// contained: the limit or the filter that it attacks has bitten.

@@ -146,7 +146,8 @@ func (s *Scene) Program(ctx context.Context, box driver.Sandbox, python, shell s
 	if err != nil {
 		return text, err
 	}
-	if !strings.HasSuffix(strings.TrimSpace(text), "DONE") && !s.Case.MayDie {
+	killed := res.Outcome == sandbar.Signaled || res.Outcome == sandbar.OutOfMemory || res.Outcome == sandbar.Lost
+	if !strings.Contains("\n"+text, "\nDONE\n") && !(s.Case.MayDie && killed) {
 		return text, errors.New("the program did not get to its end")
 	}
 	return text, nil

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/windows"
 
@@ -77,22 +76,6 @@ func (s *spawner) start(l launch, std [3]*os.File) (*child, error) {
 	return &child{proc: p, job: job}, nil
 }
 
-func newJob() (windows.Handle, error) {
-	job, err := windows.CreateJobObject(nil, nil)
-	if err != nil {
-		return 0, err
-	}
-	info := windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION{BasicLimitInformation: windows.JOBOBJECT_BASIC_LIMIT_INFORMATION{
-		LimitFlags: windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE}}
-	_, err = windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation,
-		uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)))
-	if err != nil {
-		windows.CloseHandle(job)
-		return 0, err
-	}
-	return job, nil
-}
-
 func (c *child) pid() int { return c.proc.Pid }
 
 // wait blocks until the program has ended. Its job stays until kill when the
@@ -121,17 +104,6 @@ func (c *child) lingers() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.job != 0
-}
-
-// jobEmpty reports whether no process is left in a job.
-func jobEmpty(job windows.Handle) bool {
-	var info struct { // JOBOBJECT_BASIC_ACCOUNTING_INFORMATION
-		userTime, kernelTime, periodUserTime, periodKernelTime int64
-		faults, total, active, terminated                      uint32
-	}
-	err := windows.QueryInformationJobObject(job, windows.JobObjectBasicAccountingInformation,
-		uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), nil)
-	return err == nil && info.active == 0
 }
 
 // signal knows only ends: TERM and KILL end the whole job at once.

@@ -1,0 +1,400 @@
+package drivertest
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/driver/local"
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+)
+
+// A suite that cannot fail proves nothing. Each row is a driver with one
+// fault, and a case that must find it. The same case passes without the fault.
+func TestFaultsAreFound(t *testing.T) {
+	testenv.Need(t, testenv.Linux)
+	for _, tc := range []struct {
+		fault   string
+		change  func(*liar)
+		name    string // of the case
+		finding string // in the failure's text
+	}{
+		{"files claimed to be private", claim(func(c *driver.Caps) { c.PrivateFiles = true }), "escape/15-host-file", "secret of the bait"},
+		{"files claimed to be private", claim(func(c *driver.Caps) { c.PrivateFiles = true }), "escape/01-link-read", "bait's secret"},
+		{"network claimed to be private", claim(func(c *driver.Caps) { c.PrivateNetwork = true }), "dial/hosts-port", "no error"},
+		{"processes claimed to be private", claim(func(c *driver.Caps) { c.PrivateProcesses = true }), "escape/25-signal-host", "was killed"},
+		{"a boundary claimed", claim(func(c *driver.Caps) { c.Boundary = driver.BoundaryNamespaces }), "escape/65-name", "the host's name"},
+		{"private without a boundary", claim(func(c *driver.Caps) { c.PrivateFiles = true }), "abilities/caps", "without a boundary"},
+		{"another name", claim(func(c *driver.Caps) { c.Name = "other" }), "abilities/caps", "calls itself"},
+		{"disk claimed to be held", claim(func(c *driver.Caps) { c.Enforced.Disk = sandbar.EnforcedMount }), "limits/disk", "under a limit of 4 MiB"},
+		{"inodes claimed to be held", claim(func(c *driver.Caps) { c.Enforced.Inodes = sandbar.EnforcedMount }), "limits/inodes", "made 200 files"},
+		{"processes claimed to be held", claim(func(c *driver.Caps) { c.Enforced.PIDs = sandbar.EnforcedCgroup2 }), "escape/20-fork-bomb", "processes under a limit"},
+		{"a limit accepted and not held", func(l *liar) { l.degrade = true }, "limits/memory", "no error"},
+		{"a Destroy that does nothing", func(l *liar) { l.undead = true }, "lifecycle/destroy-twice", "process: "},
+		{"a Destroy that does nothing", func(l *liar) { l.undead = true }, "lifecycle/gone", "no error"},
+		{"a goroutine left behind", func(l *liar) { l.created = func(string) { go func() { <-l.end }() } }, "lifecycle/create-empty", "goroutine"},
+		{"a descriptor left behind", func(l *liar) {
+			l.created = func(string) {
+				f, _ := os.Open(os.DevNull)
+				l.kept = append(l.kept, f)
+			}
+		}, "lifecycle/create-empty", "descriptor"},
+		{"a file left behind", func(l *liar) {
+			l.created = func(dir string) { os.WriteFile(filepath.Join(dir, "left"), nil, 0o600) }
+		}, "lifecycle/create-empty", "file: "},
+		{"a last byte lost", func(l *liar) { l.stdout = func(w io.Writer) io.Writer { return &tailless{w: w} } }, "streams/last-bytes", "of a short program"},
+		{"output kept in memory", func(l *liar) { l.stdout = func(w io.Writer) io.Writer { return &hoard{w: w} } }, "streams/slow-reader", "nobody reads"},
+		{"bytes made into characters", func(l *liar) { l.stdout = func(w io.Writer) io.Writer { return &mender{w} } }, "streams/every-byte", "bytes are changed"},
+		{"errors of writers ignored", func(l *liar) { l.stdout = func(w io.Writer) io.Writer { return &deaf{w: w} } }, "streams/failing-reader", "after it had failed"},
+		{"exit codes of seven bits", func(l *liar) { l.result = func(r *sandbar.Result) { r.ExitCode &= 0x7f } }, "endings/exit-codes", "want exit code 255"},
+		{"signals told as codes", func(l *liar) {
+			l.result = func(r *sandbar.Result) {
+				if r.Outcome == sandbar.Signaled {
+					r.Outcome, r.ExitCode = sandbar.Exited, 128+r.Signal
+				}
+			}
+		}, "endings/sent-signals", "outcome exited"},
+		{"a peak that is invented", func(l *liar) { l.result = func(r *sandbar.Result) { r.PeakMemory = 1 } }, "endings/numbers", "its peak at 1 bytes"},
+		{"a late word about signals", func(l *liar) { l.signal = sandbar.Errorf(sandbar.Gone, "it has ended") }, "endings/signal-after-end", "after the end"},
+		{"errors without a code", func(l *liar) { l.startErr = true }, "endings/start-errors", `has code "internal"`},
+		{"the daemon's environment passed on", func(l *liar) { l.environ = true }, "endings/environment", "daemon's"},
+		{"an abort that commits", func(l *liar) { l.fs = func(f sandbar.FS) sandbar.FS { return committed{f} } }, "files/abort", "after Abort"},
+		{"files that cannot be shut in", func(l *liar) { l.fs = func(f sandbar.FS) sandbar.FS { return inPlace{f} } }, "files/atomic", "Stat before Commit"},
+	} {
+		t.Run(tc.fault+" "+strings.ReplaceAll(tc.name, "/", "-"), func(t *testing.T) {
+			if failure := playOne(t, tc.name, func(*liar) {}); failure != "" {
+				t.Fatalf("without the fault the case fails:\n%s", failure)
+			}
+			failure := playOne(t, tc.name, tc.change)
+			if !strings.Contains(failure, tc.finding) {
+				t.Errorf("the case says %q; want something with %q", failure, tc.finding)
+			}
+		})
+	}
+}
+
+// playOne plays one case against a local driver with a fault and returns the
+// failure.
+func playOne(t *testing.T, name string, change func(*liar)) string {
+	t.Helper()
+	l := &liar{end: make(chan struct{})}
+	change(l)
+	defer l.cleanUp()
+	s := newSuite(t, Harness{Name: local.Name, New: func(h driver.Host) (driver.Driver, error) {
+		d, err := local.New(h)
+		if err != nil {
+			return nil, err
+		}
+		return &lyingDriver{d, l, h.RuntimeDir}, nil
+	}})
+	s.patience = 500 * time.Millisecond
+	groupName, caseName, _ := strings.Cut(name, "/")
+	for _, g := range groups() {
+		for _, c := range g.cases {
+			if g.name == groupName && c.name == caseName {
+				d, done := s.newDriver(t)
+				defer done()
+				defer l.cleanUp()
+				return s.play(t.Context(), d, name, c).failed()
+			}
+		}
+	}
+	t.Fatalf("there is no case %s", name)
+	return ""
+}
+
+// liar holds what is wrong with a driver.
+type liar struct {
+	caps     func(*driver.Caps)
+	degrade  bool         // accept every limit
+	created  func(string) // called with the runtime directory at each Create
+	undead   bool         // Destroy does nothing
+	stdout   func(io.Writer) io.Writer
+	result   func(*sandbar.Result)
+	signal   error // of every Signal after the end
+	startErr bool  // Start loses codes
+	environ  bool  // Start passes the daemon's environment on
+	fs       func(sandbar.FS) sandbar.FS
+
+	end chan struct{}
+
+	mu    sync.Mutex
+	kept  []*os.File
+	boxes []driver.Sandbox
+	ended bool
+}
+
+func claim(f func(*driver.Caps)) func(*liar) {
+	return func(l *liar) { l.caps, l.degrade = f, true }
+}
+
+func (l *liar) cleanUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range l.boxes {
+		b.Destroy(context.Background())
+	}
+	for _, f := range l.kept {
+		f.Close()
+	}
+	l.boxes, l.kept = nil, nil
+	if !l.ended {
+		l.ended = true
+		close(l.end)
+	}
+}
+
+type lyingDriver struct {
+	driver.Driver
+	l   *liar
+	dir string
+}
+
+func (d *lyingDriver) Unwrap() any { return d.Driver }
+
+func (d *lyingDriver) Caps() driver.Caps {
+	c := d.Driver.Caps()
+	if d.l.caps != nil {
+		d.l.caps(&c)
+	}
+	return c
+}
+
+func (d *lyingDriver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
+	s.AllowDegraded = s.AllowDegraded || d.l.degrade
+	b, err := d.Driver.Create(ctx, id, s)
+	if err != nil {
+		return nil, err
+	}
+	d.l.mu.Lock()
+	defer d.l.mu.Unlock()
+	d.l.boxes = append(d.l.boxes, b)
+	if d.l.created != nil {
+		d.l.created(d.dir)
+	}
+	return &lyingBox{b, d.l}, nil
+}
+
+type lyingBox struct {
+	driver.Sandbox
+	l *liar
+}
+
+func (b *lyingBox) Unwrap() any { return b.Sandbox }
+
+func (b *lyingBox) FS() sandbar.FS {
+	f, _ := driver.As[driver.Filer](b.Sandbox)
+	if b.l.fs != nil {
+		return b.l.fs(f.FS())
+	}
+	return f.FS()
+}
+
+func (b *lyingBox) Destroy(ctx context.Context) error {
+	if b.l.undead {
+		return nil
+	}
+	return b.Sandbox.Destroy(ctx)
+}
+
+func (b *lyingBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
+	var flush io.Closer
+	if b.l.stdout != nil && std.Stdout != nil {
+		std.Stdout = b.l.stdout(std.Stdout)
+		flush, _ = std.Stdout.(io.Closer)
+	}
+	if b.l.environ {
+		env := map[string]string{}
+		for _, kv := range os.Environ() {
+			k, v, _ := strings.Cut(kv, "=")
+			env[k] = v
+		}
+		for k, v := range c.Env {
+			env[k] = v
+		}
+		c.Env = env
+	}
+	p, err := b.Sandbox.Start(ctx, c, std)
+	if err != nil {
+		if b.l.startErr {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+	return &lyingProcess{p, b.l, flush}, nil
+}
+
+type lyingProcess struct {
+	driver.Process
+	l     *liar
+	flush io.Closer
+}
+
+func (p *lyingProcess) Wait() (sandbar.Result, error) {
+	r, err := p.Process.Wait()
+	if p.flush != nil {
+		p.flush.Close()
+	}
+	if p.l.result != nil {
+		p.l.result(&r)
+	}
+	return r, err
+}
+
+func (p *lyingProcess) Signal(sig int) error {
+	if p.l.signal != nil {
+		return p.l.signal
+	}
+	return p.Process.Signal(sig)
+}
+
+// tailless keeps back the last byte of each piece until the next.
+type tailless struct {
+	w    io.Writer
+	held []byte
+}
+
+func (t *tailless) Write(b []byte) (int, error) {
+	b = append(t.held, b...)
+	t.held = []byte{b[len(b)-1]}
+	_, err := t.w.Write(b[:len(b)-1])
+	return len(b), err
+}
+
+// hoard takes everything at once and passes it on at the end.
+type hoard struct {
+	w   io.Writer
+	buf bytes.Buffer
+}
+
+func (h *hoard) Write(b []byte) (int, error) { return h.buf.Write(b) }
+func (h *hoard) Close() error                { _, err := io.Copy(h.w, &h.buf); return err }
+
+// mender makes valid text of everything.
+type mender struct{ w io.Writer }
+
+func (m *mender) Write(b []byte) (int, error) {
+	_, err := io.WriteString(m.w, strings.ToValidUTF8(string(b), "\uFFFD"))
+	return len(b), err
+}
+
+// deaf goes on after an error, for a while.
+type deaf struct {
+	w io.Writer
+	n int
+}
+
+func (d *deaf) Write(b []byte) (int, error) {
+	if _, err := d.w.Write(b); err != nil {
+		if d.n++; d.n > 3 {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
+
+// committed is files whose Abort commits.
+type committed struct{ sandbar.FS }
+
+func (f committed) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
+	w, err := f.FS.Create(ctx, path, opt)
+	return stubborn{w}, err
+}
+
+type stubborn struct{ sandbar.FileWriter }
+
+func (w stubborn) Abort() { w.Commit() }
+
+// inPlace is files that are written where they will be.
+type inPlace struct{ sandbar.FS }
+
+func (f inPlace) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
+	opt.Append = true
+	return f.FS.Create(ctx, path, opt)
+}
+
+func TestJudge(t *testing.T) {
+	for _, tc := range []struct {
+		failure, reason string
+		known           bool
+		text            string
+		bad             bool
+	}{
+		{"", "", false, "", false},
+		{"broken", "", false, "broken", true},
+		{"broken", "we know", true, "known failure: we know\nbroken", false},
+		{"", "we know", true, "listed as a known failure (we know), but it passes: take it from the list", true},
+	} {
+		if text, bad := judge(tc.failure, tc.reason, tc.known); text != tc.text || bad != tc.bad {
+			t.Errorf("judge(%q, %q, %v) = %q, %v", tc.failure, tc.reason, tc.known, text, bad)
+		}
+	}
+}
+
+func TestCaseNamesAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, g := range groups() {
+		if len(g.cases) == 0 {
+			t.Errorf("group %s is empty", g.name)
+		}
+		for _, c := range g.cases {
+			if name := g.name + "/" + c.name; seen[name] || strings.ContainsAny(c.name, "/ ") {
+				t.Errorf("case %q is there twice, or is not a plain name", name)
+			} else {
+				seen[name] = true
+			}
+		}
+	}
+}
+
+// A writer of the suite's notices when it is called twice at once.
+func TestBufferNoticesConcurrentWrites(t *testing.T) {
+	var b buffer
+	b.writing.Lock() // as a Write under way holds it
+	if _, err := b.Write([]byte("x")); err == nil || !b.twice {
+		t.Error("a second Write at the same time is taken")
+	}
+	b.writing.Unlock()
+	if _, err := b.Write([]byte("y")); err != nil || b.String() != "y" {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+}
+
+func TestOwnTraces(t *testing.T) {
+	s := &suite{ids: map[sandbar.ID]bool{}}
+	id := sandbar.NewID()
+	s.ids[id] = true
+	for text, want := range map[string]bool{
+		"/sys/fs/cgroup/sandbar/x." + string(id):          true,
+		"/sys/fs/cgroup/" + string(id) + "/below":         true,
+		"/sys/fs/cgroup/" + string(sandbar.NewID()):       false,
+		"/run/dir/of/mine/lock":                           true,
+		"sb_":                                             false,
+		"/elsewhere sb_sb_ " + strings.Repeat("sb_", 100): false,
+	} {
+		if got := s.own(text, "/run/dir/of/mine"); got != want {
+			t.Errorf("own(%q) = %v", text, got)
+		}
+	}
+}
+
+func TestKnownFailuresMustExist(t *testing.T) {
+	var all []string
+	for _, g := range groups() {
+		for _, c := range g.cases {
+			all = append(all, g.name+"/"+c.name)
+		}
+	}
+	if unknown := unknownCases(Harness{KnownFailures: map[string]string{all[0]: "why", "no/such": "why", "streams": "why"}}); !slices.Equal(unknown, []string{"no/such", "streams"}) {
+		t.Errorf("unknown: %q", unknown)
+	}
+}
