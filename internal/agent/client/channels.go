@@ -2,9 +2,11 @@ package client
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
@@ -279,39 +281,48 @@ func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	return conn, nil
 }
 
-// chanConn is a connection made of two channels. Deadlines come from net.Pipe's
-// rules: it is bridged to one.
+// chanConn is a connection made of two channels. Deadlines are those of
+// net.Pipe, of which it has one for each direction, so that one can be closed.
 type chanConn struct {
-	net.Conn // our end of the pipe
+	net.Conn // what is received
+	send     net.Conn
 	c        *channels
-	w        *chanWriter
 }
 
 // newChanConn bridges channels to an in-memory connection with deadlines.
 func newChanConn(c *channels) net.Conn {
-	ours, theirs := net.Pipe()
-	cc := &chanConn{Conn: ours, c: c, w: &chanWriter{c}}
-	r := &chanReader{c: c, ch: channelOut}
+	received, in := net.Pipe()
+	send, out := net.Pipe()
 	go func() { // from the sandbox
-		io.Copy(theirs, r)
+		r := &chanReader{c: c, ch: channelOut}
+		io.Copy(in, r)
 		r.Close()
-		theirs.Close()
+		in.Close()
 	}()
 	go func() { // to the sandbox
-		io.Copy(cc.w, theirs)
-		cc.w.Close()
+		w := &chanWriter{c}
+		io.Copy(w, out)
+		w.Close()
+		out.Close()
 	}()
-	return cc
+	return &chanConn{Conn: received, send: send, c: c}
 }
 
-// CloseWrite ends what is sent and keeps receiving.
-func (cc *chanConn) CloseWrite() error { return cc.w.Close() }
+func (cc *chanConn) Write(b []byte) (int, error) { return cc.send.Write(b) }
+
+func (cc *chanConn) SetDeadline(t time.Time) error {
+	return errors.Join(cc.Conn.SetDeadline(t), cc.send.SetWriteDeadline(t))
+}
+
+func (cc *chanConn) SetWriteDeadline(t time.Time) error { return cc.send.SetWriteDeadline(t) }
+
+// CloseWrite ends what is sent, after all of it, and keeps receiving.
+func (cc *chanConn) CloseWrite() error { return cc.send.Close() }
 
 // Close ends both directions.
 func (cc *chanConn) Close() error {
 	(&chanReader{c: cc.c, ch: channelOut}).Close()
-	cc.w.Close()
-	return cc.Conn.Close()
+	return errors.Join(cc.send.Close(), cc.Conn.Close())
 }
 
 var _ net.Conn = (*chanConn)(nil)

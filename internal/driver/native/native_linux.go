@@ -140,7 +140,11 @@ func (d *Driver) describe() driver.Caps {
 		c.Enforced.Memory = sandbar.EnforcedWatchdog
 	}
 	if c.Enforced.CPUShares == sandbar.EnforcedNone {
-		c.Enforced.CPUShares = sandbar.EnforcedNice
+		if n, ok := sysctl("/proc/sys/kernel/sched_autogroup_enabled"); ok && n == 1 {
+			c.Notes = append(c.Notes, "weights cannot be held: no control group has the cpu controller, and the kernel weighs sessions rather than nice values (as root: sysctl kernel.sched_autogroup_enabled=0)")
+		} else {
+			c.Enforced.CPUShares = sandbar.EnforcedNice
+		}
 	}
 	if c.Enforced.PIDs == sandbar.EnforcedNone && kernelAtLeast(5, 14) && !d.ids.ranged {
 		// Since 5.14 RLIMIT_NPROC counts in the sandbox's own user namespace.
@@ -184,6 +188,11 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 				Message: "this host cannot enforce " + l.field + ": no cgroup with that controller can be used",
 				Fix:     "run `sandbar doctor` for what is missing, or allow degraded limits"}
 		}
+	}
+	if s.Limits.CPUShares > 1024 && d.caps.Enforced.CPUShares == sandbar.EnforcedNice {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.cpu_shares",
+			Message: "this host holds weights by nice values, which can only lower one: at most 1024 is possible",
+			Fix:     "run `sandbar doctor` for what is missing, or allow degraded limits"}
 	}
 	return nil
 }
