@@ -57,10 +57,9 @@ var (
 	Runc = program("Runc", "runc", "runc")
 	// Git is git.
 	Git = program("Git", "git", "git")
-	// Strace is strace.
-	Strace = program("Strace", "strace", "strace")
-	// CC is a C compiler called cc.
-	CC = program("CC", "cc", "gcc")
+	// GoTool is the go command, for tests that ask it something. To build a
+	// command of this module use Build, which needs none.
+	GoTool = program("GoTool", "go", "golang")
 
 	// QEMU is an emulator of this processor and the guest kernel that
 	// scripts/qemu-kernel.sh leaves at QEMUKernel.

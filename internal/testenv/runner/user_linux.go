@@ -49,9 +49,9 @@ func runAsUser(ctx context.Context, o options, root string, golden []allowance, 
 		if err := h.test(ctx, o, t, p); err != nil {
 			return t.now, err
 		}
-	}
-	for _, p := range h.survivors(5 * time.Second) {
-		t.problem("process %s of the ordinary user was still running after its tests", p)
+		for _, left := range h.survivors(5 * time.Second) {
+			t.problem("the tests of %s left a process running: %s", p.dir, left)
+		}
 	}
 	unmet, err := h.command(ctx, h.path("runner"), "-check", "all").Output()
 	if err != nil {
@@ -333,7 +333,9 @@ func (h *home) survivors(patience time.Duration) []string {
 	}
 	var names []string
 	for pid, name := range left {
-		names = append(names, fmt.Sprintf("%d (%s)", pid, name))
+		// Its arguments say more than its name does.
+		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		names = append(names, fmt.Sprintf("%d (%s) %q", pid, name, strings.ReplaceAll(strings.TrimRight(string(args), "\x00"), "\x00", " ")))
 		syscall.Kill(pid, syscall.SIGKILL)
 	}
 	slices.Sort(names)

@@ -53,7 +53,7 @@ func TestSurvivorsAreFoundAndKilled(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{strconv.Itoa(cmd.Process.Pid) + " (sleep)"}
+	want := []string{strconv.Itoa(cmd.Process.Pid) + ` (sleep) "sleep 600"`}
 	if diff := cmp.Diff(want, h.survivors(0)); diff != "" {
 		t.Errorf("survivors (-want +got):\n%s", diff)
 	}
