@@ -153,7 +153,7 @@ func quote(s string) string { return sandbar.Quote(s, 80) }
 
 // printable is s, in quotes if it could harm a terminal.
 func printable(s string) string {
-	if q := quote(s); q != `"`+s+`"` {
+	if q := sandbar.Quote(s, 500); q != `"`+s+`"` {
 		return q
 	}
 	return s

@@ -36,6 +36,9 @@ type skipped struct {
 	Reason string `json:"reason"`
 }
 
+// collectSetting is the flag --driver as gc has it.
+var collectSetting = setting{"driver", "driver", "look only at what this driver made (default all)"}
+
 func (a *app) gcCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
@@ -45,10 +48,10 @@ before they could clean up. What belongs to a daemon that lives is not touched.
 The daemon does the same at each start.
 
 Exit code: 0, or 1 if something could not be removed.`,
-		Example: "  sandbar gc --dry-run\n  sandbar gc --json",
+		Example: "  sandbar gc --dry-run\n  sandbar gc --json\n  sandbar gc --driver native",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := a.configuration(cmd)
+			cfg, err := a.configuration(cmd, collectSetting)
 			if err != nil {
 				return err
 			}
@@ -68,7 +71,7 @@ Exit code: 0, or 1 if something could not be removed.`,
 	}
 	cmd.Flags().Bool("dry-run", false, "only show what would be removed")
 	cmd.Flags().Bool("json", false, "print JSON")
-	a.settings(cmd)
+	a.settings(cmd, collectSetting)
 	return cmd
 }
 
@@ -77,7 +80,11 @@ func (a *app) collectAll(ctx context.Context, cfg *config.Config, remove bool) (
 	if err := config.PrivateDir(cfg.RuntimeDir, "runtime_dir"); err != nil {
 		return report, err
 	}
+	one := cfg.Origin("driver") == "--driver" && cfg.Driver != config.AutoDriver
 	for _, f := range a.factories {
+		if one && f.Name != cfg.Driver {
+			continue
+		}
 		d, err := f.New(host(cfg, f.Name, commandLogger(cfg, a.stderr)))
 		if err != nil {
 			report.Skipped = append(report.Skipped, skipped{f.Name, err.Error()})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/agentbin"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
 )
 
@@ -23,12 +24,16 @@ func main() {
 	if agent.IsAgent() {
 		agent.Main()
 	}
-	a := &app{
+	os.Exit(newApp(agentbin.Binary()).main(os.Args[1:]))
+}
+
+// newApp is the app of this process. agentProgram is as all.Factories has it.
+func newApp(agentProgram []byte) *app {
+	return &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		environ:   os.Environ(),
-		isolating: all.Isolating(), factories: all.Factories(),
+		isolating: all.Isolating(agentProgram), factories: all.Factories(agentProgram),
 	}
-	os.Exit(a.main(os.Args[1:]))
 }
 
 // app is what the subcommands share: the process's surroundings and the

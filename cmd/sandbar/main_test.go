@@ -11,29 +11,37 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
-// The test binary is sandbar where a script runs it, and the agent where
-// sandbar starts itself as one.
+// agentVariable names the agent's program for a test binary that is run as
+// sandbar. The agent is a program of its own in these tests, as in a release:
+// with the race detector, which needs cgo, the test binary cannot be one.
+const agentVariable = "TESTENV_AGENT"
+
+// The test binary is sandbar where a script or a test runs it.
 func TestMain(m *testing.M) {
-	if agent.IsAgent() {
-		agent.Main()
-	}
-	testscript.Main(m, map[string]func(){"sandbar": main})
+	testscript.Main(m, map[string]func(){"sandbar": func() {
+		program, err := os.ReadFile(os.Getenv(agentVariable))
+		if err != nil {
+			panic(err) // a fault of the test
+		}
+		os.Exit(newApp(program).main(os.Args[1:]))
+	}})
 }
 
 // script runs the scripts of one directory. Nothing of this machine's own
 // configuration has a part in them.
 func script(t *testing.T, dir string) {
+	agentProgram := testenv.Build(t, "cmd/sandbar-agent")
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", dir),
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("SANDBAR_CONFIG", filepath.Join(e.WorkDir, "default.yaml"))
 			e.Setenv("SANDBAR_RUNTIME_DIR", filepath.Join(e.WorkDir, ".run"))
 			e.Setenv("SANDBAR_STATE_DIR", filepath.Join(e.WorkDir, ".state"))
+			e.Setenv(agentVariable, agentProgram)
 			return os.WriteFile(filepath.Join(e.WorkDir, "default.yaml"), nil, 0o600)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitsWith},
@@ -112,9 +120,21 @@ func (i invocation) run(t *testing.T) (code int, stdout, stderr string) {
 	}
 	defer in.Close()
 	var out, errs bytes.Buffer
-	a := &app{stdin: in, stdout: &out, stderr: &errs, isolating: all.Isolating(), factories: all.Factories(),
+	a := &app{stdin: in, stdout: &out, stderr: &errs, isolating: all.Isolating(nil), factories: all.Factories(nil),
 		environ: append([]string{"HOME=" + dir, "SANDBAR_CONFIG=" + config, "SANDBAR_RUNTIME_DIR=" + filepath.Join(dir, "run"),
 			"SANDBAR_STATE_DIR=" + filepath.Join(dir, "state")}, i.environ...)}
 	code = a.main(i.args)
 	return code, out.String(), errs.String()
+}
+
+// A plain "go build" carries no agent and starts itself as one.
+func TestPlainBuild(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	dir := t.TempDir()
+	cmd := exec.Command(testenv.Build(t, "cmd/sandbar"), "eval", "shell", "-c", "echo $((2+2))")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "SANDBAR_RUNTIME_DIR=" + filepath.Join(dir, "run"), "SANDBAR_CONFIG=/dev/null"}
+	out, err := cmd.CombinedOutput()
+	if err != nil || string(out) != "4\n" {
+		t.Errorf("%v, %q", err, out)
+	}
 }

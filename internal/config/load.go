@@ -130,9 +130,11 @@ func variables(environ []string) map[string]string {
 	return vars
 }
 
-// serviceLink matches the variables that Kubernetes sets in every container
-// for a service that is called "sandbar". Nobody meant them as settings.
-var serviceLink = regexp.MustCompile(`^SANDBAR_(SERVICE_(HOST|PORT(_.*)?)|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+// notSettings matches variables that begin like settings and were never meant
+// as such: what Kubernetes sets in every container for a service that is
+// called "sandbar", and the mark of a program that runs in a sandbox of the
+// driver local, which may well be sandbar again.
+var notSettings = regexp.MustCompile(`^SANDBAR_(SERVICE_(HOST|PORT(_.*)?)|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?|LOCAL)$`)
 
 func (l *loader) environ(vars map[string]string) {
 	byEnv := map[string]field{}
@@ -143,7 +145,7 @@ func (l *loader) environ(vars map[string]string) {
 	}
 	slices.Sort(known)
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		if !strings.HasPrefix(name, envPrefix) || name == fileVariable || serviceLink.MatchString(name) {
+		if !strings.HasPrefix(name, envPrefix) || name == fileVariable || notSettings.MatchString(name) {
 			continue
 		}
 		f, ok := byEnv[name]

@@ -273,11 +273,12 @@ func TestMissingFile(t *testing.T) {
 	}
 }
 
-// A service called "sandbar" puts these into every container of its namespace.
-func TestServiceLinksAreIgnored(t *testing.T) {
+// A service called "sandbar" puts these into every container of its namespace,
+// and the driver local the last one into its sandboxes.
+func TestForeignVariablesAreIgnored(t *testing.T) {
 	_, err := load(t, "", []string{"SANDBAR_SERVICE_HOST=10.0.0.1", "SANDBAR_SERVICE_PORT=80", "SANDBAR_SERVICE_PORT_HTTP=80",
 		"SANDBAR_PORT=tcp://10.0.0.1:80", "SANDBAR_PORT_80_TCP=tcp://10.0.0.1:80", "SANDBAR_PORT_80_TCP_PROTO=tcp",
-		"SANDBAR_PORT_80_TCP_PORT=80", "SANDBAR_PORT_80_TCP_ADDR=10.0.0.1"})
+		"SANDBAR_PORT_80_TCP_PORT=80", "SANDBAR_PORT_80_TCP_ADDR=10.0.0.1", "SANDBAR_LOCAL=x"})
 	if err != nil {
 		t.Error(err)
 	}
@@ -356,8 +357,8 @@ func TestTableIsSound(t *testing.T) {
 		if f.doc == "" || f.allowed == "" || !strings.HasSuffix(f.doc, ".") {
 			t.Errorf("%s: the table lacks a sentence or what is allowed", f.path)
 		}
-		if serviceLink.MatchString(f.env()) {
-			t.Errorf("%s would be ignored as a service link", f.env())
+		if notSettings.MatchString(f.env()) {
+			t.Errorf("%s would be ignored", f.env())
 		}
 	}
 	md := Markdown(testDrivers)

@@ -9,6 +9,6 @@ import (
 
 // Factories returns the drivers of this build: those of Isolating and local,
 // which has no boundary at all and is for trusted code only.
-func Factories() []driver.Factory {
-	return append(Isolating(), local.Factory())
+func Factories(agent []byte) []driver.Factory {
+	return append(Isolating(agent), local.Factory())
 }

@@ -5,4 +5,4 @@ package all
 import "github.com/sandbar-dev/sandbar/driver"
 
 // Isolating returns nothing: the drivers with a boundary need Linux.
-func Isolating() []driver.Factory { return nil }
+func Isolating([]byte) []driver.Factory { return nil }

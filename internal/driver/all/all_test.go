@@ -12,7 +12,7 @@ func TestFactories(t *testing.T) {
 	if runtime.GOOS == "linux" {
 		want = []string{"native", "local"}
 	}
-	got := all.Factories()
+	got := all.Factories(nil)
 	if len(got) != len(want) {
 		t.Fatalf("%d drivers, want %v", len(got), want)
 	}

@@ -1,0 +1,473 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+)
+
+// patience bounds what a test waits for. Nothing is judged by how long it took.
+const patience = 60 * time.Second
+
+// process is a sandbar that runs beside the test.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	dir    string
+	stderr transcript
+}
+
+// transcript is what a process writes, and a way to wait for it.
+type transcript struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	changed chan struct{}
+}
+
+func (w *transcript) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text.Write(p)
+	close(w.changed)
+	w.changed = make(chan struct{})
+	return len(p), nil
+}
+
+func (w *transcript) look() (string, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String(), w.changed
+}
+
+// await waits until the text matches.
+func (w *transcript) await(t *testing.T, pattern string) []string {
+	t.Helper()
+	re, late := regexp.MustCompile(pattern), time.After(patience)
+	for {
+		text, changed := w.look()
+		if m := re.FindStringSubmatch(text); m != nil {
+			return m
+		}
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatalf("no %q in\n%s", pattern, text)
+		}
+	}
+}
+
+// surroundings is an environment in which nothing of this machine's own
+// configuration has a part.
+func surroundings(t *testing.T, dir string) []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "SANDBAR_RUNTIME_DIR=" + filepath.Join(dir, "run"),
+		"SANDBAR_STATE_DIR=" + filepath.Join(dir, "state"), "SANDBAR_CONFIG=/dev/null", agentVariable + "=" + testenv.Build(t, "cmd/sandbar-agent")}
+}
+
+// launch starts sandbar in dir ("" for a new one) with an environment of its
+// own, and with stdin (nil for an empty one).
+func launch(t *testing.T, dir string, environ []string, stdin *os.File, args ...string) *process {
+	t.Helper()
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	p := &process{t: t, dir: dir, cmd: exec.Command("sandbar", args...), stderr: transcript{changed: make(chan struct{})}}
+	p.cmd.Env = append(surroundings(t, dir), environ...)
+	p.cmd.Stderr = &p.stderr
+	if stdin != nil {
+		p.cmd.Stdin = stdin
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if p.cmd.ProcessState == nil {
+			p.cmd.Process.Kill()
+			p.cmd.Wait()
+		}
+		if t.Failed() {
+			text, _ := p.stderr.look()
+			t.Logf("standard error:\n%s", text)
+		}
+	})
+	return p
+}
+
+// serve starts a daemon on a socket and waits until it listens.
+func serve(t *testing.T, dir string, environ []string, args ...string) *process {
+	t.Helper()
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	p := launch(t, dir, environ, nil, append([]string{"serve", "--listen", "unix:" + filepath.Join(dir, "s")}, args...)...)
+	p.stderr.await(t, "msg=listening")
+	return p
+}
+
+// ends signals the process and expects its exit code.
+func (p *process) ends(want int, signals ...os.Signal) {
+	p.t.Helper()
+	for _, s := range signals {
+		p.cmd.Process.Signal(s)
+	}
+	done := make(chan struct{})
+	go func() { p.cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		p.cmd.Process.Signal(syscall.SIGQUIT) // the stacks tell where it hangs
+		<-done
+		p.t.Fatal("it does not end")
+	}
+	if got := p.cmd.ProcessState.ExitCode(); got != want {
+		p.t.Errorf("exit code %d, want %d", got, want)
+	}
+}
+
+// client talks to the daemon through its socket.
+func (p *process) client() *http.Client {
+	return &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(p.dir, "s"))
+		}}}
+}
+
+func (p *process) get(path, token string) (int, string) {
+	p.t.Helper()
+	r, err := http.NewRequest("GET", "http://localhost"+path, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := p.client().Do(r)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// dial opens a Fathom connection.
+func (p *process) dial(token string) (*websocket.Conn, context.Context) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	p.t.Cleanup(cancel)
+	ws, _, err := websocket.Dial(ctx, "ws://localhost/ws", &websocket.DialOptions{HTTPClient: p.client(),
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}, "X-Protocol-Version": {"1"}}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { ws.CloseNow() })
+	return ws, ctx
+}
+
+// message is what these tests read of a Fathom message.
+type message struct {
+	Type, Status, Data, Code string
+	ExitCode                 *int `json:"exit_code"`
+}
+
+func execute(ctx context.Context, t *testing.T, ws *websocket.Conn, language, code string) {
+	t.Helper()
+	m, err := json.Marshal(map[string]any{"v": 1, "type": "execute", "id": "exec_1", "ts": "2026-01-01T00:00:00.000Z",
+		"language": language, "code": code, "limits": map[string]any{"timeout_ms": 30000, "memory_mb": 64}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ws.Write(ctx, websocket.MessageText, m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until reads messages up to the first of the given types and returns all of
+// them. An end that is not among them is not waited for any longer.
+func until(ctx context.Context, t *testing.T, ws *websocket.Conn, kinds ...string) []message {
+	t.Helper()
+	var all []message
+	for {
+		_, b, err := ws.Read(ctx)
+		if err != nil {
+			t.Fatalf("%v after %v", err, all)
+		}
+		var m message
+		if err := json.Unmarshal(b, &m); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+		if slices.Contains(kinds, m.Type) {
+			return all
+		}
+		if m.Type == "result" || m.Type == "error" {
+			t.Fatalf("%s, want %v", b, kinds)
+		}
+	}
+}
+
+// eachDriver runs a test with a daemon over each driver.
+func eachDriver(t *testing.T, f func(t *testing.T, environ []string)) {
+	t.Run("local", func(t *testing.T) {
+		f(t, []string{"SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true"})
+	})
+	t.Run("native", func(t *testing.T) {
+		testenv.Need(t, testenv.Linux, testenv.UserNS)
+		f(t, []string{"SANDBAR_DRIVER=native"})
+	})
+}
+
+func TestDaemon(t *testing.T) {
+	eachDriver(t, func(t *testing.T, environ []string) {
+		p := serve(t, "", append(environ, "SANDBAR_TOKEN=t"))
+		if code, body := p.get("/health", ""); code != 200 || !strings.HasPrefix(body, `{"status":"ok","version":"`) || strings.Contains(body, "load") {
+			t.Errorf("health: %d %s", code, body)
+		}
+		if code, body := p.get("/health", "t"); code != 200 || !strings.Contains(body, `"load":{"active":0,"queued":0,"sandboxes":0,"capacity":64,"removing":0}`) {
+			t.Errorf("health with token: %d %s", code, body)
+		}
+		if code, _ := p.get("/ws", ""); code != 401 {
+			t.Errorf("/ws without token: %d", code)
+		}
+		ws, ctx := p.dial("t")
+		execute(ctx, t, ws, "shell", "echo hello; exit 3")
+		var got []string
+		for _, m := range until(ctx, t, ws, "result") {
+			got = append(got, strings.TrimSpace(m.Type+" "+m.Status+m.Data))
+			if m.Type == "result" && (m.ExitCode == nil || *m.ExitCode != 3) {
+				t.Errorf("exit code %v", m.ExitCode)
+			}
+		}
+		if want := "[ack status running stdout hello status failed result]"; fmt.Sprint(got) != want {
+			t.Errorf("messages %v, want %s", got, want)
+		}
+		if code, body := p.get("/metrics", "t"); code != 200 || !strings.Contains(body, `sandbar_executions_total{language="shell",outcome="exited"} 1`) {
+			t.Errorf("metrics: %d\n%s", code, body)
+		}
+		p.ends(0, syscall.SIGTERM)
+		text, _ := p.stderr.look()
+		if strings.Contains(text, "hello") || strings.Contains(text, "token=") {
+			t.Errorf("the log tells too much:\n%s", text)
+		}
+		if _, err := os.Stat(filepath.Join(p.dir, "s")); err == nil {
+			t.Error("the socket is still there")
+		}
+	})
+}
+
+// A daemon that is told to end lets what is under way finish, and says what
+// came of it.
+func TestDaemonEndsInOrder(t *testing.T) {
+	eachDriver(t, func(t *testing.T, environ []string) {
+		p := serve(t, "", append(environ, "SANDBAR_TOKEN=t", "SANDBAR_SHUTDOWN_TIMEOUT=50s"))
+		ws, ctx := p.dial("t")
+		execute(ctx, t, ws, "shell", "echo started; sleep 0.5; exit 4")
+		until(ctx, t, ws, "stdout")
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		all := until(ctx, t, ws, "result")
+		if last := all[len(all)-1]; last.ExitCode == nil || *last.ExitCode != 4 {
+			t.Errorf("result %+v", last)
+		}
+		if _, _, err := ws.Read(ctx); websocket.CloseStatus(err) != websocket.StatusGoingAway {
+			t.Errorf("the connection ended with %v", err)
+		}
+		p.ends(0)
+	})
+}
+
+// What does not finish in time is cancelled, and that is no failure.
+func TestDaemonRunsOutOfPatience(t *testing.T) {
+	eachDriver(t, func(t *testing.T, environ []string) {
+		p := serve(t, "", append(environ, "SANDBAR_TOKEN=t", "SANDBAR_SHUTDOWN_TIMEOUT=100ms"))
+		ws, ctx := p.dial("t")
+		execute(ctx, t, ws, "shell", "echo started; sleep 60")
+		until(ctx, t, ws, "stdout")
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		all := until(ctx, t, ws, "error")
+		if last := all[len(all)-1]; last.Code != "NETWORK_ERROR" { // the one that a client may retry elsewhere
+			t.Errorf("error %+v", last)
+		}
+		p.ends(0)
+	})
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	for s, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		p := serve(t, "", []string{"SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true", "SANDBAR_TOKEN=t", "SANDBAR_SHUTDOWN_TIMEOUT=1h"})
+		ws, ctx := p.dial("t")
+		execute(ctx, t, ws, "shell", "echo started; sleep 1000")
+		until(ctx, t, ws, "stdout")
+		p.cmd.Process.Signal(s)
+		p.stderr.await(t, "msg=ending ")
+		p.ends(want, s)
+		ws.CloseNow()
+	}
+}
+
+// The token is made once, printed once, and kept for the owner alone.
+func TestMadeToken(t *testing.T) {
+	dir := t.TempDir()
+	first := serve(t, dir, []string{"SANDBAR_DRIVER=local"})
+	token := first.stderr.await(t, `not shown again:\n\n    ([0-9a-f]{64})\n\n`)[1]
+	if code, _ := first.get("/metrics", token); code != 200 {
+		t.Errorf("the made token is not taken: %d", code)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "state", "token")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("token file: %v, %v", info, err)
+	}
+	first.ends(0, syscall.SIGTERM)
+	second := serve(t, dir, []string{"SANDBAR_DRIVER=local"})
+	if code, _ := second.get("/metrics", token); code != 200 {
+		t.Errorf("the token changed: %d", code)
+	}
+	second.ends(0, syscall.SIGINT)
+	if text, _ := second.stderr.look(); strings.Contains(text, token) {
+		t.Error("the token is printed a second time")
+	}
+}
+
+// The first Ctrl-C gives the program its grace, and the exit code tells.
+func TestSignalsToARun(t *testing.T) {
+	for s, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
+		p := launch(t, "", []string{"SANDBAR_GRACE=50s"}, nil, "run", "--driver", "local", "host", "--", "sh", "-c",
+			`trap 'echo graceful >&2; exit 0' TERM; echo started >&2; while :; do sleep 0.01; done`)
+		p.stderr.await(t, "started")
+		p.ends(want, s)
+		p.stderr.await(t, "graceful")
+	}
+}
+
+// The second Ctrl-C does not wait for a program that ignores the first.
+func TestSecondSignalKillsARun(t *testing.T) {
+	p := launch(t, "", []string{"SANDBAR_GRACE=5m"}, nil, "run", "--driver", "local", "host", "--", "sh", "-c",
+		`trap 'echo ignored >&2' TERM; echo started >&2; while :; do sleep 0.01; done`)
+	p.stderr.await(t, "started")
+	p.cmd.Process.Signal(os.Interrupt)
+	p.stderr.await(t, "ignored")
+	p.ends(130, os.Interrupt)
+}
+
+// When nobody reads the output any more the program ends, as in a pipe.
+func TestBrokenPipe(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command("sandbar", "run", "--driver", "local", "host", "--", "yes")
+	cmd.Env = surroundings(t, dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 4)); err != nil {
+		t.Error(err)
+	}
+	out.Close()
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 141 {
+		t.Errorf("exit code %d, want 141", code)
+	}
+}
+
+// Output arrives while the program runs: it waits for the answer to its first line.
+func TestOutputIsStreamed(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	p := launch(t, "", nil, r, "run", "--driver", "local", "host", "--", "sh", "-c", "echo first >&2; read line; echo got $line >&2")
+	r.Close()
+	p.stderr.await(t, "first")
+	io.WriteString(w, "answer\n")
+	p.stderr.await(t, "got answer")
+	p.ends(0)
+}
+
+// Two daemons cannot have one address, and the first is not disturbed.
+func TestAddressInUse(t *testing.T) {
+	first := serve(t, "", []string{"SANDBAR_DRIVER=local", "SANDBAR_TOKEN=t"})
+	second := launch(t, "", []string{"SANDBAR_DRIVER=local", "SANDBAR_TOKEN=t"}, nil, "serve", "--listen", "unix:"+filepath.Join(first.dir, "s"))
+	second.ends(1)
+	second.stderr.await(t, "another process does")
+	if code, _ := first.get("/health", ""); code != 200 {
+		t.Errorf("health of the first: %d", code)
+	}
+	first.ends(0, syscall.SIGTERM)
+}
+
+// What a killed daemon leaves is found by gc, shown, removed, and then gone.
+// What belongs to a daemon that lives stays.
+func TestCollect(t *testing.T) {
+	eachDriver(t, func(t *testing.T, environ []string) {
+		environ = append(environ, "SANDBAR_TOKEN=t")
+		name := strings.TrimPrefix(environ[0], "SANDBAR_DRIVER=")
+		dir := t.TempDir()
+		killed := serve(t, dir, environ)
+		ws, ctx := killed.dial("t")
+		execute(ctx, t, ws, "shell", "echo started; sleep 1000")
+		until(ctx, t, ws, "stdout")
+		gc := func(args ...string) collected {
+			t.Helper()
+			cmd := exec.Command("sandbar", append([]string{"gc", "--json", "--driver", name}, args...)...)
+			cmd.Env = killed.cmd.Env
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("gc: %v: %s", err, out)
+			}
+			var c collected
+			if err := json.Unmarshal(out, &c); err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		pid := fmt.Sprint(killed.cmd.Process.Pid)
+		gc()
+		if code, body := killed.get("/health", "t"); code != 200 || !strings.Contains(body, `"active":1`) {
+			t.Errorf("gc disturbed a daemon that lives: %d %s", code, body)
+		}
+		killed.cmd.Process.Kill()
+		killed.cmd.Wait()
+		for _, l := range gc("--dry-run").Leftovers {
+			if l.Removed || l.Error != "" || l.Driver != name {
+				t.Errorf("dry run: %+v", l)
+			}
+		}
+		for _, l := range gc().Leftovers {
+			if !l.Removed {
+				t.Errorf("not removed: %+v", l)
+			}
+		}
+		for _, l := range gc("--dry-run").Leftovers {
+			if strings.Contains(l.Name, dir) || strings.Contains(l.Name, pid) {
+				t.Errorf("still there: %+v", l)
+			}
+		}
+		next := serve(t, dir, environ)
+		next.ends(0, syscall.SIGTERM)
+	})
+}
