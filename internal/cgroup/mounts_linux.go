@@ -88,8 +88,10 @@ func below(root, group string) (string, bool) {
 	if root == "/" || root == group {
 		return strings.TrimPrefix(group, root), true
 	}
-	rest, ok := strings.CutPrefix(group, root+"/")
-	return rest, ok
+	if rest, ok := strings.CutPrefix(group, root+"/"); ok {
+		return rest, true
+	}
+	return "", false
 }
 
 func hasDotDot(p string) bool { return slices.Contains(strings.Split(p, "/"), "..") }

@@ -124,10 +124,11 @@ func (g *Group) EnterThread() (leave func() error, err error) {
 
 // Start runs start so that the process which start clones is born in the
 // group. attr is what start will use: on version 2 Start sets UseCgroupFD and
-// CgroupFD for the time of the call; on version 1 start runs on a thread that
-// is in the group. start runs on another goroutine, locked to its thread, and
-// must do no more than start the process. A parent-death signal in attr
-// follows that thread, which lives as long as this process.
+// CgroupFD for the time of the call; on version 1 start runs on another
+// goroutine, locked to a thread that is in the group for that time. It must do
+// no more than start the process. The thread that starts it goes on to other
+// work and lives as long as this process, so that a parent-death signal in
+// attr means the death of this process.
 //
 // After an error the group must be destroyed: there may be a process in it.
 func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
