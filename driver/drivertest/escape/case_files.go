@@ -208,7 +208,7 @@ while time.time() < end:
     except OSError: # the file API was here
         try: os.mkdir("d")
         except OSError: pass
-done()`, "", nil, out)
+done()`, nil, out)
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,7 @@ secret = sys.stdin.readline().strip()
 say("WHERE", where, "END")
 sys.stdin.read()
 `+clear+`
-say("CLEARED")`, "", stdin, out)
+say("CLEARED")`, stdin, out)
 		if err != nil {
 			return err
 		}

@@ -185,7 +185,7 @@ say("FORKED", len(children))
 if len(children) + 1 > limit: escaped(len(children) + 1, "processes under a limit of", limit)
 sys.stdin.read()
 for pid in children: os.kill(pid, signal.SIGKILL)
-done()`, "", stdin, out)
+done()`, stdin, out)
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ while time.time() < end:
             if os.getpid() == first: time.sleep(60)
             os._exit(0)
     except OSError: pass
-`, "", nil, out)
+`, nil, out)
 		if err != nil {
 			return err
 		}

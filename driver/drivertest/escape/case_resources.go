@@ -79,17 +79,19 @@ def more():
 take("pipes", more)
 done()`},
 		{ID: "34-cpu", Title: "two busy processes under a share of a fifth", Claim: CPUs, Leaks: true, Limits: sandbar.Limits{CPUs: 0.2}, Python: `
-start = time.time()
-busy = []
-for i in range(2):
-    pid = os.fork()
-    if pid == 0:
-        while time.time() < start + 1.5: pass
-        os._exit(0)
-    busy.append(pid)
-for pid in busy: os.waitpid(pid, 0)
-t = os.times()
-share = (t.children_user + t.children_system) / (time.time() - start)
+def share():
+    start, before, busy = time.time(), os.times(), []
+    for i in range(2):
+        pid = os.fork()
+        if pid == 0:
+            while time.time() < start + 1.5: pass
+            os._exit(0)
+        busy.append(pid)
+    for pid in busy: os.waitpid(pid, 0)
+    t = os.times()
+    return (t.children_user + t.children_system - before.children_user - before.children_system) / (time.time() - start)
+# The best of three: on a busy host a program may get little although nothing bounds it.
+share = max(share() for i in range(3))
 say("share", share)
 if share > 0.4: escaped("took", share, "processors")
 done()`},

@@ -135,13 +135,13 @@ func (s *Scene) attack(ctx context.Context) error {
 // Program runs a program to its end and looks through its output for an
 // escape. It fails when the program did not get to its end (unless MayDie).
 func (s *Scene) Program(ctx context.Context, box driver.Sandbox, python, shell string) (string, error) {
-	out := &capped{}
-	p, err := s.Begin(ctx, box, python, shell, nil, out)
+	out, errOut := &capped{}, &capped{}
+	p, err := s.begin(ctx, box, python, shell, driver.Stdio{Stdout: out, Stderr: errOut})
 	if err != nil {
 		return "", err
 	}
 	res, err := wait(ctx, p)
-	text := out.String()
+	text := out.String() + "\n" + errOut.String()
 	s.listen(text, res)
 	if err != nil {
 		return text, err
@@ -153,9 +153,14 @@ func (s *Scene) Program(ctx context.Context, box driver.Sandbox, python, shell s
 	return text, nil
 }
 
-// Begin starts a program of a case. The bait is named to it by environment
-// variables (see Bait.env); the token stands in its arguments.
-func (s *Scene) Begin(ctx context.Context, box driver.Sandbox, python, shell string, in io.Reader, out io.Writer) (driver.Process, error) {
+// Begin starts a program of a case that goes on, with both its outputs in out.
+func (s *Scene) Begin(ctx context.Context, box driver.Sandbox, python string, in io.Reader, out io.Writer) (driver.Process, error) {
+	return s.begin(ctx, box, python, "", driver.Stdio{Stdin: in, Stdout: out, Stderr: out})
+}
+
+// begin starts a program. The bait is named to it by environment variables
+// (see Bait.env); the token stands in its arguments.
+func (s *Scene) begin(ctx context.Context, box driver.Sandbox, python, shell string, std driver.Stdio) (driver.Process, error) {
 	c := sandbar.Cmd{Args: []string{"sh", "-c", shell, s.token}, Env: s.Bait.env()}
 	if python != "" {
 		c.Args = []string{s.Python, "-c", prelude + python, s.token}
@@ -164,7 +169,7 @@ func (s *Scene) Begin(ctx context.Context, box driver.Sandbox, python, shell str
 		"LIMIT_DISK": s.Case.Limits.Disk, "LIMIT_INODES": s.Case.Limits.Inodes, "LIMIT_FILES": s.Case.Limits.Files} {
 		c.Env[name] = strconv.FormatInt(v, 10)
 	}
-	p, err := box.Start(ctx, c, driver.Stdio{Stdin: in, Stdout: out, Stderr: out})
+	p, err := box.Start(ctx, c, std)
 	if err != nil {
 		return nil, fmt.Errorf("starting the program: %w", err)
 	}
