@@ -1,7 +1,9 @@
 package cgroup
 
 import (
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -335,5 +337,33 @@ func TestLeftovers(t *testing.T) {
 		"/c/pids/sandbar/live.a", "/c/pids/sandbar/me.a", "/c/pids/sandbar/somebody", "/c/pids/sandbar/x.y.z"}
 	if diff := cmp.Diff(left, k.groups()); diff != "" {
 		t.Errorf("groups after Remove (-want +got):\n%s", diff)
+	}
+}
+
+// The parent weighs as one process on each processor where its neighbours are
+// processes, and is left alone where they are groups.
+func TestWeigh(t *testing.T) {
+	n := int64(runtime.NumCPU())
+	for _, tt := range []struct {
+		name string
+		own  func(k *kernel) (*group, string)
+		want string
+	}{
+		{"v1", func(k *kernel) (*group, string) { return k.mount1("/c", "/", "/", "cpu"), "cpu.shares" }, strconv.FormatInt(1024*n, 10)},
+		{"top of v2", func(k *kernel) (*group, string) { return k.mount2("/c", "/", "/", "cpu"), "cpu.weight" }, strconv.FormatInt(100*n, 10)},
+		{"service of v2", func(k *kernel) (*group, string) {
+			g := k.mount2("/c", "/", "/s", "cpu").add(true, "s")
+			g.procs = []string{self}
+			return g, "cpu.weight"
+		}, ""},
+	} {
+		k := newKernel(t, 0)
+		own, file := tt.own(k)
+		if _, err := detect(k, "me"); err != nil {
+			t.Fatal(err)
+		}
+		if got := own.children[parentName].values[file]; got != tt.want {
+			t.Errorf("%s: %s is %q, want %q", tt.name, file, got, tt.want)
+		}
 	}
 }

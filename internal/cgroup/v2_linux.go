@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -205,7 +206,11 @@ func (m *Manager) makeParent(h *hierarchy) error {
 	if h.version == 2 {
 		enabled = m.enable(h.base, h.controllers)
 	}
-	if err := m.sys.Mkdir(h.parent); err != nil && err != unix.EEXIST {
+	switch err := m.sys.Mkdir(h.parent); err {
+	case nil:
+		m.weigh(h)
+	case unix.EEXIST: // made by another daemon, or by one before
+	default:
 		return err
 	}
 	if h.version == 2 {
@@ -215,6 +220,21 @@ func (m *Manager) makeParent(h *hierarchy) error {
 		m.accountTree(h.parent)
 	}
 	return nil
+}
+
+// weigh gives the parent the weight of one ordinary process on each processor,
+// where it competes with single processes rather than with other groups: on
+// version 1 and at the top of version 2. By itself it would weigh as much as
+// one process, with all sandboxes in it. A failure leaves it at that.
+func (m *Manager) weigh(h *hierarchy) {
+	n := int64(runtime.NumCPU())
+	switch {
+	case !h.has(cpu):
+	case h.version == 1:
+		m.sys.WriteFile(h.parent+"/cpu.shares", strconv.FormatInt(clampShares(1024*n), 10))
+	case m.top(h.base):
+		m.sys.WriteFile(h.parent+"/cpu.weight", strconv.FormatInt(min(100*n, 10_000), 10))
+	}
 }
 
 // enable switches controllers on for the groups below dir, each by itself: one
