@@ -266,6 +266,7 @@ func TestDaemon(t *testing.T) {
 		if code, body := p.get("/metrics", "t"); code != 200 || !strings.Contains(body, `sandbar_executions_total{language="shell",outcome="exited"} 1`) {
 			t.Errorf("metrics: %d\n%s", code, body)
 		}
+		ws.CloseNow()
 		p.ends(0, syscall.SIGTERM)
 		text, _ := p.stderr.look()
 		if strings.Contains(text, "hello") || strings.Contains(text, "token=") {
@@ -315,17 +316,20 @@ func TestDaemonRunsOutOfPatience(t *testing.T) {
 	})
 }
 
+// A second signal ends everything at once, and leaves nothing behind.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
-	for s, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
-		p := serve(t, "", []string{"SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true", "SANDBAR_TOKEN=t", "SANDBAR_SHUTDOWN_TIMEOUT=1h"})
-		ws, ctx := p.dial("t")
-		execute(ctx, t, ws, "shell", "echo started; sleep 1000")
-		until(ctx, t, ws, "stdout")
-		p.cmd.Process.Signal(s)
-		p.stderr.await(t, "msg=ending ")
-		p.ends(want, s)
-		ws.CloseNow()
-	}
+	eachDriver(t, func(t *testing.T, environ []string) {
+		for s, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+			p := serve(t, "", append(environ, "SANDBAR_TOKEN=t", "SANDBAR_SHUTDOWN_TIMEOUT=1h"))
+			ws, ctx := p.dial("t")
+			execute(ctx, t, ws, "shell", "trap '' TERM; echo started; sleep 1000; sleep 1000")
+			until(ctx, t, ws, "stdout")
+			p.cmd.Process.Signal(s)
+			p.stderr.await(t, "msg=ending ")
+			p.ends(want, s)
+			ws.CloseNow()
+		}
+	})
 }
 
 // The token is made once, printed once, and kept for the owner alone.

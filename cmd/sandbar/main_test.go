@@ -76,6 +76,13 @@ func TestNativeCommandLine(t *testing.T) {
 	script(t, "native")
 }
 
+// Root, since it has control groups: what holds memory without them kills as
+// well, but may be forestalled by an allocation that fails.
+func TestOutOfMemory(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.Root)
+	script(t, "memory")
+}
+
 func TestPython(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
 	script(t, "python")

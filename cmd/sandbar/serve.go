@@ -11,7 +11,9 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -177,6 +179,7 @@ type daemon struct {
 	fathom  *fathom.Server
 	engine  *engine.Engine
 	signals <-chan os.Signal
+	second  atomic.Int32 // the signal that ended patience, or 0
 }
 
 // run serves until a signal, or until the listener fails.
@@ -192,6 +195,9 @@ func (p *daemon) run() error {
 	}
 	go p.endAtOnce()
 	err = errors.Join(err, p.shutdown(), <-served)
+	if s := p.second.Load(); s != 0 {
+		return &exit{exitSignal + int(s)}
+	}
 	p.log.Info("ended")
 	return err
 }
@@ -216,10 +222,24 @@ func (p *daemon) shutdown() error {
 	return errors.Join(errs[:]...)
 }
 
-// endAtOnce waits for the second signal.
+// killTime bounds the end after a second signal.
+const killTime = 2 * time.Second
+
+// endAtOnce waits for the second signal, and then has everything killed that
+// shutdown is still waiting for. A third one, or a program that resists for
+// longer than killTime, ends this process all the same.
 func (p *daemon) endAtOnce() {
 	s := <-p.signals
 	number, _ := s.(syscall.Signal)
+	p.second.Store(int32(number))
 	p.log.Warn("ending at once", "signal", strings.ToUpper(s.String()))
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	go p.fathom.Close()
+	go p.engine.Shutdown(now)
+	select {
+	case <-p.signals:
+	case <-time.After(killTime):
+	}
 	os.Exit(exitSignal + int(number))
 }
