@@ -19,16 +19,24 @@ type brake struct {
 	first   atomic.Int32
 }
 
-// listen starts a brake. SIGPIPE is taken so that a write to a pipe that nobody
-// reads is an error, after which the sandbox can still be removed.
-func listen(run *engine.Execution) *brake {
-	b := &brake{signals: make(chan os.Signal, 8)}
+// endings takes the signals that ask a process to end. SIGPIPE is taken as well
+// and dropped, so that a write to a pipe that nobody reads is an error like any
+// other, after which there is still order; it is not ignored, because programs
+// would inherit that.
+func endings() chan os.Signal {
+	signals := make(chan os.Signal, 8)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		if !signal.Ignored(s) { // as under nohup, or for a job in the background
-			signal.Notify(b.signals, s)
+			signal.Notify(signals, s)
 		}
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return signals
+}
+
+// listen starts a brake.
+func listen(run *engine.Execution) *brake {
+	b := &brake{signals: endings()}
 	b.done.Go(func() {
 		count := 0
 		for s := range b.signals {

@@ -5,9 +5,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -356,60 +363,67 @@ func TestMadeToken(t *testing.T) {
 
 // The first Ctrl-C gives the program its grace, and the exit code tells.
 func TestSignalsToARun(t *testing.T) {
-	for s, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
-		p := launch(t, "", []string{"SANDBAR_GRACE=50s"}, nil, "run", "--driver", "local", "host", "--", "sh", "-c",
-			`trap 'echo graceful >&2; exit 0' TERM; echo started >&2; while :; do sleep 0.01; done`)
-		p.stderr.await(t, "started")
-		p.ends(want, s)
-		p.stderr.await(t, "graceful")
-	}
+	eachDriver(t, func(t *testing.T, environ []string) {
+		for s, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
+			p := launch(t, "", append(environ, "SANDBAR_GRACE=50s"), nil, "run", "host", "--", "sh", "-c",
+				`trap 'echo graceful >&2; exit 0' TERM; echo started >&2; while :; do sleep 0.01; done`)
+			p.stderr.await(t, "started")
+			p.ends(want, s)
+			p.stderr.await(t, "graceful")
+		}
+	})
 }
 
 // The second Ctrl-C does not wait for a program that ignores the first.
 func TestSecondSignalKillsARun(t *testing.T) {
-	p := launch(t, "", []string{"SANDBAR_GRACE=5m"}, nil, "run", "--driver", "local", "host", "--", "sh", "-c",
-		`trap 'echo ignored >&2' TERM; echo started >&2; while :; do sleep 0.01; done`)
-	p.stderr.await(t, "started")
-	p.cmd.Process.Signal(os.Interrupt)
-	p.stderr.await(t, "ignored")
-	p.ends(130, os.Interrupt)
+	eachDriver(t, func(t *testing.T, environ []string) {
+		p := launch(t, "", append(environ, "SANDBAR_GRACE=5m"), nil, "run", "host", "--", "sh", "-c",
+			`trap 'echo ignored >&2' TERM; echo started >&2; while :; do sleep 0.01; done`)
+		p.stderr.await(t, "started")
+		p.cmd.Process.Signal(os.Interrupt)
+		p.stderr.await(t, "ignored")
+		p.ends(130, os.Interrupt)
+	})
 }
 
 // When nobody reads the output any more the program ends, as in a pipe.
 func TestBrokenPipe(t *testing.T) {
-	dir := t.TempDir()
-	cmd := exec.Command("sandbar", "run", "--driver", "local", "host", "--", "yes")
-	cmd.Env = surroundings(t, dir)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(out, make([]byte, 4)); err != nil {
-		t.Error(err)
-	}
-	out.Close()
-	cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 141 {
-		t.Errorf("exit code %d, want 141", code)
-	}
+	eachDriver(t, func(t *testing.T, environ []string) {
+		cmd := exec.Command("sandbar", "run", "host", "--", "yes")
+		cmd.Env = append(surroundings(t, t.TempDir()), environ...)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, 4)); err != nil {
+			t.Error(err)
+		}
+		out.Close()
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != 141 {
+			t.Errorf("exit code %d, want 141", code)
+		}
+	})
 }
 
 // Output arrives while the program runs: it waits for the answer to its first line.
 func TestOutputIsStreamed(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	p := launch(t, "", nil, r, "run", "--driver", "local", "host", "--", "sh", "-c", "echo first >&2; read line; echo got $line >&2")
-	r.Close()
-	p.stderr.await(t, "first")
-	io.WriteString(w, "answer\n")
-	p.stderr.await(t, "got answer")
-	p.ends(0)
+	eachDriver(t, func(t *testing.T, environ []string) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		p := launch(t, "", environ, r, "run", "host", "--", "sh", "-c", "echo first >&2; read line; echo got $line >&2")
+		r.Close()
+		p.stderr.await(t, "first")
+		io.WriteString(w, "answer\n")
+		p.stderr.await(t, "got answer")
+		p.ends(0)
+	})
 }
 
 // Two daemons cannot have one address, and the first is not disturbed.
@@ -474,4 +488,62 @@ func TestCollect(t *testing.T) {
 		next := serve(t, dir, environ)
 		next.ends(0, syscall.SIGTERM)
 	})
+}
+
+// The settings for the listener reach it: TLS, the token's file, other names.
+func TestListenerSettings(t *testing.T) {
+	dir := t.TempDir()
+	cert, key, tokenFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "t")
+	writeCertificate(t, cert, key)
+	if err := os.WriteFile(tokenFile, []byte("from-a-file-and-long-enough\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, dir, []string{"SANDBAR_ALLOWED_HOSTS=box.example"}, nil, "serve", "--driver", "local",
+		"--listen", "0.0.0.0:0", "--token-file", tokenFile, "--tls-cert", cert, "--tls-key", key)
+	address := p.stderr.await(t, `msg=listening address=https://(\S+:\d+) `)[1]
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	for host, want := range map[string]int{"127.0.0.1:" + port: 200, "box.example": 200, "other.example": 421} {
+		r, err := http.NewRequest("GET", "https://127.0.0.1:"+port+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		r.Header.Set("Authorization", "Bearer from-a-file-and-long-enough")
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: status %d, want %d", host, resp.StatusCode, want)
+		}
+	}
+	p.ends(0, syscall.SIGHUP)
+}
+
+// writeCertificate makes a pair that nobody need trust.
+func writeCertificate(t *testing.T, cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: pkcs8}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -34,10 +34,9 @@ var limitFlags = []struct{ flag, limit, help string }{
 const executionHelp = `
 Standard input is passed on (see --stdin), output is streamed as it comes.
 
-A limit that a flag sets is yours to choose. A range that the configuration
-sets (limits.min, limits.max) still holds; its defaults do not, they are for
-callers of the daemon. A limit that this host cannot enforce is refused unless
-you say --allow-degraded.
+A limit may be larger here than the daemon by default allows its callers; a
+maximum that the configuration sets (limits.max) still holds. A limit that this
+host cannot enforce is refused unless you say --allow-degraded.
 
 Exit code: the program's own, or
   2        a mistake on the command line or in the configuration

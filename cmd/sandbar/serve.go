@@ -44,7 +44,7 @@ SANDBAR_TOKEN, --token-file or the configuration; otherwise one is made at the
 first start, printed once, and kept in the state directory. Beyond loopback the
 daemon listens only with a token of your own.
 
-SIGTERM or SIGINT ends it in order: nothing new is accepted, executions under
+SIGTERM, SIGINT or SIGHUP ends it in order: nothing new is accepted, executions under
 way have shutdown_timeout to finish, then they are cancelled. A second signal
 ends it at once.
 
@@ -73,8 +73,7 @@ of precedence; --print-config prints them all, with what they are for.`,
 
 // serve runs the daemon until a signal ends it.
 func (a *app) serve(cfg *config.Config) error {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signals := endings()
 	defer signal.Stop(signals)
 	log := logger(cfg, a.stderr)
 
