@@ -91,6 +91,7 @@ func Run(ctx context.Context, g Guest) ([]Result, error) {
 	}
 	cmd := exec.CommandContext(ctx, testenv.QEMUProgram(), g.args(initrd, console, shares)...)
 	cmd.WaitDelay = 5 * time.Second
+	cmd.SysProcAttr = attr()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
