@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -44,7 +46,7 @@ func show(ctx context.Context, binary string, s *screen) error {
 	if err != nil {
 		return err
 	}
-	defer srv.kill()
+	defer srv.remove()
 	s.printf("  %s serve --listen %s    (process %d, with a fresh token)\n", binary, srv.address, srv.cmd.Process.Pid)
 	failures, err := play(ctx, s, srv)
 	if err != nil {
@@ -55,7 +57,7 @@ func show(ctx context.Context, binary string, s *screen) error {
 		failures = append(failures, "the server's end")
 		s.verdict(err)
 	}
-	fault := lookForRemains(ctx, binary, s)
+	fault := srv.lookForRemains(ctx, s)
 	s.verdict(fault)
 	if fault != nil {
 		failures = append(failures, "what is left")
@@ -164,6 +166,8 @@ func together(ctx context.Context, s *screen, c *client) error {
 
 // server is the program that is shown.
 type server struct {
+	binary  string
+	dir     string // its state and runtime directories are here, apart from another daemon's
 	cmd     *exec.Cmd
 	address string
 	token   string
@@ -178,13 +182,18 @@ func start(ctx context.Context, binary string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	srv := &server{address: address, token: rand.Text(), log: &bytes.Buffer{}, ended: make(chan struct{})}
+	dir, err := os.MkdirTemp("", "sandbar-demo-")
+	if err != nil {
+		return nil, err
+	}
+	srv := &server{binary: binary, dir: dir, address: address, token: rand.Text(), log: &bytes.Buffer{}, ended: make(chan struct{})}
 	srv.cmd = exec.Command(binary, "serve", "--listen", address)
-	srv.cmd.Env = append(environment(), "SANDBAR_TOKEN="+srv.token)
+	srv.cmd.Env = append(srv.environment(), "SANDBAR_TOKEN="+srv.token)
 	srv.cmd.Stdout, srv.cmd.Stderr = srv.log, srv.log
 	// The daemon must not get this terminal's ^C before the demonstration does.
 	detach(srv.cmd)
 	if err := srv.cmd.Start(); err != nil {
+		os.RemoveAll(dir)
 		return nil, err
 	}
 	go func() {
@@ -192,7 +201,7 @@ func start(ctx context.Context, binary string) (*server, error) {
 		close(srv.ended)
 	}()
 	if err := srv.ready(ctx); err != nil {
-		srv.kill()
+		defer srv.remove()
 		return nil, fmt.Errorf("the server did not start: %w\n%s\n\"%s doctor\" tells what this machine lacks", err, srv.lastWords(), binary)
 	}
 	return srv, nil
@@ -200,9 +209,10 @@ func start(ctx context.Context, binary string) (*server, error) {
 
 // environment is this process's without the settings of another daemon; an
 // empty configuration keeps those of a file away too.
-func environment() []string {
+func (srv *server) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "SANDBAR_") })
-	return append(env, "SANDBAR_CONFIG="+os.DevNull)
+	return append(env, "SANDBAR_CONFIG="+os.DevNull,
+		"SANDBAR_RUNTIME_DIR="+filepath.Join(srv.dir, "run"), "SANDBAR_STATE_DIR="+filepath.Join(srv.dir, "state"))
 }
 
 // freeAddress is a port of the loopback that was free a moment ago.
@@ -269,22 +279,59 @@ func (srv *server) lastWords() string {
 	return strings.TrimSpace(srv.log.String())
 }
 
-// lookForRemains looks for what the server's end should have taken with it.
-func lookForRemains(ctx context.Context, binary string, s *screen) error {
-	var faults []error
-	orphans := orphans(5 * time.Second)
-	s.printf("  processes left: %d\n", len(orphans))
-	if len(orphans) > 0 {
-		faults = append(faults, fmt.Errorf("left running: %s", strings.Join(orphans, ", ")))
-	}
-	cmd := exec.CommandContext(ctx, binary, "gc", "--dry-run")
-	cmd.Env = environment()
-	out, err := cmd.CombinedOutput()
+// remove ends the server and removes its directory.
+func (srv *server) remove() {
+	srv.kill()
+	os.RemoveAll(srv.dir)
+}
+
+// lookForRemains looks for what the server's end should have taken with it:
+// processes, files in its runtime directory, and what gc would find.
+func (srv *server) lookForRemains(ctx context.Context, s *screen) error {
+	processes := orphans(5 * time.Second)
+	files, err := srv.filesLeft()
+	found, gcErr := srv.collect(ctx)
+	s.printf("  left behind: %d processes, %d files; sandbar gc finds %d things of this server\n", len(processes), len(files), len(found))
+	return errors.Join(err, gcErr,
+		expect(len(processes) == 0, "no process, not %s", strings.Join(processes, ", ")),
+		expect(len(files) == 0, "no file, not %s", strings.Join(files, ", ")),
+		expect(len(found) == 0, "gc to find nothing, not %s", strings.Join(found, ", ")))
+}
+
+func (srv *server) filesLeft() ([]string, error) {
+	var files []string
+	err := filepath.WalkDir(filepath.Join(srv.dir, "run"), func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it made none
+		}
+		if err == nil && !d.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	})
+	return files, err
+}
+
+// collect asks gc what is left behind, and returns what carries this server's
+// number: those of others, if any, are not its fault.
+func (srv *server) collect(ctx context.Context) ([]string, error) {
+	cmd := exec.CommandContext(ctx, srv.binary, "gc", "--dry-run", "--json")
+	cmd.Env = srv.environment()
+	out, err := cmd.Output()
 	if err != nil {
-		faults = append(faults, fmt.Errorf("%s gc --dry-run: %w", binary, err))
+		return nil, fmt.Errorf("%s gc: %w", srv.binary, err)
 	}
-	for line := range strings.Lines(string(out)) {
-		s.printf("  gc: %s\n", strings.TrimRight(line, "\n"))
+	var report struct {
+		Leftovers []struct{ Driver, Kind, Name string }
 	}
-	return errors.Join(faults...)
+	if err := json.Unmarshal(out, &report); err != nil {
+		return nil, fmt.Errorf("%s gc: %w", srv.binary, err)
+	}
+	var found []string
+	for _, l := range report.Leftovers {
+		if strings.Contains(l.Name, fmt.Sprintf("%d-", srv.cmd.Process.Pid)) || strings.HasPrefix(l.Name, srv.dir) {
+			found = append(found, l.Driver+" "+l.Kind+" "+l.Name)
+		}
+	}
+	return found, nil
 }

@@ -54,6 +54,10 @@ func readOnly(path string) bool {
 	return syscall.Statfs(path, &st) == nil && st.Flags&syscall.MS_RDONLY != 0
 }
 
+// commonUmask makes the files of tests the same for everyone, and readable by
+// the ordinary user where they are for that one.
+func commonUmask() { syscall.Umask(0o022) }
+
 // killGroup makes a command's end that of the processes it started.
 func killGroup(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {

@@ -12,6 +12,9 @@ import (
 // readFacts looks at this host.
 func readFacts() facts { return facts{missing: missingTools()} }
 
+// commonUmask leaves the user's as it is.
+func commonUmask() {}
+
 // killGroup leaves the command as it is: its end does not reach its children.
 func killGroup(*exec.Cmd) {}
 

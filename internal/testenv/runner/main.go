@@ -62,6 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if o.check != "" {
 		return printUnmet(stdout, strings.Split(o.check, ","))
 	}
+	commonUmask()
 	total, err := runPasses(ctx, o, stdout)
 	if err != nil {
 		fmt.Fprintf(stderr, "runner: %v\n", err)

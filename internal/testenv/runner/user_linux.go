@@ -33,8 +33,6 @@ func runAsUser(ctx context.Context, o options, root string, golden []allowance, 
 	if err != nil {
 		return counts{}, err
 	}
-	// The directory must be readable by another user, whatever root's umask is.
-	defer syscall.Umask(syscall.Umask(0o022))
 	h, err := newHome(ctx)
 	if err != nil {
 		return counts{}, err
