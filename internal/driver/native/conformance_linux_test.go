@@ -10,9 +10,16 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
+// goldenEnv, when set to "none", leaves the golden files out: in a guest, only a
+// part of the suite runs.
+const goldenEnv = "NATIVE_TEST_GOLDEN"
+
 // skips is the golden file for this host's user: an ordinary one has no
 // cgroups here, and so other limits.
 func skips() string {
+	if os.Getenv(goldenEnv) == "none" {
+		return ""
+	}
 	if os.Geteuid() == 0 {
 		return "testdata/skips.root.golden"
 	}

@@ -1,0 +1,65 @@
+package native
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/testenv/qemu"
+	"github.com/sandbar-dev/sandbar/internal/testenv/qemu/guestplan"
+)
+
+// guestTests are what is run in a guest: what depends on how control groups
+// are laid out, but for processor time, which an emulated machine has none to
+// measure of; internal/cgroup proves that in guests of its own.
+const guestTests = "^(TestConformance|TestKilledDaemon|TestAgentKilled)$/^(setup|limits)$/^(memory|pids)"
+
+// TestGuest runs the driver where version 2 holds the limits, as root and as a
+// user to whom a group is delegated.
+func TestGuest(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.QEMU, testenv.Python)
+	dir := t.TempDir()
+	build := exec.Command("go", "test", "-c", "-o", filepath.Join(dir, "native.test"), ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "bin-test"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bin-test", "cmd-sandbar-agent"), agentBinary(t), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run := func(cgroup string, uid uint32) guestplan.Command {
+		return guestplan.Command{
+			Args: []string{"/test/native.test", "-test.run", guestTests, "-test.v", "-test.short", "-test.timeout=80s"},
+			Env: []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "TESTENV_PREBUILT=1", "TESTENV_CACHE=/test",
+				goldenEnv + "=none"},
+			Cgroup: cgroup, UID: uid, GID: uid, Delegate: uid != 0,
+			Timeout: 90 * time.Second,
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	commands := []guestplan.Command{run("/system.slice/sandbar.service", 0), run("/user.slice/sandbar.service", 1000)}
+	results, err := qemu.Run(ctx, qemu.Guest{Cgroups: guestplan.V2, Shares: map[string]string{"/test": dir}, Commands: commands})
+	if err != nil {
+		t.Error(err)
+	}
+	for i, c := range commands {
+		if err := results[i].Err(); err != nil {
+			t.Errorf("user %d: %v\n%s", c.UID, err, results[i].Output)
+			continue
+		}
+		for _, limit := range []string{"memory", "pids"} {
+			if !regexp.MustCompile(`(?m)^ +--- PASS: TestConformance/limits/` + limit).MatchString(results[i].Output) {
+				t.Errorf("user %d: the test of %s did not pass:\n%s", c.UID, limit, results[i].Output)
+			}
+		}
+	}
+}
