@@ -20,6 +20,7 @@ type agent struct {
 	// From Setup, unchanged afterwards.
 	uid, gid uint32
 	ranged   bool // the agent is another user than its programs
+	cgo      bool // this binary has cgo, see dropCaps
 	env      []string
 	dir      string
 	nice     int
@@ -120,6 +121,9 @@ func (a *agent) confineLauncher() (step string, err error) {
 		if err := landlockRestrict(a.ruleset); err != nil {
 			return "enter the Landlock domain", err
 		}
+	}
+	if err := setCaps(a.keep()); err != nil {
+		return "drop capabilities", err
 	}
 	return "", nil
 }

@@ -39,14 +39,17 @@ func (a *agent) setUp(s *wire.Setup) (step string, err error) {
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
 	}
+	if err := a.dropCaps(); err != nil {
+		return "drop capabilities", err
+	}
 	if step, err := a.startWorkers(); err != nil {
 		return step, err
 	}
-	spareThreadsNow()
+	a.spareThreads()
 	if step, err := setRlimits(s.Rlimits); err != nil {
 		return step, err
 	}
-	if step, err := a.drop(s.Seccomp); err != nil {
+	if step, err := seal(s.Seccomp); err != nil {
 		return step, err
 	}
 	a.watch = watchdog{limit: s.Watchdog, disks: s.WatchDisks}
@@ -78,17 +81,30 @@ func ownThreads() uint32 {
 	return uint32(st.Nlink - 2) // "." and "..", then one each
 }
 
-// drop gives up every right the agent no longer needs, on all its threads, and
-// installs the filter, which programs inherit.
-func (a *agent) drop(filter []byte) (step string, err error) {
-	var keep uint64
-	if a.ranged {
-		// To start programs as another user and to signal them.
-		keep = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
+// dropCaps gives up every right the agent no longer needs, on all its threads.
+// In a binary with cgo, which the one that is built for this is not, nobody
+// can do that for the runtime's idle threads: there each thread that does
+// anything does it for itself, and the filter holds the others.
+func (a *agent) dropCaps() error {
+	err := setCapsAllThreads(a.keep())
+	if err == unix.ENOTSUP {
+		a.cgo = true
+		return setCaps(a.keep())
 	}
-	if err := setCapsAllThreads(keep); err != nil {
-		return "drop capabilities", err
+	return err
+}
+
+// keep is the capabilities that the agent goes on needing: to start programs as
+// another user and to signal them.
+func (a *agent) keep() uint64 {
+	if !a.ranged {
+		return 0
 	}
+	return 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
+}
+
+// seal installs the filter, which programs inherit, and hides the agent.
+func seal(filter []byte) (step string, err error) {
 	// The filter's TSYNC carries no_new_privs to the other threads as well.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return "set no_new_privs", err

@@ -15,12 +15,22 @@ import (
 // setCapsAllThreads makes keep the effective and permitted set of every thread
 // and empties the inheritable and ambient sets.
 func setCapsAllThreads(keep uint64) error {
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	lo, hi := uint32(keep), uint32(keep>>32)
-	data := [2]unix.CapUserData{{Effective: lo, Permitted: lo}, {Effective: hi, Permitted: hi}}
+	hdr, data := capData(keep)
 	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET,
 		uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&data[0])), 0)
 	return orNil(e)
+}
+
+// setCaps does the same for the calling thread only.
+func setCaps(keep uint64) error {
+	hdr, data := capData(keep)
+	return unix.Capset(&hdr, &data[0])
+}
+
+func capData(keep uint64) (unix.CapUserHeader, [2]unix.CapUserData) {
+	lo, hi := uint32(keep), uint32(keep>>32)
+	return unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3},
+		[2]unix.CapUserData{{Effective: lo, Permitted: lo}, {Effective: hi, Permitted: hi}}
 }
 
 // installFilter installs a classic BPF program, as wire.Setup.Seccomp has it,

@@ -14,9 +14,9 @@ import (
 const (
 	// fileWorkers is how many file operations and dials run at once.
 	fileWorkers = 2
-	// spareThreads is what the runtime needs besides the threads that belong to
+	// spares is what the runtime needs besides the threads that belong to
 	// one goroutine: two that run, the rest blocked in system calls.
-	spareThreads = 5
+	spares = 5
 )
 
 // startWorkers starts the threads on which files are touched and ports dialled.
@@ -51,25 +51,31 @@ func (a *agent) becomeUser() error {
 		unix.Setfsgid(int(a.gid))
 		unix.Setfsuid(int(a.uid))
 	}
-	if a.ruleset < 0 {
-		return nil
+	if err := setCaps(0); err != nil {
+		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
+	if a.ruleset < 0 {
+		return nil
+	}
 	return landlockRestrict(a.ruleset)
 }
 
-// spareThreadsNow has the runtime make threads, which it keeps: as many
-// goroutines as that hold one each at the same moment.
-func spareThreadsNow() {
+// spareThreads has the runtime make threads, which it keeps: as many goroutines
+// as that hold one each at the same moment.
+func (a *agent) spareThreads() {
 	var all sync.WaitGroup
 	var done sync.WaitGroup
-	all.Add(spareThreads)
-	for range spareThreads {
+	all.Add(spares)
+	for range spares {
 		done.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
+			if a.cgo {
+				_ = setCaps(a.keep())
+			}
 			all.Done()
 			all.Wait()
 		})
