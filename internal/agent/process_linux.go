@@ -57,12 +57,6 @@ type startRequest struct {
 	id    uint32
 	start wire.Start
 	fds   []int
-	done  chan<- startResult
-}
-
-type startResult struct {
-	stage wire.Failure
-	err   error
 }
 
 // onStart hands a request to the launcher and answers it.

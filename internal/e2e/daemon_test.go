@@ -159,10 +159,7 @@ func leftovers(t *testing.T, d *daemon) (left []string) {
 		}
 		return nil
 	})
-	for _, f := range glob(t, filepath.Join(d.dir, "run", "*", "*")) {
-		left = append(left, f)
-	}
-	return left
+	return append(left, glob(t, filepath.Join(d.dir, "run", "*", "*"))...)
 }
 
 func glob(t *testing.T, pattern string) []string {
