@@ -23,7 +23,7 @@ func Main() {
 	// have left it others; no program may find one.
 	unix.CloseRange(SocketFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	// It was started by a descriptor's path, and would be called by its number.
-	_ = os.WriteFile("/proc/self/comm", []byte(Name), 0)
+	_ = writeFile("/proc/self/comm", Name)
 	a := &agent{
 		rank:     openRank(),
 		link:     &link{fd: SocketFD, passes: os.Args[1] == ModeSocket},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,6 @@ type agent struct {
 	// From Setup, unchanged afterwards.
 	uid, gid uint32
 	ranged   bool // the agent is another user than its programs
-	cgo      bool // this binary has cgo, see dropCaps
 	env      []string
 	dir      string
 	nice     int
@@ -162,22 +162,45 @@ func (a *agent) fork(r startRequest) (wire.Failure, error) {
 	if a.ranged {
 		attr.Sys.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
 	}
+	for try := 0; ; try++ {
+		stage, err := a.run(p, path, r.start.Args, attr)
+		if err != unix.ETXTBSY {
+			return stage, err
+		}
+		if try == busyTries {
+			p.streams.abandon()
+			return stage, err
+		}
+		// Written a moment ago, and a process being forked at that moment still
+		// has the descriptor, until its exec.
+		time.Sleep(time.Millisecond << try)
+	}
+}
+
+// busyTries is how often a program that is being written is tried again: for
+// some thirty milliseconds in all.
+const busyTries = 5
+
+// run forks p and answers, under the lock.
+func (a *agent) run(p *process, path string, args []string, attr *syscall.ProcAttr) (stage wire.Failure, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.byID[r.id] != nil {
+	if a.byID[p.id] != nil {
 		p.streams.abandon()
 		return wire.FailProtocol, unix.EEXIST
 	}
 	a.rank.raise()
-	p.pid, err = syscall.ForkExec(path, r.start.Args, attr)
+	p.pid, err = syscall.ForkExec(path, args, attr)
 	a.rank.lower()
 	if err != nil {
-		p.streams.abandon()
+		if err != unix.ETXTBSY {
+			p.streams.abandon()
+		}
 		return wire.FailExec, err
 	}
 	a.byPID[p.pid], a.byID[p.id] = p, p
 	a.register(p.streams)
-	a.reply(r.id, wire.OK, nil, "", nil)
+	a.reply(p.id, wire.OK, nil, "", nil)
 	p.streams.run()
 	return wire.OK, nil
 }

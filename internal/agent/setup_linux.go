@@ -20,8 +20,13 @@ func (a *agent) setUp(s *wire.Setup) (step string, err error) {
 
 	for _, x := range s.Sysctls {
 		// The namespace's own bounds; a kernel without one has nothing to bound.
-		_ = os.WriteFile("/proc/sys/"+x.Name, []byte(x.Value), 0)
+		_ = writeFile("/proc/sys/"+x.Name, x.Value)
 	}
+	spared := make(chan struct{})
+	go func() { // beside the root, which is work for one processor
+		a.spareThreads()
+		close(spared)
+	}()
 	unix.Umask(0) // modes of the plan are meant as written
 	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
 		return "set the host name", err
@@ -39,13 +44,13 @@ func (a *agent) setUp(s *wire.Setup) (step string, err error) {
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
 	}
+	<-spared
 	if err := a.dropCaps(); err != nil {
 		return "drop capabilities", err
 	}
 	if step, err := a.startWorkers(); err != nil {
 		return step, err
 	}
-	a.spareThreads()
 	if step, err := setRlimits(s.Rlimits); err != nil {
 		return step, err
 	}
@@ -88,7 +93,7 @@ func ownThreads() uint32 {
 func (a *agent) dropCaps() error {
 	err := setCapsAllThreads(a.keep())
 	if err == unix.ENOTSUP {
-		a.cgo = true
+		a.spareThreads(func() { _ = setCaps(a.keep()) })
 		return setCaps(a.keep())
 	}
 	return err
@@ -349,6 +354,17 @@ func mkdirAll(path string, mode uint32) error {
 	if err == unix.EEXIST {
 		return nil
 	}
+	return err
+}
+
+// writeFile writes a file that is there in one write.
+func writeFile(path, value string) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte(value))
 	return err
 }
 

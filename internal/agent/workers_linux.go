@@ -64,8 +64,8 @@ func (a *agent) becomeUser() error {
 }
 
 // spareThreads has the runtime make threads, which it keeps: as many goroutines
-// as that hold one each at the same moment.
-func (a *agent) spareThreads() {
+// as that hold one each at the same moment. Each calls f there.
+func (a *agent) spareThreads(f ...func()) {
 	var all sync.WaitGroup
 	var done sync.WaitGroup
 	all.Add(spares)
@@ -73,8 +73,8 @@ func (a *agent) spareThreads() {
 		done.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			if a.cgo {
-				_ = setCaps(a.keep())
+			for _, f := range f {
+				f()
 			}
 			all.Done()
 			all.Wait()
