@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/bpf"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -620,6 +621,7 @@ func steps(prog []byte, nr, arch uint32) int {
 
 // TestNumbersAreTheKernels holds both columns against golang.org/x/sys.
 func TestNumbersAreTheKernels(t *testing.T) {
+	testenv.Need(t, testenv.GoTool)
 	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix").Output()
 	if err != nil {
 		t.Fatalf("finding golang.org/x/sys: %v", err)
