@@ -29,12 +29,19 @@ type handle struct {
 }
 
 // onFS hands a file operation to a worker.
+//
+// Whoever reads frames never waits for one that works: a signal behind a long
+// operation must not be late. More than there is room for is refused.
 func (a *agent) onFS(f wire.Frame) error {
 	var r wire.FSRequest
 	if err := r.Decode(f.Payload); err != nil || !a.ready {
 		return unix.EPROTO
 	}
-	a.jobs <- func() { a.answerFS(f.ID, &r) }
+	select {
+	case a.jobs <- func() { a.answerFS(f.ID, &r) }:
+	default:
+		a.reply(f.ID, wire.FailFile, unix.EMFILE, "", nil)
+	}
 	return nil
 }
 

@@ -27,11 +27,11 @@ func Main() {
 	a := &agent{
 		rank:     openRank(),
 		link:     &link{fd: SocketFD, passes: os.Args[1] == ModeSocket},
-		starts:   make(chan startRequest),
+		starts:   make(chan startRequest, backlog),
 		byPID:    map[int]*process{},
 		byID:     map[uint32]*process{},
 		files:    map[uint32]*handle{},
-		jobs:     make(chan func()),
+		jobs:     make(chan func(), backlog),
 		channels: map[uint32]*streams{},
 	}
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -67,7 +67,12 @@ func (a *agent) onStart(f wire.Frame) error {
 		closeAll(f.FDs)
 		return unix.EPROTO
 	}
-	a.starts <- r
+	select {
+	case a.starts <- r:
+	default:
+		closeAll(f.FDs)
+		a.reply(f.ID, wire.FailExec, unix.EAGAIN, "", nil)
+	}
 	return nil
 }
 

@@ -287,7 +287,11 @@ func (a *agent) onDial(f wire.Frame) error {
 	if err := d.Decode(f.Payload); err != nil || !a.ready {
 		return unix.EPROTO
 	}
-	a.jobs <- func() { a.dial(f.ID, d.Port) }
+	select {
+	case a.jobs <- func() { a.dial(f.ID, d.Port) }:
+	default:
+		a.reply(f.ID, wire.FailDial, unix.EMFILE, "", nil)
+	}
 	return nil
 }
 

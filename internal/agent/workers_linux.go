@@ -17,6 +17,8 @@ const (
 	// spares is what the runtime needs besides the threads that belong to
 	// one goroutine: two that run, the rest blocked in system calls.
 	spares = 5
+	// backlog is how many requests wait for the launcher, and for a worker.
+	backlog = 256
 )
 
 // startWorkers starts the threads on which files are touched and ports dialled.

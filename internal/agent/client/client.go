@@ -51,6 +51,10 @@ type Usage struct {
 // does nothing but read, so an agent that takes longer is lost.
 const writeTimeout = 30 * time.Second
 
+// maxUnderWay is how many starts, and how many other requests, wait for the
+// agent at once. It is half of what the agent queues; a caller beyond it waits.
+const maxUnderWay = 128
+
 // Sandbox is a sandbox with an agent in it.
 type Sandbox struct {
 	conn net.Conn
@@ -66,6 +70,8 @@ type Sandbox struct {
 	running  map[uint32]*process
 	channels map[uint32]*channels
 	ended    bool // the connection is no longer usable
+
+	slots map[wire.Type]chan struct{} // requests under way, for those the agent queues
 
 	destroyMu sync.Mutex
 	destroyed bool
@@ -101,6 +107,8 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 		conn: conn, opt: opt, dead: make(chan struct{}),
 		pending: map[uint32]*call{}, running: map[uint32]*process{}, channels: map[uint32]*channels{},
 	}
+	work := make(chan struct{}, maxUnderWay)
+	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: make(chan struct{}, maxUnderWay), wire.TypeFS: work, wire.TypeDial: work}
 	if err := s.hello(ctx); err != nil {
 		conn.Close()
 		return nil, err
@@ -204,6 +212,16 @@ func (s *Sandbox) request(ctx context.Context, t wire.Type, payload []byte, fds 
 	}
 	if len(payload) > wire.MaxPayload {
 		return response{}, sandbar.Errorf(sandbar.TooLarge, "the request to the sandbox has %d bytes; at most %d are possible", len(payload), wire.MaxPayload)
+	}
+	if slot := s.slots[t]; slot != nil {
+		select {
+		case slot <- struct{}{}:
+			defer func() { <-slot }()
+		case <-s.dead:
+			return response{}, errGone()
+		case <-ctx.Done():
+			return response{}, sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
+		}
 	}
 	s.mu.Lock()
 	if s.ended {
