@@ -330,6 +330,7 @@ func TestShutdown(t *testing.T) {
 		if got := idle.closed(); got != websocket.StatusGoingAway {
 			t.Errorf("the idle connection closed with %v, want 1001", got)
 		}
+		synctest.Wait() // connections are told one after the other
 		busy.execute("e3", "print stdout too late")
 		busy.ping()
 		busy.expect("e3 error NETWORK_ERROR", " pong")
