@@ -14,9 +14,11 @@ import (
 const (
 	// fileWorkers is how many file operations and dials run at once.
 	fileWorkers = 2
-	// spares is what the runtime needs besides the threads that belong to
-	// one goroutine: two that run, the rest blocked in system calls.
-	spares = 5
+	// spares is how many threads are made ahead: one for the launcher, those of
+	// the workers, and what the runtime needs besides. That is two that run, and
+	// one each for the delivery of signals, the watchdog, and two replies that
+	// block; and two more than that.
+	spares = 1 + fileWorkers + 8
 	// backlog is how many requests wait for the launcher, and for a worker.
 	backlog = 256
 )
