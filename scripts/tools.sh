@@ -2,7 +2,8 @@
 # Fetches what the tests and linters use and this machine lacks.
 #
 #   scripts/tools.sh test    interpreters, bubblewrap, runc, QEMU and a guest
-#                            kernel, the WebSocket clients of npm and PyPI
+#                            kernel, the WebSocket clients of npm and PyPI, the
+#                            SDK of the executor protocol
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
 #
@@ -17,6 +18,12 @@ set -u
 
 ws=8.23.0
 websockets=15.0.1
+# All that koyeb-sdk needs is named, so that a later release changes no test.
+koyeb="koyeb-sdk==1.5.1 annotated-types==0.8.0 anyio==4.16.0 certifi==2026.10.18
+	charset-normalizer==3.5.2 h11==0.16.0 httpcore==1.0.9 httpx==0.28.1 idna==3.20
+	pydantic==2.14.3 pydantic-core==2.50.4 python-dateutil==4.0.0 requests==2.32.3
+	typing-extensions==4.16.0 typing-inspection==0.4.5 tzdata==2026.6 urllib3==2.8.0
+	websockets==17.4"
 staticcheck=v0.8.2
 govulncheck=v1.8.0
 
@@ -161,6 +168,29 @@ py_websockets() {
 	fi
 }
 
+# py_sdk REQUIREMENT DIRECTORY PACKAGE==VERSION…: packages for /usr/bin/python3,
+# which may have parts in machine code and may have no pip of its own.
+py_sdk() {
+	name=$1 dir=$cache/$2
+	shift 2
+	version=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+	[ "$(cat "$dir/wanted" 2>/dev/null)" = "$version $*" ] && return
+	python=$(python_with_pip) || { ! why_no_apt >/dev/null && debian python3-pip && python=$(python_with_pip); } || {
+		lack "$name" "there is no pip"
+		return
+	}
+	say "fetching $1"
+	if "$python" -m pip install --quiet --disable-pip-version-check --no-input --retries 1 --timeout 60 --no-deps --no-compile \
+		--only-binary=:all: --implementation cp --python-version "$version" --abi "cp$(echo "$version" | tr -d .)" --abi abi3 --abi none \
+		--platform "manylinux_2_17_$(uname -m)" --platform "manylinux2014_$(uname -m)" --platform any \
+		--target "$tmp/sdk" "$@" >"$tmp/log" 2>&1; then
+		echo "$version $*" >"$tmp/sdk/wanted"
+		place "$tmp/sdk" "$dir"
+	else
+		lack "$name" "$1 could not be fetched: $(grep -i error "$tmp/log" | tail -n 1)"
+	fi
+}
+
 # ---- the guest kernel
 
 guest_kernel() {
@@ -199,6 +229,8 @@ test)
 		Bubblewrap bwrap bubblewrap
 		Runc runc runc
 		Git git git
+		Curl curl curl
+		JQ jq jq
 	END
 	case $(uname -m) in
 	x86_64) echo "QEMU qemu-system-x86_64 qemu-system-x86" >>"$tmp/programs" ;;
@@ -206,7 +238,14 @@ test)
 	esac
 	programs "$tmp/programs"
 	if there /usr/bin/node; then npm_ws; else lack NpmWS "there is no /usr/bin/node"; fi
-	if there /usr/bin/python3; then py_websockets; else lack PyWebsockets "there is no /usr/bin/python3"; fi
+	if there /usr/bin/python3; then
+		py_websockets
+		# shellcheck disable=SC2086 # a list of words
+		py_sdk PyKoyeb koyeb $koyeb
+	else
+		lack PyWebsockets "there is no /usr/bin/python3"
+		lack PyKoyeb "there is no /usr/bin/python3"
+	fi
 	if there qemu-system-x86_64; then guest_kernel; fi
 	mv "$tmp/missing" "$cache/tools.missing"
 	;;

@@ -57,6 +57,10 @@ var (
 	Runc = program("Runc", "runc", "runc")
 	// Git is git.
 	Git = program("Git", "git", "git")
+	// Curl is curl.
+	Curl = program("Curl", "curl", "curl")
+	// JQ is jq.
+	JQ = program("JQ", "jq", "jq")
 	// GoTool is the go command, for tests that ask it something. To build a
 	// command of this module use Build, which needs none.
 	GoTool = program("GoTool", "go", "golang")
@@ -77,17 +81,9 @@ var (
 		return regular(filepath.Join(NodeModules(), "ws", "package.json"))
 	})
 	// PyWebsockets is Python and the package websockets below PythonPath.
-	PyWebsockets = require("PyWebsockets", "run \"make tools\"", func() error {
-		if err := Python.Err(); err != nil {
-			return err
-		}
-		cmd := exec.Command("/usr/bin/python3", "-c", "import websockets")
-		cmd.Env = append(os.Environ(), "PYTHONPATH="+PythonPath(), "PYTHONDONTWRITEBYTECODE=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("import websockets: %w: %s", err, lastLine(out))
-		}
-		return nil
-	})
+	PyWebsockets = pythonPackage("PyWebsockets", "websockets", PythonPath)
+	// PyKoyeb is Python, the package koyeb-sdk and requests below KoyebPath.
+	PyKoyeb = pythonPackage("PyKoyeb", "koyeb.sandbox, requests", KoyebPath)
 )
 
 // NodeModules is the directory to give Node as NODE_PATH for what "make tools"
@@ -97,6 +93,10 @@ func NodeModules() string { return filepath.Join(Cache(), "npm", "node_modules")
 // PythonPath is the directory to give Python as PYTHONPATH for what "make
 // tools" fetched.
 func PythonPath() string { return filepath.Join(Cache(), "py") }
+
+// KoyebPath is the directory to give Python as PYTHONPATH for the SDK of the
+// executor protocol.
+func KoyebPath() string { return filepath.Join(Cache(), "koyeb") }
 
 // QEMUProgram is the name of the emulator of this processor.
 func QEMUProgram() string {
@@ -118,6 +118,22 @@ func program(name, file, debian string) Requirement {
 		}
 		_, err := exec.LookPath(file)
 		return err
+	})
+}
+
+// pythonPackage requires that Python can import modules from a directory that
+// "make tools" fills.
+func pythonPackage(name, modules string, dir func() string) Requirement {
+	return require(name, "run \"make tools\"", func() error {
+		if err := Python.Err(); err != nil {
+			return err
+		}
+		cmd := exec.Command("/usr/bin/python3", "-c", "import "+modules)
+		cmd.Env = append(os.Environ(), "PYTHONPATH="+dir(), "PYTHONDONTWRITEBYTECODE=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("import %s: %w: %s", modules, err, lastLine(out))
+		}
+		return nil
 	})
 }
 
