@@ -54,8 +54,9 @@ const (
 
 var refusalReasons = []string{reasonHost, reasonOrigin, reasonToken, reasonRoute}
 
-// check returns nil for a request that may pass.
-func (g *guard) check(r *http.Request) *refusal {
+// check returns nil for a request that may pass. admits is asked about a
+// request that does not bear the daemon's token.
+func (g *guard) check(r *http.Request, admits func(*http.Request) bool) *refusal {
 	if !g.hostAllowed(r) {
 		return &refusal{status: http.StatusMisdirectedRequest, reason: reasonHost, err: &sandbar.Error{Code: sandbar.Denied,
 			Message: "this daemon is not called " + sandbar.Quote(r.Host, 100), Fix: "use an address of its own, or add the name to allowed_hosts"}}
@@ -64,7 +65,7 @@ func (g *guard) check(r *http.Request) *refusal {
 		return &refusal{status: http.StatusForbidden, reason: reasonOrigin, err: &sandbar.Error{Code: sandbar.Denied,
 			Message: "requests of this web page are not allowed", Fix: "add its origin to allowed_origins"}}
 	}
-	if g.needsToken(r) && !g.bearsToken(r) {
+	if g.needsToken(r) && !g.bearsToken(r) && !admits(r) {
 		return &refusal{status: http.StatusUnauthorized, reason: reasonToken, err: &sandbar.Error{Code: sandbar.Unauthenticated,
 			Message: "the token is missing or wrong", Fix: "send exactly one header \"Authorization: Bearer TOKEN\""}}
 	}

@@ -48,19 +48,33 @@ type Options struct {
 	// Metrics are what GET /metrics tells. Default: it is not there.
 	Metrics *Metrics
 	// Routes are handlers by their http.ServeMux pattern. They are reached only
-	// through all checks, and have no deadlines but their own.
+	// through all checks, and have no deadlines but their own. A handler that
+	// is an Admitter can let requests pass that bear another token.
 	Routes map[string]http.Handler
 	// Logger takes structured logs. Default: discards.
 	Logger *slog.Logger
 }
 
+// Admitter is an ability of a handler in Options.Routes: it knows tokens besides
+// the daemon's, each good for a part of what the handler serves.
+type Admitter interface {
+	http.Handler
+	// Admits reports whether a request that does not bear the daemon's token
+	// bears one that is good for exactly what it asks. Host and Origin have been
+	// checked. It is called before anything is known of the client: it must
+	// compare in constant time, tell nothing apart by its duration, and neither
+	// answer nor read the body.
+	Admits(r *http.Request) bool
+}
+
 // Server is a listener and what it serves.
 type Server struct {
-	options  Options
-	guard    *guard
-	mux      *http.ServeMux
-	listener net.Listener
-	http     *http.Server
+	options   Options
+	guard     *guard
+	mux       *http.ServeMux
+	admitters map[string]Admitter // by pattern
+	listener  net.Listener
+	http      *http.Server
 }
 
 // Listen makes a Server and binds its address; connections wait until Serve.
@@ -90,24 +104,30 @@ func Listen(o Options) (*Server, error) {
 		ln.Close()
 		return nil, err
 	}
-	s := &Server{options: o, listener: ln, mux: http.NewServeMux()}
+	s := &Server{options: o, listener: ln, mux: http.NewServeMux(), admitters: map[string]Admitter{}}
 	s.guard = newGuard(o, ln.Addr())
 	s.routes()
 	if config != nil {
 		s.listener = tls.NewListener(ln, config)
 	}
-	s.http = &http.Server{
-		Handler:           http.HandlerFunc(s.serveHTTP),
+	s.http = newHTTP(http.HandlerFunc(s.serveHTTP), o.Logger)
+	return s, nil
+}
+
+// newHTTP is an http.Server with the bounds that every listener has.
+func newHTTP(h http.Handler, logger *slog.Logger) *http.Server {
+	server := &http.Server{
+		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          log.New(logWriter{o.Logger}, "", 0),
+		ErrorLog:          log.New(logWriter{logger}, "", 0),
 		// HTTP/2 would bring nothing to WebSockets and a large parser before
 		// the token check.
 		Protocols: new(http.Protocols),
 	}
-	s.http.Protocols.SetHTTP1(true)
-	return s, nil
+	server.Protocols.SetHTTP1(true)
+	return server
 }
 
 // mayListen refuses to be reachable from elsewhere with a token that nobody
@@ -178,13 +198,26 @@ func (s *Server) routes() {
 	}
 	for pattern, h := range s.options.Routes {
 		s.mux.Handle(pattern, unhurried(h))
+		if a, ok := h.(Admitter); ok {
+			s.admitters[pattern] = a
+		}
 	}
 }
 
-// unhurried lifts the deadlines for answers of this package off a route.
+// admits asks the route that a request would reach.
+func (s *Server) admits(r *http.Request) bool {
+	_, pattern := s.mux.Handler(r)
+	a, ok := s.admitters[pattern]
+	return ok && a.Admits(r)
+}
+
+// unhurried lifts the deadlines for bodies and answers of this package off a
+// route.
 func unhurried(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.NewResponseController(w).SetWriteDeadline(time.Time{})
+		control := http.NewResponseController(w)
+		control.SetReadDeadline(time.Time{})
+		control.SetWriteDeadline(time.Time{})
 		h.ServeHTTP(w, r)
 	})
 }
@@ -198,7 +231,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
 	secure(w.Header())
-	if refusal := s.guard.check(r); refusal != nil {
+	if refusal := s.guard.check(r, s.admits); refusal != nil {
 		s.refuse(w, r, refusal)
 		return
 	}
