@@ -64,6 +64,24 @@ type Process interface {
 	Signal(sig int) error
 }
 
+// TreeKiller is the ability of a Process to end all that its program started.
+type TreeKiller interface {
+	// KillTree ends everything the program started, wherever it went: to
+	// another process group, session or parent. It returns when nothing of it
+	// runs any more, and with an error when something resists for longer than
+	// a few seconds. It works also after the program's own end, until the
+	// sandbox is destroyed; after that it has nothing to do. Other programs of
+	// the sandbox are left alone. It may be called many times, concurrently.
+	KillTree() error
+}
+
+// Numbered is the ability of a Process to tell its number.
+type Numbered interface {
+	// PID is the program's process id as the sandbox's programs see it. After
+	// the program's end it may become another's.
+	PID() int
+}
+
 // Stdio connects a program. The driver reads and writes from goroutines of its
 // own; one writer is never called concurrently with itself.
 type Stdio struct {

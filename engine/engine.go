@@ -181,12 +181,22 @@ type SandboxAPI interface {
 	Info() Info
 	// Exec runs one program to its end. lim's Timeout and Output apply to it
 	// (zero: the sandbox's); the end of ctx cancels it.
+	//
+	// A program that ends by itself leaves what it put into the background
+	// alone. One that the engine ends (time, output limit, cancellation) is
+	// ended with everything it started, and the result comes when that is gone.
 	Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (sandbar.Result, error)
 	// Start starts a program that is followed rather than waited for. Its
 	// output is kept for replay up to Config.ReplayBytes a stream; nobody
 	// needs to read it. lim as for Exec, but Timeout and Output default to none.
 	Start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits) (*Process, error)
-	// Process finds a program started by Start, running or finished; NotFound.
+	// StartSink is Start for a caller that wants every byte and will take them:
+	// output goes to sink, which holds the program back while it is busy, and
+	// nothing is kept for replay (Follow delivers nothing). sink is called as
+	// Exec's is; its failure cancels the program. nil is Discard.
+	StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (*Process, error)
+	// Process finds a program started by Start or StartSink, running or
+	// finished; NotFound.
 	Process(id string) (*Process, error)
 	// Processes lists them in the order of their start.
 	Processes() []*Process
@@ -217,9 +227,16 @@ type ProcessAPI interface {
 	// Followers are independent: a slow one neither holds the program back nor
 	// disturbs others; it may see gaps.
 	Follow(ctx context.Context, from Offsets, fn func(sandbar.Chunk) error) error
+	// PID is the program's process id as the sandbox's programs see it; 0 where
+	// the driver does not know.
+	PID() int
 	// Signal sends a signal to the program's process group.
 	Signal(sig int) error
-	// Kill ends the program: TERM, grace, KILL to its whole group. It returns at once.
+	// Cancel ends the program: TERM to its group, grace, then KILL to whatever
+	// is left of all it started. It returns at once; the outcome is Cancelled.
+	Cancel()
+	// Kill is Cancel without the grace. After the program's own end it ends
+	// what the program has left behind, and the result stays as it is.
 	Kill()
 	// Done is closed at the program's end.
 	Done() <-chan struct{}

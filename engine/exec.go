@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -113,7 +112,7 @@ func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, 
 // It is a courtesy: the guarantee is the end of its sandbox.
 func dropProcess(p driver.Process) {
 	if p != nil {
-		_ = guarded(func() error { return p.Signal(int(syscall.SIGKILL)) })
+		_ = guarded(func() error { return killTree(p) })
 	}
 }
 
@@ -121,6 +120,22 @@ func dropProcess(p driver.Process) {
 // SandboxAPI. lim may set only Timeout and Output. More than 256 that run at
 // once in one sandbox are Exhausted.
 func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits) (*Process, error) {
+	kept := newReplay(s.e.cfg.ReplayBytes)
+	return s.launch(ctx, c, stdin, lim, kept, kept)
+}
+
+// StartSink starts a program whose output goes to sink, without loss and
+// holding the program back, and is not kept. See SandboxAPI. All else is as
+// with Start.
+func (s *Sandbox) StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (*Process, error) {
+	if sink == nil {
+		sink = Discard
+	}
+	return s.launch(ctx, c, stdin, lim, sink, newReplay(0))
+}
+
+// launch starts a followed program whose output goes to sink.
+func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, kept *replay) (*Process, error) {
 	if ctx.Err() != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
 	}
@@ -136,11 +151,11 @@ func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input,
 	if err := s.begin(b, true); err != nil {
 		return nil, err
 	}
-	p := &Process{cmd: c, brake: b, replay: newReplay(s.e.cfg.ReplayBytes), done: make(chan struct{})}
+	p := &Process{box: s, cmd: c, brake: b, replay: kept, done: make(chan struct{})}
 	// ctx bounds the start only. Should it end at the last moment, the process
 	// is there and ends as Cancelled.
 	release := context.AfterFunc(ctx, b.cancel)
-	run, err := s.start(c, stdin, lim, p.replay, b)
+	run, err := s.start(c, stdin, lim, sink, b)
 	release()
 	if err != nil {
 		s.finish(b, p, sandbar.Result{}, err)
@@ -150,6 +165,21 @@ func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input,
 	s.register(p)
 	go s.follow(p, run, time.Since(began))
 	return p, nil
+}
+
+// killLeft ends, in the background, what a finished process left behind. A
+// sandbox that is on its way out ends all anyway.
+func (s *Sandbox) killLeft(p *Process) {
+	release, err := s.hold()
+	if err != nil {
+		return
+	}
+	go func() {
+		defer release()
+		if err := guarded(func() error { return killTree(p.proc) }); err != nil {
+			s.e.log.Warn("what a program left behind could not all be ended", "sandbox", s.id, "process", p.id, "error", err)
+		}
+	}()
 }
 
 // register gives a process its id and its place in the list.
@@ -169,6 +199,11 @@ func (s *Sandbox) follow(p *Process, run *program, setup time.Duration) {
 	}
 	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: setup + time.Since(p.started)})
 	s.finish(p.brake, p, r, err)
+	select {
+	case <-p.brake.hard: // perhaps too late for supervise, and too early for Kill to see the end
+		s.killLeft(p)
+	default:
+	}
 }
 
 // forget drops the oldest finished processes beyond Config.KeepFinished, with

@@ -13,6 +13,7 @@ import (
 // Process is a program that is followed rather than waited for. It remains
 // usable after its end, for as long as somebody holds it. See ProcessAPI.
 type Process struct {
+	box     *Sandbox
 	id      string
 	cmd     sandbar.Cmd
 	started time.Time
@@ -65,9 +66,32 @@ func (p *Process) Signal(sig int) error {
 	}
 }
 
-// Kill ends the program: TERM, grace, KILL. It returns at once; the outcome is
-// Cancelled.
-func (p *Process) Kill() { p.brake.cancel() }
+// PID is the program's process id as the sandbox's programs see it; 0 where the
+// driver does not know. After the program's end it may become another's.
+func (p *Process) PID() int {
+	n, ok := driver.As[driver.Numbered](p.proc)
+	if !ok {
+		return 0
+	}
+	pid := 0
+	_ = guarded(func() error { pid = n.PID(); return nil })
+	return pid
+}
+
+// Cancel ends the program: TERM to its process group, the grace, then KILL to
+// whatever is left of all it started. It returns at once; the outcome is
+// Cancelled. After the program's end it does nothing.
+func (p *Process) Cancel() { p.brake.cancel() }
+
+// Kill ends the program and all it started at once. It does not wait; the
+// outcome is Cancelled. After the program's own end it ends what the program
+// has left behind, and the result stays as it is.
+func (p *Process) Kill() {
+	p.brake.kill()
+	if !p.running() {
+		p.box.killLeft(p)
+	}
+}
 
 // Done is closed at the program's end, when all its output can be followed and
 // its result is known.

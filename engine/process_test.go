@@ -94,6 +94,7 @@ func TestProcessLife(t *testing.T) {
 		if err := p.Signal(9); err != nil {
 			t.Errorf("a signal after the end: %v", err)
 		}
+		p.Cancel()
 		p.Kill()
 		if seen := r.observed(); len(seen) != 2 {
 			t.Errorf("%d observed", len(seen))
@@ -111,8 +112,10 @@ func TestProcessEnds(t *testing.T) {
 		sig  int
 		took time.Duration
 	}{
-		{"kill", none, []string{"sleep", "1h"}, func(_ *testing.T, p *engine.Process) { p.Kill() }, sandbar.Cancelled, 15, 0},
-		{"kill with grace", none, []string{"ignore-term", ";", "sleep", "1h"}, func(_ *testing.T, p *engine.Process) { p.Kill(); p.Kill() }, sandbar.Cancelled, 9, 500 * time.Millisecond},
+		{"cancel", none, []string{"sleep", "1h"}, func(_ *testing.T, p *engine.Process) { p.Cancel() }, sandbar.Cancelled, 15, 0},
+		{"cancel with grace", none, []string{"ignore-term", ";", "sleep", "1h"}, func(_ *testing.T, p *engine.Process) { p.Cancel(); p.Cancel() }, sandbar.Cancelled, 9, 500 * time.Millisecond},
+		{"kill", none, []string{"sleep", "1h"}, func(_ *testing.T, p *engine.Process) { p.Kill(); p.Kill() }, sandbar.Cancelled, 9, 0},
+		{"cancel, then kill", none, []string{"ignore-term", ";", "sleep", "1h"}, func(_ *testing.T, p *engine.Process) { p.Cancel(); p.Kill() }, sandbar.Cancelled, 9, 0},
 		{"a signal of the caller's", none, []string{"sleep", "1h"}, func(t *testing.T, p *engine.Process) {
 			if err := p.Signal(2); err != nil {
 				t.Error(err)

@@ -21,14 +21,16 @@ type program struct {
 	began          time.Time
 	// dead tells of the sandbox's own death; nil if the driver cannot.
 	dead <-chan struct{}
-	// destroy, if set, begins to destroy the sandbox around the program: the
-	// KILL that nothing can escape. It must not block.
+	// destroy begins to destroy the sandbox around the program: the KILL that
+	// nothing can escape. It must not block. It is nil in a long-lived sandbox,
+	// where KillTree stands for it.
 	destroy func()
 	log     *slog.Logger
 
 	marks    marks
 	killed   bool
 	grc      <-chan time.Time // the end of the grace
+	felled   <-chan struct{}  // closed when all that the program started has ended
 	settle   <-chan time.Time // when to destroy
 	patience <-chan time.Time // when to give up on the driver
 	seen     int64            // the outlet's calls when patience began
@@ -52,13 +54,11 @@ type marks struct {
 // the engine's, by which marks are set, after. A Duration of 0 is unknown and
 // proves nothing.
 func decide(r sandbar.Result, m marks) sandbar.Outcome {
-	after := func(mark time.Duration) bool {
-		return mark != never && (r.Duration <= 0 || r.Duration >= mark)
-	}
+	e := ended{result: r}
 	switch {
-	case after(m.cancelled):
+	case e.after(m.cancelled):
 		return sandbar.Cancelled
-	case after(m.timedOut):
+	case e.after(m.timedOut):
 		return sandbar.TimedOut
 	case m.over:
 		return sandbar.OutputLimit
@@ -70,6 +70,11 @@ func decide(r sandbar.Result, m marks) sandbar.Outcome {
 type ended struct {
 	result sandbar.Result
 	err    error
+}
+
+// after reports whether the program ended after a mark, which decide explains.
+func (e ended) after(mark time.Duration) bool {
+	return mark != never && (e.result.Duration <= 0 || e.result.Duration >= mark)
 }
 
 // supervise sees the program to its end. All decisions are taken here, in one
@@ -90,6 +95,9 @@ func (p *program) supervise() (sandbar.Result, error) {
 	for {
 		select {
 		case e := <-wait:
+			if p.endsTree(e) {
+				p.awaitTree()
+			}
 			return p.conclude(e)
 		case <-timeout:
 			p.marks.timedOut = time.Since(p.began)
@@ -159,16 +167,80 @@ func (p *program) terminate() {
 	p.grc = time.After(p.grace)
 }
 
-// kill ends the program, and with it, after killSettle, a one-shot sandbox.
+// kill ends the program with all that it started: in a one-shot sandbox by
+// destroying that after killSettle.
 func (p *program) kill() {
 	if p.killed {
 		return
 	}
 	p.killed = true
 	p.grc = nil
-	p.signal(syscall.SIGKILL)
-	p.settle = time.After(killSettle)
+	if p.destroy != nil {
+		p.signal(syscall.SIGKILL)
+		p.settle = time.After(killSettle)
+	} else {
+		p.fell()
+	}
 	p.await()
+}
+
+// fell begins to end all that the program started. Like signal it does not
+// wait for the driver.
+func (p *program) fell() {
+	if p.felled != nil {
+		return
+	}
+	gone := make(chan struct{})
+	p.felled = gone
+	go func() {
+		defer close(gone)
+		if err := guarded(func() error { return killTree(p.proc) }); err != nil {
+			p.log.Warn("what a program started could not all be ended", "error", err)
+		}
+	}()
+}
+
+// killTree ends all that a program started or, where the driver cannot, its
+// process group.
+func killTree(proc driver.Process) error {
+	t, ok := driver.As[driver.TreeKiller](proc)
+	if !ok {
+		return proc.Signal(int(syscall.SIGKILL))
+	}
+	err := t.KillTree()
+	if err != nil {
+		err = errors.Join(err, proc.Signal(int(syscall.SIGKILL)))
+	}
+	return err
+}
+
+// endsTree reports whether a program that has ended is to be followed by all
+// that it started: in a long-lived sandbox, when it was the engine that ended
+// it, also where the program itself obeyed TERM. What a program that came to
+// its own end left in the background is left alone, unless somebody cancelled.
+func (p *program) endsTree(e ended) bool {
+	if p.destroy != nil {
+		return false
+	}
+	select {
+	case <-p.out.over:
+		return true
+	default:
+	}
+	return p.felled != nil || p.marks.cancelled != never || e.after(p.marks.timedOut)
+}
+
+// awaitTree waits until all that the program started has ended, as long as a
+// driver may take.
+func (p *program) awaitTree() {
+	p.fell()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case <-p.felled:
+	case <-limit.C:
+		p.log.Warn("the driver takes too long to end what a program started", "waited", patience)
+	}
 }
 
 // signal does not wait: a driver that is stuck in Signal must not stop the

@@ -40,6 +40,8 @@
 //	                        let it be "exit N"
 //	usage CPU BYTES         set the result's CPU time and peak memory
 //	drain D                 let Wait return D later than the program's end
+//	leave                   leave something behind that lives until KillTree or
+//	                        the sandbox's end
 //	exit N                  end with this exit code
 //	signal N                end as if killed by signal N
 //	oom                     end as if killed for memory
@@ -83,10 +85,13 @@ type Driver struct {
 	// AfterCreate is called with the sandbox made. When it fails, the sandbox
 	// is removed again and Create fails.
 	AfterCreate Hook
+	// OnKillTree is called before KillTree does anything. When it fails,
+	// nothing is done.
+	OnKillTree Hook
 	// Missing are interpreters that this host lacks.
 	Missing []string
 	// Bare makes sandboxes that have no ability: no files, no ports, no word of
-	// their own death.
+	// their own death, and processes without number and without KillTree.
 	Bare bool
 
 	verbs map[string]verb
@@ -96,6 +101,7 @@ type Driver struct {
 	mu        sync.Mutex
 	sandboxes map[sandbar.ID]*sandbox
 	processes int
+	left      int // what programs have left behind
 	gates     map[string]*gate
 	events    []string
 	specs     []sandbar.Spec
@@ -259,6 +265,7 @@ func (d *Driver) DieAll() bool {
 // Counts are what a driver has now and has had.
 type Counts struct {
 	Sandboxes, Processes        int // alive now
+	Left                        int // what programs have left behind, alive now
 	Created, Destroyed, Started int // ever
 	Closed                      int // calls of Close
 }
@@ -267,13 +274,13 @@ type Counts struct {
 func (d *Driver) Counts() Counts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return Counts{Sandboxes: len(d.sandboxes), Processes: d.processes, Created: int(d.created.Load()),
+	return Counts{Sandboxes: len(d.sandboxes), Processes: d.processes, Left: d.left, Created: int(d.created.Load()),
 		Destroyed: int(d.destroyed.Load()), Started: int(d.started.Load()), Closed: int(d.closed.Load())}
 }
 
 // Leaks is an error if anything is alive.
 func (d *Driver) Leaks() error {
-	if c := d.Counts(); c.Sandboxes != 0 || c.Processes != 0 || c.Created != c.Destroyed {
+	if c := d.Counts(); c.Sandboxes != 0 || c.Processes != 0 || c.Left != 0 || c.Created != c.Destroyed {
 		return fmt.Errorf("faulty: something is left: %+v", c)
 	}
 	return nil
@@ -284,7 +291,7 @@ func (d *Driver) Leaks() error {
 func (d *Driver) Written() int64 { return d.written.Load() }
 
 // Events are the steps done and the signals received, in order: "create",
-// "start", "signal 15", "end" (of a program), "destroy".
+// "start", "signal 15", "kill tree", "end" (of a program), "destroy".
 func (d *Driver) Events() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

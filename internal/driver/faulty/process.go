@@ -1,6 +1,7 @@
 package faulty
 
 import (
+	"context"
 	"io"
 	"sync"
 	"time"
@@ -19,7 +20,8 @@ const (
 type process struct {
 	b       *sandbox
 	cmd     sandbar.Cmd
-	args    []string   // the program's own arguments
+	args    []string // the program's own arguments
+	pid     int
 	script  [][]string // commands as words
 	std     driver.Stdio
 	out     [3]*pipe // by sandbar.Stream
@@ -142,6 +144,31 @@ func (p *process) Signal(sig int) error {
 	case !ignored:
 		p.stop(sandbar.Result{Outcome: sandbar.Signaled, Signal: sig})
 	}
+	return nil
+}
+
+// ableProcess is a process with all abilities.
+type ableProcess struct{ *process }
+
+// PID is the number of the program, from 2 on in the order of the starts.
+func (p ableProcess) PID() int { return p.pid }
+
+// KillTree ends the program and what it has left behind. A program that hangs
+// resists.
+func (p ableProcess) KillTree() error {
+	if err := p.b.d.hook(context.Background(), p.b.d.OnKillTree); err != nil {
+		return err
+	}
+	p.b.d.event("kill tree")
+	p.stop(sandbar.Result{Outcome: sandbar.Signaled, Signal: 9})
+	select {
+	case <-p.ended:
+	case <-p.hung:
+		return sandbar.Errorf(sandbar.Internal, "faulty: told to hang")
+	}
+	p.b.mu.Lock()
+	defer p.b.mu.Unlock()
+	p.b.clear(p.process)
 	return nil
 }
 

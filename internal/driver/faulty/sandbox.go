@@ -23,6 +23,8 @@ type sandbox struct {
 	over     bool // dead is closed
 	removed  bool
 	running  map[*process]struct{}
+	left     map[*process]int // what programs have left behind
+	started  int              // programs, ever: their numbers
 	ports    map[int]bool
 	conns    []net.Conn
 	connects sync.WaitGroup
@@ -61,7 +63,7 @@ func (b able) DialPort(_ context.Context, port int) (net.Conn, error) {
 
 func newSandbox(d *Driver, id sandbar.ID, s sandbar.Spec) *sandbox {
 	return &sandbox{d: d, id: id, spec: s, fs: newMemory(s.Limits.Disk), dead: make(chan struct{}),
-		running: map[*process]struct{}{}, ports: map[int]bool{}}
+		running: map[*process]struct{}{}, left: map[*process]int{}, ports: map[int]bool{}}
 }
 
 // Start starts a script.
@@ -82,13 +84,18 @@ func (b *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 		return nil, gone()
 	}
 	b.running[p] = struct{}{}
+	b.started++
+	p.pid = 1 + b.started // 1 is not a program's
 	b.d.mu.Lock()
 	b.d.processes++
 	b.d.events = append(b.d.events, "start")
 	b.d.mu.Unlock()
 	b.d.started.Add(1)
 	p.start()
-	return p, nil
+	if b.d.Bare {
+		return p, nil
+	}
+	return ableProcess{p}, nil
 }
 
 // Destroy ends the sandbox and waits for its programs, except those that hang.
@@ -139,7 +146,31 @@ func (b *sandbox) die() []*process {
 		p.stop(sandbar.Result{Outcome: sandbar.Lost})
 		all = append(all, p)
 	}
+	for p := range b.left {
+		b.clear(p)
+	}
 	return slices.Clip(all)
+}
+
+// leave notes something that outlives its program.
+func (b *sandbox) leave(p *process) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return
+	}
+	b.left[p]++
+	b.d.mu.Lock()
+	b.d.left++
+	b.d.mu.Unlock()
+}
+
+// clear ends what p has left behind, with mu held.
+func (b *sandbox) clear(p *process) {
+	b.d.mu.Lock()
+	b.d.left -= b.left[p]
+	b.d.mu.Unlock()
+	delete(b.left, p)
 }
 
 // forget takes a program that has ended off the books.

@@ -136,6 +136,7 @@ func newVerbs() map[string]verb {
 			<-p.b.d.gate(w[0]).arrive()
 			return &ending{sandbar.Result{Outcome: sandbar.Lost}}
 		}},
+		"leave":      {0, func(p *process, _ []string) *ending { p.b.leave(p); return nil }},
 		"panic-wait": {0, func(p *process, _ []string) *ending { p.waitPanic = true; return nil }},
 		"fail-wait": {1, func(p *process, w []string) *ending {
 			p.waitErr = fmt.Errorf("%s", strings.Join(w, " "))
