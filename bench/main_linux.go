@@ -42,6 +42,12 @@ func benchmarks() []benchmark {
 		{"idle", "an idle sandbox holds at most 2 MiB (PSS)", idleSandbox},
 		{"flood", "1 GiB of output to the cap grows the daemon by less than 64 MiB", flood},
 		{"stop", "ending a tree that ignores TERM takes at most grace + 100 ms", stopTree},
+		{"executor-run", "/run of `true` over a kept connection: p50 at most 3 ms", executorRun},
+		{"executor-sse", "at least 300 MB/s of output lines as events", executorSSE},
+		{"executor-files", "at least 1 GB/s into and out of a sandbox", executorFiles},
+		{"executor-proxy", "at least 0.9 of what direct loopback carries", executorProxy},
+		{"executor-many", "200 connections at once are served", executorMany},
+		{"executor-stall", "two streams unread for a minute, 1 GB each, cost less than 64 MiB", executorStall},
 	}
 }
 
