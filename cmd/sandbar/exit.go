@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/near"
 )
 
 // Exit codes. Those of run and eval are what shells and timeout(1) use, so that
@@ -142,8 +142,8 @@ func hintDash(cmd *cobra.Command) string {
 
 // suggestion is `; did you mean "x"?`, or nothing.
 func suggestion(word string, known []string) string {
-	if near := config.Nearest(word, known); near != "" {
-		return "; did you mean " + near + "?"
+	if meant := near.Name(word, known); meant != "" {
+		return "; did you mean " + meant + "?"
 	}
 	return ""
 }

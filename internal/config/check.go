@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/lang"
+	"github.com/sandbar-dev/sandbar/internal/near"
 )
 
 // UnixPrefix begins a Listen that is the path of a unix socket.
@@ -249,8 +250,8 @@ func languageMaps(languages []lang.Language) []any {
 
 // didYouMean is `; did you mean "x"?`, or the list of what there is.
 func didYouMean(name string, known []string) string {
-	if near := Nearest(name, known); near != "" {
-		return "; did you mean " + sandbar.Quote(near, 80) + "?"
+	if meant := near.Name(name, known); meant != "" {
+		return "; did you mean " + sandbar.Quote(meant, 80) + "?"
 	}
 	return "; there are " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
 }

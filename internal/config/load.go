@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/near"
 )
 
 // maxFile is the largest configuration file that is read.
@@ -164,8 +165,8 @@ func (l *loader) environ(vars map[string]string) {
 }
 
 func unknownFix(name string, known []string, otherwise string) string {
-	if near := Nearest(name, known); near != "" {
-		return "did you mean " + near + "?"
+	if meant := near.Name(name, known); meant != "" {
+		return "did you mean " + meant + "?"
 	}
 	return otherwise
 }

@@ -131,14 +131,3 @@ func TestParseCPUsAndCount(t *testing.T) {
 		}
 	}
 }
-
-func TestNearest(t *testing.T) {
-	names := []string{"limits", "listen", "log", "max_queue"}
-	for word, want := range map[string]string{
-		"lisen": "listen", "lsiten": "listen", "limit": "limits", "max-queue": "max_queue", "lgo": "log", "banana": "", "": "",
-	} {
-		if got := Nearest(word, names); got != want {
-			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
-		}
-	}
-}

@@ -1,8 +1,12 @@
-package config
+// Package near finds the name that was probably meant by one that is not known,
+// for errors that help: a setting, a flag, a field of a request. It is pure, and
+// what it costs is bounded for names from outside.
+package near
 
-// Nearest returns the candidate that looks most like word, or "" if none is
-// near enough to be what was meant. Ties go to the earlier candidate.
-func Nearest(word string, candidates []string) string {
+// Name returns the candidate that looks most like word, or "" if none is near
+// enough to be what was meant. Ties go to the earlier candidate. A word of more
+// than 200 bytes is like nothing.
+func Name(word string, candidates []string) string {
 	if len(word) > 200 {
 		return ""
 	}
