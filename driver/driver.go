@@ -187,6 +187,9 @@ type Host struct {
 	// Options are the driver's section of the configuration. An option that
 	// the driver does not know is an Invalid error naming those it knows.
 	Options map[string]string
+	// Images finds the root file systems of images. Nil: there is none but
+	// sandbar.ImageHost.
+	Images Images
 }
 
 // Factory makes a driver. It fails with Unsupported, naming what is missing

@@ -69,8 +69,8 @@ func (a *agent) serve() error {
 
 // dispatch handles one frame. An error is a violation and ends the agent.
 func (a *agent) dispatch(f wire.Frame) error {
-	if f.Type != wire.TypeStart {
-		closeAll(f.FDs) // only Start carries any
+	if f.Type != wire.TypeStart && f.Type != wire.TypeSetup {
+		closeAll(f.FDs) // only these carry any
 	}
 	switch f.Type {
 	case wire.TypeSetup:
@@ -92,11 +92,12 @@ func (a *agent) dispatch(f wire.Frame) error {
 // onSetup builds the sandbox. It runs on the main thread, which is locked, so
 // that steps that concern one thread happen where the next step sees them.
 func (a *agent) onSetup(f wire.Frame) error {
+	defer closeAll(f.FDs)
 	var s wire.Setup
 	if err := s.Decode(f.Payload); err != nil || a.ready {
 		return unix.EPROTO
 	}
-	if step, err := a.setUp(&s); err != nil {
+	if step, err := a.setUp(&s, f.FDs); err != nil {
 		a.reply(f.ID, wire.FailSetup, err, step, nil)
 		return err
 	}

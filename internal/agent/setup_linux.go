@@ -12,8 +12,8 @@ import (
 
 // setUp turns fresh namespaces into a sandbox, in an order in which every step
 // still has the rights it needs, and no later step could undo an earlier one.
-// On failure it names the step.
-func (a *agent) setUp(s *wire.Setup) (step string, err error) {
+// On failure it names the step. fds are the mounts that came with the plan.
+func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	a.uid, a.gid = s.UID, s.GID
 	a.env, a.dir, a.nice = s.Env, s.Dir, int(s.Nice)
 	a.ranged = os.Getuid() == 0 && s.UID != 0
@@ -34,7 +34,7 @@ func (a *agent) setUp(s *wire.Setup) (step string, err error) {
 	if err := loopbackUp(); err != nil {
 		return "bring up the loopback", err
 	}
-	if step, err := buildRoot(s.Root, s.Mounts); err != nil {
+	if step, err := buildRoot(s.Root, s.Mounts, fds); err != nil {
 		return step, err
 	}
 	unix.Umask(0o022)
@@ -143,18 +143,22 @@ func loopbackUp() error {
 
 // buildRoot makes the plan's tree over base and makes it the root. Nothing of
 // the host's tree remains reachable.
-func buildRoot(base string, plan []wire.Mount) (step string, err error) {
+func buildRoot(base string, plan []wire.Mount, fds []int) (step string, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return "make mounts private", err
 	}
-	b := builder{base: base}
+	b := builder{base: base, root: base, came: fds, held: map[string]int{}}
+	defer b.close()
+	if step, err := b.hold(plan); err != nil {
+		return step, err
+	}
 	for i := range plan {
 		m := &plan[i]
 		if err := b.apply(m); err != nil {
 			return m.Kind.String() + " " + m.Target, err
 		}
 	}
-	if err := unix.Chdir(base); err != nil {
+	if err := unix.Chdir(b.root); err != nil {
 		return "enter the new root", err
 	}
 	if err := unix.PivotRoot(".", "."); err != nil {
@@ -173,8 +177,11 @@ func buildRoot(base string, plan []wire.Mount) (step string, err error) {
 // builder builds a root over base.
 type builder struct {
 	base  string
-	empty string // the first masked directory; the others show the same nothing
-	blank string // an empty file that masked files show; it has no name once the root is sealed
+	root  string         // what becomes the root: base, unless a step says otherwise
+	came  []int          // mounts that came with the plan
+	held  map[string]int // mounts of this host that the plan attaches, by path
+	empty string         // the first masked directory; the others show the same nothing
+	blank string         // an empty file that masked files show; it has no name once the root is sealed
 }
 
 // apply performs one step of the plan. Only the plan's own paths are used: no
@@ -222,6 +229,13 @@ func (b *builder) apply(m *wire.Mount) error {
 			}
 		}
 		return setMountFlags(target, m.Flags, false)
+	case wire.MountAttach:
+		return b.attach(m, target)
+	case wire.MountOverlay:
+		return overlay(b.base+m.Source, target, m.Flags)
+	case wire.MountRoot:
+		b.root = target
+		return nil
 	}
 	return unix.EINVAL
 }

@@ -180,24 +180,25 @@ func machineIDOK(s string) bool {
 type plan struct {
 	o            HostRootOptions
 	owner, group uint32
+	at           string // where in the tree that is built the root will be: "" for its top
 	steps        []wire.Mount
 }
 
 func (p *plan) add(m wire.Mount) { p.steps = append(p.steps, m) }
 
 func (p *plan) bind(target string, flags uint32) {
-	p.add(wire.Mount{Kind: wire.MountBind, Source: target, Target: target, Flags: flags})
+	p.add(wire.Mount{Kind: wire.MountBind, Source: target, Target: p.at + target, Flags: flags})
 }
 
 func (p *plan) inner(source, target string, flags uint32) {
-	p.add(wire.Mount{Kind: wire.MountInner, Source: source, Target: target, Flags: flags})
+	p.add(wire.Mount{Kind: wire.MountInner, Source: p.at + source, Target: p.at + target, Flags: flags})
 }
 
 func (p *plan) link(text, target string) {
-	p.add(wire.Mount{Kind: wire.MountSymlink, Source: text, Target: target})
+	p.add(wire.Mount{Kind: wire.MountSymlink, Source: text, Target: p.at + target})
 }
 
-func (p *plan) mask(target string) { p.add(wire.Mount{Kind: wire.MountMask, Target: target}) }
+func (p *plan) mask(target string) { p.add(wire.Mount{Kind: wire.MountMask, Target: p.at + target}) }
 
 // dir makes a directory of the agent's, or with private of the programs'.
 func (p *plan) dir(target string, mode uint32, private bool) {
@@ -205,11 +206,11 @@ func (p *plan) dir(target string, mode uint32, private bool) {
 	if private {
 		uid, gid = p.o.UID, p.o.GID
 	}
-	p.add(wire.Mount{Kind: wire.MountMkdir, Target: target, Mode: mode, UID: uid, GID: gid})
+	p.add(wire.Mount{Kind: wire.MountMkdir, Target: p.at + target, Mode: mode, UID: uid, GID: gid})
 }
 
 func (p *plan) file(target, text string) {
-	p.add(wire.Mount{Kind: wire.MountFile, Source: text, Target: target, Mode: 0o644})
+	p.add(wire.Mount{Kind: wire.MountFile, Source: text, Target: p.at + target, Mode: 0o644})
 }
 
 // programs shows the host's own programs. Directories come before links, so
@@ -333,7 +334,7 @@ func (p *plan) devices() {
 	p.link("/proc/self/fd/0", "/dev/stdin")
 	p.link("/proc/self/fd/1", "/dev/stdout")
 	p.link("/proc/self/fd/2", "/dev/stderr")
-	p.add(wire.Mount{Kind: wire.MountDevpts, Target: "/dev/pts", Flags: wire.MountNoSuid | wire.MountNoExec})
+	p.add(wire.Mount{Kind: wire.MountDevpts, Target: p.at + "/dev/pts", Flags: wire.MountNoSuid | wire.MountNoExec})
 	p.link("pts/ptmx", "/dev/ptmx")
 }
 
@@ -355,15 +356,7 @@ func deviceRows() []row {
 // same files, and a fourth directory.
 func (p *plan) scratch() {
 	flags := wire.MountNoSuid | wire.MountNoDev
-	size, inodes := p.o.Disk, p.o.Inodes+scratchOwn
-	if p.o.Disk == sandbar.Unlimited {
-		size = unlimitedSize
-	}
-	if p.o.Inodes == sandbar.Unlimited || inodes > unlimitedInodes {
-		inodes = unlimitedInodes
-	}
-	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: scratch, Flags: flags,
-		Size: min(size, unlimitedSize), Inodes: inodes, Mode: 0o700, UID: p.owner, GID: p.group})
+	p.bounded(scratch, 0, scratchOwn)
 	for _, d := range []struct {
 		part, target string
 		mode         uint32
@@ -379,9 +372,23 @@ func (p *plan) scratch() {
 	p.mask(scratch)
 }
 
+// bounded mounts what bounds all that programs write, with so much beyond the
+// bounds for what is put there before they run.
+func (p *plan) bounded(target string, moreBytes, moreInodes int64) {
+	size, inodes := p.o.Disk+moreBytes, p.o.Inodes+moreInodes
+	if p.o.Disk == sandbar.Unlimited || size > unlimitedSize {
+		size = unlimitedSize
+	}
+	if p.o.Inodes == sandbar.Unlimited || inodes > unlimitedInodes {
+		inodes = unlimitedInodes
+	}
+	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: target, Flags: wire.MountNoSuid | wire.MountNoDev,
+		Size: size, Inodes: inodes, Mode: 0o700, UID: p.owner, GID: p.group})
+}
+
 // proc shows the sandbox's own processes, and of the kernel what programs need.
 func (p *plan) proc() {
-	p.add(wire.Mount{Kind: wire.MountProc, Target: "/proc", Flags: wire.MountNoSuid | wire.MountNoDev | wire.MountNoExec})
+	p.add(wire.Mount{Kind: wire.MountProc, Target: p.at + "/proc", Flags: wire.MountNoSuid | wire.MountNoDev | wire.MountNoExec})
 	for _, r := range procReadOnly() {
 		p.inner(r.path, r.path, sealed|wire.MountOptional)
 	}

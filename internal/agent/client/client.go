@@ -140,9 +140,10 @@ func (s *Sandbox) hello(ctx context.Context) error {
 }
 
 // Setup has the agent build its sandbox and returns how many threads the agent
-// has: they count wherever processes are limited. The error names the step.
-func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup) (threads int, err error) {
-	r, err := s.request(ctx, wire.TypeSetup, setup.Append(nil), nil, &call{})
+// has: they count wherever processes are limited. fds are the mounts that the
+// plan attaches; they remain the caller's. The error names the step.
+func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup, fds ...int) (threads int, err error) {
+	r, err := s.request(ctx, wire.TypeSetup, setup.Append(nil), fds, &call{})
 	if err != nil {
 		return 0, err
 	}

@@ -37,7 +37,8 @@ package wire
 // upgrade or was put into an image.
 //
 //	1  2026-11  the first
-const Generation = 1
+//	2  2026-11  Setup builds roots out of images, one of which may come with it
+const Generation = 2
 
 // Limits of a frame and of a channel.
 const (
@@ -53,7 +54,7 @@ type Type uint8
 // The kinds of frame, with who sends them.
 const (
 	TypeHello  Type = 1  // agent: its generation
-	TypeSetup  Type = 2  // host: Setup
+	TypeSetup  Type = 2  // host: Setup, with the mounts to attach or none
 	TypeReply  Type = 3  // agent: Reply
 	TypeStart  Type = 4  // host: Start, with descriptors 0, 1, 2 or none
 	TypeExited Type = 5  // agent: Exited

@@ -21,6 +21,12 @@ func (k MountKind) String() string {
 		return "mask"
 	case MountReseal:
 		return "seal"
+	case MountAttach:
+		return "attach"
+	case MountOverlay:
+		return "mount overlay on"
+	case MountRoot:
+		return "choose the root"
 	}
 	return "step"
 }

@@ -57,6 +57,9 @@ const (
 	MountInner                        // bind of Source, a path of the new root, not of the host
 	MountMask                         // hide: an empty read-only directory or file over Target; a missing one is skipped
 	MountReseal                       // change the flags of the mount at Target
+	MountAttach                       // as Bind of a directory that may lie below Root; without Source, of a mount that came with Setup, descriptor Size
+	MountOverlay                      // of the directories lower, upper and work in Source, a path of the new root
+	MountRoot                         // the last step: what is mounted at Target becomes the root, and the rest is gone
 )
 
 // Flags of a mount. A bind gets its flags on everything below it.

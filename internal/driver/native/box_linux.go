@@ -11,8 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/cgroup"
 )
 
@@ -24,6 +26,7 @@ const undoTimeout = 10 * time.Second
 type box struct {
 	d     *Driver
 	id    sandbar.ID
+	image *driver.Image // nil: the host's own programs
 	uids  *uidRange
 	group *cgroup.Group
 	init  *os.Process
@@ -35,7 +38,12 @@ type box struct {
 
 // make builds the sandbox. On error the caller calls destroy.
 func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error) {
-	setup, err := b.d.plan(s)
+	image, err := b.d.openImage(ctx, s.Image)
+	if err != nil {
+		return nil, err
+	}
+	b.image = image
+	setup, err := b.d.plan(s, image)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +69,7 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	threads, err := box.Setup(ctx, setup)
+	threads, err := b.setUp(ctx, box, setup)
 	if err == nil && b.group != nil && s.Limits.PIDs > 0 {
 		// Exactly as many as was asked for, beside the agent's own.
 		err = b.group.SetPIDs(s.Limits.PIDs + int64(threads))
@@ -71,6 +79,19 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 		return nil, err
 	}
 	return box, nil
+}
+
+// setUp has the agent build the sandbox.
+func (b *box) setUp(ctx context.Context, box *client.Sandbox, setup *wire.Setup) (threads int, err error) {
+	if b.image == nil || !b.d.ids.ranged {
+		return box.Setup(ctx, setup)
+	}
+	root, err := attachable(b.image.Dir, b.init.Pid)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(root)
+	return box.Setup(ctx, setup, root)
 }
 
 // boot starts the agent in fresh namespaces and returns the connection to it.
@@ -107,7 +128,7 @@ func (b *box) attr() *syscall.SysProcAttr {
 		Setsid:    true,
 		Pdeathsig: syscall.SIGKILL,
 	}
-	b.d.ids.apply(a, b.uids)
+	b.d.ids.apply(a, b.uids, b.uid())
 	return a
 }
 
@@ -116,7 +137,15 @@ func (b *box) hostIDs() (uid, gid int) {
 	if b.uids == nil {
 		return os.Getuid(), os.Getgid()
 	}
-	return b.uids.first + sandboxUID, b.uids.first + sandboxUID
+	return b.uids.first + b.uid(), b.uids.first + b.uid()
+}
+
+// uid is the user, and the group, of the sandbox's programs as they see it.
+func (b *box) uid() int {
+	if b.image != nil {
+		return imageUID
+	}
+	return sandboxUID
 }
 
 // usage reads the cgroup's counters, if it has any.
@@ -159,6 +188,10 @@ func (b *box) destroy(ctx context.Context) error {
 	if b.uids != nil {
 		b.d.uids.giveBack(b.uids)
 		b.uids = nil
+	}
+	if b.image != nil {
+		b.image.Close()
+		b.image = nil
 	}
 	b.gone = true
 	b.d.release(b.id)

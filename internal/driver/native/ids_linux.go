@@ -58,8 +58,9 @@ func ownsIDs(path string) bool {
 	return false
 }
 
-// apply adds the map of a sandbox to how its agent is made.
-func (m idMap) apply(a *syscall.SysProcAttr, r *uidRange) {
+// apply adds the map of a sandbox to how its agent is made. Without a range its
+// one id is that of its programs.
+func (m idMap) apply(a *syscall.SysProcAttr, r *uidRange, programs int) {
 	if m.ranged {
 		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: r.first, Size: rangeSize}}
 		a.GidMappings = a.UidMappings
@@ -67,8 +68,8 @@ func (m idMap) apply(a *syscall.SysProcAttr, r *uidRange) {
 		a.Credential = &syscall.Credential{Uid: 0, Gid: 0}
 		return
 	}
-	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: sandboxUID, HostID: os.Geteuid(), Size: 1}}
-	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: sandboxUID, HostID: os.Getegid(), Size: 1}}
+	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: programs, HostID: os.Geteuid(), Size: 1}}
+	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: programs, HostID: os.Getegid(), Size: 1}}
 	// The agent is not uid 0 inside, so an exec would take its capabilities in
 	// its own namespace; as ambient ones they stay until it has built the root.
 	for c := uintptr(0); c <= lastCap(); c++ {

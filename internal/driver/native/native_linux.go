@@ -45,6 +45,7 @@ type Driver struct {
 	exe     *agentFile
 	spawner *spawner
 	uids    *uidRanges
+	images  driver.Images // nil: there are none
 
 	mu     sync.Mutex
 	live   map[sandbar.ID]bool
@@ -67,7 +68,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err := probe(); err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, owner: ownerName(os.Getpid()), ids: detectIDs()}
+	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, owner: ownerName(os.Getpid()), ids: detectIDs(), images: h.Images}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -135,6 +136,9 @@ func (d *Driver) describe() driver.Caps {
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
 		Notes: e.Notes,
 	}
+	if note := imageNote(); note != "" {
+		c.Notes = append(c.Notes, note)
+	}
 	// What no cgroup holds is held by weaker means where there are any.
 	if c.Enforced.Memory == sandbar.EnforcedNone {
 		c.Enforced.Memory = sandbar.EnforcedWatchdog
@@ -155,11 +159,6 @@ func (d *Driver) describe() driver.Caps {
 
 // refuse returns an error if s asks for what cannot be done or enforced here.
 func (d *Driver) refuse(s sandbar.Spec) error {
-	if s.Image != "" && s.Image != sandbar.ImageHost {
-		return &sandbar.Error{Code: sandbar.NotFound, Field: "image",
-			Message: "image " + sandbar.Quote(s.Image, 100) + " is not known; the native driver has the image \"" + sandbar.ImageHost + "\"",
-			Fix:     "use the image \"" + sandbar.ImageHost + "\""}
-	}
 	if s.Network != "" && s.Network != sandbar.NetworkNone {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
 			Message: "network " + sandbar.Quote(string(s.Network), 40) + " is not possible; the native driver has \"none\""}

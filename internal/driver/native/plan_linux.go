@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/policy"
 )
@@ -55,18 +56,9 @@ func readLayout(extra []string) (hostLayout, error) {
 	return l, nil
 }
 
-// plan computes all that the agent is to do.
-func (d *Driver) plan(s sandbar.Spec) (*wire.Setup, error) {
-	root := policy.HostRootOptions{
-		Dirs: d.host.dirs, Etc: d.host.etc, Extra: d.host.extra,
-		Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-		UID: sandboxUID, GID: sandboxUID, Ranged: d.ids.ranged,
-		Hostname: hostname, MachineID: machineID(),
-	}
-	mounts, err := policy.HostRoot(root)
-	if err != nil {
-		return nil, err
-	}
+// plan computes all that the agent is to do. image is the sandbox's root, nil
+// for the host's own programs.
+func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) {
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
 		Held: d.caps.Enforced, Ceiling: hardLimit,
 	})
@@ -74,9 +66,16 @@ func (d *Driver) plan(s sandbar.Spec) (*wire.Setup, error) {
 		return nil, err
 	}
 	setup := &wire.Setup{
-		Hostname: hostname, Root: buildRoot, Mounts: mounts, Sysctls: policy.Sysctls(), Rlimits: rlimits,
-		UID: sandboxUID, GID: sandboxUID, Landlock: policy.HostLandlock(root), Seccomp: d.filter,
-		Env: environment(s.Env), Dir: sandbar.DefaultDir,
+		Hostname: hostname, Root: buildRoot, Sysctls: policy.Sysctls(), Rlimits: rlimits,
+		Seccomp: d.filter, Dir: sandbar.DefaultDir,
+	}
+	if image != nil {
+		err = d.imageSetup(setup, image, s)
+	} else {
+		err = d.hostSetup(setup, s)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if d.caps.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
 		setup.Watchdog = s.Limits.Memory
@@ -86,6 +85,24 @@ func (d *Driver) plan(s sandbar.Spec) (*wire.Setup, error) {
 		setup.Nice = niceness(s.Limits.CPUShares)
 	}
 	return setup, nil
+}
+
+// hostSetup is the part of the plan that depends on the image, for "host".
+func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
+	root := policy.HostRootOptions{
+		Dirs: d.host.dirs, Etc: d.host.etc, Extra: d.host.extra,
+		Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
+		UID: sandboxUID, GID: sandboxUID, Ranged: d.ids.ranged,
+		Hostname: hostname, MachineID: machineID(),
+	}
+	mounts, err := policy.HostRoot(root)
+	if err != nil {
+		return err
+	}
+	setup.Mounts, setup.Landlock = mounts, policy.HostLandlock(root)
+	setup.UID, setup.GID = sandboxUID, sandboxUID
+	setup.Env = environment(s.Env)
+	return nil
 }
 
 // grouped reports whether sandboxes have control groups here.
