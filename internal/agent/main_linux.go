@@ -27,6 +27,8 @@ func Main() {
 	a := &agent{
 		rank:     openRank(),
 		link:     &link{fd: SocketFD, passes: os.Args[1] == ModeSocket},
+		sealing:  make(chan []byte),
+		sealed:   make(chan error),
 		starts:   make(chan startRequest, backlog),
 		byPID:    map[int]*process{},
 		byID:     map[uint32]*process{},
@@ -34,6 +36,7 @@ func Main() {
 		jobs:     make(chan func(), backlog),
 		channels: map[uint32]*streams{},
 	}
+	a.hunter = newHunter(a)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	_ = a.serve() // it ends with the connection, and nobody is left to tell
 	os.Exit(0)
@@ -79,6 +82,8 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onStart(f)
 	case wire.TypeSignal:
 		return a.onSignal(f)
+	case wire.TypeKill:
+		return a.onKill(f)
 	case wire.TypeFS:
 		return a.onFS(f)
 	case wire.TypeDial:

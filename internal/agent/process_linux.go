@@ -27,9 +27,13 @@ type agent struct {
 	ruleset  int
 	watch    watchdog
 	rank     rank
+	marks    *marks
+	hunter   *hunter
 
-	starts chan startRequest // to the launcher
-	jobs   chan func()       // to the workers
+	sealing chan []byte       // to the launcher, once: the filter of programs
+	sealed  chan error        // from it
+	starts  chan startRequest // to the launcher
+	jobs    chan func()       // to the workers
 
 	// mu is held from before a program is forked until it is in the tables, so
 	// that the reaper, which needs it to look a pid up, cannot be too early.
@@ -78,7 +82,8 @@ func (a *agent) onStart(f wire.Frame) error {
 
 // startLauncher starts the one thread that forks programs. What a program must
 // not have is taken from that thread, for good, before the agent's own rights
-// are dropped: the bounding set, and all that Landlock does not allow.
+// are dropped: the bounding set, and all that Landlock does not allow. When the
+// filter of all threads is there, sealLauncher adds that of programs alone.
 func (a *agent) startLauncher() (step string, err error) {
 	type outcome struct {
 		step string
@@ -92,12 +97,26 @@ func (a *agent) startLauncher() (step string, err error) {
 		if err != nil {
 			return
 		}
-		for r := range a.starts {
-			a.launch(r)
+		for {
+			select {
+			case filter := <-a.sealing:
+				a.sealed <- installFilter(filter, 0)
+			case r := <-a.starts:
+				a.launch(r)
+			}
 		}
 	}()
 	o := <-ready
 	return o.step, o.err
+}
+
+// sealLauncher has the launcher install the filter that programs have besides.
+func (a *agent) sealLauncher(filter []byte) (step string, err error) {
+	if len(filter) == 0 {
+		return "", nil
+	}
+	a.sealing <- filter
+	return "install the programs' seccomp filter", <-a.sealed
 }
 
 func (a *agent) confineLauncher() (step string, err error) {
@@ -188,6 +207,12 @@ const busyTries = 5
 
 // run forks p and answers, under the lock.
 func (a *agent) run(p *process, path string, args []string, attr *syscall.ProcAttr) (stage wire.Failure, err error) {
+	mark, more := <-a.marks.next
+	if !more {
+		p.streams.abandon()
+		return wire.FailExec, unix.EOVERFLOW
+	}
+	defer func() { a.marks.taken <- struct{}{} }()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.byID[p.id] != nil {
@@ -205,7 +230,8 @@ func (a *agent) run(p *process, path string, args []string, attr *syscall.ProcAt
 	}
 	a.byPID[p.pid], a.byID[p.id] = p, p
 	a.register(p.streams)
-	a.reply(p.id, wire.OK, nil, "", nil)
+	started := wire.Started{PID: uint32(p.pid), Mark: mark}
+	a.reply(p.id, wire.OK, nil, "", started.Append(nil))
 	p.streams.run()
 	return wire.OK, nil
 }

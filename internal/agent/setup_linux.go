@@ -57,6 +57,13 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	if step, err := seal(s.Seccomp); err != nil {
 		return step, err
 	}
+	if step, err := a.sealLauncher(s.Programs); err != nil {
+		return step, err
+	}
+	if a.marks, err = newMarks(); err != nil {
+		return "number programs by the limit of file locks", err
+	}
+	go a.hunter.run()
 	a.watch = watchdog{limit: s.Watchdog, disks: s.WatchDisks}
 	return "", nil
 }
@@ -115,7 +122,7 @@ func seal(filter []byte) (step string, err error) {
 		return "set no_new_privs", err
 	}
 	if len(filter) > 0 {
-		if err := installFilter(filter); err != nil {
+		if err := installFilter(filter, unix.SECCOMP_FILTER_FLAG_TSYNC); err != nil {
 			return "install the seccomp filter", err
 		}
 	}

@@ -33,9 +33,9 @@ func capData(keep uint64) (unix.CapUserHeader, [2]unix.CapUserData) {
 		[2]unix.CapUserData{{Effective: lo, Permitted: lo}, {Effective: hi, Permitted: hi}}
 }
 
-// installFilter installs a classic BPF program, as wire.Setup.Seccomp has it,
-// on every thread.
-func installFilter(program []byte) error {
+// installFilter installs a classic BPF program, as wire.Setup has it: on every
+// thread with the flag SECCOMP_FILTER_FLAG_TSYNC, else on the calling one.
+func installFilter(program []byte, flags uintptr) error {
 	const size = int(unsafe.Sizeof(unix.SockFilter{}))
 	n := len(program) / size
 	if n == 0 || n > 0xffff || len(program)%size != 0 {
@@ -45,7 +45,7 @@ func installFilter(program []byte) error {
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&filter[0])), len(program)), program)
 	prog := unix.SockFprog{Len: uint16(n), Filter: &filter[0]}
 	_, _, e := syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
-		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+		flags, uintptr(unsafe.Pointer(&prog)))
 	return orNil(e)
 }
 

@@ -228,9 +228,6 @@ func identityRules() []Rule {
 // host's core handler on the sandbox's memory.
 func limitRules() []Rule {
 	core := func(arg int) Cond { return Cond{Arg: arg, In: []uint32{rlimitCore}} }
-	null := func(arg int) []Cond {
-		return []Cond{{Arg: arg, In: []uint32{0}}, {Arg: arg, High: true, In: []uint32{0}}}
-	}
 	return []Rule{
 		{Names: []string{"getrlimit", "getrusage"}, Action: Allow, Why: "asking: every shell's ulimit and time"},
 		{Names: []string{"setrlimit"}, Args: []Cond{core(0)}, Action: Skip, Why: "ulimit -c: there is no core dump before and none after; GnuPG insists on success"},
@@ -239,6 +236,29 @@ func limitRules() []Rule {
 		{Names: []string{"prlimit64"}, Args: append([]Cond{core(1)}, null(3)...), Action: Skip, Why: "as setrlimit, which libc makes with this call"},
 		{Names: []string{"prlimit64"}, Args: []Cond{core(1)}, Action: Errno(errPerm), Why: "changing and asking at once cannot be answered without doing it"},
 		{Names: []string{"prlimit64"}, Action: Allow, Why: "the other limits: every shell, and the agent"},
+	}
+}
+
+// null are the conditions that a pointer is NULL.
+func null(arg int) []Cond {
+	return []Cond{{Arg: arg, In: []uint32{0}}, {Arg: arg, High: true, In: []uint32{0}}}
+}
+
+// ProgramRules are what is forbidden to programs and not to the agent, which
+// marks each of them with a limit of its own: the number of file locks, which
+// Linux has not enforced since 2.4. All that a program starts inherits the
+// mark, and by it the agent finds what belongs to which program, wherever it
+// went. A mark that could be changed would be none.
+func ProgramRules() []Rule {
+	eperm := Errno(errPerm)
+	locks := func(arg int) []Cond { return []Cond{{Arg: arg, In: []uint32{rlimitLocks}}} }
+	return []Rule{
+		{Names: []string{"setrlimit"}, Args: locks(0), Action: eperm, Why: "the mark stays"},
+		{Names: []string{"setrlimit"}, Action: Allow, Why: "the other limits are for the filter of all"},
+		{Names: []string{"prlimit64"}, Args: null(2), Action: Allow, Why: "asking: nobody's mark is a secret"},
+		{Names: []string{"prlimit64"}, Args: locks(1), Action: eperm, Why: "the mark stays, one's own and another's"},
+		{Names: []string{"prlimit64"}, Args: []Cond{{Arg: 0, In: []uint32{0}}}, Action: Allow, Why: "one's own limits: every shell"},
+		{Names: []string{"prlimit64"}, Action: eperm, Why: "another's limits: where the agent and its programs are one user, the agent's, which needs descriptors to find a program that is to end"},
 	}
 }
 
@@ -317,5 +337,6 @@ const (
 	netlinkRoute = 0
 	tcpULP       = 31
 
-	rlimitCore = 4
+	rlimitCore  = 4
+	rlimitLocks = 10
 )

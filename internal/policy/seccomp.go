@@ -115,6 +115,11 @@ func CompileSeccompUncounted(goarch string) ([]byte, error) {
 	return Compile(goarch, UncountedRules())
 }
 
+// CompilePrograms returns the filter of ProgramRules, which lets every other
+// call through. It is put on in addition, by the one thread that starts
+// programs.
+func CompilePrograms(goarch string) ([]byte, error) { return compile(goarch, ProgramRules(), Allow) }
+
 // Compile is CompileSeccomp for other rules.
 //
 // A call made through another architecture's entry (int 0x80, a 32-bit
@@ -126,11 +131,16 @@ func CompileSeccompUncounted(goarch string) ([]byte, error) {
 // calls because it would cost more than it gives: kernels since 5.11 find out
 // which numbers are always allowed and do not run the filter for them at all.
 func Compile(goarch string, rules []Rule) ([]byte, error) {
+	return compile(goarch, rules, unknownCall)
+}
+
+// compile is Compile with another answer to a call without a row.
+func compile(goarch string, rules []Rule, other Action) ([]byte, error) {
 	a, err := findArch(goarch)
 	if err != nil {
 		return nil, err
 	}
-	leaves, err := leavesOf(a, rules)
+	leaves, err := leavesOf(a, rules, other)
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +176,9 @@ type leaf struct {
 	code  []insn
 }
 
-// leavesOf divides all numbers into runs that are treated alike.
-func leavesOf(a arch, rules []Rule) ([]leaf, error) {
+// leavesOf divides all numbers into runs that are treated alike; other is the
+// answer to a number without a rule.
+func leavesOf(a arch, rules []Rule, other Action) ([]leaf, error) {
 	byName, err := byName(rules)
 	if err != nil {
 		return nil, err
@@ -176,7 +187,7 @@ func leavesOf(a arch, rules []Rule) ([]leaf, error) {
 	table = slices.DeleteFunc(table, func(n number) bool { return a.nr(n) == none })
 	slices.SortFunc(table, func(x, y number) int { return int(a.nr(x) - a.nr(y)) })
 
-	leaves := []leaf{{0, answer(unknownCall)}}
+	leaves := []leaf{{0, answer(other)}}
 	add := func(first uint32, code []insn) {
 		last := &leaves[len(leaves)-1]
 		switch {
@@ -188,12 +199,12 @@ func leavesOf(a arch, rules []Rule) ([]leaf, error) {
 		}
 	}
 	for _, n := range table {
-		code, err := callCode(byName[n.name])
+		code, err := callCode(byName[n.name], other)
 		if err != nil {
 			return nil, sandbar.Errorf(sandbar.Internal, "rules of %s: %w", n.name, err)
 		}
 		add(uint32(a.nr(n)), code)
-		add(uint32(a.nr(n))+1, answer(unknownCall))
+		add(uint32(a.nr(n))+1, answer(other))
 	}
 	return merge(leaves), nil
 }
@@ -290,10 +301,11 @@ func tree(leaves []leaf) []insn {
 	return append(append(out, low...), high...)
 }
 
-// callCode decides one call by its rules. A call without rules is unknown.
-func callCode(rules []Rule) ([]insn, error) {
+// callCode decides one call by its rules. A call without rules is answered
+// with other.
+func callCode(rules []Rule, other Action) ([]insn, error) {
 	if len(rules) == 0 {
-		return answer(unknownCall), nil
+		return answer(other), nil
 	}
 	var out []insn
 	for _, r := range rules {

@@ -108,7 +108,8 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 		pending: map[uint32]*call{}, running: map[uint32]*process{}, channels: map[uint32]*channels{},
 	}
 	work := make(chan struct{}, maxUnderWay)
-	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: make(chan struct{}, maxUnderWay), wire.TypeFS: work, wire.TypeDial: work}
+	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: make(chan struct{}, maxUnderWay), wire.TypeKill: make(chan struct{}, maxUnderWay),
+		wire.TypeFS: work, wire.TypeDial: work}
 	if err := s.hello(ctx); err != nil {
 		conn.Close()
 		return nil, err

@@ -19,6 +19,7 @@ import (
 type process struct {
 	box     *Sandbox
 	id      uint32
+	told    wire.Started // by the agent, before Start returns
 	started time.Time
 	before  Usage
 
@@ -63,10 +64,18 @@ func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 	start := wire.Start{Args: c.Args, Env: envList(c.Env), Dir: c.Dir}
 	r, err := s.request(ctx, wire.TypeStart, start.Append(nil), fds, &call{
 		process: p,
-		undo:    func(response) { p.Signal(int(syscall.SIGKILL)) },
+		undo: func(r response) {
+			if p.told.Decode(r.Data) == nil {
+				s.readers.Go(func() { _ = p.KillTree() }) // its failure is the end of the sandbox, or beyond help
+			}
+		},
 	})
-	if err == nil && r.Failure != wire.OK {
+	switch {
+	case err != nil:
+	case r.Failure != wire.OK:
 		err = startError(&r.Reply, c)
+	case p.told.Decode(r.Data) != nil:
+		err = sandbar.Errorf(sandbar.Internal, "starting %s: %w", sandbar.Quote(c.Args[0], 100), errViolation)
 	}
 	if err != nil {
 		abort()
@@ -204,6 +213,26 @@ func (p *process) Signal(sig int) error {
 	return err
 }
 
+// KillTree ends everything the program started, wherever it went, and returns
+// when nothing of it runs. It works also after the program's end; a sandbox
+// that has ended runs nothing.
+func (p *process) KillTree() error {
+	m := wire.Kill{Mark: p.told.Mark}
+	r, err := p.box.request(context.Background(), wire.TypeKill, m.Append(nil), nil, &call{})
+	switch {
+	case sandbar.CodeOf(err) == sandbar.Gone:
+		return nil
+	case err != nil:
+		return err
+	case r.Failure != wire.OK:
+		return sandbar.Errorf(sandbar.Internal, "something that process %d started does not end: %w", p.told.PID, errnoOf(r.Errno))
+	}
+	return nil
+}
+
+// PID is the program's process id as the sandbox's programs see it.
+func (p *process) PID() int { return int(p.told.PID) }
+
 // onExited handles a program's end.
 func (s *Sandbox) onExited(f wire.Frame) error {
 	var e wire.Exited
@@ -312,6 +341,11 @@ func startError(r *wire.Reply, c sandbar.Cmd) error {
 		return sandbar.Errorf(sandbar.TooLarge, "the arguments and environment of %s are larger than the kernel takes: %w", name, cause)
 	case errors.Is(cause, syscall.EAGAIN), errors.Is(cause, syscall.ENOMEM):
 		return sandbar.Errorf(sandbar.Conflict, "the sandbox is at its limit of processes or memory; %s was not started: %w", name, cause)
+	}
+	if errors.Is(cause, syscall.EOVERFLOW) {
+		return &sandbar.Error{Code: sandbar.Exhausted, Err: cause,
+			Message: "the sandbox has started as many programs as the daemon's limit of file locks lets it number",
+			Fix:     "create a new sandbox, or start the daemon without that limit (ulimit -Hx, LimitLOCKS in systemd)"}
 	}
 	return sandbar.Errorf(sandbar.Internal, "starting %s: %w", name, cause)
 }

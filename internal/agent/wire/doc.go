@@ -19,9 +19,11 @@
 //
 // The agent says Hello, with its Generation. The host sends Setup where the
 // agent is to build its own sandbox; the agent answers Reply. Then the host
-// sends requests under ids of its choosing (Start, FS, Dial), each answered by
-// exactly one Reply with that id. A Start that succeeded is followed, under the
-// same id, by one Exited, after which the id is free. Signal has no answer.
+// sends requests under ids of its choosing (Start, FS, Dial, Kill), each answered
+// by exactly one Reply with that id. The Reply to a Start that succeeded has a
+// Started; it is followed, under the same id, by one Exited, after which the id
+// is free. Signal has no answer. Kill names a program by its mark, also when it
+// has ended; the answer comes when nothing that it started runs any more.
 //
 // Without descriptors, a process's streams and a dialled connection are
 // channels: Data carries bytes, Credit tells the sender how many more it may
@@ -38,7 +40,8 @@ package wire
 //
 //	1  2026-11  the first
 //	2  2026-11  Setup builds roots out of images, one of which may come with it
-const Generation = 2
+//	3  2026-11  Kill; the answer to Start is Started; Setup has Programs
+const Generation = 3
 
 // Limits of a frame and of a channel.
 const (
@@ -64,6 +67,7 @@ const (
 	TypeData   Type = 9  // both: a byte naming the channel, then bytes
 	TypeCredit Type = 10 // both: a byte naming the channel, then uint32
 	TypeClose  Type = 11 // both: a byte naming the channel
+	TypeKill   Type = 12 // host: Kill
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -101,7 +105,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeClose:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeKill:
 		return Header{}, errHeader
 	}
 	return h, nil

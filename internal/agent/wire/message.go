@@ -25,6 +25,7 @@ const (
 	FailExec             // finding or executing the program
 	FailFile             // a file operation
 	FailDial             // connecting
+	FailKill             // ending what a program started: something resists
 )
 
 // Reply answers a request. Errno is the kernel's error number, 0 if none.
@@ -70,6 +71,38 @@ func (m *Start) Append(b []byte) []byte {
 func (m *Start) Decode(p []byte) error {
 	d := decoder{b: p}
 	m.Args, m.Env, m.Dir = d.strs(), d.strs(), d.str()
+	return d.end()
+}
+
+// Started is Data of the Reply to a Start that succeeded.
+type Started struct {
+	// PID is the program's process id as the sandbox's programs see it.
+	PID uint32
+	// Mark names the program, and all that it starts, for Kill. No other
+	// program of the sandbox ever has it.
+	Mark uint64
+}
+
+// Append appends the encoding of m.
+func (m *Started) Append(b []byte) []byte { return appendU64(appendU32(b, m.PID), m.Mark) }
+
+// Decode reads m from a payload.
+func (m *Started) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.PID, m.Mark = d.u32(), d.u64()
+	return d.end()
+}
+
+// Kill asks for the end of all that carries a mark.
+type Kill struct{ Mark uint64 }
+
+// Append appends the encoding of m.
+func (m *Kill) Append(b []byte) []byte { return appendU64(b, m.Mark) }
+
+// Decode reads m from a payload.
+func (m *Kill) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.Mark = d.u64()
 	return d.end()
 }
 

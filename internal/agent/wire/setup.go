@@ -30,6 +30,9 @@ type Setup struct {
 	// Seccomp is a classic BPF program of 8-byte instructions in native byte
 	// order, installed on all threads last.
 	Seccomp []byte
+	// Programs is another such program, for the one thread that starts programs
+	// and so for these: what only the agent itself may do.
+	Programs []byte
 	// Env is the environment of every program, "K=V", before that of a Start.
 	Env []string
 	// Dir is the directory relative paths start from, and programs by default.

@@ -22,11 +22,12 @@ func (s *Setup) Append(b []byte) []byte {
 		b = appendU64(appendStr(b, r.Path), r.Access)
 	}
 	b = append(appendU32(b, uint32(len(s.Seccomp))), s.Seccomp...)
+	b = append(appendU32(b, uint32(len(s.Programs))), s.Programs...)
 	b = appendStr(appendStrs(b, s.Env), s.Dir)
 	return appendStrs(appendU64(b, uint64(s.Watchdog)), s.WatchDisks)
 }
 
-// Decode reads s from a payload, whose memory Seccomp shares.
+// Decode reads s from a payload, whose memory Seccomp and Programs share.
 func (s *Setup) Decode(p []byte) error {
 	d := decoder{b: p}
 	s.Hostname, s.Root = d.str(), d.str()
@@ -49,7 +50,7 @@ func (s *Setup) Decode(p []byte) error {
 	for i := range s.Landlock.Rules {
 		s.Landlock.Rules[i] = LandlockRule{Path: d.str(), Access: d.u64()}
 	}
-	s.Seccomp = d.bytes()
+	s.Seccomp, s.Programs = d.bytes(), d.bytes()
 	s.Env, s.Dir = d.strs(), d.str()
 	s.Watchdog = int64(d.u64())
 	s.WatchDisks = d.strs()

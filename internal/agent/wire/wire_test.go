@@ -17,12 +17,14 @@ type message interface {
 // one to decode into.
 func samples() map[string][2]message {
 	return map[string][2]message{
-		"hello":  {&Hello{Generation: 7}, &Hello{}},
-		"reply":  {&Reply{Failure: FailExec, Errno: 13, Text: "step", Data: []byte("data")}, &Reply{}},
-		"start":  {&Start{Args: []string{"sh", "-c", ""}, Env: []string{"A=b"}, Dir: "/tmp"}, &Start{}},
-		"exited": {&Exited{Code: 3, Signal: 9, Watchdog: true, CPU: 1 << 40, MaxRSS: 1 << 41}, &Exited{}},
-		"signal": {&Signal{Number: 15}, &Signal{}},
-		"dial":   {&Dial{Port: 65535}, &Dial{}},
+		"hello":   {&Hello{Generation: 7}, &Hello{}},
+		"reply":   {&Reply{Failure: FailExec, Errno: 13, Text: "step", Data: []byte("data")}, &Reply{}},
+		"start":   {&Start{Args: []string{"sh", "-c", ""}, Env: []string{"A=b"}, Dir: "/tmp"}, &Start{}},
+		"started": {&Started{PID: 1 << 31, Mark: 1 << 62}, &Started{}},
+		"kill":    {&Kill{Mark: 1<<64 - 2}, &Kill{}},
+		"exited":  {&Exited{Code: 3, Signal: 9, Watchdog: true, CPU: 1 << 40, MaxRSS: 1 << 41}, &Exited{}},
+		"signal":  {&Signal{Number: 15}, &Signal{}},
+		"dial":    {&Dial{Port: 65535}, &Dial{}},
 		"fs": {&FSRequest{Op: FSRename, Path: "a", To: "b", Mode: 0o644, Flags: FSParents, Handle: 4,
 			Offset: 1 << 33, Size: 5, Bytes: []byte{0, 1}}, &FSRequest{}},
 		"setup": {&Setup{Hostname: "h", Root: "/tmp",
@@ -31,7 +33,7 @@ func samples() map[string][2]message {
 			Sysctls: []Sysctl{{Name: "user/x", Value: "1"}},
 			Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1 << 63}}, Nice: 3, UID: 1000, GID: 1001,
 			Landlock: Landlock{HandledFS: 5, Scoped: 3, Rules: []LandlockRule{{Path: "/usr", Access: 1 << 15}}},
-			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, Env: []string{"PATH=/bin"}, Dir: "/home/user",
+			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, Programs: []byte{8, 7, 6, 5, 4, 3, 2, 1}, Env: []string{"PATH=/bin"}, Dir: "/home/user",
 			Watchdog: 1 << 30, WatchDisks: []string{"/tmp"}}, &Setup{}},
 	}
 }
@@ -79,14 +81,14 @@ func TestFileInfos(t *testing.T) {
 }
 
 func TestHeader(t *testing.T) {
-	good := Header{Length: MaxPayload, Type: TypeClose, FDs: MaxFDs, ID: 1 << 31}
+	good := Header{Length: MaxPayload, Type: TypeKill, FDs: MaxFDs, ID: 1 << 31}
 	if h, err := ParseHeader(AppendHeader(nil, good)); err != nil || h != good {
 		t.Errorf("got %v, %v", h, err)
 	}
 	for name, h := range map[string]Header{
 		"too long":     {Length: MaxPayload + 1, Type: TypeHello},
 		"no type":      {},
-		"unknown type": {Type: TypeClose + 1},
+		"unknown type": {Type: TypeKill + 1},
 		"too many fds": {Type: TypeStart, FDs: MaxFDs + 1},
 	} {
 		if _, err := ParseHeader(AppendHeader(nil, h)); err == nil {

@@ -34,18 +34,19 @@ func Factory(binary []byte) driver.Factory {
 
 // Driver makes sandboxes out of namespaces.
 type Driver struct {
-	log     *slog.Logger
-	mode    string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
-	owner   string // names this process, see owner_linux.go
-	ids     idMap
-	host    hostLayout
-	filter  []byte
-	cgroups *cgroup.Manager
-	caps    driver.Caps
-	exe     *agentFile
-	spawner *spawner
-	uids    *uidRanges
-	images  driver.Images // nil: there are none
+	log      *slog.Logger
+	mode     string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
+	owner    string // names this process, see owner_linux.go
+	ids      idMap
+	host     hostLayout
+	filter   []byte // of the agent and all programs
+	programs []byte // of programs besides
+	cgroups  *cgroup.Manager
+	caps     driver.Caps
+	exe      *agentFile
+	spawner  *spawner
+	uids     *uidRanges
+	images   driver.Images // nil: there are none
 
 	mu     sync.Mutex
 	live   map[sandbar.ID]bool
@@ -84,7 +85,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	}
 	d.uids = newUIDRanges()
 	d.caps = d.describe()
-	if d.filter, err = compileFilter(d.caps); err != nil {
+	if d.filter, d.programs, err = compileFilters(d.caps); err != nil {
 		d.cgroups.Close()
 		d.exe.close()
 		return nil, err
@@ -93,18 +94,21 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	return d, nil
 }
 
-// compileFilter makes the system-call filter. Where the watchdog counts memory
-// it also forbids the kinds of memory that the watchdog cannot see.
-func compileFilter(c driver.Caps) ([]byte, error) {
+// compileFilters makes the system-call filters, that of all and what programs
+// have besides. Where the watchdog counts memory the first also forbids the
+// kinds of memory that the watchdog cannot see.
+func compileFilters(c driver.Caps) (all, programs []byte, err error) {
 	compile := policy.CompileSeccomp
 	if c.Enforced.Memory == sandbar.EnforcedWatchdog {
 		compile = policy.CompileSeccompUncounted
 	}
-	filter, err := compile(runtime.GOARCH)
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
+	if all, err = compile(runtime.GOARCH); err == nil {
+		programs, err = policy.CompilePrograms(runtime.GOARCH)
 	}
-	return filter, nil
+	if err != nil {
+		return nil, nil, sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
+	}
+	return all, programs, nil
 }
 
 // Close releases what the driver holds; all its sandboxes must be destroyed.

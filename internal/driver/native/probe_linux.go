@@ -34,6 +34,10 @@ func parseOptions(options map[string]string) (extra []string, err error) {
 	return extra, nil
 }
 
+// fewestMarks is how many programs one sandbox must be able to start: the agent
+// refuses to work with less.
+const fewestMarks = 1 << 16
+
 // probe checks what the driver cannot do without.
 func probe() error {
 	lack := func(what, fix string) error {
@@ -44,6 +48,10 @@ func probe() error {
 	}
 	if _, err := os.Stat("/proc/self/ns/user"); err != nil {
 		return lack("the kernel has no user namespaces", "use a kernel with CONFIG_USER_NS, or another driver")
+	}
+	if n := hardLimit(unix.RLIMIT_LOCKS); n < fewestMarks {
+		return lack("the limit of file locks is "+strconv.FormatUint(n, 10)+", and programs are told apart by numbers up to that limit, which nothing else uses",
+			"start the daemon without that limit (ulimit -Hx unlimited, LimitLOCKS in systemd)")
 	}
 	if n, ok := sysctl("/proc/sys/user/max_user_namespaces"); ok && n == 0 {
 		return lack("user namespaces are switched off", "as root: sysctl user.max_user_namespaces=10000")

@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+)
+
+// marks gives every program a number that all it starts inherits and that none
+// of them can change, so that what belongs to a program is found wherever it
+// went: into another group, session or parent.
+//
+// The mark is the hard limit of the number of file locks (RLIMIT_LOCKS), which
+// Linux has not enforced since 2.4 and which /proc/PID/limits shows to all. The
+// agent changes its own before each program is forked; it counts down, as a
+// hard limit only can, so no mark comes twice. The filter that only the
+// launcher's thread and its programs have forbids them the same.
+//
+// The change is made beside the launcher, which is under that filter: while
+// one program starts, the mark of the next is set.
+type marks struct {
+	next  chan uint64   // the mark that a program forked now will have; closed when there are no more
+	taken chan struct{} // it has been forked
+}
+
+const (
+	// topMark is the first mark where the hard limit does not forbid it.
+	topMark = 1 << 62
+	// fewMarks is less than a sandbox's life may need.
+	fewMarks = 1 << 16
+)
+
+// newMarks begins to count where this process's hard limit allows it.
+func newMarks() (*marks, error) {
+	var now unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, nil, &now); err != nil {
+		return nil, err
+	}
+	first := min(now.Max, topMark)
+	if first < fewMarks {
+		return nil, unix.ERANGE
+	}
+	m := &marks{next: make(chan uint64), taken: make(chan struct{}, 1)}
+	go m.run(first)
+	return m, nil
+}
+
+// run sets one mark after the other. It runs on any thread but the launcher's.
+func (m *marks) run(mark uint64) {
+	defer close(m.next)
+	for ; mark > 0; mark-- {
+		if unix.Prlimit(0, unix.RLIMIT_LOCKS, &unix.Rlimit{Cur: mark, Max: mark}, nil) != nil {
+			return
+		}
+		m.next <- mark
+		<-m.taken
+	}
+}
+
+// parseMark finds the mark in the text of /proc/PID/limits; 0 is none.
+func parseMark(limits []byte) uint64 {
+	name := []byte("\nMax file locks ")
+	i := bytes.Index(limits, name)
+	if i < 0 {
+		return 0
+	}
+	_, rest := cutField(limits[i+len(name):]) // the soft limit
+	hard, _ := cutField(rest)
+	return parseNumber(hard)
+}
+
+// cutField returns the first word of a line and what follows it.
+func cutField(b []byte) (word, rest []byte) {
+	b = bytes.TrimLeft(b, " ")
+	if i := bytes.IndexAny(b, " \n"); i >= 0 {
+		return b[:i], b[i:]
+	}
+	return b, nil
+}
+
+// parseNumber reads a decimal number; 0 for what is none.
+func parseNumber(b []byte) (n uint64) {
+	for _, c := range b {
+		if c < '0' || c > '9' || n > (1<<64-10)/10 {
+			return 0
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	return n
+}

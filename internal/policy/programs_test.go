@@ -1,0 +1,63 @@
+package policy
+
+import "testing"
+
+// TestProgramRules runs the programs' own filter: a mark can be read and not
+// changed, another's limits cannot be changed at all, and everything else is
+// left to the other filter.
+func TestProgramRules(t *testing.T) {
+	const (
+		eperm   = Skip | 1
+		pointer = 0x7f0000000000 // whose low half is 0
+		nofile  = 7
+	)
+	tests := []struct {
+		name string
+		args [6]uint64
+		want Action
+	}{
+		{"setrlimit", [6]uint64{rlimitLocks, pointer}, eperm},
+		{"setrlimit", [6]uint64{rlimitLocks | 1<<40, pointer}, eperm}, // the kernel ignores the high half
+		{"setrlimit", [6]uint64{nofile, pointer}, Allow},
+		{"prlimit64", [6]uint64{0, rlimitLocks, 0, pointer}, Allow},
+		{"prlimit64", [6]uint64{1, rlimitLocks, 0, pointer}, Allow},
+		{"prlimit64", [6]uint64{0, rlimitLocks, pointer, 0}, eperm},
+		{"prlimit64", [6]uint64{0, rlimitLocks, pointer | 8, 0}, eperm},
+		{"prlimit64", [6]uint64{0, rlimitLocks, 8, 0}, eperm},
+		{"prlimit64", [6]uint64{0, rlimitLocks | 1<<32, pointer, 0}, eperm},
+		{"prlimit64", [6]uint64{7, rlimitLocks, pointer, 0}, eperm},
+		{"prlimit64", [6]uint64{0, nofile, pointer, 0}, Allow},
+		{"prlimit64", [6]uint64{1 << 32, nofile, pointer, 0}, Allow}, // a pid has 32 bits: 0
+		{"prlimit64", [6]uint64{1, nofile, pointer, 0}, eperm},
+		{"prlimit64", [6]uint64{1, nofile, 0, pointer}, Allow},
+		{"getrlimit", [6]uint64{rlimitLocks}, Allow},
+		{"execve", [6]uint64{}, Allow},
+		{"mount", [6]uint64{}, Allow}, // refused by the other one
+	}
+	for _, goarch := range goarches {
+		a, err := findArch(goarch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prog, err := CompilePrograms(goarch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := load(t, prog)
+		for _, tt := range tests {
+			for _, n := range numbers() {
+				if n.name != tt.name || a.nr(n) == none {
+					continue
+				}
+				if got := m.run(t, call{arch: a.audit, nr: uint32(a.nr(n)), args: tt.args}); got != tt.want {
+					t.Errorf("%s: %s%x: %v, want %v", goarch, tt.name, tt.args, got, tt.want)
+				}
+			}
+		}
+		for nr := range uint32(1024) {
+			if got := m.run(t, call{arch: a.audit, nr: nr}); got != Allow {
+				t.Errorf("%s: call %d without arguments: %v", goarch, nr, got)
+			}
+		}
+	}
+}
