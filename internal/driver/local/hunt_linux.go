@@ -153,12 +153,14 @@ func descendants(prey, others []proc) []proc {
 // proc is what /proc says of a process. pid and start together name it.
 type proc struct {
 	pid, ppid, session int
+	threads            int
 	state              byte
 	start              string
 }
 
-// dead reports whether the process only waits to be reaped.
-func (p proc) dead() bool { return p.state == 'Z' || p.state == 'X' }
+// dead reports whether the process only waits to be reaped. One whose first
+// thread has ended while others go on looks the same but for their number.
+func (p proc) dead() bool { return p.threads <= 1 && p.state == 'Z' || p.state == 'X' }
 
 // signal sends a signal to this process, never to another that got its number.
 func (p proc) signal(sig syscall.Signal) {
@@ -206,13 +208,14 @@ func readProc(pid int) (proc, error) {
 // ends at the last parenthesis.
 func parseStat(pid int, stat string) (proc, error) {
 	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	// From the third field of proc(5): state ppid pgrp session … starttime (22nd).
+	// From the third field of proc(5): state ppid pgrp session … num_threads (20th) … starttime (22nd).
 	if len(f) < 20 {
 		return proc{}, fmt.Errorf("process %d: /proc has %d fields", pid, len(f))
 	}
 	ppid, err1 := strconv.Atoi(f[1])
 	session, err2 := strconv.Atoi(f[3])
-	return proc{pid: pid, ppid: ppid, session: session, state: f[0][0], start: f[19]}, errors.Join(err1, err2)
+	threads, err3 := strconv.Atoi(f[17])
+	return proc{pid: pid, ppid: ppid, session: session, threads: threads, state: f[0][0], start: f[19]}, errors.Join(err1, err2, err3)
 }
 
 func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }

@@ -151,7 +151,7 @@ func TestMarksOfDaemonsWithinDaemons(t *testing.T) {
 	t.Setenv(markName, "outer.sb_1")
 	d := newDriver(t)
 	b := newBox(t, d)
-	if out, _ := sh(t, b, "echo $"+markName); strings.TrimSpace(out) != "outer.sb_1 "+b.mark() {
+	if out, _ := sh(t, b, "echo $"+markName); strings.TrimSpace(out) != "outer.sb_1 "+b.mark()+" "+b.mark()+".1" {
 		t.Errorf("the mark is %q", out)
 	}
 	sh(t, b, "(setsid sleep 60 > /dev/null 2>&1 &) ; echo")
@@ -178,9 +178,9 @@ func TestDescendants(t *testing.T) {
 func TestParseStat(t *testing.T) {
 	const rest = " S 7 8 9 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1 1"
 	for name, want := range map[string]proc{
-		"42 (cat)":         {pid: 42, ppid: 7, session: 9, state: 'S', start: "12345"},
-		"42 (a) R 1 (b c)": {pid: 42, ppid: 7, session: 9, state: 'S', start: "12345"},
-		"42 ()":            {pid: 42, ppid: 7, session: 9, state: 'S', start: "12345"},
+		"42 (cat)":         {pid: 42, ppid: 7, session: 9, threads: 1, state: 'S', start: "12345"},
+		"42 (a) R 1 (b c)": {pid: 42, ppid: 7, session: 9, threads: 1, state: 'S', start: "12345"},
+		"42 ()":            {pid: 42, ppid: 7, session: 9, threads: 1, state: 'S', start: "12345"},
 	} {
 		if got, err := parseStat(42, name+rest); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", name, got, err)

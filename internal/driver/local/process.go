@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 type process struct {
 	box     *sandbox
 	child   *child
+	mark    string // in the environment of all it starts
 	started time.Time
 	stdin   *input
 	outs    [2]*output
@@ -54,7 +56,7 @@ func launchProcess(s *sandbox, l launch, std driver.Stdio) (*process, error) {
 		pl.closeOwn()
 		return nil, startError(l.args[0], err)
 	}
-	p := &process{box: s, child: c, started: started,
+	p := &process{box: s, child: c, mark: l.mark, started: started,
 		reaped: make(chan struct{}), done: make(chan struct{}),
 		stdin: pl.stdin, outs: pl.outs}
 	for _, o := range p.outs {
@@ -115,6 +117,30 @@ func (p *process) Signal(sig int) error {
 	}
 	return p.child.signal(sig)
 }
+
+// KillTree ends the program and all it started, as far as Destroy finds it: see
+// the package comment. Errors: Internal when something does not die within
+// seconds.
+func (p *process) KillTree() error {
+	ctx, cancel := context.WithTimeout(context.Background(), treeBound)
+	defer cancel()
+	p.child.kill()
+	if err := killMarked(ctx, p.mark, []*child{p.child}); err != nil {
+		return err
+	}
+	select {
+	case <-p.done: // what lingered is gone now
+		p.box.forgetProcess(p)
+	default:
+	}
+	return nil
+}
+
+// treeBound is how long what is killed may take to die.
+const treeBound = 4 * time.Second
+
+// PID is the program's number, the host's own.
+func (p *process) PID() int { return p.child.pid() }
 
 // plumbing is the descriptors of a program that is about to start.
 type plumbing struct {

@@ -32,7 +32,7 @@ type sandbox struct {
 	closed   bool
 
 	mu      sync.Mutex
-	used    bool // a program was started at some time
+	started int // programs, ever
 	procs   map[*process]struct{}
 	attempt *teardown // the Destroy under way, or the last one
 }
@@ -110,7 +110,6 @@ func (s *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 		return nil, err
 	}
 	s.mu.Lock()
-	s.used = true
 	s.procs[p] = struct{}{}
 	s.mu.Unlock()
 	go p.supervise()
@@ -131,7 +130,8 @@ func (s *sandbox) plan(c sandbar.Cmd) (launch, error) {
 	if err != nil {
 		return launch{}, err
 	}
-	return launch{path: path, args: c.Args, env: envList(env, s.mark()), dir: dir, files: s.d.files(s.spec.Limits)}, nil
+	mark := s.nextMark()
+	return launch{path: path, args: c.Args, env: envList(env, s.mark()+" "+mark), mark: mark, dir: dir, files: s.d.files(s.spec.Limits)}, nil
 }
 
 // resolve turns a path of Cmd.Dir or FS into the host's.
@@ -148,6 +148,14 @@ func (s *sandbox) resolve(path string) string {
 
 // mark is the value of the variable that all programs of the sandbox carry.
 func (s *sandbox) mark() string { return s.d.instance.name + "." + string(s.id) }
+
+// nextMark is the value that, besides, names one program and all it starts.
+func (s *sandbox) nextMark() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.started++
+	return s.mark() + "." + strconv.Itoa(s.started)
+}
 
 func (s *sandbox) forgetProcess(p *process) {
 	s.mu.Lock()
@@ -217,7 +225,7 @@ const (
 
 func (s *sandbox) tearDown() error {
 	s.mu.Lock()
-	used := s.used
+	used := s.started > 0
 	s.mu.Unlock()
 	if used {
 		ctx, cancel := context.WithTimeout(context.Background(), killBound)

@@ -18,13 +18,15 @@ type launch struct {
 	path  string   // of the executable, absolute
 	args  []string // args[0] as the caller gave it
 	env   []string
+	mark  string // of this program and all it starts
 	dir   string // absolute
 	files int64  // limit of open descriptors; 0 leaves it alone
 }
 
 // markName is the variable that every program of this driver carries. Its
-// value has a word for each sandbox the program is in: a daemon that itself
-// runs inside one adds its own.
+// value has two words for each sandbox the program is in, one that names the
+// sandbox and one that names the program that was started in it: a daemon that
+// itself runs inside one adds its own.
 const markName = "SANDBAR_LOCAL"
 
 // inherited are the variables a program gets from the daemon: where programs
@@ -68,8 +70,8 @@ func environment(layers ...map[string]string) map[string]string {
 	return env
 }
 
-// envList is the form the operating system takes, with the sandbox's mark,
-// which nobody can override.
+// envList is the form the operating system takes, with the marks, which nobody
+// can override.
 func envList(env map[string]string, mark string) []string {
 	if outer := os.Getenv(markName); outer != "" {
 		mark = outer + " " + mark
