@@ -24,6 +24,9 @@ type Spec struct {
 	Network Network
 	// Labels are the caller's own notes; Sandbar only stores and lists them.
 	Labels map[string]string
+	// IdleTimeout is how long a long-lived sandbox may be without work before it
+	// is removed. Default: the operator's; negative: for ever.
+	IdleTimeout time.Duration
 	// AllowDegraded accepts a host that cannot enforce a limit. The result's
 	// Enforcements say which. Without it such a Spec is refused (Unsupported).
 	AllowDegraded bool

@@ -48,7 +48,7 @@ type Config struct {
 	MaxEnv       int64         // bytes of keys and values; default 64 KiB; more is TooLarge
 
 	Grace        time.Duration // between TERM and KILL; default 500 ms; <0 none: KILL at once
-	IdleTimeout  time.Duration // long-lived sandbox without work; default 10 min; <0 never
+	IdleTimeout  time.Duration // long-lived sandbox without work, where its Spec does not say; default 10 min; <0 never
 	MaxLifetime  time.Duration // of a long-lived sandbox; default 24 h; <0 no end
 	ReplayBytes  int           // kept per stream of a followed process; default 1 MiB
 	KeepFinished int           // finished processes kept per sandbox; default 64, <0 none

@@ -39,6 +39,9 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 	if err := checkText("image", s.Image, maxPath); err != nil {
 		return s, err
 	}
+	if s.IdleTimeout == 0 {
+		s.IdleTimeout = e.cfg.IdleTimeout
+	}
 	if s.Network == "" {
 		s.Network = sandbar.NetworkNone
 	}

@@ -241,7 +241,7 @@ func (s *Sandbox) watch() {
 // when to look again. Looking and ending are one step, so that work which
 // begins at this moment is either seen or refused.
 func (s *Sandbox) idleIn() time.Duration {
-	limit := s.e.cfg.IdleTimeout
+	limit := s.spec.IdleTimeout
 	if limit < 0 {
 		return math.MaxInt64
 	}

@@ -357,6 +357,33 @@ func TestIdleSandboxIsReaped(t *testing.T) {
 			}
 		})
 	}
+	inBubble(t, "as its Spec says", func(t *testing.T) {
+		r := newRig(t, faulty.New(), idle)
+		of := func(d time.Duration) *engine.Sandbox {
+			s, err := r.Create(t.Context(), sandbar.Spec{IdleTimeout: d})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		short, long, never := of(time.Second), of(time.Hour), of(-1)
+		for _, at := range []struct {
+			after time.Duration
+			alive []*engine.Sandbox
+		}{
+			{time.Second - 1, []*engine.Sandbox{short, long, never}},
+			{2, []*engine.Sandbox{long, never}},
+			{time.Hour, []*engine.Sandbox{never}},
+		} {
+			time.Sleep(at.after)
+			synctest.Wait()
+			for _, s := range []*engine.Sandbox{short, long, never} {
+				if alive(r, s) != slices.Contains(at.alive, s) {
+					t.Errorf("idle for %v: alive is %v", s.Info().Spec.IdleTimeout, alive(r, s))
+				}
+			}
+		}
+	})
 	inBubble(t, "never", func(t *testing.T) {
 		r := newRig(t, faulty.New(), func(c *engine.Config) { c.IdleTimeout, c.MaxLifetime = -1, -1 })
 		s := r.create()
