@@ -1,0 +1,204 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// answerText answers in the form that the text's error bodies have.
+func answerText(w http.ResponseWriter, status int, text string) {
+	http.Error(w, text, status)
+}
+
+// answerJSON answers with a JSON text. A client that is gone meanwhile is
+// nobody's error here.
+func answerJSON(w http.ResponseWriter, status int, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.WriteHeader(status)
+	w.Write(append(body, '\n'))
+}
+
+// A member is one member of a JSON object that is an answer.
+type member struct {
+	name  string
+	value any // string, int or bool
+}
+
+// object makes a JSON object.
+func object(members ...member) []byte {
+	b := []byte{'{'}
+	for i, m := range members {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, m.name), ':')
+		switch v := m.value.(type) {
+		case string:
+			b = appendString(b, v)
+		case int:
+			b = strconv.AppendInt(b, int64(v), 10)
+		case bool:
+			b = strconv.AppendBool(b, v)
+		}
+	}
+	return append(b, '}')
+}
+
+// link is the connection of a request, with a clock for each step on it. A
+// ResponseWriter that knows no deadlines has none: it belongs to a test.
+type link struct {
+	control *http.ResponseController
+	ctx     context.Context // its end ends every step
+}
+
+func newLink(w http.ResponseWriter, ctx context.Context) link {
+	return link{control: http.NewResponseController(w), ctx: ctx}
+}
+
+// aLongTimeAgo is a deadline that has passed.
+var aLongTimeAgo = time.Unix(1, 0)
+
+// cut ends the steps under way. It comes after the end of ctx, so that a step
+// that begins at the same time sees one or the other.
+func (l link) cut() {
+	_ = l.control.SetReadDeadline(aLongTimeAgo)
+	_ = l.control.SetWriteDeadline(aLongTimeAgo)
+}
+
+func (l link) readWithin(d time.Duration) error {
+	_ = l.control.SetReadDeadline(time.Now().Add(d))
+	return l.ctx.Err()
+}
+
+func (l link) writeWithin(d time.Duration) error {
+	_ = l.control.SetWriteDeadline(time.Now().Add(d))
+	return l.ctx.Err()
+}
+
+// body is a request's body whose sender may not dawdle.
+type body struct {
+	link
+	r    io.Reader
+	wait time.Duration
+	err  error // of r, but for io.EOF
+}
+
+// Read waits for the next bytes.
+func (b *body) Read(p []byte) (int, error) {
+	if b.err = b.readWithin(b.wait); b.err != nil {
+		return 0, b.err
+	}
+	n, err := b.r.Read(p)
+	if err != io.EOF {
+		b.err = err
+	} else {
+		// The connection goes on: what watches it for the client's departure
+		// must not take the deadline for that.
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+func (s *Server) body(w http.ResponseWriter, r *http.Request) *body {
+	return &body{link: newLink(w, s.ctx), r: r.Body, wait: s.options.BodyTimeout}
+}
+
+// read reads a request's body with f and answers one that cannot be read.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, f func(*jsonReader) error) bool {
+	buf := s.buffers.Get().(*[bufferSize]byte)
+	defer s.buffers.Put(buf)
+	err := f(newJSONReader(s.body(w, r), buf[:], s.options.MaxJSON))
+	if err != nil {
+		refuseBody(w, err)
+	}
+	return err == nil
+}
+
+// refuseBody answers a body that could not be read.
+func refuseBody(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, errTooLarge):
+		// Nobody waits for the rest of it.
+		w.Header().Set("Connection", "close")
+		answerText(w, http.StatusRequestEntityTooLarge, "Request too large")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.Header().Set("Connection", "close")
+		answerText(w, http.StatusRequestTimeout, "Request timeout")
+	default:
+		answerText(w, http.StatusBadRequest, "Invalid request")
+	}
+}
+
+// out is an answer of any length. Its reader may not dawdle.
+type out struct {
+	http.ResponseWriter
+	link
+	stall time.Duration
+}
+
+func (s *Server) out(w http.ResponseWriter) *out {
+	return &out{ResponseWriter: w, link: newLink(w, s.ctx), stall: s.options.Stall}
+}
+
+// Write writes p, or fails when the client has taken none of it for too long.
+func (o *out) Write(p []byte) (int, error) {
+	if err := o.writeWithin(o.stall); err != nil {
+		return 0, err
+	}
+	return o.ResponseWriter.Write(p)
+}
+
+// atOnce is how much of a file is written under one deadline.
+const atOnce = 4 << 20
+
+// ReadFrom writes what r has, in steps that each have their own deadline. Where
+// r is a file, io.Copy and this method let the kernel do the copying.
+func (o *out) ReadFrom(r io.Reader) (n int64, err error) {
+	rest, limited := r.(*io.LimitedReader)
+	to, able := o.ResponseWriter.(io.ReaderFrom)
+	if !limited || !able {
+		return io.Copy(onlyWriter{o}, r)
+	}
+	for rest.N > 0 {
+		if err := o.writeWithin(o.stall); err != nil {
+			return n, err
+		}
+		took, err := to.ReadFrom(&io.LimitedReader{R: rest.R, N: min(rest.N, atOnce)})
+		n += took
+		rest.N -= took
+		if err != nil || took == 0 {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// onlyWriter hides what a writer can do besides.
+type onlyWriter struct{ io.Writer }
+
+// Flush sends what has been written.
+func (o *out) Flush() error {
+	if err := o.writeWithin(o.stall); err != nil {
+		return err
+	}
+	return o.control.Flush()
+}
+
+// failure answers an error of the platform where the text knows only a status
+// and a text.
+func (s *Server) failure(w http.ResponseWriter, status int, err error) {
+	e := sandbar.AsError(err)
+	if status >= http.StatusInternalServerError {
+		s.options.Logger.Warn("a request failed", "code", e.Code, "status", status)
+	}
+	answerText(w, status, e.Error())
+}

@@ -1,0 +1,169 @@
+package executor
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// maxSecret is the longest secret that can be claimed, in bytes.
+const maxSecret = 4096
+
+var errUnauthorized = &sandbar.Error{Code: sandbar.Unauthenticated, Message: "the token is missing or wrong",
+	Fix: `send exactly one header "Authorization: Bearer TOKEN"`}
+
+// Static lets pass who bears the secret: exactly one header "Authorization:
+// Bearer SECRET", compared in constant time. An empty secret lets nobody pass.
+func Static(secret string) func(*http.Request) error {
+	want := sha256.Sum256([]byte(secret))
+	return func(r *http.Request) error {
+		token, ok := bearer(r)
+		if !ok || secret == "" || !sameSum(token, want) {
+			return errUnauthorized
+		}
+		return nil
+	}
+}
+
+// bearer is the token of a request; false if it has none, or more than one.
+func bearer(r *http.Request) (string, bool) {
+	values := r.Header.Values("Authorization")
+	if len(values) != 1 {
+		return "", false
+	}
+	token, ok := strings.CutPrefix(values[0], "Bearer ")
+	return token, ok && token != ""
+}
+
+// sameSum compares in a time that tells nothing of either side, not even a
+// length.
+func sameSum(token string, want [sha256.Size]byte) bool {
+	sum := sha256.Sum256([]byte(token))
+	return subtle.ConstantTimeCompare(sum[:], want[:]) == 1
+}
+
+// Pool lets the first token that a request bears become the secret, which is
+// kept in a file and required from then on, also after a restart
+// (specs/sandbox-executor-http.md, "Authentication"; the warm pool's way). What
+// a browser sends, known by its headers Origin and Sec-Fetch-Site, never
+// becomes the secret: any web page could send it.
+//
+// It fails with Invalid when the file is there and empty, or too long, and with
+// Internal when it cannot be read. A request that would become the secret but
+// cannot be saved is an Internal error, and the next may try again.
+func Pool(path string) (func(*http.Request) error, error) {
+	secret, err := readSecret(path)
+	if err != nil {
+		return nil, err
+	}
+	p := &pool{path: path}
+	if secret != "" {
+		p.claimed, p.sum = true, sha256.Sum256([]byte(secret))
+	}
+	return p.authorize, nil
+}
+
+// pool is what Pool knows.
+type pool struct {
+	path string
+
+	mu      sync.Mutex
+	claimed bool
+	sum     [sha256.Size]byte // of the secret
+}
+
+func (p *pool) authorize(r *http.Request) error {
+	token, ok := bearer(r)
+	if !ok {
+		return errUnauthorized
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.claimed {
+		if !sameSum(token, p.sum) {
+			return errUnauthorized
+		}
+		return nil
+	}
+	if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" || !claimable(token) {
+		return errUnauthorized
+	}
+	if err := saveSecret(p.path, token); err != nil {
+		return &sandbar.Error{Code: sandbar.Internal, Message: "the secret could not be saved",
+			Fix: "make the directory of the secret's file writable", Err: err}
+	}
+	p.claimed, p.sum = true, sha256.Sum256([]byte(token))
+	return nil
+}
+
+// claimable reports whether a token comes out of a file as it went in.
+func claimable(token string) bool {
+	return len(token) <= maxSecret && token == strings.TrimSpace(token) && !strings.ContainsAny(token, "\r\n\x00")
+}
+
+// readSecret returns the saved secret, "" if there is no file.
+func readSecret(path string) (string, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", unreadable(path, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxSecret+64))
+	if err != nil {
+		return "", unreadable(path, err)
+	}
+	secret := strings.TrimSpace(string(b))
+	if !claimable(secret) || secret == "" {
+		return "", &sandbar.Error{Code: sandbar.Invalid, Field: "SANDBOX_SECRET_PATH",
+			Message: "the secret's file " + sandbar.Quote(path, 200) + " is there but is empty or holds no secret of at most 4096 bytes",
+			Fix:     "remove it, and the first client's token becomes the secret"}
+	}
+	return secret, nil
+}
+
+func unreadable(path string, err error) error {
+	return &sandbar.Error{Code: sandbar.Internal, Field: "SANDBOX_SECRET_PATH",
+		Message: "the secret's file " + sandbar.Quote(path, 200) + " cannot be read", Err: err}
+}
+
+// saveSecret writes the secret's file in one step: it is whole or it is not
+// there.
+func saveSecret(path, secret string) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	var random [8]byte
+	rand.Read(random[:])
+	temp := filepath.Join(dir, ".secret-"+hex.EncodeToString(random[:]))
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(secret + "\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		os.Remove(temp)
+	}
+	return err
+}

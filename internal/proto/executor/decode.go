@@ -1,0 +1,91 @@
+package executor
+
+import "math"
+
+// A request's fields have names that are compared exactly. null is the same as
+// left out, fields that are not known are ignored, and a known one that comes
+// twice makes the request invalid: whatever stands before this server might
+// have looked at the other.
+
+// fields says how the fields of a request are read.
+type fields map[string]func(*jsonReader) error
+
+// read reads a request and nothing after it.
+func (f fields) read(j *jsonReader) error {
+	seen := make(map[string]bool, len(f))
+	err := j.object(func(name string) error {
+		value := f[name]
+		if value == nil {
+			return j.skip(1)
+		}
+		if seen[name] {
+			return errSyntax
+		}
+		seen[name] = true
+		if null, err := j.isNull(); err != nil || null {
+			return err
+		}
+		return value(j)
+	})
+	if err != nil {
+		return err
+	}
+	return j.finish()
+}
+
+func text(to *string) func(*jsonReader) error {
+	return func(j *jsonReader) (err error) {
+		*to, err = j.text()
+		return err
+	}
+}
+
+// environment reads an object of strings.
+func environment(to *map[string]string) func(*jsonReader) error {
+	return func(j *jsonReader) error {
+		env := map[string]string{}
+		*to = env
+		return j.object(func(name string) error {
+			if _, ok := env[name]; ok {
+				return errSyntax
+			}
+			value, err := j.text()
+			env[name] = value
+			return err
+		})
+	}
+}
+
+// command is the body of /run, /run_streaming and /start_process.
+type command struct {
+	cmd, cwd string
+	env      map[string]string
+	// timeout is in seconds; NaN is none.
+	timeout float64
+	// encoding of the output in the answer: "", "utf-8" or "base64".
+	encoding string
+}
+
+// extras are the fields that the text does not have, and which of the
+// endpoints have them.
+type extras struct{ timeout, encoding bool }
+
+func readCommand(j *jsonReader, with extras) (command, error) {
+	c := command{timeout: math.NaN()}
+	f := fields{"cmd": text(&c.cmd), "cwd": text(&c.cwd), "env": environment(&c.env)}
+	if with.encoding {
+		f["encoding"] = text(&c.encoding)
+	}
+	if with.timeout {
+		f["timeout"] = func(j *jsonReader) (err error) {
+			c.timeout, err = j.number()
+			return err
+		}
+	}
+	return c, f.read(j)
+}
+
+// readOne reads a request of which one text counts.
+func readOne(j *jsonReader, name string) (value string, err error) {
+	return value, fields{name: text(&value)}.read(j)
+}

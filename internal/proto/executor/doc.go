@@ -1,0 +1,3 @@
+// Package executor serves the sandbox executor protocol
+// (specs/sandbox-executor-http.md).
+package executor

@@ -1,0 +1,354 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// maxEntries is how many entries /list_dir lists. More is an error, after them.
+const maxEntries = 1 << 20
+
+var errEntries = &sandbar.Error{Code: sandbar.TooLarge, Message: "the directory has more than 1048576 entries; the first are listed"}
+
+// pageSize is how many entries are asked for at once.
+const pageSize = 1000
+
+// maxLinks is how many symbolic links are followed to where a file is written,
+// as by the kernel.
+const maxLinks = 40
+
+// pathText is what an error of a file operation says: the verb, the path and
+// the cause, as the functions of package os write them. Known clients look for
+// "no such file", "exists" and "not empty" in it.
+func pathText(verb, path string, err error) string {
+	return verb + " " + clip(path, 4096) + ": " + causeOf(err)
+}
+
+// causeOf is the cause of an error in the kernel's words, where the kernel gave
+// one, or else in ours.
+func causeOf(err error) string {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	e := sandbar.AsError(err)
+	if errno, ok := plainCause[e.Code]; ok {
+		return errno.Error()
+	}
+	return e.Error()
+}
+
+// plainCause is what the kernel would have said.
+var plainCause = map[sandbar.Code]syscall.Errno{
+	sandbar.NotFound: syscall.ENOENT,
+	sandbar.Exists:   syscall.EEXIST,
+	sandbar.Denied:   syscall.EACCES,
+	sandbar.NoSpace:  syscall.ENOSPC,
+}
+
+// kernel is an error as the kernel would give it, found without asking it.
+func kernel(c sandbar.Code, errno syscall.Errno) error { return &sandbar.Error{Code: c, Err: errno} }
+
+// ofFile reports whether an error is about the file, and not one of the
+// platform.
+func ofFile(err error) bool {
+	switch sandbar.CodeOf(err) {
+	case sandbar.Invalid, sandbar.NotFound, sandbar.Exists, sandbar.Denied, sandbar.Conflict, sandbar.TooLarge, sandbar.NoSpace:
+		return true
+	}
+	return false
+}
+
+// fsOr answers a request where the sandbox has no files.
+func (s *Server) fsOr(w http.ResponseWriter) (sandbar.FS, bool) {
+	files, err := s.sandbox.FS()
+	if err != nil {
+		s.failure(w, statusOf(sandbar.CodeOf(err)), err)
+		return nil, false
+	}
+	return files, true
+}
+
+// readPath reads a request that names a path.
+func (s *Server) readPath(w http.ResponseWriter, r *http.Request) (files sandbar.FS, path string, ok bool) {
+	ok = s.read(w, r, func(j *jsonReader) (err error) {
+		path, err = readOne(j, "path")
+		return err
+	})
+	if !ok {
+		return nil, "", false
+	}
+	files, ok = s.fsOr(w)
+	return files, path, ok
+}
+
+// answerDone answers an operation on a file.
+func (s *Server) answerDone(w http.ResponseWriter, verb, path string, err error) {
+	switch {
+	case err == nil:
+		answerJSON(w, http.StatusOK, object(member{"success", true}))
+	case ofFile(err):
+		answerJSON(w, http.StatusOK, object(member{"success", false}, member{"error", pathText(verb, path, err)}))
+	default:
+		s.failure(w, statusOf(sandbar.CodeOf(err)), err)
+	}
+}
+
+// missing is the error for an empty path, as the kernel has it.
+func missing(path string) error {
+	if path == "" {
+		return kernel(sandbar.NotFound, syscall.ENOENT)
+	}
+	return nil
+}
+
+// deleteFile serves POST /delete_file: a file, a link or an empty directory.
+func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) {
+	files, path, ok := s.readPath(w, r)
+	if !ok {
+		return
+	}
+	err := missing(path)
+	if err == nil {
+		err = files.Remove(r.Context(), path, false)
+	}
+	s.answerDone(w, "remove", path, err)
+}
+
+// makeDir serves POST /make_dir: the directory and those above it.
+func (s *Server) makeDir(w http.ResponseWriter, r *http.Request) {
+	files, path, ok := s.readPath(w, r)
+	if !ok {
+		return
+	}
+	err := missing(path)
+	if err == nil {
+		err = s.mkdir(r.Context(), files, path)
+	}
+	s.answerDone(w, "mkdir", path, err)
+}
+
+// mkdir makes a directory unless it is there. The error for a file that is
+// there is that of os.MkdirAll.
+func (s *Server) mkdir(ctx context.Context, files sandbar.FS, path string) error {
+	err := files.Mkdir(ctx, path, 0o755, true)
+	switch sandbar.CodeOf(err) {
+	case sandbar.Exists, sandbar.Invalid:
+		// The root, ".", and a link to a directory are directories too.
+		if info, serr := files.Stat(ctx, path+"/."); serr == nil && info.Mode.IsDir() {
+			return nil
+		}
+	}
+	if sandbar.CodeOf(err) == sandbar.Exists {
+		return kernel(sandbar.Conflict, syscall.ENOTDIR)
+	}
+	return err
+}
+
+// deleteDir serves POST /delete_dir: whatever is there, with all that is in it.
+func (s *Server) deleteDir(w http.ResponseWriter, r *http.Request) {
+	files, path, ok := s.readPath(w, r)
+	if !ok {
+		return
+	}
+	err := missing(path)
+	if err == nil {
+		err = files.Remove(r.Context(), path, true)
+		if sandbar.CodeOf(err) == sandbar.NotFound {
+			err = nil
+		}
+	}
+	s.answerDone(w, "unlinkat", path, err)
+}
+
+// listDir serves POST /list_dir. Entries are sent as they come, a page at a
+// time; an error that comes after some of them stands at the end.
+func (s *Server) listDir(w http.ResponseWriter, r *http.Request) {
+	files, path, ok := s.readPath(w, r)
+	if !ok {
+		return
+	}
+	b := newBatch(s.out(w))
+	b.raw(`{"entries":[`)
+	n, err := 0, missing(path)
+	for after := ""; err == nil; {
+		var page []sandbar.FileInfo
+		page, err = files.ReadDir(r.Context(), path, after, pageSize)
+		if err == nil && n+len(page) > maxEntries {
+			err = errEntries
+		}
+		if err != nil || len(page) == 0 {
+			break
+		}
+		for _, info := range page {
+			if n > 0 {
+				b.raw(",")
+			}
+			b.raw(`"`)
+			b.text([]byte(info.Name))
+			b.raw(`"`)
+			n++
+		}
+		after = page[len(page)-1].Name
+		if err = r.Context().Err(); err != nil || b.err != nil {
+			return
+		}
+	}
+	if err != nil && n == 0 && !ofFile(err) {
+		s.failure(w, statusOf(sandbar.CodeOf(err)), err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	b.raw(`]`)
+	if err != nil {
+		b.raw(`,"error":"`)
+		b.text([]byte(pathText(listVerb(err), path, err)))
+		b.raw(`"`)
+	}
+	b.raw("}\n")
+	b.flush()
+}
+
+// listVerb is the verb of package os for a directory that cannot be listed.
+func listVerb(err error) string {
+	if errors.Is(err, syscall.ENOTDIR) {
+		return "readdirent"
+	}
+	return "open"
+}
+
+// openVerb is the verb of package os for a file that cannot be read.
+func openVerb(err error) string {
+	if errors.Is(err, syscall.EISDIR) {
+		return "read"
+	}
+	return "open"
+}
+
+// readFile serves POST /read_file. The content is sent as it is read; an error
+// that comes in the middle stands at the end.
+func (s *Server) readFile(w http.ResponseWriter, r *http.Request) {
+	files, path, ok := s.readPath(w, r)
+	if !ok {
+		return
+	}
+	var f sandbar.File
+	err := missing(path)
+	if err == nil {
+		f, err = files.Open(r.Context(), path)
+	}
+	if err != nil && !ofFile(err) {
+		s.failure(w, statusOf(sandbar.CodeOf(err)), err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	b := newBatch(s.out(w))
+	b.raw(`{"content":"`)
+	verb := openVerb(err)
+	if err == nil {
+		verb, err = "read", s.copyText(b, f)
+		f.Close()
+	}
+	b.raw(`"`)
+	if err != nil {
+		b.raw(`,"error":"`)
+		b.text([]byte(pathText(verb, path, err)))
+		b.raw(`"`)
+	}
+	b.raw("}\n")
+	b.flush()
+}
+
+// copyText adds what r has as the inside of a string.
+func (s *Server) copyText(b *batch, r io.Reader) error {
+	buf := s.buffers.Get().(*[bufferSize]byte)
+	defer s.buffers.Put(buf)
+	held := 0 // the beginning of a character
+	for b.err == nil {
+		n, err := r.Read(buf[held:])
+		p := buf[:held+n]
+		if err != nil {
+			b.text(p)
+			if err == io.EOF {
+				err = nil
+			}
+			return err
+		}
+		use := whole(p)
+		b.text(p[:use])
+		held = copy(buf[:], p[use:])
+	}
+	return nil
+}
+
+// target is where a file is to be written, and how.
+type target struct {
+	path string      // behind all links
+	mode fs.FileMode // of the file that is there
+	is   bool        // one is there
+}
+
+// errNotRegular is about what can be no file's place.
+var errNotRegular = &sandbar.Error{Code: sandbar.Conflict, Message: "not a regular file"}
+
+// resolve finds where a file is to be written: what is there is replaced, so
+// that links must be followed before. Directories, devices, FIFOs, sockets and
+// files that nobody may write are refused.
+func resolve(ctx context.Context, files sandbar.FS, name string) (target, error) {
+	for range maxLinks {
+		switch base := name[strings.LastIndexByte(name, '/')+1:]; base {
+		case "", ".", "..":
+			return target{}, or(missing(name), kernel(sandbar.Conflict, syscall.EISDIR))
+		}
+		info, err := files.Stat(ctx, name)
+		if sandbar.CodeOf(err) == sandbar.NotFound {
+			return target{path: name}, nil
+		}
+		if err != nil {
+			return target{}, err
+		}
+		switch {
+		case info.Mode.IsDir():
+			return target{}, kernel(sandbar.Conflict, syscall.EISDIR)
+		case info.Mode&fs.ModeSymlink != 0:
+			name = behind(name, info.Target)
+		case !info.Mode.IsRegular():
+			return target{}, errNotRegular
+		case info.Mode.Perm()&0o222 == 0:
+			return target{}, kernel(sandbar.Denied, syscall.EACCES)
+		default:
+			return target{path: name, mode: info.Mode.Perm(), is: true}, nil
+		}
+	}
+	return target{}, kernel(sandbar.Conflict, syscall.ELOOP)
+}
+
+// behind is the path that a link leads to. It is not cleaned: ".." is for the
+// kernel, which knows what the names before it are.
+func behind(name, to string) string {
+	if path.IsAbs(to) {
+		return to
+	}
+	return name[:strings.LastIndexByte(name, '/')+1] + to
+}
+
+// create begins to write a file. mode 0 keeps that of a file that is there, and
+// is 0644 for a new one.
+func create(ctx context.Context, files sandbar.FS, name string, mode fs.FileMode, parents bool) (sandbar.FileWriter, target, error) {
+	t, err := resolve(ctx, files, name)
+	if err != nil {
+		return nil, t, err
+	}
+	if mode == 0 {
+		mode = t.mode
+	}
+	w, err := files.Create(ctx, t.path, sandbar.CreateOptions{Mode: mode, Parents: parents})
+	return w, t, err
+}

@@ -1,0 +1,200 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// probeWait is how long a connection is kept that comes while no port is bound:
+// those who check a port's health take an end at once for a failure.
+const probeWait = 100 * time.Millisecond
+
+// dialWait bounds the connecting to a port of the sandbox.
+const dialWait = 10 * time.Second
+
+// Bound returns the port of the sandbox that connections are passed on to;
+// false if there is none.
+func (s *Server) Bound() (port int, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.port, s.port != 0
+}
+
+// bindPort serves POST /bind_port (specs/sandbox-executor-http.md, "Bind Port").
+func (s *Server) bindPort(w http.ResponseWriter, r *http.Request) {
+	var text string
+	ok := s.read(w, r, func(j *jsonReader) (err error) {
+		text, err = readOne(j, "port")
+		return err
+	})
+	if !ok {
+		return
+	}
+	if text == "" {
+		answerText(w, http.StatusBadRequest, "Port is required")
+		return
+	}
+	port, ok := parsePort(text)
+	if !ok {
+		answerText(w, http.StatusBadRequest, "Invalid port: "+sandbar.Quote(text, 40)+" (a number from 1 to 65535)")
+		return
+	}
+	if current := s.bind(port); current != 0 {
+		answerJSON(w, http.StatusConflict, object(member{"success", false}, member{"error", "Port already bound"},
+			member{"current_port", strconv.Itoa(current)}))
+		return
+	}
+	answerJSON(w, http.StatusOK, object(member{"success", true}, member{"message", "Port binding configured"},
+		member{"port", strconv.Itoa(port)}))
+}
+
+// parsePort reads a port that is written in digits.
+func parsePort(text string) (int, bool) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return int(n), err == nil && n > 0
+}
+
+// bind binds a port, or returns the one that is bound.
+func (s *Server) bind(port int) (current int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.port == 0 {
+		s.port = port
+		return 0
+	}
+	return s.port
+}
+
+// unbindPort serves POST /unbind_port (specs/sandbox-executor-http.md, "Unbind
+// Port"), whose body is not read. Connections that are open stay so.
+func (s *Server) unbindPort(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	s.port = 0
+	s.mu.Unlock()
+	answerJSON(w, http.StatusOK, object(member{"success", true}, member{"message", "Port binding removed"}))
+}
+
+// ServeProxy accepts connections and passes them on to the port that is bound
+// at that moment, raw bytes both ways, until Close, which also closes l. Where
+// nothing is bound, or nothing answers, they are closed. It returns nil after
+// Close, and else the listener's error.
+func (s *Server) ServeProxy(l net.Listener) error {
+	if !s.listen(l) {
+		l.Close()
+		return nil
+	}
+	defer s.unlisten(l)
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			s.accept(conn)
+		case s.ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		default:
+			// No descriptors are left, or a connection broke off: the next may do.
+			s.options.Logger.Warn("a connection could not be accepted", "error", err)
+			select {
+			case <-time.After(probeWait):
+			case <-s.ctx.Done():
+			}
+		}
+	}
+}
+
+func (s *Server) listen(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.busy.Add(1)
+	s.listeners[l] = struct{}{}
+	return true
+}
+
+func (s *Server) unlisten(l net.Listener) {
+	l.Close()
+	s.mu.Lock()
+	delete(s.listeners, l)
+	s.mu.Unlock()
+	s.busy.Done()
+}
+
+// accept serves a connection in a goroutine of its own, if there is room.
+func (s *Server) accept(conn net.Conn) {
+	s.mu.Lock()
+	full := s.closed || s.proxied >= s.options.MaxProxied
+	if !full {
+		s.proxied++
+		s.busy.Add(1)
+	}
+	s.mu.Unlock()
+	if full {
+		conn.Close()
+		return
+	}
+	go func() {
+		defer s.busy.Done()
+		s.proxy(conn)
+		s.mu.Lock()
+		s.proxied--
+		s.mu.Unlock()
+	}()
+}
+
+// proxy serves one connection to its end.
+func (s *Server) proxy(conn net.Conn) {
+	defer conn.Close()
+	defer context.AfterFunc(s.ctx, func() { conn.Close() })()
+	port, ok := s.Bound()
+	if !ok {
+		conn.SetReadDeadline(time.Now().Add(probeWait))
+		conn.Read(make([]byte, 1))
+		return
+	}
+	release := s.sandbox.Hold()
+	defer release()
+	ctx, cancel := context.WithTimeout(s.ctx, dialWait)
+	inside, err := s.sandbox.DialPort(ctx, port)
+	cancel()
+	if err != nil {
+		s.options.Logger.Debug("a connection was not passed on", "port", port, "code", sandbar.CodeOf(err))
+		return
+	}
+	defer inside.Close()
+	defer context.AfterFunc(s.ctx, func() { inside.Close() })()
+	join(conn, inside)
+}
+
+// join copies both ways. The end of one direction is passed on and leaves the
+// other open; an error ends both.
+func join(a, b net.Conn) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		oneWay(a, b)
+	}()
+	oneWay(b, a)
+	<-done
+}
+
+// oneWay copies from src to dst. Between TCP connections the kernel does it.
+func oneWay(dst, src net.Conn) {
+	_, err := io.Copy(dst, src)
+	half, ok := dst.(interface{ CloseWrite() error })
+	if err == nil && ok && half.CloseWrite() == nil {
+		return
+	}
+	dst.Close()
+	src.Close()
+}

@@ -1,0 +1,134 @@
+package executor
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"strconv"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// files serves /files?path=, which is ours: GET and HEAD send a file as it is,
+// with ranges and conditions (RFC 9110, sections 13 and 14); PUT replaces one.
+// Errors are JSON objects with the members error and code.
+func (s *Server) files(w http.ResponseWriter, r *http.Request) {
+	files, err := s.sandbox.FS()
+	if err != nil {
+		s.refuseFile(w, sandbar.AsError(err).Error(), err)
+		return
+	}
+	if r.Method == http.MethodPut {
+		s.putFile(w, r, files)
+	} else {
+		s.getFile(w, r, files)
+	}
+}
+
+// refuseFile answers a file that cannot be sent or written.
+func (s *Server) refuseFile(w http.ResponseWriter, text string, err error) {
+	code := sandbar.CodeOf(err)
+	answerJSON(w, statusOf(code), object(member{"error", text}, member{"code", string(code)}))
+}
+
+func (s *Server) getFile(w http.ResponseWriter, r *http.Request, files sandbar.FS) {
+	name := r.URL.Query().Get("path")
+	f, err := files.Open(r.Context(), name)
+	if err != nil {
+		s.refuseFile(w, pathText(openVerb(err), name, err), err)
+		return
+	}
+	defer f.Close()
+	info := f.Info()
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("ETag", `"`+strconv.FormatInt(info.ModTime.UnixNano(), 36)+"-"+strconv.FormatInt(info.Size, 36)+`"`)
+	http.ServeContent(s.out(w), r, "", info.ModTime, innermost(f))
+}
+
+// innermost is the file itself, if it is wrapped: then the kernel can do the
+// copying. The wrapped one is to be closed.
+func innermost(f sandbar.File) io.ReadSeeker {
+	for {
+		u, ok := f.(interface{ Unwrap() any })
+		if !ok {
+			return f
+		}
+		inner, ok := u.Unwrap().(sandbar.File)
+		if !ok {
+			return f
+		}
+		f = inner
+	}
+}
+
+func (s *Server) putFile(w http.ResponseWriter, r *http.Request, files sandbar.FS) {
+	q := r.URL.Query()
+	name := q.Get("path")
+	mode, err := parseMode(q.Get("mode"))
+	parents, perr := parseBool(q.Get("parents"))
+	if r.Header.Get("Content-Range") != "" { // a part must not become the whole (RFC 9110, section 14.4)
+		err = &sandbar.Error{Code: sandbar.Invalid, Field: "Content-Range", Message: "Invalid Content-Range: a file is sent as a whole"}
+	}
+	if err = or(err, perr); err != nil {
+		s.refuseFile(w, err.Error(), err)
+		return
+	}
+	file, t, err := create(r.Context(), files, name, mode, parents)
+	if err != nil {
+		s.refuseFile(w, pathText("open", name, err), err)
+		return
+	}
+	defer file.Abort()
+	body := s.body(w, r)
+	if _, err := io.Copy(file, body); err != nil {
+		s.refusePut(w, name, body, err)
+		return
+	}
+	if err := file.Commit(); err != nil {
+		s.refuseFile(w, pathText("open", name, err), err)
+		return
+	}
+	if t.is {
+		w.WriteHeader(http.StatusNoContent)
+	} else {
+		w.WriteHeader(http.StatusCreated)
+	}
+}
+
+// refusePut answers an upload that broke off.
+func (s *Server) refusePut(w http.ResponseWriter, name string, b *body, err error) {
+	w.Header().Set("Connection", "close")
+	switch {
+	case b.err == nil:
+		s.refuseFile(w, pathText("write", name, err), err)
+	case errors.Is(b.err, os.ErrDeadlineExceeded):
+		answerText(w, http.StatusRequestTimeout, "Request timeout")
+	default:
+		answerText(w, http.StatusBadRequest, "Invalid request")
+	}
+}
+
+// parseMode reads permission bits, octal as in chmod; "" is 0.
+func parseMode(s string) (fs.FileMode, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 8, 16)
+	if err != nil || n == 0 || n > 0o777 {
+		return 0, &sandbar.Error{Code: sandbar.Invalid, Field: "mode", Message: "Invalid mode: " + sandbar.Quote(s, 40) + " (octal, 1 to 777)"}
+	}
+	return fs.FileMode(n), nil
+}
+
+func parseBool(s string) (bool, error) {
+	switch s {
+	case "", "0", "false":
+		return false, nil
+	case "1", "true":
+		return true, nil
+	}
+	return false, &sandbar.Error{Code: sandbar.Invalid, Field: "parents", Message: "Invalid parents: " + sandbar.Quote(s, 40) + ` ("true" or "false")`}
+}

@@ -1,0 +1,238 @@
+package executor
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+)
+
+// maxRunOutput is the most that /run keeps in memory, in bytes, where the
+// sandbox's own limit is higher or there is none.
+const maxRunOutput = 64 << 20
+
+// errEnded is why a stream that has ended takes nothing more.
+var errEnded = errors.New("the stream has ended")
+
+// errOutput is why a program is ended that prints more than /run keeps.
+var errOutput = errors.New("more output than is kept")
+
+// shell is the program that runs a command of the text.
+func (c command) shell() sandbar.Cmd {
+	return sandbar.Cmd{Args: []string{"sh", "-c", c.cmd}, Env: c.env, Dir: c.cwd}
+}
+
+// limits is what the command asks for; zero is what the sandbox has.
+func (c command) limits() (sandbar.Limits, error) {
+	if math.IsNaN(c.timeout) {
+		return sandbar.Limits{}, nil
+	}
+	const most = float64(math.MaxInt64 / time.Second)
+	if c.timeout <= 0 || c.timeout > most {
+		return sandbar.Limits{}, &sandbar.Error{Code: sandbar.Invalid, Field: "timeout",
+			Message: "Invalid timeout: " + strconv.FormatFloat(c.timeout, 'g', -1, 64) + " (a number of seconds greater than 0)"}
+	}
+	// At least one, for zero would be no timeout at all.
+	return sandbar.Limits{Timeout: max(1, time.Duration(c.timeout*float64(time.Second)))}, nil
+}
+
+// readCommand reads the body of a request that runs something, and answers one
+// that cannot be read.
+func (s *Server) readCommand(w http.ResponseWriter, r *http.Request, with extras) (c command, lim sandbar.Limits, ok bool) {
+	ok = s.read(w, r, func(j *jsonReader) (err error) {
+		c, err = readCommand(j, with)
+		return err
+	})
+	if !ok {
+		return c, lim, false
+	}
+	lim, err := c.limits()
+	if err != nil {
+		s.failure(w, http.StatusBadRequest, err)
+	}
+	return c, lim, err == nil
+}
+
+// badDir reports whether a program could not be started because its working
+// directory is none.
+func (s *Server) badDir(ctx context.Context, c command, err error) bool {
+	if c.cwd == "" {
+		return false
+	}
+	switch sandbar.CodeOf(err) {
+	case sandbar.NotFound, sandbar.Denied, sandbar.Invalid, sandbar.Conflict:
+	default:
+		return false
+	}
+	files, err := s.sandbox.FS()
+	if err != nil {
+		return false
+	}
+	// With "/." the kernel follows a link at the end and asks for a directory.
+	info, err := files.Stat(ctx, c.cwd+"/.")
+	switch sandbar.CodeOf(err) {
+	case "":
+		return !info.Mode.IsDir()
+	case sandbar.NotFound, sandbar.Denied, sandbar.Invalid, sandbar.Conflict:
+		return true
+	}
+	return false
+}
+
+// refuseDir answers a working directory that is none.
+func refuseDir(w http.ResponseWriter, c command) {
+	answerText(w, http.StatusBadRequest, "Invalid working directory: "+clip(c.cwd, 4096))
+}
+
+// clip cuts what a client sent before it is sent back.
+func clip(s string, most int) string {
+	return string(cutText([]byte(s), most))
+}
+
+// run serves POST /run (specs/sandbox-executor-http.md, "Run Command").
+func (s *Server) run(w http.ResponseWriter, r *http.Request) {
+	c, lim, ok := s.readCommand(w, r, extras{timeout: true, encoding: true})
+	if !ok {
+		return
+	}
+	if c.encoding != "" && c.encoding != "utf-8" && c.encoding != "base64" {
+		answerText(w, http.StatusBadRequest, "Invalid encoding: "+sandbar.Quote(c.encoding, 40)+` ("utf-8" or "base64")`)
+		return
+	}
+	var got captured
+	res, err := s.sandbox.Exec(r.Context(), c.shell(), nil, lim, &got)
+	switch {
+	case err == nil:
+		s.answerRun(w, c, &got, res, lim.Timeout)
+	case s.badDir(r.Context(), c, err):
+		refuseDir(w, c)
+	default:
+		s.failure(w, startStatusOf(sandbar.CodeOf(err)), err)
+	}
+}
+
+// captured is the output of a program that is answered as a whole.
+type captured struct {
+	stdout, stderr []byte
+	over           bool
+}
+
+var _ engine.Sink = (*captured)(nil)
+
+// Started implements engine.Sink.
+func (*captured) Started() {}
+
+// Output implements engine.Sink.
+func (c *captured) Output(chunk sandbar.Chunk) error {
+	room := maxRunOutput - len(c.stdout) - len(c.stderr)
+	data := chunk.Data
+	if len(data) > room {
+		data, c.over = data[:room], true
+	}
+	if chunk.Stream == sandbar.Stderr {
+		c.stderr = append(c.stderr, data...)
+	} else {
+		c.stdout = append(c.stdout, data...)
+	}
+	if c.over {
+		return errOutput
+	}
+	return nil
+}
+
+// answerRun answers /run for a program that has ended.
+func (s *Server) answerRun(w http.ResponseWriter, c command, got *captured, res sandbar.Result, timeout time.Duration) {
+	if got.over {
+		res.Outcome = sandbar.OutputLimit
+	}
+	// Neither of these is the program's own doing. Not 503: it was started, and
+	// must not be started again by itself.
+	switch res.Outcome {
+	case sandbar.Lost:
+		answerText(w, http.StatusInternalServerError, endingOf(res, timeout).reason)
+		return
+	case sandbar.Cancelled:
+		answerText(w, http.StatusInternalServerError, "the command was cancelled: its client has gone, or the sandbox is being stopped")
+		return
+	}
+	e := endingOf(res, timeout)
+	w.Header().Set("Content-Type", "application/json")
+	b := newBatch(s.out(w))
+	b.raw(`{"stdout":`)
+	b.output(c.encoding, got.stdout)
+	b.raw(`,"stderr":`)
+	b.output(c.encoding, got.stderr)
+	b.raw(`,"code":` + strconv.Itoa(e.code))
+	if e.reason != "" {
+		b.raw(`,"error":"` + e.reason + `"`)
+	}
+	if res.Outcome == sandbar.OutputLimit {
+		b.raw(`,"truncated":true`)
+	}
+	if c.encoding == "base64" {
+		b.raw(`,"encoding":"base64"`)
+	}
+	b.raw("}\n")
+	b.flush()
+}
+
+// batch collects an answer and writes it in large pieces.
+type batch struct {
+	w   io.Writer
+	b   []byte
+	err error
+}
+
+func newBatch(w io.Writer) *batch { return &batch{w: w} }
+
+func (b *batch) raw(s string) { b.b = append(b.b, s...) }
+
+// flush writes what has been collected.
+func (b *batch) flush() {
+	if b.err == nil && len(b.b) > 0 {
+		_, b.err = b.w.Write(b.b)
+	}
+	b.b = b.b[:0]
+}
+
+// text adds a part of the inside of a string; p ends between characters.
+func (b *batch) text(p []byte) {
+	for len(p) > 0 && b.err == nil {
+		piece := cutText(p, bufferSize)
+		p = p[len(piece):]
+		b.b = appendText(b.b, piece)
+		if len(b.b) >= bufferSize {
+			b.flush()
+		}
+	}
+}
+
+// output adds a program's output as a string.
+func (b *batch) output(encoding string, p []byte) {
+	b.raw(`"`)
+	if encoding == "base64" {
+		e := base64.NewEncoder(base64.StdEncoding, b)
+		bytes.NewReader(p).WriteTo(e)
+		e.Close()
+	} else {
+		b.text(p)
+	}
+	b.raw(`"`)
+}
+
+// Write adds p as it is.
+func (b *batch) Write(p []byte) (int, error) {
+	b.b = append(b.b, p...)
+	if len(b.b) >= bufferSize {
+		b.flush()
+	}
+	return len(p), b.err
+}

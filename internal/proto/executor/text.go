@@ -1,0 +1,144 @@
+package executor
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf8"
+)
+
+// replacement is U+FFFD, which stands for bytes that are not UTF-8.
+const replacement = "\uFFFD"
+
+const hexDigits = "0123456789abcdef"
+
+// appendString appends p to b as a JSON string.
+func appendString[T ~string | ~[]byte](b []byte, p T) []byte {
+	b = append(b, '"')
+	b = appendText(b, []byte(p))
+	return append(b, '"')
+}
+
+// appendText appends p to b in the form it has inside a JSON string. What comes
+// out is valid UTF-8: bytes that are not become U+FFFD, one for each longest
+// run that could have begun a character, which is what browsers and Python do.
+//
+// NEL (U+0085) and U+2028 and U+2029 are escaped although JSON does not ask for
+// it: a known client cuts streams into lines at them.
+func appendText(b, p []byte) []byte {
+	for {
+		n := plain(p)
+		b = append(b, p[:n]...)
+		p = p[n:]
+		if len(p) == 0 {
+			return b
+		}
+		if c := p[0]; c < utf8.RuneSelf {
+			b = appendEscape(b, c)
+			p = p[1:]
+			continue
+		}
+		b, n = appendRunes(b, p)
+		p = p[n:]
+	}
+}
+
+// plain is how many bytes p begins with that stand for themselves in a JSON
+// string: ASCII without control characters, quotes and backslashes. It looks
+// at eight bytes at a time; output passes through here.
+func plain(p []byte) int {
+	const (
+		ones = 0x0101010101010101
+		high = 0x8080808080808080
+	)
+	i := 0
+	for ; i+8 <= len(p); i += 8 {
+		w := binary.LittleEndian.Uint64(p[i:])
+		quote := w ^ ones*'"'
+		slash := w ^ ones*'\\'
+		// A high bit is set for a byte that is not ASCII, below ' ', or equal to
+		// one of the two. A borrow can set one too many, but only above a byte
+		// that is rightly marked, and the lowest is what counts.
+		odd := (w | (w - ones*' ') | (quote - ones) | (slash - ones)) & high
+		if odd != 0 {
+			return i + bits.TrailingZeros64(odd)/8
+		}
+	}
+	for ; i < len(p); i++ {
+		if c := p[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			break
+		}
+	}
+	return i
+}
+
+// appendRunes appends the characters beyond ASCII that p begins with and
+// returns how many bytes of p they are; at least one.
+func appendRunes(b, p []byte) (_ []byte, n int) {
+	for n < len(p) && p[n] >= utf8.RuneSelf {
+		r, size := utf8.DecodeRune(p[n:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			b = append(b, replacement...)
+			size = subpart(p[n:])
+		case r == '\u0085':
+			b = append(b, `\u0085`...)
+		case r == '\u2028' || r == '\u2029':
+			b = append(append(b, `\u202`...), hexDigits[r&0xf])
+		default:
+			b = append(b, p[n:n+size]...)
+		}
+		n += size
+	}
+	return b, n
+}
+
+// subpart returns the length of the maximal subpart that p begins with: the
+// longest beginning of a well-formed character, or else one byte. p does not
+// begin with a whole character.
+func subpart(p []byte) int {
+	n := 1
+	for n < len(p) && !utf8.FullRune(p[:n]) && !utf8.FullRune(p[:n+1]) {
+		n++
+	}
+	return n
+}
+
+// appendEscape appends c, which a JSON string cannot hold as it is.
+func appendEscape(b []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(b, '\\', c)
+	case '\n':
+		return append(b, '\\', 'n')
+	case '\r':
+		return append(b, '\\', 'r')
+	case '\t':
+		return append(b, '\\', 't')
+	}
+	return append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xf])
+}
+
+// whole returns the longest beginning of p that does not end within a
+// character: at most three bytes less than p, and all of p when its end cannot
+// be the beginning of a character.
+func whole(p []byte) int {
+	for back := 1; back < utf8.UTFMax && back <= len(p); back++ {
+		if c := p[len(p)-back]; utf8.RuneStart(c) {
+			if !utf8.FullRune(p[len(p)-back:]) {
+				return len(p) - back
+			}
+			break
+		}
+	}
+	return len(p)
+}
+
+// cutText returns a beginning of p of at most max bytes, cut between
+// characters; max is at least utf8.UTFMax, so it is never empty for a p that is
+// not.
+func cutText(p []byte, max int) []byte {
+	if len(p) <= max {
+		return p
+	}
+	return p[:whole(p[:max])]
+}
