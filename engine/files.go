@@ -91,6 +91,9 @@ func (f heldFile) Close() error {
 // WriteTo lets io.Copy use what the driver's file can do best.
 func (f heldFile) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, f.File) }
 
+// Unwrap lets whoever sends a part of a file do the same.
+func (f heldFile) Unwrap() any { return f.File }
+
 // heldWriter is a file being written that holds its sandbox until it is ended.
 type heldWriter struct {
 	sandbar.FileWriter

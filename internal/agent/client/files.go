@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -190,6 +191,19 @@ func (w *writer) Write(b []byte) (n int, err error) {
 		b = b[len(piece):]
 	}
 	return n, nil
+}
+
+// copySize is how much is copied into a file at once: at 32 KiB, which io.Copy
+// uses, the system calls cost more than the copying.
+const copySize = 256 << 10
+
+var copies = sync.Pool{New: func() any { return new([copySize]byte) }}
+
+// ReadFrom copies what r has into the file.
+func (w *writer) ReadFrom(r io.Reader) (int64, error) {
+	buf := copies.Get().(*[copySize]byte)
+	defer copies.Put(buf)
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, buf[:])
 }
 
 func (w *writer) Commit() error {
