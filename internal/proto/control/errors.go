@@ -1,0 +1,75 @@
+package control
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/proto/control/wire"
+)
+
+// statusOf is the HTTP status for every code of the platform's errors.
+func statusOf(c sandbar.Code) int {
+	switch c {
+	case sandbar.Invalid:
+		return http.StatusBadRequest
+	case sandbar.Unauthenticated:
+		return http.StatusUnauthorized
+	case sandbar.Denied:
+		return http.StatusForbidden
+	case sandbar.NotFound:
+		return http.StatusNotFound
+	case sandbar.Exists, sandbar.Conflict:
+		return http.StatusConflict
+	case sandbar.TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case sandbar.Unsupported:
+		return http.StatusUnprocessableEntity
+	case sandbar.NoSpace:
+		return http.StatusInsufficientStorage
+	case sandbar.Timeout:
+		return http.StatusGatewayTimeout
+	case sandbar.Canceled:
+		return http.StatusRequestTimeout // nobody is there to read it
+	case sandbar.Exhausted, sandbar.Unavailable:
+		return http.StatusServiceUnavailable
+	case sandbar.Gone:
+		return http.StatusGone
+	}
+	return http.StatusInternalServerError
+}
+
+// fail answers with an error.
+func fail(w http.ResponseWriter, err error) {
+	failWith(w, statusOf(sandbar.CodeOf(err)), err)
+}
+
+// failWith is fail with a status of its own.
+func failWith(w http.ResponseWriter, status int, err error) {
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	answer(w, status, wire.ErrorOf(err))
+}
+
+// answer answers with JSON.
+func answer(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		status, body = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer could not be written as JSON"}}`)
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	w.Write(append(body, '\n'))
+}
+
+// notAllowed refuses a method.
+func notAllowed(w http.ResponseWriter, r *http.Request, allow string) {
+	w.Header().Set("Allow", allow)
+	failWith(w, http.StatusMethodNotAllowed, &sandbar.Error{Code: sandbar.Invalid, Field: "method",
+		Message: "method " + sandbar.Quote(r.Method, 20) + " is not allowed for " + sandbar.Quote(r.URL.Path, 100), Fix: "allowed: " + allow})
+}
+
+func nothingAt(r *http.Request) error {
+	return &sandbar.Error{Code: sandbar.NotFound, Message: "there is nothing at " + sandbar.Quote(r.URL.Path, 100)}
+}

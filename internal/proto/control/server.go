@@ -1,0 +1,294 @@
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+)
+
+// Executor serves what is inside one sandbox. Paths begin at "/".
+type Executor interface {
+	http.Handler
+	// Bound is the port that /r/ leads to, if one is bound.
+	Bound() (port int, ok bool)
+	// Close ends streams and connections, not the sandbox.
+	Close()
+}
+
+// Options are what a Server is made from. New fills zero fields with the
+// defaults given here.
+type Options struct {
+	// NewExecutor makes the executor of a sandbox when it is first asked for.
+	// The Server closes it when the sandbox ends. Default: there is none, and
+	// what leads to one is Unsupported.
+	NewExecutor func(*engine.Sandbox) Executor
+	// IdleTimeout is the engine's own: the most a client may ask for. Default
+	// 10 min; negative: never.
+	IdleTimeout time.Duration
+	// MaxConnections is how many commands, tunnels and requests to a port one
+	// sandbox may have under way at once; more are Exhausted. Default 1024.
+	MaxConnections int
+	// StallTimeout is how long a client may take nothing of a command's output
+	// before it is taken for gone. Default 5 min.
+	StallTimeout time.Duration
+	// Logger takes structured logs. Default: discards.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.IdleTimeout, 10*time.Minute)
+	setDefault(&o.MaxConnections, 1024)
+	setDefault(&o.StallTimeout, 5*time.Minute)
+	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
+	return o
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Server serves the API. Its methods may be called concurrently.
+type Server struct {
+	engine  *engine.Engine
+	options Options
+
+	patient  context.Context // of requests that would not end by themselves; ends when Shutdown begins
+	hurry    context.CancelFunc
+	all      context.Context // of everything; ends when Close is called
+	cut      context.CancelFunc
+	serving  sync.WaitGroup // requests
+	working  sync.WaitGroup // those of them that Shutdown lets end
+	watching sync.WaitGroup // entries
+
+	mu      sync.Mutex
+	closing bool // guards Add of the groups, too
+	entries map[sandbar.ID]*entry
+}
+
+// New makes a Server of the sandboxes of e.
+func New(e *engine.Engine, o Options) *Server {
+	s := &Server{engine: e, options: o.withDefaults(), entries: map[sandbar.ID]*entry{}}
+	s.all, s.cut = context.WithCancel(context.Background())
+	s.patient, s.hurry = context.WithCancel(s.all)
+	return s
+}
+
+// ServeHTTP serves one request. The listener has checked Host and Origin, and
+// that the request bears the daemon's token or is one that Admits.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t, ok := route(r)
+	if !ok {
+		fail(w, nothingAt(r))
+		return
+	}
+	ctx, end, err := s.begin(r.Context(), t)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer end()
+	r = r.WithContext(ctx)
+	if t.kind == collection {
+		s.serveCollection(w, r)
+		return
+	}
+	if t.key == "" {
+		fail(w, &sandbar.Error{Code: sandbar.Invalid, Field: routingKey, Message: "the request names no sandbox",
+			Fix: "send its id in the header " + routingKey})
+		return
+	}
+	if t.kind == single && r.Method == http.MethodDelete {
+		s.remove(w, r, t.key)
+		return
+	}
+	e, err := s.find(t.key)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	s.serveEntry(w, r, t, e)
+}
+
+func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e *entry) {
+	if t.kind != executor && t.kind != web && r.Method != http.MethodGet {
+		allow := http.MethodGet
+		if t.kind == single {
+			allow = "DELETE, GET"
+		}
+		notAllowed(w, r, allow)
+		return
+	}
+	if t.kind == single { // to look at it is not to use it
+		answer(w, http.StatusOK, e.describe())
+		return
+	}
+	leave, err := e.enter()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer leave()
+	switch t.kind {
+	case directory:
+		e.serveDir(w, r)
+	case command:
+		e.serveExec(w, r)
+	case port:
+		e.serveTunnel(w, r, t.rest)
+	case executor:
+		e.serveExecutor(w, r, t)
+	case web:
+		e.serveWeb(w, r, t)
+	}
+}
+
+// begin counts a request and returns the context it is to have: one that ends
+// with the request's own, and with the server.
+func (s *Server) begin(parent context.Context, t target) (ctx context.Context, end func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return nil, nil, &sandbar.Error{Code: sandbar.Unavailable, Message: "the daemon is shutting down", Fix: "connect again and retry"}
+	}
+	s.serving.Add(1)
+	until := s.all
+	if endless(t) {
+		until = s.patient
+	} else {
+		s.working.Add(1)
+	}
+	ctx, cancel := context.WithCancel(parent)
+	stop := context.AfterFunc(until, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		if !endless(t) {
+			s.working.Done()
+		}
+		s.serving.Done()
+	}, nil
+}
+
+// endless reports whether a request has no end of its own, so that a shutdown
+// need not wait for it: a connection to a port, and what follows the log of a
+// process, which goes on as long as the sandbox lives.
+func endless(t target) bool {
+	return t.kind == port || t.kind == web || t.kind == executor && strings.HasSuffix(t.rest, "_logs_streaming")
+}
+
+// Shutdown ends the server in order. New requests are refused; commands and
+// transfers under way go on until they end or ctx does; then all is as after
+// Close. It returns ctx's error if ctx ended first. The sandboxes are the
+// engine's to end, after this.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.refuse()
+	s.hurry()
+	done := make(chan struct{})
+	go func() { s.working.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	s.Close()
+	return ctx.Err()
+}
+
+// Close ends the server at once: commands are cancelled, connections cut. When
+// it returns no request is under way.
+func (s *Server) Close() error {
+	s.refuse()
+	s.cut()
+	s.watching.Wait() // entries have closed what belongs to them
+	s.serving.Wait()
+	return nil
+}
+
+func (s *Server) refuse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing = true
+}
+
+// find returns the live sandbox of an id or a name. One that another protocol
+// has made is known from then on.
+func (s *Server) find(key string) (*entry, error) {
+	id, err := sandbar.ParseID(key)
+	if err != nil {
+		if id, err = s.named(key); err != nil {
+			return nil, err
+		}
+	}
+	sandbox, err := s.engine.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.adopt(sandbox, origin{})
+}
+
+// named returns the id of the one live sandbox of a name.
+func (s *Server) named(name string) (sandbar.ID, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []sandbar.ID
+	for id, e := range s.entries {
+		if e.name == name && name != "" {
+			found = append(found, id)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", &sandbar.Error{Code: sandbar.NotFound, Field: "id", Message: "there is no sandbox " + sandbar.Quote(name, 40)}
+	case 1:
+		return found[0], nil
+	}
+	return "", &sandbar.Error{Code: sandbar.Conflict, Field: "id", Message: "more than one sandbox is called " + sandbar.Quote(name, 40), Fix: "use an id"}
+}
+
+// secretOf is the hash of a sandbox's own secret, and whether it has one.
+func (s *Server) secretOf(id sandbar.ID) (hash [sha256.Size]byte, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[id]; e != nil && e.guarded {
+		return e.secret, true
+	}
+	return hash, false
+}
+
+// known is the entry of a sandbox, or nil.
+func (s *Server) known(id sandbar.ID) *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entries[id]
+}
+
+// adopt returns the entry of a sandbox, and makes it if there is none.
+func (s *Server) adopt(sandbox *engine.Sandbox, o origin) (*entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[sandbox.ID()]; e != nil {
+		return e, nil
+	}
+	if s.closing {
+		return nil, sandbar.Errorf(sandbar.Unavailable, "the daemon is shutting down")
+	}
+	e := newEntry(s, sandbox, o)
+	s.entries[sandbox.ID()] = e
+	s.watching.Go(e.watch)
+	return e, nil
+}
+
+func (s *Server) forget(id sandbar.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.entries, id)
+}

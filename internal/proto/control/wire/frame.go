@@ -1,0 +1,110 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// The protocols that a connection is upgraded to.
+const (
+	UpgradeExec = "sandbar-exec" // frames, for a command
+	UpgradeTCP  = "tcp"          // bytes, for a port
+)
+
+// Kind is what a frame is.
+type Kind byte
+
+// The frames of a client. Request comes first and once.
+const (
+	Request Kind = 'r' // an Exec, in JSON
+	Stdin   Kind = 'i' // bytes of standard input; none is its end
+	Cancel  Kind = 'c' // end the program: TERM, a grace, KILL
+)
+
+// The frames of a daemon. The last is Ended or Failed.
+const (
+	Credit  Kind = 'w' // so many more bytes of standard input may come: 4 bytes, big endian
+	Started Kind = 's' // the program runs
+	Stdout  Kind = 'o'
+	Stderr  Kind = 'e'
+	Ended   Kind = 'x' // a Result, in JSON
+	Failed  Kind = 'f' // an Error, in JSON: the platform failed, or never started it
+)
+
+const (
+	// MaxFrame is the most bytes that a frame holds.
+	MaxFrame = 1 << 20
+	// Window is how many bytes of standard input a client may send before the
+	// first Credit.
+	Window = 256 << 10
+
+	headerSize = 5 // kind, length (4 bytes, big endian)
+)
+
+// AppendHeader appends the header of a frame of so many bytes, which follow it.
+func AppendHeader(b []byte, k Kind, size int) []byte {
+	return binary.BigEndian.AppendUint32(append(b, byte(k)), uint32(size))
+}
+
+// Append appends a whole frame.
+func Append(b []byte, k Kind, data []byte) []byte {
+	return append(AppendHeader(b, k, len(data)), data...)
+}
+
+// AppendCredit appends a frame Credit.
+func AppendCredit(b []byte, n int) []byte {
+	return binary.BigEndian.AppendUint32(AppendHeader(b, Credit, 4), uint32(n))
+}
+
+// CreditOf reads what a frame Credit holds.
+func CreditOf(data []byte) (int, error) {
+	if len(data) != 4 {
+		return 0, fmt.Errorf("a credit of %d bytes where 4 are needed", len(data))
+	}
+	n := binary.BigEndian.Uint32(data)
+	if n > Window {
+		return 0, fmt.Errorf("a credit for %d bytes, and at most %d can be open", n, Window)
+	}
+	return int(n), nil
+}
+
+var errLarge = errors.New("a frame is larger than the protocol allows")
+
+// Reader reads frames. Its memory grows to the largest frame read.
+type Reader struct {
+	r      io.Reader
+	header [headerSize]byte
+	data   []byte
+}
+
+// NewReader returns a Reader of r, which should be buffered.
+func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
+
+// Next reads one frame. data is valid until the next call. The error is io.EOF
+// only between frames.
+func (r *Reader) Next() (k Kind, data []byte, err error) {
+	if _, err := io.ReadFull(r.r, r.header[:]); err != nil {
+		return 0, nil, err
+	}
+	size := binary.BigEndian.Uint32(r.header[1:])
+	if size > MaxFrame {
+		return 0, nil, errLarge
+	}
+	if int(size) > cap(r.data) {
+		r.data = make([]byte, max(int(size), 32<<10))
+	}
+	r.data = r.data[:size]
+	if _, err := io.ReadFull(r.r, r.data); err != nil {
+		return 0, nil, fmt.Errorf("a frame is cut: %w", noEOF(err))
+	}
+	return Kind(r.header[0]), r.data, nil
+}
+
+func noEOF(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
