@@ -40,6 +40,51 @@ func checkListen(s string) error {
 	return nil
 }
 
+// checkURL accepts where a daemon can be.
+func checkURL(s string) error {
+	if path, ok := strings.CutPrefix(s, UnixPrefix); ok {
+		if !filepath.IsAbs(path) {
+			return errors.New("is not an absolute path of a socket")
+		}
+		return nil
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return errors.New("is not the address of a daemon")
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/" {
+		return errors.New("has more than a scheme, a host and a port")
+	}
+	return nil
+}
+
+// DaemonURL is where a client on this machine finds the daemon: URL, or else
+// what Listen says, which is Invalid where it says only that any port will do.
+func (c *Config) DaemonURL() (string, error) {
+	if c.URL != "" {
+		return strings.TrimSuffix(c.URL, "/"), nil
+	}
+	if strings.HasPrefix(c.Listen, UnixPrefix) {
+		return c.Listen, nil
+	}
+	host, port, err := net.SplitHostPort(c.Listen)
+	if err != nil || port == "0" {
+		return "", &sandbar.Error{Code: sandbar.Invalid, Field: "url", Message: "where the daemon is cannot be told from listen (" + printable(c.Listen) + ")",
+			Fix: "set url, SANDBAR_URL or --url"}
+	}
+	switch ip := net.ParseIP(host); {
+	case host == "" || ip != nil && ip.IsUnspecified() && ip.To4() != nil:
+		host = "127.0.0.1"
+	case ip != nil && ip.IsUnspecified():
+		host = "::1"
+	}
+	scheme := "http"
+	if c.TLS.Cert != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port), nil
+}
+
 // Loopback reports whether Listen can be reached from this machine only: a
 // loopback address, the name localhost, or a unix socket.
 func (c *Config) Loopback() bool {

@@ -54,8 +54,11 @@ type Config struct {
 
 	Languages []lang.Language // beyond lang.Default
 
-	Fathom Fathom
-	Log    Log
+	Fathom   Fathom
+	Executor Executor
+	Log      Log
+
+	URL string // "" unless set; see DaemonURL
 
 	StateDir        string // "" for a user without a home directory
 	RuntimeDir      string
@@ -81,6 +84,18 @@ type Fathom struct {
 	WriteTimeout     time.Duration
 	MaxPerConnection int64
 	MaxStdin         int64
+}
+
+// Executor is the settings of the sandbox executor protocol, in the daemon and
+// alone.
+type Executor struct {
+	MaxJSON        int64
+	KeepLines      int64
+	KeepBytes      int64
+	KeepFinished   int64
+	Heartbeat      time.Duration
+	StallTimeout   time.Duration
+	MaxConnections int64
 }
 
 // Log is the form of the daemon's logs.

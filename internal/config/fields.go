@@ -41,7 +41,9 @@ func (c *Config) fields() []field {
 	add(c.lifecycleFields()...)
 	add(c.languageField())
 	add(c.fathomFields()...)
+	add(c.executorFields()...)
 	add(c.daemonFields()...)
+	add(c.clientField())
 	return t
 }
 
@@ -212,6 +214,32 @@ func (c *Config) fathomFields() []field {
 		measure("fathom.max_stdin", &c.Fathom.MaxStdin, size, bounds[int64]{lo: 1, hi: 64 << 20}, "1MiB",
 			"The largest standard input of one execution."),
 	}
+}
+
+func (c *Config) executorFields() []field {
+	return []field{
+		measure("executor.max_json", &c.Executor.MaxJSON, size, bounds[int64]{lo: 1 << 10, hi: 1 << 30}, "16MiB",
+			"What of one request's body is held in memory. Files that are transferred as such are not bounded by it."),
+		measure("executor.keep_lines", &c.Executor.KeepLines, count, bounds[int64]{lo: 1, hi: 10_000_000}, "10000",
+			"Lines kept of each output of a background process, for readers that come late or come back."),
+		measure("executor.keep_bytes", &c.Executor.KeepBytes, size, bounds[int64]{lo: 64 << 10, hi: 1 << 30}, "8MiB",
+			"The most that these lines may take together, per output."),
+		measure("executor.keep_finished", &c.Executor.KeepFinished, count, bounds[int64]{lo: 1, hi: 10000}, "64",
+			"Finished background processes kept per sandbox, with their lines."),
+		measure("executor.heartbeat", &c.Executor.Heartbeat, wallClock, bounds[time.Duration]{lo: time.Second, hi: time.Hour}, "10s",
+			"A stream on which nothing happens shows after so long that it is alive."),
+		measure("executor.stall_timeout", &c.Executor.StallTimeout, wallClock, bounds[time.Duration]{lo: time.Second, hi: 24 * time.Hour}, "5m",
+			"A client that takes nothing of an answer for so long is cut off, and the command whose output it read is ended."),
+		measure("executor.max_connections", &c.Executor.MaxConnections, count, bounds[int64]{lo: 1, hi: 100000}, "1024",
+			"Connections to ports of one sandbox, and commands run in it over a connection of their own, at once."),
+	}
+}
+
+func (c *Config) clientField() field {
+	return field{path: "url", value: text(&c.URL, checkURL),
+		instead: "where listen says, as seen from this machine: http://127.0.0.1:8080",
+		allowed: "http://HOST:PORT, https://HOST:PORT or unix:/absolute/path",
+		doc:     "Where the commands that speak to a daemon (create, exec, list and so on) find it. The daemon itself does not read it."}
 }
 
 func (c *Config) daemonFields() []field {

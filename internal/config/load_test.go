@@ -50,7 +50,9 @@ func TestDefaults(t *testing.T) {
 		MaxSandboxes: 64, MaxQueue: 1024, QueueTimeout: time.Minute, MaxCode: 1 << 20, MaxEnv: 64 << 10,
 		Grace: 500 * time.Millisecond, IdleTimeout: 10 * time.Minute, MaxLifetime: 24 * time.Hour, ReplayBytes: 1 << 20, KeepFinished: 64,
 		Fathom: Fathom{DisconnectGrace: 5 * time.Second, WriteTimeout: 30 * time.Second, MaxPerConnection: 256, MaxStdin: 1 << 20},
-		Log:    Log{Level: "info", Format: "text"}, ShutdownTimeout: 20 * time.Second,
+		Executor: Executor{MaxJSON: 16 << 20, KeepLines: 10000, KeepBytes: 8 << 20, KeepFinished: 64, Heartbeat: 10 * time.Second,
+			StallTimeout: 5 * time.Minute, MaxConnections: 1024},
+		Log: Log{Level: "info", Format: "text"}, ShutdownTimeout: 20 * time.Second,
 	}
 	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.IgnoreFields(Config{}, "StateDir", "RuntimeDir")); diff != "" {
 		t.Error(diff)
@@ -91,7 +93,7 @@ func TestEveryVariable(t *testing.T) {
 		t.Fatal(err)
 	}
 	special := map[string]string{"token": "t", "token_file": "/t", "tls.cert": "c", "tls.key": "k", "allowed_hosts": "a.example,10.0.0.1",
-		"allowed_origins": "https://a.example", "state_dir": "/s", "runtime_dir": "/r",
+		"allowed_origins": "https://a.example", "url": "http://127.0.0.1:1", "state_dir": "/s", "runtime_dir": "/r",
 		"languages": "- {name: ruby, file: main.rb, command: [ruby]}"}
 	for _, f := range defaults.fields() {
 		t.Run(f.path, func(t *testing.T) {

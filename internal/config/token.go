@@ -57,6 +57,28 @@ func (c *Config) ResolveToken() (Token, error) {
 	return Token{Value: value, File: path, Fresh: fresh}, err
 }
 
+// FindToken is ResolveToken for a client: the token must be there already. The
+// error is Unauthenticated and tells where tokens are looked for.
+func (c *Config) FindToken() (string, error) {
+	if c.Token != "" {
+		return c.Token, nil
+	}
+	path, setting := c.TokenFile, "token_file"
+	if path == "" && c.StateDir != "" {
+		path, setting = filepath.Join(c.StateDir, "token"), "state_dir"
+	}
+	_, err := os.Stat(path)
+	if path == "" || setting == "state_dir" && errors.Is(err, fs.ErrNotExist) {
+		looked := "there is no home directory to look for one in"
+		if path != "" {
+			looked = "there is none at " + printable(path) + ", where a daemon of this user keeps it"
+		}
+		return "", &sandbar.Error{Code: sandbar.Unauthenticated, Field: "token", Message: "no token is known: " + looked,
+			Fix: "set SANDBAR_TOKEN or --token-file to the daemon's token"}
+	}
+	return readToken(path, setting)
+}
+
 // makeToken makes the file of a token unless it is there already. The file
 // appears under its name with all its content, so that of two daemons that
 // start at once each sees the same token.
