@@ -39,6 +39,9 @@ type Network string
 const (
 	// NetworkNone is a private loopback and nothing else.
 	NetworkNone Network = "none"
+	// NetworkOutbound adds outbound TCP, UDP and DNS through the daemon's
+	// user-space stack, within the operator's rules. Nothing comes in.
+	NetworkOutbound Network = "outbound"
 )
 
 // Limits bound what a sandbox or an execution may use. Zero means "the

@@ -119,6 +119,9 @@ type Caps struct {
 	// PrivateFiles, PrivateNetwork, PrivateProcesses: a program sees none of
 	// the host's. The conformance suite tests each both ways.
 	PrivateFiles, PrivateNetwork, PrivateProcesses bool
+	// Outbound: a Spec may ask for sandbar.NetworkOutbound. Where it may not,
+	// Notes tell why.
+	Outbound bool
 	// Notes are sentences for an operator: what is missing and how to get it.
 	Notes []string
 }
@@ -190,6 +193,8 @@ type Host struct {
 	// Images finds the root file systems of images. Nil: there is none but
 	// sandbar.ImageHost.
 	Images Images
+	// Outbound are the rules for sandboxes that reach out. Nil: no sandbox may.
+	Outbound *Outbound
 }
 
 // Factory makes a driver. It fails with Unsupported, naming what is missing

@@ -42,12 +42,9 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 	if s.IdleTimeout == 0 {
 		s.IdleTimeout = e.cfg.IdleTimeout
 	}
-	if s.Network == "" {
-		s.Network = sandbar.NetworkNone
-	}
-	if s.Network != sandbar.NetworkNone {
-		return s, &sandbar.Error{Code: sandbar.Invalid, Field: "network",
-			Message: "network " + sandbar.Quote(string(s.Network), 40) + " was asked for, and only \"none\" is allowed"}
+	var err error
+	if s.Network, err = e.network(s.Network); err != nil {
+		return s, err
 	}
 	if err := e.checkEnv(s.Env, nil); err != nil {
 		return s, err
@@ -56,7 +53,6 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 		return s, err
 	}
 	asked := s.Limits
-	var err error
 	if s.Limits, err = e.cfg.ranged(asked); err != nil {
 		return s, err
 	}
@@ -68,6 +64,23 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 	}
 	s.Env, s.Labels = maps.Clone(s.Env), maps.Clone(s.Labels)
 	return s, nil
+}
+
+// network returns the network that n stands for, if the driver has it.
+func (e *Engine) network(n sandbar.Network) (sandbar.Network, error) {
+	switch n {
+	case "", sandbar.NetworkNone:
+		return sandbar.NetworkNone, nil
+	case sandbar.NetworkOutbound:
+		if e.caps.Outbound {
+			return n, nil
+		}
+		return n, &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
+			Message: "network \"outbound\" was asked for, and the driver \"" + e.caps.Name + "\" cannot give it here",
+			Fix:     "use network \"none\", or see what is missing: `sandbar doctor`, and the setting network.outbound"}
+	}
+	return n, &sandbar.Error{Code: sandbar.Invalid, Field: "network",
+		Message: "network " + sandbar.Quote(string(n), 40) + " was asked for; there are \"none\" and \"outbound\""}
 }
 
 // enforceable applies the rule of resolve to limits that are not held.

@@ -160,6 +160,7 @@ func TestJobsAreChecked(t *testing.T) {
 		{"two environments too large in sum", sandbar.Job{Spec: env("A", big[:32<<10]).Spec,
 			Cmd: sandbar.Cmd{Args: []string{"exit", "0"}, Env: map[string]string{"A": big[:32<<10]}}}, sandbar.TooLarge, "env"},
 		{"network", with(script(""), func(j *sandbar.Job) { j.Spec.Network = "host" }), sandbar.Invalid, "network"},
+		{"network outbound", with(script(""), func(j *sandbar.Job) { j.Spec.Network = "outbound" }), sandbar.Unsupported, "network"},
 		{"network none", with(script(""), func(j *sandbar.Job) { j.Spec.Network = "none" }), "", ""},
 		{"image with NUL", with(script(""), func(j *sandbar.Job) { j.Spec.Image = "a\x00" }), sandbar.Invalid, "image"},
 		{"image too long", with(script(""), func(j *sandbar.Job) { j.Spec.Image = big }), sandbar.TooLarge, "image"},
@@ -316,5 +317,28 @@ func TestOneVariableIsBoundedByTheKernel(t *testing.T) {
 			x.Cancel()
 		}
 		wantCode(t, err, code)
+	}
+}
+
+// A driver that can give its sandboxes a way out is asked for it, and no other
+// network than the one that was asked for reaches a driver.
+func TestNetwork(t *testing.T) {
+	for asked, want := range map[sandbar.Network]sandbar.Network{
+		"": sandbar.NetworkNone, sandbar.NetworkNone: sandbar.NetworkNone, sandbar.NetworkOutbound: sandbar.NetworkOutbound,
+	} {
+		inBubble(t, "asked for "+string(asked), func(t *testing.T) {
+			d := faulty.New()
+			d.Capabilities = faulty.FullCaps()
+			d.Capabilities.Outbound = true
+			r := newRig(t, d, func(*engine.Config) {})
+			job := script("")
+			job.Spec.Network = asked
+			if _, err := r.Run(t.Context(), job, nil); err != nil {
+				t.Fatal(err)
+			}
+			if got := d.Specs()[0].Network; got != want {
+				t.Errorf("the driver was asked for network %q, want %q", got, want)
+			}
+		})
 	}
 }
