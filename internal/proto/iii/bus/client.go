@@ -197,7 +197,7 @@ func (c *Client) handle(s *session, frame []byte) {
 		c.opt.Logger.Error("iii: the engine has refused a function; another worker has it",
 			"function", show(m.FunctionID), "code", show(m.Code))
 	case kindPing:
-		s.tasks.Go(func() { s.sock.post(&message{Type: kindPong}) })
+		s.sock.post(&message{Type: kindPong})
 	}
 }
 
@@ -207,25 +207,35 @@ func (c *Client) begin(s *session, m *message) {
 	if m.Data == nil {
 		m.Data = json.RawMessage("null")
 	}
-	c.mu.Lock()
-	full := s.calls >= c.opt.MaxCalls
-	if !full {
-		s.calls++
-	}
-	c.mu.Unlock()
-	s.tasks.Go(func() {
-		var raw json.RawMessage
-		failed := &Error{Code: CodeInvocation, Message: "this worker has as many invocations under way as it may have"}
-		if !full {
-			raw, failed = c.run(s, m)
-			c.mu.Lock()
-			s.calls--
-			c.mu.Unlock()
-		}
+	reply := func(raw json.RawMessage, failed *Error) {
 		if m.InvocationID != "" {
 			s.sock.post(resultOf(m, raw, failed))
 		}
+	}
+	if !c.enter(s) {
+		reply(nil, &Error{Code: CodeInvocation, Message: "this worker has as many invocations under way as it may have"})
+		return
+	}
+	s.tasks.Go(func() {
+		defer c.leave(s)
+		reply(c.run(s, m))
 	})
+}
+
+func (c *Client) enter(s *session) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.calls >= c.opt.MaxCalls {
+		return false
+	}
+	s.calls++
+	return true
+}
+
+func (c *Client) leave(s *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.calls--
 }
 
 func (c *Client) run(s *session, m *message) (json.RawMessage, *Error) {

@@ -8,8 +8,9 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/channel"
 )
 
-// handle obeys one frame. It does not block: whatever takes time has a
-// goroutine of its own.
+// handle obeys one frame. What takes time has a goroutine of its own; only the
+// refusals wait for room here, so that a client that sends and does not read is
+// not read from either.
 func (s *Server) handle(c *worker, frame []byte) {
 	m, err := decode(frame)
 	if err != nil {
@@ -28,9 +29,9 @@ func (s *Server) handle(c *worker, frame []byte) {
 	case kindInvocationResult:
 		s.resolve(c, m)
 	case kindRegisterTrigger:
-		s.later(func() { c.sock.post(refusedTrigger(m)) })
+		c.sock.post(refusedTrigger(m))
 	case kindPing:
-		s.later(func() { c.sock.post(&message{Type: kindPong}) })
+		c.sock.post(&message{Type: kindPong})
 	case kindPong, kindUnregisterTrigger, kindRegisterTriggerType, kindUnregisterTriggerType,
 		kindTriggerRegistrationResult, kindRegisterService:
 		// Nothing here depends on them.
@@ -46,15 +47,6 @@ func refusedTrigger(m *message) *message {
 			show(m.TriggerType) + " is not known, and the trigger will not fire"}}
 }
 
-// later does something that may wait for room, without holding up the reader.
-func (s *Server) later(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.tasks.Go(f)
-	}
-}
-
 // maxName is the longest id of a function, in bytes; maxRegistered is how much
 // all registrations of one client may take.
 const (
@@ -66,27 +58,30 @@ const (
 // so that a client whose old connection has not been found dead yet gets its
 // functions back; the server's own can not be taken.
 func (s *Server) register(c *worker, m *message, size int) {
+	if !s.tryRegister(c, m, size) {
+		c.sock.post(&message{Type: kindRegistrationRejected, Code: codeConflict, Namespace: "default",
+			FunctionID: m.ID, OwnerWorkerID: serverID})
+	}
+}
+
+func (s *Server) tryRegister(c *worker, m *message, size int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, own := s.own[m.ID]
 	_, engine := s.engine[m.ID]
 	old := c.functions[m.ID]
-	switch {
-	case !c.connected || s.closed:
-	case m.ID == "" || len(m.ID) > maxName || own || engine ||
-		old == nil && len(c.functions) >= s.opt.MaxFunctions || c.bytes+size > maxRegistered:
-		reject := &message{Type: kindRegistrationRejected, Code: codeConflict, Namespace: "default",
-			FunctionID: m.ID, OwnerWorkerID: serverID}
-		s.tasks.Go(func() { c.sock.post(reject) })
-	default:
-		if old != nil {
-			c.bytes -= old.bytes
-		}
-		r := &registration{owner: c, bytes: size, Function: Function{ID: m.ID, Description: m.Description,
-			Request: m.RequestFormat, Response: m.ResponseFormat, Metadata: m.Metadata}}
-		c.functions[m.ID], s.functions[m.ID] = r, r
-		c.bytes += size
+	if !c.connected || m.ID == "" || len(m.ID) > maxName || own || engine ||
+		old == nil && len(c.functions) >= s.opt.MaxFunctions || c.bytes+size > maxRegistered {
+		return false
 	}
+	if old != nil {
+		c.bytes -= old.bytes
+	}
+	r := &registration{owner: c, bytes: size, Function: Function{ID: m.ID, Description: m.Description,
+		Request: m.RequestFormat, Response: m.ResponseFormat, Metadata: m.Metadata}}
+	c.functions[m.ID], s.functions[m.ID] = r, r
+	c.bytes += size
+	return true
 }
 
 func (s *Server) unregister(c *worker, id string) {
@@ -103,34 +98,32 @@ func (s *Server) unregister(c *worker, id string) {
 	}
 }
 
-// begin starts an invocation.
+// begin starts an invocation, or refuses it.
 func (s *Server) begin(c *worker, m *message) {
 	if m.Data == nil {
 		m.Data = json.RawMessage("null")
 	}
+	if refused := s.tryBegin(c, m); refused != nil && !m.void() {
+		c.sock.post(resultOf(m, nil, refused))
+	}
+}
+
+func (s *Server) tryBegin(c *worker, m *message) *Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var refused *Error
 	switch {
-	case s.closed || !c.connected:
-		return
 	case s.closing:
-		refused = &Error{Code: CodeStopped, Message: "the server is shutting down"}
+		return &Error{Code: CodeStopped, Message: "the server is shutting down"}
 	case len(c.calls) >= s.opt.MaxCalls:
-		refused = &Error{Code: CodeInvocation, Message: "this connection has " + strconv.Itoa(s.opt.MaxCalls) +
+		return &Error{Code: CodeInvocation, Message: "this connection has " + strconv.Itoa(s.opt.MaxCalls) +
 			" invocations under way, which is as many as it may have; wait for one to end"}
-	}
-	if refused != nil {
-		if !m.void() {
-			s.tasks.Go(func() { c.sock.post(resultOf(m, nil, refused)) })
-		}
-		return
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	x := &call{by: c, cancel: cancel}
 	c.calls[x] = struct{}{}
 	s.underWay++
 	s.tasks.Go(func() { s.run(ctx, x, c, m) })
+	return nil
 }
 
 // run is one invocation from its start to its answer.
