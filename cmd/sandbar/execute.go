@@ -81,19 +81,25 @@ func (a *app) newExecution(cmd *cobra.Command) (*execution, error) {
 	f := cmd.Flags()
 	x.json, _ = f.GetBool("json")
 	x.job.Spec.AllowDegraded, _ = f.GetBool("allow-degraded")
-	var errs []error
-	for _, l := range limitFlags {
-		if flag := f.Lookup(l.flag); flag.Changed {
-			errs = append(errs, config.SetLimit(&x.job.Spec.Limits, l.limit, "--"+l.flag, flag.Value.String()))
-		}
-	}
 	names, _ := f.GetStringArray("env")
-	x.job.Spec.Env, err = a.environment(cmd, names)
-	if err = errors.Join(append(errs, err)...); err != nil {
+	var envErr error
+	x.job.Spec.Env, envErr = a.environment(cmd, names)
+	if err = errors.Join(limitsOf(cmd, &x.job.Spec.Limits), envErr); err != nil {
 		return nil, err
 	}
 	x.chooseOutput()
 	return x, nil
+}
+
+// limitsOf reads those of limitFlags that the command has and that were given.
+func limitsOf(cmd *cobra.Command, l *sandbar.Limits) error {
+	var errs []error
+	for _, known := range limitFlags {
+		if flag := cmd.Flags().Lookup(known.flag); flag != nil && flag.Changed {
+			errs = append(errs, config.SetLimit(l, known.limit, "--"+known.flag, flag.Value.String()))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // chooseOutput takes the cap off output that is streamed, unless somebody set
@@ -190,11 +196,11 @@ func (x *execution) run() error {
 		return x.failed(err)
 	}
 	a.warnBoundary(d.Caps())
-	e, err := newEngine(x.cfg, d, commandLogger(x.cfg, a.stderr), x.ownLimits)
+	e, err := newEngine(x.cfg, d, commandLogger(x.cfg, a.stderr), func(c *engine.Config) { ownLimits(x.cfg, c) })
 	if err != nil {
 		return x.failed(err)
 	}
-	defer x.shutdown(e)
+	defer a.removeSandbox(e)
 	run, err := e.Admit(x.job)
 	if err != nil {
 		if err := sandbar.AsError(err); err.Field == "language" {
@@ -214,8 +220,8 @@ func (x *execution) run() error {
 
 // ownLimits lifts the ranges that nobody set: their defaults protect a daemon
 // from its callers, and here the caller is whoever owns the process.
-func (x *execution) ownLimits(c *engine.Config) {
-	unset := func(name string) bool { return x.cfg.Origin("limits.max."+name) == "" }
+func ownLimits(cfg *config.Config, c *engine.Config) {
+	unset := func(name string) bool { return cfg.Origin("limits.max."+name) == "" }
 	for name, limit := range map[string]*int64{"memory": &c.Max.Memory, "pids": &c.Max.PIDs, "disk": &c.Max.Disk,
 		"inodes": &c.Max.Inodes, "files": &c.Max.Files, "output": &c.Max.Output} {
 		if unset(name) {
@@ -231,11 +237,15 @@ func (x *execution) ownLimits(c *engine.Config) {
 	c.MaxSandboxes = 1
 }
 
-func (x *execution) shutdown(e *engine.Engine) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+// removalTime bounds the end of the one sandbox of a command.
+const removalTime = 10 * time.Second
+
+// removeSandbox ends the engine of a command that has one sandbox.
+func (a *app) removeSandbox(e *engine.Engine) {
+	ctx, cancel := context.WithTimeout(context.Background(), removalTime)
 	defer cancel()
 	if err := e.Shutdown(ctx); err != nil {
-		x.app.warn("the sandbox could not be removed: %v (\"sandbar gc\" removes what is left)", err)
+		a.warn("the sandbox could not be removed: %v (\"sandbar gc\" removes what is left)", err)
 	}
 }
 

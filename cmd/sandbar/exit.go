@@ -90,15 +90,20 @@ func (a *app) report(err error) {
 	}
 }
 
-// each is the errors that errors.Join has joined, or the one error.
+// each is the errors that errors.Join has joined, at any depth, or the one error.
 func each(err error) []error {
 	if f, ok := err.(*failure); ok {
 		return each(f.err)
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
 	}
-	return []error{err}
+	var all []error
+	for _, e := range joined.Unwrap() {
+		all = append(all, each(e)...)
+	}
+	return all
 }
 
 // flagError turns what pflag says into an error that tells what is allowed.

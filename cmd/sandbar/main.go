@@ -81,7 +81,7 @@ what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(a.serveCommand(), a.runCommand(), a.evalCommand(), a.doctorCommand(), a.gcCommand(), a.versionCommand(), a.completionCommand())
+	root.AddCommand(a.serveCommand(), a.executorCommand(), a.runCommand(), a.evalCommand(), a.doctorCommand(), a.gcCommand(), a.versionCommand(), a.completionCommand())
 	root.SetHelpCommand(a.helpCommand())
 	return root
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/httpd"
+	"github.com/sandbar-dev/sandbar/internal/proto/control"
+	"github.com/sandbar-dev/sandbar/internal/proto/executor"
 	"github.com/sandbar-dev/sandbar/internal/proto/fathom"
 )
 
@@ -37,7 +39,9 @@ func (a *app) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon",
-		Long: `Run the daemon: the Fathom protocol at /ws, GET /health and GET /metrics.
+		Long: `Run the daemon: the Fathom protocol at /ws; long-lived sandboxes and their
+executors at /sandboxes, for "sandbar create", "sandbar exec" and so on; GET
+/health and GET /metrics.
 
 Every request needs the token, as "Authorization: Bearer TOKEN". It comes from
 SANDBAR_TOKEN, --token-file or the configuration; otherwise one is made at the
@@ -98,12 +102,14 @@ func (a *app) serve(cfg *config.Config) error {
 	}
 	metrics.Watch(e.Stats)
 	ws := fathom.New(e, fathomOptions(cfg, log))
+	api := control.New(e, controlOptions(cfg, log))
 	server, err := httpd.Listen(httpd.Options{
 		Listen: cfg.Listen, Token: token.Value, TokenChosen: token.Explicit,
 		Certificate: cfg.TLS.Cert, Key: cfg.TLS.Key,
 		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins, MetricsOpen: cfg.MetricsOpen,
 		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
-		Routes: map[string]http.Handler{"GET /ws": ws},
+		Routes: map[string]http.Handler{"GET /ws": ws,
+			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api},
 		Logger: log,
 	})
 	if err != nil {
@@ -111,7 +117,7 @@ func (a *app) serve(cfg *config.Config) error {
 	}
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
-	p := &daemon{cfg: cfg, log: log, server: server, fathom: ws, engine: e, signals: signals}
+	p := &daemon{cfg: cfg, log: log, server: server, fathom: ws, api: api, engine: e, signals: signals}
 	return p.run()
 }
 
@@ -170,12 +176,24 @@ func fathomOptions(cfg *config.Config, log *slog.Logger) fathom.Options {
 	}
 }
 
+// controlOptions are the daemon's own API. Whoever reaches an executor through
+// it has been let in already.
+func controlOptions(cfg *config.Config, log *slog.Logger) control.Options {
+	letIn := func(*http.Request) error { return nil }
+	return control.Options{
+		NewExecutor: func(s *engine.Sandbox) control.Executor { return executor.New(s, executorOptions(cfg, log, letIn)) },
+		IdleTimeout: cfg.IdleTimeout, MaxConnections: int(cfg.Executor.MaxConnections), StallTimeout: cfg.Executor.StallTimeout,
+		Logger: log,
+	}
+}
+
 // daemon is what runs, until its end.
 type daemon struct {
 	cfg     *config.Config
 	log     *slog.Logger
 	server  *httpd.Server
 	fathom  *fathom.Server
+	api     *control.Server
 	engine  *engine.Engine
 	signals <-chan os.Signal
 	second  atomic.Int32 // the signal that ended patience, or 0
@@ -206,12 +224,13 @@ func (p *daemon) run() error {
 func (p *daemon) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.ShutdownTimeout)
 	defer cancel()
-	var errs [3]error
+	var errs [4]error
 	var doors sync.WaitGroup
 	doors.Go(func() { errs[0] = p.server.Shutdown(ctx) })
 	doors.Go(func() { errs[1] = p.fathom.Shutdown(ctx) })
+	doors.Go(func() { errs[2] = p.api.Shutdown(ctx) })
 	doors.Wait()
-	errs[2] = p.engine.Shutdown(ctx)
+	errs[3] = p.engine.Shutdown(ctx)
 	for i, err := range errs {
 		if errors.Is(err, context.DeadlineExceeded) {
 			errs[i] = nil // executions took longer than they may; they were cancelled, as promised
@@ -235,6 +254,7 @@ func (p *daemon) endAtOnce() {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	go p.fathom.Close()
+	go p.api.Close()
 	go p.engine.Shutdown(now)
 	select {
 	case <-p.signals:

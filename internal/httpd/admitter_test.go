@@ -3,7 +3,6 @@ package httpd
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -83,15 +82,16 @@ func TestRouteHasNoDeadlines(t *testing.T) {
 }
 
 func TestUnguarded(t *testing.T) {
-	s, err := ListenUnguarded("127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	ln, err := Bind("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Unguarded(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/panic" {
 			panic("boom")
 		}
 		io.WriteString(w, "host "+r.Host)
 	}), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	resp, body := send(t, s, "GET / HTTP/1.1\nHost: sandbox.example\nOrigin: https://sandbox.example\n\n")
@@ -105,7 +105,7 @@ func TestUnguarded(t *testing.T) {
 	if resp, _ := send(t, s, "GET / HTTP/1.1\nHost: x\nX: "+strings.Repeat("x", 64<<10)+"\n\n"); resp.StatusCode != 431 {
 		t.Errorf("large header: %d", resp.StatusCode)
 	}
-	if _, err := ListenUnguarded(s.listener.Addr().(*net.TCPAddr).String(), http.NotFoundHandler(), nil); err == nil {
+	if _, err := Bind(ln.Addr().String()); err == nil {
 		t.Error("two servers listen on one port")
 	}
 	if err := s.Shutdown(context.Background()); err != nil {

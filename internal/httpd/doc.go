@@ -19,7 +19,7 @@
 // version; with the token it tells the load too. GET /metrics is in Prometheus
 // form. Everything else is given as routes.
 //
-// ListenUnguarded is for a protocol that must be reachable under any name,
+// Unguarded is for a protocol that must be reachable under any name,
 // because a router of its user's stands in front, and that checks a bearer token
 // of its own on every path. DNS rebinding gains nothing there: a page can make a
 // browser send requests, but not with a token that it does not know, since

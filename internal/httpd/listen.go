@@ -14,8 +14,10 @@ import (
 
 const unixPrefix = "unix:"
 
-// bind takes the address.
-func bind(listen string) (net.Listener, error) {
+// Bind takes an address: "HOST:PORT", or "unix:/path" for a socket that only
+// this user can open. The error is Unavailable when the address cannot be had,
+// and Exists when the path is taken by what is not a dead daemon's socket.
+func Bind(listen string) (net.Listener, error) {
 	path, isSocket := strings.CutPrefix(listen, unixPrefix)
 	var ln net.Listener
 	var err error

@@ -96,7 +96,7 @@ func Listen(o Options) (*Server, error) {
 		}
 		config = pair.config()
 	}
-	ln, err := bind(o.Listen)
+	ln, err := Bind(o.Listen)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,417 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/httpd"
+	"github.com/sandbar-dev/sandbar/internal/proto/executor"
+)
+
+// What the executor's environment is called, and what holds where it is silent.
+const (
+	secretVariable    = "SANDBOX_SECRET"
+	secretPath        = "SANDBOX_SECRET_PATH"
+	authVariable      = "SANDBOX_AUTH_MODE"
+	portVariable      = "PORT"
+	proxyPortVariable = "PROXY_PORT"
+	levelVariable     = "LOG_LEVEL"
+
+	defaultSecretPath = "/var/lib/sandbox-container/sandbox-secret"
+)
+
+const (
+	executorDrain = 5 * time.Second // for requests under way at the end
+	commandGrace  = 5 * time.Second // for the main command after a signal
+)
+
+// levelTrace is below slog's own levels.
+const levelTrace = slog.LevelDebug - 4
+
+// Limits of the executor's sandbox that nobody set: it is there for long and
+// for anything. Of the output only /run, which keeps it in memory, has a limit.
+var executorLimits = sandbar.Limits{Memory: 1 << 30, PIDs: 1024, Disk: 1 << 30, Inodes: 1 << 18, Files: 4096, Timeout: sandbar.Unlimited, Output: 64 << 20}
+
+func (a *app) executorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "executor [flags] [-- COMMAND ARGUMENT...]",
+		Short: "Make one sandbox and serve it over HTTP",
+		Long: `Make one sandbox and serve the sandbox executor API for it: commands, files,
+background processes and a TCP proxy to one of its ports. The sandbox is there
+as long as this process is, and nothing of it afterwards.
+
+COMMAND is run inside the sandbox as its main program, with this process's
+standard input and outputs. SIGINT, SIGTERM and SIGHUP are passed on to it; it
+has 5 s to end before it is killed. When it ends, everything does.
+
+The environment:
+  SANDBOX_SECRET       the bearer token of every request; needed unless in mode pool
+  PORT                 of the API (default 3030)
+  PROXY_PORT           of the TCP proxy (default 3031)
+  SANDBOX_AUTH_MODE    static: the token is SANDBOX_SECRET (default)
+                       pool: the first token that a client uses becomes the secret
+  SANDBOX_SECRET_PATH  where mode pool keeps it
+                       (default ` + defaultSecretPath + `)
+  LOG_LEVEL            TRACE, DEBUG, INFO, WARN or ERROR (default INFO)
+
+The API listens on all addresses and answers under any name, since a router
+stands in front of it as a rule; the token is what protects it. The sandbox sees
+neither the token nor any other part of this process's environment.
+
+Exit code: COMMAND's own, as for "sandbar run"; 0 after a signal if there is
+none; 1 if the API could not be served, 2 for a mistake in flags, environment or
+configuration.`,
+		Example: `  SANDBOX_SECRET=secret sandbar executor
+  SANDBOX_SECRET=secret PORT=8080 sandbar executor --memory 2GiB -- python3 -m http.server 8000
+  SANDBOX_AUTH_MODE=pool SANDBOX_SECRET_PATH=/run/sandbox/secret sandbar executor`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			switch {
+			case dash < 0 && len(args) > 0 || dash > 0:
+				return usagef(cmd, "the command comes after \"--\", and %s does not", quote(args[0]))
+			case dash == 0 && (len(args) == 0 || args[0] == ""):
+				return usagef(cmd, "no command was given after \"--\"")
+			}
+			x, err := a.newExecutor(cmd, args)
+			if err != nil {
+				return err
+			}
+			return x.run()
+		},
+	}
+	f := cmd.Flags()
+	f.String("port", "", "`port` of the API; 0 is any free one (default $PORT or 3030)")
+	f.String("proxy-port", "", "`port` of the TCP proxy (default $PROXY_PORT or 3031)")
+	f.String("bind", "", "`address` to listen on (default all)")
+	f.String("image", sandbar.ImageHost, "the sandbox's root file system")
+	for _, l := range []struct{ flag, help string }{
+		{"memory", "`size` of all memory together, or unlimited (default 1GiB)"},
+		{"cpus", "`number` of processors, or unlimited (default unlimited)"},
+		{"shares", "`weight` against other sandboxes, 1024 is one share (default 512)"},
+		{"pids", "`number` of processes and threads at once, or unlimited (default 1024)"},
+		{"disk", "`size` of all that can be written, or unlimited (default 1GiB)"},
+		{"output", "`size` of the output of one /run (default 64MiB)"},
+	} {
+		f.String(l.flag, "", l.help)
+	}
+	f.StringArray("env", nil, "environment variable of the sandbox, `NAME=VALUE`, or NAME to pass on your own; may be repeated")
+	f.Bool("allow-degraded", false, "run even if this host cannot enforce a limit")
+	a.settings(cmd, driverSetting)
+	return cmd
+}
+
+// executorRun is one executor from its start to its end.
+type executorRun struct {
+	app       *app
+	cfg       *config.Config
+	log       *slog.Logger
+	spec      sandbar.Spec
+	main      []string // the main command; empty for none
+	authorize func(*http.Request) error
+	listen    string // of the API
+	proxy     string // address of the TCP proxy
+	signals   chan os.Signal
+
+	engine  *engine.Engine
+	sandbox *engine.Sandbox
+	server  *executor.Server
+	http    *httpd.Server
+}
+
+// newExecutor reads flags and environment. Nothing is made.
+func (a *app) newExecutor(cmd *cobra.Command, main []string) (*executorRun, error) {
+	cfg, err := a.configuration(cmd, driverSetting)
+	if err != nil {
+		return nil, err
+	}
+	x := &executorRun{app: a, cfg: cfg, main: main}
+	f := cmd.Flags()
+	bind, _ := f.GetString("bind")
+	var errs [6]error
+	x.log, errs[0] = a.executorLog()
+	x.listen, errs[1] = a.portOf(cmd, "port", portVariable, bind, "3030")
+	x.proxy, errs[2] = a.portOf(cmd, "proxy-port", proxyPortVariable, bind, "3031")
+	x.spec.Image, _ = f.GetString("image")
+	x.spec.AllowDegraded, _ = f.GetBool("allow-degraded")
+	errs[3] = limitsOf(cmd, &x.spec.Limits)
+	names, _ := f.GetStringArray("env")
+	x.spec.Env, errs[4] = a.environment(cmd, names)
+	if _, told := x.spec.Env[secretVariable]; told {
+		errs[5] = usagef(cmd, "--env: %s is what keeps others out of the sandbox; its programs are not told", secretVariable)
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	x.authorize, err = a.executorAuth()
+	return x, err
+}
+
+// executorLog is the logger that LOG_LEVEL asks for.
+func (a *app) executorLog() (*slog.Logger, error) {
+	levels := map[string]slog.Level{"TRACE": levelTrace, "DEBUG": slog.LevelDebug, "INFO": slog.LevelInfo, "WARN": slog.LevelWarn, "ERROR": slog.LevelError}
+	name, _ := lookup(a.environ, levelVariable)
+	level, ok := levels[strings.ToUpper(name)]
+	if !ok && name != "" {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: levelVariable, Message: levelVariable + ": " + quote(name) + " is not known", Fix: "allowed: TRACE, DEBUG, INFO, WARN, ERROR"}
+	}
+	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: nameTrace})), nil
+}
+
+// nameTrace gives levelTrace its name, which slog does not know.
+func nameTrace(_ []string, attr slog.Attr) slog.Attr {
+	if attr.Key == slog.LevelKey && attr.Value.Any() == levelTrace {
+		attr.Value = slog.StringValue("TRACE")
+	}
+	return attr
+}
+
+// portOf is the address of a port that a flag, or else a variable, names.
+func (a *app) portOf(cmd *cobra.Command, flag, variable, bind, initial string) (string, error) {
+	from, text := variable, initial
+	if given, _ := lookup(a.environ, variable); given != "" {
+		text = given
+	}
+	if f := cmd.Flags().Lookup(flag); f.Changed {
+		from, text = "--"+flag, f.Value.String()
+	}
+	if n, err := strconv.ParseUint(text, 10, 16); err != nil || strconv.FormatUint(n, 10) != text {
+		return "", &sandbar.Error{Code: sandbar.Invalid, Field: from, Message: from + ": " + quote(text) + " is not a port", Fix: "allowed: 0 to 65535; 0 is any free one"}
+	}
+	return net.JoinHostPort(strings.Trim(bind, "[]"), text), nil
+}
+
+// executorAuth is what decides about requests, as SANDBOX_AUTH_MODE says.
+func (a *app) executorAuth() (func(*http.Request) error, error) {
+	secret, _ := lookup(a.environ, secretVariable)
+	mode, _ := lookup(a.environ, authVariable)
+	switch strings.ToLower(mode) {
+	case "", "static":
+		if secret == "" {
+			return nil, &failure{exitFailure, errors.New(secretVariable + " environment variable not set")}
+		}
+		return executor.Static(secret), nil
+	case "pool":
+		if secret != "" {
+			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: secretVariable, Message: secretVariable + " is set, and in mode pool the first client brings the secret",
+				Fix: "unset it, or unset " + authVariable}
+		}
+		path, _ := lookup(a.environ, secretPath)
+		if path == "" {
+			path = defaultSecretPath
+		}
+		return executor.Pool(path)
+	}
+	return nil, &sandbar.Error{Code: sandbar.Invalid, Field: authVariable, Message: authVariable + ": " + quote(mode) + " is not known", Fix: "allowed: static, pool"}
+}
+
+// run makes everything, serves it to the end, and removes it.
+func (x *executorRun) run() error {
+	x.signals = endings()
+	defer signal.Stop(x.signals)
+	// The addresses first: that one is taken is the likely trouble, and then
+	// there is nothing to remove.
+	api, err := httpd.Bind(x.listen)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	proxy, err := httpd.Bind(x.proxy)
+	if err != nil {
+		return err
+	}
+	defer proxy.Close()
+	if err := x.make(); err != nil {
+		return err
+	}
+	defer x.app.removeSandbox(x.engine)
+	x.http = httpd.Unguarded(api, x.server, x.log)
+	served := make(chan error, 2)
+	go func() { served <- x.http.Serve() }()
+	go func() { served <- x.server.ServeProxy(proxy) }()
+	x.log.Info("listening", "address", x.http.URL(), "proxy", proxy.Addr().String(), "sandbox", x.sandbox.ID(), "driver", x.engine.Caps().Name, "version", thisBuild().Version)
+	err = x.wait(served)
+	go x.endAtOnce()
+	x.shutdown()
+	return err
+}
+
+// make makes the sandbox and its server.
+func (x *executorRun) make() error {
+	d, err := x.app.newDriver(x.cfg, x.log)
+	if err != nil {
+		return err
+	}
+	x.app.warnBoundary(d.Caps())
+	reconcile(d, x.log)
+	if x.engine, err = newEngine(x.cfg, d, x.log, x.adjust); err != nil {
+		return err
+	}
+	if x.sandbox, err = x.engine.Create(context.Background(), x.spec); err != nil {
+		x.app.removeSandbox(x.engine)
+		return err
+	}
+	x.server = executor.New(x.sandbox, executorOptions(x.cfg, x.log, x.authorize))
+	return nil
+}
+
+// adjust makes of a daemon's limits those of one sandbox that lives as long as
+// this process.
+func (x *executorRun) adjust(c *engine.Config) {
+	ownLimits(x.cfg, c)
+	c.IdleTimeout, c.MaxLifetime = -1, -1
+	unset := func(name string) bool { return x.cfg.Origin("limits.default."+name) == "" }
+	for name, l := range map[string]struct {
+		limit            *int64
+		generous, atMost int64
+	}{"memory": {&c.Default.Memory, executorLimits.Memory, c.Max.Memory}, "pids": {&c.Default.PIDs, executorLimits.PIDs, c.Max.PIDs},
+		"disk": {&c.Default.Disk, executorLimits.Disk, c.Max.Disk}, "inodes": {&c.Default.Inodes, executorLimits.Inodes, c.Max.Inodes},
+		"files": {&c.Default.Files, executorLimits.Files, c.Max.Files}, "output": {&c.Default.Output, executorLimits.Output, c.Max.Output}} {
+		if unset(name) && *l.limit != sandbar.Unlimited {
+			*l.limit = l.generous
+			if l.atMost != sandbar.Unlimited {
+				*l.limit = min(l.generous, l.atMost)
+			}
+		}
+	}
+	if unset("timeout") {
+		c.Default.Timeout = c.Max.Timeout
+	}
+}
+
+// executorOptions are what the configuration says of executors.
+func executorOptions(cfg *config.Config, log *slog.Logger, authorize func(*http.Request) error) executor.Options {
+	e := cfg.Executor
+	return executor.Options{Authorize: authorize, MaxJSON: e.MaxJSON, KeepLines: int(e.KeepLines), KeepBytes: e.KeepBytes, KeepFinished: int(e.KeepFinished),
+		Heartbeat: e.Heartbeat, Stall: e.StallTimeout, MaxProxied: int(e.MaxConnections), Logger: log}
+}
+
+// wait serves until there is a reason to end, which is the error.
+func (x *executorRun) wait(served <-chan error) error {
+	command, err := x.startMain()
+	if err != nil {
+		return err
+	}
+	var late <-chan time.Time
+	var told int
+	for {
+		select {
+		case s := <-x.signals:
+			x.log.Info("ending", "signal", strings.ToUpper(s.String()))
+			if command == nil {
+				return nil
+			}
+			if told++; told == 1 {
+				late = time.After(commandGrace)
+				command.forward(s)
+			} else {
+				command.process.Kill()
+			}
+		case <-late:
+			command.process.Kill()
+		case <-command.done():
+			return command.ended()
+		case <-x.sandbox.Done():
+			if command != nil {
+				return command.ended()
+			}
+			return sandbar.Errorf(sandbar.Gone, "the sandbox has died")
+		case err := <-served:
+			if err == nil {
+				err = errors.New("the listener was closed")
+			}
+			return err
+		}
+	}
+}
+
+// mainCommand is the command that the executor was started with.
+type mainCommand struct {
+	process *engine.Process
+	out     *streams
+}
+
+// startMain starts the main command; nil if there is none.
+func (x *executorRun) startMain() (*mainCommand, error) {
+	if len(x.main) == 0 {
+		return nil, nil
+	}
+	c := &mainCommand{out: &streams{stdout: x.app.stdout, stderr: x.app.stderr}}
+	var err error
+	c.process, err = x.sandbox.StartSink(context.Background(), sandbar.Cmd{Args: x.main}, input{x.app.stdin}, sandbar.Limits{}, c.out)
+	if err != nil {
+		return nil, &failure{platformCode(err, &brake{}), err}
+	}
+	return c, nil
+}
+
+// done is the command's end; never for no command.
+func (c *mainCommand) done() <-chan struct{} {
+	if c == nil {
+		return nil
+	}
+	return c.process.Done()
+}
+
+// forward passes a signal on. A command that cannot be told is killed later.
+func (c *mainCommand) forward(s os.Signal) {
+	if number, ok := s.(syscall.Signal); ok {
+		c.process.Signal(int(number))
+	}
+}
+
+// ended is the exit code for the command's end.
+func (c *mainCommand) ended() error {
+	r, err := c.process.Wait(context.Background())
+	switch {
+	case err != nil:
+		return &failure{platformCode(err, &brake{}), err}
+	case c.out.err != nil:
+		return outputError(c.out.err)
+	case r.Outcome == sandbar.Cancelled: // only ever by KILL
+		return &exit{exitSignal + signalKill}
+	case r.Outcome == sandbar.Lost:
+		return &failure{exitPlatform, sandbar.Errorf(sandbar.Gone, "the sandbox died under the command; how the command ended is not known")}
+	}
+	return &exit{resultCode(r, &brake{})}
+}
+
+// shutdown lets requests under way end, for a while.
+func (x *executorRun) shutdown() {
+	ctx, cancel := context.WithTimeout(context.Background(), executorDrain)
+	defer cancel()
+	if err := x.http.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		x.log.Error("closing the listener", "error", err)
+	}
+	x.server.Close()
+}
+
+// endAtOnce waits for a signal during the end, and then waits no longer than
+// killTime.
+func (x *executorRun) endAtOnce() {
+	s := <-x.signals
+	number, _ := s.(syscall.Signal)
+	x.log.Warn("ending at once", "signal", strings.ToUpper(s.String()))
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	go x.server.Close()
+	go x.engine.Shutdown(now)
+	select {
+	case <-x.signals:
+	case <-time.After(killTime):
+	}
+	os.Exit(exitSignal + int(number))
+}
