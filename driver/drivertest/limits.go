@@ -140,37 +140,56 @@ func cpusBite(c *C) {
 
 // sharesBite lets two sandboxes of unequal weight keep all processors busy for
 // the same time. The heavier must get clearly more; its weight is 16 times.
+// Both begin when both are ready, however long the host takes to start them.
 func sharesBite(c *C) {
 	const busy = `
 import os, sys, time
-sys.stdin.readline()
-end = time.time() + 1.5
+r, w = os.pipe()
 for i in range(os.cpu_count()):
     if os.fork() == 0:
+        end = float(os.read(r, 32))
         while time.time() < end: pass
         os._exit(0)
+print("ready", flush=True)
+seconds = float(sys.stdin.readline())
+for i in range(os.cpu_count()): os.write(w, b"%032.6f" % (time.time() + seconds))
 for i in range(os.cpu_count()): os.wait()`
+	var ready sync.WaitGroup
+	ready.Add(2)
 	used := make([]float64, 2)
-	var wg sync.WaitGroup
+	var all sync.WaitGroup
 	for i, shares := range []int64{2048, 128} {
 		b := c.box(func(s *sandbar.Spec) { s.Limits.CPUShares = shares })
-		wg.Go(func() {
-			p, err := b.Start(c.ctx, sandbar.Cmd{Args: []string{c.s.python, "-c", busy}}, driver.Stdio{Stdin: strings.NewReader("\n")})
-			if err != nil {
-				c.Errorf("Start: %v", err)
-				return
-			}
+		in, feed := io.Pipe()
+		isReady := sync.OnceFunc(ready.Done)
+		p := c.start(b, sandbar.Cmd{Args: []string{c.s.python, "-c", busy}}, driver.Stdio{Stdin: in, Stdout: onWrite(isReady)})
+		all.Go(func() {
+			go func() {
+				ready.Wait()
+				io.WriteString(feed, "1.5\n")
+				feed.Close()
+			}()
 			res, err := c.waitFor(p)
+			isReady() // one that ended before must not keep the other waiting
+			in.Close()
 			if err != nil || res.Outcome != sandbar.Exited {
 				c.Errorf("a busy program: %+v, %v", res, err)
 			}
 			used[i] = res.CPUTime.Seconds()
 		})
 	}
-	wg.Wait()
+	all.Wait()
 	if used[0] < 1.5*used[1] {
 		c.Errorf("2,048 shares got %.2f s of processor time, 128 shares %.2f s", used[0], used[1])
 	}
+}
+
+// onWrite is a Writer that calls itself at every write.
+type onWrite func()
+
+func (w onWrite) Write(p []byte) (int, error) {
+	w()
+	return len(p), nil
 }
 
 func pidsBite(c *C) {
