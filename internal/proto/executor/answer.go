@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -90,11 +91,16 @@ type body struct {
 	r    io.Reader
 	wait time.Duration
 	err  error // of r, but for io.EOF
+
+	stopped atomic.Bool
 }
 
 // Read waits for the next bytes.
 func (b *body) Read(p []byte) (int, error) {
-	if b.err = b.readWithin(b.wait); b.err != nil {
+	if b.err = b.readWithin(b.wait); b.err == nil && b.stopped.Load() {
+		b.err = errEnded
+	}
+	if b.err != nil {
 		return 0, b.err
 	}
 	n, err := b.r.Read(p)
@@ -106,6 +112,12 @@ func (b *body) Read(p []byte) (int, error) {
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
+}
+
+// stop ends a Read under way, and all that come after.
+func (b *body) stop() {
+	b.stopped.Store(true)
+	_ = b.control.SetReadDeadline(aLongTimeAgo)
 }
 
 func (s *Server) body(w http.ResponseWriter, r *http.Request) *body {

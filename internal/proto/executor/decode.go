@@ -1,7 +1,5 @@
 package executor
 
-import "math"
-
 // A request's fields have names that are compared exactly. null is the same as
 // left out, fields that are not known are ignored, and a known one that comes
 // twice makes the request invalid: whatever stands before this server might
@@ -60,8 +58,9 @@ func environment(to *map[string]string) func(*jsonReader) error {
 type command struct {
 	cmd, cwd string
 	env      map[string]string
-	// timeout is in seconds; NaN is none.
+	// timeout is in seconds; only if timed.
 	timeout float64
+	timed   bool
 	// encoding of the output in the answer: "", "utf-8" or "base64".
 	encoding string
 }
@@ -71,13 +70,14 @@ type command struct {
 type extras struct{ timeout, encoding bool }
 
 func readCommand(j *jsonReader, with extras) (command, error) {
-	c := command{timeout: math.NaN()}
+	c := command{}
 	f := fields{"cmd": text(&c.cmd), "cwd": text(&c.cwd), "env": environment(&c.env)}
 	if with.encoding {
 		f["encoding"] = text(&c.encoding)
 	}
 	if with.timeout {
 		f["timeout"] = func(j *jsonReader) (err error) {
+			c.timed = true
 			c.timeout, err = j.number()
 			return err
 		}

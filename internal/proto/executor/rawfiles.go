@@ -83,7 +83,7 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, files sandbar.F
 	}
 	defer file.Abort()
 	body := s.body(w, r)
-	if _, err := io.Copy(file, body); err != nil {
+	if err := copyAhead(file, body); err != nil {
 		s.refusePut(w, name, body, err)
 		return
 	}
@@ -98,11 +98,12 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, files sandbar.F
 	}
 }
 
-// refusePut answers an upload that broke off.
+// refusePut answers an upload that broke off, by the fault of the file or of
+// the body.
 func (s *Server) refusePut(w http.ResponseWriter, name string, b *body, err error) {
 	w.Header().Set("Connection", "close")
 	switch {
-	case b.err == nil:
+	case err != b.err:
 		s.refuseFile(w, pathText("write", name, err), err)
 	case errors.Is(b.err, os.ErrDeadlineExceeded):
 		answerText(w, http.StatusRequestTimeout, "Request timeout")

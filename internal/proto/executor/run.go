@@ -32,7 +32,7 @@ func (c command) shell() sandbar.Cmd {
 
 // limits is what the command asks for; zero is what the sandbox has.
 func (c command) limits() (sandbar.Limits, error) {
-	if math.IsNaN(c.timeout) {
+	if !c.timed {
 		return sandbar.Limits{}, nil
 	}
 	const most = float64(math.MaxInt64 / time.Second)
