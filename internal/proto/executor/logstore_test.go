@@ -1,0 +1,220 @@
+package executor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+func (l *logStore) print(s sandbar.Stream, text string) {
+	l.Output(sandbar.Chunk{Stream: s, Data: []byte(text)})
+}
+
+// reader reads a log as a client does that comes when it likes.
+type reader struct {
+	log *logStore
+	at  place
+}
+
+// read takes all that is there, in short form: "stdout text", or "lost N of
+// stdout".
+func (r *reader) read(t testing.TB) (got []string, ended bool) {
+	t.Helper()
+	for {
+		events, next, more := r.log.take(nil, r.at)
+		for _, raw := range events {
+			got = append(got, r.brief(t, string(raw)))
+		}
+		if r.at = next; len(events) == 0 {
+			return got, more == nil
+		}
+	}
+}
+
+// brief checks an event's form and its id.
+func (r *reader) brief(t testing.TB, raw string) string {
+	t.Helper()
+	s := sseReader{t: t, in: newLineReader(strings.NewReader(raw))}
+	e := s.event()
+	if _, err := parsePlace(e.id); err != nil {
+		t.Fatalf("id %q: %v", e.id, err)
+	}
+	if e.name == "gap" {
+		return fmt.Sprintf("lost %v of %v", e.data["lost"], e.data["of"])
+	}
+	brief := fmt.Sprintf("%v %v", e.data["stream"], e.data["data"])
+	if e.data["partial"] == true {
+		brief += "+"
+	}
+	return brief
+}
+
+func TestLogStore(t *testing.T) {
+	l := newLogStore(3, 1<<20)
+	r := &reader{log: l}
+	expect := func(want ...string) {
+		t.Helper()
+		if got, _ := r.read(t); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	expect()
+	l.print(sandbar.Stdout, "a\n")
+	l.print(sandbar.Stderr, "b\n")
+	l.print(sandbar.Stdout, "c\nd")
+	expect("stdout a", "stderr b", "stdout c")
+	expect()
+	l.print(sandbar.Stderr, "e\n")
+	l.print(sandbar.Stdout, "!\n")
+	expect("stderr e", "stdout d!")
+	for i := range 5 {
+		l.print(sandbar.Stdout, fmt.Sprintln("f", i))
+	}
+	l.print(sandbar.Stderr, "g\n")
+	expect("lost 2 of stdout", "stdout f 2", "stdout f 3", "stdout f 4", "stderr g")
+	late := &reader{log: l}
+	if got, _ := late.read(t); !slices.Equal(got, []string{"lost 5 of stdout", "stderr b", "stderr e", "stdout f 2", "stdout f 3", "stdout f 4", "stderr g"}) {
+		t.Errorf("late: %q", got)
+	}
+	l.print(sandbar.Stdout, "last")
+	l.end(func() {})
+	got, ended := r.read(t)
+	if !slices.Equal(got, []string{"stdout last"}) || !ended {
+		t.Errorf("at the end: %q, %v", got, ended)
+	}
+}
+
+// Bytes are bounded as lines are; one line is kept however long it is.
+func TestLogStoreBytes(t *testing.T) {
+	l := newLogStore(1000, 10_000)
+	for i := range 100 {
+		l.print(sandbar.Stdout, fmt.Sprintf("%04d%s\n", i, strings.Repeat("x", 996)))
+	}
+	if n := len(l.kept[0].records); n < 5 || n > 10 || l.kept[0].bytes > 10_000 || l.kept[0].dropped != 100-n {
+		t.Errorf("%d lines of 1000 bytes are kept, %d bytes; %d are said to be dropped", n, l.kept[0].bytes, l.kept[0].dropped)
+	}
+	l.print(sandbar.Stdout, strings.Repeat("y", 100_000)+"\n")
+	if n := len(l.kept[0].records); n != 1 {
+		t.Errorf("%d lines are kept beside one that is too long", n)
+	}
+}
+
+// A line over a MiB is kept in pieces, and nothing of it is lost.
+func TestLogStorePieces(t *testing.T) {
+	l := newLogStore(1000, 1<<30)
+	line := strings.Repeat("0123456é", 3<<17) // 3 MiB and a bit
+	for rest := line + "\nnext\n"; rest != ""; {
+		n := min(32<<10, len(rest))
+		l.print(sandbar.Stdout, rest[:n])
+		rest = rest[n:]
+	}
+	var got strings.Builder
+	all, _ := (&reader{log: l}).read(t)
+	for i, s := range all {
+		s = strings.TrimPrefix(s, "stdout ")
+		text, partial := strings.CutSuffix(s, "+")
+		if partial != (i < len(all)-2) {
+			t.Fatalf("piece %d of %d: partial is %v", i, len(all), partial)
+		}
+		got.WriteString(text)
+	}
+	if got.String() != line+"next" {
+		t.Errorf("%d bytes came back of %d, in %d pieces", got.Len(), len(line)+4, len(all))
+	}
+}
+
+// Readers of any speed, who come back where they left off, get every line once
+// and in order, or are told how many they do not get.
+func TestLogStoreReaders(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 50 {
+		l := newLogStore(20, 1<<20)
+		readers := make([]*reader, 5)
+		counts := make([][2]int, len(readers)) // lines got or told lost, by stream
+		for i := range readers {
+			readers[i] = &reader{log: l}
+		}
+		var printed [2]int
+		for step := range 300 {
+			i := rng.IntN(2)
+			l.print(streams[i], fmt.Sprintln(printed[i]))
+			printed[i]++
+			for k, r := range readers {
+				if rng.IntN(5<<k) != 0 && step < 299 {
+					continue
+				}
+				last := parsed(t, r.at.String())
+				r.at = last // as if it had come back
+				got, _ := r.read(t)
+				for _, g := range got {
+					var n, i int
+					var of string
+					if _, err := fmt.Sscanf(g, "lost %d of %s", &n, &of); err == nil {
+						counts[k][index(streamOf(of))] += n
+						continue
+					}
+					fmt.Sscanf(g, "%s %d", &of, &n)
+					i = index(streamOf(of))
+					if n != counts[k][i] {
+						t.Fatalf("round %d, reader %d: %s comes after %d", round, k, g, counts[k][i])
+					}
+					counts[k][i]++
+				}
+			}
+		}
+		for k := range readers {
+			if counts[k] != printed {
+				t.Errorf("round %d: reader %d got or missed %v of %v", round, k, counts[k], printed)
+			}
+		}
+	}
+}
+
+func streamOf(name string) sandbar.Stream {
+	if name == "stderr" {
+		return sandbar.Stderr
+	}
+	return sandbar.Stdout
+}
+
+func parsed(t testing.TB, s string) place {
+	t.Helper()
+	p, err := parsePlace(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// One reader that never reads holds on to no more than its place.
+func TestLogStoreForgets(t *testing.T) {
+	l := newLogStore(10, 1<<20)
+	for i := range 100_000 {
+		l.print(sandbar.Stdout, fmt.Sprintln(i))
+	}
+	if n := len(l.kept[0].records); n != 10 || cap(l.kept[0].records) > 100 {
+		t.Errorf("%d records are kept in room for %d", n, cap(l.kept[0].records))
+	}
+}
+
+// FuzzPlace: what is read as an id is what would have been written.
+func FuzzPlace(f *testing.F) {
+	for _, s := range []string{"0-0", "12-7", "-1-2", "1", "1-", "01-2", "+1-2", "9223372036854775808-0", "1-2-3", "1-2 ", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := parsePlace(s)
+		if err == nil && (p.String() != s || p[0] < 0 || p[1] < 0) {
+			t.Fatalf("%q is read as %v", s, p)
+		}
+		l := newLogStore(10, 1000)
+		l.print(sandbar.Stdout, "a\nb\n")
+		if err == nil && l.valid(p) {
+			l.take(nil, p) // must not panic
+		}
+	})
+}
