@@ -10,7 +10,7 @@
 //	}
 //
 // The suite holds a driver to what package driver promises, group by group:
-// lifecycle, streams, endings, limits, files, dial, abilities, races, and the
+// lifecycle, streams, endings, trees, limits, files, dial, abilities, races, and the
 // attacks of package escape. It reads the driver's Caps and tests each claim
 // both ways: what is claimed must hold, and what is not claimed must be seen
 // not to, or be refused.
@@ -88,6 +88,7 @@ func groups() []group {
 		{"lifecycle", lifecycleCases()},
 		{"streams", streamCases()},
 		{"endings", endingCases()},
+		{"trees", treeCases()},
 		{"limits", limitCases()},
 		{"files", fileCases()},
 		{"dial", dialCases()},
@@ -143,9 +144,11 @@ type suite struct {
 	caps   driver.Caps
 	// patience bounds waiting; see the constant.
 	patience time.Duration
-	// specimen is a sandbox that was made and destroyed, and factory a driver
-	// that was closed, to look at for abilities: what a value has is constant.
+	// specimen is a sandbox that was made and destroyed, program one that ran in
+	// it and factory a driver that was closed, to look at for abilities: what a
+	// value has is constant.
 	specimen driver.Sandbox
+	program  driver.Process // that has ended
 	factory  driver.Driver
 
 	mu      sync.Mutex
@@ -181,6 +184,8 @@ func (s *suite) setUp(t *testing.T) {
 	c.guard(func() {
 		box := c.box()
 		s.specimen = box
+		s.program = c.start(box, sandbar.Cmd{Args: []string{"sh", "-c", ":"}}, driver.Stdio{})
+		c.wait(s.program)
 		for _, name := range []string{"/usr/bin/python3", "python3"} {
 			if r := c.try(box, sandbar.Cmd{Args: []string{name, "-c", "import ctypes, os, socket; print(6*7)"}}, driver.Stdio{}); r.out == "42\n" {
 				s.python = name

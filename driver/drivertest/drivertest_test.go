@@ -68,6 +68,14 @@ func TestFaultsAreFound(t *testing.T) {
 		{"errors without a code", func(l *liar) { l.startErr = true }, "endings/start-errors", `has code "internal"`},
 		{"the daemon's environment passed on", func(l *liar) { l.environ = true }, "endings/environment", "daemon's"},
 		{"an abort that commits", func(l *liar) { l.fs = func(f sandbar.FS) sandbar.FS { return committed{f} } }, "files/abort", "after Abort"},
+		{"a KillTree of the group only", func(l *liar) { l.killTree = func(p driver.Process) error { return p.Signal(9) } }, "trees/escaped", "of the tree live"},
+		{"a KillTree for the living only", func(l *liar) {
+			l.killTree = func(p driver.Process) error { return p.Signal(9) }
+		}, "trees/left-alone", "of the tree live"},
+		{"a KillTree of everything", func(l *liar) {
+			l.killTree = func(driver.Process) error { return l.boxes[len(l.boxes)-1].Destroy(context.Background()) }
+		}, "trees/two-trees", "after the end of another tree"},
+		{"a KillTree that fails", func(l *liar) { l.killTree = func(driver.Process) error { return io.ErrUnexpectedEOF } }, "trees/obedient", "KillTree: "},
 		{"files that cannot be shut in", func(l *liar) { l.fs = func(f sandbar.FS) sandbar.FS { return inPlace{f} } }, "files/atomic", "Stat before Commit"},
 	} {
 		t.Run(tc.fault+" "+strings.ReplaceAll(tc.name, "/", "-"), func(t *testing.T) {
@@ -122,8 +130,9 @@ type liar struct {
 	stdout   func(io.Writer) io.Writer
 	result   func(*sandbar.Result)
 	signal   error // of every Signal after the end
-	startErr bool  // Start loses codes
-	environ  bool  // Start passes the daemon's environment on
+	killTree func(driver.Process) error
+	startErr bool // Start loses codes
+	environ  bool // Start passes the daemon's environment on
 	fs       func(sandbar.FS) sandbar.FS
 
 	end chan struct{}
@@ -238,6 +247,16 @@ type lyingProcess struct {
 	driver.Process
 	l     *liar
 	flush io.Closer
+}
+
+func (p *lyingProcess) Unwrap() any { return p.Process }
+
+func (p *lyingProcess) KillTree() error {
+	if p.l.killTree != nil {
+		return p.l.killTree(p.Process)
+	}
+	k, _ := driver.As[driver.TreeKiller](p.Process)
+	return k.KillTree()
 }
 
 func (p *lyingProcess) Wait() (sandbar.Result, error) {

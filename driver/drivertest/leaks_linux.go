@@ -64,6 +64,22 @@ func descends(pid int, parent map[int]int) bool {
 	return false
 }
 
+// carriers lists the live processes of the host with a token in the
+// environment they were given. Of the dead it is empty.
+func carriers(token string) (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if b, err := os.ReadFile("/proc/" + e.Name() + "/environ"); err == nil && bytes.Contains(b, []byte(token)) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
 func (s *suite) carriesToken(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	return err == nil && bytes.Contains(b, []byte(variable+"="+s.token))

@@ -1,0 +1,322 @@
+package drivertest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// treeCases: KillTree ends all that one program started, wherever it went, and
+// nothing else.
+func treeCases() []testCase {
+	needs := []need{needTrees(), needPython()}
+	return []testCase{
+		{name: "number", needs: []need{needNumbers()}, run: func(c *C) {
+			p, out := c.startSh(c.box(), "echo $$; exec cat")
+			c.until(out.has("\n"), "the program is up")
+			n, _ := driver.As[driver.Numbered](p)
+			if got := strconv.Itoa(n.PID()); got+"\n" != out.String() {
+				c.Errorf("the program is %s to itself; PID says %s", sandbar.Quote(out.String(), 40), got)
+			}
+			c.killTree(p)
+		}},
+		{name: "escaped", needs: needs, run: func(c *C) {
+			b := c.box()
+			untouched := c.neighbour(b)
+			t := c.tree(b, daemons+`
+ignore(); daemon(); daemon()
+if os.fork() == 0: sleep()
+say("up"); sleep()`)
+			c.ok(t.p.Signal(15), "Signal")
+			t.count(4, "after a TERM that all ignore")
+			t.kill()
+			if res := c.wait(t.p); res.Outcome != sandbar.Signaled || res.Signal != 9 {
+				c.Errorf("a program that was killed: %+v", res)
+			}
+			untouched()
+		}},
+		{name: "obedient", needs: needs, run: func(c *C) {
+			t := c.tree(c.box(), daemons+`
+daemon()
+say("up"); sleep()`)
+			c.ok(t.p.Signal(15), "Signal")
+			if res := c.wait(t.p); res.Signal != 15 {
+				c.Errorf("a program that obeys: %+v", res)
+			}
+			t.count(1, "after the program has obeyed")
+			t.kill()
+		}},
+		{name: "left-alone", needs: needs, run: func(c *C) {
+			b := c.box()
+			t := c.tree(b, daemons+`
+daemon()
+if os.fork() == 0: sleep()
+say("up")`)
+			if res := c.wait(t.p); res.Outcome != sandbar.Exited || res.ExitCode != 0 {
+				c.Errorf("a program that leaves two behind: %+v", res)
+			}
+			t.count(2, "after the program's own end")
+			t.kill()
+			t.kill() // there is nothing more to do
+			c.exited(c.sh(b, "exit 4"), 4, "a program after that")
+		}},
+		{name: "threads", needs: needs, run: func(c *C) {
+			// Its first thread ends and is a zombie, while another goes on.
+			t := c.tree(c.box(), daemons+`
+import threading
+threading.Thread(target=sleep).start()
+say("up")
+ctypes.CDLL(None).syscall(ctypes.c_long({"x86_64": 60, "aarch64": 93}[os.uname().machine]), 0)`)
+			t.kill()
+			c.wait(t.p)
+		}},
+		{name: "fork-chain", needs: needs, run: func(c *C) {
+			b := c.box()
+			untouched := c.neighbour(b)
+			for range c.s.few(10, 3) {
+				t := c.tree(b, daemons+`
+def chain():
+    while True:
+        if os.fork(): os._exit(0)
+        os.setsid()
+for _ in range(3):
+    if os.fork() == 0: chain()
+say("up"); chain()`)
+				t.kill()
+			}
+			untouched()
+		}},
+		{name: "fork-bomb", needs: append(needs, needClaim("to hold processes", func(caps driver.Caps) bool {
+			return caps.Enforced.PIDs != sandbar.EnforcedNone
+		})), run: func(c *C) {
+			b := c.box(func(s *sandbar.Spec) { s.Limits.PIDs = 100 })
+			untouched := c.neighbour(b)
+			for range c.s.few(5, 2) {
+				t := c.tree(b, daemons+`
+say("up")
+while True:
+    try:
+        if os.fork() == 0: os.setsid()
+    except OSError: pass`)
+				t.kill()
+				c.exited(c.sh(b, "exit 5"), 5, "a program after the bomb")
+			}
+			untouched()
+		}},
+		{name: "mutual-help", needs: append(needs, needClaim("private processes", func(caps driver.Caps) bool {
+			return caps.PrivateProcesses
+		})), run: func(c *C) {
+			b := c.box()
+			untouched := c.neighbour(b)
+			t := c.tree(b, daemons+`
+ignore()
+def help():
+    os.setsid()
+    while True:
+        os.kill(-1, signal.SIGCONT)
+        if os.fork(): os._exit(0)
+for _ in range(4):
+    if os.fork() == 0: help()
+say("up"); sleep()`)
+			t.kill()
+			untouched()
+		}},
+		{name: "two-trees", needs: needs, run: func(c *C) {
+			b := c.box()
+			program := daemons + "\nignore(); daemon(); say(\"up\"); sleep()"
+			trees := []*tree{c.tree(b, program), c.tree(b, program), c.tree(b, program), c.tree(b, program)}
+			trees[0].kill()
+			for _, t := range trees[1:] {
+				t.count(2, "after the end of another tree")
+			}
+			var all sync.WaitGroup
+			for _, t := range trees[1:] {
+				all.Go(t.kill)
+				all.Go(t.kill)
+			}
+			all.Wait()
+		}},
+		{name: "busy-neighbours", needs: needs, run: busyNeighbours},
+		{name: "many", needs: needs, run: func(c *C) {
+			b := c.box()
+			for range c.s.few(200, 20) {
+				t := c.tree(b, daemons+`
+daemon(); daemon()
+say("up"); sleep()`)
+				t.count(3, "before the end")
+				t.kill()
+			}
+		}},
+		{name: "destroyed", needs: needs, run: func(c *C) {
+			b := c.box()
+			t := c.tree(b, daemons+"\ndaemon(); say(\"up\"); sleep()")
+			c.destroy(b)
+			t.kill()
+		}},
+	}
+}
+
+// busyNeighbours: where other programs start and end processes all the time, a
+// tree is found all the same. Whatever is done to be sure of it, they go on,
+// and one that stood still stands still.
+func busyNeighbours(c *C) {
+	b := c.box()
+	busy := c.tree(b, daemons+`
+say("up")
+while True:
+    for _ in range(50):
+        pid = os.fork()
+        if pid == 0: os._exit(0)
+        os.waitpid(pid, 0)
+    say("on")`)
+	still := c.tree(b, daemons+`
+say("up"); os.kill(os.getpid(), signal.SIGSTOP)
+os._exit(29)`)
+	c.until(func() bool { return states(still.token) == "T" }, "the neighbour has stopped itself")
+	for range c.s.few(5, 2) {
+		t := c.tree(b, daemons+`
+daemon()
+say("up"); sleep()`)
+		t.kill()
+	}
+	if got := states(still.token); got != "T" {
+		c.Errorf("a neighbour that had stopped itself is in the state %q", got)
+	}
+	before := len(busy.out.String())
+	c.until(func() bool { return len(busy.out.String()) > before }, "the busy neighbour goes on")
+	c.ok(still.p.Signal(18), "Signal")
+	if res := c.wait(still.p); res.ExitCode != 29 {
+		c.Errorf("a neighbour that had stopped itself and goes on: %+v", res)
+	}
+	busy.kill()
+}
+
+// states are the letters of the states of what carries a token.
+func states(token string) (letters string) {
+	for _, pid := range carriers(token) {
+		b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if _, rest, ok := strings.Cut(string(b[bytes.LastIndexByte(b, ')')+1:]), " "); ok {
+			letters += rest[:1]
+		}
+	}
+	return letters
+}
+
+// daemons is what the programs of these cases are made of.
+const daemons = `
+import ctypes, os, signal, time
+def say(s): os.write(1, (s + "\n").encode())
+def sleep():
+    while True: time.sleep(60)
+def ignore():
+    for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT): signal.signal(s, signal.SIG_IGN)
+def daemon():
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.setsid()
+            sleep()
+        os._exit(0)
+    os.waitpid(pid, 0)
+`
+
+func needTrees() need {
+	return need{ofDriver: true, unmet: func(s *suite) string {
+		if _, ok := driver.As[driver.TreeKiller](s.program); !ok {
+			return "the driver's processes have no KillTree"
+		}
+		if runtime.GOOS != "linux" {
+			return "what lives is counted on Linux only"
+		}
+		return ""
+	}}
+}
+
+func needNumbers() need {
+	return need{ofDriver: true, unmet: func(s *suite) string {
+		if _, ok := driver.As[driver.Numbered](s.program); !ok {
+			return "the driver's processes have no number"
+		}
+		return ""
+	}}
+}
+
+// killTree ends all that p started; that it fails is a failure.
+func (c *C) killTree(p driver.Process) {
+	k, ok := driver.As[driver.TreeKiller](p)
+	if !ok {
+		c.Errorf("a process has no KillTree")
+		return
+	}
+	if err := k.KillTree(); err != nil {
+		c.Errorf("KillTree: %v", err)
+	}
+}
+
+// tree is a program with all it starts.
+type tree struct {
+	c     *C
+	p     driver.Process
+	out   *buffer
+	token string // in the environment of all of it
+}
+
+// tree starts a Python program and waits until it says "up".
+func (c *C) tree(b driver.Sandbox, program string) *tree {
+	out := &buffer{}
+	t := &tree{c: c, out: out, token: "tree-" + nonce()}
+	t.p = c.start(b, sandbar.Cmd{Args: []string{c.s.python, "-c", program}, Env: map[string]string{"TREE": t.token}},
+		driver.Stdio{Stdout: out, Stderr: out})
+	c.until(func() bool { return strings.Contains(out.String(), "up\n") || len(out.String()) > 1<<10 }, "the program is up")
+	if !out.has("up\n")() {
+		c.Fatalf("the program says %s", sandbar.Quote(out.String(), 400))
+	}
+	return t
+}
+
+// count waits until so many processes of the tree live.
+func (t *tree) count(want int, when string) {
+	var got []int
+	t.c.until(func() bool {
+		got = carriers(t.token)
+		return len(got) == want
+	}, "%s %d processes of the tree live", when, want)
+}
+
+// kill ends the tree and makes sure of it. One look could miss what forks all
+// the time.
+func (t *tree) kill() {
+	t.c.killTree(t.p)
+	for range 5 {
+		if pids := carriers(t.token); len(pids) > 0 {
+			t.c.Errorf("after KillTree these processes of the tree live: %v", pids)
+			return
+		}
+	}
+}
+
+// neighbour starts a program that nothing may touch. What it returns ends it
+// and checks that.
+func (c *C) neighbour(b driver.Sandbox) (untouched func()) {
+	in, feed := io.Pipe()
+	c.Cleanup(func() { feed.Close() })
+	out := &buffer{}
+	p := c.start(b, sandbar.Cmd{Args: []string{"sh", "-c", "echo up; cat & wait; cat; exit 23"}}, driver.Stdio{Stdin: in, Stdout: out, Stderr: out})
+	c.until(out.has("up"), "the neighbour is up")
+	return func() {
+		fmt.Fprintln(feed, "still here")
+		feed.Close()
+		if res := c.wait(p); res.Outcome != sandbar.Exited || res.ExitCode != 23 || !out.has("still here")() {
+			c.Errorf("a neighbour that must not be touched: %+v, %s", res, sandbar.Quote(out.String(), 200))
+		}
+	}
+}
