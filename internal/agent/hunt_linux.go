@@ -18,11 +18,12 @@ import (
 // A look lists the processes, the newest first, and kills at once what carries
 // a mark that is hunted. What is hunted may be forking all the time, so one
 // empty look proves nothing: a hunt is over after two looks in a row that
-// found nothing and saw every process they had listed.
+// found nothing and saw every process they had listed, alive, or dead already
+// in the look before. What has died since may have forked since.
 //
-// Where new processes with the mark keep turning up, or processes keep
-// vanishing before they can be looked at, the next look is taken with the
-// sandbox standing still: the kernel sends SIGSTOP to all processes in one
+// Where new processes with the mark keep turning up, or processes keep dying
+// before they can be looked at, the next look is taken with the sandbox
+// standing still: the kernel sends SIGSTOP to all processes in one
 // step, which no fork can slip through. The others then go on; they notice no
 // more of it than of a shell's job control.
 type hunter struct {
@@ -31,6 +32,7 @@ type hunter struct {
 	buf   [4 << 10]byte // of files of /proc
 	self  string
 	shot  map[string]bool // the processes killed in the last look
+	dead  map[string]bool // those it found dead
 }
 
 // quarry is one mark that is hunted.
@@ -82,7 +84,7 @@ func (h *hunter) run() {
 
 // hunt ends when nothing is hunted any more. Who asks meanwhile joins.
 func (h *hunter) hunt(hunted []quarry) {
-	h.shot = nil
+	h.shot, h.dead = nil, nil
 	pause, unsettled := huntPause, 0
 	for len(hunted) > 0 {
 		hunted = h.join(hunted)
@@ -120,7 +122,7 @@ func (h *hunter) join(hunted []quarry) []quarry {
 type sight struct {
 	found  bool // something that is hunted
 	fresh  bool // something that was not killed before
-	missed bool // something was gone before its mark was read
+	missed bool // something has died that was alive when it was listed
 	still  bool // nothing could be born meanwhile
 }
 
@@ -150,7 +152,7 @@ func (h *hunter) settle(hunted []quarry, s sight) []quarry {
 
 // look kills what carries a hunted mark.
 func (h *hunter) look(hunted []quarry) (s sight) {
-	shot := map[string]bool{}
+	shot, dead := map[string]bool{}, map[string]bool{}
 	for i := range hunted {
 		hunted[i].found = false
 	}
@@ -160,15 +162,20 @@ func (h *hunter) look(hunted []quarry) (s sight) {
 		if pid == h.self {
 			continue
 		}
-		q, missed := h.shoot(pid, hunted)
-		s.missed = s.missed || missed
-		if q != nil {
+		q, end := h.shoot(pid, hunted)
+		switch {
+		case end == gone:
+			s.missed = true
+		case end == corpse:
+			dead[pid] = true
+			s.missed = s.missed || !h.dead[pid]
+		case q != nil:
 			q.found, s.found = true, true
 			s.fresh = s.fresh || !h.shot[pid]
 			shot[pid] = true
 		}
 	}
-	h.shot = shot
+	h.shot, h.dead = shot, dead
 	return s
 }
 
@@ -189,26 +196,39 @@ func (h *hunter) lookStill(hunted []quarry) sight {
 	return s
 }
 
+// fate is what has become of a process that was listed.
+type fate int
+
+const (
+	lives  fate = iota
+	corpse      // it is dead, carries a hunted mark and has not been waited for
+	gone        // it is dead, and its mark cannot be known any more
+)
+
 // shoot kills a process if it carries a hunted mark and is not dead already.
 // The open directory means this process, never another that got its number.
-func (h *hunter) shoot(pid string, hunted []quarry) (q *quarry, missed bool) {
+func (h *hunter) shoot(pid string, hunted []quarry) (*quarry, fate) {
 	dir, err := unix.Open("/proc/"+pid, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, true
+		return nil, gone
 	}
 	defer unix.Close(dir)
 	limits := h.read(dir, "limits")
 	if len(limits) == 0 {
-		return nil, true // it has ended, and nobody has waited for it yet or somebody just has
+		return nil, gone
 	}
 	mark := parseMark(limits)
 	for i := range hunted {
-		if hunted[i].mark == mark && !isDead(h.read(dir, "stat")) {
-			unix.PidfdSendSignal(dir, unix.SIGKILL, nil, 0)
-			return &hunted[i], false
+		if hunted[i].mark != mark {
+			continue
 		}
+		if isDead(h.read(dir, "stat")) {
+			return nil, corpse
+		}
+		unix.PidfdSendSignal(dir, unix.SIGKILL, nil, 0)
+		return &hunted[i], lives
 	}
-	return nil, false
+	return nil, lives
 }
 
 // state is the letter of a process's state in /proc; 0 when it is gone.

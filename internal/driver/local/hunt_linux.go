@@ -22,10 +22,12 @@ import (
 //
 // What is hunted may be forking all the time, so one empty look proves
 // nothing. A hunt is over after two looks in a row that found nothing and that
-// saw every process they had listed; see quiet for the bound on that.
+// saw every process they had listed alive, or dead already in the look before:
+// what has died since may have forked since. See quiet for the bound on that.
 type hunt struct {
 	marked   func(word string) bool // a word of the mark's variable
 	children []*child
+	corpses  map[proc]bool // the dead of the last look
 }
 
 // quiet bounds how many looks a hunt takes when it finds nothing but processes
@@ -34,10 +36,11 @@ const quiet = 40
 
 // killMarked ends all processes that carry mark or descend from children.
 func killMarked(ctx context.Context, mark string, children []*child) error {
-	return hunt{marked: func(w string) bool { return w == mark }, children: children}.kill(ctx)
+	h := hunt{marked: func(w string) bool { return w == mark }, children: children}
+	return h.kill(ctx)
 }
 
-func (h hunt) kill(ctx context.Context) error {
+func (h *hunt) kill(ctx context.Context) error {
 	pause := time.Millisecond
 	for empty, looks := 0, 0; ; looks++ {
 		found, sawAll, err := h.round()
@@ -67,7 +70,7 @@ func (h hunt) kill(ctx context.Context) error {
 
 // round takes one look and kills what it finds. Our own children cannot be
 // reaped meanwhile, so that their numbers mean them.
-func (h hunt) round() (found int, sawAll bool, err error) {
+func (h *hunt) round() (found int, sawAll bool, err error) {
 	for _, c := range h.children {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -82,22 +85,35 @@ func (h hunt) round() (found int, sawAll bool, err error) {
 // look lists the processes that belong, newest first. With stop it also stops
 // each as soon as it is seen, so that it forks no more and the line of
 // descent stays whole.
-func (h hunt) look(stop bool) (prey []proc, sawAll bool, err error) {
+func (h *hunt) look(stop bool) (prey []proc, sawAll bool, err error) {
 	pids, err := listPIDs()
 	if err != nil {
 		return nil, false, sandbar.Errorf(sandbar.Internal, "listing processes: %w", err)
 	}
 	sawAll = true
 	var others []proc
+	corpses := map[proc]bool{}
 	for _, pid := range pids {
 		p, err := readProc(pid)
 		if err != nil {
 			sawAll = sawAll && !vanished(err)
 			continue
 		}
+		if p.kernel || pid == os.Getpid() {
+			continue
+		}
+		if p.dead() {
+			corpses[p] = true
+			sawAll = sawAll && h.corpses[p]
+			continue
+		}
+		belongs, gone := h.ours(p), false
+		if !belongs {
+			belongs, gone = h.carries(p)
+		}
+		sawAll = sawAll && !gone
 		switch {
-		case p.dead() || pid == os.Getpid():
-		case h.ours(p) || h.carries(pid):
+		case belongs:
 			if stop {
 				p.signal(syscall.SIGSTOP)
 			}
@@ -106,29 +122,35 @@ func (h hunt) look(stop bool) (prey []proc, sawAll bool, err error) {
 			others = append(others, p)
 		}
 	}
+	h.corpses = corpses
 	return append(prey, descendants(prey, others)...), sawAll, nil
 }
 
 // ours reports whether p is a child that is not reaped, or in its session.
-func (h hunt) ours(p proc) bool {
+func (h *hunt) ours(p proc) bool {
 	return slices.ContainsFunc(h.children, func(c *child) bool {
 		return !c.ended && (p.pid == c.id || p.session == c.id)
 	})
 }
 
 // carries reports whether the mark is in the environment that the process was
-// given. Another user's environment cannot be read, and is not ours.
-func (h hunt) carries(pid int) bool {
-	env, err := os.ReadFile(procFile(pid, "environ"))
+// given, and whether the process has ended before that could be read. Another
+// user's environment cannot be read, and is not ours.
+func (h *hunt) carries(p proc) (marked, gone bool) {
+	env, err := os.ReadFile(procFile(p.pid, "environ"))
 	if err != nil {
-		return false
+		return false, vanished(err)
+	}
+	if len(env) == 0 { // older kernels: also of one that is just ending
+		now, err := readProc(p.pid)
+		return false, err != nil || now.dead() || now.bare
 	}
 	for v := range bytes.SplitSeq(env, []byte{0}) {
 		if mark, ok := strings.CutPrefix(string(v), markName+"="); ok {
-			return slices.ContainsFunc(strings.Fields(mark), h.marked)
+			return slices.ContainsFunc(strings.Fields(mark), h.marked), false
 		}
 	}
-	return false
+	return false, false
 }
 
 // descendants returns those of others whose line leads to one of prey.
@@ -154,6 +176,8 @@ func descendants(prey, others []proc) []proc {
 type proc struct {
 	pid, ppid, session int
 	threads            int
+	kernel             bool // a thread of the kernel's
+	bare               bool // has given up its memory on the way to its end
 	state              byte
 	start              string
 }
@@ -204,18 +228,24 @@ func readProc(pid int) (proc, error) {
 	return parseStat(pid, string(b))
 }
 
+// kernelThread is PF_KTHREAD among a process's flags.
+const kernelThread = 0x00200000
+
 // parseStat reads /proc/PID/stat. The name in it may hold anything, so it
 // ends at the last parenthesis.
 func parseStat(pid int, stat string) (proc, error) {
 	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	// From the third field of proc(5): state ppid pgrp session … num_threads (20th) … starttime (22nd).
-	if len(f) < 20 {
+	// From the third field of proc(5): state ppid pgrp session … flags (9th) …
+	// num_threads (20th) … starttime (22nd) vsize (23rd).
+	if len(f) < 21 {
 		return proc{}, fmt.Errorf("process %d: /proc has %d fields", pid, len(f))
 	}
 	ppid, err1 := strconv.Atoi(f[1])
 	session, err2 := strconv.Atoi(f[3])
 	threads, err3 := strconv.Atoi(f[17])
-	return proc{pid: pid, ppid: ppid, session: session, threads: threads, state: f[0][0], start: f[19]}, errors.Join(err1, err2, err3)
+	flags, err4 := strconv.ParseUint(f[6], 10, 64)
+	return proc{pid: pid, ppid: ppid, session: session, threads: threads, kernel: flags&kernelThread != 0, bare: f[20] == "0",
+		state: f[0][0], start: f[19]}, errors.Join(err1, err2, err3, err4)
 }
 
 func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }

@@ -158,7 +158,7 @@ func TestMarksOfDaemonsWithinDaemons(t *testing.T) {
 	if err := b.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left, _, err := (hunt{marked: func(w string) bool { return w == b.mark() }}).look(false); err != nil || len(left) != 0 {
+	if left, _, err := (&hunt{marked: func(w string) bool { return w == b.mark() }}).look(false); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
