@@ -7,8 +7,8 @@ import "context"
 type Images interface {
 	// Open finds an image that is installed on this host and keeps it from
 	// being removed until Close. It never fetches one. NotFound for a name that
-	// nobody knows, Denied for one the operator has not allowed, Unavailable
-	// for one that is known and not installed.
+	// nobody knows, that the operator has not allowed, or that is known and not
+	// installed.
 	Open(ctx context.Context, name string) (Image, error)
 }
 

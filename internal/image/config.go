@@ -1,0 +1,46 @@
+package image
+
+import (
+	"encoding/json"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// config is what an image says of itself: the part that matters here.
+type config struct {
+	Architecture string `json:"architecture"`
+	OS           string `json:"os"`
+	Config       struct {
+		Env        []string
+		WorkingDir string
+		User       string
+		Entrypoint []string
+		Cmd        []string
+	} `json:"config"`
+	RootFS struct {
+		DiffIDs []string `json:"diff_ids"`
+	} `json:"rootfs"`
+}
+
+// parseConfig reads the configuration of an image with so many layers. It is an
+// error when the image is for something else than linux on this processor.
+func parseConfig(raw []byte, arch string, layers int) (*config, error) {
+	var c config
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return nil, hostile("its configuration is no JSON of the right form")
+	}
+	if len(c.RootFS.DiffIDs) != layers {
+		return nil, hostile("it has " + number(int64(layers)) + " layers, and its configuration tells of " + number(int64(len(c.RootFS.DiffIDs))))
+	}
+	if c.OS != "linux" && c.OS != "" || c.Architecture != arch && c.Architecture != "" {
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "image",
+			Message: "the image is for " + sandbar.Quote(c.OS+"/"+c.Architecture, 80) + ", and this host is linux/" + arch}
+	}
+	return &c, nil
+}
+
+// image is what the store keeps of it.
+func (c *config) image() Image {
+	return Image{Arch: c.Architecture, Env: c.Config.Env, WorkDir: c.Config.WorkingDir, User: c.Config.User,
+		Entrypoint: c.Config.Entrypoint, Cmd: c.Config.Cmd}
+}

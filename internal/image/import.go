@@ -1,0 +1,429 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// ImportOptions say what an image that is brought in becomes.
+type ImportOptions struct {
+	// Name is the reference under which the image is found afterwards.
+	Name string
+	// Pick chooses one image of an archive that has several: a tag as the
+	// archive has it, or the digest of a manifest.
+	Pick string
+	// Arch is the processor, as Go calls it. Default: this one's.
+	Arch string
+}
+
+// Import reads an image from an archive, compressed with gzip, zstd or not: what
+// `docker save` writes, an OCI layout, or else the files of a root as they are.
+//
+// Errors are those of Pull.
+func (s *Store) Import(ctx context.Context, r io.Reader, o ImportOptions) (Image, error) {
+	return s.importing(ctx, o, func(ctx context.Context, b *build, o ImportOptions) (string, error) {
+		return b.archive(ctx, r, o)
+	})
+}
+
+// ImportDir reads an image from a directory: an OCI layout, or else the files of
+// a root as they are. The directory is only read. A link in it is taken as a
+// link, and nothing outside it is looked at.
+//
+// Errors are those of Pull.
+func (s *Store) ImportDir(ctx context.Context, dir string, o ImportOptions) (Image, error) {
+	top, err := os.OpenRoot(dir)
+	if err != nil {
+		return Image{}, failed("importing an image", err)
+	}
+	defer top.Close()
+	return s.importing(ctx, o, func(ctx context.Context, b *build, o ImportOptions) (string, error) {
+		if isLayout(top) {
+			return b.layout(ctx, top, o)
+		}
+		return b.files(ctx, top, o)
+	})
+}
+
+func (s *Store) importing(ctx context.Context, o ImportOptions, read func(context.Context, *build, ImportOptions) (id string, err error)) (Image, error) {
+	ref, err := ParseReference(o.Name)
+	if err != nil {
+		return Image{}, err
+	}
+	if ref.Digest() != "" {
+		return Image{}, sandbar.Errorf(sandbar.Invalid, "an image is imported under a name with a tag, not with a digest")
+	}
+	o.Arch = cmp.Or(o.Arch, runtime.GOARCH)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Time)
+	defer cancel()
+	b, err := s.newBuild()
+	if err != nil {
+		return Image{}, err
+	}
+	defer b.close()
+	id, err := read(ctx, b, o)
+	if err != nil {
+		return Image{}, failed("importing an image", err)
+	}
+	i, err := b.publish(ctx, id, namedBinding{ref.Text, binding{ID: id}})
+	return i, failed("importing an image", err)
+}
+
+// archive reads an archive. What it is shows when it has been unpacked.
+func (b *build) archive(ctx context.Context, r io.Reader, o ImportOptions) (id string, err error) {
+	plain, err := decompress(counted{r, &b.budget.travel, b.budget.tooLarge})
+	if err != nil {
+		return "", err
+	}
+	defer plain.Close()
+	sum := sha256.New()
+	l, err := b.unpack(ctx, io.TeeReader(plain, sum))
+	if err != nil {
+		return "", err
+	}
+	top, err := b.top.OpenRoot(layerName)
+	if err != nil {
+		return "", err
+	}
+	defer top.Close()
+	if !isLayout(top) && !isSaved(top) {
+		b.image.Dropped = l.dropped
+		if err := merge(b.top, layerName, rootName, l); err != nil {
+			return "", err
+		}
+		return b.plain(hex.EncodeToString(sum.Sum(nil)), o.Arch)
+	}
+	if err := b.top.Rename(layerName, "archive"); err != nil {
+		return "", err
+	}
+	b.budget = newBudget(b.s.limits) // the archive's own files are not the image's
+	if isLayout(top) {
+		id, err = b.layout(ctx, top, o)
+	} else {
+		id, err = b.saved(ctx, top, o)
+	}
+	if err != nil {
+		return "", err
+	}
+	return id, b.top.RemoveAll("archive")
+}
+
+// plain makes the configuration of an image that has none, and returns its ID.
+func (b *build) plain(diffID, arch string) (id string, err error) {
+	var c struct {
+		Architecture string `json:"architecture"`
+		OS           string `json:"os"`
+		RootFS       struct {
+			Type    string   `json:"type"`
+			DiffIDs []string `json:"diff_ids"`
+		} `json:"rootfs"`
+	}
+	c.Architecture, c.OS, c.RootFS.Type, c.RootFS.DiffIDs = arch, "linux", "layers", []string{idPrefix + diffID}
+	raw, err := json.Marshal(c)
+	if err != nil {
+		return "", err
+	}
+	b.image.Arch = arch
+	return digestOf(raw), nil
+}
+
+func digestOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return idPrefix + hex.EncodeToString(sum[:])
+}
+
+func isLayout(top *os.Root) bool { return isFile(top, "oci-layout") && isFile(top, "index.json") }
+
+func isSaved(top *os.Root) bool { return isFile(top, "manifest.json") }
+
+func isFile(top *os.Root, name string) bool {
+	info, err := top.Lstat(name)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// open opens a file of an archive. Old archives have links between layers; they
+// may lead anywhere inside.
+func open(top *os.Root, name string) (*os.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, hostile("the archive names the file " + printable(name))
+	}
+	info, err := top.Stat(name)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, hostile("the archive has no file " + printable(name))
+	}
+	return top.Open(name)
+}
+
+// document reads a short file of an archive.
+func document(top *os.Root, name string) ([]byte, error) {
+	f, err := open(top, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
+	if err == nil && len(b) > maxDocument {
+		err = hostile(printable(name) + " has more than " + size(maxDocument))
+	}
+	return b, err
+}
+
+// saved reads what `docker save` writes.
+func (b *build) saved(ctx context.Context, top *os.Root, o ImportOptions) (id string, err error) {
+	raw, err := document(top, "manifest.json")
+	if err != nil {
+		return "", err
+	}
+	var images []struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}
+	if err := json.Unmarshal(raw, &images); err != nil {
+		return "", hostile("its manifest.json is no JSON of the right form")
+	}
+	var tags []string
+	chosen := -1
+	for i, image := range images {
+		tags = append(tags, image.RepoTags...)
+		if o.Pick == "" && len(images) == 1 || o.Pick != "" && slices.Contains(image.RepoTags, o.Pick) {
+			chosen = i
+		}
+	}
+	if chosen < 0 {
+		return "", several(o.Pick, tags)
+	}
+	image := images[chosen]
+	if raw, err = document(top, image.Config); err != nil {
+		return "", err
+	}
+	c, err := parseConfig(raw, o.Arch, len(image.Layers))
+	if err != nil {
+		return "", err
+	}
+	b.image = c.image()
+	for i, name := range image.Layers {
+		if err := b.blob(ctx, top, name, "", c.RootFS.DiffIDs[i]); err != nil {
+			return "", err
+		}
+	}
+	return digestOf(raw), nil
+}
+
+// several asks which image of an archive is meant.
+func several(pick string, has []string) error {
+	for i := range has {
+		has[i] = sandbar.Quote(has[i], 80)
+	}
+	list := "it has " + cmp.Or(strings.Join(has[:min(len(has), 20)], ", "), "none that has a name")
+	if pick == "" {
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "pick", Message: "the archive has not exactly one image: " + list, Fix: "say which with --pick"}
+	}
+	return &sandbar.Error{Code: sandbar.NotFound, Field: "pick", Message: "the archive has no image " + sandbar.Quote(pick, 80) + ": " + list}
+}
+
+// blob unpacks a layer that is a file of an archive. digest, if not "", is that
+// of the file.
+func (b *build) blob(ctx context.Context, top *os.Root, name, digest, diffID string) error {
+	f, err := open(top, name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if digest == "" {
+		return addCompressed(ctx, b, f, diffID)
+	}
+	sum := sha256.New()
+	if err := addCompressed(ctx, b, io.TeeReader(f, sum), diffID); err != nil {
+		return err
+	}
+	return checkDigest(sum, digest)
+}
+
+// layout reads an OCI layout.
+func (b *build) layout(ctx context.Context, top *os.Root, o ImportOptions) (id string, err error) {
+	raw, err := document(top, "index.json")
+	if err != nil {
+		return "", err
+	}
+	desc, err := choose(top, raw, o, 0)
+	if err != nil {
+		return "", err
+	}
+	if raw, err = verified(top, desc); err != nil {
+		return "", err
+	}
+	m, err := v1.ParseManifest(bytes.NewReader(raw))
+	if err != nil {
+		return "", hostile("its manifest is no JSON of the right form")
+	}
+	if raw, err = verified(top, &m.Config); err != nil {
+		return "", err
+	}
+	c, err := parseConfig(raw, o.Arch, len(m.Layers))
+	if err != nil {
+		return "", err
+	}
+	b.image = c.image()
+	for i := range m.Layers {
+		name, err := blobName(&m.Layers[i])
+		if err != nil {
+			return "", err
+		}
+		if err := b.blob(ctx, top, name, m.Layers[i].Digest.String(), c.RootFS.DiffIDs[i]); err != nil {
+			return "", err
+		}
+	}
+	return m.Config.Digest.String(), nil
+}
+
+// refName is the annotation by which a layout calls an image.
+const refName = "org.opencontainers.image.ref.name"
+
+// choose finds the one manifest of an index, or of the indexes in it, that is
+// for this processor and, if one was asked for, of this name.
+func choose(top *os.Root, raw []byte, o ImportOptions, depth int) (*v1.Descriptor, error) {
+	index, err := v1.ParseIndexManifest(bytes.NewReader(raw))
+	if err != nil || depth > maxIndexDepth {
+		return nil, hostile("its index is no JSON of the right form")
+	}
+	var found []*v1.Descriptor
+	var names []string
+	for i := range index.Manifests {
+		d := &index.Manifests[i]
+		if depth == 0 && o.Pick != "" && d.Annotations[refName] != o.Pick && d.Digest.String() != o.Pick {
+			names = append(names, cmp.Or(d.Annotations[refName], d.Digest.String()))
+			continue
+		}
+		if d.Platform != nil && (d.Platform.OS != "linux" || d.Platform.Architecture != o.Arch) {
+			continue
+		}
+		if d.MediaType.IsImage() || d.MediaType.IsIndex() {
+			found = append(found, d)
+			names = append(names, cmp.Or(d.Annotations[refName], d.Digest.String()))
+		}
+	}
+	switch {
+	case len(found) == 0 && (depth > 0 || o.Pick == ""):
+		return nil, missingPlatform(index, o.Arch)
+	case len(found) != 1:
+		return nil, several(o.Pick, names)
+	}
+	if found[0].MediaType.IsImage() {
+		return found[0], nil
+	}
+	if raw, err = verified(top, found[0]); err != nil {
+		return nil, err
+	}
+	return choose(top, raw, o, depth+1)
+}
+
+func blobName(d *v1.Descriptor) (string, error) {
+	if idDir(d.Digest.String()) == "" {
+		return "", hostile("its digest is not of SHA-256")
+	}
+	return path.Join("blobs", "sha256", d.Digest.Hex), nil
+}
+
+// verified reads a short blob of a layout.
+func verified(top *os.Root, d *v1.Descriptor) ([]byte, error) {
+	name, err := blobName(d)
+	if err != nil {
+		return nil, err
+	}
+	b, err := document(top, name)
+	if err != nil {
+		return nil, err
+	}
+	if digestOf(b) != d.Digest.String() {
+		return nil, hostile(printable(name) + " is not what its digest says")
+	}
+	return b, nil
+}
+
+// files reads the files of a root. They go the way of every layer: as an
+// archive, whose digest then names them.
+func (b *build) files(ctx context.Context, top *os.Root, o ImportOptions) (id string, err error) {
+	r, w := io.Pipe()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.CloseWithError(writeFiles(ctx, top, w))
+	}()
+	defer func() { <-ended }()
+	defer r.Close()
+	sum := sha256.New()
+	if err := b.add(ctx, io.TeeReader(r, sum), nil); err != nil {
+		return "", err
+	}
+	return b.plain(hex.EncodeToString(sum.Sum(nil)), o.Arch)
+}
+
+// writeFiles writes a directory as an archive, always in the same order.
+func writeFiles(ctx context.Context, top *os.Root, w io.Writer) error {
+	t := tar.NewWriter(w)
+	err := fs.WalkDir(top.FS(), ".", func(p string, e fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		return writeEntry(top, t, p, e)
+	})
+	if err != nil {
+		return err
+	}
+	return t.Close()
+}
+
+func writeEntry(top *os.Root, t *tar.Writer, p string, e fs.DirEntry) error {
+	info, err := e.Info()
+	if err != nil {
+		return err
+	}
+	link := ""
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		if link, err = top.Readlink(p); err != nil {
+			return err
+		}
+	case !info.IsDir() && !info.Mode().IsRegular():
+		return nil
+	}
+	h, err := tar.FileInfoHeader(info, link)
+	if err != nil {
+		return err
+	}
+	// Whose it is makes no difference, so it makes none to the digest.
+	*h = tar.Header{Typeflag: h.Typeflag, Name: p, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode, ModTime: h.ModTime, Format: tar.FormatPAX}
+	if info.IsDir() {
+		h.Name, h.ModTime = p+"/", modified(h.ModTime)
+	}
+	if err := t.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	f, err := top.Open(p)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(t, f)
+	return err
+}

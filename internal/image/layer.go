@@ -1,0 +1,305 @@
+package image
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// layer is one layer being unpacked into a directory of its own, with what it
+// says about the layers below it.
+type layer struct {
+	ctx    context.Context
+	budget *budget
+	way    walker // to what is being made
+	other  walker // to what a hard link names
+
+	removed  []string        // paths of lower layers that are gone
+	opaque   []string        // directories of which nothing lower is left
+	links    [][2]string     // hard links into lower layers: the path, what it names
+	implicit map[string]bool // directories that no entry describes
+	dropped  int64           // devices and FIFOs
+}
+
+// unpack reads a layer, compressed or not, into an empty directory.
+func unpack(ctx context.Context, dir *os.Root, r io.Reader, b *budget) (*layer, error) {
+	l := &layer{ctx: ctx, budget: b, implicit: map[string]bool{}}
+	l.way = walker{top: dir, made: func(p string) { l.implicit[p] = true }}
+	l.other = walker{top: dir}
+	defer l.way.close()
+	defer l.other.close()
+	t := tar.NewReader(r)
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		h, err := t.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, damaged(err)
+		}
+		if err := l.entry(h, t); err != nil {
+			return nil, err
+		}
+	}
+	// What follows the end of the archive belongs to its digest.
+	_, err := io.Copy(io.Discard, r)
+	return l, err
+}
+
+// damaged tells a malformed archive from a reader that failed.
+func damaged(err error) error {
+	switch {
+	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong), errors.Is(err, tar.ErrInsecurePath), errors.Is(err, io.ErrUnexpectedEOF):
+		return hostile("an archive is damaged")
+	}
+	return err
+}
+
+// entry makes what one entry of the archive says.
+func (l *layer) entry(h *tar.Header, content io.Reader) error {
+	if err := take(&l.budget.entries, 1, l.budget.tooMany); err != nil {
+		return err
+	}
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
+	p, err := cleanPath(h.Name)
+	if err != nil {
+		return err
+	}
+	dir, base := path.Split(p)
+	dir = path.Clean(dir) // "." for an entry at the top
+	if rest, ok := strings.CutPrefix(base, whiteout); ok && p != "." {
+		return l.whiteout(dir, rest)
+	}
+	if err := l.make(h, p, dir, base, content); err != nil {
+		return explainEntry(p, err)
+	}
+	return nil
+}
+
+// whiteout begins the names of entries that stand for something removed.
+const whiteout = ".wh."
+
+func (l *layer) whiteout(dir, rest string) error {
+	switch {
+	case rest == whiteout+".opq":
+		l.opaque = append(l.opaque, dir)
+	case strings.HasPrefix(rest, whiteout):
+		// Notes of a file system that keeps some; they mean nothing here.
+	case rest == "" || rest == "." || rest == "..":
+		return hostile("it removes a name that is none")
+	default:
+		l.removed = append(l.removed, path.Join(dir, rest))
+	}
+	return nil
+}
+
+func (l *layer) make(h *tar.Header, p, dir, base string, content io.Reader) error {
+	mode := fs.FileMode(h.Mode).Perm()
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return l.directory(p, mode|h.FileInfo().Mode()&fs.ModeSticky)
+	case tar.TypeReg, tar.TypeCont:
+		if p == "." {
+			return hostile("its top is a file")
+		}
+		return l.file(h, p, dir, base, mode, content)
+	case tar.TypeSymlink:
+		return l.symlink(h.Linkname, p, dir, base)
+	case tar.TypeLink:
+		return l.hardLink(h.Linkname, p, dir, base)
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		l.dropped++
+		return nil
+	}
+	return hostile("it has an entry of an unknown kind")
+}
+
+// Everything can be read, changed and removed by whom it belongs to: programs
+// of an image are its root, who has no rights beyond those of an owner.
+const (
+	dirBits  fs.FileMode = 0o700
+	fileBits fs.FileMode = 0o600
+)
+
+func (l *layer) directory(p string, mode fs.FileMode) error {
+	d, err := l.way.dir(p, true)
+	if errors.Is(err, errThroughLink) && p != "." {
+		// Perhaps this very name was something else before in the same layer.
+		parent, base := path.Split(p)
+		if err := l.clear(path.Clean(parent), base, p); err != nil {
+			return err
+		}
+		d, err = l.way.dir(p, true)
+	}
+	if err != nil {
+		return err
+	}
+	delete(l.implicit, p)
+	return d.Chmod(".", mode|dirBits)
+}
+
+// clear opens dir and removes what it has under a name; the last entry for a
+// path is the one that counts.
+func (l *layer) clear(dir, base, p string) error {
+	d, err := l.way.dir(dir, true)
+	if err != nil {
+		return err
+	}
+	info, err := d.Lstat(base)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.IsDir():
+		l.way.forget(p)
+		l.other.forget(p)
+		return d.RemoveAll(base)
+	}
+	return d.Remove(base)
+}
+
+func (l *layer) file(h *tar.Header, p, dir, base string, mode fs.FileMode, content io.Reader) error {
+	if err := take(&l.budget.bytes, h.Size, l.budget.tooLarge); err != nil {
+		return err
+	}
+	if err := l.clear(dir, base, p); err != nil {
+		return err
+	}
+	d := l.way.last()
+	f, err := d.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(f, io.LimitReader(content, h.Size))
+	if err == nil && n != h.Size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err == nil {
+		err = f.Chmod(mode | fileBits)
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return damaged(err)
+	}
+	// Python takes a compiled file for current by the time of its source.
+	t := modified(h.ModTime)
+	return d.Chtimes(base, t, t)
+}
+
+// modified is a time that every file system can hold.
+func modified(t time.Time) time.Time {
+	if t.Unix() < 0 || t.Unix() > 1<<32 {
+		return time.Unix(0, 0)
+	}
+	return t
+}
+
+func (l *layer) symlink(to, p, dir, base string) error {
+	if p == "." {
+		return hostile("its top is a link")
+	}
+	if to == "" || len(to) >= maxPath || strings.ContainsRune(to, 0) {
+		return hostile("a link leads to a name that is none")
+	}
+	if err := l.clear(dir, base, p); err != nil {
+		return err
+	}
+	return l.way.last().Symlink(to, base)
+}
+
+// hardLink links to a file of the same layer now, and to one of a lower layer
+// when it is known what that has.
+func (l *layer) hardLink(to, p, dir, base string) error {
+	to, err := cleanPath(to)
+	if err != nil {
+		return err
+	}
+	if p == "." || to == "." || to == p {
+		return hostile("a hard link leads to itself or to the top")
+	}
+	toDir, toBase := path.Split(to)
+	d, err := l.other.dir(path.Clean(toDir), false)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil {
+		var info fs.FileInfo
+		if info, err = d.Lstat(toBase); err == nil && info.IsDir() {
+			return hostile("a hard link leads to a directory")
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		l.links = append(l.links, [2]string{p, to})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := l.clear(dir, base, p); err != nil {
+		return err
+	}
+	return l.way.top.Link(to, p) // no link stands on either way
+}
+
+// cleanPath makes a name of an archive relative to the image's top. Absolute
+// names mean the same, as everywhere; names that lead up and out are refused,
+// not bent.
+func cleanPath(name string) (string, error) {
+	bad := func(what string) (string, error) {
+		return "", hostile("the name " + sandbar.Quote(name, 100) + " in it " + what)
+	}
+	if len(name) > maxPath || strings.ContainsRune(name, 0) {
+		return bad("is too long or has a NUL")
+	}
+	depth := 0
+	for part := range strings.SplitSeq(name, "/") {
+		switch {
+		case part == "..":
+			return bad("leads up")
+		case len(part) > maxName:
+			return bad("is longer than " + number(maxName) + " bytes")
+		case part != "" && part != ".":
+			depth++
+		}
+	}
+	if depth > maxDepth {
+		return bad("is deeper than " + number(maxDepth) + " directories")
+	}
+	return path.Clean("./" + strings.TrimLeft(name, "/")), nil
+}
+
+// explainEntry names the entry that was refused.
+func explainEntry(p string, err error) error {
+	switch {
+	case errors.Is(err, errThroughLink):
+		return hostile("the path of " + printable(p) + " leads through a link or a file")
+	case errors.Is(err, syscall.EMLINK), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EILSEQ), errors.Is(err, syscall.EINVAL):
+		return hostile(printable(p) + " cannot be made on this file system")
+	}
+	return err
+}
+
+func printable(p string) string {
+	if !utf8.ValidString(p) {
+		p = strings.ToValidUTF8(p, "?")
+	}
+	return sandbar.Quote(p, 100)
+}
