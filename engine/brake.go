@@ -24,8 +24,18 @@ func (b *brake) cancel() {
 func (b *brake) kill() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.pull(1, b.hard) // first, so that whoever sees soft knows which it was
 	b.pull(0, b.soft)
-	b.pull(1, b.hard)
+}
+
+// killed reports whether Kill was called.
+func (b *brake) killed() bool {
+	select {
+	case <-b.hard:
+		return true
+	default:
+		return false
+	}
 }
 
 func (b *brake) pull(i int, c chan struct{}) {

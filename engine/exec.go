@@ -199,10 +199,8 @@ func (s *Sandbox) follow(p *Process, run *program, setup time.Duration) {
 	}
 	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: setup + time.Since(p.started)})
 	s.finish(p.brake, p, r, err)
-	select {
-	case <-p.brake.hard: // perhaps too late for supervise, and too early for Kill to see the end
+	if p.brake.killed() && run.felled == nil { // perhaps too late for supervise, and too early for Kill to see the end
 		s.killLeft(p)
-	default:
 	}
 }
 

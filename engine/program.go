@@ -105,7 +105,9 @@ func (p *program) supervise() (sandbar.Result, error) {
 		case <-soft:
 			soft = nil
 			p.cancelled()
-			p.terminate()
+			if !p.brake.killed() { // else hard follows: no TERM on the way
+				p.terminate()
+			}
 		case <-stuck:
 			stuck = nil
 			p.cancelled()
@@ -175,8 +177,8 @@ func (p *program) kill() {
 	}
 	p.killed = true
 	p.grc = nil
+	p.signal(syscall.SIGKILL)
 	if p.destroy != nil {
-		p.signal(syscall.SIGKILL)
 		p.settle = time.After(killSettle)
 	} else {
 		p.fell()

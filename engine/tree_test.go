@@ -1,0 +1,202 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
+)
+
+// Whatever ends a program of a long-lived sandbox, and however the program
+// takes it: what it left behind is gone when the result is there.
+func TestTheEngineEndsWholeTrees(t *testing.T) {
+	obeys, ignores := []string{"leave", ";", "sleep", "1h"}, []string{"leave", ";", "ignore-term", ";", "sleep", "1h"}
+	flood := []string{"leave", ";", "flood", "stdout", "2000", ";", "sleep", "1h"}
+	prints := []string{"leave", ";", "print", "stdout", "x", ";", "sleep", "1h"}
+	for _, c := range []struct {
+		name string
+		args []string
+		lim  sandbar.Limits
+		fail bool // the sink fails
+		act  func(*engine.Process)
+		want sandbar.Outcome
+		sig  int
+		took time.Duration
+	}{
+		{"timeout, obeyed", obeys, sandbar.Limits{Timeout: time.Minute}, false, nil, sandbar.TimedOut, 15, time.Minute},
+		{"timeout, ignored", ignores, sandbar.Limits{Timeout: time.Minute}, false, nil, sandbar.TimedOut, 9, time.Minute + 500*time.Millisecond},
+		{"output limit", flood, sandbar.Limits{Output: 1000}, false, nil, sandbar.OutputLimit, 9, 0},
+		{"failing sink", prints, none, true, nil, sandbar.Cancelled, 15, 0},
+		{"cancel, obeyed", obeys, none, false, func(p *engine.Process) { p.Cancel() }, sandbar.Cancelled, 15, 0},
+		{"cancel, ignored", ignores, none, false, func(p *engine.Process) { p.Cancel() }, sandbar.Cancelled, 9, 500 * time.Millisecond},
+		{"kill", obeys, none, false, func(p *engine.Process) { p.Kill() }, sandbar.Cancelled, 9, 0},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			d := faulty.New()
+			s := newRig(t, d, nil).create()
+			sink := newRecorder()
+			if c.fail {
+				sink.failAt = 1
+			}
+			began := time.Now()
+			p, err := s.StartSink(t.Context(), cmd(c.args...), nil, c.lim, sink)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.act != nil {
+				synctest.Wait()
+				c.act(p)
+			}
+			got, err := p.Wait(t.Context())
+			answer{got, err}.want(t, c.want)
+			if left := d.Counts().Left; left != 0 {
+				t.Errorf("%d things are left behind", left)
+			}
+			if took := time.Since(began); got.Signal != c.sig || took != c.took {
+				t.Errorf("signal %d after %v", got.Signal, took)
+			}
+		})
+	}
+	inBubble(t, "Exec, its context ends", func(t *testing.T) {
+		d := faulty.New()
+		s := newRig(t, d, nil).create()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		got, err := s.Exec(ctx, cmd(obeys...), nil, none, nil)
+		answer{got, err}.want(t, sandbar.Cancelled)
+		if left := d.Counts().Left; left != 0 {
+			t.Errorf("%d things are left behind", left)
+		}
+	})
+}
+
+// A program that ends by itself leaves what it put into the background alone,
+// until somebody says otherwise.
+func TestWhatAProgramLeavesBehindLivesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := faulty.New()
+		s := newRig(t, d, nil).create()
+		got, err := s.Exec(t.Context(), cmd("leave", ";", "exit", "3"), nil, none, nil)
+		answer{got, err}.want(t, sandbar.Exited)
+		p := start(t, s, "leave", ";", "exit", "4")
+		other := start(t, s, "leave", ";", "sleep", "1h")
+		got, err = p.Wait(t.Context())
+		answer{got, err}.want(t, sandbar.Exited)
+		p.Cancel() // there is nothing to cancel
+		synctest.Wait()
+		if left := d.Counts().Left; left != 3 || slices.Contains(d.Events(), "kill tree") {
+			t.Errorf("%d things are left behind: %q", left, d.Events())
+		}
+		p.Kill()
+		synctest.Wait()
+		if left := d.Counts().Left; left != 2 {
+			t.Errorf("after Kill %d things are left behind", left)
+		}
+		if again, err := p.Wait(t.Context()); err != nil || again != got {
+			t.Errorf("after Kill the result is %+v, %v", again, err)
+		}
+		other.Kill()
+		got, err = other.Wait(t.Context())
+		answer{got, err}.want(t, sandbar.Cancelled)
+		if left := d.Counts().Left; left != 1 {
+			t.Errorf("after the other's end %d things are left behind", left)
+		}
+	})
+}
+
+// A Kill that meets the program's own end is not lost, whichever comes first.
+func TestKillAtTheEnd(t *testing.T) {
+	d := faulty.New()
+	s := newRig(t, d, nil).create()
+	for range 200 {
+		p := start(t, s, "leave", ";", "exit", "0")
+		p.Kill()
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(time.Minute); d.Counts().Left != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d things are left behind", d.Counts().Left)
+		}
+	}
+}
+
+// Drivers whose KillTree does not work: the result comes all the same, in time.
+func TestTreesThatResist(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		hook func(until chan struct{}) faulty.Hook
+		bare bool
+		args []string
+		took time.Duration
+	}{
+		{"none", nil, true, []string{"ignore-term", ";", "sleep", "1h"}, time.Second + 500*time.Millisecond},
+		{"fails", func(chan struct{}) faulty.Hook { return faulty.FailFirst(-1, errors.New("no")) }, false,
+			[]string{"ignore-term", ";", "sleep", "1h"}, time.Second + 500*time.Millisecond},
+		{"panics", func(chan struct{}) faulty.Hook { return faulty.Panic() }, false,
+			[]string{"ignore-term", ";", "sleep", "1h"}, time.Second + 500*time.Millisecond},
+		{"is slow", func(chan struct{}) faulty.Hook { return faulty.Slow(2 * time.Second) }, false,
+			[]string{"leave", ";", "sleep", "1h"}, 3 * time.Second},
+		{"is stuck after a TERM", func(u chan struct{}) faulty.Hook { return faulty.Deaf(u) }, false,
+			[]string{"sleep", "1h"}, 6 * time.Second},
+		{"is stuck after a KILL", func(u chan struct{}) faulty.Hook { return faulty.Deaf(u) }, false,
+			[]string{"ignore-term", ";", "sleep", "1h"}, 6*time.Second + 500*time.Millisecond},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			d := faulty.New()
+			d.Bare = c.bare
+			until := make(chan struct{})
+			if c.hook != nil {
+				d.OnKillTree = c.hook(until)
+			}
+			s := newRig(t, d, nil).create()
+			began := time.Now()
+			got, err := s.Exec(t.Context(), cmd(c.args...), nil, sandbar.Limits{Timeout: time.Second}, nil)
+			answer{got, err}.want(t, sandbar.TimedOut)
+			if took := time.Since(began); took != c.took {
+				t.Errorf("took %v, want %v", took, c.took)
+			}
+			close(until)
+		})
+	}
+}
+
+// In a one-shot execution the sandbox is the unit: it is destroyed, and nobody
+// looks for what belongs to whom.
+func TestOneShotNeedsNoKillTree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := faulty.New()
+		r := newRig(t, d, nil)
+		got, err := r.Run(t.Context(), limited(time.Second, "leave\nignore-term\nsleep 1h"), nil)
+		answer{got, err}.want(t, sandbar.TimedOut)
+		synctest.Wait()
+		if e := d.Events(); slices.Contains(e, "kill tree") || !slices.Contains(e, "destroy") {
+			t.Errorf("events %q", e)
+		}
+	})
+}
+
+func TestProcessNumber(t *testing.T) {
+	for _, bare := range []bool{false, true} {
+		inBubble(t, map[bool]string{false: "known", true: "unknown"}[bare], func(t *testing.T) {
+			d := faulty.New()
+			d.Bare = bare
+			s := newRig(t, d, nil).create()
+			for i := range 2 {
+				want := map[bool]int{false: 2 + i, true: 0}[bare]
+				p := start(t, s, "exit", "0")
+				<-p.Done()
+				if got := p.PID(); got != want {
+					t.Errorf("number %d, want %d", got, want)
+				}
+			}
+		})
+	}
+}
