@@ -13,7 +13,8 @@ import (
 // decompress reads a stream that is gzip, zstd or neither, told by how it
 // begins. Memory is bounded, whatever window the stream asks for.
 func decompress(r io.Reader) (io.ReadCloser, error) {
-	b := bufio.NewReaderSize(r, 64<<10)
+	source := &source{r: r}
+	b := bufio.NewReaderSize(source, 64<<10)
 	head, err := b.Peek(4)
 	if err != nil && err != io.EOF {
 		return nil, err
@@ -22,35 +23,58 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(b)
 		if err != nil {
-			return nil, hostile("its gzip stream is damaged")
+			return nil, source.explain(err)
 		}
-		return translated{z}, nil
+		return translated{z, source}, nil
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderMaxMemory(maxWindow))
 		if err != nil {
-			return nil, hostile("its zstd stream is damaged")
+			return nil, source.explain(err)
 		}
-		return translated{z.IOReadCloser()}, nil
+		return translated{z.IOReadCloser(), source}, nil
 	}
 	return io.NopCloser(b), nil
 }
 
-// translated says of a damaged stream that it is, and leaves other errors, those
-// of the reader below, as they are.
-type translated struct{ io.ReadCloser }
+// source is what is decompressed. It remembers its own error, to tell it from
+// those of the decompressor.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
+// explain says of a stream that it is damaged, unless it is its source that
+// failed.
+func (s *source) explain(err error) error {
+	switch {
+	case err == nil || err == io.EOF:
+		return err
+	case s.err != nil:
+		return s.err
+	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		return hostile("decompressing it would take more than " + size(maxWindow) + " of memory")
+	}
+	return hostile("a compressed stream is damaged or ends too early")
+}
+
+// translated is a decompressor whose errors are explained.
+type translated struct {
+	io.ReadCloser
+	source *source
+}
 
 func (t translated) Read(p []byte) (int, error) {
 	n, err := t.ReadCloser.Read(p)
-	switch {
-	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		err = hostile("decompressing it would take more than " + size(maxWindow) + " of memory")
-	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.Is(err, zstd.ErrMagicMismatch), errors.Is(err, zstd.ErrCRCMismatch):
-		err = hostile("a compressed stream is damaged")
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		err = hostile("a compressed stream ends too early")
-	}
-	return n, err
+	return n, t.source.explain(err)
 }
 
 // counted takes what is read from a budget.

@@ -126,6 +126,9 @@ func (b *build) archive(ctx context.Context, r io.Reader, o ImportOptions) (id s
 
 // plain makes the configuration of an image that has none, and returns its ID.
 func (b *build) plain(diffID, arch string) (id string, err error) {
+	if b.budget.entries == b.budget.limits.Entries {
+		return "", hostile("it has no files")
+	}
 	var c struct {
 		Architecture string `json:"architecture"`
 		OS           string `json:"os"`
