@@ -1,0 +1,88 @@
+package function
+
+// Code is an error code of the worker (specs/iii-sandbox.md, "Errors"). The set
+// is closed.
+type Code string
+
+// The codes.
+const (
+	S001 Code = "S001" // the request is not valid
+	S002 Code = "S002" // no such sandbox
+	S003 Code = "S003" // too many programs run in the sandbox
+	S004 Code = "S004" // the sandbox is being stopped
+	S100 Code = "S100" // no such image, or not allowed
+	S101 Code = "S101" // the image is not here, and is not pulled
+	S102 Code = "S102" // the image could not be pulled
+	S200 Code = "S200" // a program ran out of time
+	S210 Code = "S210" // the file request is not valid
+	S211 Code = "S211" // no such file or directory
+	S212 Code = "S212" // a directory where a file is needed, or the reverse
+	S213 Code = "S213" // it is there already
+	S214 Code = "S214" // the directory is not empty
+	S215 Code = "S215" // permission denied
+	S216 Code = "S216" // any other error of the file system
+	S217 Code = "S217" // the pattern is not a regular expression
+	S218 Code = "S218" // the caller's stream stopped
+	S219 Code = "S219" // the driver has no files
+	S300 Code = "S300" // the platform failed
+	S400 Code = "S400" // a limit was reached
+)
+
+// Codes is every Code, for tables and the tests that walk them.
+var Codes = []Code{S001, S002, S003, S004, S100, S101, S102, S200, S210, S211, S212, S213, S214, S215, S216,
+	S217, S218, S219, S300, S400}
+
+// meaning is what goes with a code.
+type meaning struct {
+	kind      string // the payload's "type"
+	retryable bool
+	prefix    string // of the message
+	note      string // fix_note where there is no fix
+}
+
+// meanings is the table of codes. The prefixes are what clients have matched
+// messages by.
+func (c Code) meaning() meaning {
+	switch c {
+	case S001:
+		return meaning{"validation", false, "invalid request: ", "see message: examples are inline"}
+	case S002:
+		return meaning{"validation", false, "sandbox not found: ", "the sandbox is gone; call sandbox::create first"}
+	case S003:
+		return meaning{"validation", false, "", "wait for one of them to end; start what shall run on with \"nohup COMMAND >/tmp/log 2>&1 &\" " +
+			"in a shell, or use another sandbox"}
+	case S004:
+		return meaning{"validation", false, "sandbox already stopped: ", "the sandbox is gone; call sandbox::create first"}
+	case S100:
+		return meaning{"config", false, "", "set `image` to a value listed in the message, or have the operator add it to custom_images and image_allowlist"}
+	case S101:
+		return meaning{"internal", false, "", "operator action required: run `sandbar images pull <image-ref>` on the host, or set auto_install"}
+	case S102:
+		return meaning{"transient", true, "", "transient: retry after a short delay"}
+	case S200:
+		return meaning{"execution", false, "", "raise `timeout_ms` on the exec call or split the work into smaller steps"}
+	case S210:
+		return meaning{kind: "filesystem"}
+	case S211:
+		return meaning{kind: "filesystem", prefix: "file not found: "}
+	case S212:
+		return meaning{kind: "filesystem", prefix: "not a directory or wrong type: "}
+	case S213:
+		return meaning{kind: "filesystem", prefix: "already exists: "}
+	case S214:
+		return meaning{kind: "filesystem", prefix: "directory not empty: "}
+	case S215:
+		return meaning{kind: "filesystem", prefix: "permission denied: "}
+	case S216:
+		return meaning{kind: "filesystem", prefix: "fs i/o error: "}
+	case S217:
+		return meaning{kind: "filesystem", prefix: "invalid regex pattern: "}
+	case S218:
+		return meaning{kind: "transient", retryable: true, prefix: "fs channel aborted: "}
+	case S219:
+		return meaning{kind: "filesystem", prefix: "fs operation unsupported by this sandbox: "}
+	case S400:
+		return meaning{"config", false, "resource limit exceeded: ", "ask for less, or wait until another sandbox has ended; the limits are the operator's"}
+	}
+	return meaning{"platform", false, "VM boot failed: ", "platform-level failure; not auto-recoverable"} // S300
+}

@@ -1,0 +1,188 @@
+package function
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+	"unicode"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// DocsURL is where the codes are explained; the code itself follows.
+const DocsURL = "https://github.com/sandbar-dev/sandbar/blob/main/docs/iii-errors.md#"
+
+// failure is how a function says no.
+type failure struct {
+	code    Code
+	message string // with the code's prefix
+	fix     any    // the next call's payload; nil if there is none
+	note    string // "" for the code's own
+	partial *partial
+}
+
+// partial is what an exec wrote before it ran out of time.
+type partial struct {
+	Stderr    string `json:"stderr"`
+	Stdout    string `json:"stdout"`
+	Truncated bool   `json:"truncated,omitempty"`
+}
+
+// payload is a failure on the wire. Clients know seven keys, which are always
+// there, in this order; partial is ours.
+type payload struct {
+	Code      Code     `json:"code"`
+	DocsURL   string   `json:"docs_url"`
+	Fix       any      `json:"fix"`
+	FixNote   *string  `json:"fix_note"`
+	Message   string   `json:"message"`
+	Partial   *partial `json:"partial,omitempty"`
+	Retryable bool     `json:"retryable"`
+	Type      string   `json:"type"`
+}
+
+// Error returns the payload: it is what the caller gets as the error's text.
+func (f *failure) Error() string {
+	m := f.code.meaning()
+	p := payload{Code: f.code, DocsURL: DocsURL + string(f.code), Fix: f.fix, Message: f.message,
+		Partial: f.partial, Retryable: m.retryable, Type: m.kind}
+	if f.note == "" && f.fix == nil {
+		f.note = m.note
+	}
+	if f.note != "" {
+		p.FixNote = &f.note
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(p); err != nil { // fix is made of JSON, and the rest cannot fail
+		return `{"code":"S300","message":"an error could not be written"}`
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// fail makes a failure; the code's prefix is put before the message.
+func fail(c Code, format string, args ...any) *failure {
+	return &failure{code: c, message: c.meaning().prefix + fmt.Sprintf(format, args...)}
+}
+
+// with adds the next call, and a note where it is not simply to be sent.
+func (f *failure) with(fix any, note string) *failure {
+	if fix != nil {
+		f.fix = fix
+	}
+	if note != "" {
+		f.note = note
+	}
+	return f
+}
+
+// quote shows a caller's word in a message.
+func quote(s string) string { return "'" + clip(s) + "'" }
+
+// clip bounds what of a caller's word is repeated.
+func clip(s string) string {
+	const most = 512
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// osError is the kernel's reason for a failed operation, as clients of the
+// original know it: "No such file or directory (os error 2)". It is "" where
+// the cause is none of the kernel's.
+func osError(err error) string {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return ""
+	}
+	text := []rune(errno.Error())
+	text[0] = unicode.ToUpper(text[0])
+	return fmt.Sprintf("%s (os error %d)", string(text), int(errno))
+}
+
+// fileFailure says why an operation on path failed. missing is said of a path
+// that is not there: "path not found: /x" is "path".
+func fileFailure(err error, path, missing string) error {
+	reason := osError(err)
+	if reason == "" {
+		reason = sandbar.AsError(err).Error()
+	}
+	path = clip(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fail(S211, "%s not found: %s", missing, path)
+	case errors.Is(err, syscall.ENOTEMPTY):
+		return fail(S214, "directory not empty: %s", path)
+	case errors.Is(err, fs.ErrExist):
+		return fail(S213, "path already exists: %s", path)
+	case errors.Is(err, syscall.EROFS):
+		return fail(S216, "%s: %s", path, reason)
+	case errors.Is(err, fs.ErrPermission):
+		return fail(S215, "%s: %s", path, reason)
+	case osError(err) != "":
+		return fail(S216, "%s: %s", path, reason)
+	}
+	switch sandbar.CodeOf(err) {
+	case sandbar.NotFound:
+		return fail(S211, "%s not found: %s", missing, path)
+	case sandbar.Exists:
+		return fail(S213, "path already exists: %s", path)
+	case sandbar.Denied, sandbar.Unauthenticated:
+		return fail(S215, "%s: %s", path, reason)
+	case sandbar.Invalid, sandbar.TooLarge:
+		return fail(S210, "%s: %s", path, reason)
+	case sandbar.Unsupported:
+		return fail(S219, "%s", reason)
+	case sandbar.Gone:
+		return fail(S300, "shell fs: session terminated: %s", reason)
+	case sandbar.Conflict, sandbar.NoSpace:
+		return fail(S216, "%s: %s", path, reason)
+	}
+	// Exhausted, Timeout, Canceled, Unavailable, Internal: the way to the
+	// sandbox and not the file.
+	return fail(S216, "shell client error: %s", reason)
+}
+
+// createFailure says why a sandbox could not be made.
+func createFailure(err error) error {
+	e := sandbar.AsError(err)
+	switch e.Code {
+	case sandbar.Invalid, sandbar.TooLarge, sandbar.Denied, sandbar.Unauthenticated:
+		if strings.HasPrefix(e.Field, "limits.") {
+			return fail(S400, "%s", e.Error())
+		}
+		return fail(S001, "%s", e.Error())
+	case sandbar.Exhausted, sandbar.Timeout, sandbar.NoSpace:
+		return fail(S400, "%s", e.Error())
+	case sandbar.NotFound:
+		return &failure{code: S101, message: e.Error()}
+	}
+	// Unsupported, Unavailable, Canceled, Gone, Internal, Exists, Conflict.
+	return fail(S300, "%s", e.Error())
+}
+
+// startFailure says why a program could not be started; nil where that is the
+// program's own affair, and then how it counts.
+func startFailure(err error, id string) (exit int, text string, failed error) {
+	e := sandbar.AsError(err)
+	switch e.Code {
+	case sandbar.NotFound:
+		return 127, "not found", nil
+	case sandbar.Denied:
+		return 126, "permission denied", nil
+	case sandbar.Invalid, sandbar.TooLarge, sandbar.Unauthenticated:
+		return 0, "", fail(S001, "%s", e.Error())
+	case sandbar.Exhausted, sandbar.Conflict, sandbar.NoSpace, sandbar.Exists:
+		return 0, "", fail(S400, "%s", e.Error())
+	case sandbar.Gone:
+		return 0, "", fail(S004, "%s", id)
+	}
+	// Unsupported, Timeout, Canceled, Unavailable, Internal.
+	return 0, "", fail(S300, "shell run: %s", e.Error())
+}

@@ -1,0 +1,108 @@
+package function
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+)
+
+// runRequest is what sandbox::run asks for.
+type runRequest struct {
+	raw        request
+	image      string
+	code, lang string
+	files      []runFile
+	env        environment
+	stdin      *string
+	timeout    *uint64
+	keep       bool
+}
+
+// runResult is what came of the code.
+type runResult struct {
+	execResult
+	SandboxID string `json:"sandbox_id,omitempty"` // if it was kept
+}
+
+// run is sandbox::run: create, write, exec and stop in one call.
+func (f *Functions) run(ctx context.Context, data json.RawMessage) (any, error) {
+	var req runRequest
+	var err error
+	req.raw, err = decode(data, "RunRequest", must(text("image", &req.image)), must(text("code", &req.code)),
+		must(text("lang", &req.lang)), runFiles("files", &req.files), variables("env", &req.env),
+		optional(text, "stdin", &req.stdin), optional(number[uint64], "timeout_ms", &req.timeout),
+		truth("keep_sandbox", &req.keep))
+	if err != nil {
+		return nil, err
+	}
+	b, _, err := f.make(ctx, createRequest{image: req.image, env: req.env})
+	if err != nil {
+		return nil, inStep("create", "", err)
+	}
+	r, err := f.runIn(ctx, b, req)
+	if !req.keep {
+		_, _, _ = f.markStopped(b.id, false) // it may have ended by itself
+	}
+	if err != nil {
+		return nil, err
+	}
+	res := runResult{execResult: *r}
+	if req.keep {
+		res.SandboxID = b.id
+	}
+	return res, nil
+}
+
+// runIn does all that happens in the sandbox.
+func (f *Functions) runIn(ctx context.Context, b *box, req runRequest) (*execResult, error) {
+	for _, file := range req.files {
+		if err := f.plant(ctx, b, file.path, file.content); err != nil {
+			return nil, inStep("fs::write (sibling file)", b.id, err)
+		}
+	}
+	interpreter, ext := interpreterOf(req.lang)
+	path := "/tmp/run." + ext
+	if err := f.plant(ctx, b, path, req.code); err != nil {
+		return nil, inStep("fs::write (code)", b.id, err)
+	}
+	r, err := f.execute(ctx, execRequest{id: b.id, command: command{cmd: interpreter, args: []string{path}},
+		stdin: req.stdin, env: req.env, timeout: req.timeout})
+	if err != nil {
+		return nil, inStep("exec", b.id, err)
+	}
+	return r, nil
+}
+
+// plant writes a text into the sandbox.
+func (f *Functions) plant(ctx context.Context, b *box, path, text string) error {
+	w, err := f.openWrite(ctx, b, writeRequest{path: path, mode: 0o644, parents: true})
+	if err != nil {
+		return err
+	}
+	return writeAll(w, path, []byte(text))
+}
+
+// interpreterOf says what runs a language, and the end of its files' names.
+func interpreterOf(lang string) (program, ext string) {
+	switch lang {
+	case "node", "js", "javascript":
+		return "node", "js"
+	case "python", "py":
+		return "python3", "py"
+	case "shell", "sh", "bash":
+		return "/bin/sh", "sh"
+	}
+	return lang, "txt"
+}
+
+// inStep tells in which step an error came. Its fix is not a payload to send: it
+// names the step and the sandbox, which is there if it was to be kept.
+func inStep(step, id string, err error) error {
+	var e *failure
+	if !errors.As(err, &e) {
+		return err
+	}
+	during := "during sandbox::run step `" + step + "`"
+	return &failure{code: e.code, message: during + " (sandbox_id=" + id + "): " + e.message, partial: e.partial,
+		fix: map[string]any{"context": during, "inner_code": e.code, "sandbox_id": id}}
+}

@@ -1,0 +1,135 @@
+package function
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"io/fs"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// parseUUID returns the canonical form of a UUID: 36 characters, or those with
+// braces or urn:uuid: before them, or 32 without hyphens; in either case.
+func parseUUID(s string) (string, error) {
+	bare := s
+	switch len(s) {
+	case 45:
+		bare = strings.TrimPrefix(s, "urn:uuid:")
+	case 38:
+		bare = strings.TrimSuffix(strings.TrimPrefix(s, "{"), "}")
+	}
+	digits := bare
+	if len(bare) == 36 {
+		if bare[8] != '-' || bare[13] != '-' || bare[18] != '-' || bare[23] != '-' {
+			return "", notUUID(s)
+		}
+		digits = strings.ReplaceAll(bare, "-", "")
+	}
+	if _, err := hex.DecodeString(digits); err != nil || len(digits) != 32 {
+		return "", notUUID(s)
+	}
+	d := strings.ToLower(digits)
+	return d[:8] + "-" + d[8:12] + "-" + d[12:16] + "-" + d[16:20] + "-" + d[20:], nil
+}
+
+func notUUID(s string) error {
+	return fail(S001, "sandbox_id is not a valid UUID: %s", clip(s))
+}
+
+// parseMode reads permissions in octal: "0644". Nothing, and only zeros, is 0.
+func parseMode(s string) (uint32, error) {
+	digits := strings.TrimLeft(s, "0")
+	if digits == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(digits, 8, 32)
+	if err != nil {
+		return 0, fail(S210, "invalid octal mode: %s", clip(s))
+	}
+	return uint32(n) & 0o7777, nil
+}
+
+// repairMode guesses the mode that was meant by one that cannot be read: an
+// octal number as programming languages write it. ok is false if it cannot.
+func repairMode(s string) (mode string, ok bool) {
+	digits := strings.TrimPrefix(strings.ToLower(s), "0o")
+	if n, err := strconv.ParseUint(digits, 8, 12); err == nil && digits != s {
+		return "0" + strconv.FormatUint(n, 8), true
+	}
+	return "", false
+}
+
+// fileMode turns permission bits into those of io/fs. The result is never 0,
+// which would mean "the default" to sandbar.FS: a type bit says nothing there.
+func fileMode(bits uint32) fs.FileMode {
+	m := fs.FileMode(bits&0o777) | fs.ModeIrregular
+	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+		if bits&bit != 0 {
+			m |= flag
+		}
+	}
+	return m
+}
+
+// showMode is four octal digits.
+func showMode(m fs.FileMode) string {
+	bits := uint32(m.Perm())
+	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+		if m&flag != 0 {
+			bits |= bit
+		}
+	}
+	s := strconv.FormatUint(uint64(bits), 8)
+	return "0000"[:max(0, 4-len(s))] + s
+}
+
+// parseBase64 reads standard base64 with padding.
+func parseBase64(field, s string) ([]byte, error) {
+	if strings.ContainsAny(s, "\r\n") { // which the library passes over
+		return nil, fail(S001, "%s is not valid base64", field)
+	}
+	b, err := base64.StdEncoding.Strict().DecodeString(s)
+	if err != nil {
+		return nil, fail(S001, "%s is not valid base64: %s", field, err)
+	}
+	return b, nil
+}
+
+// lossy turns bytes into text: what is not UTF-8 becomes U+FFFD, one for each
+// longest run that could have begun a character.
+func lossy(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	var s strings.Builder
+	s.Grow(len(b) + 16)
+	for len(b) > 0 {
+		r, size := utf8.DecodeRune(b)
+		if r == utf8.RuneError && size == 1 {
+			for size < len(b) && !utf8.FullRune(b[:size]) && !utf8.FullRune(b[:size+1]) {
+				size++
+			}
+		}
+		s.WriteRune(r)
+		b = b[size:]
+	}
+	return s.String()
+}
+
+// baseName is the last name of a path; of one that has none, the path.
+func baseName(path string) string {
+	p := path
+	for {
+		t := strings.TrimRight(p, "/")
+		if t = strings.TrimSuffix(t, "/."); t == p {
+			break
+		}
+		p = t
+	}
+	name := p[strings.LastIndexByte(p, '/')+1:]
+	if name == "" || name == ".." || name == "." {
+		return path
+	}
+	return name
+}

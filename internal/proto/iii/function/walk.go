@@ -1,0 +1,171 @@
+package function
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"sync"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// Bounds of a walk.
+const (
+	// ahead is how many directories are listed at once, and how many files of a
+	// search are open at once. A sandbox answers a request after the other, but
+	// not one at a time.
+	ahead = 8
+	// maxWalked is how many files and directories one call looks at.
+	maxWalked = 2_000_000
+	// maxWalkDepth is how deep a tree is followed.
+	maxWalkDepth = 1000
+)
+
+var errTooMuch = errors.New("the tree is too large for one call: narrow the path")
+
+// found is something that a walk came by.
+type found struct {
+	path string // root joined path
+	rel  string // below the root
+	info sandbar.FileInfo
+}
+
+// walker walks a tree in the order of names. Links are met and not followed;
+// directories that cannot be listed are passed over, and so are /proc, /sys and
+// /dev, unless one of them is the root.
+type walker struct {
+	files sandbar.FS
+	root  string // a directory, absolute
+
+	walked int
+	lists  chan struct{} // a token for each listing under way
+	tasks  sync.WaitGroup
+}
+
+// listing is a directory that is being listed.
+type listing struct {
+	done    chan struct{}
+	entries []sandbar.FileInfo
+}
+
+// walk calls visit for everything below the root, until it fails.
+func (w *walker) walk(ctx context.Context, visit func(found) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	w.lists = make(chan struct{}, ahead)
+	defer w.tasks.Wait()
+	defer cancel()
+	return w.below(ctx, strings.TrimRight(w.root, "/"), "", w.list(ctx, w.root), visit, 0)
+}
+
+// list begins to list a directory.
+func (w *walker) list(ctx context.Context, dir string) *listing {
+	l := &listing{done: make(chan struct{})}
+	w.tasks.Go(func() {
+		defer close(l.done)
+		select {
+		case w.lists <- struct{}{}:
+			defer func() { <-w.lists }()
+		case <-ctx.Done():
+			return
+		}
+		// What cannot be listed has nothing to see.
+		l.entries, _ = w.files.ReadDir(ctx, dir, "", maxWalked)
+	})
+	return l
+}
+
+// below visits what is in a directory whose listing is under way.
+func (w *walker) below(ctx context.Context, dir, rel string, l *listing, visit func(found) error, depth int) error {
+	<-l.done
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if w.walked += len(l.entries); w.walked > maxWalked || depth > maxWalkDepth {
+		return fail(S216, "%s: %s", clip(w.root), errTooMuch)
+	}
+	next := w.prefetch(ctx, dir, l.entries)
+	for _, i := range l.entries {
+		file := found{path: dir + "/" + i.Name, rel: rel + i.Name, info: i}
+		if err := visit(file); err != nil {
+			return err
+		}
+		if !i.Mode.IsDir() || special(file.path) {
+			continue
+		}
+		if err := w.below(ctx, file.path, file.rel+"/", next(), visit, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prefetch returns a function that lists the directories of dir one after the
+// other; the next few are being listed meanwhile.
+func (w *walker) prefetch(ctx context.Context, dir string, entries []sandbar.FileInfo) func() *listing {
+	var dirs []string
+	for _, i := range entries {
+		if i.Mode.IsDir() && !special(dir+"/"+i.Name) {
+			dirs = append(dirs, i.Name)
+		}
+	}
+	var begun []*listing // for dirs[0], …
+	return func() *listing {
+		for len(begun) < min(ahead, len(dirs)) {
+			begun = append(begun, w.list(ctx, dir+"/"+dirs[len(begun)]))
+		}
+		l := begun[0]
+		begun, dirs = begun[1:], dirs[1:]
+		return l
+	}
+}
+
+// special reports whether a directory is a view into the kernel.
+func special(path string) bool { return path == "/proc" || path == "/sys" || path == "/dev" }
+
+// regular visits the regular files that are chosen.
+func (w *walker) regular(ctx context.Context, choose func(rel string) bool, visit func(found) error) error {
+	return w.walk(ctx, func(f found) error {
+		if f.info.Mode&fs.ModeType != 0 || !choose(f.rel) {
+			return nil
+		}
+		return visit(f)
+	})
+}
+
+// ordered runs work for each of a sequence of files, ahead of them at once, and
+// hands the results on in the sequence's order. each gives the files to begin;
+// collect ends everything by returning false.
+func ordered[T any](ctx context.Context, each func(ctx context.Context, begin func(found) error) error,
+	work func(ctx context.Context, f found) T, collect func(found, T) bool) error {
+	type job struct {
+		file found
+		done chan T
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	jobs := make(chan job, ahead)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	defer cancel()
+	var walked error
+	tasks.Go(func() {
+		defer close(jobs)
+		walked = each(ctx, func(f found) error {
+			j := job{f, make(chan T, 1)}
+			select {
+			case jobs <- j:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			tasks.Go(func() { j.done <- work(ctx, j.file) })
+			return nil
+		})
+	})
+	for j := range jobs {
+		if !collect(j.file, <-j.done) {
+			return nil
+		}
+	}
+	return walked
+}
