@@ -7,7 +7,8 @@ import (
 
 // processLogs serves GET /process_logs_streaming (specs/sandbox-executor-http.md,
 // "Stream Process Logs"): what is kept, then what comes, to the end. The header
-// Last-Event-ID goes on after the event with that id.
+// Last-Event-ID goes on after the event with that id. With follow=false, which is
+// ours, the stream ends after what is kept.
 func (s *Server) processLogs(w http.ResponseWriter, r *http.Request) {
 	id := r.URL.Query().Get("id")
 	if id == "" {
@@ -59,7 +60,7 @@ func (s *Server) follow(r *http.Request, o *out, log *logStore, from place) erro
 			beat.Reset(s.options.Heartbeat)
 			continue
 		}
-		if more == nil {
+		if more == nil || r.URL.Query().Get("follow") == "false" {
 			return o.send(event("complete", object(member{"message", "stream ended"})))
 		}
 		select {

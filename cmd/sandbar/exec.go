@@ -1,0 +1,179 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/client"
+	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/proto/control/wire"
+)
+
+func (a *app) execCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "exec ID [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Run a command in a sandbox of a daemon",
+		Long: `Run a command in a sandbox of a daemon. ID is the sandbox's id or name.
+
+Standard input is passed on, both outputs are streamed as they come, byte for
+byte. Ctrl-C ends the command with its grace period; a second one leaves at once.
+
+With --detach the command goes on in the background; its id is printed, for
+"sandbar logs", "sandbar ps" and "sandbar kill".
+` + remoteHelp + `
+
+Exit code: the command's own, or
+  2        a mistake on the command line or in the configuration
+  124      ended at the timeout
+  125      the daemon could not run the command, or lost it
+  126/127  the program may not be executed, or there is no such program
+  128+N    ended by signal N: 130 after Ctrl-C, 137 for memory, 153 for output`,
+		Example: `  sandbar exec $id -- ls -l /
+  echo hello | sandbar exec $id -- tr a-z A-Z
+  sandbar exec $id --timeout 5s -e NAME=value --dir /tmp -- sh -c 'echo $NAME'
+  sandbar exec $id --detach -- python3 -m http.server 8000`,
+		ValidArgsFunction: a.sandboxIDs,
+	}
+	f := cmd.Flags()
+	f.String("timeout", "", "`duration` after which it is ended, or unlimited (default the sandbox's)")
+	f.String("output", "", "`size` of stdout and stderr together (default the sandbox's)")
+	f.StringArrayP("env", "e", nil, "environment variable, `NAME=VALUE`, or NAME to pass on your own; may be repeated")
+	f.StringP("dir", "w", "", "working `directory` in the sandbox (default "+sandbar.DefaultDir+")")
+	f.String("stdin", "", "`file` the command reads, or - for your own standard input (default -)")
+	f.BoolP("detach", "d", false, "run it in the background and print its id")
+	return a.remoteCommand(cmd, (*remote).exec)
+}
+
+func (r *remote) exec(args []string) error {
+	dash := r.cmd.ArgsLenAtDash()
+	switch {
+	case len(args) == 0 || dash == 0 || args[0] == "":
+		return usagef(r.cmd, "ID is missing; \"sandbar list\" shows what there is")
+	case dash != 1:
+		return usagef(r.cmd, "the command comes after \"--\", as in: sandbar exec %s -- COMMAND", printable(args[0]))
+	case len(args) == 1 || args[1] == "":
+		return usagef(r.cmd, "no command was given after \"--\"")
+	}
+	if err := checkUTF8(r.cmd, args); err != nil {
+		return err
+	}
+	env, err := r.env()
+	if err != nil {
+		return err
+	}
+	dir, _ := r.cmd.Flags().GetString("dir")
+	if detach, _ := r.cmd.Flags().GetBool("detach"); detach {
+		return r.detach(args[0], args[1:], dir, env)
+	}
+	return r.attach(args[0], wire.Exec{Args: args[1:], Env: env, Dir: dir})
+}
+
+// detach starts a command in the background.
+func (r *remote) detach(id string, args []string, dir string, env map[string]string) error {
+	for _, flag := range []string{"timeout", "output", "stdin"} {
+		if r.cmd.Flags().Lookup(flag).Changed {
+			return usagef(r.cmd, "--%s does not go with --detach", flag)
+		}
+	}
+	p, err := r.StartProcess(r.ctx, id, shellWords(args), dir, env)
+	if err != nil {
+		return &failure{exitPlatform, err}
+	}
+	_, err = fmt.Fprintln(r.app.stdout, p.ID)
+	return err
+}
+
+// shellWords is a command as a shell reads it.
+func shellWords(args []string) string {
+	words := make([]string, len(args))
+	for i, a := range args {
+		words[i] = a
+		if a == "" || strings.ContainsFunc(a, func(c rune) bool {
+			return !(c == '-' || c == '_' || c == '.' || c == '/' || c == ':' || c == ',' || c == '@' || c == '%' || c == '+' ||
+				c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z')
+		}) {
+			words[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// attach runs a command and passes on all that it does.
+func (r *remote) attach(id string, x wire.Exec) error {
+	timeout, _ := r.cmd.Flags().GetString("timeout")
+	var err error
+	if x.Timeout, err = r.seconds("timeout", timeout); err != nil {
+		return err
+	}
+	if flag := r.cmd.Flags().Lookup("output"); flag.Changed {
+		var l sandbar.Limits
+		if err := config.SetLimit(&l, "output", "--output", flag.Value.String()); err != nil {
+			return err
+		}
+		x.Output = wire.Amount(l.Output)
+	}
+	s := client.Streams{Stdin: input{r.app.stdin}, Stdout: r.app.stdout, Stderr: r.app.stderr}
+	if name := r.cmd.Flags().Lookup("stdin").Value.String(); name != "" && name != "-" {
+		f, err := openFile(name)
+		if err != nil {
+			return usagef(r.cmd, "--stdin: %s", err)
+		}
+		defer f.Close()
+		s.Stdin = f
+	}
+	result, err := r.Exec(r.ctx, id, x, s)
+	if err != nil {
+		return r.execFailed(err)
+	}
+	return r.execEnded(result)
+}
+
+func (r *remote) execFailed(err error) error {
+	if e, ok := errors.AsType[*client.OutputError](err); ok {
+		return outputError(e.Err)
+	}
+	e := sandbar.AsError(err)
+	switch {
+	case e.Code == sandbar.Canceled && r.signal() != 0:
+		return &exit{exitSignal + r.signal()}
+	case e.Field == "id" || e.Code == sandbar.Unauthenticated:
+		return &failure{exitPlatform, err}
+	case e.Code == sandbar.Invalid || e.Code == sandbar.TooLarge:
+		return &failure{exitUsage, err}
+	}
+	return &failure{platformCode(err, &brake{}), err}
+}
+
+// execEnded is the exit code for a command's end, and a line about an end that
+// its output does not show.
+func (r *remote) execEnded(x wire.Result) error {
+	switch x.Outcome {
+	case sandbar.Exited.String():
+		if x.ExitCode != nil {
+			return &exit{*x.ExitCode}
+		}
+	case sandbar.Signaled.String():
+		if x.Signal != nil {
+			return &exit{exitSignal + *x.Signal}
+		}
+	case sandbar.OutOfMemory.String():
+		r.app.warn("killed: out of memory")
+		return &exit{exitSignal + signalKill}
+	case sandbar.OutputLimit.String():
+		r.app.warn("killed: too much output")
+		return &exit{exitSignal + signalFileSize}
+	case sandbar.TimedOut.String():
+		r.app.warn("killed: timeout")
+		return &exit{exitTimeout}
+	case sandbar.Cancelled.String():
+		if s := r.signal(); s != 0 {
+			return &exit{exitSignal + s}
+		}
+		return &failure{exitPlatform, sandbar.Errorf(sandbar.Gone, "the command was ended with its sandbox")}
+	}
+	return &failure{exitPlatform, sandbar.Errorf(sandbar.Gone, "the sandbox died under the command; how the command ended is not known")}
+}

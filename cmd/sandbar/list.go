@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) listCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the sandboxes of a daemon",
+		Long:    "List the sandboxes of a daemon, oldest first; with --json all about them.\n" + remoteHelp,
+		Example: "  sandbar list\n  sandbar list --json | jq -r '.sandboxes[].id'",
+		Args:    noArgs,
+	}
+	cmd.Flags().Bool("json", false, "print JSON")
+	cmd.Flags().Bool("all", false, "")
+	cmd.Flags().MarkHidden("all") // all are always listed
+	return a.remoteCommand(cmd, (*remote).list)
+}
+
+func (r *remote) list([]string) error {
+	all, err := r.List(r.ctx)
+	if err != nil {
+		return err
+	}
+	if asJSON, _ := r.cmd.Flags().GetBool("json"); asJSON {
+		return writeJSON(r.app.stdout, map[string]any{"sandboxes": all})
+	}
+	// The columns that scripts know from other programs of this kind.
+	const row = "%-36v  %-10v  %-8v  %v\n"
+	if _, err := fmt.Fprintf(r.app.stdout, row, "SANDBOX_ID", "IMAGE", "AGE_SECS", "NAME"); err != nil {
+		return err
+	}
+	for _, s := range all {
+		name := "-"
+		if s.Name != "" {
+			name = printable(s.Name)
+		}
+		if _, err := fmt.Fprintf(r.app.stdout, row, s.ID, printable(s.Image), max(0, int64(time.Since(s.Created).Seconds())), name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) stopCommand() *cobra.Command {
+	return a.remoteCommand(&cobra.Command{
+		Use:     "stop ID...",
+		Aliases: []string{"rm"},
+		Short:   "End sandboxes of a daemon",
+		Long: `End sandboxes of a daemon, with all that runs in them, and wait until nothing is
+left of them. ID is a sandbox's id or name.
+` + remoteHelp,
+		Example:           "  sandbar stop $id\n  sandbar list --json | jq -r '.sandboxes[].id' | xargs sandbar stop",
+		ValidArgsFunction: a.sandboxIDs,
+	}, (*remote).stopAll)
+}
+
+func (r *remote) stopAll(ids []string) error {
+	if err := needArgs(r.cmd, ids, 1, "ID..."); err != nil {
+		return err
+	}
+	return r.eachOf(ids, func(id string) error {
+		if err := r.Stop(r.ctx, id); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(r.app.stdout, "stopped %s\n", printable(id))
+		return err
+	})
+}
+
+// eachOf does the same to several things. What fails for one is told, and the
+// others have their turn.
+func (r *remote) eachOf(names []string, do func(string) error) error {
+	var failed error
+	for _, name := range names {
+		err := do(name)
+		switch {
+		case err == nil:
+		case len(names) == 1 || r.ctx.Err() != nil:
+			return err
+		default:
+			r.app.report(err)
+			failed = &exit{exitCode(err)}
+		}
+	}
+	return failed
+}

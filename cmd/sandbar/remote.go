@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/client"
+)
+
+// remoteSettings are the flags of the commands that speak to a daemon.
+var remoteSettings = []setting{
+	{"url", "url", "where the daemon is: http://HOST:PORT, https://HOST:PORT or unix:/path (default $SANDBAR_URL or http://127.0.0.1:8080)"},
+	{"token-file", "token_file", "`file` that holds the daemon's token"},
+}
+
+// remoteHelp is the part of the help texts that these commands share.
+const remoteHelp = `
+The daemon is where --url, SANDBAR_URL or the configuration says, and otherwise
+at http://127.0.0.1:8080. The token comes from SANDBAR_TOKEN, --token-file or the
+configuration; otherwise it is the one that a daemon of this user has made.`
+
+// remote is a command's connection to a daemon.
+type remote struct {
+	*client.Client
+	app *app
+	cmd *cobra.Command
+	// ctx ends with the first signal; the second ends the process.
+	ctx  context.Context
+	stop func()
+	by   *syscall.Signal // the signal that came; read it after ctx ended
+}
+
+// remoteCommand makes a command that speaks to a daemon.
+func (a *app) remoteCommand(cmd *cobra.Command, run func(r *remote, args []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r, err := a.connect(cmd)
+		if err != nil {
+			return err
+		}
+		defer r.close()
+		err = run(r, args)
+		if s := r.signal(); s != 0 && sandbar.CodeOf(err) == sandbar.Canceled {
+			return &exit{exitSignal + s}
+		}
+		return err
+	}
+	a.settings(cmd, remoteSettings...)
+	return cmd
+}
+
+// connect finds the daemon and the token. Nothing is sent yet.
+func (a *app) connect(cmd *cobra.Command) (*remote, error) {
+	c, err := a.client(cmd)
+	if err != nil {
+		return nil, err
+	}
+	r := &remote{Client: c, app: a, cmd: cmd, by: new(syscall.Signal)}
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := endings()
+	go func() {
+		for s := range signals {
+			number, _ := s.(syscall.Signal)
+			if ctx.Err() != nil {
+				os.Exit(exitSignal + int(number))
+			}
+			*r.by = number
+			cancel()
+		}
+	}()
+	r.ctx = ctx
+	r.stop = func() { signal.Stop(signals); close(signals) }
+	return r, nil
+}
+
+func (a *app) client(cmd *cobra.Command) (*client.Client, error) {
+	cfg, err := a.configuration(cmd, remoteSettings...)
+	if err != nil {
+		return nil, err
+	}
+	address, err := cfg.DaemonURL()
+	if err != nil {
+		return nil, err
+	}
+	token, err := cfg.FindToken()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(address, token)
+}
+
+func (r *remote) close() {
+	r.stop()
+	r.Client.Close()
+}
+
+// signal is the signal that ended ctx, or 0.
+func (r *remote) signal() int {
+	if r.ctx.Err() == nil {
+		return 0
+	}
+	return int(*r.by)
+}
+
+// needArgs refuses another number of arguments. names are those that there can
+// be, the last least of which may be missing.
+func needArgs(cmd *cobra.Command, args []string, least int, names ...string) error {
+	if len(args) > len(names) && !strings.HasSuffix(names[len(names)-1], "...") {
+		return usagef(cmd, "%s is one argument too many", quote(args[len(names)]))
+	}
+	for i, name := range names[:least] {
+		if i >= len(args) || args[i] == "" {
+			return usagef(cmd, "%s is missing", strings.TrimSuffix(name, "..."))
+		}
+	}
+	return nil
+}
+
+// sandboxIDs completes the id of a sandbox, as the first argument.
+func (a *app) sandboxIDs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	c, err := a.client(cmd)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer c.Close()
+	ctx, cancel := completionTime()
+	defer cancel()
+	all, err := c.List(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var ids []string
+	for _, s := range all {
+		ids = append(ids, string(s.ID)+"\t"+s.Name)
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completionTime bounds what the completion of a word may take.
+func completionTime() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 2*time.Second)
+}
+
+// writeJSON prints v for a program to read.
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// onTerminal reports whether what is written there is seen by a person.
+func onTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// checkUTF8 refuses what JSON cannot carry.
+func checkUTF8(cmd *cobra.Command, texts []string) error {
+	for _, s := range texts {
+		if !utf8.ValidString(s) {
+			return usagef(cmd, "%s is not UTF-8, and cannot be sent", quote(s))
+		}
+	}
+	return nil
+}
