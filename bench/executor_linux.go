@@ -43,7 +43,7 @@ func startExecutor(path string) (*executor, error) {
 	x := &executor{addr: addrs[0], proxy: addrs[1], dir: dir,
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}}}
 	x.cmd = exec.Command(path, "executor", "--memory", "4GiB", "--disk", "3GiB")
-	x.cmd.Env = append(os.Environ(), "SANDBOX_SECRET=bench-secret-bench", "PORT="+port(x.addr), "PROXY_PORT="+port(x.proxy),
+	x.cmd.Env = append(os.Environ(), "SANDBOX_SECRET=bench-secret-bench", "LOG_LEVEL=ERROR", "PORT="+port(x.addr), "PROXY_PORT="+port(x.proxy),
 		"SANDBAR_STATE_DIR="+dir+"/state", "SANDBAR_RUNTIME_DIR="+dir+"/run", "SANDBAR_LIMITS_MAX_MEMORY=4GiB")
 	x.cmd.Stderr = os.Stderr
 	if err := x.cmd.Start(); err != nil {
