@@ -5,6 +5,11 @@ import "io"
 // aheadSize is how much of a body is read while as much is being written.
 const aheadSize = 128 << 10
 
+// maxDrain is how much of a body is still read, in bytes, when the file it was
+// for has failed. Many clients do not look for an answer before they have sent
+// all, and would only find the connection broken.
+const maxDrain = 1 << 30
+
 // copyAhead copies src to dst. It reads the next piece while it writes the
 // last, since a file in memory takes as long to fill as a connection to empty.
 // The error is dst's, or else src's.
@@ -25,14 +30,16 @@ func copyAhead(dst io.Writer, src *body) error {
 		}
 	}()
 	var err error
-	for b := range full {
+	for drained := 0; ; {
+		b, ok := <-full
+		if !ok {
+			return or(err, src.err)
+		}
 		if err == nil {
 			_, err = dst.Write(b)
-		}
-		if err != nil {
-			src.stop() // and what has been read is thrown away
+		} else if drained += len(b); drained > maxDrain {
+			src.stop()
 		}
 		empty <- b[:cap(b)]
 	}
-	return or(err, src.err)
 }

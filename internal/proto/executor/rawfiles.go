@@ -72,17 +72,19 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, files sandbar.F
 	if r.Header.Get("Content-Range") != "" { // a part must not become the whole (RFC 9110, section 14.4)
 		err = &sandbar.Error{Code: sandbar.Invalid, Field: "Content-Range", Message: "Invalid Content-Range: a file is sent as a whole"}
 	}
+	body := s.body(w, r)
 	if err = or(err, perr); err != nil {
+		drain(r, body)
 		s.refuseFile(w, err.Error(), err)
 		return
 	}
 	file, t, err := create(r.Context(), files, name, mode, parents)
 	if err != nil {
+		drain(r, body)
 		s.refuseFile(w, pathText("open", name, err), err)
 		return
 	}
 	defer file.Abort()
-	body := s.body(w, r)
 	if err := copyAhead(file, body); err != nil {
 		s.refusePut(w, name, body, err)
 		return
@@ -95,6 +97,14 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, files sandbar.F
 		w.WriteHeader(http.StatusNoContent)
 	} else {
 		w.WriteHeader(http.StatusCreated)
+	}
+}
+
+// drain reads a body that nobody wants, for clients that look for an answer only
+// when they have sent all; see maxDrain. Those that ask first need it not.
+func drain(r *http.Request, b *body) {
+	if r.Header.Get("Expect") == "" {
+		_, _ = io.CopyN(io.Discard, b, maxDrain)
 	}
 }
 

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -305,31 +306,16 @@ func (s *sseReader) all() (all []sse) {
 }
 
 // lineReader reads lines of any length that end with a line feed.
-type lineReader struct {
-	r   io.Reader
-	buf []byte
-}
+type lineReader struct{ in *bufio.Reader }
 
-func newLineReader(r io.Reader) *lineReader { return &lineReader{r: r} }
+func newLineReader(r io.Reader) *lineReader { return &lineReader{bufio.NewReader(r)} }
 
 func (l *lineReader) line() (string, error) {
-	for seen := 0; ; {
-		if i := bytes.IndexByte(l.buf[seen:], '\n'); i >= 0 {
-			line := string(l.buf[:seen+i])
-			l.buf = l.buf[seen+i+1:]
-			return line, nil
-		}
-		seen = len(l.buf)
-		piece := make([]byte, 256<<10)
-		n, err := l.r.Read(piece)
-		l.buf = append(l.buf, piece[:n]...)
-		if n == 0 && err != nil {
-			if err == io.EOF && len(l.buf) > 0 {
-				err = io.ErrUnexpectedEOF
-			}
-			return "", err
-		}
+	line, err := l.in.ReadString('\n')
+	if err == io.EOF && line != "" {
+		err = io.ErrUnexpectedEOF
 	}
+	return strings.TrimSuffix(line, "\n"), err
 }
 
 // texts are the lines of a stream among events, in order.

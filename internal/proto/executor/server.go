@@ -219,11 +219,11 @@ func (s *Server) begin() bool {
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
+	s.cancel()
 	for l := range s.listeners {
 		l.Close()
 	}
 	s.mu.Unlock()
-	s.cancel()
 	s.busy.Wait()
 }
 
