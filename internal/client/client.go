@@ -211,11 +211,11 @@ func refusalOf(resp *http.Response) error {
 		}
 		return &sandbar.Error{Code: theirs.Code, Message: theirs.Error}
 	}
-	text := strings.TrimSpace(string(b))
-	if text == "" || strings.ContainsAny(text, "\n<") {
-		text = fmt.Sprintf("the daemon answered %s", resp.Status)
+	e := &sandbar.Error{Code: codeOf(resp.StatusCode), Message: fmt.Sprintf("the daemon answered %d (%s)", resp.StatusCode, http.StatusText(resp.StatusCode))}
+	if text := strings.TrimSpace(string(b)); text != "" && !strings.ContainsAny(text, "\n<") {
+		e.Message += ": " + sandbar.Quote(text, 300)
 	}
-	return &sandbar.Error{Code: codeOf(resp.StatusCode), Message: sandbar.Quote(text, 300)}
+	return e
 }
 
 // codeOf is what a status means that comes without a code.
@@ -236,7 +236,10 @@ func codeOf(status int) sandbar.Code {
 	case http.StatusGone:
 		return sandbar.Gone
 	}
-	if status < 500 {
+	switch {
+	case status < 400: // what no daemon answers here
+		return sandbar.Unavailable
+	case status < 500:
 		return sandbar.Invalid
 	}
 	return sandbar.Internal
