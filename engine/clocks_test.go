@@ -70,6 +70,40 @@ func TestTimeout(t *testing.T) {
 }
 
 // The time of a job runs from the program's start, not from its admission.
+// A silent program that ends just before its time is up, just then or just
+// after: there is one verdict, and one only.
+func TestEndsAroundTheDeadline(t *testing.T) {
+	const limit = time.Minute
+	for _, off := range []time.Duration{-time.Second, -time.Millisecond, -1, 0, 1, time.Millisecond, time.Second} {
+		inBubble(t, off.String(), func(t *testing.T) {
+			r := newRig(t, faulty.New(), nil)
+			s := r.create()
+			code := "sleep " + (limit + off).String() + "\nexit 3"
+			for range 20 {
+				before := len(r.observed())
+				one, err := r.Run(t.Context(), limited(limit, code), nil)
+				checkDeadline(t, off, answer{one, err})
+				many, err := s.Exec(t.Context(), cmd("sleep", (limit+off).String(), ";", "exit", "3"), nil, sandbar.Limits{Timeout: limit}, nil)
+				checkDeadline(t, off, answer{many, err})
+				if n := len(r.observed()) - before; n != 2 {
+					t.Errorf("two programs were observed to end %d times", n)
+				}
+			}
+		})
+	}
+}
+
+// checkDeadline checks the verdict on a program that was to exit with 3 so
+// long after its time limit.
+func checkDeadline(t *testing.T, off time.Duration, a answer) {
+	t.Helper()
+	exited := a.err == nil && a.Outcome == sandbar.Exited && a.ExitCode == 3
+	timedOut := a.err == nil && a.Outcome == sandbar.TimedOut && a.ExitCode == 0
+	if off < 0 && !exited || off > 0 && !timedOut || !exited && !timedOut {
+		t.Errorf("ended %v after the limit: %+v, %v", off, a.Result, a.err)
+	}
+}
+
 func TestTimeoutDoesNotCountQueueAndSetup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()

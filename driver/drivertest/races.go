@@ -99,6 +99,18 @@ func everythingAtOnce(c *C, b driver.Sandbox, times int) {
 			}
 		},
 	}
+	if _, ok := driver.As[driver.TreeKiller](c.s.program); ok {
+		ways = append(ways, func() {
+			p, err := b.Start(c.ctx, sandbar.Cmd{Args: []string{"sh", "-c", "sleep 60 & sleep 60"}}, driver.Stdio{})
+			typed("Start", err)
+			if err == nil {
+				k, _ := driver.As[driver.TreeKiller](p)
+				typed("KillTree", k.KillTree())
+				_, err = c.waitFor(p)
+				typed("Wait", err)
+			}
+		})
+	}
 	if f, ok := driver.As[driver.Filer](b); ok {
 		ways = append(ways, fileWays(c, f.FS(), typed)...)
 	}

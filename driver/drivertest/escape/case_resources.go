@@ -1,6 +1,13 @@
 package escape
 
-import "github.com/sandbar-dev/sandbar"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/sandbar-dev/sandbar"
+)
 
 // resourceCases are numbers 31 to 42. Each takes a small multiple of its limit
 // at most, so that a host on which the limit is not held does not suffer.
@@ -78,6 +85,7 @@ def more():
     return n
 take("pipes", more)
 done()`},
+		{ID: "33-thrash", Title: "push pages in and out without end, next to a neighbour", Claim: Memory, NeedsPython: true, Limits: memory, Attack: thrash},
 		{ID: "34-cpu", Title: "two busy processes under a share of a tenth", Claim: CPUs, Leaks: true, Limits: sandbar.Limits{CPUs: 0.1}, Python: `
 def share():
     start, before, busy = time.time(), os.times(), []
@@ -190,3 +198,73 @@ def places():
         if where not in seen and os.path.isdir(where) and os.access(where, os.W_OK): seen.append(where)
     return seen
 `
+
+// storm uses half its memory over and over while it reads more files than the
+// other half can hold, until its input ends.
+const storm = `
+import mmap, select
+LIMIT, PAGE = int(env("LIMIT_MEMORY")), 4096
+memory = mmap.mmap(-1, LIMIT // 2)
+def files():
+    while True:
+        for where, _, names in os.walk("/usr/lib"):
+            for name in names:
+                path = os.path.join(where, name)
+                try:
+                    if os.path.isfile(path) and not os.path.islink(path): yield path
+                except OSError: pass
+say("READY")
+rounds = 0
+for path in files():
+    if select.select([0], [], [], 0)[0]: break
+    try:
+        with open(path, "rb", buffering=0) as f:
+            while f.read(1 << 20): pass
+    except OSError: pass
+    for at in range(rounds % 2 * PAGE, LIMIT // 2, 2 * PAGE): memory[at] = rounds & 255
+    rounds += 1
+done()`
+
+// thrash lets a storm rage in one sandbox while programs run in another. They
+// must all come to their end with the right answer, and the storm must stay
+// within its limit. How long they take says more of the host than of the
+// sandbox, and is not judged.
+func thrash(ctx context.Context, s *Scene) error {
+	box, err := s.Box(ctx)
+	if err != nil {
+		return err
+	}
+	neighbour, err := s.Box(ctx)
+	if err != nil {
+		return err
+	}
+	in, end := io.Pipe()
+	defer end.Close()
+	out := &capped{}
+	p, err := s.Begin(ctx, box, storm, in, out)
+	if err != nil {
+		return err
+	}
+	if err := awaitText(ctx, out, "READY"); err != nil {
+		return err
+	}
+	for i := range 100 {
+		text, err := s.Program(ctx, neighbour, "", fmt.Sprintf(`i=%d; while [ $i -lt 2000 ]; do i=$((i+1)); done; echo "$i"; echo DONE`, i))
+		if err != nil || text != "2000\nDONE\n\n" {
+			s.Escape("the neighbour of a storm: %v, %s", err, sandbar.Quote(text, 100))
+		}
+	}
+	end.Close()
+	res, err := wait(ctx, p)
+	s.listen(out.String(), res)
+	if err != nil {
+		return err
+	}
+	if most := s.Case.Limits.Memory * 5 / 4; res.PeakMemory > most {
+		s.Escape("the storm had %d bytes at a time under a limit of %d", res.PeakMemory, s.Case.Limits.Memory)
+	}
+	if res.Outcome != sandbar.Exited && res.Outcome != sandbar.OutOfMemory && res.Outcome != sandbar.Signaled {
+		return errors.New("the storm was lost")
+	}
+	return nil
+}

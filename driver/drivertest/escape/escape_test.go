@@ -52,7 +52,7 @@ func TestCasesAreWellFormed(t *testing.T) {
 // without a network. A case that is taken out must be missed by somebody.
 func TestCatalogueIsCovered(t *testing.T) {
 	want := []string{"01", "02", "03", "04", "05", "06", "07", "08", "11", "12", "14", "15", "16", "17",
-		"19", "20", "21", "22", "25", "26", "27", "28", "29", "30", "31", "32", "34", "35", "36", "42",
+		"19", "20", "21", "22", "25", "26", "27", "28", "29", "30", "31", "32", "33", "34", "35", "36", "42",
 		"43", "44", "49", "50", "51", "56", "57", "58", "59", "60", "61", "62", "63", "65", "66"}
 	var got []string
 	for _, c := range Cases() {
