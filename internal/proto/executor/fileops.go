@@ -101,10 +101,18 @@ func (s *Server) answerDone(w http.ResponseWriter, verb, path string, err error)
 	}
 }
 
-// missing is the error for an empty path, as the kernel has it.
-func missing(path string) error {
-	if path == "" {
+// maxPath is the longest path, in bytes, as in the kernel.
+const maxPath = 4095
+
+// checkPath refuses, in the kernel's words, what no kernel would take.
+func checkPath(path string) error {
+	switch {
+	case path == "":
 		return kernel(sandbar.NotFound, syscall.ENOENT)
+	case strings.IndexByte(path, 0) >= 0:
+		return kernel(sandbar.Invalid, syscall.EINVAL)
+	case len(path) > maxPath:
+		return kernel(sandbar.Invalid, syscall.ENAMETOOLONG)
 	}
 	return nil
 }
@@ -115,7 +123,7 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	err := missing(path)
+	err := checkPath(path)
 	if err == nil {
 		err = files.Remove(r.Context(), path, false)
 	}
@@ -128,7 +136,7 @@ func (s *Server) makeDir(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	err := missing(path)
+	err := checkPath(path)
 	if err == nil {
 		err = s.mkdir(r.Context(), files, path)
 	}
@@ -158,7 +166,7 @@ func (s *Server) deleteDir(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	err := missing(path)
+	err := checkPath(path)
 	if err == nil {
 		err = files.Remove(r.Context(), path, true)
 		if sandbar.CodeOf(err) == sandbar.NotFound {
@@ -177,7 +185,7 @@ func (s *Server) listDir(w http.ResponseWriter, r *http.Request) {
 	}
 	b := newBatch(s.out(w))
 	b.raw(`{"entries":[`)
-	n, err := 0, missing(path)
+	n, err := 0, checkPath(path)
 	for after := ""; err == nil; {
 		var page []sandbar.FileInfo
 		page, err = files.ReadDir(r.Context(), path, after, pageSize)
@@ -240,7 +248,7 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var f sandbar.File
-	err := missing(path)
+	err := checkPath(path)
 	if err == nil {
 		f, err = files.Open(r.Context(), path)
 	}
@@ -303,9 +311,12 @@ var errNotRegular = &sandbar.Error{Code: sandbar.Conflict, Message: "not a regul
 // files that nobody may write are refused.
 func resolve(ctx context.Context, files sandbar.FS, name string) (target, error) {
 	for range maxLinks {
-		switch base := name[strings.LastIndexByte(name, '/')+1:]; base {
+		if err := checkPath(name); err != nil {
+			return target{}, err
+		}
+		switch name[strings.LastIndexByte(name, '/')+1:] {
 		case "", ".", "..":
-			return target{}, or(missing(name), kernel(sandbar.Conflict, syscall.EISDIR))
+			return target{}, kernel(sandbar.Conflict, syscall.EISDIR)
 		}
 		info, err := files.Stat(ctx, name)
 		if sandbar.CodeOf(err) == sandbar.NotFound {

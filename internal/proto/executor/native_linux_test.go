@@ -290,7 +290,7 @@ func TestKillDuringOutput(t *testing.T) {
 // slowly at first: every line comes.
 func TestEveryLine(t *testing.T) {
 	r := newNative(t, Options{})
-	const n = 2_000_000
+	const n = 1_000_000
 	s := r.runStreaming(fmt.Sprintf("seq %d", n))
 	for next := 1; ; next++ {
 		e := s.event()

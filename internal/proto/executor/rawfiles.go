@@ -35,7 +35,11 @@ func (s *Server) refuseFile(w http.ResponseWriter, text string, err error) {
 
 func (s *Server) getFile(w http.ResponseWriter, r *http.Request, files sandbar.FS) {
 	name := r.URL.Query().Get("path")
-	f, err := files.Open(r.Context(), name)
+	var f sandbar.File
+	err := checkPath(name)
+	if err == nil {
+		f, err = files.Open(r.Context(), name)
+	}
 	if err != nil {
 		s.refuseFile(w, pathText(openVerb(err), name, err), err)
 		return

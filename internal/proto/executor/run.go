@@ -68,7 +68,7 @@ func (s *Server) badDir(ctx context.Context, c command, err error) bool {
 		return false
 	}
 	switch sandbar.CodeOf(err) {
-	case sandbar.NotFound, sandbar.Denied, sandbar.Invalid, sandbar.Conflict:
+	case sandbar.NotFound, sandbar.Denied, sandbar.Invalid, sandbar.Conflict, sandbar.TooLarge:
 	default:
 		return false
 	}

@@ -66,9 +66,7 @@ func (u *upload) read(j *jsonReader) error {
 // open begins the file.
 func (u *upload) open() {
 	u.verb = "open"
-	if u.err = missing(u.path); u.err == nil {
-		u.file, _, u.err = create(u.ctx, u.files, u.path, 0, false)
-	}
+	u.file, _, u.err = create(u.ctx, u.files, u.path, 0, false)
 }
 
 // write takes the next piece of content. After an error the rest is thrown
