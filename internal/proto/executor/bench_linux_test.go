@@ -81,11 +81,6 @@ func BenchmarkFiles(b *testing.B) {
 	})
 }
 
-// zeros is an endless file.
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
 // BenchmarkCapture is what a background process's output costs.
 func BenchmarkCapture(b *testing.B) {
 	chunk := bytes.Repeat(append(bytes.Repeat([]byte{'x'}, 79), '\n'), 400)

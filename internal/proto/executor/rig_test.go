@@ -337,3 +337,8 @@ func listenTCP(t testing.TB) net.Listener {
 	}
 	return l
 }
+
+// zeros is an endless file.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
