@@ -14,7 +14,8 @@
 //   - The daemon's environment is not inherited, apart from the few variables
 //     that tell where programs are and which language to speak (see inherited),
 //     so a token of the daemon does not leak by accident.
-//   - Every program starts in a session of its own. Destroy ends the whole tree.
+//   - Every program starts in a session of its own. Destroy ends the whole tree,
+//     and KillTree that of one program.
 //     On Linux that includes what left the session and ignores signals: programs
 //     carry a mark in their environment and are looked for in /proc. A process
 //     that cleared its environment, left its session and lost its parent is not
