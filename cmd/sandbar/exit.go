@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -158,8 +160,8 @@ func quote(s string) string { return sandbar.Quote(s, 80) }
 
 // printable is s, in quotes if it could harm a terminal.
 func printable(s string) string {
-	if q := sandbar.Quote(s, 500); q != `"`+s+`"` {
-		return q
+	if len(s) > 500 || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+		return sandbar.Quote(s, 500)
 	}
 	return s
 }

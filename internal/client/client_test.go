@@ -169,8 +169,11 @@ func TestProcesses(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Status != "failed" || all[0].ExitCode == nil || *all[0].ExitCode != 4 {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if err := c.Kill(within(t), id, p.ID); err == nil || !strings.Contains(err.Error(), "not running") {
+	if err := c.Kill(within(t), id, p.ID); sandbar.CodeOf(err) != sandbar.Conflict || !strings.Contains(err.Error(), "not running") {
 		t.Errorf("to kill one that has ended: %v", err)
+	}
+	if err := c.Kill(within(t), id, "none"); sandbar.CodeOf(err) != sandbar.NotFound {
+		t.Errorf("to kill none: %v", err)
 	}
 	p, err = c.StartProcess(within(t), id, "echo up; exec sleep 1000", "", nil)
 	if err != nil {

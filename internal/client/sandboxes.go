@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/proto/control/wire"
@@ -82,7 +83,18 @@ func (c *Client) Processes(ctx context.Context, id string) ([]Process, error) {
 	return l.Processes, err
 }
 
-// Kill kills a background process and all that it started.
+// Kill kills a background process and all that it started. One that has ended
+// is Conflict.
 func (c *Client) Kill(ctx context.Context, id, process string) error {
-	return c.call(ctx, http.MethodPost, path(id, "executor", "kill_process"), nil, map[string]string{"id": process}, nil)
+	err := c.call(ctx, http.MethodPost, path(id, "executor", "kill_process"), nil, map[string]string{"id": process}, nil)
+	if sandbar.CodeOf(err) != sandbar.Invalid {
+		return err
+	}
+	// The executor's protocol has one status for both.
+	e := *sandbar.AsError(err)
+	e.Code = sandbar.Conflict
+	if strings.HasPrefix(e.Message, "process not found") {
+		e.Code = sandbar.NotFound
+	}
+	return &e
 }
