@@ -20,7 +20,7 @@ func merge(top *os.Root, from, to string, l *layer) error {
 	w := walker{top: tree}
 	defer w.close()
 	for _, dir := range l.opaque {
-		if err := empty(&w, dir); err != nil {
+		if err := emptyDir(&w, dir); err != nil {
 			return err
 		}
 	}
@@ -40,8 +40,8 @@ func merge(top *os.Root, from, to string, l *layer) error {
 // concerned: it ends before, or something else than directories leads there.
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errThroughLink) }
 
-// empty removes everything in a directory.
-func empty(w *walker, dir string) error {
+// emptyDir removes everything in a directory.
+func emptyDir(w *walker, dir string) error {
 	d, err := w.dir(dir, false)
 	if err != nil {
 		if missing(err) {

@@ -329,16 +329,23 @@ func checkDigest(sum hash.Hash, want string) error {
 	return nil
 }
 
-// digestError says of content that is not what its digest says, which the
-// library tells only in words, that it is refused.
+// digestError says of content that is not what its digest says, and of a
+// redirect to where nobody goes, that they are refused: the library tells that in
+// words only.
 func digestError(err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, words := range []string{"error verifying", "does not match requested digest", "manifest digest", "unsupported hash"} {
-		if strings.Contains(err.Error(), words) && sandbar.CodeOf(err) == sandbar.Internal {
+	if _, ok := errors.AsType[*sandbar.Error](err); ok {
+		return err
+	}
+	for _, words := range []string{"error verifying", "does not match requested digest", "does not match expected size", "manifest digest", "unsupported hash"} {
+		if strings.Contains(err.Error(), words) {
 			return hostile("what the registry sent is not what its digest says")
 		}
+	}
+	if strings.Contains(err.Error(), "SSRF protection") {
+		return refused("to which it redirects")
 	}
 	return err
 }
