@@ -1,0 +1,235 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+)
+
+// startExecutor starts an executor on free ports and waits until it listens.
+func startExecutor(t *testing.T, environ []string, args ...string) (p *process, api, proxy string) {
+	t.Helper()
+	p = launchExecutor(t, &bytes.Buffer{}, environ, args...)
+	found := p.stderr.await(t, `msg=listening address=http://\[::\]:(\d+) proxy=\[::\]:(\d+)`)
+	return p, "127.0.0.1:" + found[1], "127.0.0.1:" + found[2]
+}
+
+func launchExecutor(t *testing.T, stdout io.Writer, environ []string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, dir: t.TempDir(), stderr: transcript{changed: make(chan struct{})}}
+	p.cmd = exec.Command("sandbar", append([]string{"executor"}, args...)...)
+	p.cmd.Env = append(append(surroundings(t, p.dir), "PORT=0", "PROXY_PORT=0"), environ...)
+	p.cmd.Stdout, p.cmd.Stderr = stdout, &p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if p.cmd.ProcessState == nil {
+			p.cmd.Process.Kill()
+			p.cmd.Wait()
+		}
+		if t.Failed() {
+			text, _ := p.stderr.look()
+			t.Logf("standard error:\n%s", text)
+		}
+	})
+	return p
+}
+
+func post(t *testing.T, api, token, path, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequest("POST", "http://"+api+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "sandbox.example" // any name will do
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := (&http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+const runEnv = `{"cmd":"env; cat /proc/self/cgroup /proc/*/environ 2>/dev/null | tr '\\0' '\\n'"}`
+
+func TestExecutor(t *testing.T) {
+	eachDriver(t, func(t *testing.T, environ []string) {
+		p, api, proxy := startExecutor(t, append(environ, "SANDBOX_SECRET=executor-secret", "LOG_LEVEL=debug"), "--env", "MINE=1")
+		if code, body := post(t, api, "executor-secret", "/run", `{"cmd":"echo $MINE $SANDBOX_SECRET; env | grep -c SANDBOX"}`); code != 200 || !strings.Contains(body, `"stdout":"1\n0\n"`) {
+			t.Errorf("%d %s", code, body)
+		}
+		for _, token := range []string{"", "wrong"} {
+			if code, body := post(t, api, token, "/run", `{"cmd":"true"}`); code != 401 || strings.TrimSpace(body) != "Unauthorized" {
+				t.Errorf("token %q: %d %s", token, code, body)
+			}
+		}
+		if code, _ := post(t, api, "executor-secret", "/koyeb-sandbox/run", `{"cmd":"true"}`); code != 200 {
+			t.Errorf("below the cloud's prefix: %d", code)
+		}
+		conn, err := net.Dial("tcp", proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if b, err := io.ReadAll(conn); err != nil || len(b) > 0 {
+			t.Errorf("the proxy with nothing bound: %q, %v", b, err)
+		}
+		p.ends(0, syscall.SIGTERM)
+		text, _ := p.stderr.look()
+		if strings.Contains(text, "executor-secret") || strings.Contains(text, "MINE") {
+			t.Error("the log tells too much")
+		}
+	})
+}
+
+// The one secret stays outside, wherever a program looks for it.
+func TestExecutorSecretStaysOutside(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	p, api, _ := startExecutor(t, []string{"SANDBOX_SECRET=executor-secret"})
+	if code, body := post(t, api, "executor-secret", "/run", runEnv); code != 200 || strings.Contains(body, "executor-secret") || !strings.Contains(body, "HOME=") {
+		t.Errorf("%d %s", code, body)
+	}
+	p.ends(0, syscall.SIGINT)
+}
+
+func TestExecutorPool(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "dir", "secret")
+	environ := []string{"SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true", "SANDBOX_AUTH_MODE=Pool", "SANDBOX_SECRET_PATH=" + secret}
+	for round, want := range []map[string]int{{"first": 200, "second": 401}, {"second": 401, "first": 200}} {
+		p, api, _ := startExecutor(t, environ)
+		for _, token := range []string{[]string{"first", "second"}[round], []string{"second", "first"}[round]} {
+			if code, body := post(t, api, token, "/run", `{"cmd":"true"}`); code != want[token] {
+				t.Errorf("round %d, %s: %d %s", round, token, code, body)
+			}
+		}
+		p.ends(0, syscall.SIGTERM)
+	}
+	if info, err := os.Stat(secret); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+func TestExecutorMainCommand(t *testing.T) {
+	eachDriver(t, func(t *testing.T, environ []string) {
+		environ = append(environ, "SANDBOX_SECRET=s")
+		for _, tc := range []struct {
+			name, program string
+			signal        syscall.Signal // sent when the program says "up"
+			code          int
+			stdout        string
+		}{
+			{name: "exit code", program: "echo up; echo err >&2; exit 7", code: 7, stdout: "up\n"},
+			{name: "signal of its own", program: "echo up; kill -SEGV $$", code: 128 + 11, stdout: "up\n"},
+			{name: "SIGTERM obeyed", program: "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.05; done", signal: syscall.SIGTERM, code: 3, stdout: "up\nbye\n"},
+			{name: "SIGINT not handled", program: "trap - INT; echo up; exec sleep 1000", signal: syscall.SIGINT, code: 128 + 2, stdout: "up\n"},
+			{name: "SIGTERM ignored", program: "trap '' TERM; echo up; while :; do sleep 0.05; done", signal: syscall.SIGTERM, code: 128 + 9, stdout: "up\n"},
+			{name: "what it left behind", program: "trap '' TERM HUP; setsid sleep 1000 & echo up; exit 0", code: 0, stdout: "up\n"},
+		} {
+			t.Run(tc.name, func(t *testing.T) {
+				out := transcript{changed: make(chan struct{})}
+				p := launchExecutor(t, &out, environ, "--", "sh", "-c", tc.program)
+				if tc.signal != 0 {
+					out.await(t, "up\n")
+					p.ends(tc.code, tc.signal)
+				} else {
+					p.ends(tc.code)
+				}
+				if text, _ := out.look(); text != tc.stdout {
+					t.Errorf("stdout %q, want %q", text, tc.stdout)
+				}
+			})
+		}
+		t.Run("no such program", func(t *testing.T) {
+			p := launchExecutor(t, io.Discard, environ, "--", "/no/such/program")
+			p.ends(exitNotFound)
+		})
+		t.Run("a second signal", func(t *testing.T) {
+			out := transcript{changed: make(chan struct{})}
+			p := launchExecutor(t, &out, environ, "--", "sh", "-c", "trap '' TERM INT; echo up; while :; do sleep 0.05; done")
+			out.await(t, "up\n")
+			p.cmd.Process.Signal(syscall.SIGTERM)
+			p.stderr.await(t, "msg=ending")
+			p.ends(128+9, syscall.SIGINT)
+		})
+	})
+}
+
+// While the main command runs the sandbox is served, and with its end the
+// connections of clients end.
+func TestExecutorServesBesideItsCommand(t *testing.T) {
+	p, api, _ := startExecutor(t, []string{"SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true", "SANDBOX_SECRET=s"}, "--",
+		"sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 9")
+	if code, body := post(t, api, "s", "/write_file", `{"path":"go","content":""}`); code != 200 || !strings.Contains(body, "true") {
+		t.Errorf("%d %s", code, body)
+	}
+	p.ends(9)
+}
+
+func TestExecutorRefuses(t *testing.T) {
+	taken, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := fmt.Sprint(taken.Addr().(*net.TCPAddr).Port)
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const s = "SANDBOX_SECRET=s3cret"
+	for _, tc := range []struct {
+		name    string
+		environ []string
+		args    []string
+		code    int
+		says    string
+	}{
+		{"no secret", nil, nil, 1, "sandbar: SANDBOX_SECRET environment variable not set\n"},
+		{"empty secret", []string{"SANDBOX_SECRET="}, nil, 1, "sandbar: SANDBOX_SECRET environment variable not set\n"},
+		{"unknown mode", []string{s, "SANDBOX_AUTH_MODE=open"}, nil, 2, `SANDBOX_AUTH_MODE: "open" is not known (allowed: static, pool)`},
+		{"pool with a secret", []string{s, "SANDBOX_AUTH_MODE=pool"}, nil, 2, "SANDBOX_SECRET is set, and in mode pool"},
+		{"pool with an empty file", []string{"SANDBOX_AUTH_MODE=pool", "SANDBOX_SECRET_PATH=" + empty}, nil, 2, "empty"},
+		{"bad port", []string{s, "PORT=http"}, nil, 2, `PORT: "http" is not a port`},
+		{"port out of range", []string{s, "PROXY_PORT=65536"}, nil, 2, `PROXY_PORT: "65536" is not a port`},
+		{"bad port by flag", []string{s}, []string{"--port", "-1"}, 2, `--port: "-1" is not a port`},
+		{"bad level", []string{s, "LOG_LEVEL=loud"}, nil, 2, `LOG_LEVEL: "loud" is not known (allowed: TRACE, DEBUG, INFO, WARN, ERROR)`},
+		{"port in use", []string{s}, []string{"--port", port}, 1, `cannot listen on ":` + port + `"`},
+		{"proxy port in use", []string{s, "PORT=0"}, []string{"--proxy-port", port}, 1, `cannot listen on ":` + port + `"`},
+		{"foreign address", []string{s, "PORT=0"}, []string{"--bind", "192.0.2.1"}, 1, "choose an address of this machine"},
+		{"the secret for the sandbox", []string{s}, []string{"--env", "SANDBOX_SECRET"}, 2, "its programs are not told"},
+		{"command without dashes", []string{s}, []string{"ls"}, 2, `the command comes after "--"`},
+		{"no command", []string{s}, []string{"--"}, 2, `no command was given after "--"`},
+		{"bad limit", []string{s}, []string{"--memory", "lots"}, 2, `--memory: "lots"`},
+		{"no such image", []string{s, "PORT=0", "PROXY_PORT=0", "SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true"}, []string{"--image", "no-such-image"}, -1, "image"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			code, stdout, stderr := invocation{args: append([]string{"executor"}, tc.args...), environ: tc.environ}.run(t)
+			if code != tc.code && (tc.code >= 0 || code == 0) || stdout != "" || !strings.Contains(stderr, tc.says) || strings.Contains(stderr, "s3cret") {
+				t.Errorf("exit code %d, want %d\n%s%s", code, tc.code, stdout, stderr)
+			}
+			if tc.code == 1 && strings.Count(stderr, "\n") != 1 {
+				t.Errorf("more than one sentence: %s", stderr)
+			}
+		})
+	}
+}
