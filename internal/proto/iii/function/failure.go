@@ -23,7 +23,11 @@ type failure struct {
 	fix     any    // the next call's payload; nil if there is none
 	note    string // "" for the code's own
 	partial *partial
+	cause   error // nil where it is the caller's
 }
+
+// Unwrap returns the cause.
+func (f *failure) Unwrap() error { return f.cause }
 
 // partial is what an exec wrote before it ran out of time.
 type partial struct {
@@ -109,6 +113,12 @@ func osError(err error) string {
 // fileFailure says why an operation on path failed. missing is said of a path
 // that is not there: "path not found: /x" is "path".
 func fileFailure(err error, path, missing string) error {
+	f := classify(err, path, missing)
+	f.cause = err
+	return f
+}
+
+func classify(err error, path, missing string) *failure {
 	reason := osError(err)
 	if reason == "" {
 		reason = sandbar.AsError(err).Error()

@@ -3,6 +3,8 @@ package function
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"unicode/utf8"
 
@@ -120,11 +122,18 @@ func reasonOf(err error) string {
 	if s := osError(err); s != "" {
 		return s
 	}
-	if e, ok := err.(*failure); ok {
+	var e *failure
+	if errors.As(err, &e) {
 		return e.message
 	}
-	return sandbar.AsError(err).Error()
+	return err.Error()
 }
+
+// Why a file is not edited.
+var (
+	errNotText  = errors.New("stream did not contain valid UTF-8")
+	errTooLarge = fmt.Errorf("the file is larger than %d MiB, which is all that is edited", maxEdited>>20)
+)
 
 // edit replaces text in one file, in one step. A file in which nothing is
 // replaced is left alone, and of a link, what it leads to is edited.
@@ -143,9 +152,9 @@ func edit(ctx context.Context, files sandbar.FS, s *search.Sed, path string) (ui
 	case err != nil:
 		return 0, err
 	case len(old) > maxEdited:
-		return 0, fail(S216, "the file is larger than %d MiB, which is all that is edited", maxEdited>>20)
+		return 0, errTooLarge
 	case !utf8.Valid(old):
-		return 0, fail(S216, "stream did not contain valid UTF-8")
+		return 0, errNotText
 	}
 	edited, n := s.Apply(old)
 	if n == 0 {
