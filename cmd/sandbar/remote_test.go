@@ -72,6 +72,7 @@ func TestRemoteLifecycle(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		p, id := served(t, environ)
 		p.expect(0, `SANDBOX_ID {28}IMAGE {7}AGE_SECS  NAME\n`+id+` {9}host {8}\d+ +box\n`, ``, "list")
+		p.expect(0, id+`\tbox\n:4\n`, `.*`, "__complete", "exec", "")
 		var all wire.List
 		if err := json.Unmarshal([]byte(p.expect(0, `.*`, ``, "ls", "--json")), &all); err != nil || len(all.Sandboxes) != 1 || all.Sandboxes[0].IdleTimeout != 300 {
 			t.Errorf("%+v, %v", all, err)
