@@ -84,7 +84,7 @@ func BenchmarkFiles(b *testing.B) {
 // BenchmarkCapture is what a background process's output costs.
 func BenchmarkCapture(b *testing.B) {
 	chunk := bytes.Repeat(append(bytes.Repeat([]byte{'x'}, 79), '\n'), 400)
-	l := newLogStore(10000, 8<<20)
+	l := newTestStore(10000, 8<<20)
 	b.SetBytes(int64(len(chunk)))
 	for b.Loop() {
 		l.Output(sandbar.Chunk{Stream: sandbar.Stdout, Data: chunk})

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -63,6 +64,7 @@ var streams = [2]sandbar.Stream{sandbar.Stdout, sandbar.Stderr}
 type logStore struct {
 	keepLines int
 	keepBytes int64
+	total     *budget
 
 	mu      sync.Mutex
 	lines   [2]lines
@@ -72,8 +74,28 @@ type logStore struct {
 	scratch []byte
 	block   []byte        // the unused rest of the newest block
 	ended   bool          // nothing more will come
+	free    bool          // not counted in total any more
 	changed chan struct{} // closed when something comes; nil if nobody waits
 }
+
+// budget is what the logs of all processes may hold together, in bytes. One of
+// them may go on beyond it up to its even share, so that the logs of processes
+// that have ended cannot silence those that run.
+type budget struct {
+	most  int64
+	share int64 // of one output
+	used  atomic.Int64
+}
+
+// maxRunning is how many processes the engine lets run at once in a sandbox.
+const maxRunning = 256
+
+func newBudget(o Options) *budget {
+	return &budget{most: o.KeepTotal, share: o.KeepTotal / int64(2*(maxRunning+max(o.KeepFinished, 0)))}
+}
+
+// over reports whether an output that holds so much has to let go of some.
+func (b *budget) over(held int64) bool { return held > b.share && b.used.Load() > b.most }
 
 // history is what is kept of one output.
 type history struct {
@@ -90,8 +112,8 @@ type record struct {
 
 var _ engine.Sink = (*logStore)(nil)
 
-func newLogStore(keepLines int, keepBytes int64) *logStore {
-	l := &logStore{keepLines: keepLines, keepBytes: keepBytes}
+func newLogStore(keepLines int, keepBytes int64, total *budget) *logStore {
+	l := &logStore{keepLines: keepLines, keepBytes: keepBytes, total: total}
 	for i := range l.lines {
 		l.lines[i].most = maxLogLine
 	}
@@ -151,20 +173,34 @@ func (l *logStore) keep(s sandbar.Stream, line []byte, partial bool) {
 	h := &l.kept[i]
 	h.records = append(h.records, record{l.at[0] + l.at[1], l.store(l.scratch)})
 	h.bytes += int64(len(l.scratch))
-	for len(h.records) > 1 && (len(h.records) > l.keepLines || h.bytes > l.keepBytes) {
-		h.drop()
+	l.total.used.Add(int64(len(l.scratch)))
+	for len(h.records) > 1 && (len(h.records) > l.keepLines || h.bytes > l.keepBytes || l.total.over(h.bytes)) {
+		l.total.used.Add(-h.drop())
 	}
 	if cap(l.scratch) > maxLogLine {
 		l.scratch = nil
 	}
 }
 
-// drop drops the oldest line.
-func (h *history) drop() {
-	h.bytes -= int64(len(h.records[0].event))
+// release gives back what the log has of the budget: it has been forgotten, and
+// goes with its last reader. It has ended.
+func (l *logStore) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.free {
+		l.free = true
+		l.total.used.Add(-l.kept[0].bytes - l.kept[1].bytes)
+	}
+}
+
+// drop drops the oldest line and returns how much it was.
+func (h *history) drop() int64 {
+	size := int64(len(h.records[0].event))
+	h.bytes -= size
 	h.records[0] = record{} // the memory goes as soon as no reader needs it
 	h.records = h.records[1:]
 	h.dropped++
+	return size
 }
 
 // appendLog makes the event of a line.

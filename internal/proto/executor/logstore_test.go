@@ -14,6 +14,11 @@ func (l *logStore) print(s sandbar.Stream, text string) {
 	l.Output(sandbar.Chunk{Stream: s, Data: []byte(text)})
 }
 
+// newTestStore is a log that is alone.
+func newTestStore(lines int, bytes int64) *logStore {
+	return newLogStore(lines, bytes, newBudget(Options{KeepTotal: 1 << 40}))
+}
+
 // reader reads a log as a client does that comes when it likes.
 type reader struct {
 	log *logStore
@@ -54,7 +59,7 @@ func (r *reader) brief(t testing.TB, raw string) string {
 }
 
 func TestLogStore(t *testing.T) {
-	l := newLogStore(3, 1<<20)
+	l := newTestStore(3, 1<<20)
 	r := &reader{log: l}
 	expect := func(want ...string) {
 		t.Helper()
@@ -90,7 +95,7 @@ func TestLogStore(t *testing.T) {
 
 // Bytes are bounded as lines are; one line is kept however long it is.
 func TestLogStoreBytes(t *testing.T) {
-	l := newLogStore(1000, 10_000)
+	l := newTestStore(1000, 10_000)
 	for i := range 100 {
 		l.print(sandbar.Stdout, fmt.Sprintf("%04d%s\n", i, strings.Repeat("x", 996)))
 	}
@@ -105,7 +110,7 @@ func TestLogStoreBytes(t *testing.T) {
 
 // A line over a MiB is kept in pieces, and nothing of it is lost.
 func TestLogStorePieces(t *testing.T) {
-	l := newLogStore(1000, 1<<30)
+	l := newTestStore(1000, 1<<30)
 	line := strings.Repeat("0123456é", 3<<17) // 3 MiB and a bit
 	for rest := line + "\nnext\n"; rest != ""; {
 		n := min(32<<10, len(rest))
@@ -132,7 +137,7 @@ func TestLogStorePieces(t *testing.T) {
 func TestLogStoreReaders(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 50 {
-		l := newLogStore(20, 1<<20)
+		l := newTestStore(20, 1<<20)
 		readers := make([]*reader, 5)
 		counts := make([][2]int, len(readers)) // lines got or told lost, by stream
 		for i := range readers {
@@ -190,9 +195,44 @@ func parsed(t testing.TB, s string) place {
 	return p
 }
 
+// Many logs together are bounded; each keeps its share, whoever came first.
+func TestLogStoresShare(t *testing.T) {
+	const most = 100 << 20
+	b := newBudget(Options{KeepTotal: most, KeepFinished: 64})
+	line := strings.Repeat("x", 1000) + "\n"
+	var logs []*logStore
+	held := func() (sum int64) {
+		for _, l := range logs {
+			sum += l.kept[0].bytes + l.kept[1].bytes
+		}
+		return sum
+	}
+	for range maxRunning + 64 {
+		l := newLogStore(1<<20, 4<<20, b)
+		logs = append(logs, l)
+		for range 5000 {
+			l.print(sandbar.Stdout, line)
+		}
+	}
+	if n := held(); n != b.used.Load() || n > 2*most {
+		t.Errorf("%d bytes are held, %d are counted, of %d", n, b.used.Load(), most)
+	}
+	if last := logs[len(logs)-1].kept[0]; last.bytes < b.share-2000 || len(last.records)+last.dropped != 5000 {
+		t.Errorf("the last log has %d bytes of a share of %d, %d lines and %d dropped", last.bytes, b.share, len(last.records), last.dropped)
+	}
+	for _, l := range logs {
+		l.end(func() {})
+		l.release()
+		l.release()
+	}
+	if n := b.used.Load(); n != 0 {
+		t.Errorf("%d bytes are counted that nobody holds", n)
+	}
+}
+
 // One reader that never reads holds on to no more than its place.
 func TestLogStoreForgets(t *testing.T) {
-	l := newLogStore(10, 1<<20)
+	l := newTestStore(10, 1<<20)
 	for i := range 100_000 {
 		l.print(sandbar.Stdout, fmt.Sprintln(i))
 	}
@@ -211,7 +251,7 @@ func FuzzPlace(f *testing.F) {
 		if err == nil && (p.String() != s || p[0] < 0 || p[1] < 0) {
 			t.Fatalf("%q is read as %v", s, p)
 		}
-		l := newLogStore(10, 1000)
+		l := newTestStore(10, 1000)
 		l.print(sandbar.Stdout, "a\nb\n")
 		if err == nil && l.valid(p) {
 			l.take(nil, p) // must not panic

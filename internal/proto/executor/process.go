@@ -83,6 +83,7 @@ func (t *table) forget() {
 			return false
 		}
 		surplus--
+		p.log.release()
 		return true
 	})
 }
@@ -108,7 +109,7 @@ func (s *Server) startProcess(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := &process{id: newUUID(), command: c.cmd, done: make(chan struct{}),
-		log: newLogStore(s.options.KeepLines, s.options.KeepBytes)}
+		log: newLogStore(s.options.KeepLines, s.options.KeepBytes, s.kept)}
 	var err error
 	p.proc, err = s.sandbox.StartSink(r.Context(), c.shell(), nil, sandbar.Limits{}, p.log)
 	switch {

@@ -114,6 +114,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		s.answerRun(w, c, &got, res, lim.Timeout)
 	case s.badDir(r.Context(), c, err):
 		refuseDir(w, c)
+	case got.started:
+		s.failure(w, http.StatusInternalServerError, err)
 	default:
 		s.failure(w, startStatusOf(sandbar.CodeOf(err)), err)
 	}
@@ -122,13 +124,13 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 // captured is the output of a program that is answered as a whole.
 type captured struct {
 	stdout, stderr []byte
-	over           bool
+	started, over  bool
 }
 
 var _ engine.Sink = (*captured)(nil)
 
 // Started implements engine.Sink.
-func (*captured) Started() {}
+func (c *captured) Started() { c.started = true }
 
 // Output implements engine.Sink.
 func (c *captured) Output(chunk sandbar.Chunk) error {

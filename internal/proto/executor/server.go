@@ -34,6 +34,10 @@ type Options struct {
 	// are about 130 more than a line has. Defaults: 10000, 8 MiB.
 	KeepLines int
 	KeepBytes int64
+	// KeepTotal, in bytes, is the same over all processes: when so much is kept
+	// a process keeps no more than fits into its even share of it, so that never
+	// more than twice as much is kept. Default 256 MiB.
+	KeepTotal int64
 	// KeepFinished is how many finished processes are remembered, with their
 	// lines. Default 64; negative: none.
 	KeepFinished int
@@ -58,6 +62,7 @@ func (o Options) withDefaults() Options {
 	o.MaxJSON = cmp.Or(o.MaxJSON, 16<<20)
 	o.KeepLines = cmp.Or(o.KeepLines, 10_000)
 	o.KeepBytes = cmp.Or(o.KeepBytes, 8<<20)
+	o.KeepTotal = cmp.Or(o.KeepTotal, 256<<20)
 	o.KeepFinished = cmp.Or(o.KeepFinished, 64)
 	o.Heartbeat = cmp.Or(o.Heartbeat, 10*time.Second)
 	o.Stall = cmp.Or(o.Stall, 5*time.Minute)
@@ -77,6 +82,7 @@ type Server struct {
 	options Options
 	routes  map[string]route
 	buffers sync.Pool // of *[bufferSize]byte
+	kept    *budget
 
 	// ctx ends with Close.
 	ctx    context.Context
@@ -107,6 +113,7 @@ func New(s *engine.Sandbox, o Options) *Server {
 	x.ctx, x.cancel = context.WithCancel(context.Background())
 	x.buffers.New = func() any { return new([bufferSize]byte) }
 	x.processes.keep = x.options.KeepFinished
+	x.kept = newBudget(x.options)
 	x.routes = newRoutes()
 	return x
 }
