@@ -13,11 +13,15 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run one command in a fresh sandbox that is gone afterwards. No daemon is needed.
 
 IMAGE is the sandbox's root file system. "host" is this machine's own programs,
-read-only, and nothing else of it.
+read-only, and nothing else of it. Any other is an image that "sandbar images"
+pulled or imported: the program is root in it, without a root's rights, and can
+change all of it for itself. A reference with a registry, such as
+docker.io/library/debian:stable, is pulled if it is not there.
 ` + executionHelp,
 		Example: `  sandbar run host -- ls -l /
   sandbar run host --memory 64MiB --timeout 5s -- python3 -c 'print(2+2)'
   echo hello | sandbar run host -- tr a-z A-Z
+  sandbar run docker.io/library/python:3-slim -- python3 -c 'print(2+2)'
   sandbar run host --json --env NAME=value -- env`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
@@ -42,13 +46,16 @@ read-only, and nothing else of it.
 				return err
 			}
 			defer closer()
+			if err := a.ensureImage(x.cfg, args[0]); err != nil {
+				return x.failed(err)
+			}
 			return x.run()
 		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveDefault
 			}
-			return []string{sandbar.ImageHost + "\tthis machine's own programs"}, cobra.ShellCompDirectiveNoFileComp
+			return a.imageNames(cmd), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
 	a.executionFlags(cmd)

@@ -122,6 +122,18 @@ func checkHost(s string) error {
 	return nil
 }
 
+// checkRegistry accepts a host name or an address, with a port or without.
+func checkRegistry(s string) error {
+	host := s
+	if h, port, err := net.SplitHostPort(s); err == nil {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return errors.New("has no port from 1 to 65535")
+		}
+		host = h
+	}
+	return checkHost(host)
+}
+
 // checkOrigin accepts scheme://host[:port] and nothing after it.
 func checkOrigin(s string) error {
 	u, err := url.Parse(s)

@@ -18,6 +18,7 @@ package config
 
 import (
 	"log/slog"
+	"path/filepath"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -64,6 +65,8 @@ type Config struct {
 	RuntimeDir      string
 	ShutdownTimeout time.Duration
 
+	Images Images
+
 	origins map[string]string // by path: where a setting that is not a default was set
 }
 
@@ -96,6 +99,24 @@ type Executor struct {
 	Heartbeat      time.Duration
 	StallTimeout   time.Duration
 	MaxConnections int64
+}
+
+// Images is where images are kept and from where they are fetched.
+type Images struct {
+	Dir                            string // "" unless set; see ImagesDir
+	AutoInstall                    bool
+	Registries, InsecureRegistries []string
+	MaxBytes, MaxEntries           int64
+	Timeout                        time.Duration
+}
+
+// ImagesDir is the directory where images are kept, "" where there is no
+// StateDir.
+func (c *Config) ImagesDir() string {
+	if c.Images.Dir != "" || c.StateDir == "" {
+		return c.Images.Dir
+	}
+	return filepath.Join(c.StateDir, "images")
 }
 
 // Log is the form of the daemon's logs.

@@ -259,3 +259,28 @@ func (c *Config) daemonFields() []field {
 			"How long running executions may go on after the daemon was told to end (SIGTERM, SIGINT or SIGHUP)."),
 	}
 }
+
+func (c *Config) imageFields() []field {
+	return []field{
+		{path: "images.dir", value: text(&c.Images.Dir, checkDir), allowed: "an absolute path",
+			instead: "the directory \"images\" of state_dir",
+			doc: "The directory where images are kept, for all daemons and commands of this user. As root it must be on a file system " +
+				"that can show files under other ids: ext4, xfs, btrfs or tmpfs."},
+		{path: "images.auto_install", value: boolean(&c.Images.AutoInstall), initial: "true", allowed: "true or false",
+			doc: "Whether \"sandbar run\" fetches an image that is not on this host, if its name says from where. " +
+				"Protocols have settings of their own for this."},
+		{path: "images.registries", value: list{&c.Images.Registries, checkRegistry},
+			allowed: "a list of host names or addresses, with or without port",
+			doc: "Registries that may have private addresses: loopback, private networks, link-local. All others must be on the internet, " +
+				"and so must wherever they send us for layers."},
+		{path: "images.insecure_registries", value: list{&c.Images.InsecureRegistries, checkRegistry},
+			allowed: "a list of host names or addresses, with or without port",
+			doc:     "Registries that are spoken to without TLS; they may have private addresses too."},
+		measure("images.max_bytes", &c.Images.MaxBytes, size, bounds[int64]{lo: 1 << 20, hi: maxSize}, "20GiB",
+			"The most bytes one image may have, compressed or not."),
+		measure("images.max_entries", &c.Images.MaxEntries, count, bounds[int64]{lo: 1, hi: 1 << 30}, "1000000",
+			"The most files, directories and links the layers of one image may have together."),
+		measure("images.timeout", &c.Images.Timeout, wallClock, bounds[time.Duration]{lo: time.Second, hi: 24 * time.Hour}, "30m",
+			"The longest that fetching or importing an image may take."),
+	}
+}

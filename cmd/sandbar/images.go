@@ -1,0 +1,533 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/image"
+)
+
+// imageStore opens the store of images.
+func imageStore(cfg *config.Config) (*image.Store, error) {
+	dir := cfg.ImagesDir()
+	if dir == "" {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "images.dir",
+			Message: "there is no directory to keep images in", Fix: "set state_dir, or images.dir"}
+	}
+	if cfg.Images.Dir == "" {
+		if err := config.PrivateDir(cfg.StateDir, "state_dir"); err != nil {
+			return nil, err
+		}
+	}
+	return image.OpenStore(dir, image.Limits{Bytes: cfg.Images.MaxBytes, Entries: cfg.Images.MaxEntries, Time: cfg.Images.Timeout})
+}
+
+// imageCatalogue is the presets and whatever the store has, for those who own
+// it: whoever runs a command on this host, and clients with the daemon's token.
+// What a protocol allows its callers is less, and its own affair.
+func imageCatalogue(cfg *config.Config) (*image.Catalogue, error) {
+	store, err := imageStore(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return image.NewCatalogue(image.CatalogueConfig{Store: store, AutoInstall: cfg.Images.AutoInstall, Pull: pullOptions(cfg),
+		OnHost: onHost, Unrestricted: true})
+}
+
+func pullOptions(cfg *config.Config) image.PullOptions {
+	return image.PullOptions{Registries: cfg.Images.Registries, InsecureRegistries: cfg.Images.InsecureRegistries}
+}
+
+// onHost reports whether sandboxes of the image "host" have a program.
+func onHost(program string) bool {
+	for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
+		if info, err := os.Stat(filepath.Join(dir, program)); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// images is what drivers get roots from. Nothing is opened, or made, before a
+// sandbox of an image is asked for.
+type images struct {
+	catalogue func() (*image.Catalogue, error)
+}
+
+func newImages(cfg *config.Config) driver.Images {
+	return images{sync.OnceValues(func() (*image.Catalogue, error) { return imageCatalogue(cfg) })}
+}
+
+// Open implements driver.Images.
+func (i images) Open(ctx context.Context, name string) (driver.Image, error) {
+	c, err := i.catalogue()
+	if err != nil {
+		return driver.Image{}, err
+	}
+	return c.Open(ctx, name)
+}
+
+// ensureImage has an image ready for a program that is about to run, and says
+// what there is to say. That there is none the driver tells.
+func (a *app) ensureImage(cfg *config.Config, name string) error {
+	if name == sandbar.ImageHost {
+		return nil
+	}
+	c, err := imageCatalogue(cfg)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(context.Background())
+	defer stop()
+	bar := newPullBar(a.stderr, name)
+	ready, err := c.Ensure(ctx, name, bar.show)
+	bar.end()
+	if image.ReasonOf(err) == image.InstallFailed {
+		return err
+	}
+	if ready.Note != "" {
+		a.warn("%s", ready.Note)
+	}
+	return nil
+}
+
+// interruptible is a context that ends with Ctrl-C, so that what is half done is
+// undone.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+// pullBar shows a person how far a pull is, on one line of a terminal.
+type pullBar struct {
+	w     io.Writer // nil: nobody looks
+	name  string
+	shown bool
+}
+
+func newPullBar(w io.Writer, name string) *pullBar {
+	if !onTerminal(w) {
+		w = nil
+	}
+	return &pullBar{w: w, name: printable(name)}
+}
+
+func (b *pullBar) show(p image.Progress) {
+	if b.w == nil {
+		return
+	}
+	line := "pulling " + b.name
+	if p.Step == "fetch" && p.Total > 0 {
+		line += fmt.Sprintf(": layer %d of %d, %d %% of %s", p.Layer, p.Layers, 100*p.Bytes/p.Total, bytesText(p.Total))
+	}
+	fmt.Fprintf(b.w, "\r\x1b[K%s", line)
+	b.shown = true
+}
+
+func (b *pullBar) end() {
+	if b.shown {
+		fmt.Fprint(b.w, "\r\x1b[K")
+	}
+}
+
+// bytesText writes a number of bytes as people read it.
+func bytesText(n int64) string {
+	for _, u := range []struct {
+		name string
+		of   float64
+	}{{"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}} {
+		if float64(n) >= u.of {
+			return fmt.Sprintf("%.1f %s", float64(n)/u.of, u.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+func (a *app) imagesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "images COMMAND",
+		Short: "See, fetch, import and remove images",
+		Long: `See, fetch, import and remove images: root file systems for sandboxes.
+
+The image "host" is always there; it is this machine's own programs. "python"
+and "node" are there without being fetched where this machine has these
+programs; "sandbar images pull python" gets the real ones.
+
+Images are kept in the directory images.dir of the configuration and are shared,
+read-only, by all sandboxes.`,
+		Example: `  sandbar images pull docker.io/library/debian:stable
+  docker save tool | sandbar images import - tool
+  sandbar images import ./rootfs my-image
+  sandbar run my-image -- sh -c 'id; ls /'
+  sandbar images list`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef(cmd, "there is no command %s%s", quote("images "+args[0]), suggestion(args[0], commandNames(cmd)))
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(a.imagesListCommand(), a.imagesPullCommand(), a.imagesImportCommand(), a.imagesRemoveCommand(), a.imagesCollectCommand())
+	return cmd
+}
+
+// withStore is a subcommand of images that works on the store.
+func (a *app) withStore(cmd *cobra.Command, least, most int, what string, run func(ctx context.Context, cmd *cobra.Command, cfg *config.Config, s *image.Store, args []string) error) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return usagef(cmd, "images %s needs %s", cmd.Name(), what)
+		case most >= 0 && len(args) > most:
+			return usagef(cmd, "images %s does not take %s", cmd.Name(), quote(args[most]))
+		}
+		cfg, err := a.configuration(cmd)
+		if err != nil {
+			return err
+		}
+		s, err := imageStore(cfg)
+		if err != nil {
+			return &failure{exitFailure, err}
+		}
+		ctx, stop := interruptible(cmd.Context())
+		defer stop()
+		err = run(ctx, cmd, cfg, s, args)
+		if _, told := errors.AsType[*exit](err); err == nil || told {
+			return err
+		}
+		if _, placed := errors.AsType[*failure](err); placed {
+			return err
+		}
+		return &failure{exitFailure, err}
+	}
+	cmd.Flags().Bool("json", false, "print JSON")
+	a.settings(cmd)
+	return cmd
+}
+
+func (a *app) imagesListCommand() *cobra.Command {
+	return a.withStore(&cobra.Command{Use: "list", Short: "List the images on this host", Aliases: []string{"ls"}}, 0, 0, "",
+		func(_ context.Context, cmd *cobra.Command, _ *config.Config, s *image.Store, _ []string) error {
+			all, err := s.List()
+			if err != nil {
+				return err
+			}
+			if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+				return writeReport(a.stdout, struct {
+					Images []image.Image `json:"images"`
+				}{all})
+			}
+			return a.printImages(all)
+		})
+}
+
+func (a *app) printImages(all []image.Image) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tID\tSIZE\tADDED\tIN USE")
+	for _, i := range all {
+		use := "no"
+		if i.InUse {
+			use = "yes"
+		}
+		names := i.Names
+		if len(names) == 0 {
+			names = []string{"(none)"}
+		}
+		for _, name := range names {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(name), shortID(i.ID), bytesText(i.Size), i.Added.Local().Format(time.DateTime), use)
+		}
+	}
+	return w.Flush()
+}
+
+// shortID is as much of an ID as people copy.
+func shortID(id string) string {
+	hex := strings.TrimPrefix(id, "sha256:")
+	return hex[:min(len(hex), 12)]
+}
+
+// printImage says which image there is now.
+func (a *app) printImage(cmd *cobra.Command, i image.Image) error {
+	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+		return writeReport(a.stdout, i)
+	}
+	_, err := fmt.Fprintln(a.stdout, i.ID)
+	return err
+}
+
+func (a *app) imagesPullCommand() *cobra.Command {
+	cmd := a.withStore(&cobra.Command{
+		Use:   "pull REFERENCE [flags]",
+		Short: "Fetch an image from its registry",
+		Long: `Fetch an image from its registry and print its ID. REFERENCE is
+[REGISTRY/]NAME[:TAG] or [REGISTRY/]NAME@sha256:DIGEST, or the name of a preset
+(python, node). A tag that has moved is followed.
+
+The password comes from Docker's own configuration (docker login), or with
+--user from standard input. A registry that is not on the internet must be
+listed in images.registries of the configuration.`,
+		Example: "  sandbar images pull python\n  sandbar images pull ghcr.io/acme/tool:1.2\n  echo \"$TOKEN\" | sandbar images pull --user me --password-stdin registry.example/private",
+	}, 1, 1, "a reference", a.imagesPull)
+	cmd.Flags().String("user", "", "user `name` for the registry; needs --password-stdin")
+	cmd.Flags().Bool("password-stdin", false, "read the user's password, one line, from standard input")
+	cmd.Flags().String("arch", "", "fetch the image for this `processor`, as Go calls it (default this machine's)")
+	return cmd
+}
+
+func (a *app) imagesPull(ctx context.Context, cmd *cobra.Command, cfg *config.Config, s *image.Store, args []string) error {
+	name, err := newReference(s, args[0])
+	if err != nil {
+		return err
+	}
+	o := pullOptions(cfg)
+	o.Fresh = true
+	o.Arch, _ = cmd.Flags().GetString("arch")
+	if o.Credentials, err = a.credentials(cmd); err != nil {
+		return err
+	}
+	bar := newPullBar(a.stderr, args[0])
+	o.Progress = bar.show
+	i, err := s.Pull(ctx, name, o)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	return a.printImage(cmd, i)
+}
+
+// presetReference is what a name stands for: a preset's reference, or itself.
+func presetReference(s *image.Store, name string) (string, error) {
+	c, err := image.NewCatalogue(image.CatalogueConfig{Store: s, Unrestricted: true})
+	if err != nil {
+		return "", err
+	}
+	return c.Reference(name), nil
+}
+
+// newReference is presetReference for an image that there may not be yet.
+func newReference(s *image.Store, name string) (string, error) {
+	ref, err := presetReference(s, name)
+	if err == nil {
+		_, err = image.ParseReference(ref)
+	}
+	if err == nil && name == sandbar.ImageHost {
+		err = sandbar.Errorf(sandbar.Invalid, "\"host\" is this machine's own programs and is always there")
+	}
+	if err != nil {
+		return "", &failure{exitUsage, err}
+	}
+	return ref, nil
+}
+
+// credentials reads --user and the password; nil without.
+func (a *app) credentials(cmd *cobra.Command) (*image.Credentials, error) {
+	user, _ := cmd.Flags().GetString("user")
+	fromStdin, _ := cmd.Flags().GetBool("password-stdin")
+	if (user != "") != fromStdin {
+		return nil, usagef(cmd, "--user and --password-stdin go together")
+	}
+	if !fromStdin {
+		return nil, nil
+	}
+	line, err := bufio.NewReader(io.LimitReader(a.stdin, 64<<10)).ReadString('\n')
+	if err != nil && err != io.EOF {
+		return nil, sandbar.Errorf(sandbar.Unavailable, "reading the password: %w", err)
+	}
+	return &image.Credentials{User: user, Password: strings.TrimRight(line, "\r\n")}, nil
+}
+
+func (a *app) imagesImportCommand() *cobra.Command {
+	cmd := a.withStore(&cobra.Command{
+		Use:   "import FILE|DIRECTORY|- NAME [flags]",
+		Short: "Make an image of an archive or a directory",
+		Long: `Make an image of an archive or a directory and print its ID. What it is shows:
+what "docker save" writes, an OCI layout, or else the files of a root. Archives
+may be compressed with gzip or zstd; - reads one from standard input.
+
+NAME is what the image is called afterwards. The name of a preset (python, node)
+has the image stand for it.`,
+		Example: "  docker save tool:1 | sandbar images import - tool:1\n  sandbar images import rootfs.tar.zst python\n  sandbar images import ./rootfs my-image",
+	}, 2, 2, "an archive or a directory, and a name", a.imagesImport)
+	cmd.Flags().String("pick", "", "the `image` that is meant of an archive that has several: a tag, or a digest")
+	cmd.Flags().String("arch", "", "import the image for this `processor`, as Go calls it (default this machine's)")
+	return cmd
+}
+
+func (a *app) imagesImport(ctx context.Context, cmd *cobra.Command, _ *config.Config, s *image.Store, args []string) error {
+	name, err := newReference(s, args[1])
+	if err != nil {
+		return err
+	}
+	o := image.ImportOptions{Name: name}
+	o.Pick, _ = cmd.Flags().GetString("pick")
+	o.Arch, _ = cmd.Flags().GetString("arch")
+	i, err := a.importFrom(ctx, s, args[0], o)
+	if err != nil {
+		return err
+	}
+	return a.printImage(cmd, i)
+}
+
+func (a *app) importFrom(ctx context.Context, s *image.Store, from string, o image.ImportOptions) (image.Image, error) {
+	if from == "-" {
+		return s.Import(ctx, input{a.stdin}, o)
+	}
+	info, err := os.Stat(from)
+	if err == nil && info.IsDir() {
+		return s.ImportDir(ctx, from, o)
+	}
+	f, err := openFile(from)
+	if err != nil {
+		return image.Image{}, &sandbar.Error{Code: sandbar.Invalid, Message: err.Error()}
+	}
+	defer f.Close()
+	return s.Import(ctx, f, o)
+}
+
+func (a *app) imagesRemoveCommand() *cobra.Command {
+	return a.withStore(&cobra.Command{
+		Use:   "rm NAME...",
+		Short: "Remove images that no sandbox uses",
+		Long: `Remove images that no sandbox uses. NAME is a reference or an ID. An image that
+has other names keeps them, and stays; with its last name, or by its ID, it goes.`,
+	}, 1, -1, "the name of an image", func(ctx context.Context, cmd *cobra.Command, _ *config.Config, s *image.Store, args []string) error {
+		report := struct {
+			Removed []string `json:"removed"`
+			Unnamed []string `json:"unnamed"` // only a name was taken away
+		}{[]string{}, []string{}}
+		var errs []error
+		for _, arg := range args {
+			name, err := presetReference(s, arg)
+			if err != nil {
+				return err
+			}
+			switch removed, err := s.Remove(ctx, name); {
+			case err != nil:
+				errs = append(errs, err)
+			case removed:
+				report.Removed = append(report.Removed, arg)
+			default:
+				report.Unnamed = append(report.Unnamed, arg)
+			}
+		}
+		if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+			errs = append(errs, writeReport(a.stdout, report))
+		} else {
+			for _, name := range report.Removed {
+				fmt.Fprintf(a.stdout, "removed %s\n", printable(name))
+			}
+			for _, name := range report.Unnamed {
+				fmt.Fprintf(a.stdout, "removed the name %s; the image has others\n", printable(name))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// collectedImage is a row of what images gc reports. The JSON names are stable.
+type collectedImage struct {
+	image.Leftover
+	Removed bool   `json:"removed"`
+	Error   string `json:"error,omitempty"`
+}
+
+func (a *app) imagesCollectCommand() *cobra.Command {
+	cmd := a.withStore(&cobra.Command{
+		Use:   "gc [flags]",
+		Short: "Remove images without a name, and what was left unfinished",
+		Long: `Remove images that no name leads to any more and no sandbox uses, and what pulls
+and imports that were killed have left. What a live process is making is not
+touched.
+
+Exit code: 0, or 1 if something could not be removed.`,
+	}, 0, 0, "", func(ctx context.Context, cmd *cobra.Command, _ *config.Config, s *image.Store, _ []string) error {
+		dryRun, _ := cmd.Flags().GetBool("dry-run")
+		found, err := s.GC(ctx, !dryRun)
+		if err != nil {
+			return err
+		}
+		rows, failed := []collectedImage{}, false
+		for _, l := range found {
+			row := collectedImage{Leftover: l, Removed: !dryRun && l.Err == nil}
+			if l.Err != nil {
+				row.Error, failed = l.Err.Error(), true
+			}
+			rows = append(rows, row)
+		}
+		if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+			err = writeReport(a.stdout, struct {
+				DryRun    bool             `json:"dry_run"`
+				Leftovers []collectedImage `json:"leftovers"`
+			}{dryRun, rows})
+		} else {
+			err = a.printCollectedImages(rows)
+		}
+		if err == nil && failed {
+			err = &exit{exitFailure}
+		}
+		return err
+	})
+	cmd.Flags().Bool("dry-run", false, "only show what would be removed")
+	return cmd
+}
+
+func (a *app) printCollectedImages(rows []collectedImage) error {
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(a.stdout, "nothing is left behind")
+		return err
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "KIND\tNAME\tSTATE")
+	for _, r := range rows {
+		state := "would be removed"
+		if r.Removed {
+			state = "removed"
+		}
+		if r.Error != "" {
+			state = "not removed: " + r.Error
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", r.Kind, printable(r.Name), state)
+	}
+	return w.Flush()
+}
+
+// imageNames completes the name of an image.
+func (a *app) imageNames(cmd *cobra.Command) []string {
+	names := []string{sandbar.ImageHost + "\tthis machine's own programs"}
+	cfg, err := a.configuration(cmd)
+	if err != nil || cfg.ImagesDir() == "" {
+		return names
+	}
+	if _, err := os.Stat(cfg.ImagesDir()); err != nil {
+		return names // completing makes nothing
+	}
+	c, err := imageCatalogue(cfg)
+	if err != nil {
+		return names
+	}
+	for _, e := range c.List() {
+		switch {
+		case e.Installed:
+			names = append(names, e.Name+"\t"+e.Ref)
+		case e.Substitute:
+			names = append(names, e.Name+"\tthis machine's own "+e.Name)
+		}
+	}
+	return names
+}
