@@ -210,6 +210,26 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
+// deadlines is a ResponseWriter that keeps the read deadlines it was given.
+type deadlines struct {
+	http.ResponseWriter
+	read []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error { d.read = append(d.read, t); return nil }
+
+// A body has a deadline, and what comes after it has none: a sandbox may have
+// to wait for its place longer than a body may take.
+func TestBodyDeadline(t *testing.T) {
+	for _, body := range []string{"{}", strings.Repeat(" ", maxBody+1)} {
+		d := &deadlines{ResponseWriter: httptest.NewRecorder()}
+		readBody(d, httptest.NewRequest("POST", "/sandboxes", strings.NewReader(body)))
+		if len(d.read) != 2 || d.read[0].IsZero() || !d.read[1].IsZero() {
+			t.Errorf("deadlines %v", d.read)
+		}
+	}
+}
+
 // Who may do what: a row for each path, a column for each who asks.
 func TestTokens(t *testing.T) {
 	r := newRig(t, Options{}, nil)

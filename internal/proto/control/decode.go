@@ -35,8 +35,12 @@ func invalid(field, message, fix string) error {
 
 // readBody reads a request's body.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	// What cannot have a deadline is no connection, and ends by itself.
-	http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+	// What cannot have a deadline is no connection, and ends by itself. The
+	// deadline is for the body alone: one that passes later would look like the
+	// client's leaving.
+	control := http.NewResponseController(w)
+	control.SetReadDeadline(time.Now().Add(bodyTime))
+	defer control.SetReadDeadline(time.Time{})
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, sandbar.Errorf(sandbar.TooLarge, "the body is larger than %d bytes, which is all that is read", maxBody)
