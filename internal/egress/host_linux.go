@@ -1,0 +1,117 @@
+package egress
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// Host is the ways out of all sandboxes of one daemon: the policy, the name
+// servers, and the descriptors they share. It is safe for concurrent use.
+type Host struct {
+	policy *Policy
+	names  *resolver
+	routes *routes
+	log    *slog.Logger
+	most   int64 // connections of one sandbox
+
+	sockets gauge // descriptors of all sandboxes' connections
+	packets packets
+}
+
+// New makes a Host. It fails with Invalid for rules that make no sense, and with
+// Unsupported where the kernel cannot be asked for its routes.
+func New(o driver.Outbound, log *slog.Logger) (*Host, error) {
+	r, err := openRoutes()
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "sandboxes cannot be given a network: %w", err)
+	}
+	p, err := newPolicy(o, r.own)
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	h := &Host{policy: p, names: newResolver(o.DNS), routes: r, log: log, most: int64(o.MaxConnections)}
+	if h.most <= 0 {
+		h.most = driver.DefaultMaxConnections
+	}
+	h.sockets.most = mostSockets()
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	return h, nil
+}
+
+// Close releases what the Host holds; all its Links must be closed.
+func (h *Host) Close() error { return h.routes.close() }
+
+// Policy is the one that New made.
+func (h *Host) Policy() *Policy { return h.policy }
+
+// mostSockets is how many descriptors sandboxes may have together: half of what
+// the daemon may have, which Go raises to the hard limit at its start.
+func mostSockets() int64 {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil || l.Cur > 1<<21 {
+		return 1 << 20
+	}
+	return max(int64(l.Cur/2), 16)
+}
+
+// connectPatience is how long a connection may take to be made. Linux gives up
+// after about twice that; few programs wait so long.
+const connectPatience = 60 * time.Second
+
+// dial connects a socket of the daemon's to dst, if the policy lets it; the
+// error is then a *Denied within. The policy is asked about what the program
+// wants, and again by the socket itself about what it is about to connect to:
+// package net takes some addresses for others, 0.0.0.0 for the loopback.
+func (h *Host) dial(ctx context.Context, network string, dst netip.AddrPort) (net.Conn, error) {
+	if err := h.policy.Check(dst); err != nil {
+		return nil, err
+	}
+	d := net.Dialer{Timeout: connectPatience, Control: h.control}
+	return d.DialContext(ctx, network, dst.String())
+}
+
+func (h *Host) control(_, address string, _ syscall.RawConn) error {
+	dst, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	return h.policy.Check(dst)
+}
+
+// gauge counts what is in use, up to a bound.
+type gauge struct {
+	most int64
+	now  atomic.Int64
+}
+
+// take takes n if they are there.
+func (g *gauge) take(n int64) bool {
+	if g.now.Add(n) <= g.most {
+		return true
+	}
+	g.now.Add(-n)
+	return false
+}
+
+func (g *gauge) giveBack(n int64) { g.now.Add(-n) }
+
+// share takes a part of what is left: a quarter, but at least lo and at most hi.
+// lo it takes even if there is less.
+func (g *gauge) share(lo, hi int64) int64 {
+	n := min(max((g.most-g.now.Load())/4, lo), hi)
+	g.now.Add(n)
+	return n
+}
