@@ -339,9 +339,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // flush waits a moment for what is queued to leave.
 func flush(s *socket) {
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if len(s.out) == 0 && s.writing.Load() == 0 {
+	for end := time.Now().Add(2 * time.Second); s.unsent.Load() > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		select {
+		case <-s.gone:
 			return
+		default:
 		}
 	}
 }

@@ -38,6 +38,7 @@ const keepBuffer = 64 << 10
 type socket struct {
 	ws      atomic.Pointer[websocket.Conn] // nil until run
 	out     chan []byte
+	unsent  atomic.Int64   // frames that have not left
 	gone    chan struct{}  // closed when the connection has ended
 	writing atomic.Int64   // since when a write is under way, 0 for none; Unix ns
 	tasks   sync.WaitGroup // writer and pinger
@@ -119,6 +120,7 @@ func (s *socket) write(ctx context.Context, ws *websocket.Conn) {
 			err := ws.Write(limited, websocket.MessageText, b)
 			cancel()
 			s.writing.Store(0)
+			s.unsent.Add(-1)
 			if err != nil {
 				ws.CloseNow()
 				return
@@ -157,6 +159,7 @@ func (s *socket) send(b []byte) bool {
 		return false // even if there is room
 	default:
 	}
+	s.unsent.Add(1)
 	select {
 	case s.out <- b:
 		return true
