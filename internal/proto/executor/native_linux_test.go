@@ -146,7 +146,8 @@ func TestWholeTreesEnd(t *testing.T) {
 		if n := r.alive("sleep 2000"); n != 0 {
 			t.Errorf("round %d: %d processes are left of a killed one", round, n)
 		}
-		if all := log.all(); len(all) != 1 || all[0].name != "complete" {
+		// A shell may have said before its own end that its child was killed.
+		if all := log.all(); len(all) == 0 || all[len(all)-1].name != "complete" {
 			t.Errorf("the log of a killed process: %v", all)
 		}
 		s := r.runStreaming(tree)
@@ -154,8 +155,8 @@ func TestWholeTreesEnd(t *testing.T) {
 		s.resp.Body.Close()
 		r.await("the end of what a client left behind", func() bool { return r.alive("sleep 2000") == 0 })
 	}
-	got := r.call("/run", m{"cmd": tree, "timeout": 0.5})
-	if got["code"] != -1.0 || got["stdout"] != "up\n" || got["error"] != "timed out after 0.5s" {
+	got := r.call("/run", m{"cmd": tree, "timeout": 2.5})
+	if got["code"] != -1.0 || got["stdout"] != "up\n" || got["error"] != "timed out after 2.5s" {
 		t.Errorf("timeout: %v", got)
 	}
 	if n := r.alive("sleep 2000"); n != 0 {

@@ -18,12 +18,12 @@ import (
 
 func TestRunTimeout(t *testing.T) {
 	r, _ := newFaulty(t, Options{})
-	got := r.call("/run", m{"cmd": "print stdout before\nprint stderr too\nblock-until never", "timeout": 0.05})
-	if fmt.Sprint(got) != "map[code:-1 error:timed out after 0.05s stderr:too\n stdout:before\n]" {
+	got := r.call("/run", m{"cmd": "print stdout before\nprint stderr too\nblock-until never", "timeout": 1.25})
+	if fmt.Sprint(got) != "map[code:-1 error:timed out after 1.25s stderr:too\n stdout:before\n]" {
 		t.Errorf("/run: %v", got)
 	}
-	events := r.stream(r.request(http.MethodPost, "/run_streaming", strings.NewReader(`{"cmd":"print stdout before\nblock-until never","timeout":0.05}`))).all()
-	if len(events) != 2 || events[0].data["data"] != "before" || events[1].raw != `{"code":-1,"error":true,"message":"timed out after 0.05s"}` {
+	events := r.stream(r.request(http.MethodPost, "/run_streaming", strings.NewReader(`{"cmd":"print stdout before\nblock-until never","timeout":1.25}`))).all()
+	if len(events) != 2 || events[0].data["data"] != "before" || events[1].raw != `{"code":-1,"error":true,"message":"timed out after 1.25s"}` {
 		t.Errorf("/run_streaming: %v", events)
 	}
 }
@@ -186,7 +186,7 @@ func pattern(n int) string {
 // and delays nobody else; after the stall limit it is cut off and its program
 // ended.
 func TestStalledClient(t *testing.T) {
-	r, d := newFaulty(t, Options{Stall: 300 * time.Millisecond})
+	r, d := newFaulty(t, Options{Stall: 2 * time.Second})
 	body := `{"cmd":"repeat 100000 flood stdout 100000"}`
 	conn := r.raw(fmt.Sprintf("POST /run_streaming HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", secret, len(body), body))
 	conn.(*net.TCPConn).SetReadBuffer(4 << 10)

@@ -229,12 +229,13 @@ func half(path, body string) string {
 // A body that never comes to its end is given up, and meanwhile others are
 // served.
 func TestSlowSenders(t *testing.T) {
-	r, d := newFaulty(t, Options{BodyTimeout: 50 * time.Millisecond})
+	r, d := newFaulty(t, Options{BodyTimeout: time.Second})
+	conns := map[string]net.Conn{}
 	for _, path := range jsonEndpoints {
-		conn := r.raw(half(path, `{"path":"/tmp/x","cmd":"print stdout x","content":"abc`))
-		if path == "/run" {
-			r.run("print stdout y") // another client
-		}
+		conns[path] = r.raw(half(path, `{"path":"/tmp/x","cmd":"print stdout x","content":"abc`))
+	}
+	r.run("print stdout y") // another client
+	for path, conn := range conns {
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
