@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -162,15 +163,14 @@ func (h *hunter) look(hunted []quarry) (s sight) {
 		if pid == h.self {
 			continue
 		}
-		q, end := h.shoot(pid, hunted)
-		switch {
-		case end == gone:
+		switch h.shoot(pid, hunted) {
+		case gone:
 			s.missed = true
-		case end == corpse:
+		case corpse:
 			dead[pid] = true
 			s.missed = s.missed || !h.dead[pid]
-		case q != nil:
-			q.found, s.found = true, true
+		case killed:
+			s.found = true
 			s.fresh = s.fresh || !h.shot[pid]
 			shot[pid] = true
 		}
@@ -200,35 +200,36 @@ func (h *hunter) lookStill(hunted []quarry) sight {
 type fate int
 
 const (
-	lives  fate = iota
-	corpse      // it is dead, carries a hunted mark and has not been waited for
-	gone        // it is dead, and its mark cannot be known any more
+	spared fate = iota // it carries no hunted mark
+	killed
+	corpse // it is dead, carries a hunted mark and has not been waited for
+	gone   // it is dead, and its mark cannot be known any more
 )
 
 // shoot kills a process if it carries a hunted mark and is not dead already.
 // The open directory means this process, never another that got its number.
-func (h *hunter) shoot(pid string, hunted []quarry) (*quarry, fate) {
+func (h *hunter) shoot(pid string, hunted []quarry) fate {
 	dir, err := unix.Open("/proc/"+pid, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, gone
+		return gone
 	}
 	defer unix.Close(dir)
 	limits := h.read(dir, "limits")
 	if len(limits) == 0 {
-		return nil, gone
+		return gone
 	}
 	mark := parseMark(limits)
-	for i := range hunted {
-		if hunted[i].mark != mark {
-			continue
-		}
-		if isDead(h.read(dir, "stat")) {
-			return nil, corpse
-		}
-		unix.PidfdSendSignal(dir, unix.SIGKILL, nil, 0)
-		return &hunted[i], lives
+	if !slices.ContainsFunc(hunted, func(q quarry) bool { return q.mark == mark }) {
+		return spared
 	}
-	return nil, lives
+	if isDead(h.read(dir, "stat")) {
+		return corpse
+	}
+	unix.PidfdSendSignal(dir, unix.SIGKILL, nil, 0)
+	for i := range hunted { // more than one may have asked for it
+		hunted[i].found = hunted[i].found || hunted[i].mark == mark
+	}
+	return killed
 }
 
 // state is the letter of a process's state in /proc; 0 when it is gone.

@@ -156,9 +156,9 @@ func huntAsInit() error {
 		time.Sleep(time.Millisecond)
 	}
 	if os.Getenv(initEnv) == "still" {
-		q := []quarry{{mark: hunted, until: time.Now().Add(time.Minute)}}
-		if s := h.lookStill(q); !s.found || !s.still {
-			return fmt.Errorf("a look under a standstill saw %+v", s)
+		q := []quarry{{mark: hunted}, {mark: 1}, {mark: hunted}}
+		if s := h.lookStill(q); !s.found || !s.still || !q[0].found || q[1].found || !q[2].found {
+			return fmt.Errorf("a look under a standstill saw %+v of %+v", s, q)
 		}
 	} else {
 		h.hunt([]quarry{{mark: hunted, until: time.Now().Add(time.Minute)}})
