@@ -58,9 +58,12 @@ type Client struct {
 
 	mu      sync.Mutex
 	session *session // nil while there is no connection
-	last    struct{ worker, token string }
+	last    identity
 	changed chan struct{} // closed and replaced when session changes
 }
+
+// identity is what an engine has called a worker, and the proof of it.
+type identity struct{ worker, token string }
 
 // session is one connection to the engine. Its fields are guarded by
 // Client.mu, but for those that never change.
@@ -121,7 +124,8 @@ func (c *Client) once(ctx context.Context) (connected bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &session{sock: sock, ctx: ctx, pending: map[string]chan *message{}}
 	c.opt.Logger.Info("iii: connected to the engine")
-	s.tasks.Go(func() { c.greet(s) })
+	last := c.before() // that is, before the engine's greeting can have come
+	s.tasks.Go(func() { c.greet(s, last) })
 	err = sock.run(ctx, ws, func(frame []byte) { c.handle(s, frame) })
 	cancel()
 	c.lose(s)
@@ -129,12 +133,16 @@ func (c *Client) once(ctx context.Context) (connected bool, err error) {
 	return true, err
 }
 
+// before is who the worker was on its last connection.
+func (c *Client) before() identity {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
 // greet sends what an engine is to know, in the order that all versions take:
 // who this was before, who it is, what it can do.
-func (c *Client) greet(s *session) {
-	c.mu.Lock()
-	last := c.last
-	c.mu.Unlock()
+func (c *Client) greet(s *session, last identity) {
 	if last.token != "" {
 		s.sock.post(&message{Type: kindReattach, PreviousWorkerID: last.worker, ReattachToken: last.token})
 	}
@@ -182,7 +190,7 @@ func (c *Client) handle(s *session, frame []byte) {
 	switch m.Type {
 	case kindWorkerRegistered:
 		c.mu.Lock()
-		c.last.worker, c.last.token = m.WorkerID, m.ReattachToken
+		c.last = identity{m.WorkerID, m.ReattachToken}
 		c.mu.Unlock()
 	case kindInvokeFunction:
 		c.begin(s, m)
