@@ -210,14 +210,14 @@ func TestLogStoresShare(t *testing.T) {
 	for range maxRunning + 64 {
 		l := newLogStore(1<<20, 4<<20, b)
 		logs = append(logs, l)
-		for range 5000 {
+		for range 1500 {
 			l.print(sandbar.Stdout, line)
 		}
 	}
 	if n := held(); n != b.used.Load() || n > 2*most {
 		t.Errorf("%d bytes are held, %d are counted, of %d", n, b.used.Load(), most)
 	}
-	if last := logs[len(logs)-1].kept[0]; last.bytes < b.share-2000 || len(last.records)+last.dropped != 5000 {
+	if last := logs[len(logs)-1].kept[0]; last.bytes < b.share-2000 || len(last.records)+last.dropped != 1500 {
 		t.Errorf("the last log has %d bytes of a share of %d, %d lines and %d dropped", last.bytes, b.share, len(last.records), last.dropped)
 	}
 	for _, l := range logs {

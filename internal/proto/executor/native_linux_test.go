@@ -193,7 +193,7 @@ func TestInvalidUTF8(t *testing.T) {
 // The last lines of a process that ends at once are there, time after time.
 func TestShortProcesses(t *testing.T) {
 	r := newNative(t, Options{KeepLines: 20_000, KeepBytes: 1 << 30})
-	for round := range 10 {
+	for round := range 4 {
 		const cmd = "seq 10000; seq 10000 >&2"
 		sources := map[string]*sseReader{"run_streaming": r.runStreaming(cmd), "logs": r.logs(r.start(cmd), "")}
 		id := r.start(cmd)
@@ -230,7 +230,7 @@ func counted(lines []string, n int) error {
 // half from its middle.
 func TestHundredSubscribers(t *testing.T) {
 	r := newNative(t, Options{})
-	id := r.start("seq 5000; while [ ! -e /tmp/go ]; do sleep 0.01; done; seq 5001 9000")
+	id := r.start("seq 2000; while [ ! -e /tmp/go ]; do sleep 0.01; done; seq 2001 4000")
 	var all sync.WaitGroup
 	var firsts sync.WaitGroup
 	firsts.Add(50)
@@ -245,7 +245,7 @@ func TestHundredSubscribers(t *testing.T) {
 				firsts.Done()
 			}
 			events = append(events, s.all()...)
-			if err := counted(texts(events, "stdout"), 9000); err != nil {
+			if err := counted(texts(events, "stdout"), 4000); err != nil {
 				t.Errorf("subscriber %d: %v", c, err)
 			}
 		})
@@ -291,7 +291,7 @@ func TestKillDuringOutput(t *testing.T) {
 // slowly at first: every line comes.
 func TestEveryLine(t *testing.T) {
 	r := newNative(t, Options{})
-	const n = 1_000_000
+	const n = 300_000
 	s := r.runStreaming(fmt.Sprintf("seq %d", n))
 	for next := 1; ; next++ {
 		e := s.event()

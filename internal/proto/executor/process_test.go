@@ -191,7 +191,7 @@ func TestLogsOfALostSandbox(t *testing.T) {
 // line once.
 func TestManySubscribers(t *testing.T) {
 	r, d := newFaulty(t, Options{})
-	const lines = 3000
+	const lines = 1500
 	id := r.start(fmt.Sprintf("repeat %d print stdout line\nblock-until mid\nrepeat %d print stderr line", lines, lines))
 	done := make(chan error)
 	const clients = 100
@@ -200,7 +200,7 @@ func TestManySubscribers(t *testing.T) {
 		go func() {
 			if c%10 == 0 { // leaves, and comes back
 				last := ""
-				for range 5 * c {
+				for range 2 * c {
 					last = s.event().id
 				}
 				s.resp.Body.Close()
@@ -210,7 +210,7 @@ func TestManySubscribers(t *testing.T) {
 					s = r.logs(id, "")
 				}
 				all := s.all()
-				if n := len(all) - 1; n != 2*lines-5*c {
+				if n := len(all) - 1; n != 2*lines-2*c {
 					done <- fmt.Errorf("client %d: %d lines after it came back", c, n)
 					return
 				}
