@@ -431,10 +431,13 @@ func TestShutdownInTime(t *testing.T) {
 	<-r.driver.Reached("never")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := r.server.Shutdown(ctx); err != context.Canceled {
+	down := make(chan error, 1)
+	go func() { down <- r.server.Shutdown(ctx) }()
+	out := cmd.wait()
+	if err := <-down; err != context.Canceled {
 		t.Error(err)
 	}
-	if out := cmd.wait(); out.result == nil || out.result.Outcome != "cancelled" {
+	if out.result == nil || out.result.Outcome != "cancelled" {
 		t.Errorf("the command ended with %+v", out)
 	}
 }
