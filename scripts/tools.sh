@@ -3,7 +3,7 @@
 #
 #   scripts/tools.sh test    interpreters, bubblewrap, runc, QEMU and a guest
 #                            kernel, the WebSocket clients of npm and PyPI, the
-#                            SDK of the executor protocol
+#                            SDK of the executor protocol, an image of Debian
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
 #
@@ -26,6 +26,7 @@ koyeb="koyeb-sdk==1.5.1 annotated-types==0.8.0 anyio==4.16.0 certifi==2026.10.18
 	websockets==17.4"
 staticcheck=v0.8.2
 govulncheck=v1.8.0
+image_packages=python3,python3-pip
 
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 cache=${TESTENV_CACHE:-$root/.cache}
@@ -204,6 +205,32 @@ guest_kernel() {
 	lack QEMU "the guest kernel could not be fetched: $(tail -n 1 "$tmp/log")"
 }
 
+# ---- an image
+
+# debian_image has mmdebstrap make the root of a Debian with Python, from the
+# servers that this machine's own packages come from.
+debian_image() {
+	# shellcheck disable=SC1091 # there on every Debian
+	release=$(. /etc/os-release 2>/dev/null && [ "$ID" = debian ] && echo "$VERSION_CODENAME")
+	wanted="${release:-stable} $image_packages"
+	[ -f "$cache/images/debian.tar" ] && [ "$(cat "$cache/images/wanted" 2>/dev/null)" = "$wanted" ] && return
+	if ! there mmdebstrap; then
+		if reason=$(why_no_apt); then lack DebianImage "mmdebstrap is $reason"; return; fi
+		debian mmdebstrap || { lack DebianImage "package mmdebstrap could not be installed: $(tail -n 1 "$tmp/apt.log")"; return; }
+	fi
+	if [ "$(id -u)" -ne 0 ]; then lack DebianImage "only root can make it"; return; fi
+	say "making an image of Debian ${release:-stable}"
+	mkdir "$tmp/images" || return
+	if timeout 900 mmdebstrap --quiet --variant=essential --include="$image_packages" \
+		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+		"${release:-stable}" "$tmp/images/debian.tar" >"$tmp/log" 2>&1 </dev/null 9>&-; then
+		echo "$wanted" >"$tmp/images/wanted"
+		place "$tmp/images" "$cache/images"
+	else
+		lack DebianImage "mmdebstrap failed: $(grep -i '^E:' "$tmp/log" | head -n 1)"
+	fi
+}
+
 # ---- Go programs
 
 # go_tool NAME PACKAGE VERSION
@@ -247,6 +274,7 @@ test)
 		lack PyKoyeb "there is no /usr/bin/python3"
 	fi
 	if there qemu-system-x86_64; then guest_kernel; fi
+	debian_image
 	mv "$tmp/missing" "$cache/tools.missing"
 	;;
 race)

@@ -209,7 +209,7 @@ func (b *builder) apply(m *wire.Mount) error {
 		if err := mkdirAll(target, 0o755); err != nil {
 			return err
 		}
-		return unix.Mount("proc", target, "proc", mountFlags(m.Flags), "")
+		return unix.Mount("proc", target, "proc", mountFlags(m.Flags), m.Source)
 	case wire.MountDevpts:
 		if err := mkdirAll(target, 0o755); err != nil {
 			return err

@@ -44,6 +44,7 @@ func (c *Config) fields() []field {
 	add(c.executorFields()...)
 	add(c.daemonFields()...)
 	add(c.clientField())
+	add(c.imageFields()...)
 	return t
 }
 

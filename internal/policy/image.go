@@ -36,6 +36,10 @@ const (
 	// root, tmp and shm; what imageUpperDirs and imageFiles list; mtab; and the
 	// empty file that masks show; and the attributes in which overlay keeps notes.
 	imageOwn = 8 + 6 + 4 + 1 + 1 + 1
+	// imageProc keeps programs from what /proc tells of the agent, which is the
+	// same user as they are. Of other programs they see everything.
+	imageProc = "hidepid=1"
+
 	// imageOwnBytes is a page for each of imageFiles that is not empty.
 	imageOwnBytes = 3 * 4096
 )
@@ -75,15 +79,17 @@ func ImageRoot(o ImageRootOptions) ([]wire.Mount, error) {
 	flags := wire.MountNoSuid | wire.MountNoDev
 	p.add(wire.Mount{Kind: wire.MountOverlay, Source: "/", Target: imageRoot, Flags: flags})
 	p.imagePart("/tmp", "/tmp")
-
 	p.at = imageRoot
+	// A mount of its own cannot be removed, and programs always have a place to
+	// start from.
+	p.inner(sandbar.DefaultDir, sandbar.DefaultDir, flags)
 	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: imageRoot + "/dev", Flags: wire.MountNoSuid | wire.MountNoExec,
 		Size: skeletonSize, Inodes: skeletonInodes, Mode: 0o755})
 	p.devices()
 	p.at = ""
 	p.imagePart("/shm", "/dev/shm")
 	p.at = imageRoot
-	p.proc()
+	p.proc(imageProc)
 	p.add(wire.Mount{Kind: wire.MountReseal, Target: imageRoot + "/dev", Flags: sealed})
 	p.add(wire.Mount{Kind: wire.MountRoot, Target: imageRoot})
 	return p.steps, nil

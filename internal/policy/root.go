@@ -132,7 +132,7 @@ func HostRoot(o HostRootOptions) ([]wire.Mount, error) {
 	p.extra()
 	p.devices()
 	p.scratch()
-	p.proc()
+	p.proc("")
 	p.add(wire.Mount{Kind: wire.MountReseal, Target: "/", Flags: sealed})
 	return p.steps, nil
 }
@@ -387,8 +387,8 @@ func (p *plan) bounded(target string, moreBytes, moreInodes int64) {
 }
 
 // proc shows the sandbox's own processes, and of the kernel what programs need.
-func (p *plan) proc() {
-	p.add(wire.Mount{Kind: wire.MountProc, Target: p.at + "/proc", Flags: wire.MountNoSuid | wire.MountNoDev | wire.MountNoExec})
+func (p *plan) proc(options string) {
+	p.add(wire.Mount{Kind: wire.MountProc, Source: options, Target: p.at + "/proc", Flags: wire.MountNoSuid | wire.MountNoDev | wire.MountNoExec})
 	for _, r := range procReadOnly() {
 		p.inner(r.path, r.path, sealed|wire.MountOptional)
 	}

@@ -73,6 +73,11 @@ var (
 		}
 		return regular(QEMUKernel())
 	})
+	// DebianImage is the archive of a Debian root with Python, made by
+	// mmdebstrap, at DebianArchive.
+	DebianImage = require("DebianImage", "install mmdebstrap, have Debian's servers in reach and run \"make tools\" as root", func() error {
+		return regular(DebianArchive())
+	})
 	// NpmWS is Node and the npm package ws below NodeModules.
 	NpmWS = require("NpmWS", "run \"make tools\"", func() error {
 		if err := Node.Err(); err != nil {
@@ -109,6 +114,10 @@ func QEMUProgram() string {
 // QEMUKernel is the path of the guest kernel that scripts/qemu-kernel.sh
 // fetches.
 func QEMUKernel() string { return filepath.Join(Cache(), "qemu", "vmlinuz") }
+
+// DebianArchive is the path of the archive that scripts/tools.sh has mmdebstrap
+// make: the files of a root, compressed with zstd or not at all.
+func DebianArchive() string { return filepath.Join(Cache(), "images", "debian.tar") }
 
 // program requires an executable: a path, or a name looked up in PATH.
 func program(name, file, debian string) Requirement {

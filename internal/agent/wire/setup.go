@@ -52,7 +52,7 @@ type MountKind uint8
 const (
 	MountTmpfs   MountKind = iota + 1 // a new tmpfs: Size, Inodes, Mode, UID, GID
 	MountBind                         // Source of the host, with all below it
-	MountProc                         // proc of the new PID namespace
+	MountProc                         // proc of the new PID namespace, with the options in Source
 	MountDevpts                       // a private instance of devpts
 	MountMkdir                        // a directory: Mode, UID, GID
 	MountSymlink                      // a link whose text is Source

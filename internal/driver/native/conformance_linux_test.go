@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/driver/drivertest"
 	"github.com/sandbar-dev/sandbar/internal/agent"
@@ -31,6 +32,30 @@ func TestConformance(t *testing.T) { conformance(t, agent.ModeSocket, skips()) }
 // The same suite with an agent that cannot pass descriptors: everything then
 // travels in frames.
 func TestConformanceStream(t *testing.T) { conformance(t, agent.ModeStream, skips()) }
+
+// The same suite in sandboxes of an image: Debian, as it is installed from its
+// own packages.
+func TestConformanceImage(t *testing.T) {
+	testenv.Need(t, testenv.UserNS, testenv.DebianImage)
+	binary := agentBinary(t)
+	images := &shelf{dirs: map[string]string{"debian": debianImage(t)}}
+	drivertest.Run(t, drivertest.Harness{
+		Name:  Name,
+		Skips: skips(),
+		New: func(h driver.Host) (driver.Driver, error) {
+			h.Images = images
+			return New(h, binary)
+		},
+		Spec: func(s *sandbar.Spec) { s.Image = "debian" },
+		KnownFailures: map[string]string{
+			"escape/15-host-secrets": "it looks into directories that a host's own programs have no use for, and an image has them: they are its own",
+		},
+		Slow: true, // it is the same driver: once is enough
+	})
+	if n := images.left(); n != 0 {
+		t.Errorf("%d images are left open", n)
+	}
+}
 
 func conformance(t *testing.T, mode, skips string) {
 	testenv.Need(t, testenv.UserNS, testenv.Python)

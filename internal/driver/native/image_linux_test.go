@@ -17,6 +17,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/image"
+	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
 // shelf is images by name, and how many of each are open.
@@ -136,6 +138,25 @@ func libraryPath(t testing.TB, name string) string {
 	}
 	t.Fatalf("%s is nowhere", name)
 	return ""
+}
+
+// debianImage unpacks the image of Debian that the tests have.
+func debianImage(t testing.TB) (dir string) {
+	t.Helper()
+	s, err := image.OpenStore(filepath.Join(t.TempDir(), "images"), image.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(testenv.DebianArchive())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	i, err := s.Import(t.Context(), f, image.ImportOptions{Name: "debian"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i.Dir
 }
 
 // imageDriver makes a driver that has these images.
