@@ -10,10 +10,14 @@ const aheadSize = 128 << 10
 // all, and would only find the connection broken.
 const maxDrain = 1 << 30
 
-// copyAhead copies src to dst. It reads the next piece while it writes the
-// last, since a file in memory takes as long to fill as a connection to empty.
-// The error is dst's, or else src's.
-func copyAhead(dst io.Writer, src *body) error {
+// copyAhead copies src, of so many bytes or -1 for not known, to dst. It reads
+// the next piece while it writes the last, since a file in memory takes as long
+// to fill as a connection to empty. The error is dst's, or else src's.
+func copyAhead(dst io.Writer, src *body, size int64) error {
+	if 0 <= size && size <= aheadSize {
+		_, err := io.Copy(dst, src)
+		return err
+	}
 	full, empty := make(chan []byte), make(chan []byte, 2)
 	empty <- make([]byte, aheadSize)
 	empty <- make([]byte, aheadSize)

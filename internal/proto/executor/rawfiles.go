@@ -89,7 +89,7 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, files sandbar.F
 		return
 	}
 	defer file.Abort()
-	if err := copyAhead(file, body); err != nil {
+	if err := copyAhead(file, body, r.ContentLength); err != nil {
 		s.refusePut(w, name, body, err)
 		return
 	}
