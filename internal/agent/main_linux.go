@@ -107,7 +107,9 @@ func (a *agent) onSetup(f wire.Frame) error {
 		return err
 	}
 	a.ready = true
-	a.reply(f.ID, wire.OK, nil, "", wire.AppendHandle(nil, ownThreads()))
+	a.reply(f.ID, wire.OK, nil, "", wire.AppendHandle(nil, ownThreads()), a.tun...)
+	closeAll(a.tun) // before any program is started
+	a.tun = nil
 	return nil
 }
 

@@ -27,6 +27,7 @@ type agent struct {
 	ruleset  int
 	watch    watchdog
 	rank     rank
+	tun      []int // the descriptor of the interface's device, until it is given away
 	marks    *marks
 	hunter   *hunter
 

@@ -34,6 +34,9 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	if err := loopbackUp(); err != nil {
 		return "bring up the loopback", err
 	}
+	if step, err := a.makeInterface(&s.Interface); err != nil {
+		return step, err
+	}
 	if step, err := buildRoot(s.Root, s.Mounts, fds); err != nil {
 		return step, err
 	}

@@ -142,17 +142,31 @@ func (s *Sandbox) hello(ctx context.Context) error {
 
 // Setup has the agent build its sandbox and returns how many threads the agent
 // has: they count wherever processes are limited. fds are the mounts that the
-// plan attaches; they remain the caller's. The error names the step.
-func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup, fds ...int) (threads int, err error) {
+// plan attaches; they remain the caller's. tun is the descriptor of the device
+// that the agent has made for the plan's Interface, -1 if it was to make none; it
+// becomes the caller's. The error names the step.
+func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup, fds ...int) (threads, tun int, err error) {
 	r, err := s.request(ctx, wire.TypeSetup, setup.Append(nil), fds, &call{})
 	if err != nil {
-		return 0, err
+		return 0, -1, err
 	}
+	defer func() { closeFDs(r.fds) }()
 	if r.Failure != wire.OK {
-		return 0, sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", r.Text, errnoOf(r.Errno))
+		return 0, -1, sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", r.Text, errnoOf(r.Errno))
 	}
 	n, _, err := wire.DecodeHandle(r.Data)
-	return int(n), err
+	wanted := 0
+	if setup.Interface.Name != "" && setup.Interface.Made == 0 {
+		wanted = 1
+	}
+	if err != nil || len(r.fds) != wanted {
+		return 0, -1, sandbar.Errorf(sandbar.Internal, "building the sandbox: %w", errViolation)
+	}
+	tun = -1
+	if wanted == 1 {
+		tun, r.fds = r.fds[0], nil
+	}
+	return int(n), tun, nil
 }
 
 // Dead is closed when the sandbox can run nothing any more.

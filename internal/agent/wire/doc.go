@@ -41,7 +41,8 @@ package wire
 //	1  2026-11  the first
 //	2  2026-11  Setup builds roots out of images, one of which may come with it
 //	3  2026-11  Kill; the answer to Start is Started; Setup has Programs
-const Generation = 3
+//	4  2026-11  Setup has an Interface, whose device the answer may carry
+const Generation = 4
 
 // Limits of a frame and of a channel.
 const (

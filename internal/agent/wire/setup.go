@@ -10,6 +10,8 @@ type Setup struct {
 	// Root is an existing directory of the host over which the new root is
 	// built, in the agent's own mount namespace only; nobody else sees it.
 	Root string
+	// Interface is set up before the root is built.
+	Interface Interface
 	// Mounts build the new root, in order. Paths of targets are absolute in
 	// the new root; the agent prefixes Root. Afterwards the agent pivots.
 	Mounts []Mount

@@ -2,7 +2,7 @@ package wire
 
 // Append appends the encoding of s.
 func (s *Setup) Append(b []byte) []byte {
-	b = appendStr(appendStr(b, s.Hostname), s.Root)
+	b = s.Interface.append(appendStr(appendStr(b, s.Hostname), s.Root))
 	b = appendU32(b, uint32(len(s.Mounts)))
 	for i := range s.Mounts {
 		b = s.Mounts[i].append(b)
@@ -31,6 +31,7 @@ func (s *Setup) Append(b []byte) []byte {
 func (s *Setup) Decode(p []byte) error {
 	d := decoder{b: p}
 	s.Hostname, s.Root = d.str(), d.str()
+	s.Interface.decode(&d)
 	s.Mounts = make([]Mount, d.count(mountMin))
 	for i := range s.Mounts {
 		s.Mounts[i].decode(&d)

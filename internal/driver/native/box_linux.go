@@ -16,6 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/egress"
 )
 
 // undoTimeout bounds the removal of a sandbox that could not be completed.
@@ -31,6 +32,7 @@ type box struct {
 	group *cgroup.Group
 	init  *os.Process
 	ended chan struct{} // closed when init has been waited for; nil until somebody waits
+	link  *egress.Link  // nil if the sandbox does not reach out
 
 	mu   sync.Mutex
 	gone bool
@@ -83,15 +85,23 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 
 // setUp has the agent build the sandbox.
 func (b *box) setUp(ctx context.Context, box *client.Sandbox, setup *wire.Setup) (threads int, err error) {
-	if b.image == nil || !b.d.ids.ranged {
-		return box.Setup(ctx, setup)
-	}
-	root, err := attachable(b.image.Dir, b.init.Pid)
-	if err != nil {
+	if err := b.makeDevice(&setup.Interface); err != nil {
 		return 0, err
 	}
-	defer unix.Close(root)
-	return box.Setup(ctx, setup, root)
+	var roots []int
+	if b.image != nil && b.d.ids.ranged {
+		root, err := attachable(b.image.Dir, b.init.Pid)
+		if err != nil {
+			return 0, err
+		}
+		defer unix.Close(root)
+		roots = append(roots, root)
+	}
+	threads, tun, err := box.Setup(ctx, setup, roots...)
+	if err == nil && tun >= 0 {
+		err = b.attach(tun)
+	}
+	return threads, err
 }
 
 // boot starts the agent in fresh namespaces and returns the connection to it.
@@ -178,6 +188,12 @@ func (b *box) destroy(ctx context.Context) error {
 			return err
 		}
 		b.init = nil
+	}
+	if b.link != nil {
+		if err := b.link.Close(); err != nil {
+			return sandbar.Errorf(sandbar.Internal, "closing the sandbox's network device: %w", err)
+		}
+		b.link = nil
 	}
 	if b.group != nil {
 		if err := b.group.Destroy(ctx); err != nil {

@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"runtime"
@@ -46,6 +47,7 @@ type Driver struct {
 	exe      *agentFile
 	spawner  *spawner
 	uids     *uidRanges
+	net      network
 	images   driver.Images // nil: there are none
 
 	mu     sync.Mutex
@@ -84,10 +86,16 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 		return nil, err
 	}
 	d.uids = newUIDRanges()
+	if d.net, err = openNetwork(h, d.ids); err != nil {
+		d.cgroups.Close()
+		d.exe.close()
+		return nil, err
+	}
 	d.caps = d.describe()
 	if d.filter, d.programs, err = compileFilters(d.caps); err != nil {
 		d.cgroups.Close()
 		d.exe.close()
+		_ = d.net.close()
 		return nil, err
 	}
 	d.spawner = newSpawner()
@@ -121,11 +129,15 @@ func (d *Driver) Close() error {
 	d.closed = true
 	d.spawner.close()
 	d.exe.close()
-	return d.cgroups.Close()
+	return errors.Join(d.net.close(), d.cgroups.Close())
 }
 
 // Caps tells what this driver is and can enforce on this host.
-func (d *Driver) Caps() driver.Caps { return d.caps }
+func (d *Driver) Caps() driver.Caps {
+	c := d.caps
+	c.Outbound = d.canReachOut()
+	return c
+}
 
 // describe computes Caps from what was found.
 func (d *Driver) describe() driver.Caps {
@@ -140,8 +152,10 @@ func (d *Driver) describe() driver.Caps {
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
 		Notes: e.Notes,
 	}
-	if note := imageNote(); note != "" {
-		c.Notes = append(c.Notes, note)
+	for _, note := range []string{imageNote(), d.net.note} {
+		if note != "" {
+			c.Notes = append(c.Notes, note)
+		}
 	}
 	// What no cgroup holds is held by weaker means where there are any.
 	if c.Enforced.Memory == sandbar.EnforcedNone {
@@ -163,9 +177,8 @@ func (d *Driver) describe() driver.Caps {
 
 // refuse returns an error if s asks for what cannot be done or enforced here.
 func (d *Driver) refuse(s sandbar.Spec) error {
-	if s.Network != "" && s.Network != sandbar.NetworkNone {
-		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "network " + sandbar.Quote(string(s.Network), 40) + " is not possible; the native driver has \"none\""}
+	if err := d.refuseNetwork(s.Network); err != nil {
+		return err
 	}
 	for k, v := range s.Env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {

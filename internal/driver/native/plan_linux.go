@@ -81,6 +81,9 @@ func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) 
 		setup.Watchdog = s.Limits.Memory
 		setup.WatchDisks = policy.Writable()[:1] // all are parts of one
 	}
+	if s.Network == sandbar.NetworkOutbound {
+		d.reachOut(setup)
+	}
 	if d.caps.Enforced.CPUShares == sandbar.EnforcedNice {
 		setup.Nice = niceness(s.Limits.CPUShares)
 	}

@@ -1,0 +1,214 @@
+package agent
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// TunDevice is where TUN devices are made.
+const TunDevice = "/dev/net/tun"
+
+// makeInterface gives the sandbox the interface of the plan, if it has one. It
+// runs while the agent still sees the host's devices and has all rights over its
+// own network namespace; afterwards nobody inside has any.
+func (a *agent) makeInterface(i *wire.Interface) (step string, err error) {
+	if i.Name == "" {
+		return "", nil
+	}
+	if i.Made == 0 {
+		fd, err := OpenTun(i.Name)
+		if err != nil {
+			return "make the network device " + i.Name, err
+		}
+		a.tun = []int{fd}
+	}
+	// No address but those of the plan: nothing of the kernel's own making, and no
+	// looking for routers. A kernel without IPv6 has nothing to switch off.
+	_ = writeFile("/proc/sys/net/ipv6/conf/"+i.Name+"/addr_gen_mode", "1")
+	if err := configure(i); err != nil {
+		return "configure the network device " + i.Name, err
+	}
+	return "", nil
+}
+
+// OpenTun makes a TUN device (IFF_TUN, IFF_NO_PI) in the calling thread's network
+// namespace. It is there as long as the namespace, which the descriptor keeps: a
+// device that ends with its descriptor instead makes closing that wait for the
+// kernel's grace periods, which take longer than all else in a sandbox's life.
+func OpenTun(name string) (int, error) {
+	fd, err := unix.Open(TunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	req, err := unix.NewIfreq(name)
+	if err == nil {
+		req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+		if err == nil {
+			err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// configure brings the interface up with its addresses and routes.
+func configure(i *wire.Interface) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	index, err := indexOf(i.Name)
+	if err != nil {
+		return err
+	}
+	for k, addr := range i.Addrs {
+		b := batch{}
+		if k == 0 {
+			b.link(index, i.MTU)
+		}
+		b.address(index, addr)
+		b.route(index, addr)
+		if err := b.send(fd); err != nil && k == 0 {
+			return err // another family may be missing or switched off
+		}
+	}
+	return nil
+}
+
+// indexOf is the number of an interface.
+func indexOf(name string) (uint32, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, req); err != nil {
+		return 0, err
+	}
+	return req.Uint32(), nil
+}
+
+// batch is requests to rtnetlink that are sent together; the kernel answers each.
+type batch struct {
+	b     []byte
+	count int
+}
+
+// request appends a request: its fixed part, then attributes.
+func (r *batch) request(kind, flags uint16, fixed []byte, attrs ...attr) {
+	size := unix.SizeofNlMsghdr + len(fixed)
+	for _, a := range attrs {
+		size += unix.SizeofRtAttr + (len(a.value)+3)&^3
+	}
+	r.count++
+	ne := binary.NativeEndian
+	r.b = ne.AppendUint32(r.b, uint32(size))
+	r.b = ne.AppendUint16(r.b, kind)
+	r.b = ne.AppendUint16(r.b, flags|unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	r.b = ne.AppendUint32(r.b, uint32(r.count))
+	r.b = ne.AppendUint32(r.b, 0)
+	r.b = append(r.b, fixed...)
+	for _, a := range attrs {
+		r.b = ne.AppendUint16(r.b, uint16(unix.SizeofRtAttr+len(a.value)))
+		r.b = ne.AppendUint16(r.b, a.kind)
+		r.b = append(r.b, a.value...)
+		for len(r.b)%4 != 0 {
+			r.b = append(r.b, 0)
+		}
+	}
+}
+
+// attr is an attribute of a request.
+type attr struct {
+	kind  uint16
+	value []byte
+}
+
+func number(kind uint16, v uint32) attr {
+	return attr{kind, binary.NativeEndian.AppendUint32(nil, v)}
+}
+
+// link brings the interface up.
+func (r *batch) link(index, mtu uint32) {
+	fixed := make([]byte, unix.SizeofIfInfomsg)
+	ne := binary.NativeEndian
+	ne.PutUint32(fixed[4:], index)
+	ne.PutUint32(fixed[8:], unix.IFF_UP)
+	ne.PutUint32(fixed[12:], unix.IFF_UP)
+	r.request(unix.RTM_NEWLINK, 0, fixed, number(unix.IFLA_MTU, mtu))
+}
+
+// address gives the interface an address, which nobody else can have.
+func (r *batch) address(index uint32, a wire.Addr) {
+	fixed := binary.NativeEndian.AppendUint32([]byte{family(a), a.Bits, unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}, index)
+	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, fixed, attr{unix.IFA_LOCAL, a.IP}, attr{unix.IFA_ADDRESS, a.IP})
+}
+
+// route sends everything that has no closer way by the address's gateway.
+func (r *batch) route(index uint32, a wire.Addr) {
+	fixed := make([]byte, unix.SizeofRtMsg)
+	fixed[0], fixed[4], fixed[5], fixed[7] = family(a), unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RTN_UNICAST
+	r.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, fixed, attr{unix.RTA_GATEWAY, a.Gateway}, number(unix.RTA_OIF, index))
+}
+
+func family(a wire.Addr) byte {
+	if len(a.IP) == 16 {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+// send sends the requests and returns the first error in the answers.
+func (r *batch) send(fd int) error {
+	if err := unix.Sendto(fd, r.b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	var failed error
+	var b [4096]byte
+	for got := 0; got < r.count; {
+		n, _, err := unix.Recvfrom(fd, b[:], 0)
+		if err != nil {
+			return err
+		}
+		k, err := answers(b[:n])
+		if k == 0 && err == nil {
+			return unix.EPROTO
+		}
+		if failed == nil {
+			failed = err
+		}
+		got += k
+	}
+	return failed
+}
+
+// answers counts the answers in what the kernel has sent, with the first error.
+func answers(b []byte) (n int, failed error) {
+	ne := binary.NativeEndian
+	for len(b) >= unix.SizeofNlMsghdr+4 {
+		size := int(ne.Uint32(b))
+		if size < unix.SizeofNlMsghdr+4 || size > len(b) {
+			return n, unix.EPROTO
+		}
+		if ne.Uint16(b[4:]) == unix.NLMSG_ERROR {
+			n++
+			if e := -int32(ne.Uint32(b[unix.SizeofNlMsghdr:])); e != 0 && failed == nil {
+				failed = unix.Errno(e)
+			}
+		}
+		b = b[min((size+3)&^3, len(b)):]
+	}
+	return n, failed
+}
