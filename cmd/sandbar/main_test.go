@@ -42,6 +42,7 @@ func script(t *testing.T, dir string) {
 			e.Setenv("SANDBAR_RUNTIME_DIR", filepath.Join(e.WorkDir, ".run"))
 			e.Setenv("SANDBAR_STATE_DIR", filepath.Join(e.WorkDir, ".state"))
 			e.Setenv(agentVariable, agentProgram)
+			e.Setenv("DEBIAN_IMAGE", testenv.DebianArchive())
 			return os.WriteFile(filepath.Join(e.WorkDir, "default.yaml"), nil, 0o600)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitsWith},

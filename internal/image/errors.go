@@ -39,8 +39,8 @@ func failed(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := errors.AsType[*sandbar.Error](err); ok {
-		return err
+	if own, ok := errors.AsType[*sandbar.Error](err); ok {
+		return own // what libraries put around it tells nobody more
 	}
 	e := &sandbar.Error{Code: sandbar.Unavailable, Field: "image", Message: doing, Err: err}
 	if t, ok := errors.AsType[*transport.Error](err); ok {
