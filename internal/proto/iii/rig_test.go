@@ -71,6 +71,12 @@ func (allHost) Pull(context.Context, settings.Image) (function.Root, error) {
 // is shut down, and then nothing of it may be left.
 func newNative(t testing.TB, o Options) *rig {
 	t.Helper()
+	return newNativeWith(t, o, nil)
+}
+
+// newNativeWith is newNative with other settings of the engine.
+func newNativeWith(t testing.TB, o Options, change func(*engine.Config)) *rig {
+	t.Helper()
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	agent, err := os.ReadFile(testenv.Build(t, "cmd/sandbar-agent"))
 	if err != nil {
@@ -80,22 +86,26 @@ func newNative(t testing.TB, o Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newRig(t, d, o)
+	return newRig(t, d, o, change)
 }
 
 // newFaulty starts a server whose programs are scripts of the faulty driver.
 func newFaulty(t testing.TB, o Options) (*rig, *faulty.Driver) {
 	t.Helper()
 	d := faulty.New()
-	r := newRig(t, d, o)
+	r := newRig(t, d, o, nil)
 	return r, d
 }
 
-func newRig(t testing.TB, d driver.Driver, o Options) *rig {
+func newRig(t testing.TB, d driver.Driver, o Options, change func(*engine.Config)) *rig {
 	t.Helper()
 	r := &rig{t: t}
 	var err error
-	if r.engine, err = engine.New(engine.Config{Driver: d, AllowDegraded: true, Grace: 50 * time.Millisecond}); err != nil {
+	c := engine.Config{Driver: d, AllowDegraded: true, Grace: 50 * time.Millisecond}
+	if change != nil {
+		change(&c)
+	}
+	if r.engine, err = engine.New(c); err != nil {
 		t.Fatal(err)
 	}
 	o.Engine = r.engine
@@ -268,10 +278,12 @@ type object map[string]any
 // call is a call that must succeed.
 func (c *client) call(function string, payload object) object {
 	c.t.Helper()
+	checkSchema(c.t, function, "request", text(payload))
 	m := c.invoke(function, text(payload))
 	if m.Error != nil {
 		c.t.Fatalf("%s: %v", function, m.Error)
 	}
+	checkSchema(c.t, function, "response", string(m.Result))
 	var o object
 	if err := json.Unmarshal(m.Result, &o); err != nil {
 		c.t.Fatalf("%s: %v: %s", function, err, m.Result)
@@ -381,10 +393,12 @@ func download(t testing.TB, ws *websocket.Conn, w io.Writer) (status websocket.S
 		if err != nil {
 			return websocket.CloseStatus(err)
 		}
-		if kind == websocket.MessageBinary {
-			if _, err := io.Copy(w, r); err != nil {
-				t.Errorf("download: %v", err)
-			}
+		to := w
+		if kind != websocket.MessageBinary {
+			to = io.Discard // a side message
+		}
+		if _, err := io.Copy(to, r); err != nil {
+			t.Errorf("download: %v", err)
 		}
 	}
 }
