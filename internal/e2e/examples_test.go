@@ -25,7 +25,7 @@ func TestExecutorExamples(t *testing.T) {
 		printf 'import time\nprint("Application started on port 8080", flush=True)\ntime.sleep(1000)\n' | tee /home/user/project/app.py >/home/user/server.py &&
 		printf 'import sys\nprint("worker", *sys.argv[1:])\n' >/home/user/worker.py`)
 
-	id := x.start(t, `echo "Application started on port 8080"; echo "Warning: debug mode" >&2`)
+	id := x.start(t, `echo "Application started on port 8080"; sleep 0.3; echo "Warning: debug mode" >&2`)
 	for i, e := range readExamples(t) {
 		want := exampleAnswers[i]
 		t.Run(strings.ReplaceAll(e.title, " ", "-"), func(t *testing.T) {
