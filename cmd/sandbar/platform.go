@@ -105,7 +105,8 @@ func (a *app) newDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, er
 }
 
 func host(cfg *config.Config, name string, log *slog.Logger) driver.Host {
-	return driver.Host{RuntimeDir: cfg.RuntimeDir, Logger: log.With("driver", name), Options: cfg.Drivers[name], Images: newImages(cfg)}
+	return driver.Host{RuntimeDir: cfg.RuntimeDir, Logger: log.With("driver", name), Options: cfg.Drivers[name],
+		Images: newImages(cfg), Outbound: outbound(cfg.Network)}
 }
 
 // newEngine makes the platform from the configuration and a driver, which it

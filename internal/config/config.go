@@ -65,7 +65,8 @@ type Config struct {
 	RuntimeDir      string
 	ShutdownTimeout time.Duration
 
-	Images Images
+	Images  Images
+	Network Network
 
 	origins map[string]string // by path: where a setting that is not a default was set
 }

@@ -45,6 +45,7 @@ func (c *Config) fields() []field {
 	add(c.daemonFields()...)
 	add(c.clientField())
 	add(c.imageFields()...)
+	add(c.networkFields()...)
 	return t
 }
 

@@ -53,7 +53,8 @@ func TestDefaults(t *testing.T) {
 		Executor: Executor{MaxJSON: 16 << 20, KeepLines: 10000, KeepBytes: 8 << 20, KeepFinished: 64, Heartbeat: 10 * time.Second,
 			StallTimeout: 5 * time.Minute, MaxConnections: 1024},
 		Log: Log{Level: "info", Format: "text"}, ShutdownTimeout: 20 * time.Second,
-		Images: Images{AutoInstall: true, MaxBytes: 20 << 30, MaxEntries: 1_000_000, Timeout: 30 * time.Minute},
+		Images:  Images{AutoInstall: true, MaxBytes: 20 << 30, MaxEntries: 1_000_000, Timeout: 30 * time.Minute},
+		Network: Network{Outbound: true, MaxConnections: 1024, PortsDenied: []uint16{25}},
 	}
 	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.IgnoreFields(Config{}, "StateDir", "RuntimeDir")); diff != "" {
 		t.Error(diff)
