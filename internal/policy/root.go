@@ -375,13 +375,13 @@ func (p *plan) scratch() {
 // bounded mounts what bounds all that programs write, with so much beyond the
 // bounds for what is put there before they run.
 func (p *plan) bounded(target string, moreBytes, moreInodes int64) {
-	size, inodes := p.o.Disk+moreBytes, p.o.Inodes+moreInodes
-	if p.o.Disk == sandbar.Unlimited || size > unlimitedSize {
-		size = unlimitedSize
+	bound := func(n, more, most int64) int64 {
+		if n == sandbar.Unlimited || n > most-more {
+			return most
+		}
+		return n + more
 	}
-	if p.o.Inodes == sandbar.Unlimited || inodes > unlimitedInodes {
-		inodes = unlimitedInodes
-	}
+	size, inodes := bound(p.o.Disk, moreBytes, unlimitedSize), bound(p.o.Inodes, moreInodes, unlimitedInodes)
 	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: target, Flags: wire.MountNoSuid | wire.MountNoDev,
 		Size: size, Inodes: inodes, Mode: 0o700, UID: p.owner, GID: p.group})
 }

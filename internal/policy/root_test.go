@@ -54,8 +54,12 @@ func planText(steps []wire.Mount) string {
 			fmt.Fprintf(&b, " -> %s", m.Source)
 		case wire.MountFile:
 			fmt.Fprintf(&b, " %q mode=%04o", m.Source, m.Mode)
-		case wire.MountBind, wire.MountInner:
+		case wire.MountBind, wire.MountInner, wire.MountAttach, wire.MountOverlay:
 			fmt.Fprintf(&b, " from=%s", m.Source)
+		case wire.MountProc:
+			if m.Source != "" {
+				b.WriteString(" " + m.Source)
+			}
 		case wire.MountTmpfs:
 			fmt.Fprintf(&b, " size=%d inodes=%d", m.Size, m.Inodes)
 		}
@@ -70,7 +74,7 @@ func planText(steps []wire.Mount) string {
 func kindText(k wire.MountKind) string {
 	return map[wire.MountKind]string{wire.MountTmpfs: "tmpfs", wire.MountBind: "bind", wire.MountProc: "proc", wire.MountDevpts: "devpts",
 		wire.MountMkdir: "mkdir", wire.MountSymlink: "symlink", wire.MountFile: "file", wire.MountInner: "inner",
-		wire.MountMask: "mask", wire.MountReseal: "reseal"}[k]
+		wire.MountMask: "mask", wire.MountReseal: "reseal", wire.MountAttach: "attach", wire.MountOverlay: "overlay", wire.MountRoot: "root"}[k]
 }
 
 func flagText(f uint32) string {
@@ -358,7 +362,7 @@ func TestCheckExtra(t *testing.T) {
 func TestRowsSayWhy(t *testing.T) {
 	for name, rows := range map[string][]row{
 		"hostDirs": hostDirs(), "programMasks": programMasks(), "etcRows": etcRows(), "deviceRows": deviceRows(),
-		"procReadOnly": procReadOnly(), "procMasks": procMasks(), "never": never(),
+		"procReadOnly": procReadOnly(), "procMasks": procMasks(), "never": never(), "imageUpperDirs": imageUpperDirs(),
 	} {
 		seen := map[string]bool{}
 		for _, r := range rows {
