@@ -84,7 +84,7 @@ type testCase struct {
 
 func groups() []group {
 	return []group{
-		{"abilities", abilityCases()},
+		{"abilities", append(abilityCases(), imageCases()...)},
 		{"lifecycle", lifecycleCases()},
 		{"streams", streamCases()},
 		{"endings", endingCases()},

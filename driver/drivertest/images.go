@@ -1,0 +1,94 @@
+package drivertest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// library has one image, for which the host stands in, and counts.
+type library struct {
+	mu           sync.Mutex
+	opened, open int
+	twice        bool // one was closed twice
+}
+
+// likeHost is the name of the image that library has.
+const likeHost = "like-host"
+
+// Open implements driver.Images.
+func (l *library) Open(_ context.Context, name string) (driver.Image, error) {
+	if name != likeHost {
+		return driver.Image{}, &sandbar.Error{Code: sandbar.NotFound, Field: "image", Message: "there is no image " + sandbar.Quote(name, 40)}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opened++
+	l.open++
+	closed := false
+	return driver.Image{ID: likeHost, Close: func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.twice = l.twice || closed
+		closed = true
+		l.open--
+	}}, nil
+}
+
+func (l *library) look() (opened, open int, twice bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opened, l.open, l.twice
+}
+
+// imageCases: what becomes of images that a driver is given. Whether sandboxes
+// of a real one are like others is seen by running the suite with a Spec that
+// names it.
+func imageCases() []testCase {
+	return []testCase{
+		{name: "images", run: func(c *C) {
+			images := &library{}
+			h := c.s.host(c.dir)
+			h.Images = images
+			d, err := c.s.h.New(h)
+			c.ok(err, "New with images")
+			defer closeDriver(c, d)
+			create := func(name string) (driver.Sandbox, error) {
+				spec := c.spec()
+				spec.Image = name
+				return d.Create(c.ctx, c.newID(), spec)
+			}
+			b, err := create("no-such-image")
+			if err == nil {
+				c.destroy(b)
+			}
+			c.code(err, "Create with an image that is not there", sandbar.NotFound, sandbar.Unsupported)
+			switch b, err = create(likeHost); {
+			case err == nil:
+				c.likeHost(b, images)
+			case sandbar.CodeOf(err) != sandbar.Unsupported && sandbar.CodeOf(err) != sandbar.NotFound:
+				c.Errorf("Create with an image for which the host stands in: %v", err)
+			}
+			spec := c.spec()
+			spec.Image, spec.Env = likeHost, map[string]string{"a=b": "c"}
+			if b, err := d.Create(c.ctx, c.newID(), spec); err == nil {
+				c.destroy(b)
+			}
+			if _, open, twice := images.look(); open != 0 || twice {
+				c.Errorf("%d images are open after all sandboxes were destroyed; one closed twice: %v", open, twice)
+			}
+		}},
+	}
+}
+
+// likeHost looks at a sandbox of an image that the driver accepts, and ends it.
+func (c *C) likeHost(b driver.Sandbox, images *library) {
+	if opened, _, _ := images.look(); opened != 1 {
+		c.Errorf("for one sandbox the image was opened %d times", opened)
+	}
+	c.exited(c.sh(b, "exit 7"), 7, "a program on an image for which the host stands in")
+	c.destroy(b)
+	c.destroy(b)
+}
