@@ -25,6 +25,7 @@ type build struct {
 }
 
 func (s *Store) newBuild() (*build, error) {
+	_, _ = s.unfinished(true) // room for the new; what cannot be removed GC tells of
 	dir, err := os.MkdirTemp(s.dir, tempPrefix)
 	if err != nil {
 		return nil, failed("making a directory to unpack in", err)
