@@ -87,11 +87,15 @@ func (c *Config) DaemonURL() (string, error) {
 
 // Loopback reports whether Listen can be reached from this machine only: a
 // loopback address, the name localhost, or a unix socket.
-func (c *Config) Loopback() bool {
-	if strings.HasPrefix(c.Listen, UnixPrefix) {
+func (c *Config) Loopback() bool { return Loopback(c.Listen) }
+
+// Loopback reports whether an address to listen on, HOST:PORT or unix:/path, can
+// be reached from this machine only.
+func Loopback(listen string) bool {
+	if strings.HasPrefix(listen, UnixPrefix) {
 		return true
 	}
-	host, _, err := net.SplitHostPort(c.Listen)
+	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
 		return false
 	}

@@ -67,6 +67,7 @@ type Config struct {
 
 	Images  Images
 	Network Network
+	III     III
 
 	origins map[string]string // by path: where a setting that is not a default was set
 }

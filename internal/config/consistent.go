@@ -20,6 +20,7 @@ func (l *loader) contradictions(drivers []Driver) {
 		l.contradiction("metrics_open", "metrics_open needs a listener on loopback, and "+l.told("listen")+" is not on it",
 			"give the token to whatever collects the metrics, or listen on 127.0.0.1")
 	}
+	l.exclusive("iii.worker.token", c.III.Worker.Token != "", "iii.worker.token_file", c.III.Worker.TokenFile != "")
 	l.ranges()
 	if drivers != nil {
 		l.knownDrivers(drivers)

@@ -46,6 +46,7 @@ func (c *Config) fields() []field {
 	add(c.clientField())
 	add(c.imageFields()...)
 	add(c.networkFields()...)
+	add(c.iiiFields()...)
 	return t
 }
 

@@ -34,6 +34,11 @@ type Input struct {
 	Environ []string
 	// Flags are the settings given on the command line.
 	Flags []Flag
+	// Foreign reads a file that is no configuration of Sandbar. It returns nil
+	// unless the file configures the iii-sandbox worker, and otherwise the
+	// settings below "iii" that the worker has too; then nothing else in the
+	// file is looked at.
+	Foreign func(data []byte) (*III, error)
 	// Drivers are those of this build. If not nil, a driver or an option that
 	// is not among them is an error.
 	Drivers []Driver
@@ -64,7 +69,7 @@ func Load(in Input) (*Config, error) {
 		l.setDefault(f)
 	}
 	environ := variables(in.Environ)
-	l.file(in.File, environ)
+	l.file(in, environ)
 	l.environ(environ)
 	l.flags(in.Flags)
 	if len(l.errs) == 0 {
@@ -183,8 +188,8 @@ func (l *loader) flags(flags []Flag) {
 }
 
 // file reads the configuration file, if there is one.
-func (l *loader) file(path string, vars map[string]string) {
-	where, required := "--config", true
+func (l *loader) file(in Input, vars map[string]string) {
+	path, where, required := in.File, "--config", true
 	if path == "" {
 		path, required = vars[fileVariable]
 		where = fileVariable
@@ -210,11 +215,29 @@ func (l *loader) file(path string, vars map[string]string) {
 		return
 	}
 	root, err := parseYAML(data)
+	if in.Foreign != nil && !l.ours(root) && l.foreign(in, path, data) {
+		return
+	}
 	if err != nil {
 		l.failAt(path, err)
 	} else if root != nil {
 		l.section(path, "", root)
 	}
+}
+
+// foreign reads a file that is another program's; it reports whether it is.
+func (l *loader) foreign(in Input, path string, data []byte) bool {
+	settings, err := in.Foreign(data)
+	if err != nil {
+		e := *sandbar.AsError(err)
+		e.Message = printable(path) + ": " + e.Message
+		l.fail(&e)
+		return true
+	}
+	if settings != nil {
+		l.take(settings, printable(path))
+	}
+	return settings != nil
 }
 
 // readFile reads a file that is not too large. It takes anything that can be

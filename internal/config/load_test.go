@@ -55,6 +55,9 @@ func TestDefaults(t *testing.T) {
 		Log: Log{Level: "info", Format: "text"}, ShutdownTimeout: 20 * time.Second,
 		Images:  Images{AutoInstall: true, MaxBytes: 20 << 30, MaxEntries: 1_000_000, Timeout: 30 * time.Minute},
 		Network: Network{Outbound: true, MaxConnections: 1024, PortsDenied: []uint16{25}},
+		III: III{Open: true, Worker: IIIWorker{Name: "iii-sandbox"}, AutoInstall: true, DefaultIdleTimeoutSecs: 300, MaxConcurrentSandboxes: 32,
+			MaxConcurrentExecPerSandbox: 4, MaxExecTimeoutMS: 300_000, DefaultCPUs: 1, DefaultMemoryMB: 512,
+			PerImageCaps: map[string]ImageCaps{}, CustomImages: map[string]string{}},
 	}
 	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.IgnoreFields(Config{}, "StateDir", "RuntimeDir")); diff != "" {
 		t.Error(diff)
@@ -96,7 +99,7 @@ func TestEveryVariable(t *testing.T) {
 	}
 	special := map[string]string{"token": "t", "token_file": "/t", "tls.cert": "c", "tls.key": "k", "allowed_hosts": "a.example,10.0.0.1",
 		"allowed_origins": "https://a.example", "url": "http://127.0.0.1:1", "state_dir": "/s", "runtime_dir": "/r",
-		"languages": "- {name: ruby, file: main.rb, command: [ruby]}"}
+		"languages": "- {name: ruby, file: main.rb, command: [ruby]}", "iii.worker.engine": "ws://e:1", "iii.worker.token": "t"}
 	for _, f := range defaults.fields() {
 		t.Run(f.path, func(t *testing.T) {
 			value, ok := special[f.path]

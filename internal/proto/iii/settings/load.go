@@ -44,6 +44,19 @@ func Load(data []byte) (Config, error) {
 	return c, c.Check()
 }
 
+// Holds reports whether a file is YAML that Load finds the settings in, whether
+// or not they are right. A file that says nothing at all does not hold them.
+func Holds(data []byte) bool {
+	root, err := parse(data)
+	if err != nil || root == nil || isNull(root) {
+		return false
+	}
+	if _, found := search(root, 0); found {
+		return true
+	}
+	return root.Kind == yaml.MappingNode && len(root.Content) > 0 && bareBlock(root)
+}
+
 func unreadable(err error) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: worker,
 		Message: "the configuration cannot be read: " + strings.TrimPrefix(err.Error(), "yaml: "),

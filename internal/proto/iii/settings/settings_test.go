@@ -108,6 +108,17 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
+func TestHolds(t *testing.T) {
+	for text, want := range map[string]bool{
+		"- name: iii-sandbox\n": true, "workers: [{name: iii-sandbox, config: 7}]": true, "iii-sandbox:": true, "default_cpus: many": true,
+		"": false, "null": false, "{}": false, "a: [": false, "workers: []": false, "just text": false, "sandbox: {}": false,
+	} {
+		if got := Holds([]byte(text)); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
 func TestCatalogue(t *testing.T) {
 	c := with(func(c *Config) {
 		c.CustomImages = map[string]string{"zz": "r/zz", "app": "r/app:1"}

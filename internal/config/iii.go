@@ -1,0 +1,263 @@
+package config
+
+import (
+	"errors"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// III is the settings of the iii protocol, on the side of the engine (Listen and
+// Open) and of the worker (Worker). The others are both's, under the names and
+// with the defaults of the iii-sandbox worker.
+type III struct {
+	Listen string // "" for none
+	Open   bool
+	Worker IIIWorker
+
+	AutoInstall                 bool
+	ImageAllowlist              []string
+	DefaultIdleTimeoutSecs      int64
+	MaxConcurrentSandboxes      int64
+	MaxConcurrentExecPerSandbox int64
+	MaxExecTimeoutMS            int64
+	DefaultCPUs                 int64
+	DefaultMemoryMB             int64
+	PerImageCaps                map[string]ImageCaps
+	CustomImages                map[string]string
+}
+
+// ImageCaps bounds what may be asked for with one image.
+type ImageCaps struct{ MaxCPUs, MaxMemoryMB int64 }
+
+// IIIWorker is where a worker finds the iii engine that it joins.
+type IIIWorker struct {
+	Engine    string // "" unless set
+	Name      string
+	Token     string // "" unless set here; see III.WorkerToken
+	TokenFile string
+}
+
+// Words and bounds of the settings that are counts with a unit in their name.
+const (
+	yearSecs = int64(365 * 24 * 60 * 60)
+	maxCPUs  = int64(4096)
+	maxMiB   = maxSize >> 20
+)
+
+func (c *Config) iiiFields() []field {
+	return slices.Concat([]field{
+		{path: "iii.listen", value: text(&c.III.Listen, checkIIIListen), instead: "nothing: the protocol is not served",
+			allowed: "HOST:PORT with a port from 0 to 65535, or unix:/absolute/path",
+			doc: "The address on which the daemon is an iii engine, for SDKs of that; 127.0.0.1:49134 is where they look for one. " +
+				"On anything but loopback the daemon starts only with a token of your own."},
+		{path: "iii.open", value: boolean(&c.III.Open), initial: "true", allowed: "true or false",
+			doc: "Whether clients on this machine get in without the token, which SDKs do not send by themselves. Web pages never do. " +
+				"Beyond loopback the token is needed whatever this says."},
+	}, c.iiiSandboxFields(), c.iiiWorkerFields())
+}
+
+// iiiSandboxFields are those that the iii-sandbox worker has too.
+func (c *Config) iiiSandboxFields() []field {
+	i := &c.III
+	number := func(name string, at *int64, lo, hi int64, initial, doc string) field {
+		return measure("iii."+name, at, count, bounds[int64]{lo: lo, hi: hi}, initial, doc)
+	}
+	return []field{
+		{path: "iii.auto_install", value: boolean(&i.AutoInstall), initial: "true", allowed: "true or false",
+			doc: "Whether an image that is not on this host is fetched when it is first used."},
+		{path: "iii.image_allowlist", value: list{&i.ImageAllowlist, anyText}, allowed: "a list of names: python, node, or of custom_images",
+			doc: "The images that may be used, exactly as they are called. An empty list allows none."},
+		number("default_idle_timeout_secs", &i.DefaultIdleTimeoutSecs, 0, yearSecs, "300",
+			"After how many seconds in which nothing runs and no file is reached a sandbox is stopped, unless its creator says otherwise."),
+		number("max_concurrent_sandboxes", &i.MaxConcurrentSandboxes, 0, 100000, "32",
+			"Sandboxes alive at once; more are refused. max_sandboxes bounds those of all protocols together."),
+		number("max_concurrent_exec_per_sandbox", &i.MaxConcurrentExecPerSandbox, 0, 10000, "4",
+			"Programs at once in one sandbox; more are refused. 0 means 1."),
+		number("max_exec_timeout_ms", &i.MaxExecTimeoutMS, 0, yearSecs*1000, "300000",
+			"The longest one program may run, in milliseconds. Who asks for more gets this."),
+		number("default_cpus", &i.DefaultCPUs, 1, maxCPUs, "1",
+			"Processors of a sandbox whose creator does not say."),
+		number("default_memory_mb", &i.DefaultMemoryMB, 1, maxMiB, "512",
+			"Memory, in MiB, of a sandbox whose creator does not say."),
+		{path: "iii.per_image_caps", value: i.capsTree(), initial: "{}",
+			allowed: "a map of images, each a map with max_cpus and max_memory_mb; what of them is missing is 0, and nothing can be asked for",
+			doc:     "The most that may be asked for with some images: {python: {max_cpus: 2, max_memory_mb: 2048}}."},
+		{path: "iii.custom_images", value: i.imagesTree(), initial: "{}",
+			allowed: "a map of OCI references by name; the names python, node and host are taken",
+			doc:     "Images beyond python and node: {tools: ghcr.io/acme/tools:1.2}. They must be in image_allowlist too."},
+	}
+}
+
+func (c *Config) iiiWorkerFields() []field {
+	w := &c.III.Worker
+	return []field{
+		{path: "iii.worker.engine", value: text(&w.Engine, checkEngine),
+			instead: "$III_ENGINE_URL, $III_URL, or ws://127.0.0.1:49134",
+			allowed: "ws://HOST:PORT or wss://HOST:PORT",
+			doc:     "The iii engine that \"sandbar worker\" joins."},
+		{path: "iii.worker.name", value: text(&w.Name, checkWorkerName), initial: "iii-sandbox",
+			allowed: "1 to 200 characters", doc: "What the worker is called there."},
+		{path: "iii.worker.token", value: text(&w.Token, checkToken), secret: true,
+			allowed: "1 to 4096 visible ASCII characters",
+			doc: "What the worker sends there as \"authorization: Bearer TOKEN\". Prefer token_file or the variable, which do not put " +
+				"it in this file."},
+		{path: "iii.worker.token_file", value: text(&w.TokenFile, anyText),
+			allowed: "the path of a file that holds the token on one line",
+			doc:     "A file to read that token from, instead of token."},
+	}
+}
+
+// checkIIIListen accepts an address, or nothing for none.
+func checkIIIListen(s string) error {
+	if s == "" {
+		return nil
+	}
+	return checkListen(s)
+}
+
+// checkEngine accepts where an iii engine can be.
+func checkEngine(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return errors.New("is not the address of an iii engine")
+	}
+	return nil
+}
+
+func checkWorkerName(s string) error {
+	if s == "" || len(s) > 200 {
+		return errors.New("is not a name")
+	}
+	return nil
+}
+
+// capsTree reads the caps of images.
+func (i *III) capsTree() tree {
+	return tree{
+		clear: func() { i.PerImageCaps = map[string]ImageCaps{} },
+		show: func() any {
+			shown := map[string]map[string]int64{}
+			for name, c := range i.PerImageCaps {
+				shown[name] = map[string]int64{"max_cpus": c.MaxCPUs, "max_memory_mb": c.MaxMemoryMB}
+			}
+			return shown
+		},
+		read: func(n *yaml.Node) error {
+			return namedMaps(n, func(name, caps *yaml.Node) error {
+				c, err := readCaps(caps)
+				i.PerImageCaps[name.Value] = c
+				return err
+			})
+		},
+	}
+}
+
+func readCaps(n *yaml.Node) (c ImageCaps, err error) {
+	parts := map[string]struct {
+		at *int64
+		hi int64
+	}{"max_cpus": {&c.MaxCPUs, maxCPUs}, "max_memory_mb": {&c.MaxMemoryMB, maxMiB}}
+	err = namedMaps(n, func(key, v *yaml.Node) error {
+		part, ok := parts[key.Value]
+		if !ok {
+			return &fault{line: key.Line, got: sandbar.Quote(key.Value, 60),
+				why: "is not a cap" + didYouMean(key.Value, []string{"max_cpus", "max_memory_mb"})}
+		}
+		err := checkScalar(v, numberTags)
+		if err == nil {
+			*part.at, err = bounds[int64]{hi: part.hi}.read(count, v.Value)
+		}
+		if err != nil {
+			return &fault{line: v.Line, got: sandbar.Quote(v.Value, 60), why: err.Error()}
+		}
+		return nil
+	})
+	return c, err
+}
+
+// imagesTree reads custom images.
+func (i *III) imagesTree() tree {
+	return tree{
+		clear: func() { i.CustomImages = map[string]string{} },
+		show:  func() any { return i.CustomImages },
+		read: func(n *yaml.Node) error {
+			return namedMaps(n, func(name, ref *yaml.Node) error {
+				err := checkScalar(ref, textTags)
+				if err == nil && (name.Value == "" || ref.Value == "") {
+					err = errors.New("has no name or no reference")
+				}
+				if err == nil && slices.Contains([]string{"python", "node", sandbar.ImageHost}, name.Value) {
+					err = errors.New("has a name that is taken")
+				}
+				if err != nil {
+					return &fault{line: name.Line, got: sandbar.Quote(name.Value, 60), why: err.Error()}
+				}
+				i.CustomImages[name.Value] = ref.Value
+				return nil
+			})
+		},
+	}
+}
+
+// take sets what a configuration of the iii-sandbox worker says.
+func (l *loader) take(from *III, where string) {
+	i := &l.config.III
+	listen, open, worker := i.Listen, i.Open, i.Worker
+	*i = *from
+	i.Listen, i.Open, i.Worker = listen, open, worker
+	for _, f := range l.config.iiiSandboxFields() {
+		l.config.origins[f.path] = where
+	}
+}
+
+// ours reports whether a document is, or was meant as, a configuration of
+// Sandbar: it has at least one of the names that can stand at the top.
+func (l *loader) ours(root *yaml.Node) bool {
+	if root == nil || root.Kind != yaml.MappingNode {
+		return false
+	}
+	known := l.namesBelow("")
+	for i := 0; i < len(root.Content); i += 2 {
+		if slices.Contains(known, root.Content[i].Value) {
+			return true
+		}
+	}
+	return false
+}
+
+// EngineURL is where the worker finds the engine: the setting, or else what the
+// iii engine sets in the environment of workers that it starts itself, or else
+// where engines are by default.
+func (i *III) EngineURL(environ []string) (string, error) {
+	if i.Worker.Engine != "" {
+		return i.Worker.Engine, nil
+	}
+	vars := variables(environ)
+	for _, name := range []string{"III_ENGINE_URL", "III_URL"} {
+		if vars[name] == "" {
+			continue
+		}
+		if err := checkEngine(vars[name]); err != nil {
+			return "", &sandbar.Error{Code: sandbar.Invalid, Field: name, Message: name + ": " + sandbar.Quote(vars[name], 100) + " " + err.Error(),
+				Fix: "allowed: ws://HOST:PORT or wss://HOST:PORT"}
+		}
+		return vars[name], nil
+	}
+	return "ws://127.0.0.1:" + strconv.Itoa(iiiPort), nil
+}
+
+// iiiPort is where iii engines listen.
+const iiiPort = 49134
+
+// WorkerToken is what the worker authorizes itself with, "" for nothing.
+func (i *III) WorkerToken() (string, error) {
+	if i.Worker.Token != "" || i.Worker.TokenFile == "" {
+		return i.Worker.Token, nil
+	}
+	return readToken(i.Worker.TokenFile, "iii.worker.token_file")
+}
