@@ -92,6 +92,7 @@ func groups() []group {
 		{"limits", limitCases()},
 		{"files", fileCases()},
 		{"dial", dialCases()},
+		{"outbound", outboundCases()},
 		{"races", raceCases()},
 		{"daemon", daemonCases()},
 		{"escape", escapeCases()},
@@ -232,7 +233,7 @@ type inDir struct {
 func (d *inDir) Unwrap() any { return d.Driver }
 
 func (s *suite) host(dir string) driver.Host {
-	return driver.Host{RuntimeDir: dir, Logger: slog.New(slog.DiscardHandler), Options: s.h.Options}
+	return driver.Host{RuntimeDir: dir, Logger: slog.New(slog.DiscardHandler), Options: s.h.Options, Outbound: &driver.Outbound{}}
 }
 
 // group runs the cases of one group with one driver.
