@@ -3,7 +3,7 @@
 #
 #   scripts/tools.sh test    interpreters, bubblewrap, runc, QEMU and a guest
 #                            kernel, the WebSocket clients of npm and PyPI, the
-#                            SDK of the executor protocol, an image of Debian
+#                            SDKs of the executor and iii protocols, an image of Debian
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
 #
@@ -23,6 +23,12 @@ koyeb="koyeb-sdk==1.5.1 annotated-types==0.8.0 anyio==4.16.0 certifi==2026.10.18
 	charset-normalizer==3.5.2 h11==0.16.0 httpcore==1.0.9 httpx==0.28.1 idna==3.20
 	pydantic==2.14.3 pydantic-core==2.50.4 python-dateutil==4.0.0 requests==2.32.3
 	typing-extensions==4.16.0 typing-inspection==0.4.5 tzdata==2026.6 urllib3==2.8.0
+	websockets==17.4"
+iii_npm=0.22.1
+iii_py="iii-sdk==0.25.0 iii-helpers==0.25.0 annotated-types==0.8.0 anyio==4.16.0
+	certifi==2026.10.18 h11==0.16.0 httpcore==1.0.9 httpx==0.28.1 idna==3.20
+	opentelemetry-api==1.45.2 opentelemetry-sdk==1.45.2 opentelemetry-semantic-conventions==0.66b2
+	pydantic==2.14.3 pydantic-core==2.50.4 typing-extensions==4.16.0 typing-inspection==0.4.5
 	websockets==17.4"
 staticcheck=v0.8.2
 govulncheck=v1.8.0
@@ -140,6 +146,24 @@ npm_ws() {
 		place "$tmp/npm" "$cache/npm"
 	else
 		lack NpmWS "ws could not be fetched: $(grep -i error "$tmp/log" | head -n 1)"
+	fi
+}
+
+# npm_iii: the SDK of the iii protocol, with all that it needs.
+npm_iii() {
+	[ "$(cat "$cache/iii-npm/wanted" 2>/dev/null)" = "iii-sdk $iii_npm" ] && return
+	if ! there npm; then
+		lack NpmIII "there is no npm"
+		return
+	fi
+	say "fetching iii-sdk $iii_npm"
+	mkdir "$tmp/iii-npm" || return
+	(cd "$tmp/iii-npm" && npm install --prefix . --fetch-retries 1 --no-save --ignore-scripts --no-audit --no-fund "iii-sdk@$iii_npm") >"$tmp/log" 2>&1
+	if [ -f "$tmp/iii-npm/node_modules/iii-sdk/package.json" ]; then
+		echo "iii-sdk $iii_npm" >"$tmp/iii-npm/wanted"
+		place "$tmp/iii-npm" "$cache/iii-npm"
+	else
+		lack NpmIII "iii-sdk could not be fetched: $(grep -i error "$tmp/log" | head -n 1)"
 	fi
 }
 
@@ -264,14 +288,23 @@ test)
 	*) lack QEMU "there is a guest for x86_64 only" ;;
 	esac
 	programs "$tmp/programs"
-	if there /usr/bin/node; then npm_ws; else lack NpmWS "there is no /usr/bin/node"; fi
+	if there /usr/bin/node; then
+		npm_ws
+		npm_iii
+	else
+		lack NpmWS "there is no /usr/bin/node"
+		lack NpmIII "there is no /usr/bin/node"
+	fi
 	if there /usr/bin/python3; then
 		py_websockets
 		# shellcheck disable=SC2086 # a list of words
 		py_sdk PyKoyeb koyeb $koyeb
+		# shellcheck disable=SC2086 # a list of words
+		py_sdk PyIII iii-py $iii_py
 	else
 		lack PyWebsockets "there is no /usr/bin/python3"
 		lack PyKoyeb "there is no /usr/bin/python3"
+		lack PyIII "there is no /usr/bin/python3"
 	fi
 	if there qemu-system-x86_64; then guest_kernel; fi
 	debian_image

@@ -89,6 +89,15 @@ var (
 	PyWebsockets = pythonPackage("PyWebsockets", "websockets", PythonPath)
 	// PyKoyeb is Python, the package koyeb-sdk and requests below KoyebPath.
 	PyKoyeb = pythonPackage("PyKoyeb", "koyeb.sandbox, requests", KoyebPath)
+	// NpmIII is Node and the npm package iii-sdk below NpmIIIModules.
+	NpmIII = require("NpmIII", "run \"make tools\"", func() error {
+		if err := Node.Err(); err != nil {
+			return err
+		}
+		return regular(filepath.Join(NpmIIIModules(), "iii-sdk", "package.json"))
+	})
+	// PyIII is Python and the package iii-sdk below PyIIIPath.
+	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
 )
 
 // NodeModules is the directory to give Node as NODE_PATH for what "make tools"
@@ -102,6 +111,14 @@ func PythonPath() string { return filepath.Join(Cache(), "py") }
 // KoyebPath is the directory to give Python as PYTHONPATH for the SDK of the
 // executor protocol.
 func KoyebPath() string { return filepath.Join(Cache(), "koyeb") }
+
+// NpmIIIModules is the directory to give Node as NODE_PATH for the SDK of the
+// iii protocol.
+func NpmIIIModules() string { return filepath.Join(Cache(), "iii-npm", "node_modules") }
+
+// PyIIIPath is the directory to give Python as PYTHONPATH for the SDK of the
+// iii protocol.
+func PyIIIPath() string { return filepath.Join(Cache(), "iii-py") }
 
 // QEMUProgram is the name of the emulator of this processor.
 func QEMUProgram() string {

@@ -79,8 +79,8 @@ func Find(name string) (Requirement, bool) {
 
 // All returns every requirement there is.
 func All() []Requirement {
-	return []Requirement{Linux, Root, NonRoot, UserNS, CgroupV1, CgroupV2,
-		Python, Node, Elixir, Bubblewrap, Runc, QEMU, DebianImage, NpmWS, PyWebsockets, Git, GoTool}
+	return []Requirement{Linux, Root, NonRoot, UserNS, CgroupV1, CgroupV2, TUN,
+		Python, Node, Elixir, Bubblewrap, Runc, QEMU, DebianImage, NpmWS, PyWebsockets, NpmIII, PyIII, Git, GoTool}
 }
 
 // Skip is one skipped test, as recorded below TESTENV_SKIPS.
