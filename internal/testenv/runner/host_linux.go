@@ -16,6 +16,7 @@ func readFacts() facts {
 		userNSForbidden: userNSForbidden(),
 		memoryOnV1:      memoryOnV1(),
 		cgroupReadOnly:  readOnly("/sys/fs/cgroup") || readOnly("/sys/fs/cgroup/memory"),
+		noTUN:           !exists("/dev/net/tun"),
 	}
 }
 
@@ -52,6 +53,11 @@ func memoryOnV1() bool {
 func readOnly(path string) bool {
 	var st syscall.Statfs_t
 	return syscall.Statfs(path, &st) == nil && st.Flags&syscall.MS_RDONLY != 0
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // commonUmask makes the files of tests the same for everyone, and readable by

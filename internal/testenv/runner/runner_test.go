@@ -199,6 +199,7 @@ func everything(requirement string) facts {
 		userNSForbidden: true,
 		memoryOnV1:      requirement == "CgroupV2",
 		cgroupReadOnly:  true,
+		noTUN:           true,
 	}
 }
 

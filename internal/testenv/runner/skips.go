@@ -23,6 +23,7 @@ type facts struct {
 	userNSForbidden bool              // a kernel switch or a container's filter forbids user namespaces
 	memoryOnV1      bool              // the memory controller is bound to a version 1 hierarchy
 	cgroupReadOnly  bool              // the cgroup file systems are mounted read-only
+	noTUN           bool              // there is no /dev/net/tun
 }
 
 // conditions are all that skips.golden can name.
@@ -35,6 +36,7 @@ var conditions = map[string]func(requirement string, f facts) bool{
 	"cgroup-v1":        func(_ string, f facts) bool { return f.memoryOnV1 },
 	"no-cgroup-v1":     func(_ string, f facts) bool { return !f.memoryOnV1 },
 	"cgroup-read-only": func(_ string, f facts) bool { return f.cgroupReadOnly },
+	"no-tun":           func(_ string, f facts) bool { return f.noTUN },
 }
 
 func readGolden(path string) ([]allowance, error) {
