@@ -44,7 +44,7 @@ func (a *app) configuration(cmd *cobra.Command, settings ...setting) (*config.Co
 	if file.Changed && file.Value.String() == "" {
 		return nil, usagef(cmd, "--config: the name is empty (allowed: the path of a YAML file)")
 	}
-	in := config.Input{File: file.Value.String(), Environ: a.environ, Drivers: driverSettings(a.factories)}
+	in := config.Input{File: file.Value.String(), Environ: a.environ, Drivers: driverSettings(a.factories), Foreign: foreignIII}
 	paths := map[string]string{}
 	for _, s := range settings {
 		paths[s.flag] = s.path

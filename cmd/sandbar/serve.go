@@ -33,6 +33,7 @@ var serveSettings = []setting{
 	{"tls-cert", "tls.cert", "PEM `file` with the certificate chain"},
 	{"tls-key", "tls.key", "PEM `file` with the private key"},
 	{"log-level", "log.level", "debug, info, warn or error"},
+	{"iii", "iii.listen", "`address` on which to be an iii engine too, such as 127.0.0.1:49134"},
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -48,15 +49,23 @@ SANDBAR_TOKEN, --token-file or the configuration; otherwise one is made at the
 first start, printed once, and kept in the state directory. Beyond loopback the
 daemon listens only with a token of your own.
 
+With --iii the daemon is an iii engine as well, on an address of its own: SDKs of
+that find the functions sandbox::create, sandbox::exec and so on there. On
+loopback they get in without the token, which they do not send by themselves,
+unless iii.open is false; web pages never do. Images must be allowed by
+iii.image_allowlist.
+
 SIGTERM, SIGINT or SIGHUP ends it in order: nothing new is accepted, executions under
 way have shutdown_timeout to finish, then they are cancelled. A second signal
 ends it at once.
 
 Settings come from flags, SANDBAR_ variables and one YAML file, in this order
-of precedence; --print-config prints them all, with what they are for.`,
+of precedence; --print-config prints them all, with what they are for. A file
+that configures the iii-sandbox worker of an iii engine is taken as it is.`,
 		Example: `  SANDBAR_TOKEN=secret sandbar serve --listen 127.0.0.1:8080
   sandbar serve --listen unix:/run/sandbar.sock
-  sandbar serve --config /etc/sandbar/config.yaml --print-config`,
+  sandbar serve --config /etc/sandbar/config.yaml --print-config
+  SANDBAR_III_IMAGE_ALLOWLIST=python,node sandbar serve --iii 127.0.0.1:49134`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := a.configuration(cmd, serveSettings...)
@@ -96,7 +105,12 @@ func (a *app) serve(cfg *config.Config) error {
 	if err != nil {
 		return errors.Join(err, closeDriver(d))
 	}
-	e, err := newEngine(cfg, d, log, func(c *engine.Config) { c.Observe = metrics.Observe })
+	e, err := newEngine(cfg, d, log, func(c *engine.Config) {
+		c.Observe = metrics.Observe
+		if cfg.III.Listen != "" {
+			iiiRoom(cfg, c)
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -115,9 +129,13 @@ func (a *app) serve(cfg *config.Config) error {
 	if err != nil {
 		return errors.Join(err, e.Shutdown(context.Background()))
 	}
+	door, err := newIII(cfg, e, token, log)
+	if err != nil {
+		return errors.Join(err, server.StopAccepting(), e.Shutdown(context.Background()))
+	}
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
-	p := &daemon{cfg: cfg, log: log, server: server, fathom: ws, api: api, engine: e, signals: signals}
+	p := &daemon{cfg: cfg, log: log, server: server, fathom: ws, api: api, iii: door, engine: e, signals: signals}
 	return p.run()
 }
 
@@ -194,24 +212,35 @@ type daemon struct {
 	server  *httpd.Server
 	fathom  *fathom.Server
 	api     *control.Server
+	iii     *iiiDoor // nil for none
 	engine  *engine.Engine
 	signals <-chan os.Signal
 	second  atomic.Int32 // the signal that ended patience, or 0
 }
 
-// run serves until a signal, or until the listener fails.
+// run serves until a signal, or until a listener fails.
 func (p *daemon) run() error {
-	served := make(chan error, 1)
-	go func() { served <- p.server.Serve() }()
+	listeners := []*httpd.Server{p.server}
+	if p.iii != nil {
+		listeners = append(listeners, p.iii.http)
+	}
+	served := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { served <- l.Serve() }()
+	}
 	var err error
+	left := len(listeners)
 	select {
 	case s := <-p.signals:
 		p.log.Info("ending", "signal", strings.ToUpper(s.String()), "patience", p.cfg.ShutdownTimeout)
 	case err = <-served:
-		served <- nil // already read
+		left--
 	}
 	go p.endAtOnce()
-	err = errors.Join(err, p.shutdown(), <-served)
+	err = errors.Join(err, p.shutdown())
+	for range left {
+		err = errors.Join(err, <-served)
+	}
 	if s := p.second.Load(); s != 0 {
 		return &exit{exitSignal + int(s)}
 	}
@@ -224,18 +253,22 @@ func (p *daemon) run() error {
 func (p *daemon) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.ShutdownTimeout)
 	defer cancel()
-	var errs [4]error
+	var errs [5]error
 	var doors sync.WaitGroup
 	doors.Go(func() { errs[0] = p.server.Shutdown(ctx) })
 	doors.Go(func() { errs[1] = p.fathom.Shutdown(ctx) })
 	doors.Go(func() { errs[2] = p.api.Shutdown(ctx) })
+	doors.Go(func() { errs[3] = p.iii.shutdown(ctx) })
 	doors.Wait()
-	errs[3] = p.engine.Shutdown(ctx)
+	errs[4] = p.engine.Shutdown(ctx)
+	late := false
 	for i, err := range errs {
 		if errors.Is(err, context.DeadlineExceeded) {
-			errs[i] = nil // executions took longer than they may; they were cancelled, as promised
-			p.log.Warn("executions were cancelled because the time to end was over", "patience", p.cfg.ShutdownTimeout)
+			errs[i], late = nil, true // executions took longer than they may; they were cancelled, as promised
 		}
+	}
+	if late {
+		p.log.Warn("executions were cancelled because the time to end was over", "patience", p.cfg.ShutdownTimeout)
 	}
 	return errors.Join(errs[:]...)
 }
@@ -255,6 +288,7 @@ func (p *daemon) endAtOnce() {
 	cancel()
 	go p.fathom.Close()
 	go p.api.Close()
+	go p.iii.shutdown(now)
 	go p.engine.Shutdown(now)
 	select {
 	case <-p.signals:

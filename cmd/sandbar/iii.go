@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/httpd"
+	"github.com/sandbar-dev/sandbar/internal/image"
+	"github.com/sandbar-dev/sandbar/internal/proto/iii"
+	"github.com/sandbar-dev/sandbar/internal/proto/iii/function"
+	"github.com/sandbar-dev/sandbar/internal/proto/iii/settings"
+)
+
+// foreignIII reads a configuration of the iii-sandbox worker, for config.Load.
+func foreignIII(data []byte) (*config.III, error) {
+	if !settings.Holds(data) {
+		return nil, nil
+	}
+	s, err := settings.Load(data)
+	if err != nil {
+		return nil, err
+	}
+	c := &config.III{
+		AutoInstall: s.AutoInstall, ImageAllowlist: s.ImageAllowlist,
+		// What does not fit is cut to a year, as it would be later.
+		DefaultIdleTimeoutSecs:      int64(settings.Seconds(s.DefaultIdleTimeoutSecs) / time.Second),
+		MaxExecTimeoutMS:            int64(settings.Milliseconds(s.MaxExecTimeoutMS) / time.Millisecond),
+		MaxConcurrentSandboxes:      int64(s.MaxConcurrentSandboxes),
+		MaxConcurrentExecPerSandbox: int64(s.MaxConcurrentExecPerSandbox),
+		DefaultCPUs:                 int64(s.DefaultCPUs), DefaultMemoryMB: int64(s.DefaultMemoryMB),
+		PerImageCaps: map[string]config.ImageCaps{}, CustomImages: map[string]string{},
+	}
+	for name, caps := range s.PerImageCaps {
+		c.PerImageCaps[name] = config.ImageCaps{MaxCPUs: int64(caps.MaxCPUs), MaxMemoryMB: int64(caps.MaxMemoryMB)}
+	}
+	for name, ref := range s.CustomImages {
+		c.CustomImages[name] = ref
+	}
+	return c, nil
+}
+
+// iiiSettings is the settings as the protocol has them. Load has bounded them.
+func iiiSettings(c config.III) settings.Config {
+	s := settings.Config{
+		AutoInstall: c.AutoInstall, ImageAllowlist: c.ImageAllowlist, CustomImages: c.CustomImages,
+		DefaultIdleTimeoutSecs: uint64(c.DefaultIdleTimeoutSecs), MaxExecTimeoutMS: uint64(c.MaxExecTimeoutMS),
+		MaxConcurrentSandboxes: int(c.MaxConcurrentSandboxes), MaxConcurrentExecPerSandbox: int(c.MaxConcurrentExecPerSandbox),
+		DefaultCPUs: uint32(c.DefaultCPUs), DefaultMemoryMB: uint32(c.DefaultMemoryMB),
+		PerImageCaps: map[string]settings.Caps{},
+	}
+	for name, caps := range c.PerImageCaps {
+		s.PerImageCaps[name] = settings.Caps{MaxCPUs: uint32(caps.MaxCPUs), MaxMemoryMB: uint32(caps.MaxMemoryMB)}
+	}
+	return s
+}
+
+// iiiOptions are what both sides of the protocol are made from.
+func iiiOptions(cfg *config.Config, e *engine.Engine, log *slog.Logger) iii.Options {
+	o := iii.Options{Engine: e, Config: iiiSettings(cfg.III), Images: newIIIImages(cfg, log), Logger: log}
+	if e.Caps().Outbound {
+		o.Network = sandbar.NetworkOutbound
+	}
+	if len(o.Config.Allowed()) == 0 {
+		log.Warn("iii: no image may be used, so no sandbox can be made", "next", "name some in iii.image_allowlist, such as [python, node]")
+	}
+	return o
+}
+
+// iiiRoom gives the engine of a daemon room for as many sandboxes as the
+// protocol may make, unless the operator has set how many there may be.
+func iiiRoom(cfg *config.Config, c *engine.Config) {
+	if cfg.Origin("max_sandboxes") == "" {
+		c.MaxSandboxes = max(c.MaxSandboxes, int(cfg.III.MaxConcurrentSandboxes))
+	}
+}
+
+// iiiImages are the images of the protocol: which may be used is decided by its
+// settings before it asks here.
+type iiiImages struct {
+	log *slog.Logger
+	// found is the catalogue that fetches nothing, fetched the one that does.
+	found, fetched func() (*image.Catalogue, error)
+}
+
+func newIIIImages(cfg *config.Config, log *slog.Logger) function.Images {
+	catalogue := func(fetch bool) func() (*image.Catalogue, error) {
+		return sync.OnceValues(func() (*image.Catalogue, error) {
+			store, err := imageStore(cfg)
+			if err != nil {
+				return nil, err
+			}
+			return image.NewCatalogue(image.CatalogueConfig{Store: store, AutoInstall: fetch, Pull: pullOptions(cfg),
+				OnHost: onHost, Custom: cfg.III.CustomImages, Unrestricted: true})
+		})
+	}
+	return iiiImages{log, catalogue(false), catalogue(true)}
+}
+
+// Find implements function.Images.
+func (i iiiImages) Find(ctx context.Context, m settings.Image) (function.Root, error) {
+	return i.root(ctx, m, i.found)
+}
+
+// Pull implements function.Images.
+func (i iiiImages) Pull(ctx context.Context, m settings.Image) (function.Root, error) {
+	i.log.Info("iii: fetching an image", "image", m.Name, "reference", m.OCIRef)
+	root, err := i.root(ctx, m, i.fetched)
+	if err == nil {
+		i.log.Info("iii: fetched an image", "image", m.Name)
+	}
+	return root, err
+}
+
+func (i iiiImages) root(ctx context.Context, m settings.Image, of func() (*image.Catalogue, error)) (function.Root, error) {
+	c, err := of()
+	if err != nil {
+		return function.Root{}, err
+	}
+	ready, err := c.Ensure(ctx, m.Name, nil)
+	switch {
+	case err != nil:
+		return function.Root{}, err
+	case ready.Substitute:
+		return function.Root{Image: sandbar.ImageHost, Note: ready.Note}, nil
+	}
+	// The reference: the engine's images know nothing of the protocol's names.
+	return function.Root{Image: m.OCIRef}, nil
+}
+
+// iiiDoor is the daemon as an iii engine, on a listener of its own. A nil
+// *iiiDoor is one that is not there.
+type iiiDoor struct {
+	http   *httpd.Server
+	server *iii.Server
+}
+
+// newIII makes the listener, if there is to be one.
+func newIII(cfg *config.Config, e *engine.Engine, token config.Token, log *slog.Logger) (*iiiDoor, error) {
+	if cfg.III.Listen == "" {
+		return nil, nil
+	}
+	server, err := iii.New(iiiOptions(cfg, e, log))
+	if err != nil {
+		return nil, err
+	}
+	h, nobody := server.Handler(), func(*http.Request) bool { return true }
+	guarded := admitting{h, func(r *http.Request) bool {
+		return cfg.III.Open && config.Loopback(cfg.III.Listen) && arrivedLocally(r)
+	}}
+	listener, err := httpd.Listen(httpd.Options{
+		Listen: cfg.III.Listen, Token: token.Value, TokenChosen: token.Explicit,
+		Certificate: cfg.TLS.Cert, Key: cfg.TLS.Key,
+		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins,
+		Version: thisBuild().Version, Load: e.Stats,
+		Routes: map[string]http.Handler{
+			"GET /{$}": guarded,
+			// To these the SDKs send no token: the one takes nothing in, and
+			// behind the other every channel has a key of its own.
+			"GET /otel":         admitting{h, nobody},
+			"GET /ws/channels/": admitting{h, nobody},
+		},
+		Logger: log,
+	})
+	if err != nil {
+		return nil, errors.Join(naming(err, "iii.listen"), server.Shutdown(context.Background()))
+	}
+	log.Info("listening as an iii engine", "address", listener.URL(), "token", !config.Loopback(cfg.III.Listen) || !cfg.III.Open)
+	return &iiiDoor{listener, server}, nil
+}
+
+// naming has an error name the setting that it is about.
+func naming(err error, setting string) error {
+	e := *sandbar.AsError(err)
+	e.Field = setting
+	e.Message = setting + ": " + e.Message
+	return &e
+}
+
+// admitting is a handler that decides itself who gets in without the token. Host
+// and Origin have been checked, so no web page does.
+type admitting struct {
+	http.Handler
+	admits func(*http.Request) bool
+}
+
+// Admits implements httpd.Admitter.
+func (a admitting) Admits(r *http.Request) bool { return a.admits(r) }
+
+// arrivedLocally reports whether a request came over loopback or a socket.
+func arrivedLocally(r *http.Request) bool {
+	switch a := r.Context().Value(http.LocalAddrContextKey).(type) {
+	case *net.UnixAddr:
+		return true
+	case *net.TCPAddr:
+		return a.IP.IsLoopback()
+	}
+	return false
+}
+
+// shutdown lets calls under way end until ctx does, and stops the sandboxes that
+// were made here.
+func (d *iiiDoor) shutdown(ctx context.Context) error {
+	if d == nil {
+		return nil
+	}
+	return errors.Join(d.http.Shutdown(ctx), d.server.Shutdown(ctx))
+}
