@@ -86,6 +86,9 @@ type Case struct {
 	NeedsFiles bool
 	// NeedsOutside: the host must have an address besides loopback.
 	NeedsOutside bool
+	// NeedsOutbound: the sandboxes reach out (sandbar.NetworkOutbound), under rules
+	// that open nothing of the host's or of private networks.
+	NeedsOutbound bool
 	// Attack replaces the one program: cases that need the file API, several
 	// programs or two sandboxes. What it finds it tells the Scene. An error
 	// means that the case could not be carried out.
@@ -177,13 +180,15 @@ func (t Target) lacks(c Case) string {
 		return "there is no Python in the sandbox"
 	case c.NeedsFiles && t.NoFiles:
 		return "the driver has no file API"
+	case c.NeedsOutbound && !t.Driver.Caps().Outbound:
+		return "sandboxes of this driver cannot reach out here"
 	}
 	return ""
 }
 
 // Cases returns all cases, in the order of the catalogue.
 func Cases() []Case {
-	return slices.Concat(fileCases(), processCases(), resourceCases(), networkCases(), kernelCases())
+	return slices.Concat(fileCases(), processCases(), resourceCases(), networkCases(), outboundCases(), kernelCases())
 }
 
 // judge turns what was seen into a verdict.

@@ -72,6 +72,9 @@ func (s *Scene) Escape(format string, args ...any) {
 func (s *Scene) Box(ctx context.Context) (driver.Sandbox, error) {
 	spec := s.Spec
 	spec.Limits = overlay(spec.Limits, s.Case.Limits)
+	if s.Case.NeedsOutbound {
+		spec.Network = sandbar.NetworkOutbound
+	}
 	// Where the limit under attack is not held, the driver is asked to go on.
 	spec.AllowDegraded = spec.AllowDegraded || !s.Case.Claim.Claimed(s.Driver.Caps())
 	spec.Env = map[string]string{"SANDBAR_ESCAPE": s.token}
