@@ -8,9 +8,6 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// TunDevice is where TUN devices are made.
-const TunDevice = "/dev/net/tun"
-
 // makeInterface gives the sandbox the interface of the plan, if it has one. It
 // runs while the agent still sees the host's devices and has all rights over its
 // own network namespace; afterwards nobody inside has any.
@@ -18,8 +15,8 @@ func (a *agent) makeInterface(i *wire.Interface) (step string, err error) {
 	if i.Name == "" {
 		return "", nil
 	}
-	if i.Made == 0 {
-		fd, err := OpenTun(i.Name)
+	if i.Device != "" {
+		fd, err := OpenTun(i.Device, i.Name)
 		if err != nil {
 			return "make the network device " + i.Name, err
 		}
@@ -35,11 +32,11 @@ func (a *agent) makeInterface(i *wire.Interface) (step string, err error) {
 }
 
 // OpenTun makes a TUN device (IFF_TUN, IFF_NO_PI) in the calling thread's network
-// namespace. It is there as long as the namespace, which the descriptor keeps: a
+// namespace; device is /dev/net/tun or another node of it. It is there as long as the namespace, which the descriptor keeps: a
 // device that ends with its descriptor instead makes closing that wait for the
 // kernel's grace periods, which take longer than all else in a sandbox's life.
-func OpenTun(name string) (int, error) {
-	fd, err := unix.Open(TunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
+func OpenTun(device, name string) (int, error) {
+	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}

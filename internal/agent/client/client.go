@@ -156,7 +156,7 @@ func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup, fds ...int) (thr
 	}
 	n, _, err := wire.DecodeHandle(r.Data)
 	wanted := 0
-	if setup.Interface.Name != "" && setup.Interface.Made == 0 {
+	if setup.Interface.Name != "" && setup.Interface.Device != "" {
 		wanted = 1
 	}
 	if err != nil || len(r.fds) != wanted {

@@ -5,11 +5,11 @@ package wire
 type Interface struct {
 	// Name of the interface; "" for none.
 	Name string
-	// Made is 1 if the host has made the device in the sandbox's network
-	// namespace already. With 0 the agent makes it, and its descriptor comes
-	// with the Reply to Setup.
-	Made uint8
-	MTU  uint32
+	// Device is the host's file with which the agent makes the device, whose
+	// descriptor comes with the Reply to Setup. "" if the host has made the
+	// device in the sandbox's network namespace already.
+	Device string
+	MTU    uint32
 	// Addrs are its addresses. Those of a family that the kernel does not have
 	// are left out, but for the first.
 	Addrs []Addr
@@ -23,7 +23,7 @@ type Addr struct {
 }
 
 func (i *Interface) append(b []byte) []byte {
-	b = appendU32(append(appendStr(b, i.Name), i.Made), i.MTU)
+	b = appendU32(appendStr(appendStr(b, i.Name), i.Device), i.MTU)
 	b = appendU32(b, uint32(len(i.Addrs)))
 	for _, a := range i.Addrs {
 		b = append(appendU32(b, uint32(len(a.IP))), a.IP...)
@@ -34,7 +34,7 @@ func (i *Interface) append(b []byte) []byte {
 }
 
 func (i *Interface) decode(d *decoder) {
-	i.Name, i.Made, i.MTU = d.str(), d.u8(), d.u32()
+	i.Name, i.Device, i.MTU = d.str(), d.str(), d.u32()
 	n := d.count(4 + 1 + 4)
 	if n == 0 {
 		return

@@ -25,10 +25,14 @@ import (
 
 // network is the driver's part in sandboxes that reach out.
 type network struct {
-	host  *egress.Host // nil: none may
-	enter bool         // the daemon makes the devices
-	note  string       // why none may
+	host   *egress.Host // nil: none may
+	enter  bool         // the daemon makes the devices
+	device string       // with what they are made
+	note   string       // why none may
 }
+
+// tunDevice is with what TUN devices are made.
+const tunDevice = "/dev/net/tun"
 
 // openNetwork prepares for the operator's rules, as far as this host lets it.
 func openNetwork(h driver.Host, ids idMap) (network, error) {
@@ -43,7 +47,7 @@ func openNetwork(h driver.Host, ids idMap) (network, error) {
 	if sandbar.CodeOf(err) == sandbar.Unsupported {
 		return network{note: err.Error()}, nil
 	}
-	return network{host: host, enter: enter}, err
+	return network{host: host, enter: enter, device: tunDevice}, err
 }
 
 func (n *network) close() error {
@@ -55,9 +59,9 @@ func (n *network) close() error {
 
 // deviceMaker finds out who can make devices: the daemon, else the agent.
 func deviceMaker(ids idMap) (daemon bool, err error) {
-	fd, err := unix.Open(agent.TunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w (as root: modprobe tun; chmod 0666 %s)", agent.TunDevice, err, agent.TunDevice)
+		return false, fmt.Errorf("%s: %w (as root: modprobe tun; chmod 0666 %s)", tunDevice, err, tunDevice)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
@@ -69,7 +73,7 @@ func deviceMaker(ids idMap) (daemon bool, err error) {
 	case unix.Fstat(fd, &st) == nil && st.Mode&0o6 == 0o6:
 		return false, nil
 	}
-	return false, fmt.Errorf("%s is root's only, and the daemon may not enter network namespaces (as root: chmod 0666 %s, or give it CAP_SYS_ADMIN)", agent.TunDevice, agent.TunDevice)
+	return false, fmt.Errorf("%s is root's only, and the daemon may not enter network namespaces (as root: chmod 0666 %s, or give it CAP_SYS_ADMIN)", tunDevice, tunDevice)
 }
 
 // canEnter reports whether this process may enter a network namespace.
@@ -112,8 +116,8 @@ func (d *Driver) reachOut(setup *wire.Setup) {
 	}
 	setup.Interface = wire.Interface{Name: interfaceName, MTU: egress.MTU, Addrs: []wire.Addr{
 		addr(egress.Address, egress.Gateway), addr(egress.Address6, egress.Gateway6)}}
-	if d.net.enter {
-		setup.Interface.Made = 1
+	if !d.net.enter {
+		setup.Interface.Device = d.net.device
 	}
 	setup.Mounts = policy.WithNameserver(setup.Mounts, egress.Gateway.String())
 }
@@ -131,10 +135,10 @@ func (b *box) attach(fd int) error {
 // makeDevice makes the device of a sandbox's plan in the network namespace of
 // its agent, if that is the daemon's to do, and connects it.
 func (b *box) makeDevice(i *wire.Interface) error {
-	if i.Name == "" || i.Made == 0 {
+	if i.Name == "" || i.Device != "" {
 		return nil
 	}
-	fd, err := deviceIn(b.init.Pid, i.Name)
+	fd, err := deviceIn(b.init.Pid, b.d.net.device, i.Name)
 	if err != nil {
 		return sandbar.Errorf(sandbar.Internal, "making the sandbox's network device: %w", err)
 	}
@@ -142,7 +146,7 @@ func (b *box) makeDevice(i *wire.Interface) error {
 }
 
 // deviceIn makes a TUN device in the network namespace of a process.
-func deviceIn(pid int, name string) (fd int, err error) {
+func deviceIn(pid int, device, name string) (fd int, err error) {
 	ns, err := os.Open("/proc/" + itoa(pid) + "/ns/net")
 	if err != nil {
 		return -1, err
@@ -151,7 +155,7 @@ func deviceIn(pid int, name string) (fd int, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		fd, err = inNamespace(int(ns.Fd()), func() (int, error) { return agent.OpenTun(name) })
+		fd, err = inNamespace(int(ns.Fd()), func() (int, error) { return agent.OpenTun(device, name) })
 	}()
 	<-done
 	return fd, err
