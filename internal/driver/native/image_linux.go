@@ -127,7 +127,7 @@ func attachable(dir string, pid int) (fd int, err error) {
 		unix.Close(fd)
 		return -1, &sandbar.Error{Code: sandbar.Unsupported, Field: "image", Err: err,
 			Message: "the file system that holds the image cannot show it under other ids",
-			Fix:     "keep images (state_dir) on ext4, xfs, btrfs or tmpfs"}
+			Fix:     "keep images (images.dir) on ext4, xfs, btrfs or tmpfs"}
 	}
 	return fd, nil
 }
