@@ -146,7 +146,7 @@ func TestClients(t *testing.T) {
 // programs, cgroups, and directories beside those it keeps on purpose.
 func leftovers(t *testing.T, d *daemon) (left []string) {
 	t.Helper()
-	owner := fmt.Sprintf("%d-", d.cmd.Process.Pid)
+	owner := owner(d)
 	for _, f := range glob(t, "/proc/[0-9]*/cmdline") {
 		b, _ := os.ReadFile(f)
 		if a := strings.Split(string(b), "\x00"); len(a) > 2 && a[0] == "sandbar-agent" && strings.HasPrefix(a[2], owner) {
@@ -161,6 +161,9 @@ func leftovers(t *testing.T, d *daemon) (left []string) {
 	})
 	return append(left, glob(t, filepath.Join(d.dir, "run", "*", "*"))...)
 }
+
+// owner is how the name of a daemon begins that its agents and groups carry.
+func owner(d *daemon) string { return fmt.Sprintf("%d-", d.cmd.Process.Pid) }
 
 func glob(t *testing.T, pattern string) []string {
 	t.Helper()

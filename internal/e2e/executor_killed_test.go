@@ -19,13 +19,15 @@ import (
 // group once the next start, or "sandbar gc", has looked.
 func TestKilledExecutor(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
-	before := snapshot(t)
+	before := mounts(t)
+	var killed []*daemon
 	for i := range rounds(t) {
 		x := newExecutor(t, nil)
 		x.occupy(t)
 		x.cmd.Process.Kill()
 		x.cmd.Wait()
 		gone := &daemon{cmd: x.cmd, dir: x.dir}
+		killed = append(killed, gone)
 		waitUntil(t, fmt.Sprintf("round %d: what ran in the killed executor has ended", i), func() (left []string) {
 			for _, l := range leftovers(t, gone) {
 				if strings.HasPrefix(l, "/proc/") {
@@ -47,24 +49,25 @@ func TestKilledExecutor(t *testing.T) {
 			}
 		}
 	}
-	waitUntil(t, "namespaces and mounts are as before", func() []string { return difference(before, snapshot(t)) })
+	waitUntil(t, "namespaces and mounts are as before", func() []string { return remains(t, before, killed...) })
 }
 
 // An executor whose main command ends is gone as well, whatever that has left
 // running.
 func TestEndedExecutor(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
-	before := snapshot(t)
+	before := mounts(t)
 	x := newExecutor(t, nil)
 	x.occupy(t)
 	x.cmd.Process.Signal(os.Interrupt)
 	if err := x.cmd.Wait(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	if left := leftovers(t, &daemon{cmd: x.cmd, dir: x.dir}); len(left) > 0 {
+	ended := &daemon{cmd: x.cmd, dir: x.dir}
+	if left := leftovers(t, ended); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	waitUntil(t, "namespaces and mounts are as before", func() []string { return difference(before, snapshot(t)) })
+	waitUntil(t, "namespaces and mounts are as before", func() []string { return remains(t, before, ended) })
 }
 
 // occupy has the sandbox do everything that might outlive it: programs that
@@ -115,7 +118,7 @@ func (x *executor) send(method, path string, body io.Reader) (*http.Response, er
 func TestKilledDaemonWithSandboxes(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	dir := t.TempDir()
-	before := snapshot(t)
+	before := mounts(t)
 	d := newDaemon(t, dir)
 	cli := func(args ...string) string {
 		t.Helper()
@@ -138,5 +141,5 @@ func TestKilledDaemonWithSandboxes(t *testing.T) {
 	if err := next.stop(); err != nil {
 		t.Errorf("the daemon after it ended with %v; it said:\n%s", err, next.said())
 	}
-	waitUntil(t, "namespaces and mounts are as before", func() []string { return difference(before, snapshot(t)) })
+	waitUntil(t, "namespaces and mounts are as before", func() []string { return remains(t, before, d) })
 }

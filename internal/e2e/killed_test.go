@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ const executions = 20
 func TestKilledDaemon(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	dir := t.TempDir()
-	before := snapshot(t)
+	before := mounts(t)
 	var killed []*daemon
 	for i := range rounds(t) {
 		d := newDaemon(t, dir)
@@ -59,7 +60,7 @@ func TestKilledDaemon(t *testing.T) {
 			t.Errorf("left behind: %v", left)
 		}
 	}
-	waitUntil(t, "namespaces and mounts are as before", func() []string { return difference(before, snapshot(t)) })
+	waitUntil(t, "namespaces and mounts are as before", func() []string { return remains(t, before, killed...) })
 }
 
 // start has n programs under way that try to outlive everything.
@@ -99,35 +100,44 @@ func start(t *testing.T, d *daemon, n int) {
 	}
 }
 
-// snapshot is the namespaces that any process is in and the mounts of this one.
-func snapshot(t *testing.T) map[string]bool {
+// mounts are the mounts of this process.
+func mounts(t *testing.T) string {
 	t.Helper()
-	seen := map[string]bool{}
-	for _, kind := range []string{"net", "mnt", "pid", "user", "ipc", "uts", "cgroup"} {
-		for _, f := range glob(t, "/proc/[0-9]*/ns/"+kind) {
-			if to, err := os.Readlink(f); err == nil && ours(filepath.Dir(filepath.Dir(f))) {
-				seen[to] = true
-			}
-		}
-	}
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen["mounts "+string(b)] = true
-	return seen
+	return string(b)
 }
 
-// ours tells whether a process is of this program's making: an agent or what
-// runs under one. Others come and go on a busy machine.
-func ours(proc string) bool {
+// remains lists the namespaces in which anything is that belongs to a sandbox
+// of one of the daemons, and mounts that were not there before. Sandboxes of
+// others, of tests that run beside this one, come and go and are not counted.
+func remains(t *testing.T, before string, daemons ...*daemon) (left []string) {
+	t.Helper()
+	for _, kind := range []string{"net", "mnt", "pid", "user", "ipc", "uts", "cgroup"} {
+		for _, f := range glob(t, "/proc/[0-9]*/ns/"+kind) {
+			if to, err := os.Readlink(f); err == nil && belongs(filepath.Dir(filepath.Dir(f)), daemons) {
+				left = append(left, f+" "+to)
+			}
+		}
+	}
+	if now := mounts(t); now != before {
+		left = append(left, "mounts, which were:\n"+before+"and are:\n"+now)
+	}
+	return left
+}
+
+// belongs tells whether a process is an agent of one of the daemons, or runs
+// under one.
+func belongs(proc string, daemons []*daemon) bool {
 	for p := proc; ; {
 		b, err := os.ReadFile(p + "/cmdline")
 		if err != nil || len(b) == 0 {
 			return false
 		}
-		if len(b) > 14 && string(b[:14]) == "sandbar-agent\x00" {
-			return true
+		if a := strings.Split(string(b), "\x00"); a[0] == "sandbar-agent" {
+			return len(a) > 2 && slices.ContainsFunc(daemons, func(d *daemon) bool { return strings.HasPrefix(a[2], owner(d)) })
 		}
 		parent := statusField(p+"/status", "PPid:")
 		if parent == "" || parent == "0" || parent == "1" {
@@ -135,16 +145,6 @@ func ours(proc string) bool {
 		}
 		p = "/proc/" + parent
 	}
-}
-
-func difference(before, after map[string]bool) (d []string) {
-	for k := range after {
-		if !before[k] {
-			d = append(d, k)
-		}
-	}
-	slices.Sort(d)
-	return d
 }
 
 // waitUntil polls until nothing is left; how long it takes is not tested.
