@@ -115,14 +115,23 @@ func newRig(t testing.TB, d driver.Driver, o Options, change func(*engine.Config
 	if o.Config.MaxConcurrentSandboxes == 0 {
 		o.Config = config()
 	}
-	if r.server, err = New(o); err != nil {
+	front, stop := o, func(context.Context) {}
+	remote := strings.HasPrefix(t.Name(), throughAWorker)
+	if remote {
+		front.Engine = nil
+	}
+	if r.server, err = New(front); err != nil {
 		t.Fatal(err)
 	}
 	listener := httptest.NewServer(r.server.Handler())
 	r.url = listener.URL
+	if remote {
+		stop = r.join(o)
+	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
+		stop(ctx)
 		if err := r.server.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
 		}
@@ -135,6 +144,33 @@ func newRig(t testing.TB, d driver.Driver, o Options, change func(*engine.Config
 		}
 	})
 	return r
+}
+
+// throughAWorker is the test below which the functions are those of a worker.
+const throughAWorker = "TestThroughAWorker/"
+
+// join has a worker bring the functions to the server.
+func (r *rig) join(o Options) (stop func(context.Context)) {
+	r.t.Helper()
+	w, err := NewWorker(WorkerOptions{Options: o, URL: r.ws(), Version: "test"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	c := r.connect()
+	c.eventually(func() bool {
+		return len(c.call("engine::functions::list", object{"prefix": "sandbox::"})["functions"].([]any)) == 16
+	})
+	c.close()
+	return func(ctx context.Context) {
+		cancel()
+		<-ended
+		if err := w.Close(ctx); err != nil {
+			r.t.Errorf("the worker's end: %v", err)
+		}
+	}
 }
 
 func (r *rig) ws() string { return "ws" + strings.TrimPrefix(r.url, "http") }

@@ -18,7 +18,8 @@ import (
 // Options are what an operator can set. New fills zero fields with the defaults
 // given here.
 type Options struct {
-	// Engine makes the sandboxes. Required.
+	// Engine makes the sandboxes. A Server without one has no functions of its
+	// own: workers bring them.
 	Engine *engine.Engine
 	// Config is the settings of the worker. The zero Config allows no image.
 	Config settings.Config
@@ -52,19 +53,23 @@ func (o Options) functions() (*function.Functions, error) {
 
 // Server is the engine's side. Its methods may be called concurrently.
 type Server struct {
-	functions *function.Functions
+	functions *function.Functions // nil: none
 	channels  *channel.Hub
 	bus       *bus.Server
 }
 
 // New makes a Server. It fails with Invalid where Config contradicts itself.
 func New(o Options) (*Server, error) {
-	f, err := o.functions()
-	if err != nil {
-		return nil, err
+	s := &Server{channels: channel.NewHub(channel.Options{TTL: o.ChannelTTL, Logger: o.Logger})}
+	var handlers []bus.Function
+	if o.Engine != nil {
+		var err error
+		if s.functions, err = o.functions(); err != nil {
+			return nil, err
+		}
+		handlers = s.functions.Handlers(s.channels)
 	}
-	s := &Server{functions: f, channels: channel.NewHub(channel.Options{TTL: o.ChannelTTL, Logger: o.Logger})}
-	s.bus = bus.NewServer(bus.ServerOptions{Functions: f.Handlers(s.channels), Channels: s.channels,
+	s.bus = bus.NewServer(bus.ServerOptions{Functions: handlers, Channels: s.channels,
 		Authorize: o.Authorize, Grace: o.Grace, Logger: o.Logger})
 	return s, nil
 }
@@ -86,5 +91,8 @@ func (s *Server) Handler() http.Handler {
 func (s *Server) Shutdown(ctx context.Context) error {
 	busy := s.bus.Shutdown(ctx)
 	s.channels.Close()
+	if s.functions == nil {
+		return busy
+	}
 	return errors.Join(busy, s.functions.Close(ctx))
 }

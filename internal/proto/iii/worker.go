@@ -12,8 +12,8 @@ import (
 
 // WorkerOptions are what a Worker is made from.
 type WorkerOptions struct {
-	// Options are the sandboxes. Authorize, Grace and ChannelTTL are a Server's
-	// and mean nothing here.
+	// Options are the sandboxes; Engine is required. Authorize, Grace and
+	// ChannelTTL are a Server's and mean nothing here.
 	Options
 	// URL is the engine's, such as ws://host:49134. Required.
 	URL string

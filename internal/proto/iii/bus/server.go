@@ -311,6 +311,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.closing = true
 		s.settle()
 	}
+	for _, c := range s.workers {
+		if !c.connected { // and it cannot come back any more
+			s.forget(c)
+		}
+	}
 	s.mu.Unlock()
 	select {
 	case <-s.idle:
@@ -325,9 +330,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 		if ws := c.sock.ws.Load(); c.connected && ws != nil {
 			closing.Go(func() { flush(c.sock); ws.Close(websocket.StatusGoingAway, "the server is shutting down") })
-		}
-		if !c.connected {
-			s.forget(c)
 		}
 	}
 	s.mu.Unlock()
