@@ -99,3 +99,54 @@ func checkClient(t *testing.T, url string, cmd *exec.Cmd, checks int) {
 		t.Errorf("%s: %v, %d checks, ok=%v\n%s", s.Client, err, len(s.Checks), s.OK, stderr.Bytes())
 	}
 }
+
+// The examples of the protocol's text, as they stand there but for the port.
+
+func TestExampleNpm(t *testing.T) {
+	testenv.Need(t, testenv.NpmIII, testenv.Python)
+	r := newNative(t, Options{})
+	example, err := os.ReadFile(filepath.Join("testdata", "clients", "example.mjs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	example = bytes.Replace(example, []byte("ws://127.0.0.1:49134"), []byte(r.ws()), 1)
+	if err := os.WriteFile(filepath.Join(dir, "example.mjs"), example, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// It does not end by itself: its connection keeps it.
+	end := filepath.Join(dir, "main.mjs")
+	if err := os.WriteFile(end, []byte("await import('./example.mjs')\nprocess.exit(0)\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(testenv.NpmIIIModules(), filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/usr/bin/node", end)
+	cmd.Env = append(os.Environ(), "OTEL_ENABLED=false")
+	checkExample(t, r, cmd)
+}
+
+func TestExamplePython(t *testing.T) {
+	testenv.Need(t, testenv.PyIII)
+	r := newNative(t, Options{})
+	cmd := python("run_example.py")
+	cmd.Dir = filepath.Join("testdata", "clients")
+	cmd.Env = append(cmd.Env, "III_URL="+r.ws())
+	checkExample(t, r, cmd)
+}
+
+func checkExample(t *testing.T, r *rig, cmd *exec.Cmd) {
+	t.Helper()
+	stop := time.AfterFunc(5*time.Minute, func() { cmd.Process.Kill() })
+	defer stop.Stop()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil || !bytes.Contains(append([]byte("\n"), out...), []byte("\n4\n")) {
+		t.Errorf("%v; it printed %q\n%s", err, out, stderr.Bytes())
+	}
+	if n := r.engine.Stats().Sandboxes; n != 0 {
+		t.Errorf("%d sandboxes are left", n)
+	}
+}
