@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -22,12 +21,10 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
-	"github.com/sandbar-dev/sandbar/internal/driver/native"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/bus"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/channel"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/function"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/settings"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -65,28 +62,6 @@ func (allHost) Find(_ context.Context, image settings.Image) (function.Root, err
 
 func (allHost) Pull(context.Context, settings.Image) (function.Root, error) {
 	return function.Root{}, errors.New("the registry is not there")
-}
-
-// newNative starts a server whose sandboxes are real. At the end of the test it
-// is shut down, and then nothing of it may be left.
-func newNative(t testing.TB, o Options) *rig {
-	t.Helper()
-	return newNativeWith(t, o, nil)
-}
-
-// newNativeWith is newNative with other settings of the engine.
-func newNativeWith(t testing.TB, o Options, change func(*engine.Config)) *rig {
-	t.Helper()
-	testenv.Need(t, testenv.Linux, testenv.UserNS)
-	agent, err := os.ReadFile(testenv.Build(t, "cmd/sandbar-agent"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := native.New(driver.Host{}, agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newRig(t, d, o, change)
 }
 
 // newFaulty starts a server whose programs are scripts of the faulty driver.

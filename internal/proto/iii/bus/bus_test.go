@@ -262,7 +262,7 @@ func TestGraceEnds(t *testing.T) {
 		if r.slow.Load() != 1 {
 			t.Error("the call ended too early")
 		}
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
 		if r.slow.Load() != 0 || r.stopped.Load() != 1 || len(r.workers) != 0 {
 			t.Errorf("%d calls, %d workers are left", r.slow.Load(), len(r.workers))

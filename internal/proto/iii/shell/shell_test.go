@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
 func TestSplit(t *testing.T) {
@@ -48,6 +50,7 @@ func TestSplit(t *testing.T) {
 
 // A real shell agrees wherever nothing but quoting is special.
 func TestSplitAsAShellDoes(t *testing.T) {
+	testenv.Need(t, testenv.Linux)
 	for _, line := range []string{
 		`a b`, `'a b' c`, `"a \" b"`, `a\ b`, `x'y'"z"`, `"a\b"`, `'\'`, `"" ''`, `a # b`, `a#b`, `"\\"`, `\#a`, `a\'b`,
 	} {
