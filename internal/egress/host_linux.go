@@ -25,7 +25,8 @@ type Host struct {
 	most   int64 // connections of one sandbox
 
 	sockets gauge // descriptors of all sandboxes' connections
-	packets packets
+	packets pool  // as large as a packet can be
+	pieces  pool  // for connections whose buffers are smaller than that
 }
 
 // New makes a Host. It fails with Invalid for rules that make no sense, and with
@@ -45,6 +46,7 @@ func New(o driver.Outbound, log *slog.Logger) (*Host, error) {
 		h.most = driver.DefaultMaxConnections
 	}
 	h.sockets.most = mostSockets()
+	h.packets.size, h.pieces.size = MTU, leastBuffer
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}

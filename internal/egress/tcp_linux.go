@@ -186,9 +186,13 @@ func (c *relay) toWorld() {
 
 // sendSome sends what is there; no more at the end of what the program sends.
 func (c *relay) sendSome() (more bool, err error) {
-	buf := c.link.host.packets.get()
-	defer c.link.host.packets.pool.Put(buf)
-	w := tcpip.SliceWriter((*buf)[:min(len(*buf), int(c.size))])
+	bufs := &c.link.host.packets
+	if c.size < int64(bufs.size) {
+		bufs = &c.link.host.pieces
+	}
+	buf := bufs.get()
+	defer bufs.put(buf)
+	w := tcpip.SliceWriter(*buf)
 	res, terr := c.in.Read(&w, tcpip.ReadOptions{})
 	switch terr.(type) {
 	case nil:

@@ -8,23 +8,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packets is the memory for packets that are being read. It is shared by all
-// links: each needs it only while a packet is there.
-type packets struct{ pool sync.Pool }
+// pool is memory for what is on its way, in pieces of one size. It is shared by all
+// links: each needs a piece only while something is there.
+type pool struct {
+	size int
+	free sync.Pool
+}
 
-func (p *packets) get() *[]byte {
-	if b, ok := p.pool.Get().(*[]byte); ok {
+func (p *pool) get() *[]byte {
+	if b, ok := p.free.Get().(*[]byte); ok {
 		return b
 	}
-	b := make([]byte, MTU)
+	b := make([]byte, p.size)
 	return &b
 }
+
+func (p *pool) put(b *[]byte) { p.free.Put(b) }
 
 // Tun is a TUN device (IFF_TUN with IFF_NO_PI) as a Device.
 type Tun struct {
 	file *os.File
 	raw  syscall.RawConn
-	bufs *packets
+	bufs *pool
 }
 
 // NewTun takes over the descriptor of a TUN device. On failure it is closed.
@@ -52,7 +57,7 @@ func (t *Tun) Receive(deliver func([]byte)) error {
 		var failed error
 		err := t.raw.Read(func(fd uintptr) bool {
 			buf := t.bufs.get()
-			defer t.bufs.pool.Put(buf)
+			defer t.bufs.put(buf)
 			for {
 				n, err := unix.Read(int(fd), *buf)
 				switch {

@@ -124,7 +124,7 @@ func (f *flow) toWorld(ctx context.Context) {
 func (f *flow) sendOne() bool {
 	bufs := &f.stack.link.host.packets
 	buf := bufs.get()
-	defer bufs.pool.Put(buf)
+	defer bufs.put(buf)
 	w := tcpip.SliceWriter(*buf)
 	res, terr := f.in.Read(&w, tcpip.ReadOptions{})
 	switch terr.(type) {
@@ -162,7 +162,7 @@ func (f *flow) fromWorld(ctx context.Context) {
 func (f *flow) receiveOne(fd int) bool {
 	bufs := &f.stack.link.host.packets
 	buf := bufs.get()
-	defer bufs.pool.Put(buf)
+	defer bufs.put(buf)
 	n, err := unix.Read(fd, *buf)
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
