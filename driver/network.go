@@ -21,6 +21,10 @@ type Outbound struct {
 	// MaxConnections is how many TCP connections and UDP flows one sandbox may
 	// have at once. Zero: DefaultMaxConnections.
 	MaxConnections int
+	// MaxBytes is how many bytes one sandbox may send and receive over its life,
+	// packets' headers included. Beyond it all is cut and refused. Zero or
+	// sandbar.Unlimited: no bound.
+	MaxBytes int64
 }
 
 // DefaultMaxConnections is how many connections a sandbox may have at once if

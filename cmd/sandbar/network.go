@@ -10,5 +10,6 @@ func outbound(n config.Network) *driver.Outbound {
 	if !n.Outbound {
 		return nil
 	}
-	return &driver.Outbound{AllowPrivate: n.AllowPrivate, Deny: n.Deny, DeniedPorts: n.PortsDenied, DNS: n.DNS, MaxConnections: int(n.MaxConnections)}
+	return &driver.Outbound{AllowPrivate: n.AllowPrivate, Deny: n.Deny, DeniedPorts: n.PortsDenied, DNS: n.DNS,
+		MaxConnections: int(n.MaxConnections), MaxBytes: n.MaxBytes}
 }

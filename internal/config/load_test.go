@@ -54,7 +54,7 @@ func TestDefaults(t *testing.T) {
 			StallTimeout: 5 * time.Minute, MaxConnections: 1024},
 		Log: Log{Level: "info", Format: "text"}, ShutdownTimeout: 20 * time.Second,
 		Images:  Images{AutoInstall: true, MaxBytes: 20 << 30, MaxEntries: 1_000_000, Timeout: 30 * time.Minute},
-		Network: Network{Outbound: true, MaxConnections: 1024, PortsDenied: []uint16{25}},
+		Network: Network{Outbound: true, MaxConnections: 1024, MaxBytes: sandbar.Unlimited, PortsDenied: []uint16{25}},
 		III: III{Open: true, Worker: IIIWorker{Name: "iii-sandbox"}, AutoInstall: true, DefaultIdleTimeoutSecs: 300, MaxConcurrentSandboxes: 32,
 			MaxConcurrentExecPerSandbox: 4, MaxExecTimeoutMS: 300_000, DefaultCPUs: 1, DefaultMemoryMB: 512,
 			PerImageCaps: map[string]ImageCaps{}, CustomImages: map[string]string{}},

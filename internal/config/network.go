@@ -18,6 +18,7 @@ type Network struct {
 	Deny           []netip.Prefix
 	DNS            []netip.AddrPort // empty: those of the host
 	MaxConnections int64
+	MaxBytes       int64 // sandbar.Unlimited for no bound
 	PortsDenied    []uint16
 }
 
@@ -41,6 +42,9 @@ func (c *Config) networkFields() []field {
 				"they know: where the host's own name internal machines, name public ones here."},
 		measure("network.max_connections", &c.Network.MaxConnections, count, bounds[int64]{lo: 1, hi: 65536}, "1024",
 			"TCP connections and UDP flows one sandbox may have at once. All together have half of the daemon's descriptors."),
+		measure("network.max_bytes", &c.Network.MaxBytes, size, bounds[int64]{lo: 1 << 20, hi: maxSize,
+			words: []word[int64]{{unlimitedWord, sandbar.Unlimited}}}, unlimitedWord,
+			"Bytes one sandbox may send and receive over its life; beyond it its connections are cut and new ones refused."),
 		{path: "network.ports_denied", value: items[uint16]{&c.Network.PortsDenied, readPort, showPort, numberTags}, initial: "25",
 			allowed: "a list of ports from 1 to 65535",
 			doc:     "TCP and UDP ports that such sandboxes reach nowhere. 25 is how unasked-for mail is sent."},

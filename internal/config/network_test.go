@@ -15,13 +15,13 @@ func TestNetwork(t *testing.T) {
 	want := Network{
 		AllowPrivate: []netip.Prefix{p("10.1.0.0/16"), p("10.2.3.4/32"), p("fd12::/32")},
 		Deny:         []netip.Prefix{p("8.8.8.0/24")}, DNS: []netip.AddrPort{a("9.9.9.9:53"), a("[::1]:5353")},
-		MaxConnections: 7, PortsDenied: []uint16{25, 465},
+		MaxConnections: 7, MaxBytes: 1 << 30, PortsDenied: []uint16{25, 465},
 	}
 	compare := cmp.Comparer(func(x, y Network) bool {
-		return cmp.Equal(texts(x), texts(y)) && x.Outbound == y.Outbound && x.MaxConnections == y.MaxConnections
+		return cmp.Equal(texts(x), texts(y)) && x.Outbound == y.Outbound && x.MaxConnections == y.MaxConnections && x.MaxBytes == y.MaxBytes
 	})
 	file := "network:\n  outbound: false\n  allow_private: [10.1.0.0/16, 10.2.3.4, \"fd12::/32\"]\n  deny: [8.8.8.0/24]\n" +
-		"  dns: [9.9.9.9, \"[::1]:5353\"]\n  max_connections: 7\n  ports_denied: [25, \"465\"]\n"
+		"  dns: [9.9.9.9, \"[::1]:5353\"]\n  max_connections: 7\n  max_bytes: 1GiB\n  ports_denied: [25, \"465\"]\n"
 	c, err := load(t, file, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestNetwork(t *testing.T) {
 		t.Error(diff)
 	}
 	c, err = load(t, "", []string{"SANDBAR_NETWORK_OUTBOUND=false", "SANDBAR_NETWORK_ALLOW_PRIVATE=10.1.0.0/16, 10.2.3.4,fd12::/32",
-		"SANDBAR_NETWORK_DENY=8.8.8.0/24", "SANDBAR_NETWORK_DNS=9.9.9.9,[::1]:5353", "SANDBAR_NETWORK_MAX_CONNECTIONS=7", "SANDBAR_NETWORK_PORTS_DENIED=25,465"})
+		"SANDBAR_NETWORK_DENY=8.8.8.0/24", "SANDBAR_NETWORK_DNS=9.9.9.9,[::1]:5353", "SANDBAR_NETWORK_MAX_CONNECTIONS=7", "SANDBAR_NETWORK_MAX_BYTES=1GiB", "SANDBAR_NETWORK_PORTS_DENIED=25,465"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@
 //   - A refusal is an answer: a reset for TCP, "port unreachable" for UDP,
 //     REFUSED for a name server's question. Nothing hangs because of the policy.
 //   - Connections and flows, the rate at which they are made, the memory that
-//     waits in them and the questions to name servers are bounded, for each
-//     sandbox and for the daemon.
+//     waits in them and the questions to name servers are bounded for each
+//     sandbox, descriptors also for the daemon, and bytes if the operator says so.
 //   - A Link that nothing was sent over costs a goroutine and a descriptor: its
 //     stack is made with the first packet. After Close nothing of it remains.
 //

@@ -23,6 +23,7 @@ type Host struct {
 	routes *routes
 	log    *slog.Logger
 	most   int64 // connections of one sandbox
+	bytes  int64 // of one sandbox, if over 0
 
 	sockets gauge // descriptors of all sandboxes' connections
 	packets pool  // as large as a packet can be
@@ -41,7 +42,7 @@ func New(o driver.Outbound, log *slog.Logger) (*Host, error) {
 		r.close()
 		return nil, err
 	}
-	h := &Host{policy: p, names: newResolver(o.DNS), routes: r, log: log, most: int64(o.MaxConnections)}
+	h := &Host{policy: p, names: newResolver(o.DNS), routes: r, log: log, most: int64(o.MaxConnections), bytes: o.MaxBytes}
 	if h.most <= 0 {
 		h.most = driver.DefaultMaxConnections
 	}

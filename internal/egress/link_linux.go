@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -50,6 +51,7 @@ type Link struct {
 	fresh  *rate.Limiter
 	asked  *rate.Limiter // questions to name servers
 	asking gauge
+	bytes  atomic.Int64 // sent and received
 
 	pump sync.WaitGroup // the goroutine that reads from dev
 
@@ -86,8 +88,18 @@ func (l *Link) deliver(packet []byte) {
 	if !wanted(packet) {
 		return
 	}
+	l.count(len(packet))
 	if s := l.netstack(); s != nil {
 		s.inject(packet)
+	}
+}
+
+// count counts the bytes of a packet. Beyond the bound it cuts all connections
+// and flows; new ones are refused from then on.
+func (l *Link) count(n int) {
+	if most := l.host.bytes; most > 0 && l.bytes.Add(int64(n)) > most && l.ctx.Err() == nil {
+		l.host.log.Info("a sandbox has used up what it may send and receive", "bytes", most)
+		l.stop()
 	}
 }
 

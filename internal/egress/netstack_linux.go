@@ -36,7 +36,7 @@ const (
 )
 
 func newNetstack(l *Link) (*netstack, error) {
-	s := &netstack{link: l, wire: &wire{dev: l.dev}}
+	s := &netstack{link: l, wire: &wire{dev: l.dev, count: l.count}}
 	s.ip = stack.New(stack.Options{
 		// Packets to 127.0.0.0/8 never get here from a kernel that means well. They
 		// are let in because the policy's answer is better than none.
@@ -127,7 +127,8 @@ func (s *netstack) wait() {
 
 // wire is the stack's interface: the device.
 type wire struct {
-	dev Device
+	dev   Device
+	count func(bytes int)
 
 	mu  sync.RWMutex
 	out stack.NetworkDispatcher // nil before and after the interface
@@ -148,6 +149,7 @@ func (w *wire) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffe
 func (w *wire) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	n := 0
 	for _, pkt := range list.AsSlice() {
+		w.count(pkt.Size())
 		w.dev.Send(pkt.AsSlices())
 		n++
 	}

@@ -427,6 +427,68 @@ func TestHostBound(t *testing.T) {
 	b.mustTCP(to)
 }
 
+// A sandbox that has used up its bytes is cut off and refused; its neighbour is not.
+func TestBytesBound(t *testing.T) {
+	o := rules()
+	o.MaxBytes = 1 << 20
+	h := newHost(t, o)
+	a, b := h.guest(t), h.guest(t)
+	to := world(t, "127.0.0.1:0", echo)
+	other := b.mustTCP(to)
+	c := a.mustTCP(to)
+	piece := make([]byte, 64<<10)
+	sent := 0
+	var err error
+	for err == nil && sent < 16<<20 {
+		var n int
+		n, err = c.Write(piece)
+		sent += n
+		if err == nil {
+			_, err = io.ReadFull(c, piece)
+		}
+	}
+	if !isReset(err) || sent > 1<<20 || sent < 1<<18 {
+		t.Errorf("after %d bytes: %v", sent, err)
+	}
+	if c, err := a.tcp(to); err == nil {
+		c.Close()
+		t.Error("it can connect again")
+	}
+	u := a.mustUDP(to)
+	u.Write([]byte("x"))
+	refused(t, u)
+	if _, err := other.Write([]byte("x")); err != nil {
+		t.Errorf("the neighbour: %v", err)
+	}
+	if _, err := io.ReadFull(other, piece[:1]); err != nil {
+		t.Errorf("the neighbour: %v", err)
+	}
+}
+
+// However many connections share the memory, it is no more than twice of it.
+func TestShare(t *testing.T) {
+	g := gauge{most: buffers}
+	var all []int64
+	var sum int64
+	for range 1024 {
+		n := g.share(leastBuffer, mostBuffer)
+		if n < leastBuffer || n > mostBuffer {
+			t.Fatalf("a share of %d", n)
+		}
+		all = append(all, n)
+		sum += n
+	}
+	if sum > buffers+1024*leastBuffer || all[0] != mostBuffer || all[1023] != leastBuffer {
+		t.Errorf("%d bytes together, the first %d, the last %d", sum, all[0], all[1023])
+	}
+	for _, n := range all {
+		g.giveBack(n)
+	}
+	if g.now.Load() != 0 || !g.take(buffers) || g.take(1) {
+		t.Error("what was given back is not there, or more than that")
+	}
+}
+
 // Closing the link in the middle of transfers cuts them on both sides.
 func TestCloseDuringTransfer(t *testing.T) {
 	g := newGuest(t, rules())
