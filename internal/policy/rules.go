@@ -161,8 +161,9 @@ func processRules() []Rule {
 	}
 }
 
-// socketRules are about sockets. The network namespace has a loopback and
-// nothing else; these rules keep the protocols few.
+// socketRules are about sockets. The network namespace has a loopback and at
+// most one device that leads to the daemon's stack; these rules keep the
+// protocols few.
 func socketRules() []Rule {
 	inet := Cond{Arg: 0, In: []uint32{afInet, afInet6}}
 	kind := func(t ...uint32) Cond { return Cond{Arg: 1, Mask: sockTypeMask, In: t} }

@@ -6,8 +6,9 @@
 // What stands between a program and the host, each layer enough alone for most
 // attacks: no capability in any namespace, another uid than any user of the
 // host (where the daemon is root), a system-call filter, a root that holds
-// nothing of /root, /home or /var, Landlock, no network but a private loopback,
-// and cgroup or rlimit bounds. What that does not protect from is a fault of
+// nothing of /root, /home or /var, Landlock, no network but a private loopback
+// and, if asked for, a device that leads to a stack in the daemon (package
+// egress), and cgroup or rlimit bounds. What that does not protect from is a fault of
 // the host's kernel within the calls the filter allows; SECURITY.md says more.
 //
 // How a sandbox is made is computed first, as data (plan.go), and then applied
