@@ -140,9 +140,16 @@ func libraryPath(t testing.TB, name string) string {
 	return ""
 }
 
+// debianEnv tells a daemon that the suite starts, and kills, where the image is
+// unpacked already.
+const debianEnv = "NATIVE_TEST_DEBIAN"
+
 // debianImage unpacks the image of Debian that the tests have.
-func debianImage(t testing.TB) (dir string) {
+func debianImage(t *testing.T) (dir string) {
 	t.Helper()
+	if dir := os.Getenv(debianEnv); dir != "" {
+		return dir
+	}
 	s, err := image.OpenStore(filepath.Join(t.TempDir(), "images"), image.Limits{})
 	if err != nil {
 		t.Fatal(err)
@@ -156,6 +163,7 @@ func debianImage(t testing.TB) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv(debianEnv, i.Dir)
 	return i.Dir
 }
 
