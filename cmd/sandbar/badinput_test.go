@@ -67,6 +67,8 @@ func TestBadInput(t *testing.T) {
 			"sandbar: --memory: \"3parsecs\" has no known unit of size (allowed: a size from 1MiB to 1024TiB, such as 256MiB, or unlimited)\n"},
 		"memory too small": {invocation{args: words("run host --memory 1KiB -- ls")},
 			"sandbar: --memory: \"1KiB\" is out of range (allowed: a size from 1MiB to 1024TiB, such as 256MiB, or unlimited)\n"},
+		"memory of nothing": {invocation{args: words("run host --memory 0 -- ls")},
+			"sandbar: --memory: \"0MiB\" is out of range (allowed: a size from 1MiB to 1024TiB, such as 256MiB, or unlimited)\n"},
 		"memory overflows": {invocation{args: words("run host --memory 99999999TiB -- ls")},
 			"sandbar: --memory: \"99999999TiB\" is too large (allowed: a size from 1MiB to 1024TiB, such as 256MiB, or unlimited)\n"},
 		"cpus": {invocation{args: words("run host --cpus NaN -- ls")},

@@ -51,6 +51,7 @@ long as the daemon allows at most.
 		}
 		f.String(l.flag, "", help)
 	}
+	f.Bool("network", false, networkHelp)
 	f.Bool("allow-degraded", false, "make it even if the daemon's host cannot enforce a limit")
 	f.Bool("json", false, "print all about it as JSON")
 	return a.remoteCommand(cmd, (*remote).create)
@@ -87,6 +88,7 @@ func (r *remote) createRequest(args []string) (wire.Create, error) {
 	f := r.cmd.Flags()
 	x.Name, _ = f.GetString("name")
 	x.AllowDegraded, _ = f.GetBool("allow-degraded")
+	x.Network = networkOf(r.cmd)
 	var limits sandbar.Limits
 	var errs [5]error
 	errs[0] = limitsOf(r.cmd, &limits)

@@ -22,7 +22,7 @@ import (
 // the configuration.
 var limitFlags = []struct{ flag, limit, help string }{
 	{"timeout", "timeout", "`duration` after which everything is killed, or unlimited (default 30s)"},
-	{"memory", "memory", "`size` of all memory together, or unlimited (default 256MiB)"},
+	{"memory", "memory", "`size` of all memory together, a number alone being MiB, or unlimited (default 256MiB)"},
 	{"cpus", "cpus", "`number` of processors, or unlimited (default unlimited)"},
 	{"shares", "cpu_shares", "`weight` against other sandboxes, 1024 is one share (default 512)"},
 	{"pids", "pids", "`number` of processes and threads at once, or unlimited (default 128)"},
@@ -55,9 +55,10 @@ func (a *app) executionFlags(cmd *cobra.Command) {
 	for _, l := range limitFlags {
 		f.String(l.flag, "", l.help)
 	}
-	f.StringArray("env", nil, "environment variable, `NAME=VALUE`, or NAME to pass on your own; may be repeated")
+	f.StringArrayP("env", "e", nil, "environment variable, `NAME=VALUE`, or NAME to pass on your own; may be repeated")
 	f.String("stdin", "", "`file` the program reads, or - for your own standard input (default -)")
 	f.Bool("allow-degraded", false, "run even if this host cannot enforce a limit")
+	f.Bool("network", false, networkHelp)
 	f.Bool("json", false, "print one JSON object at the end instead of streaming")
 	a.settings(cmd, driverSetting)
 }
@@ -81,6 +82,7 @@ func (a *app) newExecution(cmd *cobra.Command) (*execution, error) {
 	f := cmd.Flags()
 	x.json, _ = f.GetBool("json")
 	x.job.Spec.AllowDegraded, _ = f.GetBool("allow-degraded")
+	x.job.Spec.Network = networkOf(cmd)
 	names, _ := f.GetStringArray("env")
 	var envErr error
 	x.job.Spec.Env, envErr = a.environment(cmd, names)
@@ -96,7 +98,11 @@ func limitsOf(cmd *cobra.Command, l *sandbar.Limits) error {
 	var errs []error
 	for _, known := range limitFlags {
 		if flag := cmd.Flags().Lookup(known.flag); flag != nil && flag.Changed {
-			errs = append(errs, config.SetLimit(l, known.limit, "--"+known.flag, flag.Value.String()))
+			text := flag.Value.String()
+			if known.limit == "memory" && text != "" && strings.Trim(text, "0123456789") == "" {
+				text += "MiB" // as other programs of this kind have it
+			}
+			errs = append(errs, config.SetLimit(l, known.limit, "--"+known.flag, text))
 		}
 	}
 	return errors.Join(errs...)

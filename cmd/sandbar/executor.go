@@ -99,7 +99,7 @@ configuration.`,
 	f.String("bind", "", "`address` to listen on (default all)")
 	f.String("image", sandbar.ImageHost, "the sandbox's root file system")
 	for _, l := range []struct{ flag, help string }{
-		{"memory", "`size` of all memory together, or unlimited (default 1GiB)"},
+		{"memory", "`size` of all memory together, a number alone being MiB, or unlimited (default 1GiB)"},
 		{"cpus", "`number` of processors, or unlimited (default unlimited)"},
 		{"shares", "`weight` against other sandboxes, 1024 is one share (default 512)"},
 		{"pids", "`number` of processes and threads at once, or unlimited (default 1024)"},
@@ -108,7 +108,8 @@ configuration.`,
 	} {
 		f.String(l.flag, "", l.help)
 	}
-	f.StringArray("env", nil, "environment variable of the sandbox, `NAME=VALUE`, or NAME to pass on your own; may be repeated")
+	f.StringArrayP("env", "e", nil, "environment variable of the sandbox, `NAME=VALUE`, or NAME to pass on your own; may be repeated")
+	f.Bool("network", false, networkHelp)
 	f.Bool("allow-degraded", false, "run even if this host cannot enforce a limit")
 	a.settings(cmd, driverSetting)
 	return cmd
@@ -147,6 +148,7 @@ func (a *app) newExecutor(cmd *cobra.Command, main []string) (*executorRun, erro
 	x.proxy, errs[2] = a.portOf(cmd, "proxy-port", proxyPortVariable, bind, "3031")
 	x.spec.Image, _ = f.GetString("image")
 	x.spec.AllowDegraded, _ = f.GetBool("allow-degraded")
+	x.spec.Network = networkOf(cmd)
 	errs[3] = limitsOf(cmd, &x.spec.Limits)
 	names, _ := f.GetStringArray("env")
 	x.spec.Env, errs[4] = a.environment(cmd, names)

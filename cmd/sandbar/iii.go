@@ -147,7 +147,11 @@ func newIII(cfg *config.Config, e *engine.Engine, token config.Token, log *slog.
 	if cfg.III.Listen == "" {
 		return nil, nil
 	}
-	server, err := iii.New(iiiOptions(cfg, e, log))
+	o := iii.Options{Logger: log}
+	if cfg.III.Sandboxes {
+		o = iiiOptions(cfg, e, log)
+	}
+	server, err := iii.New(o)
 	if err != nil {
 		return nil, err
 	}

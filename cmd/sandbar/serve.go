@@ -107,7 +107,7 @@ func (a *app) serve(cfg *config.Config) error {
 	}
 	e, err := newEngine(cfg, d, log, func(c *engine.Config) {
 		c.Observe = metrics.Observe
-		if cfg.III.Listen != "" {
+		if cfg.III.Listen != "" && cfg.III.Sandboxes {
 			iiiRoom(cfg, c)
 		}
 	})

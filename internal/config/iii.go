@@ -11,13 +11,14 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// III is the settings of the iii protocol, on the side of the engine (Listen and
-// Open) and of the worker (Worker). The others are both's, under the names and
+// III is the settings of the iii protocol, on the side of the engine (Listen, Open
+// and Sandboxes) and of the worker (Worker). The others are both's, under the names and
 // with the defaults of the iii-sandbox worker.
 type III struct {
-	Listen string // "" for none
-	Open   bool
-	Worker IIIWorker
+	Listen    string // "" for none
+	Open      bool
+	Sandboxes bool
+	Worker    IIIWorker
 
 	AutoInstall                 bool
 	ImageAllowlist              []string
@@ -58,6 +59,9 @@ func (c *Config) iiiFields() []field {
 		{path: "iii.open", value: boolean(&c.III.Open), initial: "true", allowed: "true or false",
 			doc: "Whether clients on this machine get in without the token, which SDKs do not send by themselves. Web pages never do. " +
 				"Beyond loopback the token is needed whatever this says."},
+		{path: "iii.sandboxes", value: boolean(&c.III.Sandboxes), initial: "true", allowed: "true or false",
+			doc: "Whether the daemon's own sandboxes are offered there. With false that is left to workers that connect, such as " +
+				"\"sandbar worker\" on other machines."},
 	}, c.iiiSandboxFields(), c.iiiWorkerFields())
 }
 
@@ -207,9 +211,9 @@ func (i *III) imagesTree() tree {
 // take sets what a configuration of the iii-sandbox worker says.
 func (l *loader) take(from *III, where string) {
 	i := &l.config.III
-	listen, open, worker := i.Listen, i.Open, i.Worker
+	own := *i
 	*i = *from
-	i.Listen, i.Open, i.Worker = listen, open, worker
+	i.Listen, i.Open, i.Sandboxes, i.Worker = own.Listen, own.Open, own.Sandboxes, own.Worker
 	for _, f := range l.config.iiiSandboxFields() {
 		l.config.origins[f.path] = where
 	}

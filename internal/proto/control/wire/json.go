@@ -20,6 +20,7 @@ type Create struct {
 	Secret        string            `json:"secret,omitempty"`       // a token for this sandbox alone
 	IdleTimeout   Amount            `json:"idle_timeout,omitempty"` // seconds
 	AllowDegraded bool              `json:"allow_degraded,omitempty"`
+	Network       sandbar.Network   `json:"network,omitempty"` // default sandbar.NetworkNone
 }
 
 // Limits are those of a sandbox: bytes, counts, processors and seconds. Zero is
