@@ -96,7 +96,7 @@ func (f *Functions) execute(ctx context.Context, req execRequest) (*execResult, 
 	began := time.Now()
 	r, err := f.supervise(ctx, b, cmd, stdin, timeout, &out)
 	if err != nil {
-		return f.notStarted(err, argv[0], b.id, began)
+		return f.notStarted(err, argv[0], b, began)
 	}
 	return f.ended(r, req, timeout, &out, began)
 }
@@ -131,8 +131,11 @@ func (f *Functions) supervise(ctx context.Context, b *box, cmd sandbar.Cmd, stdi
 
 // notStarted is the result of a program that could not be started, where that
 // is the program's own affair.
-func (f *Functions) notStarted(err error, program, id string, began time.Time) (*execResult, error) {
-	exit, text, failed := startFailure(err, id)
+func (f *Functions) notStarted(err error, program string, b *box, began time.Time) (*execResult, error) {
+	if _, gone := f.opt.Engine.Get(b.sandbox.ID()); gone != nil {
+		return nil, fail(S004, "%s", b.id) // it ended by itself meanwhile
+	}
+	exit, text, failed := startFailure(err, b.id)
 	if failed != nil {
 		return nil, failed
 	}
