@@ -62,10 +62,10 @@ func refOf(t testing.TB, r object) (ref channel.Ref) {
 
 // Bytes go in and come out, through channels. The first byte of noise is text.
 func TestTransfer(t *testing.T) {
-	r := newNative(t, Options{Config: config(func(c *settings.Config) { c.DefaultMemoryMB = 900 })})
+	r := newNative(t, Options{})
 	c := r.connect()
 	id := c.create()
-	for _, n := range []int{0, 1, 64 << 10, 1<<20 - 1, 1 << 20, 1<<20 + 1, 200 << 20} {
+	for _, n := range []int{0, 1, 64 << 10, 1<<20 - 1, 1 << 20, 1<<20 + 1, 20 << 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			path := fmt.Sprintf("/tmp/in/%d", n)
 			m := c.put(id, path, noise(n))
@@ -169,7 +169,7 @@ func TestAbortedUpload(t *testing.T) {
 // An error that is known at once is told when the stream has been taken in:
 // a writer must not be cut off.
 func TestFailedUploadTakesTheStream(t *testing.T) {
-	c := newNative(t, Options{}).connect()
+	c := newNativeWith(t, Options{}, func(c *engine.Config) { c.Default.Disk = 16 << 20 }).connect()
 	id := c.create()
 	for _, x := range []struct {
 		ask  object
@@ -178,7 +178,7 @@ func TestFailedUploadTakesTheStream(t *testing.T) {
 	}{
 		{object{"path": "/nowhere/f"}, 10 << 20, "S211"},
 		{object{"path": "/tmp/f", "mode": "9"}, 10 << 20, "S210"},
-		{object{"path": "/tmp/full"}, 300 << 20, "S216"}, // no room for it
+		{object{"path": "/tmp/full"}, 40 << 20, "S216"}, // no room for it
 	} {
 		reader, writer := c.channel()
 		x.ask["sandbox_id"], x.ask["content"] = id, reader
