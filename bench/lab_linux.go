@@ -336,16 +336,22 @@ type daemon struct {
 }
 
 func startDaemon(path string, env ...string) (*daemon, error) {
+	dir, err := os.MkdirTemp("", "sandbar-bench-")
+	if err != nil {
+		return nil, err
+	}
+	return startDaemonIn(path, dir, env...)
+}
+
+// startDaemonIn starts a daemon that keeps everything in dir, which it removes
+// at its end.
+func startDaemonIn(path, dir string, env ...string) (*daemon, error) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	addr := free.Addr().String()
 	free.Close()
-	dir, err := os.MkdirTemp("", "sandbar-bench-")
-	if err != nil {
-		return nil, err
-	}
 	d := &daemon{addr: addr, dir: dir, token: "bench"}
 	d.cmd = exec.Command(path, "serve", "--listen", addr)
 	d.cmd.Env = append(append(os.Environ(), "SANDBAR_TOKEN="+d.token,
