@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-
-	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
 // iiiLab is a daemon that is an iii engine, with one client of a few lines.
@@ -39,8 +37,8 @@ type iiiResult struct {
 	Error  *struct{ Code, Message string }
 }
 
-// startIII starts a daemon whose image "python" is the one that "make tools"
-// builds, or where there is none the host's own programs.
+// startIII starts a daemon whose image "python" is the lab's, or where there is
+// none the host's own programs.
 func startIII(l *lab, env ...string) (*iiiLab, error) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -53,9 +51,9 @@ func startIII(l *lab, env ...string) (*iiiLab, error) {
 		return nil, err
 	}
 	x := &iiiLab{url: "ws://" + address, image: "of the host", pending: map[string]chan iiiResult{}}
-	if testenv.DebianImage.Met() {
+	if _, err := os.Stat(l.image); err == nil {
 		x.image = "of a Debian image"
-		if err := importImage(l.sandbar, dir); err != nil {
+		if err := l.importImage(dir); err != nil {
 			return nil, errors.Join(err, os.RemoveAll(dir))
 		}
 	}
@@ -75,8 +73,8 @@ func startIII(l *lab, env ...string) (*iiiLab, error) {
 	return x, nil
 }
 
-func importImage(sandbar, dir string) error {
-	cmd := exec.Command(sandbar, "images", "import", testenv.DebianArchive(), "python")
+func (l *lab) importImage(dir string) error {
+	cmd := exec.Command(l.sandbar, "images", "import", l.image, "python")
 	cmd.Env = append(os.Environ(), "SANDBAR_STATE_DIR="+dir+"/state", "SANDBAR_RUNTIME_DIR="+dir+"/run")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("importing the image: %w: %s", err, out)

@@ -25,7 +25,10 @@ import (
 )
 
 // lab is what benchmarks share.
-type lab struct{ sandbar string }
+type lab struct {
+	sandbar string // the command
+	image   string // an archive with Python; it may be missing
+}
 
 // python is the interpreter that sandboxes see, so the baseline is the same.
 const python = "/usr/bin/python3"

@@ -63,12 +63,12 @@ func main() {
 	}
 	only := flag.String("only", os.Getenv("ONLY"), "run only benchmarks with this in their name")
 	sandbar := flag.String("sandbar", "bin/sandbar", "the built command")
+	image := flag.String("image", ".cache/images/debian.tar", "the image that \"make tools\" builds")
 	flag.Parse()
-	os.Exit(runAll(*only, *sandbar))
+	os.Exit(runAll(*only, &lab{sandbar: *sandbar, image: *image}))
 }
 
-func runAll(only, sandbar string) int {
-	l := &lab{sandbar: sandbar}
+func runAll(only string, l *lab) int {
 	code := 0
 	for _, b := range benchmarks() {
 		if !strings.Contains(b.name, only) {
