@@ -1,6 +1,7 @@
 package escape
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,7 +189,9 @@ func (t Target) lacks(c Case) string {
 
 // Cases returns all cases, in the order of the catalogue.
 func Cases() []Case {
-	return slices.Concat(fileCases(), processCases(), resourceCases(), networkCases(), outboundCases(), kernelCases())
+	all := slices.Concat(fileCases(), processCases(), resourceCases(), networkCases(), outboundCases(), kernelCases())
+	slices.SortStableFunc(all, func(a, b Case) int { return cmp.Compare(a.ID[:2], b.ID[:2]) })
+	return all
 }
 
 // judge turns what was seen into a verdict.
