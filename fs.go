@@ -38,6 +38,53 @@ type FS interface {
 	Chmod(ctx context.Context, path string, mode fs.FileMode, recursive bool) error
 }
 
+// BatchReader is an FS that reads many small files at the price of few. An FS
+// need not be one.
+type BatchReader interface {
+	// ReadFiles reads the beginnings of regular files: at most max bytes of
+	// each, and never more than MaxFileContent. A link is not followed, and what
+	// is not a regular file is refused without blocking.
+	//
+	// It answers for the first of paths, for at least one and for as many as go
+	// at once, which is never more than MaxReadFiles; the caller asks for the
+	// rest again. What is wrong with one file is in its FileContent. Errors:
+	// those of FS, and Unsupported where files can only be opened one by one.
+	ReadFiles(ctx context.Context, paths []string, max int) ([]FileContent, error)
+}
+
+// Limits of one ReadFiles.
+const (
+	MaxReadFiles   = 256      // files
+	MaxFileContent = 64 << 10 // bytes of each
+)
+
+// FileContent is the beginning of one file.
+type FileContent struct {
+	Data  []byte // owned by the caller
+	Whole bool   // Data is all there is
+	Err   error  // why the file could not be read; *Error, as from FS.Open
+}
+
+// Owner is an FS that can give files away. An FS need not be one.
+type Owner interface {
+	// Chown gives a file to a user and a group, as numbered inside the sandbox;
+	// SameID leaves either as it is. A link at path is followed; links met on
+	// the way down are left alone. Errors: those of FS, Denied with the cause
+	// EPERM where the sandbox's user may not, and Unsupported.
+	Chown(ctx context.Context, path string, uid, gid uint32, recursive bool) error
+}
+
+// SameID is the user or group that a file has already, for Owner.
+const SameID uint32 = 1<<32 - 1
+
+// Mover is an FS that can move without replacing. An FS need not be one.
+type Mover interface {
+	// RenameNew is Rename, but what is at to stays: that is Exists. It looks and
+	// moves in one step. Errors: those of FS, and Unsupported where the system
+	// cannot do it in one step.
+	RenameNew(ctx context.Context, from, to string) error
+}
+
 // CreateOptions say how Create makes a file.
 type CreateOptions struct {
 	Mode    fs.FileMode // permission bits; default 0o644

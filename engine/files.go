@@ -77,6 +77,38 @@ func (f files) Chmod(ctx context.Context, path string, mode fs.FileMode, recursi
 	return f.during(func() error { return f.fs.Chmod(ctx, path, mode, recursive) })
 }
 
+// ReadFiles implements sandbar.BatchReader where the driver's FS does.
+func (f files) ReadFiles(ctx context.Context, paths []string, max int) (all []sandbar.FileContent, err error) {
+	r, ok := f.fs.(sandbar.BatchReader)
+	if !ok {
+		return nil, f.cannot("read many files at once", "open them one by one")
+	}
+	err = f.during(func() (err error) { all, err = r.ReadFiles(ctx, paths, max); return err })
+	return all, err
+}
+
+// Chown implements sandbar.Owner where the driver's FS does.
+func (f files) Chown(ctx context.Context, path string, uid, gid uint32, recursive bool) error {
+	o, ok := f.fs.(sandbar.Owner)
+	if !ok {
+		return f.cannot("change the owner of files", "leave it as it is")
+	}
+	return f.during(func() error { return o.Chown(ctx, path, uid, gid, recursive) })
+}
+
+// RenameNew implements sandbar.Mover where the driver's FS does.
+func (f files) RenameNew(ctx context.Context, from, to string) error {
+	m, ok := f.fs.(sandbar.Mover)
+	if !ok {
+		return f.cannot("rename without replacing", "look first, then rename")
+	}
+	return f.during(func() error { return m.RenameNew(ctx, from, to) })
+}
+
+func (f files) cannot(what, fix string) error {
+	return &sandbar.Error{Code: sandbar.Unsupported, Message: "the files of this sandbox cannot do this: " + what, Fix: fix}
+}
+
 // heldFile is an open file that holds its sandbox until it is closed.
 type heldFile struct {
 	sandbar.File

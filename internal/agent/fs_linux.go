@@ -82,9 +82,13 @@ func (a *agent) fsOp(r *wire.FSRequest) (data []byte, fd int, err error) {
 	case wire.FSRemove:
 		err = a.fsRemove(r.Path, r.Flags&wire.FSRecursive != 0)
 	case wire.FSRename:
-		err = a.fsRename(r.Path, r.To)
+		err = a.fsRename(r.Path, r.To, r.Flags&wire.FSNoReplace != 0)
 	case wire.FSChmod:
 		err = a.fsChmod(r.Path, r.Mode, r.Flags&wire.FSRecursive != 0)
+	case wire.FSChown:
+		err = a.fsChown(r.Path, r.UID, r.GID, r.Flags&wire.FSRecursive != 0)
+	case wire.FSReadFiles:
+		data, err = a.fsReadFiles(r.Bytes, int(r.Size))
 	case wire.FSRead:
 		data, err = a.fsRead(r)
 	case wire.FSWrite:
@@ -454,7 +458,7 @@ func (a *agent) makeParents(path string) error {
 	return nil
 }
 
-func (a *agent) fsRename(from, to string) error {
+func (a *agent) fsRename(from, to string, keep bool) error {
 	fromDir, fromName, err := a.openDir(from)
 	if err != nil {
 		return err
@@ -465,6 +469,9 @@ func (a *agent) fsRename(from, to string) error {
 		return err
 	}
 	defer unix.Close(toDir)
+	if keep {
+		return unix.Renameat2(fromDir, fromName, toDir, toName, unix.RENAME_NOREPLACE)
+	}
 	return unix.Renameat(fromDir, fromName, toDir, toName)
 }
 

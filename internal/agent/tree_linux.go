@@ -43,18 +43,19 @@ func (a *agent) fsReadDir(path, after string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	var infos []wire.FileInfo
-	size := 0
+	whole, size := len(page) < limit, 0
 	for _, name := range page {
 		info, err := statInfo(fd, name, unix.AT_SYMLINK_NOFOLLOW)
 		if err != nil {
 			continue // it has just been removed
 		}
 		if size += len(info.Name) + len(info.Target) + 64; size > maxListData && len(infos) > 0 {
-			break // the host asks again, from here
+			whole = false // the host asks again, from here
+			break
 		}
 		infos = append(infos, info)
 	}
-	return wire.AppendFileInfos(nil, infos), nil
+	return wire.AppendListing(nil, whole, infos), nil
 }
 
 // eachName calls f for the entries of an open directory until f returns false.
@@ -239,42 +240,77 @@ func identify(fd int) (level, error) {
 	return level{dev: st.Dev, ino: st.Ino}, err
 }
 
+// change is what fsChmod and fsChown do to a file: to an open one, and to name
+// in the directory dir, which is no link.
+type change struct {
+	open func(fd int) error
+	at   func(dir int, name string) error
+}
+
 func (a *agent) fsChmod(path string, mode uint32, recursive bool) error {
+	mode &= 0o7777
+	return a.change(path, recursive, change{
+		open: func(fd int) error { return unix.Fchmod(fd, mode) },
+		at:   func(dir int, name string) error { return unix.Fchmodat(dir, name, mode, 0) },
+	})
+}
+
+// fsChown gives files to a user and a group. An id that the sandbox does not
+// have is refused as one that is somebody else's.
+func (a *agent) fsChown(path string, uid, gid uint32, recursive bool) error {
+	return a.change(path, recursive, change{
+		open: func(fd int) error { return refused(unix.Fchown(fd, int(uid), int(gid))) },
+		at: func(dir int, name string) error {
+			return refused(unix.Fchownat(dir, name, int(uid), int(gid), 0))
+		},
+	})
+}
+
+// refused is what the kernel says of a change of owner, and of an id that it has
+// no number for.
+func refused(err error) error {
+	if err == unix.EINVAL {
+		return unix.EPERM
+	}
+	return err
+}
+
+// change changes path, and what is below it. A link at path itself is followed.
+func (a *agent) change(path string, recursive bool, c change) error {
 	abs, err := a.absolute(path)
 	if err != nil {
 		return err
 	}
-	mode &= 0o7777
 	if !recursive {
-		return unix.Fchmodat(unix.AT_FDCWD, abs, mode, 0)
+		return c.at(unix.AT_FDCWD, abs)
 	}
 	fd, err := openAt(unix.AT_FDCWD, abs, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == unix.ENOTDIR {
-		return unix.Fchmodat(unix.AT_FDCWD, abs, mode, 0)
+		return c.at(unix.AT_FDCWD, abs)
 	}
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := chmodBelow(fd, mode, 0); err != nil {
+	if err := c.below(fd, 0); err != nil {
 		return err
 	}
 	// Last, so that a mode without the right to search does not stop us.
-	return unix.Fchmod(fd, mode)
+	return c.open(fd)
 }
 
-// maxChmodDepth bounds the descriptors a recursive chmod holds.
-const maxChmodDepth = 200
+// maxChangeDepth bounds the descriptors a recursive change holds.
+const maxChangeDepth = 200
 
-// chmodBelow sets the mode of everything in fd, children before parents. Links
-// are left alone.
-func chmodBelow(fd int, mode uint32, depth int) error {
-	if depth > maxChmodDepth {
+// below changes everything in fd, children before parents. Links are left
+// alone.
+func (c change) below(fd, depth int) error {
+	if depth > maxChangeDepth {
 		return unix.ELOOP
 	}
 	var failed error
 	err := eachName(fd, func(name string) bool {
-		failed = chmodEntry(fd, name, mode, depth)
+		failed = c.entry(fd, name, depth)
 		return failed == nil
 	})
 	if failed != nil {
@@ -283,7 +319,7 @@ func chmodBelow(fd int, mode uint32, depth int) error {
 	return err
 }
 
-func chmodEntry(dir int, name string, mode uint32, depth int) error {
+func (c change) entry(dir int, name string, depth int) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return nil // it has just been removed
@@ -297,10 +333,10 @@ func chmodEntry(dir int, name string, mode uint32, depth int) error {
 			return err
 		}
 		defer unix.Close(fd)
-		if err := chmodBelow(fd, mode, depth+1); err != nil {
+		if err := c.below(fd, depth+1); err != nil {
 			return err
 		}
-		return unix.Fchmod(fd, mode)
+		return c.open(fd)
 	}
-	return unix.Fchmodat(dir, name, mode, 0)
+	return c.at(dir, name)
 }

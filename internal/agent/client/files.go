@@ -27,13 +27,12 @@ const (
 // do performs one operation.
 func (f files) do(ctx context.Context, verb string, r *wire.FSRequest, undo func(response)) (response, error) {
 	for _, p := range []string{r.Path, r.To} {
-		if strings.IndexByte(p, 0) >= 0 || len(p) >= 4096 {
-			return response{}, &sandbar.Error{Code: sandbar.Invalid, Field: "path",
-				Message: verb + " " + sandbar.Quote(p, 60) + ": a path has at most 4095 bytes, none of them 0"}
+		if p != "" && !possible(p) {
+			return response{}, badPath(verb, p)
 		}
 	}
-	if r.Path == "" && r.Handle == 0 {
-		return response{}, &sandbar.Error{Code: sandbar.Invalid, Field: "path", Message: verb + ": the path is empty"}
+	if r.Path == "" && r.Handle == 0 && r.Op != wire.FSReadFiles {
+		return response{}, badPath(verb, "")
 	}
 	resp, err := f.box.request(ctx, wire.TypeFS, r.Append(nil), nil, &call{undo: undo})
 	if err != nil {
@@ -44,6 +43,19 @@ func (f files) do(ctx context.Context, verb string, r *wire.FSRequest, undo func
 		return response{}, fileError(verb, r.Path, resp.Errno)
 	}
 	return resp, nil
+}
+
+// possible reports whether a path can be asked for at all.
+func possible(path string) bool {
+	return path != "" && len(path) < 4096 && strings.IndexByte(path, 0) < 0
+}
+
+func badPath(verb, path string) error {
+	e := &sandbar.Error{Code: sandbar.Invalid, Field: "path", Message: verb + ": the path is empty"}
+	if path != "" {
+		e.Message = verb + " " + sandbar.Quote(path, 60) + ": a path has at most 4095 bytes, none of them 0"
+	}
+	return e
 }
 
 // forget drops a handle whose owner is gone.
@@ -229,14 +241,15 @@ func (w *writer) end(op wire.FSOp, verb string) error {
 }
 
 func (f files) Stat(ctx context.Context, path string) (sandbar.FileInfo, error) {
-	infos, err := f.list(ctx, "stat", &wire.FSRequest{Op: wire.FSStat, Path: path})
-	if err == nil && len(infos) != 1 {
-		err = sandbar.Errorf(sandbar.Internal, "stat %s: %w", sandbar.Quote(path, 200), errViolation)
-	}
+	resp, err := f.do(ctx, "stat", &wire.FSRequest{Op: wire.FSStat, Path: path}, nil)
 	if err != nil {
 		return sandbar.FileInfo{}, err
 	}
-	return infos[0], nil
+	infos, err := wire.DecodeFileInfos(resp.Data)
+	if err != nil || len(infos) != 1 {
+		return sandbar.FileInfo{}, sandbar.Errorf(sandbar.Internal, "stat %s: %w", sandbar.Quote(path, 200), errViolation)
+	}
+	return fileInfo(&infos[0]), nil
 }
 
 func (f files) ReadDir(ctx context.Context, path, after string, limit int) ([]sandbar.FileInfo, error) {
@@ -245,33 +258,34 @@ func (f files) ReadDir(ctx context.Context, path, after string, limit int) ([]sa
 	}
 	var all []sandbar.FileInfo
 	for len(all) < limit {
-		page, err := f.list(ctx, "list", &wire.FSRequest{Op: wire.FSReadDir, Path: path, To: after, Size: uint32(min(limit-len(all), 1000))})
+		whole, page, err := f.list(ctx, path, after, min(limit-len(all), 1000))
 		if err != nil {
 			return nil, err
 		}
-		if len(page) == 0 {
+		all = append(all, page...)
+		if whole || len(page) == 0 {
 			break
 		}
-		all = append(all, page...)
 		after = page[len(page)-1].Name
 	}
 	return all, nil
 }
 
-func (f files) list(ctx context.Context, verb string, r *wire.FSRequest) ([]sandbar.FileInfo, error) {
-	resp, err := f.do(ctx, verb, r, nil)
+// list asks for one page of a directory.
+func (f files) list(ctx context.Context, path, after string, limit int) (whole bool, page []sandbar.FileInfo, err error) {
+	resp, err := f.do(ctx, "list", &wire.FSRequest{Op: wire.FSReadDir, Path: path, To: after, Size: uint32(limit)}, nil)
 	if err != nil {
-		return nil, err
+		return false, nil, err
 	}
-	infos, err := wire.DecodeFileInfos(resp.Data)
+	whole, infos, err := wire.DecodeListing(resp.Data)
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "%s %s: %w", verb, sandbar.Quote(r.Path, 200), err)
+		return false, nil, sandbar.Errorf(sandbar.Internal, "list %s: %w", sandbar.Quote(path, 200), err)
 	}
 	out := make([]sandbar.FileInfo, len(infos))
 	for i := range infos {
 		out[i] = fileInfo(&infos[i])
 	}
-	return out, nil
+	return whole, out, nil
 }
 
 func (f files) Mkdir(ctx context.Context, path string, mode fs.FileMode, parents bool) error {
@@ -292,11 +306,18 @@ func (f files) Remove(ctx context.Context, path string, recursive bool) error {
 	return err
 }
 
-func (f files) Rename(ctx context.Context, from, to string) error {
+func (f files) Rename(ctx context.Context, from, to string) error { return f.rename(ctx, from, to, 0) }
+
+// RenameNew implements sandbar.Mover.
+func (f files) RenameNew(ctx context.Context, from, to string) error {
+	return f.rename(ctx, from, to, wire.FSNoReplace)
+}
+
+func (f files) rename(ctx context.Context, from, to string, flags uint32) error {
 	if to == "" {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "to", Message: "rename: the new path is empty"}
 	}
-	_, err := f.do(ctx, "rename", &wire.FSRequest{Op: wire.FSRename, Path: from, To: to}, nil)
+	_, err := f.do(ctx, "rename", &wire.FSRequest{Op: wire.FSRename, Path: from, To: to, Flags: flags}, nil)
 	return err
 }
 
@@ -309,16 +330,71 @@ func (f files) Chmod(ctx context.Context, path string, mode fs.FileMode, recursi
 	return err
 }
 
+// Chown implements sandbar.Owner.
+func (f files) Chown(ctx context.Context, path string, uid, gid uint32, recursive bool) error {
+	r := &wire.FSRequest{Op: wire.FSChown, Path: path, UID: uid, GID: gid}
+	if recursive {
+		r.Flags = wire.FSRecursive
+	}
+	_, err := f.do(ctx, "change owner of", r, nil)
+	return err
+}
+
+// ReadFiles implements sandbar.BatchReader.
+func (f files) ReadFiles(ctx context.Context, paths []string, max int) ([]sandbar.FileContent, error) {
+	const verb = "read"
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	if max < 0 {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "max", Message: "read files: the limit must be at least 0"}
+	}
+	n := together(paths)
+	if n == 0 {
+		return []sandbar.FileContent{{Err: badPath(verb, paths[0])}}, nil
+	}
+	resp, err := f.do(ctx, verb, &wire.FSRequest{Op: wire.FSReadFiles, Size: uint32(min(max, sandbar.MaxFileContent)),
+		Bytes: wire.AppendPaths(nil, paths[:n])}, nil)
+	if err != nil {
+		return nil, err
+	}
+	got, err := wire.DecodeFileContents(resp.Data)
+	if err != nil || len(got) == 0 || len(got) > n {
+		return nil, sandbar.Errorf(sandbar.Internal, "read files: %w", errViolation)
+	}
+	all := make([]sandbar.FileContent, len(got))
+	for i, c := range got {
+		switch {
+		case len(c.Bytes) > max:
+			return nil, sandbar.Errorf(sandbar.Internal, "read files: %w", errViolation)
+		case c.Errno != 0:
+			all[i].Err = fileError(verb, paths[i], c.Errno)
+		default:
+			all[i] = sandbar.FileContent{Data: c.Bytes[:len(c.Bytes):len(c.Bytes)], Whole: c.Whole}
+		}
+	}
+	return all, nil
+}
+
+// together is how many of the first paths go into one request: 0 if the first
+// goes into none.
+func together(paths []string) int {
+	size := 0
+	for i, p := range paths {
+		if size += len(p); i == wire.MaxReadPaths || size > wire.MaxPathBytes || !possible(p) {
+			return i
+		}
+	}
+	return len(paths)
+}
+
 // modeBits turns permission bits into the kernel's.
 func modeBits(m fs.FileMode, missing uint32) uint32 {
 	if m == 0 {
 		return missing
 	}
 	bits := uint32(m.Perm())
-	for _, p := range [...]struct {
-		flag fs.FileMode
-		bit  uint32
-	}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}} {
+	for _, p := range special {
 		if m&p.flag != 0 {
 			bits |= p.bit
 		}
@@ -332,11 +408,17 @@ var kinds = map[uint32]fs.FileMode{
 	0o060000: fs.ModeDevice, 0o020000: fs.ModeDevice | fs.ModeCharDevice,
 }
 
+// The bits above those of permission.
+var special = [...]struct {
+	flag fs.FileMode
+	bit  uint32
+}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}}
+
 func fileInfo(w *wire.FileInfo) sandbar.FileInfo {
 	mode := fs.FileMode(w.Mode&0o777) | kinds[w.Mode&0o170000]
-	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
-		if w.Mode&bit != 0 {
-			mode |= flag
+	for _, p := range special {
+		if w.Mode&p.bit != 0 {
+			mode |= p.flag
 		}
 	}
 	return sandbar.FileInfo{Name: w.Name, Target: w.Target, Size: int64(w.Size), Mode: mode,

@@ -69,6 +69,13 @@ func (d *decoder) u64() uint64 {
 	return 0
 }
 
+// truth reads a byte that is 0 or 1.
+func (d *decoder) truth() bool {
+	v := d.u8()
+	d.failed = d.failed || v > 1
+	return v == 1
+}
+
 func (d *decoder) str() string   { return string(d.take(int(d.u32()))) }
 func (d *decoder) bytes() []byte { return d.take(int(d.u32())) }
 

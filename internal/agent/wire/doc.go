@@ -42,7 +42,8 @@ package wire
 //	2  2026-11  Setup builds roots out of images, one of which may come with it
 //	3  2026-11  Kill; the answer to Start is Started; Setup has Programs
 //	4  2026-11  Setup has an Interface, whose device the answer may carry
-const Generation = 4
+//	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is whole
+const Generation = 5
 
 // Limits of a frame and of a channel.
 const (

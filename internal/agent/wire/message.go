@@ -161,19 +161,21 @@ type FSOp uint8
 // answer and none can be passed, Data of the Reply is a handle (uint32) for
 // FSRead, FSWrite and FSClose.
 const (
-	FSOpen    FSOp = iota + 1 // Path → descriptor, read only; Data: one FileInfo
-	FSCreate                  // Path, Mode, Flags → descriptor; Data: handle of the pending file
-	FSCommit                  // Handle: the pending file appears at its path
-	FSAbort                   // Handle: the pending file is removed
-	FSStat                    // Path; Data: one FileInfo
-	FSReadDir                 // Path, To (after this name), Size (most entries); Data: FileInfos
-	FSMkdir                   // Path, Mode, Flags
-	FSRemove                  // Path, Flags
-	FSRename                  // Path, To
-	FSChmod                   // Path, Mode, Flags
-	FSRead                    // Handle, Offset, Size; Data: bytes, empty at the end
-	FSWrite                   // Handle, Bytes: written at the end of what was written before
-	FSClose                   // Handle
+	FSOpen      FSOp = iota + 1 // Path → descriptor, read only; Data: one FileInfo
+	FSCreate                    // Path, Mode, Flags → descriptor; Data: handle of the pending file
+	FSCommit                    // Handle: the pending file appears at its path
+	FSAbort                     // Handle: the pending file is removed
+	FSStat                      // Path; Data: one FileInfo
+	FSReadDir                   // Path, To (after this name), Size (most entries); Data: Listing
+	FSMkdir                     // Path, Mode, Flags
+	FSRemove                    // Path, Flags
+	FSRename                    // Path, To, Flags
+	FSChmod                     // Path, Mode, Flags
+	FSRead                      // Handle, Offset, Size; Data: bytes, empty at the end
+	FSWrite                     // Handle, Bytes: written at the end of what was written before
+	FSClose                     // Handle
+	FSReadFiles                 // Bytes (Paths), Size (most bytes of each); Data: FileContents of the first of them
+	FSChown                     // Path, UID, GID, Flags
 )
 
 // Flags of file operations.
@@ -181,6 +183,7 @@ const (
 	FSParents   uint32 = 1 << iota // make missing directories above
 	FSRecursive                    // also what is below
 	FSAppend                       // FSCreate: write at the end of the file itself
+	FSNoReplace                    // FSRename: what is at To stays
 )
 
 // FSRequest is a file operation; unused fields are zero.
@@ -193,8 +196,13 @@ type FSRequest struct {
 	Handle uint32
 	Offset uint64
 	Size   uint32
+	UID    uint32 // Same: as it is
+	GID    uint32
 	Bytes  []byte
 }
+
+// Same is a user or group that is left as it is; the kernel takes it for that.
+const Same = 1<<32 - 1
 
 // Append appends the encoding of m.
 func (m *FSRequest) Append(b []byte) []byte {
@@ -202,6 +210,7 @@ func (m *FSRequest) Append(b []byte) []byte {
 	b = appendStr(appendStr(b, m.Path), m.To)
 	b = appendU32(appendU32(appendU32(b, m.Mode), m.Flags), m.Handle)
 	b = appendU32(appendU64(b, m.Offset), m.Size)
+	b = appendU32(appendU32(b, m.UID), m.GID)
 	return append(appendU32(b, uint32(len(m.Bytes))), m.Bytes...)
 }
 
@@ -212,6 +221,7 @@ func (m *FSRequest) Decode(p []byte) error {
 	m.Path, m.To = d.str(), d.str()
 	m.Mode, m.Flags, m.Handle = d.u32(), d.u32(), d.u32()
 	m.Offset, m.Size = d.u64(), d.u32()
+	m.UID, m.GID = d.u32(), d.u32()
 	m.Bytes = d.bytes()
 	return d.end()
 }

@@ -26,7 +26,7 @@ func samples() map[string][2]message {
 		"signal":  {&Signal{Number: 15}, &Signal{}},
 		"dial":    {&Dial{Port: 65535}, &Dial{}},
 		"fs": {&FSRequest{Op: FSRename, Path: "a", To: "b", Mode: 0o644, Flags: FSParents, Handle: 4,
-			Offset: 1 << 33, Size: 5, Bytes: []byte{0, 1}}, &FSRequest{}},
+			Offset: 1 << 33, Size: 5, UID: 6, GID: Same, Bytes: []byte{0, 1}}, &FSRequest{}},
 		"setup": {&Setup{Hostname: "h", Root: "/tmp",
 			Interface: Interface{Name: "eth0", Device: "/dev/net/tun", MTU: 1500, Addrs: []Addr{
 				{IP: []byte{192, 0, 0, 2}, Bits: 29, Gateway: []byte{192, 0, 0, 1}}, {IP: make([]byte, 16), Bits: 64, Gateway: make([]byte, 16)}}},
@@ -109,6 +109,9 @@ func FuzzDecode(f *testing.F) {
 		f.Add(s[0].Append(nil))
 	}
 	f.Add(AppendFileInfos(nil, []FileInfo{{Name: "a"}}))
+	f.Add(AppendListing(nil, true, []FileInfo{{Name: "a"}}))
+	f.Add(AppendPaths(nil, []string{"a", ""}))
+	f.Add(contents(someContents))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for name, s := range samples() {
 			m := s[1]
@@ -120,6 +123,15 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("%s: %x decodes and encodes to %x", name, b, got)
 			}
 		}
+		if whole, infos, err := DecodeListing(b); err == nil && !bytes.Equal(AppendListing(nil, whole, infos), b) {
+			t.Errorf("listing: %x is not what it encodes to", b)
+		}
+		if paths, err := DecodePaths(b); err == nil && !bytes.Equal(AppendPaths(nil, paths), b) {
+			t.Errorf("paths: %x is not what they encode to", b)
+		}
+		if all, err := DecodeFileContents(b); err == nil && !bytes.Equal(contents(all), b) {
+			t.Errorf("file contents: %x is not what they encode to", b)
+		}
 		if infos, err := DecodeFileInfos(b); err == nil && !bytes.Equal(AppendFileInfos(nil, infos), b) {
 			t.Errorf("file infos: %x is not what they encode to", b)
 		}
@@ -129,4 +141,51 @@ func FuzzDecode(f *testing.F) {
 		}
 		DecodeHandle(b)
 	})
+}
+
+var someContents = []FileContent{{Whole: true, Bytes: []byte("all")}, {Errno: 2, Bytes: []byte{}}, {Bytes: []byte("a part")}}
+
+func contents(all []FileContent) (b []byte) {
+	for _, c := range all {
+		b = AppendFileContent(b, c)
+	}
+	return b
+}
+
+// What answers several files at once comes back as it was, and not when it is
+// cut short, at any place.
+func TestMany(t *testing.T) {
+	infos := []FileInfo{{Name: "a", Size: 1, MTime: -1}, {Name: "b", Target: "c"}}
+	paths := []string{"/a", "", "c"}
+	listing, names, files := AppendListing(nil, true, infos), AppendPaths(nil, paths), contents(someContents)
+	whole, gotInfos, err := DecodeListing(listing)
+	if d := cmp.Diff(infos, gotInfos); d != "" || err != nil || !whole {
+		t.Errorf("%v, %v: %s", whole, err, d)
+	}
+	gotPaths, err := DecodePaths(names)
+	if d := cmp.Diff(paths, gotPaths); d != "" || err != nil {
+		t.Errorf("%v: %s", err, d)
+	}
+	gotFiles, err := DecodeFileContents(files)
+	if d := cmp.Diff(someContents, gotFiles); d != "" || err != nil {
+		t.Errorf("%v: %s", err, d)
+	}
+	for i := range listing {
+		if _, _, err := DecodeListing(listing[:i]); err == nil {
+			t.Errorf("a listing was accepted with %d of %d bytes", i, len(listing))
+		}
+	}
+	for i := range names {
+		if _, err := DecodePaths(names[:i]); err == nil {
+			t.Errorf("paths were accepted with %d of %d bytes", i, len(names))
+		}
+	}
+	if _, _, err := DecodeListing(append([]byte{2}, listing[1:]...)); err == nil {
+		t.Error("a listing that is neither whole nor not was accepted")
+	}
+	for _, i := range []int{1, len(files) - 1} {
+		if _, err := DecodeFileContents(files[:i]); err == nil {
+			t.Errorf("file contents were accepted with %d of %d bytes", i, len(files))
+		}
+	}
 }

@@ -359,6 +359,15 @@ func (f *files) Remove(ctx context.Context, path string, recursive bool) error {
 // Rename moves a file or directory. Errors: Conflict also when the two places
 // are on different file systems.
 func (f *files) Rename(ctx context.Context, from, to string) error {
+	return f.rename(ctx, from, to, renameFile)
+}
+
+// RenameNew implements sandbar.Mover.
+func (f *files) RenameNew(ctx context.Context, from, to string) error {
+	return f.rename(ctx, from, to, renameNew)
+}
+
+func (f *files) rename(ctx context.Context, from, to string, rename func(from, to string) error) error {
 	hostFrom, err := f.path(ctx, from)
 	if err != nil {
 		return err
@@ -370,10 +379,7 @@ func (f *files) Rename(ctx context.Context, from, to string) error {
 	if f.isHome(hostFrom) || f.isHome(hostTo) {
 		return homeStays()
 	}
-	if err := renameFile(hostFrom, hostTo); err != nil {
-		if errors.Is(err, syscall.EEXIST) {
-			err = syscall.ENOTEMPTY // rename(2) may say either of a full directory
-		}
+	if err := rename(hostFrom, hostTo); err != nil {
 		return fileError("rename", sandbar.Quote(from, 100)+" to "+sandbar.Quote(to, 100), err)
 	}
 	return nil
@@ -402,6 +408,77 @@ func (f *files) Chmod(ctx context.Context, path string, mode fs.FileMode, recurs
 		return fileError("change the mode of", sandbar.Quote(path, 200), err)
 	}
 	return nil
+}
+
+// Chown implements sandbar.Owner. Errors: Unsupported where files have no
+// owners of that kind.
+func (f *files) Chown(ctx context.Context, path string, uid, gid uint32, recursive bool) error {
+	host, err := f.path(ctx, path)
+	if err != nil {
+		return err
+	}
+	if err := chownTree(ctx, host, uid, gid, recursive); err != nil {
+		if cerr := contextError(ctx); cerr != nil {
+			return cerr
+		}
+		return fileError("change the owner of", sandbar.Quote(path, 200), err)
+	}
+	return nil
+}
+
+// maxRead bounds what one ReadFiles returns, in bytes.
+const maxRead = 1 << 20
+
+// ReadFiles implements sandbar.BatchReader.
+func (f *files) ReadFiles(ctx context.Context, paths []string, max int) ([]sandbar.FileContent, error) {
+	if max < 0 {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "max", Message: "max must be at least 0"}
+	}
+	var all []sandbar.FileContent
+	left := maxRead
+	for _, p := range paths[:min(len(paths), sandbar.MaxReadFiles)] {
+		host, err := f.path(ctx, p)
+		if err != nil && (ctx.Err() != nil || f.box.ended()) {
+			return nil, err
+		}
+		c := sandbar.FileContent{Err: err}
+		if err == nil {
+			c = readStart(host, p, min(max, sandbar.MaxFileContent))
+		}
+		if left -= len(c.Data); left < 0 {
+			break
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// readStart reads at most most bytes of a regular file that is no link.
+func readStart(host, path string, most int) sandbar.FileContent {
+	failed := func(err error) sandbar.FileContent {
+		return sandbar.FileContent{Err: fileError("read", sandbar.Quote(path, 200), err)}
+	}
+	// Look, open, and look again: see Open.
+	info, err := os.Lstat(host)
+	if err != nil {
+		return failed(err)
+	}
+	if !info.Mode().IsRegular() {
+		return failed(notRegular(path))
+	}
+	file, err := os.OpenFile(host, os.O_RDONLY|nonblock|notLink, 0)
+	if err != nil {
+		return failed(err)
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return failed(notRegular(path))
+	}
+	b, err := io.ReadAll(io.LimitReader(file, int64(most)+1))
+	if err != nil {
+		return failed(err)
+	}
+	return sandbar.FileContent{Data: b[:min(len(b), most)], Whole: len(b) <= most}
 }
 
 // fileError turns an error of the operating system into one of sandbar's. what

@@ -186,6 +186,27 @@ func owner(fs.FileInfo) (uid, gid uint32) { return 0, 0 }
 
 func renameFile(from, to string) error { return os.Rename(from, to) }
 
+// renameNew renames, but replaces nothing.
+func renameNew(from, to string) error {
+	old, err := windows.UTF16PtrFromString(from)
+	if err != nil {
+		return err
+	}
+	name, err := windows.UTF16PtrFromString(to)
+	if err != nil {
+		return err
+	}
+	return windows.MoveFileEx(old, name, 0)
+}
+
+// notLink has no meaning where links are looked for before.
+const notLink = 0
+
+// chownTree cannot do anything: files have owners of another kind here.
+func chownTree(context.Context, string, uint32, uint32, bool) error {
+	return sandbar.Errorf(sandbar.Unsupported, "files have no numbered owners on this system")
+}
+
 func openDir(path string) (*os.File, error) { return os.Open(path) }
 
 func removeTree(ctx context.Context, path string) error {

@@ -1,6 +1,19 @@
 package local
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// renameNew renames, but replaces nothing.
+func renameNew(from, to string) error {
+	err := unix.RenamexNp(from, to, unix.RENAME_EXCL)
+	if err == unix.ENOTSUP {
+		return sandbar.Errorf(sandbar.Unsupported, "rename without replacing: %w", err)
+	}
+	return err
+}
 
 // openSubdir opens a directory that is not a link. A mount shows by its device.
 func openSubdir(dir int, name string) (int, error) {

@@ -4,7 +4,18 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
 )
+
+// renameNew renames, but replaces nothing.
+func renameNew(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if err == unix.ENOSYS {
+		return sandbar.Errorf(sandbar.Unsupported, "rename without replacing: %w", err)
+	}
+	return err
+}
 
 // openSubdir opens a directory that is neither a link nor a mount. Kernels
 // before 5.6 cannot tell a mount of the same file system from a directory.

@@ -30,7 +30,16 @@ func owner(info fs.FileInfo) (uid, gid uint32) {
 }
 
 // renameFile leaves all judgement to the kernel, unlike os.Rename.
-func renameFile(from, to string) error { return syscall.Rename(from, to) }
+func renameFile(from, to string) error {
+	err := syscall.Rename(from, to)
+	if err == syscall.EEXIST {
+		return syscall.ENOTEMPTY // rename(2) may say either of a full directory
+	}
+	return err
+}
+
+// notLink opens a file, but not through a link.
+const notLink = syscall.O_NOFOLLOW
 
 // openDir opens a directory, and nothing else.
 func openDir(path string) (*os.File, error) {
@@ -191,9 +200,9 @@ func (r *removal) moveUp(dir *os.File, name string) error {
 	}
 }
 
-// chmodDepth is how deep a recursive chmod goes. Deeper is ELOOP: each level
+// changeDepth is how deep a recursive chmod or chown goes. Deeper is ELOOP: each level
 // holds a descriptor.
-const chmodDepth = 512
+const changeDepth = 512
 
 // chmodBelow sets the mode of all files and directories below path. Links are
 // left alone and mounts are not crossed.
@@ -215,16 +224,22 @@ func chmodBelow(ctx context.Context, path string, mode fs.FileMode) error {
 }
 
 func chmodContents(ctx context.Context, dir *os.File, mode uint32, dev uint64, depth int) error {
-	if depth == chmodDepth {
+	if depth == changeDepth {
 		return unix.ELOOP
 	}
+	return eachName(ctx, dir, func(name string) error { return chmodEntry(ctx, dir, name, mode, dev, depth) })
+}
+
+// eachName calls f for everything in dir. What has just been removed is no
+// error.
+func eachName(ctx context.Context, dir *os.File, f func(name string) error) error {
 	for {
 		names, err := dir.Readdirnames(256)
 		for _, n := range names {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := chmodEntry(ctx, dir, n, mode, dev, depth); err != nil && err != unix.ENOENT {
+			if err := f(n); err != nil && err != unix.ENOENT {
 				return err
 			}
 		}
@@ -266,4 +281,63 @@ func chmodEntry(ctx context.Context, dir *os.File, name string, mode uint32, dev
 		return nil
 	}
 	return chmodNoFollow(int(dir.Fd()), name, mode)
+}
+
+// chownTree gives path, and with recursive what is below it, to a user and a
+// group. Links below path are left alone and mounts are not crossed.
+func chownTree(ctx context.Context, path string, uid, gid uint32, recursive bool) error {
+	if info, err := os.Lstat(path); recursive && err == nil && info.IsDir() {
+		dir, err := openDir(path)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		var st unix.Stat_t
+		if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+			return err
+		}
+		c := chowner{ctx: ctx, uid: int(uid), gid: int(gid), dev: uint64(st.Dev)}
+		if err := c.contents(dir, 0); err != nil {
+			return err
+		}
+	}
+	return unix.Chown(path, int(uid), int(gid))
+}
+
+// chowner gives away a tree on one file system.
+type chowner struct {
+	ctx      context.Context
+	uid, gid int
+	dev      uint64
+}
+
+func (c chowner) contents(dir *os.File, depth int) error {
+	if depth == changeDepth {
+		return unix.ELOOP
+	}
+	return eachName(c.ctx, dir, func(name string) error { return c.entry(dir, name, depth) })
+}
+
+func (c chowner) entry(dir *os.File, name string, depth int) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK || uint64(st.Dev) != c.dev {
+		return nil
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		sub, err := openBelow(dir, name)
+		if errors.Is(err, unix.EXDEV) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer sub.Close()
+		if err := c.contents(sub, depth+1); err != nil {
+			return err
+		}
+	}
+	return unix.Fchownat(int(dir.Fd()), name, c.uid, c.gid, unix.AT_SYMLINK_NOFOLLOW)
 }

@@ -1,0 +1,62 @@
+package wire
+
+// Limits of one FSReadFiles: what the agent reads at most, and what the host
+// asks for at most, so that both frames stay below MaxPayload.
+const (
+	MaxReadPaths = 256       // paths of one request
+	MaxPathBytes = 256 << 10 // bytes of them
+	MaxReadBytes = 64 << 10  // bytes of one file
+	MaxReadReply = 256 << 10 // bytes of all files of one answer
+)
+
+// FileContent is the beginning of one file, as FSReadFiles answers it. There is
+// one for each of the first paths, and at least one: the host asks for the rest
+// again.
+type FileContent struct {
+	Errno uint32 // the kernel's, if the file could not be read
+	Whole bool   // Bytes is all there is
+	Bytes []byte
+}
+
+// AppendFileContent appends the encoding of c. File contents follow each other
+// without a count.
+func AppendFileContent(b []byte, c FileContent) []byte {
+	b = append(appendU32(b, c.Errno), bit(c.Whole))
+	return append(appendU32(b, uint32(len(c.Bytes))), c.Bytes...)
+}
+
+// DecodeFileContents reads what AppendFileContent wrote, to the end of p, whose
+// memory Bytes shares. There are never more than MaxReadPaths.
+func DecodeFileContents(p []byte) (all []FileContent, err error) {
+	d := decoder{b: p}
+	for len(d.b) > 0 && !d.failed && len(all) < MaxReadPaths {
+		all = append(all, FileContent{Errno: d.u32(), Whole: d.truth(), Bytes: d.bytes()})
+	}
+	return all, d.end()
+}
+
+// AppendPaths appends the encoding of paths, as Bytes of an FSReadFiles.
+func AppendPaths(b []byte, paths []string) []byte { return appendStrs(b, paths) }
+
+// DecodePaths reads what AppendPaths wrote.
+func DecodePaths(p []byte) ([]string, error) {
+	d := decoder{b: p}
+	paths := d.strs()
+	return paths, d.end()
+}
+
+// AppendListing appends the entries of a directory; whole says that there are
+// none after them.
+func AppendListing(b []byte, whole bool, infos []FileInfo) []byte {
+	return AppendFileInfos(append(b, bit(whole)), infos)
+}
+
+// DecodeListing reads what AppendListing wrote.
+func DecodeListing(p []byte) (whole bool, infos []FileInfo, err error) {
+	d := decoder{b: p}
+	if whole = d.truth(); d.failed {
+		return false, nil, errShort
+	}
+	infos, err = DecodeFileInfos(d.b)
+	return whole, infos, err
+}
