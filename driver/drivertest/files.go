@@ -53,7 +53,7 @@ func fileCases() []testCase {
 			run(c, b, f.FS())
 		}})
 	}
-	return sorted(cases)
+	return sorted(append(cases, fileAbilityCases()...))
 }
 
 // put writes a file through the API.
