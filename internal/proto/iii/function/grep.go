@@ -94,62 +94,171 @@ func (r searchRoot) shown(f found) string {
 	return lossy([]byte(strings.TrimRight(r.asked, "/") + "/" + f.rel))
 }
 
-// fileMatches is what was found in one file.
-type fileMatches struct {
-	matches []search.Match
-	err     error
+// Bounds of a batch of files, which are read together.
+const (
+	batchFiles = sandbar.MaxReadFiles
+	batchBytes = 192 << 10
+	// batchFile is the largest file that goes into a batch with others.
+	batchFile = 32 << 10
+)
+
+// batches begins the files of the root in batches, in order. A large file is a
+// batch of its own.
+func (r searchRoot) batches(ctx context.Context, files sandbar.FS, begin func([]found) error) error {
+	var batch []found
+	var size int64
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		full := batch
+		batch, size = nil, 0
+		return begin(full)
+	}
+	err := r.each(ctx, files, func(f found) error {
+		if len(batch) == batchFiles || size+f.info.Size > batchBytes || f.info.Size > batchFile {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		batch, size = append(batch, f), size+f.info.Size
+		if f.info.Size > batchFile {
+			return flush()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}
+
+// matches is what was found in some files, one after the other, and what ended
+// the search of them, if anything did.
+type matches struct {
+	all  []search.Match
+	size int // bytes of text
+	err  error
+}
+
+// room reports whether more may be found where a caller wants most matches, 0
+// for no limit.
+func (m *matches) room(most uint64) bool {
+	return (most == 0 || uint64(len(m.all)) < most) && m.size <= maxFound
+}
+
+// grepper searches the files of one root.
+type grepper struct {
+	*search.Grep
+	files sandbar.FS
+	root  searchRoot
+	most  uint64
 }
 
 // grep searches files, several at once, and returns the matches in the order
 // of the files.
 func grep(ctx context.Context, files sandbar.FS, g *search.Grep, root searchRoot, most uint64) (any, error) {
-	matches, truncated, size := []search.Match{}, false, 0
-	var failed error
-	err := ordered(ctx, func(ctx context.Context, begin func(found) error) error { return root.each(ctx, files, begin) },
-		func(ctx context.Context, file found) fileMatches {
-			return grepFile(ctx, files, g, file, root.shown(file), most)
-		},
-		func(_ found, r fileMatches) bool {
-			for _, m := range r.matches {
-				matches = append(matches, m)
-				size += len(m.Content) + len(m.Path)
-				if truncated = most > 0 && uint64(len(matches)) >= most || size > maxFound; truncated {
+	r := grepper{g, files, root, most}
+	total := matches{all: []search.Match{}}
+	truncated := false
+	err := ordered(ctx, func(ctx context.Context, begin func([]found) error) error { return root.batches(ctx, files, begin) },
+		r.batch,
+		func(some matches) bool {
+			for _, m := range some.all {
+				total.all = append(total.all, m)
+				total.size += len(m.Content) + len(m.Path)
+				if truncated = !total.room(most); truncated {
 					return false
 				}
 			}
-			failed = r.err
-			return failed == nil
+			total.err = some.err
+			return total.err == nil
 		})
-	if failed == nil {
-		failed = err
+	if total.err != nil {
+		err = total.err
 	}
-	if failed != nil {
-		return nil, searchFailure(failed)
+	if err != nil {
+		return nil, searchFailure(err)
 	}
-	return map[string]any{"matches": matches, "truncated": truncated}, nil
+	return map[string]any{"matches": total.all, "truncated": truncated}, nil
 }
 
-// grepFile searches one file. One that has just been removed, or has become
-// something else, holds nothing.
-func grepFile(ctx context.Context, files sandbar.FS, g *search.Grep, file found, path string, most uint64) (r fileMatches) {
-	f, err := files.Open(ctx, file.path)
-	if err != nil {
-		if file.rel == "" || !errors.Is(err, fs.ErrNotExist) && sandbar.CodeOf(err) != sandbar.Conflict {
-			r.err = fileFailure(err, path, "path")
+// batch searches files until there is no room for more matches or one fails.
+func (g grepper) batch(ctx context.Context, batch []found) (m matches) {
+	reader, ok := g.files.(sandbar.BatchReader)
+	for ok && len(batch) > 1 && m.err == nil && m.room(g.most) {
+		contents, err := reader.ReadFiles(ctx, pathsOf(batch), batchFile)
+		if ok = sandbar.CodeOf(err) != sandbar.Unsupported; err != nil {
+			if ok {
+				m.err = fileFailure(err, g.root.asked, "path")
+			}
+			break
 		}
-		return r
+		for i, c := range contents {
+			if m.err == nil && m.room(g.most) {
+				g.content(ctx, batch[i], c, &m)
+			}
+		}
+		batch = batch[len(contents):]
+	}
+	for _, f := range batch {
+		if m.err == nil && m.room(g.most) {
+			g.file(ctx, f, &m)
+		}
+	}
+	return m
+}
+
+func pathsOf(files []found) []string {
+	paths := make([]string, len(files))
+	for i, f := range files {
+		paths[i] = f.path
+	}
+	return paths
+}
+
+// content searches a file of which the beginning has been read.
+func (g grepper) content(ctx context.Context, f found, c sandbar.FileContent, m *matches) {
+	switch {
+	case c.Err != nil:
+		m.err = g.failure(c.Err, f)
+	case c.Whole:
+		g.Bytes(c.Data, g.add(f, m))
+	default: // it has grown
+		g.file(ctx, f, m)
+	}
+}
+
+// file opens and searches one file.
+func (g grepper) file(ctx context.Context, file found, m *matches) {
+	f, err := g.files.Open(ctx, file.path)
+	if err != nil {
+		m.err = g.failure(err, file)
+		return
 	}
 	defer f.Close()
-	size := 0
-	err = g.File(contextReader{ctx, f}, func(line uint64, content string) bool {
-		r.matches = append(r.matches, search.Match{Path: path, Line: line, Content: content})
-		size += len(content)
-		return (most == 0 || uint64(len(r.matches)) < most) && size <= maxFound
-	})
-	if err != nil {
-		r.err = fileFailure(err, path, "path")
+	if err := g.File(contextReader{ctx, f}, g.add(file, m)); err != nil {
+		m.err = fileFailure(err, g.root.shown(file), "path")
 	}
-	return r
+}
+
+// add adds to m what is found in a file.
+func (g grepper) add(f found, m *matches) func(line uint64, content string) bool {
+	return func(line uint64, content string) bool {
+		path := g.root.shown(f)
+		m.all = append(m.all, search.Match{Path: path, Line: line, Content: content})
+		m.size += len(content) + len(path)
+		return m.room(g.most)
+	}
+}
+
+// failure says why a file cannot be read. One below the root that has just been
+// removed, or has become something else, holds nothing.
+func (g grepper) failure(err error, f found) error {
+	if f.rel != "" && (errors.Is(err, fs.ErrNotExist) || sandbar.CodeOf(err) == sandbar.Conflict) {
+		return nil
+	}
+	return fileFailure(err, g.root.shown(f), "path")
 }
 
 // searchFailure makes a failure of what ended a search.

@@ -101,7 +101,7 @@ func editTree(ctx context.Context, files sandbar.FS, s *search.Sed, root searchR
 		func(ctx context.Context, file found) sedResult {
 			return editOne(ctx, files, s, file.path, root.shown(file))
 		},
-		func(_ found, r sedResult) bool { all.add(r); return true })
+		func(r sedResult) bool { all.add(r); return true })
 	if err != nil {
 		return nil, searchFailure(err)
 	}

@@ -12,8 +12,8 @@ import (
 
 // Bounds of a walk.
 const (
-	// ahead is how many directories are listed at once, and how many files of a
-	// search are open at once. A sandbox answers a request after the other, but
+	// ahead is how many directories are listed at once, and how many files, or
+	// batches of small ones, a search reads at once. A sandbox answers a request after the other, but
 	// not one at a time.
 	ahead = 8
 	// maxWalked is how many files and directories one call looks at.
@@ -133,37 +133,33 @@ func (w *walker) regular(ctx context.Context, choose func(rel string) bool, visi
 	})
 }
 
-// ordered runs work for each of a sequence of files, ahead of them at once, and
-// hands the results on in the sequence's order. each gives the files to begin;
+// ordered runs work for each of a sequence of tasks, ahead of them at once, and
+// hands the results on in the sequence's order. each gives the tasks to begin;
 // collect ends everything by returning false.
-func ordered[T any](ctx context.Context, each func(ctx context.Context, begin func(found) error) error,
-	work func(ctx context.Context, f found) T, collect func(found, T) bool) error {
-	type job struct {
-		file found
-		done chan T
-	}
+func ordered[J, T any](ctx context.Context, each func(ctx context.Context, begin func(J) error) error,
+	work func(context.Context, J) T, collect func(T) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	jobs := make(chan job, ahead)
+	jobs := make(chan chan T, ahead)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer cancel()
 	var walked error
 	tasks.Go(func() {
 		defer close(jobs)
-		walked = each(ctx, func(f found) error {
-			j := job{f, make(chan T, 1)}
+		walked = each(ctx, func(j J) error {
+			done := make(chan T, 1)
 			select {
-			case jobs <- j:
+			case jobs <- done:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			tasks.Go(func() { j.done <- work(ctx, j.file) })
+			tasks.Go(func() { done <- work(ctx, j) })
 			return nil
 		})
 	})
-	for j := range jobs {
-		if !collect(j.file, <-j.done) {
+	for done := range jobs {
+		if !collect(<-done) {
 			return nil
 		}
 	}

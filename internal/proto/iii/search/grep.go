@@ -121,6 +121,14 @@ func (g *Grep) File(r io.Reader, found func(line uint64, content string) bool) e
 	return err
 }
 
+// Bytes is File for a file that is all there.
+func (g *Grep) Bytes(text []byte, found func(line uint64, content string) bool) {
+	if bytes.IndexByte(text[:min(len(text), sniff)], 0) < 0 {
+		s := scan{g: g, found: found}
+		s.lines(text)
+	}
+}
+
 // scan is the search of one file.
 type scan struct {
 	g      *Grep
