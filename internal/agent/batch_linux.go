@@ -6,27 +6,46 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// fileBatch reads the beginnings of several files. Of files that follow each other
-// in the same directory it opens that directory once.
+// fileBatch reads the beginnings of several files. Of files that follow each
+// other in the same directory it opens that directory once.
 type fileBatch struct {
 	a    *agent
 	path string // of dir, with the slash at its end
 	dir  int    // -1 if none is open
 	// plain is a device known not to be /proc; see regular.
-	plain   uint64
-	scratch []byte // as much as is wanted of one file, and a byte more
+	plain uint64
+	most  int // bytes of one file
+	*buffers
 }
 
-// fsReadFiles reads the first of the files named in names, most bytes of each,
-// as many files as fit into one answer.
-func (a *agent) fsReadFiles(names []byte, most int) ([]byte, error) {
-	paths, err := wire.DecodePaths(names)
+// buffers are the memory that a batch needs. It is used again: it would be
+// garbage faster than anything else here.
+type buffers struct {
+	file  [wire.MaxReadBytes + 1]byte
+	reply []byte
+}
+
+// answerReadFiles answers an FSReadFiles: as many of the first files as fit
+// into one reply.
+func (a *agent) answerReadFiles(id uint32, r *wire.FSRequest) {
+	paths, err := wire.DecodePaths(r.Bytes)
 	if err != nil || len(paths) == 0 || len(paths) > wire.MaxReadPaths {
-		return nil, unix.EINVAL
+		a.reply(id, wire.FailFile, unix.EINVAL, "", nil)
+		return
 	}
-	b := fileBatch{a: a, dir: -1, scratch: make([]byte, min(most, wire.MaxReadBytes)+1)}
+	mem, _ := a.buffers.Get().(*buffers)
+	if mem == nil {
+		mem = new(buffers)
+	}
+	defer a.buffers.Put(mem)
+	b := fileBatch{a: a, dir: -1, most: min(int(r.Size), wire.MaxReadBytes), buffers: mem}
+	mem.reply = wire.AppendReply(mem.reply[:0], func(reply []byte) []byte { return b.readAll(reply, paths) })
+	a.link.write(wire.Frame{Type: wire.TypeReply, ID: id, Payload: mem.reply})
+}
+
+// readAll appends the first of the files to reply.
+func (b *fileBatch) readAll(reply []byte, paths []string) []byte {
 	defer b.close()
-	var reply []byte
 	for i, path := range paths {
 		c := b.read(path)
 		if i > 0 && len(reply)+len(c.Bytes) > wire.MaxReadReply {
@@ -34,7 +53,7 @@ func (a *agent) fsReadFiles(names []byte, most int) ([]byte, error) {
 		}
 		reply = wire.AppendFileContent(reply, c)
 	}
-	return reply, nil
+	return reply
 }
 
 func (b *fileBatch) close() {
@@ -46,74 +65,74 @@ func (b *fileBatch) close() {
 
 // read reads one file. What it returns is valid until the next.
 func (b *fileBatch) read(path string) (c wire.FileContent) {
-	fd, err := b.open(path)
+	fd, size, err := b.open(path)
 	if err != nil {
 		return wire.FileContent{Errno: errno(err)}
 	}
 	defer unix.Close(fd)
-	n := 0
-	for n < len(b.scratch) {
-		got, err := unix.Read(fd, b.scratch[n:])
+	for n := 0; ; {
+		got, err := unix.Read(fd, b.file[n:b.most+1])
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil {
 			return wire.FileContent{Errno: errno(err)}
 		}
-		if got == 0 {
-			return wire.FileContent{Whole: true, Bytes: b.scratch[:n]}
-		}
 		n += got
+		switch {
+		case n > b.most:
+			return wire.FileContent{Bytes: b.file[:b.most]}
+		case got == 0 || int64(n) == size: // less than there was room for
+			return wire.FileContent{Whole: true, Bytes: b.file[:n]}
+		}
 	}
-	return wire.FileContent{Bytes: b.scratch[:n-1]}
 }
 
-// open opens a regular file, not through a link.
-func (b *fileBatch) open(path string) (int, error) {
+// open opens a regular file, not through a link, and tells its size.
+func (b *fileBatch) open(path string) (fd int, size int64, err error) {
 	name, err := b.enter(path)
 	if err != nil {
-		return -1, err
+		return -1, 0, err
 	}
 	// Look before opening: opening a FIFO or a device can have effects.
 	var st unix.Stat_t
 	if err := unix.Fstatat(b.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return -1, err
+		return -1, 0, err
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 	case unix.S_IFDIR:
-		return -1, unix.EISDIR
+		return -1, 0, unix.EISDIR
 	case unix.S_IFLNK:
-		return -1, unix.ELOOP
+		return -1, 0, unix.ELOOP
 	default:
-		return -1, unix.ENXIO
+		return -1, 0, unix.ENXIO
 	}
-	fd, err := openAt(b.dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	fd, err = openAt(b.dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
-		return -1, err
+		return -1, 0, err
 	}
-	if err := b.regular(fd); err != nil { // it may have been exchanged meanwhile
+	if size, err = b.regular(fd); err != nil { // it may have been exchanged meanwhile
 		unix.Close(fd)
-		return -1, err
+		return -1, 0, err
 	}
-	return fd, nil
+	return fd, size, nil
 }
 
 // regular is as the function of that name, which it asks once for each device:
-// all of /proc is on one that nothing else is on.
-func (b *fileBatch) regular(fd int) error {
+// all of /proc is on one that nothing else is on. It tells the file's size.
+func (b *fileBatch) regular(fd int) (size int64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return err
+		return 0, err
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFREG && st.Dev == b.plain {
-		return nil
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Dev != b.plain {
+		if err := regular(fd); err != nil {
+			return 0, err
+		}
+		b.plain = st.Dev
 	}
-	if err := regular(fd); err != nil {
-		return err
-	}
-	b.plain = st.Dev
-	return nil
+	return st.Size, nil
 }
 
 // enter opens the directory of path, unless it is open, and returns the name in

@@ -46,6 +46,10 @@ func (a *agent) onFS(f wire.Frame) error {
 }
 
 func (a *agent) answerFS(id uint32, r *wire.FSRequest) {
+	if r.Op == wire.FSReadFiles {
+		a.answerReadFiles(id, r)
+		return
+	}
 	data, fd, err := a.fsOp(r)
 	switch {
 	case err != nil:
@@ -87,8 +91,6 @@ func (a *agent) fsOp(r *wire.FSRequest) (data []byte, fd int, err error) {
 		err = a.fsChmod(r.Path, r.Mode, r.Flags&wire.FSRecursive != 0)
 	case wire.FSChown:
 		err = a.fsChown(r.Path, r.UID, r.GID, r.Flags&wire.FSRecursive != 0)
-	case wire.FSReadFiles:
-		data, err = a.fsReadFiles(r.Bytes, int(r.Size))
 	case wire.FSRead:
 		data, err = a.fsRead(r)
 	case wire.FSWrite:

@@ -102,6 +102,12 @@ func (l *link) write(f wire.Frame) error {
 	defer l.mu.Unlock()
 	l.out = wire.AppendHeader(l.out[:0], wire.Header{
 		Length: uint32(len(f.Payload)), Type: f.Type, FDs: uint8(len(f.FDs)), ID: f.ID})
+	if len(f.Payload) > maxCopied && len(f.FDs) == 0 {
+		if err := l.writeFull(l.out); err != nil {
+			return err
+		}
+		return l.writeFull(f.Payload)
+	}
 	l.out = append(l.out, f.Payload...)
 	b := l.out
 	if cap(l.out) > 64<<10 {
@@ -114,6 +120,14 @@ func (l *link) write(f wire.Frame) error {
 		}
 		b = b[n:]
 	}
+	return l.writeFull(b)
+}
+
+// maxCopied is how large a payload is joined to its header, in bytes, so that
+// both are written at once.
+const maxCopied = 16 << 10
+
+func (l *link) writeFull(b []byte) error {
 	for len(b) > 0 {
 		n, err := unix.Write(l.fd, b)
 		if err == unix.EINTR {

@@ -45,6 +45,8 @@ type agent struct {
 	fsMu   sync.Mutex
 	files  map[uint32]*handle
 	lastFD uint32
+	// buffers holds *buffers of the workers.
+	buffers sync.Pool
 
 	chanMu   sync.Mutex
 	channels map[uint32]*streams // open channels by their id

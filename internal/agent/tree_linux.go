@@ -42,7 +42,7 @@ func (a *agent) fsReadDir(path, after string, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var infos []wire.FileInfo
+	infos := make([]wire.FileInfo, 0, len(page))
 	whole, size := len(page) < limit, 0
 	for _, name := range page {
 		info, err := statInfo(fd, name, unix.AT_SYMLINK_NOFOLLOW)
@@ -55,7 +55,7 @@ func (a *agent) fsReadDir(path, after string, limit int) ([]byte, error) {
 		}
 		infos = append(infos, info)
 	}
-	return wire.AppendListing(nil, whole, infos), nil
+	return wire.AppendListing(make([]byte, 0, size), whole, infos), nil
 }
 
 // eachName calls f for the entries of an open directory until f returns false.

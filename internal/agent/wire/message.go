@@ -1,5 +1,7 @@
 package wire
 
+import "encoding/binary"
+
 // Hello is the first thing an agent says.
 type Hello struct{ Generation uint32 }
 
@@ -42,6 +44,16 @@ func (m *Reply) Append(b []byte) []byte {
 	b = appendU32(b, m.Errno)
 	b = appendStr(b, m.Text)
 	return append(appendU32(b, uint32(len(m.Data))), m.Data...)
+}
+
+// AppendReply appends the encoding of a Reply that is OK, with the Data that
+// data appends to what it is given.
+func AppendReply(b []byte, data func(b []byte) []byte) []byte {
+	b = (&Reply{}).Append(b)
+	begin := len(b)
+	b = data(b)
+	binary.LittleEndian.PutUint32(b[begin-4:], uint32(len(b)-begin))
+	return b
 }
 
 // Decode reads m from a payload, whose memory Data shares.

@@ -40,6 +40,14 @@ func samples() map[string][2]message {
 	}
 }
 
+func TestAppendReply(t *testing.T) {
+	want := (&Reply{Data: []byte("data")}).Append([]byte("before"))
+	got := AppendReply([]byte("before"), func(b []byte) []byte { return append(b, "data"...) })
+	if !bytes.Equal(want, got) {
+		t.Errorf("%x, want %x", got, want)
+	}
+}
+
 func TestRoundTrip(t *testing.T) {
 	for name, s := range samples() {
 		t.Run(name, func(t *testing.T) {
