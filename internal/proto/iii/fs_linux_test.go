@@ -89,6 +89,8 @@ func TestFileFailures(t *testing.T) {
 		{"chmod", object{"path": d + "f", "mode": "rwx"}, "S210", "invalid octal mode: rwx", nil},
 		{"chmod", object{"path": d + "loop", "mode": "0644"}, "S216", "fs i/o error: /tmp/t/loop: ", nil},
 		{"chmod", object{"path": d + "f", "mode": "0644", "uid": 12345}, "S215", "permission denied: /tmp/t/f: Operation not permitted (os error 1)", nil},
+		{"chmod", object{"path": d + "full", "mode": "0700", "gid": 12345, "recursive": true}, "S215", "permission denied: /tmp/t/full: Operation not permitted (os error 1)", nil},
+		{"chmod", object{"path": d + "f", "mode": "0644", "uid": 0}, "S215", "permission denied: /tmp/t/f: Operation not permitted (os error 1)", nil},
 		{"mv", object{"src": d + "x", "dst": d + "y"}, "S211", "file not found: src not found: /tmp/t/x", nil},
 		{"mv", object{"src": d + "f", "dst": d + "x/y"}, "S211", "file not found: dst not found: /tmp/t/x/y", nil},
 		{"mv", object{"src": d + "f", "dst": d + "d"}, "S213", "already exists: dst already exists: /tmp/t/d", nil},
@@ -160,6 +162,10 @@ func TestMkdirRmChmodMv(t *testing.T) {
 		return strings.TrimSpace(c.sh(id, "stat -c %a "+path))
 	}
 	const d = "/tmp/t/"
+	var uid, gid int
+	if _, err := fmt.Sscan(c.sh(id, "id -u; id -g"), &uid, &gid); err != nil {
+		t.Fatal(err)
+	}
 	for _, x := range []struct{ got, want string }{
 		{do("mkdir", object{"path": d + "a"}), `{"created":true}`},
 		{mode(d + "a"), "755"},
@@ -178,6 +184,13 @@ func TestMkdirRmChmodMv(t *testing.T) {
 		{do("chmod", object{"path": d + "f", "mode": "0", "recursive": true}), `{"updated":1}`},
 		{mode(d + "f"), "0"},
 		{do("chmod", object{"path": d + "f", "mode": "4755", "uid": nil}), `{"updated":1}`},
+		{mode(d + "f"), "4755"},
+		// To whom it belongs to already, the mode afterwards.
+		{do("chmod", object{"path": d + "f", "mode": "4711", "uid": uid, "gid": gid}), `{"updated":1}`},
+		{mode(d + "f"), "4711"},
+		{do("chmod", object{"path": d + "p", "mode": "6770", "uid": uid, "recursive": true}), `{"updated":5}`},
+		{mode(d+"p/q/g") + " " + mode(d+"p"), "6770 6770"},
+		{do("chmod", object{"path": d + "l", "mode": "4755", "gid": gid}), `{"updated":1}`},
 		{mode(d + "f"), "4755"},
 		{do("mv", object{"src": d + "f", "dst": d + "g"}), `{"moved":true}`},
 		{do("mv", object{"src": d + "g", "dst": d + "p/f", "overwrite": true}), `{"moved":true}`},

@@ -209,9 +209,6 @@ func (f *Functions) fsChmod(ctx context.Context, data json.RawMessage) (any, err
 	if err != nil {
 		return nil, err
 	}
-	if err := checkOwner(i, path, uid, gid); err != nil {
-		return nil, err
-	}
 	updated := uint64(1)
 	if recursive && i.Mode.IsDir() {
 		w := walker{files: files, root: target}
@@ -219,11 +216,15 @@ func (f *Functions) fsChmod(ctx context.Context, data json.RawMessage) (any, err
 			if file.info.Mode&fs.ModeSymlink == 0 {
 				updated++
 			}
-			return checkOwner(file.info, file.path, uid, gid)
+			return nil
 		})
 		if err != nil {
 			return nil, err
 		}
+	}
+	// The owner first: a change of it takes bits from the mode.
+	if err := chown(ctx, files, target, path, uid, gid, recursive); err != nil {
+		return nil, err
 	}
 	if err := files.Chmod(ctx, target, fileMode(bits), recursive); err != nil {
 		return nil, fileFailure(err, path, "path")
@@ -231,13 +232,18 @@ func (f *Functions) fsChmod(ctx context.Context, data json.RawMessage) (any, err
 	return map[string]uint64{"updated": updated}, nil
 }
 
-// checkOwner refuses what the kernel would refuse to a user who is not root: to
-// give a file to somebody else. Only an owner that the file has already is
-// granted.
-func checkOwner(i sandbar.FileInfo, path string, uid, gid *uint32) error {
-	if value(uid, i.UID) != i.UID || value(gid, i.GID) != i.GID {
-		return fail(S215, "%s: Operation not permitted (os error 1): in this sandbox files belong to one user, %d, and cannot be given to another",
-			clip(path), i.UID)
+// chown gives the file at target, which the caller knows as path, to a user and
+// a group; nil is the one it belongs to.
+func chown(ctx context.Context, files sandbar.FS, target, path string, uid, gid *uint32, recursive bool) error {
+	if uid == nil && gid == nil {
+		return nil
+	}
+	o, ok := files.(sandbar.Owner)
+	if !ok {
+		return fail(S219, "%s: the owner of files cannot be changed in this sandbox", clip(path))
+	}
+	if err := o.Chown(ctx, target, value(uid, sandbar.SameID), value(gid, sandbar.SameID), recursive); err != nil {
+		return fileFailure(err, path, "path")
 	}
 	return nil
 }
@@ -298,14 +304,28 @@ func (f *Functions) fsMv(ctx context.Context, data json.RawMessage) (any, error)
 	if _, err := files.Stat(ctx, absolute(dst)); err == nil && !overwrite {
 		return nil, fail(S213, "dst already exists: %s", clip(dst))
 	}
-	err = files.Rename(ctx, absolute(src), absolute(dst))
+	err = rename(ctx, files, absolute(src), absolute(dst), overwrite)
 	if errors.Is(err, syscall.EXDEV) && i.Mode.IsRegular() {
 		err = move(ctx, files, absolute(src), absolute(dst), i.Mode)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EEXIST) && !overwrite:
+		return nil, fail(S213, "dst already exists: %s", clip(dst))
+	case err != nil:
 		return nil, fileFailure(err, dst, "dst")
 	}
 	return map[string]bool{"moved": true}, nil
+}
+
+// rename renames a file. What comes to be at dst meanwhile stays unless it may be
+// overwritten, as far as this sandbox's files can do that in one step.
+func rename(ctx context.Context, files sandbar.FS, src, dst string, overwrite bool) error {
+	if m, ok := files.(sandbar.Mover); ok && !overwrite {
+		if err := m.RenameNew(ctx, src, dst); sandbar.CodeOf(err) != sandbar.Unsupported {
+			return err
+		}
+	}
+	return files.Rename(ctx, src, dst)
 }
 
 // move moves a file to another file system: it is there in one step, and then
