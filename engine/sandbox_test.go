@@ -463,6 +463,11 @@ func TestSandboxFiles(t *testing.T) {
 		if err != nil || len(list) != 1 || list[0].Name != "g" {
 			t.Errorf("%+v, %v", list, err)
 		}
+		// What this driver's files cannot do is said, not done otherwise.
+		_, err = fs.(sandbar.BatchReader).ReadFiles(ctx, []string{"e/g"}, 1)
+		wantCode(t, err, sandbar.Unsupported)
+		wantCode(t, fs.(sandbar.Owner).Chown(ctx, "e/g", 1, 1, false), sandbar.Unsupported)
+		wantCode(t, fs.(sandbar.Mover).RenameNew(ctx, "e/g", "e/h"), sandbar.Unsupported)
 		if i := s.Info(); !i.LastUsed.Equal(time.Now()) {
 			t.Errorf("files do not count as use: %v", i.LastUsed)
 		}
