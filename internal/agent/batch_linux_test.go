@@ -6,8 +6,42 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
+
+// Among files that may be read, those of /proc and what is no file may not.
+func TestReadFiles(t *testing.T) {
+	dir := t.TempDir()
+	file, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "pipe")
+	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := fileBatch{a: &agent{dir: dir}, dir: -1, most: 4, buffers: new(buffers)}
+	paths := []string{file, "/proc/self/status", "file", "/proc/self/status", pipe, "/dev/null", dir, dir + "/", "file/", "/"}
+	want := []wire.FileContent{{Whole: true, Bytes: []byte("text")}, {Errno: uint32(unix.EACCES)}, {Whole: true, Bytes: []byte("text")},
+		{Errno: uint32(unix.EACCES)}, {Errno: uint32(unix.ENXIO)}, {Errno: uint32(unix.ENXIO)}, {Errno: uint32(unix.EISDIR)},
+		{Errno: uint32(unix.EISDIR)}, {Errno: uint32(unix.EISDIR)}, {Errno: uint32(unix.EISDIR)}}
+	got, err := wire.DecodeFileContents(b.readAll(nil, paths))
+	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	if b.dir != -1 {
+		t.Error("a directory remains open")
+	}
+	// One more byte than fits is never read as all there is.
+	b.most = 3
+	got, err = wire.DecodeFileContents(b.readAll(nil, []string{file}))
+	if err != nil || len(got) != 1 || got[0].Whole || string(got[0].Bytes) != "tex" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
 
 // BenchmarkTree lists and reads 256 small files of one directory.
 func BenchmarkTree(b *testing.B) {
