@@ -2,6 +2,7 @@ package native
 
 import (
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,12 +30,31 @@ func openAgent(binary []byte) (*agentFile, error) {
 		f.Close()
 		return nil, sandbar.Errorf(sandbar.Internal, "copying the agent: %w", err)
 	}
-	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+	if err := seal(fd); err != nil {
 		f.Close()
 		return nil, sandbar.Errorf(sandbar.Internal, "sealing the agent: %w", err)
 	}
 	return &agentFile{f}, nil
+}
+
+// sealTries is how often, and sealPause how long apart, sealing is tried.
+const (
+	sealTries = 50
+	sealPause = 20 * time.Millisecond
+)
+
+// seal forbids every change of a memory file, for ever. The kernel refuses with
+// EBUSY while anything holds one of its pages, as reclaim and migration do for
+// a moment on a busy host.
+func seal(fd int) error {
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	for try := 1; ; try++ {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+		if err != unix.EBUSY || try == sealTries {
+			return err
+		}
+		time.Sleep(sealPause)
+	}
 }
 
 // openSelf uses the running binary, as a copy where others may not execute it.
