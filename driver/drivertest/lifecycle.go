@@ -129,6 +129,10 @@ func lifecycleCases() []testCase {
 				closeDriver(c, d)
 				after = append(after, len(c.s.look(c.dir)))
 			}
+			// What is on its way out, a goroutine or a descriptor, may take a moment.
+			for end := time.Now().Add(10 * time.Second); after[2] > after[0] && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				after[2] = len(c.s.look(c.dir))
+			}
 			if after[2] > after[0] {
 				c.Errorf("each life of the driver leaves something: %v traces", after)
 			}
