@@ -24,8 +24,22 @@ type build struct {
 	image  Image
 }
 
+// buildTries is how often a directory to unpack in is made anew when another
+// that looks for leftovers has taken it between its making and its lock.
+const buildTries = 10
+
 func (s *Store) newBuild() (*build, error) {
 	_, _ = s.unfinished(true) // room for the new; what cannot be removed GC tells of
+	for try := 1; ; try++ {
+		b, err := s.tryBuild()
+		taken := errors.Is(err, os.ErrNotExist) || errors.Is(err, errBusy)
+		if err == nil || !taken || try == buildTries {
+			return b, err
+		}
+	}
+}
+
+func (s *Store) tryBuild() (*build, error) {
 	dir, err := os.MkdirTemp(s.dir, tempPrefix)
 	if err != nil {
 		return nil, failed("making a directory to unpack in", err)
