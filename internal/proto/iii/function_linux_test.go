@@ -130,10 +130,10 @@ func TestExecOutOfTime(t *testing.T) {
 func TestExecSlots(t *testing.T) {
 	c := newNative(t, Options{}).connect()
 	id := c.create()
-	c.sh(id, "mkfifo /tmp/fifo")
+	c.sh(id, "mkfifo /tmp/fifo; : >/tmp/up")
 	var running []chan message
 	for range 4 {
-		running = append(running, c.begin("sandbox::exec", text(object{"sandbox_id": id, "argv": []string{"sh", "-c", "read x </tmp/fifo"}})))
+		running = append(running, c.begin("sandbox::exec", text(object{"sandbox_id": id, "argv": []string{"sh", "-c", "echo up >>/tmp/up; read x </tmp/fifo"}})))
 	}
 	c.eventually(func() bool { return c.only(id)["exec_in_flight"] == 4.0 })
 	if s := c.only(id); s["exec_in_progress"] != true || s["exec_slots_free"] != 0.0 {
@@ -143,8 +143,12 @@ func TestExecSlots(t *testing.T) {
 	if !strings.Contains(d["message"].(string), "sandbox "+id+" is at its exec concurrency cap") {
 		t.Errorf("%v", d["message"])
 	}
-	// Files are not programs.
-	c.call("sandbox::fs::ls", object{"sandbox_id": id, "path": "/tmp"})
+	// Files are not programs: searching one needs no place. A place is taken before its program runs, and one
+	// that never ran would end otherwise.
+	c.eventually(func() bool {
+		up := c.call("sandbox::fs::grep", object{"sandbox_id": id, "path": "/tmp/up", "pattern": "up"})
+		return len(up["matches"].([]any)) == 4
+	})
 	c.call("sandbox::stop", object{"sandbox_id": id, "wait": true})
 	for _, r := range running {
 		m := await(t, r)

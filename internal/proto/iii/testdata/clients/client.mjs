@@ -166,7 +166,7 @@ const checks = {
       const late = await fails('S200', 'sandbox::exec', { sandbox_id, argv: ['sh', '-c', 'echo so far; sleep 0.6'], timeout_ms: 200 })
       equal(late.partial.stdout, 'so far\n')
       equal((await call('sandbox::exec', late.fix)).stdout, 'so far\n', 'the fixed call')
-      await call('sandbox::exec', { sandbox_id, cmd: 'sh -c "mkdir -p /tmp/full /tmp/closed; touch /tmp/f /tmp/full/f; chmod 0 /tmp/closed; mkfifo /tmp/fifo"' })
+      await call('sandbox::exec', { sandbox_id, cmd: 'sh -c "mkdir -p /tmp/full /tmp/closed; touch /tmp/f /tmp/full/f; chmod 0 /tmp/closed; mkfifo /tmp/fifo; mkdir /tmp/up"' })
       const fs = (code, name, payload) => fails(code, 'sandbox::fs::' + name, { sandbox_id, ...payload })
       await fs('S210', 'chmod', { path: '/tmp/f', mode: 'rwx' })
       await fs('S211', 'read', { path: '/nope' })
@@ -178,10 +178,11 @@ const checks = {
       await fs('S215', 'ls', { path: '/tmp/closed' })
       await fs('S216', 'read', { path: '/tmp/fifo' })
       await fs('S217', 'grep', { path: '/tmp', pattern: '(' })
-      const running = Array.from({ length: 8 }, () => call('sandbox::exec', { sandbox_id, argv: ['sh', '-c', 'read x </tmp/fifo'] }).catch(e => e))
+      const running = Array.from({ length: 8 }, () => call('sandbox::exec', { sandbox_id, argv: ['sh', '-c', 'touch /tmp/up/$$; read x </tmp/fifo'] }).catch(e => e))
       while ((await call('sandbox::list', {})).sandboxes.find(s => s.sandbox_id === sandbox_id).exec_in_flight < 8) await sleep(10)
       await fails('S003', 'sandbox::exec', { sandbox_id, cmd: 'true' })
-      // Stopping the sandbox ends what runs in it.
+      // Stopping the sandbox ends what runs in it; a place is taken before that.
+      while ((await call('sandbox::fs::ls', { sandbox_id, path: '/tmp/up' })).entries.length < 8) await sleep(10)
       await call('sandbox::stop', { sandbox_id, wait: true })
       for (const r of await Promise.all(running)) if (!/"code":"S300"/.test(r.message)) throw new Error(`a stopped program: ${r.message}`)
     }).catch(e => { if (!/sandbox not found/.test(e.message)) throw e }) // withSandbox stops it again
