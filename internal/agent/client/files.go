@@ -239,6 +239,19 @@ func (f files) Stat(ctx context.Context, path string) (sandbar.FileInfo, error) 
 	return infos[0], nil
 }
 
+// Usage is how many bytes of memory the sandbox uses. Not every agent can tell:
+// Internal, with ENOTSUP as its cause.
+func (s *Sandbox) Usage(ctx context.Context) (int64, error) {
+	infos, err := files{s}.list(ctx, "measure", &wire.FSRequest{Op: wire.FSUsage, Path: "/"})
+	if err == nil && len(infos) != 1 {
+		err = sandbar.Errorf(sandbar.Internal, "measuring: %w", errViolation)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return infos[0].Size, nil
+}
+
 func (f files) ReadDir(ctx context.Context, path, after string, limit int) ([]sandbar.FileInfo, error) {
 	if limit <= 0 {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "limit", Message: "list " + sandbar.Quote(path, 200) + ": the limit must be at least 1"}

@@ -174,6 +174,7 @@ const (
 	FSRead                    // Handle, Offset, Size; Data: bytes, empty at the end
 	FSWrite                   // Handle, Bytes: written at the end of what was written before
 	FSClose                   // Handle
+	FSUsage                   // Data: one FileInfo, whose Size is the bytes of memory in use; not every agent knows
 )
 
 // Flags of file operations.

@@ -1,0 +1,3 @@
+package guest
+
+func confine() error { return nil }

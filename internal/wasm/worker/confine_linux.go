@@ -1,0 +1,3 @@
+package worker
+
+func confine() error { return nil }

@@ -1,0 +1,15 @@
+//go:build !linux
+
+package worker
+
+import (
+	"os"
+	"syscall"
+)
+
+// executable names this program, for an exec.
+func executable() (string, error) { return os.Executable() }
+
+func childAttr() *syscall.SysProcAttr { return nil }
+
+func confine() error { return nil }
