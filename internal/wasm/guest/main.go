@@ -48,7 +48,7 @@ func Main() {
 	if err := confine(); err != nil {
 		fail(err)
 	}
-	r := &runner{conn: call.NewConn(in, out), errnos: call.NewErrnos(), cache: os.Args[2], set: set,
+	r := &runner{conn: call.NewConn(in, out), cache: os.Args[2], set: set,
 		frames: make(chan frame), engines: map[call.Language]engine{}}
 	go r.receive()
 	fail(r.serve())
@@ -77,7 +77,6 @@ func modules(dir string) (artefact.Set, error) {
 // runner is the state of one runner.
 type runner struct {
 	conn    *call.Conn
-	errnos  *call.Errnos
 	cache   string
 	set     artefact.Set
 	frames  chan frame

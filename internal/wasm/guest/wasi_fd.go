@@ -17,6 +17,7 @@ type descriptor struct {
 	read    bool
 	append  bool
 	listing []call.Entry // of a directory, since it was last read from its start
+	device  *device      // that of our own; it has no handle
 }
 
 // The first descriptors.
@@ -82,11 +83,16 @@ func fdClose(c *wasiCall) call.Errno {
 	if d == nil {
 		return call.EBADF
 	}
-	if c.u32(0) != preopenFD {
+	c.drop(c.u32(0), d)
+	return 0
+}
+
+// drop closes what is behind a descriptor, and frees it.
+func (c *wasiCall) drop(fd uint32, d *descriptor) {
+	if fd != preopenFD && d.device == nil {
 		c.call(&call.Request{Op: call.Close, Handle: d.handle})
 	}
 	*d = descriptor{}
-	return 0
 }
 
 // fdRenumber makes one descriptor take the place of another.
@@ -101,7 +107,7 @@ func fdRenumber(c *wasiCall) call.Errno {
 		return errno
 	}
 	if from != to {
-		c.call(&call.Request{Op: call.Close, Handle: b.handle})
+		c.drop(to, b)
 		*b, *a = *a, descriptor{}
 	}
 	return 0

@@ -58,6 +58,9 @@ func (c *wasiCall) read(q *call.Request, out uint32) call.Errno {
 	if total == 0 {
 		return c.put32(out, 0)
 	}
+	if d.device != nil {
+		return c.put32(out, d.device.read(c.machine, pieces))
+	}
 	q.Handle, q.Size = d.handle, int64(total)
 	a := c.call(q)
 	if a.Errno != 0 {
@@ -97,6 +100,9 @@ func (c *wasiCall) write(q *call.Request, out uint32) call.Errno {
 	}
 	if total == 0 {
 		return c.put32(out, 0)
+	}
+	if d.device != nil {
+		return c.put32(out, d.device.write(pieces))
 	}
 	q.Handle = d.handle
 	if len(pieces) == 1 {

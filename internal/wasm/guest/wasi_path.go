@@ -53,6 +53,9 @@ func pathOpen(c *wasiCall) call.Errno {
 	if errno != 0 {
 		return errno
 	}
+	if path == devicePath {
+		return c.openDevice(c.u32(8))
+	}
 	oflags, rights, fdflags := c.u32(4), c.i64(5), c.u32(7)
 	// wasi-libc sets O_NOFOLLOW by leaving the flag out.
 	q := call.Request{Op: call.Open, Path: path, Mode: 0o666, Flags: lookup(c.u32(1))}

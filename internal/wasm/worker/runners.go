@@ -253,6 +253,9 @@ func (k *kernel) converse(n *runner, l call.Language) (done call.Done, err error
 		limit = maxLinear
 	}
 	run := call.Run{Language: l, Args: k.c.Args, Env: k.c.Env, Dir: k.c.Dir, Memory: limit}
+	if l == call.Python {
+		run.Env = pythonEnv(run.Env, run.Dir)
+	}
 	if err := n.conn.Send(call.KindRun, &run); err != nil {
 		return done, errRunner
 	}

@@ -56,6 +56,9 @@ func buildTree(f *memfs.FS, programs []string) error {
 			return err
 		}
 	}
+	if err := buildLibrary(f); err != nil {
+		return err
+	}
 	for _, name := range programs {
 		if err := f.WriteFile("/", "/bin/"+name, programText(name), 0o755); err != nil {
 			return err
