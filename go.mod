@@ -19,7 +19,12 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/tetratelabs/wazero v1.12.0 // indirect
+require (
+	github.com/itchyny/gojq v0.12.20
+	github.com/itchyny/timefmt-go v0.1.9 // indirect
+	github.com/tetratelabs/wazero v1.12.0 // indirect
+	mvdan.cc/sh/v3 v3.14.1
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
