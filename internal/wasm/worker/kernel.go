@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"path"
 	"syscall"
 	"time"
 
@@ -387,14 +386,13 @@ func (k *kernel) spawn(q *call.Request) (a call.Answer, err error) {
 			return a, err
 		}
 	}
-	run, args, err := k.w.progs.find(cmd.Args, cmd.Env, path.Clean(dir))
-	if err != nil {
+	if err := k.w.progs.check(cmd.Args, cmd.Env, dir); err != nil {
 		return a, err
 	}
 	var out, errs captured
-	c := &program.Context{Args: args, Env: cmd.Env, Dir: dir, Umask: k.c.Umask, FS: k.c.FS,
-		Stdin: bytes.NewReader(bytes.Clone(cmd.Input)), Stdout: &out, Stderr: &errs, Run: k.c.Run}
-	code := run(k.ctx, c)
+	c := &program.Context{Args: cmd.Args, Env: cmd.Env, Dir: dir, Umask: k.c.Umask, FS: k.c.FS,
+		Stdin: bytes.NewReader(bytes.Clone(cmd.Input)), Stdout: &out, Stderr: &errs}
+	code := k.c.Run(k.ctx, c)
 	if k.ctx.Err() != nil {
 		return a, syscall.EINTR
 	}

@@ -14,10 +14,10 @@ import (
 var library embed.FS
 
 // libraryDir is where.
-const libraryDir = "/lib/sandbar"
+const libraryDir = "/lib/sandbar" // not in /usr, of which Python sees only what is inside its own module
 
-// buildLibrary copies it there.
-func buildLibrary(f *memfs.FS) error {
+// installLibrary copies it there.
+func installLibrary(f *memfs.FS) error {
 	return fs.WalkDir(library, "lib", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err

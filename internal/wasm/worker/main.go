@@ -12,6 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/memfs"
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
+	"github.com/sandbar-dev/sandbar/internal/wasmsh"
 )
 
 // Name is a worker's argv[0]; the driver starts it under this name.
@@ -163,7 +164,10 @@ func (w *worker) setUp(s *wire.Setup) error {
 	w.plan = newPlan(s)
 	w.fs = memfs.New(w.plan.files)
 	w.progs = newPrograms(w)
-	if err := buildTree(w.fs, w.progs.names()); err != nil {
+	if err := wasmsh.Install(w.fs, w.progs.list); err != nil {
+		return err
+	}
+	if err := installLibrary(w.fs); err != nil {
 		return err
 	}
 	w.fresh = w.fs.Snapshot()

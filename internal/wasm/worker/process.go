@@ -71,7 +71,7 @@ func (w *worker) onStart(f wire.Frame) error {
 		return nil
 	}
 	env := append(w.plan.env[:len(w.plan.env):len(w.plan.env)], s.Env...)
-	run, args, err := w.progs.find(s.Args, env, dir)
+	err = w.progs.check(s.Args, env, dir)
 	if err == nil && w.full() {
 		err = syscall.EAGAIN
 	}
@@ -83,17 +83,13 @@ func (w *worker) onStart(f wire.Frame) error {
 	if p == nil {
 		return errProtocol
 	}
-	c := &program.Context{Args: args, Env: env, Dir: dir, Umask: umask, FS: w.fs,
-		Stdin: input{p.streams}, Stdout: output{p.streams, channelOut}, Stderr: output{p.streams, channelErr},
-		Run: w.progs.run}
+	c := &program.Context{Args: s.Args, Env: env, Dir: dir, FS: w.fs,
+		Stdin: input{p.streams}, Stdout: output{p.streams, channelOut}, Stderr: output{p.streams, channelErr}}
 	started := wire.Started{PID: uint32(p.mark), Mark: p.mark}
 	w.reply(f.ID, wire.OK, nil, started.Append(nil))
-	go p.run(run, c)
+	go p.run(c)
 	return nil
 }
-
-// umask is that of every program.
-const umask = 0o022
 
 // full reports whether no further program may be started.
 func (w *worker) full() bool {
@@ -134,9 +130,9 @@ func (w *worker) newProcess(id uint32) *process {
 }
 
 // run runs the program to its end and reports it.
-func (p *process) run(run program.Program, c *program.Context) {
+func (p *process) run(c *program.Context) {
 	before := cpuTime()
-	code := run(p.ctx, c)
+	code := p.w.progs.exec(p.ctx, c)
 	p.cancel()
 	p.account.add(cpuTime()-before, false)
 	p.w.mem.unwatch(p)

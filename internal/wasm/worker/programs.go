@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -10,13 +9,12 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/sandbar-dev/sandbar/internal/memfs"
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
 	"github.com/sandbar-dev/sandbar/internal/wasmsh/program"
 )
 
-// programs is what can be run: the programs that are part of the worker, by
-// name, and how files lead to them.
+// programs is what can be run besides the shell and its utilities, and how
+// commands are found.
 type programs struct {
 	w    *worker
 	list map[string]program.Program
@@ -30,18 +28,7 @@ func newPrograms(w *worker) *programs {
 	} {
 		p.list[name] = w.interpreter(l)
 	}
-	p.addShell()
 	return p
-}
-
-// names are those of all programs, in order.
-func (p *programs) names() []string {
-	var names []string
-	for n := range p.list {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // defaultPath is where programs are looked for without a PATH.
@@ -53,21 +40,21 @@ const (
 	maxStrings = 2 << 20   // all of them
 )
 
-// find returns the program that args name, and the arguments it gets: a script
-// is given to its interpreter. Errors are those of execve(2).
-func (p *programs) find(args, env []string, dir string) (program.Program, []string, error) {
+// check says whether a command can be started at all. Errors are those of
+// execve(2).
+func (p *programs) check(args, env []string, dir string) error {
 	total := 0
 	for _, s := range slices.Concat(args, env) {
 		total += len(s) + 1
 		if len(s) >= maxString || total > maxStrings {
-			return nil, nil, syscall.E2BIG
+			return syscall.E2BIG
 		}
 	}
 	file, err := p.lookPath(args[0], env, dir)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	return p.load(file, args, dir, 0)
+	return p.checkFile(file, dir, 0)
 }
 
 // lookPath finds the file of a program as a shell would.
@@ -102,32 +89,29 @@ func (p *programs) lookPath(name string, env []string, dir string) (string, erro
 // maxScripts is how many interpreters may be scripts themselves.
 const maxScripts = 4
 
-// load reads the beginning of a program's file and says what runs it.
-func (p *programs) load(file string, args []string, dir string, depth int) (program.Program, []string, error) {
+// marker is the interpreter of a file that stands for a program of the shell.
+const marker = "program"
+
+// checkFile says whether a file is a program: one of the shell's, or a script
+// whose interpreter is a program.
+func (p *programs) checkFile(file, dir string, depth int) error {
 	head, err := p.head(file, dir)
 	if err != nil {
-		return nil, nil, err
-	}
-	if name, ok := builtin(head); ok {
-		if run := p.list[name]; run != nil {
-			return run, args, nil
-		}
-		return nil, nil, syscall.ENOEXEC
+		return err
 	}
 	line, ok := strings.CutPrefix(string(head), "#!")
-	if !ok {
-		return nil, nil, syscall.ENOEXEC
-	}
-	if depth == maxScripts {
-		return nil, nil, syscall.ELOOP
+	switch {
+	case !ok:
+		return syscall.ENOEXEC
+	case depth == maxScripts:
+		return syscall.ELOOP
 	}
 	line, _, _ = strings.Cut(line, "\n")
-	interpreter, option, _ := strings.Cut(strings.TrimSpace(line), " ")
-	argv := []string{interpreter}
-	if option = strings.TrimSpace(option); option != "" {
-		argv = append(argv, option)
+	interpreter, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+	if interpreter == marker {
+		return nil
 	}
-	return p.load(interpreter, append(append(argv, file), args[1:]...), dir, depth+1)
+	return p.checkFile(interpreter, dir, depth+1)
 }
 
 // head is the first bytes of a file that may be executed.
@@ -141,7 +125,7 @@ func (p *programs) head(file, dir string) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !executableMode(i):
+	case !i.Mode().IsRegular() || i.Mode()&fs.FileMode(0o111) == 0:
 		return nil, syscall.EACCES
 	}
 	head := make([]byte, 256)
@@ -150,23 +134,4 @@ func (p *programs) head(file, dir string) ([]byte, error) {
 		return nil, err
 	}
 	return head[:n], nil
-}
-
-func executableMode(i *memfs.Info) bool {
-	return i.Mode().IsRegular() && i.Mode()&fs.FileMode(0o111) != 0
-}
-
-// run runs a program for another one.
-func (p *programs) run(ctx context.Context, c *program.Context) int {
-	run, args, err := p.find(c.Args, c.Env, c.Dir)
-	if err != nil {
-		_, _ = io.WriteString(c.Stderr, c.Args[0]+": "+program.ErrorText(err)+"\n") // nobody may read it
-		if errors.Is(err, syscall.ENOENT) {
-			return 127
-		}
-		return 126
-	}
-	with := *c
-	with.Args = args
-	return run(ctx, &with)
 }
