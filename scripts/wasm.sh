@@ -39,12 +39,12 @@ fetch() {
 	mkdir "$tmp/tgz" || return 1
 	if command -v npm >/dev/null 2>&1; then
 		(cd "$tmp/tgz" && npm pack --silent --ignore-scripts --fetch-retries 1 "$1") >"$tmp/log" 2>&1
-	elif command -v curl >/dev/null 2>&1; then
+	elif [ -n "${npm_config_registry:-}" ] && command -v curl >/dev/null 2>&1; then
 		name=${1%@*} version=${1##*@}
 		curl -fsSL --retry 1 -o "$tmp/tgz/package.tgz" \
-			"https://registry.npmjs.org/$name/-/${name##*/}-$version.tgz" >"$tmp/log" 2>&1
+			"${npm_config_registry%/}/$name/-/${name##*/}-$version.tgz" >"$tmp/log" 2>&1
 	else
-		echo "there is neither npm nor curl" >"$tmp/log"
+		echo "there is no npm, nor curl with npm_config_registry set" >"$tmp/log"
 		return 1
 	fi || return 1
 	tar -xzf "$tmp"/tgz/*.tgz -C "$tmp" >"$tmp/log" 2>&1
