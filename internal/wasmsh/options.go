@@ -112,7 +112,7 @@ func (s *shell) setOptions(args []string) ([]string, error) {
 				case opt != nil:
 					*opt = on
 				case !slices.Contains([]string{"posix", "monitor", "emacs", "vi", "notify", "ignoreeof", "hashall", "braceexpand", "errtrace", "functrace", "physical"}, args[0]):
-					return nil, fmt.Errorf("Illegal option -o %s", args[0])
+					return nil, fmt.Errorf("-o %s: no such option", args[0])
 				}
 				args = args[1:]
 				continue
@@ -122,7 +122,7 @@ func (s *shell) setOptions(args []string) ([]string, error) {
 			case opt != nil:
 				*opt = on
 			case strings.IndexByte("bhmEPTBi", a[i]) < 0: // of no effect here
-				return nil, fmt.Errorf("Illegal option -%c", a[i])
+				return nil, fmt.Errorf("-%c: no such option", a[i])
 			}
 		}
 	}

@@ -83,7 +83,6 @@ func (v *variable) scalar() (string, bool) {
 // frame is a function call: what its local variables hide.
 type frame struct {
 	hidden map[string]*variable // nil where there was none
-	params []string
 }
 
 // target follows references to the variable that name stands for.
