@@ -3,6 +3,8 @@ package call
 import (
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"syscall"
 )
 
@@ -65,54 +67,55 @@ type row struct {
 	linux  uint32
 	system syscall.Errno
 	name   string
+	text   string
 }
 
 func rows() []row {
 	return []row{
-		{E2BIG, 7, syscall.E2BIG, "E2BIG"},
-		{EACCES, 13, syscall.EACCES, "EACCES"},
-		{EAGAIN, 11, syscall.EAGAIN, "EAGAIN"},
-		{EBADF, 9, syscall.EBADF, "EBADF"},
-		{EBUSY, 16, syscall.EBUSY, "EBUSY"},
-		{ECANCELED, 125, syscall.ECANCELED, "ECANCELED"},
-		{ECHILD, 10, syscall.ECHILD, "ECHILD"},
-		{ECONNREFUSED, 111, syscall.ECONNREFUSED, "ECONNREFUSED"},
-		{EDQUOT, 122, syscall.EDQUOT, "EDQUOT"},
-		{EEXIST, 17, syscall.EEXIST, "EEXIST"},
-		{EFAULT, 14, syscall.EFAULT, "EFAULT"},
-		{EFBIG, 27, syscall.EFBIG, "EFBIG"},
-		{EINTR, 4, syscall.EINTR, "EINTR"},
-		{EINVAL, 22, syscall.EINVAL, "EINVAL"},
-		{EIO, 5, syscall.EIO, "EIO"},
-		{EISDIR, 21, syscall.EISDIR, "EISDIR"},
-		{ELOOP, 40, syscall.ELOOP, "ELOOP"},
-		{EMFILE, 24, syscall.EMFILE, "EMFILE"},
-		{EMLINK, 31, syscall.EMLINK, "EMLINK"},
-		{ENAMETOOLONG, 36, syscall.ENAMETOOLONG, "ENAMETOOLONG"},
-		{ENFILE, 23, syscall.ENFILE, "ENFILE"},
-		{ENODEV, 19, syscall.ENODEV, "ENODEV"},
-		{ENOENT, 2, syscall.ENOENT, "ENOENT"},
-		{ENOEXEC, 8, syscall.ENOEXEC, "ENOEXEC"},
-		{ENOMEM, 12, syscall.ENOMEM, "ENOMEM"},
-		{ENOSPC, 28, syscall.ENOSPC, "ENOSPC"},
-		{ENOSYS, 38, syscall.ENOSYS, "ENOSYS"},
-		{ENOTDIR, 20, syscall.ENOTDIR, "ENOTDIR"},
-		{ENOTEMPTY, 39, syscall.ENOTEMPTY, "ENOTEMPTY"},
-		{ENOTSOCK, 88, syscall.ENOTSOCK, "ENOTSOCK"},
-		{ENOTSUP, 95, syscall.ENOTSUP, "ENOTSUP"},
-		{ENOTTY, 25, syscall.ENOTTY, "ENOTTY"},
-		{ENXIO, 6, syscall.ENXIO, "ENXIO"},
-		{EOVERFLOW, 75, syscall.EOVERFLOW, "EOVERFLOW"},
-		{EPERM, 1, syscall.EPERM, "EPERM"},
-		{EPIPE, 32, syscall.EPIPE, "EPIPE"},
-		{EPROTO, 71, syscall.EPROTO, "EPROTO"},
-		{EROFS, 30, syscall.EROFS, "EROFS"},
-		{ESPIPE, 29, syscall.ESPIPE, "ESPIPE"},
-		{ESRCH, 3, syscall.ESRCH, "ESRCH"},
-		{ESTALE, 116, syscall.ESTALE, "ESTALE"},
-		{ETIMEDOUT, 110, syscall.ETIMEDOUT, "ETIMEDOUT"},
-		{ETXTBSY, 26, syscall.ETXTBSY, "ETXTBSY"},
-		{EXDEV, 18, syscall.EXDEV, "EXDEV"},
+		{E2BIG, 7, syscall.E2BIG, "E2BIG", "argument list too long"},
+		{EACCES, 13, syscall.EACCES, "EACCES", "permission denied"},
+		{EAGAIN, 11, syscall.EAGAIN, "EAGAIN", "resource temporarily unavailable"},
+		{EBADF, 9, syscall.EBADF, "EBADF", "bad file descriptor"},
+		{EBUSY, 16, syscall.EBUSY, "EBUSY", "resource busy or locked"},
+		{ECANCELED, 125, syscall.ECANCELED, "ECANCELED", "operation canceled"},
+		{ECHILD, 10, syscall.ECHILD, "ECHILD", "no child processes"},
+		{ECONNREFUSED, 111, syscall.ECONNREFUSED, "ECONNREFUSED", "connection refused"},
+		{EDQUOT, 122, syscall.EDQUOT, "EDQUOT", "disk quota exceeded"},
+		{EEXIST, 17, syscall.EEXIST, "EEXIST", "file already exists"},
+		{EFAULT, 14, syscall.EFAULT, "EFAULT", "bad address in system call argument"},
+		{EFBIG, 27, syscall.EFBIG, "EFBIG", "file too large"},
+		{EINTR, 4, syscall.EINTR, "EINTR", "interrupted system call"},
+		{EINVAL, 22, syscall.EINVAL, "EINVAL", "invalid argument"},
+		{EIO, 5, syscall.EIO, "EIO", "i/o error"},
+		{EISDIR, 21, syscall.EISDIR, "EISDIR", "illegal operation on a directory"},
+		{ELOOP, 40, syscall.ELOOP, "ELOOP", "too many symbolic links encountered"},
+		{EMFILE, 24, syscall.EMFILE, "EMFILE", "too many open files"},
+		{EMLINK, 31, syscall.EMLINK, "EMLINK", "too many links"},
+		{ENAMETOOLONG, 36, syscall.ENAMETOOLONG, "ENAMETOOLONG", "name too long"},
+		{ENFILE, 23, syscall.ENFILE, "ENFILE", "file table overflow"},
+		{ENODEV, 19, syscall.ENODEV, "ENODEV", "no such device"},
+		{ENOENT, 2, syscall.ENOENT, "ENOENT", "no such file or directory"},
+		{ENOEXEC, 8, syscall.ENOEXEC, "ENOEXEC", "exec format error"},
+		{ENOMEM, 12, syscall.ENOMEM, "ENOMEM", "not enough memory"},
+		{ENOSPC, 28, syscall.ENOSPC, "ENOSPC", "no space left on device"},
+		{ENOSYS, 38, syscall.ENOSYS, "ENOSYS", "function not implemented"},
+		{ENOTDIR, 20, syscall.ENOTDIR, "ENOTDIR", "not a directory"},
+		{ENOTEMPTY, 39, syscall.ENOTEMPTY, "ENOTEMPTY", "directory not empty"},
+		{ENOTSOCK, 88, syscall.ENOTSOCK, "ENOTSOCK", "socket operation on non-socket"},
+		{ENOTSUP, 95, syscall.ENOTSUP, "ENOTSUP", "operation not supported"},
+		{ENOTTY, 25, syscall.ENOTTY, "ENOTTY", "inappropriate ioctl for device"},
+		{ENXIO, 6, syscall.ENXIO, "ENXIO", "no such device or address"},
+		{EOVERFLOW, 75, syscall.EOVERFLOW, "EOVERFLOW", "value too large for defined data type"},
+		{EPERM, 1, syscall.EPERM, "EPERM", "operation not permitted"},
+		{EPIPE, 32, syscall.EPIPE, "EPIPE", "broken pipe"},
+		{EPROTO, 71, syscall.EPROTO, "EPROTO", "protocol error"},
+		{EROFS, 30, syscall.EROFS, "EROFS", "read-only file system"},
+		{ESPIPE, 29, syscall.ESPIPE, "ESPIPE", "invalid seek"},
+		{ESRCH, 3, syscall.ESRCH, "ESRCH", "no such process"},
+		{ESTALE, 116, syscall.ESTALE, "ESTALE", "stale file handle"},
+		{ETIMEDOUT, 110, syscall.ETIMEDOUT, "ETIMEDOUT", "connection timed out"},
+		{ETXTBSY, 26, syscall.ETXTBSY, "ETXTBSY", "text file is busy"},
+		{EXDEV, 18, syscall.EXDEV, "EXDEV", "cross-device link not permitted"},
 	}
 }
 
@@ -159,3 +162,12 @@ func (t *Errnos) Linux(err error) uint32 {
 
 // Name is the name of an error: "ENOENT".
 func (t *Errnos) Name(e Errno) string { return t.wasi[e].name }
+
+// Number is the number that Linux has for an error.
+func (t *Errnos) Number(e Errno) uint32 { return t.wasi[e].linux }
+
+// Text is the words for an error, as libuv has them.
+func (t *Errnos) Text(e Errno) string { return t.wasi[e].text }
+
+// All are the errors there are, in the order of their numbers.
+func (t *Errnos) All() []Errno { return slices.Sorted(maps.Keys(t.wasi)) }

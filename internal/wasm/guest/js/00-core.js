@@ -3,7 +3,7 @@
 // function, in the order of their names.
 
 const global = globalThis;
-const info = JSON.parse(host('info'));
+const info = JSON.parse(host('tables'));
 
 // An error of a system call, as Node.js words it.
 function systemError(errno, syscall, path, dest) {

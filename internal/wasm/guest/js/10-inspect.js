@@ -3,7 +3,7 @@
 const customInspect = Symbol.for('nodejs.util.inspect.custom');
 const inspectDefaults = {
   depth: 2, showHidden: false, colors: false, customInspect: true, maxArrayLength: 100,
-  maxStringLength: 10000, breakLength: 128, compact: 3, sorted: false, getters: false, numericSeparator: false,
+  maxStringLength: 10000, breakLength: 80, compact: 3, sorted: false, getters: false, numericSeparator: false,
 };
 const identifier = /^[a-zA-Z_][a-zA-Z_0-9]*$/;
 const toTag = (v) => Object.prototype.toString.call(v).slice(8, -1);
@@ -441,9 +441,9 @@ function groupElements(ctx, output, value) {
   }
   const widest = longest + gap;
   if (widest * 3 + ctx.indentation >= ctx.breakLength || !(total / widest > 5 || longest <= 6)) return output;
-  const bias = Math.sqrt(widest - total / output.length), biased = Math.max(widest - 3 - bias + 3 - 0, 1);
+  const bias = Math.sqrt(widest - total / output.length), biased = Math.max(widest - bias, 1);
   const columns = Math.min(
-    Math.round(Math.sqrt(2.5 * Math.max(biased, 1) * count) / Math.max(biased, 1)),
+    Math.round(Math.sqrt(2.5 * biased * count) / biased),
     Math.floor((ctx.breakLength - ctx.indentation) / widest), ctx.compact * 4, 15);
   if (columns <= 1) return output;
   const widths = [];
