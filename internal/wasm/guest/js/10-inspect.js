@@ -46,7 +46,7 @@ function quote(s) {
     else if (n >= 0xd800 && n < 0xe000) {
       const next = s.charCodeAt(i + 1);
       if (n < 0xdc00 && next >= 0xdc00 && next < 0xe000) out += c + s[++i];
-      else out += '\\u' + n.toString(16).toUpperCase();
+      else out += '\\u' + n.toString(16);
     } else out += c;
   }
   return out + mark;
@@ -91,12 +91,16 @@ function width(text) {
   return n;
 }
 
+function instanceOf(value, C) {
+  try { return value instanceof C; } catch { return false; }
+}
+
 // constructorName is the name of the nearest class of an object, null if there
 // is none.
 function constructorName(value) {
   for (let o = value; o !== null; o = Object.getPrototypeOf(o)) {
     const d = Object.getOwnPropertyDescriptor(o, 'constructor');
-    if (d !== undefined && typeof d.value === 'function' && d.value.name !== '' && (o === value ? value instanceof d.value : true)) {
+    if (d !== undefined && typeof d.value === 'function' && d.value.name !== '' && instanceOf(value, d.value)) {
       return String(d.value.name);
     }
   }
@@ -188,7 +192,7 @@ function ownKeys(value, hidden) {
 }
 
 const arrayIndex = /^(0|[1-9][0-9]*)$/;
-const otherKeys = (value, hidden) => ownKeys(value, hidden).filter((k) => typeof k === 'symbol' || !arrayIndex.test(k)).filter((k) => !(hidden && k === 'length'));
+const otherKeys = (value, hidden) => ownKeys(value, hidden).filter((k) => typeof k === 'symbol' || !arrayIndex.test(k));
 
 function formatRaw(ctx, value, level, typed) {
   const name = constructorName(value);
@@ -231,11 +235,8 @@ function formatRaw(ctx, value, level, typed) {
   } else {
     keys = ownKeys(value, ctx.showHidden);
     if (toTag(value) === 'Arguments') {
-      braces = ['[Arguments] [', ']'];
-      keys = otherKeys(value, ctx.showHidden);
-      if (value.length === 0 && keys.length === 0) return '[Arguments] []';
-      isList = true;
-      formatter = (ctx, v, l) => formatArray(ctx, Array.from(v), l);
+      braces[0] = '[Arguments] {';
+      if (keys.length === 0) return '[Arguments] {}';
     } else if (typeof value === 'function') {
       base = functionBase(value, name, tag);
       if (keys.length === 0) return base;
@@ -441,7 +442,7 @@ function groupElements(ctx, output, value) {
   }
   const widest = longest + gap;
   if (widest * 3 + ctx.indentation >= ctx.breakLength || !(total / widest > 5 || longest <= 6)) return output;
-  const bias = Math.sqrt(widest - total / output.length), biased = Math.max(widest - bias, 1);
+  const bias = Math.sqrt(widest - total / output.length), biased = Math.max(widest - 3 - bias, 1);
   const columns = Math.min(
     Math.round(Math.sqrt(2.5 * biased * count) / biased),
     Math.floor((ctx.breakLength - ctx.indentation) / widest), ctx.compact * 4, 15);

@@ -253,7 +253,7 @@ class Buffer extends Uint8Array {
   [customInspect](depth, ctx) {
     const shown = Array.from(this.subarray(0, 50), (b) => b.toString(16).padStart(2, '0')).join(' ');
     const more = this.length > 50 ? ` ... ${this.length - 50} more byte${this.length > 51 ? 's' : ''}` : '';
-    return `<${this.constructor.name}${this.length ? ' ' : ''}${shown}${more}>`;
+    return `<${this.constructor.name} ${shown}${more}>`;
   }
 }
 

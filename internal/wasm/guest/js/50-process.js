@@ -153,7 +153,7 @@ let phase = []; // immediates of the round under way
 // step runs one callback, and returns -2, or else how many milliseconds there
 // is to wait for one, or -1 if there is nothing more to come.
 function step() {
-  const now = performanceNow();
+  const now = performanceNow() + 1; // times count in milliseconds
   if (phase.length === 0) {
     let next;
     for (const t of timers.values()) if (t.due <= now && (next === undefined || t.due < next.due)) next = t;

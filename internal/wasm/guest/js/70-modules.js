@@ -165,7 +165,7 @@ assert.assert = assert;
 
 function checkThrown(threw, error, expected, m, missing) {
   if (typeof expected === 'string') [expected, m] = [undefined, expected];
-  assertThat(threw, m, missing);
+  assertThat(threw, m, missing, undefined, expected, 'throws');
   if (expected === undefined) return;
   if (expected instanceof RegExp) assertThat(expected.test(String(error)), m, `The input did not match the regular expression ${expected}. Input:\n\n${inspect(String(error))}\n`, error, expected, 'throws');
   else if (typeof expected === 'function') {

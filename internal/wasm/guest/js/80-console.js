@@ -65,7 +65,7 @@ class Console {
     const names = [...(isMap(data) ? ['Key'] : []), ...head];
     const table = [[index, ...names, ...(plain ? ['Values'] : [])], ...rows.map(([k, cells], i) => [k, ...names.map((n) => cells[n] ?? ''), ...(plain ? [values[i] ?? ''] : [])])];
     const widths = table[0].map((_, c) => Math.max(...table.map((r) => width(r[c]))) + 2);
-    const cell = (text, w) => { const space = w - width(text), left = Math.floor(space / 2); return ' '.repeat(left) + text + ' '.repeat(space - left); };
+    const cell = (text, w) => ` ${text}${' '.repeat(w - width(text) - 1)}`;
     const line = (r) => `│${r.map((t, c) => cell(t, widths[c])).join('│')}│`;
     const rule = (l, m, r) => l + widths.map((w) => '─'.repeat(w)).join(m) + r;
     return this.log([rule('┌', '┬', '┐'), line(table[0]), rule('├', '┼', '┤'), ...table.slice(1).map(line), rule('└', '┴', '┘')].join('\n'));
