@@ -287,10 +287,14 @@ func (sys *system) launch(p *process, c *program.Context, name string) (status i
 // run runs a command for a program, such as xargs.
 func (sys *system) run(ctx context.Context, parent *process, c *program.Context) int {
 	fds := parent.fds.clone()
-	for n, v := range []any{c.Stdin, c.Stdout, c.Stderr} {
-		if d := asDesc(v); d != nil {
-			fds.set(n, d)
-		}
+	if d := inputDesc(c.Stdin); d != nil {
+		fds.set(0, d)
+	}
+	if d := outputDesc(c.Stdout); d != nil {
+		fds.set(1, d)
+	}
+	if d := outputDesc(c.Stderr); d != nil {
+		fds.set(2, d)
 	}
 	p, err := sys.newProcess(ctx, parent.pid, fds)
 	if err != nil {
@@ -306,20 +310,27 @@ func (sys *system) run(ctx context.Context, parent *process, c *program.Context)
 	return status
 }
 
-// asDesc makes a descriptor of a stream that a program passes on; nil is to
+// inputDesc makes a descriptor of a stream that a program passes on; nil is to
 // keep its own.
-func asDesc(v any) *desc {
-	switch v := v.(type) {
+func inputDesc(r io.Reader) *desc {
+	switch r := r.(type) {
 	case nil:
 		return nil
 	case stream:
-		return v.d.dup()
-	case io.Reader:
-		return newDesc(&inputHandle{r: v})
-	case io.Writer:
-		return newDesc(outputHandle{v, &sync.Mutex{}})
+		return r.d.dup()
 	}
-	return nil
+	return newDesc(&inputHandle{r: r})
+}
+
+// outputDesc is inputDesc for an output.
+func outputDesc(w io.Writer) *desc {
+	switch w := w.(type) {
+	case nil:
+		return nil
+	case stream:
+		return w.d.dup()
+	}
+	return newDesc(outputHandle{w, &sync.Mutex{}})
 }
 
 func isShell(name string) bool {

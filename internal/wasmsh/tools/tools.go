@@ -29,7 +29,7 @@ func Programs() map[string]program.Program {
 		"true":   builtinTool(`true`),
 	}
 	for name, f := range map[string]func(*cmd){
-		"arch": arch, "base32": baseN, "base64": baseN, "basename": basename, "cat": cat, "chgrp": chown, "chmod": chmod, "chown": chown,
+		"arch": arch, "awk": awkTool, "gawk": awkTool, "mawk": awkTool, "base32": baseN, "base64": baseN, "basename": basename, "cat": cat, "chgrp": chown, "chmod": chmod, "chown": chown,
 		"cksum": cksum, "clear": clearScreen, "cmp": cmpTool, "column": column, "comm": comm, "cp": cp, "cut": cut, "date": date, "dd": dd, "df": df,
 		"diff": diffTool, "dirname": dirname, "du": du, "egrep": grep, "env": env, "expand": expand, "expr": expr, "fgrep": grep, "file": file, "find": find,
 		"fold": fold, "grep": grep, "gunzip": gzipTool, "gzip": gzipTool, "hd": hexdump, "head": head, "hexdump": hexdump, "hostname": hostname,
