@@ -73,7 +73,7 @@ func cacheKey() string {
 		}
 	}
 	for _, m := range artefact.Modules() {
-		add(m.Stripped)
+		add(m.Prepared)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }

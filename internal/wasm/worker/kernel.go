@@ -363,15 +363,13 @@ const maxCaptured = 8 << 20
 
 // captured is an output that is kept, up to a limit; what is beyond fails as if
 // nobody read it.
-type captured struct {
-	bytes.Buffer
-}
+type captured struct{ b bytes.Buffer }
 
 func (c *captured) Write(p []byte) (int, error) {
-	if c.Len()+len(p) > maxCaptured {
+	if c.b.Len()+len(p) > maxCaptured {
 		return 0, io.ErrClosedPipe
 	}
-	return c.Buffer.Write(p)
+	return c.b.Write(p)
 }
 
 // spawn runs another program of the sandbox to its end.
@@ -396,17 +394,17 @@ func (k *kernel) spawn(q *call.Request) (a call.Answer, err error) {
 	if k.ctx.Err() != nil {
 		return a, syscall.EINTR
 	}
-	if a.Handle, err = k.add(bytes.NewReader(out.Bytes())); err != nil {
+	if a.Handle, err = k.add(bytes.NewReader(out.b.Bytes())); err != nil {
 		return a, err
 	}
 	for k.files[a.Handle+1] != nil { // two in a row
 		k.next = a.Handle + 2
 		delete(k.files, a.Handle)
-		if a.Handle, err = k.add(bytes.NewReader(out.Bytes())); err != nil {
+		if a.Handle, err = k.add(bytes.NewReader(out.b.Bytes())); err != nil {
 			return a, err
 		}
 	}
-	k.files[a.Handle+1] = bytes.NewReader(errs.Bytes())
+	k.files[a.Handle+1] = bytes.NewReader(errs.b.Bytes())
 	a.Size = int64(code)
 	return a, nil
 }

@@ -254,7 +254,7 @@ func (k *kernel) converse(n *runner, l call.Language) (done call.Done, err error
 	}
 	run := call.Run{Language: l, Args: k.c.Args, Env: k.c.Env, Dir: k.c.Dir, Memory: limit}
 	if l == call.Python {
-		run.Env = pythonEnv(run.Env, run.Dir)
+		run.Args, run.Env = pythonRun(run.Args, run.Env, run.Dir)
 	}
 	if err := n.conn.Send(call.KindRun, &run); err != nil {
 		return done, errRunner

@@ -55,11 +55,11 @@ func strip(m artefact.Module, from, to string) error {
 	if sum := artefact.Sum(b); sum != m.Upstream {
 		return fmt.Errorf("%s has the SHA-256 sum %s, and that of %s in %s is %s", from, sum, m.Path, m.Package, m.Upstream)
 	}
-	if b, err = artefact.Strip(b); err != nil {
+	if b, err = m.Prepare(b); err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	if sum := artefact.Sum(b); sum != m.Stripped {
-		return fmt.Errorf("%s has the SHA-256 sum %s when stripped, and %s was expected", from, sum, m.Stripped)
+	if sum := artefact.Sum(b); sum != m.Prepared {
+		return fmt.Errorf("%s has the SHA-256 sum %s when prepared, and %s was expected", from, sum, m.Prepared)
 	}
 	if err := os.WriteFile(to+".new", b, 0o644); err != nil {
 		return err

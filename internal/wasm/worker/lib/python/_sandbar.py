@@ -74,6 +74,11 @@ def lstat(path, *, dir_fd=None):
     return _stat_with_mode(path, result, 0)
 
 
+def chdir(path):
+    # The C library would only append what it is given.
+    _with_path(posix.chdir, path, os.path.realpath(os.fsdecode(path)))
+
+
 def getuid():
     return 1000
 

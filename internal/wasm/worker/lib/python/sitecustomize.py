@@ -14,6 +14,9 @@ def _start():
     directory = os.environ.pop("SANDBAR_DIR", "")
     if directory:
         os.chdir(directory)
+    name = os.environ.pop("SANDBAR_ARGV0", "")
+    if name:
+        sys.argv[0] = name
 
     def own_module():
         sys.path.insert(0, here)
@@ -66,7 +69,7 @@ def _start():
         function.__name__ = function.__qualname__ = name
         return function
 
-    for name in "system", "chmod", "getuid", "geteuid", "getgid", "getegid", "umask", "kill":
+    for name in "chdir", "system", "chmod", "getuid", "geteuid", "getgid", "getegid", "umask", "kill":
         setattr(os, name, late(name))
     for name in "stat", "lstat":
         setattr(os, name, late(name))
