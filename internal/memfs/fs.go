@@ -69,6 +69,14 @@ func New(l Limits) *FS {
 	return f
 }
 
+// SetLimits changes the limits. What is there already stays, also if it is more
+// than they allow.
+func (f *FS) SetLimits(l Limits) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.limits = l
+}
+
 // Usage tells how much is in use. A file costs what is allocated for it, which
 // can be less than its size (holes) and is up to 64 KiB more.
 func (f *FS) Usage() Usage {

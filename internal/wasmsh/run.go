@@ -2,10 +2,12 @@ package wasmsh
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -65,6 +67,14 @@ type Config struct {
 	// Linger is how long jobs may go on after the shell itself has ended.
 	// Default: not at all.
 	Linger time.Duration
+	// PID is the number of the first process. Default: 100.
+	PID int
+	// Signals are delivered to all processes of the run, as to a process group,
+	// by their numbers. Nil: there are none.
+	Signals <-chan int
+	// Killed is called, before Run returns, when a signal has ended the first
+	// process: its exit status does not tell it from one that exits so.
+	Killed func(signal int)
 }
 
 // Run runs a command or a script to its end and returns its exit status: 128
@@ -84,10 +94,16 @@ func Run(ctx context.Context, c Config) (exit int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if c.Signals != nil {
+		sys.running.Go(func() { sys.relay(own, c.Signals) })
+	}
 	status := make(chan int, 1)
 	sys.running.Go(func() {
 		exit := 70
 		defer func() {
+			if k, ok := context.Cause(p.ctx).(killed); ok && c.Killed != nil {
+				c.Killed(int(k.sig))
+			}
 			p.end(exit)
 			status <- exit
 		}()
@@ -96,6 +112,23 @@ func Run(ctx context.Context, c Config) (exit int, err error) {
 	exit = <-status
 	sys.linger(own, c.Linger)
 	return exit, ctx.Err()
+}
+
+// relay passes signals on to all processes until ctx ends.
+func (sys *system) relay(ctx context.Context, signals <-chan int) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case n := <-signals:
+			sys.mu.Lock()
+			all := slices.Collect(maps.Values(sys.live))
+			sys.mu.Unlock()
+			for _, p := range all {
+				p.signal(signal(n))
+			}
+		}
+	}
 }
 
 // main is the life of the first process.
@@ -136,7 +169,7 @@ func (sys *system) linger(ctx context.Context, d time.Duration) {
 
 func newSystem(c Config) *system {
 	sys := &system{fs: c.FS, programs: map[string]program.Program{}, own: map[string]bool{}, limits: c.Limits.withDefaults(),
-		builtins: builtins(), started: time.Now(), nextPID: firstPID, live: map[int]*process{}}
+		builtins: builtins(), started: time.Now(), nextPID: cmp.Or(c.PID, firstPID), live: map[int]*process{}}
 	for name, p := range tools.Programs() {
 		sys.programs[name] = p
 		sys.own[name] = true
