@@ -138,7 +138,7 @@ func (s *shell) command(st *syntax.Stmt) {
 	undo, ok := s.redirect(st.Redirs)
 	defer undo()
 	if !ok {
-		s.status = 1
+		s.status = 2
 		return
 	}
 	switch c := st.Cmd.(type) {
@@ -438,7 +438,7 @@ func (s *shell) call(c *syntax.CallExpr, redirs []*syntax.Redirect) {
 		}
 		switch {
 		case !ok:
-			s.status = 1
+			s.status = 2
 		case s.substStatus >= 0:
 			s.status = s.substStatus
 		default:
@@ -454,7 +454,7 @@ func (s *shell) call(c *syntax.CallExpr, redirs []*syntax.Redirect) {
 	undo, ok := s.redirect(redirs)
 	defer undo()
 	if !ok {
-		s.status = 1
+		s.status = 2
 		return
 	}
 	s.withAssigns(c.Assigns, func() { s.dispatch(args) })

@@ -11,7 +11,11 @@ import (
 
 func (s *shell) jobsCmd(args []string) int {
 	pids := len(args) > 1 && args[1] == "-p"
-	for i, j := range s.jobs {
+	list := s.jobs
+	if len(list) == 0 {
+		list = s.others
+	}
+	for i, j := range list {
 		state := "Running"
 		select {
 		case <-j.p.done:

@@ -180,10 +180,8 @@ func (s *shell) indexed(p *syntax.ParamExp) expansion {
 	if w, ok := p.Index.(*syntax.Word); ok {
 		if lit := w.Lit(); lit == "@" || lit == "*" {
 			e := expansion{isList: true, star: lit == "*"}
-			if name == "PIPESTATUS" {
-				for _, st := range s.pipeStatus {
-					e.list = append(e.list, strconv.Itoa(st))
-				}
+			if list, ok := s.computedList(name); ok {
+				e.list = list
 			} else if v := s.vars[name]; v != nil {
 				e.list = v.values()
 				if p.Excl {
@@ -215,12 +213,29 @@ func printedArithm(x syntax.ArithmExpr) string {
 	return strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(text, "(("), "))"), " ", "")
 }
 
+// computedList is the value of an array that the shell itself keeps.
+func (s *shell) computedList(name string) ([]string, bool) {
+	var list []string
+	switch name {
+	case "PIPESTATUS":
+		for _, st := range s.pipeStatus {
+			list = append(list, strconv.Itoa(st))
+		}
+	case "FUNCNAME":
+		list = slices.Clone(s.funcNames)
+		slices.Reverse(list)
+	default:
+		return nil, false
+	}
+	return list, true
+}
+
 // element is one element of an array.
 func (s *shell) element(name, key string) expansion {
 	v := s.vars[s.target(name)]
-	if name == "PIPESTATUS" {
-		if i := s.number(key); i >= 0 && i < len(s.pipeStatus) {
-			return scalar(strconv.Itoa(s.pipeStatus[i]), true)
+	if list, ok := s.computedList(name); ok {
+		if i := s.number(key); i >= 0 && i < len(list) {
+			return scalar(list[i], true)
 		}
 		return scalar("", false)
 	}
@@ -345,6 +360,8 @@ func (s *shell) slice(p *syntax.ParamExp, v expansion) expansion {
 			if from == 0 && p.Slice.Length == nil {
 				list, from = v.list, 0
 			}
+		} else if from > 0 {
+			from = s.position(p.Param.Value, from)
 		}
 		lo, hi := s.sliceBounds(p, from, len(list))
 		v.list = list[lo:hi]
@@ -353,6 +370,21 @@ func (s *shell) slice(p *syntax.ParamExp, v expansion) expansion {
 	runes := []rune(first(v.list))
 	lo, hi := s.sliceBounds(p, from, len(runes))
 	return scalar(string(runes[lo:hi]), v.set)
+}
+
+// position is how many elements of an array come before an index.
+func (s *shell) position(name string, index int) int {
+	v := s.vars[s.target(name)]
+	if v == nil || v.list == nil {
+		return index
+	}
+	n := 0
+	for k := range v.list {
+		if k < index {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *shell) sliceBounds(p *syntax.ParamExp, from, n int) (lo, hi int) {

@@ -233,7 +233,11 @@ func (sys *system) exec(p *process, c *program.Context) int {
 	if isShell(c.Args[0]) {
 		return sys.shell(p, c)
 	}
-	file := sys.inPath(c.Getenv("PATH"), c.Dir, c.Args[0], true)
+	paths, ok := c.LookupEnv("PATH")
+	if !ok {
+		paths = DefaultPath
+	}
+	file := sys.inPath(paths, c.Dir, c.Args[0], true)
 	if file == "" {
 		return sys.cannot(c, complain)
 	}
@@ -462,7 +466,7 @@ func (s *shell) importEnv(env []string) {
 
 // startup reads the shell's own arguments and returns what it is to run.
 func (s *shell) startup(args []string) (text, what string) {
-	command := false
+	command, stdin := false, false
 	var own []string
 	for len(args) > 0 && len(args[0]) > 1 && (args[0][0] == '-' || args[0][0] == '+') {
 		a := args[0]
@@ -477,6 +481,7 @@ func (s *shell) startup(args []string) (text, what string) {
 			command = true
 			a = strings.Replace(a, "c", "", 1)
 		}
+		stdin = stdin || a[0] == '-' && strings.Contains(a, "s")
 		a = strings.NewReplacer("s", "", "l", "", "i", "").Replace(a)
 		if len(a) > 1 {
 			own = append(own, a)
@@ -496,6 +501,8 @@ func (s *shell) startup(args []string) (text, what string) {
 			s.name, s.params = args[1], args[2:]
 		}
 		return args[0], s.name
+	case len(args) > 0 && stdin:
+		s.params = args
 	case len(args) > 0:
 		s.params = args[1:]
 		text, err := s.readScript(args[0])

@@ -28,6 +28,7 @@ type shell struct {
 	opts   options
 	traps  map[signal]string
 	jobs   []*job
+	others []*job // of the shell that forked this one, for jobs
 
 	status      int
 	pipeStatus  []int
@@ -106,6 +107,7 @@ func (s *shell) fork() (*shell, error) {
 		sub.frames = append(sub.frames, &frame{hidden: map[string]*variable{}})
 	}
 	sub.jobs, sub.procSubsts = nil, nil
+	sub.others = s.jobs
 	sub.random()
 	sub.traps = map[signal]string{}
 	p.ignored = map[signal]bool{}
@@ -221,10 +223,21 @@ func (g *guardedText) Read(p []byte) (int, error) {
 
 func newParser() *syntax.Parser { return syntax.NewParser(syntax.Variant(syntax.LangBash)) }
 
-// source executes text, statement by statement as it is parsed.
+// source executes text line by line as it is parsed: what stands before a
+// syntax error has been executed. A line is whole only when the next begins,
+// since its here-documents follow it.
 func (s *shell) source(text, what string) {
 	s.bound(len(text))
+	var line []*syntax.Stmt
 	for st, err := range newParser().StmtsSeq(&guardedText{text}) {
+		if n := len(line); n > 0 && (err != nil || st.Pos().Line() > line[n-1].End().Line()) {
+			if err == nil || errorLine(err) > line[n-1].End().Line() {
+				s.stmts(line)
+			}
+			if line = nil; s.flow != flowNone {
+				return
+			}
+		}
 		if err != nil {
 			s.line = 0
 			if what != s.name {
@@ -232,11 +245,20 @@ func (s *shell) source(text, what string) {
 			}
 			s.fatal(2, "%s", syntaxError(err))
 		}
-		s.stmt(st)
-		if s.flow != flowNone {
-			return
-		}
+		line = append(line, st)
 	}
+	s.stmts(line)
+}
+
+// errorLine is the line of a syntax error, 0 when it has none.
+func errorLine(err error) uint {
+	switch e := err.(type) {
+	case syntax.ParseError:
+		return e.Pos.Line()
+	case syntax.LangError:
+		return e.Pos.Line()
+	}
+	return 0
 }
 
 func syntaxError(err error) string {

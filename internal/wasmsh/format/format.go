@@ -60,7 +60,7 @@ flags:
 		i++
 		sp.Prec = number()
 	}
-	for i < len(s) && strings.IndexByte("hlLqjzt", s[i]) >= 0 {
+	for i < len(s) && strings.IndexByte("hlLjzt", s[i]) >= 0 {
 		i++
 	}
 	if i == len(s) {

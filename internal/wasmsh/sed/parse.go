@@ -429,7 +429,6 @@ func (p *parser) text() string {
 			p.pos = len(p.in) - len(rest) + 1
 		} else {
 			p.pos++ // what follows keeps its blanks
-			p.skip(" \t")
 		}
 	}
 	var b strings.Builder

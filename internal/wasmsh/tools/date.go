@@ -263,7 +263,7 @@ func parseDate(text string, now time.Time, loc *time.Location) (time.Time, bool)
 		whole, frac := math.Modf(f)
 		return time.Unix(int64(whole), int64(frac*1e9)), err == nil && math.Abs(f) < 1e15
 	}
-	words := strings.Fields(text)
+	words := strings.Fields(strings.NewReplacer(" + ", " +", " - ", " -").Replace(text))
 	base, used := now, 0
 	for n := len(words); n > 0; n-- {
 		if when, ok := absoluteDate(strings.Join(words[:n], " "), now, loc); ok {

@@ -20,7 +20,7 @@ type odFormat struct {
 }
 
 func od(t *cmd) {
-	opts, files := t.options("A:t:N:j:w::vbcdoxsiulf", "address-radix=A format=t read-bytes=N skip-bytes=j width=w output-duplicates=v")
+	opts, files := t.options("A:t:N:j:w::vabcdoxsiulf", "address-radix=A format=t read-bytes=N skip-bytes=j width=w output-duplicates=v")
 	radix, limit, skip, width, dup := byte('o'), int64(-1), int64(0), 16, false
 	var formats []odFormat
 	for _, o := range opts {
@@ -41,7 +41,7 @@ func od(t *cmd) {
 		case 'v':
 			dup = true
 		default:
-			formats = append(formats, map[byte]odFormat{'b': {'o', 1, false}, 'c': {'c', 1, false}, 'd': {'u', 2, false}, 'o': {'o', 2, false}, 'x': {'x', 2, false},
+			formats = append(formats, map[byte]odFormat{'a': {'a', 1, false}, 'b': {'o', 1, false}, 'c': {'c', 1, false}, 'd': {'u', 2, false}, 'o': {'o', 2, false}, 'x': {'x', 2, false},
 				's': {'d', 2, false}, 'i': {'d', 4, false}, 'u': {'u', 2, false}, 'l': {'d', 8, false}, 'f': {'f', 4, false}}[o.name])
 		}
 	}

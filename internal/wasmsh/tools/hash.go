@@ -257,7 +257,10 @@ func cmpTool(t *cmd) {
 		defer r.Close()
 		in[i] = bufio.NewReaderSize(r, 64<<10)
 	}
-	line := 1
+	line, width := 1, 1
+	if list {
+		width = t.cmpWidth(files)
+	}
 	for pos := int64(1); limit < 0 || pos <= limit; pos++ {
 		a, errA := in[0].ReadByte()
 		b, errB := in[1].ReadByte()
@@ -278,7 +281,7 @@ func cmpTool(t *cmd) {
 		case a != b:
 			t.status = 1
 			if list {
-				fmt.Fprintf(t.out, "%d %3o %3o\n", pos, a, b)
+				fmt.Fprintf(t.out, "%*d %3o %3o\n", width, pos, a, b)
 				continue
 			}
 			if !silent {
@@ -290,6 +293,21 @@ func cmpTool(t *cmd) {
 			line++
 		}
 	}
+}
+
+// cmpWidth is how many digits the offsets of cmp -l have.
+func (t *cmd) cmpWidth(files []string) int {
+	least := int64(0)
+	for i, f := range files {
+		info, err := t.FS.Stat(t.Dir, f)
+		if err != nil {
+			return 1
+		}
+		if i == 0 || info.Size() < least {
+			least = info.Size()
+		}
+	}
+	return len(fmt.Sprint(least))
 }
 
 func stringsTool(t *cmd) {

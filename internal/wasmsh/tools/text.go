@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/sandbar-dev/sandbar/internal/memfs"
 	"github.com/sandbar-dev/sandbar/internal/wasmsh/format"
 	"github.com/sandbar-dev/sandbar/internal/wasmsh/program"
 )
@@ -350,7 +351,7 @@ func wc(t *cmd) {
 	width := 1
 	if len(on) > 1 || len(rows) > 1 {
 		width = len(fmt.Sprint(slices.Max(total.counts[:4])))
-		if len(files) == 0 || slices.Contains(files, "-") {
+		if (len(files) == 0 || slices.Contains(files, "-")) && !t.stdinIsFile() {
 			width = max(7, width)
 		}
 	}
@@ -370,6 +371,16 @@ func wc(t *cmd) {
 		}
 		t.out.WriteByte('\n')
 	}
+}
+
+// stdinIsFile reports whether the standard input is a regular file.
+func (t *cmd) stdinIsFile() bool {
+	in, ok := t.Stdin.(interface{ File() *memfs.File })
+	if !ok || in.File() == nil {
+		return false
+	}
+	info, err := in.File().Stat()
+	return err == nil && info.Mode().IsRegular()
 }
 
 // count returns lines, words, characters, bytes and the longest line.
@@ -731,6 +742,9 @@ func seq(t *cmd) {
 	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' && !(args[0][1] >= '0' && args[0][1] <= '9' || args[0][1] == '.') {
 		a := args[0]
 		args = args[1:]
+		if a == "--" {
+			break
+		}
 		switch {
 		case a == "-w" || a == "--equal-width":
 			width = true
