@@ -111,7 +111,24 @@ func (s *shell) background(st *syntax.Stmt) {
 	copied.Background, copied.Disown = false, false
 	s.jobs = append(s.jobs, &job{p: sub.p, text: printed(&copied)})
 	s.lastBG = sub.p.pid
-	sub.start(func() { sub.stmt(&copied) })
+	sub.start(func() { sub.job(&copied) })
+}
+
+// job runs a statement in the subshell that was made for it. One that is a
+// subshell itself needs no other: signals for the job are then for it.
+func (s *shell) job(st *syntax.Stmt) {
+	inner, ok := st.Cmd.(*syntax.Subshell)
+	if !ok || st.Negated {
+		s.stmt(st)
+		return
+	}
+	undo, ok := s.redirect(st.Redirs)
+	defer undo()
+	if !ok {
+		s.status = 1
+		return
+	}
+	s.stmts(inner.Stmts)
 }
 
 func redirectsInput(st *syntax.Stmt) bool {
