@@ -21,12 +21,17 @@ import (
 // modules is where "make build" puts the WebAssembly modules.
 const modulesDir = "../../wasm/artefact"
 
-// newDriver is a driver for tests, with the compilation cache that all of them
-// share.
+// testOptions are the modules beside their sources, and a compilation cache that
+// all tests share.
+func testOptions() map[string]string {
+	return map[string]string{optionModules: modulesDir, optionCache: filepath.Join(testenv.Cache(), "wasm")}
+}
+
+// newDriver is a driver for tests.
 func newDriver(t testing.TB) *Driver {
 	t.Helper()
 	testenv.Need(t, testenv.WasmModules)
-	d, err := New(driver.Host{Options: map[string]string{optionModules: modulesDir, optionCache: filepath.Join(testenv.Cache(), "wasm")}})
+	d, err := New(driver.Host{Options: testOptions()})
 	if err != nil {
 		t.Fatal(err)
 	}

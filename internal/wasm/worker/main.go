@@ -162,7 +162,7 @@ func (w *worker) onSetup(f wire.Frame) error {
 
 func (w *worker) setUp(s *wire.Setup) error {
 	w.plan = newPlan(s)
-	w.fs = memfs.New(w.plan.files)
+	w.fs = memfs.New(memfs.Limits{})
 	w.progs = newPrograms(w)
 	if err := wasmsh.Install(w.fs, w.progs.list); err != nil {
 		return err
@@ -170,6 +170,7 @@ func (w *worker) setUp(s *wire.Setup) error {
 	if err := installLibrary(w.fs); err != nil {
 		return err
 	}
+	w.fs.SetLimits(w.plan.beyond(w.fs.Usage()))
 	w.fresh = w.fs.Snapshot()
 	w.mem = newBudget(w.plan.memory, func() int64 { return w.fs.Usage().Bytes })
 	w.runners.warm(call.JavaScript)
@@ -185,7 +186,7 @@ func (w *worker) reset(id uint32) error {
 	}
 	w.mu.Unlock()
 	for _, p := range running {
-		p.kill(sigKill)
+		p.kill()
 	}
 	// Elsewhere, as what they still write needs this goroutine's credit.
 	go func() {

@@ -21,6 +21,18 @@ type plan struct {
 	dir    string
 }
 
+// beyond are the limits of a file system for what is added to what it holds.
+func (p *plan) beyond(u memfs.Usage) memfs.Limits {
+	l := p.files
+	if l.Bytes > 0 {
+		l.Bytes += u.Bytes
+	}
+	if l.Inodes > 0 {
+		l.Inodes += u.Inodes
+	}
+	return l
+}
+
 // newPlan reads a Setup: its Mounts, one tmpfs, limit the files, its Watchdog
 // the memory, its Rlimits processes and open files.
 func newPlan(s *wire.Setup) *plan {

@@ -10,21 +10,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasmsh/program"
 )
 
-// The signals that are told apart, numbered as Linux does.
+// Signals, numbered as Linux does.
 const (
 	sigKill = 9
 	maxSig  = 64
 )
-
-// harmless reports whether a signal does not end a program that says nothing of
-// it. Those that stop one are among them: nothing here can be stopped.
-func harmless(sig uint8) bool {
-	switch sig {
-	case 0, 17, 18, 19, 20, 21, 22, 23, 28: // CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH
-		return true
-	}
-	return sig > maxSig
-}
 
 // process is a program that the host started, with all that it starts.
 type process struct {
@@ -36,6 +26,7 @@ type process struct {
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when nothing of it runs
 	account account
+	signals chan int // to what runs
 
 	mu     sync.Mutex
 	signal uint8 // that ended it
@@ -85,7 +76,7 @@ func (w *worker) onStart(f wire.Frame) error {
 	}
 	c := &program.Context{Args: s.Args, Env: env, Dir: dir, FS: w.fs,
 		Stdin: input{p.streams}, Stdout: output{p.streams, channelOut}, Stderr: output{p.streams, channelErr}}
-	started := wire.Started{PID: uint32(p.mark), Mark: p.mark}
+	started := wire.Started{PID: uint32(firstPID(p.mark)), Mark: p.mark}
 	w.reply(f.ID, wire.OK, nil, started.Append(nil))
 	go p.run(c)
 	return nil
@@ -122,7 +113,8 @@ func (w *worker) newProcess(id uint32) *process {
 		return nil
 	}
 	w.last++
-	p := &process{w: w, id: id, mark: w.last, streams: newStreams(w.link, id), done: make(chan struct{})}
+	p := &process{w: w, id: id, mark: w.last, streams: newStreams(w.link, id), done: make(chan struct{}),
+		signals: make(chan int, 16)}
 	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), accountKey{}, &p.account))
 	w.byID[id], w.byMark[p.mark], w.channels[id] = p, p, p.streams
 	w.mem.watch(p)
@@ -132,7 +124,7 @@ func (w *worker) newProcess(id uint32) *process {
 // run runs the program to its end and reports it.
 func (p *process) run(c *program.Context) {
 	before := cpuTime()
-	code := p.w.progs.exec(p.ctx, c)
+	code := p.exec(p.ctx, c)
 	p.cancel()
 	p.account.add(cpuTime()-before, false)
 	p.w.mem.unwatch(p)
@@ -161,13 +153,18 @@ func (p *process) exited(code int) wire.Exited {
 	return e
 }
 
-// kill ends the program as a signal does. The first one counts.
-func (p *process) kill(sig uint8) {
+// killedBy notes that a signal has ended the program. The first one counts.
+func (p *process) killedBy(sig int) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.signal == 0 && p.ctx.Err() == nil {
-		p.signal = sig
+		p.signal = uint8(sig)
 	}
-	p.mu.Unlock()
+}
+
+// kill ends the program, and all that it started, whatever they do.
+func (p *process) kill() {
+	p.killedBy(sigKill)
 	p.cancel()
 	p.streams.end()
 }
@@ -177,7 +174,7 @@ func (p *process) killForMemory() {
 	p.mu.Lock()
 	p.oom = true
 	p.mu.Unlock()
-	p.kill(sigKill)
+	p.kill()
 }
 
 // endTime is how long a program may take to end that was told to.
@@ -205,8 +202,15 @@ func (w *worker) onSignal(f wire.Frame) error {
 	w.mu.Lock()
 	p := w.byID[f.ID]
 	w.mu.Unlock()
-	if p != nil && !harmless(s.Number) {
-		p.kill(s.Number)
+	switch {
+	case p == nil || s.Number == 0 || s.Number > maxSig:
+	case s.Number == sigKill:
+		p.kill()
+	default:
+		select {
+		case p.signals <- int(s.Number):
+		default: // as with a kernel, signals of which many wait are one
+		}
 	}
 	return nil
 }
@@ -224,7 +228,7 @@ func (w *worker) onKill(f wire.Frame) error {
 		w.reply(f.ID, wire.OK, nil, nil)
 		return nil
 	}
-	p.kill(sigKill)
+	p.kill()
 	go func() {
 		if p.ended() {
 			w.reply(f.ID, wire.OK, nil, nil)
