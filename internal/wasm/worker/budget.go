@@ -135,6 +135,9 @@ func (b *budget) excess() []*process {
 	return all
 }
 
+// exceeded reports whether there is too much now.
+func (b *budget) exceeded() bool { return b.limit > 0 && len(b.excess()) > 0 }
+
 // heap is what this process holds on its heap, garbage included.
 func heap() int64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}

@@ -126,7 +126,8 @@ func (p *process) run(c *program.Context) {
 	before := cpuTime()
 	code := p.exec(p.ctx, c)
 	p.cancel()
-	p.account.add(cpuTime()-before, false)
+	// It may have grown and failed between two looks at the memory.
+	p.account.add(cpuTime()-before, code != 0 && p.w.mem.exceeded())
 	p.w.mem.unwatch(p)
 	p.streams.finish()
 	w := p.w
