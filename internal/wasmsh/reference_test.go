@@ -26,7 +26,7 @@ type result struct {
 // newFS is a file system as a sandbox has it, with the fixtures in /w.
 func newFS(t testing.TB) *memfs.FS {
 	t.Helper()
-	f := memfs.New(memfs.Limits{Bytes: 64 << 20, Inodes: 20_000})
+	f := memfs.New(memfs.Limits{Bytes: 16 << 20, Inodes: 20_000})
 	if err := Install(f, nil); err != nil {
 		t.Fatal(err)
 	}

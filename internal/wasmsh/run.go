@@ -90,7 +90,7 @@ func Run(ctx context.Context, c Config) (exit int, err error) {
 	own, cancel := context.WithCancel(ctx)
 	defer sys.running.Wait()
 	defer cancel()
-	p, err := sys.newProcess(own, 1, c.streams())
+	p, err := sys.newProcess(own, nil, c.streams())
 	if err != nil {
 		return 0, err
 	}
@@ -199,7 +199,7 @@ func (c Config) streams() descs {
 
 // external runs a program in a process of its own and waits for it.
 func (s *shell) external(args []string) int {
-	p, err := s.sys.newProcess(s.p.ctx, s.p.pid, s.p.fds.clone())
+	p, err := s.sys.newProcess(s.p.ctx, s.p, s.p.fds.clone())
 	if err != nil {
 		s.fatal(2, "Cannot fork: %s", program.ErrorText(err))
 	}
@@ -333,9 +333,8 @@ func (sys *system) run(ctx context.Context, parent *process, c *program.Context)
 	if d := outputDesc(c.Stderr); d != nil {
 		fds.set(2, d)
 	}
-	p, err := sys.newProcess(ctx, parent.pid, fds)
+	p, err := sys.newProcess(ctx, parent, fds)
 	if err != nil {
-		fds.closeAll()
 		_, _ = parent.fds.write(parent, 2, c.Args[0]+": Cannot fork: "+program.ErrorText(err)+"\n")
 		return 126
 	}

@@ -90,7 +90,7 @@ func (s *shell) errorf(format string, args ...any) {
 
 // fork makes a subshell, a process of its own with a copy of everything.
 func (s *shell) fork() (*shell, error) {
-	p, err := s.sys.newProcess(s.p.ctx, s.p.pid, s.p.fds.clone())
+	p, err := s.sys.newProcess(s.p.ctx, s.p, s.p.fds.clone())
 	if err != nil {
 		return nil, err
 	}

@@ -59,12 +59,17 @@ const firstPID = 100
 type process struct {
 	sys    *system
 	pid    int
-	parent int
+	parent *process // nil for the first
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	fds    descs
 	done   chan struct{}
 	status int // once done is closed
+
+	// Guarded by sys.mu: a process that has ended keeps its context for as
+	// long as there are processes that it has started.
+	ended bool
+	kids  int
 
 	sigMu   sync.Mutex
 	handled map[signal]bool // caught or ignored, by a trap
@@ -83,28 +88,39 @@ func (k killed) Error() string { return "killed by SIG" + k.sig.String() }
 const errFork = syscall.EAGAIN
 
 // newProcess registers a process that runs until ctx ends at the latest. It
-// takes over fds.
-func (sys *system) newProcess(ctx context.Context, parent int, fds descs) (*process, error) {
+// takes over fds, also when it fails.
+func (sys *system) newProcess(ctx context.Context, parent *process, fds descs) (*process, error) {
 	sys.mu.Lock()
 	defer sys.mu.Unlock()
 	if len(sys.live) >= sys.limits.Processes {
+		fds.closeAll()
 		return nil, errFork
 	}
 	p := &process{sys: sys, pid: sys.nextPID, parent: parent, fds: fds,
 		done: make(chan struct{}), poke: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
+	if parent != nil {
+		parent.kids++
+	}
 	sys.nextPID++
 	sys.live[p.pid] = p
 	return p, nil
 }
 
-// end closes what the process has open and tells those that wait for it.
+// end closes what the process has open and tells those that wait for it. What
+// it has started goes on.
 func (p *process) end(status int) {
 	p.fds.closeAll()
 	p.sys.mu.Lock()
 	delete(p.sys.live, p.pid)
+	p.ended = true
+	for q := p; q != nil && q.ended && q.kids == 0; q = q.parent {
+		q.cancel(nil)
+		if q.parent != nil {
+			q.parent.kids--
+		}
+	}
 	p.sys.mu.Unlock()
-	p.cancel(nil)
 	p.status = status
 	close(p.done)
 }

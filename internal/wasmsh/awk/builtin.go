@@ -222,29 +222,30 @@ func (in *interp) sub(args []expr, all bool) value {
 		target = args[2]
 	}
 	s := in.text(target)
-	limit := 1
-	if all {
-		limit = -1
-	}
-	found := re.All(s, limit)
-	if len(found) == 0 {
-		return num(0)
-	}
 	var b strings.Builder
-	at := 0
-	for _, m := range found {
+	at, count := 0, 0
+	for m := range re.Each(s) {
+		if count++; count%1024 == 0 {
+			in.env.Check()
+		}
 		b.WriteString(s[at:m[0]])
 		substitute(&b, with, s[m[0]:m[1]])
 		at = m[1]
 		if b.Len() > maxString {
 			throw("string is too long")
 		}
+		if !all {
+			break
+		}
+	}
+	if count == 0 {
+		return num(0)
 	}
 	b.WriteString(s[at:])
 	if isLvalue(target) {
 		in.set(target, in.str(b.String()))
 	}
-	return num(float64(len(found)))
+	return num(float64(count))
 }
 
 // substitute writes a replacement: & is the match, \& an ampersand.
@@ -275,8 +276,9 @@ func (in *interp) gensub(args []expr) value {
 	which = max(which, 1)
 	var b strings.Builder
 	at := 0
-	for i, m := range re.All(s, -1) {
-		if !all && i+1 != which {
+	count := 0
+	for m := range re.Each(s) {
+		if count++; !all && count != which {
 			continue
 		}
 		b.WriteString(s[at:m[0]])

@@ -10,6 +10,7 @@ package posixre
 
 import (
 	"fmt"
+	"iter"
 	"regexp"
 	"slices"
 	"strconv"
@@ -34,6 +35,8 @@ type Regexp struct {
 	groups int
 	opts   Options
 	re     *regexp.Regexp // nil when only trying will do
+	// looksBack: a match depends on what stands before it.
+	looksBack bool
 }
 
 type op uint8
@@ -96,7 +99,7 @@ func Compile(expr string, o Options) (*Regexp, error) {
 	if err != nil {
 		return nil, err
 	}
-	re := &Regexp{root: root, groups: p.groups, opts: o}
+	re := &Regexp{root: root, groups: p.groups, opts: o, looksBack: looksBack(root)}
 	if p.tries {
 		return re, nil
 	}
@@ -155,25 +158,61 @@ func (re *Regexp) Find(s string) []int {
 // All returns what Find does for the first n matches that do not overlap, for
 // all when n is negative. An empty match right after another one does not count.
 func (re *Regexp) All(s string, n int) [][]int {
-	if re.re != nil {
-		return re.re.FindAllStringSubmatchIndex(s, n)
-	}
 	var all [][]int
-	for pos, last := 0, -1; pos <= len(s) && (n < 0 || len(all) < n); {
-		m := re.find(s, pos)
-		if m == nil {
+	for m := range re.Each(s) {
+		if n >= 0 && len(all) >= n {
 			break
 		}
-		if m[1] > m[0] || m[0] != last {
-			all = append(all, m)
-		}
-		last = m[1]
-		if pos = m[1]; m[1] == m[0] {
-			_, w := utf8.DecodeRuneInString(s[pos:])
-			pos += max(w, 1)
-		}
+		all = append(all, m)
 	}
 	return all
+}
+
+// Each gives the matches of All one after the other.
+func (re *Regexp) Each(s string) iter.Seq[[]int] {
+	if re.re != nil && re.looksBack {
+		// Package regexp knows what stands before a match only when it finds
+		// them all itself.
+		return slices.Values(re.re.FindAllStringSubmatchIndex(s, -1))
+	}
+	return func(yield func([]int) bool) {
+		for pos, last := 0, -1; pos <= len(s); {
+			m := re.findFrom(s, pos)
+			if m == nil {
+				return
+			}
+			if (m[1] > m[0] || m[0] != last) && !yield(m) {
+				return
+			}
+			last = m[1]
+			if pos = m[1]; m[1] == m[0] {
+				_, w := utf8.DecodeRuneInString(s[pos:])
+				pos += max(w, 1)
+			}
+		}
+	}
+}
+
+func (re *Regexp) findFrom(s string, pos int) []int {
+	if re.re == nil {
+		return re.find(s, pos)
+	}
+	m := re.re.FindStringSubmatchIndex(s[pos:])
+	for i := range m {
+		if m[i] >= 0 {
+			m[i] += pos
+		}
+	}
+	return m
+}
+
+// looksBack reports whether a match of n depends on what stands before it.
+func looksBack(n *node) bool {
+	switch n.op {
+	case opLineStart, opTextStart, opWordEdge, opNotWordEdge, opWordStart, opWordEnd:
+		return true
+	}
+	return slices.ContainsFunc(n.kids, looksBack)
 }
 
 // emit writes a node in the syntax of package regexp.

@@ -488,22 +488,25 @@ func (m *machine) regex(re *posixre.Regexp) *posixre.Regexp {
 
 func (m *machine) substitute(s *substitution) {
 	re := m.regex(s.re)
-	nth := max(s.nth, 1)
-	limit := nth
-	if s.all {
-		limit = -1
-	}
-	found := re.All(m.space, limit)
-	if len(found) < nth {
-		return
-	}
 	var b strings.Builder
-	at := 0
-	for _, f := range found[nth-1:] {
+	at, count := 0, 0
+	for f := range re.Each(m.space) {
+		if count++; count%1024 == 0 {
+			m.env.Check()
+		}
+		if count < s.nth {
+			continue
+		}
 		b.WriteString(m.space[at:f[0]])
 		at = f[1]
 		m.expand(&b, s.with, f)
 		m.bound(b.Len())
+		if !s.all {
+			break
+		}
+	}
+	if count < max(s.nth, 1) {
+		return
 	}
 	b.WriteString(m.space[at:])
 	m.bound(b.Len())

@@ -53,13 +53,24 @@ func awkTool(t *cmd) {
 	}
 	env.Create = func(name string, extend bool) (io.WriteCloser, error) {
 		f, err := t.create(name, extend)
-		return f, textError(err)
+		if err != nil {
+			return nil, textError(err)
+		}
+		return textErrors{f}, nil
 	}
 	env.Run = func(command string, stdin io.Reader, stdout io.Writer) int { return t.shell(command, stdin, stdout) }
 	t.status, err = prog.Run(env)
 	if err != nil {
 		t.fatal(2, "%v", err)
 	}
+}
+
+// textErrors is a file whose errors have the words of the C library.
+type textErrors struct{ io.WriteCloser }
+
+func (w textErrors) Write(p []byte) (int, error) {
+	n, err := w.WriteCloser.Write(p)
+	return n, textError(err)
 }
 
 // textError gives an error the words of the C library.

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/sandbar-dev/sandbar/internal/wasmsh/glob"
@@ -31,7 +33,7 @@ type grepper struct {
 	nullName                                                               bool
 	label                                                                  string
 
-	match   func(line string) [][]int // all matches in a line
+	match   func(line string) iter.Seq[[]int] // all matches in a line
 	test    func(line string) bool
 	matched bool
 	showed  bool // something was shown, so that "--" separates
@@ -182,7 +184,7 @@ func (g *grepper) patternFile(name string) []string {
 // compile makes match and test of the patterns.
 func (g *grepper) compile() {
 	if len(g.patterns) == 0 { // an empty pattern file matches nothing
-		g.match = func(string) [][]int { return nil }
+		g.match = func(string) iter.Seq[[]int] { return slices.Values([][]int(nil)) }
 		g.test = func(string) bool { return false }
 		return
 	}
@@ -205,11 +207,19 @@ func (g *grepper) compile() {
 		}
 		res = append(res, re)
 	}
-	g.match = func(line string) [][]int {
+	g.match = func(line string) iter.Seq[[]int] {
 		if len(res) == 1 {
-			return g.qualified(line, res[0].All(line, -1))
+			return g.qualified(line, res[0].Each(line))
 		}
-		return leftmost(line, func(rest int) []int { return g.best(res, line, rest) })
+		return func(yield func([]int) bool) {
+			for from := 0; from <= len(line); {
+				m := g.best(res, line, from)
+				if m == nil || !yield(m) {
+					return
+				}
+				from = max(m[1], m[0]+1)
+			}
+		}
 	}
 	g.test = func(line string) bool {
 		for _, re := range res {
@@ -217,7 +227,9 @@ func (g *grepper) compile() {
 				if re.Match(line) {
 					return true
 				}
-			} else if len(g.qualified(line, re.All(line, -1))) > 0 {
+				continue
+			}
+			for range g.qualified(line, re.Each(line)) {
 				return true
 			}
 		}
@@ -238,21 +250,26 @@ func (g *grepper) compilePerl() {
 		}
 		res = append(res, re)
 	}
-	g.match = func(line string) [][]int {
+	g.match = func(line string) iter.Seq[[]int] {
 		var all [][]int
 		for _, re := range res {
-			all = append(all, g.qualified(line, re.FindAllStringIndex(line, -1))...)
+			all = append(all, re.FindAllStringIndex(line, -1)...)
 		}
-		return all
+		return g.qualified(line, slices.Values(all))
 	}
-	g.test = func(line string) bool { return len(g.match(line)) > 0 }
+	g.test = func(line string) bool {
+		for range g.match(line) {
+			return true
+		}
+		return false
+	}
 }
 
 // best is the leftmost and longest match of several expressions from an offset.
 func (g *grepper) best(res []*posixre.Regexp, line string, from int) []int {
 	var best []int
 	for _, re := range res {
-		for _, m := range g.qualified(line, re.All(line, -1)) {
+		for m := range g.qualified(line, re.Each(line)) {
 			if m[0] < from {
 				continue
 			}
@@ -265,35 +282,24 @@ func (g *grepper) best(res []*posixre.Regexp, line string, from int) []int {
 	return best
 }
 
-func leftmost(line string, next func(from int) []int) [][]int {
-	var all [][]int
-	for from := 0; from <= len(line); {
-		m := next(from)
-		if m == nil {
-			break
-		}
-		all = append(all, m)
-		from = max(m[1], m[0]+1)
-	}
-	return all
-}
-
 // qualified keeps the matches that are words or whole lines, if only those count.
-func (g *grepper) qualified(line string, all [][]int) [][]int {
+func (g *grepper) qualified(line string, all iter.Seq[[]int]) iter.Seq[[]int] {
 	if !g.word && !g.whole {
 		return all
 	}
-	var keep [][]int
-	for _, m := range all {
-		if g.whole && (m[0] != 0 || m[1] != len(line)) {
-			continue
+	return func(yield func([]int) bool) {
+		for m := range all {
+			if g.whole && (m[0] != 0 || m[1] != len(line)) {
+				continue
+			}
+			if g.word && (m[0] > 0 && wordByte(line[m[0]-1]) || m[1] < len(line) && wordByte(line[m[1]])) {
+				continue
+			}
+			if !yield(m) {
+				return
+			}
 		}
-		if g.word && (m[0] > 0 && wordByte(line[m[0]-1]) || m[1] < len(line) && wordByte(line[m[1]])) {
-			continue
-		}
-		keep = append(keep, m)
 	}
-	return keep
 }
 
 func wordByte(c byte) bool {
@@ -495,7 +501,7 @@ func (g *grepper) hit(name string, c contextLine) {
 	if g.invert {
 		return
 	}
-	for _, m := range g.match(c.text) {
+	for m := range g.match(c.text) {
 		if m[1] > m[0] {
 			g.prefix(name, c.n, c.offset+m[0], ':')
 			g.t.out.WriteString(c.text[m[0]:m[1]])
