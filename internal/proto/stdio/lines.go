@@ -13,6 +13,9 @@ type lineReader struct {
 	max int
 }
 
+// newBufio is the buffer from which lines are read.
+func newBufio(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 64<<10) }
+
 // errLong is a line beyond the limit. It has been read to its end.
 var errLong = errors.New("the line is too long")
 

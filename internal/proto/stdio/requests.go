@@ -47,6 +47,9 @@ func (s *Server) shell(ctx context.Context, r *request) any {
 	answer := &shellResponse{Type: r.kind, ID: &r.id,
 		Stdout: strings.ToValidUTF8(out.stdout.String(), "\uFFFD"), Stderr: strings.ToValidUTF8(out.stderr.String(), "\uFFFD")}
 	code, text := s.verdict(result)
+	if result.Outcome == sandbar.Lost {
+		_ = s.Close(ctx) // or the next request does
+	}
 	answer.ExitCode, answer.TimedOut = code, result.Outcome == sandbar.TimedOut
 	if text != "" {
 		answer.Error = &text

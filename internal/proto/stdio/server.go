@@ -1,7 +1,6 @@
 package stdio
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +59,10 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	err := s.e.Stop(ctx, s.box.ID())
 	if sandbar.CodeOf(err) == sandbar.NotFound {
-		return nil // it has ended by itself
+		err = nil // it has ended by itself
+	}
+	if err == nil {
+		s.box = nil
 	}
 	return err
 }
@@ -68,10 +70,11 @@ func (s *Server) Close(ctx context.Context) error {
 // sandbox returns the sandbox: a new one if there is none, or if it has died.
 func (s *Server) sandbox(ctx context.Context) (*engine.Sandbox, error) {
 	if s.box != nil {
-		select {
-		case <-s.box.Done():
-		default:
+		if _, err := s.e.Get(s.box.ID()); err == nil {
 			return s.box, nil
+		}
+		if err := s.Close(ctx); err != nil { // nothing of it is to be left
+			return nil, err
 		}
 	}
 	box, err := s.e.Create(ctx, sandbar.Spec{IdleTimeout: -1, Limits: sandbar.Limits{Memory: s.opt.Memory, Disk: s.opt.Disk}})
@@ -85,7 +88,7 @@ func (s *Server) sandbox(ctx context.Context) (*engine.Sandbox, error) {
 // Serve answers the requests of in until its end. An error is that of in or
 // out; ctx ends a request that is under way.
 func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
-	lines := lineReader{bufio.NewReaderSize(in, 64<<10), s.opt.MaxLine}
+	lines := lineReader{newBufio(in), s.opt.MaxLine}
 	for {
 		line, err := lines.next()
 		switch {
