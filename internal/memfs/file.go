@@ -4,6 +4,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -42,6 +43,13 @@ func (f *FS) OpenFile(cwd, path string, flag int, perm fs.FileMode) (*File, erro
 	access := flag & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR)
 	write := access == os.O_WRONLY || access == os.O_RDWR
 	exclusive := flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0
+	if flag&os.O_CREATE != 0 && strings.HasSuffix(path, "/") {
+		// A file cannot be made under such a name, whatever is there.
+		if _, err := f.entry(cwd, path); err != nil {
+			return nil, err
+		}
+		return nil, syscall.EISDIR
+	}
 	p, err := f.locate(cwd, path, flag&NoFollow == 0 && !exclusive)
 	if err != nil {
 		return nil, err
@@ -68,8 +76,6 @@ func (f *FS) openPlace(p place, flag int, perm fs.FileMode, write, exclusive boo
 		switch {
 		case flag&os.O_CREATE == 0:
 			return nil, syscall.ENOENT
-		case p.slash:
-			return nil, syscall.EISDIR
 		case flag&Directory != 0:
 			return nil, syscall.EINVAL
 		}

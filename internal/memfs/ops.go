@@ -47,25 +47,31 @@ func (f *FS) mkdir(cwd, path string, perm fs.FileMode) error {
 func (f *FS) MkdirAll(cwd, path string, perm fs.FileMode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := checkPath(path); err != nil {
+	dir, err := f.start(cwd, path)
+	if err != nil {
 		return err
 	}
-	for end := 1; end <= len(path); end++ {
-		if end < len(path) && path[end] != '/' {
+	for name := range strings.SplitSeq(path, "/") {
+		if name == "" {
 			continue
 		}
-		err := f.mkdir(cwd, path[:end], perm)
-		if err == nil {
-			continue
-		}
-		p, serr := f.found(cwd, path[:end], true)
-		switch {
-		case serr == nil && p.inode.mode.IsDir():
-		case serr == nil:
-			return syscall.ENOTDIR
-		default:
+		w := walk{fs: f, follow: true}
+		p, err := w.from(dir, name)
+		if err != nil {
 			return err
 		}
+		i := p.inode
+		switch {
+		case i == nil && (p.dir != dir || p.name != name): // a link that leads nowhere
+			return syscall.EEXIST
+		case i == nil:
+			if i, err = f.add(dir, name, fs.ModeDir|permission(perm), nil); err != nil {
+				return err
+			}
+		case !i.mode.IsDir():
+			return syscall.ENOTDIR
+		}
+		dir = i.number
 	}
 	return nil
 }
@@ -113,15 +119,14 @@ func (f *FS) Link(cwd, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if src.inode.mode.IsDir() {
-		return syscall.EPERM
-	}
 	dst, err := f.vacant(cwd, to)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if dst.slash {
+	case dst.slash:
 		return syscall.ENOENT
+	case src.inode.mode.IsDir():
+		return syscall.EPERM
 	}
 	if src.inode.links >= maxLinks {
 		return syscall.EMLINK
@@ -200,10 +205,12 @@ func (f *FS) RemoveAll(cwd, path string) error {
 	if err == syscall.ENOENT || (err == nil && p.inode == nil) {
 		return nil
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if p.inode.number == rootNumber {
+	case p.misplacedSlash():
+		return syscall.ENOTDIR
+	case p.inode.number == rootNumber:
 		return syscall.EBUSY
 	}
 	f.removeTree(p)
@@ -247,7 +254,7 @@ func lastName(path string) string {
 func (f *FS) Rename(cwd, from, to string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	src, err := f.existing(cwd, from)
+	src, err := f.entry(cwd, from)
 	if err != nil {
 		return err
 	}
@@ -285,12 +292,18 @@ func (f *FS) checkRename(src, dst place) (same bool, err error) {
 	switch {
 	case src.name == "" || dst.name == "":
 		return false, syscall.EBUSY
+	case src.inode == nil:
+		return false, syscall.ENOENT
+	case src.misplacedSlash():
+		return false, syscall.ENOTDIR
 	case src.inode.mode.IsDir() && f.inside(dst.dir, src.inode.number):
 		return false, syscall.EINVAL
 	case dst.slash && !src.inode.mode.IsDir():
 		return false, syscall.ENOTDIR
 	case dst.inode == nil:
 		return false, nil
+	case dst.inode.mode.IsDir() && f.inside(src.dir, dst.inode.number):
+		return false, syscall.ENOTEMPTY
 	case dst.inode.number == src.inode.number:
 		return true, nil
 	case src.inode.mode.IsDir() && !dst.inode.mode.IsDir():

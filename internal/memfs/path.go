@@ -23,29 +23,36 @@ type place struct {
 // locate resolves a path from the directory cwd. follow says whether a link in
 // the last place is followed; a slash at the end follows it in any case.
 func (f *FS) locate(cwd, path string, follow bool) (place, error) {
-	if err := checkPath(path); err != nil {
+	start, err := f.start(cwd, path)
+	if err != nil {
 		return place{}, err
 	}
-	start := uint64(rootNumber)
 	w := walk{fs: f, follow: follow}
-	if path[0] != '/' && cwd != "" && cwd != "/" {
-		if err := checkPath(cwd); err != nil {
-			return place{}, err
-		}
-		c := walk{fs: f, follow: true}
-		p, err := c.from(start, cwd)
-		if err != nil {
-			return place{}, err
-		}
-		if p.inode == nil {
-			return place{}, syscall.ENOENT
-		}
-		if !p.inode.mode.IsDir() {
-			return place{}, syscall.ENOTDIR
-		}
-		start = p.inode.number
-	}
 	return w.from(start, path)
+}
+
+// start is the directory from which a path is resolved.
+func (f *FS) start(cwd, path string) (uint64, error) {
+	if err := checkPath(path); err != nil {
+		return 0, err
+	}
+	if path[0] == '/' || cwd == "" || cwd == "/" {
+		return rootNumber, nil
+	}
+	if err := checkPath(cwd); err != nil {
+		return 0, err
+	}
+	w := walk{fs: f, follow: true}
+	p, err := w.from(rootNumber, cwd)
+	switch {
+	case err != nil:
+		return 0, err
+	case p.inode == nil:
+		return 0, syscall.ENOENT
+	case !p.inode.mode.IsDir():
+		return 0, syscall.ENOTDIR
+	}
+	return p.inode.number, nil
 }
 
 func checkPath(path string) error {
@@ -151,28 +158,30 @@ func (f *FS) found(cwd, path string, follow bool) (place, error) {
 }
 
 // entry resolves a path to a name rather than to what it leads to: a link is
-// not followed even if a slash stands behind it, which makes it an error.
+// not followed even if a slash stands behind it.
 func (f *FS) entry(cwd, path string) (place, error) {
 	trimmed := strings.TrimRight(path, "/")
 	if trimmed == "" {
 		trimmed = path
 	}
 	p, err := f.locate(cwd, trimmed, false)
-	if err != nil {
-		return p, err
-	}
 	p.slash = len(trimmed) < len(path)
-	if p.slash && p.inode != nil && !p.inode.mode.IsDir() {
-		return p, syscall.ENOTDIR
-	}
-	return p, nil
+	return p, err
 }
+
+// misplacedSlash reports whether the path ends in a slash but does not name a
+// directory.
+func (p place) misplacedSlash() bool { return p.slash && p.inode != nil && !p.inode.mode.IsDir() }
 
 // existing is entry for something that is there.
 func (f *FS) existing(cwd, path string) (place, error) {
 	p, err := f.entry(cwd, path)
-	if err == nil && p.inode == nil {
+	switch {
+	case err != nil:
+	case p.inode == nil:
 		err = syscall.ENOENT
+	case p.misplacedSlash():
+		err = syscall.ENOTDIR
 	}
 	return p, err
 }
@@ -180,9 +189,6 @@ func (f *FS) existing(cwd, path string) (place, error) {
 // vacant is entry for a name that is free.
 func (f *FS) vacant(cwd, path string) (place, error) {
 	p, err := f.entry(cwd, path)
-	if err == syscall.ENOTDIR && p.inode != nil {
-		err = syscall.EEXIST
-	}
 	if err == nil && p.inode != nil {
 		err = syscall.EEXIST
 	}
