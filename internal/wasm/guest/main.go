@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
+	"github.com/sandbar-dev/sandbar/internal/wasm/confine"
 )
 
 // Name is a runner's argv[0]; the worker starts it under this name.
@@ -45,7 +46,7 @@ func Main() {
 		}
 		os.Exit(0)
 	}
-	if err := confine(); err != nil {
+	if err := confine.Runner(); err != nil {
 		fail(err)
 	}
 	r := &runner{conn: call.NewConn(in, out), cache: os.Args[2], set: set,
@@ -126,6 +127,9 @@ func (r *runner) serve() error {
 		if err := run.Decode(f.payload); err != nil {
 			return err
 		}
+		if err := confine.Data(run.Memory + ownMemory); err != nil {
+			return err
+		}
 		debug.SetGCPercent(-1) // see the package comment
 		done := r.run(&run)
 		if err := r.conn.Send(call.KindDone, &done); err != nil {
@@ -135,6 +139,9 @@ func (r *runner) serve() error {
 		debug.FreeOSMemory()
 	}
 }
+
+// ownMemory is far more than a runner needs beside linear memory.
+const ownMemory = 1 << 30
 
 // load gets ready for a language.
 func (r *runner) load(payload []byte) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/memfs"
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
+	"github.com/sandbar-dev/sandbar/internal/wasm/confine"
 	"github.com/sandbar-dev/sandbar/internal/wasmsh"
 )
 
@@ -42,7 +43,7 @@ func Main() {
 	// Descriptor 1 speaks to the host; nothing else may ever write there.
 	in, out := os.Stdin, os.Stdout
 	os.Stdout = os.Stderr
-	if err := confine(); err != nil {
+	if err := confine.Worker(os.Args[1], os.Args[2]); err != nil {
 		os.Stderr.WriteString(Name + ": " + err.Error() + "\n")
 		os.Exit(1)
 	}
@@ -160,8 +161,17 @@ func (w *worker) onSetup(f wire.Frame) error {
 	return nil
 }
 
+// ownMemory is far more than a worker needs beside what is in the sandbox; the
+// files can be there twice, after a reset.
+const ownMemory = 1 << 30
+
 func (w *worker) setUp(s *wire.Setup) error {
 	w.plan = newPlan(s)
+	if w.plan.memory > 0 {
+		if err := confine.Data(2*w.plan.memory + ownMemory); err != nil {
+			return err
+		}
+	}
 	w.fs = memfs.New(memfs.Limits{})
 	w.progs = newPrograms(w)
 	if err := wasmsh.Install(w.fs, w.progs.list); err != nil {

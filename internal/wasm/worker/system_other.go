@@ -11,5 +11,3 @@ import (
 func executable() (string, error) { return os.Executable() }
 
 func childAttr() *syscall.SysProcAttr { return nil }
-
-func confine() error { return nil }
