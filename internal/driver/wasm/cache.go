@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
 	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
@@ -81,6 +82,9 @@ func cacheKey() string {
 // errOthers says that a directory is not for this user alone.
 var errOthers = errors.New("the directory belongs to somebody else, or others may write in it")
 
+// compiling begins the name of a directory in which a compilation is under way.
+const compiling = ".compiling-"
+
 // complete is a file that tells that a compilation came to its end.
 const complete = "complete"
 
@@ -122,7 +126,7 @@ func (c *cache) compile(ctx context.Context) error {
 	fail := func(what string, err error) error {
 		return sandbar.Errorf(sandbar.Unsupported, "compiling the WebAssembly modules: %s: %w", what, err)
 	}
-	tmp, err := os.MkdirTemp(c.dir, ".compiling-")
+	tmp, err := os.MkdirTemp(c.dir, compiling)
 	if err != nil {
 		return fail("making a directory", err)
 	}
@@ -147,4 +151,39 @@ func (c *cache) compile(ctx context.Context) error {
 		return fail("putting it in its place", err)
 	}
 	return nil
+}
+
+// collect finds, and removes, what compilations have left behind that were
+// killed. Workers and runners need no collecting: they end with the daemon.
+func (c *cache) collect(remove bool) ([]driver.Leftover, error) {
+	// Nobody compiles while we have the lock; who does is alive.
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	unlock, err := lockFile(now, filepath.Join(c.dir, "lock"))
+	if errors.Is(err, context.Canceled) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
+	}
+	defer unlock()
+	found, err := filepath.Glob(filepath.Join(c.dir, compiling+"*"))
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
+	}
+	var left []driver.Leftover
+	for _, name := range found {
+		l := driver.Leftover{Kind: "directory", Name: name}
+		if remove {
+			l.Err = os.RemoveAll(name)
+		}
+		left = append(left, l)
+	}
+	return left, nil
+}
+
+// Collect finds, and with remove also removes, what daemons that were killed
+// have left behind.
+func (d *Driver) Collect(_ context.Context, remove bool) ([]driver.Leftover, error) {
+	return d.cache.collect(remove)
 }

@@ -47,8 +47,9 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver = (*Driver)(nil)
-	_ driver.Closer = (*Driver)(nil)
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Closer    = (*Driver)(nil)
+	_ driver.Collector = (*Driver)(nil)
 )
 
 // New makes the driver. It fails with Unsupported where the modules are missing
