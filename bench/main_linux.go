@@ -47,6 +47,12 @@ func benchmarks() []benchmark {
 		{"executor-files", "at least 1 GB/s into and out of a sandbox", executorFiles},
 		{"executor-proxy", "at least 0.9 of what direct loopback carries", executorProxy},
 		{"executor-many", "200 connections at once are served", executorMany},
+		{"stdio-shell", "a shell command over stdio: p50 at most 5 ms", stdioCommand("echo a | tr a b", "b\n", 5*time.Millisecond, "/bin/sh", "-c", "echo a | tr a b >&2")},
+		{"stdio-javascript", "JavaScript over stdio, loaded: p50 at most 10 ms", stdioCommand("node -e 'console.log(6*7)'", "42\n", 10*time.Millisecond, "/usr/bin/node", "-e", "1")},
+		{"stdio-python", "Python over stdio, loaded: p50 at most 120 ms", stdioCommand("python3 -c 'print(6*7)'", "42\n", 120*time.Millisecond, "/usr/bin/python3", "-c", "1")},
+		{"stdio-start", "from the start of the stdio command to its first answer: p50 at most 300 ms", stdioStart},
+		{"stdio-reset", "a reset of a full sandbox: p50 at most 5 ms", stdioReset},
+		{"stdio-timeout", "a limit of 1 s is answered within 1.1 s, whatever is under way", stdioTimeout},
 		{"executor-stall", "two streams unread for a minute, 1 GB each, cost less than 64 MiB", executorStall},
 	}
 }
@@ -127,6 +133,11 @@ func interleave(n int, f, g func() error) (a, b times, err error) {
 	slices.Sort(a)
 	slices.Sort(b)
 	return a, b, nil
+}
+
+func sorted(t times) times {
+	slices.Sort(t)
+	return t
 }
 
 func (t times) quantile(q float64) time.Duration { return t[int(q*float64(len(t)-1))] }
