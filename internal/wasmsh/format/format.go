@@ -388,7 +388,10 @@ func Float(s string) (float64, int) {
 	rest := strings.ToLower(s[i:min(len(s), i+8)])
 	for _, word := range []string{"infinity", "inf", "nan"} {
 		if strings.HasPrefix(rest, word) {
-			f, _ := strconv.ParseFloat(s[:i+len(word)], 64)
+			f, _ := strconv.ParseFloat(word, 64)
+			if s[0] == '-' {
+				f = -f
+			}
 			return f, i + len(word)
 		}
 	}

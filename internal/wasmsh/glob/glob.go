@@ -56,10 +56,15 @@ type item struct {
 }
 
 // Compile never fails: what is not a valid special form stands for itself. A
-// backslash takes the special meaning from what follows.
+// backslash takes the special meaning from what follows. A pattern with a group
+// that does not end has no groups.
 func Compile(pattern string, o Options) *Pattern {
 	p := &parser{in: pattern, ext: o.Extended}
 	seq := p.sequence("")
+	if p.unclosed {
+		p = &parser{in: pattern}
+		seq = p.sequence("")
+	}
 	pat := &Pattern{seq: seq, fold: o.Fold, plain: !o.Fold}
 	var b strings.Builder
 	for _, t := range seq {
@@ -148,6 +153,8 @@ type parser struct {
 	in    string
 	ext   bool
 	depth int
+	unclosed  bool // a group does not end
+	noClosing bool // no bracket expression ends any more
 }
 
 // maxDepth bounds how deep groups are nested.
@@ -165,9 +172,8 @@ func (p *parser) sequence(stop string) []token {
 func (p *parser) token() token {
 	c := p.in[0]
 	if p.ext && strings.IndexByte("?*+@!", c) >= 0 && strings.HasPrefix(p.in[1:], "(") && p.depth < maxDepth {
-		if t, ok := p.group(); ok {
-			return t
-		}
+		t, _ := p.group()
+		return t
 	}
 	switch c {
 	case '?':
@@ -190,9 +196,8 @@ func (p *parser) token() token {
 	return token{kind: char, r: r}
 }
 
-// group parses an extended pattern, and nothing if it does not end.
+// group parses an extended pattern; one that does not end takes all that is left.
 func (p *parser) group() (token, bool) {
-	start := p.in
 	t := token{kind: group, op: p.in[0]}
 	p.in = p.in[2:]
 	p.depth++
@@ -200,7 +205,7 @@ func (p *parser) group() (token, bool) {
 	for {
 		t.alts = append(t.alts, p.sequence("|)"))
 		if p.in == "" {
-			p.in = start
+			p.unclosed = true
 			return token{}, false
 		}
 		c := p.in[0]
@@ -219,7 +224,8 @@ func (p *parser) class() (token, bool) {
 		t.neg, s = true, s[1:]
 	}
 	for first := true; ; first = false {
-		if s == "" {
+		if s == "" || p.noClosing {
+			p.noClosing = true
 			return t, false
 		}
 		if s[0] == ']' && !first {

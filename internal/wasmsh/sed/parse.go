@@ -86,6 +86,7 @@ type parser struct {
 	pos   int
 	s     *Script
 	depth []int // where the open blocks begin
+	open  int   // no bracket expression ends before this place
 }
 
 // maxScript bounds a script, in bytes.
@@ -294,6 +295,10 @@ func (p *parser) delimited(d byte, isRegex bool) string {
 // bracket copies a bracket expression as it is.
 func (p *parser) bracket() string {
 	start := p.pos
+	if start < p.open {
+		p.pos++
+		return "["
+	}
 	i := p.pos + 1
 	if i < len(p.in) && p.in[i] == '^' {
 		i++
@@ -312,6 +317,7 @@ func (p *parser) bracket() string {
 	}
 	if i >= len(p.in) || p.in[i] != ']' {
 		p.pos++
+		p.open = i
 		return "["
 	}
 	p.pos = i + 1
