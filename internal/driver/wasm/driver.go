@@ -72,7 +72,7 @@ func New(h driver.Host) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, caps: describe(), images: h.Images, cache: c, live: map[sandbar.ID]bool{}}
+	d := &Driver{log: h.Logger, caps: describe(c), images: h.Images, cache: c, live: map[sandbar.ID]bool{}}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -102,9 +102,10 @@ func checkModules(dir string) error {
 	return nil
 }
 
-// describe is what this driver is, which is the same everywhere.
-func describe() driver.Caps {
-	return driver.Caps{
+// describe is what this driver is, which is the same everywhere but for whether
+// its first sandbox has to wait.
+func describe(cached *cache) driver.Caps {
+	c := driver.Caps{
 		Name: Name, Boundary: driver.BoundaryWasm,
 		Enforced: sandbar.Enforcements{
 			Memory: sandbar.EnforcedWatchdog, CPUs: sandbar.EnforcedNone, CPUShares: sandbar.EnforcedNone,
@@ -113,6 +114,10 @@ func describe() driver.Caps {
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
 		Notes: []string{"processor time can be neither limited nor weighed: a sandbox is ordinary processes of the daemon's user"},
 	}
+	if !cached.there() {
+		c.Notes = append(c.Notes, "the interpreters have not been compiled for this host yet; the first sandbox does it, once, and takes some seconds longer")
+	}
+	return c
 }
 
 // Caps tells what this driver is and can enforce on this host.

@@ -150,9 +150,9 @@ func writeRune(b *strings.Builder, r rune) {
 }
 
 type parser struct {
-	in    string
-	ext   bool
-	depth int
+	in        string
+	ext       bool
+	depth     int
 	unclosed  bool // a group does not end
 	noClosing bool // no bracket expression ends any more
 }
