@@ -20,6 +20,13 @@ require (
 )
 
 require (
+	github.com/itchyny/gojq v0.12.20
+	github.com/itchyny/timefmt-go v0.1.9 // indirect
+	github.com/tetratelabs/wazero v1.12.0 // indirect
+	mvdan.cc/sh/v3 v3.14.1
+)
+
+require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/docker/cli v29.7.2+incompatible // indirect
