@@ -112,7 +112,7 @@ func compileFilters(c driver.Caps) (all, programs []byte, err error) {
 		compile = policy.CompileSeccompUncounted
 	}
 	if all, err = compile(runtime.GOARCH); err == nil {
-		programs, err = policy.CompilePrograms(runtime.GOARCH)
+		programs, err = policy.CompilePrograms(runtime.GOARCH, policy.MarkLocks)
 	}
 	if err != nil {
 		return nil, nil, sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
