@@ -61,7 +61,7 @@ type sandbox struct {
 var (
 	_ driver.Sandbox  = (*sandbox)(nil)
 	_ driver.Resetter = (*sandbox)(nil)
-	_ driver.Meter    = (*sandbox)(nil)
+	_ driver.Gauge    = (*sandbox)(nil)
 )
 
 // make starts the worker and has it build the sandbox. On error the caller
