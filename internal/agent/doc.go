@@ -18,6 +18,9 @@
 //     the lock that a start holds.
 //   - Where descriptors can be passed no byte of output goes through it.
 //
+// The same program in another mode is the spawner: a child of the daemon that
+// starts agents and does nothing else.
+//
 // It is in every sandbox's memory, so it is small: the standard library
 // (without net, fmt or encoding), x/sys and package wire.
 package agent
@@ -35,13 +38,21 @@ const ModeSocket = "socket"
 // inherited as descriptor SocketFD; descriptors cannot be passed.
 const ModeStream = "stream"
 
+// ModeSpawner is the argument that makes the program a spawner, which starts
+// agents for the daemon whose connection is descriptor SocketFD. Then there is
+// a third argument, which its agents get as well.
+const ModeSpawner = "spawner"
+
 // SocketFD is the descriptor of the agent's one connection.
 const SocketFD = 3
 
-// IsAgent reports whether this process was started to be an agent: as Name, a
-// mode, and optionally a word that tells whose it is. A binary that can also do
-// other things asks before it does them.
+// IsAgent reports whether this process was started to be an agent, or to start
+// agents: as Name, a mode, and optionally a word that tells whose it is. A binary
+// that can also do other things asks before it does them.
 func IsAgent() bool {
-	return (len(os.Args) == 2 || len(os.Args) == 3) && os.Args[0] == Name &&
-		(os.Args[1] == ModeSocket || os.Args[1] == ModeStream)
+	return (len(os.Args) == 2 || len(os.Args) == 3) && os.Args[0] == Name && (isMode(os.Args[1]) || isSpawner())
 }
+
+func isMode(arg string) bool { return arg == ModeSocket || arg == ModeStream }
+
+func isSpawner() bool { return len(os.Args) == 3 && os.Args[1] == ModeSpawner }

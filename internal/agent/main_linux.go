@@ -11,7 +11,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// Main is the agent. It never returns: when the connection ends, so does the
+// Main is the agent, or the spawner. It never returns: when the connection ends, so does the
 // process, and with PID 1 the whole sandbox.
 func Main() {
 	if !IsAgent() {
@@ -24,6 +24,10 @@ func Main() {
 	unix.CloseRange(SocketFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	// It was started by a descriptor's path, and would be called by its number.
 	_ = writeFile("/proc/self/comm", Name)
+	if isSpawner() {
+		_ = runSpawner(os.Args[2]) // it ends with the connection, and takes its agents with it
+		os.Exit(0)
+	}
 	a := &agent{
 		rank:     openRank(),
 		link:     &link{fd: SocketFD, passes: os.Args[1] == ModeSocket},

@@ -18,6 +18,10 @@ type rank struct {
 	own, raised []byte
 }
 
+// guestsFirst is the agent's own score: a guest goes before anything that the
+// host did not give a score itself.
+const guestsFirst = "500"
+
 // programsBefore is how much more a program's score is: a tenth of the memory
 // there is.
 const programsBefore = 100
@@ -27,10 +31,12 @@ func openRank() rank {
 	if err != nil {
 		return rank{fd: -1}
 	}
-	return rank{fd: fd}
+	r := rank{fd: fd}
+	r.set([]byte(guestsFirst)) // it may raise its score; where it has a higher one, that stays
+	return r
 }
 
-// learn reads the score that the host has given the agent.
+// learn reads the score that the agent has.
 func (r *rank) learn() {
 	var buf [16]byte
 	n, err := unix.Pread(r.fd, buf[:], 0)
