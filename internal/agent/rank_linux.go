@@ -18,9 +18,9 @@ type rank struct {
 	own, raised []byte
 }
 
-// guestsFirst is the agent's own score: a guest goes before anything that the
-// host did not give a score itself.
-const guestsFirst = "500"
+// guestScore is that of a sandbox that the agent builds: it goes before anything
+// that the host did not give a score itself.
+const guestScore = "500"
 
 // programsBefore is how much more a program's score is: a tenth of the memory
 // there is.
@@ -31,10 +31,12 @@ func openRank() rank {
 	if err != nil {
 		return rank{fd: -1}
 	}
-	r := rank{fd: fd}
-	r.set([]byte(guestsFirst)) // it may raise its score; where it has a higher one, that stays
-	return r
+	return rank{fd: fd}
 }
+
+// guest gives the agent the score of a guest. It may raise what it has; where
+// that is higher it stays.
+func (r *rank) guest() { r.set([]byte(guestScore)) }
 
 // learn reads the score that the agent has.
 func (r *rank) learn() {

@@ -40,7 +40,7 @@ func runSpawner(owner string) error {
 	if err := leaveNoZombies(); err != nil {
 		return err
 	}
-	s := &spawner{link: link{fd: SocketFD, passes: true}, owner: owner, null: null, homes: map[string]int{}}
+	s := &spawner{link: link{in: SocketFD, out: SocketFD, passes: true}, owner: owner, null: null, homes: map[string]int{}}
 	return offMainThread(s.serve)
 }
 
@@ -80,7 +80,7 @@ func (s *spawner) serve() error {
 func (s *spawner) onSpawn(f wire.Frame) error {
 	defer closeAll(f.FDs)
 	var r wire.Spawn
-	if f.Type != wire.TypeSpawn || r.Decode(f.Payload) != nil || !isMode(r.Mode) || len(r.Enter) != len(r.Leave) {
+	if f.Type != wire.TypeSpawn || r.Decode(f.Payload) != nil || r.Mode != ModeSocket && r.Mode != ModeStream || len(r.Enter) != len(r.Leave) {
 		return unix.EPROTO
 	}
 	attr := &syscall.SysProcAttr{}

@@ -155,11 +155,9 @@ func childrenOf(t *testing.T, pid int) (children []int) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		n, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if f := procStat(n); len(f) > 1 && f[1] == itoa(pid) {
+		b, err := os.ReadFile("/proc/" + e.Name() + "/status")
+		if err == nil && strings.Contains(string(b), "\nPPid:\t"+itoa(pid)+"\n") {
+			n, _ := strconv.Atoi(e.Name())
 			children = append(children, n)
 		}
 	}
