@@ -79,28 +79,45 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if d.host, err = readLayout(extra); err != nil {
 		return nil, err
 	}
+	if err := d.open(h, binary); err != nil {
+		return nil, errors.Join(err, d.release())
+	}
+	return d, nil
+}
+
+// open opens what release closes.
+func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
-		return nil, err
+		return err
 	}
 	if d.exe, err = openAgent(binary); err != nil {
-		d.cgroups.Close()
-		return nil, err
+		return err
 	}
-	d.uids = newUIDRanges()
 	if d.net, err = openNetwork(h, d.ids); err != nil {
-		d.cgroups.Close()
-		d.exe.close()
-		return nil, err
+		return err
 	}
-	d.caps = d.describe()
+	d.uids, d.caps = newUIDRanges(), d.describe()
 	if d.filter, d.programs, err = compileFilters(d.caps); err != nil {
-		d.cgroups.Close()
-		d.exe.close()
-		_ = d.net.close()
-		return nil, err
+		return err
 	}
-	d.spawner = newSpawner()
-	return d, nil
+	d.spawner, err = newSpawner(d.exe, d.owner)
+	return err
+}
+
+// release closes what open has opened, the last first: the spawner is in the
+// control groups.
+func (d *Driver) release() error {
+	if d.spawner != nil {
+		d.spawner.close()
+	}
+	err := d.net.close()
+	if d.exe != nil {
+		d.exe.close()
+	}
+	if d.cgroups != nil {
+		err = errors.Join(err, d.cgroups.Close())
+	}
+	return err
 }
 
 // compileFilters makes the system-call filters, that of all and what programs
@@ -128,9 +145,7 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.closed = true
-	d.spawner.close()
-	d.exe.close()
-	return errors.Join(d.net.close(), d.cgroups.Close())
+	return d.release()
 }
 
 // Caps tells what this driver is and can enforce on this host.
@@ -228,7 +243,8 @@ func (d *Driver) claim(id sandbar.ID) error {
 	return nil
 }
 
-func (d *Driver) release(id sandbar.ID) {
+// disclaim gives it back.
+func (d *Driver) disclaim(id sandbar.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.live, id)
