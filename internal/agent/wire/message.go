@@ -189,6 +189,7 @@ const (
 	FSClose                     // Handle
 	FSReadFiles                 // Bytes (Paths), Size (most bytes of each); Data: FileContents of the first of them
 	FSChown                     // Path, UID, GID, Flags
+	FSUsage                     // Data: one FileInfo, whose Size is the bytes of memory in use; not every agent knows
 )
 
 // Flags of file operations.
