@@ -112,7 +112,7 @@ func (l *loader) knownDrivers(drivers []Driver) {
 	for _, name := range slices.Sorted(maps.Keys(l.config.Drivers)) {
 		known, ok := options[name]
 		if !ok {
-			l.contradiction("drivers", where+": drivers: there is no driver "+sandbar.Quote(name, 40),
+			l.contradiction("drivers", where+": drivers: "+noDriver(name),
 				"allowed: "+strings.Join(names[1:], ", "))
 			continue
 		}
