@@ -86,7 +86,7 @@ that configures the iii-sandbox worker of an iii engine is taken as it is.`,
 
 // serve runs the daemon until a signal ends it.
 func (a *app) serve(cfg *config.Config) error {
-	signals := endings()
+	signals := a.endings()
 	defer signal.Stop(signals)
 	log := logger(cfg, a.stderr)
 

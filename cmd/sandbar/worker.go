@@ -62,7 +62,7 @@ have shutdown_timeout. A second signal ends it at once.`,
 
 // worker stays joined until a signal ends it.
 func (a *app) worker(cfg *config.Config) error {
-	signals := endings()
+	signals := a.endings()
 	defer signal.Stop(signals)
 	log := logger(cfg, a.stderr)
 	p := &joined{cfg: cfg, log: log, signals: signals}
