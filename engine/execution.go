@@ -16,6 +16,7 @@ type Execution struct {
 	e        *Engine
 	id       sandbar.ID
 	plan     plan
+	job      sandbar.Job // as it was asked for, for Config.Record
 	stdin    sandbar.Input
 	ticket   *ticket
 	brake    *brake
@@ -50,7 +51,7 @@ func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Execution{e: e, id: sandbar.NewID(), plan: p, stdin: job.Stdin,
+	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin,
 		ticket: t, brake: newBrake(), admitted: time.Now()}
 	e.executions[x] = struct{}{}
 	e.running.add(1)
@@ -77,9 +78,29 @@ func (x *Execution) Run(sink Sink) (sandbar.Result, error) {
 	if err := x.begin(); err != nil {
 		return sandbar.Result{}, err
 	}
+	if sink == nil {
+		sink = Discard
+	}
+	sink, done := x.record(sink)
 	r, err := x.run(sink)
 	x.end(r, err)
+	done(r, err)
 	return r, err
+}
+
+// record gives what the execution does to Config.Record, if there is one.
+func (x *Execution) record(sink Sink) (Sink, func(sandbar.Result, error)) {
+	done := func(sandbar.Result, error) {}
+	if x.e.cfg.Record == nil {
+		return sink, done
+	}
+	job := x.job
+	job.Spec.Driver, job.Stdin = x.plan.spec.Driver, nil
+	through, told := x.e.cfg.Record(job, sink)
+	if told != nil {
+		done = told
+	}
+	return through, done
 }
 
 func (x *Execution) begin() error {
@@ -156,9 +177,6 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 		return sandbar.Result{}, err
 	}
 	began := time.Now()
-	if sink == nil {
-		sink = Discard
-	}
 	out := newOutlet(sink, x.plan.spec.Limits.Output)
 	l, err := x.launch(out)
 	x.setup = time.Since(began)
@@ -173,7 +191,7 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 		began: l.began, dead: deathOf(l.sb), destroy: discard, log: x.e.log.With("sandbox", x.id)}
 	r, err := p.supervise()
 	if err == nil {
-		x.e.enforced(&r)
+		x.e.enforced(x.plan.spec, &r)
 	}
 	return r, err
 }
@@ -204,10 +222,8 @@ func (x *Execution) build(ctx context.Context, l *launched, out *outlet) (err er
 	if l.sb, err = x.e.create(ctx, x.id, x.plan.spec); err != nil {
 		return err
 	}
-	if file := x.plan.file(); file != "" {
-		if err := writeFile(ctx, l.sb, file, x.plan.code); err != nil {
-			return err
-		}
+	if err := x.putCode(ctx, l.sb); err != nil {
+		return err
 	}
 	l.proc, err = l.sb.Start(ctx, x.plan.cmd, driver.Stdio{Stdin: x.stdin,
 		Stdout: out.writer(sandbar.Stdout), Stderr: out.writer(sandbar.Stderr)})
@@ -218,6 +234,22 @@ func (x *Execution) build(ctx context.Context, l *launched, out *outlet) (err er
 				", which the image " + sandbar.Quote(x.plan.spec.Image, 80) + " does not have"}
 	}
 	return err
+}
+
+// putCode writes the code, if there is any, to its file in the sandbox, and has
+// it vetted.
+func (x *Execution) putCode(ctx context.Context, sb driver.Sandbox) error {
+	file := x.plan.file()
+	if file == "" {
+		return nil
+	}
+	if err := writeFile(ctx, sb, file, x.plan.code); err != nil {
+		return err
+	}
+	if x.e.cfg.Vet == nil {
+		return nil
+	}
+	return x.e.cfg.Vet(ctx, sb, x.plan.language, x.plan.language.File)
 }
 
 // writeFile puts the code into the sandbox.
