@@ -65,8 +65,8 @@ type Config struct {
 	// ctx bounds.
 	Vet func(ctx context.Context, s driver.Sandbox, l lang.Language, file string) error
 
-	// Record, if set, is called as the Run of each execution begins. The Sink it
-	// returns is used instead of the one it is given, and the function, if it is
+	// Record, if set, is called as the Run of each execution begins, with its job:
+	// the Spec is complete, and the input is left out. The Sink it returns is used instead of the one it is given, and the function, if it is
 	// not nil, is told what came of the execution before Run returns.
 	Record func(j sandbar.Job, s Sink) (Sink, func(sandbar.Result, error))
 

@@ -95,7 +95,7 @@ func (x *Execution) record(sink Sink) (Sink, func(sandbar.Result, error)) {
 		return sink, done
 	}
 	job := x.job
-	job.Spec.Driver, job.Stdin = x.plan.spec.Driver, nil
+	job.Spec, job.Stdin = x.plan.spec, nil
 	through, told := x.e.cfg.Record(job, sink)
 	if told != nil {
 		done = told
@@ -127,6 +127,9 @@ func (x *Execution) end(r sandbar.Result, err error) {
 	x.e.running.add(-1)
 	x.e.work.add(-1)
 }
+
+// Limits are those that the execution has, complete.
+func (x *Execution) Limits() sandbar.Limits { return x.plan.spec.Limits }
 
 // Cancel ends the execution with grace. See ExecutionAPI.
 func (x *Execution) Cancel() {

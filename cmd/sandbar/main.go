@@ -33,7 +33,7 @@ func newApp(agentProgram []byte) *app {
 	return &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		environ: os.Environ(), ignored: inherit.Signals(),
-		isolating: all.Isolating(agentProgram), factories: all.Factories(agentProgram),
+		factories: all.Factories(agentProgram),
 	}
 }
 
@@ -43,9 +43,8 @@ type app struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	environ        []string
-	ignored        []os.Signal      // that are to have no effect
-	isolating      []driver.Factory // what "auto" chooses from
-	factories      []driver.Factory // all of them
+	ignored        []os.Signal // that are to have no effect
+	factories      []driver.Factory
 }
 
 // main runs the command line and returns the exit code.
