@@ -67,6 +67,9 @@ func (e *Engine) shutdown() {
 	}
 	e.endAll()
 	e.awaitNothing()
+	if e.pools != nil {
+		<-e.pools.over
+	}
 	err := e.closeDrivers()
 	e.mu.Lock()
 	left := len(e.leftover)

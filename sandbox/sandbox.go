@@ -11,7 +11,6 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
 	"github.com/sandbar-dev/sandbar/internal/platform"
@@ -25,13 +24,11 @@ type Agent struct {
 }
 
 // Self makes the running program the agent. It must be called first in main,
-// before flags are read and anything is opened or started: in a process that was
-// started to be an agent it does not return. The program must be linked without
+// before flags are read and anything is opened or started: in a process that a
+// driver started it does not return. The program must be linked without
 // C (CGO_ENABLED=0), as sandboxes need not have the libraries of C.
 func Self() Agent {
-	if agent.IsAgent() {
-		agent.Main()
-	}
+	all.Main()
 	return Agent{set: true}
 }
 

@@ -39,7 +39,7 @@ func (c *Config) codeFields() []field {
 		{path: "code.block_imports", value: boolean(&c.Code.BlockImports), initial: "false", allowed: "true or false",
 			doc: "Whether Python code that imports one of code.blocked_imports is refused. The code is parsed in its sandbox before it runs. " +
 				"It is a seat belt against accidents, not a boundary: code can hide what it imports."},
-		{path: "code.blocked_imports", value: list{&c.Code.BlockedImports, checkModule}, initial: "os,subprocess,shutil,socket,pathlib",
+		{path: "code.blocked_imports", value: list{&c.Code.BlockedImports, checkTopModule}, initial: "os,subprocess,shutil,socket,pathlib",
 			allowed: "a list of names of modules, without dots",
 			doc:     "The modules that code.block_imports is about."},
 		{path: "code.store", value: oneOf(&c.Code.Store, StoreNever, StoreOnError, StoreAlways), initial: StoreNever,
@@ -52,9 +52,9 @@ func (c *Config) codeFields() []field {
 	}
 }
 
-// checkModule accepts the name of a module at the top.
-func checkModule(s string) error {
-	if s == "" || len(s) > 100 || strings.ContainsAny(s, ".,/ \\\"'") {
+// checkTopModule accepts the name of a module that is in no other.
+func checkTopModule(s string) error {
+	if err := checkModule(s); err != nil || strings.Contains(s, ".") {
 		return errors.New("is not the name of a module")
 	}
 	return nil

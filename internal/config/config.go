@@ -57,7 +57,9 @@ type Config struct {
 
 	Languages []lang.Language // beyond lang.Default
 
-	Code Code
+	Code            Code
+	Templates       Templates
+	TemplatesMemory int64
 
 	Fathom   Fathom
 	Executor Executor

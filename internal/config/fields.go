@@ -53,6 +53,7 @@ func (c *Config) fields() []field {
 	add(c.lifecycleFields()...)
 	add(c.languageField())
 	add(c.codeFields()...)
+	add(c.templateFields()...)
 	add(c.fathomFields()...)
 	add(c.executorFields()...)
 	add(c.daemonFields()...)
