@@ -114,7 +114,7 @@ func (a *pools) take(language string, s sandbar.Spec) *ready {
 // absent reports that nothing is to be had of a pool for some time: its image or
 // interpreter is not there.
 func (p *pool) absent(now time.Time) bool {
-	return p.template == nil && p.pause == lastRetry && now.Before(p.retry)
+	return len(p.ready) == 0 && p.pause == lastRetry && now.Before(p.retry)
 }
 
 // pop takes the oldest that is alive off a pool's list, with mu held.
