@@ -92,6 +92,7 @@ func (e *Engine) reserve() *ticket {
 func (a *pools) trim() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.forget(time.Now())
 	for _, p := range a.list {
 		p.ready = slices.DeleteFunc(p.ready, func(r *ready) bool {
 			if r.alive() {

@@ -13,7 +13,8 @@ import (
 // Template asks for sandboxes that are made before there is a job for them. A
 // job gets one whose Spec is what its own resolves to, the environment, labels
 // and clocks aside; if there is none it gets a fresh one, as it would without
-// templates.
+// templates. For jobs that ask for other limits than the template, and that come
+// more than once, some are kept ready with theirs, as long as they come.
 type Template struct {
 	// Language is that of the programs, whose interpreter waits in the sandbox
 	// where driver or engine can have it wait. "": sandboxes for commands, and for
@@ -126,7 +127,7 @@ func (e *Engine) newPool(t Template) (*pool, error) {
 		name += "@" + spec.Image
 	}
 	t.Imports = slices.Clone(t.Imports)
-	return &pool{name: name, key: keyOf(l.Name, spec), spec: bare(spec), language: l, cfg: t, cost: guessedCost}, nil
+	return &pool{name: name, key: keyOf(l.Name, spec), spec: bare(spec), language: l, cfg: t, cost: guessedCost, stats: &TemplateStats{}}, nil
 }
 
 // overlay is the environment of a program in a sandbox that was made without
