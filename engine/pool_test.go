@@ -140,6 +140,33 @@ func TestReadySandboxOfAnotherKind(t *testing.T) {
 	}
 }
 
+// A job that names another driver is not run behind the boundary of the first.
+func TestReadySandboxOfAnotherDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, other := faulty.NewWarm(), faulty.New()
+		other.Capabilities.Name = "other"
+		r := warmRig(t, w, func(c *engine.Config) {
+			c.Others = []engine.Other{{Driver: other}}
+			c.Templates = []engine.Template{{Language: "python", Min: 1}, {Min: 1}}
+		})
+		synctest.Wait()
+		j := script("exit 3")
+		j.Spec.Driver = "other"
+		for range 3 {
+			res, err := r.Run(t.Context(), j, nil)
+			answer{res, err}.want(t, sandbar.Exited)
+			synctest.Wait()
+		}
+		r.wantPool(1, 0, 0, 0)
+		if n := w.WarmCounts(); n.Evaluated != 0 || other.Counts().Started != 3 {
+			t.Errorf("%+v and %+v; want all three with the other driver", n, other.Counts())
+		}
+		if err := other.Leaks(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A long-lived sandbox is a ready one, with its own environment in every
 // program and its own age.
 func TestReadySandboxForCreate(t *testing.T) {

@@ -52,6 +52,7 @@ type TemplateStats struct {
 
 // poolKey is what a ready sandbox is good for.
 type poolKey struct {
+	driver          string
 	language, image string
 	limits          sandbar.Limits // without those that the engine holds
 	network         sandbar.Network
@@ -62,7 +63,7 @@ type poolKey struct {
 func keyOf(language string, s sandbar.Spec) poolKey {
 	l := s.Limits
 	l.Timeout, l.Output = 0, 0
-	return poolKey{language, s.Image, l, s.Network, s.AllowDegraded}
+	return poolKey{s.Driver, language, s.Image, l, s.Network, s.AllowDegraded}
 }
 
 // bare is a resolved Spec without what comes with the job.

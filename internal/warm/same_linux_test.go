@@ -243,6 +243,7 @@ func TestWaitingInterpreter(t *testing.T) {
 	t.Run("is numbered, signalled, and used once", func(t *testing.T) {
 		sb := fork()
 		r, w := io.Pipe()
+		defer w.Close()
 		p := eval(sb, `process.on('SIGTERM', () => process.exit(7)); setInterval(() => {}, 1000); console.log(process.pid)`, driver.Stdio{Stdout: w})
 		pid := 0
 		if _, err := fmt.Fscan(r, &pid); err != nil {
@@ -265,6 +266,7 @@ func TestWaitingInterpreter(t *testing.T) {
 	t.Run("is killed with its tree", func(t *testing.T) {
 		sb := fork()
 		r, w := io.Pipe()
+		defer w.Close()
 		p := eval(sb, `require('child_process').spawn('sleep', ['1000'], {detached: true}); console.log('up'); setInterval(() => {}, 1000)`, driver.Stdio{Stdout: w})
 		word := ""
 		if _, err := fmt.Fscan(r, &word); err != nil {

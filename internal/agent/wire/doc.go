@@ -31,6 +31,10 @@
 // send (it starts with Window), Close ends a direction. A sender never exceeds
 // its credit, so neither side ever holds more than Window bytes for a channel.
 //
+// A spawner, which is the same program in another mode, speaks the same frames:
+// it says Hello, and then each Spawn is answered by a Reply, whose Data is a
+// Spawned and whose one descriptor is a pidfd.
+//
 // Both sides treat the other as hostile: sizes are bounded before memory is
 // taken, and any violation ends the connection.
 package wire
@@ -45,7 +49,8 @@ package wire
 //	4  2026-11  Setup has an Interface, whose device the answer may carry
 //	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is whole
 //	6  2026-11  Setup may be of a sandbox that somebody else made, and names the limit that is the mark
-const Generation = 6
+//	7  2026-11  Spawn
+const Generation = 7
 
 // Limits of a frame and of a channel.
 const (
@@ -72,6 +77,7 @@ const (
 	TypeCredit Type = 10 // both: a byte naming the channel, then uint32
 	TypeClose  Type = 11 // both: a byte naming the channel
 	TypeKill   Type = 12 // host: Kill
+	TypeSpawn  Type = 13 // host, to a spawner: Spawn, with the agent's connection and perhaps a cgroup
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -109,7 +115,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeKill:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeSpawn:
 		return Header{}, errHeader
 	}
 	return h, nil
