@@ -30,6 +30,10 @@ type Spec struct {
 	// AllowDegraded accepts a host that cannot enforce a limit. The result's
 	// Enforcements say which. Without it such a Spec is refused (Unsupported).
 	AllowDegraded bool
+	// Cold asks for a sandbox made for this caller alone from the start, and in an
+	// execution for an interpreter that starts for it, where the operator keeps
+	// some ready. It costs time and buys what SECURITY.md says of forks.
+	Cold bool
 }
 
 // Network says what a sandbox can reach.
@@ -83,6 +87,7 @@ const (
 	EnforcedMount    Enforcement = "mount"    // the kernel, as the size of a file system
 	EnforcedRlimit   Enforcement = "rlimit"   // the kernel, per process or per user namespace
 	EnforcedNice     Enforcement = "nice"     // the scheduler, per process rather than per sandbox
+	EnforcedRuntime  Enforcement = "runtime"  // Sandbar, where it is itself what programs run on; as exact as a kernel
 	EnforcedWatchdog Enforcement = "watchdog" // Sandbar looks every few milliseconds; a burst can overshoot
 	EnforcedNone     Enforcement = "none"     // not held: a Spec that sets it is refused
 )

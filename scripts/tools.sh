@@ -329,6 +329,8 @@ test)
 	fi
 	if there qemu-system-x86_64; then guest_kernel; fi
 	debian_image
+	sh scripts/wasm.sh 2>"$tmp/log" 9>&-
+	"$cache/bin/wasm-prepare" check internal/wasm/artefact 2>/dev/null || lack WasmModules "$(tail -n 1 "$tmp/log")"
 	mv "$tmp/missing" "$cache/tools.missing"
 	;;
 race)

@@ -18,6 +18,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agentbin"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
 	"github.com/sandbar-dev/sandbar/internal/inherit"
+	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
+	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
 )
 
 func main() {
@@ -25,7 +27,19 @@ func main() {
 	if agent.IsAgent() {
 		agent.Main()
 	}
-	os.Exit(newApp(agentbin.Binary()).main(os.Args[1:]))
+	// The wasm driver starts this binary as its workers and runners.
+	if worker.IsWorker() {
+		worker.Main()
+	}
+	if guest.IsRunner() {
+		guest.Main()
+	}
+	a := newApp(agentbin.Binary())
+	root := a.rootCommand
+	if calledStdio(os.Args[0]) {
+		root = a.stdioRoot
+	}
+	os.Exit(a.execute(root(), os.Args[1:]))
 }
 
 // newApp is the app of this process. agentProgram is as all.Factories has it.
@@ -49,8 +63,9 @@ type app struct {
 }
 
 // main runs the command line and returns the exit code.
-func (a *app) main(args []string) int {
-	root := a.rootCommand()
+func (a *app) main(args []string) int { return a.execute(a.rootCommand(), args) }
+
+func (a *app) execute(root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	err := root.Execute()
 	a.report(err)
@@ -68,10 +83,7 @@ what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
   sandbar run host -- ls -l /
   sandbar doctor
   SANDBAR_TOKEN=secret sandbar serve --listen 127.0.0.1:8080`,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		Args:              cobra.ArbitraryArgs,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usagef(cmd, "there is no command %s%s", quote(args[0]), suggestion(args[0], commandNames(cmd)))
@@ -79,15 +91,22 @@ what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
 			return cmd.Help()
 		},
 	}
-	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
-	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(a.serveCommand(), a.executorCommand(), a.workerCommand(), a.runCommand(), a.evalCommand(),
+	a.prepare(root)
+	root.AddCommand(a.serveCommand(), a.executorCommand(), a.stdioCommand(), a.workerCommand(), a.runCommand(), a.evalCommand(),
 		a.createCommand(), a.execCommand(), a.listCommand(), a.stopCommand(), a.uploadCommand(), a.downloadCommand(), a.psCommand(), a.logsCommand(), a.killCommand(), a.portCommand(),
 		a.doctorCommand(), a.escapeCommand(), a.gcCommand(), a.imagesCommand(), a.versionCommand(), a.completionCommand())
 	root.SetHelpCommand(a.helpCommand())
 	return root
+}
+
+// prepare gives a command that is a program its surroundings.
+func (a *app) prepare(root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions = cobra.CompletionOptions{DisableDefaultCmd: true}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(flagError)
 }
 
 func (a *app) helpCommand() *cobra.Command {

@@ -182,15 +182,19 @@ func killed(ctx context.Context, s *Suite, d *daemon) error {
 	}
 	defer c.ws.CloseNow()
 	d.kill()
-	if err := vanish(ctx, m, 10*time.Second); err != nil {
-		return err
+	if s.Driver.Caps().PrivateProcesses { // else the next daemon ends them
+		if err := vanish(ctx, m, 10*time.Second); err != nil {
+			return err
+		}
 	}
-	// The next one finds nothing, or removes it as it starts.
 	next, err := s.launch(ctx, d.dir)
 	if err != nil {
 		return err
 	}
 	s.d = next
+	if err := vanish(ctx, m, 10*time.Second); err != nil {
+		return err
+	}
 	gc := exec.CommandContext(ctx, s.Binary, "gc", "--dry-run", "--json")
 	gc.Env = append(s.Environ, "SANDBAR_RUNTIME_DIR="+filepath.Join(d.dir, "run"))
 	text, err := gc.Output()
@@ -267,6 +271,9 @@ func directory(ctx context.Context, s *Suite, d *daemon) error {
 }
 
 func memory(ctx context.Context, s *Suite, d *daemon) error {
+	if s.Driver.Caps().Boundary == driver.BoundaryNone {
+		return notRun("programs of a driver without a boundary are like the daemon itself")
+	}
 	m := mark()
 	c, err := d.start(ctx, 1, m)
 	if err != nil {

@@ -49,6 +49,19 @@ var (
 	Python = program("Python", "/usr/bin/python3", "python3")
 	// Node is /usr/bin/node.
 	Node = program("Node", "/usr/bin/node", "nodejs")
+	// WasmModules are the interpreters of the wasm driver, beside their sources.
+	WasmModules = require("WasmModules", "run \"make build\", which fetches them from the npm registry", func() error {
+		root, err := ModuleRoot()
+		if err != nil {
+			return err
+		}
+		for _, file := range []string{"python.wasm", "quickjs.wasm"} {
+			if err := regular(filepath.Join(root, "internal", "wasm", "artefact", file)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	// Elixir is /usr/bin/elixir.
 	Elixir = program("Elixir", "/usr/bin/elixir", "elixir")
 	// Bubblewrap is bwrap, a baseline of the benchmarks.

@@ -18,7 +18,8 @@
 // # Conversation
 //
 // The agent says Hello, with its Generation. The host sends Setup where the
-// agent is to build its own sandbox; the agent answers Reply. Then the host
+// agent is to build its own sandbox, or to confine programs in one that
+// somebody else built; the agent answers Reply. Then the host
 // sends requests under ids of its choosing (Start, FS, Dial, Kill), each answered
 // by exactly one Reply with that id. The Reply to a Start that succeeded has a
 // Started; it is followed, under the same id, by one Exited, after which the id
@@ -29,6 +30,10 @@
 // channels: Data carries bytes, Credit tells the sender how many more it may
 // send (it starts with Window), Close ends a direction. A sender never exceeds
 // its credit, so neither side ever holds more than Window bytes for a channel.
+//
+// A spawner, which is the same program in another mode, speaks the same frames:
+// it says Hello, and then each Spawn is answered by a Reply, whose Data is a
+// Spawned and whose one descriptor is a pidfd.
 //
 // Both sides treat the other as hostile: sizes are bounded before memory is
 // taken, and any violation ends the connection.
@@ -43,7 +48,9 @@ package wire
 //	3  2026-11  Kill; the answer to Start is Started; Setup has Programs
 //	4  2026-11  Setup has an Interface, whose device the answer may carry
 //	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is whole
-const Generation = 5
+//	6  2026-11  Setup may be of a sandbox that somebody else made, and names the limit that is the mark
+//	7  2026-11  Spawn
+const Generation = 7
 
 // Limits of a frame and of a channel.
 const (
@@ -70,6 +77,7 @@ const (
 	TypeCredit Type = 10 // both: a byte naming the channel, then uint32
 	TypeClose  Type = 11 // both: a byte naming the channel
 	TypeKill   Type = 12 // host: Kill
+	TypeSpawn  Type = 13 // host, to a spawner: Spawn, with the agent's connection and perhaps a cgroup
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -107,7 +115,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeKill:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeSpawn:
 		return Header{}, errHeader
 	}
 	return h, nil

@@ -28,6 +28,7 @@ const (
 	FailFile             // a file operation
 	FailDial             // connecting
 	FailKill             // ending what a program started: something resists
+	FailSpawn            // starting an agent; Text names the step
 )
 
 // Reply answers a request. Errno is the kernel's error number, 0 if none.
@@ -188,6 +189,7 @@ const (
 	FSClose                     // Handle
 	FSReadFiles                 // Bytes (Paths), Size (most bytes of each); Data: FileContents of the first of them
 	FSChown                     // Path, UID, GID, Flags
+	FSUsage                     // Data: one FileInfo, whose Size is the bytes of memory in use; not every agent knows
 )
 
 // Flags of file operations.

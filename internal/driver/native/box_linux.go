@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,9 +29,8 @@ type box struct {
 	image *driver.Image // nil: the host's own programs
 	uids  *uidRange
 	group *cgroup.Group
-	init  *os.Process
-	ended chan struct{} // closed when init has been waited for; nil until somebody waits
-	link  *egress.Link  // nil if the sandbox does not reach out
+	init  *child
+	link  *egress.Link // nil if the sandbox does not reach out
 
 	mu   sync.Mutex
 	gone bool
@@ -90,7 +88,7 @@ func (b *box) setUp(ctx context.Context, box *client.Sandbox, setup *wire.Setup)
 	}
 	var roots []int
 	if b.image != nil && b.d.ids.ranged {
-		root, err := attachable(b.image.Dir, b.init.Pid)
+		root, err := attachable(b.image.Dir, b.init)
 		if err != nil {
 			return 0, err
 		}
@@ -106,40 +104,21 @@ func (b *box) setUp(ctx context.Context, box *client.Sandbox, setup *wire.Setup)
 
 // boot starts the agent in fresh namespaces and returns the connection to it.
 func (b *box) boot() (net.Conn, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Exhausted, "making a socket pair: %w", err)
-	}
-	ours, theirs := os.NewFile(uintptr(pair[0]), "agent"), os.NewFile(uintptr(pair[1]), "agent")
-	defer ours.Close()
-	defer theirs.Close()
-	b.init, err = b.d.spawner.spawn(b.group, &spawn{
-		path: b.d.exe.path(), args: []string{agent.Name, b.d.mode, b.d.owner},
-		socket: theirs, attr: b.attr(),
-	})
+	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
-	// Guests go first when the host runs out of memory; failure changes nothing
-	// but that order.
-	_ = os.WriteFile("/proc/"+itoa(b.init.Pid)+"/oom_score_adj", []byte("500"), 0)
+	defer ours.Close()
+	defer theirs.Close()
+	b.init, err = b.d.spawner.spawn(b.d.ids.spawn(b.d.mode, b.uids, b.uid()), b.group, theirs)
+	if err != nil {
+		return nil, err
+	}
 	conn, err := net.FileConn(ours)
 	if err == nil && b.d.mode == agent.ModeStream {
 		conn = struct{ net.Conn }{conn} // no longer one that passes descriptors
 	}
 	return conn, err
-}
-
-// attr is how the kernel is to make the agent's process.
-func (b *box) attr() *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
-			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
-		Setsid:    true,
-		Pdeathsig: syscall.SIGKILL,
-	}
-	b.d.ids.apply(a, b.uids, b.uid())
-	return a
 }
 
 // hostIDs are the ids of the sandbox's user as the host numbers them.
@@ -183,8 +162,7 @@ func (b *box) destroy(ctx context.Context) error {
 		return nil
 	}
 	if b.init != nil {
-		_ = b.init.Kill() // it may have ended by itself
-		if err := b.await(ctx); err != nil {
+		if err := b.init.end(ctx); err != nil {
 			return err
 		}
 		b.init = nil
@@ -210,25 +188,6 @@ func (b *box) destroy(ctx context.Context) error {
 		b.image = nil
 	}
 	b.gone = true
-	b.d.release(b.id)
+	b.d.disclaim(b.id)
 	return nil
-}
-
-// await waits, as long as ctx allows, for the end of the agent that was
-// killed. Only one goroutine waits, however often this is called.
-func (b *box) await(ctx context.Context) error {
-	if b.ended == nil {
-		ended, init := make(chan struct{}), b.init
-		b.ended = ended
-		go func() {
-			_, _ = init.Wait() // how it ended is of no interest
-			close(ended)
-		}()
-	}
-	select {
-	case <-b.ended:
-		return nil
-	case <-ctx.Done():
-		return sandbar.Errorf(sandbar.Timeout, "a killed sandbox has not ended yet: %w", ctx.Err())
-	}
 }

@@ -7,11 +7,11 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
 // sandboxUID is the user, and the group, of programs inside a sandbox.
@@ -31,12 +31,16 @@ type idMap struct {
 	// ranged: each sandbox has 65,536 ids of its own; its programs are a user
 	// that exists nowhere else. Otherwise its one id is the daemon's user.
 	ranged bool
+	caps   uint8 // how many capabilities the kernel has
 }
 
 // detectIDs looks whether this process may map ranges: it must be root, and
 // where it is itself in a user namespace, that must have the ids.
 func detectIDs() idMap {
-	return idMap{ranged: os.Geteuid() == 0 && ownsIDs("/proc/self/uid_map") && ownsIDs("/proc/self/gid_map")}
+	return idMap{
+		ranged: os.Geteuid() == 0 && ownsIDs("/proc/self/uid_map") && ownsIDs("/proc/self/gid_map"),
+		caps:   capabilities(),
+	}
 }
 
 // ownsIDs reports whether a map holds all the ids of the ranges.
@@ -58,34 +62,32 @@ func ownsIDs(path string) bool {
 	return false
 }
 
-// apply adds the map of a sandbox to how its agent is made. Without a range its
-// one id is that of its programs.
-func (m idMap) apply(a *syscall.SysProcAttr, r *uidRange, programs int) {
+// spawn is the request for an agent of a sandbox with these ids. Without a range
+// its one id is that of its programs.
+func (m idMap) spawn(mode string, r *uidRange, programs int) *wire.Spawn {
 	if m.ranged {
-		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: r.first, Size: rangeSize}}
-		a.GidMappings = a.UidMappings
-		a.GidMappingsEnableSetgroups = true
-		a.Credential = &syscall.Credential{Uid: 0, Gid: 0}
-		return
+		ids := wire.IDMap{Outside: uint32(r.first), Size: rangeSize}
+		return &wire.Spawn{Mode: mode, UIDs: ids, GIDs: ids, Ranged: true}
 	}
-	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: programs, HostID: os.Geteuid(), Size: 1}}
-	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: programs, HostID: os.Getegid(), Size: 1}}
-	// The agent is not uid 0 inside, so an exec would take its capabilities in
-	// its own namespace; as ambient ones they stay until it has built the root.
-	for c := uintptr(0); c <= lastCap(); c++ {
-		a.AmbientCaps = append(a.AmbientCaps, c)
+	return &wire.Spawn{
+		Mode: mode,
+		UIDs: wire.IDMap{Inside: uint32(programs), Outside: uint32(os.Geteuid()), Size: 1},
+		GIDs: wire.IDMap{Inside: uint32(programs), Outside: uint32(os.Getegid()), Size: 1},
+		// The agent is not uid 0 inside, so an exec would take its capabilities in
+		// its own namespace; as ambient ones they stay until it has built the root.
+		Caps: m.caps,
 	}
 }
 
-// lastCap is the highest capability of the running kernel.
-func lastCap() uintptr {
+// capabilities is how many the running kernel has.
+func capabilities() uint8 {
 	b, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
 	if err == nil {
 		if n, err := strconv.Atoi(trimLine(b)); err == nil && n >= 0 && n < 64 {
-			return uintptr(n)
+			return uint8(n + 1)
 		}
 	}
-	return unix.CAP_LAST_CAP
+	return unix.CAP_LAST_CAP + 1
 }
 
 // uidRange is one sandbox's ids.

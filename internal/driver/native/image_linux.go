@@ -107,10 +107,10 @@ func imageEnvironment(spec map[string]string) []string {
 }
 
 // attachable returns a mount of a directory that is nowhere yet: read-only, and
-// with what belongs to the host's root belonging to the sandbox's. pid is the
-// agent, whose user namespace says what that is.
-func attachable(dir string, pid int) (fd int, err error) {
-	ns, err := unix.Open("/proc/"+itoa(pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// with what belongs to the host's root belonging to the sandbox's: the agent's
+// user namespace says what that is.
+func attachable(dir string, agent *child) (fd int, err error) {
+	ns, err := agent.open("ns/user")
 	if err != nil {
 		return -1, sandbar.Errorf(sandbar.Internal, "opening the agent's user namespace: %w", err)
 	}

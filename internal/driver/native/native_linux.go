@@ -13,6 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/owner"
 	"github.com/sandbar-dev/sandbar/internal/policy"
 )
 
@@ -37,7 +38,7 @@ func Factory(binary []byte) driver.Factory {
 type Driver struct {
 	log      *slog.Logger
 	mode     string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
-	owner    string // names this process, see owner_linux.go
+	owner    string // names this process, see package owner
 	ids      idMap
 	host     hostLayout
 	filter   []byte // of the agent and all programs
@@ -71,35 +72,52 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err := probe(); err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, owner: ownerName(os.Getpid()), ids: detectIDs(), images: h.Images}
+	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, owner: owner.Name(os.Getpid()), ids: detectIDs(), images: h.Images}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	if d.host, err = readLayout(extra); err != nil {
 		return nil, err
 	}
+	if err := d.open(h, binary); err != nil {
+		return nil, errors.Join(err, d.release())
+	}
+	return d, nil
+}
+
+// open opens what release closes.
+func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
-		return nil, err
+		return err
 	}
 	if d.exe, err = openAgent(binary); err != nil {
-		d.cgroups.Close()
-		return nil, err
+		return err
 	}
-	d.uids = newUIDRanges()
 	if d.net, err = openNetwork(h, d.ids); err != nil {
-		d.cgroups.Close()
-		d.exe.close()
-		return nil, err
+		return err
 	}
-	d.caps = d.describe()
+	d.uids, d.caps = newUIDRanges(), d.describe()
 	if d.filter, d.programs, err = compileFilters(d.caps); err != nil {
-		d.cgroups.Close()
-		d.exe.close()
-		_ = d.net.close()
-		return nil, err
+		return err
 	}
-	d.spawner = newSpawner()
-	return d, nil
+	d.spawner, err = newSpawner(d.exe, d.owner)
+	return err
+}
+
+// release closes what open has opened, the last first: the spawner is in the
+// control groups.
+func (d *Driver) release() error {
+	if d.spawner != nil {
+		d.spawner.close()
+	}
+	err := d.net.close()
+	if d.exe != nil {
+		d.exe.close()
+	}
+	if d.cgroups != nil {
+		err = errors.Join(err, d.cgroups.Close())
+	}
+	return err
 }
 
 // compileFilters makes the system-call filters, that of all and what programs
@@ -111,7 +129,7 @@ func compileFilters(c driver.Caps) (all, programs []byte, err error) {
 		compile = policy.CompileSeccompUncounted
 	}
 	if all, err = compile(runtime.GOARCH); err == nil {
-		programs, err = policy.CompilePrograms(runtime.GOARCH)
+		programs, err = policy.CompilePrograms(runtime.GOARCH, policy.MarkLocks)
 	}
 	if err != nil {
 		return nil, nil, sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
@@ -127,9 +145,7 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.closed = true
-	d.spawner.close()
-	d.exe.close()
-	return errors.Join(d.net.close(), d.cgroups.Close())
+	return d.release()
 }
 
 // Caps tells what this driver is and can enforce on this host.
@@ -227,7 +243,8 @@ func (d *Driver) claim(id sandbar.ID) error {
 	return nil
 }
 
-func (d *Driver) release(id sandbar.ID) {
+// disclaim gives it back.
+func (d *Driver) disclaim(id sandbar.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.live, id)

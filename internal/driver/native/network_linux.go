@@ -138,24 +138,24 @@ func (b *box) makeDevice(i *wire.Interface) error {
 	if i.Name == "" || i.Device != "" {
 		return nil
 	}
-	fd, err := deviceIn(b.init.Pid, b.d.net.device, i.Name)
+	fd, err := deviceIn(b.init, b.d.net.device, i.Name)
 	if err != nil {
 		return sandbar.Errorf(sandbar.Internal, "making the sandbox's network device: %w", err)
 	}
 	return b.attach(fd)
 }
 
-// deviceIn makes a TUN device in the network namespace of a process.
-func deviceIn(pid int, device, name string) (fd int, err error) {
-	ns, err := os.Open("/proc/" + itoa(pid) + "/ns/net")
+// deviceIn makes a TUN device in the network namespace of an agent.
+func deviceIn(agentOf *child, device, name string) (fd int, err error) {
+	ns, err := agentOf.open("ns/net")
 	if err != nil {
 		return -1, err
 	}
-	defer ns.Close()
+	defer unix.Close(ns)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		fd, err = inNamespace(int(ns.Fd()), func() (int, error) { return agent.OpenTun(device, name) })
+		fd, err = inNamespace(ns, func() (int, error) { return agent.OpenTun(device, name) })
 	}()
 	<-done
 	return fd, err

@@ -1,114 +1,199 @@
 package native
 
 import (
+	"net"
 	"os"
 	"runtime"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/cgroup"
 )
 
-// spawner starts agents, all from one thread that lives as long as the driver.
-// Two things need that: the parent-death signal is sent when the thread that
-// forked ends, and on cgroup v1 the thread itself enters the sandbox's groups
-// and forks from there, which costs microseconds where moving the finished
-// process costs the kernel a grace period of many milliseconds.
+// spawner starts agents by way of a small process that forks them. Forking from
+// the daemon itself would cost more the larger the daemon is, and copy its memory
+// into the sandbox's namespaces until the exec.
+//
+// The agents are that process's children and end with it. If it ends, which it
+// does of itself only with the daemon, their sandboxes are lost, which each
+// notices by its own connection, and the next spawn starts another.
 type spawner struct {
+	exe   *agentFile
+	owner string
+	// The thread that starts the process lives as long as the driver: the
+	// parent-death signal is sent when the thread that forked ends.
 	work chan func()
 	done chan struct{}
+
+	mu     sync.Mutex
+	now    *spawnerProcess // nil: there is none
+	closed bool
 }
 
-// spawn says what to start.
-type spawn struct {
-	path   string
-	args   []string
-	socket *os.File // becomes descriptor 3
-	attr   *syscall.SysProcAttr
+// spawnerProcess is a process that forks agents.
+type spawnerProcess struct {
+	*client.Spawner
+	proc  *os.Process
+	ended chan struct{} // closed when it has been waited for
 }
 
-func newSpawner() *spawner {
-	s := &spawner{work: make(chan func()), done: make(chan struct{})}
-	ready := make(chan struct{})
-	go s.run(ready)
-	<-ready
-	return s
-}
-
-// run is the thread. It may not be the process's main one, to which the kernel
-// charges the memory of all threads.
-func (s *spawner) run(ready chan<- struct{}) {
-	runtime.LockOSThread() // for ever: the thread ends with the goroutine
-	if unix.Gettid() == unix.Getpid() {
-		go s.run(ready) // on another thread, as this one is held
-		<-s.done
-		runtime.UnlockOSThread()
-		return
+// newSpawner starts one. It must be in the control groups that it is to stay in.
+func newSpawner(exe *agentFile, owner string) (*spawner, error) {
+	s := &spawner{exe: exe, owner: owner, work: make(chan func()), done: make(chan struct{})}
+	go s.run()
+	p, err := s.begin()
+	if err != nil {
+		s.close()
+		return nil, err
 	}
-	close(ready)
+	s.now = p
+	return s, nil
+}
+
+// run is the thread.
+func (s *spawner) run() {
+	runtime.LockOSThread() // for ever: the thread ends with the goroutine
 	defer close(s.done)
 	for f := range s.work {
 		f()
 	}
 }
 
-// close ends the thread, and with it every agent that is still there.
+// close ends the process, and with it every agent that is still there.
 func (s *spawner) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.end()
 	close(s.work)
 	<-s.done
 }
 
-// spawn starts an agent whose first moment is already in the group.
-func (s *spawner) spawn(g *cgroup.Group, what *spawn) (p *os.Process, err error) {
+// end ends the process that there is, if any. The caller holds mu.
+func (s *spawner) end() {
+	if s.now == nil {
+		return
+	}
+	s.now.Close()
+	_ = s.now.proc.Kill() // it may have ended by itself
+	<-s.now.ended
+	s.now = nil
+}
+
+// begin starts a process.
+func (s *spawner) begin() (*spawnerProcess, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	p := &spawnerProcess{ended: make(chan struct{})}
 	ran := make(chan struct{})
 	s.work <- func() {
 		defer close(ran)
-		p, err = start(g, what)
+		p.proc, err = s.fork(theirs)
 	}
 	<-ran
-	return p, err
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "starting the process that starts agents: %w", err)
+	}
+	go func() {
+		_, _ = p.proc.Wait() // how it ended is of no interest
+		close(p.ended)
+	}()
+	theirs.Close() // so that its end is seen
+	conn, err := net.FileConn(ours)
+	if err == nil {
+		p.Spawner, err = client.NewSpawner(conn.(*net.UnixConn))
+	}
+	if err != nil {
+		_ = p.proc.Kill()
+		<-p.ended
+		return nil, err
+	}
+	return p, nil
 }
 
-// agentEnv tunes the agent's runtime. Few threads and caches; a heap that is
-// collected when it reaches a megabyte, which building a sandbox and idling in
-// it never do, because one collection costs as much as building the sandbox;
-// no looking at cgroups for the number of processors.
+// agentEnv tunes the runtime of agents, and of the spawner. Few threads and
+// caches; a heap that is collected when it reaches a megabyte, which building a
+// sandbox and idling in it never do, because one collection costs as much as
+// building the sandbox; no looking at cgroups for the number of processors.
 var agentEnv = []string{"GOMAXPROCS=2", "GOGC=25", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
-func start(g *cgroup.Group, what *spawn) (*os.Process, error) {
-	leave := func() error { return nil }
+// fork starts the agent's program as a spawner.
+func (s *spawner) fork(socket *os.File) (*os.Process, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	return os.StartProcess(s.exe.path(), []string{agent.Name, agent.ModeSpawner, s.owner}, &os.ProcAttr{
+		Dir:   "/",
+		Env:   agentEnv,
+		Files: []*os.File{null, null, null, socket},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	})
+}
+
+// spawn starts an agent whose first moment is already in the group, if any.
+func (s *spawner) spawn(r *wire.Spawn, g *cgroup.Group, socket *os.File) (*child, error) {
+	fds := []int{int(socket.Fd())}
 	if g != nil {
 		fd, err := g.FD()
 		if err != nil {
 			return nil, err
 		}
-		what.attr.UseCgroupFD, what.attr.CgroupFD = fd >= 0, max(fd, 0)
-		if leave, err = g.EnterThread(); err != nil {
+		if fd >= 0 {
+			fds = append(fds, fd)
+		}
+		r.Enter, r.Leave = g.Tasks()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for try := 0; ; try++ {
+		if err := s.ready(); err != nil {
 			return nil, err
 		}
+		pid, pidfd, err := s.now.Spawn(r, fds...)
+		if err == nil {
+			return newChild(pid, pidfd)
+		}
+		if sandbar.CodeOf(err) != sandbar.Gone {
+			return nil, err
+		}
+		s.end()
+		if try > 0 {
+			return nil, sandbar.Errorf(sandbar.Internal, "%w, twice in a row", err)
+		}
 	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+}
+
+// ready sees to it that there is a process. The caller holds mu.
+func (s *spawner) ready() (err error) {
+	if s.closed {
+		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
+	}
+	if s.now == nil {
+		s.now, err = s.begin()
+	}
+	return err
+}
+
+// socketPair makes two connected sockets.
+func socketPair() (ours, theirs *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		leave()
-		return nil, sandbar.Errorf(sandbar.Exhausted, "opening %s: %w", os.DevNull, err)
+		return nil, nil, sandbar.Errorf(sandbar.Exhausted, "making a socket pair: %w", err)
 	}
-	p, err := os.StartProcess(what.path, what.args, &os.ProcAttr{
-		Dir:   "/",
-		Env:   agentEnv,
-		Files: []*os.File{null, null, null, what.socket},
-		Sys:   what.attr,
-	})
-	null.Close()
-	if lerr := leave(); lerr != nil && err == nil {
-		// The thread would start every later sandbox in this one's group.
-		p.Kill()
-		p.Wait()
-		err = lerr
-	}
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "starting the agent: %w", err)
-	}
-	return p, nil
+	return os.NewFile(uintptr(pair[0]), "agent"), os.NewFile(uintptr(pair[1]), "agent"), nil
 }
