@@ -60,12 +60,14 @@ type Suite struct {
 	Environ []string
 	// Languages tells which interpreters a sandbox has, by name of the language.
 	Languages map[string]bool
-	// Python is the program name of Python 3 in a sandbox.
+	// Python is the program name of Python 3 in a sandbox. Without ctypes in it
+	// the attacks on the driver that are written in Python are not run.
 	Python string
 	// Each, if set, is told of every case when it has ended.
 	Each func(Report)
 
-	d *daemon // that the case at hand attacks
+	d      *daemon // that the case at hand attacks
+	ctypes *bool   // whether Python has it; nil until asked
 }
 
 // caseBound bounds one attack on the daemon in time.
@@ -113,7 +115,7 @@ func (s *Suite) Run(ctx context.Context, cases []Case) ([]Report, error) {
 // onDriver makes a Case of one of package escape.
 func onDriver(c escape.Case) Case {
 	return Case{ID: c.ID, Title: c.Title, Claim: string(c.Claim), run: func(ctx context.Context, s *Suite) Report {
-		r := escape.Run(ctx, escape.Target{Driver: s.Driver, Spec: spec(s.Driver.Caps()), Python: s.Python}, c)
+		r := escape.Run(ctx, escape.Target{Driver: s.Driver, Spec: spec(s.Driver.Caps()), Python: s.python(ctx)}, c)
 		report := Report{Verdict: Verdict(strings.ToUpper(string(r.Verdict))), OK: r.OK(), Evidence: r.Evidence, Expected: "contained"}
 		if !r.Claimed {
 			report.Expected = "nothing"
@@ -123,6 +125,36 @@ func onDriver(c escape.Case) Case {
 		}
 		return report
 	}}
+}
+
+// python is the program name of a Python that can make system calls, or "".
+func (s *Suite) python(ctx context.Context) string {
+	if s.Python == "" {
+		return ""
+	}
+	if s.ctypes == nil {
+		has := s.succeeds(ctx, s.Python, "-c", "import ctypes")
+		s.ctypes = &has
+	}
+	if !*s.ctypes {
+		return ""
+	}
+	return s.Python
+}
+
+// succeeds reports whether a program ends with code 0 in a sandbox of its own.
+func (s *Suite) succeeds(ctx context.Context, args ...string) bool {
+	box, err := s.Driver.Create(ctx, sandbar.NewID(), spec(s.Driver.Caps()))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = box.Destroy(context.WithoutCancel(ctx)) }()
+	p, err := box.Start(ctx, sandbar.Cmd{Args: args}, driver.Stdio{})
+	if err != nil {
+		return false
+	}
+	r, err := p.Wait()
+	return err == nil && r.Outcome == sandbar.Exited && r.ExitCode == 0
 }
 
 // spec is what sandboxes under attack are made from: every limit that the driver
