@@ -21,6 +21,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/attack"
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/doctor"
+	"github.com/sandbar-dev/sandbar/internal/platform"
 )
 
 // escapeReport is what escape-suite prints with --json. The names are stable.
@@ -118,14 +119,14 @@ func (a *app) attackHost(ctx context.Context, cfg *config.Config, cases []attack
 	if err != nil {
 		return nil, err
 	}
-	d, err := a.newDriver(cfg, slog.New(slog.DiscardHandler))
+	ds, err := platform.OpenDriver(cfg, a.factories, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = closeDriver(d) }()
-	caps := d.Caps()
+	defer func() { _ = ds.Close() }()
+	d, caps := ds.First, ds.First.Caps()
 	found := doctor.Examine(ctx, doctor.Input{Version: thisBuild().Version, Factories: a.factories, Chosen: caps.Name, Languages: languages,
-		Host: func(name string) driver.Host { return host(cfg, name, slog.New(slog.DiscardHandler)) }})
+		Host: func(name string) driver.Host { return platform.Host(cfg, name, slog.New(slog.DiscardHandler)) }})
 	s := &attack.Suite{Driver: d, Binary: binary, Environ: a.environ, Languages: map[string]bool{}}
 	for _, l := range found.Languages {
 		s.Languages[l.Name] = l.Available

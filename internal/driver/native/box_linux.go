@@ -16,6 +16,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/egress"
+	"github.com/sandbar-dev/sandbar/internal/outfit"
+	"github.com/sandbar-dev/sandbar/internal/spawn"
 )
 
 // undoTimeout bounds the removal of a sandbox that could not be completed.
@@ -27,9 +29,9 @@ type box struct {
 	d     *Driver
 	id    sandbar.ID
 	image *driver.Image // nil: the host's own programs
-	uids  *uidRange
+	uids  *spawn.Range
 	group *cgroup.Group
-	init  *child
+	init  *spawn.Child
 	link  *egress.Link // nil if the sandbox does not reach out
 
 	mu   sync.Mutex
@@ -47,13 +49,13 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	if b.d.ids.ranged {
-		if b.uids, err = b.d.uids.take(); err != nil {
+	if b.d.ids.Ranged {
+		if b.uids, err = b.d.uids.Take(); err != nil {
 			return nil, err
 		}
 	}
 	if b.d.grouped() {
-		if b.group, err = b.d.cgroups.Create(string(b.id), b.d.groupLimits(s.Limits)); err != nil {
+		if b.group, err = b.d.cgroups.Create(string(b.id), outfit.GroupLimits(b.d.cgroups.Caps(), s.Limits, agentTasks)); err != nil {
 			return nil, err
 		}
 	}
@@ -64,7 +66,7 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	uid, gid := b.hostIDs()
 	box, err := client.New(ctx, conn, client.Options{
 		Destroy: b.destroy, Usage: b.usage(), Enforced: b.d.caps.Enforced,
-		UID: uid, GID: gid, ChownPipes: b.d.ids.ranged,
+		UID: uid, GID: gid, ChownPipes: b.d.ids.Ranged,
 	})
 	if err != nil {
 		return nil, err
@@ -87,7 +89,7 @@ func (b *box) setUp(ctx context.Context, box *client.Sandbox, setup *wire.Setup)
 		return 0, err
 	}
 	var roots []int
-	if b.image != nil && b.d.ids.ranged {
+	if b.image != nil && b.d.ids.Ranged {
 		root, err := attachable(b.image.Dir, b.init)
 		if err != nil {
 			return 0, err
@@ -104,13 +106,13 @@ func (b *box) setUp(ctx context.Context, box *client.Sandbox, setup *wire.Setup)
 
 // boot starts the agent in fresh namespaces and returns the connection to it.
 func (b *box) boot() (net.Conn, error) {
-	ours, theirs, err := socketPair()
+	ours, theirs, err := spawn.SocketPair()
 	if err != nil {
 		return nil, err
 	}
 	defer ours.Close()
 	defer theirs.Close()
-	b.init, err = b.d.spawner.spawn(b.d.ids.spawn(b.d.mode, b.uids, b.uid()), b.group, theirs)
+	b.init, err = b.d.spawner.Start(b.d.ids.Request(b.d.mode, b.uids, b.uid()), b.group, theirs)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +128,7 @@ func (b *box) hostIDs() (uid, gid int) {
 	if b.uids == nil {
 		return os.Getuid(), os.Getgid()
 	}
-	return b.uids.first + b.uid(), b.uids.first + b.uid()
+	return b.uids.First + b.uid(), b.uids.First + b.uid()
 }
 
 // uid is the user, and the group, of the sandbox's programs as they see it.
@@ -162,7 +164,7 @@ func (b *box) destroy(ctx context.Context) error {
 		return nil
 	}
 	if b.init != nil {
-		if err := b.init.end(ctx); err != nil {
+		if err := b.init.End(ctx); err != nil {
 			return err
 		}
 		b.init = nil
@@ -180,7 +182,7 @@ func (b *box) destroy(ctx context.Context) error {
 		b.group = nil
 	}
 	if b.uids != nil {
-		b.d.uids.giveBack(b.uids)
+		b.d.uids.GiveBack(b.uids)
 		b.uids = nil
 	}
 	if b.image != nil {

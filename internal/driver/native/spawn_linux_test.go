@@ -13,6 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/spawn"
 )
 
 // sleeper starts a sandbox with a program in it.
@@ -120,7 +121,7 @@ func TestSpawnerKeepsNothing(t *testing.T) {
 	d := newDriver(t)
 	pid := spawnersOf(d.owner)[0]
 	open := func() int {
-		fds, err := os.ReadDir("/proc/" + itoa(pid) + "/fd")
+		fds, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +157,7 @@ func childrenOf(t *testing.T, pid int) (children []int) {
 	}
 	for _, e := range entries {
 		b, err := os.ReadFile("/proc/" + e.Name() + "/status")
-		if err == nil && strings.Contains(string(b), "\nPPid:\t"+itoa(pid)+"\n") {
+		if err == nil && strings.Contains(string(b), "\nPPid:\t"+strconv.Itoa(pid)+"\n") {
 			n, _ := strconv.Atoi(e.Name())
 			children = append(children, n)
 		}
@@ -167,15 +168,15 @@ func childrenOf(t *testing.T, pid int) (children []int) {
 // What cannot be started is an error that says so, and the next one can.
 func TestSpawnRefused(t *testing.T) {
 	d := newDriver(t)
-	ours, theirs, err := socketPair()
+	ours, theirs, err := spawn.SocketPair()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ours.Close()
 	defer theirs.Close()
-	r := d.ids.spawn(d.mode, &uidRange{first: firstUID}, sandboxUID)
+	r := d.ids.Request(d.mode, &spawn.Range{First: 0x70000000}, sandboxUID)
 	r.UIDs.Size = 0 // no map is empty
-	if _, err := d.spawner.spawn(r, nil, theirs); sandbar.CodeOf(err) != sandbar.Internal || !strings.Contains(err.Error(), "start the agent") {
+	if _, err := d.spawner.Start(r, nil, theirs); sandbar.CodeOf(err) != sandbar.Internal || !strings.Contains(err.Error(), "start the agent") {
 		t.Errorf("got %v", err)
 	}
 	before := spawnersOf(d.owner)
@@ -185,7 +186,7 @@ func TestSpawnRefused(t *testing.T) {
 		t.Errorf("the spawners were %v, now %v", before, now)
 	}
 	// What it does not understand ends it, and with it what it started.
-	if _, err := d.spawner.spawn(&wire.Spawn{Mode: "no mode"}, nil, theirs); err == nil || !strings.Contains(err.Error(), "twice") {
+	if _, err := d.spawner.Start(&wire.Spawn{Mode: "no mode"}, nil, theirs); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,9 +1,10 @@
-package native
+package spawn
 
 import (
 	"context"
 	"errors"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -12,19 +13,19 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// child is an agent. It is the spawner's child, not this process's, and the
+// Child is an agent. It is the spawner's child, not this process's, and the
 // kernel reaps it: everything is done by its pidfd, which never comes to mean
 // another process, as its number could.
-type child struct {
+type Child struct {
 	pid  int
 	file *os.File // the pidfd
 	raw  syscall.RawConn
 }
 
 // newChild takes over a pidfd.
-func newChild(pid, pidfd int) (*child, error) {
+func newChild(pid, pidfd int) (*Child, error) {
 	err := unix.SetNonblock(pidfd, true) // so that the runtime waits for it, and no thread
-	c := &child{pid: pid, file: os.NewFile(uintptr(pidfd), "agent")}
+	c := &Child{pid: pid, file: os.NewFile(uintptr(pidfd), "agent")}
 	if err == nil {
 		c.raw, err = c.file.SyscallConn()
 	}
@@ -37,17 +38,17 @@ func newChild(pid, pidfd int) (*child, error) {
 }
 
 // signal sends a signal, 0 to ask whether the agent is alive; ESRCH: it is not.
-func (c *child) signal(sig unix.Signal) (err error) {
+func (c *Child) signal(sig unix.Signal) (err error) {
 	if cerr := c.raw.Control(func(fd uintptr) { err = unix.PidfdSendSignal(int(fd), sig, nil, 0) }); cerr != nil {
 		return cerr
 	}
 	return err
 }
 
-// open opens a file of the agent's in /proc. It is the agent's and not that of a
+// Open opens a file of the agent's in /proc. It is the agent's and not that of a
 // process that has its number since.
-func (c *child) open(name string) (fd int, err error) {
-	fd, err = unix.Open("/proc/"+itoa(c.pid)+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func (c *Child) Open(name string) (fd int, err error) {
+	fd, err = unix.Open("/proc/"+strconv.Itoa(c.pid)+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
@@ -58,9 +59,9 @@ func (c *child) open(name string) (fd int, err error) {
 	return fd, nil
 }
 
-// end kills the agent and waits as long as ctx allows until it, and with it
+// End kills the agent and waits as long as ctx allows until it, and with it
 // everything in its PID namespace, is gone. Not to be called concurrently.
-func (c *child) end(ctx context.Context) error {
+func (c *Child) End(ctx context.Context) error {
 	if err := c.signal(unix.SIGKILL); err != nil && err != unix.ESRCH {
 		return sandbar.Errorf(sandbar.Internal, "killing an agent: %w", err)
 	}
@@ -79,7 +80,7 @@ func (c *child) end(ctx context.Context) error {
 }
 
 // wait waits for the agent's end.
-func (c *child) wait(ctx context.Context) (err error) {
+func (c *Child) wait(ctx context.Context) (err error) {
 	if err := c.file.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package native
+package spawn
 
 import (
 	"bufio"
@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -13,9 +14,6 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
-
-// sandboxUID is the user, and the group, of programs inside a sandbox.
-const sandboxUID = 1000
 
 // Ranges of ids that the host gives to sandboxes, one range each. They start
 // beyond what systemd hands out to containers and end where numbers turn
@@ -26,19 +24,19 @@ const (
 	maxRanges = 1 << 12
 )
 
-// idMap says how ids inside map to ids of the host.
-type idMap struct {
-	// ranged: each sandbox has 65,536 ids of its own; its programs are a user
+// IDs says how ids inside map to ids of the host.
+type IDs struct {
+	// Ranged: each sandbox has 65,536 ids of its own; its programs are a user
 	// that exists nowhere else. Otherwise its one id is the daemon's user.
-	ranged bool
+	Ranged bool
 	caps   uint8 // how many capabilities the kernel has
 }
 
-// detectIDs looks whether this process may map ranges: it must be root, and
+// DetectIDs looks whether this process may map ranges: it must be root, and
 // where it is itself in a user namespace, that must have the ids.
-func detectIDs() idMap {
-	return idMap{
-		ranged: os.Geteuid() == 0 && ownsIDs("/proc/self/uid_map") && ownsIDs("/proc/self/gid_map"),
+func DetectIDs() IDs {
+	return IDs{
+		Ranged: os.Geteuid() == 0 && ownsIDs("/proc/self/uid_map") && ownsIDs("/proc/self/gid_map"),
 		caps:   capabilities(),
 	}
 }
@@ -62,11 +60,11 @@ func ownsIDs(path string) bool {
 	return false
 }
 
-// spawn is the request for an agent of a sandbox with these ids. Without a range
+// Request is the request for an agent of a sandbox with these ids. Without a range
 // its one id is that of its programs.
-func (m idMap) spawn(mode string, r *uidRange, programs int) *wire.Spawn {
-	if m.ranged {
-		ids := wire.IDMap{Outside: uint32(r.first), Size: rangeSize}
+func (m IDs) Request(mode string, r *Range, programs int) *wire.Spawn {
+	if m.Ranged {
+		ids := wire.IDMap{Outside: uint32(r.First), Size: rangeSize}
 		return &wire.Spawn{Mode: mode, UIDs: ids, GIDs: ids, Ranged: true}
 	}
 	return &wire.Spawn{
@@ -83,33 +81,35 @@ func (m idMap) spawn(mode string, r *uidRange, programs int) *wire.Spawn {
 func capabilities() uint8 {
 	b, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
 	if err == nil {
-		if n, err := strconv.Atoi(trimLine(b)); err == nil && n >= 0 && n < 64 {
+		if n, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && n >= 0 && n < 64 {
 			return uint8(n + 1)
 		}
 	}
 	return unix.CAP_LAST_CAP + 1
 }
 
-// uidRange is one sandbox's ids.
-type uidRange struct {
+// Range is one sandbox's ids.
+type Range struct {
 	slot  int
-	first int
+	First int // as the host numbers it
 }
 
-// uidRanges hands them out. It starts at a random one, so that two daemons on
+// Ranges hands them out. It starts at a random one, so that two daemons on
 // a host hardly ever use the same; if they do, nothing but the numbers is
 // shared: namespaces keep the sandboxes apart.
-type uidRanges struct {
+type Ranges struct {
 	mu   sync.Mutex
 	used map[int]bool
 	next int
 }
 
-func newUIDRanges() *uidRanges {
-	return &uidRanges{used: map[int]bool{}, next: rand.IntN(maxRanges)}
+// NewRanges returns ranges none of which is in use.
+func NewRanges() *Ranges {
+	return &Ranges{used: map[int]bool{}, next: rand.IntN(maxRanges)}
 }
 
-func (u *uidRanges) take() (*uidRange, error) {
+// Take takes a range that nobody has; Exhausted if there is none.
+func (u *Ranges) Take() (*Range, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for range maxRanges {
@@ -117,13 +117,14 @@ func (u *uidRanges) take() (*uidRange, error) {
 		u.next = (u.next + 1) % maxRanges
 		if !u.used[slot] {
 			u.used[slot] = true
-			return &uidRange{slot: slot, first: firstUID + slot*rangeSize}, nil
+			return &Range{slot: slot, First: firstUID + slot*rangeSize}, nil
 		}
 	}
 	return nil, sandbar.Errorf(sandbar.Exhausted, "all %d id ranges for sandboxes are in use", maxRanges)
 }
 
-func (u *uidRanges) giveBack(r *uidRange) {
+// GiveBack takes a range back that nothing uses any more.
+func (u *Ranges) GiveBack(r *Range) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.used, r.slot)

@@ -1,4 +1,4 @@
-package native
+package spawn
 
 import (
 	"net"
@@ -16,15 +16,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/cgroup"
 )
 
-// spawner starts agents by way of a small process that forks them. Forking from
+// Spawner starts agents by way of a small process that forks them. Forking from
 // the daemon itself would cost more the larger the daemon is, and copy its memory
 // into the sandbox's namespaces until the exec.
 //
 // The agents are that process's children and end with it. If it ends, which it
 // does of itself only with the daemon, their sandboxes are lost, which each
 // notices by its own connection, and the next spawn starts another.
-type spawner struct {
-	exe   *agentFile
+type Spawner struct {
+	exe   *Program
 	owner string
 	// The thread that starts the process lives as long as the driver: the
 	// parent-death signal is sent when the thread that forked ends.
@@ -43,13 +43,15 @@ type spawnerProcess struct {
 	ended chan struct{} // closed when it has been waited for
 }
 
-// newSpawner starts one. It must be in the control groups that it is to stay in.
-func newSpawner(exe *agentFile, owner string) (*spawner, error) {
-	s := &spawner{exe: exe, owner: owner, work: make(chan func()), done: make(chan struct{})}
+// New starts one for the daemon called owner (package owner). The calling
+// process must be in the control groups that the spawner is to stay in. exe must
+// stay open until Close.
+func New(exe *Program, owner string) (*Spawner, error) {
+	s := &Spawner{exe: exe, owner: owner, work: make(chan func()), done: make(chan struct{})}
 	go s.run()
 	p, err := s.begin()
 	if err != nil {
-		s.close()
+		s.Close()
 		return nil, err
 	}
 	s.now = p
@@ -57,7 +59,7 @@ func newSpawner(exe *agentFile, owner string) (*spawner, error) {
 }
 
 // run is the thread.
-func (s *spawner) run() {
+func (s *Spawner) run() {
 	runtime.LockOSThread() // for ever: the thread ends with the goroutine
 	defer close(s.done)
 	for f := range s.work {
@@ -65,8 +67,8 @@ func (s *spawner) run() {
 	}
 }
 
-// close ends the process, and with it every agent that is still there.
-func (s *spawner) close() {
+// Close ends the process, and with it every agent that is still there.
+func (s *Spawner) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -79,7 +81,7 @@ func (s *spawner) close() {
 }
 
 // end ends the process that there is, if any. The caller holds mu.
-func (s *spawner) end() {
+func (s *Spawner) end() {
 	if s.now == nil {
 		return
 	}
@@ -90,8 +92,8 @@ func (s *spawner) end() {
 }
 
 // begin starts a process.
-func (s *spawner) begin() (*spawnerProcess, error) {
-	ours, theirs, err := socketPair()
+func (s *Spawner) begin() (*spawnerProcess, error) {
+	ours, theirs, err := SocketPair()
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +133,7 @@ func (s *spawner) begin() (*spawnerProcess, error) {
 var agentEnv = []string{"GOMAXPROCS=2", "GOGC=25", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 // fork starts the agent's program as a spawner.
-func (s *spawner) fork(socket *os.File) (*os.Process, error) {
+func (s *Spawner) fork(socket *os.File) (*os.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -145,8 +147,9 @@ func (s *spawner) fork(socket *os.File) (*os.Process, error) {
 	})
 }
 
-// spawn starts an agent whose first moment is already in the group, if any.
-func (s *spawner) spawn(r *wire.Spawn, g *cgroup.Group, socket *os.File) (*child, error) {
+// Start starts an agent, with socket as its connection, whose first moment is
+// already in the group, if there is one. socket remains the caller's.
+func (s *Spawner) Start(r *wire.Spawn, g *cgroup.Group, socket *os.File) (*Child, error) {
 	fds := []int{int(socket.Fd())}
 	if g != nil {
 		fd, err := g.FD()
@@ -179,7 +182,7 @@ func (s *spawner) spawn(r *wire.Spawn, g *cgroup.Group, socket *os.File) (*child
 }
 
 // ready sees to it that there is a process. The caller holds mu.
-func (s *spawner) ready() (err error) {
+func (s *Spawner) ready() (err error) {
 	if s.closed {
 		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
 	}
@@ -189,8 +192,8 @@ func (s *spawner) ready() (err error) {
 	return err
 }
 
-// socketPair makes two connected sockets.
-func socketPair() (ours, theirs *os.File, err error) {
+// SocketPair makes two connected sockets: a Start's, and the daemon's end of it.
+func SocketPair() (ours, theirs *os.File, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, sandbar.Errorf(sandbar.Exhausted, "making a socket pair: %w", err)
