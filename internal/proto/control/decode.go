@@ -14,9 +14,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/strict"
 	"github.com/sandbar-dev/sandbar/internal/near"
 	"github.com/sandbar-dev/sandbar/internal/proto/control/wire"
+	"github.com/sandbar-dev/sandbar/internal/surrogate"
 )
 
 const (
@@ -65,7 +65,7 @@ func decode(where string, raw []byte, fields ...field) error {
 	if !utf8.Valid(raw) {
 		return invalid("", "the body is not valid UTF-8", "")
 	}
-	if at := strict.Unpaired(raw); at > 0 {
+	if at := surrogate.Unpaired(raw); at > 0 {
 		return invalid("", fmt.Sprintf("the body has an unpaired surrogate in a string at byte %d", at), "send text")
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/sandbar-dev/sandbar/internal/strict"
+	"github.com/sandbar-dev/sandbar/internal/surrogate"
 )
 
 // maxDepth is how deep a message may nest. The protocol needs two levels; the
@@ -114,7 +114,7 @@ func checkShape(msg []byte) *refusal {
 		case c == '"':
 			inString = !inString
 		case inString && c == '\\':
-			n, ok := strict.Escape(msg[i:])
+			n, ok := surrogate.Escape(msg[i:])
 			if !ok {
 				return invalid("the message has an unpaired surrogate in a string at byte %d", i+1)
 			}

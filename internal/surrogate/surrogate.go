@@ -1,6 +1,6 @@
-// Package strict is what JSON of strangers is refused for and encoding/json lets
+// Package surrogate finds in JSON what no text can hold and encoding/json lets
 // pass.
-package strict
+package surrogate
 
 import "strconv"
 
