@@ -22,12 +22,11 @@ import (
 
 // endpoint is where an engine is and how it is spoken to.
 type endpoint struct {
-	host         string // unix:///…, npipe://…, tcp://…
-	ca, cert     string // files; "" without TLS
-	key          string
-	from         string // who said so, for errors
-	unencrypted  bool   // tcp without TLS
-	unknownProto bool
+	host        string // unix:///…, npipe://…, tcp://…
+	ca, cert    string // files; "" without TLS
+	key         string
+	from        string // who said so, for errors
+	unencrypted bool   // tcp without TLS
 }
 
 // surroundings are what of the process's own decides where the engine is.
