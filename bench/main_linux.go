@@ -39,6 +39,7 @@ func benchmarks() []benchmark {
 		{"cold-python-bubblewrap", "no promise: the same in bubblewrap, for comparison", bubblewrapPython},
 		{"true", "`true` in a fresh sandbox, create to destroyed: p50 at most 8 ms", coldTrue},
 		{"true-bubblewrap", "no promise: the same in bubblewrap, for comparison", bubblewrapTrue},
+		{"docker-python", "one cold Python in a container, create to destroyed: at most 1.1 × docker run", dockerPython},
 		{"idle", "an idle sandbox holds at most 2 MiB (PSS)", idleSandbox},
 		{"flood", "1 GiB of output to the cap grows the daemon by less than 64 MiB", flood},
 		{"stop", "ending a tree that ignores TERM takes at most grace + 100 ms", stopTree},
