@@ -278,4 +278,3 @@ func toolSchema(cfg *config.Config) (map[string]any, error) {
 		"type":        "object", "properties": properties, "required": required, "additionalProperties": false,
 	}, nil
 }
-
