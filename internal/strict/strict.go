@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/near"
+	"github.com/sandbar-dev/sandbar/internal/surrogate"
 )
 
 // Field is a member that an object may have.
@@ -46,6 +47,9 @@ type reader struct {
 func (r reader) read(raw []byte, fields []Field) error {
 	if !utf8.Valid(raw) {
 		return invalid(r.name, r.what+" is not valid UTF-8", "")
+	}
+	if at := surrogate.Unpaired(raw); at > 0 {
+		return invalid(r.name, fmt.Sprintf("%s has an unpaired surrogate in a string at byte %d", r.what, at), "send text")
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {

@@ -49,6 +49,7 @@ func TestMistakes(t *testing.T) {
 		`{"name": secret}`:            {"", "the request is not valid JSON at byte 8 (send one JSON object)"},
 		`{"name": "n"} {}`:            {"", "the request has something after its JSON object (send one JSON object)"},
 		"{\"name\": \"\xff\"}":        {"", "the request is not valid UTF-8"},
+		`{"name": "\ud800"}`:          {"", "the request has an unpaired surrogate in a string at byte 11 (send text)"},
 		`{"nmae": "secret"}`:          {"nmae", `"nmae" is not known (did you mean name?)`},
 		`{"banana": 1}`:               {"banana", `"banana" is not known (known are name, on, args, env, count, inner, never)`},
 		`{"name": 1}`:                 {"name", "name must be a string"},

@@ -39,10 +39,10 @@ func invalid(field, message, fix string) error {
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	// What cannot have a deadline is no connection, and ends by itself. The
 	// deadline is for the body alone: one that passes later would look like the
-	// client's leaving.
+	// client's leaving. Of a body that was not read to its end the server tries
+	// to read the rest, so there the deadline stays.
 	control := http.NewResponseController(w)
 	control.SetReadDeadline(time.Now().Add(bodyTime))
-	defer control.SetReadDeadline(time.Time{})
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, sandbar.Errorf(sandbar.TooLarge, "the body is larger than %d bytes, which is all that is read", maxBody)
@@ -50,6 +50,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Invalid, "the body could not be read to its end: %w", err)
 	}
+	control.SetReadDeadline(time.Time{})
 	return b, nil
 }
 
@@ -78,6 +79,7 @@ func decodeCreate(raw []byte) (wire.Create, error) {
 		strict.Text("image", &c.Image), strict.Text("name", &c.Name), strict.Texts("env", &c.Env), strict.Texts("labels", &c.Labels),
 		strict.Field{Name: "limits", Set: func(raw json.RawMessage) (err error) { c.Limits, err = decodeLimits(raw); return err }},
 		strict.Text("secret", &c.Secret), amount("idle_timeout", "seconds", false, &c.IdleTimeout), strict.Truth("allow_degraded", &c.AllowDegraded),
+		strict.Truth("cold", &c.Cold),
 		strict.Text("network", (*string)(&c.Network)), strict.Text("driver", &c.Driver))
 	if err == nil {
 		err = errors.Join(checkName(c.Name), checkSecret(c.Secret))

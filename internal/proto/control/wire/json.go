@@ -22,6 +22,7 @@ type Create struct {
 	AllowDegraded bool              `json:"allow_degraded,omitempty"`
 	Network       sandbar.Network   `json:"network,omitempty"` // default sandbar.NetworkNone
 	Driver        string            `json:"driver,omitempty"`  // default the operator's; one that the operator allows
+	Cold          bool              `json:"cold,omitempty"`    // see sandbar.Spec
 }
 
 // Limits are those of a sandbox: bytes, counts, processors and seconds. Zero is
