@@ -39,6 +39,7 @@ func benchmarks() []benchmark {
 		{"cold-python-bubblewrap", "no promise: the same in bubblewrap, for comparison", bubblewrapPython},
 		{"true", "`true` in a fresh sandbox, create to destroyed: p50 at most 8 ms", coldTrue},
 		{"true-bubblewrap", "no promise: the same in bubblewrap, for comparison", bubblewrapTrue},
+		{"docker-python", "one cold Python in a container, create to destroyed: at most 1.1 × docker run", dockerPython},
 		{"warm-python", "Python over Fathom from a ready sandbox: p50 at most 2 ms", warmed("python", 100, 2*time.Millisecond)},
 		{"warm-shell", "the same, shell: p50 at most 1.5 ms", warmed("shell", 100, 1500*time.Microsecond)},
 		{"warm-javascript", "the same, JavaScript: p50 at most 5 ms", warmed("javascript", 60, 5*time.Millisecond)},
