@@ -38,10 +38,23 @@ const ModeStream = "stream"
 // SocketFD is the descriptor of the agent's one connection.
 const SocketFD = 3
 
+// ModeTemplate is the argument that has the program start an interpreter to be
+// copied, instead of being an agent. Descriptors 0 to 4 are the interpreter's; where
+// it cannot be started, "launch", the step and the reason, with NULs between them, go
+// to descriptor SocketFD, a SOCK_SEQPACKET. It ends with the interpreter, and ends that
+// on SIGTERM.
+const ModeTemplate = "template"
+
+// Descriptors of ModeTemplate: the wire.Launch, and the namespaces to enter.
+const (
+	PlanFD      = 5
+	NamespaceFD = 6
+)
+
 // IsAgent reports whether this process was started to be an agent: as Name, a
 // mode, and optionally a word that tells whose it is. A binary that can also do
 // other things asks before it does them.
 func IsAgent() bool {
 	return (len(os.Args) == 2 || len(os.Args) == 3) && os.Args[0] == Name &&
-		(os.Args[1] == ModeSocket || os.Args[1] == ModeStream)
+		(os.Args[1] == ModeSocket || os.Args[1] == ModeStream || os.Args[1] == ModeTemplate)
 }

@@ -18,6 +18,13 @@ func Main() {
 		os.Stderr.WriteString("sandbar-agent: is started by sandbar, with a connection as descriptor 3; it does nothing on its own\n")
 		os.Exit(2)
 	}
+	if os.Args[1] == ModeTemplate {
+		if step, err := startTemplate(); err != nil {
+			_ = unix.Send(SocketFD, []byte("launch\x00"+step+"\x00"+err.Error()), 0)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	runtime.LockOSThread()
 	// The daemon's own descriptors close on exec, but whoever started it may
 	// have left it others; no program may find one.
@@ -84,6 +91,10 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onSignal(f)
 	case wire.TypeKill:
 		return a.onKill(f)
+	case wire.TypeLend:
+		return a.onLend(f)
+	case wire.TypeAdopt:
+		return a.onAdopt(f)
 	case wire.TypeFS:
 		return a.onFS(f)
 	case wire.TypeDial:

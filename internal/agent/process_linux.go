@@ -25,6 +25,7 @@ type agent struct {
 	dir      string
 	nice     int
 	ruleset  int
+	rlimits  []wire.Rlimit // as they were set
 	watch    watchdog
 	rank     rank
 	tun      []int // the descriptor of the interface's device, until it is given away
@@ -123,10 +124,8 @@ func (a *agent) sealLauncher(filter []byte) (step string, err error) {
 }
 
 func (a *agent) confineLauncher() (step string, err error) {
-	for c := uintptr(0); c <= unix.CAP_LAST_CAP+8; c++ {
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && err != unix.EINVAL {
-			return "drop the bounding set", err
-		}
+	if step, err := dropBounding(); err != nil {
+		return step, err
 	}
 	// Securebits would not matter: with no_new_privs and an empty bounding set
 	// an exec can gain nothing, whoever owns the file.
@@ -145,6 +144,16 @@ func (a *agent) confineLauncher() (step string, err error) {
 	}
 	if err := setCaps(a.keep()); err != nil {
 		return "drop capabilities", err
+	}
+	return "", nil
+}
+
+// dropBounding empties the calling thread's bounding set.
+func dropBounding() (step string, err error) {
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP+8; c++ {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && err != unix.EINVAL {
+			return "drop the bounding set", err
+		}
 	}
 	return "", nil
 }

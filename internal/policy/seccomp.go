@@ -120,6 +120,9 @@ func CompileSeccompUncounted(goarch string) ([]byte, error) {
 // programs.
 func CompilePrograms(goarch string) ([]byte, error) { return compile(goarch, ProgramRules(), Allow) }
 
+// CompileTemplate is CompileSeccomp for TemplateRules.
+func CompileTemplate(goarch string) ([]byte, error) { return Compile(goarch, TemplateRules()) }
+
 // Compile is CompileSeccomp for other rules.
 //
 // A call made through another architecture's entry (int 0x80, a 32-bit

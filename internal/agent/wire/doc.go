@@ -25,6 +25,10 @@
 // is free. Signal has no answer. Kill names a program by its mark, also when it
 // has ended; the answer comes when nothing that it started runs any more.
 //
+// A program need not be started by the agent. Lend asks what one must take on to
+// be like those that are; when the host has put it into the sandbox, as a child of
+// the agent, Adopt makes it one of the agent's, answered and followed as a Start.
+//
 // Without descriptors, a process's streams and a dialled connection are
 // channels: Data carries bytes, Credit tells the sender how many more it may
 // send (it starts with Window), Close ends a direction. A sender never exceeds
@@ -43,7 +47,8 @@ package wire
 //	3  2026-11  Kill; the answer to Start is Started; Setup has Programs
 //	4  2026-11  Setup has an Interface, whose device the answer may carry
 //	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is whole
-const Generation = 5
+//	6  2026-11  Lend and Adopt, for programs that the host puts into the sandbox
+const Generation = 6
 
 // Limits of a frame and of a channel.
 const (
@@ -70,6 +75,8 @@ const (
 	TypeCredit Type = 10 // both: a byte naming the channel, then uint32
 	TypeClose  Type = 11 // both: a byte naming the channel
 	TypeKill   Type = 12 // host: Kill
+	TypeLend   Type = 13 // host: nothing; the answer has a Lent, and the Landlock ruleset if there is one
+	TypeAdopt  Type = 14 // host: Adopt
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -107,7 +114,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeKill:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeAdopt:
 		return Header{}, errHeader
 	}
 	return h, nil

@@ -24,7 +24,11 @@ func samples() map[string][2]message {
 		"kill":    {&Kill{Mark: 1<<64 - 2}, &Kill{}},
 		"exited":  {&Exited{Code: 3, Signal: 9, Watchdog: true, CPU: 1 << 40, MaxRSS: 1 << 41}, &Exited{}},
 		"signal":  {&Signal{Number: 15}, &Signal{}},
-		"dial":    {&Dial{Port: 65535}, &Dial{}},
+		"lent":    {&Lent{Mark: 1 << 62, Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1<<64 - 1}}}, &Lent{}},
+		"adopt":   {&Adopt{PID: 1 << 30, Mark: 5}, &Adopt{}},
+		"launch": {&Launch{Args: []string{"python3"}, Env: []string{"A=b"}, Dir: "/tmp", Namespaces: 6, UID: 1, GID: 2,
+			Rlimits: []Rlimit{{Resource: 4, Soft: 1, Hard: 1}}, Seccomp: []byte{1, 2}, Score: "600"}, &Launch{}},
+		"dial": {&Dial{Port: 65535}, &Dial{}},
 		"fs": {&FSRequest{Op: FSRename, Path: "a", To: "b", Mode: 0o644, Flags: FSParents, Handle: 4,
 			Offset: 1 << 33, Size: 5, UID: 6, GID: Same, Bytes: []byte{0, 1}}, &FSRequest{}},
 		"setup": {&Setup{Hostname: "h", Root: "/tmp",
@@ -91,14 +95,14 @@ func TestFileInfos(t *testing.T) {
 }
 
 func TestHeader(t *testing.T) {
-	good := Header{Length: MaxPayload, Type: TypeKill, FDs: MaxFDs, ID: 1 << 31}
+	good := Header{Length: MaxPayload, Type: TypeAdopt, FDs: MaxFDs, ID: 1 << 31}
 	if h, err := ParseHeader(AppendHeader(nil, good)); err != nil || h != good {
 		t.Errorf("got %v, %v", h, err)
 	}
 	for name, h := range map[string]Header{
 		"too long":     {Length: MaxPayload + 1, Type: TypeHello},
 		"no type":      {},
-		"unknown type": {Type: TypeKill + 1},
+		"unknown type": {Type: TypeAdopt + 1},
 		"too many fds": {Type: TypeStart, FDs: MaxFDs + 1},
 	} {
 		if _, err := ParseHeader(AppendHeader(nil, h)); err == nil {

@@ -27,6 +27,8 @@ const undoTimeout = 10 * time.Second
 type box struct {
 	d     *Driver
 	id    sandbar.ID
+	owner int           // of the user namespace; 0: the daemon
+	nice  uint8         // of programs
 	image *driver.Image // nil: the host's own programs
 	uids  *uidRange
 	group *cgroup.Group
@@ -49,6 +51,7 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
+	b.nice = setup.Nice
 	if b.d.ids.ranged {
 		if b.uids, err = b.d.uids.take(); err != nil {
 			return nil, err
@@ -115,7 +118,7 @@ func (b *box) boot() (net.Conn, error) {
 	defer theirs.Close()
 	b.init, err = b.d.spawner.spawn(b.group, &spawn{
 		path: b.d.exe.path(), args: []string{agent.Name, b.d.mode, b.d.owner},
-		socket: theirs, attr: b.attr(),
+		socket: theirs, attr: b.attr(), owner: b.owner,
 	})
 	if err != nil {
 		return nil, err

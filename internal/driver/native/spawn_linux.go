@@ -27,6 +27,7 @@ type spawn struct {
 	args   []string
 	socket *os.File // becomes descriptor 3
 	attr   *syscall.SysProcAttr
+	owner  int // of its user namespace, if that is not the daemon
 }
 
 func newSpawner() *spawner {
@@ -94,6 +95,12 @@ func start(g *cgroup.Group, what *spawn) (*os.Process, error) {
 		leave()
 		return nil, sandbar.Errorf(sandbar.Exhausted, "opening %s: %w", os.DevNull, err)
 	}
+	back, err := becomeOwner(what.owner)
+	if err != nil {
+		null.Close()
+		leave()
+		return nil, sandbar.Errorf(sandbar.Internal, "taking on the owner of a sandbox: %w", err)
+	}
 	p, err := os.StartProcess(what.path, what.args, &os.ProcAttr{
 		Dir:   "/",
 		Env:   agentEnv,
@@ -101,6 +108,7 @@ func start(g *cgroup.Group, what *spawn) (*os.Process, error) {
 		Sys:   what.attr,
 	})
 	null.Close()
+	back()
 	if lerr := leave(); lerr != nil && err == nil {
 		// The thread would start every later sandbox in this one's group.
 		p.Kill()
