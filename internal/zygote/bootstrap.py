@@ -41,6 +41,8 @@ class Recorder:
         self.atexit, self.warnings = atexit, _warnings
         self.lists = [(shared, shared[:]) for shared in (sys.meta_path, sys.path_hooks, sys.path, _warnings.filters)]
         self.before = self.lists[:]
+        self.known = set(sys.modules)
+        self.placed = set()  # names that code has put into sys.modules by itself
         self.variables = os.environ._data
         os.environ._data = Watched(self)
         self.register, atexit.register = atexit.register, self.at_exit
@@ -65,6 +67,7 @@ class Recorder:
         self.note()
         record = Record()
         self.stack.append(record)
+        self.known.add(spec.name)
         try:
             module = self.load(spec)
         except BaseException:
@@ -85,6 +88,7 @@ class Recorder:
         return module
 
     def import_statement(self, name, globals=None, locals=None, fromlist=(), level=0):
+        self.note()
         module = self.import_(name, globals, locals, fromlist, level)
         if level:
             name = _frozen_importlib._resolve_name(name, _frozen_importlib._calc___package__(globals), level)
@@ -114,7 +118,11 @@ class Recorder:
         return function
 
     def note(self):
-        """Lays what has been added to shared lists to the module whose code has run."""
+        """Lays what has been added to shared things to the module whose code has run."""
+        for name in [name for name in sys.modules if name not in self.known]:
+            self.known.add(name)
+            self.placed.add(name)
+            self.stack[-1].imports.append(name)
         exits = getattr(sys.modules.get('threading'), '_threading_atexits', None)
         if type(exits) is list and all(shared is not exits for shared, _ in self.lists):
             self.lists.append((exits, []))
@@ -174,11 +182,12 @@ class Base(set):
 class Hidden:
     """The modules that were imported ahead, until a program imports them."""
 
-    def __init__(self, base, records):
-        self.records = records
+    def __init__(self, base, recorder):
+        self.records, self.placed = recorder.records, recorder.placed
         self.dropped = []  # what the program has another of; never freed
         self.meta_path = sys.meta_path[:]
         self.path = frozenset(sys.path)
+        self.import_ = builtins.__import__
         self.modules = {name: sys.modules[name] for name in sys.modules if name not in base}
         self.bound = set()  # children that importing binds in their parents
         for name, module in self.modules.items():
@@ -193,48 +202,95 @@ class Hidden:
             del sys.path_importer_cache[entry]
 
     def reveal(self, name):
-        """Does what importing a module does, if it is here."""
-        parent, _, child = name.rpartition('.')
+        """Does what importing a module does, if it is here and would be what is imported."""
+        parent = name.rpartition('.')[0]
         if parent in self.modules:
             self.reveal(parent)
-        module = self.modules.pop(name, None)
-        if module is None or name in sys.modules:
+        if name not in self.modules:
             return
-        if not parent and self.shadowed(name, module):
-            self.dropped.append(module)
+        names = []
+        self.collect(name, names, set())
+        if self.needs_run(names):
+            # Its code runs again; what that imports may be here.
+            self.dropped.append(self.modules.pop(name))
             return
-        sys.modules[name] = module
-        record = self.records.get(name)
-        if record is not None:
-            for other in record.imports:
-                if other in self.modules:
-                    self.reveal(other)
-            for repeat in record.effects:
-                repeat()
-        if name in self.bound and parent in sys.modules:
-            setattr(sys.modules[parent], child, module)
-        if name in FRESH:
-            FRESH[name](module)
+        self.enter(name)
 
-    def shadowed(self, name, module):
-        """Whether the program's own finders and directories have another module of this name."""
-        for finder in sys.meta_path:
-            if all(finder is not known for known in self.meta_path) and finder.find_spec(name, None, None) is not None:
+    def collect(self, name, names, seen):
+        """Lists a module and what its code imports, as far as it is here."""
+        if name in seen or name not in self.modules or name in sys.modules:
+            return
+        seen.add(name)
+        names.append(name)
+        for other in self.records.get(name, NOTHING).imports:
+            self.collect(other, names, seen)
+
+    def needs_run(self, names):
+        """Whether the program has arranged for the code of modules to do something else than it did here."""
+        finders = sys.meta_path
+        if any(all(finder is not known for known in finders) for finder in self.meta_path):
+            return True
+        own = [finder for finder in finders if all(finder is not known for known in self.meta_path)]
+        paths = self.paths()
+        for name in names:
+            if '.' not in name and self.shadowed(name, own, paths):
                 return True
-        spec = module.__spec__
+        if builtins.__import__ is self.import_ and sys.gettrace() is None and sys.getprofile() is None:
+            return False
+        # Who watches imports is to see them; but most extensions start only once.
+        return not any('-packages/' in (getattr(self.modules[name].__spec__, 'origin', None) or '') for name in names)
+
+    def paths(self):
+        """The directories of the program's own that are searched before each of the known ones."""
+        before, paths = [], {}
+        for entry in sys.path:
+            if entry in self.path:
+                paths.setdefault(entry, list(before))
+            else:
+                finder = _frozen_importlib_external.PathFinder._path_importer_cache(entry)
+                if finder is not None:
+                    before.append(finder)
+        return paths
+
+    def shadowed(self, name, own, paths):
+        """Whether the program has another module of this name."""
+        if any(finder.find_spec(name, None, None) is not None for finder in own):
+            return True
+        spec = self.modules[name].__spec__
         if spec is None or not spec.has_location:
             return False
         home = spec.origin.rpartition('/')[0]
         if spec.submodule_search_locations is not None:
             home = home.rpartition('/')[0]
-        for entry in sys.path:
-            if entry == home:
-                return False
-            if entry not in self.path:
-                finder = _frozen_importlib_external.PathFinder._path_importer_cache(entry)
-                if finder is not None and finder.find_spec(name) is not None:
-                    return True
-        return True
+        return home not in paths or any(finder.find_spec(name) is not None for finder in paths[home])
+
+    def enter(self, name):
+        """Puts a module into sys.modules, and what its code put there, in that order."""
+        if name not in self.modules or name in sys.modules:
+            return
+        parent, _, child = name.rpartition('.')
+        if parent in self.modules:
+            self.enter(parent)
+        module = sys.modules[name] = self.modules.pop(name)
+        if name in self.records:
+            spec = module.__spec__
+            if type(spec.loader) is _frozen_importlib_external.ExtensionFileLoader:
+                sys.audit('import', name, spec.origin, None, None, None)
+            for other in self.records[name].imports:
+                if other in self.modules and other not in sys.modules:
+                    if other not in self.placed:
+                        sys.audit('import', other, None, sys.path, sys.meta_path, sys.path_hooks)
+                    self.enter(other)
+            for repeat in self.records[name].effects:
+                repeat()
+            sys.modules[name] = sys.modules.pop(name)  # as the import system does when the code has run
+        if name in self.bound and parent in sys.modules:
+            setattr(sys.modules[parent], child, module)
+        if name in FRESH:
+            FRESH[name](module)
+
+
+NOTHING = Record()
 
 
 def hide(hidden):
@@ -387,7 +443,7 @@ class Template:
         self.ssl = sys.modules.get('_ssl')
         self.zone = os.environ.get('TZ')
         self.read = recorder.read
-        hidden = Hidden(base, recorder.records)
+        hidden = Hidden(base, recorder)
         hide(hidden)
         # Never freed, so that the end of a program does not go through it all.
         self.kernel.ctypes.pythonapi.Py_IncRef(self.kernel.ctypes.py_object(hidden.modules))
@@ -456,6 +512,7 @@ class Template:
                 break
         os.setsid()
         os.umask(0o022)
+        os.chdir(HOME)
         order.caller = os.dup2(order.caller, CALLER)
         if order.ruleset >= 0:
             order.ruleset = os.dup2(order.ruleset, CALLER + 1)
@@ -600,11 +657,10 @@ def main():
     return found
 
 
-FILE = os.fsencode(os.path.basename(sys.argv[0]))
+FILE, HOME = os.fsencode(os.path.basename(sys.argv[0])), os.path.dirname(sys.argv[0])
 try:
     found = main()
 except BaseException:
-    import traceback; os.write(2, traceback.format_exc().encode())
     os._exit(70)  # nothing may run in a template, nor in a copy that is not what it should be
 if found is None:
     raise ImportError("No module named 'sitecustomize'", name='sitecustomize')

@@ -50,27 +50,27 @@ func newFork(t *testing.T, tmpl driver.Template) driver.Sandbox {
 	return b
 }
 
-// write puts a program where the language has it.
-func write(t *testing.T, b driver.Sandbox, program string) {
-	t.Helper()
+// put writes a program to where the language has it.
+func put(b driver.Sandbox, program string) error {
 	f, _ := driver.As[driver.Filer](b)
-	w, err := f.FS().Create(t.Context(), sandbar.DefaultDir+"/main.py", sandbar.CreateOptions{Mode: 0o644})
-	if err == nil {
-		_, err = io.WriteString(w, program)
-	}
-	if err == nil {
-		err = w.Commit()
-	}
+	w, err := f.FS().Create(context.Background(), sandbar.DefaultDir+"/main.py", sandbar.CreateOptions{Mode: 0o644})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
+	if _, err := io.WriteString(w, program); err != nil {
+		w.Abort()
+		return err
+	}
+	return w.Commit()
 }
 
 func TestHello(t *testing.T) {
 	d := newDriver(t)
 	tmpl := newTemplate(t, d, pythonTemplate(d))
 	b := newFork(t, tmpl)
-	write(t, b, "print('hello')\n")
+	if err := put(b, "print('hello')\n"); err != nil {
+		t.Fatal(err)
+	}
 	e, _ := driver.As[driver.Evaluator](b)
 	var out, errOut bytes.Buffer
 	p, err := e.Eval(t.Context(), driver.Evaluation{Path: "main.py"}, driver.Stdio{Stdout: &out, Stderr: &errOut})
