@@ -15,6 +15,7 @@ import _frozen_importlib_external
 CONTROL = 3  # the daemon's socket, in the template
 ARCHIVE = 4  # what this file is read from
 CALLER = 3  # the daemon's socket, in a copy
+FIRST = 1  # a sandbox's first process
 
 
 # ---- Importing ahead
@@ -42,6 +43,7 @@ class Recorder:
         self.lists = [(shared, shared[:]) for shared in (sys.meta_path, sys.path_hooks, sys.path, _warnings.filters)]
         self.before = self.lists[:]
         self.known = set(sys.modules)
+        self.reducers = {}  # what is registered for pickling
         self.placed = set()  # names that code has put into sys.modules by itself
         self.variables = os.environ._data
         os.environ._data = Watched(self)
@@ -60,6 +62,8 @@ class Recorder:
         for shared, before in self.before:
             shared[:] = before
         self.warnings._filters_mutated()
+        if self.reducers:
+            sys.modules['copyreg'].dispatch_table.clear()
         os.environ._data.restore()
         os.environ._data = self.variables
 
@@ -127,6 +131,10 @@ class Recorder:
         if type(exits) is list and all(shared is not exits for shared, _ in self.lists):
             self.lists.append((exits, []))
             self.before.append((exits, []))
+        table = getattr(sys.modules.get('copyreg'), 'dispatch_table', {})
+        for key in [key for key in table if key not in self.reducers]:
+            self.reducers[key] = table[key]
+            self.effect(lambda key=key, value=table[key]: table.setdefault(key, value))
         for i, (shared, before) in enumerate(self.lists):
             if len(shared) == len(before) and all(map(lambda a, b: a is b, shared, before)):
                 continue
@@ -189,8 +197,15 @@ class Hidden:
         self.path = frozenset(sys.path)
         self.import_ = builtins.__import__
         self.modules = {name: sys.modules[name] for name in sys.modules if name not in base}
+        self.same = {}  # other names of modules that were there before
+        for name in base:
+            for other, module in self.modules.items():
+                if module is sys.modules[name]:
+                    self.same[other], self.modules[other] = name, None
         self.bound = set()  # children that importing binds in their parents
         for name, module in self.modules.items():
+            if module is None:
+                continue
             parent, _, child = name.rpartition('.')
             parent = sys.modules.get(parent)
             if parent is not None and vars(parent).get(child) is module:
@@ -228,6 +243,8 @@ class Hidden:
     def needs_run(self, names):
         """Whether the program has arranged for the code of modules to do something else than it did here."""
         finders = sys.meta_path
+        if finders is None:  # the interpreter is ending
+            return True
         if any(all(finder is not known for known in finders) for finder in self.meta_path):
             return True
         own = [finder for finder in finders if all(finder is not known for known in self.meta_path)]
@@ -238,7 +255,8 @@ class Hidden:
         if builtins.__import__ is self.import_ and sys.gettrace() is None and sys.getprofile() is None:
             return False
         # Who watches imports is to see them; but most extensions start only once.
-        return not any('-packages/' in (getattr(self.modules[name].__spec__, 'origin', None) or '') for name in names)
+        specs = [getattr(self.modules[name], '__spec__', None) for name in names]
+        return not any('-packages/' in (getattr(spec, 'origin', None) or '') for spec in specs)
 
     def paths(self):
         """The directories of the program's own that are searched before each of the known ones."""
@@ -256,7 +274,7 @@ class Hidden:
         """Whether the program has another module of this name."""
         if any(finder.find_spec(name, None, None) is not None for finder in own):
             return True
-        spec = self.modules[name].__spec__
+        spec = getattr(self.modules[name], '__spec__', None)
         if spec is None or not spec.has_location:
             return False
         home = spec.origin.rpartition('/')[0]
@@ -271,7 +289,8 @@ class Hidden:
         parent, _, child = name.rpartition('.')
         if parent in self.modules:
             self.enter(parent)
-        module = sys.modules[name] = self.modules.pop(name)
+        module = self.modules.pop(name) or sys.modules.get(self.same[name])
+        sys.modules[name] = module
         if name in self.records:
             spec = module.__spec__
             if type(spec.loader) is _frozen_importlib_external.ExtensionFileLoader:
@@ -435,8 +454,8 @@ class Template:
             for name in self.wanted:
                 self.demand(name)
             self.kernel = Kernel(self.numbers)
-            import array, gc, resource
-        self.array, self.gc, self.resource = array, gc, resource
+            import array, gc, resource, time
+        self.array, self.gc, self.resource, self.time = array, gc, resource, time
         for name in FRESH:
             if name in sys.modules:
                 FRESH[name](sys.modules[name])
@@ -460,6 +479,11 @@ class Template:
         self.pid = os.getpid()
         self.gc.collect()
         self.gc.freeze()
+        main = sys.modules['__main__']
+        for thing in main, vars(main):  # the program's own, which are to be collected
+            thing = self.kernel.ctypes.py_object(thing)
+            self.kernel.ctypes.pythonapi.PyObject_GC_UnTrack(thing)
+            self.kernel.ctypes.pythonapi.PyObject_GC_Track(thing)
         self.kernel.prctl(PR_SET_DUMPABLE, 0)
         self.control.send(b'ready\0%d.%d\0' % sys.version_info[:2] + b'\0'.join(sorted(self.read)))
         while True:
@@ -510,6 +534,8 @@ class Template:
                 os._exit(0)
             if os.getpid() != self.pid:  # libraries take an equal number for an equal process
                 break
+        while os.getppid() != FIRST:  # the one that forked it is about to end
+            self.time.sleep(1e-4)
         os.setsid()
         os.umask(0o022)
         os.chdir(HOME)
@@ -585,8 +611,7 @@ class Template:
                 name, _, value = variable.partition(b'=')
                 os.environb[name] = value
             if os.environ.get('TZ') != self.zone:
-                import time
-                time.tzset()
+                self.time.tzset()
         if env or args != [FILE]:
             self.show(args)
         sys.argv[:] = map(os.fsdecode, args)

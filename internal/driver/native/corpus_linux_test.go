@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -98,8 +99,14 @@ func (p program) play(b driver.Sandbox, start func(driver.Stdio) (driver.Process
 		return s, err
 	}
 	r, err := proc.Wait()
-	return said{out.String(), errOut.String(), fmt.Sprintf("%v, exit code %d, signal %d", r.Outcome, r.ExitCode, r.Signal)}, err
+	return said{anonymous(out.String()), anonymous(errOut.String()), fmt.Sprintf("%v, exit code %d, signal %d", r.Outcome, r.ExitCode, r.Signal)}, err
 }
+
+// anonymous takes the addresses of objects out of a text. They differ from run to
+// run.
+func anonymous(text string) string { return addresses().ReplaceAllString(text, "0x…") }
+
+func addresses() *regexp.Regexp { return regexp.MustCompile("0x[0-9a-f]{8,}") }
 
 // cold runs the program in an interpreter that is started for it.
 func (p program) cold(ctx context.Context, d *Driver, s driver.TemplateSpec) (said, error) {
@@ -167,6 +174,9 @@ func compare(t *testing.T, d *Driver, s driver.TemplateSpec, tmpl driver.Templat
 		return
 	}
 	got, err := p.warm(t.Context(), tmpl)
+	if sandbar.CodeOf(err) == sandbar.Unsupported && len(p.env) > 0 {
+		return // the engine starts it cold
+	}
 	if err != nil {
 		t.Errorf("%s: warm: %v", p.name, err)
 		return
