@@ -18,12 +18,12 @@ RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') -summary .cache/sum
 # These run on this machine even when GOOS or GOARCH name another.
 HOST        = env -u GOOS -u GOARCH
 
-.PHONY: help build demo test test-user race lint fuzz bench tools clean vet runner
+.PHONY: help build demo test test-user race lint fuzz bench tools clean vet runner wasm
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-build: ## bin/sandbar, which carries the agent, and bin/sandbar-agent
+build: wasm ## bin/sandbar, which carries the agent and the WebAssembly modules, and bin/sandbar-agent
 	@mkdir -p bin
 	$(GOBUILD) -ldflags "-s -w" -o bin/sandbar-agent ./cmd/sandbar-agent
 	@# Copied only when it changed, and in one step: a build that runs beside
@@ -31,7 +31,7 @@ build: ## bin/sandbar, which carries the agent, and bin/sandbar-agent
 	@cmp -s bin/sandbar-agent internal/agentbin/sandbar-agent || { \
 		cp bin/sandbar-agent internal/agentbin/.sandbar-agent.$$$$ && \
 		mv internal/agentbin/.sandbar-agent.$$$$ internal/agentbin/sandbar-agent; }
-	$(GOBUILD) -tags embedagent -ldflags "-X main.version=$(VERSION)" -o bin/sandbar ./cmd/sandbar
+	$(GOBUILD) -tags embedagent$$(.cache/bin/wasm-prepare check internal/wasm/artefact 2>/dev/null && echo ,embedwasm) -ldflags "-X main.version=$(VERSION)" -o bin/sandbar ./cmd/sandbar
 
 demo: build ## watch untrusted programs run, stream and be contained
 	@mkdir -p .cache/bin
@@ -61,7 +61,10 @@ tools: ## fetch what the tests use and this machine lacks
 	@sh scripts/tools.sh test
 
 clean: ## remove all that make made and fetched
-	rm -rf bin .cache internal/agentbin/sandbar-agent internal/agentbin/.sandbar-agent.*
+	rm -rf bin .cache internal/agentbin/sandbar-agent internal/agentbin/.sandbar-agent.* internal/wasm/artefact/*.wasm*
+
+wasm:
+	@sh scripts/wasm.sh
 
 vet:
 	go vet ./...

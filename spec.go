@@ -16,6 +16,10 @@ const ImageHost = "host"
 type Spec struct {
 	// Image is the root file system. Default: ImageHost.
 	Image string
+	// Driver is the name of the driver that makes the sandbox, if the operator
+	// lets callers choose. Default: the operator's own choice. Any other name is
+	// Unsupported: a sandbox is never made by another driver than was named.
+	Driver string
 	// Limits bound the sandbox as a whole. A zero field is the operator's default.
 	Limits Limits
 	// Env is added to the environment of every program in the sandbox.
@@ -30,6 +34,10 @@ type Spec struct {
 	// AllowDegraded accepts a host that cannot enforce a limit. The result's
 	// Enforcements say which. Without it such a Spec is refused (Unsupported).
 	AllowDegraded bool
+	// Cold asks for a sandbox made for this caller alone from the start, and in an
+	// execution for an interpreter that starts for it, where the operator keeps
+	// some ready. It costs time and buys what SECURITY.md says of forks.
+	Cold bool
 }
 
 // Network says what a sandbox can reach.
@@ -83,6 +91,7 @@ const (
 	EnforcedMount    Enforcement = "mount"    // the kernel, as the size of a file system
 	EnforcedRlimit   Enforcement = "rlimit"   // the kernel, per process or per user namespace
 	EnforcedNice     Enforcement = "nice"     // the scheduler, per process rather than per sandbox
+	EnforcedRuntime  Enforcement = "runtime"  // Sandbar, where it is itself what programs run on; as exact as a kernel
 	EnforcedWatchdog Enforcement = "watchdog" // Sandbar looks every few milliseconds; a burst can overshoot
 	EnforcedNone     Enforcement = "none"     // not held: a Spec that sets it is refused
 )

@@ -67,6 +67,13 @@ type Evaluator interface {
 	Eval(ctx context.Context, e Evaluation, std Stdio) (Process, error)
 }
 
+// Meter is the ability of a Sandbox to tell what it holds.
+type Meter interface {
+	// PeakMemory is the most memory, in bytes, that the sandbox has held at once so
+	// far; 0 if that is not known. It may cost a few system calls.
+	PeakMemory() int64
+}
+
 // Evaluation is a program for an Evaluator.
 type Evaluation struct {
 	// Path is the file of the program, which has been written to the sandbox, as

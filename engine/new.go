@@ -14,10 +14,12 @@ import (
 
 // Engine is the platform. Its methods may be called concurrently.
 type Engine struct {
-	cfg   Config // complete
-	caps  driver.Caps
-	log   *slog.Logger
-	queue *queue
+	cfg      Config // complete
+	backends []backend
+	caps     driver.Caps // of the first
+	log      *slog.Logger
+	queue    *queue
+	pools    *pools // nil: nothing is kept ready
 
 	// running counts what Shutdown lets end by itself: executions from Admit to
 	// their result, and calls of Exec. work counts all that must be over before
@@ -41,24 +43,37 @@ type Engine struct {
 }
 
 // New makes an Engine from a Config. It fails with Invalid when fields of the
-// Config contradict one another. Nothing runs until something is admitted.
+// Config contradict one another. Nothing runs until something is admitted, but
+// for Config.Templates, which are prepared from now on.
 func New(c Config) (*Engine, error) {
 	c, err := c.complete()
 	if err != nil {
 		return nil, err
 	}
+	backends, err := newBackends(c)
+	if err != nil {
+		return nil, err
+	}
 	e := &Engine{
-		cfg: c, caps: c.Driver.Caps(), log: c.Logger,
+		cfg: c, backends: backends, caps: backends[0].caps, log: c.Logger,
 		draining: make(chan struct{}), force: make(chan struct{}),
 		giveUp: make(chan struct{}), down: make(chan struct{}),
 		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},
 	}
-	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, func() { e.work.add(-1) })
-	c.warn(e.caps)
+	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, func() { e.work.add(-1); e.pools.poke() })
+	if len(c.Templates) > 0 {
+		if e.pools, err = e.newPools(c.Templates); err != nil {
+			return nil, err
+		}
+		go e.pools.keep()
+	}
+	for _, b := range backends {
+		b.warn(c)
+	}
 	return e, nil
 }
 
-// Caps tells what the driver is and can enforce on this host.
+// Caps tells what the first driver is and can enforce. See API.
 func (e *Engine) Caps() driver.Caps { return e.caps }
 
 // Languages returns the language catalogue.
@@ -81,26 +96,44 @@ func (e *Engine) Stats() Stats {
 			live++
 		}
 	}
-	return Stats{Active: taken[oneShot], Queued: waiting, Sandboxes: live,
+	return Stats{Active: taken[oneShot], Queued: waiting, Sandboxes: live, Ready: taken[reserved],
 		Capacity: e.cfg.MaxSandboxes, Removing: e.removing}
 }
+
+// Templates returns the state of the templates, in the order of the Config.
+func (e *Engine) Templates() []TemplateStats { return e.pools.snapshot() }
 
 // unavailable is the refusal of everything once Shutdown has begun.
 func unavailable() error {
 	return sandbar.Errorf(sandbar.Unavailable, "the platform is shutting down")
 }
 
-// enter takes a place or joins the line, unless Shutdown has begun. It is
-// called with mu held, so that Shutdown finds all that came before it.
-func (e *Engine) enter(k kind) (*ticket, error) {
+// enter takes a place or joins the line, unless Shutdown has begun. With a ready
+// sandbox it is that one's place. It is called with mu held, so that Shutdown
+// finds all that came before it; on error a ready sandbox is on its way out.
+func (e *Engine) enter(k kind, r *ready) (*ticket, error) {
 	if e.closing {
+		if r != nil {
+			r.discard(e)
+		}
 		return nil, unavailable()
+	}
+	if r != nil {
+		r.ticket.become(k)
+		return r.ticket, nil
 	}
 	t, err := e.queue.enter(k)
 	if err == nil {
 		e.work.add(1)
 	}
 	return t, err
+}
+
+// makeRoom lets a ready sandbox give way to a ticket that waits for a place.
+func (e *Engine) makeRoom(t *ticket) {
+	if e.pools != nil && t.waits() {
+		e.pools.giveWay()
+	}
 }
 
 // awaitPlace waits until t has its place. On error t has been left.
@@ -133,9 +166,14 @@ func (e *Engine) awaitPlace(t *ticket, stop <-chan struct{}, since time.Time) er
 	return err
 }
 
-// create calls the driver's Create. On error the sandbox is nil.
+// create calls the driver's Create for a resolved Spec. On error the sandbox is
+// nil.
 func (e *Engine) create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
-	sb, err := e.cfg.Driver.Create(ctx, id, s)
+	b, err := e.backend(s.Driver)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := b.driver.Create(ctx, id, s)
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ type Sandbox struct {
 	spec    sandbar.Spec
 	inner   driver.Sandbox
 	ticket  *ticket
+	env     map[string]string // of programs, where inner was made without that of spec
 	created time.Time
 
 	ending chan struct{} // closed when the end begins
@@ -53,12 +54,14 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 	if err != nil {
 		return nil, err
 	}
+	r := e.pools.take("", spec)
 	e.mu.Lock()
-	t, err := e.enter(longLived)
+	t, err := e.enter(longLived, r)
 	e.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
+	e.makeRoom(t)
 	if err := e.awaitPlace(t, ctx.Done(), time.Now()); err != nil {
 		return nil, err
 	}
@@ -66,7 +69,9 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 	s := &Sandbox{e: e, id: sandbar.NewID(), spec: spec, ticket: t, created: began, lastUsed: began,
 		ending: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
 		brakes: map[*brake]struct{}{}}
-	if err := s.build(ctx); err != nil {
+	if r != nil {
+		s.id, s.inner, s.env = r.id, r.sb, spec.Env
+	} else if err := s.build(ctx); err != nil {
 		err = explain(err, e.draining)
 		e.logFailure("sandbox not created", err, "sandbox", s.id, "took", time.Since(began))
 		return nil, err
@@ -358,7 +363,7 @@ func (s *Sandbox) Info() Info {
 	spec := s.spec
 	spec.Env, spec.Labels = maps.Clone(spec.Env), maps.Clone(spec.Labels)
 	return Info{ID: s.id, Spec: spec, Created: s.created, LastUsed: used,
-		Enforced: s.e.caps.Enforced, Running: len(s.brakes)}
+		Enforced: s.e.capsOf(s.spec).Enforced, Running: len(s.brakes)}
 }
 
 // Done is closed when the sandbox can run nothing any more.
@@ -379,7 +384,7 @@ func (s *Sandbox) Hold() (release func()) {
 func (s *Sandbox) FS() (sandbar.FS, error) {
 	f, ok := driver.As[driver.Filer](s.inner)
 	if !ok {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot reach the files of a sandbox", s.e.caps.Name)
+		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot reach the files of a sandbox", s.spec.Driver)
 	}
 	return files{s, f.FS()}, nil
 }
@@ -389,7 +394,7 @@ func (s *Sandbox) FS() (sandbar.FS, error) {
 func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	d, ok := driver.As[driver.Dialer](s.inner)
 	if !ok {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot connect to a port of a sandbox", s.e.caps.Name)
+		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot connect to a port of a sandbox", s.spec.Driver)
 	}
 	release, err := s.hold()
 	if err != nil {

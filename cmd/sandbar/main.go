@@ -14,18 +14,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agentbin"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
 	"github.com/sandbar-dev/sandbar/internal/inherit"
 )
 
 func main() {
-	// A build that carries no agent starts itself as one, in every sandbox.
-	if agent.IsAgent() {
-		agent.Main()
+	all.Main()
+	a := newApp(agentbin.Binary())
+	root := a.rootCommand
+	if calledStdio(os.Args[0]) {
+		root = a.stdioRoot
 	}
-	os.Exit(newApp(agentbin.Binary()).main(os.Args[1:]))
+	os.Exit(a.execute(root(), os.Args[1:]))
 }
 
 // newApp is the app of this process. agentProgram is as all.Factories has it.
@@ -33,7 +34,7 @@ func newApp(agentProgram []byte) *app {
 	return &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		environ: os.Environ(), ignored: inherit.Signals(),
-		isolating: all.Isolating(agentProgram), factories: all.Factories(agentProgram),
+		factories: all.Factories(agentProgram),
 	}
 }
 
@@ -43,14 +44,14 @@ type app struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	environ        []string
-	ignored        []os.Signal      // that are to have no effect
-	isolating      []driver.Factory // what "auto" chooses from
-	factories      []driver.Factory // all of them
+	ignored        []os.Signal // that are to have no effect
+	factories      []driver.Factory
 }
 
 // main runs the command line and returns the exit code.
-func (a *app) main(args []string) int {
-	root := a.rootCommand()
+func (a *app) main(args []string) int { return a.execute(a.rootCommand(), args) }
+
+func (a *app) execute(root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	err := root.Execute()
 	a.report(err)
@@ -68,10 +69,7 @@ what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
   sandbar run host -- ls -l /
   sandbar doctor
   SANDBAR_TOKEN=secret sandbar serve --listen 127.0.0.1:8080`,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		Args:              cobra.ArbitraryArgs,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usagef(cmd, "there is no command %s%s", quote(args[0]), suggestion(args[0], commandNames(cmd)))
@@ -79,15 +77,22 @@ what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
 			return cmd.Help()
 		},
 	}
-	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
-	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(a.serveCommand(), a.executorCommand(), a.workerCommand(), a.runCommand(), a.evalCommand(),
+	a.prepare(root)
+	root.AddCommand(a.serveCommand(), a.executorCommand(), a.stdioCommand(), a.workerCommand(), a.runCommand(), a.evalCommand(),
 		a.createCommand(), a.execCommand(), a.listCommand(), a.stopCommand(), a.uploadCommand(), a.downloadCommand(), a.psCommand(), a.logsCommand(), a.killCommand(), a.portCommand(),
 		a.doctorCommand(), a.gcCommand(), a.imagesCommand(), a.versionCommand(), a.completionCommand())
 	root.SetHelpCommand(a.helpCommand())
 	return root
+}
+
+// prepare gives a command that is a program its surroundings.
+func (a *app) prepare(root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions = cobra.CompletionOptions{DisableDefaultCmd: true}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(flagError)
 }
 
 func (a *app) helpCommand() *cobra.Command {

@@ -32,7 +32,7 @@ func (a *agent) onLend(f wire.Frame) error {
 			return
 		}
 		a.marks.taken <- struct{}{}
-		lent := wire.Lent{Mark: mark, Rlimits: a.rlimits}
+		lent := wire.Lent{Mark: mark, Resource: uint32(a.marks.resource), Rlimits: a.rlimits}
 		var fds []int
 		if a.ruleset >= 0 {
 			fds = append(fds, a.ruleset)
@@ -98,7 +98,7 @@ func (a *agent) unlike(pid int, mark uint64) string {
 	if err != nil {
 		return "it is not there"
 	}
-	if parseMark(limits) != mark {
+	if parseMark(limits, a.hunter.limit) != mark {
 		return "its mark is another"
 	}
 	if group, err := unix.Getpgid(pid); err != nil || group != pid {

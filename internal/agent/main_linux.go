@@ -11,11 +11,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// Main is the agent. It never returns: when the connection ends, so does the
-// process, and with PID 1 the whole sandbox.
+// Main is the agent, or the spawner. It never returns: when the connection ends,
+// so does the process, and with PID 1 the whole sandbox.
 func Main() {
-	if !IsAgent() {
-		os.Stderr.WriteString("sandbar-agent: is started by sandbar, with a connection as descriptor 3; it does nothing on its own\n")
+	mode, path, ok := parseArgs(os.Args)
+	if !ok {
+		os.Stderr.WriteString("sandbar-agent: is started by sandbar, with a connection to it; it does nothing on its own\n")
 		os.Exit(2)
 	}
 	if os.Args[1] == ModeTemplate {
@@ -31,9 +32,25 @@ func Main() {
 	unix.CloseRange(SocketFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	// It was started by a descriptor's path, and would be called by its number.
 	_ = writeFile("/proc/self/comm", Name)
+	if mode == ModeTemplate {
+		if step, err := startTemplate(); err != nil {
+			_ = unix.Send(SocketFD, []byte("launch\x00"+step+"\x00"+err.Error()), 0)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if mode == ModeSpawner {
+		_ = runSpawner(os.Args[2]) // it ends with the connection, and takes its agents with it
+		os.Exit(0)
+	}
+	l, err := openLink(mode, path)
+	if err != nil {
+		os.Stderr.WriteString("sandbar-agent: no connection to sandbar: " + err.Error() + "\n")
+		os.Exit(1)
+	}
 	a := &agent{
 		rank:     openRank(),
-		link:     &link{fd: SocketFD, passes: os.Args[1] == ModeSocket},
+		link:     l,
 		sealing:  make(chan []byte),
 		sealed:   make(chan error),
 		starts:   make(chan startRequest, backlog),

@@ -85,8 +85,8 @@ func confineTemplate(l *wire.Launch) (step string, err error) {
 	}
 	var keep uint64
 	if l.Namespaces > 0 {
-		if step, err := dropBounding(); err != nil {
-			return step, err
+		if err := dropBounding(); err != nil {
+			return "drop the bounding set", err
 		}
 		keep = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
 	}

@@ -49,12 +49,37 @@ var (
 	Python = program("Python", "/usr/bin/python3", "python3")
 	// Node is /usr/bin/node.
 	Node = program("Node", "/usr/bin/node", "nodejs")
+	// WasmModules are the interpreters of the wasm driver, beside their sources.
+	WasmModules = require("WasmModules", "run \"make build\", which fetches them from the npm registry", func() error {
+		root, err := ModuleRoot()
+		if err != nil {
+			return err
+		}
+		for _, file := range []string{"python.wasm", "quickjs.wasm"} {
+			if err := regular(filepath.Join(root, "internal", "wasm", "artefact", file)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	// Elixir is /usr/bin/elixir.
 	Elixir = program("Elixir", "/usr/bin/elixir", "elixir")
 	// Bubblewrap is bwrap, a baseline of the benchmarks.
 	Bubblewrap = program("Bubblewrap", "bwrap", "bubblewrap")
 	// Runc is runc.
 	Runc = program("Runc", "runc", "runc")
+	// Docker is a Docker Engine that tests can start, see package dockerd: the
+	// programs, and a user who may run them.
+	Docker = require("Docker", "as root, install dockerd (Debian: apt-get install docker.io)", func() error {
+		if err := Linux.Err(); err != nil {
+			return err
+		}
+		if err := Root.Err(); err != nil {
+			return err
+		}
+		_, err := exec.LookPath("dockerd")
+		return err
+	})
 	// Git is git.
 	Git = program("Git", "git", "git")
 	// Curl is curl.

@@ -80,7 +80,7 @@ func Find(name string) (Requirement, bool) {
 // All returns every requirement there is.
 func All() []Requirement {
 	return []Requirement{Linux, Root, NonRoot, UserNS, CgroupV1, CgroupV2, TUN,
-		Python, Node, Elixir, Bubblewrap, Runc, QEMU, DebianImage, NpmWS, PyWebsockets, PyKoyeb, Curl, JQ, NpmIII, PyIII, Git, GoTool}
+		Python, Node, Elixir, Bubblewrap, Runc, Docker, QEMU, DebianImage, NpmWS, PyWebsockets, PyKoyeb, Curl, JQ, NpmIII, PyIII, Git, GoTool, WasmModules}
 }
 
 // Skip is one skipped test, as recorded below TESTENV_SKIPS.
@@ -172,4 +172,26 @@ func Cache() string {
 		return filepath.Join(string(filepath.Separator), "no-go.mod-found", ".cache")
 	}
 	return filepath.Join(root, ".cache")
+}
+
+// Kept is a directory for what tests make once and use again: name below Cache,
+// or below the user's own cache where only somebody else may write there.
+func Kept(name string) (string, error) {
+	user, err := os.UserCacheDir()
+	if err != nil {
+		user = os.TempDir()
+	}
+	var failed error
+	for _, base := range []string{Cache(), filepath.Join(user, "sandbar-tests")} {
+		dir := filepath.Join(base, name)
+		err := os.MkdirAll(dir, 0o700)
+		if err == nil {
+			var f *os.File
+			if f, err = os.CreateTemp(dir, ".writable-"); err == nil {
+				return dir, errors.Join(f.Close(), os.Remove(f.Name()))
+			}
+		}
+		failed = errors.Join(failed, err)
+	}
+	return "", failed
 }

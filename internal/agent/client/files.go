@@ -252,6 +252,20 @@ func (f files) Stat(ctx context.Context, path string) (sandbar.FileInfo, error) 
 	return fileInfo(&infos[0]), nil
 }
 
+// Usage is how many bytes of memory the sandbox uses. Not every agent can tell:
+// Internal, with ENOTSUP as its cause.
+func (s *Sandbox) Usage(ctx context.Context) (int64, error) {
+	resp, err := files{s}.do(ctx, "measure", &wire.FSRequest{Op: wire.FSUsage, Path: "/"}, nil)
+	if err != nil {
+		return 0, err
+	}
+	infos, err := wire.DecodeFileInfos(resp.Data)
+	if err != nil || len(infos) != 1 {
+		return 0, sandbar.Errorf(sandbar.Internal, "measuring: %w", errViolation)
+	}
+	return int64(infos[0].Size), nil
+}
+
 func (f files) ReadDir(ctx context.Context, path, after string, limit int) ([]sandbar.FileInfo, error) {
 	if limit <= 0 {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "limit", Message: "list " + sandbar.Quote(path, 200) + ": the limit must be at least 1"}

@@ -18,7 +18,8 @@
 // # Conversation
 //
 // The agent says Hello, with its Generation. The host sends Setup where the
-// agent is to build its own sandbox; the agent answers Reply. Then the host
+// agent is to build its own sandbox, or to confine programs in one that
+// somebody else built; the agent answers Reply. Then the host
 // sends requests under ids of its choosing (Start, FS, Dial, Kill), each answered
 // by exactly one Reply with that id. The Reply to a Start that succeeded has a
 // Started; it is followed, under the same id, by one Exited, after which the id
@@ -34,6 +35,10 @@
 // send (it starts with Window), Close ends a direction. A sender never exceeds
 // its credit, so neither side ever holds more than Window bytes for a channel.
 //
+// A spawner, which is the same program in another mode, speaks the same frames:
+// it says Hello, and then each Spawn is answered by a Reply, whose Data is a
+// Spawned and whose one descriptor is a pidfd.
+//
 // Both sides treat the other as hostile: sizes are bounded before memory is
 // taken, and any violation ends the connection.
 package wire
@@ -47,8 +52,10 @@ package wire
 //	3  2026-11  Kill; the answer to Start is Started; Setup has Programs
 //	4  2026-11  Setup has an Interface, whose device the answer may carry
 //	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is whole
-//	6  2026-11  Lend and Adopt, for programs that the host puts into the sandbox
-const Generation = 6
+//	6  2026-11  Setup may be of a sandbox that somebody else made, and names the limit that is the mark
+//	7  2026-11  Spawn
+//	8  2026-11  Lend and Adopt, for programs that the host puts into the sandbox; Spawn has an Owner
+const Generation = 8
 
 // Limits of a frame and of a channel.
 const (
@@ -75,8 +82,9 @@ const (
 	TypeCredit Type = 10 // both: a byte naming the channel, then uint32
 	TypeClose  Type = 11 // both: a byte naming the channel
 	TypeKill   Type = 12 // host: Kill
-	TypeLend   Type = 13 // host: nothing; the answer has a Lent, and the Landlock ruleset if there is one
-	TypeAdopt  Type = 14 // host: Adopt
+	TypeSpawn  Type = 13 // host, to a spawner: Spawn, with the agent's connection and perhaps a cgroup
+	TypeLend   Type = 14 // host: nothing; the answer has a Lent, and the Landlock ruleset if there is one
+	TypeAdopt  Type = 15 // host: Adopt
 )
 
 // Frame is one frame. Payload belongs to the receiver.

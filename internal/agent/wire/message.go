@@ -28,6 +28,7 @@ const (
 	FailFile             // a file operation
 	FailDial             // connecting
 	FailKill             // ending what a program started: something resists
+	FailSpawn            // starting an agent; Text names the step
 )
 
 // Reply answers a request. Errno is the kernel's error number, 0 if none.
@@ -121,21 +122,22 @@ func (m *Kill) Decode(p []byte) error {
 // Lent is Data of the Reply to a Lend.
 type Lent struct {
 	// Mark is that of the program to come, see Started. It is the hard and the
-	// soft limit of its file locks (RLIMIT_LOCKS).
-	Mark uint64
+	// soft limit of Resource.
+	Mark     uint64
+	Resource uint32
 	// Rlimits are the agent's own, which programs inherit.
 	Rlimits []Rlimit
 }
 
 // Append appends the encoding of m.
 func (m *Lent) Append(b []byte) []byte {
-	return appendRlimits(appendU64(b, m.Mark), m.Rlimits)
+	return appendRlimits(appendU32(appendU64(b, m.Mark), m.Resource), m.Rlimits)
 }
 
 // Decode reads m from a payload.
 func (m *Lent) Decode(p []byte) error {
 	d := decoder{b: p}
-	m.Mark, m.Rlimits = d.u64(), d.rlimits()
+	m.Mark, m.Resource, m.Rlimits = d.u64(), d.u32(), d.rlimits()
 	return d.end()
 }
 
@@ -225,6 +227,7 @@ const (
 	FSClose                     // Handle
 	FSReadFiles                 // Bytes (Paths), Size (most bytes of each); Data: FileContents of the first of them
 	FSChown                     // Path, UID, GID, Flags
+	FSUsage                     // Data: one FileInfo, whose Size is the bytes of memory in use; not every agent knows
 )
 
 // Flags of file operations.

@@ -2,7 +2,10 @@
 
 package all
 
-import "github.com/sandbar-dev/sandbar/driver"
+import (
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/driver/wasm"
+)
 
-// Isolating returns nothing: the drivers with a boundary need Linux.
-func Isolating([]byte) []driver.Factory { return nil }
+// Isolating returns the one driver with a boundary that does not need Linux.
+func Isolating([]byte) []driver.Factory { return []driver.Factory{wasm.Factory()} }

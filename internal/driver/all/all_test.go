@@ -8,9 +8,9 @@ import (
 )
 
 func TestFactories(t *testing.T) {
-	want := []string{"local"}
+	want := []string{"wasm", "local"}
 	if runtime.GOOS == "linux" {
-		want = []string{"native", "local"}
+		want = []string{"native", "wasm", "local"}
 	}
 	got := all.Factories(nil)
 	if len(got) != len(want) {

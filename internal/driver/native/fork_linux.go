@@ -95,11 +95,11 @@ func (f *fork) populate(ctx context.Context, b *box) error {
 // order makes the request for a copy, with the groups and namespaces that it
 // enters.
 func (f *fork) order(b *box, lent wire.Lent, held *files) (o zygote.Order, rooms []*os.File, err error) {
-	o = zygote.Order{Ranged: f.t.d.ids.ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
+	o = zygote.Order{Ranged: f.t.d.ids.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
 	for _, r := range lent.Rlimits {
 		o.Rlimits = append(o.Rlimits, zygote.Rlimit{Resource: r.Resource, Soft: r.Soft, Hard: r.Hard})
 	}
-	o.Rlimits = append(o.Rlimits, zygote.Rlimit{Resource: unix.RLIMIT_LOCKS, Soft: lent.Mark, Hard: lent.Mark})
+	o.Rlimits = append(o.Rlimits, zygote.Rlimit{Resource: lent.Resource, Soft: lent.Mark, Hard: lent.Mark})
 	if b.group != nil {
 		doors, err := b.group.Doors()
 		if err != nil {
@@ -108,7 +108,7 @@ func (f *fork) order(b *box, lent wire.Lent, held *files) (o zygote.Order, rooms
 		held.list = append(held.list, doors...)
 		rooms, o.Doors = doors, len(doors)
 	}
-	inside, err := held.namespaces(b.init.Pid, namespaces())
+	inside, err := held.namespaces(b.init, namespaces())
 	o.Namespaces = len(inside)
 	return o, append(rooms, inside...), err
 }

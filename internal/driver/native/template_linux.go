@@ -10,7 +10,6 @@ import (
 	"path"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,7 +22,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/outfit"
 	"github.com/sandbar-dev/sandbar/internal/policy"
+	"github.com/sandbar-dev/sandbar/internal/spawn"
 	"github.com/sandbar-dev/sandbar/internal/zygote"
 )
 
@@ -81,7 +83,7 @@ func (d *Driver) Prepare(ctx context.Context, s driver.TemplateSpec) (driver.Tem
 		return nil, err
 	}
 	t := &template{d: d, spec: s.Spec, file: path.Join(sandbar.DefaultDir, s.File),
-		env: merge(environment(nil), s.Env), thread: make(chan struct{}), dead: make(chan struct{})}
+		env: merge(outfit.Environment("user", nil), s.Env), dead: make(chan struct{})}
 	err := t.settle(ctx)
 	if err == nil {
 		err = t.start(s.Argv)
@@ -110,7 +112,7 @@ func (d *Driver) refuseTemplate(s driver.TemplateSpec) error {
 		return lack("command", "the interpreter is to be started on a file in "+sandbar.DefaultDir+", without options")
 	case s.Spec.Image != "" && s.Spec.Image != sandbar.ImageHost:
 		return lack("image", "it copies interpreters of the image \""+sandbar.ImageHost+"\" only")
-	case os.Geteuid() == 0 && !d.ids.ranged:
+	case os.Geteuid() == 0 && !d.ids.Ranged:
 		return lack("", "the daemon is root but may not give out ids, so that a template would be root itself")
 	case d.mode != agent.ModeSocket:
 		return lack("", "descriptors cannot be passed to its sandboxes")
@@ -120,7 +122,7 @@ func (d *Driver) refuseTemplate(s driver.TemplateSpec) error {
 
 // settle makes the template's home, where the daemon can give it one.
 func (t *template) settle(ctx context.Context) error {
-	if !t.d.ids.ranged {
+	if !t.d.ids.Ranged {
 		return nil
 	}
 	home := t.spec
@@ -132,7 +134,7 @@ func (t *template) settle(ctx context.Context) error {
 		return err
 	}
 	t.home, t.sandbox = b, sandbox
-	t.owner = b.uids.first + templateUID
+	t.owner = b.uids.First + templateUID
 	return nil
 }
 
@@ -211,7 +213,7 @@ func (t *template) launch(argv []string, namespaces int) ([]byte, error) {
 		env = append(env, zygote.PathVariable+"="+entry)
 	}
 	l := wire.Launch{Args: append(slices.Clone(argv), t.file), Env: env, Dir: "/", Namespaces: uint8(namespaces),
-		UID: uint32(t.owner), GID: uint32(t.owner), Rlimits: policy.TemplateRlimits(hardLimit), Seccomp: filter, Score: templateScore}
+		UID: uint32(t.owner), GID: uint32(t.owner), Rlimits: policy.TemplateRlimits(outfit.HardLimit), Seccomp: filter, Score: templateScore}
 	return l.Append(nil), nil
 }
 
@@ -222,35 +224,21 @@ func (t *template) rooms(held *files) ([]*os.File, error) {
 	if t.home == nil {
 		return nil, nil
 	}
-	return held.namespaces(t.home.init.Pid, namespaces()[2:])
+	return held.namespaces(t.home.init, namespaces()[2:])
 }
 
 // namespaces are those of a sandbox, that of users first: who enters that gets the
 // rights to enter the others. That of mounts is last, since /proc is looked up.
 func namespaces() []string { return []string{"user", "pid", "net", "ipc", "uts", "cgroup", "mnt"} }
 
-// spawn starts the launcher in the home's control group, from a thread that lives
-// as long as the template: the kernel kills it when that thread ends.
-func (t *template) spawn(inherit []*os.File) error {
-	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	start := func() (err error) {
-		t.launcher, err = os.StartProcess(t.d.exe.path(), []string{agent.Name, agent.ModeTemplate, t.d.owner},
-			&os.ProcAttr{Dir: "/", Env: agentEnv, Files: inherit, Sys: attr})
-		return err
+// spawn starts the launcher, in the home's control group.
+func (t *template) spawn(inherit []*os.File) (err error) {
+	var group *cgroup.Group
+	if t.home != nil {
+		group = t.home.group
 	}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if t.home != nil && t.home.group != nil {
-			started <- t.home.group.Start(attr, start)
-		} else {
-			started <- start()
-		}
-		<-t.thread
-	}()
-	if err := <-started; err != nil {
-		return sandbar.Errorf(sandbar.Internal, "starting a template: %w", err)
+	if t.launcher, err = t.d.spawner.Template(group, inherit); err != nil {
+		return err
 	}
 	go func() {
 		_, _ = t.launcher.Wait() // how it ended is of no interest
@@ -329,7 +317,6 @@ func (t *template) Close() error {
 			return err
 		}
 	}
-	close(t.thread)
 	t.closed = true
 	return nil
 }
@@ -391,38 +378,26 @@ func (h *files) close() {
 	}
 }
 
-// namespaces opens namespaces of a process.
-func (h *files) namespaces(pid int, kinds []string) ([]*os.File, error) {
+// namespaces opens namespaces of a sandbox.
+func (h *files) namespaces(init *spawn.Child, kinds []string) ([]*os.File, error) {
 	var out []*os.File
 	for _, kind := range kinds {
-		name := "/proc/" + strconv.Itoa(pid) + "/ns/" + kind
-		fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := init.Open("ns/" + kind)
 		if err != nil {
-			return nil, sandbar.Errorf(sandbar.Internal, "opening a sandbox's namespaces: %w", &os.PathError{Op: "open", Path: name, Err: err})
+			return nil, sandbar.Errorf(sandbar.Internal, "opening a sandbox's namespace %s: %w", kind, err)
 		}
-		out = append(out, h.add(fd, name))
+		out = append(out, h.add(fd, kind))
 	}
 	return out, nil
 }
 
 // memory makes a file of bytes that nothing can change.
 func (h *files) memory(name string, content []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "no memory file: %w", err)
-	}
-	f := h.add(fd, name)
-	_, err = f.Write(content)
+	f, err := spawn.Sealed(name, content, 0)
 	if err == nil {
-		_, err = f.Seek(0, io.SeekStart)
+		h.list = append(h.list, f)
 	}
-	if err == nil {
-		err = seal(fd)
-	}
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "filling a memory file: %w", err)
-	}
-	return f, nil
+	return f, err
 }
 
 // streams makes a template's standard streams: pipes, as most programs have, so

@@ -1,0 +1,175 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
+	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
+)
+
+// undoTimeout bounds the removal of a sandbox that could not be completed.
+const undoTimeout = 10 * time.Second
+
+// plan computes what a worker builds from a Spec. It is pure.
+func plan(s sandbar.Spec) *worker.Setup {
+	bound := func(n int64) int64 { return max(n, 0) } // Unlimited is 0
+	w := &worker.Setup{
+		Memory: bound(s.Limits.Memory), Disk: bound(s.Limits.Disk), Inodes: bound(s.Limits.Inodes),
+		PIDs: bound(s.Limits.PIDs), Files: bound(s.Limits.Files), Dir: sandbar.DefaultDir,
+		Env: []string{"HOME=" + sandbar.DefaultDir, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "USER=user", "LOGNAME=user", "SHELL=/bin/sh", "TMPDIR=/tmp"},
+	}
+	names := make([]string, 0, len(s.Env))
+	for k := range s.Env {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	for _, k := range names {
+		w.Env = append(w.Env, k+"="+s.Env[k])
+	}
+	return w
+}
+
+// box is what one sandbox consists of on the host: one process, which ends its
+// own.
+type box struct {
+	d     *Driver
+	id    sandbar.ID
+	setup *worker.Setup
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	conn  net.Conn
+	ended chan struct{} // closed when the worker has been waited for
+	gone  bool
+}
+
+// sandbox is a driver.Sandbox that can also be reset.
+type sandbox struct {
+	*client.Sandbox
+	b *box
+}
+
+var (
+	_ driver.Sandbox  = (*sandbox)(nil)
+	_ driver.Resetter = (*sandbox)(nil)
+	_ driver.Gauge    = (*sandbox)(nil)
+)
+
+// make starts the worker and has it build the sandbox. On error the caller
+// calls discard.
+func (b *box) make(ctx context.Context, compiled string) (driver.Sandbox, error) {
+	conn, err := b.boot(compiled)
+	if err != nil {
+		return nil, err
+	}
+	// Where pipes have no deadlines, only the worker's end ends a wait.
+	process := b.cmd.Process
+	defer context.AfterFunc(ctx, func() { _ = process.Kill() })()
+	c, err := client.New(ctx, conn, client.Options{Destroy: b.destroy, Enforced: b.d.caps.Enforced})
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := c.Setup(ctx, b.setup.Wire()); err != nil {
+		conn.Close()
+		return nil, sandbar.Errorf(sandbar.CodeOf(err), "the sandbox could not be built within its limits of disk and inodes: %w", err)
+	}
+	return &sandbox{c, b}, nil
+}
+
+// boot starts the worker and returns the connection to it.
+func (b *box) boot(compiled string) (net.Conn, error) {
+	exe, err := executable()
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "finding the running binary: %w", err)
+	}
+	theirIn, ourOut, err := os.Pipe()
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Exhausted, "making a pipe: %w", err)
+	}
+	ourIn, theirOut, err := os.Pipe()
+	if err != nil {
+		theirIn.Close()
+		ourOut.Close()
+		return nil, sandbar.Errorf(sandbar.Exhausted, "making a pipe: %w", err)
+	}
+	defer theirIn.Close()
+	defer theirOut.Close()
+	cmd := &exec.Cmd{Path: exe, Args: worker.Args(compiled, b.d.cache.modules), Env: worker.Env(), Dir: rootDir(),
+		Stdin: theirIn, Stdout: theirOut, SysProcAttr: workerAttr()}
+	conn := &pipeConn{r: ourIn, w: ourOut}
+	if err := cmd.Start(); err != nil {
+		conn.Close()
+		return nil, sandbar.Errorf(sandbar.Internal, "starting the worker: %w", err)
+	}
+	b.cmd, b.conn, b.ended = cmd, conn, make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is of no interest
+		close(b.ended)
+	}()
+	return conn, nil
+}
+
+// politeness is how long a worker may take to end its runners and itself.
+const politeness = 2 * time.Second
+
+// destroy ends the worker. It ends its runners first, so that nothing is left
+// when it has been waited for; one that does not is killed together with them.
+func (b *box) destroy(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return nil
+	}
+	if b.cmd != nil {
+		_ = b.conn.(*pipeConn).w.Close() // the end of its input is the worker's
+		t := time.NewTimer(politeness)
+		defer t.Stop()
+		select {
+		case <-b.ended:
+		case <-t.C:
+		case <-ctx.Done():
+		}
+		killGroup(b.cmd.Process)
+		select {
+		case <-b.ended:
+		case <-time.After(politeness):
+			return sandbar.Errorf(sandbar.Timeout, "a killed sandbox has not ended yet")
+		}
+		b.conn.Close()
+		b.cmd = nil
+	}
+	b.gone = true
+	b.d.release(b.id)
+	return nil
+}
+
+// discard removes what there is of a sandbox that could not be completed.
+func (b *box) discard(ctx context.Context) {
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if err := b.destroy(clean); err != nil {
+		b.d.log.Error("a sandbox that failed could not be removed", "sandbox", b.id, "error", err)
+	}
+}
+
+// Reset ends every program of the sandbox and puts its files back to what they
+// were when it was made.
+func (s *sandbox) Reset(ctx context.Context) error {
+	_, _, err := s.Sandbox.Setup(ctx, s.b.setup.Wire())
+	if sandbar.CodeOf(err) == sandbar.Unsupported {
+		return sandbar.Errorf(sandbar.Internal, "a program of the sandbox does not end: %w", errors.Unwrap(err))
+	}
+	return err
+}
+
+// MemoryUsed is what files and programs of the sandbox hold now, in bytes.
+func (s *sandbox) MemoryUsed(ctx context.Context) (int64, error) { return s.Sandbox.Usage(ctx) }

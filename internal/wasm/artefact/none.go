@@ -1,0 +1,6 @@
+//go:build !embedwasm
+
+package artefact
+
+// Embedded returns nothing: this build carries no modules.
+func Embedded() Set { return Set{} }

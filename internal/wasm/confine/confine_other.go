@@ -1,0 +1,12 @@
+//go:build !linux
+
+package confine
+
+// Worker does nothing on this system.
+func Worker(readable ...string) error { return nil }
+
+// Runner does nothing on this system.
+func Runner() error { return nil }
+
+// Data does nothing on this system.
+func Data(int64) error { return nil }

@@ -1,0 +1,73 @@
+package worker
+
+import (
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/memfs"
+)
+
+// The kinds of Rlimit that a Setup for a worker has, numbered as Linux does.
+const (
+	ResourcePIDs  = 6 // RLIMIT_NPROC
+	ResourceFiles = 7 // RLIMIT_NOFILE
+)
+
+// plan is what a sandbox is made from. A limit of 0 is none.
+type plan struct {
+	files  memfs.Limits
+	memory int64 // bytes
+	pids   int64
+	fds    int64 // open files of one program
+	env    []string
+	dir    string
+}
+
+// beyond are the limits of a file system for what is added to what it holds.
+func (p *plan) beyond(u memfs.Usage) memfs.Limits {
+	l := p.files
+	if l.Bytes > 0 {
+		l.Bytes += u.Bytes
+	}
+	if l.Inodes > 0 {
+		l.Inodes += u.Inodes
+	}
+	return l
+}
+
+// newPlan reads a Setup: its Mounts, one tmpfs, limit the files, its Watchdog
+// the memory, its Rlimits processes and open files.
+func newPlan(s *wire.Setup) *plan {
+	p := &plan{memory: s.Watchdog, env: s.Env, dir: s.Dir}
+	for _, m := range s.Mounts {
+		if m.Kind == wire.MountTmpfs {
+			p.files = memfs.Limits{Bytes: m.Size, Inodes: m.Inodes}
+		}
+	}
+	for _, r := range s.Rlimits {
+		switch r.Resource {
+		case ResourcePIDs:
+			p.pids = int64(r.Hard)
+		case ResourceFiles:
+			p.fds = int64(r.Hard)
+		}
+	}
+	return p
+}
+
+// Setup is what newPlan reads.
+type Setup struct {
+	Memory, Disk, Inodes, PIDs, Files int64 // 0: no limit
+	Env                               []string
+	Dir                               string
+}
+
+// Wire returns the frame's contents.
+func (s *Setup) Wire() *wire.Setup {
+	w := &wire.Setup{Watchdog: s.Memory, Env: s.Env, Dir: s.Dir,
+		Mounts: []wire.Mount{{Kind: wire.MountTmpfs, Target: "/", Size: s.Disk, Inodes: s.Inodes}}}
+	for resource, limit := range map[uint32]int64{ResourcePIDs: s.PIDs, ResourceFiles: s.Files} {
+		if limit > 0 {
+			w.Rlimits = append(w.Rlimits, wire.Rlimit{Resource: resource, Soft: uint64(limit), Hard: uint64(limit)})
+		}
+	}
+	return w
+}

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package worker
+
+import (
+	"os"
+	"syscall"
+)
+
+// executable names this program, for an exec.
+func executable() (string, error) { return os.Executable() }
+
+func childAttr() *syscall.SysProcAttr { return nil }

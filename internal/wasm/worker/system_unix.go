@@ -1,0 +1,18 @@
+//go:build unix
+
+package worker
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cpuTime is the processor time that this process has used, without runners.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
