@@ -216,7 +216,8 @@ func lookAtTrees(t *testing.T, b driver.Sandbox) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const count = "cat /proc/[0-9]*/comm | grep -c sleep; true"
+	// By their arguments, which the dead that have not been reaped yet do not have.
+	const count = `cat /proc/[0-9]*/cmdline | tr '\000' '\n' | grep -c '^sleep$'; true`
 	for end := time.Now().Add(time.Minute); shell(t, b, count, "") != "3\n"; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the programs do not start")

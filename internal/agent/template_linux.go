@@ -30,7 +30,6 @@ func startTemplate() (step string, err error) {
 	if err != nil {
 		return "read the plan", err
 	}
-	unix.CloseRange(templateFDs, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	_ = writeFile("/proc/self/oom_score_adj", l.Score) // only an order among those that may be killed
 	resetSignals(unix.SIGURG, unix.SIGCHLD, perThreadSyscall)
 	if step, err := enterNamespaces(int(l.Namespaces)); err != nil {
@@ -55,9 +54,6 @@ func startTemplate() (step string, err error) {
 	attend(pid)
 	return "", nil
 }
-
-// templateFDs is how many descriptors the interpreter inherits.
-const templateFDs = 5
 
 // enterNamespaces has the calling thread enter the namespaces that were
 // inherited. What it forks is then in all of them.

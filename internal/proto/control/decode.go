@@ -16,6 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/near"
 	"github.com/sandbar-dev/sandbar/internal/proto/control/wire"
+	"github.com/sandbar-dev/sandbar/internal/surrogate"
 )
 
 const (
@@ -37,10 +38,10 @@ func invalid(field, message, fix string) error {
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	// What cannot have a deadline is no connection, and ends by itself. The
 	// deadline is for the body alone: one that passes later would look like the
-	// client's leaving.
+	// client's leaving. Of a body that was not read to its end the server tries
+	// to read the rest, so there the deadline stays.
 	control := http.NewResponseController(w)
 	control.SetReadDeadline(time.Now().Add(bodyTime))
-	defer control.SetReadDeadline(time.Time{})
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, sandbar.Errorf(sandbar.TooLarge, "the body is larger than %d bytes, which is all that is read", maxBody)
@@ -48,6 +49,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Invalid, "the body could not be read to its end: %w", err)
 	}
+	control.SetReadDeadline(time.Time{})
 	return b, nil
 }
 
@@ -62,6 +64,9 @@ type field struct {
 func decode(where string, raw []byte, fields ...field) error {
 	if !utf8.Valid(raw) {
 		return invalid("", "the body is not valid UTF-8", "")
+	}
+	if at := surrogate.Unpaired(raw); at > 0 {
+		return invalid("", fmt.Sprintf("the body has an unpaired surrogate in a string at byte %d", at), "send text")
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
