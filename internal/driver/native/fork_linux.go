@@ -16,6 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/spawn"
 	"github.com/sandbar-dev/sandbar/internal/zygote"
 )
 
@@ -23,6 +24,7 @@ import (
 type fork struct {
 	*client.Sandbox
 	t       *template
+	init    *spawn.Child
 	waiting *client.Adopted
 
 	mu   sync.Mutex
@@ -42,7 +44,7 @@ func (t *template) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, err
 	if err != nil {
 		return nil, err
 	}
-	f := &fork{Sandbox: sandbox, t: t}
+	f := &fork{Sandbox: sandbox, t: t, init: b.init}
 	if err := f.populate(ctx, b); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()

@@ -63,7 +63,6 @@ type template struct {
 	home     *box            // nil: it has none
 	sandbox  *client.Sandbox // the home's
 	launcher *os.Process     // the parent of the interpreter
-	thread   chan struct{}   // closed when the thread may end that started it
 	control  *net.UnixConn
 	dead     chan struct{} // closed when launcher has been waited for
 
@@ -83,7 +82,7 @@ func (d *Driver) Prepare(ctx context.Context, s driver.TemplateSpec) (driver.Tem
 		return nil, err
 	}
 	t := &template{d: d, spec: s.Spec, file: path.Join(sandbar.DefaultDir, s.File),
-		env: merge(outfit.Environment("user", nil), s.Env), dead: make(chan struct{})}
+		env: merge(outfit.Environment("user", s.Spec.Env), s.Env), dead: make(chan struct{})}
 	err := t.settle(ctx)
 	if err == nil {
 		err = t.start(s.Argv)
