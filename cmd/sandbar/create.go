@@ -53,6 +53,7 @@ long as the daemon allows at most.
 	}
 	f.Bool("network", false, networkHelp)
 	f.Bool("allow-degraded", false, "make it even if the daemon's host cannot enforce a limit")
+	f.Bool("cold", false, "make it from nothing even if the daemon keeps one ready")
 	f.Bool("json", false, "print all about it as JSON")
 	return a.remoteCommand(cmd, (*remote).create)
 }
@@ -88,6 +89,7 @@ func (r *remote) createRequest(args []string) (wire.Create, error) {
 	f := r.cmd.Flags()
 	x.Name, _ = f.GetString("name")
 	x.AllowDegraded, _ = f.GetBool("allow-degraded")
+	x.Cold, _ = f.GetBool("cold")
 	x.Network = networkOf(r.cmd)
 	var limits sandbar.Limits
 	var errs [5]error

@@ -207,6 +207,7 @@ func decodeCreate(raw []byte) (wire.Create, error) {
 		text("image", &c.Image), text("name", &c.Name), texts("env", &c.Env), texts("labels", &c.Labels),
 		field{"limits", func(raw json.RawMessage) (err error) { c.Limits, err = decodeLimits(raw); return err }},
 		text("secret", &c.Secret), amount("idle_timeout", "seconds", false, &c.IdleTimeout), truth("allow_degraded", &c.AllowDegraded),
+		truth("cold", &c.Cold),
 		text("network", (*string)(&c.Network)))
 	if err == nil {
 		err = errors.Join(checkName(c.Name), checkSecret(c.Secret))

@@ -21,6 +21,7 @@ type Create struct {
 	IdleTimeout   Amount            `json:"idle_timeout,omitempty"` // seconds
 	AllowDegraded bool              `json:"allow_degraded,omitempty"`
 	Network       sandbar.Network   `json:"network,omitempty"` // default sandbar.NetworkNone
+	Cold          bool              `json:"cold,omitempty"`    // see sandbar.Spec
 }
 
 // Limits are those of a sandbox: bytes, counts, processors and seconds. Zero is
