@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,28 +13,55 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
 	"github.com/sandbar-dev/sandbar/sandbox"
 )
+
+// shared is the Docker Engine of these tests, made when it is needed.
+var shared dockerd.Shared
 
 // The test binary is what drivers start of it.
 func TestMain(m *testing.M) {
 	sandbox.Self()
-	goleak.VerifyTestMain(m)
+	code := m.Run()
+	if err := shared.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "the engine could not be stopped:", err)
+		code = 1
+	}
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // backend is a driver with what its tests need of the host.
 type backend struct {
 	name  string
 	needs []testenv.Requirement
+	vars  func(testing.TB) []string // that it needs besides; nil for none
 }
 
 // backends are the drivers that behave identically.
 func backends() []backend {
 	return []backend{
-		{"native", []testenv.Requirement{testenv.Linux, testenv.UserNS, testenv.Python}},
-		{"local", []testenv.Requirement{testenv.Linux, testenv.Python}},
-		{"wasm", []testenv.Requirement{testenv.Linux, testenv.WasmModules}},
+		{"native", []testenv.Requirement{testenv.Linux, testenv.UserNS, testenv.Python}, nil},
+		{"local", []testenv.Requirement{testenv.Linux, testenv.Python}, nil},
+		{"wasm", []testenv.Requirement{testenv.Linux, testenv.WasmModules}, nil},
+		{"docker", []testenv.Requirement{testenv.Linux, testenv.Docker, testenv.DebianImage}, func(t testing.TB) []string {
+			return []string{"SANDBAR_DRIVERS={docker: {host: " + shared.Engine(t).Host() + "}}", "DOCKER_IMAGE=" + dockerd.Image}
+		}},
 	}
+}
+
+// environ is what chooses the driver.
+func (b backend) environ(t testing.TB, more ...string) []string {
+	t.Helper()
+	vars := append([]string{"SANDBOX_TYPE=" + b.name}, more...)
+	if b.vars != nil {
+		vars = append(vars, b.vars(t)...)
+	}
+	return vars
 }
 
 // environ is a complete environment for settings: nothing of this machine has a
@@ -92,45 +120,47 @@ type want struct {
 // (specs/execution-abstraction.md).
 func TestSameEverywhere(t *testing.T) {
 	cases := []struct {
-		name string
-		in   sandbox.Request
-		want want
+		name  string
+		in    sandbox.Request
+		want  want
+		stdin string
 	}{
-		{"output", sandbox.Request{Code: "print('Hello')"}, want{stdout: "Hello\n", outcome: "exited", answer: "Hello\n"}},
-		{"nothing", sandbox.Request{Code: ""}, want{outcome: "exited", answer: "(no output)"}},
-		{"both streams", sandbox.Request{Code: "import sys\nprint('out')\nprint('err', file=sys.stderr)"}, want{stdout: "out\n", stderr: "err\n", outcome: "exited", answer: "out\n"}},
-		{"no newline", sandbox.Request{Code: "print('x', end='')"}, want{stdout: "x", outcome: "exited"}},
-		{"text", sandbox.Request{Code: "print('né €')"}, want{stdout: "né €\n", outcome: "exited"}},
-		{"bytes", sandbox.Request{Code: "import sys\nsys.stdout.buffer.write(b'a\\xff\\xfeb')"}, want{stdout: "a\ufffd\ufffdb", outcome: "exited"}},
-		{"exit code", sandbox.Request{Code: "import sys\nprint('half')\nsys.exit(3)"}, want{stdout: "half\n", exitCode: 3, outcome: "exited", answer: "Error (exit_code=3):\nstdout:\nhalf"}},
-		{"exit code, the greatest", sandbox.Request{Code: "import sys\nsys.exit(255)"}, want{exitCode: 255, outcome: "exited"}},
-		{"exception", sandbox.Request{Code: "raise ValueError('went wrong')"}, want{stderr: "ValueError: went wrong", exitCode: 1, outcome: "exited", answer: "Error (exit_code=1): Traceback"}},
-		{"syntax", sandbox.Request{Code: "print("}, want{stderr: "SyntaxError", exitCode: 1, outcome: "exited"}},
-		{"timeout", sandbox.Request{Code: "print('half', flush=True)\nwhile True: pass", Timeout: 2 * time.Second},
-			want{stdout: "half\n", stderr: "Execution timed out after 2s\n", exitCode: -1, timedOut: true, outcome: "timeout", answer: "Error (exit_code=-1): Execution timed out after 2s\nstdout:\nhalf"}},
+		{"output", sandbox.Request{Code: "print('Hello')"}, want{stdout: "Hello\n", outcome: "exited", answer: "Hello\n"}, ""},
+		{"nothing", sandbox.Request{Code: ""}, want{outcome: "exited", answer: "(no output)"}, ""},
+		{"both streams", sandbox.Request{Code: "import sys\nprint('out')\nprint('err', file=sys.stderr)"}, want{stdout: "out\n", stderr: "err\n", outcome: "exited", answer: "out\n"}, ""},
+		{"no newline", sandbox.Request{Code: "print('x', end='')"}, want{stdout: "x", outcome: "exited"}, ""},
+		{"text", sandbox.Request{Code: "print('né €')"}, want{stdout: "né €\n", outcome: "exited"}, ""},
+		{"bytes", sandbox.Request{Code: "import sys\nsys.stdout.buffer.write(b'a\\xff\\xfeb')"}, want{stdout: "a\ufffd\ufffdb", outcome: "exited"}, ""},
+		{"exit code", sandbox.Request{Code: "import sys\nprint('half')\nsys.exit(3)"}, want{stdout: "half\n", exitCode: 3, outcome: "exited", answer: "Error (exit_code=3):\nstdout:\nhalf"}, ""},
+		{"exit code, the greatest", sandbox.Request{Code: "import sys\nsys.exit(255)"}, want{exitCode: 255, outcome: "exited"}, ""},
+		{"exception", sandbox.Request{Code: "raise ValueError('went wrong')"}, want{stderr: "ValueError: went wrong", exitCode: 1, outcome: "exited", answer: "Error (exit_code=1): Traceback"}, ""},
+		{"syntax", sandbox.Request{Code: "print("}, want{stderr: "SyntaxError", exitCode: 1, outcome: "exited"}, ""},
+		{"timeout", sandbox.Request{Code: "print('half', flush=True)\nwhile True: pass", Timeout: 4 * time.Second},
+			want{stdout: "half\n", stderr: "Execution timed out after 4s\n", exitCode: -1, timedOut: true, outcome: "timeout", answer: "Error (exit_code=-1): Execution timed out after 4s\nstdout:\nhalf"}, ""},
 		{"truncation", sandbox.Request{Code: "import sys\nsys.stdout.write('x' * 3000)\nsys.stderr.write('y' * 10)\nsys.exit(4)"},
-			want{stdout: strings.Repeat("x", 2048) + "\n... (output truncated)\n", stderr: "yyyyyyyyyy", exitCode: 4, truncated: true, outcome: "exited"}},
+			want{stdout: strings.Repeat("x", 2048) + "\n... (output truncated)\n", stderr: "yyyyyyyyyy", exitCode: 4, truncated: true, outcome: "exited"}, ""},
 		{"truncation of stderr", sandbox.Request{Code: "import sys\nsys.stderr.write('y' * 3000)"},
-			want{stderr: "yy\n... (output truncated)\n", truncated: true, outcome: "exited", answer: "(no output)"}},
-		{"truncation within a character", sandbox.Request{Code: "print('x' + '€' * 1000)"}, want{stdout: "x" + strings.Repeat("€", 682) + "\n... (output truncated)\n", truncated: true, outcome: "exited"}},
-		{"environment", sandbox.Request{Code: "import os\nprint(os.environ['A'], os.environ.get('SANDBAR_CONFIG'), os.environ.get('SANDBOX_TYPE'))", Env: map[string]string{"A": "b=c d"}}, want{stdout: "b=c d None None\n", outcome: "exited"}},
-		{"input", sandbox.Request{Code: "import sys\nprint(sys.stdin.read().upper())", Stdin: strings.NewReader("line 1\nline 2")}, want{stdout: "LINE 1\nLINE 2\n", outcome: "exited"}},
-		{"no input", sandbox.Request{Code: "import sys\nprint(repr(sys.stdin.read()))"}, want{stdout: "''\n", outcome: "exited"}},
-		{"arguments", sandbox.Request{Code: "import sys\nprint(sys.argv[1:])", Args: []string{"a", "b c", ""}}, want{stdout: "['a', 'b c', '']\n", outcome: "exited"}},
-		{"a directory of its own", sandbox.Request{Code: "open('test.txt', 'w').write('data')\nprint(open('test.txt').read())"}, want{stdout: "data\n", outcome: "exited"}},
-		{"nothing of the one before", sandbox.Request{Code: "import os\nprint(os.path.exists('test.txt'))"}, want{stdout: "False\n", outcome: "exited"}},
-		{"shell", sandbox.Request{Language: "shell", Code: "echo \"$1-$A\"; cat; echo err >&2; exit 5", Args: []string{"one"}, Env: map[string]string{"A": "b"}, Stdin: strings.NewReader("in\n")},
-			want{stdout: "one-b\nin\n", stderr: "err\n", exitCode: 5, outcome: "exited"}},
+			want{stderr: "yy\n... (output truncated)\n", truncated: true, outcome: "exited", answer: "(no output)"}, ""},
+		{"truncation within a character", sandbox.Request{Code: "print('x' + '€' * 1000)"}, want{stdout: "x" + strings.Repeat("€", 682) + "\n... (output truncated)\n", truncated: true, outcome: "exited"}, ""},
+		{"environment", sandbox.Request{Code: "import os\nprint(os.environ['A'], os.environ.get('SANDBAR_CONFIG'), os.environ.get('SANDBOX_TYPE'))", Env: map[string]string{"A": "b=c d"}}, want{stdout: "b=c d None None\n", outcome: "exited"}, ""},
+		{"input", sandbox.Request{Code: "import sys\nprint(sys.stdin.read().upper())"}, want{stdout: "LINE 1\nLINE 2\n", outcome: "exited"}, "line 1\nline 2"},
+		{"no input", sandbox.Request{Code: "import sys\nprint(repr(sys.stdin.read()))"}, want{stdout: "''\n", outcome: "exited"}, ""},
+		{"arguments", sandbox.Request{Code: "import sys\nprint(sys.argv[1:])", Args: []string{"a", "b c", ""}}, want{stdout: "['a', 'b c', '']\n", outcome: "exited"}, ""},
+		{"a directory of its own", sandbox.Request{Code: "open('test.txt', 'w').write('data')\nprint(open('test.txt').read())"}, want{stdout: "data\n", outcome: "exited"}, ""},
+		{"nothing of the one before", sandbox.Request{Code: "import os\nprint(os.path.exists('test.txt'))"}, want{stdout: "False\n", outcome: "exited"}, ""},
+		{"shell", sandbox.Request{Language: "shell", Code: "echo \"$1-$A\"; cat; echo err >&2; exit 5", Args: []string{"one"}, Env: map[string]string{"A": "b"}},
+			want{stdout: "one-b\nin\n", stderr: "err\n", exitCode: 5, outcome: "exited"}, "in\n"},
 	}
 	for _, b := range backends() {
 		t.Run(b.name, func(t *testing.T) {
 			testenv.Need(t, b.needs...)
-			box := open(t, "SANDBOX_TYPE="+b.name, "SANDBOX_MAX_OUTPUT_KB=2")
+			box := open(t, b.environ(t, "SANDBOX_MAX_OUTPUT_KB=2")...)
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
 					in := c.in
-					if r, ok := in.Stdin.(*strings.Reader); ok {
-						r.Seek(0, 0)
+					if c.stdin != "" {
+						in.Stdin = strings.NewReader(c.stdin)
 					}
 					got, err := box.Execute(t.Context(), in)
 					if err != nil {
@@ -167,7 +197,7 @@ func TestBlockedEverywhere(t *testing.T) {
 	for _, b := range backends() {
 		t.Run(b.name, func(t *testing.T) {
 			testenv.Need(t, b.needs...)
-			box := open(t, "SANDBOX_TYPE="+b.name, "SANDBOX_BLOCK_DANGEROUS_IMPORTS=true")
+			box := open(t, b.environ(t, "SANDBOX_BLOCK_DANGEROUS_IMPORTS=true")...)
 			got, err := box.Execute(t.Context(), sandbox.Request{Code: "print('ran')\nimport subprocess, json, os.path"})
 			if err != nil {
 				t.Fatal(err)

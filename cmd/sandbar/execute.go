@@ -85,6 +85,9 @@ func (a *app) newExecution(cmd *cobra.Command) (*execution, error) {
 	x.json, _ = f.GetBool("json")
 	x.job.Spec.AllowDegraded, _ = f.GetBool("allow-degraded")
 	x.job.Spec.Network = networkOf(cmd)
+	if cfg.Code.Network && !f.Changed("network") {
+		x.job.Spec.Network = sandbar.NetworkOutbound
+	}
 	names, _ := f.GetStringArray("env")
 	var envErr error
 	x.job.Spec.Env, envErr = a.environment(cmd, names)
