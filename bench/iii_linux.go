@@ -57,6 +57,8 @@ func startIII(l *lab, env ...string) (*iiiLab, error) {
 			return nil, errors.Join(err, os.RemoveAll(dir))
 		}
 	}
+	// What is measured here are fresh sandboxes, unless env says otherwise.
+	env = append([]string{"SANDBAR_TEMPLATES=off"}, env...)
 	x.daemon, err = startDaemonIn(l.sandbar, dir, append(env, "SANDBAR_III_LISTEN="+address, "SANDBAR_III_IMAGE_ALLOWLIST=python",
 		"SANDBAR_III_MAX_CONCURRENT_SANDBOXES=400", "SANDBAR_LOG_LEVEL=error")...)
 	if err != nil {

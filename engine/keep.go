@@ -38,7 +38,7 @@ func (a *pools) tend(now time.Time) {
 	defer a.mu.Unlock()
 	a.aim(now)
 	for _, p := range a.list {
-		if now.Before(p.retry) {
+		if now.Before(p.retry) || p.yields(now) {
 			continue
 		}
 		if p.template == nil {

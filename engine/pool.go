@@ -55,6 +55,7 @@ type pool struct {
 	cost      int64 // bytes that one holds
 	measured  int
 	want      int
+	taken     time.Time      // when one was last handed out
 	stats     *TemplateStats // shared with those derived from it
 }
 
@@ -75,6 +76,10 @@ const (
 	// firstRetry and lastRetry bound the pause after a failure, which doubles.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = time.Minute
+	// yield is how long forking lets the job go first that a sandbox was handed to,
+	// which is about what a short program takes from there to its result, as long
+	// as half of what is wanted is ready.
+	yield = 3 * time.Millisecond
 	// maxDerived is how many pools there may be beyond those of the Config, and
 	// seen among how many requests without one a second of its kind is noticed.
 	maxDerived = 8
@@ -114,7 +119,8 @@ func (a *pools) take(language string, s sandbar.Spec) *ready {
 		}
 		if r := a.pop(p); r != nil {
 			p.stats.Hits++
-			a.poke()
+			p.taken = now
+			time.AfterFunc(yield, a.poke)
 			return r
 		}
 		p.stats.Misses++
@@ -166,6 +172,11 @@ func (a *pools) forget(now time.Time) {
 		a.derived--
 		return true
 	})
+}
+
+// yields reports whether forking waits for the sake of a job that has just begun.
+func (p *pool) yields(now time.Time) bool {
+	return 2*len(p.ready) >= p.want && now.Sub(p.taken) < yield
 }
 
 // absent reports that nothing is to be had of a pool for some time: its image or

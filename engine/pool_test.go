@@ -35,9 +35,10 @@ func keeping(all ...engine.Template) func(*engine.Config) {
 	return func(c *engine.Config) { c.Templates = all }
 }
 
-// settled waits until nothing moves without the clock, and returns the state of
-// the first template.
+// settled waits until what jobs that have just begun hold up has been done, and
+// returns the state of the first template.
 func (r *rig) settled() engine.TemplateStats {
+	time.Sleep(10 * time.Millisecond)
 	synctest.Wait()
 	return r.Templates()[0]
 }
@@ -359,7 +360,7 @@ func TestPoolBudget(t *testing.T) {
 			r.admit(script("")).Cancel()
 			r.admit(sandbar.Job{Language: "shell"}).Cancel()
 		}
-		synctest.Wait()
+		r.settled()
 		if s := r.Templates(); s[0].Ready != 3 || s[1].Ready != 2 {
 			t.Errorf("%+v; want 3 and 2 ready", s)
 		}

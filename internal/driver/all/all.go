@@ -4,11 +4,13 @@ package all
 
 import (
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/driver/docker"
 	"github.com/sandbar-dev/sandbar/internal/driver/local"
 )
 
-// Factories returns the drivers of this build: those of Isolating and local,
-// which has no boundary at all and is for trusted code only.
+// Factories returns the drivers of this build: those of Isolating; docker, which
+// needs an engine that somebody has set up and is only used when it is asked for;
+// and local, which has no boundary at all and is for trusted code only.
 func Factories(agent []byte) []driver.Factory {
-	return append(Isolating(agent), local.Factory())
+	return append(Isolating(agent), docker.Factory(agent), local.Factory())
 }

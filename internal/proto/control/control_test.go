@@ -168,6 +168,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/sandboxes", `{"idle_timeout":0.5}`, 400, `from 1s to 10m0s`},
 		{"POST", "/sandboxes", `{"idle_timeout":"unlimited"}`, 400, `from 1s to 10m0s`},
 		{"POST", "/sandboxes", `{"allow_degraded":"yes"}`, 400, `true or false`},
+		{"POST", "/sandboxes", `{"cold":"yes"}`, 400, `true or false`},
 		{"POST", "/sandboxes", `{"secret":"short-secret"}`, 400, `16 to 4096 visible ASCII characters`},
 		{"POST", "/sandboxes", `{"secret":"0123456789 abcdef"}`, 400, `visible ASCII`},
 		{"POST", "/sandboxes", `[]`, 400, `not a JSON object`},
