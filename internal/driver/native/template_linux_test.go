@@ -99,7 +99,7 @@ func eval(t *testing.T, b driver.Sandbox, program string) string {
 }
 
 // descendants are the processes below this one, apart from what starts agents.
-func descendants(t *testing.T, d *Driver) (pids []int) {
+func descendants(t testing.TB, d *Driver) (pids []int) {
 	t.Helper()
 	parents := map[int]int{}
 	entries, err := os.ReadDir("/proc")
