@@ -177,9 +177,9 @@ func (c *pipeConn) SetDeadline(t time.Time) error {
 // shell runs a script to its end and returns what it said.
 func shell(t *testing.T, b driver.Sandbox, script, input string) string {
 	t.Helper()
-	var out bytes.Buffer
+	var out, errs bytes.Buffer // each has a goroutine that writes
 	p, err := b.Start(t.Context(), sandbar.Cmd{Args: []string{"sh", "-c", script}},
-		driver.Stdio{Stdin: strings.NewReader(input), Stdout: &out, Stderr: &out})
+		driver.Stdio{Stdin: strings.NewReader(input), Stdout: &out, Stderr: &errs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func shell(t *testing.T, b driver.Sandbox, script, input string) string {
 	if err != nil || r.Outcome != sandbar.Exited || r.ExitCode != 0 {
 		t.Errorf("%s: %+v, %v", script, r, err)
 	}
-	return out.String()
+	return out.String() + errs.String()
 }
 
 // lookAround: a program has no rights, none of the agent's descriptors, and

@@ -23,6 +23,13 @@ func Main() {
 	unix.CloseRange(SocketFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	// It was started by a descriptor's path, and would be called by its number.
 	_ = writeFile("/proc/self/comm", Name)
+	if mode == ModeTemplate {
+		if step, err := startTemplate(); err != nil {
+			_ = unix.Send(SocketFD, []byte("launch\x00"+step+"\x00"+err.Error()), 0)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if mode == ModeSpawner {
 		_ = runSpawner(os.Args[2]) // it ends with the connection, and takes its agents with it
 		os.Exit(0)
@@ -92,6 +99,10 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onSignal(f)
 	case wire.TypeKill:
 		return a.onKill(f)
+	case wire.TypeLend:
+		return a.onLend(f)
+	case wire.TypeAdopt:
+		return a.onAdopt(f)
 	case wire.TypeFS:
 		return a.onFS(f)
 	case wire.TypeDial:

@@ -25,6 +25,7 @@ type agent struct {
 	dir      string
 	nice     int
 	ruleset  int
+	rlimits  []wire.Rlimit // as they were set
 	watch    watchdog
 	rank     rank
 	tun      []int // the descriptor of the interface's device, until it is given away

@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,7 +43,8 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	if step, err := a.startWorkers(); err != nil {
 		return step, err
 	}
-	if step, err := setRlimits(s.Rlimits); err != nil {
+	a.rlimits = ownCounted(s.Rlimits)
+	if step, err := setRlimits(a.rlimits); err != nil {
 		return step, err
 	}
 	if step, err := seal(s.Seccomp); err != nil {
@@ -77,14 +79,22 @@ func (a *agent) build(s *wire.Setup, fds []int) (step string, err error) {
 	return buildRoot(s.Root, s.Mounts, fds)
 }
 
-// setRlimits limits the agent and so all that it starts. The agent's own
-// threads do not count towards the programs' number of processes.
-func setRlimits(limits []wire.Rlimit) (step string, err error) {
-	for _, r := range limits {
-		if r.Resource == unix.RLIMIT_NPROC {
+// ownCounted is the limits with the agent's own threads, which do not count
+// towards the programs' number of processes.
+func ownCounted(limits []wire.Rlimit) []wire.Rlimit {
+	limits = slices.Clone(limits)
+	for i := range limits {
+		if r := &limits[i]; r.Resource == unix.RLIMIT_NPROC {
 			own := uint64(ownThreads())
 			r.Soft, r.Hard = r.Soft+own, r.Hard+own
 		}
+	}
+	return limits
+}
+
+// setRlimits limits the calling process and so all that it starts.
+func setRlimits(limits []wire.Rlimit) (step string, err error) {
+	for _, r := range limits {
 		lim := unix.Rlimit{Cur: r.Soft, Max: r.Hard}
 		if err := unix.Setrlimit(int(r.Resource), &lim); err != nil {
 			return "set rlimit " + strconv.Itoa(int(r.Resource)), err

@@ -178,6 +178,11 @@ func (s *spawner) fork(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (sp
 	for c := range uintptr(r.Caps) {
 		attr.AmbientCaps = append(attr.AmbientCaps, c)
 	}
+	back, err := becomeOwner(int(r.Owner))
+	if err != nil {
+		return agent, err
+	}
+	defer back()
 	null := uintptr(s.null)
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{Name, r.Mode, s.owner}, &syscall.ProcAttr{
 		Dir: "/", Env: os.Environ(), Files: []uintptr{null, null, null, uintptr(socket)}, Sys: attr,

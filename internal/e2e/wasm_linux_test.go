@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,7 +84,7 @@ func TestAutoTakesWasm(t *testing.T) {
 		testenv.Build(t, "cmd/sandbar"), "eval", "shell", "-c", "arch")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}
-	cmd.Env = append(environ(), "SANDBAR_CONFIG="+s.config)
+	cmd.Env = append(environ(), "SANDBAR_CONFIG="+s.config, "SANDBAR_RUNTIME_DIR="+filepath.Join(t.TempDir(), "run"))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
