@@ -35,6 +35,11 @@ const ModeSocket = "socket"
 // inherited as descriptor SocketFD; descriptors cannot be passed.
 const ModeStream = "stream"
 
+// ModeMachine is as ModeStream, for a machine that is the sandbox as a whole:
+// nothing is built, programs have all that the machine has, and of a Setup only
+// Env, Dir and Rlimits count.
+const ModeMachine = "machine"
+
 // SocketFD is the descriptor of the agent's one connection.
 const SocketFD = 3
 
@@ -43,5 +48,5 @@ const SocketFD = 3
 // other things asks before it does them.
 func IsAgent() bool {
 	return (len(os.Args) == 2 || len(os.Args) == 3) && os.Args[0] == Name &&
-		(os.Args[1] == ModeSocket || os.Args[1] == ModeStream)
+		(os.Args[1] == ModeSocket || os.Args[1] == ModeStream || os.Args[1] == ModeMachine)
 }

@@ -23,7 +23,8 @@
 // by exactly one Reply with that id. The Reply to a Start that succeeded has a
 // Started; it is followed, under the same id, by one Exited, after which the id
 // is free. Signal has no answer. Kill names a program by its mark, also when it
-// has ended; the answer comes when nothing that it started runs any more.
+// has ended; the answer comes when nothing that it started runs any more. Clock,
+// which only an agent of a whole machine knows, has no answer either.
 //
 // Without descriptors, a process's streams and a dialled connection are
 // channels: Data carries bytes, Credit tells the sender how many more it may
@@ -43,7 +44,8 @@ package wire
 //	3  2026-11  Kill; the answer to Start is Started; Setup has Programs
 //	4  2026-11  Setup has an Interface, whose device the answer may carry
 //	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is whole
-const Generation = 5
+//	6  2026-11  Clock, and agents of whole machines
+const Generation = 6
 
 // Limits of a frame and of a channel.
 const (
@@ -70,6 +72,7 @@ const (
 	TypeCredit Type = 10 // both: a byte naming the channel, then uint32
 	TypeClose  Type = 11 // both: a byte naming the channel
 	TypeKill   Type = 12 // host: Kill
+	TypeClock  Type = 13 // host: Clock
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -107,7 +110,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeKill:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeClock:
 		return Header{}, errHeader
 	}
 	return h, nil

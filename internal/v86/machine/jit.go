@@ -1,0 +1,121 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// jit makes functions of the WebAssembly that the core generates of the guest's
+// code. Compiling is done beside the guest, which goes on slowly meanwhile.
+type jit struct {
+	core *core
+	ctx  context.Context
+
+	work chan generated
+	done chan generated
+	end  sync.WaitGroup
+
+	// What has been made, which is kept until the core is closed: nothing can
+	// be taken back from the table that a module was put into.
+	modules int
+	bytes   int
+	closed  bool
+}
+
+// generated is a module on its way.
+type generated struct {
+	slot, start, flags uint32
+	code               []byte
+	module             wazero.CompiledModule
+	err                error
+}
+
+// backlog is more than the core has under way at once.
+const backlog = 64
+
+func newJIT(ctx context.Context, c *core) *jit {
+	j := &jit{core: c, ctx: ctx, work: make(chan generated, backlog), done: make(chan generated, backlog)}
+	j.end.Go(func() {
+		for g := range j.work {
+			g.module, g.err = compileTwice(ctx, c.rt, g.code)
+			j.done <- g
+		}
+	})
+	return j
+}
+
+// compileTwice compiles a module. A runtime that has a cache on disk for the
+// core wants to put this there too, which a confined process must not, and
+// fails after the work is done and kept in memory, where the second call finds
+// it. Code of a guest is never written to disk.
+func compileTwice(ctx context.Context, rt wazero.Runtime, code []byte) (wazero.CompiledModule, error) {
+	m, err := rt.CompileModule(ctx, code)
+	if err != nil {
+		m, err = rt.CompileModule(ctx, code)
+	}
+	return m, err
+}
+
+// compile takes what the core has generated.
+func (j *jit) compile(mod api.Module, st []uint64) {
+	g := generated{slot: uint32(st[0]), start: uint32(st[1]), flags: uint32(st[2])}
+	code, ok := mod.Memory().Read(uint32(st[3]), uint32(st[4]))
+	if !ok || g.slot >= tableGenerated {
+		panic("the emulator generated no module")
+	}
+	g.code, g.err = place(code, envName, tableName, tableCore+g.slot)
+	if g.err != nil {
+		panic(g.err)
+	}
+	select {
+	case j.work <- g:
+	default:
+		panic("the emulator generates more than it waits for")
+	}
+}
+
+// install puts what has been compiled where the core calls it.
+func (j *jit) install() error {
+	for {
+		select {
+		case g := <-j.done:
+			if err := j.put(g); err != nil {
+				return fmt.Errorf("compiling the guest's code: %w", err)
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+func (j *jit) put(g generated) error {
+	if g.err != nil {
+		return g.err
+	}
+	if _, err := j.core.rt.InstantiateModule(j.ctx, g.module, named("")); err != nil {
+		return err
+	}
+	j.modules++
+	j.bytes += len(g.code)
+	_, err := j.core.finished.Call(j.ctx, uint64(g.slot), uint64(g.start), uint64(g.flags))
+	return err
+}
+
+// close waits until nothing is being compiled.
+func (j *jit) close() {
+	if j == nil || j.closed {
+		return
+	}
+	j.closed = true
+	close(j.work)
+	go func() {
+		for range j.done {
+		}
+	}()
+	j.end.Wait()
+	close(j.done)
+}
