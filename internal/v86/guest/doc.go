@@ -15,6 +15,7 @@ import (
 
 // Banner is the line on the console that tells that the agent is about to
 // speak, at the second serial port.
-func Banner() string { return bannerStart + strconv.Itoa(wire.Generation) }
+func Banner() string { return BannerStart + strconv.Itoa(wire.Generation) }
 
-const bannerStart = "SANDBAR-GUEST "
+// BannerStart is how that line begins, whatever the release.
+const BannerStart = "SANDBAR-GUEST "

@@ -45,21 +45,15 @@ type core struct {
 	jit                              *jit
 }
 
-// features are those that the emulator is built with.
-const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesThreads
-
-// newCore compiles the core, or takes it from the cache.
-func newCore(ctx context.Context, m *Machine, s *script, wasm []byte, cache wazero.CompilationCache, limit int64) (*core, error) {
-	cfg := wazero.NewRuntimeConfigCompiler().WithCoreFeatures(features).WithDebugInfoEnabled(false)
-	if cache != nil {
-		cfg = cfg.WithCompilationCache(cache)
-	}
-	c := &core{m: m, script: s, rt: wazero.NewRuntimeWithConfig(ctx, cfg), memory: &memory{limit: limit}}
+// newCore makes a runtime for the core.
+func newCore(ctx context.Context, e *Emulator, m *Machine, s *script, limit int64) (*core, error) {
+	c := &core{m: m, script: s, rt: e.runtime(ctx), memory: &memory{limit: limit}}
 	var err error
-	if c.compiled, err = c.rt.CompileModule(ctx, wasm); err != nil {
+	if c.compiled, err = c.rt.CompileModule(ctx, e.program.Core); err != nil { // done before
 		_ = c.rt.Close(ctx)
 		return nil, fmt.Errorf("compiling the emulator: %w", err)
 	}
+	c.jit = newJIT(ctx, c)
 	return c, nil
 }
 
@@ -67,6 +61,8 @@ func newCore(ctx context.Context, m *Machine, s *script, wasm []byte, cache waze
 func (c *core) close(ctx context.Context) {
 	c.jit.close()
 	_ = c.rt.Close(ctx) // nothing of it is used any more
+	c.jit.forget()
+	_ = c.compiled.Close(ctx)
 }
 
 // instantiate is what the emulator's JavaScript calls with the functions it has
@@ -90,7 +86,7 @@ func (c *core) instantiate(ctx context.Context, imports *goja.Object) (*goja.Obj
 	if _, err := host.Instantiate(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := c.rt.InstantiateWithConfig(ctx, relayed.bytes(), named(envName)); err != nil {
+	if err := c.add(ctx, relayed.bytes(), envName); err != nil {
 		return nil, err
 	}
 	var err error
@@ -130,7 +126,16 @@ func (c *core) export(ctx context.Context) error {
 	if err := c.exports.Set("memory", c.memoryObject()); err != nil {
 		return err
 	}
-	_, err := c.rt.InstantiateWithConfig(ctx, forGenerated.bytes(), named(generatedName))
+	return c.add(ctx, forGenerated.bytes(), generatedName)
+}
+
+// add instantiates a module that was written here.
+func (c *core) add(ctx context.Context, module []byte, name string) error {
+	m, err := compile(ctx, c.rt, module)
+	if err == nil {
+		c.jit.keep(m)
+		_, err = c.rt.InstantiateModule(ctx, m.CompiledModule, named(name))
+	}
 	return err
 }
 

@@ -21,6 +21,7 @@ type jit struct {
 
 	// What has been made, which is kept until the core is closed: nothing can
 	// be taken back from the table that a module was put into.
+	kept    []compiled
 	modules int
 	bytes   int
 	closed  bool
@@ -30,7 +31,7 @@ type jit struct {
 type generated struct {
 	slot, start, flags uint32
 	code               []byte
-	module             wazero.CompiledModule
+	module             compiled
 	err                error
 }
 
@@ -41,23 +42,44 @@ func newJIT(ctx context.Context, c *core) *jit {
 	j := &jit{core: c, ctx: ctx, work: make(chan generated, backlog), done: make(chan generated, backlog)}
 	j.end.Go(func() {
 		for g := range j.work {
-			g.module, g.err = compileTwice(ctx, c.rt, g.code)
+			g.module, g.err = compile(ctx, c.rt, g.code)
 			j.done <- g
 		}
 	})
 	return j
 }
 
-// compileTwice compiles a module. A runtime that has a cache on disk for the
-// core wants to put this there too, which a confined process must not, and
-// fails after the work is done and kept in memory, where the second call finds
-// it. Code of a guest is never written to disk.
-func compileTwice(ctx context.Context, rt wazero.Runtime, code []byte) (wazero.CompiledModule, error) {
+// compiled is a module, and how often the runtime counts it.
+type compiled struct {
+	wazero.CompiledModule
+	count int
+}
+
+// compile compiles a module. A runtime that has a cache on disk for the core
+// wants to put this there too, which a confined process must not, and fails
+// after the work is done and kept in memory, where the second call finds it.
+// Code of a guest is never written to disk by a process that is confined.
+func compile(ctx context.Context, rt wazero.Runtime, code []byte) (compiled, error) {
 	m, err := rt.CompileModule(ctx, code)
-	if err != nil {
-		m, err = rt.CompileModule(ctx, code)
+	if err == nil {
+		return compiled{m, 1}, nil
 	}
-	return m, err
+	m, err = rt.CompileModule(ctx, code)
+	return compiled{m, 2}, err
+}
+
+// keep keeps a module for as long as the core.
+func (j *jit) keep(m compiled) { j.kept = append(j.kept, m) }
+
+// forget gives back all that was kept: closing a runtime does not, where it
+// shares a cache with others.
+func (j *jit) forget() {
+	for _, m := range j.kept {
+		for range m.count {
+			_ = m.Close(j.ctx)
+		}
+	}
+	j.kept = nil
 }
 
 // compile takes what the core has generated.
@@ -96,7 +118,8 @@ func (j *jit) put(g generated) error {
 	if g.err != nil {
 		return g.err
 	}
-	if _, err := j.core.rt.InstantiateModule(j.ctx, g.module, named("")); err != nil {
+	j.keep(g.module)
+	if _, err := j.core.rt.InstantiateModule(j.ctx, g.module.CompiledModule, named("")); err != nil {
 		return err
 	}
 	j.modules++
@@ -107,15 +130,18 @@ func (j *jit) put(g generated) error {
 
 // close waits until nothing is being compiled.
 func (j *jit) close() {
-	if j == nil || j.closed {
+	if j.closed {
 		return
 	}
 	j.closed = true
 	close(j.work)
 	go func() {
-		for range j.done {
-		}
+		j.end.Wait()
+		close(j.done)
 	}()
-	j.end.Wait()
-	close(j.done)
+	for g := range j.done {
+		if g.err == nil {
+			j.keep(g.module)
+		}
+	}
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/dop251/goja"
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 )
 
 // Program is the emulator and the firmware, as published.
@@ -18,25 +21,62 @@ type Program struct {
 	VGA    []byte // its part for the display
 }
 
-// Config says which machine is made. Of Disk, CD, Kernel and State one is set.
+// Emulator is the emulator, compiled and ready to make machines.
+type Emulator struct {
+	program Program
+	cache   wazero.CompilationCache
+	core    wazero.CompiledModule // keeps what was compiled from being forgotten
+	script  *goja.Program
+}
+
+// features are those that the emulator is built with.
+const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesThreads
+
+// Load compiles the emulator. With a directory for cache this is done once and
+// kept there; "" keeps nothing. After this nothing is read from files.
+func Load(ctx context.Context, program Program, cache string) (*Emulator, error) {
+	e := &Emulator{program: program, cache: wazero.NewCompilationCache()}
+	var err error
+	if cache != "" {
+		if e.cache, err = wazero.NewCompilationCacheWithDir(cache); err != nil {
+			return nil, fmt.Errorf("the emulator's cache: %w", err)
+		}
+	}
+	text, err := patch(string(program.Script))
+	if err == nil {
+		e.script, err = goja.Compile("libv86.js", text, false)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the emulator's script: %w", err)
+	}
+	ctx = experimental.WithCompilationWorkers(ctx, runtime.GOMAXPROCS(0))
+	if e.core, err = e.runtime(ctx).CompileModule(ctx, program.Core); err != nil {
+		return nil, fmt.Errorf("compiling the emulator: %w", err)
+	}
+	return e, nil
+}
+
+// Close gives back what Load made. All machines must have been closed.
+func (e *Emulator) Close(ctx context.Context) error { return e.cache.Close(ctx) }
+
+// runtime makes a runtime that knows what has been compiled.
+func (e *Emulator) runtime(ctx context.Context) wazero.Runtime {
+	return wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler().
+		WithCoreFeatures(features).WithDebugInfoEnabled(false).WithCompilationCache(e.cache))
+}
+
+// Config says which machine is made. Of Disk, CD, Kernel and Snapshot one is set.
 type Config struct {
-	Program Program
 	// Memory of the guest, in bytes.
 	Memory int64
-	// Cache keeps the compiled core. Nil: it is compiled anew.
-	Cache wazero.CompilationCache
-
-	Disk []byte // a raw disk; it is written to
-	CD   []byte // an ISO image
+	Disk   []byte // a raw disk; it is written to
+	CD     []byte // an ISO image
 	// Kernel is a bzImage, Initrd its initial file system (may be empty), and
 	// CommandLine what it is told.
 	Kernel, Initrd []byte
 	CommandLine    string
-	// State is a machine that was saved; a Snapshot's, or the emulator's own.
-	State []byte
-	// Clock is the machine's time when State was saved; of a machine that is
-	// new it is 0.
-	Clock time.Duration
+	// Snapshot is a machine that was saved.
+	Snapshot *Snapshot
 }
 
 // Machine is a PC.
@@ -65,23 +105,27 @@ const (
 )
 
 // New makes a machine, which stands still. ctx bounds its making only.
-func New(ctx context.Context, cfg Config) (*Machine, error) {
+func (e *Emulator) New(ctx context.Context, cfg Config) (*Machine, error) {
 	m := &Machine{ctx: context.WithoutCancel(ctx)}
-	m.clock.set(cfg.Clock)
+	if cfg.Snapshot != nil {
+		m.clock.set(cfg.Snapshot.Clock)
+	}
 	m.Console = newPort(com1, func(raise bool) { m.core.irq(m.ctx, irq1, raise) })
 	m.Channel = newPort(com2, func(raise bool) { m.core.irq(m.ctx, irq2, raise) })
 	var err error
 	if m.script, err = newScript(m.clock.now); err != nil {
 		return nil, err
 	}
-	m.core, err = newCore(m.ctx, m, m.script, cfg.Program.Core, cfg.Cache, cfg.Memory+ownMemory)
-	if err != nil {
+	if m.core, err = newCore(m.ctx, e, m, m.script, cfg.Memory+ownMemory); err != nil {
 		return nil, err
 	}
-	m.core.jit = newJIT(m.ctx, m.core)
-	if err := m.build(ctx, cfg); err != nil {
+	if err := m.build(ctx, e, cfg); err != nil {
 		m.Close()
 		return nil, err
+	}
+	if cfg.Snapshot != nil {
+		m.Console.restore(cfg.Snapshot.Console)
+		m.Channel.restore(cfg.Snapshot.Channel)
 	}
 	return m, nil
 }
@@ -101,20 +145,16 @@ func (m *Machine) port(number uint32) *Port {
 }
 
 // build runs the emulator's JavaScript until the machine is complete.
-func (m *Machine) build(ctx context.Context, cfg Config) error {
-	text, err := patch(string(cfg.Program.Script))
-	if err != nil {
-		return err
-	}
+func (m *Machine) build(ctx context.Context, e *Emulator, cfg Config) error {
 	vm := m.script.vm
-	if _, err := vm.RunScript("libv86.js", text); err != nil {
+	if _, err := vm.RunProgram(e.script); err != nil {
 		return fmt.Errorf("the emulator: %w", err)
 	}
 	loaded := false
 	if err := vm.Set("__loaded", func() { loaded = true }); err != nil {
 		return err
 	}
-	if err := vm.Set("__options", m.options(cfg)); err != nil {
+	if err := vm.Set("__options", m.options(e.program, cfg)); err != nil {
 		return err
 	}
 	v, err := vm.RunString(`var __e = new module.exports.V86(__options); __options = undefined; __e.add_listener("emulator-loaded", () => __loaded()); __e`)
@@ -141,7 +181,7 @@ func (m *Machine) build(ctx context.Context, cfg Config) error {
 }
 
 // options are those of the emulator.
-func (m *Machine) options(cfg Config) map[string]any {
+func (m *Machine) options(p Program, cfg Config) map[string]any {
 	vm := m.script.vm
 	file := func(b []byte) map[string]any { return map[string]any{"buffer": vm.NewArrayBuffer(b)} }
 	o := map[string]any{
@@ -158,10 +198,10 @@ func (m *Machine) options(cfg Config) map[string]any {
 		"memory_size": cfg.Memory, "vga_memory_size": displayMemory, "autostart": false,
 		"disable_speaker": true, "disable_mouse": true, "disable_keyboard": true,
 	}
-	if cfg.State != nil {
-		o["initial_state"] = file(cfg.State)
+	if cfg.Snapshot != nil {
+		o["initial_state"] = file(cfg.Snapshot.State)
 	} else {
-		o["bios"], o["vga_bios"] = file(cfg.Program.BIOS), file(cfg.Program.VGA)
+		o["bios"], o["vga_bios"] = file(p.BIOS), file(p.VGA)
 	}
 	switch {
 	case cfg.Disk != nil:

@@ -77,6 +77,14 @@ func (p *Port) Write(b []byte) int {
 // Waiting is how many bytes the guest has not read yet.
 func (p *Port) Waiting() int { return len(p.in) }
 
+// Unread takes back what the guest has not read yet.
+func (p *Port) Unread() []byte {
+	b := p.in
+	p.in = nil
+	p.update()
+	return b
+}
+
 // Received returns what the guest has written since the last call.
 func (p *Port) Received() []byte {
 	b := p.out
@@ -244,7 +252,7 @@ func (p *Port) send(c byte) {
 }
 
 // portState is what a Port is restored from.
-type portState struct {
+type portState struct { // its fields are exported for package json
 	Enable, FIFO, Line, Modem, Scratch byte
 	Divisor                            uint16
 	Sent                               bool

@@ -11,12 +11,11 @@ import (
 	"os"
 
 	"github.com/sandbar-dev/sandbar/internal/cpio"
+	"github.com/sandbar-dev/sandbar/internal/v86/image"
 )
 
-// commandLine is what the kernel is told: its console is the first serial port,
-// it need not measure the processor's clock against another, nor guard against
-// what an emulated processor does not do.
-const commandLine = "console=ttyS0 tsc=reliable mitigations=off random.trust_cpu=on quiet"
+// commandLine is what the kernel is told.
+const commandLine = image.DefaultCommandLine
 
 func main() {
 	kernel := flag.String("kernel", "", "`file` of the kernel, a bzImage")
