@@ -30,6 +30,10 @@ type Spec struct {
 	// AllowDegraded accepts a host that cannot enforce a limit. The result's
 	// Enforcements say which. Without it such a Spec is refused (Unsupported).
 	AllowDegraded bool
+	// Cold asks for a sandbox made for this caller alone from the start, and in an
+	// execution for an interpreter that starts for it, where the operator keeps
+	// some ready. It costs time and buys what SECURITY.md says of forks.
+	Cold bool
 }
 
 // Network says what a sandbox can reach.

@@ -10,8 +10,8 @@ type Resetter interface {
 	Reset(ctx context.Context) error
 }
 
-// Meter is the ability of a Sandbox to tell what it uses.
-type Meter interface {
+// Gauge is the ability of a Sandbox to tell what it uses now.
+type Gauge interface {
 	// MemoryUsed is what counts towards Limits.Memory at this moment, in bytes.
 	MemoryUsed(ctx context.Context) (int64, error)
 }

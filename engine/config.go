@@ -56,6 +56,7 @@ func (c Config) complete() (Config, error) {
 	fill(&c.MaxLifetime, 24*time.Hour)
 	fill(&c.ReplayBytes, 1<<20)
 	fill(&c.KeepFinished, 64)
+	fill(&c.ReadyMemory, 512<<20)
 	if c.MaxSandboxes < 0 {
 		return c, badConfig("max_sandboxes", "must be at least 1")
 	}

@@ -59,6 +59,13 @@ type Config struct {
 	// that cannot be held is dropped, and New logs it.
 	AllowDegraded bool
 
+	// Templates are sandboxes to keep ready; see Template. They take places of
+	// MaxSandboxes that are free, and give them back when they are needed.
+	Templates []Template
+	// ReadyMemory is how many bytes ready sandboxes may hold together, as far as
+	// they are more than the floors of Templates; default 512 MiB, <0 nothing.
+	ReadyMemory int64
+
 	// Observe, if set, is called at the end of every execution, from the
 	// goroutine that ran it; it must return quickly.
 	Observe func(Observation)
@@ -80,6 +87,7 @@ type Stats struct {
 	Active    int // one-shot executions that have a place: set up, running or torn down
 	Queued    int // admitted and waiting for a place
 	Sandboxes int // live long-lived sandboxes
+	Ready     int // sandboxes of templates that wait for a job, are being made, or give way
 	Capacity  int // Config.MaxSandboxes
 	Removing  int // ended sandboxes that resist removal; each keeps its place until it is gone
 }
@@ -107,6 +115,8 @@ type API interface {
 	Stop(ctx context.Context, id sandbar.ID) error
 
 	Stats() Stats
+	// Templates is the state of Config.Templates, in their order.
+	Templates() []TemplateStats
 	Caps() driver.Caps
 	Languages() *lang.Catalogue
 	// Limits returns the resolved defaults and range, for error messages and

@@ -89,6 +89,7 @@ func (s *Sandbox) check(c sandbar.Cmd, lim, def sandbar.Limits) (sandbar.Cmd, sa
 // start starts a program that ends with b. The caller supervises it.
 func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, b *brake) (*program, error) {
 	out := newOutlet(sink, lim.Output)
+	c.Env = overlay(s.env, c.Env)
 	proc, err := bounded(setupTimeout, b.soft, func(ctx context.Context) (driver.Process, error) {
 		proc, err := s.inner.Start(ctx, c, driver.Stdio{Stdin: stdin,
 			Stdout: out.writer(sandbar.Stdout), Stderr: out.writer(sandbar.Stderr)})

@@ -14,8 +14,9 @@ import (
 // it, then a result. See ExecutionAPI.
 type Execution struct {
 	e        *Engine
-	id       sandbar.ID
+	id       sandbar.ID // of the sandbox, as soon as it is there
 	plan     plan
+	ready    *ready // the sandbox that was ready for it, nil for none; given up in withdraw, used up in launch
 	stdin    sandbar.Input
 	ticket   *ticket
 	brake    *brake
@@ -44,18 +45,27 @@ func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	t, err := e.enter(oneShot)
-	if err != nil {
+	x := &Execution{e: e, id: sandbar.NewID(), plan: p, stdin: job.Stdin, brake: newBrake(), admitted: time.Now()}
+	x.ready = e.pools.take(p.language.Name, p.spec)
+	if err := x.enter(); err != nil {
 		return nil, err
 	}
-	x := &Execution{e: e, id: sandbar.NewID(), plan: p, stdin: job.Stdin,
-		ticket: t, brake: newBrake(), admitted: time.Now()}
+	e.makeRoom(x.ticket)
+	return x, nil
+}
+
+// enter takes a place, or joins the line, and makes the execution known.
+func (x *Execution) enter() (err error) {
+	e := x.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if x.ticket, err = e.enter(oneShot, x.ready); err != nil {
+		return err
+	}
 	e.executions[x] = struct{}{}
 	e.running.add(1)
 	e.work.add(1)
-	return x, nil
+	return nil
 }
 
 // Run is Admit and Execution.Run; the end of ctx cancels.
@@ -127,7 +137,11 @@ func (x *Execution) withdraw(why error) {
 	was := x.state
 	if was == admitted || was == waiting {
 		x.state, x.refusal = withdrawn, why
-		x.ticket.leave()
+		if x.ready != nil {
+			x.ready.discard(x.e)
+		} else {
+			x.ticket.leave()
+		}
 	}
 	x.mu.Unlock()
 	if was == admitted {
@@ -166,8 +180,9 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 		out.close()
 		return sandbar.Result{}, err
 	}
+	x.id = l.id
 	var once sync.Once
-	discard := func() { once.Do(func() { x.e.discard(x.id, l.sb, x.ticket) }) }
+	discard := func() { once.Do(func() { x.e.discard(l.id, l.sb, x.ticket) }) }
 	defer discard()
 	p := &program{proc: l.proc, out: out, brake: x.brake, timeout: x.plan.spec.Limits.Timeout, grace: x.e.cfg.Grace,
 		began: l.began, dead: deathOf(l.sb), destroy: discard, log: x.e.log.With("sandbox", x.id)}
@@ -180,6 +195,7 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 
 // launched is a sandbox with a program running in it.
 type launched struct {
+	id    sandbar.ID
 	sb    driver.Sandbox
 	proc  driver.Process
 	began time.Time
@@ -192,7 +208,7 @@ func (x *Execution) launch(out *outlet) (launched, error) {
 		// A panic after Create must not lose the sandbox.
 		err = guarded(func() error { return x.build(ctx, &l, out) })
 		return l, err
-	}, func(l launched) { x.e.discard(x.id, l.sb, x.ticket) })
+	}, func(l launched) { x.e.discard(l.id, l.sb, x.ticket) })
 	if err != nil {
 		return l, explain(err, x.e.force)
 	}
@@ -200,14 +216,23 @@ func (x *Execution) launch(out *outlet) (launched, error) {
 }
 
 // build is the work of launch: what is made goes into l as soon as it is.
-func (x *Execution) build(ctx context.Context, l *launched, out *outlet) (err error) {
+func (x *Execution) build(ctx context.Context, l *launched, out *outlet) error {
+	if x.ready != nil {
+		if done, err := x.useReady(ctx, l, out); done {
+			return err
+		}
+	}
+	return x.buildCold(ctx, l, out)
+}
+
+// buildCold makes a sandbox for this execution.
+func (x *Execution) buildCold(ctx context.Context, l *launched, out *outlet) (err error) {
+	l.id = x.id
 	if l.sb, err = x.e.create(ctx, x.id, x.plan.spec); err != nil {
 		return err
 	}
-	if file := x.plan.file(); file != "" {
-		if err := writeFile(ctx, l.sb, file, x.plan.code); err != nil {
-			return err
-		}
+	if err := x.putCode(ctx, l.sb); err != nil {
+		return err
 	}
 	l.proc, err = l.sb.Start(ctx, x.plan.cmd, driver.Stdio{Stdin: x.stdin,
 		Stdout: out.writer(sandbar.Stdout), Stderr: out.writer(sandbar.Stderr)})
@@ -218,6 +243,14 @@ func (x *Execution) build(ctx context.Context, l *launched, out *outlet) (err er
 				", which the image " + sandbar.Quote(x.plan.spec.Image, 80) + " does not have"}
 	}
 	return err
+}
+
+// putCode writes the code, if there is any, to its file in the sandbox.
+func (x *Execution) putCode(ctx context.Context, sb driver.Sandbox) error {
+	if file := x.plan.file(); file != "" {
+		return writeFile(ctx, sb, file, x.plan.code)
+	}
+	return nil
 }
 
 // writeFile puts the code into the sandbox.

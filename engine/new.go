@@ -18,6 +18,7 @@ type Engine struct {
 	caps  driver.Caps
 	log   *slog.Logger
 	queue *queue
+	pools *pools // nil: nothing is kept ready
 
 	// running counts what Shutdown lets end by itself: executions from Admit to
 	// their result, and calls of Exec. work counts all that must be over before
@@ -41,7 +42,8 @@ type Engine struct {
 }
 
 // New makes an Engine from a Config. It fails with Invalid when fields of the
-// Config contradict one another. Nothing runs until something is admitted.
+// Config contradict one another. Nothing runs until something is admitted, but
+// for Config.Templates, which are prepared from now on.
 func New(c Config) (*Engine, error) {
 	c, err := c.complete()
 	if err != nil {
@@ -53,7 +55,13 @@ func New(c Config) (*Engine, error) {
 		giveUp: make(chan struct{}), down: make(chan struct{}),
 		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},
 	}
-	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, func() { e.work.add(-1) })
+	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, func() { e.work.add(-1); e.pools.poke() })
+	if len(c.Templates) > 0 {
+		if e.pools, err = e.newPools(c.Templates); err != nil {
+			return nil, err
+		}
+		go e.pools.keep()
+	}
 	c.warn(e.caps)
 	return e, nil
 }
@@ -81,26 +89,44 @@ func (e *Engine) Stats() Stats {
 			live++
 		}
 	}
-	return Stats{Active: taken[oneShot], Queued: waiting, Sandboxes: live,
+	return Stats{Active: taken[oneShot], Queued: waiting, Sandboxes: live, Ready: taken[reserved],
 		Capacity: e.cfg.MaxSandboxes, Removing: e.removing}
 }
+
+// Templates returns the state of the templates, in the order of the Config.
+func (e *Engine) Templates() []TemplateStats { return e.pools.snapshot() }
 
 // unavailable is the refusal of everything once Shutdown has begun.
 func unavailable() error {
 	return sandbar.Errorf(sandbar.Unavailable, "the platform is shutting down")
 }
 
-// enter takes a place or joins the line, unless Shutdown has begun. It is
-// called with mu held, so that Shutdown finds all that came before it.
-func (e *Engine) enter(k kind) (*ticket, error) {
+// enter takes a place or joins the line, unless Shutdown has begun. With a ready
+// sandbox it is that one's place. It is called with mu held, so that Shutdown
+// finds all that came before it; on error a ready sandbox is on its way out.
+func (e *Engine) enter(k kind, r *ready) (*ticket, error) {
 	if e.closing {
+		if r != nil {
+			r.discard(e)
+		}
 		return nil, unavailable()
+	}
+	if r != nil {
+		r.ticket.become(k)
+		return r.ticket, nil
 	}
 	t, err := e.queue.enter(k)
 	if err == nil {
 		e.work.add(1)
 	}
 	return t, err
+}
+
+// makeRoom lets a ready sandbox give way to a ticket that waits for a place.
+func (e *Engine) makeRoom(t *ticket) {
+	if e.pools != nil && t.waits() {
+		e.pools.giveWay()
+	}
 }
 
 // awaitPlace waits until t has its place. On error t has been left.

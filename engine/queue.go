@@ -19,12 +19,13 @@ type queue struct {
 	line    list.List // of *ticket, the oldest first
 }
 
-// kind tells what a place is for, to count the two apart.
+// kind tells what a place is for, to count them apart.
 type kind int
 
 const (
 	oneShot kind = iota
 	longLived
+	reserved // for a sandbox that is kept ready, is being made so, or is on its way out unused
 	kinds
 )
 
@@ -53,7 +54,8 @@ func (q *queue) enter(k kind) (*ticket, error) {
 	case q.busy() < q.places:
 		// A place is free only when nobody waits: leave passes places on.
 		q.grant(t)
-	case q.line.Len() < q.longest:
+	case q.line.Len() < q.longest+q.taken[reserved]:
+		// A reserved place gives way, so that waiting for one is no overload.
 		t.waiting = q.line.PushBack(t)
 	default:
 		e := sandbar.Errorf(sandbar.Exhausted, "all %d places for sandboxes are taken and %d callers are waiting, which is all that may wait",
@@ -64,7 +66,35 @@ func (q *queue) enter(k kind) (*ticket, error) {
 	return t, nil
 }
 
-func (q *queue) busy() int { return q.taken[oneShot] + q.taken[longLived] }
+// reserve takes a place that nobody needs at this moment; nil if there is none.
+func (q *queue) reserve() *ticket {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.busy() >= q.places || q.line.Len() > 0 {
+		return nil
+	}
+	t := &ticket{q: q, kind: reserved, ready: make(chan struct{})}
+	q.grant(t)
+	return t
+}
+
+// become puts a reserved place to use.
+func (t *ticket) become(k kind) {
+	t.q.mu.Lock()
+	defer t.q.mu.Unlock()
+	t.q.taken[t.kind]--
+	t.kind = k
+	t.q.taken[k]++
+}
+
+// waits reports whether the ticket has not got its place yet.
+func (t *ticket) waits() bool {
+	t.q.mu.Lock()
+	defer t.q.mu.Unlock()
+	return t.waiting != nil
+}
+
+func (q *queue) busy() int { return q.taken[oneShot] + q.taken[longLived] + q.taken[reserved] }
 
 func (q *queue) grant(t *ticket) {
 	q.taken[t.kind]++

@@ -26,7 +26,7 @@ func (s *Sandbox) Reset(ctx context.Context) error {
 // MemoryUsed is what the sandbox holds at this moment of what Limits.Memory
 // counts, in bytes; Unsupported if the driver cannot tell.
 func (s *Sandbox) MemoryUsed(ctx context.Context) (int64, error) {
-	m, ok := driver.As[driver.Meter](s.inner)
+	m, ok := driver.As[driver.Gauge](s.inner)
 	if !ok {
 		return 0, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot measure a sandbox", s.e.caps.Name)
 	}

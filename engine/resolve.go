@@ -186,6 +186,7 @@ type plan struct {
 	spec     sandbar.Spec
 	language lang.Language // the zero Language for a plain command
 	code     string
+	args     []string // of the program, beyond cmd, where there is a language
 	cmd      sandbar.Cmd
 }
 
@@ -205,6 +206,7 @@ func (e *Engine) plan(j sandbar.Job) (plan, error) {
 		if p.language, p.cmd, err = e.planLanguage(j); err != nil {
 			return p, err
 		}
+		p.args = slices.Clone(j.Args)
 	} else if j.Code != "" || len(j.Args) > 0 {
 		return p, &sandbar.Error{Code: sandbar.Invalid, Field: "language",
 			Message: "code and args need a language; available are " + strings.Join(e.cfg.Languages.Names(), ", ")}

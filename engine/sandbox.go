@@ -28,6 +28,7 @@ type Sandbox struct {
 	spec    sandbar.Spec
 	inner   driver.Sandbox
 	ticket  *ticket
+	env     map[string]string // of programs, where inner was made without that of spec
 	created time.Time
 
 	ending chan struct{} // closed when the end begins
@@ -53,12 +54,14 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 	if err != nil {
 		return nil, err
 	}
+	r := e.pools.take("", spec)
 	e.mu.Lock()
-	t, err := e.enter(longLived)
+	t, err := e.enter(longLived, r)
 	e.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
+	e.makeRoom(t)
 	if err := e.awaitPlace(t, ctx.Done(), time.Now()); err != nil {
 		return nil, err
 	}
@@ -66,7 +69,9 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 	s := &Sandbox{e: e, id: sandbar.NewID(), spec: spec, ticket: t, created: began, lastUsed: began,
 		ending: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
 		brakes: map[*brake]struct{}{}}
-	if err := s.build(ctx); err != nil {
+	if r != nil {
+		s.id, s.inner, s.env = r.id, r.sb, spec.Env
+	} else if err := s.build(ctx); err != nil {
 		err = explain(err, e.draining)
 		e.logFailure("sandbox not created", err, "sandbox", s.id, "took", time.Since(began))
 		return nil, err

@@ -68,6 +68,9 @@ func (e *Engine) shutdown() {
 	}
 	e.endAll()
 	e.awaitNothing()
+	if e.pools != nil {
+		<-e.pools.over
+	}
 	err := e.closeDriver()
 	e.mu.Lock()
 	left := len(e.leftover)

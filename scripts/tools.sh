@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetches what the tests and linters use and this machine lacks.
 #
-#   scripts/tools.sh test    interpreters, bubblewrap, runc, QEMU and a guest
+#   scripts/tools.sh test    interpreters, bubblewrap, runc, a Docker Engine, QEMU and a guest
 #                            kernel, the WebSocket clients of npm and PyPI, the
 #                            SDKs of the executor and iii protocols, an image of Debian
 #   scripts/tools.sh race    a C compiler, for the race detector
@@ -88,8 +88,9 @@ why_no_apt() {
 	fi
 }
 
+# Nothing that is there is removed for what is not.
 apt_install() {
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends --no-remove \
 		-o DPkg::Lock::Timeout=300 -o Acquire::Retries=2 "$@" >>"$tmp/apt.log" 2>&1 9>&-
 }
 
@@ -110,6 +111,21 @@ debian() {
 	for package in "$@"; do apt_install "$package"; done
 }
 
+# no_services keeps packages from starting the services that come with them:
+# the tests start what they need, in directories of their own. Where the host
+# has a rule for that already, it stays. services takes it back.
+policy=/usr/sbin/policy-rc.d
+no_services() {
+	[ -e $policy ] && return
+	trap 'services; rm -rf "$tmp"' EXIT
+	printf '#!/bin/sh\n# for the time of one scripts/tools.sh\nexit 101\n' >$policy && chmod 755 $policy
+	: >"$tmp/policy"
+}
+services() {
+	[ -e "$tmp/policy" ] && rm -f $policy "$tmp/policy"
+	return 0
+}
+
 # programs reads lines of "Requirement program package" and gets what is missing.
 programs() {
 	packages=
@@ -117,7 +133,11 @@ programs() {
 		there "$program" || packages="$packages $package"
 	done <"$1"
 	# shellcheck disable=SC2086 # a list of words
-	if [ -n "$packages" ] && ! why_no_apt >/dev/null; then debian $packages; fi
+	if [ -n "$packages" ] && ! why_no_apt >/dev/null; then
+		no_services
+		debian $packages
+		services
+	fi
 	while read -r name program package; do
 		there "$program" && continue
 		if reason=$(why_no_apt); then lack "$name" "$program is $reason"
@@ -279,6 +299,7 @@ test)
 		Elixir /usr/bin/elixir elixir
 		Bubblewrap bwrap bubblewrap
 		Runc runc runc
+		Docker dockerd docker.io
 		Git git git
 		Curl curl curl
 		JQ jq jq

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -23,10 +24,10 @@ type brake struct {
 // and dropped, so that a write to a pipe that nobody reads is an error like any
 // other, after which there is still order; it is not ignored, because programs
 // would inherit that.
-func endings() chan os.Signal {
+func (a *app) endings() chan os.Signal {
 	signals := make(chan os.Signal, 8)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
-		if !signal.Ignored(s) { // as under nohup, or for a job in the background
+		if !slices.Contains(a.ignored, s) {
 			signal.Notify(signals, s)
 		}
 	}
@@ -35,8 +36,8 @@ func endings() chan os.Signal {
 }
 
 // listen starts a brake.
-func listen(run *engine.Execution) *brake {
-	b := &brake{signals: endings()}
+func (a *app) listen(run *engine.Execution) *brake {
+	b := &brake{signals: a.endings()}
 	b.done.Go(func() {
 		count := 0
 		for s := range b.signals {

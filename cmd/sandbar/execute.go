@@ -214,7 +214,7 @@ func (x *execution) run() error {
 		}
 		return x.failed(err)
 	}
-	brake := listen(run)
+	brake := a.listen(run)
 	defer brake.close()
 	out := &streams{stdout: a.stdout, stderr: a.stderr}
 	if x.json {

@@ -222,7 +222,7 @@ func (a *app) executorAuth() (func(*http.Request) error, error) {
 
 // run makes everything, serves it to the end, and removes it.
 func (x *executorRun) run() error {
-	x.signals = endings()
+	x.signals = x.app.endings()
 	defer signal.Stop(x.signals)
 	// The addresses first: that one is taken is the likely trouble, and then
 	// there is nothing to remove.

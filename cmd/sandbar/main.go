@@ -17,6 +17,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agentbin"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
+	"github.com/sandbar-dev/sandbar/internal/inherit"
 	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
 )
@@ -45,7 +46,7 @@ func main() {
 func newApp(agentProgram []byte) *app {
 	return &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		environ:   os.Environ(),
+		environ: os.Environ(), ignored: inherit.Signals(),
 		isolating: all.Isolating(agentProgram), factories: all.Factories(agentProgram),
 	}
 }
@@ -56,6 +57,7 @@ type app struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	environ        []string
+	ignored        []os.Signal      // that are to have no effect
 	isolating      []driver.Factory // what "auto" chooses from
 	factories      []driver.Factory // all of them
 }

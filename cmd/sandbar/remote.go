@@ -67,7 +67,7 @@ func (a *app) connect(cmd *cobra.Command) (*remote, error) {
 	}
 	r := &remote{Client: c, app: a, cmd: cmd, by: new(syscall.Signal)}
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := endings()
+	signals := a.endings()
 	go func() {
 		for s := range signals {
 			number, _ := s.(syscall.Signal)

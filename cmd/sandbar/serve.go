@@ -86,7 +86,7 @@ that configures the iii-sandbox worker of an iii engine is taken as it is.`,
 
 // serve runs the daemon until a signal ends it.
 func (a *app) serve(cfg *config.Config) error {
-	signals := endings()
+	signals := a.endings()
 	defer signal.Stop(signals)
 	log := logger(cfg, a.stderr)
 
@@ -107,6 +107,7 @@ func (a *app) serve(cfg *config.Config) error {
 	}
 	e, err := newEngine(cfg, d, log, func(c *engine.Config) {
 		c.Observe = metrics.Observe
+		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
 			iiiRoom(cfg, c)
 		}
@@ -114,7 +115,7 @@ func (a *app) serve(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	metrics.Watch(e.Stats)
+	metrics.Watch(e.Stats, e.Templates)
 	ws := fathom.New(e, fathomOptions(cfg, log))
 	api := control.New(e, controlOptions(cfg, log))
 	server, err := httpd.Listen(httpd.Options{

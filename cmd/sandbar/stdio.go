@@ -172,7 +172,7 @@ func (a *app) stdioDriver(cfg *config.Config) (driver.Driver, error) {
 
 // serveStdio answers requests until the input ends, or a signal comes.
 func (a *app) serveStdio(e *engine.Engine, p stdioPlan, out io.Writer) error {
-	signals := endings()
+	signals := a.endings()
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

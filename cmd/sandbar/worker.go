@@ -62,7 +62,7 @@ have shutdown_timeout. A second signal ends it at once.`,
 
 // worker stays joined until a signal ends it.
 func (a *app) worker(cfg *config.Config) error {
-	signals := endings()
+	signals := a.endings()
 	defer signal.Stop(signals)
 	log := logger(cfg, a.stderr)
 	p := &joined{cfg: cfg, log: log, signals: signals}
@@ -76,7 +76,12 @@ func (a *app) worker(cfg *config.Config) error {
 	}
 	a.warnBoundary(d.Caps())
 	reconcile(d, log)
-	if p.engine, err = newEngine(cfg, d, log, func(c *engine.Config) { workerRoom(cfg, c) }); err != nil {
+	if p.engine, err = newEngine(cfg, d, log, func(c *engine.Config) {
+		workerRoom(cfg, c)
+		if cfg.Templates.Auto {
+			c.Templates, c.ReadyMemory = iiiTemplates(cfg, d.Caps()), cfg.TemplatesMemory
+		}
+	}); err != nil {
 		return err
 	}
 	o.Options = iiiOptions(cfg, p.engine, log)

@@ -7,9 +7,9 @@
 //
 // What it promises:
 //
-//   - It holds no secrets and listens nowhere: it has one connection, inherited
-//     from the host, and when that ends the agent ends, and with PID 1
-//     everything in the sandbox.
+//   - It holds no secrets and listens nowhere: it has one connection, which is
+//     there before any program is, and when that ends the agent ends, and with
+//     PID 1 everything in the sandbox.
 //   - It cannot be read, traced or signalled to death from inside: it is not
 //     dumpable, and its programs run under another uid where the user
 //     namespace has more than one, and in another Landlock domain.
@@ -18,13 +18,21 @@
 //     the lock that a start holds.
 //   - Where descriptors can be passed no byte of output goes through it.
 //
+// Where somebody else made the sandbox, a container runtime for one, the agent
+// is that container's first program: it builds nothing (wire.Setup, Made) and
+// promises the same.
+//
 // It is in every sandbox's memory, so it is small: the standard library
 // (without net, fmt or encoding), x/sys and package wire.
 package agent
 
-import "os"
+import (
+	"os"
+	"strings"
+)
 
-// Name is the agent's argv[0]; the host starts it under this name.
+// Name is the agent's argv[0], or the last part of it; the host starts it under
+// this name.
 const Name = "sandbar-agent"
 
 // ModeSocket is the argument that tells the agent to serve the unix socket it
@@ -40,13 +48,47 @@ const ModeStream = "stream"
 // Env, Dir and Rlimits count.
 const ModeMachine = "machine"
 
-// SocketFD is the descriptor of the agent's one connection.
+// ModeStdio is the argument that tells the agent to serve its standard input
+// and output, for who can hand a container nothing else. No program gets them.
+const ModeStdio = "stdio"
+
+// ModeDial is the argument that tells the agent to connect to the unix socket
+// whose path is the next argument, over which descriptors can be passed. The
+// host listens there and accepts once: who connects later finds nobody, and who
+// could be earlier than a container's first program is not in it.
+const ModeDial = "dial"
+
+// SocketFD is the descriptor of the agent's one connection, where it inherits
+// one.
 const SocketFD = 3
 
+// FDProgram is the beginning of argv[0] of an agent that a container runtime
+// starts by the descriptor of its program: the runtime has no other name for it.
+const FDProgram = "/proc/self/fd/"
+
 // IsAgent reports whether this process was started to be an agent: as Name, a
-// mode, and optionally a word that tells whose it is. A binary that can also do
-// other things asks before it does them.
+// mode with what belongs to it, and optionally a word that tells whose it is. A
+// binary that can also do other things asks before it does them.
 func IsAgent() bool {
-	return (len(os.Args) == 2 || len(os.Args) == 3) && os.Args[0] == Name &&
-		(os.Args[1] == ModeSocket || os.Args[1] == ModeStream || os.Args[1] == ModeMachine)
+	_, _, ok := parseArgs(os.Args)
+	return ok
+}
+
+// parseArgs takes the agent's arguments apart. path is ModeDial's.
+func parseArgs(args []string) (mode, path string, ok bool) {
+	if len(args) < 2 || args[0][strings.LastIndexByte(args[0], '/')+1:] != Name && !strings.HasPrefix(args[0], FDProgram) {
+		return "", "", false
+	}
+	mode, rest := args[1], args[2:]
+	switch mode {
+	case ModeSocket, ModeStream, ModeMachine, ModeStdio:
+	case ModeDial:
+		if len(rest) == 0 || rest[0] == "" {
+			return "", "", false
+		}
+		path, rest = rest[0], rest[1:]
+	default:
+		return "", "", false
+	}
+	return mode, path, len(rest) <= 1
 }

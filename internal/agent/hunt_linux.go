@@ -32,6 +32,7 @@ type hunter struct {
 	asked chan quarry
 	buf   [4 << 10]byte // of files of /proc
 	self  string
+	limit string          // what the mark is called there
 	shot  map[string]bool // the processes killed in the last look
 	dead  map[string]bool // those it found dead
 }
@@ -218,7 +219,7 @@ func (h *hunter) shoot(pid string, hunted []quarry) fate {
 	if len(limits) == 0 {
 		return gone
 	}
-	mark := parseMark(limits)
+	mark := parseMark(limits, h.limit)
 	if !slices.ContainsFunc(hunted, func(q quarry) bool { return q.mark == mark }) {
 		return spared
 	}

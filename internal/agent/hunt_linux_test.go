@@ -38,7 +38,7 @@ func TestParseMark(t *testing.T) {
 		head + "Max file locks": 0,
 		head + "Max file locks            18446744073709551615 18446744073709551615 locks\n": 0, // is no number here: the limit is never so high
 	} {
-		if got := parseMark([]byte(text)); got != want {
+		if got := parseMark([]byte(text), markName(unix.RLIMIT_LOCKS)); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	}
@@ -74,7 +74,7 @@ func TestSettle(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	h := newHunter(&agent{link: &link{fd: int(null.Fd())}})
+	h := newHunter(&agent{link: &link{out: int(null.Fd())}})
 	later, past := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
 	for name, c := range map[string]struct {
 		q    quarry
@@ -135,7 +135,8 @@ func huntAsInit() error {
 	if err != nil {
 		return err
 	}
-	h := newHunter(&agent{link: &link{fd: int(null.Fd())}})
+	h := newHunter(&agent{link: &link{out: int(null.Fd())}})
+	h.limit = markName(unix.RLIMIT_LOCKS)
 	const hunted, others = 1000, 999
 	prey, err := begin(hunted, "trap '' TERM; (setsid sleep 60 &) ; sleep 60 & wait")
 	if err != nil {
@@ -203,7 +204,7 @@ func living(h *hunter, mark uint64) (n int) {
 	for _, pid := range otherPIDs() {
 		limits, _ := os.ReadFile("/proc/" + pid + "/limits")
 		stat, _ := os.ReadFile("/proc/" + pid + "/stat")
-		if parseMark(limits) == mark && !isDead(stat) {
+		if parseMark(limits, h.limit) == mark && !isDead(stat) {
 			n++
 		}
 	}
@@ -211,27 +212,30 @@ func living(h *hunter, mark uint64) (n int) {
 }
 
 // A mark never comes twice, and a program that is forked has the one it was
-// told of.
+// told of. What is enforced is no mark.
 func TestMarksFall(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
-	var before unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, nil, &before); err != nil {
-		t.Fatal(err)
-	}
-	m, err := newMarks()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for last, i := uint64(0), 0; i < 5; i++ {
-		mark := <-m.next
-		out, err := exec.Command("/bin/sh", "-c", "cat /proc/self/limits").Output()
-		if got := parseMark(out); err != nil || got != mark {
-			t.Errorf("a program has the mark %d, %v; want %d", got, err, mark)
+	for _, resource := range []uint32{unix.RLIMIT_LOCKS, unix.RLIMIT_RSS} {
+		m, err := newMarks(resource)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if i > 0 && mark >= last {
-			t.Errorf("mark %d after %d", mark, last)
+		for last, i := uint64(0), 0; i < 5; i++ {
+			mark := <-m.next
+			out, err := exec.Command("/bin/sh", "-c", "cat /proc/self/limits").Output()
+			if got := parseMark(out, markName(resource)); err != nil || got != mark {
+				t.Errorf("a program has the mark %d, %v; want %d", got, err, mark)
+			}
+			if i > 0 && mark >= last {
+				t.Errorf("mark %d after %d", mark, last)
+			}
+			last = mark
+			m.taken <- struct{}{}
 		}
-		last = mark
-		m.taken <- struct{}{}
+	}
+	for _, resource := range []uint32{unix.RLIMIT_NOFILE, unix.RLIMIT_DATA, 1 << 31} {
+		if _, err := newMarks(resource); err == nil {
+			t.Errorf("resource %d is taken for marks", resource)
+		}
 	}
 }

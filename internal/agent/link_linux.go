@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -11,11 +12,57 @@ import (
 // link is the agent's end of the connection: blocking reads from one
 // goroutine, writes from many.
 type link struct {
-	fd     int
-	passes bool // descriptors can be passed
+	in, out int  // descriptors, of one socket or of two pipes
+	passes  bool // descriptors can be passed
 
-	mu  sync.Mutex // guards writing
-	out []byte     // the frame being written, kept for its memory
+	mu    sync.Mutex // guards writing
+	frame []byte     // the one being written, kept for its memory
+}
+
+// openLink returns the connection that a mode has.
+func openLink(mode, path string) (*link, error) {
+	switch mode {
+	case ModeStdio:
+		return takeStdio()
+	case ModeDial:
+		fd, err := dialHost(path)
+		return &link{in: fd, out: fd, passes: true}, err
+	}
+	return &link{in: SocketFD, out: SocketFD, passes: mode == ModeSocket}, nil
+}
+
+// takeStdio makes the standard input and output a connection, and puts nothing
+// in their place, so that nothing else is ever written to it. What the agent
+// has to say to whoever started it goes to the standard error output.
+func takeStdio() (*link, error) {
+	in, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, SocketFD)
+	if err != nil {
+		return nil, err
+	}
+	out, err := unix.FcntlInt(1, unix.F_DUPFD_CLOEXEC, SocketFD)
+	if err != nil {
+		return nil, err
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(null)
+	for _, fd := range []int{0, 1} {
+		if err := unix.Dup3(null, fd, 0); err != nil {
+			return nil, err
+		}
+	}
+	return &link{in: in, out: out}, nil
+}
+
+// dialHost connects to the socket on which the host waits.
+func dialHost(path string) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	return fd, unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 }
 
 // read returns the next frame.
@@ -49,7 +96,7 @@ func (l *link) readHeader(b []byte) ([]int, error) {
 	}
 	oob := make([]byte, unix.CmsgSpace(4*wire.MaxFDs))
 	for {
-		n, oobn, flags, _, err := unix.Recvmsg(l.fd, b, oob, unix.MSG_CMSG_CLOEXEC)
+		n, oobn, flags, _, err := unix.Recvmsg(l.in, b, oob, unix.MSG_CMSG_CLOEXEC)
 		if err == unix.EINTR {
 			continue
 		}
@@ -82,7 +129,7 @@ func parseRights(oob []byte) (fds []int) {
 
 func (l *link) readFull(b []byte) error {
 	for len(b) > 0 {
-		n, err := unix.Read(l.fd, b)
+		n, err := unix.Read(l.in, b)
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
@@ -100,18 +147,18 @@ func (l *link) readFull(b []byte) error {
 func (l *link) write(f wire.Frame) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.out = wire.AppendHeader(l.out[:0], wire.Header{
+	l.frame = wire.AppendHeader(l.frame[:0], wire.Header{
 		Length: uint32(len(f.Payload)), Type: f.Type, FDs: uint8(len(f.FDs)), ID: f.ID})
 	if len(f.Payload) > maxCopied && len(f.FDs) == 0 {
-		if err := l.writeFull(l.out); err != nil {
+		if err := l.writeFull(l.frame); err != nil {
 			return err
 		}
 		return l.writeFull(f.Payload)
 	}
-	l.out = append(l.out, f.Payload...)
-	b := l.out
-	if cap(l.out) > 64<<10 {
-		l.out = nil // do not keep a large frame's memory in an idle sandbox
+	l.frame = append(l.frame, f.Payload...)
+	b := l.frame
+	if cap(l.frame) > 64<<10 {
+		l.frame = nil // do not keep a large frame's memory in an idle sandbox
 	}
 	if len(f.FDs) > 0 {
 		n, err := l.sendRights(b, f.FDs)
@@ -129,7 +176,7 @@ const maxCopied = 16 << 10
 
 func (l *link) writeFull(b []byte) error {
 	for len(b) > 0 {
-		n, err := unix.Write(l.fd, b)
+		n, err := unix.Write(l.out, b)
 		if err == unix.EINTR {
 			continue
 		}
@@ -144,7 +191,7 @@ func (l *link) writeFull(b []byte) error {
 func (l *link) sendRights(b []byte, fds []int) (int, error) {
 	rights := unix.UnixRights(fds...)
 	for {
-		n, err := unix.SendmsgN(l.fd, b, rights, nil, unix.MSG_NOSIGNAL)
+		n, err := unix.SendmsgN(l.out, b, rights, nil, unix.MSG_NOSIGNAL)
 		if err != unix.EINTR {
 			return n, err
 		}

@@ -27,9 +27,10 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	if step, err := setRlimits(s.Rlimits); err != nil {
 		return step, err
 	}
-	if a.marks, err = newMarks(); err != nil {
-		return "number programs by the limit of file locks", err
+	if a.marks, err = newMarks(unix.RLIMIT_LOCKS); err != nil {
+		return "number programs by a limit", err
 	}
+	a.hunter.limit = markName(unix.RLIMIT_LOCKS)
 	go a.hunter.run()
 	return "", nil
 }

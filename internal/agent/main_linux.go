@@ -14,8 +14,9 @@ import (
 // Main is the agent. It never returns: when the connection ends, so does the
 // process, and with PID 1 the whole sandbox.
 func Main() {
-	if !IsAgent() {
-		os.Stderr.WriteString("sandbar-agent: is started by sandbar, with a connection as descriptor 3; it does nothing on its own\n")
+	mode, path, ok := parseArgs(os.Args)
+	if !ok {
+		os.Stderr.WriteString("sandbar-agent: is started by sandbar, with a connection to it; it does nothing on its own\n")
 		os.Exit(2)
 	}
 	runtime.LockOSThread()
@@ -24,10 +25,15 @@ func Main() {
 	unix.CloseRange(SocketFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	// It was started by a descriptor's path, and would be called by its number.
 	_ = writeFile("/proc/self/comm", Name)
+	l, err := openLink(mode, path)
+	if err != nil {
+		os.Stderr.WriteString("sandbar-agent: no connection to sandbar: " + err.Error() + "\n")
+		os.Exit(1)
+	}
 	a := &agent{
 		rank:     openRank(),
-		whole:    os.Args[1] == ModeMachine,
-		link:     &link{fd: SocketFD, passes: os.Args[1] == ModeSocket},
+		whole:    mode == ModeMachine,
+		link:     l,
 		sealing:  make(chan []byte),
 		sealed:   make(chan error),
 		starts:   make(chan startRequest, backlog),

@@ -11,8 +11,10 @@ import (
 // of them can change, so that what belongs to a program is found wherever it
 // went: into another group, session or parent.
 //
-// The mark is the hard limit of the number of file locks (RLIMIT_LOCKS), which
-// Linux has not enforced since 2.4 and which /proc/PID/limits shows to all. The
+// The mark is the hard limit of a resource that nothing enforces and that
+// /proc/PID/limits shows to all: on Linux the number of file locks
+// (RLIMIT_LOCKS), not enforced since 2.4; in gVisor, where that cannot be
+// changed, the resident memory (RLIMIT_RSS), which counts in neither. The
 // agent changes its own before each program is forked; it counts down, as a
 // hard limit only can, so no mark comes twice. The filter that only the
 // launcher's thread and its programs have forbids them the same.
@@ -20,8 +22,9 @@ import (
 // The change is made beside the launcher, which is under that filter: while
 // one program starts, the mark of the next is set.
 type marks struct {
-	next  chan uint64   // the mark that a program forked now will have; closed when there are no more
-	taken chan struct{} // it has been forked
+	resource int
+	next     chan uint64   // the mark that a program forked now will have; closed when there are no more
+	taken    chan struct{} // it has been forked
 }
 
 const (
@@ -32,17 +35,32 @@ const (
 	fewMarks = 1 << 16
 )
 
+// markName is what /proc/PID/limits calls the resource whose limit is the mark.
+// Others than these are enforced, and no marks.
+func markName(resource uint32) string {
+	switch resource {
+	case unix.RLIMIT_LOCKS:
+		return "\nMax file locks "
+	case unix.RLIMIT_RSS:
+		return "\nMax resident set "
+	}
+	return ""
+}
+
 // newMarks begins to count where this process's hard limit allows it.
-func newMarks() (*marks, error) {
+func newMarks(resource uint32) (*marks, error) {
+	if markName(resource) == "" {
+		return nil, unix.EINVAL
+	}
 	var now unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, nil, &now); err != nil {
+	if err := unix.Prlimit(0, int(resource), nil, &now); err != nil {
 		return nil, err
 	}
 	first := min(now.Max, topMark)
 	if first < fewMarks {
 		return nil, unix.ERANGE
 	}
-	m := &marks{next: make(chan uint64), taken: make(chan struct{}, 1)}
+	m := &marks{resource: int(resource), next: make(chan uint64), taken: make(chan struct{}, 1)}
 	go m.run(first)
 	return m, nil
 }
@@ -51,7 +69,7 @@ func newMarks() (*marks, error) {
 func (m *marks) run(mark uint64) {
 	defer close(m.next)
 	for ; mark > 0; mark-- {
-		if unix.Prlimit(0, unix.RLIMIT_LOCKS, &unix.Rlimit{Cur: mark, Max: mark}, nil) != nil {
+		if unix.Prlimit(0, m.resource, &unix.Rlimit{Cur: mark, Max: mark}, nil) != nil {
 			return
 		}
 		m.next <- mark
@@ -59,10 +77,10 @@ func (m *marks) run(mark uint64) {
 	}
 }
 
-// parseMark finds the mark in the text of /proc/PID/limits; 0 is none.
-func parseMark(limits []byte) uint64 {
-	name := []byte("\nMax file locks ")
-	i := bytes.Index(limits, name)
+// parseMark finds the mark, the limit that markName names, in the text of
+// /proc/PID/limits; 0 is none.
+func parseMark(limits []byte, name string) uint64 {
+	i := bytes.Index(limits, []byte(name))
 	if i < 0 {
 		return 0
 	}

@@ -127,10 +127,8 @@ func (a *agent) confineLauncher() (step string, err error) {
 	if a.whole {
 		return "", nil
 	}
-	for c := uintptr(0); c <= unix.CAP_LAST_CAP+8; c++ {
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && err != unix.EINVAL {
-			return "drop the bounding set", err
-		}
+	if err := dropBounding(); err != nil {
+		return "drop the bounding set", err
 	}
 	// Securebits would not matter: with no_new_privs and an empty bounding set
 	// an exec can gain nothing, whoever owns the file.
@@ -151,6 +149,24 @@ func (a *agent) confineLauncher() (step string, err error) {
 		return "drop capabilities", err
 	}
 	return "", nil
+}
+
+// dropBounding empties the calling thread's bounding set. Dropping needs a
+// right that the agent lacks where somebody else has emptied the set already.
+func dropBounding() error {
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP+8; c++ {
+		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
+		if err == unix.EINVAL { // this kernel does not know it
+			continue
+		}
+		if err == nil && has != 0 {
+			err = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // launch starts one program; it runs on the launcher's thread.

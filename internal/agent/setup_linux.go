@@ -10,13 +10,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// setUp turns fresh namespaces into a sandbox, in an order in which every step
+// setUp turns fresh namespaces, or what somebody else made, into a sandbox, in an order in which every step
 // still has the rights it needs, and no later step could undo an earlier one.
 // On failure it names the step. fds are the mounts that came with the plan.
 func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	a.uid, a.gid = s.UID, s.GID
 	a.env, a.dir, a.nice = s.Env, s.Dir, int(s.Nice)
-	a.ranged = os.Getuid() == 0 && s.UID != 0
+	a.ranged = os.Getuid() != int(s.UID)
 
 	for _, x := range s.Sysctls {
 		// The namespace's own bounds; a kernel without one has nothing to bound.
@@ -27,18 +27,10 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 		a.spareThreads()
 		close(spared)
 	}()
-	unix.Umask(0) // modes of the plan are meant as written
-	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
-		return "set the host name", err
-	}
-	if err := loopbackUp(); err != nil {
-		return "bring up the loopback", err
-	}
-	if step, err := a.makeInterface(&s.Interface); err != nil {
-		return step, err
-	}
-	if step, err := buildRoot(s.Root, s.Mounts, fds); err != nil {
-		return step, err
+	if !s.Made {
+		if step, err := a.build(s, fds); err != nil {
+			return step, err
+		}
 	}
 	unix.Umask(0o022)
 	if a.ruleset, err = landlockRuleset(&s.Landlock); err != nil {
@@ -63,12 +55,29 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	if step, err := a.sealLauncher(s.Programs); err != nil {
 		return step, err
 	}
-	if a.marks, err = newMarks(); err != nil {
-		return "number programs by the limit of file locks", err
+	if a.marks, err = newMarks(s.Mark); err != nil {
+		return "number programs by a resource limit", err
 	}
+	a.hunter.limit = markName(s.Mark)
 	go a.hunter.run()
 	a.watch = watchdog{limit: s.Watchdog, disks: s.WatchDisks}
 	return "", nil
+}
+
+// build makes the name, the network and the root of a sandbox that has only
+// fresh namespaces so far.
+func (a *agent) build(s *wire.Setup, fds []int) (step string, err error) {
+	unix.Umask(0) // modes of the plan are meant as written
+	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
+		return "set the host name", err
+	}
+	if err := loopbackUp(); err != nil {
+		return "bring up the loopback", err
+	}
+	if step, err := a.makeInterface(&s.Interface); err != nil {
+		return step, err
+	}
+	return buildRoot(s.Root, s.Mounts, fds)
 }
 
 // setRlimits limits the agent and so all that it starts. The agent's own

@@ -33,6 +33,17 @@ func capData(keep uint64) (unix.CapUserHeader, [2]unix.CapUserData) {
 		[2]unix.CapUserData{{Effective: lo, Permitted: lo}, {Effective: hi, Permitted: hi}}
 }
 
+// setThreadUser changes the effective ids of the calling thread only, which
+// those for files follow.
+func setThreadUser(uid, gid uint32) error {
+	const same = ^uintptr(0)
+	if _, _, e := syscall.RawSyscall(unix.SYS_SETRESGID, same, uintptr(gid), same); e != 0 {
+		return e
+	}
+	_, _, e := syscall.RawSyscall(unix.SYS_SETRESUID, same, uintptr(uid), same)
+	return orNil(e)
+}
+
 // installFilter installs a classic BPF program, as wire.Setup has it: on every
 // thread with the flag SECCOMP_FILTER_FLAG_TSYNC, else on the calling one.
 func installFilter(program []byte, flags uintptr) error {

@@ -55,8 +55,9 @@ func (a *agent) becomeUser() error {
 	}
 	runtime.LockOSThread()
 	if a.ranged {
-		unix.Setfsgid(int(a.gid))
-		unix.Setfsuid(int(a.uid))
+		if err := setFileUser(a.uid, a.gid); err != nil {
+			return err
+		}
 	}
 	if err := setCaps(0); err != nil {
 		return err
@@ -68,6 +69,20 @@ func (a *agent) becomeUser() error {
 		return nil
 	}
 	return landlockRestrict(a.ruleset)
+}
+
+// setFileUser makes the calling thread reach files as another user, and stay
+// the agent's own to all else: a program of that user cannot signal it.
+func setFileUser(uid, gid uint32) error {
+	unix.Setfsgid(int(gid))
+	unix.Setfsuid(int(uid))
+	nowGID, gerr := unix.SetfsgidRetGid(-1) // changes nothing, and tells
+	nowUID, uerr := unix.SetfsuidRetUid(-1)
+	if gerr == nil && uerr == nil && uint32(nowGID) == gid && uint32(nowUID) == uid {
+		return nil
+	}
+	// gVisor has no such ids; the thread's effective ones do the same there.
+	return setThreadUser(uid, gid)
 }
 
 // spareThreads has the runtime make threads, which it keeps: as many goroutines

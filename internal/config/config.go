@@ -55,6 +55,9 @@ type Config struct {
 
 	Languages []lang.Language // beyond lang.Default
 
+	Templates       Templates
+	TemplatesMemory int64
+
 	Fathom   Fathom
 	Executor Executor
 	Log      Log

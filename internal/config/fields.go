@@ -40,6 +40,7 @@ func (c *Config) fields() []field {
 	add(c.admissionFields()...)
 	add(c.lifecycleFields()...)
 	add(c.languageField())
+	add(c.templateFields()...)
 	add(c.fathomFields()...)
 	add(c.executorFields()...)
 	add(c.daemonFields()...)

@@ -52,6 +52,7 @@ func TestDefaults(t *testing.T) {
 		Fathom: Fathom{DisconnectGrace: 5 * time.Second, WriteTimeout: 30 * time.Second, MaxPerConnection: 256, MaxStdin: 1 << 20},
 		Executor: Executor{MaxJSON: 16 << 20, KeepLines: 10000, KeepBytes: 8 << 20, KeepFinished: 64, Heartbeat: 10 * time.Second,
 			StallTimeout: 5 * time.Minute, MaxConnections: 1024},
+		Templates: Templates{Auto: true}, TemplatesMemory: 512 << 20,
 		Log: Log{Level: "info", Format: "text"}, ShutdownTimeout: 20 * time.Second,
 		Images:  Images{AutoInstall: true, MaxBytes: 20 << 30, MaxEntries: 1_000_000, Timeout: 30 * time.Minute},
 		Network: Network{Outbound: true, MaxConnections: 1024, MaxBytes: sandbar.Unlimited, PortsDenied: []uint16{25}},
@@ -318,6 +319,9 @@ allowed_hosts: [a.example, 10.0.0.1]
 drivers: {native: {colour: "red: #1"}}
 limits: {max: {cpus: unlimited, timeout: unlimited}, default: {cpus: 0.5}}
 idle_timeout: never
+templates:
+  - {language: python, image: tools, warm_imports: [numpy, a.b], min: 1, max: 4, memory: 64MiB, cpus: 0.5, fork: false}
+  - {}
 languages:
   - {name: ruby, aliases: [rb], file: main.rb, command: [ruby, '{file}'], env: {RUBYOPT: '-W0'}}
 state_dir: /s

@@ -334,13 +334,14 @@ func (t tree) load(n *yaml.Node) error {
 func (t tree) String() string { return strings.TrimSpace(t.yaml("")) }
 
 func (t tree) yaml(indent string) string {
-	out, err := yaml.Dump(t.show())
+	shown := t.show()
+	out, err := yaml.Dump(shown)
 	if err != nil {
 		// Only texts, lists and maps are stored; there is nothing Dump refuses.
 		panic(fmt.Sprintf("config: cannot print: %v", err))
 	}
 	body := strings.TrimRight(string(out), "\n")
-	if body == "[]" || body == "{}" {
+	if _, word := shown.(string); word || body == "[]" || body == "{}" {
 		return body
 	}
 	return "\n" + indent + "  " + strings.ReplaceAll(body, "\n", "\n"+indent+"  ")

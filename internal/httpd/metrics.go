@@ -23,6 +23,7 @@ type Metrics struct {
 	registry  *prometheus.Registry
 	languages []string
 	load      atomic.Pointer[func() engine.Stats]
+	templates atomic.Pointer[func() []engine.TemplateStats]
 
 	executions *prometheus.CounterVec // by language, outcome
 	errors     *prometheus.CounterVec // by code
@@ -68,8 +69,10 @@ func NewMetrics(languages []string, b Build) *Metrics {
 	m.gauge("sandbar_queue_depth", "Executions that wait for a place.", func(s engine.Stats) int { return s.Queued })
 	m.gauge("sandbar_executions_active", "Executions that run, or are being set up or torn down.", func(s engine.Stats) int { return s.Active })
 	m.gauge("sandbar_sandboxes_live", "Sandboxes alive, those of single executions included.", func(s engine.Stats) int { return s.Active + s.Sandboxes })
+	m.gauge("sandbar_sandboxes_ready", "Sandboxes that wait for a job, are being made for that, or give way to one.", func(s engine.Stats) int { return s.Ready })
 	m.gauge("sandbar_sandboxes_removing", "Ended sandboxes that resist removal; each keeps its place.", func(s engine.Stats) int { return s.Removing })
 	m.gauge("sandbar_sandboxes_capacity", "Sandboxes that may be alive at once.", func(s engine.Stats) int { return s.Capacity })
+	m.registry.MustRegister(templateCollector{m})
 	m.appear()
 	return m
 }
@@ -108,8 +111,12 @@ func (m *Metrics) appear() {
 	}
 }
 
-// Watch sets where the gauges read the engine's load; before it they are 0.
-func (m *Metrics) Watch(load func() engine.Stats) { m.load.Store(&load) }
+// Watch sets where the engine's load and the state of its templates are read;
+// before it the load is 0 and there are no templates.
+func (m *Metrics) Watch(load func() engine.Stats, templates func() []engine.TemplateStats) {
+	m.load.Store(&load)
+	m.templates.Store(&templates)
+}
 
 // Observe counts one ended execution. It is meant for engine.Config.Observe.
 func (m *Metrics) Observe(o engine.Observation) {

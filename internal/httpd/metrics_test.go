@@ -25,7 +25,9 @@ func TestMetricsCount(t *testing.T) {
 		t.Error("a gauge without an engine is not 0")
 	}
 	m.Watch(func() engine.Stats {
-		return engine.Stats{Active: 3, Queued: 7, Sandboxes: 2, Capacity: 64, Removing: 1}
+		return engine.Stats{Active: 3, Queued: 7, Sandboxes: 2, Capacity: 64, Ready: 4, Removing: 1}
+	}, func() []engine.TemplateStats {
+		return []engine.TemplateStats{{Name: "python", Ready: 1, Want: 2, Hits: 3, Misses: 4, Forks: 5, Failed: 6, Lost: 7, Refill: 8 * time.Second}, {Name: "plain"}}
 	})
 	for _, o := range sandbar.Outcomes {
 		m.Observe(engine.Observation{Language: "python", Result: sandbar.Result{Outcome: o, Duration: time.Second}, Setup: time.Millisecond, Total: 2 * time.Second})
@@ -51,6 +53,16 @@ func TestMetricsCount(t *testing.T) {
 		`sandbar_sandboxes_live 5`,
 		`sandbar_sandboxes_capacity 64`,
 		`sandbar_sandboxes_removing 1`,
+		`sandbar_sandboxes_ready 4`,
+		`sandbar_template_ready{template="python"} 1`,
+		`sandbar_template_wanted{template="python"} 2`,
+		`sandbar_template_hits_total{template="python"} 3`,
+		`sandbar_template_misses_total{template="python"} 4`,
+		`sandbar_template_forks_total{template="python"} 5`,
+		`sandbar_template_failures_total{template="python"} 6`,
+		`sandbar_template_lost_total{template="python"} 7`,
+		`sandbar_template_refill_seconds_total{template="python"} 8`,
+		`sandbar_template_hits_total{template="plain"} 0`,
 		`sandbar_execution_seconds_count 9`,
 		`sandbar_setup_seconds_count 7`,
 		`sandbar_run_seconds_count 8`,

@@ -251,7 +251,12 @@ func lastName(path string) string {
 
 // Rename moves from to to, replacing a file, a link or an empty directory that
 // is there, in one step. Two names of the same file stay as they are.
-func (f *FS) Rename(cwd, from, to string) error {
+func (f *FS) Rename(cwd, from, to string) error { return f.rename(cwd, from, to, false) }
+
+// RenameNew is Rename, but whatever is at to stays, with EEXIST.
+func (f *FS) RenameNew(cwd, from, to string) error { return f.rename(cwd, from, to, true) }
+
+func (f *FS) rename(cwd, from, to string, keep bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	src, err := f.entry(cwd, from)
@@ -261,6 +266,9 @@ func (f *FS) Rename(cwd, from, to string) error {
 	dst, err := f.entry(cwd, to)
 	if err != nil {
 		return err
+	}
+	if keep && src.inode != nil && dst.inode != nil {
+		return syscall.EEXIST
 	}
 	if same, err := f.checkRename(src, dst); same || err != nil {
 		return err

@@ -39,7 +39,8 @@ func TestProgramRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		prog, err := CompilePrograms(goarch)
+		otherMark(t, goarch, a)
+		prog, err := CompilePrograms(goarch, MarkLocks)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,6 +58,26 @@ func TestProgramRules(t *testing.T) {
 		for nr := range uint32(1024) {
 			if got := m.run(t, call{arch: a.audit, nr: nr}); got != Allow {
 				t.Errorf("%s: call %d without arguments: %v", goarch, nr, got)
+			}
+		}
+	}
+}
+
+// otherMark looks at a filter with another mark: that is what cannot be changed.
+func otherMark(t *testing.T, goarch string, a arch) {
+	t.Helper()
+	prog, err := CompilePrograms(goarch, MarkResident)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := load(t, prog)
+	for _, n := range numbers() {
+		if n.name != "prlimit64" {
+			continue
+		}
+		for resource, want := range map[uint64]Action{rlimitRSS: Skip | 1, rlimitLocks: Allow} {
+			if got := m.run(t, call{arch: a.audit, nr: uint32(a.nr(n)), args: [6]uint64{0, resource, 8}}); got != want {
+				t.Errorf("%s: prlimit of %d: %v, want %v", goarch, resource, got, want)
 			}
 		}
 	}

@@ -245,19 +245,31 @@ func null(arg int) []Cond {
 	return []Cond{{Arg: arg, In: []uint32{0}}, {Arg: arg, High: true, In: []uint32{0}}}
 }
 
+// Mark is the resource whose hard limit the agent gives each program as a mark.
+type Mark uint32
+
+// The resources that can be marks: nothing enforces them.
+const (
+	// MarkLocks is the number of file locks, which Linux has not enforced since
+	// 2.4.
+	MarkLocks Mark = rlimitLocks
+	// MarkResident is the resident memory, which neither Linux nor gVisor
+	// enforces; in gVisor the number of file locks cannot be changed.
+	MarkResident Mark = rlimitRSS
+)
+
 // ProgramRules are what is forbidden to programs and not to the agent, which
-// marks each of them with a limit of its own: the number of file locks, which
-// Linux has not enforced since 2.4. All that a program starts inherits the
-// mark, and by it the agent finds what belongs to which program, wherever it
-// went. A mark that could be changed would be none.
-func ProgramRules() []Rule {
+// marks each of them with a limit of its own, that of mark. All that a program
+// starts inherits the mark, and by it the agent finds what belongs to which
+// program, wherever it went. A mark that could be changed would be none.
+func ProgramRules(mark Mark) []Rule {
 	eperm := Errno(errPerm)
-	locks := func(arg int) []Cond { return []Cond{{Arg: arg, In: []uint32{rlimitLocks}}} }
+	marks := func(arg int) []Cond { return []Cond{{Arg: arg, In: []uint32{uint32(mark)}}} }
 	return []Rule{
-		{Names: []string{"setrlimit"}, Args: locks(0), Action: eperm, Why: "the mark stays"},
+		{Names: []string{"setrlimit"}, Args: marks(0), Action: eperm, Why: "the mark stays"},
 		{Names: []string{"setrlimit"}, Action: Allow, Why: "the other limits are for the filter of all"},
 		{Names: []string{"prlimit64"}, Args: null(2), Action: Allow, Why: "asking: nobody's mark is a secret"},
-		{Names: []string{"prlimit64"}, Args: locks(1), Action: eperm, Why: "the mark stays, one's own and another's"},
+		{Names: []string{"prlimit64"}, Args: marks(1), Action: eperm, Why: "the mark stays, one's own and another's"},
 		{Names: []string{"prlimit64"}, Args: []Cond{{Arg: 0, In: []uint32{0}}}, Action: Allow, Why: "one's own limits: every shell"},
 		{Names: []string{"prlimit64"}, Action: eperm, Why: "another's limits: where the agent and its programs are one user, the agent's, which needs descriptors to find a program that is to end"},
 	}
@@ -339,5 +351,6 @@ const (
 	tcpULP       = 31
 
 	rlimitCore  = 4
+	rlimitRSS   = 5
 	rlimitLocks = 10
 )

@@ -118,7 +118,9 @@ func CompileSeccompUncounted(goarch string) ([]byte, error) {
 // CompilePrograms returns the filter of ProgramRules, which lets every other
 // call through. It is put on in addition, by the one thread that starts
 // programs.
-func CompilePrograms(goarch string) ([]byte, error) { return compile(goarch, ProgramRules(), Allow) }
+func CompilePrograms(goarch string, mark Mark) ([]byte, error) {
+	return compile(goarch, ProgramRules(mark), Allow)
+}
 
 // Compile is CompileSeccomp for other rules.
 //

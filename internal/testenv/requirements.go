@@ -68,6 +68,18 @@ var (
 	Bubblewrap = program("Bubblewrap", "bwrap", "bubblewrap")
 	// Runc is runc.
 	Runc = program("Runc", "runc", "runc")
+	// Docker is a Docker Engine that tests can start, see package dockerd: the
+	// programs, and a user who may run them.
+	Docker = require("Docker", "as root, install dockerd (Debian: apt-get install docker.io)", func() error {
+		if err := Linux.Err(); err != nil {
+			return err
+		}
+		if err := Root.Err(); err != nil {
+			return err
+		}
+		_, err := exec.LookPath("dockerd")
+		return err
+	})
 	// Git is git.
 	Git = program("Git", "git", "git")
 	// Curl is curl.

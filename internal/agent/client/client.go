@@ -98,6 +98,7 @@ var (
 	_ driver.Filer   = (*Sandbox)(nil)
 	_ driver.Dialer  = (*Sandbox)(nil)
 	_ driver.Watcher = (*Sandbox)(nil)
+	_ driver.Meter   = (*Sandbox)(nil)
 )
 
 // New takes over conn, waits for the agent's Hello and returns the sandbox. If

@@ -18,7 +18,8 @@
 // # Conversation
 //
 // The agent says Hello, with its Generation. The host sends Setup where the
-// agent is to build its own sandbox; the agent answers Reply. Then the host
+// agent is to build its own sandbox, or to confine programs in one that
+// somebody else built; the agent answers Reply. Then the host
 // sends requests under ids of its choosing (Start, FS, Dial, Kill), each answered
 // by exactly one Reply with that id. The Reply to a Start that succeeded has a
 // Started; it is followed, under the same id, by one Exited, after which the id
@@ -44,8 +45,9 @@ package wire
 //	3  2026-11  Kill; the answer to Start is Started; Setup has Programs
 //	4  2026-11  Setup has an Interface, whose device the answer may carry
 //	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is whole
-//	6  2026-11  Clock, and agents of whole machines
-const Generation = 6
+//	6  2026-11  Setup may be of a sandbox that somebody else made, and names the limit that is the mark
+//	7  2026-11  Clock, and agents of whole machines
+const Generation = 7
 
 // Limits of a frame and of a channel.
 const (

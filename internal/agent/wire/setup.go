@@ -5,6 +5,11 @@ package wire
 // applies it in the order of the fields below and never again. It holds no
 // secrets.
 type Setup struct {
+	// Made says that somebody else, a container runtime for one, has made the
+	// sandbox's namespaces, root and network already. Then Hostname, Interface,
+	// Root and Mounts mean nothing, and what follows confines the programs as
+	// ever.
+	Made bool
 	// Hostname of the UTS namespace.
 	Hostname string
 	// Root is an existing directory of the host over which the new root is
@@ -23,9 +28,14 @@ type Setup struct {
 	// cgroup has one.
 	Nice uint8
 	// UID and GID, inside the user namespace, of programs and of every file
-	// operation. The agent itself is 0 where the namespace has a range of
-	// ids, and UID where it has only one.
+	// operation. The agent itself is another user where the namespace has a range
+	// of ids, and has the capabilities SETUID, SETGID and KILL then; it is UID
+	// where there is only one.
 	UID, GID uint32
+	// Mark is the resource whose hard limit tells what belongs to which program:
+	// RLIMIT_LOCKS (10), or in gVisor RLIMIT_RSS (5). Programs must forbid
+	// programs to change it.
+	Mark uint32
 	// Landlock is the second layer, on every thread that starts programs or
 	// touches files.
 	Landlock Landlock

@@ -2,7 +2,7 @@ package wire
 
 // Append appends the encoding of s.
 func (s *Setup) Append(b []byte) []byte {
-	b = s.Interface.append(appendStr(appendStr(b, s.Hostname), s.Root))
+	b = s.Interface.append(appendStr(appendStr(append(b, bit(s.Made)), s.Hostname), s.Root))
 	b = appendU32(b, uint32(len(s.Mounts)))
 	for i := range s.Mounts {
 		b = s.Mounts[i].append(b)
@@ -15,7 +15,7 @@ func (s *Setup) Append(b []byte) []byte {
 	for _, r := range s.Rlimits {
 		b = appendU64(appendU64(appendU32(b, r.Resource), r.Soft), r.Hard)
 	}
-	b = appendU32(appendU32(append(b, s.Nice), s.UID), s.GID)
+	b = appendU32(appendU32(appendU32(append(b, s.Nice), s.UID), s.GID), s.Mark)
 	b = appendU64(appendU64(b, s.Landlock.HandledFS), s.Landlock.Scoped)
 	b = appendU32(b, uint32(len(s.Landlock.Rules)))
 	for _, r := range s.Landlock.Rules {
@@ -30,7 +30,7 @@ func (s *Setup) Append(b []byte) []byte {
 // Decode reads s from a payload, whose memory Seccomp and Programs share.
 func (s *Setup) Decode(p []byte) error {
 	d := decoder{b: p}
-	s.Hostname, s.Root = d.str(), d.str()
+	s.Made, s.Hostname, s.Root = d.truth(), d.str(), d.str()
 	s.Interface.decode(&d)
 	s.Mounts = make([]Mount, d.count(mountMin))
 	for i := range s.Mounts {
@@ -45,7 +45,7 @@ func (s *Setup) Decode(p []byte) error {
 		s.Rlimits[i] = Rlimit{Resource: d.u32(), Soft: d.u64(), Hard: d.u64()}
 	}
 	s.Nice = d.u8()
-	s.UID, s.GID = d.u32(), d.u32()
+	s.UID, s.GID, s.Mark = d.u32(), d.u32(), d.u32()
 	s.Landlock.HandledFS, s.Landlock.Scoped = d.u64(), d.u64()
 	s.Landlock.Rules = make([]LandlockRule, d.count(12))
 	for i := range s.Landlock.Rules {

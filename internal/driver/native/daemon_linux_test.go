@@ -202,28 +202,3 @@ func TestAgentKilled(t *testing.T) {
 		t.Errorf("Start in a dead sandbox: %v; want gone", err)
 	}
 }
-
-func TestOwner(t *testing.T) {
-	me := ownerName(os.Getpid())
-	if me == "" || !ownerAlive(me) {
-		t.Errorf("own name %q is not alive", me)
-	}
-	cmd := exec.Command("sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	name := ownerName(cmd.Process.Pid)
-	if !ownerAlive(name) {
-		t.Errorf("%q is not alive", name)
-	}
-	cmd.Process.Kill()
-	cmd.Wait()
-	if ownerAlive(name) {
-		t.Errorf("%q is alive after its end", name)
-	}
-	for _, unknown := range []string{"", "x", "1", "-", "1-x", "-1-5", "user.slice"} {
-		if !ownerAlive(unknown) {
-			t.Errorf("%q is nobody we know and must be left alone", unknown)
-		}
-	}
-}

@@ -13,6 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/owner"
 	"github.com/sandbar-dev/sandbar/internal/policy"
 )
 
@@ -37,7 +38,7 @@ func Factory(binary []byte) driver.Factory {
 type Driver struct {
 	log      *slog.Logger
 	mode     string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
-	owner    string // names this process, see owner_linux.go
+	owner    string // names this process, see package owner
 	ids      idMap
 	host     hostLayout
 	filter   []byte // of the agent and all programs
@@ -71,7 +72,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err := probe(); err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, owner: ownerName(os.Getpid()), ids: detectIDs(), images: h.Images}
+	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, owner: owner.Name(os.Getpid()), ids: detectIDs(), images: h.Images}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -111,7 +112,7 @@ func compileFilters(c driver.Caps) (all, programs []byte, err error) {
 		compile = policy.CompileSeccompUncounted
 	}
 	if all, err = compile(runtime.GOARCH); err == nil {
-		programs, err = policy.CompilePrograms(runtime.GOARCH)
+		programs, err = policy.CompilePrograms(runtime.GOARCH, policy.MarkLocks)
 	}
 	if err != nil {
 		return nil, nil, sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)

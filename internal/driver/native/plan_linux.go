@@ -67,7 +67,7 @@ func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) 
 	}
 	setup := &wire.Setup{
 		Hostname: hostname, Root: buildRoot, Sysctls: policy.Sysctls(), Rlimits: rlimits,
-		Seccomp: d.filter, Programs: d.programs, Dir: sandbar.DefaultDir,
+		Mark: uint32(policy.MarkLocks), Seccomp: d.filter, Programs: d.programs, Dir: sandbar.DefaultDir,
 	}
 	if image != nil {
 		err = d.imageSetup(setup, image, s)

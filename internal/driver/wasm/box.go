@@ -57,7 +57,7 @@ type sandbox struct {
 var (
 	_ driver.Sandbox  = (*sandbox)(nil)
 	_ driver.Resetter = (*sandbox)(nil)
-	_ driver.Meter    = (*sandbox)(nil)
+	_ driver.Gauge    = (*sandbox)(nil)
 )
 
 // make starts the worker and has it build the sandbox. On error the caller
@@ -75,7 +75,7 @@ func (b *box) make(ctx context.Context, compiled string) (driver.Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.Setup(ctx, b.setup.Wire()); err != nil {
+	if _, _, err := c.Setup(ctx, b.setup.Wire()); err != nil {
 		conn.Close()
 		return nil, sandbar.Errorf(sandbar.CodeOf(err), "the sandbox could not be built within its limits of disk and inodes: %w", err)
 	}
@@ -113,7 +113,7 @@ func (b *box) discard(ctx context.Context) {
 // Reset ends every program of the sandbox and puts its files back to what they
 // were when it was made.
 func (s *sandbox) Reset(ctx context.Context) error {
-	_, err := s.Sandbox.Setup(ctx, s.b.setup.Wire())
+	_, _, err := s.Sandbox.Setup(ctx, s.b.setup.Wire())
 	if sandbar.CodeOf(err) == sandbar.Unsupported {
 		return sandbar.Errorf(sandbar.Internal, "a program of the sandbox does not end: %w", errors.Unwrap(err))
 	}

@@ -46,7 +46,7 @@ func TestReset(t *testing.T) {
 // what is limited, and what is told.
 func TestMemoryIsShared(t *testing.T) {
 	box := newBox(t, func(s *sandbar.Spec) { s.Limits.Memory, s.Limits.Disk = 100<<20, 100<<20 })
-	meter, ok := driver.As[driver.Meter](box)
+	meter, ok := driver.As[driver.Gauge](box)
 	if !ok {
 		t.Fatal("the sandbox cannot be measured")
 	}

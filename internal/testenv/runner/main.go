@@ -12,10 +12,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbar-dev/sandbar/internal/inherit"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
 func main() {
+	_ = inherit.Signals() // tests are about signals, too
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))

@@ -118,9 +118,16 @@ func (w *worker) fsOp(r *wire.FSRequest) ([]byte, error) {
 	case wire.FSRemove:
 		return nil, w.fsRemove(r.Path, recursive)
 	case wire.FSRename:
+		if r.Flags&wire.FSNoReplace != 0 {
+			return nil, w.fs.RenameNew(dir, r.Path, r.To)
+		}
 		return nil, w.fs.Rename(dir, r.Path, r.To)
 	case wire.FSChmod:
 		return nil, w.fsChmod(r.Path, fileMode(r.Mode), recursive)
+	case wire.FSChown:
+		return nil, w.fsChown(r.Path, r.UID, r.GID)
+	case wire.FSReadFiles:
+		return w.fsReadFiles(r)
 	case wire.FSRead:
 		return w.fsRead(r)
 	case wire.FSWrite:
@@ -356,18 +363,34 @@ func (w *worker) fsStat(name string) ([]byte, error) {
 	return wire.AppendFileInfos(nil, []wire.FileInfo{w.info(i, name)}), nil
 }
 
+// Bounds of one listing, as those of package agent.
+const (
+	maxListing  = 1000      // entries
+	maxListData = 256 << 10 // bytes
+)
+
 func (w *worker) fsReadDir(name, after string, limit int) ([]byte, error) {
 	list, err := w.fs.ReadDir(w.plan.dir, name)
 	if err != nil {
 		return nil, err
 	}
-	var infos []wire.FileInfo
-	for _, i := range list {
-		if i.Name() > after && len(infos) < limit && len(infos) < 1000 {
-			infos = append(infos, w.info(i, path.Join(name, i.Name())))
-		}
+	if limit <= 0 || limit > maxListing {
+		limit = maxListing
 	}
-	return wire.AppendFileInfos(nil, infos), nil
+	var infos []wire.FileInfo
+	size := 0
+	for _, i := range list {
+		if i.Name() <= after {
+			continue
+		}
+		f := w.info(i, name+"/"+i.Name())
+		size += len(f.Name) + len(f.Target) + 64
+		if len(infos) > 0 && (len(infos) == limit || size > maxListData) {
+			return wire.AppendListing(nil, false, infos), nil
+		}
+		infos = append(infos, f)
+	}
+	return wire.AppendListing(nil, true, infos), nil
 }
 
 func (w *worker) fsMkdir(name string, mode fs.FileMode, parents bool) error {
@@ -421,4 +444,65 @@ func (w *worker) fsChmod(name string, mode fs.FileMode, recursive bool) error {
 		}
 	}
 	return w.fs.Chmod(w.plan.dir, name, mode)
+}
+
+// fsChown changes nothing: all files belong to the one user there is, who may
+// give them to nobody else.
+func (w *worker) fsChown(name string, uid, gid uint32) error {
+	if _, err := w.fs.Stat(w.plan.dir, name); err != nil {
+		return err
+	}
+	for _, id := range []uint32{uid, gid} {
+		if id != wire.Same && id != owner {
+			return syscall.EPERM
+		}
+	}
+	return nil
+}
+
+// fsReadFiles reads the beginnings of several files: as many of the first ones
+// as fit into one reply.
+func (w *worker) fsReadFiles(r *wire.FSRequest) ([]byte, error) {
+	paths, err := wire.DecodePaths(r.Bytes)
+	if err != nil || len(paths) == 0 || len(paths) > wire.MaxReadPaths {
+		return nil, syscall.EINVAL
+	}
+	buf := make([]byte, min(int64(r.Size), wire.MaxReadBytes)+1)
+	var reply []byte
+	for i, path := range paths {
+		c := wire.FileContent{}
+		n, err := w.readStart(path, buf)
+		if err != nil {
+			c.Errno = w.errnos.Linux(err)
+		} else {
+			c.Whole = n < len(buf)
+			c.Bytes = buf[:min(n, len(buf)-1)]
+		}
+		if i > 0 && len(reply)+len(c.Bytes) > wire.MaxReadReply {
+			break
+		}
+		reply = wire.AppendFileContent(reply, c)
+	}
+	return reply, nil
+}
+
+// readStart fills buf from the beginning of a regular file. A link is not
+// followed.
+func (w *worker) readStart(name string, buf []byte) (int, error) {
+	if strings.HasSuffix(name, "/") {
+		return 0, syscall.EISDIR
+	}
+	f, err := w.fs.OpenFile(w.plan.dir, name, syscall.O_RDONLY|memfs.NoFollow, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if _, err := regular(f); err != nil {
+		return 0, err
+	}
+	n, err := f.ReadAt(buf, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
 }

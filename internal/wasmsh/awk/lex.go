@@ -42,6 +42,7 @@ var builtinNames = map[string]bool{
 // Error is a program that is not valid, or what went wrong while it ran.
 type Error struct{ Message string }
 
+// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
 func throw(format string, args ...any) { panic(&Error{fmt.Sprintf(format, args...)}) }

@@ -80,6 +80,7 @@ type item struct {
 // Error is an expression that is not valid.
 type Error struct{ Message string }
 
+// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
 // maxExpr bounds an expression in bytes, and maxDepth its groups inside each

@@ -79,6 +79,7 @@ type part struct {
 // Error is a script that is not valid.
 type Error struct{ Message string }
 
+// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
 type parser struct {

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/lang"
+)
+
+// templates are the sandboxes that a daemon keeps ready.
+func templates(cfg *config.Config, languages *lang.Catalogue, caps driver.Caps) []engine.Template {
+	if cfg.Templates.Auto {
+		all := usualTemplates(languages)
+		if cfg.III.Listen != "" && cfg.III.Sandboxes {
+			all = append(all, iiiTemplates(cfg, caps)...)
+		}
+		return all
+	}
+	var out []engine.Template
+	for _, t := range cfg.Templates.List {
+		out = append(out, engine.Template{
+			Language: t.Language, Imports: t.Imports, Min: int(t.Min), Max: int(t.Max), Plain: !t.Fork,
+			Spec: sandbar.Spec{Image: t.Image, Limits: sandbar.Limits{Memory: t.Memory, CPUs: t.CPUs}},
+		})
+	}
+	return out
+}
+
+// usualTemplates are for the programs of Fathom and of "sandbar eval", and for
+// sandboxes whose creator asks for nothing. What starts quickly and holds little
+// is there from the start; a node or a BEAM comes with the first request.
+func usualTemplates(languages *lang.Catalogue) []engine.Template {
+	all := []engine.Template{
+		{Language: "python", Min: 2, Max: 16},
+		{Min: 2, Max: 16}, // for shell too, which starts as fast as anything that waits
+		{Language: "javascript", Max: 8},
+		{Language: "elixir", Max: 4},
+	}
+	return slices.DeleteFunc(all, func(t engine.Template) bool {
+		return t.Language != "" && !slices.Contains(languages.Names(), t.Language)
+	})
+}
+
+// iiiTemplates are for sandboxes of the iii protocol whose creator says nothing
+// but the image: one that is installed, or this machine's programs in its stead.
+// None waits before the first was asked for.
+func iiiTemplates(cfg *config.Config, caps driver.Caps) []engine.Template {
+	var limits sandbar.Limits
+	if caps.Enforced.CPUs != sandbar.EnforcedNone {
+		limits.CPUs = float64(cfg.III.DefaultCPUs)
+	}
+	if caps.Enforced.Memory != sandbar.EnforcedNone {
+		limits.Memory = cfg.III.DefaultMemoryMB << 20
+	}
+	images := []string{sandbar.ImageHost}
+	for _, image := range iiiSettings(cfg.III).Catalogue() {
+		if slices.Contains(cfg.III.ImageAllowlist, image.Name) {
+			images = append(images, image.OCIRef)
+		}
+	}
+	var out []engine.Template
+	for _, image := range images {
+		out = append(out, engine.Template{Max: 16, Spec: sandbar.Spec{Image: image, Limits: limits}})
+	}
+	return out
+}

@@ -1,0 +1,299 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// prepareTimeout bounds the preparation of a template, in which an operator's
+// imports are imported.
+const prepareTimeout = 2 * time.Minute
+
+// keep tends the pools until Shutdown begins, and then empties them.
+func (a *pools) keep() {
+	defer close(a.over)
+	timer := time.NewTicker(tick)
+	defer timer.Stop()
+	for {
+		a.tend(time.Now())
+		select {
+		case <-a.poked:
+		case <-timer.C:
+			a.trim()
+		case <-a.e.draining:
+			a.close()
+			return
+		}
+	}
+}
+
+// tend begins what is to be begun: templates to prepare, sandboxes to fork.
+func (a *pools) tend(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.aim(now)
+	for _, p := range a.list {
+		if now.Before(p.retry) {
+			continue
+		}
+		if p.template == nil {
+			if p.want > 0 && !p.preparing {
+				a.beginPrepare(p)
+			}
+			continue
+		}
+		if dead(p.template.Dead()) {
+			a.bury(p)
+			continue
+		}
+		for len(p.ready)+p.filling < p.want && a.filling < a.slots {
+			t := a.e.reserve()
+			if t == nil {
+				return // a place that becomes free pokes
+			}
+			p.filling++
+			a.filling++
+			go a.fork(p, p.template, t)
+		}
+	}
+}
+
+func dead(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// reserve takes a place that nobody needs; nil if there is none, or if Shutdown
+// has begun.
+func (e *Engine) reserve() *ticket {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return nil
+	}
+	t := e.queue.reserve()
+	if t != nil {
+		e.work.add(1)
+	}
+	return t
+}
+
+// trim discards what has died, and of what is more than wanted the oldest of
+// each pool: a few a second, so that a lull does not cost a burst.
+func (a *pools) trim() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.list {
+		p.ready = slices.DeleteFunc(p.ready, func(r *ready) bool {
+			if r.alive() {
+				return false
+			}
+			p.stats.Lost++
+			r.discard(a.e)
+			return true
+		})
+		if len(p.ready) > p.want {
+			r := p.ready[0]
+			p.ready = slices.Delete(p.ready, 0, 1)
+			r.discard(a.e)
+		}
+	}
+}
+
+// beginPrepare prepares a template in the background, with mu held.
+func (a *pools) beginPrepare(p *pool) {
+	if !a.e.beginWork() {
+		return
+	}
+	p.preparing = true
+	go func() {
+		began := time.Now()
+		t, err := bounded(prepareTimeout, a.e.draining, func(ctx context.Context) (driver.Template, error) {
+			return a.prepare(ctx, p)
+		}, func(t driver.Template) { a.closeTemplate(p, t) })
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		p.preparing = false
+		if err != nil { // and drop has been called, or will be
+			a.fail(p, "template not prepared", err)
+			return
+		}
+		if a.closed {
+			go a.closeTemplate(p, t)
+			return
+		}
+		p.template = t
+		a.watch(t)
+		a.e.log.Info("template prepared", "template", p.name, "took", time.Since(began))
+		a.poke()
+	}()
+}
+
+// beginWork counts something that Shutdown waits for, unless it has begun.
+func (e *Engine) beginWork() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closing {
+		e.work.add(1)
+	}
+	return !e.closing
+}
+
+// watch has keep look when a template dies.
+func (a *pools) watch(t driver.Template) {
+	if c := t.Dead(); c != nil {
+		go func() {
+			select {
+			case <-c:
+				a.poke()
+			case <-a.over:
+			}
+		}()
+	}
+}
+
+// closeTemplate closes a template, which may be nil, and ends what beginWork
+// began.
+func (a *pools) closeTemplate(p *pool, t driver.Template) {
+	defer a.e.work.add(-1)
+	if t == nil {
+		return
+	}
+	if err := guarded(t.Close); err != nil {
+		a.e.log.Warn("a template was not closed", "template", p.name, "error", err)
+	}
+}
+
+// prepare makes the template of a pool of the best kind there is: the driver's
+// own, or plain sandboxes.
+func (a *pools) prepare(ctx context.Context, p *pool) (driver.Template, error) {
+	d := a.e.cfg.Driver
+	if p.language.Name == "" || p.cfg.Plain {
+		return plain{a.e, p.spec}, nil
+	}
+	argv, file := p.language.Argv("", nil), p.language.File
+	spec := driver.TemplateSpec{Spec: p.spec, Language: p.language.Name, File: file,
+		Argv: slices.DeleteFunc(argv, func(s string) bool { return s == "" }), Env: p.language.Env, Imports: p.cfg.Imports}
+	if t, ok := driver.As[driver.Templater](d); ok {
+		made, err := t.Prepare(ctx, spec)
+		if sandbar.CodeOf(err) != sandbar.Unsupported {
+			return made, err
+		}
+		a.e.log.Info("the driver has no template for a language", "template", p.name, "error", err)
+	}
+	return plain{a.e, p.spec}, nil
+}
+
+// plain is a template without an interpreter: its forks are fresh sandboxes.
+type plain struct {
+	e    *Engine
+	spec sandbar.Spec
+}
+
+func (t plain) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, error) {
+	return t.e.create(ctx, id, t.spec)
+}
+func (plain) Dead() <-chan struct{} { return nil }
+func (plain) Close() error          { return nil }
+
+// fork makes one sandbox ready on a reserved place.
+func (a *pools) fork(p *pool, t driver.Template, place *ticket) {
+	began := time.Now()
+	id := sandbar.NewID()
+	sb, err := bounded(setupTimeout, a.e.draining, func(ctx context.Context) (driver.Sandbox, error) {
+		sb, err := t.Fork(ctx, id)
+		if err == nil && sb == nil {
+			err = sandbar.Errorf(sandbar.Internal, "the template made no sandbox and reported no error")
+		}
+		return sb, err
+	}, func(sb driver.Sandbox) { a.e.discard(id, sb, place) })
+	took := time.Since(began)
+	cost := costOf(sb)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer a.poke()
+	p.filling--
+	a.filling--
+	if err != nil {
+		a.fail(p, "sandbox not made ready", err)
+		return
+	}
+	r := &ready{p: p, id: id, sb: sb, ticket: place}
+	p.stats.Forks++
+	p.stats.Refill += took
+	p.weigh(cost)
+	p.pause, p.retry = 0, time.Time{}
+	if _, waiting := a.e.queue.load(); a.closed || waiting > 0 {
+		r.discard(a.e) // its place is needed
+		return
+	}
+	p.ready = append(p.ready, r)
+}
+
+// costOf is what a sandbox holds, 0 if nobody knows.
+func costOf(sb driver.Sandbox) int64 {
+	if m, ok := driver.As[driver.Meter](sb); ok {
+		return m.PeakMemory()
+	}
+	return 0
+}
+
+// weigh learns what one ready sandbox holds.
+func (p *pool) weigh(cost int64) {
+	if cost > 0 {
+		p.measured++
+		n := int64(min(p.measured, 8))
+		if p.cost += (cost - p.cost) / n; p.measured == 1 {
+			p.cost = cost
+		}
+	}
+}
+
+// fail notes a failure and lets some time pass, more after every one. What is
+// not there at all is not looked for often. It is called with mu held.
+func (a *pools) fail(p *pool, what string, err error) {
+	if a.closed || dead(a.e.draining) {
+		return
+	}
+	p.stats.Failed++
+	p.pause = min(max(firstRetry, 2*p.pause), lastRetry)
+	if sandbar.CodeOf(err) == sandbar.NotFound {
+		p.pause = lastRetry
+	}
+	p.retry = time.Now().Add(p.pause)
+	a.e.log.Warn(what, "template", p.name, "code", string(sandbar.CodeOf(err)), "error", err, "again_in", p.pause)
+}
+
+// bury takes a dead template away, with mu held. What it has forked lives on.
+func (a *pools) bury(p *pool) {
+	t := p.template
+	p.template = nil
+	go a.closeTemplate(p, t)
+	a.fail(p, "template died", sandbar.Errorf(sandbar.Gone, "it can fork no more"))
+}
+
+// close discards all that is ready and closes the templates. What is under way
+// ends by itself.
+func (a *pools) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	for _, p := range a.list {
+		for _, r := range p.ready {
+			r.discard(a.e)
+		}
+		p.ready = nil
+		if p.template != nil {
+			go a.closeTemplate(p, p.template)
+			p.template = nil
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package engine
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/lang"
+)
+
+// pools are the sandboxes that are kept ready. Handing one out is taking it off
+// a list; all else (preparing templates, forking, discarding what is too much or
+// has died) is decided in one goroutine, keep, and done in others.
+//
+// Each ready sandbox has a place of the queue, so that there are never more
+// sandboxes than places. It is a reserved one: it gives way when it is needed.
+type pools struct {
+	e      *Engine
+	byKey  map[poolKey]*pool // constant
+	list   []*pool           // constant, in the order of the Config
+	slots  int               // forks at once
+	budget int64             // bytes that ready sandboxes may hold together
+	poked  chan struct{}     // something has happened that keep may care about
+	over   chan struct{}     // closed when keep has returned
+
+	mu      sync.Mutex
+	filling int // forks under way, of all pools
+	closed  bool
+}
+
+// pool is the ready sandboxes of one template. All below the constants is
+// guarded by pools.mu.
+type pool struct {
+	name     string
+	key      poolKey
+	spec     sandbar.Spec
+	language lang.Language // the zero Language for none
+	cfg      Template
+
+	ready     []*ready // the oldest first
+	filling   int
+	template  driver.Template // nil until prepared
+	preparing bool
+	pause     time.Duration // how long the last failure was waited for
+	retry     time.Time     // nothing is tried before
+	demand    demand
+	cost      int64 // bytes that one holds
+	measured  int
+	want      int
+	stats     TemplateStats
+}
+
+// ready is a sandbox that waits for a job.
+type ready struct {
+	p      *pool
+	id     sandbar.ID
+	sb     driver.Sandbox
+	ticket *ticket
+}
+
+const (
+	// guessedCost is what a ready sandbox is taken to hold until one was measured.
+	guessedCost = 16 << 20
+	// tick is how often keep looks, when nothing happens, for what is too much
+	// and for what has died.
+	tick = time.Second
+	// firstRetry and lastRetry bound the pause after a failure, which doubles.
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = time.Minute
+)
+
+// refillsAtOnce is how many forks may be under way: enough to use the machine,
+// and no more, since they compete with the executions they are for.
+func refillsAtOnce() int { return max(1, runtime.NumCPU()) }
+
+// take hands out a ready sandbox for a resolved Spec: one of the language or, if
+// it has none ready, one without an interpreter. nil if there is neither. The
+// caller has its ticket from then on.
+func (a *pools) take(language string, s sandbar.Spec) *ready {
+	if a == nil || s.Cold {
+		return nil
+	}
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var counted bool
+	for _, name := range []string{language, ""} {
+		p := a.byKey[keyOf(name, s)]
+		if p == nil || p.absent(now) {
+			continue
+		}
+		if !counted {
+			p.demand.note(now)
+			counted = true
+		}
+		if r := a.pop(p); r != nil {
+			p.stats.Hits++
+			a.poke()
+			return r
+		}
+		p.stats.Misses++
+		a.poke()
+		if language == "" {
+			break
+		}
+	}
+	return nil
+}
+
+// absent reports that nothing is to be had of a pool for some time: its image or
+// interpreter is not there.
+func (p *pool) absent(now time.Time) bool {
+	return p.template == nil && p.pause == lastRetry && now.Before(p.retry)
+}
+
+// pop takes the oldest that is alive off a pool's list, with mu held.
+func (a *pools) pop(p *pool) *ready {
+	for len(p.ready) > 0 {
+		r := p.ready[0]
+		p.ready = slices.Delete(p.ready, 0, 1)
+		if r.alive() {
+			return r
+		}
+		p.stats.Lost++
+		r.discard(a.e)
+	}
+	return nil
+}
+
+// alive reports whether the sandbox has not told of its death.
+func (r *ready) alive() bool {
+	select {
+	case <-deathOf(r.sb): // never ready when nil
+		return false
+	default:
+		return true
+	}
+}
+
+// discard removes a sandbox that is not needed, and then gives its place back.
+func (r *ready) discard(e *Engine) { e.discard(r.id, r.sb, r.ticket) }
+
+// giveWay discards one ready sandbox for the sake of somebody who waits for a
+// place: of the pool that has the most beyond its floor.
+func (a *pools) giveWay() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var most *pool
+	for _, p := range a.list {
+		if len(p.ready) > 0 && (most == nil || len(p.ready)-p.cfg.Min > len(most.ready)-most.cfg.Min) {
+			most = p
+		}
+	}
+	if most != nil {
+		r := most.ready[0]
+		most.ready = slices.Delete(most.ready, 0, 1)
+		r.discard(a.e)
+	}
+}
+
+// failed counts a ready sandbox that was of no use to its job.
+func (a *pools) failed(p *pool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p.stats.Lost++
+}
+
+// poke has keep look. It does not wait and may be called with any lock held.
+func (a *pools) poke() {
+	if a == nil {
+		return
+	}
+	select {
+	case a.poked <- struct{}{}:
+	default:
+	}
+}
+
+// snapshot is the state of all templates.
+func (a *pools) snapshot() []TemplateStats {
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []TemplateStats
+	for _, p := range a.list {
+		s := p.stats
+		s.Name, s.Ready, s.Want = p.name, len(p.ready), p.want
+		all = append(all, s)
+	}
+	return all
+}
+
+// demand estimates how many requests come at once: the most that came within
+// about burst, which is forgotten by half every halfLife.
+type demand struct {
+	level, peak float64
+	at          time.Time
+}
+
+const (
+	burst    = 100 * time.Millisecond
+	halfLife = 30 * time.Second
+)
+
+// note counts a request.
+func (d *demand) note(now time.Time) {
+	d.decay(now)
+	d.level++
+	d.peak = max(d.peak, d.level)
+}
+
+func (d *demand) decay(now time.Time) {
+	passed := now.Sub(d.at)
+	if passed <= 0 {
+		return
+	}
+	d.at = now
+	d.level *= math.Exp(-float64(passed) / float64(burst))
+	d.peak *= math.Exp2(-float64(passed) / float64(halfLife))
+}
+
+// expected is how many may come at once. One that came is expected to come
+// again until it is a half.
+func (d *demand) expected(now time.Time) int {
+	d.decay(now)
+	return int(math.Round(min(d.peak, math.MaxInt32)))
+}
+
+// aim sets how many sandboxes each pool is to have: what is expected, within its
+// bounds, and within what is left of the budget after the floors of all and what
+// the pools before it were given. Floors are the operator's word and stand. It
+// is called with mu held.
+func (a *pools) aim(now time.Time) {
+	left := a.budget
+	for _, p := range a.list {
+		p.want = p.cfg.Min
+		left -= int64(p.want) * p.cost
+	}
+	for _, p := range a.list {
+		more := min(max(p.demand.expected(now), p.cfg.Min), p.cfg.Max) - p.want
+		more = int(max(0, min(int64(more), left/p.cost)))
+		p.want += more
+		left -= int64(more) * p.cost
+	}
+}

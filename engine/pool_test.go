@@ -1,0 +1,552 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
+)
+
+// warmRig is a rig over a driver with templates, which must be closed at the
+// end as everything else must.
+func warmRig(t *testing.T, w *faulty.Warm, change func(*engine.Config)) *rig {
+	t.Helper()
+	t.Cleanup(func() {
+		if c := w.WarmCounts(); c.Live != 0 || c.Prepared != c.Closed {
+			t.Errorf("templates are left: %+v", c)
+		}
+	})
+	return newRig(t, w.Driver, func(c *engine.Config) {
+		c.Driver = w
+		change(c)
+	})
+}
+
+// keeping sets templates.
+func keeping(all ...engine.Template) func(*engine.Config) {
+	return func(c *engine.Config) { c.Templates = all }
+}
+
+// settled waits until nothing moves without the clock, and returns the state of
+// the first template.
+func (r *rig) settled() engine.TemplateStats {
+	synctest.Wait()
+	return r.Templates()[0]
+}
+
+// want fails unless the numbers of a template that are not negative are those.
+func (r *rig) wantPool(ready, hits, misses, lost int) {
+	r.t.Helper()
+	s := r.settled()
+	for _, n := range []struct {
+		name      string
+		got, want int64
+	}{{"ready", int64(s.Ready), int64(ready)}, {"hits", s.Hits, int64(hits)}, {"misses", s.Misses, int64(misses)}, {"lost", s.Lost, int64(lost)}} {
+		if n.want >= 0 && n.got != n.want {
+			r.t.Errorf("%s %s: %d, want %d (%+v)", s.Name, n.name, n.got, n.want, s)
+		}
+	}
+}
+
+// A job runs in the sandbox that waited for it, with its own environment,
+// arguments and input, and another takes its place.
+func TestReadySandboxIsUsed(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		template  engine.Template
+		job       sandbar.Job
+		out       string
+		evaluated int
+	}{
+		{"an interpreter", engine.Template{Language: "python", Min: 2}, sandbar.Job{Language: "py", Args: []string{"one", "two"},
+			Code: "args\nenv A\nenv PYTHONUNBUFFERED\necho-stdin\ndir", Spec: sandbar.Spec{Env: map[string]string{"A": "b"}, Labels: map[string]string{"l": "m"},
+				IdleTimeout: time.Hour, Limits: sandbar.Limits{Timeout: time.Second, Output: 1000}}}, "one\ntwo\nA=b\nPYTHONUNBUFFERED=1\ninput/home/user\n", 1},
+		{"its environment gives way", engine.Template{Language: "python", Min: 2}, sandbar.Job{Language: "python",
+			Code: "env PYTHONUNBUFFERED", Spec: sandbar.Spec{Env: map[string]string{"PYTHONUNBUFFERED": ""}}}, "PYTHONUNBUFFERED=\n", 1},
+		{"a plain sandbox for a language", engine.Template{Language: "python", Min: 2, Plain: true}, script("env A\nprint stdout x"), "A is unset\nx\n", 0},
+		{"a plain sandbox for any language", engine.Template{Min: 2}, script("print stdout x"), "x\n", 0},
+		{"a command", engine.Template{Min: 2}, sandbar.Job{Spec: sandbar.Spec{Env: map[string]string{"A": "b", "C": "d"}},
+			Cmd: sandbar.Cmd{Args: []string{"env", "A", ";", "env", "C"}, Env: map[string]string{"C": "e"}}}, "A=b\nC=e\n", 0},
+		{"limits that were asked for", engine.Template{Min: 2, Spec: sandbar.Spec{Limits: sandbar.Limits{Memory: 64 << 20}}},
+			sandbar.Job{Cmd: sandbar.Cmd{Args: []string{"print", "stdout", "x"}}, Spec: sandbar.Spec{Limits: sandbar.Limits{Memory: 64 << 20}}}, "x\n", 0},
+		{"an image", engine.Template{Min: 2, Spec: sandbar.Spec{Image: "tools"}},
+			sandbar.Job{Cmd: sandbar.Cmd{Args: []string{"print", "stdout", "x"}}, Spec: sandbar.Spec{Image: "tools"}}, "x\n", 0},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			w := faulty.NewWarm()
+			r := warmRig(t, w, keeping(c.template))
+			r.wantPool(2, 0, 0, 0)
+			before := w.Counts().Created
+			if c.job.Language == "py" {
+				c.job.Stdin = strings.NewReader("input")
+			}
+			sink := newRecorder()
+			res, err := r.Run(t.Context(), c.job, sink)
+			answer{res, err}.want(t, sandbar.Exited)
+			if got := sink.text(sandbar.Stdout); got != c.out {
+				t.Errorf("output %q, want %q", got, c.out)
+			}
+			r.wantPool(2, 1, 0, 0)
+			if got := w.WarmCounts().Evaluated; got != c.evaluated {
+				t.Errorf("%d programs were evaluated, want %d", got, c.evaluated)
+			}
+			if made := w.Counts().Created - before; made != 1 {
+				t.Errorf("%d sandboxes were made, want the one that is ready now", made)
+			}
+		})
+	}
+}
+
+// What asks for something else is not given a ready sandbox.
+func TestReadySandboxOfAnotherKind(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		spec sandbar.Spec
+	}{
+		{"memory", sandbar.Spec{Limits: sandbar.Limits{Memory: 64 << 20}}},
+		{"processes", sandbar.Spec{Limits: sandbar.Limits{PIDs: 5}}},
+		{"image", sandbar.Spec{Image: "other"}},
+		{"degraded", sandbar.Spec{AllowDegraded: true}},
+		{"cold", sandbar.Spec{Cold: true}},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			w := faulty.NewWarm()
+			r := warmRig(t, w, keeping(engine.Template{Min: 1}, engine.Template{Language: "python", Min: 1}))
+			synctest.Wait()
+			j := script("")
+			j.Spec = c.spec
+			res, err := r.Run(t.Context(), j, nil)
+			answer{res, err}.want(t, sandbar.Exited)
+			s, err := r.Create(t.Context(), c.spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.wantPool(1, 0, 0, 0)
+			if n := w.WarmCounts(); n.Forked != 1 || n.Evaluated != 0 {
+				t.Errorf("%+v; want one fork, unused", n)
+			}
+			if err := r.Stop(t.Context(), s.ID()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A long-lived sandbox is a ready one, with its own environment in every
+// program and its own age.
+func TestReadySandboxForCreate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		r := warmRig(t, w, keeping(engine.Template{Min: 1}))
+		synctest.Wait()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		now := time.Now()
+		s, err := r.Create(t.Context(), sandbar.Spec{Env: map[string]string{"A": "b"}, Labels: map[string]string{"l": "m"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.wantPool(1, 1, 0, 0)
+		if i := s.Info(); i.Spec.Labels["l"] != "m" || i.Spec.Env["A"] != "b" || !i.Created.Equal(now) {
+			t.Errorf("info %+v", i)
+		}
+		for _, env := range []map[string]string{nil, {"A": "c"}} {
+			sink := newRecorder()
+			_, err = s.Exec(t.Context(), sandbar.Cmd{Args: []string{"env", "A"}, Env: env}, nil, none, sink)
+			if want := "A=" + overlayed(env, "b") + "\n"; err != nil || sink.text(sandbar.Stdout) != want {
+				t.Errorf("got %q, %v; want %q", sink.text(sandbar.Stdout), err, want)
+			}
+		}
+		if st := r.Stats(); st.Sandboxes != 1 || st.Ready != 1 || st.Active != 0 {
+			t.Errorf("%+v", st)
+		}
+		if err := r.Stop(t.Context(), s.ID()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func overlayed(env map[string]string, def string) string {
+	if v, ok := env["A"]; ok {
+		return v
+	}
+	return def
+}
+
+// However a ready sandbox fails its job, the job runs in a fresh one and its
+// caller sees nothing of it.
+func TestReadySandboxFails(t *testing.T) {
+	broken := sandbar.Errorf(sandbar.Internal, "told to fail")
+	for _, c := range []struct {
+		name   string
+		breaks func(w *faulty.Warm)
+		lost   int
+	}{
+		{"it is dead when it is handed out", func(w *faulty.Warm) { w.DieAll() }, -1},
+		{"its interpreter has ended", func(w *faulty.Warm) { w.OnEval = faulty.FailFirst(1, sandbar.Errorf(sandbar.Gone, "told to")) }, 1},
+		{"its interpreter cannot", func(w *faulty.Warm) { w.OnEval = faulty.FailFirst(1, sandbar.Errorf(sandbar.Unsupported, "told to")) }, 1},
+		{"it fails", func(w *faulty.Warm) { w.OnEval = faulty.FailFirst(1, broken) }, 1},
+		{"it panics", func(w *faulty.Warm) { w.OnEval = faulty.Panic() }, 1},
+		{"starting fails", func(w *faulty.Warm) { w.OnStart = faulty.FailFirst(1, broken) }, 1},
+		{"and its removal fails too", func(w *faulty.Warm) {
+			w.OnEval, w.OnDestroy = faulty.FailFirst(1, broken), faulty.FailFirst(3, broken)
+		}, 1},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			w := faulty.NewWarm()
+			r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 2}))
+			r.wantPool(2, 0, 0, 0)
+			c.breaks(w)
+			j := script("echo-stdin\nexit 3")
+			j.Stdin = strings.NewReader("input")
+			sink := newRecorder()
+			res, err := r.Run(t.Context(), j, sink)
+			answer{res, err}.want(t, sandbar.Exited)
+			if res.ExitCode != 3 || sink.text(sandbar.Stdout) != "input" {
+				t.Errorf("exit code %d, output %q", res.ExitCode, sink.text(sandbar.Stdout))
+			}
+			sink.check(t)
+			time.Sleep(time.Minute)
+			r.wantPool(2, -1, -1, c.lost)
+		})
+	}
+}
+
+// A program that could not start in a fresh sandbox either is refused as it
+// would be without templates.
+func TestReadySandboxWithoutTheInterpreter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		w.Missing = []string{"python3"}
+		r := warmRig(t, w, keeping(engine.Template{Min: 1}, engine.Template{Language: "python", Min: 1}))
+		synctest.Wait()
+		_, err := r.Run(t.Context(), script(""), nil)
+		wantCode(t, err, sandbar.Unsupported)
+		if s := r.Templates()[1]; s.Ready != 0 || s.Failed != 1 {
+			t.Errorf("%+v; want none ready and one failure", s)
+		}
+	})
+}
+
+// What is not there is looked for again after a minute: somebody may have
+// installed it.
+func TestTemplateThatComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		w.OnPrepare = faulty.FailFirst(1, sandbar.Errorf(sandbar.NotFound, "not installed"))
+		r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 1}))
+		time.Sleep(59 * time.Second)
+		r.wantPool(0, 0, 0, 0)
+		time.Sleep(5 * time.Second)
+		r.wantPool(1, 0, 0, 0)
+	})
+}
+
+// An input that was read cannot be read again: then the failure is told.
+func TestReadySandboxFailsAfterReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		w.ReadAndFail = true
+		r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 1}))
+		synctest.Wait()
+		j := script("exit 3")
+		j.Stdin = strings.NewReader("input")
+		_, err := r.Run(t.Context(), j, nil)
+		wantCode(t, err, sandbar.Internal)
+		if n := w.Counts().Started; n != 0 {
+			t.Errorf("%d programs were started with half an input", n)
+		}
+	})
+}
+
+// The number kept ready follows what comes at once, between floor and ceiling,
+// and goes back when nothing comes.
+func TestPoolFollowsDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		w.OnFork = faulty.Slow(10 * time.Millisecond) // so that a burst is over before one is made
+		r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 1, Max: 5}))
+		time.Sleep(time.Second)
+		r.wantPool(1, 0, 0, 0)
+		burst := func(n int) {
+			var all []<-chan answer
+			for range n {
+				all = append(all, run(r.admit(script("sleep 1ms")), nil))
+			}
+			for _, c := range all {
+				(<-c).want(t, sandbar.Exited)
+			}
+			time.Sleep(time.Second)
+		}
+		burst(3)
+		r.wantPool(3, 1, 2, 0)
+		burst(20)
+		r.wantPool(5, 4, 19, 0)
+		time.Sleep(20 * time.Second) // 20 are remembered as more than 5
+		r.wantPool(5, -1, -1, 0)
+		time.Sleep(3 * time.Minute)
+		r.wantPool(1, -1, -1, 0)
+	})
+}
+
+// One request now and then keeps one ready, and a floor of none is none at the
+// start and at the end.
+func TestPoolWithoutFloor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		r := warmRig(t, w, keeping(engine.Template{Language: "python"}))
+		r.wantPool(0, 0, 0, 0)
+		if n := w.WarmCounts().Prepared; n != 0 {
+			t.Errorf("%d templates were prepared for nobody", n)
+		}
+		for i := range 5 {
+			res, err := r.Run(t.Context(), script(""), nil)
+			answer{res, err}.want(t, sandbar.Exited)
+			time.Sleep(20 * time.Second)
+			r.wantPool(1, i, 1, 0)
+		}
+		time.Sleep(time.Minute)
+		r.wantPool(0, -1, -1, 0)
+	})
+}
+
+// What ready sandboxes hold together stays within the budget, but for the
+// floors.
+func TestPoolBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		r := warmRig(t, w, func(c *engine.Config) {
+			c.ReadyMemory = 5 * 16 << 20
+			c.Templates = []engine.Template{{Language: "python", Min: 1}, {Language: "shell", Min: 2}}
+		})
+		synctest.Wait()
+		for range 10 {
+			r.admit(script("")).Cancel()
+			r.admit(sandbar.Job{Language: "shell"}).Cancel()
+		}
+		synctest.Wait()
+		if s := r.Templates(); s[0].Ready != 3 || s[1].Ready != 2 {
+			t.Errorf("%+v; want 3 and 2 ready", s)
+		}
+	})
+}
+
+// Ready sandboxes are never in the way: whoever needs their place gets it, even
+// where nobody may wait, and there are never more sandboxes than places.
+func TestReadySandboxesGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		var tooMany atomic.Int64
+		w.AfterCreate = func(context.Context) error {
+			if n := w.Counts().Sandboxes; n > 4 {
+				tooMany.Store(int64(n))
+			}
+			return nil
+		}
+		w.OnDestroy = faulty.Slow(time.Millisecond)
+		r := warmRig(t, w, func(c *engine.Config) {
+			c.MaxSandboxes, c.MaxQueue = 4, -1
+			c.Templates = []engine.Template{{Language: "python", Min: 4}}
+		})
+		r.wantPool(4, 0, 0, 0)
+		var all []<-chan answer
+		for range 4 {
+			all = append(all, run(r.admit(command("sleep", "1s")), nil))
+		}
+		_, err := r.Admit(command("exit", "0"))
+		wantCode(t, err, sandbar.Exhausted)
+		time.Sleep(500 * time.Millisecond)
+		r.wantPool(0, 0, 0, 0)
+		for _, c := range all {
+			(<-c).want(t, sandbar.Exited)
+		}
+		time.Sleep(time.Second)
+		r.wantPool(4, 0, 0, 0)
+		if n := tooMany.Load(); n > 0 {
+			t.Errorf("%d sandboxes at once in 4 places", n)
+		}
+	})
+}
+
+// A template that dies is prepared again, after a pause that grows; meanwhile
+// jobs run in what is ready, and then in fresh sandboxes.
+func TestTemplateDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 2}))
+		r.wantPool(2, 0, 0, 0)
+		w.KillTemplates()
+		synctest.Wait()
+		for range 5 {
+			res, err := r.Run(t.Context(), script("exit 4"), nil)
+			answer{res, err}.want(t, sandbar.Exited)
+		}
+		r.wantPool(-1, 2, 3, 0)
+		time.Sleep(10 * time.Second)
+		if s := r.settled(); s.Ready < 2 || s.Failed != 1 {
+			t.Errorf("%+v; want ready ones again, and one failure", s)
+		}
+		if n := w.WarmCounts(); n.Prepared != 2 || n.Live != 1 {
+			t.Errorf("%+v; want a second template", n)
+		}
+	})
+}
+
+// A template that cannot be prepared, and a fork that fails, are tried again
+// after pauses that grow; jobs never see it.
+func TestPoolFailures(t *testing.T) {
+	broken := errors.New("told to fail")
+	for _, c := range []struct {
+		name   string
+		break_ func(*faulty.Warm)
+	}{
+		{"prepare", func(w *faulty.Warm) { w.OnPrepare = faulty.FailFirst(6, broken) }},
+		{"prepare panics", func(w *faulty.Warm) { w.OnPrepare = faulty.Panic() }},
+		{"fork", func(w *faulty.Warm) { w.OnFork = faulty.FailFirst(6, broken) }},
+		{"fork panics", func(w *faulty.Warm) { w.OnFork = faulty.Panic() }},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			w := faulty.NewWarm()
+			c.break_(w)
+			r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 1}))
+			for range 10 {
+				res, err := r.Run(t.Context(), script("exit 4"), nil)
+				answer{res, err}.want(t, sandbar.Exited)
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(5 * time.Minute)
+			s := r.settled()
+			if strings.Contains(c.name, "panics") {
+				// 0.2 s, doubled to a minute: some 12 in five minutes.
+				if s.Ready != 0 || s.Failed < 8 || s.Failed > 30 {
+					t.Errorf("%+v; want a dozen failures", s)
+				}
+			} else if s.Ready != 1 || s.Failed < 6 || s.Failed > 14 {
+				t.Errorf("%+v; want one ready after some failures", s)
+			}
+		})
+	}
+}
+
+// A driver that cannot warm a language gives plain ready sandboxes.
+func TestTemplateUnsupported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		w.Only = []string{"elixir"}
+		r := warmRig(t, w, keeping(engine.Template{Language: "shell", Min: 1}))
+		r.wantPool(1, 0, 0, 0)
+		sink := newRecorder()
+		res, err := r.Run(t.Context(), sandbar.Job{Language: "shell", Code: "print stdout x"}, sink)
+		answer{res, err}.want(t, sandbar.Exited)
+		r.wantPool(1, 1, 0, 0)
+		if n := w.WarmCounts(); n.Evaluated != 0 || sink.text(sandbar.Stdout) != "x\n" {
+			t.Errorf("%+v, output %q", n, sink.text(sandbar.Stdout))
+		}
+	})
+}
+
+// Ready sandboxes that die while they wait are replaced.
+func TestReadySandboxesThatDieAreReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 3}))
+		r.wantPool(3, 0, 0, 0)
+		w.DieAll()
+		time.Sleep(3 * time.Second)
+		r.wantPool(3, 0, 0, 3)
+		if n := w.Counts().Sandboxes; n != 3 {
+			t.Errorf("%d sandboxes, want 3", n)
+		}
+	})
+}
+
+// Shutdown ends the pools at whatever stage they are; rigs check what is left.
+func TestShutdownOfPools(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		set  func(*faulty.Warm)
+	}{
+		{"all ready", func(*faulty.Warm) {}},
+		{"preparing", func(w *faulty.Warm) { w.OnPrepare = faulty.Stall(nil) }},
+		{"preparing, deaf", func(w *faulty.Warm) { w.OnPrepare = faulty.Slow(20 * time.Second) }},
+		{"forking", func(w *faulty.Warm) { w.OnFork = faulty.Stall(nil) }},
+		{"forking, deaf", func(w *faulty.Warm) { w.OnFork = faulty.Slow(20 * time.Second) }},
+		{"removal fails", func(w *faulty.Warm) { w.OnDestroy = faulty.FailFirst(2, errors.New("told to fail")) }},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			w := faulty.NewWarm()
+			c.set(w)
+			r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 3}, engine.Template{Min: 2}))
+			synctest.Wait()
+			x := r.admit(script("")) // admitted, perhaps with a ready sandbox, and never run
+			_ = x
+		})
+	}
+}
+
+// An execution that is withdrawn before it runs gives its ready sandbox up.
+func TestWithdrawnWithReadySandbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 1, Max: 1}))
+		synctest.Wait()
+		x := r.admit(script(""))
+		x.Cancel()
+		r.wantPool(1, 1, 0, 0)
+		_, err := x.Run(nil)
+		wantCode(t, err, sandbar.Canceled)
+		if c := w.Counts(); c.Sandboxes != 1 || c.Destroyed != 1 {
+			t.Errorf("%+v; want one destroyed and one ready", c)
+		}
+	})
+}
+
+// What is wrong with templates is told by New.
+func TestBadTemplates(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		all  []engine.Template
+		code sandbar.Code
+	}{
+		{"unknown language", []engine.Template{{Language: "cobol"}}, sandbar.Unsupported},
+		{"more than the most", []engine.Template{{Min: 3, Max: 2}}, sandbar.Invalid},
+		{"negative", []engine.Template{{Min: -1}}, sandbar.Invalid},
+		{"an environment", []engine.Template{{Spec: sandbar.Spec{Env: map[string]string{"A": "b"}}}}, sandbar.Invalid},
+		{"cold", []engine.Template{{Spec: sandbar.Spec{Cold: true}}}, sandbar.Invalid},
+		{"limits out of range", []engine.Template{{Spec: sandbar.Spec{Limits: sandbar.Limits{Memory: 1}}}}, sandbar.Invalid},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := engine.New(engine.Config{Driver: faulty.New(), Templates: c.all})
+			wantCode(t, err, c.code)
+		})
+	}
+}
+
+// A template that repeats another, or asks for what the driver has not, is left
+// out; the others are not.
+func TestTemplatesLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := warmRig(t, faulty.NewWarm(), keeping(engine.Template{Language: "python", Min: 1}, engine.Template{Language: "py", Min: 3},
+			engine.Template{Spec: sandbar.Spec{Network: sandbar.NetworkOutbound}}, engine.Template{Min: 1},
+			engine.Template{Min: 1, Spec: sandbar.Spec{Limits: sandbar.Limits{PIDs: 5}}}, engine.Template{Min: 1, Spec: sandbar.Spec{Image: "i"}}))
+		synctest.Wait()
+		var names []string
+		for _, s := range r.Templates() {
+			names = append(names, s.Name)
+			if s.Ready != 1 {
+				t.Errorf("%+v; want one ready", s)
+			}
+		}
+		if want := []string{"python", "plain", "plain#2", "plain@i"}; !slices.Equal(names, want) {
+			t.Errorf("templates %q, want %q", names, want)
+		}
+	})
+}

@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// useReady starts the program in the sandbox that was ready for it. done tells
+// that there is nothing to go on with: the program runs, the execution was
+// stopped, or what the program was to read has been read.
+//
+// Otherwise nothing of the program has run: the sandbox is removed, the failure
+// counted, and the execution goes on in a fresh sandbox. Its caller sees only
+// that it takes longer, and is told from there of what fails there too.
+func (x *Execution) useReady(ctx context.Context, l *launched, out *outlet) (done bool, err error) {
+	r := x.ready
+	l.id, l.sb = r.id, r.sb
+	in := &input{from: x.stdin}
+	err = guarded(func() (err error) {
+		l.proc, err = x.startReady(ctx, r.sb, driver.Stdio{Stdin: in.reader(),
+			Stdout: out.writer(sandbar.Stdout), Stderr: out.writer(sandbar.Stderr)})
+		return err
+	})
+	l.began = time.Now()
+	if err == nil || ctx.Err() != nil || in.touched.Load() {
+		return true, err
+	}
+	x.e.pools.failed(r.p)
+	x.e.log.Warn("a ready sandbox was of no use; the execution goes on in a fresh one", "sandbox", r.id,
+		"template", r.p.name, "code", string(sandbar.CodeOf(err)))
+	l.sb, l.proc = nil, nil
+	x.e.removeBeside(r.id, r.sb)
+	return false, nil
+}
+
+// startReady starts the program in a ready sandbox: in the interpreter that
+// waits there, if one does.
+func (x *Execution) startReady(ctx context.Context, sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
+	if err := x.putCode(ctx, sb); err != nil {
+		return nil, err
+	}
+	p := &x.plan
+	env := overlay(p.spec.Env, p.cmd.Env)
+	if v, ok := driver.As[driver.Evaluator](sb); ok {
+		return v.Eval(ctx, driver.Evaluation{Path: p.language.File, Args: p.args, Env: env, Dir: p.cmd.Dir}, std)
+	}
+	cmd := p.cmd
+	cmd.Env = env
+	return sb.Start(ctx, cmd, std)
+}
+
+// input notes whether a program's input has been read.
+type input struct {
+	from    io.Reader
+	touched atomic.Bool
+}
+
+func (i *input) Read(p []byte) (int, error) {
+	i.touched.Store(true)
+	return i.from.Read(p)
+}
+
+// reader is what a driver gets: nil if there is no input.
+func (i *input) reader() io.Reader {
+	if i.from == nil {
+		return nil
+	}
+	return i
+}
+
+// removeBeside removes a sandbox whose place another is about to take. It waits
+// for one attempt, so that both are there at once only if that fails.
+func (e *Engine) removeBeside(id sandbar.ID, sb driver.Sandbox) {
+	if destroyer(sb)() == nil {
+		return
+	}
+	e.work.add(1)
+	go func() {
+		defer e.work.add(-1)
+		e.remove(id, sb, func() {})
+	}()
+}

@@ -1,0 +1,37 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseArgs(t *testing.T) {
+	for line, want := range map[string]string{
+		"sandbar-agent socket":                     "socket",
+		"sandbar-agent stream":                     "stream",
+		"sandbar-agent stdio":                      "stdio",
+		"sandbar-agent socket 17-4":                "socket",
+		"/somewhere/sandbar-agent stdio 17-4":      "stdio",
+		"/proc/self/fd/4 stream 17-4":              "stream",
+		"sandbar-agent dial /run/s":                "dial /run/s",
+		"sandbar-agent dial /run/s 17-4":           "dial /run/s",
+		"sandbar-agent":                            "",
+		"sandbar-agent dial":                       "",
+		"sandbar-agent socket a b":                 "",
+		"sandbar-agent dial /run/s a b":            "",
+		"sandbar-agent serve":                      "",
+		"sandbar socket":                           "",
+		"/bin/sandbar-agents stdio":                "",
+		"/sandbar-agent/x stdio":                   "",
+		"/proc/self/exe stream":                    "",
+		"/home/me/proc/self/fd/sandbar-agent/ foo": "",
+	} {
+		mode, path, ok := parseArgs(strings.Fields(line))
+		if got := strings.TrimSpace(mode + " " + path); ok != (want != "") || ok && got != want {
+			t.Errorf("%q: %q, %v; want %q", line, got, ok, want)
+		}
+	}
+	if _, _, ok := parseArgs(nil); ok {
+		t.Error("no arguments at all are taken for an agent's")
+	}
+}
