@@ -323,7 +323,7 @@ func iiiIdle(l *lab) (measured, error) {
 		return measured{}, err
 	}
 	time.Sleep(5 * time.Second) // by now they have settled
-	agents, err := childrenOf(pid)
+	agents, err := agentsOf(pid)
 	if err != nil {
 		return measured{}, err
 	}

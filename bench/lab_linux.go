@@ -217,7 +217,7 @@ func idlePSS(d *native.Driver, n int) (int64, error) {
 	}
 	time.Sleep(2 * time.Second) // by now the agents have settled
 	var sum int64
-	pids, err := childrenOf(os.Getpid())
+	pids, err := agentsOf(os.Getpid())
 	if err != nil {
 		return 0, err
 	}
@@ -228,6 +228,16 @@ func idlePSS(d *native.Driver, n int) (int64, error) {
 		sum += field(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss:")
 	}
 	return sum / int64(n), nil
+}
+
+// agentsOf lists the agents of the daemon pid: the children of its spawner.
+func agentsOf(pid int) (agents []int, err error) {
+	spawners, err := childrenOf(pid)
+	for _, s := range spawners {
+		of, cerr := childrenOf(s)
+		agents, err = append(agents, of...), errors.Join(err, cerr)
+	}
+	return agents, err
 }
 
 // childrenOf lists the processes whose parent is pid.

@@ -175,14 +175,17 @@ func (a *pools) closeTemplate(p *pool, t driver.Template) {
 // prepare makes the template of a pool of the best kind there is: the driver's
 // own, or plain sandboxes.
 func (a *pools) prepare(ctx context.Context, p *pool) (driver.Template, error) {
-	d := a.e.cfg.Driver
+	b, err := a.e.backend(p.spec.Driver)
+	if err != nil {
+		return nil, err
+	}
 	if p.language.Name == "" || p.cfg.Plain {
 		return plain{a.e, p.spec}, nil
 	}
 	argv, file := p.language.Argv("", nil), p.language.File
 	spec := driver.TemplateSpec{Spec: p.spec, Language: p.language.Name, File: file,
 		Argv: slices.DeleteFunc(argv, func(s string) bool { return s == "" }), Env: p.language.Env, Imports: p.cfg.Imports}
-	if t, ok := driver.As[driver.Templater](d); ok {
+	if t, ok := driver.As[driver.Templater](b.driver); ok {
 		made, err := t.Prepare(ctx, spec)
 		if sandbar.CodeOf(err) != sandbar.Unsupported {
 			return made, err

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/platform"
 )
 
 // limitFlags are the flags of run and eval for limits, by the limit's name in
@@ -201,8 +202,7 @@ func (x *execution) run() error {
 	if err != nil {
 		return x.failed(err)
 	}
-	a.warnBoundary(d.Caps())
-	e, err := newEngine(x.cfg, d, commandLogger(x.cfg, a.stderr), func(c *engine.Config) { ownLimits(x.cfg, c) })
+	e, err := a.newEngine(x.cfg, d, commandLogger(x.cfg, a.stderr), func(c *engine.Config) { ownLimits(x.cfg, c) })
 	if err != nil {
 		return x.failed(err)
 	}
@@ -221,25 +221,12 @@ func (x *execution) run() error {
 		out.stdout, out.stderr = &out.captured[0], &out.captured[1]
 	}
 	result, err := run.Run(out)
-	return x.ended(result, err, out, brake, d.Caps())
+	return x.ended(result, err, out, brake, e.Caps())
 }
 
-// ownLimits lifts the ranges that nobody set: their defaults protect a daemon
-// from its callers, and here the caller is whoever owns the process.
+// ownLimits are the limits of a command that has one sandbox, its caller's own.
 func ownLimits(cfg *config.Config, c *engine.Config) {
-	unset := func(name string) bool { return cfg.Origin("limits.max."+name) == "" }
-	for name, limit := range map[string]*int64{"memory": &c.Max.Memory, "pids": &c.Max.PIDs, "disk": &c.Max.Disk,
-		"inodes": &c.Max.Inodes, "files": &c.Max.Files, "output": &c.Max.Output} {
-		if unset(name) {
-			*limit = sandbar.Unlimited
-		}
-	}
-	if unset("cpus") {
-		c.Max.CPUs = sandbar.Unlimited
-	}
-	if unset("timeout") {
-		c.Max.Timeout = sandbar.Unlimited
-	}
+	platform.OwnLimits(cfg, c)
 	c.MaxSandboxes = 1
 }
 

@@ -27,7 +27,7 @@ func (s *suite) lookAtHost(t traces, dir string) {
 
 func (s *suite) lookAtProcesses(t traces) {
 	parent := map[int]int{}
-	name := map[int]string{}
+	name, state := map[int]string{}, map[int]string{}
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -41,12 +41,12 @@ func (s *suite) lookAtProcesses(t traces) {
 		end := bytes.LastIndexByte(stat, ')')
 		if f := strings.Fields(string(stat[end+1:])); len(f) > 1 {
 			parent[pid], _ = strconv.Atoi(f[1])
-			name[pid] = string(stat[:end+1]) + " " + f[0]
+			name[pid], state[pid] = string(stat[:end+1]), " "+f[0]
 		}
 	}
 	for pid := range name {
 		if pid != os.Getpid() && (descends(pid, parent) || s.carriesToken(pid)) {
-			t["process: "+name[pid]] = ""
+			t["process: "+name[pid]] = state[pid]
 		}
 	}
 }

@@ -15,6 +15,8 @@ func TestParseArgs(t *testing.T) {
 		"/proc/self/fd/4 stream 17-4":              "stream",
 		"sandbar-agent dial /run/s":                "dial /run/s",
 		"sandbar-agent dial /run/s 17-4":           "dial /run/s",
+		"sandbar-agent spawner 17-4":               "spawner",
+		"sandbar-agent spawner":                    "",
 		"sandbar-agent":                            "",
 		"sandbar-agent dial":                       "",
 		"sandbar-agent socket a b":                 "",

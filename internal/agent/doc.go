@@ -22,6 +22,9 @@
 // is that container's first program: it builds nothing (wire.Setup, Made) and
 // promises the same.
 //
+// The same program in another mode is the spawner: a child of the daemon that
+// starts agents and does nothing else.
+//
 // It is in every sandbox's memory, so it is small: the standard library
 // (without net, fmt or encoding), x/sys and package wire.
 package agent
@@ -58,6 +61,11 @@ const ModeStdio = "stdio"
 // could be earlier than a container's first program is not in it.
 const ModeDial = "dial"
 
+// ModeSpawner is the argument that makes the program a spawner, which starts
+// agents for the daemon whose connection is descriptor SocketFD. The word that
+// tells whose it is follows, and its agents get it as well.
+const ModeSpawner = "spawner"
+
 // SocketFD is the descriptor of the agent's one connection, where it inherits
 // one.
 const SocketFD = 3
@@ -66,9 +74,10 @@ const SocketFD = 3
 // starts by the descriptor of its program: the runtime has no other name for it.
 const FDProgram = "/proc/self/fd/"
 
-// IsAgent reports whether this process was started to be an agent: as Name, a
-// mode with what belongs to it, and optionally a word that tells whose it is. A
-// binary that can also do other things asks before it does them.
+// IsAgent reports whether this process was started to be an agent, or to start
+// agents: as Name, a mode with what belongs to it, and optionally a word that
+// tells whose it is. A binary that can also do other things asks before it does
+// them.
 func IsAgent() bool {
 	_, _, ok := parseArgs(os.Args)
 	return ok
@@ -82,6 +91,10 @@ func parseArgs(args []string) (mode, path string, ok bool) {
 	mode, rest := args[1], args[2:]
 	switch mode {
 	case ModeSocket, ModeStream, ModeMachine, ModeStdio:
+	case ModeSpawner:
+		if len(rest) != 1 {
+			return "", "", false
+		}
 	case ModeDial:
 		if len(rest) == 0 || rest[0] == "" {
 			return "", "", false

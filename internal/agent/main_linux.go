@@ -11,8 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// Main is the agent. It never returns: when the connection ends, so does the
-// process, and with PID 1 the whole sandbox.
+// Main is the agent, or the spawner. It never returns: when the connection ends,
+// so does the process, and with PID 1 the whole sandbox.
 func Main() {
 	mode, path, ok := parseArgs(os.Args)
 	if !ok {
@@ -25,6 +25,10 @@ func Main() {
 	unix.CloseRange(SocketFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	// It was started by a descriptor's path, and would be called by its number.
 	_ = writeFile("/proc/self/comm", Name)
+	if mode == ModeSpawner {
+		_ = runSpawner(os.Args[2]) // it ends with the connection, and takes its agents with it
+		os.Exit(0)
+	}
 	l, err := openLink(mode, path)
 	if err != nil {
 		os.Stderr.WriteString("sandbar-agent: no connection to sandbar: " + err.Error() + "\n")

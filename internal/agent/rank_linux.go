@@ -18,6 +18,10 @@ type rank struct {
 	own, raised []byte
 }
 
+// guestScore is that of a sandbox that the agent builds: it goes before anything
+// that the host did not give a score itself.
+const guestScore = "500"
+
 // programsBefore is how much more a program's score is: a tenth of the memory
 // there is.
 const programsBefore = 100
@@ -30,7 +34,11 @@ func openRank() rank {
 	return rank{fd: fd}
 }
 
-// learn reads the score that the host has given the agent.
+// guest gives the agent the score of a guest. It may raise what it has; where
+// that is higher it stays.
+func (r *rank) guest() { r.set([]byte(guestScore)) }
+
+// learn reads the score that the agent has.
 func (r *rank) learn() {
 	var buf [16]byte
 	n, err := unix.Pread(r.fd, buf[:], 0)

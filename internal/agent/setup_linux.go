@@ -67,6 +67,7 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 // build makes the name, the network and the root of a sandbox that has only
 // fresh namespaces so far.
 func (a *agent) build(s *wire.Setup, fds []int) (step string, err error) {
+	a.rank.guest()
 	unix.Umask(0) // modes of the plan are meant as written
 	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
 		return "set the host name", err

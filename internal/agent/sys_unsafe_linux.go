@@ -159,6 +159,16 @@ func resetSignals(keep ...syscall.Signal) {
 	}
 }
 
+// leaveNoZombies has the kernel reap this process's children. It is not passed
+// on: an exec resets it.
+func leaveNoZombies() error {
+	const noChildWait = 2 // SA_NOCLDWAIT
+	var action [8]uintptr // at least the kernel's struct sigaction: SIG_DFL, then the flags
+	action[1] = noChildWait
+	_, _, e := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+	return orNil(e)
+}
+
 func orNil(e syscall.Errno) error {
 	if e == 0 {
 		return nil

@@ -122,6 +122,19 @@ func (g *Group) EnterThread() (leave func() error, err error) {
 	return leave, nil
 }
 
+// Tasks names the files of version 1 hierarchies with which another process of
+// this one's groups does what EnterThread does: writing "0" to one of enter
+// moves the writing thread into the group, and to the same of leave back to
+// where this process is.
+func (g *Group) Tasks() (enter, leave []string) {
+	for _, h := range g.m.hierarchies {
+		if h.version == 1 {
+			enter, leave = append(enter, g.dir(h)+"/tasks"), append(leave, h.base+"/tasks")
+		}
+	}
+	return enter, leave
+}
+
 // Start runs start so that the process which start clones is born in the
 // group. attr is what start will use: on version 2 Start sets UseCgroupFD and
 // CgroupFD for the time of the call; on version 1 start runs on another

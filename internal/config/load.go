@@ -71,6 +71,7 @@ func Load(in Input) (*Config, error) {
 	environ := variables(in.Environ)
 	l.file(in, environ)
 	l.environ(environ)
+	l.abstraction(environ, in.Drivers)
 	l.flags(in.Flags)
 	if len(l.errs) == 0 {
 		l.contradictions(in.Drivers)

@@ -122,11 +122,16 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 
 func (s *Sandbox) hello(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.conn.SetReadDeadline(time.Unix(1, 0)) })
-	f, err := readFrame(s.conn)
+	err := readHello(s.conn)
 	if !stop() && ctx.Err() != nil {
-		closeFDs(f.FDs)
 		return sandbar.Errorf(ctxCode(ctx), "waiting for the agent: %w", ctx.Err())
 	}
+	return err
+}
+
+// readHello reads what the other side says first.
+func readHello(conn net.Conn) error {
+	f, err := readFrame(conn)
 	if err != nil {
 		return sandbar.Errorf(sandbar.Internal, "the agent did not start: %w", err)
 	}

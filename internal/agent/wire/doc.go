@@ -32,6 +32,10 @@
 // send (it starts with Window), Close ends a direction. A sender never exceeds
 // its credit, so neither side ever holds more than Window bytes for a channel.
 //
+// A spawner, which is the same program in another mode, speaks the same frames:
+// it says Hello, and then each Spawn is answered by a Reply, whose Data is a
+// Spawned and whose one descriptor is a pidfd.
+//
 // Both sides treat the other as hostile: sizes are bounded before memory is
 // taken, and any violation ends the connection.
 package wire
@@ -46,8 +50,9 @@ package wire
 //	4  2026-11  Setup has an Interface, whose device the answer may carry
 //	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is whole
 //	6  2026-11  Setup may be of a sandbox that somebody else made, and names the limit that is the mark
-//	7  2026-11  Clock, and agents of whole machines
-const Generation = 7
+//	7  2026-11  Spawn
+//	8  2026-11  Clock, and agents of whole machines
+const Generation = 8
 
 // Limits of a frame and of a channel.
 const (
@@ -74,7 +79,8 @@ const (
 	TypeCredit Type = 10 // both: a byte naming the channel, then uint32
 	TypeClose  Type = 11 // both: a byte naming the channel
 	TypeKill   Type = 12 // host: Kill
-	TypeClock  Type = 13 // host: Clock
+	TypeSpawn  Type = 13 // host, to a spawner: Spawn, with the agent's connection and perhaps a cgroup
+	TypeClock  Type = 14 // host: Clock
 )
 
 // Frame is one frame. Payload belongs to the receiver.

@@ -28,6 +28,7 @@ const (
 	FailFile             // a file operation
 	FailDial             // connecting
 	FailKill             // ending what a program started: something resists
+	FailSpawn            // starting an agent; Text names the step
 )
 
 // Reply answers a request. Errno is the kernel's error number, 0 if none.

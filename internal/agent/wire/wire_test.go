@@ -22,6 +22,9 @@ func samples() map[string][2]message {
 		"start":   {&Start{Args: []string{"sh", "-c", ""}, Env: []string{"A=b"}, Dir: "/tmp"}, &Start{}},
 		"started": {&Started{PID: 1 << 31, Mark: 1 << 62}, &Started{}},
 		"kill":    {&Kill{Mark: 1<<64 - 2}, &Kill{}},
+		"spawn": {&Spawn{Mode: "socket", UIDs: IDMap{Inside: 1000, Outside: 1 << 31, Size: 1}, GIDs: IDMap{Size: 1 << 16},
+			Ranged: true, Caps: 41, Enter: []string{"/a/tasks"}, Leave: []string{"/tasks"}}, &Spawn{}},
+		"spawned": {&Spawned{PID: 1 << 22}, &Spawned{}},
 		"exited":  {&Exited{Code: 3, Signal: 9, Watchdog: true, CPU: 1 << 40, MaxRSS: 1 << 41}, &Exited{}},
 		"signal":  {&Signal{Number: 15}, &Signal{}},
 		"dial":    {&Dial{Port: 65535}, &Dial{}},
@@ -91,14 +94,14 @@ func TestFileInfos(t *testing.T) {
 }
 
 func TestHeader(t *testing.T) {
-	good := Header{Length: MaxPayload, Type: TypeKill, FDs: MaxFDs, ID: 1 << 31}
+	good := Header{Length: MaxPayload, Type: TypeSpawn, FDs: MaxFDs, ID: 1 << 31}
 	if h, err := ParseHeader(AppendHeader(nil, good)); err != nil || h != good {
 		t.Errorf("got %v, %v", h, err)
 	}
 	for name, h := range map[string]Header{
 		"too long":     {Length: MaxPayload + 1, Type: TypeHello},
 		"no type":      {},
-		"unknown type": {Type: TypeKill + 1},
+		"unknown type": {Type: TypeSpawn + 1},
 		"too many fds": {Type: TypeStart, FDs: MaxFDs + 1},
 	} {
 		if _, err := ParseHeader(AppendHeader(nil, h)); err == nil {

@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +16,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/egress"
+	"github.com/sandbar-dev/sandbar/internal/outfit"
+	"github.com/sandbar-dev/sandbar/internal/spawn"
 )
 
 // undoTimeout bounds the removal of a sandbox that could not be completed.
@@ -28,11 +29,10 @@ type box struct {
 	d     *Driver
 	id    sandbar.ID
 	image *driver.Image // nil: the host's own programs
-	uids  *uidRange
+	uids  *spawn.Range
 	group *cgroup.Group
-	init  *os.Process
-	ended chan struct{} // closed when init has been waited for; nil until somebody waits
-	link  *egress.Link  // nil if the sandbox does not reach out
+	init  *spawn.Child
+	link  *egress.Link // nil if the sandbox does not reach out
 
 	mu   sync.Mutex
 	gone bool
@@ -49,13 +49,13 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	if b.d.ids.ranged {
-		if b.uids, err = b.d.uids.take(); err != nil {
+	if b.d.ids.Ranged {
+		if b.uids, err = b.d.uids.Take(); err != nil {
 			return nil, err
 		}
 	}
 	if b.d.grouped() {
-		if b.group, err = b.d.cgroups.Create(string(b.id), b.d.groupLimits(s.Limits)); err != nil {
+		if b.group, err = b.d.cgroups.Create(string(b.id), outfit.GroupLimits(b.d.cgroups.Caps(), s.Limits, agentTasks)); err != nil {
 			return nil, err
 		}
 	}
@@ -66,7 +66,7 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	uid, gid := b.hostIDs()
 	box, err := client.New(ctx, conn, client.Options{
 		Destroy: b.destroy, Usage: b.usage(), Enforced: b.d.caps.Enforced,
-		UID: uid, GID: gid, ChownPipes: b.d.ids.ranged,
+		UID: uid, GID: gid, ChownPipes: b.d.ids.Ranged,
 	})
 	if err != nil {
 		return nil, err
@@ -89,8 +89,8 @@ func (b *box) setUp(ctx context.Context, box *client.Sandbox, setup *wire.Setup)
 		return 0, err
 	}
 	var roots []int
-	if b.image != nil && b.d.ids.ranged {
-		root, err := attachable(b.image.Dir, b.init.Pid)
+	if b.image != nil && b.d.ids.Ranged {
+		root, err := attachable(b.image.Dir, b.init)
 		if err != nil {
 			return 0, err
 		}
@@ -106,23 +106,16 @@ func (b *box) setUp(ctx context.Context, box *client.Sandbox, setup *wire.Setup)
 
 // boot starts the agent in fresh namespaces and returns the connection to it.
 func (b *box) boot() (net.Conn, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Exhausted, "making a socket pair: %w", err)
-	}
-	ours, theirs := os.NewFile(uintptr(pair[0]), "agent"), os.NewFile(uintptr(pair[1]), "agent")
-	defer ours.Close()
-	defer theirs.Close()
-	b.init, err = b.d.spawner.spawn(b.group, &spawn{
-		path: b.d.exe.path(), args: []string{agent.Name, b.d.mode, b.d.owner},
-		socket: theirs, attr: b.attr(),
-	})
+	ours, theirs, err := spawn.SocketPair()
 	if err != nil {
 		return nil, err
 	}
-	// Guests go first when the host runs out of memory; failure changes nothing
-	// but that order.
-	_ = os.WriteFile("/proc/"+itoa(b.init.Pid)+"/oom_score_adj", []byte("500"), 0)
+	defer ours.Close()
+	defer theirs.Close()
+	b.init, err = b.d.spawner.Start(b.d.ids.Request(b.d.mode, b.uids, b.uid()), b.group, theirs)
+	if err != nil {
+		return nil, err
+	}
 	conn, err := net.FileConn(ours)
 	if err == nil && b.d.mode == agent.ModeStream {
 		conn = struct{ net.Conn }{conn} // no longer one that passes descriptors
@@ -130,24 +123,12 @@ func (b *box) boot() (net.Conn, error) {
 	return conn, err
 }
 
-// attr is how the kernel is to make the agent's process.
-func (b *box) attr() *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
-			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
-		Setsid:    true,
-		Pdeathsig: syscall.SIGKILL,
-	}
-	b.d.ids.apply(a, b.uids, b.uid())
-	return a
-}
-
 // hostIDs are the ids of the sandbox's user as the host numbers them.
 func (b *box) hostIDs() (uid, gid int) {
 	if b.uids == nil {
 		return os.Getuid(), os.Getgid()
 	}
-	return b.uids.first + b.uid(), b.uids.first + b.uid()
+	return b.uids.First + b.uid(), b.uids.First + b.uid()
 }
 
 // uid is the user, and the group, of the sandbox's programs as they see it.
@@ -183,8 +164,7 @@ func (b *box) destroy(ctx context.Context) error {
 		return nil
 	}
 	if b.init != nil {
-		_ = b.init.Kill() // it may have ended by itself
-		if err := b.await(ctx); err != nil {
+		if err := b.init.End(ctx); err != nil {
 			return err
 		}
 		b.init = nil
@@ -202,7 +182,7 @@ func (b *box) destroy(ctx context.Context) error {
 		b.group = nil
 	}
 	if b.uids != nil {
-		b.d.uids.giveBack(b.uids)
+		b.d.uids.GiveBack(b.uids)
 		b.uids = nil
 	}
 	if b.image != nil {
@@ -210,25 +190,6 @@ func (b *box) destroy(ctx context.Context) error {
 		b.image = nil
 	}
 	b.gone = true
-	b.d.release(b.id)
+	b.d.disclaim(b.id)
 	return nil
-}
-
-// await waits, as long as ctx allows, for the end of the agent that was
-// killed. Only one goroutine waits, however often this is called.
-func (b *box) await(ctx context.Context) error {
-	if b.ended == nil {
-		ended, init := make(chan struct{}), b.init
-		b.ended = ended
-		go func() {
-			_, _ = init.Wait() // how it ended is of no interest
-			close(ended)
-		}()
-	}
-	select {
-	case <-b.ended:
-		return nil
-	case <-ctx.Done():
-		return sandbar.Errorf(sandbar.Timeout, "a killed sandbox has not ended yet: %w", ctx.Err())
-	}
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
@@ -67,7 +70,7 @@ func TestKilledDaemon(t *testing.T) {
 	defer live.Destroy(context.Background())
 
 	owner := runAndKill(t)
-	waitUntil(t, "the killed daemon's agents have ended", func() bool { return len(agentsOf(owner)) == 0 })
+	waitUntil(t, "the killed daemon's agents have ended", func() bool { return len(agentsOf(owner))+len(spawnersOf(owner)) == 0 })
 	found, err := d.Collect(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
@@ -140,13 +143,20 @@ func runAndKill(t *testing.T) string {
 	return owner
 }
 
-// agentsOf lists the pids of an owner's agents.
-func agentsOf(owner string) (pids []string) {
+// agentsOf lists an owner's agents, and spawnersOf what starts them.
+func agentsOf(owner string) []int   { return startedAs(owner, agent.ModeSocket, agent.ModeStream) }
+func spawnersOf(owner string) []int { return startedAs(owner, agent.ModeSpawner) }
+
+// startedAs lists the processes of an owner's that run the agent's program in
+// one of the modes.
+func startedAs(owner string, modes ...string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
 		b, _ := os.ReadFile(f)
-		if strings.Contains(string(b), "\x00"+owner+"\x00") {
-			pids = append(pids, f)
+		args := strings.Split(string(b), "\x00")
+		if len(args) == 4 && args[0] == agent.Name && slices.Contains(modes, args[1]) && args[2] == owner {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+			pids = append(pids, pid)
 		}
 	}
 	return pids
@@ -187,9 +197,7 @@ func TestAgentKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range agentsOf(d.owner) {
-		var pid int
-		fmt.Sscanf(f, "/proc/%d/cmdline", &pid)
+	for _, pid := range agentsOf(d.owner) {
 		unix.Kill(pid, unix.SIGKILL)
 	}
 	r, err := p.Wait()

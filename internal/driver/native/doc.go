@@ -11,9 +11,11 @@
 // egress), and cgroup or rlimit bounds. What that does not protect from is a fault of
 // the host's kernel within the calls the filter allows; SECURITY.md says more.
 //
-// How a sandbox is made is computed first, as data (plan.go), and then applied
-// (create.go, and by the agent inside). How it ends is simple: the agent is
-// killed, and the kernel ends a PID namespace with its PID 1.
+// How a sandbox is made is computed first, as data (plan_linux.go), and then
+// applied (box_linux.go, and by the agent inside). The agents are forked by a
+// small process of the driver's own (spawn_linux.go), which does not grow as the
+// daemon does. How a sandbox ends is simple: the agent is killed, and the kernel
+// ends a PID namespace with its PID 1.
 //
 // It works as root and as an ordinary user. Limits are held by cgroup v2 or v1
 // where one can be used, otherwise by rlimits and a watchdog; Caps tells which.

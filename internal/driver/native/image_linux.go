@@ -2,7 +2,6 @@ package native
 
 import (
 	"context"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -10,7 +9,9 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/outfit"
 	"github.com/sandbar-dev/sandbar/internal/policy"
+	"github.com/sandbar-dev/sandbar/internal/spawn"
 )
 
 // A sandbox of an image has the image under an overlay whose upper layer is its
@@ -67,7 +68,7 @@ func (d *Driver) refuseImage() error {
 	switch {
 	case imageNote() != "":
 		return lack("it needs Linux 6.6, where files in memory can carry the notes of overlay file systems", "use the image \"host\", or a newer kernel")
-	case d.ids.ranged && d.mode != agent.ModeSocket:
+	case d.ids.Ranged && d.mode != agent.ModeSocket:
 		return lack("its root is passed as a descriptor, which this connection to the agent cannot carry", "use the image \"host\"")
 	}
 	return nil
@@ -78,9 +79,9 @@ func (d *Driver) refuseImage() error {
 func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Spec) error {
 	o := policy.ImageRootOptions{
 		Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-		Hostname: hostname, MachineID: machineID(),
+		Hostname: hostname, MachineID: outfit.MachineID(),
 	}
-	if d.ids.ranged {
+	if d.ids.Ranged {
 		o.Dir = "" // it is passed, see attachable
 	}
 	mounts, err := policy.ImageRoot(o)
@@ -89,28 +90,15 @@ func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Sp
 	}
 	setup.Mounts, setup.Landlock = mounts, policy.ImageLandlock()
 	setup.UID, setup.GID = imageUID, imageUID
-	setup.Env = imageEnvironment(s.Env)
+	setup.Env = outfit.Environment("root", s.Env) // what the image itself sets is for whoever asks for it to apply
 	return nil
 }
 
-// imageEnvironment is what every program in a sandbox of an image starts from.
-// What the image itself sets is for whoever asks for it to apply.
-func imageEnvironment(spec map[string]string) []string {
-	env := environment(spec)
-	for i, kv := range env[:len(env)-len(spec)] {
-		name, _, _ := strings.Cut(kv, "=")
-		if name == "USER" || name == "LOGNAME" {
-			env[i] = name + "=root"
-		}
-	}
-	return env
-}
-
 // attachable returns a mount of a directory that is nowhere yet: read-only, and
-// with what belongs to the host's root belonging to the sandbox's. pid is the
-// agent, whose user namespace says what that is.
-func attachable(dir string, pid int) (fd int, err error) {
-	ns, err := unix.Open("/proc/"+itoa(pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// with what belongs to the host's root belonging to the sandbox's: the agent's
+// user namespace says what that is.
+func attachable(dir string, agent *spawn.Child) (fd int, err error) {
+	ns, err := agent.Open("ns/user")
 	if err != nil {
 		return -1, sandbar.Errorf(sandbar.Internal, "opening the agent's user namespace: %w", err)
 	}

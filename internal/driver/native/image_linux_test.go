@@ -385,7 +385,7 @@ func TestImageOverAStream(t *testing.T) {
 	d := imageDriver(t, &shelf{dirs: map[string]string{"small": smallImage(t)}})
 	d.mode = agent.ModeStream
 	b, err := d.Create(t.Context(), sandbar.NewID(), imageSpec(d, "small"))
-	if d.ids.ranged {
+	if d.ids.Ranged {
 		if sandbar.CodeOf(err) != sandbar.Unsupported {
 			t.Errorf("%v", err)
 		}

@@ -13,8 +13,10 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/outfit"
 	"github.com/sandbar-dev/sandbar/internal/owner"
 	"github.com/sandbar-dev/sandbar/internal/policy"
+	"github.com/sandbar-dev/sandbar/internal/spawn"
 )
 
 // Name is the driver's name in configuration.
@@ -39,15 +41,15 @@ type Driver struct {
 	log      *slog.Logger
 	mode     string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
 	owner    string // names this process, see package owner
-	ids      idMap
-	host     hostLayout
+	ids      spawn.IDs
+	host     outfit.Layout
 	filter   []byte // of the agent and all programs
 	programs []byte // of programs besides
 	cgroups  *cgroup.Manager
 	caps     driver.Caps
-	exe      *agentFile
-	spawner  *spawner
-	uids     *uidRanges
+	exe      *spawn.Program
+	spawner  *spawn.Spawner
+	uids     *spawn.Ranges
 	net      network
 	images   driver.Images // nil: there are none
 
@@ -72,35 +74,52 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err := probe(); err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, owner: owner.Name(os.Getpid()), ids: detectIDs(), images: h.Images}
+	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, owner: owner.Name(os.Getpid()), ids: spawn.DetectIDs(), images: h.Images}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	if d.host, err = readLayout(extra); err != nil {
+	if d.host, err = outfit.ReadLayout(extra); err != nil {
 		return nil, err
 	}
-	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
-		return nil, err
+	if err := d.open(h, binary); err != nil {
+		return nil, errors.Join(err, d.release())
 	}
-	if d.exe, err = openAgent(binary); err != nil {
-		d.cgroups.Close()
-		return nil, err
-	}
-	d.uids = newUIDRanges()
-	if d.net, err = openNetwork(h, d.ids); err != nil {
-		d.cgroups.Close()
-		d.exe.close()
-		return nil, err
-	}
-	d.caps = d.describe()
-	if d.filter, d.programs, err = compileFilters(d.caps); err != nil {
-		d.cgroups.Close()
-		d.exe.close()
-		_ = d.net.close()
-		return nil, err
-	}
-	d.spawner = newSpawner()
 	return d, nil
+}
+
+// open opens what release closes.
+func (d *Driver) open(h driver.Host, binary []byte) (err error) {
+	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
+		return err
+	}
+	if d.exe, err = spawn.OpenProgram(binary); err != nil {
+		return err
+	}
+	if d.net, err = openNetwork(h, d.ids); err != nil {
+		return err
+	}
+	d.uids, d.caps = spawn.NewRanges(), d.describe()
+	if d.filter, d.programs, err = compileFilters(d.caps); err != nil {
+		return err
+	}
+	d.spawner, err = spawn.New(d.exe, d.owner)
+	return err
+}
+
+// release closes what open has opened, the last first: the spawner is in the
+// control groups.
+func (d *Driver) release() error {
+	if d.spawner != nil {
+		d.spawner.Close()
+	}
+	err := d.net.close()
+	if d.exe != nil {
+		_ = d.exe.Close()
+	}
+	if d.cgroups != nil {
+		err = errors.Join(err, d.cgroups.Close())
+	}
+	return err
 }
 
 // compileFilters makes the system-call filters, that of all and what programs
@@ -128,9 +147,7 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.closed = true
-	d.spawner.close()
-	d.exe.close()
-	return errors.Join(d.net.close(), d.cgroups.Close())
+	return d.release()
 }
 
 // Caps tells what this driver is and can enforce on this host.
@@ -169,7 +186,7 @@ func (d *Driver) describe() driver.Caps {
 			c.Enforced.CPUShares = sandbar.EnforcedNice
 		}
 	}
-	if c.Enforced.PIDs == sandbar.EnforcedNone && kernelAtLeast(5, 14) && !d.ids.ranged {
+	if c.Enforced.PIDs == sandbar.EnforcedNone && kernelAtLeast(5, 14) && !d.ids.Ranged {
 		// Since 5.14 RLIMIT_NPROC counts in the sandbox's own user namespace.
 		c.Enforced.PIDs = sandbar.EnforcedRlimit
 	}
@@ -228,7 +245,8 @@ func (d *Driver) claim(id sandbar.ID) error {
 	return nil
 }
 
-func (d *Driver) release(id sandbar.ID) {
+// disclaim gives it back.
+func (d *Driver) disclaim(id sandbar.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.live, id)
@@ -257,4 +275,10 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 		return nil, err
 	}
 	return box, nil
+}
+
+// Collect finds, and with remove ends, what daemons that were killed have left:
+// agents that have not noticed yet, and the groups of their sandboxes.
+func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, error) {
+	return spawn.Collect(ctx, d.cgroups, spawn.Agents, remove)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/egress"
 	"github.com/sandbar-dev/sandbar/internal/policy"
+	"github.com/sandbar-dev/sandbar/internal/spawn"
 )
 
 // A sandbox that may reach out has a TUN device, whose other end is a stack in
@@ -35,7 +36,7 @@ type network struct {
 const tunDevice = "/dev/net/tun"
 
 // openNetwork prepares for the operator's rules, as far as this host lets it.
-func openNetwork(h driver.Host, ids idMap) (network, error) {
+func openNetwork(h driver.Host, ids spawn.IDs) (network, error) {
 	if h.Outbound == nil {
 		return network{note: "sandboxes cannot reach out: the setting network.outbound is off"}, nil
 	}
@@ -58,7 +59,7 @@ func (n *network) close() error {
 }
 
 // deviceMaker finds out who can make devices: the daemon, else the agent.
-func deviceMaker(ids idMap) (daemon bool, err error) {
+func deviceMaker(ids spawn.IDs) (daemon bool, err error) {
 	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w (as root: modprobe tun; chmod 0666 %s)", tunDevice, err, tunDevice)
@@ -66,7 +67,7 @@ func deviceMaker(ids idMap) (daemon bool, err error) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	switch {
-	case !ids.ranged:
+	case !ids.Ranged:
 		return false, nil // the agent is the daemon's user
 	case canEnter():
 		return true, nil
@@ -138,24 +139,24 @@ func (b *box) makeDevice(i *wire.Interface) error {
 	if i.Name == "" || i.Device != "" {
 		return nil
 	}
-	fd, err := deviceIn(b.init.Pid, b.d.net.device, i.Name)
+	fd, err := deviceIn(b.init, b.d.net.device, i.Name)
 	if err != nil {
 		return sandbar.Errorf(sandbar.Internal, "making the sandbox's network device: %w", err)
 	}
 	return b.attach(fd)
 }
 
-// deviceIn makes a TUN device in the network namespace of a process.
-func deviceIn(pid int, device, name string) (fd int, err error) {
-	ns, err := os.Open("/proc/" + itoa(pid) + "/ns/net")
+// deviceIn makes a TUN device in the network namespace of an agent.
+func deviceIn(agentOf *spawn.Child, device, name string) (fd int, err error) {
+	ns, err := agentOf.Open("ns/net")
 	if err != nil {
 		return -1, err
 	}
-	defer ns.Close()
+	defer unix.Close(ns)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		fd, err = inNamespace(int(ns.Fd()), func() (int, error) { return agent.OpenTun(device, name) })
+		fd, err = inNamespace(ns, func() (int, error) { return agent.OpenTun(device, name) })
 	}()
 	<-done
 	return fd, err

@@ -89,7 +89,10 @@ func TestNetworkRefused(t *testing.T) {
 func TestNetworkStream(t *testing.T) {
 	d := newReaching(t, driver.Outbound{})
 	d.mode = agent.ModeStream
-	_, err := d.Create(t.Context(), sandbar.NewID(), reaching(d))
+	b, err := d.Create(t.Context(), sandbar.NewID(), reaching(d))
+	if err == nil {
+		defer b.Destroy(context.Background())
+	}
 	if d.net.enter != d.Caps().Outbound {
 		t.Errorf("the daemon makes devices: %v; sandboxes can reach out: %v", d.net.enter, d.Caps().Outbound)
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/outfit"
 	"github.com/sandbar-dev/sandbar/internal/policy"
 )
 
@@ -49,7 +50,7 @@ func probe() error {
 	if _, err := os.Stat("/proc/self/ns/user"); err != nil {
 		return lack("the kernel has no user namespaces", "use a kernel with CONFIG_USER_NS, or another driver")
 	}
-	if n := hardLimit(unix.RLIMIT_LOCKS); n < fewestMarks {
+	if n := outfit.HardLimit(unix.RLIMIT_LOCKS); n < fewestMarks {
 		return lack("the limit of file locks is "+strconv.FormatUint(n, 10)+", and programs are told apart by numbers up to that limit, which nothing else uses",
 			"start the daemon without that limit (ulimit -Hx unlimited, LimitLOCKS in systemd)")
 	}
@@ -74,7 +75,7 @@ func sysctl(path string) (int, bool) {
 	if err != nil {
 		return 0, false
 	}
-	n, err := strconv.Atoi(trimLine(b))
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	return n, err == nil
 }
 

@@ -41,7 +41,7 @@ var (
 
 // make starts the worker with a snapshot. On error the caller calls discard.
 func (b *box) make(ctx context.Context, snapshot string, env map[string]string) (driver.Sandbox, error) {
-	said := &speech{log: b.d.log}
+	said := &speech{progress: func(string) {}}
 	job := worker.Job{Mode: worker.ModeRun, Modules: b.d.snaps.modules, Cache: b.d.snaps.compiled(), Path: snapshot}
 	p, err := child.Start(job.Args(), worker.Env(), said)
 	if err != nil {

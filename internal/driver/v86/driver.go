@@ -30,9 +30,24 @@ const DefaultBootTimeout = 5 * time.Minute
 
 // The range of a machine's memory, in bytes.
 const (
-	minMemory = 16 << 20
-	maxMemory = 2 << 30
+	MinMemory = 16 << 20
+	MaxMemory = 2 << 30
 )
+
+// Factory returns the driver's factory.
+func Factory() driver.Factory {
+	return driver.Factory{
+		Name:    Name,
+		Summary: "a whole PC in a process, emulated: any 32-bit Linux image, anywhere, without rights; slow",
+		Options: map[string]string{
+			OptionImage:   "path of the image to boot: ISO, raw disk, kernel, bundle of kernel and initrd, or a saved state; needed",
+			OptionCache:   "directory for machines that have booted; sandbar/v86 in the user's cache directory if empty",
+			OptionModules: "directory with the emulator's files; those in the binary if empty",
+			OptionBoot:    "how long the image may take to boot; 5m if empty",
+		},
+		New: func(h driver.Host) (driver.Driver, error) { return New(h, nil) },
+	}
+}
 
 // Driver makes sandboxes out of processes that emulate a PC.
 type Driver struct {
@@ -52,8 +67,8 @@ var (
 
 // New makes the driver. It fails with Invalid for an image that cannot be used,
 // and with Unsupported where the emulator is missing or the cache directory
-// cannot be used.
-func New(h driver.Host) (*Driver, error) {
+// cannot be used. progress, if not nil, is told how far a boot is.
+func New(h driver.Host, progress func(text string)) (*Driver, error) {
 	for name := range h.Options {
 		switch name {
 		case OptionImage, OptionCache, OptionModules, OptionBoot:
@@ -74,9 +89,18 @@ func New(h driver.Host) (*Driver, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	var err error
-	d.snaps, err = newSnapshots(h.Options, d.log)
-	return d, err
+	snaps, err := newSnapshots(h.Options, d.log)
+	if err != nil {
+		return nil, err
+	}
+	snaps.progress = func(text string) {
+		d.log.Info(text)
+		if progress != nil {
+			progress(text)
+		}
+	}
+	d.snaps = snaps
+	return d, nil
 }
 
 // newSnapshots checks the options.
@@ -139,7 +163,7 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
 		}
 	}
-	if m := s.Limits.Memory; m < minMemory || m > maxMemory {
+	if m := s.Limits.Memory; m < MinMemory || m > MaxMemory {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.memory",
 			Message: "a machine has 16 MiB to 2 GiB of memory", Fix: "ask for a memory limit in this range"}
 	}

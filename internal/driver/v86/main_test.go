@@ -35,7 +35,7 @@ func testOptions() map[string]string {
 func newDriver(t *testing.T, options map[string]string) *Driver {
 	t.Helper()
 	testenv.Need(t, testenv.Linux, testenv.V86)
-	d, err := New(driver.Host{Options: options})
+	d, err := New(driver.Host{Options: options}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,8 @@ type snapshots struct {
 	version string
 	limit   time.Duration
 	dir     string
+	// progress is told how far a boot is.
+	progress func(text string)
 
 	mu     sync.Mutex // one boot at a time; others wait
 	failed map[string]error
@@ -149,7 +151,7 @@ func maxSnapshot(memory int64) int64 { return memory + image.MaxSize + 256<<20 }
 // boot has a worker boot the image, and keeps the machine at path.
 func (s *snapshots) boot(ctx context.Context, path string, memory int64) error {
 	began := time.Now()
-	s.log.Info("booting the image, once", "image", string(s.kind), "memory", memory)
+	s.progress(fmt.Sprintf("booting the image (%s) with %d MiB, once; later starts take a second", s.kind, memory>>20))
 	fail := func(err error) error { return sandbar.Errorf(sandbar.Unavailable, "keeping the machine: %w", err) }
 	tmp, err := os.CreateTemp(s.dir, booting)
 	if err != nil {
@@ -157,7 +159,7 @@ func (s *snapshots) boot(ctx context.Context, path string, memory int64) error {
 	}
 	defer os.Remove(tmp.Name())
 	defer tmp.Close()
-	said := &speech{log: s.log}
+	said := &speech{progress: s.progress}
 	job := worker.Job{Mode: worker.ModeBoot, Modules: s.modules, Cache: s.compiled(), Path: s.image, Memory: memory, Limit: s.limit}
 	p, err := child.Start(job.Args(), worker.Env(), said)
 	if err != nil {
@@ -188,7 +190,7 @@ func (s *snapshots) boot(ctx context.Context, path string, memory int64) error {
 	if err := os.Rename(tmp.Name(), path); err != nil {
 		return fail(err)
 	}
-	s.log.Info("the image has booted", "took", time.Since(began).Round(time.Millisecond))
+	s.progress(fmt.Sprintf("the image has booted, in %v", time.Since(began).Round(100*time.Millisecond)))
 	return nil
 }
 

@@ -2,7 +2,6 @@ package v86
 
 import (
 	"bytes"
-	"log/slog"
 	"strings"
 	"sync"
 
@@ -11,9 +10,9 @@ import (
 )
 
 // speech is what a worker says about itself on its standard error: how far it
-// is, which is logged, and why it ends. Nothing of a guest is in it.
+// is, which is passed on, and why it ends. Nothing of a guest is in it.
 type speech struct {
-	log *slog.Logger
+	progress func(text string)
 
 	mu      sync.Mutex
 	line    []byte
@@ -42,7 +41,7 @@ func (s *speech) Write(b []byte) (int, error) {
 
 func (s *speech) say(line string) {
 	if seconds, ok := strings.CutPrefix(line, worker.Progress); ok {
-		s.log.Info("booting the image, once", "passed", seconds)
+		s.progress("booting the image: " + seconds)
 	} else if text, ok := strings.CutPrefix(line, worker.Failure); ok {
 		s.failure = text
 	}

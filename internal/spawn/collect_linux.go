@@ -1,4 +1,4 @@
-package native
+package spawn
 
 import (
 	"context"
@@ -11,34 +11,47 @@ import (
 
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/owner"
 )
 
+// Owned tells by its arguments whether a process is of a kind that a daemon
+// starts, and which daemon's.
+type Owned func(args []string) (owner string, ok bool)
+
+// Agents is Owned for agents, and for what starts them.
+func Agents(args []string) (owner string, ok bool) {
+	if len(args) != 3 || args[0] != agent.Name {
+		return "", false
+	}
+	return args[2], true
+}
+
 // Collect finds, and with remove ends, what daemons that were killed have left:
-// agents that have not noticed yet, and the groups of their sandboxes.
-func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, error) {
-	found := strayAgents()
+// processes that have not noticed yet, and the groups of their sandboxes.
+func Collect(ctx context.Context, cgroups *cgroup.Manager, owned Owned, remove bool) ([]driver.Leftover, error) {
+	found := strays(owned)
 	if remove {
 		for i := range found {
 			found[i].Err = endProcess(ctx, found[i].Name)
 		}
 	}
-	groups, err := d.cgroups.Leftovers(owner.Alive)
+	groups, err := cgroups.Leftovers(owner.Alive)
 	if err != nil {
 		return found, err
 	}
 	for _, g := range groups {
 		l := driver.Leftover{Kind: "cgroup", Name: strings.Join(g.Dirs, " ")}
 		if remove {
-			l.Err = d.cgroups.Remove(ctx, g)
+			l.Err = cgroups.Remove(ctx, g)
 		}
 		found = append(found, l)
 	}
 	return found, nil
 }
 
-// strayAgents lists agents whose owner is dead.
-func strayAgents() (found []driver.Leftover) {
+// strays lists processes whose owner is dead.
+func strays(owned Owned) (found []driver.Leftover) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -49,8 +62,8 @@ func strayAgents() (found []driver.Leftover) {
 		if err != nil {
 			continue
 		}
-		args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
-		if len(args) == 3 && args[0] == agent.Name && !owner.Alive(args[2]) && mayEnd(pid) {
+		name, ok := owned(strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"))
+		if ok && !owner.Alive(name) && mayEnd(pid) {
 			found = append(found, driver.Leftover{Kind: "process", Name: e.Name()})
 		}
 	}
@@ -88,6 +101,3 @@ func endProcess(ctx context.Context, name string) error {
 	}
 	return ctx.Err()
 }
-
-func itoa(n int) string        { return strconv.Itoa(n) }
-func trimLine(b []byte) string { return strings.TrimSpace(string(b)) }

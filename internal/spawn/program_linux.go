@@ -1,7 +1,8 @@
-package native
+package spawn
 
 import (
 	"os"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -9,12 +10,14 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// agentFile is the agent's program as an open file, so that the sandbox's user,
+// Program is the agent's program as an open file, so that the sandbox's user,
 // who may not be able to reach the daemon's binary by name, can execute it. A
 // copy in memory is sealed: nothing that runs it can change it.
-type agentFile struct{ f *os.File }
+type Program struct{ f *os.File }
 
-func openAgent(binary []byte) (*agentFile, error) {
+// OpenProgram makes one of the agent's program; nil stands for the running
+// binary, which must then call agent.Main when agent.IsAgent.
+func OpenProgram(binary []byte) (*Program, error) {
 	if binary == nil {
 		return openSelf()
 	}
@@ -34,7 +37,7 @@ func openAgent(binary []byte) (*agentFile, error) {
 		f.Close()
 		return nil, sandbar.Errorf(sandbar.Internal, "sealing the agent: %w", err)
 	}
-	return &agentFile{f}, nil
+	return &Program{f}, nil
 }
 
 // sealTries is how often, and sealPause how long apart, sealing is tried.
@@ -58,24 +61,25 @@ func seal(fd int) error {
 }
 
 // openSelf uses the running binary, as a copy where others may not execute it.
-func openSelf() (*agentFile, error) {
+func openSelf() (*Program, error) {
 	f, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Internal, "opening the running binary: %w", err)
 	}
 	info, err := f.Stat()
 	if err == nil && info.Mode()&0o001 != 0 {
-		return &agentFile{f}, nil
+		return &Program{f}, nil
 	}
 	f.Close()
 	b, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Internal, "reading the running binary: %w", err)
 	}
-	return openAgent(b)
+	return OpenProgram(b)
 }
 
 // path names the file for an exec in a child of this process.
-func (a *agentFile) path() string { return "/proc/self/fd/" + itoa(int(a.f.Fd())) }
+func (a *Program) path() string { return "/proc/self/fd/" + strconv.Itoa(int(a.f.Fd())) }
 
-func (a *agentFile) close() { a.f.Close() }
+// Close closes the file. What runs it goes on.
+func (a *Program) Close() error { return a.f.Close() }

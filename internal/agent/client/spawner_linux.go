@@ -1,0 +1,95 @@
+package client
+
+import (
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// Spawner is a connection to a process that starts agents: the agent's program
+// in agent.ModeSpawner. Its methods may be called concurrently.
+type Spawner struct {
+	mu   sync.Mutex
+	conn *net.UnixConn
+	last uint32
+	out  []byte
+}
+
+// spawnTimeout bounds one Spawn, and the Hello. A spawner that takes longer is
+// stuck in the kernel and of no more use.
+const spawnTimeout = 30 * time.Second
+
+// NewSpawner takes over conn and waits for the spawner's Hello. If it fails,
+// conn is closed.
+func NewSpawner(conn *net.UnixConn) (*Spawner, error) {
+	conn.SetDeadline(time.Now().Add(spawnTimeout))
+	if err := readHello(conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &Spawner{conn: conn}, nil
+}
+
+// Spawn starts an agent and returns its process id and a pidfd, which is the
+// caller's. fds are the agent's connection and, if r wants it, the control group
+// that it is born in; they remain the caller's.
+//
+// Gone: the spawner has ended, and with it every agent it started. Any other
+// error is about this agent alone.
+func (s *Spawner) Spawn(r *wire.Spawn, fds ...int) (pid, pidfd int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	payload := r.Append(nil)
+	s.out = append(wire.AppendHeader(s.out[:0], wire.Header{
+		Length: uint32(len(payload)), Type: wire.TypeSpawn, FDs: uint8(len(fds)), ID: s.last}), payload...)
+	s.conn.SetDeadline(time.Now().Add(spawnTimeout))
+	if err := writeWithFDs(s.conn, s.out, fds); err != nil {
+		return 0, -1, s.lost(err)
+	}
+	f, err := readFrame(s.conn)
+	if err != nil {
+		return 0, -1, s.lost(err)
+	}
+	return s.answered(f)
+}
+
+// answered reads the answer to the last request.
+func (s *Spawner) answered(f wire.Frame) (pid, pidfd int, err error) {
+	var r wire.Reply
+	var agent wire.Spawned
+	switch {
+	case f.Type != wire.TypeReply || f.ID != s.last || r.Decode(f.Payload) != nil:
+	case r.Failure != wire.OK:
+		closeFDs(f.FDs)
+		return 0, -1, spawnError(&r)
+	case len(f.FDs) == 1 && agent.Decode(r.Data) == nil:
+		return int(agent.PID), f.FDs[0], nil
+	}
+	closeFDs(f.FDs)
+	return 0, -1, s.lost(errViolation)
+}
+
+// lost ends the connection, for it cannot be used any more.
+func (s *Spawner) lost(err error) error {
+	s.conn.Close()
+	return sandbar.Errorf(sandbar.Gone, "the process that starts agents has ended: %w", err)
+}
+
+// Close ends the connection, and with it the spawner and all its agents.
+func (s *Spawner) Close() error { return s.conn.Close() }
+
+// spawnError says why an agent could not be started.
+func spawnError(r *wire.Reply) error {
+	cause := errnoOf(r.Errno)
+	code := sandbar.Internal
+	switch cause {
+	case syscall.EAGAIN, syscall.ENOMEM, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE:
+		code = sandbar.Exhausted // the kernel's own bounds on processes and namespaces
+	}
+	return sandbar.Errorf(code, "an agent could not be started: %s: %w", r.Text, cause)
+}

@@ -1,0 +1,206 @@
+package native
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/spawn"
+)
+
+// sleeper starts a sandbox with a program in it.
+func sleeper(t *testing.T, d *Driver) (driver.Sandbox, driver.Process) {
+	t.Helper()
+	box, err := d.Create(t.Context(), sandbar.NewID(), degraded(d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := box.Start(t.Context(), sandbar.Cmd{Args: []string{"sh", "-c", stubborn}}, driver.Stdio{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return box, p
+}
+
+// When the process that starts agents is killed its sandboxes are lost, whoever
+// waits is told, nothing of them is left, and new ones are made by another.
+func TestSpawnerKilled(t *testing.T) {
+	d := newDriver(t)
+	var boxes []driver.Sandbox
+	var programs []driver.Process
+	for range 3 {
+		box, p := sleeper(t, d)
+		boxes, programs = append(boxes, box), append(programs, p)
+	}
+	first := spawnersOf(d.owner)
+	if len(first) != 1 || len(agentsOf(d.owner)) != len(boxes) {
+		t.Fatalf("the driver has the spawners %v and the agents %v", first, agentsOf(d.owner))
+	}
+	unix.Kill(first[0], unix.SIGKILL)
+	for i, p := range programs {
+		if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Lost {
+			t.Errorf("got %v, %v; want lost", r.Outcome, err)
+		}
+		w, _ := driver.As[driver.Watcher](boxes[i])
+		<-w.Dead()
+	}
+	waitUntil(t, "its agents have ended", func() bool { return len(agentsOf(d.owner)) == 0 })
+
+	box, p := sleeper(t, d)
+	if now := spawnersOf(d.owner); len(now) != 1 || now[0] == first[0] {
+		t.Errorf("after %v the spawners are %v", first, now)
+	}
+	for _, b := range append(boxes, box) {
+		if err := b.Destroy(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Lost {
+		t.Errorf("got %v, %v; want lost", r.Outcome, err)
+	}
+	if groups := groupsOf(d.owner); len(groups) > 0 {
+		t.Errorf("groups left: %v", groups)
+	}
+}
+
+// Sandboxes are made while the process that starts their agents is killed again
+// and again: each is made or refused with an error, and none is left.
+func TestSpawnerKilledMeanwhile(t *testing.T) {
+	d := newDriver(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 5 {
+				box, err := d.Create(context.Background(), sandbar.NewID(), degraded(d))
+				if err != nil {
+					continue
+				}
+				if err := box.Destroy(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	made := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(made)
+	}()
+	for ended := false; !ended; {
+		for _, pid := range spawnersOf(d.owner) {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+		select {
+		case <-made:
+			ended = true
+		default:
+		}
+	}
+	waitUntil(t, "no agent is left", func() bool { return len(agentsOf(d.owner)) == 0 })
+	if groups := groupsOf(d.owner); len(groups) > 0 {
+		t.Errorf("groups left: %v", groups)
+	}
+	box, err := d.Create(t.Context(), sandbar.NewID(), degraded(d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	box.Destroy(context.Background())
+}
+
+// The process that starts agents has no part in their end: none remains as a
+// zombie, and it holds nothing of them.
+func TestSpawnerKeepsNothing(t *testing.T) {
+	d := newDriver(t)
+	pid := spawnersOf(d.owner)[0]
+	open := func() int {
+		fds, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(fds)
+	}
+	round := func() {
+		box, _ := sleeper(t, d)
+		if err := box.Destroy(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round() // what it opens once it keeps
+	before := open()
+	for range 5 {
+		round()
+	}
+	box, _ := sleeper(t, d)
+	if n := len(childrenOf(t, pid)); n != 1 {
+		t.Errorf("it has %d children, want the one agent", n)
+	}
+	box.Destroy(context.Background())
+	if after := open(); after != before {
+		t.Errorf("it had %d descriptors open, now %d", before, after)
+	}
+	waitUntil(t, "it has no child, dead or alive", func() bool { return len(childrenOf(t, pid)) == 0 })
+}
+
+// childrenOf lists the processes whose parent is pid, the dead included.
+func childrenOf(t *testing.T, pid int) (children []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		b, err := os.ReadFile("/proc/" + e.Name() + "/status")
+		if err == nil && strings.Contains(string(b), "\nPPid:\t"+strconv.Itoa(pid)+"\n") {
+			n, _ := strconv.Atoi(e.Name())
+			children = append(children, n)
+		}
+	}
+	return children
+}
+
+// What cannot be started is an error that says so, and the next one can.
+func TestSpawnRefused(t *testing.T) {
+	d := newDriver(t)
+	ours, theirs, err := spawn.SocketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	r := d.ids.Request(d.mode, &spawn.Range{First: 0x70000000}, sandboxUID)
+	r.UIDs.Size = 0 // no map is empty
+	if _, err := d.spawner.Start(r, nil, theirs); sandbar.CodeOf(err) != sandbar.Internal || !strings.Contains(err.Error(), "start the agent") {
+		t.Errorf("got %v", err)
+	}
+	before := spawnersOf(d.owner)
+	box, _ := sleeper(t, d)
+	box.Destroy(context.Background())
+	if now := spawnersOf(d.owner); len(now) != 1 || now[0] != before[0] {
+		t.Errorf("the spawners were %v, now %v", before, now)
+	}
+	// What it does not understand ends it, and with it what it started.
+	if _, err := d.spawner.Start(&wire.Spawn{Mode: "no mode"}, nil, theirs); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A driver that is closed has no process left, and starts none.
+func TestSpawnerClosed(t *testing.T) {
+	d := newDriver(t)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left := spawnersOf(d.owner); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if _, err := d.Create(t.Context(), sandbar.NewID(), degraded(d)); sandbar.CodeOf(err) != sandbar.Unavailable {
+		t.Errorf("Create: %v; want unavailable", err)
+	}
+}

@@ -1,0 +1,118 @@
+package outfit
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"math"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/policy"
+)
+
+// Layout is what the root of the image "host" depends on.
+type Layout struct {
+	Dirs  []policy.HostDir
+	Etc   []string
+	Extra []string
+}
+
+// ReadLayout looks at the host once; what is installed later in the same
+// directories is seen all the same.
+func ReadLayout(extra []string) (Layout, error) {
+	l := Layout{Extra: extra}
+	for _, name := range policy.HostDirs() {
+		link, err := os.Readlink(name)
+		if err != nil {
+			if info, err := os.Stat(name); err != nil || !info.IsDir() {
+				continue
+			}
+		}
+		l.Dirs = append(l.Dirs, policy.HostDir{Name: name, Link: link})
+	}
+	entries, err := os.ReadDir("/etc")
+	if err != nil {
+		return l, sandbar.Errorf(sandbar.Unsupported, "reading the host's /etc: %w", err)
+	}
+	for _, e := range entries {
+		l.Etc = append(l.Etc, e.Name())
+	}
+	return l, nil
+}
+
+// GroupLimits are those of a sandbox's limits that its control group is to hold,
+// which can hold what c says. besides is how many processes and threads there are
+// in the group that are not the programs'.
+func GroupLimits(c cgroup.Caps, l sandbar.Limits, besides int64) (g sandbar.Limits) {
+	for _, x := range []struct {
+		by      sandbar.Enforcement
+		from    int64
+		to      *int64
+		besides int64
+	}{
+		{c.Memory, l.Memory, &g.Memory, 0},
+		{c.CPUShares, l.CPUShares, &g.CPUShares, 0},
+		{c.PIDs, l.PIDs, &g.PIDs, besides},
+	} {
+		if x.by != sandbar.EnforcedNone && x.from > 0 {
+			*x.to = x.from + x.besides
+		}
+	}
+	if c.CPUs != sandbar.EnforcedNone {
+		g.CPUs = max(l.CPUs, 0)
+	}
+	return g
+}
+
+// Environment is what every program in a sandbox starts from, as user; what the
+// Spec says comes last.
+func Environment(user string, spec map[string]string) []string {
+	env := []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=" + sandbar.DefaultDir, "USER=" + user, "LOGNAME=" + user, "SHELL=/bin/sh",
+		"TMPDIR=/tmp", "LANG=C.UTF-8", "TERM=dumb",
+	}
+	for _, k := range sortedKeys(spec) {
+		env = append(env, k+"="+spec[k])
+	}
+	return env
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Niceness turns a weight into the scheduler's terms, where each step is worth
+// a quarter: half a share is 3.
+func Niceness(shares int64) uint8 {
+	if shares <= 0 || shares >= 1024 {
+		return 0
+	}
+	steps := math.Round(math.Log(1024/float64(shares)) / math.Log(1.25))
+	return uint8(min(steps, 19))
+}
+
+// MachineID is a fresh identity: no two sandboxes are the same machine.
+func MachineID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// HardLimit is the daemon's own hard limit, which nothing below it can exceed.
+func HardLimit(resource uint32) uint64 {
+	var l unix.Rlimit
+	if unix.Getrlimit(int(resource), &l) != nil {
+		return policy.RlimitInfinity
+	}
+	return l.Max
+}
