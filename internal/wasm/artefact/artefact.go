@@ -84,6 +84,12 @@ func Read(dir string) (Set, error) {
 	return Set{Python: py, JavaScript: js}, nil
 }
 
+// Check tells whether a module in a directory is what it must be.
+func Check(dir string, m Module) error {
+	_, err := read(dir, m)
+	return err
+}
+
 func read(dir string, m Module) ([]byte, error) {
 	name := filepath.Join(dir, m.File)
 	b, err := os.ReadFile(name)

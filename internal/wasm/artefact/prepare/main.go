@@ -3,6 +3,7 @@
 //
 //	prepare list               what there is: name, package, path, file
 //	prepare NAME FROM TO       module NAME as published, in the file FROM
+//	prepare there NAME DIRECTORY  succeeds when that one is there
 //	prepare check DIRECTORY    succeeds when all modules of the wasm driver are there
 //	prepare check-pc DIRECTORY succeeds when the emulator is there, but for the guest's program
 package main
@@ -33,10 +34,21 @@ func run(args []string) error {
 		return err
 	case len(args) == 2 && args[0] == "check-pc":
 		return artefact.CheckEmulator(args[1])
+	case len(args) == 3 && args[0] == "there":
+		return there(args[1], args[2])
 	case len(args) == 3:
 		return prepare(args[0], args[1], args[2])
 	}
-	return fmt.Errorf("usage: prepare list | prepare check DIRECTORY | prepare check-pc DIRECTORY | prepare NAME FROM TO")
+	return fmt.Errorf("usage: prepare list | prepare check DIRECTORY | prepare check-pc DIRECTORY | prepare there NAME DIRECTORY | prepare NAME FROM TO")
+}
+
+func there(name, dir string) error {
+	for _, m := range artefact.All() {
+		if m.Name == name {
+			return artefact.Check(dir, m)
+		}
+	}
+	return fmt.Errorf("there is no module %q", name)
 }
 
 func prepare(name, from, to string) error {
