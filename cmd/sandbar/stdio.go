@@ -188,6 +188,8 @@ func (a *app) stdioDriver(cfg *config.Config, p stdioPlan) (platform.Drivers, er
 		if err != nil {
 			return platform.Drivers{}, err
 		}
+		// What fails here fails in every request again, which is answered so.
+		_ = d.Prepare(context.Background(), p.memory)
 		return platform.Drivers{First: d}, nil
 	}
 	if cfg.Origin("driver") != "" {

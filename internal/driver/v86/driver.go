@@ -105,7 +105,8 @@ func New(h driver.Host, progress func(text string)) (*Driver, error) {
 
 // newSnapshots checks the options.
 func newSnapshots(options map[string]string, log *slog.Logger) (*snapshots, error) {
-	s := &snapshots{log: log, failed: map[string]error{}, limit: DefaultBootTimeout}
+	s := &snapshots{log: log, boots: map[string]*boot{}, limit: DefaultBootTimeout}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	path := options[OptionImage]
 	if path == "" {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: OptionImage, Message: "the v86 driver needs an image"}
@@ -140,13 +141,24 @@ func newSnapshots(options map[string]string, log *slog.Logger) (*snapshots, erro
 // Caps tells what this driver is and can enforce.
 func (d *Driver) Caps() driver.Caps { return d.caps }
 
-// Close releases what the driver holds.
+// Close ends what boots.
 func (d *Driver) Close() error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.closed = true
+	d.mu.Unlock()
+	d.snaps.close()
 	return nil
 }
+
+// Prepare boots the image for a size of memory, in bytes, if that has not been
+// done. What fails now fails in every Create.
+func (d *Driver) Prepare(ctx context.Context, memory int64) error {
+	_, err := d.snaps.get(ctx, whole(memory))
+	return err
+}
+
+// whole is a size of memory in whole MiB.
+func whole(memory int64) int64 { return memory &^ (1<<20 - 1) }
 
 // refuse returns an error if s asks for what cannot be done or enforced here.
 func (d *Driver) refuse(s sandbar.Spec) error {
@@ -213,7 +225,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
 	}
-	snapshot, err := d.snaps.get(ctx, s.Limits.Memory&^(1<<20-1))
+	snapshot, err := d.snaps.get(ctx, whole(s.Limits.Memory))
 	if err != nil {
 		return nil, err
 	}

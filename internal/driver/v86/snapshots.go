@@ -37,8 +37,12 @@ type snapshots struct {
 	// progress is told how far a boot is.
 	progress func(text string)
 
-	mu     sync.Mutex // one boot at a time; others wait
-	failed map[string]error
+	ctx     context.Context // of boots
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu    sync.Mutex
+	boots map[string]*boot // by key
 }
 
 // version names all that a snapshot depends on besides image and memory.
@@ -112,36 +116,100 @@ func (s *snapshots) key(memory int64) (string, error) {
 const booting = ".booting-"
 
 // get returns the path of the snapshot for a size of memory, and boots the
-// image if there is none.
+// image if there is none. A boot goes on when ctx ends: whoever asks next waits
+// for the same one.
 func (s *snapshots) get(ctx context.Context, memory int64) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	key, err := s.key(memory)
 	if err != nil {
 		return "", sandbar.Errorf(sandbar.Unavailable, "reading the image: %w", err)
 	}
 	path := filepath.Join(s.dir, key+".snapshot")
-	if _, err := os.Stat(path); err == nil {
+	if used(path) {
 		return path, nil
 	}
-	if err := s.failed[key]; err != nil {
-		return "", err // it would again, and takes long
-	}
-	unlock, err := cachedir.Lock(ctx, s.dir)
+	b, err := s.booted(key, path, memory)
 	if err != nil {
-		return "", sandbar.Errorf(sandbar.Unavailable, "waiting for another boot: %w", err)
-	}
-	defer unlock()
-	if _, err := os.Stat(path); err == nil {
-		return path, nil // another process was quicker
-	}
-	if err := s.boot(ctx, path, memory); err != nil {
-		if ctx.Err() == nil {
-			s.failed[key] = err
-		}
 		return "", err
 	}
-	return path, nil
+	select {
+	case <-b.done:
+		return path, b.err
+	case <-ctx.Done():
+		return "", sandbar.Errorf(sandbar.Unavailable, "the image is still booting: %w", ctx.Err())
+	}
+}
+
+// used reports whether a snapshot is there, and notes that it is used.
+func used(path string) bool {
+	now := time.Now()
+	return os.Chtimes(path, now, now) == nil
+}
+
+// boot is one that is under way, or has failed: it would again, and takes long.
+type boot struct {
+	done chan struct{}
+	err  error // once done is closed
+}
+
+// booted returns the boot for a key, which it begins if there is none.
+func (s *snapshots) booted(key, path string, memory int64) (*boot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return nil, sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
+	}
+	b := s.boots[key]
+	if b == nil {
+		b = &boot{done: make(chan struct{})}
+		s.boots[key] = b
+		s.running.Go(func() {
+			b.err = s.alone(path, memory)
+			if b.err == nil { // should the file vanish, it boots again
+				s.mu.Lock()
+				delete(s.boots, key)
+				s.mu.Unlock()
+			}
+			close(b.done)
+		})
+	}
+	return b, nil
+}
+
+// close ends what is under way.
+func (s *snapshots) close() {
+	s.mu.Lock()
+	s.cancel()
+	s.mu.Unlock()
+	s.running.Wait()
+}
+
+// alone boots the image unless another process does.
+func (s *snapshots) alone(path string, memory int64) error {
+	unlock, err := cachedir.Lock(s.ctx, s.dir)
+	if err != nil {
+		return sandbar.Errorf(sandbar.Unavailable, "waiting for another boot: %w", err)
+	}
+	defer unlock()
+	if used(path) {
+		return nil // another process was quicker
+	}
+	s.prune()
+	return s.boot(s.ctx, path, memory)
+}
+
+// unusedFor is how long a snapshot that nobody uses is kept.
+const unusedFor = 30 * 24 * time.Hour
+
+// prune removes snapshots that have not been used for long, and what boots have
+// left behind that were killed. The caller has the lock.
+func (s *snapshots) prune() {
+	_, _ = s.leftovers(true)                                      // it will be tried again
+	found, _ := filepath.Glob(filepath.Join(s.dir, "*.snapshot")) // the pattern is right
+	for _, name := range found {
+		if info, err := os.Stat(name); err == nil && time.Since(info.ModTime()) > unusedFor {
+			_ = os.Remove(name) // it will be tried again
+		}
+	}
 }
 
 // maxSnapshot bounds a snapshot: the machine's memory and its disk, and what the
@@ -207,6 +275,10 @@ func (s *snapshots) collect(remove bool) ([]driver.Leftover, error) {
 		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
 	}
 	defer unlock()
+	return s.leftovers(remove)
+}
+
+func (s *snapshots) leftovers(remove bool) ([]driver.Leftover, error) {
 	found, err := filepath.Glob(filepath.Join(s.dir, booting+"*"))
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)

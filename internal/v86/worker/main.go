@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -128,6 +129,10 @@ func (j Job) boot(ctx context.Context, emulator *machine.Emulator, agent []byte,
 	if err := j.confined(j.Memory + image.MaxSize); err != nil {
 		return err
 	}
+	go func() { // whoever started this has ended
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
 	s, err := boot(ctx, bootConfig{emulator: emulator, files: files, memory: j.Memory, agent: agent, limit: j.Limit})
 	if err != nil {
 		return err
