@@ -30,6 +30,7 @@ type box struct {
 // sandbox is a driver.Sandbox that can also be reset.
 type sandbox struct {
 	*client.Sandbox
+	b   *box
 	env map[string]string
 }
 
@@ -41,7 +42,7 @@ var (
 
 // make starts the worker with a snapshot. On error the caller calls discard.
 func (b *box) make(ctx context.Context, snapshot string, env map[string]string) (driver.Sandbox, error) {
-	said := &speech{progress: func(string) {}}
+	said := &speech{progress: func(string) {}, log: b.d.log}
 	job := worker.Job{Mode: worker.ModeRun, Modules: b.d.snaps.modules, Cache: b.d.snaps.compiled(), Path: snapshot}
 	p, err := child.Start(job.Args(), worker.Env(), said)
 	if err != nil {
@@ -54,7 +55,7 @@ func (b *box) make(ctx context.Context, snapshot string, env map[string]string) 
 	if err != nil {
 		return nil, said.explain(err)
 	}
-	return &sandbox{c, env}, nil
+	return &sandbox{c, b, env}, nil
 }
 
 // destroy ends the worker.

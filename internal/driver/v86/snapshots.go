@@ -227,7 +227,7 @@ func (s *snapshots) boot(ctx context.Context, path string, memory int64) error {
 	}
 	defer os.Remove(tmp.Name())
 	defer tmp.Close()
-	said := &speech{progress: s.progress}
+	said := &speech{progress: s.progress, log: s.log}
 	job := worker.Job{Mode: worker.ModeBoot, Modules: s.modules, Cache: s.compiled(), Path: s.image, Memory: memory, Limit: s.limit}
 	p, err := child.Start(job.Args(), worker.Env(), said)
 	if err != nil {

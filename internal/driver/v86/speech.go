@@ -2,6 +2,7 @@ package v86
 
 import (
 	"bytes"
+	"log/slog"
 	"strings"
 	"sync"
 
@@ -13,6 +14,7 @@ import (
 // is, which is passed on, and why it ends. Nothing of a guest is in it.
 type speech struct {
 	progress func(text string)
+	log      *slog.Logger
 
 	mu      sync.Mutex
 	line    []byte
@@ -44,6 +46,7 @@ func (s *speech) say(line string) {
 		s.progress("booting the image: " + seconds)
 	} else if text, ok := strings.CutPrefix(line, worker.Failure); ok {
 		s.failure = text
+		s.log.Warn("a machine has ended", "reason", text)
 	}
 }
 

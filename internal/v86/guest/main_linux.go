@@ -109,10 +109,10 @@ func becomeAgent() error {
 	return unix.Exec("/proc/self/exe", []string{agent.Name, agent.ModeMachine}, runtimeEnv())
 }
 
-// runtimeEnv is the agent's own environment: its collector runs seldom, since
-// memory is cheaper than an emulated processor.
+// runtimeEnv is the agent's own environment: its collector runs seldom, since an
+// emulated processor is slow, but there may be little memory.
 func runtimeEnv() []string {
-	env := []string{"GOGC=400", "GODEBUG=asyncpreemptoff=1"}
+	env := []string{"GOGC=200", "GOMEMLIMIT=8MiB", "GODEBUG=asyncpreemptoff=1"}
 	for _, kv := range os.Environ() {
 		if strings.HasPrefix(kv, "PATH=") {
 			env = append(env, kv)

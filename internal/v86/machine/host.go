@@ -179,7 +179,9 @@ func (c *core) hostFunction(name string, d api.FunctionDefinition, env *goja.Obj
 		return func(_ context.Context, _ api.Module, st []uint64) { st[0] = math.Float64bits(m.clock.now()) }, nil
 	case "get_rand_int":
 		return func(_ context.Context, _ api.Module, st []uint64) { st[0] = uint64(rand.Uint32()) }, nil
-	case "stop_idling", "cpu_event_halt", "console_log_from_wasm", "jit_clear_func":
+	case "cpu_event_halt":
+		return func(context.Context, api.Module, []uint64) { m.script.fail(ErrHalted) }, nil
+	case "stop_idling", "console_log_from_wasm", "jit_clear_func":
 		// Whoever calls Step knows when to; a cleared slot is never called.
 		return func(context.Context, api.Module, []uint64) {}, nil
 	case "codegen_finalize":

@@ -91,6 +91,10 @@ type Machine struct {
 	emulator *goja.Object
 }
 
+// ErrHalted is the error of a machine whose processor stands still and takes no
+// interrupts, so that nothing will ever happen in it again.
+var ErrHalted = errors.New("the machine has halted")
+
 // ownMemory is what the emulator needs of its linear memory beside the guest's,
 // in bytes: its own, and the display's.
 const ownMemory = 512 << 20
