@@ -1,11 +1,9 @@
 package sandbox
 
 import (
-	"strings"
-	"unicode/utf8"
-
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/excerpt"
 )
 
 // truncationMark is the line that says that something was cut off.
@@ -13,55 +11,17 @@ const truncationMark = "... (output truncated)"
 
 // kept is the beginning of one stream.
 type kept struct {
-	most int64 // bytes; negative: all
+	excerpt.Excerpt
 	data []byte
-	cut  bool
 }
 
-func (k *kept) add(p []byte) {
-	if k.most >= 0 && int64(len(k.data)+len(p)) > k.most {
-		p, k.cut = p[:k.most-int64(len(k.data))], true
-	}
-	k.data = append(k.data, p...)
-}
-
-// text is what was kept, as UTF-8 that ends with a whole character, and with a
-// line of its own if something was cut off.
+// text is what was kept, as UTF-8, and with a line of its own if something was
+// cut off.
 func (k *kept) text() (text string, cut bool) {
-	data := k.data
-	if k.cut {
-		data = whole(data)
+	if !k.Cut {
+		return excerpt.Text(k.data), false
 	}
-	text = valid(data)
-	if k.cut {
-		text = withLine(text, truncationMark)
-	}
-	return text, k.cut
-}
-
-// whole is data without the beginning of a character at its end.
-func whole(data []byte) []byte {
-	for i := 1; i < utf8.UTFMax && i <= len(data); i++ {
-		if b := data[len(data)-i]; utf8.RuneStart(b) {
-			if !utf8.FullRune(data[len(data)-i:]) {
-				return data[:len(data)-i]
-			}
-			break
-		}
-	}
-	return data
-}
-
-// valid is data as text, each byte that is not UTF-8 as U+FFFD.
-func valid(data []byte) string {
-	if utf8.Valid(data) {
-		return string(data)
-	}
-	var b strings.Builder
-	for _, r := range string(data) {
-		b.WriteRune(r)
-	}
-	return b.String()
+	return withLine(excerpt.Text(excerpt.Whole(k.data)), truncationMark), true
 }
 
 // capture is a Sink that keeps the beginning of each stream and lets the program
@@ -72,7 +32,8 @@ type capture struct {
 }
 
 func newCapture(most int64, next engine.Sink) *capture {
-	return &capture{stdout: kept{most: most}, stderr: kept{most: most}, next: next}
+	e := excerpt.Excerpt{Most: most}
+	return &capture{stdout: kept{Excerpt: e}, stderr: kept{Excerpt: e}, next: next}
 }
 
 // Started implements engine.Sink.
@@ -84,11 +45,11 @@ func (c *capture) Started() {
 
 // Output implements engine.Sink.
 func (c *capture) Output(chunk sandbar.Chunk) error {
+	k := &c.stdout
 	if chunk.Stream == sandbar.Stderr {
-		c.stderr.add(chunk.Data)
-	} else {
-		c.stdout.add(chunk.Data)
+		k = &c.stderr
 	}
+	k.data = append(k.data, k.Take(chunk.Data)...)
 	if c.next == nil {
 		return nil
 	}

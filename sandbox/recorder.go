@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -129,8 +130,11 @@ func (r *Recorder) artifact(j sandbar.Job, c *capture, result sandbar.Result, er
 // write makes the file: <time>_<hash of the code>.json, and a number more if that
 // is taken.
 func (r *Recorder) write(a artifact) error {
-	text, err := json.MarshalIndent(a, "", "  ")
-	if err != nil {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(a); err != nil {
 		return err
 	}
 	sum := sha256.Sum256([]byte(a.Code))
@@ -148,7 +152,7 @@ func (r *Recorder) write(a artifact) error {
 		if err != nil {
 			return err
 		}
-		_, err = f.Write(append(text, '\n'))
+		_, err = f.Write(text.Bytes())
 		if err = errors.Join(err, f.Close()); err != nil {
 			err = errors.Join(err, os.Remove(name))
 		}

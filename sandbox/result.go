@@ -103,11 +103,14 @@ func (r Result) Compact() string {
 		}
 		return r.Stdout
 	}
-	text := fmt.Sprintf("Error (exit_code=%d): %s", r.ExitCode, strings.TrimRight(r.Stderr, "\n"))
+	text := fmt.Sprintf("Error (exit_code=%d):", r.ExitCode)
+	if errs := strings.TrimRight(r.Stderr, "\n"); errs != "" {
+		text += " " + errs
+	}
 	if out := strings.TrimRight(r.Stdout, "\n"); out != "" {
 		text += "\nstdout:\n" + out
 	}
-	return strings.TrimRight(text, " ")
+	return text
 }
 
 // newResult is what came of an execution that has a Result.

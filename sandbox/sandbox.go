@@ -151,8 +151,12 @@ func (s *Sandbox) job(r Request) sandbar.Job {
 		language = "python"
 	}
 	_, _, highest := s.engine.Limits()
+	network := sandbar.NetworkNone
+	if s.cfg.Code.Network {
+		network = sandbar.NetworkOutbound
+	}
 	return sandbar.Job{Language: language, Code: r.Code, Args: r.Args, Stdin: r.Stdin,
-		Spec: sandbar.Spec{Env: r.Env, Driver: r.Driver, Limits: sandbar.Limits{Timeout: r.Timeout, Output: highest.Output}}}
+		Spec: sandbar.Spec{Env: r.Env, Driver: r.Driver, Network: network, Limits: sandbar.Limits{Timeout: r.Timeout, Output: highest.Output}}}
 }
 
 // caps are those of a driver by the name it was asked for.

@@ -50,11 +50,14 @@ const dockerDriver = "docker"
 func dockerVariables() []dockerVariable {
 	return []dockerVariable{
 		{"DOCKER_IMAGE", "image", trim, "the name of an image"},
-		{"DOCKER_NETWORK_ENABLED", "network", yesNo, "true or false"},
+		{dockerNetwork, "network", bridge, "true or false"},
 		{"DOCKER_CPU_LIMIT", "cpus", processors, "a number of processors, such as 0.5"},
 		{"DOCKER_MEMORY_LIMIT", "memory", memory, "a size, such as 256m"},
 	}
 }
+
+// dockerNetwork is the variable that gives code a network.
+const dockerNetwork = "DOCKER_NETWORK_ENABLED"
 
 // abstraction applies the variables of the execution abstraction.
 func (l *loader) abstraction(vars map[string]string, drivers []Driver) {
@@ -113,6 +116,35 @@ func (l *loader) docker(vars map[string]string) {
 	}
 }
 
+// dockerDefaults makes the variables for Docker, where Docker is what runs the
+// code, the defaults of all that runs: its limits, and whether it reaches out.
+func (l *loader) dockerDefaults(vars map[string]string) {
+	if l.config.Driver != dockerDriver {
+		return
+	}
+	options := l.config.Drivers[dockerDriver]
+	for option, path := range map[string]string{"cpus": "limits.default.cpus", "memory": "limits.default.memory", "network": "code.network"} {
+		name := l.config.origins["drivers.docker."+option]
+		if name == "" {
+			continue
+		}
+		f := l.fields[path]
+		if _, both := vars[f.env()]; both {
+			l.contradiction(path, f.env()+" and "+name+" are both set, and mean the same setting", "set one of them")
+			continue
+		}
+		text := options[option]
+		if name == dockerNetwork {
+			text = strconv.FormatBool(text != noNetwork)
+		}
+		if err := f.value.set(text); err != nil {
+			l.fail(f.invalid(name, sandbar.Quote(text, 60), err))
+			continue
+		}
+		l.config.origins[path] = name
+	}
+}
+
 // given is a variable's text, if it is set to something.
 func given(vars map[string]string, name string) (string, bool) {
 	text := strings.TrimSpace(vars[name])
@@ -132,6 +164,21 @@ func yesNo(s string) (string, error) {
 		return "false", nil
 	}
 	return "", errors.New("is neither true nor false")
+}
+
+// noNetwork is the docker network that is none.
+const noNetwork = "none"
+
+// bridge reads a truth value as a docker network.
+func bridge(s string) (string, error) {
+	on, err := yesNo(s)
+	switch {
+	case err != nil:
+		return "", err
+	case on == "true":
+		return "bridge", nil
+	}
+	return noNetwork, nil
 }
 
 // seconds reads a number of seconds as a duration.

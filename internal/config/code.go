@@ -13,6 +13,7 @@ import (
 type Code struct {
 	Languages      []string // empty: all there are
 	MaxOutput      int64    // of each stream; sandbar.Unlimited for no cut
+	Network        bool     // whether the code of eval, run, tool and package sandbox reaches out unasked
 	BlockImports   bool
 	BlockedImports []string
 	Store          string // StoreNever, StoreOnError or StoreAlways
@@ -36,6 +37,8 @@ func (c *Config) codeFields() []field {
 			"What is kept of each of stdout and stderr in the answers of \"sandbar tool\" and of the Go package sandbox, and by "+
 				"\"sandbar eval\" and \"run\" if it is set. The program goes on; what is beyond is thrown away, and the answer says so. "+
 				"limits.max.output ends a program that writes too much all the same."),
+		{path: "code.network", value: boolean(&c.Code.Network), initial: "false", allowed: "true or false",
+			doc: "Whether the programs of \"sandbar eval\", \"run\" and \"tool\" and of the Go package sandbox reach out without asking for it, as with --network."},
 		{path: "code.block_imports", value: boolean(&c.Code.BlockImports), initial: "false", allowed: "true or false",
 			doc: "Whether Python code that imports one of code.blocked_imports is refused. The code is parsed in its sandbox before it runs. " +
 				"It is a seat belt against accidents, not a boundary: code can hide what it imports."},

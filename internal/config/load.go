@@ -73,6 +73,7 @@ func Load(in Input) (*Config, error) {
 	l.environ(environ)
 	l.abstraction(environ, in.Drivers)
 	l.flags(in.Flags)
+	l.dockerDefaults(environ)
 	if len(l.errs) == 0 {
 		l.contradictions(in.Drivers)
 	}

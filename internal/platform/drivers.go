@@ -50,6 +50,9 @@ func OpenDriver(cfg *config.Config, factories []driver.Factory, log *slog.Logger
 		if err == nil {
 			return Drivers{First: d, Passed: passed}, nil
 		}
+		if sandbar.CodeOf(err) == sandbar.Invalid { // a mistake is no reason for a weaker boundary
+			return Drivers{}, err
+		}
 		passed, errs = append(passed, Passed{name, err}), append(errs, err)
 	}
 	if len(errs) == 0 {

@@ -1,17 +1,17 @@
-# Prints which of the modules in argv[2] the program in argv[1] imports, as JSON.
+# Prints which of the modules in argv[1] the program on standard input imports, as
+# JSON.
 # The program is parsed and never run. An error of any kind ends this with an
 # exit code other than 0, which refuses the program.
 import ast, json, sys
 
-path, blocked = sys.argv[1], set(sys.argv[2].split(","))
-with open(path, "rb") as f:
-    source = f.read()
+blocked = set(sys.argv[1].split(","))
+source = sys.stdin.buffer.read()
 
 
 def runs_otherwise():
-    """Whether Python would run the file although it is no source text."""
-    import importlib.util, zipfile
-    return source[:2] == importlib.util.MAGIC_NUMBER[:2] or zipfile.is_zipfile(path)
+    """Whether Python would run a file of this although it is no source text."""
+    import importlib.util, io, zipfile
+    return source[:2] == importlib.util.MAGIC_NUMBER[:2] or zipfile.is_zipfile(io.BytesIO(source))
 
 
 try:
@@ -42,4 +42,4 @@ def names(node):
 found = []  # of line and module
 for node in ast.walk(tree):
     found += [(node.lineno, n.split(".")[0]) for n in names(node) if n.split(".")[0] in blocked]
-print(json.dumps(list(dict.fromkeys(module for _, module in sorted(found)))))
+print(json.dumps(list(dict.fromkeys(module for _, module in sorted(found, key=lambda f: f[0])))))

@@ -66,10 +66,19 @@ func Imports(modules []string) func(context.Context, driver.Sandbox, lang.Langua
 
 // pythonImports asks Python which of the modules the code in file imports.
 func pythonImports(ctx context.Context, s driver.Sandbox, l lang.Language, file string, modules []string) ([]string, error) {
+	files, ok := driver.As[driver.Filer](s)
+	if !ok {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "this driver cannot read a file of a sandbox, and code is one")
+	}
+	code, err := files.FS().Open(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	defer code.Close()
 	out := &answer{}
 	// -I: neither the directory of the code nor the environment has a part in it.
-	p, err := s.Start(ctx, sandbar.Cmd{Args: []string{l.Interpreter(), "-I", "-c", importsScript, file, strings.Join(modules, ",")},
-		Dir: sandbar.DefaultDir, Env: l.Env}, driver.Stdio{Stdout: out})
+	p, err := s.Start(ctx, sandbar.Cmd{Args: []string{l.Interpreter(), "-I", "-c", importsScript, strings.Join(modules, ",")},
+		Dir: sandbar.DefaultDir, Env: l.Env}, driver.Stdio{Stdin: code, Stdout: out})
 	if err != nil {
 		if sandbar.CodeOf(err) == sandbar.NotFound {
 			return nil, nil // there is no such language here, which starting the program will tell
