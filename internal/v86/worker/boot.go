@@ -73,9 +73,8 @@ type booting struct {
 	limit time.Duration
 	calls chan func() error
 
-	told  time.Time
-	conn  net.Conn // to client, once the agent speaks
-	ended chan struct{}
+	told time.Time
+	conn net.Conn // to client, once the agent speaks
 }
 
 func (b *booting) run(ctx context.Context) (*machine.Snapshot, error) {
