@@ -61,6 +61,11 @@ const ModeDial = "dial"
 // tells whose it is follows, and its agents get it as well.
 const ModeSpawner = "spawner"
 
+// ModeStage is the argument that makes the program a stage, which builds a
+// container's root and becomes the container runtime; see wire.Stage. Its
+// connection, descriptor SocketFD, is the agent's then.
+const ModeStage = "stage"
+
 // SocketFD is the descriptor of the agent's one connection, where it inherits
 // one.
 const SocketFD = 3
@@ -85,7 +90,7 @@ func parseArgs(args []string) (mode, path string, ok bool) {
 	}
 	mode, rest := args[1], args[2:]
 	switch mode {
-	case ModeSocket, ModeStream, ModeStdio:
+	case ModeSocket, ModeStream, ModeStdio, ModeStage:
 	case ModeSpawner:
 		if len(rest) != 1 {
 			return "", "", false

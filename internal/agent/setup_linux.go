@@ -40,6 +40,9 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 		return step, err
 	}
 	<-spared
+	if step, err := limitProcesses(s.PIDs); err != nil {
+		return step, err
+	}
 	if err := a.dropCaps(); err != nil {
 		return "drop capabilities", err
 	}

@@ -50,7 +50,8 @@ package wire
 //	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is whole
 //	6  2026-11  Setup may be of a sandbox that somebody else made, and names the limit that is the mark
 //	7  2026-11  Spawn
-const Generation = 7
+//	8  2026-11  Stage; Setup has PIDs
+const Generation = 8
 
 // Limits of a frame and of a channel.
 const (

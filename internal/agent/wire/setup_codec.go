@@ -24,7 +24,7 @@ func (s *Setup) Append(b []byte) []byte {
 	b = append(appendU32(b, uint32(len(s.Seccomp))), s.Seccomp...)
 	b = append(appendU32(b, uint32(len(s.Programs))), s.Programs...)
 	b = appendStr(appendStrs(b, s.Env), s.Dir)
-	return appendStrs(appendU64(b, uint64(s.Watchdog)), s.WatchDisks)
+	return appendStrs(appendU64(appendU64(b, uint64(s.Watchdog)), uint64(s.PIDs)), s.WatchDisks)
 }
 
 // Decode reads s from a payload, whose memory Seccomp and Programs share.
@@ -53,7 +53,7 @@ func (s *Setup) Decode(p []byte) error {
 	}
 	s.Seccomp, s.Programs = d.bytes(), d.bytes()
 	s.Env, s.Dir = d.strs(), d.str()
-	s.Watchdog = int64(d.u64())
+	s.Watchdog, s.PIDs = int64(d.u64()), int64(d.u64())
 	s.WatchDisks = d.strs()
 	return d.end()
 }

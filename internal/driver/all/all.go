@@ -7,8 +7,9 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/local"
 )
 
-// Factories returns the drivers of this build: those of Isolating and local,
-// which has no boundary at all and is for trusted code only.
+// Factories returns the drivers of this build: those of Isolating, those that
+// need something installed, which are taken by name only, and local, which has no
+// boundary at all and is for trusted code only.
 func Factories(agent []byte) []driver.Factory {
-	return append(Isolating(agent), local.Factory())
+	return append(append(Isolating(agent), installed(agent)...), local.Factory())
 }

@@ -10,7 +10,7 @@ import (
 func TestFactories(t *testing.T) {
 	want := []string{"wasm", "local"}
 	if runtime.GOOS == "linux" {
-		want = []string{"native", "wasm", "local"}
+		want = []string{"native", "wasm", "oci", "gvisor", "local"}
 	}
 	got := all.Factories(nil)
 	if len(got) != len(want) {
