@@ -58,6 +58,9 @@ type Setup struct {
 	PIDs int64
 	// WatchDisks are mount points whose used bytes count towards Watchdog.
 	WatchDisks []string
+	// WatchWhole says that the kernel is the sandbox's own, so that its account
+	// of all memory is what the watchdog looks at.
+	WatchWhole bool
 }
 
 // MountKind says what a Mount step does.

@@ -41,7 +41,7 @@ func samples() map[string][2]message {
 			Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1 << 63}}, Nice: 3, UID: 1000, GID: 1001,
 			Landlock: Landlock{HandledFS: 5, Scoped: 3, Rules: []LandlockRule{{Path: "/usr", Access: 1 << 15}}},
 			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, Programs: []byte{8, 7, 6, 5, 4, 3, 2, 1}, Env: []string{"PATH=/bin"}, Dir: "/home/user",
-			Watchdog: 1 << 30, PIDs: 9, WatchDisks: []string{"/tmp"}}, &Setup{}},
+			Watchdog: 1 << 30, PIDs: 9, WatchWhole: true, WatchDisks: []string{"/tmp"}}, &Setup{}},
 	}
 }
 

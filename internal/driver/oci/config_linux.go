@@ -131,7 +131,6 @@ func (c container) mounts() []specs.Mount {
 	mounts := []specs.Mount{proc,
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "size=65536k", "mode=755"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
-		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "rw"}},
 	}
 	// What programs can write, each by name: the root itself is read-only, or
 	// the runtime would put a file system of its own there.

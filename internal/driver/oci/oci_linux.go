@@ -65,7 +65,7 @@ type Driver struct {
 	uids    *spawn.Ranges
 
 	mark          policy.Mark
-	filter        []byte          // of the agent and all programs; nil where the runtime's kernel is the filter
+	filter        []byte          // of the agent and all programs
 	programFilter []byte          // of programs besides
 	profile       *policy.Profile // the runtime's own, coarser filter
 
@@ -139,23 +139,21 @@ func (d *Driver) open(binary []byte) (err error) {
 	return err
 }
 
-// compile makes the filters of system calls: for the host's kernel all of them;
-// gVisor's own kernel is what a program's calls meet, and there only the mark
-// needs keeping.
+// compile makes the filters of system calls. gVisor's own kernel, which is what
+// a program's calls meet there, answers to the same as the host's, but for the
+// runtime's coarser filter.
 func (d *Driver) compile() (err error) {
+	filter := policy.CompileSeccomp
+	if d.caps.Enforced.Memory == sandbar.EnforcedWatchdog {
+		filter = policy.CompileSeccompUncounted
+	}
+	if d.filter, err = filter(goruntime.GOARCH); err != nil {
+		return err
+	}
 	if d.runtime.guestKernel() {
 		d.mark = policy.MarkResident
-	} else {
-		filter := policy.CompileSeccomp
-		if d.caps.Enforced.Memory == sandbar.EnforcedWatchdog {
-			filter = policy.CompileSeccompUncounted
-		}
-		if d.filter, err = filter(goruntime.GOARCH); err != nil {
-			return err
-		}
-		if d.profile, err = policy.CompileProfile(goruntime.GOARCH); err != nil {
-			return err
-		}
+	} else if d.profile, err = policy.CompileProfile(goruntime.GOARCH); err != nil {
+		return err
 	}
 	d.programFilter, err = policy.CompilePrograms(goruntime.GOARCH, d.mark)
 	return err
@@ -223,11 +221,15 @@ func (d *Driver) describe() driver.Caps {
 	return c
 }
 
+// guestSlack is what gVisor's kernel and the bursts between two looks of the
+// agent may take together, beyond what it had at the beginning.
+const guestSlack = 48 << 20
+
 // slack is how far the control group's limit of memory lies above the sandbox's,
 // in bytes. On gVisor the agent holds that, and needs the time of a look.
 func (d *Driver) slack() int64 {
 	if d.runtime.guestKernel() {
-		return 192 << 20
+		return guestSlack
 	}
 	return 0
 }

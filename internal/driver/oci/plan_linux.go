@@ -128,6 +128,7 @@ func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	if d.caps.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
 		setup.Watchdog = s.Limits.Memory
 		setup.WatchDisks = policy.Writable()[:1] // all are parts of one
+		setup.WatchWhole = d.runtime.guestKernel()
 	}
 	if d.caps.Enforced.CPUShares == sandbar.EnforcedNice {
 		setup.Nice = outfit.Niceness(s.Limits.CPUShares)

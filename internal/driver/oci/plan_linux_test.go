@@ -104,9 +104,9 @@ func TestCommand(t *testing.T) {
 	for want, r := range map[string]*runtime{
 		"runc --root /b/state run --preserve-fds 2 --no-new-keyring --bundle /b/bundle 1-2.sb_x":                  {kind: kindRunc},
 		"crun --root /b/state --cgroup-manager=disabled --debug run --preserve-fds=2 --bundle /b/bundle 1-2.sb_x": {kind: kindCrun, args: []string{"--debug"}},
-		"runsc --root /b/state --platform=systrap --network=none --ignore-cgroups --overlay2=none --file-access=exclusive --file-access-mounts=exclusive " +
+		"runsc --root /b/state --platform=systrap --network=none --ignore-cgroups --in-sandbox-cgroup=v2 --overlay2=none --file-access=exclusive --file-access-mounts=exclusive " +
 			"--host-uds=none --host-fifo=none run --pass-fd=3:3 --exec-fd=4 --bundle /b/bundle 1-2.sb_x": {kind: kindRunsc},
-		"runsc --root /b/state --platform=kvm --network=none --ignore-cgroups --overlay2=none --file-access=exclusive --file-access-mounts=exclusive " +
+		"runsc --root /b/state --platform=kvm --network=none --ignore-cgroups --in-sandbox-cgroup=v2 --overlay2=none --file-access=exclusive --file-access-mounts=exclusive " +
 			"--host-uds=none --host-fifo=none run --pass-fd=3:3 --exec-fd=4 --bundle /b/bundle 1-2.sb_x": {kind: kindRunsc, kvm: true},
 	} {
 		if got := strings.Join(r.command("/b", containerID("1-2", "sb_x")), " "); got != want {

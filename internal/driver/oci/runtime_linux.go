@@ -187,7 +187,7 @@ func (r *runtime) flags() []string {
 		}
 		// No layer of its own above what is bounded already; nobody else has the
 		// files open, so that it may keep what it knows of them.
-		return []string{"--platform=" + platform, "--network=none", "--ignore-cgroups", "--overlay2=none",
+		return []string{"--platform=" + platform, "--network=none", "--ignore-cgroups", "--in-sandbox-cgroup=v2", "--overlay2=none",
 			"--file-access=exclusive", "--file-access-mounts=exclusive", "--host-uds=none", "--host-fifo=none"}
 	}
 	return nil
