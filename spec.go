@@ -16,6 +16,10 @@ const ImageHost = "host"
 type Spec struct {
 	// Image is the root file system. Default: ImageHost.
 	Image string
+	// Driver is the name of the driver that makes the sandbox, if the operator
+	// lets callers choose. Default: the operator's own choice. Any other name is
+	// Unsupported: a sandbox is never made by another driver than was named.
+	Driver string
 	// Limits bound the sandbox as a whole. A zero field is the operator's default.
 	Limits Limits
 	// Env is added to the environment of every program in the sandbox.

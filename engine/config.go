@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/lang"
 )
 
@@ -152,11 +151,11 @@ func notANumber[T quantity](v T) bool {
 	return math.IsNaN(f) || math.IsInf(f, 0)
 }
 
-// warn tells the operator which of his defaults this driver does not hold.
-func (c Config) warn(caps driver.Caps) {
-	for _, l := range owned(caps.Enforced) {
-		if !l.held && l.of(c.Default) {
-			c.Logger.Warn("this driver does not hold a limit on this host", "driver", caps.Name, "limit", l.name,
+// warn tells the operator which of his defaults a driver does not hold.
+func (b backend) warn(c Config) {
+	for _, l := range owned(b.caps.Enforced) {
+		if !l.held && l.of(b.def) {
+			c.Logger.Warn("this driver does not hold a limit on this host", "driver", b.caps.Name, "limit", l.name,
 				"allow_degraded", c.AllowDegraded, "next", "sandbar doctor")
 		}
 	}

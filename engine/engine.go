@@ -22,7 +22,8 @@ import (
 // Config is what an Engine is made from. New fills zero fields with the
 // defaults given here.
 type Config struct {
-	Driver    driver.Driver
+	Driver    driver.Driver   // makes the sandboxes of a Spec that names none
+	Others    []Other         // drivers that a Spec may name besides
 	Languages *lang.Catalogue // default: lang.Default()
 	Logger    *slog.Logger    // default: discards
 
@@ -65,10 +66,29 @@ type Config struct {
 	// ReadyMemory is how many bytes ready sandboxes may hold together, as far as
 	// they are more than the floors of Templates; default 512 MiB, <0 nothing.
 	ReadyMemory int64
+	// Vet, if set, is asked about code that is in its file in the sandbox and has
+	// not run: a nil error lets it run. The time it takes is the setup's, which
+	// ctx bounds.
+	Vet func(ctx context.Context, s driver.Sandbox, l lang.Language, file string) error
+
+	// Record, if set, is called as the Run of each execution begins, with its job:
+	// the Spec is complete, and the input is left out. The Sink it returns is used
+	// instead of the one it is given, and the function, if it is not nil, is told
+	// what came of the execution before Run returns.
+	Record func(j sandbar.Job, s Sink) (Sink, func(sandbar.Result, error))
 
 	// Observe, if set, is called at the end of every execution, from the
 	// goroutine that ran it; it must return quickly.
 	Observe func(Observation)
+}
+
+// Other is a driver that a Spec may name. All drivers of an Engine share its
+// places and its queue.
+type Other struct {
+	Driver driver.Driver
+	// Default is Config.Default for sandboxes of this driver. Zero fields are
+	// those of Config.Default.
+	Default sandbar.Limits
 }
 
 // Observation is one ended execution, for metrics. It holds no code, no
@@ -117,7 +137,11 @@ type API interface {
 	Stats() Stats
 	// Templates is the state of Config.Templates, in their order.
 	Templates() []TemplateStats
+	// Caps tells what the driver is and can enforce that a Spec gets which names
+	// none.
 	Caps() driver.Caps
+	// Drivers are the Caps of all drivers that a Spec may name, that of Caps first.
+	Drivers() []driver.Caps
 	Languages() *lang.Catalogue
 	// Limits returns the resolved defaults and range, for error messages and
 	// --print-config.

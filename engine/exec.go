@@ -59,7 +59,7 @@ func (s *Sandbox) exec(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, s
 	}
 	r, err = p.supervise()
 	if err == nil {
-		s.e.enforced(&r)
+		s.e.enforced(s.spec, &r)
 	}
 	return r, setup, err
 }
@@ -196,7 +196,7 @@ func (s *Sandbox) register(p *Process) {
 func (s *Sandbox) follow(p *Process, run *program, setup time.Duration) {
 	r, err := run.supervise()
 	if err == nil {
-		s.e.enforced(&r)
+		s.e.enforced(s.spec, &r)
 	}
 	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: setup + time.Since(p.started)})
 	s.finish(p.brake, p, r, err)

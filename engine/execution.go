@@ -16,7 +16,8 @@ type Execution struct {
 	e        *Engine
 	id       sandbar.ID // of the sandbox, as soon as it is there
 	plan     plan
-	ready    *ready // the sandbox that was ready for it, nil for none; given up in withdraw, used up in launch
+	job      sandbar.Job // as it was asked for, for Config.Record
+	ready    *ready      // the sandbox that was ready for it, nil for none; given up in withdraw, used up in launch
 	stdin    sandbar.Input
 	ticket   *ticket
 	brake    *brake
@@ -45,7 +46,7 @@ func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Execution{e: e, id: sandbar.NewID(), plan: p, stdin: job.Stdin, brake: newBrake(), admitted: time.Now()}
+	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, brake: newBrake(), admitted: time.Now()}
 	x.ready = e.pools.take(p.language.Name, p.spec)
 	if err := x.enter(); err != nil {
 		return nil, err
@@ -87,9 +88,29 @@ func (x *Execution) Run(sink Sink) (sandbar.Result, error) {
 	if err := x.begin(); err != nil {
 		return sandbar.Result{}, err
 	}
+	if sink == nil {
+		sink = Discard
+	}
+	sink, done := x.record(sink)
 	r, err := x.run(sink)
 	x.end(r, err)
+	done(r, err)
 	return r, err
+}
+
+// record gives what the execution does to Config.Record, if there is one.
+func (x *Execution) record(sink Sink) (Sink, func(sandbar.Result, error)) {
+	done := func(sandbar.Result, error) {}
+	if x.e.cfg.Record == nil {
+		return sink, done
+	}
+	job := x.job
+	job.Spec, job.Stdin = x.plan.spec, nil
+	through, told := x.e.cfg.Record(job, sink)
+	if told != nil {
+		done = told
+	}
+	return through, done
 }
 
 func (x *Execution) begin() error {
@@ -116,6 +137,9 @@ func (x *Execution) end(r sandbar.Result, err error) {
 	x.e.running.add(-1)
 	x.e.work.add(-1)
 }
+
+// Limits are those that the execution has, complete.
+func (x *Execution) Limits() sandbar.Limits { return x.plan.spec.Limits }
 
 // Cancel ends the execution with grace. See ExecutionAPI.
 func (x *Execution) Cancel() {
@@ -170,9 +194,6 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 		return sandbar.Result{}, err
 	}
 	began := time.Now()
-	if sink == nil {
-		sink = Discard
-	}
 	out := newOutlet(sink, x.plan.spec.Limits.Output)
 	l, err := x.launch(out)
 	x.setup = time.Since(began)
@@ -188,7 +209,7 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 		began: l.began, dead: deathOf(l.sb), destroy: discard, log: x.e.log.With("sandbox", x.id)}
 	r, err := p.supervise()
 	if err == nil {
-		x.e.enforced(&r)
+		x.e.enforced(x.plan.spec, &r)
 	}
 	return r, err
 }
@@ -245,13 +266,30 @@ func (x *Execution) buildCold(ctx context.Context, l *launched, out *outlet) (er
 	return err
 }
 
-// putCode writes the code, if there is any, to its file in the sandbox.
+// putCode writes the code, if there is any, to its file in the sandbox, and has
+// it vetted. A *refused is final: code that may not run may not run elsewhere.
 func (x *Execution) putCode(ctx context.Context, sb driver.Sandbox) error {
-	if file := x.plan.file(); file != "" {
-		return writeFile(ctx, sb, file, x.plan.code)
+	file := x.plan.file()
+	if file == "" {
+		return nil
 	}
-	return nil
+	if err := writeFile(ctx, sb, file, x.plan.code); err != nil {
+		return err
+	}
+	if x.e.cfg.Vet == nil {
+		return nil
+	}
+	err := x.e.cfg.Vet(ctx, sb, x.plan.language, x.plan.language.File)
+	if sandbar.CodeOf(err) == sandbar.Denied {
+		return &refused{err}
+	}
+	return err
 }
+
+// refused is the verdict of Config.Vet on code.
+type refused struct{ error }
+
+func (r *refused) Unwrap() error { return r.error }
 
 // writeFile puts the code into the sandbox.
 func writeFile(ctx context.Context, sb driver.Sandbox, path, text string) error {

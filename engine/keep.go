@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/warm"
 )
 
 // prepareTimeout bounds the preparation of a template, in which an operator's
@@ -37,7 +38,7 @@ func (a *pools) tend(now time.Time) {
 	defer a.mu.Unlock()
 	a.aim(now)
 	for _, p := range a.list {
-		if now.Before(p.retry) {
+		if now.Before(p.retry) || p.yields(now) {
 			continue
 		}
 		if p.template == nil {
@@ -91,6 +92,7 @@ func (e *Engine) reserve() *ticket {
 func (a *pools) trim() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.forget(time.Now())
 	for _, p := range a.list {
 		p.ready = slices.DeleteFunc(p.ready, func(r *ready) bool {
 			if r.alive() {
@@ -173,23 +175,30 @@ func (a *pools) closeTemplate(p *pool, t driver.Template) {
 }
 
 // prepare makes the template of a pool of the best kind there is: the driver's
-// own, or plain sandboxes.
+// own, one that only needs a driver to start programs, or plain sandboxes.
 func (a *pools) prepare(ctx context.Context, p *pool) (driver.Template, error) {
-	d := a.e.cfg.Driver
+	b, err := a.e.backend(p.spec.Driver)
+	if err != nil {
+		return nil, err
+	}
 	if p.language.Name == "" || p.cfg.Plain {
 		return plain{a.e, p.spec}, nil
 	}
 	argv, file := p.language.Argv("", nil), p.language.File
 	spec := driver.TemplateSpec{Spec: p.spec, Language: p.language.Name, File: file,
 		Argv: slices.DeleteFunc(argv, func(s string) bool { return s == "" }), Env: p.language.Env, Imports: p.cfg.Imports}
-	if t, ok := driver.As[driver.Templater](d); ok {
+	if t, ok := driver.As[driver.Templater](b.driver); ok {
 		made, err := t.Prepare(ctx, spec)
 		if sandbar.CodeOf(err) != sandbar.Unsupported {
 			return made, err
 		}
 		a.e.log.Info("the driver has no template for a language", "template", p.name, "error", err)
 	}
-	return plain{a.e, p.spec}, nil
+	made, err := warm.Prepare(b.driver, spec)
+	if sandbar.CodeOf(err) == sandbar.Unsupported {
+		return plain{a.e, p.spec}, nil
+	}
+	return made, err
 }
 
 // plain is a template without an interpreter: its forks are fresh sandboxes.

@@ -52,10 +52,10 @@ func showNumber[T int64 | float64](n T) string {
 	return strconv.FormatFloat(float64(n), 'f', -1, 64)
 }
 
-// ranged returns l with every unset field filled from the defaults, or the
-// first Invalid.
-func (c *Config) ranged(l sandbar.Limits) (sandbar.Limits, error) {
-	d, lo, hi := c.Default, c.Min, c.Max
+// ranged returns l with every unset field filled from d, the defaults of its
+// driver, or the first Invalid.
+func (c *Config) ranged(l, d sandbar.Limits) (sandbar.Limits, error) {
+	lo, hi := c.Min, c.Max
 	var first error
 	keep := func(err error) {
 		if first == nil {

@@ -22,7 +22,7 @@ type step struct {
 }
 
 var (
-	ops     = []string{"run", "run", "run", "admit", "start admitted", "cancel", "kill", "create", "exec", "start", "follow", "stop", "die", "wait", "wait"}
+	ops     = []string{"run", "run", "run", "admit", "start admitted", "cancel", "kill", "create", "exec", "start", "follow", "stop", "die", "kill templates", "wait", "wait"}
 	scripts = []string{"", "exit 3", "sleep 50ms", "ignore-term\nsleep 1h", "sleep 1h", "flood stdout 1100000", "oom", "lost", "signal 11",
 		"drain 200ms\nprint stderr x", "on-term exit 0\nsleep 1h", "nonsense", "fail-wait x", "panic-wait"}
 	commands = [][]string{{"exit", "1"}, {"sleep", "70ms"}, {"sleep", "1h"}, {"ignore-term", ";", "sleep", "1h"},
@@ -32,6 +32,7 @@ var (
 // world runs steps against an engine and checks what must hold after each.
 type world struct {
 	*rig
+	warm       *faulty.Warm
 	admitted   []*engine.Execution // Run has not been called
 	executions []*engine.Execution
 	sandboxes  []*engine.Sandbox
@@ -81,6 +82,8 @@ func (w *world) do(s step) {
 		}
 	case "create":
 		w.create()
+	case "kill templates":
+		w.warm.KillTemplates()
 	case "wait":
 		time.Sleep(time.Duration(s.b%300) * time.Millisecond)
 	default:
@@ -138,11 +141,11 @@ func (w *world) allow(err error, codes ...sandbar.Code) {
 // check is what holds whenever everything has come to rest.
 func (w *world) check(places, longest int) {
 	s, c := w.Stats(), w.driver.Counts()
-	if s.Active+s.Sandboxes > places || c.Sandboxes > places || s.Queued > longest || s.Removing != 0 {
+	if s.Active+s.Sandboxes+s.Ready > places || c.Sandboxes > places || s.Queued > longest || s.Removing != 0 {
 		w.fault("too much: %+v, %+v", s, c)
 	}
 	// The driver is instant, so whoever waits does so only for want of a place.
-	if s.Queued > 0 && s.Active+s.Sandboxes != places {
+	if s.Queued > 0 && (s.Active+s.Sandboxes != places || s.Ready > 0) {
 		w.fault("a place is free and somebody waits: %+v", s)
 	}
 	if l := len(w.List()); l != s.Sandboxes {
@@ -191,15 +194,23 @@ func TestAnySequence(t *testing.T) {
 		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 			return step{rapid.SampledFrom(ops).Draw(t, "op"), rapid.IntRange(0, 1000).Draw(t, "a"), rapid.IntRange(0, 1000).Draw(t, "b")}
 		}), 1, 30).Draw(rt, "steps")
+		templates := rapid.SampledFrom([][]engine.Template{nil, {{Language: "python"}, {Min: 1}}, {{Language: "python", Min: 3}, {Min: 1}}}).Draw(rt, "templates")
 		var faults []string
 		synctest.Test(t, func(t *testing.T) {
-			w := &world{rig: newRig(t, faulty.New(), small(places, longest))}
+			d := faulty.NewWarm()
+			w := &world{warm: d, rig: newRig(t, d.Driver, func(c *engine.Config) {
+				small(places, longest)(c)
+				c.Driver, c.Templates = d, templates
+			})}
 			for _, s := range steps {
 				w.do(s)
 				synctest.Wait()
 				w.check(places, longest)
 			}
 			w.finish()
+			if n := d.WarmCounts(); n.Live != 0 {
+				w.fault("templates are left: %+v", n)
+			}
 			faults = w.faults
 		})
 		if len(faults) > 0 {

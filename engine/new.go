@@ -14,11 +14,12 @@ import (
 
 // Engine is the platform. Its methods may be called concurrently.
 type Engine struct {
-	cfg   Config // complete
-	caps  driver.Caps
-	log   *slog.Logger
-	queue *queue
-	pools *pools // nil: nothing is kept ready
+	cfg      Config // complete
+	backends []backend
+	caps     driver.Caps // of the first
+	log      *slog.Logger
+	queue    *queue
+	pools    *pools // nil: nothing is kept ready
 
 	// running counts what Shutdown lets end by itself: executions from Admit to
 	// their result, and calls of Exec. work counts all that must be over before
@@ -49,8 +50,12 @@ func New(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	backends, err := newBackends(c)
+	if err != nil {
+		return nil, err
+	}
 	e := &Engine{
-		cfg: c, caps: c.Driver.Caps(), log: c.Logger,
+		cfg: c, backends: backends, caps: backends[0].caps, log: c.Logger,
 		draining: make(chan struct{}), force: make(chan struct{}),
 		giveUp: make(chan struct{}), down: make(chan struct{}),
 		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},
@@ -62,11 +67,13 @@ func New(c Config) (*Engine, error) {
 		}
 		go e.pools.keep()
 	}
-	c.warn(e.caps)
+	for _, b := range backends {
+		b.warn(c)
+	}
 	return e, nil
 }
 
-// Caps tells what the driver is and can enforce on this host.
+// Caps tells what the first driver is and can enforce. See API.
 func (e *Engine) Caps() driver.Caps { return e.caps }
 
 // Languages returns the language catalogue.
@@ -159,9 +166,14 @@ func (e *Engine) awaitPlace(t *ticket, stop <-chan struct{}, since time.Time) er
 	return err
 }
 
-// create calls the driver's Create. On error the sandbox is nil.
+// create calls the driver's Create for a resolved Spec. On error the sandbox is
+// nil.
 func (e *Engine) create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
-	sb, err := e.cfg.Driver.Create(ctx, id, s)
+	b, err := e.backend(s.Driver)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := b.driver.Create(ctx, id, s)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
 )
 
 // observe writes the one log line of an execution and calls Config.Observe.
@@ -41,10 +42,19 @@ func resultAttrs(r sandbar.Result) []any {
 }
 
 // enforced fills in how limits were held, where the driver left it to its Caps.
-func (e *Engine) enforced(r *sandbar.Result) {
+func (e *Engine) enforced(s sandbar.Spec, r *sandbar.Result) {
 	if r.Enforced == (sandbar.Enforcements{}) {
-		r.Enforced = e.caps.Enforced
+		r.Enforced = e.capsOf(s).Enforced
 	}
+}
+
+// capsOf are the Caps of the driver of a resolved Spec.
+func (e *Engine) capsOf(s sandbar.Spec) driver.Caps {
+	b, err := e.backend(s.Driver)
+	if err != nil {
+		return driver.Caps{Name: s.Driver} // no sandbox was made of such a Spec
+	}
+	return b.caps
 }
 
 // logFailure logs a failure by its code. The text goes with it only where it

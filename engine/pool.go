@@ -20,14 +20,17 @@ import (
 // sandboxes than places. It is a reserved one: it gives way when it is needed.
 type pools struct {
 	e      *Engine
-	byKey  map[poolKey]*pool // constant
-	list   []*pool           // constant, in the order of the Config
-	slots  int               // forks at once
-	budget int64             // bytes that ready sandboxes may hold together
-	poked  chan struct{}     // something has happened that keep may care about
-	over   chan struct{}     // closed when keep has returned
+	slots  int           // forks at once
+	budget int64         // bytes that ready sandboxes may hold together
+	poked  chan struct{} // something has happened that keep may care about
+	over   chan struct{} // closed when keep has returned
 
 	mu      sync.Mutex
+	byKey   map[poolKey]*pool
+	list    []*pool       // those of the Config in its order, then derived ones
+	derived int           // how many of these
+	missed  [seen]poolKey // the last that had no pool, in a ring
+	at      int
 	filling int // forks under way, of all pools
 	closed  bool
 }
@@ -36,6 +39,7 @@ type pools struct {
 // guarded by pools.mu.
 type pool struct {
 	name     string
+	derived  bool // see derive
 	key      poolKey
 	spec     sandbar.Spec
 	language lang.Language // the zero Language for none
@@ -51,7 +55,8 @@ type pool struct {
 	cost      int64 // bytes that one holds
 	measured  int
 	want      int
-	stats     TemplateStats
+	taken     time.Time      // when one was last handed out
+	stats     *TemplateStats // shared with those derived from it
 }
 
 // ready is a sandbox that waits for a job.
@@ -71,6 +76,14 @@ const (
 	// firstRetry and lastRetry bound the pause after a failure, which doubles.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = time.Minute
+	// yield is how long forking lets the job go first that a sandbox was handed to,
+	// which is about what a short program takes from there to its result, as long
+	// as half of what is wanted is ready.
+	yield = 3 * time.Millisecond
+	// maxDerived is how many pools there may be beyond those of the Config, and
+	// seen among how many requests without one a second of its kind is noticed.
+	maxDerived = 8
+	seen       = 16
 )
 
 // refillsAtOnce is how many forks may be under way: enough to use the machine,
@@ -87,9 +100,16 @@ func (a *pools) take(language string, s sandbar.Spec) *ready {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	names := []string{language, ""}
+	if language == "" {
+		names = names[:1]
+	}
 	var counted bool
-	for _, name := range []string{language, ""} {
+	for _, name := range names {
 		p := a.byKey[keyOf(name, s)]
+		if p == nil && name == language {
+			p = a.derive(language, s)
+		}
 		if p == nil || p.absent(now) {
 			continue
 		}
@@ -99,22 +119,70 @@ func (a *pools) take(language string, s sandbar.Spec) *ready {
 		}
 		if r := a.pop(p); r != nil {
 			p.stats.Hits++
-			a.poke()
+			p.taken = now
+			time.AfterFunc(yield, a.poke)
 			return r
 		}
 		p.stats.Misses++
 		a.poke()
-		if language == "" {
-			break
-		}
 	}
 	return nil
+}
+
+// derive makes a pool for requests that a template would suit if it had other
+// limits, when it is not the first of its kind: callers choose limits, and most
+// choose the same ones always. nil if it is the first, if there is no such
+// template, or if there are enough pools. It is called with mu held.
+func (a *pools) derive(language string, s sandbar.Spec) *pool {
+	key := keyOf(language, s)
+	like := func(p *pool) bool {
+		k := p.key
+		k.limits = key.limits
+		return !p.derived && k == key
+	}
+	i := slices.IndexFunc(a.list, like)
+	if i < 0 || a.closed {
+		return nil
+	}
+	if !slices.Contains(a.missed[:], key) || a.derived == maxDerived {
+		a.missed[a.at] = key
+		a.at = (a.at + 1) % seen
+		return nil
+	}
+	base := a.list[i]
+	p := &pool{name: base.name, derived: true, key: key, spec: bare(s), language: base.language, cfg: base.cfg, cost: base.cost, stats: base.stats}
+	p.cfg.Min = 0
+	a.byKey[key] = p
+	a.list = append(a.list, p)
+	a.derived++
+	return p
+}
+
+// forget takes away derived pools that nobody has asked of for long, with mu
+// held.
+func (a *pools) forget(now time.Time) {
+	a.list = slices.DeleteFunc(a.list, func(p *pool) bool {
+		if !p.derived || p.preparing || p.filling+len(p.ready) > 0 || p.demand.expected(now) > 0 {
+			return false
+		}
+		if p.template != nil {
+			go a.closeTemplate(p, p.template)
+		}
+		delete(a.byKey, p.key)
+		a.derived--
+		return true
+	})
+}
+
+// yields reports whether forking waits for the sake of a job that has just begun.
+func (p *pool) yields(now time.Time) bool {
+	return 2*len(p.ready) >= p.want && now.Sub(p.taken) < yield
 }
 
 // absent reports that nothing is to be had of a pool for some time: its image or
 // interpreter is not there.
 func (p *pool) absent(now time.Time) bool {
-	return p.template == nil && p.pause == lastRetry && now.Before(p.retry)
+	return len(p.ready) == 0 && p.pause == lastRetry && now.Before(p.retry)
 }
 
 // pop takes the oldest that is alive off a pool's list, with mu held.
@@ -192,9 +260,17 @@ func (a *pools) snapshot() []TemplateStats {
 	defer a.mu.Unlock()
 	var all []TemplateStats
 	for _, p := range a.list {
-		s := p.stats
-		s.Name, s.Ready, s.Want = p.name, len(p.ready), p.want
-		all = append(all, s)
+		if !p.derived {
+			s := *p.stats
+			s.Name = p.name
+			for _, q := range a.list {
+				if q.stats == p.stats {
+					s.Ready += len(q.ready)
+					s.Want += q.want
+				}
+			}
+			all = append(all, s)
+		}
 	}
 	return all
 }

@@ -35,9 +35,10 @@ func keeping(all ...engine.Template) func(*engine.Config) {
 	return func(c *engine.Config) { c.Templates = all }
 }
 
-// settled waits until nothing moves without the clock, and returns the state of
-// the first template.
+// settled waits until what jobs that have just begun hold up has been done, and
+// returns the state of the first template.
 func (r *rig) settled() engine.TemplateStats {
+	time.Sleep(10 * time.Millisecond)
 	synctest.Wait()
 	return r.Templates()[0]
 }
@@ -138,6 +139,33 @@ func TestReadySandboxOfAnotherKind(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A job that names another driver is not run behind the boundary of the first.
+func TestReadySandboxOfAnotherDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, other := faulty.NewWarm(), faulty.New()
+		other.Capabilities.Name = "other"
+		r := warmRig(t, w, func(c *engine.Config) {
+			c.Others = []engine.Other{{Driver: other}}
+			c.Templates = []engine.Template{{Language: "python", Min: 1}, {Min: 1}}
+		})
+		synctest.Wait()
+		j := script("exit 3")
+		j.Spec.Driver = "other"
+		for range 3 {
+			res, err := r.Run(t.Context(), j, nil)
+			answer{res, err}.want(t, sandbar.Exited)
+			synctest.Wait()
+		}
+		r.wantPool(1, 0, 0, 0)
+		if n := w.WarmCounts(); n.Evaluated != 0 || other.Counts().Started != 3 {
+			t.Errorf("%+v and %+v; want all three with the other driver", n, other.Counts())
+		}
+		if err := other.Leaks(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A long-lived sandbox is a ready one, with its own environment in every
@@ -332,7 +360,7 @@ func TestPoolBudget(t *testing.T) {
 			r.admit(script("")).Cancel()
 			r.admit(sandbar.Job{Language: "shell"}).Cancel()
 		}
-		synctest.Wait()
+		r.settled()
 		if s := r.Templates(); s[0].Ready != 3 || s[1].Ready != 2 {
 			t.Errorf("%+v; want 3 and 2 ready", s)
 		}
@@ -548,5 +576,45 @@ func TestTemplatesLeftOut(t *testing.T) {
 		if want := []string{"python", "plain", "plain#2", "plain@i"}; !slices.Equal(names, want) {
 			t.Errorf("templates %q, want %q", names, want)
 		}
+	})
+}
+
+// Jobs that ask for other limits get ready sandboxes too, from the third on, for
+// as long as they come; not for ever, and not for limits without number.
+func TestPoolForOtherLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 1}))
+		r.wantPool(1, 0, 0, 0)
+		ask := func(memory int64) {
+			t.Helper()
+			j := script("exit 3")
+			j.Spec.Limits.Memory = memory
+			res, err := r.Run(t.Context(), j, nil)
+			answer{res, err}.want(t, sandbar.Exited)
+			synctest.Wait()
+		}
+		for range 4 {
+			ask(64 << 20)
+		}
+		r.wantPool(-1, 2, 1, 0)
+		if n := w.WarmCounts(); n.Live != 2 || n.Evaluated != 2 {
+			t.Errorf("%+v; want a second template, used twice", n)
+		}
+		for range 2 {
+			for i := range int64(10) {
+				ask((65 + i) << 20)
+			}
+		}
+		if n := w.WarmCounts(); n.Live != 9 {
+			t.Errorf("%+v; want 9 templates", n)
+		}
+		time.Sleep(10 * time.Minute)
+		r.wantPool(1, -1, -1, 0)
+		if n := w.WarmCounts(); n.Live != 1 {
+			t.Errorf("%+v; want one template", n)
+		}
+		ask(64 << 20) // which was forgotten, but for the ring
+		ask(64 << 20)
 	})
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync/atomic"
 	"time"
@@ -11,8 +12,8 @@ import (
 )
 
 // useReady starts the program in the sandbox that was ready for it. done tells
-// that there is nothing to go on with: the program runs, the execution was
-// stopped, or what the program was to read has been read.
+// that there is nothing to go on with: the program runs or may not run, the
+// execution was stopped, or what the program was to read has been read.
 //
 // Otherwise nothing of the program has run: the sandbox is removed, the failure
 // counted, and the execution goes on in a fresh sandbox. Its caller sees only
@@ -27,7 +28,7 @@ func (x *Execution) useReady(ctx context.Context, l *launched, out *outlet) (don
 		return err
 	})
 	l.began = time.Now()
-	if err == nil || ctx.Err() != nil || in.touched.Load() {
+	if _, final := errors.AsType[*refused](err); final || err == nil || ctx.Err() != nil || in.touched.Load() {
 		return true, err
 	}
 	x.e.pools.failed(r.p)

@@ -13,7 +13,7 @@ import (
 func (s *Sandbox) Reset(ctx context.Context) error {
 	r, ok := driver.As[driver.Resetter](s.inner)
 	if !ok {
-		return sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot reset a sandbox", s.e.caps.Name)
+		return sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot reset a sandbox", s.spec.Driver)
 	}
 	release, err := s.hold()
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *Sandbox) Reset(ctx context.Context) error {
 func (s *Sandbox) MemoryUsed(ctx context.Context) (int64, error) {
 	m, ok := driver.As[driver.Gauge](s.inner)
 	if !ok {
-		return 0, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot measure a sandbox", s.e.caps.Name)
+		return 0, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot measure a sandbox", s.spec.Driver)
 	}
 	release, err := s.hold()
 	if err != nil {

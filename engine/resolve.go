@@ -42,8 +42,12 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 	if s.IdleTimeout == 0 {
 		s.IdleTimeout = e.cfg.IdleTimeout
 	}
-	var err error
-	if s.Network, err = e.network(s.Network); err != nil {
+	b, err := e.backend(s.Driver)
+	if err != nil {
+		return s, err
+	}
+	s.Driver = b.caps.Name
+	if s.Network, err = b.network(s.Network); err != nil {
 		return s, err
 	}
 	if err := e.checkEnv(s.Env, nil); err != nil {
@@ -53,12 +57,12 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 		return s, err
 	}
 	asked := s.Limits
-	if s.Limits, err = e.cfg.ranged(asked); err != nil {
+	if s.Limits, err = e.cfg.ranged(asked, b.def); err != nil {
 		return s, err
 	}
 	s.AllowDegraded = s.AllowDegraded || e.cfg.AllowDegraded
 	if !s.AllowDegraded {
-		if err := e.enforceable(asked, &s.Limits); err != nil {
+		if err := b.enforceable(asked, &s.Limits); err != nil {
 			return s, err
 		}
 	}
@@ -67,16 +71,16 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 }
 
 // network returns the network that n stands for, if the driver has it.
-func (e *Engine) network(n sandbar.Network) (sandbar.Network, error) {
+func (b backend) network(n sandbar.Network) (sandbar.Network, error) {
 	switch n {
 	case "", sandbar.NetworkNone:
 		return sandbar.NetworkNone, nil
 	case sandbar.NetworkOutbound:
-		if e.caps.Outbound {
+		if b.caps.Outbound {
 			return n, nil
 		}
 		return n, &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "network \"outbound\" was asked for, and the driver \"" + e.caps.Name + "\" cannot give it here",
+			Message: "network \"outbound\" was asked for, and the driver \"" + b.caps.Name + "\" cannot give it here",
 			Fix:     "use network \"none\", or see what is missing: `sandbar doctor`, and the setting network.outbound"}
 	}
 	return n, &sandbar.Error{Code: sandbar.Invalid, Field: "network",
@@ -84,13 +88,13 @@ func (e *Engine) network(n sandbar.Network) (sandbar.Network, error) {
 }
 
 // enforceable applies the rule of resolve to limits that are not held.
-func (e *Engine) enforceable(asked sandbar.Limits, l *sandbar.Limits) error {
-	for _, x := range owned(e.caps.Enforced) {
+func (b backend) enforceable(asked sandbar.Limits, l *sandbar.Limits) error {
+	for _, x := range owned(b.caps.Enforced) {
 		switch {
 		case x.held || !x.of(*l):
 		case x.of(asked) || x.security:
 			return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits." + x.name,
-				Message: "limits." + x.name + ": the driver \"" + e.caps.Name + "\" cannot enforce it on this host",
+				Message: "limits." + x.name + ": the driver \"" + b.caps.Name + "\" cannot enforce it on this host",
 				Fix:     "run `sandbar doctor` to see what is missing, or set allow_degraded to go without"}
 		default:
 			x.drop(l)

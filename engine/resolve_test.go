@@ -22,7 +22,7 @@ func TestDefaults(t *testing.T) {
 		if _, err := r.Run(t.Context(), script(""), nil); err != nil {
 			t.Fatal(err)
 		}
-		want := sandbar.Spec{Image: "host", Network: "none", IdleTimeout: 10 * time.Minute, Limits: sandbar.Limits{
+		want := sandbar.Spec{Image: "host", Driver: "faulty", Network: "none", IdleTimeout: 10 * time.Minute, Limits: sandbar.Limits{
 			Memory: 256 << 20, CPUs: -1, CPUShares: 512, PIDs: 128, Disk: 256 << 20, Inodes: 65536, Files: 1024,
 			Timeout: 30 * time.Second, Output: 1 << 20}}
 		if diff := cmp.Diff(want, d.Specs()[0]); diff != "" {

@@ -363,7 +363,7 @@ func (s *Sandbox) Info() Info {
 	spec := s.spec
 	spec.Env, spec.Labels = maps.Clone(spec.Env), maps.Clone(spec.Labels)
 	return Info{ID: s.id, Spec: spec, Created: s.created, LastUsed: used,
-		Enforced: s.e.caps.Enforced, Running: len(s.brakes)}
+		Enforced: s.e.capsOf(s.spec).Enforced, Running: len(s.brakes)}
 }
 
 // Done is closed when the sandbox can run nothing any more.
@@ -384,7 +384,7 @@ func (s *Sandbox) Hold() (release func()) {
 func (s *Sandbox) FS() (sandbar.FS, error) {
 	f, ok := driver.As[driver.Filer](s.inner)
 	if !ok {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot reach the files of a sandbox", s.e.caps.Name)
+		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot reach the files of a sandbox", s.spec.Driver)
 	}
 	return files{s, f.FS()}, nil
 }
@@ -394,7 +394,7 @@ func (s *Sandbox) FS() (sandbar.FS, error) {
 func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	d, ok := driver.As[driver.Dialer](s.inner)
 	if !ok {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot connect to a port of a sandbox", s.e.caps.Name)
+		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot connect to a port of a sandbox", s.spec.Driver)
 	}
 	release, err := s.hold()
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/driver"
 )
 
 // lastWait is how long Shutdown, when its time is up and everything has been
@@ -71,7 +70,7 @@ func (e *Engine) shutdown() {
 	if e.pools != nil {
 		<-e.pools.over
 	}
-	err := e.closeDriver()
+	err := e.closeDrivers()
 	e.mu.Lock()
 	left := len(e.leftover)
 	if left > 0 {
@@ -114,12 +113,4 @@ func (e *Engine) awaitNothing() {
 	case <-time.After(destroyTimeout + patience):
 		e.log.Error("shutdown: a driver or a receiver of output does not return")
 	}
-}
-
-func (e *Engine) closeDriver() error {
-	c, ok := driver.As[driver.Closer](e.cfg.Driver)
-	if !ok {
-		return nil
-	}
-	return guarded(c.Close)
 }

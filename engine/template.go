@@ -13,7 +13,8 @@ import (
 // Template asks for sandboxes that are made before there is a job for them. A
 // job gets one whose Spec is what its own resolves to, the environment, labels
 // and clocks aside; if there is none it gets a fresh one, as it would without
-// templates.
+// templates. For jobs that ask for other limits than the template, and that come
+// more than once, some are kept ready with theirs, as long as they come.
 type Template struct {
 	// Language is that of the programs, whose interpreter waits in the sandbox
 	// where driver or engine can have it wait. "": sandboxes for commands, and for
@@ -51,6 +52,7 @@ type TemplateStats struct {
 
 // poolKey is what a ready sandbox is good for.
 type poolKey struct {
+	driver          string
 	language, image string
 	limits          sandbar.Limits // without those that the engine holds
 	network         sandbar.Network
@@ -61,7 +63,7 @@ type poolKey struct {
 func keyOf(language string, s sandbar.Spec) poolKey {
 	l := s.Limits
 	l.Timeout, l.Output = 0, 0
-	return poolKey{language, s.Image, l, s.Network, s.AllowDegraded}
+	return poolKey{s.Driver, language, s.Image, l, s.Network, s.AllowDegraded}
 }
 
 // bare is a resolved Spec without what comes with the job.
@@ -126,7 +128,7 @@ func (e *Engine) newPool(t Template) (*pool, error) {
 		name += "@" + spec.Image
 	}
 	t.Imports = slices.Clone(t.Imports)
-	return &pool{name: name, key: keyOf(l.Name, spec), spec: bare(spec), language: l, cfg: t, cost: guessedCost}, nil
+	return &pool{name: name, key: keyOf(l.Name, spec), spec: bare(spec), language: l, cfg: t, cost: guessedCost, stats: &TemplateStats{}}, nil
 }
 
 // overlay is the environment of a program in a sandbox that was made without

@@ -52,7 +52,9 @@ long as the daemon allows at most.
 		f.String(l.flag, "", help)
 	}
 	f.Bool("network", false, networkHelp)
+	f.String("driver", "", "`name` of the driver to make it, if the daemon allows that one (default the daemon's)")
 	f.Bool("allow-degraded", false, "make it even if the daemon's host cannot enforce a limit")
+	f.Bool("cold", false, "make it from nothing even if the daemon keeps one ready")
 	f.Bool("json", false, "print all about it as JSON")
 	return a.remoteCommand(cmd, (*remote).create)
 }
@@ -88,7 +90,9 @@ func (r *remote) createRequest(args []string) (wire.Create, error) {
 	f := r.cmd.Flags()
 	x.Name, _ = f.GetString("name")
 	x.AllowDegraded, _ = f.GetBool("allow-degraded")
+	x.Cold, _ = f.GetBool("cold")
 	x.Network = networkOf(r.cmd)
+	x.Driver, _ = f.GetString("driver")
 	var limits sandbar.Limits
 	var errs [5]error
 	errs[0] = limitsOf(r.cmd, &limits)

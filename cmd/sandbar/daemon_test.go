@@ -547,3 +547,14 @@ func writeCertificate(t *testing.T, cert, key string) {
 		}
 	}
 }
+
+// A daemon makes sandboxes of the drivers that it allows, and of no other.
+func TestDaemonAllowsDrivers(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	p := serve(t, "", []string{"SANDBAR_TOKEN=t", "SANDBAR_ALLOW_DEGRADED=true", "SANDBAR_DRIVER=native", "SANDBAR_ALLOWED_DRIVERS=local"})
+	p.expect(0, `sb_[a-z2-7]{26}\n`, ``, "create", "--name", "plain", "--driver", "local")
+	p.expect(0, `sb_[a-z2-7]{26}\n`, ``, "create", "--name", "strong")
+	p.expect(0, `(?s).*"name": "plain",\s*"image": "host",\s*"driver": "local".*"name": "strong",\s*"image": "host",\s*"driver": "native".*`, ``, "list", "--json")
+	p.expect(0, `hi\n`, ``, "exec", "plain", "--", "echo", "hi")
+	p.expect(1, ``, `sandbar: the driver "docker" was asked for, and is not one that may be; there is native, local .*\n`, "create", "--driver", "docker")
+}

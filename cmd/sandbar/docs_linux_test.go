@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
+	"github.com/sandbar-dev/sandbar/internal/platform"
 )
 
 var update = flag.Bool("update", false, "write docs/configuration.md")
@@ -17,7 +18,7 @@ var update = flag.Bool("update", false, "write docs/configuration.md")
 // Linux, where all drivers are.
 func TestConfigurationDocument(t *testing.T) {
 	const path = "../../docs/configuration.md"
-	want := config.Markdown(driverSettings(all.Factories(nil)))
+	want := config.Markdown(platform.Settings(all.Factories(nil)))
 	if *update {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

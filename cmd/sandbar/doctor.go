@@ -12,6 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/doctor"
+	"github.com/sandbar-dev/sandbar/internal/platform"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -48,7 +49,7 @@ Exit code: 0 if the driver ran a program, else 1.`,
 			}
 			report := doctor.Examine(cmd.Context(), doctor.Input{
 				Version: thisBuild().Version, Factories: a.factories, Chosen: chosen, Languages: languages,
-				Host: func(name string) driver.Host { return host(cfg, name, slog.New(slog.DiscardHandler)) },
+				Host: func(name string) driver.Host { return platform.Host(cfg, name, slog.New(slog.DiscardHandler)) },
 			})
 			if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
 				err = writeReport(a.stdout, report)

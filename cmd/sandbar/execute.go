@@ -16,6 +16,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/excerpt"
+	"github.com/sandbar-dev/sandbar/internal/platform"
 )
 
 // limitFlags are the flags of run and eval for limits, by the limit's name in
@@ -83,6 +85,9 @@ func (a *app) newExecution(cmd *cobra.Command) (*execution, error) {
 	x.json, _ = f.GetBool("json")
 	x.job.Spec.AllowDegraded, _ = f.GetBool("allow-degraded")
 	x.job.Spec.Network = networkOf(cmd)
+	if cfg.Code.Network && !f.Changed("network") {
+		x.job.Spec.Network = sandbar.NetworkOutbound
+	}
 	names, _ := f.GetStringArray("env")
 	var envErr error
 	x.job.Spec.Env, envErr = a.environment(cmd, names)
@@ -108,17 +113,27 @@ func limitsOf(cmd *cobra.Command, l *sandbar.Limits) error {
 	return errors.Join(errs...)
 }
 
-// chooseOutput takes the cap off output that is streamed, unless somebody set
-// one: it costs no memory, and whoever reads it can stop.
+// chooseOutput takes the cap off output that is streamed, or cut without ending
+// the program, unless somebody set one: it costs no memory, and whoever reads it
+// can stop.
 func (x *execution) chooseOutput() {
 	l := &x.job.Spec.Limits
-	if l.Output != 0 || x.json || x.cfg.Origin("limits.default.output") != "" {
+	if l.Output != 0 || x.json && x.cut() < 0 || x.cfg.Origin("limits.default.output") != "" {
 		return
 	}
 	l.Output = sandbar.Unlimited
 	if x.cfg.Origin("limits.max.output") != "" {
 		l.Output = x.cfg.Limits.Max.Output
 	}
+}
+
+// cut is how many bytes of each stream are passed on; negative for all, which is
+// what nobody has set.
+func (x *execution) cut() int64 {
+	if x.cfg.Origin("code.max_output") == "" {
+		return sandbar.Unlimited
+	}
+	return x.cfg.Code.MaxOutput
 }
 
 // environment reads the values of --env.
@@ -201,8 +216,7 @@ func (x *execution) run() error {
 	if err != nil {
 		return x.failed(err)
 	}
-	a.warnBoundary(d.Caps())
-	e, err := newEngine(x.cfg, d, commandLogger(x.cfg, a.stderr), func(c *engine.Config) { ownLimits(x.cfg, c) })
+	e, err := a.newEngine(x.cfg, d, commandLogger(x.cfg, a.stderr), func(c *engine.Config) { ownLimits(x.cfg, c) })
 	if err != nil {
 		return x.failed(err)
 	}
@@ -216,30 +230,17 @@ func (x *execution) run() error {
 	}
 	brake := a.listen(run)
 	defer brake.close()
-	out := &streams{stdout: a.stdout, stderr: a.stderr}
+	out := newStreams(a, x.cut())
 	if x.json {
 		out.stdout, out.stderr = &out.captured[0], &out.captured[1]
 	}
 	result, err := run.Run(out)
-	return x.ended(result, err, out, brake, d.Caps())
+	return x.ended(result, err, out, brake, e.Caps())
 }
 
-// ownLimits lifts the ranges that nobody set: their defaults protect a daemon
-// from its callers, and here the caller is whoever owns the process.
+// ownLimits are the limits of a command that has one sandbox, its caller's own.
 func ownLimits(cfg *config.Config, c *engine.Config) {
-	unset := func(name string) bool { return cfg.Origin("limits.max."+name) == "" }
-	for name, limit := range map[string]*int64{"memory": &c.Max.Memory, "pids": &c.Max.PIDs, "disk": &c.Max.Disk,
-		"inodes": &c.Max.Inodes, "files": &c.Max.Files, "output": &c.Max.Output} {
-		if unset(name) {
-			*limit = sandbar.Unlimited
-		}
-	}
-	if unset("cpus") {
-		c.Max.CPUs = sandbar.Unlimited
-	}
-	if unset("timeout") {
-		c.Max.Timeout = sandbar.Unlimited
-	}
+	platform.OwnLimits(cfg, c)
 	c.MaxSandboxes = 1
 }
 
@@ -273,6 +274,9 @@ func (x *execution) ended(r sandbar.Result, err error, out *streams, b *brake, c
 		return &failure{platformCode(err, b), err}
 	case out.err != nil && b.signal() == 0:
 		return outputError(out.err)
+	}
+	for _, name := range out.cut() {
+		x.app.warn("%s was cut off after %s", name, config.FormatSize(x.cut()))
 	}
 	if line := x.explain(r); line != "" {
 		x.app.warn("%s", line)
@@ -389,8 +393,25 @@ func platformCode(err error, b *brake) int {
 // streams passes a program's output on.
 type streams struct {
 	stdout, stderr io.Writer
+	excerpts       [2]excerpt.Excerpt
 	captured       [2]bytes.Buffer
 	err            error // what kept it from being written
+}
+
+// newStreams passes on as many bytes of each stream as most says; negative: all.
+func newStreams(a *app, most int64) *streams {
+	e := excerpt.Excerpt{Most: most}
+	return &streams{stdout: a.stdout, stderr: a.stderr, excerpts: [2]excerpt.Excerpt{e, e}}
+}
+
+// cut names the streams of which something was left out.
+func (s *streams) cut() (names []string) {
+	for i, stream := range []sandbar.Stream{sandbar.Stdout, sandbar.Stderr} {
+		if s.excerpts[i].Cut {
+			names = append(names, stream.String())
+		}
+	}
+	return names
 }
 
 // Started implements engine.Sink.
@@ -398,11 +419,15 @@ func (s *streams) Started() {}
 
 // Output implements engine.Sink. An error ends the program.
 func (s *streams) Output(c sandbar.Chunk) error {
-	w := s.stdout
+	w, e := s.stdout, &s.excerpts[0]
 	if c.Stream == sandbar.Stderr {
-		w = s.stderr
+		w, e = s.stderr, &s.excerpts[1]
 	}
-	if _, err := w.Write(c.Data); err != nil {
+	p := e.Take(c.Data)
+	if len(p) == 0 {
+		return nil
+	}
+	if _, err := w.Write(p); err != nil {
 		s.err = err
 		return err
 	}

@@ -257,9 +257,8 @@ func (x *executorRun) make() error {
 	if err != nil {
 		return err
 	}
-	x.app.warnBoundary(d.Caps())
 	reconcile(d, x.log)
-	if x.engine, err = newEngine(x.cfg, d, x.log, x.adjust); err != nil {
+	if x.engine, err = x.app.newEngine(x.cfg, d, x.log, x.adjust); err != nil {
 		return err
 	}
 	if x.sandbox, err = x.engine.Create(context.Background(), x.spec); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/platform"
 )
 
 // collectTimeout bounds one driver's search for leftovers.
@@ -85,13 +86,13 @@ func (a *app) collectAll(ctx context.Context, cfg *config.Config, remove bool) (
 		if one && f.Name != cfg.Driver {
 			continue
 		}
-		d, err := f.New(host(cfg, f.Name, commandLogger(cfg, a.stderr)))
+		d, err := f.New(platform.Host(cfg, f.Name, commandLogger(cfg, a.stderr)))
 		if err != nil {
 			report.Skipped = append(report.Skipped, skipped{f.Name, err.Error()})
 			continue
 		}
 		left, err := collectWithin(ctx, d, remove)
-		if err = errors.Join(err, closeDriver(d)); err != nil {
+		if err = errors.Join(err, platform.CloseDriver(d)); err != nil {
 			return report, fmt.Errorf("driver %s: %w", f.Name, err)
 		}
 		for _, l := range left {

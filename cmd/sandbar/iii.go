@@ -14,6 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/httpd"
 	"github.com/sandbar-dev/sandbar/internal/image"
+	"github.com/sandbar-dev/sandbar/internal/platform"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/function"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/settings"
@@ -93,12 +94,12 @@ type iiiImages struct {
 func newIIIImages(cfg *config.Config, log *slog.Logger) function.Images {
 	catalogue := func(fetch bool) func() (*image.Catalogue, error) {
 		return sync.OnceValues(func() (*image.Catalogue, error) {
-			store, err := imageStore(cfg)
+			store, err := platform.ImageStore(cfg)
 			if err != nil {
 				return nil, err
 			}
-			return image.NewCatalogue(image.CatalogueConfig{Store: store, AutoInstall: fetch, Pull: pullOptions(cfg),
-				OnHost: onHost, Custom: cfg.III.CustomImages, Unrestricted: true})
+			return image.NewCatalogue(image.CatalogueConfig{Store: store, AutoInstall: fetch, Pull: platform.PullOptions(cfg),
+				OnHost: platform.OnHost, Custom: cfg.III.CustomImages, Unrestricted: true})
 		})
 	}
 	return iiiImages{log, catalogue(false), catalogue(true)}

@@ -8,9 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -18,70 +16,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/image"
+	"github.com/sandbar-dev/sandbar/internal/platform"
 )
-
-// imageStore opens the store of images.
-func imageStore(cfg *config.Config) (*image.Store, error) {
-	dir := cfg.ImagesDir()
-	if dir == "" {
-		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "images.dir",
-			Message: "there is no directory to keep images in", Fix: "set state_dir, or images.dir"}
-	}
-	if cfg.Images.Dir == "" {
-		if err := config.PrivateDir(cfg.StateDir, "state_dir"); err != nil {
-			return nil, err
-		}
-	}
-	return image.OpenStore(dir, image.Limits{Bytes: cfg.Images.MaxBytes, Entries: cfg.Images.MaxEntries, Time: cfg.Images.Timeout})
-}
-
-// imageCatalogue is the presets and whatever the store has, for those who own
-// it: whoever runs a command on this host, and clients with the daemon's token.
-// What a protocol allows its callers is less, and its own affair.
-func imageCatalogue(cfg *config.Config) (*image.Catalogue, error) {
-	store, err := imageStore(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return image.NewCatalogue(image.CatalogueConfig{Store: store, AutoInstall: cfg.Images.AutoInstall, Pull: pullOptions(cfg),
-		OnHost: onHost, Unrestricted: true})
-}
-
-func pullOptions(cfg *config.Config) image.PullOptions {
-	return image.PullOptions{Registries: cfg.Images.Registries, InsecureRegistries: cfg.Images.InsecureRegistries}
-}
-
-// onHost reports whether sandboxes of the image "host" have a program.
-func onHost(program string) bool {
-	for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
-		if info, err := os.Stat(filepath.Join(dir, program)); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// images is what drivers get roots from. Nothing is opened, or made, before a
-// sandbox of an image is asked for.
-type images struct {
-	catalogue func() (*image.Catalogue, error)
-}
-
-func newImages(cfg *config.Config) driver.Images {
-	return images{sync.OnceValues(func() (*image.Catalogue, error) { return imageCatalogue(cfg) })}
-}
-
-// Open implements driver.Images.
-func (i images) Open(ctx context.Context, name string) (driver.Image, error) {
-	c, err := i.catalogue()
-	if err != nil {
-		return driver.Image{}, err
-	}
-	return c.Open(ctx, name)
-}
 
 // ensureImage has an image ready for a program that is about to run, and says
 // what there is to say. That there is none the driver tells.
@@ -89,7 +27,7 @@ func (a *app) ensureImage(cfg *config.Config, name string) error {
 	if name == sandbar.ImageHost {
 		return nil
 	}
-	c, err := imageCatalogue(cfg)
+	c, err := platform.ImageCatalogue(cfg)
 	if err != nil {
 		return err
 	}
@@ -201,7 +139,7 @@ func (a *app) withStore(cmd *cobra.Command, least, most int, what string, run fu
 		if err != nil {
 			return err
 		}
-		s, err := imageStore(cfg)
+		s, err := platform.ImageStore(cfg)
 		if err != nil {
 			return &failure{exitFailure, err}
 		}
@@ -295,7 +233,7 @@ func (a *app) imagesPull(ctx context.Context, cmd *cobra.Command, cfg *config.Co
 	if err != nil {
 		return err
 	}
-	o := pullOptions(cfg)
+	o := platform.PullOptions(cfg)
 	o.Fresh = true
 	o.Arch, _ = cmd.Flags().GetString("arch")
 	if o.Credentials, err = a.credentials(cmd); err != nil {
@@ -517,7 +455,7 @@ func (a *app) imageNames(cmd *cobra.Command) []string {
 	if _, err := os.Stat(cfg.ImagesDir()); err != nil {
 		return names // completing makes nothing
 	}
-	c, err := imageCatalogue(cfg)
+	c, err := platform.ImageCatalogue(cfg)
 	if err != nil {
 		return names
 	}

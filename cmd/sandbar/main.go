@@ -14,26 +14,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agentbin"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
 	"github.com/sandbar-dev/sandbar/internal/inherit"
-	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
-	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
 )
 
 func main() {
-	// A build that carries no agent starts itself as one, in every sandbox.
-	if agent.IsAgent() {
-		agent.Main()
-	}
-	// The wasm driver starts this binary as its workers and runners.
-	if worker.IsWorker() {
-		worker.Main()
-	}
-	if guest.IsRunner() {
-		guest.Main()
-	}
+	all.Main()
 	a := newApp(agentbin.Binary())
 	root := a.rootCommand
 	if calledStdio(os.Args[0]) {
@@ -47,7 +34,7 @@ func newApp(agentProgram []byte) *app {
 	return &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		environ: os.Environ(), ignored: inherit.Signals(),
-		isolating: all.Isolating(agentProgram), factories: all.Factories(agentProgram),
+		factories: all.Factories(agentProgram),
 	}
 }
 
@@ -57,9 +44,8 @@ type app struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	environ        []string
-	ignored        []os.Signal      // that are to have no effect
-	isolating      []driver.Factory // what "auto" chooses from
-	factories      []driver.Factory // all of them
+	ignored        []os.Signal // that are to have no effect
+	factories      []driver.Factory
 }
 
 // main runs the command line and returns the exit code.
@@ -92,9 +78,9 @@ what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
 		},
 	}
 	a.prepare(root)
-	root.AddCommand(a.serveCommand(), a.executorCommand(), a.stdioCommand(), a.workerCommand(), a.runCommand(), a.evalCommand(),
+	root.AddCommand(a.serveCommand(), a.executorCommand(), a.stdioCommand(), a.workerCommand(), a.runCommand(), a.evalCommand(), a.toolCommand(),
 		a.createCommand(), a.execCommand(), a.listCommand(), a.stopCommand(), a.uploadCommand(), a.downloadCommand(), a.psCommand(), a.logsCommand(), a.killCommand(), a.portCommand(),
-		a.doctorCommand(), a.gcCommand(), a.imagesCommand(), a.versionCommand(), a.completionCommand())
+		a.doctorCommand(), a.escapeCommand(), a.gcCommand(), a.imagesCommand(), a.versionCommand(), a.completionCommand())
 	root.SetHelpCommand(a.helpCommand())
 	return root
 }

@@ -128,7 +128,7 @@ func (i invocation) run(t *testing.T) (code int, stdout, stderr string) {
 	}
 	defer in.Close()
 	var out, errs bytes.Buffer
-	a := &app{stdin: in, stdout: &out, stderr: &errs, isolating: all.Isolating(nil), factories: all.Factories(nil),
+	a := &app{stdin: in, stdout: &out, stderr: &errs, factories: all.Factories(nil),
 		environ: append([]string{"HOME=" + dir, "SANDBAR_CONFIG=" + config, "SANDBAR_RUNTIME_DIR=" + filepath.Join(dir, "run"),
 			"SANDBAR_STATE_DIR=" + filepath.Join(dir, "state")}, i.environ...)}
 	code = a.main(i.args)

@@ -5,16 +5,16 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/platform"
+	"github.com/sandbar-dev/sandbar/sandbox"
 )
 
 // setting is a flag that gives a setting of the configuration.
@@ -44,7 +44,7 @@ func (a *app) configuration(cmd *cobra.Command, settings ...setting) (*config.Co
 	if file.Changed && file.Value.String() == "" {
 		return nil, usagef(cmd, "--config: the name is empty (allowed: the path of a YAML file)")
 	}
-	in := config.Input{File: file.Value.String(), Environ: a.environ, Drivers: driverSettings(a.factories), Foreign: foreignIII}
+	in := config.Input{File: file.Value.String(), Environ: a.environ, Drivers: platform.Settings(a.factories), Foreign: foreignIII}
 	paths := map[string]string{}
 	for _, s := range settings {
 		paths[s.flag] = s.path
@@ -57,15 +57,6 @@ func (a *app) configuration(cmd *cobra.Command, settings ...setting) (*config.Co
 	return config.Load(in)
 }
 
-// driverSettings is the drivers as far as settings go.
-func driverSettings(factories []driver.Factory) []config.Driver {
-	var out []config.Driver
-	for _, f := range factories {
-		out = append(out, config.Driver{Name: f.Name, Summary: f.Summary, Options: f.Options})
-	}
-	return out
-}
-
 func driverNames(factories []driver.Factory) []string {
 	var names []string
 	for _, f := range factories {
@@ -74,90 +65,47 @@ func driverNames(factories []driver.Factory) []string {
 	return names
 }
 
-// newDriver makes the driver that the configuration names. "auto" is the first
-// with a boundary that works here; it is never one without.
-func (a *app) newDriver(cfg *config.Config, log *slog.Logger) (driver.Driver, error) {
-	if err := config.PrivateDir(cfg.RuntimeDir, "runtime_dir"); err != nil {
-		return nil, err
-	}
-	if cfg.Driver != config.AutoDriver {
-		for _, f := range a.factories {
-			if f.Name == cfg.Driver {
-				return f.New(host(cfg, f.Name, log))
-			}
-		}
-		return nil, sandbar.Errorf(sandbar.Invalid, "there is no driver %s", quote(cfg.Driver))
-	}
-	var errs []error
-	for _, f := range a.isolating {
-		d, err := f.New(host(cfg, f.Name, log))
-		if err == nil {
-			return d, nil
-		}
-		errs = append(errs, err)
-	}
-	if len(errs) == 0 {
-		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "driver",
-			Message: "no driver of this build isolates programs on " + runtime.GOOS,
-			Fix:     "use a Linux host; for trusted code only, --driver local runs it without isolation"}
-	}
-	return nil, errors.Join(errs...)
+// newDriver makes the driver that the configuration names, and tells a person
+// what that means where it is not plain.
+func (a *app) newDriver(cfg *config.Config, log *slog.Logger) (platform.Drivers, error) {
+	ds, err := platform.OpenDriver(cfg, a.factories, log)
+	return a.told(ds, err)
 }
 
-func host(cfg *config.Config, name string, log *slog.Logger) driver.Host {
-	return driver.Host{RuntimeDir: cfg.RuntimeDir, Logger: log.With("driver", name), Options: cfg.Drivers[name],
-		Images: newImages(cfg), Outbound: outbound(cfg.Network)}
+// newDrivers makes all drivers that the configuration lets requests name.
+func (a *app) newDrivers(cfg *config.Config, log *slog.Logger) (platform.Drivers, error) {
+	ds, err := platform.OpenDrivers(cfg, a.factories, log)
+	return a.told(ds, err)
 }
 
-// newEngine makes the platform from the configuration and a driver, which it
+// told says which driver was chosen where it is not the one that is expected,
+// and loudly where one isolates nothing.
+func (a *app) told(ds platform.Drivers, err error) (platform.Drivers, error) {
+	if err != nil {
+		return ds, err
+	}
+	for _, p := range ds.Passed {
+		a.warn("driver auto: %s does not work here, so %s is used: %v", p.Name, ds.First.Caps().Name, p.Err)
+	}
+	for _, d := range ds.All() {
+		a.warnBoundary(d.Caps())
+	}
+	return ds, nil
+}
+
+// newEngine makes the platform from the configuration and its drivers, which it
 // owns from then on. adjust may change what the configuration says.
-func newEngine(cfg *config.Config, d driver.Driver, log *slog.Logger, adjust func(*engine.Config)) (*engine.Engine, error) {
-	languages, err := cfg.Catalogue()
+func (a *app) newEngine(cfg *config.Config, ds platform.Drivers, log *slog.Logger, adjust func(*engine.Config)) (*engine.Engine, error) {
+	recorder, err := sandbox.NewRecorder(cfg, ds.Caps, func(err error) { a.warn("%v", err) })
 	if err != nil {
-		return nil, errors.Join(err, closeDriver(d))
+		return nil, errors.Join(err, ds.Close())
 	}
-	c := engine.Config{
-		Driver: d, Languages: languages, Logger: log,
-		Default: cfg.Limits.Default, Min: cfg.Limits.Min, Max: cfg.Limits.Max,
-		MaxSandboxes: int(cfg.MaxSandboxes), MaxQueue: int(cfg.MaxQueue), QueueTimeout: cfg.QueueTimeout,
-		MaxCode: cfg.MaxCode, MaxEnv: cfg.MaxEnv,
-		Grace: cfg.Grace, IdleTimeout: cfg.IdleTimeout, MaxLifetime: cfg.MaxLifetime,
-		ReplayBytes: int(cfg.ReplayBytes), KeepFinished: int(cfg.KeepFinished),
-		AllowDegraded: cfg.AllowDegraded,
-	}
-	dropUnheldDefaults(&c, cfg, d.Caps())
-	if adjust != nil {
-		adjust(&c)
-	}
-	e, err := engine.New(c)
-	if err != nil {
-		return nil, errors.Join(err, closeDriver(d))
-	}
-	return e, nil
-}
-
-// dropUnheldDefaults takes the built-in defaults for memory and processes away
-// where a driver without a boundary was chosen. The engine refuses a default of
-// these that is not held, because it protects the host from a stranger's
-// program; whoever chooses such a driver has said that there is no stranger. A
-// limit that the operator or the caller set himself is still refused.
-func dropUnheldDefaults(c *engine.Config, cfg *config.Config, caps driver.Caps) {
-	if caps.Boundary != driver.BoundaryNone {
-		return
-	}
-	if caps.Enforced.Memory == sandbar.EnforcedNone && cfg.Origin("limits.default.memory") == "" {
-		c.Default.Memory = sandbar.Unlimited
-	}
-	if caps.Enforced.PIDs == sandbar.EnforcedNone && cfg.Origin("limits.default.pids") == "" {
-		c.Default.PIDs = sandbar.Unlimited
-	}
-}
-
-func closeDriver(d driver.Driver) error {
-	if c, ok := driver.As[driver.Closer](d); ok {
-		return c.Close()
-	}
-	return nil
+	return platform.NewEngine(cfg, ds, log, func(c *engine.Config) {
+		recorder.Into(c)
+		if adjust != nil {
+			adjust(c)
+		}
+	})
 }
 
 // collect removes what killed daemons have left of a driver's making.

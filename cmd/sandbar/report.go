@@ -3,12 +3,14 @@ package main
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"time"
 	"unicode/utf8"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/vet"
 )
 
 // report is what --json prints. The names are stable.
@@ -27,7 +29,8 @@ type report struct {
 	Driver         string                `json:"driver"`
 	Boundary       driver.Boundary       `json:"boundary"`
 	Enforced       *sandbar.Enforcements `json:"enforced"`
-	Error          *reportError          `json:"error"` // null unless the platform failed
+	Error          *reportError          `json:"error"`                     // null unless the platform failed
+	BlockedImports []string              `json:"blocked_imports,omitempty"` // for which the code was not run
 }
 
 type reportError struct {
@@ -44,6 +47,9 @@ func newReport(r sandbar.Result, err error, out *streams, caps driver.Caps) repo
 		e := sandbar.AsError(err)
 		p.Outcome = "error"
 		p.Error = &reportError{e.Code, e.Field, err.Error()}
+		if blocked, ok := errors.AsType[*vet.Blocked](err); ok {
+			p.BlockedImports = blocked.Imports
+		}
 		return p
 	}
 	p.Outcome = r.Outcome.String()
@@ -55,7 +61,7 @@ func newReport(r sandbar.Result, err error, out *streams, caps driver.Caps) repo
 	}
 	p.DurationMS, p.CPUTimeMS = milliseconds(r.Duration), milliseconds(r.CPUTime)
 	p.PeakMemory = r.PeakMemory
-	p.Truncated = r.Outcome == sandbar.OutputLimit || r.DroppedBytes > 0
+	p.Truncated = r.Outcome == sandbar.OutputLimit || r.DroppedBytes > 0 || len(out.cut()) > 0
 	p.Enforced = &r.Enforced
 	return p
 }

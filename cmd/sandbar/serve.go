@@ -21,6 +21,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/httpd"
+	"github.com/sandbar-dev/sandbar/internal/platform"
 	"github.com/sandbar-dev/sandbar/internal/proto/control"
 	"github.com/sandbar-dev/sandbar/internal/proto/executor"
 	"github.com/sandbar-dev/sandbar/internal/proto/fathom"
@@ -94,18 +95,17 @@ func (a *app) serve(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	d, err := a.newDriver(cfg, log)
+	d, err := a.newDrivers(cfg, log)
 	if err != nil {
 		return err
 	}
-	a.warnBoundary(d.Caps())
 	reconcile(d, log)
-	caps := d.Caps()
+	caps := d.First.Caps()
 	metrics, err := newMetrics(cfg, caps)
 	if err != nil {
-		return errors.Join(err, closeDriver(d))
+		return errors.Join(err, d.Close())
 	}
-	e, err := newEngine(cfg, d, log, func(c *engine.Config) {
+	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
 		c.Observe = metrics.Observe
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
@@ -159,7 +159,13 @@ func (a *app) announce(t config.Token) {
 
 // reconcile removes what daemons that were killed have left behind. That it
 // could not is no reason not to serve.
-func reconcile(d driver.Driver, log *slog.Logger) {
+func reconcile(ds platform.Drivers, log *slog.Logger) {
+	for _, d := range ds.All() {
+		reconcileDriver(d, log)
+	}
+}
+
+func reconcileDriver(d driver.Driver, log *slog.Logger) {
 	left, err := collectWithin(context.Background(), d, true)
 	if err != nil {
 		log.Error("looking for what killed daemons left behind", "error", err)

@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/driver/wasm"
+	"github.com/sandbar-dev/sandbar/internal/platform"
 	"github.com/sandbar-dev/sandbar/internal/proto/stdio"
 )
 
@@ -145,8 +145,7 @@ func (a *app) stdioEngine(cfg *config.Config, p stdioPlan) (*engine.Engine, erro
 	if err != nil {
 		return nil, err
 	}
-	a.warnBoundary(d.Caps())
-	return newEngine(cfg, d, log, func(c *engine.Config) {
+	return a.newEngine(cfg, d, log, func(c *engine.Config) {
 		c.MaxSandboxes, c.IdleTimeout, c.MaxLifetime, c.Grace = 2, -1, -1, 20*time.Millisecond
 		c.Min.Memory, c.Max.Memory, c.Default.Memory = minMemoryLimit<<20, maxMemoryLimit<<20, p.memory
 		c.Min.Timeout, c.Max.Timeout, c.Default.Timeout = time.Millisecond, time.Hour, 5*time.Second
@@ -163,11 +162,13 @@ func (a *app) stdioEngine(cfg *config.Config, p stdioPlan) (*engine.Engine, erro
 const stdioOutput = 16 << 20
 
 // stdioDriver is wasm unless the configuration names another.
-func (a *app) stdioDriver(cfg *config.Config) (driver.Driver, error) {
+func (a *app) stdioDriver(cfg *config.Config) (platform.Drivers, error) {
+	log := commandLogger(cfg, a.stderr)
 	if cfg.Origin("driver") != "" {
-		return a.newDriver(cfg, commandLogger(cfg, a.stderr))
+		return a.newDriver(cfg, log)
 	}
-	return wasm.New(host(cfg, wasm.Name, commandLogger(cfg, a.stderr)))
+	d, err := wasm.New(platform.Host(cfg, wasm.Name, log))
+	return platform.Drivers{First: d}, err
 }
 
 // serveStdio answers requests until the input ends, or a signal comes.

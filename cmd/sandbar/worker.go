@@ -74,12 +74,11 @@ func (a *app) worker(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	a.warnBoundary(d.Caps())
 	reconcile(d, log)
-	if p.engine, err = newEngine(cfg, d, log, func(c *engine.Config) {
+	if p.engine, err = a.newEngine(cfg, d, log, func(c *engine.Config) {
 		workerRoom(cfg, c)
 		if cfg.Templates.Auto {
-			c.Templates, c.ReadyMemory = iiiTemplates(cfg, d.Caps()), cfg.TemplatesMemory
+			c.Templates, c.ReadyMemory = iiiTemplates(cfg, d.First.Caps()), cfg.TemplatesMemory
 		}
 	}); err != nil {
 		return err

@@ -259,7 +259,7 @@ func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase)
 	for _, n := range tc.needs {
 		if why := n.unmet(s); why != "" {
 			t.Logf("not run: %s", why)
-			s.skip(name, n.ofDriver, why)
+			s.skip(name, n.ofDriver || n.kernel && s.caps.Boundary == driver.BoundaryWasm, why)
 			return
 		}
 	}
@@ -348,13 +348,17 @@ func (s *suite) report(t *testing.T) {
 // need is something a case cannot do without.
 type need struct {
 	ofDriver bool // lacking it is a fact about the driver, not about the host
+	kernel   bool // it is about system calls, which programs in WebAssembly do not have
 	unmet    func(*suite) string
 }
 
 // The needs.
 func needPython() need {
-	return need{unmet: func(s *suite) string {
+	return need{kernel: true, unmet: func(s *suite) string {
 		if s.python == "" {
+			if s.caps.Boundary == driver.BoundaryWasm {
+				return "the sandbox's Python makes no system calls"
+			}
 			return "there is no Python in the sandbox"
 		}
 		return ""

@@ -66,6 +66,19 @@ const ModeSpawner = "spawner"
 // connection, descriptor SocketFD, is the agent's then.
 const ModeStage = "stage"
 
+// ModeTemplate is the argument that has the program start an interpreter that will
+// be copied into sandboxes. The word that tells whose it is follows. Descriptors 0 to
+// 4 are the interpreter's; where it cannot be started, "launch", the step and the
+// reason, with NULs between them, go to descriptor SocketFD, which is a
+// SOCK_SEQPACKET then. It ends with the interpreter, and ends that on SIGTERM.
+const ModeTemplate = "template"
+
+// Descriptors of ModeTemplate: the wire.Launch, and the namespaces to enter.
+const (
+	PlanFD      = 5
+	NamespaceFD = 6
+)
+
 // SocketFD is the descriptor of the agent's one connection, where it inherits
 // one.
 const SocketFD = 3
@@ -91,7 +104,7 @@ func parseArgs(args []string) (mode, path string, ok bool) {
 	mode, rest := args[1], args[2:]
 	switch mode {
 	case ModeSocket, ModeStream, ModeStdio, ModeStage:
-	case ModeSpawner:
+	case ModeSpawner, ModeTemplate:
 		if len(rest) != 1 {
 			return "", "", false
 		}

@@ -177,9 +177,9 @@ func (c *pipeConn) SetDeadline(t time.Time) error {
 // shell runs a script to its end and returns what it said.
 func shell(t *testing.T, b driver.Sandbox, script, input string) string {
 	t.Helper()
-	var out bytes.Buffer
+	var out, errs bytes.Buffer // each has a goroutine that writes
 	p, err := b.Start(t.Context(), sandbar.Cmd{Args: []string{"sh", "-c", script}},
-		driver.Stdio{Stdin: strings.NewReader(input), Stdout: &out, Stderr: &out})
+		driver.Stdio{Stdin: strings.NewReader(input), Stdout: &out, Stderr: &errs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func shell(t *testing.T, b driver.Sandbox, script, input string) string {
 	if err != nil || r.Outcome != sandbar.Exited || r.ExitCode != 0 {
 		t.Errorf("%s: %+v, %v", script, r, err)
 	}
-	return out.String()
+	return out.String() + errs.String()
 }
 
 // lookAround: a program has no rights, none of the agent's descriptors, and
@@ -216,7 +216,8 @@ func lookAtTrees(t *testing.T, b driver.Sandbox) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const count = "cat /proc/[0-9]*/comm | grep -c sleep; true"
+	// By their arguments, which the dead that have not been reaped yet do not have.
+	const count = `cat /proc/[0-9]*/cmdline | tr '\000' '\n' | grep -c '^sleep$'; true`
 	for end := time.Now().Add(time.Minute); shell(t, b, count, "") != "3\n"; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the programs do not start")

@@ -3,7 +3,6 @@ package agent
 import (
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,12 +18,18 @@ func Main() {
 		os.Stderr.WriteString("sandbar-agent: is started by sandbar, with a connection to it; it does nothing on its own\n")
 		os.Exit(2)
 	}
-	runtime.LockOSThread()
 	// The daemon's own descriptors close on exec, but whoever started it may
 	// have left it others; no program may find one.
 	unix.CloseRange(SocketFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	// It was started by a descriptor's path, and would be called by its number.
 	_ = writeFile("/proc/self/comm", Name)
+	if mode == ModeTemplate {
+		if step, err := startTemplate(); err != nil {
+			_ = unix.Send(SocketFD, []byte("launch\x00"+step+"\x00"+err.Error()), 0)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if mode == ModeSpawner {
 		_ = runSpawner(os.Args[2]) // it ends with the connection, and takes its agents with it
 		os.Exit(0)
@@ -99,6 +104,10 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onSignal(f)
 	case wire.TypeKill:
 		return a.onKill(f)
+	case wire.TypeLend:
+		return a.onLend(f)
+	case wire.TypeAdopt:
+		return a.onAdopt(f)
 	case wire.TypeFS:
 		return a.onFS(f)
 	case wire.TypeDial:
@@ -109,8 +118,7 @@ func (a *agent) dispatch(f wire.Frame) error {
 	return unix.EPROTO
 }
 
-// onSetup builds the sandbox. It runs on the main thread, which is locked, so
-// that steps that concern one thread happen where the next step sees them.
+// onSetup builds the sandbox.
 func (a *agent) onSetup(f wire.Frame) error {
 	defer closeAll(f.FDs)
 	var s wire.Setup

@@ -25,6 +25,7 @@ type agent struct {
 	dir      string
 	nice     int
 	ruleset  int
+	rlimits  []wire.Rlimit // as they were set
 	watch    watchdog
 	rank     rank
 	tun      []int // the descriptor of the interface's device, until it is given away
@@ -130,6 +131,11 @@ func (a *agent) confineLauncher() (step string, err error) {
 	// an exec can gain nothing, whoever owns the file.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return "set no_new_privs", err
+	}
+	// Programs inherit it. Where another than the spawner has started the agent
+	// it is this already.
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0); err != nil {
+		return "set the timer slack", err
 	}
 	if a.nice > 0 {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, a.nice); err != nil { // 0: this thread

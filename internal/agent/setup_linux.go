@@ -2,6 +2,8 @@ package agent
 
 import (
 	"os"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,11 +24,6 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 		// The namespace's own bounds; a kernel without one has nothing to bound.
 		_ = writeFile("/proc/sys/"+x.Name, x.Value)
 	}
-	spared := make(chan struct{})
-	go func() { // beside the root, which is work for one processor
-		a.spareThreads()
-		close(spared)
-	}()
 	if !s.Made {
 		if step, err := a.build(s, fds); err != nil {
 			return step, err
@@ -43,14 +40,15 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
 	}
-	<-spared
-	if err := a.dropCaps(); err != nil {
+	if err := a.dropCaps(); err != nil { // while there are few threads: each is stopped for it
 		return "drop capabilities", err
 	}
+	a.spareThreads()
 	if step, err := a.startWorkers(); err != nil {
 		return step, err
 	}
-	if step, err := setRlimits(s.Rlimits); err != nil {
+	a.rlimits = ownCounted(s.Rlimits)
+	if step, err := setRlimits(a.rlimits); err != nil {
 		return step, err
 	}
 	if step, err := seal(s.Seccomp); err != nil {
@@ -91,14 +89,22 @@ func (a *agent) build(s *wire.Setup, fds []int) (step string, err error) {
 	return buildRoot(s.Root, s.Mounts, fds)
 }
 
-// setRlimits limits the agent and so all that it starts. The agent's own
-// threads do not count towards the programs' number of processes.
-func setRlimits(limits []wire.Rlimit) (step string, err error) {
-	for _, r := range limits {
-		if r.Resource == unix.RLIMIT_NPROC {
+// ownCounted is the limits with the agent's own threads, which do not count
+// towards the programs' number of processes.
+func ownCounted(limits []wire.Rlimit) []wire.Rlimit {
+	limits = slices.Clone(limits)
+	for i := range limits {
+		if r := &limits[i]; r.Resource == unix.RLIMIT_NPROC {
 			own := uint64(ownThreads())
 			r.Soft, r.Hard = r.Soft+own, r.Hard+own
 		}
+	}
+	return limits
+}
+
+// setRlimits limits the calling process and so all that it starts.
+func setRlimits(limits []wire.Rlimit) (step string, err error) {
+	for _, r := range limits {
 		lim := unix.Rlimit{Cur: r.Soft, Max: r.Hard}
 		if err := unix.Setrlimit(int(r.Resource), &lim); err != nil {
 			return "set rlimit " + strconv.Itoa(int(r.Resource)), err
@@ -124,6 +130,7 @@ func (a *agent) dropCaps() error {
 	err := setCapsAllThreads(a.keep())
 	if err == unix.ENOTSUP {
 		a.spareThreads(func() { _ = setCaps(a.keep()) })
+		runtime.LockOSThread() // for good: this one has none now
 		return setCaps(a.keep())
 	}
 	return err
@@ -140,6 +147,8 @@ func (a *agent) keep() uint64 {
 
 // seal installs the filter, which programs inherit, and hides the agent.
 func seal(filter []byte) (step string, err error) {
+	runtime.LockOSThread() // who installs a filter must have no_new_privs itself
+	defer runtime.UnlockOSThread()
 	// The filter's TSYNC carries no_new_privs to the other threads as well.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return "set no_new_privs", err
@@ -177,7 +186,7 @@ func buildRoot(base string, plan []wire.Mount, fds []int) (step string, err erro
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return "make mounts private", err
 	}
-	b := builder{base: base, root: base, came: fds, held: map[string]int{}}
+	b := builder{base: base, root: base, came: fds, held: map[string]int{}, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
 	defer b.close()
 	if step, err := b.hold(plan); err != nil {
 		return step, err
@@ -212,6 +221,9 @@ type builder struct {
 	held  map[string]int // mounts of this host that the plan attaches, by path
 	empty string         // the first masked directory; the others show the same nothing
 	blank string         // an empty file that masked files show; it has no name once the root is sealed
+	veil  string         // the first masked file; the others show the same mount
+
+	uid, gid uint32 // the agent's own, of what it makes
 }
 
 // apply performs one step of the plan. Only the plan's own paths are used: no
@@ -239,17 +251,11 @@ func (b *builder) apply(m *wire.Mount) error {
 		}
 		return unix.Mount("devpts", target, "devpts", mountFlags(m.Flags), "newinstance,ptmxmode=0666,mode=0620")
 	case wire.MountMkdir:
-		if err := mkdirAll(target, 0o755); err != nil {
-			return err
-		}
-		if err := unix.Chown(target, int(m.UID), int(m.GID)); err != nil {
-			return err
-		}
-		return unix.Chmod(target, m.Mode)
+		return b.mkdir(target, m)
 	case wire.MountSymlink:
 		return unix.Symlink(m.Source, target)
 	case wire.MountFile:
-		return os.WriteFile(target, []byte(m.Source), os.FileMode(m.Mode))
+		return newFile(target, m.Source, m.Mode)
 	case wire.MountMask:
 		return b.mask(target)
 	case wire.MountReseal:
@@ -268,6 +274,27 @@ func (b *builder) apply(m *wire.Mount) error {
 		return nil
 	}
 	return unix.EINVAL
+}
+
+// mkdir makes a directory of the plan, or makes one that is there what the plan
+// says.
+func (b *builder) mkdir(target string, m *wire.Mount) error {
+	made := unix.Mkdir(target, m.Mode) == nil // exactly so: there is no umask
+	if !made {
+		if err := mkdirAll(target, 0o755); err != nil {
+			return err
+		}
+	}
+	if !made || m.UID != b.uid || m.GID != b.gid {
+		if err := unix.Chown(target, int(m.UID), int(m.GID)); err != nil {
+			return err
+		}
+		made = false // a change of owner may change the mode
+	}
+	if made {
+		return nil
+	}
+	return unix.Chmod(target, m.Mode)
 }
 
 // bind attaches source, with all that is mounted below it, at target.
@@ -314,15 +341,17 @@ func (b *builder) mask(target string) error {
 // maskFile shows an empty read-only file. Not /dev/null, the usual mask: that
 // can be opened for writing, and what is written seems to have been taken.
 func (b *builder) maskFile(target string) error {
-	if b.blank == "" {
-		b.blank = b.base + "/.blank"
-		if err := touch(b.blank); err != nil {
-			return err
-		}
+	if b.veil != "" { // which has the flags already, and a bind takes them over
+		return unix.Mount(b.veil, target, "", unix.MS_BIND, "")
+	}
+	b.blank = b.base + "/.blank"
+	if err := touch(b.blank); err != nil {
+		return err
 	}
 	if err := unix.Mount(b.blank, target, "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
+	b.veil = target
 	return setMountFlags(target, wire.MountReadOnly|wire.MountNoSuid|wire.MountNoDev|wire.MountNoExec, false)
 }
 
@@ -401,6 +430,24 @@ func mkdirAll(path string, mode uint32) error {
 	return err
 }
 
+// newFile makes a file. Package os would first prepare to wait for files, which
+// the agent never does.
+func newFile(path, text string, mode uint32) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for b := []byte(text); len(b) > 0; {
+		n, err := unix.Write(fd, b)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
 // writeFile writes a file that is there in one write.
 func writeFile(path, value string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
@@ -412,20 +459,20 @@ func writeFile(path, value string) error {
 	return err
 }
 
-// touch makes an empty file to bind something over.
+// touch makes an empty file to bind something over. What is there already is
+// left alone: opening it could be forbidden, or have effects.
 func touch(path string) error {
-	if i := strings.LastIndexByte(path, '/'); i > 0 {
-		if err := mkdirAll(path[:i], 0o755); err != nil {
-			return err
+	err := unix.Mknod(path, unix.S_IFREG|0o644, 0)
+	if err == unix.ENOENT {
+		if i := strings.LastIndexByte(path, '/'); i > 0 {
+			if err := mkdirAll(path[:i], 0o755); err != nil {
+				return err
+			}
+			err = unix.Mknod(path, unix.S_IFREG|0o644, 0)
 		}
 	}
-	var st unix.Stat_t
-	if unix.Lstat(path, &st) == nil {
-		return nil // opening could be forbidden, or have effects
+	if err == unix.EEXIST {
+		return nil
 	}
-	fd, err := unix.Open(path, unix.O_CREAT|unix.O_CLOEXEC|unix.O_RDONLY|unix.O_NOFOLLOW, 0o644)
-	if err != nil {
-		return err
-	}
-	return unix.Close(fd)
+	return err
 }

@@ -35,7 +35,7 @@ func importRules(t *testing.T, all *tree) map[string]*rule {
 			if rules[pattern] != nil {
 				t.Errorf("%s stands in the table twice", pattern)
 			}
-			rules[pattern] = &rule{pattern: pattern, may: quoted(row[1]), tests: quoted(row[2]), anything: row[1] == "anything"}
+			rules[pattern] = &rule{pattern: pattern, may: quoted(row[1]), tests: quoted(row[2]), anything: strings.HasPrefix(row[1], "anything")}
 		}
 	}
 	return rules

@@ -174,11 +174,11 @@ func (m *Manager) apply(h *hierarchy, dir string, l sandbar.Limits) error {
 // given none of its own; if nothing above is seen to be tighter, that is an error.
 func (m *Manager) inheritQuota(h *hierarchy, dir string, cpus float64) error {
 	for up := parentDir(dir); ; up = parentDir(up) {
-		quota, err := m.number(up + "/cpu.cfs_quota_us")
+		quota, err := number(m.sys, up+"/cpu.cfs_quota_us")
 		if err != nil {
 			return unix.EINVAL // above the top of what can be seen
 		}
-		per, err := m.number(up + "/cpu.cfs_period_us")
+		per, err := number(m.sys, up+"/cpu.cfs_period_us")
 		if err == nil && quota > 0 && per > 0 && float64(quota)/float64(per) <= cpus {
 			return nil
 		}
@@ -188,8 +188,8 @@ func (m *Manager) inheritQuota(h *hierarchy, dir string, cpus float64) error {
 func parentDir(dir string) string { return dir[:max(strings.LastIndexByte(dir, '/'), 0)] }
 
 // number reads a file that holds one number.
-func (m *Manager) number(name string) (int64, error) {
-	b, err := m.sys.ReadFile(name)
+func number(sys system, name string) (int64, error) {
+	b, err := sys.ReadFile(name)
 	if err != nil {
 		return 0, err
 	}

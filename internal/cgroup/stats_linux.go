@@ -20,46 +20,73 @@ type Stats struct {
 // Stats reads the counters, some 10 µs. An error means that the group is gone,
 // or that the kernel could not be read; what was read is returned with it.
 func (g *Group) Stats() (Stats, error) {
-	var s Stats
-	r := reader{m: g.m}
+	var at seats
 	if h := g.m.with(memory); h != nil {
-		dir := g.dir(h)
-		if h.version == 1 {
-			s.MemoryCurrent = r.number(dir + "/memory.usage_in_bytes")
-			peak := "/memory.max_usage_in_bytes"
-			if g.m.caps.SwapAccounted {
-				peak = "/memory.memsw.max_usage_in_bytes"
-			}
-			s.MemoryPeak = r.number(dir + peak)
-			s.OOMKills = r.field(dir+"/memory.oom_control", "oom_kill")
-		} else {
-			s.MemoryCurrent = r.number(dir + "/memory.current")
-			if g.m.caps.PeakCounted {
-				s.MemoryPeak = r.number(dir + "/memory.peak")
-			}
-			s.OOMKills = r.field(dir+"/memory.events", "oom_kill")
-		}
+		at.memory, at.swap, at.peak = seat{g.dir(h), h.version}, g.m.caps.SwapAccounted, g.m.caps.PeakCounted
 	}
 	if h := g.m.with(cpuacct); h != nil {
-		s.CPUTime = time.Duration(r.number(g.dir(h) + "/cpuacct.usage"))
+		at.cpu = seat{g.dir(h), h.version}
 	} else if h := g.m.version2(); h != nil {
-		s.CPUTime = time.Duration(r.field(g.dir(h)+"/cpu.stat", "usage_usec")) * time.Microsecond
+		at.cpu = seat{g.dir(h), h.version}
 	}
 	if h := g.m.with(pids); h != nil {
-		s.PIDsCurrent = r.number(g.dir(h) + "/pids.current")
-		s.PIDsRefused = r.field(g.dir(h)+"/pids.events", "max")
+		at.pids = seat{g.dir(h), h.version}
 	}
-	return s, refuse("read the counters of "+g.name, r.err)
+	r := reader{sys: g.m.sys}
+	return r.stats(at), refuse("read the counters of "+g.name, r.err)
+}
+
+// seats are where the counters of a group are.
+type seats struct {
+	memory, cpu, pids seat
+	swap              bool // version 1: there is a peak of memory with swap
+	peak              bool // version 2: there is a peak
+}
+
+// seat is a directory of a hierarchy; of version 0 there is none.
+type seat struct {
+	dir     string
+	version int
 }
 
 // reader reads numbers and keeps the first error.
 type reader struct {
-	m   *Manager
+	sys system
 	err error
 }
 
+func (r *reader) stats(at seats) (s Stats) {
+	switch m := at.memory; m.version {
+	case 1:
+		s.MemoryCurrent = r.number(m.dir + "/memory.usage_in_bytes")
+		peak := "/memory.max_usage_in_bytes"
+		if at.swap {
+			peak = "/memory.memsw.max_usage_in_bytes"
+		}
+		s.MemoryPeak = r.number(m.dir + peak)
+		s.OOMKills = r.field(m.dir+"/memory.oom_control", "oom_kill")
+	case 2:
+		s.MemoryCurrent = r.number(m.dir + "/memory.current")
+		if at.peak {
+			s.MemoryPeak = r.number(m.dir + "/memory.peak")
+		}
+		s.OOMKills = r.field(m.dir+"/memory.events", "oom_kill")
+	}
+	switch c := at.cpu; c.version {
+	case 1:
+		s.CPUTime = time.Duration(r.number(c.dir + "/cpuacct.usage"))
+	case 2:
+		s.CPUTime = time.Duration(r.field(c.dir+"/cpu.stat", "usage_usec")) * time.Microsecond
+	}
+	if at.pids.version != 0 {
+		s.PIDsCurrent = r.number(at.pids.dir + "/pids.current")
+		s.PIDsRefused = r.field(at.pids.dir+"/pids.events", "max")
+	}
+	return s
+}
+
 func (r *reader) number(name string) int64 {
-	n, err := r.m.number(name)
+	n, err := number(r.sys, name)
 	if err != nil && r.err == nil {
 		r.err = err
 	}
@@ -69,7 +96,7 @@ func (r *reader) number(name string) int64 {
 // field reads one line of a file of "name value" lines; a line that is not
 // there is 0.
 func (r *reader) field(name, key string) int64 {
-	b, err := r.m.sys.ReadFile(name)
+	b, err := r.sys.ReadFile(name)
 	if err != nil && r.err == nil {
 		r.err = err
 	}

@@ -38,6 +38,8 @@ type Config struct {
 
 	Driver  string
 	Drivers map[string]map[string]string // by driver, by option
+	// AllowedDrivers are those that a request may name besides Driver.
+	AllowedDrivers []string
 
 	Limits        Limits
 	AllowDegraded bool
@@ -55,6 +57,7 @@ type Config struct {
 
 	Languages []lang.Language // beyond lang.Default
 
+	Code            Code
 	Templates       Templates
 	TemplatesMemory int64
 
@@ -140,7 +143,12 @@ func (l Log) Slog() slog.Level {
 // "--listen"; "" if it has its default.
 func (c *Config) Origin(path string) string { return c.origins[path] }
 
-// Catalogue is the languages that can be run: lang.Default and Languages.
+// Catalogue is the languages that can be run: lang.Default and Languages, or
+// those of them that Code.Languages allows.
 func (c *Config) Catalogue() (*lang.Catalogue, error) {
-	return lang.New(append(lang.Default(), c.Languages...)...)
+	all, err := lang.New(append(lang.Default(), c.Languages...)...)
+	if err != nil || len(c.Code.Languages) == 0 {
+		return all, err
+	}
+	return all.Only(c.Code.Languages...)
 }

@@ -22,6 +22,7 @@ func (l *loader) contradictions(drivers []Driver) {
 	}
 	l.exclusive("iii.worker.token", c.III.Worker.Token != "", "iii.worker.token_file", c.III.Worker.TokenFile != "")
 	l.ranges()
+	l.supportedLanguages()
 	if drivers != nil {
 		l.knownDrivers(drivers)
 	}
@@ -96,14 +97,22 @@ func (l *loader) knownDrivers(drivers []Driver) {
 		options[d.Name] = slices.Sorted(maps.Keys(d.Options))
 	}
 	if name := l.config.Driver; !slices.Contains(names, name) {
-		l.contradiction("driver", l.config.Origin("driver")+": there is no driver "+sandbar.Quote(name, 40),
-			"allowed: "+strings.Join(names, ", "))
+		l.contradiction("driver", l.config.Origin("driver")+": "+noDriver(name), "allowed: "+strings.Join(names, ", "))
+	}
+	for i, name := range l.config.AllowedDrivers {
+		where := l.config.Origin("allowed_drivers") + ": allowed_drivers: "
+		switch {
+		case !slices.Contains(names[1:], name):
+			l.contradiction("allowed_drivers", where+noDriver(name), "allowed: "+strings.Join(names[1:], ", "))
+		case slices.Contains(l.config.AllowedDrivers[:i], name):
+			l.contradiction("allowed_drivers", where+sandbar.Quote(name, 40)+" stands twice", "name each driver once")
+		}
 	}
 	where := l.config.Origin("drivers")
 	for _, name := range slices.Sorted(maps.Keys(l.config.Drivers)) {
 		known, ok := options[name]
 		if !ok {
-			l.contradiction("drivers", where+": drivers: there is no driver "+sandbar.Quote(name, 40),
+			l.contradiction("drivers", where+": drivers: "+noDriver(name),
 				"allowed: "+strings.Join(names[1:], ", "))
 			continue
 		}
@@ -112,6 +121,23 @@ func (l *loader) knownDrivers(drivers []Driver) {
 				l.contradiction("drivers."+name, where+": drivers."+name+": there is no option "+sandbar.Quote(option, 40), optionsFix(name, option, known))
 			}
 		}
+	}
+}
+
+// noDriver says that there is no driver of a name, which may be that of one
+// that other builds have.
+func noDriver(name string) string {
+	switch name {
+	case "docker", "oci", "gvisor", "wasm", "native", "e2b":
+		return "the driver " + sandbar.Quote(name, 40) + " is not part of this build"
+	}
+	return "there is no driver " + sandbar.Quote(name, 40)
+}
+
+// supportedLanguages checks that the languages that are allowed are there.
+func (l *loader) supportedLanguages() {
+	if _, err := l.config.Catalogue(); err != nil && len(l.config.Code.Languages) > 0 {
+		l.contradiction("code.languages", l.config.Origin("code.languages")+": "+sandbar.AsError(err).Message, "allowed: a list of those")
 	}
 }
 

@@ -19,6 +19,18 @@ type field struct {
 	secret  bool   // never printed, not even in an error
 }
 
+// variables are the names of the variables for this setting: its own and, for
+// some, that of the execution abstraction.
+func (f field) variables() []string {
+	names := []string{f.env()}
+	for _, v := range abstractionVariables() {
+		if v.path == f.path {
+			names = append(names, v.name)
+		}
+	}
+	return names
+}
+
 // env is the name of the variable for this setting.
 func (f field) env() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(f.path, ".", "_"))
@@ -40,6 +52,7 @@ func (c *Config) fields() []field {
 	add(c.admissionFields()...)
 	add(c.lifecycleFields()...)
 	add(c.languageField())
+	add(c.codeFields()...)
 	add(c.templateFields()...)
 	add(c.fathomFields()...)
 	add(c.executorFields()...)
@@ -90,6 +103,10 @@ func (c *Config) driverFields() []field {
 		{path: "drivers", value: c.driversTree(), initial: "{}",
 			allowed: "a map of drivers, each a map of its options",
 			doc:     "Options of drivers, such as {native: {name: value}}. \"sandbar doctor\" lists the options there are."},
+		{path: "allowed_drivers", value: list{&c.AllowedDrivers, checkName},
+			allowed: "a list of names of drivers",
+			doc: "Drivers that a request to the daemon may name besides the one of driver, which all others get. All of them " +
+				"are made when the daemon starts, which fails if one does not work here. Sandboxes of all drivers share the places of max_sandboxes."},
 	}
 }
 

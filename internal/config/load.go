@@ -71,7 +71,9 @@ func Load(in Input) (*Config, error) {
 	environ := variables(in.Environ)
 	l.file(in, environ)
 	l.environ(environ)
+	l.abstraction(environ, in.Drivers)
 	l.flags(in.Flags)
+	l.dockerDefaults(environ)
 	if len(l.errs) == 0 {
 		l.contradictions(in.Drivers)
 	}

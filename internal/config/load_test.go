@@ -26,11 +26,17 @@ var testDrivers = []Driver{
 // machine has a part in it.
 func load(t *testing.T, file string, environ []string, flags ...Flag) (*Config, error) {
 	t.Helper()
+	return loadWith(t, testDrivers, file, environ, flags...)
+}
+
+// loadWith is load in a build with other drivers.
+func loadWith(t *testing.T, drivers []Driver, file string, environ []string, flags ...Flag) (*Config, error) {
+	t.Helper()
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("c.yaml", []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Load(Input{File: "c.yaml", Environ: append([]string{"HOME=/home/nobody"}, environ...), Flags: flags, Drivers: testDrivers})
+	return Load(Input{File: "c.yaml", Environ: append([]string{"HOME=/home/nobody"}, environ...), Flags: flags, Drivers: drivers})
 }
 
 func TestDefaults(t *testing.T) {
@@ -49,6 +55,7 @@ func TestDefaults(t *testing.T) {
 		},
 		MaxSandboxes: 64, MaxQueue: 1024, QueueTimeout: time.Minute, MaxCode: 1 << 20, MaxEnv: 64 << 10,
 		Grace: 500 * time.Millisecond, IdleTimeout: 10 * time.Minute, MaxLifetime: 24 * time.Hour, ReplayBytes: 1 << 20, KeepFinished: 64,
+		Code:   Code{MaxOutput: 10 << 10, BlockedImports: []string{"os", "subprocess", "shutil", "socket", "pathlib"}, Store: "never", Artifacts: "artifacts"},
 		Fathom: Fathom{DisconnectGrace: 5 * time.Second, WriteTimeout: 30 * time.Second, MaxPerConnection: 256, MaxStdin: 1 << 20},
 		Executor: Executor{MaxJSON: 16 << 20, KeepLines: 10000, KeepBytes: 8 << 20, KeepFinished: 64, Heartbeat: 10 * time.Second,
 			StallTimeout: 5 * time.Minute, MaxConnections: 1024},
@@ -197,9 +204,9 @@ func TestBadSettings(t *testing.T) {
 		{name: "unlimited minimum", file: "limits: {min: {pids: unlimited}}\n",
 			want: `c.yaml:1: limits.min.pids: "unlimited" is not a whole number (allowed: a whole number from 1 to 1099511627776, such as 100)`},
 		{name: "unknown driver", file: "driver: docker\n",
-			want: `c.yaml:1: there is no driver "docker" (allowed: auto, native, local)`},
+			want: `c.yaml:1: the driver "docker" is not part of this build (allowed: auto, native, local)`},
 		{name: "options of an unknown driver", file: "drivers:\n  docker: {a: b}\n",
-			want: `c.yaml:1: drivers: there is no driver "docker" (allowed: native, local)`},
+			want: `c.yaml:1: drivers: the driver "docker" is not part of this build (allowed: native, local)`},
 		{name: "unknown option, near", file: "drivers: {native: {color: red}}\n",
 			want: `c.yaml:1: drivers.native: there is no option "color" (did you mean colour?)`},
 		{name: "option of a driver without any", file: "drivers: {local: {color: red}}\n",

@@ -30,7 +30,7 @@ func (c *Config) YAML() string {
 		indent := strings.Repeat("  ", len(sections))
 		comment(&b, indent, f.doc)
 		comment(&b, indent, "Allowed: "+f.allowed+".")
-		comment(&b, indent, "Default: "+f.shownDefault()+". Variable: "+f.env()+"."+setBy(c.origins[f.path]))
+		comment(&b, indent, "Default: "+f.shownDefault()+". Variable: "+strings.Join(f.variables(), " or ")+"."+setBy(c.origins[f.path]))
 		b.WriteString(c.setting(f, indent, keys[len(keys)-1]))
 	}
 	return b.String()
@@ -95,7 +95,7 @@ func Markdown(drivers []Driver) string {
 			if f.initial != "" {
 				initial = "`" + initial + "`"
 			}
-			fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", f.path, f.env(), initial, cell(f.allowed), cell(f.doc))
+			fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", f.path, strings.Join(f.variables(), "`, `"), initial, cell(f.allowed), cell(f.doc))
 		}
 	}
 	b.WriteString("\n## Drivers\n\n| driver | what it is | options |\n|---|---|---|\n")

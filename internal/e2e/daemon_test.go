@@ -110,21 +110,33 @@ func TestClients(t *testing.T) {
 	if testenv.Elixir.Met() {
 		languages = append(languages, "elixir")
 	}
+	d := newDaemon(t, t.TempDir())
+	d.runClients(t, languages, testenv.NpmWS, testenv.PyWebsockets)
+	if err := d.stop(); err != nil {
+		t.Errorf("the daemon ended with %v; it said:\n%s", err, d.said())
+	}
+	if left := leftovers(t, d); len(left) > 0 {
+		t.Errorf("left behind: %s", strings.Join(left, ", "))
+	}
+}
+
+// runClients has clients, named by what they need, run all their programs in
+// these languages.
+func (d *daemon) runClients(t *testing.T, languages []string, needs ...testenv.Requirement) {
+	t.Helper()
 	clients, err := filepath.Abs("../proto/fathom/testdata/clients")
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newDaemon(t, t.TempDir())
-	for _, c := range []struct {
-		need    testenv.Requirement
-		program []string
-	}{
-		{testenv.NpmWS, []string{"/usr/bin/node", "client.mjs"}},
-		{testenv.PyWebsockets, []string{"/usr/bin/python3", "client.py"}},
-	} {
-		t.Run(c.need.Name, func(t *testing.T) {
-			testenv.Need(t, c.need)
-			cmd := exec.Command(c.program[0], append(c.program[1:], languages...)...)
+	programs := map[string][]string{
+		testenv.NpmWS.Name:        {"/usr/bin/node", "client.mjs"},
+		testenv.PyWebsockets.Name: {"/usr/bin/python3", "client.py"},
+	}
+	for _, need := range needs {
+
+		t.Run(need.Name, func(t *testing.T) {
+			testenv.Need(t, need)
+			cmd := exec.Command(programs[need.Name][0], append(programs[need.Name][1:], languages...)...)
 			cmd.Dir = clients
 			cmd.Env = append(os.Environ(), "NODE_PATH="+testenv.NodeModules(), "PYTHONPATH="+testenv.PythonPath(),
 				"PYTHONDONTWRITEBYTECODE=1", "FATHOM_URL=ws://"+d.addr+"/ws", "FATHOM_TOKEN="+token,
@@ -133,12 +145,6 @@ func TestClients(t *testing.T) {
 				t.Errorf("%v\n%s\nthe daemon said:\n%s", err, out, d.said())
 			}
 		})
-	}
-	if err := d.stop(); err != nil {
-		t.Errorf("the daemon ended with %v; it said:\n%s", err, d.said())
-	}
-	if left := leftovers(t, d); len(left) > 0 {
-		t.Errorf("left behind: %s", strings.Join(left, ", "))
 	}
 }
 

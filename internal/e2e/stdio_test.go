@@ -37,7 +37,11 @@ func newStdioSandbox(t *testing.T) *stdioSandbox {
 			t.Fatal(err)
 		}
 	}
-	s.configure(t, filepath.Join(testenv.Cache(), "wasm"))
+	cache, err := testenv.Kept("wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.configure(t, cache)
 	return s
 }
 

@@ -96,6 +96,20 @@ func check(l Language) error {
 	return nil
 }
 
+// Only returns a catalogue of those languages alone, called by any of their
+// names. A name that no language has is Unsupported, as from Find.
+func (c *Catalogue) Only(names ...string) (*Catalogue, error) {
+	var kept []Language
+	for _, n := range names {
+		l, err := c.Find(n)
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, l)
+	}
+	return New(kept...)
+}
+
 // Names are the canonical names, sorted.
 func (c *Catalogue) Names() []string { return slices.Clone(c.names) }
 

@@ -90,7 +90,7 @@ func onHost(dir, what, x, y, data string) (string, error) {
 	case "truncate":
 		return "", errno(syscall.Truncate(p, int64(len(y))))
 	case "chmod":
-		return "", errno(syscall.Chmod(p, uint32(0o600+len(y))))
+		return "", errno(syscall.Chmod(p, uint32(0o700+len(y))))
 	case "readlink":
 		s, err := os.Readlink(p)
 		return s, errno(err)
@@ -157,7 +157,7 @@ func onFS(f *FS, what, x, y, data string) (string, error) {
 	case "truncate":
 		return "", f.Truncate("/", x, int64(len(y)))
 	case "chmod":
-		return "", f.Chmod("/", x, os.FileMode(0o600+len(y)))
+		return "", f.Chmod("/", x, os.FileMode(0o700+len(y)))
 	case "readlink":
 		return f.Readlink("/", x)
 	case "stat", "lstat":

@@ -78,6 +78,20 @@ func Rlimits(l sandbar.Limits, o RlimitOptions) ([]wire.Rlimit, error) {
 	return out, nil
 }
 
+// TemplateRlimits are the limits of an interpreter that is copied into sandboxes,
+// whose copies take on those of their sandbox: what a program has from its start,
+// and what its filter keeps anybody from setting. Ceiling is as in RlimitOptions.
+func TemplateRlimits(ceiling func(resource uint32) uint64) []wire.Rlimit {
+	var out []wire.Rlimit
+	for _, r := range rlimitRows(sandbar.Limits{}, RlimitOptions{}) {
+		if r.resource == rlimitCore || r.resource == rlimitStack {
+			most := ceiling(r.resource)
+			out = append(out, wire.Rlimit{Resource: r.resource, Soft: min(r.soft, most), Hard: min(r.hard, most)})
+		}
+	}
+	return out
+}
+
 // rlimitRows are the limits. RLIMIT_FSIZE is not among them: the size of the
 // one writable file system is the bound, and a limit on a file's length would
 // kill programs that make sparse files. Nor are RLIMIT_AS, which counts address

@@ -35,6 +35,18 @@ func Rules() []Rule {
 		waitRules(), identityRules(), limitRules(), refusedRules(), absentRules())
 }
 
+// TemplateRules are those of an interpreter that is copied into sandboxes: Rules,
+// and the one call by which a copy gets there. The copy has the sandbox's own
+// filters put on there as well.
+func TemplateRules() []Rule {
+	rules := Rules()
+	for i := range rules {
+		rules[i].Names = slices.DeleteFunc(rules[i].Names, func(name string) bool { return name == "setns" })
+	}
+	return append(rules, Rule{Names: []string{"setns"}, Action: Allow,
+		Why: "a copy enters its sandbox; it can do so only where the kernel lets its user, who owns nothing but the sandboxes of copies"})
+}
+
 // UncountedRules is Rules for a host without a memory cgroup, where a watchdog
 // adds up what processes hold: memory that no process shows as its own is not
 // to be had.

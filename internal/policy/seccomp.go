@@ -122,6 +122,9 @@ func CompilePrograms(goarch string, mark Mark) ([]byte, error) {
 	return compile(goarch, ProgramRules(mark), Allow)
 }
 
+// CompileTemplate is CompileSeccomp for TemplateRules.
+func CompileTemplate(goarch string) ([]byte, error) { return Compile(goarch, TemplateRules()) }
+
 // Compile is CompileSeccomp for other rules.
 //
 // A call made through another architecture's entry (int 0x80, a 32-bit

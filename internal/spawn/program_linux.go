@@ -1,6 +1,7 @@
 package spawn
 
 import (
+	"io"
 	"os"
 	"strconv"
 	"time"
@@ -21,23 +22,37 @@ func OpenProgram(binary []byte) (*Program, error) {
 	if binary == nil {
 		return openSelf()
 	}
-	fd, err := unix.MemfdCreate("sandbar-agent", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
-	if err == unix.EINVAL { // before 6.3 there was no MFD_EXEC and no need for it
-		fd, err = unix.MemfdCreate("sandbar-agent", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	}
+	f, err := Sealed("sandbar-agent", binary, unix.MFD_EXEC)
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "no memory file for the agent: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "sandbar-agent")
-	if _, err := f.Write(binary); err != nil {
-		f.Close()
-		return nil, sandbar.Errorf(sandbar.Internal, "copying the agent: %w", err)
-	}
-	if err := seal(fd); err != nil {
-		f.Close()
-		return nil, sandbar.Errorf(sandbar.Internal, "sealing the agent: %w", err)
+		return nil, err
 	}
 	return &Program{f}, nil
+}
+
+// Sealed makes a file in memory that nothing can change, read from its beginning.
+// flags are more of memfd_create's.
+func Sealed(name string, content []byte, flags int) (*os.File, error) {
+	flags |= unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags)
+	if err == unix.EINVAL { // before 6.3 there was no MFD_EXEC and no need for it
+		fd, err = unix.MemfdCreate(name, flags&^unix.MFD_EXEC)
+	}
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "no memory file %s: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	_, err = f.Write(content)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err == nil {
+		err = seal(fd)
+	}
+	if err != nil {
+		f.Close()
+		return nil, sandbar.Errorf(sandbar.Internal, "filling the memory file %s: %w", name, err)
+	}
+	return f, nil
 }
 
 // sealTries is how often, and sealPause how long apart, sealing is tried.

@@ -152,6 +152,37 @@ func (s *Spawner) fork(socket *os.File) (*os.Process, error) {
 	})
 }
 
+// Template starts the agent's program as the parent of an interpreter that is to be
+// copied into sandboxes, in the group if there is one. files are what agent.ModeTemplate
+// says; they remain the caller's. It ends with this process.
+func (s *Spawner) Template(g *cgroup.Group, files []*os.File) (p *os.Process, err error) {
+	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	start := func() (err error) {
+		p, err = os.StartProcess(s.exe.path(), []string{agent.Name, agent.ModeTemplate, s.owner},
+			&os.ProcAttr{Dir: "/", Env: agentEnv, Files: files, Sys: attr})
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
+	}
+	ran := make(chan struct{})
+	s.work <- func() {
+		defer close(ran)
+		if g != nil {
+			err = g.Start(attr, start)
+		} else {
+			err = start()
+		}
+	}
+	<-ran
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "starting a template: %w", err)
+	}
+	return p, nil
+}
+
 // Start starts an agent, with socket as its connection, whose first moment is
 // already in the group, if there is one. socket remains the caller's.
 func (s *Spawner) Start(r *wire.Spawn, g *cgroup.Group, socket *os.File) (*Child, error) {

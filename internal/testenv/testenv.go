@@ -173,3 +173,25 @@ func Cache() string {
 	}
 	return filepath.Join(root, ".cache")
 }
+
+// Kept is a directory for what tests make once and use again: name below Cache,
+// or below the user's own cache where only somebody else may write there.
+func Kept(name string) (string, error) {
+	user, err := os.UserCacheDir()
+	if err != nil {
+		user = os.TempDir()
+	}
+	var failed error
+	for _, base := range []string{Cache(), filepath.Join(user, "sandbar-tests")} {
+		dir := filepath.Join(base, name)
+		err := os.MkdirAll(dir, 0o700)
+		if err == nil {
+			var f *os.File
+			if f, err = os.CreateTemp(dir, ".writable-"); err == nil {
+				return dir, errors.Join(f.Close(), os.Remove(f.Name()))
+			}
+		}
+		failed = errors.Join(failed, err)
+	}
+	return "", failed
+}

@@ -230,6 +230,9 @@ func (s *shell) source(text, what string) {
 	s.bound(len(text))
 	var line []*syntax.Stmt
 	for st, err := range newParser().StmtsSeq(&guardedText{text}) {
+		if err == nil {
+			err = nameless(st)
+		}
 		if n := len(line); n > 0 && (err != nil || st.Pos().Line() > line[n-1].End().Line()) {
 			if err == nil || errorLine(err) > line[n-1].End().Line() {
 				s.stmts(line)
@@ -248,6 +251,18 @@ func (s *shell) source(text, what string) {
 		line = append(line, st)
 	}
 	s.stmts(line)
+}
+
+// nameless is the syntax error of a statement that is a function without a name,
+// which the parser lets pass before a digit.
+func nameless(st *syntax.Stmt) (err error) {
+	syntax.Walk(st, func(n syntax.Node) bool {
+		if f, ok := n.(*syntax.FuncDecl); ok && f.Name == nil {
+			err = syntax.ParseError{Pos: f.Pos(), Text: "a function has no name"}
+		}
+		return err == nil
+	})
+	return err
 }
 
 // errorLine is the line of a syntax error, 0 when it has none.

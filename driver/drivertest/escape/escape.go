@@ -178,7 +178,7 @@ func (t Target) lacks(c Case) string {
 	case runtime.GOOS != "linux":
 		return "the cases are written for Linux"
 	case t.Python == "" && (c.Python != "" || c.NeedsPython):
-		return "there is no Python in the sandbox"
+		return "there is no Python with ctypes in the sandbox"
 	case c.NeedsFiles && t.NoFiles:
 		return "the driver has no file API"
 	case c.NeedsOutbound && !t.Driver.Caps().Outbound:

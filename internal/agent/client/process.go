@@ -30,6 +30,8 @@ type process struct {
 	idle  chan struct{} // closed when all output has been delivered
 	moved [2]int64      // bytes of stdout and stderr delivered; final once idle is closed
 
+	waits bool // one that was adopted: nobody takes its output yet; guarded by box.mu while it is in box.running
+
 	once   sync.Once
 	done   chan struct{}
 	result sandbar.Result
@@ -292,6 +294,9 @@ func (p *process) lost() {
 func (p *process) end(r sandbar.Result) {
 	p.once.Do(func() {
 		p.result = r
+		if p.waits {
+			close(p.idle) // nobody ever will
+		}
 		go func() {
 			p.drain()
 			p.result.StdoutBytes, p.result.StderrBytes = p.moved[0], p.moved[1]

@@ -26,6 +26,10 @@
 // is free. Signal has no answer. Kill names a program by its mark, also when it
 // has ended; the answer comes when nothing that it started runs any more.
 //
+// A program need not be started by the agent. Lend asks what one must take on to
+// be like those that are; when the host has put it into the sandbox, as a child of
+// the agent, Adopt makes it one of the agent's, answered and followed as a Start.
+//
 // Without descriptors, a process's streams and a dialled connection are
 // channels: Data carries bytes, Credit tells the sender how many more it may
 // send (it starts with Window), Close ends a direction. A sender never exceeds
@@ -50,8 +54,9 @@ package wire
 //	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is whole
 //	6  2026-11  Setup may be of a sandbox that somebody else made, and names the limit that is the mark
 //	7  2026-11  Spawn
-//	8  2026-11  Stage; Setup has PIDs
-const Generation = 8
+//	8  2026-11  Lend and Adopt, for programs that the host puts into the sandbox; Spawn has an Owner
+//	9  2026-11  Stage; Setup has PIDs
+const Generation = 9
 
 // Limits of a frame and of a channel.
 const (
@@ -79,6 +84,8 @@ const (
 	TypeClose  Type = 11 // both: a byte naming the channel
 	TypeKill   Type = 12 // host: Kill
 	TypeSpawn  Type = 13 // host, to a spawner: Spawn, with the agent's connection and perhaps a cgroup
+	TypeLend   Type = 14 // host: nothing; the answer has a Lent, and the Landlock ruleset if there is one
+	TypeAdopt  Type = 15 // host: Adopt
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -116,7 +123,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeSpawn:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeAdopt:
 		return Header{}, errHeader
 	}
 	return h, nil

@@ -119,6 +119,44 @@ func (m *Kill) Decode(p []byte) error {
 	return d.end()
 }
 
+// Lent is Data of the Reply to a Lend.
+type Lent struct {
+	// Mark is that of the program to come, see Started. It is the hard and the
+	// soft limit of Resource.
+	Mark     uint64
+	Resource uint32
+	// Rlimits are the agent's own, which programs inherit.
+	Rlimits []Rlimit
+}
+
+// Append appends the encoding of m.
+func (m *Lent) Append(b []byte) []byte {
+	return appendRlimits(appendU32(appendU64(b, m.Mark), m.Resource), m.Rlimits)
+}
+
+// Decode reads m from a payload.
+func (m *Lent) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.Mark, m.Resource, m.Rlimits = d.u64(), d.u32(), d.rlimits()
+	return d.end()
+}
+
+// Adopt names a program that the host has put into the sandbox.
+type Adopt struct {
+	PID  uint32 // as the sandbox numbers it
+	Mark uint64 // from Lent
+}
+
+// Append appends the encoding of m.
+func (m *Adopt) Append(b []byte) []byte { return appendU64(appendU32(b, m.PID), m.Mark) }
+
+// Decode reads m from a payload.
+func (m *Adopt) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.PID, m.Mark = d.u32(), d.u64()
+	return d.end()
+}
+
 // Exited tells of a program's end.
 type Exited struct {
 	Code     uint8  // exit code, if Signal is 0

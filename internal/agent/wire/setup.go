@@ -63,6 +63,21 @@ type Setup struct {
 	WatchWhole bool
 }
 
+// Launch is what the agent's program reads where it is to start an interpreter
+// that will be copied into sandboxes, rather than to be an agent.
+type Launch struct {
+	Args []string // the interpreter, looked up in PATH of Env, and its arguments
+	Env  []string // "K=V", all of it
+	Dir  string
+	// Namespaces is how many were inherited for it to enter. If there are some it
+	// takes on UID and GID, without groups; if there are none it stays who it is.
+	Namespaces uint8
+	UID, GID   uint32
+	Rlimits    []Rlimit
+	Seccomp    []byte // as in Setup
+	Score      string // for oom_score_adj
+}
+
 // MountKind says what a Mount step does.
 type MountKind uint8
 

@@ -11,10 +11,7 @@ func (s *Setup) Append(b []byte) []byte {
 	for _, x := range s.Sysctls {
 		b = appendStr(appendStr(b, x.Name), x.Value)
 	}
-	b = appendU32(b, uint32(len(s.Rlimits)))
-	for _, r := range s.Rlimits {
-		b = appendU64(appendU64(appendU32(b, r.Resource), r.Soft), r.Hard)
-	}
+	b = appendRlimits(b, s.Rlimits)
 	b = appendU32(appendU32(appendU32(append(b, s.Nice), s.UID), s.GID), s.Mark)
 	b = appendU64(appendU64(b, s.Landlock.HandledFS), s.Landlock.Scoped)
 	b = appendU32(b, uint32(len(s.Landlock.Rules)))
@@ -40,10 +37,7 @@ func (s *Setup) Decode(p []byte) error {
 	for i := range s.Sysctls {
 		s.Sysctls[i] = Sysctl{Name: d.str(), Value: d.str()}
 	}
-	s.Rlimits = make([]Rlimit, d.count(20))
-	for i := range s.Rlimits {
-		s.Rlimits[i] = Rlimit{Resource: d.u32(), Soft: d.u64(), Hard: d.u64()}
-	}
+	s.Rlimits = d.rlimits()
 	s.Nice = d.u8()
 	s.UID, s.GID, s.Mark = d.u32(), d.u32(), d.u32()
 	s.Landlock.HandledFS, s.Landlock.Scoped = d.u64(), d.u64()
@@ -56,6 +50,41 @@ func (s *Setup) Decode(p []byte) error {
 	s.Watchdog, s.PIDs = int64(d.u64()), int64(d.u64())
 	s.WatchDisks, s.WatchWhole = d.strs(), d.truth()
 	return d.end()
+}
+
+// Append appends the encoding of l.
+func (l *Launch) Append(b []byte) []byte {
+	b = appendStr(appendStrs(appendStrs(b, l.Args), l.Env), l.Dir)
+	b = appendU32(appendU32(append(b, l.Namespaces), l.UID), l.GID)
+	b = appendRlimits(b, l.Rlimits)
+	return appendStr(append(appendU32(b, uint32(len(l.Seccomp))), l.Seccomp...), l.Score)
+}
+
+// Decode reads l from a payload, whose memory Seccomp shares. Without Args it is an error.
+func (l *Launch) Decode(p []byte) error {
+	d := decoder{b: p}
+	l.Args, l.Env, l.Dir = d.strs(), d.strs(), d.str()
+	l.Namespaces, l.UID, l.GID = d.u8(), d.u32(), d.u32()
+	l.Rlimits = d.rlimits()
+	l.Seccomp, l.Score = d.bytes(), d.str()
+	d.failed = d.failed || len(l.Args) == 0
+	return d.end()
+}
+
+func appendRlimits(b []byte, limits []Rlimit) []byte {
+	b = appendU32(b, uint32(len(limits)))
+	for _, r := range limits {
+		b = appendU64(appendU64(appendU32(b, r.Resource), r.Soft), r.Hard)
+	}
+	return b
+}
+
+func (d *decoder) rlimits() []Rlimit {
+	limits := make([]Rlimit, d.count(4+8+8))
+	for i := range limits {
+		limits[i] = Rlimit{Resource: d.u32(), Soft: d.u64(), Hard: d.u64()}
+	}
+	return limits
 }
 
 // mountMin is the fewest bytes a Mount takes.

@@ -12,6 +12,9 @@ type Spawn struct {
 	// it has, and as ambient ones the capabilities below Caps.
 	Ranged bool
 	Caps   uint8
+	// Owner, if not 0, is the user who owns its user namespace, rather than the
+	// spawner's own.
+	Owner uint32
 	// Enter and Leave are files of version 1 control groups, to which the
 	// thread that forks writes before and after.
 	Enter, Leave []string
@@ -27,6 +30,7 @@ func (m *Spawn) Append(b []byte) []byte {
 		b = appendU32(appendU32(appendU32(b, x.Inside), x.Outside), x.Size)
 	}
 	b = append(b, bit(m.Ranged), m.Caps)
+	b = appendU32(b, m.Owner)
 	return appendStrs(appendStrs(b, m.Enter), m.Leave)
 }
 
@@ -38,6 +42,7 @@ func (m *Spawn) Decode(p []byte) error {
 		x.Inside, x.Outside, x.Size = d.u32(), d.u32(), d.u32()
 	}
 	m.Ranged, m.Caps = d.truth(), d.u8()
+	m.Owner = d.u32()
 	m.Enter, m.Leave = d.strs(), d.strs()
 	return d.end()
 }

@@ -23,11 +23,15 @@ func samples() map[string][2]message {
 		"started": {&Started{PID: 1 << 31, Mark: 1 << 62}, &Started{}},
 		"kill":    {&Kill{Mark: 1<<64 - 2}, &Kill{}},
 		"spawn": {&Spawn{Mode: "socket", UIDs: IDMap{Inside: 1000, Outside: 1 << 31, Size: 1}, GIDs: IDMap{Size: 1 << 16},
-			Ranged: true, Caps: 41, Enter: []string{"/a/tasks"}, Leave: []string{"/tasks"}}, &Spawn{}},
+			Ranged: true, Caps: 41, Owner: 5, Enter: []string{"/a/tasks"}, Leave: []string{"/tasks"}}, &Spawn{}},
 		"spawned": {&Spawned{PID: 1 << 22}, &Spawned{}},
 		"exited":  {&Exited{Code: 3, Signal: 9, Watchdog: true, CPU: 1 << 40, MaxRSS: 1 << 41}, &Exited{}},
 		"signal":  {&Signal{Number: 15}, &Signal{}},
-		"dial":    {&Dial{Port: 65535}, &Dial{}},
+		"lent":    {&Lent{Resource: 10, Mark: 1 << 62, Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1<<64 - 1}}}, &Lent{}},
+		"adopt":   {&Adopt{PID: 1 << 30, Mark: 5}, &Adopt{}},
+		"launch": {&Launch{Args: []string{"python3"}, Env: []string{"A=b"}, Dir: "/tmp", Namespaces: 6, UID: 1, GID: 2,
+			Rlimits: []Rlimit{{Resource: 4, Soft: 1, Hard: 1}}, Seccomp: []byte{1, 2}, Score: "600"}, &Launch{}},
+		"dial": {&Dial{Port: 65535}, &Dial{}},
 		"fs": {&FSRequest{Op: FSRename, Path: "a", To: "b", Mode: 0o644, Flags: FSParents, Handle: 4,
 			Offset: 1 << 33, Size: 5, UID: 6, GID: Same, Bytes: []byte{0, 1}}, &FSRequest{}},
 		"stage": {&Stage{Base: "/tmp", Mounts: []Mount{{Kind: MountProc, Target: "/proc", Size: -1}}, Config: []byte("{}"),
@@ -96,14 +100,14 @@ func TestFileInfos(t *testing.T) {
 }
 
 func TestHeader(t *testing.T) {
-	good := Header{Length: MaxPayload, Type: TypeSpawn, FDs: MaxFDs, ID: 1 << 31}
+	good := Header{Length: MaxPayload, Type: TypeAdopt, FDs: MaxFDs, ID: 1 << 31}
 	if h, err := ParseHeader(AppendHeader(nil, good)); err != nil || h != good {
 		t.Errorf("got %v, %v", h, err)
 	}
 	for name, h := range map[string]Header{
 		"too long":     {Length: MaxPayload + 1, Type: TypeHello},
 		"no type":      {},
-		"unknown type": {Type: TypeSpawn + 1},
+		"unknown type": {Type: TypeAdopt + 1},
 		"too many fds": {Type: TypeStart, FDs: MaxFDs + 1},
 	} {
 		if _, err := ParseHeader(AppendHeader(nil, h)); err == nil {

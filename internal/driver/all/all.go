@@ -4,12 +4,13 @@ package all
 
 import (
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/driver/docker"
 	"github.com/sandbar-dev/sandbar/internal/driver/local"
 )
 
-// Factories returns the drivers of this build: those of Isolating, those that
-// need something installed, which are taken by name only, and local, which has no
-// boundary at all and is for trusted code only.
+// Factories returns the drivers of this build: those of Isolating; those that need
+// an engine or a runtime that somebody has set up, and are only used when they are
+// asked for; and local, which has no boundary at all and is for trusted code only.
 func Factories(agent []byte) []driver.Factory {
-	return append(append(Isolating(agent), installed(agent)...), local.Factory())
+	return append(append(append(Isolating(agent), docker.Factory(agent)), runtimes(agent)...), local.Factory())
 }

@@ -14,5 +14,5 @@ func Isolating(agent []byte) []driver.Factory {
 	return []driver.Factory{native.Factory(agent), wasm.Factory()}
 }
 
-// installed returns the drivers that use what others have installed.
-func installed(agent []byte) []driver.Factory { return oci.Factories(agent) }
+// runtimes returns the drivers that use a container runtime.
+func runtimes(agent []byte) []driver.Factory { return oci.Factories(agent) }

@@ -10,5 +10,5 @@ import (
 // Isolating returns the one driver with a boundary that does not need Linux.
 func Isolating([]byte) []driver.Factory { return []driver.Factory{wasm.Factory()} }
 
-// installed returns nothing: container runtimes need Linux.
-func installed([]byte) []driver.Factory { return nil }
+// runtimes returns nothing: container runtimes need Linux.
+func runtimes([]byte) []driver.Factory { return nil }

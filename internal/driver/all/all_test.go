@@ -8,9 +8,9 @@ import (
 )
 
 func TestFactories(t *testing.T) {
-	want := []string{"wasm", "local"}
+	want := []string{"wasm", "docker", "local"}
 	if runtime.GOOS == "linux" {
-		want = []string{"native", "wasm", "oci", "gvisor", "local"}
+		want = []string{"native", "wasm", "docker", "oci", "gvisor", "local"}
 	}
 	got := all.Factories(nil)
 	if len(got) != len(want) {

@@ -28,6 +28,8 @@ const undoTimeout = 10 * time.Second
 type box struct {
 	d     *Driver
 	id    sandbar.ID
+	owner int           // of the user namespace; 0: the daemon
+	nice  uint8         // of programs
 	image *driver.Image // nil: the host's own programs
 	uids  *spawn.Range
 	group *cgroup.Group
@@ -49,6 +51,7 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
+	b.nice = setup.Nice
 	if b.d.ids.Ranged {
 		if b.uids, err = b.d.uids.Take(); err != nil {
 			return nil, err
@@ -112,7 +115,9 @@ func (b *box) boot() (net.Conn, error) {
 	}
 	defer ours.Close()
 	defer theirs.Close()
-	b.init, err = b.d.spawner.Start(b.d.ids.Request(b.d.mode, b.uids, b.uid()), b.group, theirs)
+	request := b.d.ids.Request(b.d.mode, b.uids, b.uid())
+	request.Owner = uint32(b.owner)
+	b.init, err = b.d.spawner.Start(request, b.group, theirs)
 	if err != nil {
 		return nil, err
 	}

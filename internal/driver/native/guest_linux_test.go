@@ -37,14 +37,14 @@ func TestGuest(t *testing.T) {
 	}
 	run := func(cgroup string, uid uint32) guestplan.Command {
 		return guestplan.Command{
-			Args: []string{"/test/native.test", "-test.run", guestTests, "-test.v", "-test.short", "-test.timeout=80s"},
+			Args: []string{"/test/native.test", "-test.run", guestTests, "-test.v", "-test.short", "-test.timeout=170s"},
 			Env: []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "TESTENV_PREBUILT=1", "TESTENV_CACHE=/test",
 				goldenEnv + "=none"},
 			Cgroup: cgroup, UID: uid, GID: uid, Delegate: uid != 0,
-			Timeout: 90 * time.Second,
+			Timeout: 3 * time.Minute,
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	commands := []guestplan.Command{run("/system.slice/sandbar.service", 0), run("/user.slice/sandbar.service", 1000)}
 	results, err := qemu.Run(ctx, qemu.Guest{Cgroups: guestplan.V2, Shares: map[string]string{"/test": dir}, Commands: commands})

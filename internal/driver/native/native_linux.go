@@ -12,6 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/outfit"
 	"github.com/sandbar-dev/sandbar/internal/owner"
@@ -254,16 +255,26 @@ func (d *Driver) disclaim(id sandbar.ID) {
 
 // Create makes a sandbox.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
-	if err := d.refuse(s); err != nil {
+	box, _, err := d.create(ctx, id, s, 0)
+	if err != nil {
 		return nil, err
+	}
+	return box, nil
+}
+
+// create is Create with another owner of the sandbox's user namespace than the
+// daemon, if owner is not 0.
+func (d *Driver) create(ctx context.Context, id sandbar.ID, s sandbar.Spec, owner int) (*client.Sandbox, *box, error) {
+	if err := d.refuse(s); err != nil {
+		return nil, nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
+		return nil, nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
 	}
 	if err := d.claim(id); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	b := &box{d: d, id: id}
+	b := &box{d: d, id: id, owner: owner}
 	box, err := b.make(ctx, s)
 	if err != nil {
 		// What was made is unmade in any case, so not within ctx.
@@ -272,9 +283,9 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 		if uerr := b.destroy(clean); uerr != nil {
 			d.log.Error("a sandbox that failed could not be removed", "sandbox", id, "error", uerr)
 		}
-		return nil, err
+		return nil, nil, err
 	}
-	return box, nil
+	return box, b, nil
 }
 
 // Collect finds, and with remove ends, what daemons that were killed have left:

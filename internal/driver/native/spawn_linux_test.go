@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/spawn"
+	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
 // sleeper starts a sandbox with a program in it.
@@ -202,5 +204,29 @@ func TestSpawnerClosed(t *testing.T) {
 	}
 	if _, err := d.Create(t.Context(), sandbar.NewID(), degraded(d)); sandbar.CodeOf(err) != sandbar.Unavailable {
 		t.Errorf("Create: %v; want unavailable", err)
+	}
+}
+
+// What agents have of their own so that they cost less is not passed on to
+// programs: their timers are as exact as on the host.
+func TestProgramsHaveTheUsualTimers(t *testing.T) {
+	testenv.Need(t, testenv.Python)
+	d := newDriver(t)
+	box, err := d.Create(t.Context(), sandbar.NewID(), degraded(d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Destroy(context.Background())
+	const slack = `import ctypes; print(ctypes.CDLL(None).prctl(30, 0, 0, 0, 0))` // PR_GET_TIMERSLACK
+	got := run(t, box, slack)
+	want, err := exec.Command("python3", "-c", slack).Output()
+	if err != nil || got != string(want) {
+		t.Errorf("timers may be late by %q ns, on the host by %q (%v)", got, want, err)
+	}
+	for _, pid := range agentsOf(d.owner) {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/timerslack_ns")
+		if err == nil && string(b) == got {
+			t.Errorf("the agent's timers may be late by no more than those of programs: %q ns", b)
+		}
 	}
 }

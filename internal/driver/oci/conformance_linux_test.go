@@ -47,6 +47,6 @@ func conformance(t *testing.T, name string, runtime kind, program string, known 
 	drivertest.Run(t, drivertest.Harness{
 		Name: name, Skips: skips(runtime), Slow: true,
 		Options: map[string]string{optionRuntime: program}, KnownFailures: known,
-		New:     func(h driver.Host) (driver.Driver, error) { return New(h, name, binary) },
+		New: func(h driver.Host) (driver.Driver, error) { return New(h, name, binary) },
 	})
 }

@@ -61,18 +61,26 @@ func openCache(dir, modules string) (*cache, error) {
 	return &cache{dir: dir, key: cacheKey(), modules: modules}, nil
 }
 
+// compiler is the version of wazero, whose compiled code no other one may run. A
+// binary of "go test" does not know its dependencies, and wazero keeps what such
+// a one compiles elsewhere; so both are told apart.
+const compiler = "v1.12.0"
+
 // cacheKey names what a compilation depends on.
 func cacheKey() string {
 	h := sha256.New()
 	add := func(s string) { h.Write([]byte(s + "\n")) }
 	add(runtime.GOOS + "/" + runtime.GOARCH)
+	add(compiler)
+	known := "test"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			if m.Path == "github.com/tetratelabs/wazero" {
-				add(m.Version)
+				known = m.Version
 			}
 		}
 	}
+	add(known)
 	for _, m := range artefact.Modules() {
 		add(m.Prepared)
 	}

@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 		Skips: "testdata/skips.golden",
 		New: func(h driver.Host) (driver.Driver, error) {
 			if h.Options == nil {
-				h.Options = testOptions()
+				h.Options = testOptions(t)
 			}
 			return New(h)
 		},

@@ -226,3 +226,18 @@ func TestCacheIsCompleteOrNotThere(t *testing.T) {
 		t.Errorf("collecting again: %v, %v", left, err)
 	}
 }
+
+// The name of the cache tells compilers apart.
+func TestCompilerIsTheOneOfTheModule(t *testing.T) {
+	root, err := testenv.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "github.com/tetratelabs/wazero " + compiler + "\n"; !strings.Contains(string(mod), want) {
+		t.Errorf("go.mod does not have %q", want)
+	}
+}

@@ -23,15 +23,20 @@ const modulesDir = "../../wasm/artefact"
 
 // testOptions are the modules beside their sources, and a compilation cache that
 // all tests share.
-func testOptions() map[string]string {
-	return map[string]string{optionModules: modulesDir, optionCache: filepath.Join(testenv.Cache(), "wasm")}
+func testOptions(t testing.TB) map[string]string {
+	t.Helper()
+	cache, err := testenv.Kept("wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{optionModules: modulesDir, optionCache: cache}
 }
 
 // newDriver is a driver for tests.
 func newDriver(t testing.TB) *Driver {
 	t.Helper()
 	testenv.Need(t, testenv.WasmModules)
-	d, err := New(driver.Host{Options: testOptions()})
+	d, err := New(driver.Host{Options: testOptions(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

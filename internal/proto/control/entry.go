@@ -32,7 +32,7 @@ func (o origin) describe(i engine.Info, operatorsIdle time.Duration) wire.Sandbo
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	return wire.Sandbox{ID: i.ID, Name: o.name, Image: i.Spec.Image, Created: i.Created.UTC(), LastUsed: i.LastUsed.UTC(), IdleTimeout: wire.Seconds(idle),
+	return wire.Sandbox{ID: i.ID, Name: o.name, Image: i.Spec.Image, Driver: i.Spec.Driver, Created: i.Created.UTC(), LastUsed: i.LastUsed.UTC(), IdleTimeout: wire.Seconds(idle),
 		Running: i.Running, Labels: labels, Limits: wire.LimitsOf(i.Spec.Limits), Enforced: i.Enforced}
 }
 

@@ -79,7 +79,7 @@ func (s *Server) make(w http.ResponseWriter, r *http.Request) (*entry, error) {
 
 // spec is what the engine is to make.
 func (s *Server) spec(c wire.Create) sandbar.Spec {
-	spec := sandbar.Spec{Image: c.Image, Env: c.Env, Labels: c.Labels, AllowDegraded: c.AllowDegraded, Network: c.Network}
+	spec := sandbar.Spec{Image: c.Image, Env: c.Env, Labels: c.Labels, AllowDegraded: c.AllowDegraded, Network: c.Network, Driver: c.Driver, Cold: c.Cold}
 	if c.Limits != nil {
 		spec.Limits = c.Limits.Limits()
 	}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sandbar-dev/sandbar/internal/surrogate"
 )
 
 // maxDepth is how deep a message may nest. The protocol needs two levels; the
@@ -112,7 +114,7 @@ func checkShape(msg []byte) *refusal {
 		case c == '"':
 			inString = !inString
 		case inString && c == '\\':
-			n, ok := escape(msg[i:])
+			n, ok := surrogate.Escape(msg[i:])
 			if !ok {
 				return invalid("the message has an unpaired surrogate in a string at byte %d", i+1)
 			}
@@ -131,31 +133,6 @@ func checkShape(msg []byte) *refusal {
 		}
 	}
 	return nil
-}
-
-// escape returns the length of the escape sequence that p begins with, a pair
-// of surrogates counting as one, and false for an unpaired surrogate.
-func escape(p []byte) (n int, ok bool) {
-	unit, isUnit := escapedUnit(p)
-	switch {
-	case !isUnit:
-		return 2, true // a short escape; a malformed one is found by the parser
-	case unit < 0xD800 || unit > 0xDFFF:
-		return 6, true
-	case unit > 0xDBFF:
-		return 6, false
-	}
-	low, isUnit := escapedUnit(p[6:])
-	return 12, isUnit && low >= 0xDC00 && low <= 0xDFFF
-}
-
-// escapedUnit reads an escape of the form \uXXXX.
-func escapedUnit(p []byte) (uint64, bool) {
-	if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {
-		return 0, false
-	}
-	unit, err := strconv.ParseUint(string(p[2:6]), 16, 16)
-	return unit, err == nil
 }
 
 // decodeID reads the field id. The empty string and a refusal are returned for

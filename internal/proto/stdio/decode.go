@@ -111,7 +111,7 @@ func unmarshal(line []byte, f *fields) error {
 		}
 		return fmt.Errorf("the line is JSON, but not an object")
 	}
-	if d.More() {
+	if rest := line[d.InputOffset():]; len(bytes.TrimSpace(rest)) > 0 {
 		return fmt.Errorf("there is something after the JSON object")
 	}
 	return nil

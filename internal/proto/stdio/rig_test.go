@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +42,11 @@ func newEngine(t testing.TB, d driver.Driver, change func(*engine.Config)) *engi
 func wasmDriver(t testing.TB) driver.Driver {
 	t.Helper()
 	testenv.Need(t, testenv.WasmModules)
-	d, err := wasm.New(driver.Host{Options: map[string]string{"modules": "../../wasm/artefact", "cache": filepath.Join(testenv.Cache(), "wasm")}})
+	cache, err := testenv.Kept("wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := wasm.New(driver.Host{Options: map[string]string{"modules": "../../wasm/artefact", "cache": cache}})
 	if err != nil {
 		t.Fatal(err)
 	}

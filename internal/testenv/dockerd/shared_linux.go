@@ -59,3 +59,10 @@ func (s *Shared) Stop() error {
 	s.engine = nil
 	return e.Stop()
 }
+
+// Running returns the engine if it has been started.
+func (s *Shared) Running() (*Engine, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.engine, s.engine != nil
+}

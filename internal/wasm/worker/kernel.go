@@ -16,14 +16,13 @@ import (
 
 // kernel answers the system calls of one program that runs in a runner.
 type kernel struct {
-	w       *worker
-	ctx     context.Context
-	c       *program.Context
-	files   map[uint32]any // *memfs.File, stdin, stdout, or an io.ReadSeeker of a program's output
-	next    uint32
-	memory  any // names the program in the budget
-	refused bool
-	buf     []byte
+	w      *worker
+	ctx    context.Context
+	c      *program.Context
+	files  map[uint32]any // *memfs.File, stdin, stdout, or an io.ReadSeeker of a program's output
+	next   uint32
+	memory any // names the program in the budget
+	buf    []byte
 }
 
 // reader and writer are the standard streams.

@@ -21,6 +21,8 @@ type Create struct {
 	IdleTimeout   Amount            `json:"idle_timeout,omitempty"` // seconds
 	AllowDegraded bool              `json:"allow_degraded,omitempty"`
 	Network       sandbar.Network   `json:"network,omitempty"` // default sandbar.NetworkNone
+	Driver        string            `json:"driver,omitempty"`  // default the operator's; one that the operator allows
+	Cold          bool              `json:"cold,omitempty"`    // see sandbar.Spec
 }
 
 // Limits are those of a sandbox: bytes, counts, processors and seconds. Zero is
@@ -107,6 +109,7 @@ type Sandbox struct {
 	ID          sandbar.ID           `json:"id"`
 	Name        string               `json:"name"`
 	Image       string               `json:"image"`
+	Driver      string               `json:"driver"`
 	Created     time.Time            `json:"created_at"`
 	LastUsed    time.Time            `json:"last_used_at"`
 	IdleTimeout Amount               `json:"idle_timeout"` // seconds

@@ -183,9 +183,6 @@ hide(global, {
   queueMicrotask: (f) => { checkCallback(f); Promise.resolve().then(() => { try { f(); } catch (e) { process.nextTick(() => { throw e; }); } }); },
   TextEncoder, TextDecoder, atob, btoa, URL, URLSearchParams, Event, CustomEvent, EventTarget, AbortController, AbortSignal, structuredClone, performance, crypto: crypto.webcrypto, fetch,
 });
-for (const name of ['WebSocket', 'XMLHttpRequest', 'EventSource']) {
-  Object.defineProperty(global, name, { configurable: true, get() { return undefined; } });
-}
 delete global.host;
 
 // ---- the program

@@ -28,12 +28,18 @@ def _start():
 
     patched = {"asyncio.selector_events", "asyncio.base_events", "asyncio.unix_events",
                "socket", "subprocess"}
+    # modules that this Python lacks, and that are looked for late: when a pool
+    # is made, say
+    absent = {"concurrent.futures.thread": "WebAssembly has no threads in this sandbox",
+              "concurrent.futures.process": "Python cannot fork in this sandbox"}
 
     class Finder:
         # finds a module as the finders behind it do, and patches it when it
         # has been executed
         @staticmethod
         def find_spec(name, path=None, target=None):
+            if name in absent:
+                raise ModuleNotFoundError(f"No module named {name!r}: {absent[name]}", name=name)
             if name not in patched:
                 return None
             patched.discard(name)

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/agentbin"
+	"github.com/sandbar-dev/sandbar/internal/driver/docker"
+	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
+)
+
+// dockerCommand is Docker's own command, as Debian installs it.
+const dockerCommand = "/usr/bin/docker"
+
+// dockerPython compares an execution in a container of ours with one of docker
+// run, on an engine of its own.
+func dockerPython(l *lab) (measured, error) {
+	if _, err := os.Stat(l.image); err != nil {
+		return measured{}, fmt.Errorf("there is no image (make tools builds it): %w", err)
+	}
+	ctx := context.Background()
+	daemon, err := dockerd.Start(ctx)
+	if err != nil {
+		return measured{}, fmt.Errorf("a Docker Engine (make tools installs it): %w", err)
+	}
+	defer daemon.Stop()
+	if err := daemon.Import(ctx, l.image, dockerd.Image); err != nil {
+		return measured{}, err
+	}
+	d, err := docker.New(driver.Host{Options: map[string]string{"host": daemon.Host(), "image": dockerd.Image}}, agentbin.Binary())
+	if err != nil {
+		return measured{}, err
+	}
+	e, err := engine.New(engine.Config{Driver: d, AllowDegraded: true})
+	if err != nil {
+		return measured{}, err
+	}
+	defer closeEngine(e)
+	isolated := func() error {
+		r, err := e.Run(ctx, sandbar.Job{Language: "python", Code: hello}, engine.Discard)
+		return exited(r, err)
+	}
+	plain := command(dockerCommand, "-H", daemon.Host(), "run", "--rm", "--network", "none", dockerd.Image, "python3", "-c", hello)
+	ours, theirs, err := interleave(20, isolated, plain)
+	if err != nil {
+		return measured{}, err
+	}
+	return measured{
+		value:    fmt.Sprintf("%v; %.2f × docker run", ours, ratio(ours, theirs)),
+		baseline: "docker run --rm --network none: " + theirs.String(),
+		kept:     ratio(ours, theirs) <= 1.1,
+	}, nil
+}

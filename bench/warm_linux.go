@@ -1,0 +1,306 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// greetings are the programs of the warm benchmarks, and the bare commands that
+// they are held against.
+func greetings() map[string]struct {
+	code string
+	bare []string
+} {
+	return map[string]struct {
+		code string
+		bare []string
+	}{
+		"python":     {hello, []string{python, "-c", hello}},
+		"shell":      {"echo hello world", []string{"/bin/sh", "-c", "echo hello world"}},
+		"javascript": {"console.log('hello world')", []string{"node", "-e", "console.log('hello world')"}},
+		"elixir":     {`IO.puts "hello world"`, []string{"elixir", "-e", `IO.puts "hello world"`}},
+	}
+}
+
+// templateOf is the template from which a language gets its sandboxes by default.
+func templateOf(language string) string {
+	if language == "shell" {
+		return "plain"
+	}
+	return language
+}
+
+// line is a connection that speaks Fathom, for one execution at a time.
+type line struct {
+	c *websocket.Conn
+	n int
+}
+
+func (d *daemon) dial(ctx context.Context) (*line, error) {
+	c, _, err := websocket.Dial(ctx, "ws://"+d.addr+"/ws", &websocket.DialOptions{
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + d.token}, "X-Protocol-Version": {"1"}}})
+	if err != nil {
+		return nil, err
+	}
+	return &line{c: c}, nil
+}
+
+// run runs a program that must exit 0, to its result.
+func (l *line) run(ctx context.Context, language, code string) error {
+	l.n++
+	m, err := json.Marshal(map[string]any{"v": 1, "type": "execute", "id": strconv.Itoa(l.n), "ts": time.Now().UTC().Format(time.RFC3339Nano),
+		"language": language, "code": code, "limits": map[string]any{"timeout_ms": 60_000, "memory_mb": 256}})
+	if err != nil {
+		return err
+	}
+	if err := l.c.Write(ctx, websocket.MessageText, m); err != nil {
+		return err
+	}
+	for {
+		_, b, err := l.c.Read(ctx)
+		if err != nil {
+			return err
+		}
+		var f struct {
+			Type, Code, Message string
+			Exit                int `json:"exit_code"`
+		}
+		switch err := json.Unmarshal(b, &f); {
+		case err != nil:
+			return err
+		case f.Type == "error":
+			return fmt.Errorf("%s: %s", f.Code, f.Message)
+		case f.Type == "result" && f.Exit != 0:
+			return fmt.Errorf("exit code %d", f.Exit)
+		case f.Type == "result":
+			return nil
+		}
+	}
+}
+
+// metric reads one number of the daemon's.
+func (d *daemon) metric(name string) (float64, error) {
+	req, err := http.NewRequest("GET", "http://"+d.addr+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Authorization", "Bearer "+d.token)
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Body.Close()
+	for s := bufio.NewScanner(r.Body); s.Scan(); {
+		if v, ok := strings.CutPrefix(s.Text(), name+" "); ok {
+			return strconv.ParseFloat(v, 64)
+		}
+	}
+	return 0, fmt.Errorf("no metric %s", name)
+}
+
+// awaitReady waits until so many sandboxes of a template are ready.
+func (d *daemon) awaitReady(template string, n int) error {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		ready, err := d.metric(`sandbar_template_ready{template="` + template + `"}`)
+		if err != nil || int(ready) >= n {
+			return err
+		}
+	}
+	return fmt.Errorf("no %d sandboxes of %s became ready within 30 s", n, template)
+}
+
+// warmed is a benchmark of one execution at a time over one connection, each from
+// a ready sandbox, beside the bare interpreter.
+func warmed(language string, n int, most time.Duration) func(*lab) (measured, error) {
+	return func(l *lab) (measured, error) {
+		g := greetings()[language]
+		if _, err := exec.LookPath(g.bare[0]); err != nil {
+			return measured{}, err
+		}
+		d, err := startDaemon(l.sandbar, "SANDBAR_LOG_LEVEL=error")
+		if err != nil {
+			return measured{}, err
+		}
+		defer d.stop()
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		c, err := d.dial(ctx)
+		if err != nil {
+			return measured{}, err
+		}
+		defer c.c.CloseNow()
+		var ours, bare times
+		for i := range n + 3 { // the first have the template made
+			began := time.Now()
+			if err := c.run(ctx, language, g.code); err != nil {
+				return measured{}, err
+			}
+			took := time.Since(began)
+			began = time.Now()
+			if err := exec.Command(g.bare[0], g.bare[1:]...).Run(); err != nil {
+				return measured{}, err
+			}
+			if i >= 3 {
+				ours, bare = append(ours, took), append(bare, time.Since(began))
+			}
+			if err := d.awaitReady(templateOf(language), 1); err != nil {
+				return measured{}, err
+			}
+		}
+		sortTimes(ours, bare)
+		missed, err := d.metric(`sandbar_template_misses_total{template="` + templateOf(language) + `"}`)
+		return measured{
+			value:    fmt.Sprintf("%v; %.2f × bare; %d of %d cold", ours, ratio(ours, bare), int(missed), n+3),
+			baseline: "bare " + language + ": " + bare.String(),
+			kept:     ours.quantile(0.5) <= most,
+		}, err
+	}
+}
+
+// sustained is a benchmark of eight connections that ask again as soon as they
+// have their result.
+func sustained(language string, least float64) func(*lab) (measured, error) {
+	const at, period = 8, 10 * time.Second
+	return func(l *lab) (measured, error) {
+		d, err := startDaemon(l.sandbar, "SANDBAR_LOG_LEVEL=error")
+		if err != nil {
+			return measured{}, err
+		}
+		defer d.stop()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		code := greetings()[language].code
+		var done atomic.Int64
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		var all times
+		errs := make([]error, at)
+		end := time.Now().Add(period)
+		for i := range at {
+			wg.Go(func() {
+				c, err := d.dial(ctx)
+				if err != nil {
+					errs[i] = err
+					return
+				}
+				defer c.c.CloseNow()
+				for time.Now().Before(end) && errs[i] == nil {
+					began := time.Now()
+					errs[i] = c.run(ctx, language, code)
+					mu.Lock()
+					all = append(all, time.Since(began))
+					mu.Unlock()
+					done.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return measured{}, err
+		}
+		slices.Sort(all)
+		rate := float64(done.Load()) / period.Seconds()
+		hits, err := d.metric(`sandbar_template_hits_total{template="` + templateOf(language) + `"}`)
+		return measured{
+			value: fmt.Sprintf("%.0f/s; %v; %.0f %% from ready sandboxes", rate, all, 100*hits/float64(done.Load())),
+			kept:  rate >= least,
+		}, err
+	}
+}
+
+// burstOfPython is a hundred executions at once on a daemon at rest.
+func burstOfPython(l *lab) (measured, error) {
+	const many = 100
+	d, err := startDaemon(l.sandbar, "SANDBAR_LOG_LEVEL=error")
+	if err != nil {
+		return measured{}, err
+	}
+	defer d.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var lines [many]*line
+	for i := range lines {
+		if lines[i], err = d.dial(ctx); err != nil {
+			return measured{}, err
+		}
+		defer lines[i].c.CloseNow()
+	}
+	var rounds times
+	for range 5 {
+		if err := d.awaitReady("python", 2); err != nil {
+			return measured{}, err
+		}
+		time.Sleep(2 * time.Second) // until what the round before made ready is there
+		var wg sync.WaitGroup
+		errs := make([]error, many)
+		began := time.Now()
+		for i, c := range lines {
+			wg.Go(func() { errs[i] = c.run(ctx, "python", hello) })
+		}
+		wg.Wait()
+		rounds = append(rounds, time.Since(began))
+		if err := errors.Join(errs...); err != nil {
+			return measured{}, err
+		}
+	}
+	slices.Sort(rounds)
+	return measured{value: "all results: " + rounds.String(), kept: rounds.quantile(0.5) <= 400*time.Millisecond}, nil
+}
+
+// iiiReady times creates, and whole cycles, from ready sandboxes.
+func iiiReady(cycle bool, most time.Duration) func(*lab) (measured, error) {
+	return func(l *lab) (measured, error) {
+		x, err := startIII(l, "SANDBAR_TEMPLATES=auto")
+		if err != nil {
+			return measured{}, err
+		}
+		defer x.stop()
+		template := "plain@docker.io/iiidev/python:latest"
+		if x.image == "of the host" {
+			template = "plain#2"
+		}
+		var ours, bare times
+		for i := range 103 {
+			began := time.Now()
+			id, err := x.create(nil)
+			took := time.Since(began)
+			if err == nil && cycle {
+				err = x.call("sandbox::exec", object{"sandbox_id": id, "cmd": "true"}, new(any))
+			}
+			if err == nil {
+				err = x.remove(id)
+			}
+			if cycle {
+				took = time.Since(began)
+			}
+			began = time.Now()
+			if err == nil {
+				err = bareTrue()
+			}
+			if i >= 3 {
+				ours, bare = append(ours, took), append(bare, time.Since(began))
+			}
+			if err == nil {
+				err = x.awaitReady(template, 1)
+			}
+			if err != nil {
+				return measured{}, err
+			}
+		}
+		sortTimes(ours, bare)
+		return measured{value: ours.String() + ", " + x.image, baseline: "bare true: " + bare.String(), kept: ours.quantile(0.5) <= most}, nil
+	}
+}

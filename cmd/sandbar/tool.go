@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/strict"
+	"github.com/sandbar-dev/sandbar/sandbox"
+)
+
+func (a *app) toolCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tool [flags] < REQUEST",
+		Short: "Answer one request of an agent to run code",
+		Long: `Answer one request of an agent to run code: a JSON object on standard input, a
+short text for a model on standard output. Any framework that can start a
+program can offer it as a tool; --schema prints the JSON schema of the request.
+
+The answer is what the program wrote to stdout, "(no output)" if that is
+nothing, and for a program that failed "Error (exit_code=N): " with what it wrote
+to stderr. Both are cut after code.max_output (SANDBOX_MAX_OUTPUT_KB, 10 KiB).
+A request that cannot be done is answered with "Error: " and why. Every answer
+is on standard output, also that something is wrong with the configuration.
+
+Where the code runs is the operator's choice: SANDBOX_TYPE, --driver or the
+configuration. A request may name another driver only if allowed_drivers has it.
+
+Exit code: 0 if the code ran, however it ended, or was blocked for what it
+imports; 2 for a request or a configuration that is wrong; 125 if Sandbar could
+not run the code.`,
+		Example: `  echo '{"code": "print(2+2)"}' | sandbar tool
+  echo '{"code": "console.log(1)", "language": "javascript", "timeout": 5}' | sandbar tool --json
+  SANDBOX_TYPE=docker sandbar tool < request.json
+  sandbar tool --schema`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := a.configuration(cmd, driverSetting)
+			if schema, _ := cmd.Flags().GetBool("schema"); schema && err == nil {
+				return a.printToolSchema(cfg)
+			}
+			asJSON, _ := cmd.Flags().GetBool("json")
+			var answer toolAnswer
+			if err == nil {
+				answer, err = a.tool(cmd, cfg)
+			}
+			return a.answer(answer, err, asJSON)
+		},
+	}
+	cmd.Flags().Bool("schema", false, "print the JSON schema of a request, and end")
+	cmd.Flags().Bool("json", false, "answer with JSON: the text, the result and the error")
+	a.settings(cmd, driverSetting)
+	return cmd
+}
+
+// toolAnswer is what --json prints. The names are stable.
+type toolAnswer struct {
+	Answer string          `json:"answer"`
+	Result *sandbox.Result `json:"result"` // null unless the code ran or was blocked
+	Error  *toolError      `json:"error"`  // null unless it could not
+}
+
+type toolError struct {
+	Code    sandbar.Code `json:"code"`
+	Field   string       `json:"field,omitempty"`
+	Message string       `json:"message"`
+}
+
+// tool runs what standard input asks for.
+func (a *app) tool(cmd *cobra.Command, cfg *config.Config) (toolAnswer, error) {
+	if term.IsTerminal(int(a.stdin.Fd())) {
+		return toolAnswer{}, usagef(cmd, "there is no request on standard input (allowed: a JSON object; --schema tells what it holds)")
+	}
+	text, err := readToolRequest(a.stdin, cfg)
+	if err != nil {
+		return toolAnswer{}, err
+	}
+	request, err := decodeTool(text)
+	if err != nil {
+		return toolAnswer{}, err
+	}
+	box, err := a.openTool(cfg, request.Driver)
+	if err != nil {
+		return toolAnswer{}, err
+	}
+	ctx, stop := interruptible(context.Background())
+	defer stop()
+	result, err := box.Execute(ctx, request)
+	if cerr := box.Close(); cerr != nil {
+		a.warn("the sandbox could not be removed: %v (\"sandbar gc\" removes what is left)", cerr)
+	}
+	if err != nil {
+		return toolAnswer{}, err
+	}
+	return toolAnswer{Answer: result.Compact(), Result: &result}, nil
+}
+
+// openTool makes the platform for one request, with the drivers that it needs.
+func (a *app) openTool(cfg *config.Config, driver string) (*sandbox.Sandbox, error) {
+	log := commandLogger(cfg, a.stderr)
+	open := a.newDriver
+	if driver != "" && driver != cfg.Driver {
+		open = a.newDrivers
+	}
+	ds, err := open(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	e, err := a.newEngine(cfg, ds, log, nil)
+	if err != nil {
+		return nil, err
+	}
+	return sandbox.Over(e, cfg), nil
+}
+
+// maxToolStdin is the largest input of a program that a request can hold, in
+// bytes.
+const maxToolStdin = 1 << 20
+
+// readToolRequest reads a request that can be one: JSON makes six bytes of some.
+func readToolRequest(r io.Reader, cfg *config.Config) ([]byte, error) {
+	most := 6*(cfg.MaxCode+cfg.MaxEnv+maxToolStdin) + 64<<10
+	text, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Invalid, "the request cannot be read: %w", err)
+	}
+	if int64(len(text)) > most {
+		return nil, sandbar.Errorf(sandbar.TooLarge, "the request is larger than %s, which is all that is read", config.FormatSize(most))
+	}
+	return text, nil
+}
+
+// decodeTool reads a request.
+func decodeTool(text []byte) (sandbox.Request, error) {
+	var r sandbox.Request
+	var stdin string
+	given := map[string]bool{}
+	err := strict.Object("the request", text,
+		noting(given, strict.Text("code", &r.Code)), strict.Text("language", &r.Language), toolTimeout(&r.Timeout),
+		strict.List("args", &r.Args), strict.Texts("env", &r.Env), strict.Text("stdin", &stdin), strict.Text("driver", &r.Driver))
+	switch {
+	case err != nil:
+		return r, err
+	case !given["code"]:
+		return r, &sandbar.Error{Code: sandbar.Invalid, Field: "code", Message: "code is missing", Fix: "it is the source text to run, a string"}
+	case len(stdin) > maxToolStdin:
+		return r, &sandbar.Error{Code: sandbar.TooLarge, Field: "stdin", Message: "stdin is larger than " + config.FormatSize(maxToolStdin)}
+	}
+	r.Stdin = strings.NewReader(stdin)
+	return r, nil
+}
+
+// noting is a field that leaves word that it was there.
+func noting(given map[string]bool, f strict.Field) strict.Field {
+	set := f.Set
+	f.Set = func(raw json.RawMessage) error {
+		given[f.Name] = true
+		return set(raw)
+	}
+	return f
+}
+
+// toolTimeout is the field timeout, in seconds.
+func toolTimeout(at *time.Duration) strict.Field {
+	return strict.Field{Name: "timeout", Set: func(raw json.RawMessage) error {
+		var n float64
+		if json.Unmarshal(raw, &n) != nil || n <= 0 || n > math.MaxInt64/float64(time.Second)/2 {
+			return errors.New("must be a number of seconds above 0")
+		}
+		*at = max(time.Duration(n*float64(time.Second)), 1)
+		return nil
+	}}
+}
+
+// answer writes the answer, or what there is instead of one, and returns what the
+// exit code is to say.
+func (a *app) answer(t toolAnswer, err error, asJSON bool) error {
+	code := 0
+	if err != nil {
+		t, code = toolFailure(err)
+	}
+	var werr error
+	if asJSON {
+		werr = writeReport(a.stdout, t)
+	} else {
+		_, werr = fmt.Fprintln(a.stdout, strings.TrimSuffix(t.Answer, "\n"))
+	}
+	if werr != nil {
+		return outputError(werr)
+	}
+	return &exit{code}
+}
+
+// toolFailure is the answer where there is no result, and its exit code.
+func toolFailure(err error) (toolAnswer, int) {
+	var lines []string
+	for _, e := range each(err) {
+		lines = append(lines, e.Error())
+	}
+	e := sandbar.AsError(err)
+	if u, ok := errors.AsType[*usage](err); ok {
+		e = sandbar.Errorf(sandbar.Invalid, "%s", u.message)
+	}
+	code := exitPlatform
+	if e.Code == sandbar.Invalid || e.Code == sandbar.TooLarge || e.Field == "language" && e.Err == nil || e.Field == "driver" && e.Code == sandbar.Unsupported {
+		code = exitUsage
+	}
+	message := strings.Join(lines, "; ")
+	return toolAnswer{Answer: "Error: " + message, Error: &toolError{e.Code, e.Field, message}}, code
+}
+
+// printToolSchema prints the schema of a request, as these settings allow it.
+func (a *app) printToolSchema(cfg *config.Config) error {
+	schema, err := toolSchema(cfg)
+	if err != nil {
+		return err
+	}
+	e := json.NewEncoder(a.stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(schema)
+}
+
+func toolSchema(cfg *config.Config) (map[string]any, error) {
+	languages, err := cfg.Catalogue()
+	if err != nil {
+		return nil, err
+	}
+	names := languages.Names()
+	byDefault := "python"
+	if !slices.Contains(names, byDefault) {
+		byDefault = ""
+	}
+	type object = map[string]any
+	timeout := object{"type": "number", "exclusiveMinimum": 0, "description": "The most seconds it may take."}
+	if d := cfg.Limits.Default.Timeout; d > 0 {
+		timeout["default"] = d.Seconds()
+	}
+	if m := cfg.Limits.Max.Timeout; m > 0 {
+		timeout["maximum"] = m.Seconds()
+	}
+	language := object{"type": "string", "enum": names, "description": "The language of the code."}
+	required := []string{"code"}
+	if byDefault != "" {
+		language["default"] = byDefault
+	} else {
+		required = append(required, "language")
+	}
+	properties := object{
+		"code":     object{"type": "string", "maxLength": cfg.MaxCode, "description": "The source text. It runs as a program of its own; print what you want to see."},
+		"language": language,
+		"timeout":  timeout,
+		"args":     object{"type": "array", "items": object{"type": "string"}, "description": "Arguments of the program."},
+		"env":      object{"type": "object", "additionalProperties": object{"type": "string"}, "description": "Environment variables of the program."},
+		"stdin":    object{"type": "string", "description": "What the program reads from standard input."},
+	}
+	if len(cfg.AllowedDrivers) > 0 {
+		all := cfg.AllowedDrivers
+		if cfg.Driver != config.AutoDriver && !slices.Contains(all, cfg.Driver) {
+			all = append([]string{cfg.Driver}, all...)
+		}
+		properties["driver"] = object{"type": "string", "enum": all, "description": "What isolates the program. Leave it out unless you were told to name one."}
+	}
+	return object{
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "run_code",
+		"description": "Runs code in a fresh, isolated sandbox without a network and returns what it printed. Nothing is kept from one run to the next.",
+		"type":        "object", "properties": properties, "required": required, "additionalProperties": false,
+	}, nil
+}

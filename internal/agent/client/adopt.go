@@ -1,0 +1,98 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// Lend asks what a process must take on that the backend is about to put into the
+// sandbox, to be like a program that the agent has started. ruleset is a descriptor
+// of the Landlock ruleset, -1 if the kernel has none; it becomes the caller's.
+func (s *Sandbox) Lend(ctx context.Context) (lent wire.Lent, ruleset int, err error) {
+	r, err := s.request(ctx, wire.TypeLend, nil, nil, &call{})
+	if err != nil {
+		return lent, -1, err
+	}
+	switch {
+	case r.Failure != wire.OK:
+		err = sandbar.Errorf(sandbar.Unsupported, "the sandbox takes in no process: %w", errnoOf(r.Errno))
+	case lent.Decode(r.Data) != nil || len(r.fds) > 1:
+		err = sandbar.Errorf(sandbar.Internal, "taking in a process: %w", errViolation)
+	case len(r.fds) == 1:
+		return lent, r.fds[0], nil
+	}
+	if err != nil {
+		closeFDs(r.fds)
+	}
+	return lent, -1, err
+}
+
+// Adopt has the agent take on a process that the backend has put into the sandbox
+// as its child. The agent looks at it first, and refuses one that has more rights
+// than its own programs.
+func (s *Sandbox) Adopt(ctx context.Context, a wire.Adopt) (*Adopted, error) {
+	p := &process{box: s, waits: true, done: make(chan struct{}), idle: make(chan struct{})}
+	r, err := s.request(ctx, wire.TypeAdopt, a.Append(nil), nil, &call{process: p})
+	if err != nil {
+		return nil, err
+	}
+	closeFDs(r.fds)
+	switch {
+	case r.Failure != wire.OK:
+		return nil, sandbar.Errorf(sandbar.Internal, "the agent does not take on the process: %s: %w", r.Text, errnoOf(r.Errno))
+	case p.told.Decode(r.Data) != nil || p.told.PID != a.PID || p.told.Mark != a.Mark:
+		return nil, sandbar.Errorf(sandbar.Internal, "taking on a process: %w", errViolation)
+	}
+	return &Adopted{p}, nil
+}
+
+// Adopted is a process that waits in the sandbox for what it is to do.
+type Adopted struct{ p *process }
+
+// Done is closed some time after the process has ended.
+func (a *Adopted) Done() <-chan struct{} { return a.p.done }
+
+// Begin connects std and calls send with the descriptors of the three streams, by
+// which send makes the process into the program that is returned. It works once.
+// Gone: the process has ended.
+func (a *Adopted) Begin(std driver.Stdio, send func(fds []int) error) (driver.Process, error) {
+	p := a.p
+	if !canPass(p.box.conn) {
+		return nil, sandbar.Errorf(sandbar.Internal, "a program's streams cannot be passed on this connection")
+	}
+	var made process
+	fds, ready, abort, err := p.box.attachPipes(&made, std)
+	if err != nil {
+		return nil, err
+	}
+	if p.box.opt.Usage != nil {
+		made.before = p.box.opt.Usage()
+	}
+	if !p.begin(&made) {
+		abort()
+		return nil, errGone()
+	}
+	if err := send(fds); err != nil {
+		abort()
+		close(p.idle)
+		return nil, err
+	}
+	ready()
+	p.pump(std)
+	return p, nil
+}
+
+// begin has p be as made, unless it has ended.
+func (p *process) begin(made *process) bool {
+	p.box.mu.Lock()
+	defer p.box.mu.Unlock()
+	if !p.waits || p.box.running[p.id] != p {
+		return false
+	}
+	p.waits, p.before, p.in, p.outs, p.started = false, made.before, made.in, made.outs, time.Now()
+	return true
+}

@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// startTemplate is the agent's program in another part: it starts an interpreter
+// that is to be copied into sandboxes, confined, and stays as its parent until
+// that ends. What the interpreter is to be is in the wire.Launch that PlanFD holds;
+// NamespaceFD and those after it are the namespaces that it enters.
+//
+// Unlike a sandbox's programs the interpreter stays in the user namespace of the
+// daemon, without any capability: it is the owner of the user namespaces of its
+// copies' sandboxes, and nothing else, and that lets a copy enter them.
+func startTemplate() (step string, err error) {
+	runtime.LockOSThread()
+	var l wire.Launch
+	text, err := io.ReadAll(io.LimitReader(os.NewFile(PlanFD, "plan"), wire.MaxPayload))
+	if err == nil {
+		err = l.Decode(text)
+	}
+	if err != nil {
+		return "read the plan", err
+	}
+	_ = writeFile("/proc/self/oom_score_adj", l.Score) // only an order among those that may be killed
+	resetSignals(unix.SIGURG, unix.SIGCHLD, perThreadSyscall)
+	if step, err := enterNamespaces(int(l.Namespaces)); err != nil {
+		return step, err
+	}
+	if step, err := confineTemplate(&l); err != nil {
+		return step, err
+	}
+	path, err := lookPath(l.Args[0], l.Dir, l.Env)
+	if err != nil {
+		return "find the interpreter", err
+	}
+	attr := &syscall.ProcAttr{Dir: l.Dir, Env: l.Env, Files: []uintptr{0, 1, 2, 3, 4},
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}}
+	if l.Namespaces > 0 {
+		attr.Sys.Credential = &syscall.Credential{Uid: l.UID, Gid: l.GID}
+	}
+	pid, err := syscall.ForkExec(path, l.Args, attr)
+	if err != nil {
+		return "start the interpreter", err
+	}
+	attend(pid)
+	return "", nil
+}
+
+// enterNamespaces has the calling thread enter the namespaces that were
+// inherited. What it forks is then in all of them.
+func enterNamespaces(n int) (step string, err error) {
+	if n == 0 {
+		return "", nil
+	}
+	if err := unix.Unshare(unix.CLONE_FS); err != nil { // a mount namespace is entered by one
+		return "have directories of its own", err
+	}
+	for fd := NamespaceFD; fd < NamespaceFD+n; fd++ {
+		if err := unix.Setns(fd, 0); err != nil {
+			return "enter a namespace", err
+		}
+	}
+	unix.Umask(0o022)
+	return "", nil
+}
+
+// confineTemplate takes from the calling thread, and so from what it forks, all
+// rights but those to become another user.
+func confineTemplate(l *wire.Launch) (step string, err error) {
+	if step, err := setRlimits(l.Rlimits); err != nil {
+		return step, err
+	}
+	var keep uint64
+	if l.Namespaces > 0 {
+		if err := dropBounding(); err != nil {
+			return "drop the bounding set", err
+		}
+		keep = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return "set no_new_privs", err
+	}
+	if err := setCaps(keep); err != nil {
+		return "drop capabilities", err
+	}
+	if err := installFilter(l.Seccomp, 0); err != nil {
+		return "install the seccomp filter", err
+	}
+	return "", nil
+}
+
+// attend waits for the interpreter's end, or ends it when asked to.
+func attend(pid int) {
+	for fd := range NamespaceFD + 16 { // the interpreter's, not this process's
+		unix.Close(fd)
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, unix.SIGTERM)
+	go func() {
+		<-asked
+		unix.Kill(pid, unix.SIGKILL)
+	}()
+	for {
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(pid, &status, 0, nil); err != syscall.EINTR {
+			return
+		}
+	}
+}

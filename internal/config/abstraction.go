@@ -1,0 +1,226 @@
+package config
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// variable is a variable of the execution abstraction
+// (specs/execution-abstraction.md): another name for a setting, by which
+// programs that know nothing of Sandbar choose where code runs.
+//
+// It stands beside the setting's own variable, so setting both is an error. Set
+// to nothing it is not set, as in a file of variables with gaps to fill in.
+// Unlike the SANDBAR_ ones, others of its kind are none of Sandbar's business.
+type variable struct {
+	name    string
+	path    string                       // of the setting
+	read    func(string) (string, error) // its text as the setting has it
+	allowed string                       // "": as the setting's
+}
+
+// abstractionVariables are those of the abstraction but for Docker's.
+func abstractionVariables() []variable {
+	return []variable{
+		{"SANDBOX_TYPE", "driver", lower, "auto or the name of a driver, in any case; \"sandbar doctor\" lists them"},
+		{"SANDBOX_TIMEOUT_SEC", "limits.default.timeout", seconds, "a number of seconds from 0.001 to 31536000, such as 30"},
+		{"SANDBOX_MAX_OUTPUT_KB", "code.max_output", kilobytes, "a whole number of KiB, such as 10, or 0 for no cut"},
+		{"SANDBOX_SUPPORTED_LANGUAGES", "code.languages", lower, "languages that there are, separated by commas"},
+		{"SANDBOX_BLOCK_DANGEROUS_IMPORTS", "code.block_imports", yesNo, "true or false"},
+		{"SANDBOX_STORE_CODE", "code.store", lower, ""},
+	}
+}
+
+// dockerVariable is one of the abstraction's variables for Docker: the option
+// of the driver docker that it gives.
+type dockerVariable struct {
+	name, option string
+	read         func(string) (string, error)
+	allowed      string
+}
+
+const dockerDriver = "docker"
+
+func dockerVariables() []dockerVariable {
+	return []dockerVariable{
+		{"DOCKER_IMAGE", "image", trim, "the name of an image"},
+		{dockerNetwork, "network", bridge, "true or false"},
+		{"DOCKER_CPU_LIMIT", "cpus", processors, "a number of processors, such as 0.5"},
+		{"DOCKER_MEMORY_LIMIT", "memory", memory, "a size, such as 256m"},
+	}
+}
+
+// dockerNetwork is the variable that gives code a network.
+const dockerNetwork = "DOCKER_NETWORK_ENABLED"
+
+// abstraction applies the variables of the execution abstraction.
+func (l *loader) abstraction(vars map[string]string, drivers []Driver) {
+	for _, v := range abstractionVariables() {
+		text, ok := given(vars, v.name)
+		if !ok {
+			continue
+		}
+		f := l.fields[v.path]
+		if _, both := vars[f.env()]; both {
+			l.contradiction(v.path, f.env()+" and "+v.name+" are both set, and mean the same setting", "set one of them")
+			continue
+		}
+		if v.allowed != "" {
+			f.allowed = v.allowed
+		}
+		setting, err := v.read(text)
+		if err == nil {
+			err = f.value.set(setting)
+		}
+		if err != nil {
+			l.fail(f.invalid(v.name, sandbar.Quote(text, 60), err))
+			continue
+		}
+		l.config.origins[v.path] = v.name
+	}
+	if slices.ContainsFunc(drivers, func(d Driver) bool { return d.Name == dockerDriver }) {
+		l.docker(vars)
+	}
+}
+
+// docker applies the variables for Docker. Where this build has no such driver
+// they are somebody else's.
+func (l *loader) docker(vars map[string]string) {
+	for _, v := range dockerVariables() {
+		text, ok := given(vars, v.name)
+		if !ok {
+			continue
+		}
+		value, err := v.read(text)
+		if err != nil {
+			l.fail(field{path: "drivers.docker." + v.option, allowed: v.allowed}.invalid(v.name, sandbar.Quote(text, 60), err))
+			continue
+		}
+		options := l.config.Drivers[dockerDriver]
+		if _, both := options[v.option]; both && l.config.origins["drivers"] == envPrefix+"DRIVERS" {
+			l.contradiction("drivers", envPrefix+"DRIVERS and "+v.name+" both set the option "+v.option+" of the driver docker", "set one of them")
+			continue
+		}
+		if options == nil {
+			options = map[string]string{}
+			l.config.Drivers[dockerDriver] = options
+		}
+		options[v.option] = value
+		l.config.origins["drivers.docker."+v.option] = v.name
+	}
+}
+
+// dockerDefaults makes the variables for Docker, where Docker is what runs the
+// code, the defaults of all that runs: its limits, and whether it reaches out.
+func (l *loader) dockerDefaults(vars map[string]string) {
+	if l.config.Driver != dockerDriver {
+		return
+	}
+	options := l.config.Drivers[dockerDriver]
+	for option, path := range map[string]string{"cpus": "limits.default.cpus", "memory": "limits.default.memory", "network": "code.network"} {
+		name := l.config.origins["drivers.docker."+option]
+		if name == "" {
+			continue
+		}
+		f := l.fields[path]
+		if _, both := vars[f.env()]; both {
+			l.contradiction(path, f.env()+" and "+name+" are both set, and mean the same setting", "set one of them")
+			continue
+		}
+		text := options[option]
+		if name == dockerNetwork {
+			text = strconv.FormatBool(text != noNetwork)
+		}
+		if err := f.value.set(text); err != nil {
+			l.fail(f.invalid(name, sandbar.Quote(text, 60), err))
+			continue
+		}
+		l.config.origins[path] = name
+	}
+}
+
+// given is a variable's text, if it is set to something.
+func given(vars map[string]string, name string) (string, bool) {
+	text := strings.TrimSpace(vars[name])
+	return text, text != ""
+}
+
+func trim(s string) (string, error) { return s, nil }
+
+func lower(s string) (string, error) { return strings.ToLower(s), nil }
+
+// yesNo reads what programs of many languages take for a truth value.
+func yesNo(s string) (string, error) {
+	switch strings.ToLower(s) {
+	case "true", "1", "yes", "on":
+		return "true", nil
+	case "false", "0", "no", "off":
+		return "false", nil
+	}
+	return "", errors.New("is neither true nor false")
+}
+
+// noNetwork is the docker network that is none.
+const noNetwork = "none"
+
+// bridge reads a truth value as a docker network.
+func bridge(s string) (string, error) {
+	on, err := yesNo(s)
+	switch {
+	case err != nil:
+		return "", err
+	case on == "true":
+		return "bridge", nil
+	}
+	return noNetwork, nil
+}
+
+// seconds reads a number of seconds as a duration.
+func seconds(s string) (string, error) {
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || strings.ContainsAny(s, "xX_pP") || math.IsNaN(n) {
+		return "", errors.New("is not a number of seconds")
+	}
+	if n < 0.001 || n > maxDuration.Seconds() {
+		return "", errors.New("is out of range")
+	}
+	return time.Duration(n * float64(time.Second)).Round(time.Microsecond).String(), nil
+}
+
+// kilobytes reads a number of KiB as a size. 0 is no bound.
+func kilobytes(s string) (string, error) {
+	n, err := ParseCount(s)
+	switch {
+	case err != nil:
+		return "", err
+	case n < 0 || n > maxSize>>10:
+		return "", errors.New("is out of range")
+	case n == 0:
+		return unlimitedWord, nil
+	}
+	return FormatSize(n << 10), nil
+}
+
+// processors reads a number of processors.
+func processors(s string) (string, error) {
+	n, err := ParseCPUs(s)
+	if err == nil && (n < 0.01 || n > 4096) {
+		err = errors.New("is out of range")
+	}
+	return FormatCPUs(n), err
+}
+
+// memory reads a size as Docker has it: a number and a letter.
+func memory(s string) (string, error) {
+	n, err := ParseSize(s)
+	if err == nil && (n < 1<<20 || n > maxSize) {
+		err = errors.New("is out of range")
+	}
+	return FormatSize(n), err
+}

@@ -1,0 +1,71 @@
+package config
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// Code is how single executions of code are treated: by eval and tool, by the
+// Go package sandbox, and, but for MaxOutput, by the protocols of the daemon.
+type Code struct {
+	Languages      []string // empty: all there are
+	MaxOutput      int64    // of each stream; sandbar.Unlimited for no cut
+	Network        bool     // whether the code of eval, run, tool and package sandbox reaches out unasked
+	BlockImports   bool
+	BlockedImports []string
+	Store          string // StoreNever, StoreOnError or StoreAlways
+	Artifacts      string // a directory; relative to the working directory
+}
+
+// The values of Code.Store.
+const (
+	StoreNever   = "never"
+	StoreOnError = "on_error"
+	StoreAlways  = "always"
+)
+
+func (c *Config) codeFields() []field {
+	return []field{
+		{path: "code.languages", value: list{&c.Code.Languages, checkName}, instead: "all there are",
+			allowed: "a list of languages that there are",
+			doc:     "The languages that may be asked for. All others are refused as if there were none of that name."},
+		measure("code.max_output", &c.Code.MaxOutput, size, bounds[int64]{lo: 1 << 10, hi: maxSize,
+			words: []word[int64]{{unlimitedWord, sandbar.Unlimited}}}, "10KiB",
+			"What is kept of each of stdout and stderr in the answers of \"sandbar tool\" and of the Go package sandbox, and by "+
+				"\"sandbar eval\" and \"run\" if it is set. The program goes on; what is beyond is thrown away, and the answer says so. "+
+				"limits.max.output ends a program that writes too much all the same."),
+		{path: "code.network", value: boolean(&c.Code.Network), initial: "false", allowed: "true or false",
+			doc: "Whether the programs of \"sandbar eval\", \"run\" and \"tool\" and of the Go package sandbox reach out without asking for it, as with --network."},
+		{path: "code.block_imports", value: boolean(&c.Code.BlockImports), initial: "false", allowed: "true or false",
+			doc: "Whether Python code that imports one of code.blocked_imports is refused. The code is parsed in its sandbox before it runs. " +
+				"It is a seat belt against accidents, not a boundary: code can hide what it imports."},
+		{path: "code.blocked_imports", value: list{&c.Code.BlockedImports, checkTopModule}, initial: "os,subprocess,shutil,socket,pathlib",
+			allowed: "a list of names of modules, without dots",
+			doc:     "The modules that code.block_imports is about."},
+		{path: "code.store", value: oneOf(&c.Code.Store, StoreNever, StoreOnError, StoreAlways), initial: StoreNever,
+			allowed: "never, on_error or always",
+			doc: "Whether code is kept with what came of it, in a file for each execution: always, or only if it did not end with exit code 0. " +
+				"Environment and input are never kept; output is, up to code.max_output."},
+		{path: "code.artifacts", value: text(&c.Code.Artifacts, checkArtifacts), initial: "artifacts",
+			allowed: "the path of a directory; a relative one begins in the working directory",
+			doc:     "The directory for code.store. The files are in its subdirectory \"executions\", readable by their owner only."},
+	}
+}
+
+// checkTopModule accepts the name of a module that is in no other.
+func checkTopModule(s string) error {
+	if err := checkModule(s); err != nil || strings.Contains(s, ".") {
+		return errors.New("is not the name of a module")
+	}
+	return nil
+}
+
+func checkArtifacts(s string) error {
+	if s == "" || filepath.Clean(s) == string(filepath.Separator) {
+		return errors.New("is not a directory of its own")
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
+)
+
+// undoBound bounds the removal of a sandbox that could not be completed. What
+// takes longer goes on without anybody waiting.
+const undoBound = 10 * time.Second
+
+// box is what one sandbox consists of. Its fields are filled in as they come to
+// exist.
+type box struct {
+	d       *Driver
+	id      sandbar.ID
+	image   image
+	asked   <-chan struct{} // closed when the engine has answered to the creation; nil before it was asked
+	stream  *stream
+	account *account
+}
+
+func (b *box) name() string { return containerName(b.id) }
+
+// make builds the sandbox. On error the caller calls undo.
+func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error) {
+	var err error
+	if b.image, err = b.d.openImage(ctx, s.Image); err != nil {
+		return nil, err
+	}
+	p, err := b.d.planFor(b.id, s, b.image)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.d.fillVolume(ctx, b.image); err != nil {
+		return nil, err
+	}
+	if b.asked, err = b.d.engine.create(ctx, p.container); err != nil {
+		return nil, err
+	}
+	if b.stream, err = b.d.engine.attach(ctx, b.name()); err != nil {
+		return nil, err
+	}
+	if err := b.d.engine.start(ctx, b.name()); err != nil {
+		b.d.filled.Store(false) // perhaps somebody has removed the agent
+		return nil, err
+	}
+	return b.greet(ctx, p, s)
+}
+
+// greet waits for the agent and has it confine itself and its programs.
+func (b *box) greet(ctx context.Context, p *plan, s sandbar.Spec) (*client.Sandbox, error) {
+	bounded, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
+	b.account = b.d.openAccount(bounded, b.name())
+	sb, err := client.New(bounded, b.stream, client.Options{Destroy: b.destroy, Usage: b.account.usage, Enforced: b.d.caps.Enforced})
+	if err != nil {
+		return nil, b.silent(ctx, err)
+	}
+	threads, _, err := sb.Setup(bounded, &p.setup)
+	if err == nil {
+		err = b.limitPIDs(bounded, s.Limits.PIDs, int64(threads))
+	}
+	if err != nil {
+		_ = b.stream.Close()
+		<-sb.Dead() // nothing of it goes on reading
+		return nil, b.silent(ctx, err)
+	}
+	return sb, nil
+}
+
+// silent is the error of an agent that does not answer as it should.
+func (b *box) silent(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return sandbar.Errorf(codeOf(ctx), "waiting for the agent: %w", ctx.Err())
+	}
+	e := *sandbar.AsError(err)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Code, e.Message = sandbar.Unavailable, "the agent in a new container does not answer"
+	case e.Code == sandbar.Gone:
+		e.Code, e.Message, e.Fix = sandbar.Unavailable, "a new container ended, or its engine did, before it was ready", "try again; see docker info"
+	}
+	if said := strings.TrimSpace(b.stream.Said()); said != "" {
+		e.Message += "; its container says " + sandbar.Quote(said, maxEngineText)
+	}
+	return &e
+}
+
+// limitPIDs makes the limit exactly what was asked for, beside the agent's own.
+func (b *box) limitPIDs(ctx context.Context, asked, threads int64) error {
+	was := b.d.agentThreads()
+	b.d.threads.Store(threads)
+	if asked <= 0 || threads == was || b.d.caps.Enforced.PIDs == sandbar.EnforcedNone {
+		return nil
+	}
+	return b.d.engine.setPIDs(ctx, b.name(), asked+threads)
+}
+
+// destroy ends the container and removes it.
+func (b *box) destroy(ctx context.Context) error {
+	if err := b.d.engine.remove(ctx, b.name()); err != nil {
+		return err
+	}
+	b.let()
+	return nil
+}
+
+// let gives back what the sandbox held here.
+func (b *box) let() {
+	if b.account != nil {
+		b.account.close()
+	}
+	b.image.close()
+	b.d.release(string(b.id))
+}
+
+// undo takes back a sandbox that could not be completed: in any case, so not
+// within ctx. What the engine does not do now, the sweeper sees to.
+func (b *box) undo(ctx context.Context) {
+	if b.stream != nil {
+		_ = b.stream.Close()
+	}
+	if b.asked != nil {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoBound)
+		defer cancel()
+		err := b.d.engine.remove(clean, b.name())
+		select {
+		case <-b.asked:
+		default:
+			err = errors.Join(err, errors.New("the engine has not answered yet"))
+		}
+		if err != nil {
+			b.d.log.Warn("a container that failed could not be removed yet", "sandbox", b.id, "error", err)
+			b.d.sweeper.owe(b.asked)
+		}
+	}
+	b.let()
+}

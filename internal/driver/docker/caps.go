@@ -1,0 +1,139 @@
+package docker
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/moby/moby/api/types/system"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// describe computes Caps from what an engine says of itself. swaps: this
+// machine, where the engine is on it, has memory that it swaps to.
+func describe(info system.Info, at endpoint, o options, local, swaps bool) driver.Caps {
+	held := sandbar.EnforcedCgroup1
+	if info.CgroupVersion == "2" {
+		held = sandbar.EnforcedCgroup2
+	}
+	c := driver.Caps{
+		Name: Name, Boundary: driver.BoundaryContainer,
+		Enforced: sandbar.Enforcements{
+			Memory: held, CPUs: held, CPUShares: held, PIDs: held,
+			Disk: sandbar.EnforcedMount, Inodes: sandbar.EnforcedMount, Files: sandbar.EnforcedRlimit,
+		},
+		OOMCounted:   local,
+		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
+		Outbound: o.network != "",
+		Notes:    []string{"Docker Engine " + info.ServerVersion + " at " + at.host + " (" + at.from + "), runtime " + info.DefaultRuntime},
+	}
+	note := func(text string) { c.Notes = append(c.Notes, text) }
+	lack := func(limit *sandbar.Enforcement, what string) {
+		*limit = sandbar.EnforcedNone
+		note("the engine cannot limit " + what + " on its host: see the warnings of docker info")
+	}
+	for _, x := range []struct {
+		has   bool
+		limit *sandbar.Enforcement
+		what  string
+	}{
+		{info.MemoryLimit, &c.Enforced.Memory, "memory"},
+		{info.CPUCfsQuota && info.CPUCfsPeriod, &c.Enforced.CPUs, "processors"},
+		{info.CPUShares, &c.Enforced.CPUShares, "weights"},
+		{info.PidsLimit, &c.Enforced.PIDs, "processes"},
+	} {
+		if !x.has {
+			lack(x.limit, x.what)
+		}
+	}
+	if info.MemoryLimit && !info.SwapLimit && (!local || swaps) {
+		c.Enforced.Memory = sandbar.EnforcedNone
+		note("the engine's host does not account swap, so that memory would be held only until it is swapped out: boot it with swapaccount=1, or switch its swap off")
+	}
+	c.OOMCounted = c.OOMCounted && c.Enforced.Memory != sandbar.EnforcedNone
+	noteBoundary(info, note)
+	if at.unencrypted {
+		note("the connection to the engine is neither encrypted nor authenticated: whoever reaches it is root on its host (use tcp with certificates, or a socket)")
+	}
+	if o.network != "" {
+		note("sandboxes that reach out are on the docker network " + o.network + "; the daemon's rules for outbound connections do not hold there")
+	}
+	return c
+}
+
+// noteBoundary tells what the boundary of a container is made of on this engine.
+func noteBoundary(info system.Info, note func(string)) {
+	has := func(name string) bool {
+		return slices.ContainsFunc(info.SecurityOptions, func(o string) bool {
+			return slices.Contains(strings.Split(o, ","), "name="+name)
+		})
+	}
+	var on []string
+	for _, name := range []string{"seccomp", "apparmor", "selinux", "userns", "rootless"} {
+		if has(name) {
+			on = append(on, name)
+		}
+	}
+	note("beside namespaces and capabilities the engine enforces: " + strings.Join(on, ", "))
+	if !has("seccomp") {
+		note("the engine has no seccomp: system calls are filtered by the agent alone")
+	}
+	if !has("userns") && !has("rootless") {
+		note("the engine maps no users: a sandbox's user is the host's user of the same number (1000); dockerd's userns-remap, or a rootless engine, gives it one of its own")
+	}
+}
+
+// refuse returns an error if s asks for what cannot be done or enforced here.
+func (d *Driver) refuse(s sandbar.Spec) error {
+	if err := d.refuseNetwork(s.Network); err != nil {
+		return err
+	}
+	for k, v := range s.Env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
+				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
+		}
+	}
+	if s.Limits.Memory > 0 && s.Limits.Memory < minMemory {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.memory", Message: "a container has at least 6 MiB of memory", Fix: "ask for more"}
+	}
+	if s.Limits.CPUs > 0 && s.Limits.CPUs < minCPUs {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.cpus", Message: "a container has at least 0.01 processors", Fix: "ask for more"}
+	}
+	if s.AllowDegraded {
+		return nil
+	}
+	e := d.caps.Enforced
+	for _, l := range []struct {
+		field string
+		set   bool
+		by    sandbar.Enforcement
+	}{
+		{"limits.memory", s.Limits.Memory > 0, e.Memory},
+		{"limits.cpus", s.Limits.CPUs > 0, e.CPUs},
+		{"limits.cpu_shares", s.Limits.CPUShares > 0, e.CPUShares},
+		{"limits.pids", s.Limits.PIDs > 0, e.PIDs},
+	} {
+		if l.set && l.by == sandbar.EnforcedNone {
+			return &sandbar.Error{Code: sandbar.Unsupported, Field: l.field, Message: "the Docker Engine cannot enforce " + l.field + " on its host",
+				Fix: "run `sandbar doctor` for what is missing, or allow degraded limits"}
+		}
+	}
+	return nil
+}
+
+func (d *Driver) refuseNetwork(n sandbar.Network) error {
+	switch {
+	case n == "" || n == sandbar.NetworkNone:
+		return nil
+	case n != sandbar.NetworkOutbound:
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "network",
+			Message: "network " + sandbar.Quote(string(n), 40) + " was asked for; there are \"none\" and \"outbound\""}
+	case d.opt.network == "":
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
+			Message: "network \"outbound\" was asked for, and the operator has named no docker network for it",
+			Fix:     "set the option " + optionNetwork + " of the driver docker, to \"bridge\" for one"}
+	}
+	return nil
+}

@@ -1,0 +1,31 @@
+package docker
+
+import (
+	"testing"
+
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/driver/drivertest"
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
+)
+
+func TestConformance(t *testing.T) {
+	testenv.Need(t, testenv.Docker, testenv.DebianImage)
+	host := engineHost(t)
+	t.Setenv(hostEnv, host)
+	binary := agentBinary(t)
+	h := drivertest.Harness{
+		Name:    Name,
+		Options: map[string]string{optionHost: host, optionImage: dockerd.Image},
+		Skips:   "testdata/skips.golden",
+		Slow:    true,
+		New:     func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
+		KnownFailures: map[string]string{
+			"escape/15-host-secrets": "it looks into directories that a host's own programs have no use for, and an image has them: they are its own",
+		},
+	}
+	if e, ok := shared.Running(); ok { // not in the test binary that plays a daemon
+		h.Traces = func() []string { return traces(e) }
+	}
+	drivertest.Run(t, h)
+}

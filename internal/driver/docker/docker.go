@@ -1,0 +1,278 @@
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/moby/moby/api/types/system"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/owner"
+	"github.com/sandbar-dev/sandbar/internal/policy"
+)
+
+// Name is the driver's name in configuration and in Caps.
+const Name = "docker"
+
+// Factory returns the driver's factory. program is the agent's, for Linux on the
+// processor of the engine; nil is this process's own program, which must be a
+// static one for Linux that calls agent.Main when agent.IsAgent.
+func Factory(program []byte) driver.Factory {
+	return driver.Factory{
+		Name:    Name,
+		Summary: "containers of a Docker Engine, on this machine or another",
+		Options: optionHelp(),
+		New:     func(h driver.Host) (driver.Driver, error) { return New(h, program) },
+	}
+}
+
+// Driver makes sandboxes that are containers. It implements driver.Driver,
+// driver.Collector and driver.Closer.
+type Driver struct {
+	log     *slog.Logger
+	opt     options
+	engine  *engine
+	info    system.Info
+	local   bool   // the engine's containers are processes of this machine
+	owner   string // label of everything this driver makes
+	program []byte // the agent's
+	images  driver.Images
+	profile string // of system calls, as the engine takes it
+	filters filters
+	caps    driver.Caps
+	threads atomic.Int64 // that the agent has, as the last one said; 0: none has yet
+	// importing and filling are taken while an image, or the agent, is sent.
+	importing, filling chan struct{}
+	filled             atomic.Bool // the agent's volume is there
+	sweeper            *sweeper
+	oom                *oomWatch
+
+	mu     sync.Mutex
+	live   map[string]bool // ids of sandboxes, and what else is not left over
+	closed bool
+}
+
+// filters are the system-call filters that the agent installs.
+type filters struct{ all, programs []byte }
+
+var (
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Collector = (*Driver)(nil)
+	_ driver.Closer    = (*Driver)(nil)
+)
+
+// New finds the engine and looks what it enforces. Invalid for options that
+// cannot be, Unsupported, with the next step, where there is no engine that can
+// be used.
+func New(h driver.Host, program []byte) (*Driver, error) {
+	opt, err := parseOptions(h.Options)
+	if err != nil {
+		return nil, err
+	}
+	at, err := findEndpoint(opt, here())
+	if err != nil {
+		return nil, err
+	}
+	api, err := newClient(at)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{log: h.Logger, opt: opt, engine: &engine{api: api, at: at}, owner: ownerLabel(), program: program, images: h.Images,
+		importing: make(chan struct{}, 1), filling: make(chan struct{}, 1), live: map[string]bool{}}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if err := d.lookAround(); err != nil {
+		_ = api.Close() // it has nothing but idle connections
+		return nil, err
+	}
+	d.sweeper = newSweeper(d.sweep)
+	d.oom = newOOMWatch(d.engine, d.owner)
+	return d, nil
+}
+
+// lookAround finds out what the engine is and can do.
+func (d *Driver) lookAround() error {
+	info, err := d.engine.greet(context.Background())
+	if err != nil {
+		e := *sandbar.AsError(err)
+		e.Code = sandbar.Unsupported // of a driver that cannot be made
+		return &e
+	}
+	if info.OSType != "linux" {
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the Docker Engine at " + sandbar.Quote(d.engine.at.host, 200) + " makes containers of " + sandbar.Quote(info.OSType, 40) + ", not of Linux",
+			Fix: "switch it to Linux containers"}
+	}
+	arch, err := goArch(info.Architecture)
+	if err != nil {
+		return err
+	}
+	if d.program == nil {
+		if d.program, err = ownProgram(arch); err != nil {
+			return err
+		}
+	}
+	if d.filters.all, err = policy.CompileSeccomp(arch); err == nil {
+		d.filters.programs, err = policy.CompilePrograms(arch, policy.MarkLocks)
+	}
+	if err == nil {
+		d.profile, err = profileText(arch)
+	}
+	if err != nil {
+		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
+	}
+	d.info, d.local = info, isLocal(d.engine.at, info)
+	d.caps = describe(info, d.engine.at, d.opt, d.local, swapsHere())
+	d.noteImage()
+	return nil
+}
+
+// goArch is what Go calls a processor that the engine calls name.
+func goArch(name string) (string, error) {
+	switch name {
+	case "x86_64", "amd64":
+		return "amd64", nil
+	case "aarch64", "arm64":
+		return "arm64", nil
+	}
+	return "", &sandbar.Error{Code: sandbar.Unsupported, Message: "the engine's processor is " + sandbar.Quote(name, 40) + "; there are agents and filters for x86_64 and aarch64",
+		Fix: "use an engine on one of them"}
+}
+
+// ownProgram is this process's own program, to be the agent on a machine like
+// this one.
+func ownProgram(arch string) ([]byte, error) {
+	if runtime.GOOS != "linux" || runtime.GOARCH != arch {
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "this build carries no agent for Linux on " + arch,
+			Fix: "use a build for that, as `make build` makes it"}
+	}
+	path, err := os.Executable()
+	if err == nil {
+		var b []byte
+		if b, err = os.ReadFile(path); err == nil {
+			return b, nil
+		}
+	}
+	return nil, sandbar.Errorf(sandbar.Internal, "reading this process's program: %w", err)
+}
+
+// isLocal reports whether containers of an engine are processes of this
+// machine, as far as can be seen from here. Whoever relies on it looks again
+// (see usage).
+func isLocal(at endpoint, info system.Info) bool {
+	name, err := os.Hostname()
+	return err == nil && strings.HasPrefix(at.host, "unix://") && info.Name == name && info.KernelVersion == kernelRelease()
+}
+
+// ownerLabel names this process to others on the same host, and to nobody else:
+// where processes have no names it is one that nobody has.
+func ownerLabel() string {
+	if here, name := owner.Here(), owner.Name(os.Getpid()); here != "" && name != "" {
+		return here + "/" + name
+	}
+	var b [16]byte
+	rand.Read(b[:])
+	return "?" + hex.EncodeToString(b[:])
+}
+
+// noteImage tells an operator that the image of all sandboxes is not there.
+func (d *Driver) noteImage() {
+	if _, found, err := d.engine.image(context.Background(), d.opt.image); err == nil && !found {
+		d.caps.Notes = append(d.caps.Notes, "the engine does not have the image "+d.opt.image+", of which sandboxes are made that name none: docker pull "+d.opt.image)
+	}
+}
+
+// Caps tells what this driver is and what the engine enforces.
+func (d *Driver) Caps() driver.Caps {
+	c := d.caps
+	c.Notes = append([]string(nil), c.Notes...)
+	return c
+}
+
+// closeBound is how long Close looks for what could not be removed before.
+const closeBound = 10 * time.Second
+
+// Close removes the agent from the engine; all sandboxes must be destroyed. What
+// it cannot remove, because the engine does not answer, Collect finds.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	owed := d.sweeper.close()
+	d.oom.close()
+	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+	defer cancel()
+	var err error
+	if owed {
+		_, err = d.sweep(ctx)
+	}
+	if d.filled.Load() && err == nil {
+		err = d.engine.removeVolume(ctx, d.volume())
+	}
+	_ = d.engine.api.Close() // idle connections; it has no failure
+	return err
+}
+
+// claim takes a name for as long as what it names may exist.
+func (d *Driver) claim(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.closed:
+		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
+	case d.live[name]:
+		return sandbar.Errorf(sandbar.Exists, "there is a sandbox %s already", name)
+	}
+	d.live[name] = true
+	return nil
+}
+
+func (d *Driver) release(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.live, name)
+}
+
+func (d *Driver) isLive(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.live[name]
+}
+
+// Create makes a sandbox. Errors: Unsupported for what the engine does not
+// enforce, NotFound for an image it does not have, Unavailable where it cannot
+// be reached or does not answer in time.
+func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
+	if _, err := sandbar.ParseID(string(id)); err != nil {
+		return nil, err
+	}
+	if err := d.refuse(s); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, sandbar.Errorf(codeOf(ctx), "creating a sandbox: %w", err)
+	}
+	if err := d.claim(string(id)); err != nil {
+		return nil, err
+	}
+	b := &box{d: d, id: id}
+	sb, err := b.make(ctx, s)
+	if err != nil {
+		b.undo(ctx)
+		return nil, err
+	}
+	return sb, nil
+}

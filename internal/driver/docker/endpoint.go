@@ -1,0 +1,250 @@
+package docker
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// endpoint is where an engine is and how it is spoken to.
+type endpoint struct {
+	host        string // unix:///…, npipe://…, tcp://…
+	ca, cert    string // files; "" without TLS
+	key         string
+	from        string // who said so, for errors
+	unencrypted bool   // tcp without TLS
+}
+
+// surroundings are what of the process's own decides where the engine is.
+type surroundings struct {
+	getenv func(string) string
+	home   string
+	exists func(path string) bool
+}
+
+func here() surroundings {
+	home, _ := os.UserHomeDir() // without one there is no context, which is said where one is asked for
+	return surroundings{getenv: os.Getenv, home: home, exists: func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	}}
+}
+
+// findEndpoint decides where the engine is: the options first, then DOCKER_HOST,
+// DOCKER_CONTEXT, the current context of the docker command, and at last this
+// machine's own socket, as the docker command does.
+func findEndpoint(o options, s surroundings) (endpoint, error) {
+	switch {
+	case o.host != "":
+		return addressed(o.host, o.certPath, "option "+optionHost, s)
+	case o.context != "":
+		return contextEndpoint(o.context, s)
+	case s.getenv("DOCKER_HOST") != "":
+		return addressed(s.getenv("DOCKER_HOST"), o.certPath, "DOCKER_HOST", s)
+	case s.getenv("DOCKER_CONTEXT") != "":
+		return contextEndpoint(s.getenv("DOCKER_CONTEXT"), s)
+	}
+	name, err := currentContext(s)
+	if err != nil {
+		return endpoint{}, err
+	}
+	if name != "" {
+		return contextEndpoint(name, s)
+	}
+	return addressed(ownSocket(s), o.certPath, "the default", s)
+}
+
+// ownSocket is the socket of this machine's engine: root's, else that of an
+// engine that runs as this user.
+func ownSocket(s surroundings) string {
+	if runtime.GOOS == "windows" {
+		return client.DefaultDockerHost
+	}
+	if dir := s.getenv("XDG_RUNTIME_DIR"); dir != "" && !s.exists("/var/run/docker.sock") && s.exists(dir+"/docker.sock") {
+		return "unix://" + dir + "/docker.sock"
+	}
+	return client.DefaultDockerHost
+}
+
+// addressed is the endpoint of an address. TLS files are those of certPath, or
+// of DOCKER_CERT_PATH where DOCKER_TLS_VERIFY asks for them.
+func addressed(host, certPath, from string, s surroundings) (endpoint, error) {
+	e := endpoint{host: host, from: from}
+	scheme, rest, ok := strings.Cut(host, "://")
+	if !ok || rest == "" {
+		return e, badEndpoint(e, "is no address", "give one such as unix:///var/run/docker.sock or tcp://host:2376")
+	}
+	if certPath == "" && (s.getenv("DOCKER_TLS_VERIFY") != "" || s.getenv("DOCKER_TLS") != "") {
+		certPath = s.getenv("DOCKER_CERT_PATH")
+		if certPath == "" {
+			certPath = filepath.Join(dockerDir(s), "")
+		}
+	}
+	switch scheme {
+	case "unix", "npipe":
+	case "tcp", "http", "https":
+		e.host = "tcp://" + rest
+		if certPath == "" {
+			if scheme == "https" {
+				return e, badEndpoint(e, "asks for TLS without saying by whose certificates", "set "+optionCertPath+" to a directory with ca.pem, cert.pem and key.pem")
+			}
+			e.unencrypted = true
+			return e, nil
+		}
+		e.ca, e.cert, e.key = filepath.Join(certPath, "ca.pem"), filepath.Join(certPath, "cert.pem"), filepath.Join(certPath, "key.pem")
+	case "ssh":
+		return e, badEndpoint(e, "would need the ssh command", "forward the engine's socket (ssh -N -L /run/engine.sock:/var/run/docker.sock HOST) and give unix:///run/engine.sock")
+	default:
+		return e, badEndpoint(e, "has a protocol that is not known", "give one of unix:// and tcp://")
+	}
+	return e, nil
+}
+
+func badEndpoint(e endpoint, what, fix string) error {
+	return &sandbar.Error{Code: sandbar.Invalid, Field: optionHost,
+		Message: "the Docker Engine's address " + sandbar.Quote(e.host, 200) + " (" + e.from + ") " + what, Fix: fix}
+}
+
+// dockerDir is where the docker command keeps its configuration.
+func dockerDir(s surroundings) string {
+	if dir := s.getenv("DOCKER_CONFIG"); dir != "" {
+		return dir
+	}
+	return filepath.Join(s.home, ".docker")
+}
+
+// maxDockerFile bounds what is read of the docker command's files, in bytes.
+const maxDockerFile = 1 << 20
+
+// readDocker reads one of the docker command's files into v; found is false
+// where there is none.
+func readDocker(path string, v any) (found bool, err error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil && info.Size() > maxDockerFile {
+		err = errors.New("it is too large")
+	}
+	var b []byte
+	if err == nil {
+		b, err = os.ReadFile(path)
+	}
+	if err == nil {
+		err = json.Unmarshal(b, v)
+	}
+	if err != nil {
+		return false, &sandbar.Error{Code: sandbar.Invalid, Field: optionContext, Err: err,
+			Message: "the docker command's file " + sandbar.Quote(path, 200) + " cannot be read", Fix: "mend it, or set the option " + optionHost}
+	}
+	return true, nil
+}
+
+// currentContext is the context that the docker command would use, "" for none.
+func currentContext(s surroundings) (string, error) {
+	var config struct {
+		CurrentContext string `json:"currentContext"`
+	}
+	if _, err := readDocker(filepath.Join(dockerDir(s), "config.json"), &config); err != nil {
+		return "", err
+	}
+	if config.CurrentContext == "default" {
+		return "", nil
+	}
+	return config.CurrentContext, nil
+}
+
+// contextEndpoint is the engine of a docker context. Contexts are kept in
+// directories named after the SHA-256 of their names.
+func contextEndpoint(name string, s surroundings) (endpoint, error) {
+	if name == "default" {
+		return addressed(ownSocket(s), "", "the context \"default\"", s)
+	}
+	digest := sha256.Sum256([]byte(name))
+	id := hex.EncodeToString(digest[:])
+	var meta struct {
+		Endpoints map[string]struct {
+			Host          string
+			SkipTLSVerify bool
+		}
+	}
+	e := endpoint{from: "the docker context " + sandbar.Quote(name, 80)}
+	found, err := readDocker(filepath.Join(dockerDir(s), "contexts", "meta", id, "meta.json"), &meta)
+	if err != nil {
+		return e, err
+	}
+	engine := meta.Endpoints["docker"]
+	if !found || engine.Host == "" {
+		return e, &sandbar.Error{Code: sandbar.NotFound, Field: optionContext,
+			Message: "there is no docker context " + sandbar.Quote(name, 80) + " with an engine", Fix: "see `docker context ls`, or set the option " + optionHost}
+	}
+	if engine.SkipTLSVerify {
+		e.host = engine.Host
+		return e, badEndpoint(e, "is of a context that does not look whose certificate it is shown: anybody on the way could be the engine", "make the context anew with the engine's ca.pem")
+	}
+	tlsDir := filepath.Join(dockerDir(s), "contexts", "tls", id, "docker")
+	if !s.exists(tlsDir) {
+		tlsDir = ""
+	}
+	// A context's TLS is its own, whatever the variables say.
+	return addressed(engine.Host, tlsDir, e.from, surroundings{getenv: func(string) string { return "" }, home: s.home, exists: s.exists})
+}
+
+// newClient makes the client. Nothing is sent yet.
+func newClient(e endpoint) (*client.Client, error) {
+	// On a local socket connections are made anew for each request, which costs
+	// nothing and leaves none behind; elsewhere a few are kept. HTTP/2 is not
+	// offered: an attached container's connection is taken out of HTTP/1.
+	local := strings.HasPrefix(e.host, "unix:") || strings.HasPrefix(e.host, "npipe:")
+	transport := &http.Transport{MaxIdleConns: 6, IdleConnTimeout: 30 * time.Second, DisableKeepAlives: local, Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(true)
+	if e.cert != "" {
+		config, err := tlsConfig(e)
+		if err != nil {
+			return nil, err
+		}
+		transport.TLSClientConfig = config
+	}
+	c, err := client.New(client.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}),
+		client.WithHost(e.host), client.WithUserAgent("sandbar"))
+	if err != nil {
+		return nil, badEndpoint(e, "cannot be used: "+err.Error(), "give one such as unix:///var/run/docker.sock or tcp://host:2376")
+	}
+	return c, nil
+}
+
+// tlsConfig trusts the endpoint's own authority and nobody else.
+func tlsConfig(e endpoint) (*tls.Config, error) {
+	bad := func(err error) error {
+		return &sandbar.Error{Code: sandbar.Invalid, Field: optionCertPath, Err: err,
+			Message: "the certificates for the Docker Engine at " + sandbar.Quote(e.host, 200) + " (" + e.from + ") cannot be used",
+			Fix:     "they are ca.pem, cert.pem and key.pem in one directory, readable to the daemon"}
+	}
+	pem, err := os.ReadFile(e.ca)
+	if err != nil {
+		return nil, bad(err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, bad(errors.New("ca.pem has no certificate"))
+	}
+	pair, err := tls.LoadX509KeyPair(e.cert, e.key)
+	if err != nil {
+		return nil, bad(err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{pair}}, nil
+}

@@ -1,0 +1,160 @@
+package docker
+
+import (
+	"context"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/system"
+	"github.com/moby/moby/client"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// How long calls to the engine may take. They are far beyond what an engine
+// with time takes, and end waiting for one that hangs.
+const (
+	greetBound  = 5 * time.Second  // at New: is there an engine at all
+	quickBound  = 20 * time.Second // looking something up, making what does not run
+	startBound  = time.Minute      // starting a container, which includes its runtime
+	removeBound = time.Minute      // killing and removing one
+	copyBound   = 15 * time.Minute // sending an image
+
+	// createPatience is how long a container that is being made is waited for
+	// when nobody wants it any more. It takes an engine some milliseconds.
+	createPatience = 2 * time.Second
+)
+
+// engine is a Docker Engine. Every call has a bound of its own besides its
+// caller's, and fails with an error of ours.
+type engine struct {
+	api *client.Client
+	at  endpoint
+}
+
+// call makes one call that takes at most bound.
+func (e *engine) call(ctx context.Context, bound time.Duration, what string, f func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	return e.failed(ctx, what, f(bounded))
+}
+
+// greet finds out what engine this is.
+func (e *engine) greet(ctx context.Context) (info system.Info, err error) {
+	err = e.call(ctx, greetBound, "asking the engine what it is", func(ctx context.Context) error {
+		// The first call settles the version of the API. It is made apart since
+		// the client lets others go on without an answer.
+		if _, err := e.api.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
+			return err
+		}
+		r, err := e.api.Info(ctx, client.InfoOptions{})
+		info = r.Info
+		return err
+	})
+	return info, err
+}
+
+// create makes a container that does not run yet. An engine goes on making one
+// that nobody waits for any more, so the call itself is not given up with ctx:
+// when ctx ends it is waited for a little longer, and answered is closed when the
+// engine has answered, or is known not to.
+func (e *engine) create(ctx context.Context, o client.ContainerCreateOptions) (answered <-chan struct{}, err error) {
+	const what = "creating a container"
+	var cause error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		cause = e.call(context.WithoutCancel(ctx), quickBound, what, func(ctx context.Context) error {
+			_, err := e.api.ContainerCreate(ctx, o)
+			return err
+		})
+	}()
+	select {
+	case <-done:
+		return done, cause
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+	case <-time.After(createPatience):
+	}
+	return done, sandbar.Errorf(codeOf(ctx), "%s: %w", what, ctx.Err())
+}
+
+// attach connects to the standard streams of a container, before its start so
+// that nothing is missed.
+func (e *engine) attach(ctx context.Context, name string) (s *stream, err error) {
+	err = e.call(ctx, quickBound, "attaching to a container", func(ctx context.Context) error {
+		r, err := e.api.ContainerAttach(ctx, name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+		if err == nil {
+			s = newStream(r.Conn, r.Reader)
+		}
+		return err
+	})
+	return s, err
+}
+
+// start starts a container. What the engine finds wrong only now is nobody's
+// request: it has accepted the same before.
+func (e *engine) start(ctx context.Context, name string) error {
+	err := e.call(ctx, startBound, "starting a container", func(ctx context.Context) error {
+		_, err := e.api.ContainerStart(ctx, name, client.ContainerStartOptions{})
+		return err
+	})
+	if code := sandbar.CodeOf(err); code == sandbar.Unsupported || code == sandbar.NotFound || code == sandbar.Conflict {
+		failed := *sandbar.AsError(err)
+		failed.Code, failed.Fix = sandbar.Internal, ""
+		return &failed
+	}
+	return err
+}
+
+// inspect looks at a container. NotFound if there is none.
+func (e *engine) inspect(ctx context.Context, name string) (c container.InspectResponse, err error) {
+	err = e.call(ctx, quickBound, "looking at a container", func(ctx context.Context) error {
+		r, err := e.api.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
+		c = r.Container
+		return err
+	})
+	return c, err
+}
+
+// remove ends a container and returns when there is none of that name.
+func (e *engine) remove(ctx context.Context, name string) error {
+	return e.call(ctx, removeBound, "removing a container", func(ctx context.Context) error {
+		for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+			_, err := e.api.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+			switch {
+			case err == nil, errdefs.IsNotFound(err):
+				return nil
+			case !errdefs.IsConflict(err):
+				return err
+			}
+			// The engine is at it already: the container had ended by itself.
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(pause):
+			}
+		}
+	})
+}
+
+// setPIDs changes how many processes and threads a container may have.
+func (e *engine) setPIDs(ctx context.Context, name string, n int64) error {
+	return e.call(ctx, quickBound, "limiting the processes of a container", func(ctx context.Context) error {
+		_, err := e.api.ContainerUpdate(ctx, name, client.ContainerUpdateOptions{Resources: &container.Resources{PidsLimit: &n}})
+		return err
+	})
+}
+
+// labelled are all containers with a label, those that do not run too.
+func (e *engine) labelled(ctx context.Context, label string) (list []container.Summary, err error) {
+	err = e.call(ctx, quickBound, "listing containers", func(ctx context.Context) error {
+		r, err := e.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", label)})
+		list = r.Items
+		return err
+	})
+	return list, err
+}

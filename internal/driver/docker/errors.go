@@ -1,0 +1,78 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// maxEngineText is how much of an engine's message is repeated, in bytes.
+const maxEngineText = 300
+
+// failed turns what went wrong with a call to the engine into an error of ours.
+// caller is the context of whoever asked; the call itself had a bound besides.
+func (e *engine) failed(caller context.Context, what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if caller.Err() != nil {
+		return sandbar.Errorf(codeOf(caller), "%s: %w", what, caller.Err())
+	}
+	at := "the Docker Engine at " + sandbar.Quote(e.at.host, 200) + " (" + e.at.from + ")"
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " may not be used by this user",
+			Fix: "run the daemon as root or as a member of the group that owns the socket (docker)"}
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " does not answer",
+			Fix: "see whether it is overloaded or stopped: docker info"}
+	case client.IsErrConnectionFailed(err), errdefs.IsUnavailable(err), isGone(err):
+		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " cannot be reached",
+			Fix: "start it (systemctl start docker), or name another by the option " + optionHost + " or DOCKER_HOST"}
+	case errdefs.IsConflict(err):
+		return &sandbar.Error{Code: sandbar.Conflict, Message: what + ": " + at + " says " + engineText(err)}
+	case errdefs.IsNotFound(err):
+		return &sandbar.Error{Code: sandbar.NotFound, Message: what + ": " + at + " says " + engineText(err)}
+	case errdefs.IsInvalidArgument(err):
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: what + ": " + at + " refuses it and says " + engineText(err),
+			Fix: "see what it enforces: sandbar doctor"}
+	}
+	return &sandbar.Error{Code: sandbar.Internal, Message: what + ": " + at + " says " + engineText(err)}
+}
+
+// engineText is what an engine says, safe to print. It may name images and
+// containers, never what is in them.
+func engineText(err error) string {
+	return sandbar.Quote(strings.TrimPrefix(err.Error(), "Error response from daemon: "), maxEngineText)
+}
+
+func codeOf(ctx context.Context) sandbar.Code {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return sandbar.Timeout
+	}
+	return sandbar.Canceled
+}
+
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
+}
+
+// isGone reports that the other end of a connection went away or was never
+// there: an engine that crashed, or that is starting again.
+func isGone(err error) bool {
+	for _, gone := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, fs.ErrNotExist, net.ErrClosed} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return strings.HasSuffix(err.Error(), "EOF")
+}

@@ -1,0 +1,353 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	platform "github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
+)
+
+// soon is far more than anything here takes; it ends a hang.
+const soon = 90 * time.Second
+
+// fragile is the engine for a test that breaks it; after the test it is whole.
+func fragile(t *testing.T) *dockerd.Engine {
+	t.Helper()
+	e := shared.Engine(t)
+	t.Cleanup(func() {
+		_ = e.Resume() // it goes on if it does
+		if _, err := e.Containers(context.Background()); err == nil {
+			return
+		}
+		if err := e.Restart(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// eventually waits until cond holds.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(soon); !cond(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// empty waits until an engine has no container, and fails if it never comes to that.
+func empty(t *testing.T, e *dockerd.Engine) {
+	t.Helper()
+	var names []string
+	for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		var err error
+		if names, err = e.Containers(context.Background()); err == nil && len(names) == 0 {
+			return
+		}
+	}
+	t.Errorf("these containers are left: %v", names)
+}
+
+// started counts the programs that run.
+type started struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (s *started) Started() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n++
+}
+func (s *started) Output(sandbar.Chunk) error { return nil }
+func (s *started) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.n
+}
+
+// An engine that crashes in the middle of twenty executions: each caller has an
+// answer in time that says so, and nothing pretends to have ended well. When the
+// engine is back, and we have shut down, nothing is left on it.
+func TestCrashInTheMiddle(t *testing.T) {
+	e := fragile(t)
+	d, err := New(driver.Host{Options: map[string]string{optionHost: e.Host(), optionImage: dockerd.Image}}, agentBinary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const executions = 20
+	p, err := platform.New(platform.Config{Driver: d, Grace: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := &started{}
+	type end struct {
+		res sandbar.Result
+		err error
+	}
+	ends := make(chan end, executions)
+	for range executions {
+		go func() {
+			res, err := p.Run(context.Background(), sandbar.Job{Language: "shell", Code: "sleep 250",
+				Spec: sandbar.Spec{Limits: sandbar.Limits{Timeout: 280 * time.Second, Memory: 64 << 20}}}, run)
+			ends <- end{res, err}
+		}()
+	}
+	eventually(t, "all programs run", func() bool { return run.count() == executions })
+	if err := e.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	over := time.After(soon)
+	for i := range executions {
+		select {
+		case got := <-ends:
+			if got.err == nil && got.res.Outcome != sandbar.Lost {
+				t.Errorf("a program whose engine crashed ended as %v, exit code %d", got.res.Outcome, got.res.ExitCode)
+			} else if code := sandbar.CodeOf(got.err); got.err != nil && code != sandbar.Unavailable && code != sandbar.Gone {
+				t.Errorf("a caller is told %v (code %q)", got.err, code)
+			}
+		case <-over:
+			t.Fatalf("%d of %d callers have no answer", executions-i, executions)
+		}
+	}
+	_, err = d.Create(context.Background(), sandbar.NewID(), spec())
+	if e := sandbar.AsError(err); sandbar.CodeOf(err) != sandbar.Unavailable || e.Fix == "" {
+		t.Errorf("Create without an engine: %v (code %q)", err, sandbar.CodeOf(err))
+	}
+	if err := e.Restart(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := p.Run(context.Background(), sandbar.Job{Language: "shell", Code: "exit 3"}, platform.Discard); err != nil || r.ExitCode != 3 {
+		t.Errorf("a program after the engine came back: %+v, %v", r, err)
+	}
+	empty(t, e)
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	if err := p.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if volumes, err := e.Volumes(ctx); err != nil || len(volumes) != 0 {
+		t.Errorf("these volumes are left: %v, %v", volumes, err)
+	}
+}
+
+// An engine that crashes while sandboxes are made: each caller is told, and what
+// was half made is gone when the engine is back.
+func TestCrashWhileCreating(t *testing.T) {
+	e := fragile(t)
+	d := newDriver(t, e.Host())
+	box, err := d.Create(t.Context(), sandbar.NewID(), spec()) // the agent is there
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := box.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	made := 0
+	first := make(chan struct{})
+	tell := sync.OnceFunc(func() { close(first) })
+	for range 6 {
+		wg.Go(func() {
+			for {
+				box, err := d.Create(context.Background(), sandbar.NewID(), spec())
+				tell()
+				if err != nil {
+					if code := sandbar.CodeOf(err); code != sandbar.Unavailable && code != sandbar.Internal {
+						t.Errorf("Create while the engine crashes: %v (code %q)", err, code)
+					}
+					return
+				}
+				mu.Lock()
+				made++
+				mu.Unlock()
+				// The crash may come in between; then it is for later.
+				for box.Destroy(context.Background()) != nil {
+					time.Sleep(100 * time.Millisecond)
+				}
+			}
+		})
+	}
+	<-first
+	if err := e.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Restart(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	d.closed = true // whoever still gets through stops
+	d.mu.Unlock()
+	wg.Wait()
+	d.mu.Lock()
+	d.closed = false
+	d.mu.Unlock()
+	t.Logf("%d sandboxes were made", made)
+	empty(t, e)
+}
+
+// An engine that does not answer: a caller's patience is what counts, and when
+// the engine goes on nothing is left of what was given up.
+func TestSlowEngine(t *testing.T) {
+	e := fragile(t)
+	d := newDriver(t, e.Host())
+	box, err := d.Create(t.Context(), sandbar.NewID(), spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	var errs [3]error
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+			defer cancel()
+			_, errs[i] = d.Create(ctx, sandbar.NewID(), spec())
+		})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	if err := box.Destroy(ctx); sandbar.CodeOf(err) != sandbar.Timeout {
+		t.Errorf("Destroy on an engine that does not answer: %v (code %q)", err, sandbar.CodeOf(err))
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if sandbar.CodeOf(err) != sandbar.Timeout {
+			t.Errorf("Create on an engine that does not answer: %v (code %q)", err, sandbar.CodeOf(err))
+		}
+	}
+	if err := e.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if err := box.Destroy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	empty(t, e)
+}
+
+// A creation that is asked for and never answered for is found when it comes to
+// be after all.
+func TestSweeperFindsWhatComesLate(t *testing.T) {
+	e := fragile(t)
+	d := newDriver(t, e.Host())
+	b := &box{d: d, id: sandbar.NewID()}
+	var err error
+	if b.image, err = d.openImage(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.planFor(b.id, spec(), b.image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	d.sweeper.owe(answered)
+	if _, err := d.engine.create(t.Context(), p.container); err != nil {
+		t.Fatal(err)
+	}
+	if names := traces(e); len(names) != 1 {
+		t.Errorf("there are %v", names)
+	}
+	close(answered)
+	empty(t, e)
+	eventually(t, "nothing is owed any more", func() bool {
+		d.sweeper.mu.Lock()
+		defer d.sweeper.mu.Unlock()
+		return d.sweeper.owed == 0
+	})
+}
+
+// What cannot be is said, with the next step, and not tried.
+func TestSaysWhatIsMissing(t *testing.T) {
+	host := engineHost(t)
+	d := newDriver(t, host)
+	for name, tt := range map[string]struct {
+		change func(*sandbar.Spec)
+		code   sandbar.Code
+		fix    string
+	}{
+		"an image that the operator has not allowed": {func(s *sandbar.Spec) { s.Image = "alpine" }, sandbar.NotFound, optionHostless},
+		"too little memory":                          {func(s *sandbar.Spec) { s.Limits.Memory = 1 << 20 }, sandbar.Unsupported, "more"},
+		"a network":                                  {func(s *sandbar.Spec) { s.Network = sandbar.NetworkOutbound }, sandbar.Unsupported, optionNetwork},
+		"too few processors":                         {func(s *sandbar.Spec) { s.Limits.CPUs = 0.001 }, sandbar.Unsupported, "more"},
+		"no such network":                            {func(s *sandbar.Spec) { s.Network = "host" }, sandbar.Invalid, ""},
+		"a malformed variable":                       {func(s *sandbar.Spec) { s.Env = map[string]string{"a=b": ""} }, sandbar.Invalid, ""},
+	} {
+		s := spec()
+		tt.change(&s)
+		_, err := d.Create(t.Context(), sandbar.NewID(), s)
+		if e := sandbar.AsError(err); sandbar.CodeOf(err) != tt.code || !strings.Contains(e.Fix, tt.fix) {
+			t.Errorf("%s: %v (code %q); want %q and a fix with %q", name, err, sandbar.CodeOf(err), tt.code, tt.fix)
+		}
+	}
+	t.Run("the image is not there", func(t *testing.T) {
+		d, err := New(driver.Host{Options: map[string]string{optionHost: host, optionImage: "nowhere/nothing:1"}}, agentBinary(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		if notes := strings.Join(d.Caps().Notes, "\n"); !strings.Contains(notes, "docker pull nowhere/nothing:1") {
+			t.Errorf("no note tells an operator: %s", notes)
+		}
+		_, err = d.Create(t.Context(), sandbar.NewID(), spec())
+		if e := sandbar.AsError(err); sandbar.CodeOf(err) != sandbar.NotFound || e.Fix != "docker pull nowhere/nothing:1" {
+			t.Errorf("Create: %v (code %q)", err, sandbar.CodeOf(err))
+		}
+	})
+	t.Run("there is no engine", func(t *testing.T) {
+		_, err := New(driver.Host{Options: map[string]string{optionHost: "unix://" + t.TempDir() + "/none"}}, agentBinary(t))
+		if e := sandbar.AsError(err); sandbar.CodeOf(err) != sandbar.Unsupported || !strings.Contains(e.Fix, "systemctl start docker") {
+			t.Errorf("New: %v (code %q)", err, sandbar.CodeOf(err))
+		}
+	})
+}
+
+// optionHostless is in the fix of an image that is not allowed.
+const optionHostless = "\"host\""
+
+// The agent on the engine is looked after: one that somebody removes is sent
+// again.
+func TestAgentIsSentAgain(t *testing.T) {
+	e := fragile(t)
+	d := newDriver(t, e.Host())
+	life := func() error {
+		box, err := d.Create(t.Context(), sandbar.NewID(), spec())
+		if err != nil {
+			return err
+		}
+		return box.Destroy(t.Context())
+	}
+	if err := life(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.engine.removeVolume(t.Context(), d.volume()); err != nil {
+		t.Fatal(err)
+	}
+	err := life()
+	if sandbar.CodeOf(err) != sandbar.Internal {
+		t.Errorf("without the agent: %v (code %q)", err, sandbar.CodeOf(err))
+	}
+	if err := life(); err != nil {
+		t.Errorf("after that: %v", err)
+	}
+	empty(t, e)
+}
+
+func ExampleFactory() {
+	f := Factory(nil)
+	_, err := f.New(driver.Host{Options: map[string]string{"colour": "blue"}})
+	var e *sandbar.Error
+	fmt.Println(f.Name, errors.As(err, &e), e.Code, e.Field)
+	// Output: docker true invalid colour
+}

@@ -1,0 +1,30 @@
+package docker
+
+import (
+	"strings"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
+	"github.com/sandbar-dev/sandbar/internal/cgroup"
+)
+
+// group is the control group of a container on this machine.
+type group struct{ seen *cgroup.Seen }
+
+// groupOf returns the counters of the container id, whose first process is said
+// to be pid: nil unless that process is one of this machine's, and in a group
+// named after the container.
+func groupOf(pid int, id string) counters {
+	if pid <= 0 || len(id) != 64 {
+		return nil
+	}
+	s, err := cgroup.Of(pid)
+	if err != nil || !strings.Contains(s.Path(), id) {
+		return nil
+	}
+	return &group{seen: s}
+}
+
+func (g *group) usage() (client.Usage, error) {
+	s, err := g.seen.Stats()
+	return client.Usage{PeakMemory: s.MemoryPeak, CPU: s.CPUTime, OOMKills: s.OOMKills}, err
+}

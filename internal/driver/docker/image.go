@@ -1,0 +1,150 @@
+package docker
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// image is what a container is made from.
+type image struct {
+	id      string        // the engine's
+	env     []string      // "K=V", as the image asks for
+	volumes []string      // directories that it wants kept
+	held    *driver.Image // of our store, until the sandbox is gone; nil for the engine's own
+}
+
+func (i *image) close() {
+	if i.held != nil {
+		i.held.Close()
+		i.held = nil
+	}
+}
+
+// storeRepository is what images of our store are called on the engine. The
+// tag tells the content.
+const storeRepository = "sandbar/image"
+
+// openImage finds what a Spec names: the operator's image where it names none,
+// an image of the engine that the operator allows, or one of our store, which
+// is sent to the engine if that does not have it yet. Nothing is ever fetched.
+func (d *Driver) openImage(ctx context.Context, name string) (image, error) {
+	switch {
+	case name == "" || name == sandbar.ImageHost:
+		return d.engineImage(ctx, d.opt.image)
+	case slices.Contains(d.opt.images, name), slices.Contains(d.opt.images, anyImage):
+		return d.engineImage(ctx, name)
+	case d.images == nil:
+		return image{}, &sandbar.Error{Code: sandbar.NotFound, Field: "image",
+			Message: "image " + sandbar.Quote(name, 100) + " is not known; there is \"" + sandbar.ImageHost + "\", which is " + sandbar.Quote(d.opt.image, 100) +
+				", and what the option " + optionImages + " of the driver docker names",
+			Fix: "use the image \"" + sandbar.ImageHost + "\", or add it to that option"}
+	}
+	held, err := d.images.Open(ctx, name)
+	if err != nil {
+		return image{}, err
+	}
+	i, err := d.storeImage(ctx, &held)
+	if err != nil {
+		held.Close()
+		return image{}, err
+	}
+	i.held = &held
+	return i, nil
+}
+
+// engineImage is an image that the engine has.
+func (d *Driver) engineImage(ctx context.Context, ref string) (image, error) {
+	i, found, err := d.engine.image(ctx, ref)
+	if err == nil && !found {
+		err = &sandbar.Error{Code: sandbar.NotFound, Field: "image",
+			Message: "the Docker Engine has no image " + sandbar.Quote(ref, 100), Fix: "docker pull " + ref}
+	}
+	return i, err
+}
+
+// storeImage is an image of our store on the engine.
+func (d *Driver) storeImage(ctx context.Context, held *driver.Image) (image, error) {
+	if held.Dir == "" {
+		return d.engineImage(ctx, d.opt.image)
+	}
+	ref := storeReference(held.ID)
+	// One at a time: a second sandbox of the same image waits for the first's.
+	select {
+	case d.importing <- struct{}{}:
+		defer func() { <-d.importing }()
+	case <-ctx.Done():
+		return image{}, sandbar.Errorf(codeOf(ctx), "waiting for images to be sent: %w", ctx.Err())
+	}
+	i, found, err := d.engine.image(ctx, ref)
+	if err != nil || found {
+		return i, err
+	}
+	if err := d.engine.importTree(ctx, held.Dir, ref); err != nil {
+		return image{}, err
+	}
+	return d.engineImage(ctx, ref)
+}
+
+// storeReference is what an image of our store is called on the engine.
+func storeReference(id string) string {
+	tag := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '-'
+	}, id)
+	return storeRepository + ":" + tag[:min(len(tag), 127)]
+}
+
+// image looks an image up on the engine.
+func (e *engine) image(ctx context.Context, ref string) (i image, found bool, err error) {
+	err = e.call(ctx, quickBound, "looking for the image "+sandbar.Quote(ref, 100), func(ctx context.Context) error {
+		r, err := e.api.ImageInspect(ctx, ref)
+		if errdefs.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		found, i.id = true, r.ID
+		if r.Config != nil {
+			i.env = r.Config.Env
+			for dir := range r.Config.Volumes {
+				i.volumes = append(i.volumes, dir)
+			}
+			slices.Sort(i.volumes)
+		}
+		return nil
+	})
+	return i, found, err
+}
+
+// importTree sends a tree of files to the engine as an image.
+func (e *engine) importTree(ctx context.Context, dir, ref string) error {
+	return e.call(ctx, copyBound, "sending an image to the engine", func(ctx context.Context) error {
+		r, w := io.Pipe()
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			w.CloseWithError(writeTree(w, dir))
+		}()
+		defer func() {
+			_ = r.Close()
+			<-sent
+		}()
+		answer, err := e.api.ImageImport(ctx, client.ImageImportSource{Source: r, SourceName: "-"}, ref, client.ImageImportOptions{})
+		if err != nil {
+			return err
+		}
+		defer answer.Close()
+		return importAnswer(answer)
+	})
+}

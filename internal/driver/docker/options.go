@@ -1,0 +1,146 @@
+package docker
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// The driver's options.
+const (
+	optionHost     = "host"
+	optionContext  = "context"
+	optionCertPath = "cert_path"
+	optionImage    = "image"
+	optionImages   = "images"
+	optionNetwork  = "network"
+	optionCPUs     = "cpus"
+	optionMemory   = "memory"
+)
+
+// DefaultImage is the image of sandboxes that ask for none, if the operator
+// says nothing.
+const DefaultImage = "python:3.11-slim"
+
+// optionHelp is a line of help for each option.
+func optionHelp() map[string]string {
+	return map[string]string{
+		optionHost:     "address of the Docker Engine: unix:///path, tcp://host:port; default: DOCKER_HOST, the current docker context, or the socket of this machine's engine",
+		optionContext:  "name of the docker context to use, instead of an address",
+		optionCertPath: "directory with ca.pem, cert.pem and key.pem for a tcp address; default: DOCKER_CERT_PATH",
+		optionImage:    "image of sandboxes that name none, as the engine knows it; default: " + DefaultImage,
+		optionImages:   "further images of the engine that a sandbox may name, separated by commas; \"*\" for all it has",
+		optionNetwork:  "docker network of sandboxes that reach out, such as \"bridge\"; default: none may. What it reaches is the engine's affair: the daemon's rules for outbound connections do not hold there",
+		optionCPUs:     "processors of a sandbox that has no limit of its own, such as 0.5",
+		optionMemory:   "memory of a sandbox that has no limit of its own, such as 256m",
+	}
+}
+
+// options are the driver's settings, checked.
+type options struct {
+	host, context, certPath string
+	image                   string
+	images                  []string
+	network                 string
+	cpus                    float64 // 0: no limit
+	memory                  int64   // bytes; 0: no limit
+}
+
+// anyImage in options.images allows every image the engine has.
+const anyImage = "*"
+
+// parseOptions checks the driver's section of the configuration. What it does
+// not know, and what it cannot read, is an Invalid error.
+func parseOptions(raw map[string]string) (options, error) {
+	known := optionHelp()
+	for name := range raw {
+		if _, ok := known[name]; !ok {
+			return options{}, badOption(name, "there is no such option", "it has "+strings.Join(optionNames(), ", "))
+		}
+	}
+	o := options{host: raw[optionHost], context: raw[optionContext], certPath: raw[optionCertPath],
+		image: raw[optionImage], network: raw[optionNetwork]}
+	if o.host != "" && o.context != "" {
+		return o, badOption(optionContext, "a context and a host are given, and either names the engine", "give one of them")
+	}
+	if o.image == "" {
+		o.image = DefaultImage
+	}
+	for _, ref := range strings.Split(raw[optionImages], ",") {
+		if ref = strings.TrimSpace(ref); ref != "" {
+			o.images = append(o.images, ref)
+		}
+	}
+	if o.network == "none" {
+		o.network = ""
+	}
+	if o.network == "host" || strings.HasPrefix(o.network, "container:") {
+		return o, badOption(optionNetwork, sandbar.Quote(o.network, 80)+" is somebody else's network, with all that listens there", "name a network of the engine's own, such as \"bridge\"")
+	}
+	var err error
+	if o.cpus, err = parseCPUs(raw[optionCPUs]); err != nil {
+		return o, err
+	}
+	o.memory, err = parseMemory(raw[optionMemory])
+	return o, err
+}
+
+func optionNames() []string {
+	var names []string
+	for name := range optionHelp() {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func badOption(name, what, fix string) error {
+	return &sandbar.Error{Code: sandbar.Invalid, Field: name, Message: "option " + sandbar.Quote(name, 40) + " of the driver docker: " + what, Fix: fix}
+}
+
+// parseCPUs reads a number of processors; "" is none.
+func parseCPUs(text string) (float64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(n) || n < minCPUs || n > 1<<16 {
+		return 0, badOption(optionCPUs, sandbar.Quote(text, 40)+" is no number of processors", "give a number such as 0.5, at least 0.01")
+	}
+	return n, nil
+}
+
+// parseMemory reads a number of bytes as docker writes it: a whole number, with
+// b, k, m or g for bytes and the powers of 1024. "" is none.
+func parseMemory(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	bad := badOption(optionMemory, sandbar.Quote(text, 40)+" is no amount of memory", "give a whole number of bytes, or with k, m or g: 256m; at least 6m")
+	digits, unit := strings.TrimRight(strings.ToLower(text), "bkmgi"), int64(1)
+	switch suffix := strings.ToLower(text)[len(digits):]; suffix {
+	case "", "b":
+	case "k", "kb", "kib":
+		unit = 1 << 10
+	case "m", "mb", "mib":
+		unit = 1 << 20
+	case "g", "gb", "gib":
+		unit = 1 << 30
+	default:
+		return 0, bad
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64/unit || n*unit < minMemory {
+		return 0, bad
+	}
+	return n * unit, nil
+}
+
+// What an engine accepts at least.
+const (
+	minCPUs   = 0.01
+	minMemory = 6 << 20
+)

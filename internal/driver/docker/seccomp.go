@@ -1,0 +1,17 @@
+package docker
+
+import (
+	"encoding/json"
+
+	"github.com/sandbar-dev/sandbar/internal/policy"
+)
+
+// profileText is the profile of system calls, as an engine takes it.
+func profileText(goarch string) (string, error) {
+	p, err := policy.CompileProfile(goarch)
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(p)
+	return string(b), err
+}

@@ -1,0 +1,107 @@
+package docker
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// sweeper looks for containers that a creation which failed may have left, for
+// as long as there may be some: an engine that did not answer in time may still
+// make one later.
+type sweeper struct {
+	sweep func(context.Context) (found int, err error)
+
+	mu     sync.Mutex
+	owed   int // creations of which something may be left
+	closed bool
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	ctx    context.Context
+}
+
+const (
+	firstSweep = 200 * time.Millisecond
+	lastSweep  = 5 * time.Second
+	// cleanSweeps is how many times in a row nothing must be found. They are at
+	// least firstSweep apart, so that an engine that answers again has come to
+	// what it was asked before.
+	cleanSweeps = 3
+)
+
+func newSweeper(sweep func(context.Context) (int, error)) *sweeper {
+	s := &sweeper{sweep: sweep}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// owe notes that something may be left of a creation. answered is closed when
+// the engine has answered it.
+func (s *sweeper) owe(answered <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.owed++
+	s.done.Go(func() { s.settle(answered) })
+}
+
+// settle sweeps until nothing is found any more.
+func (s *sweeper) settle(answered <-chan struct{}) {
+	if answered != nil {
+		select {
+		case <-answered:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+	clean := 0
+	for pause := firstSweep; clean < cleanSweeps; {
+		found, err := s.sweep(s.ctx)
+		if err == nil && found == 0 {
+			clean++
+			pause = firstSweep
+		} else {
+			clean = 0
+			pause = min(2*pause, lastSweep)
+		}
+		select {
+		case <-time.After(pause):
+		case <-s.ctx.Done():
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owed--
+}
+
+// close stops looking and reports whether something may still be left.
+func (s *sweeper) close() (owed bool) {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	s.done.Wait()
+	return s.owed > 0
+}
+
+// sweep removes what carries this driver's label and belongs to no sandbox that
+// it knows.
+func (d *Driver) sweep(ctx context.Context) (found int, err error) {
+	list, err := d.engine.labelled(ctx, labelOwner+"="+d.owner)
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range list {
+		if d.isLive(c.Labels[labelSandbox]) {
+			continue
+		}
+		found++
+		if err := d.engine.remove(ctx, c.ID); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}

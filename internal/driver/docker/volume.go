@@ -1,0 +1,129 @@
+package docker
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/api/types/volume"
+	"github.com/moby/moby/client"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// volume is the name of the volume that holds the agent's program. Each daemon
+// has its own, so that none removes what another needs.
+func (d *Driver) volume() string {
+	return namePrefix + "agent-" + strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '.' {
+			return r
+		}
+		return '_'
+	}, d.owner)
+}
+
+// porter is the id of the container that carries the agent into the volume. It
+// is never started.
+const porter = "agent"
+
+// fillVolume sends the agent's program to the engine, once. i is any image.
+func (d *Driver) fillVolume(ctx context.Context, i image) error {
+	if d.filled.Load() {
+		return nil
+	}
+	select {
+	case d.filling <- struct{}{}:
+		defer func() { <-d.filling }()
+	case <-ctx.Done():
+		return sandbar.Errorf(codeOf(ctx), "waiting for the agent to be sent: %w", ctx.Err())
+	}
+	if d.filled.Load() {
+		return nil
+	}
+	if err := d.claim(porter); err != nil {
+		return err
+	}
+	defer d.release(porter)
+	// Others wait for this one's end as well, so it is not given up with its
+	// caller.
+	err := d.sendAgent(context.WithoutCancel(ctx), i)
+	if err == nil {
+		d.filled.Store(true)
+	}
+	return err
+}
+
+// sendAgent makes the volume and has a container that never runs take an
+// archive into it.
+func (d *Driver) sendAgent(ctx context.Context, i image) (err error) {
+	if err := d.engine.makeVolume(ctx, d.volume(), d.labels(porter)); err != nil {
+		return err
+	}
+	name := d.volume()
+	if err := d.engine.remove(ctx, name); err != nil { // of an attempt that failed
+		return err
+	}
+	answered, err := d.engine.create(ctx, client.ContainerCreateOptions{Name: name,
+		Config: &container.Config{Image: i.id, Entrypoint: []string{"/" + porter}, Labels: d.labels(porter), NetworkDisabled: true},
+		HostConfig: &container.HostConfig{NetworkMode: "none", CapDrop: []string{"ALL"}, LogConfig: container.LogConfig{Type: "none"},
+			Mounts: []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: agentDir, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}}}})
+	defer func() {
+		if rerr := d.engine.remove(ctx, name); rerr != nil {
+			d.sweeper.owe(answered)
+			if err == nil {
+				err = rerr
+			}
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	return d.engine.copyAgent(ctx, name, d.program)
+}
+
+func (e *engine) makeVolume(ctx context.Context, name string, labels map[string]string) error {
+	return e.call(ctx, quickBound, "making a volume for the agent", func(ctx context.Context) error {
+		_, err := e.api.VolumeCreate(ctx, client.VolumeCreateOptions{Name: name, Labels: labels})
+		return err
+	})
+}
+
+// removeVolume removes a volume; one that is not there is no error.
+func (e *engine) removeVolume(ctx context.Context, name string) error {
+	return e.call(ctx, quickBound, "removing the agent's volume", func(ctx context.Context) error {
+		if _, err := e.api.VolumeRemove(ctx, name, client.VolumeRemoveOptions{}); err != nil && !errdefs.IsNotFound(err) {
+			return err
+		}
+		return nil
+	})
+}
+
+// volumes are all volumes with a label.
+func (e *engine) volumes(ctx context.Context, label string) (list []volume.Volume, err error) {
+	err = e.call(ctx, quickBound, "listing volumes", func(ctx context.Context) error {
+		r, err := e.api.VolumeList(ctx, client.VolumeListOptions{Filters: make(client.Filters).Add("label", label)})
+		list = r.Items
+		return err
+	})
+	return list, err
+}
+
+func (e *engine) copyAgent(ctx context.Context, name string, program []byte) error {
+	return e.call(ctx, startBound, "sending the agent to the engine", func(ctx context.Context) error {
+		r, w := io.Pipe()
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			w.CloseWithError(agentArchive(w, program))
+		}()
+		defer func() {
+			_ = r.Close()
+			<-sent
+		}()
+		_, err := e.api.CopyToContainer(ctx, name, client.CopyToContainerOptions{DestinationPath: agentDir, Content: r})
+		return err
+	})
+}

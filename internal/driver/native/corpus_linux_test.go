@@ -1,0 +1,190 @@
+package native
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+)
+
+// program is one program of the corpus. Lines at its top that begin with "#args",
+// "#env" and "#stdin" tell how it is called; without the last it has no input.
+type program struct {
+	name, code string
+	args       []string
+	env        map[string]string
+	stdin      *string
+}
+
+// corpus reads the programs in testdata/python: each file is an archive of them, by
+// topic.
+func corpus(t *testing.T) (programs []program) {
+	t.Helper()
+	names, err := filepath.Glob("testdata/python/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		topic := strings.TrimSuffix(filepath.Base(name), ".txtar")
+		for _, f := range txtar.Parse(b).Files {
+			programs = append(programs, parseProgram(topic+"/"+f.Name, string(f.Data)))
+		}
+	}
+	return programs
+}
+
+func parseProgram(name, code string) program {
+	p := program{name: name, code: code, env: map[string]string{}}
+	for line := range strings.Lines(code) {
+		word, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		switch word {
+		case "#args":
+			p.args = strings.Fields(rest)
+		case "#env":
+			k, v, _ := strings.Cut(rest, "=")
+			p.env[k] = v
+		case "#stdin":
+			text := strings.ReplaceAll(rest, `\n`, "\n")
+			p.stdin = &text
+		default:
+			return p
+		}
+	}
+	return p
+}
+
+// said is all that a program shows.
+type said struct {
+	out, err string
+	exit     string
+}
+
+// stdio connects a program's streams as a protocol does.
+func (p program) stdio(out, errOut *bytes.Buffer) driver.Stdio {
+	std := driver.Stdio{Stdout: out, Stderr: errOut}
+	if p.stdin != nil {
+		std.Stdin = strings.NewReader(*p.stdin)
+	}
+	return std
+}
+
+// play runs the program in a sandbox by start, and destroys that.
+func (p program) play(b driver.Sandbox, start func(driver.Stdio) (driver.Process, error)) (s said, err error) {
+	defer func() {
+		if derr := b.Destroy(context.Background()); err == nil {
+			err = derr
+		}
+	}()
+	if err := put(b, p.code); err != nil {
+		return s, err
+	}
+	var out, errOut bytes.Buffer
+	proc, err := start(p.stdio(&out, &errOut))
+	if err != nil {
+		return s, err
+	}
+	r, err := proc.Wait()
+	return said{anonymous(out.String()), anonymous(errOut.String()), fmt.Sprintf("%v, exit code %d, signal %d", r.Outcome, r.ExitCode, r.Signal)}, err
+}
+
+// anonymous takes the addresses of objects out of a text. They differ from run to
+// run.
+func anonymous(text string) string { return addresses().ReplaceAllString(text, "0x…") }
+
+func addresses() *regexp.Regexp { return regexp.MustCompile("0x[0-9a-f]{8,}") }
+
+// cold runs the program in an interpreter that is started for it.
+func (p program) cold(ctx context.Context, d *Driver, s driver.TemplateSpec) (said, error) {
+	b, err := d.Create(ctx, sandbar.NewID(), s.Spec)
+	if err != nil {
+		return said{}, err
+	}
+	env := map[string]string{}
+	for _, m := range []map[string]string{s.Env, p.env} {
+		for k, v := range m {
+			env[k] = v
+		}
+	}
+	return p.play(b, func(std driver.Stdio) (driver.Process, error) {
+		return b.Start(ctx, sandbar.Cmd{Args: append([]string{"python3", "main.py"}, p.args...), Env: env, Dir: sandbar.DefaultDir}, std)
+	})
+}
+
+// warm runs the program in a copy of the template.
+func (p program) warm(ctx context.Context, tmpl driver.Template) (said, error) {
+	b, err := tmpl.Fork(ctx, sandbar.NewID())
+	if err != nil {
+		return said{}, err
+	}
+	e, _ := driver.As[driver.Evaluator](b)
+	return p.play(b, func(std driver.Stdio) (driver.Process, error) {
+		return e.Eval(ctx, driver.Evaluation{Path: "main.py", Args: p.args, Env: p.env, Dir: sandbar.DefaultDir}, std)
+	})
+}
+
+// A program that runs in a copy of a warm interpreter shows what it shows in one
+// that was started for it: the same output on both streams, and the same end.
+func TestCorpus(t *testing.T) {
+	testenv.Need(t, testenv.Python)
+	d := newDriver(t)
+	s := pythonTemplate(d)
+	tmpl := newTemplate(t, d, s)
+	programs := corpus(t)
+	if len(programs) < fewestPrograms {
+		t.Errorf("the corpus has %d programs; it is to have %d at least", len(programs), fewestPrograms)
+	}
+	work := make(chan program)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for p := range work {
+				compare(t, d, s, tmpl, p)
+			}
+		})
+	}
+	for _, p := range programs {
+		work <- p
+	}
+	close(work)
+	all.Wait()
+}
+
+// fewestPrograms is how many programs the corpus has at least.
+const fewestPrograms = 200
+
+func compare(t *testing.T, d *Driver, s driver.TemplateSpec, tmpl driver.Template, p program) {
+	want, err := p.cold(t.Context(), d, s)
+	if err != nil {
+		t.Errorf("%s: cold: %v", p.name, err)
+		return
+	}
+	got, err := p.warm(t.Context(), tmpl)
+	if sandbar.CodeOf(err) == sandbar.Unsupported && len(p.env) > 0 {
+		return // the engine starts it cold
+	}
+	if err != nil {
+		t.Errorf("%s: warm: %v", p.name, err)
+		return
+	}
+	if got != want {
+		t.Errorf("%s: warm it says\n%s\n%s(%s)\nand cold\n%s\n%s(%s)", p.name, got.out, got.err, got.exit, want.out, want.err, want.exit)
+	}
+	if want.out+want.err == "" && strings.HasSuffix(want.exit, "exit code 0, signal 0") {
+		t.Errorf("%s: shows nothing that could differ", p.name)
+	}
+}

@@ -1,0 +1,157 @@
+package native
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+)
+
+// printed keeps what a program writes to stdout.
+type printed struct{ bytes.Buffer }
+
+func (*printed) Started() {}
+func (p *printed) Output(c sandbar.Chunk) error {
+	if c.Stream == sandbar.Stdout {
+		p.Write(c.Data)
+	}
+	return nil
+}
+
+// Ready sandboxes of this driver under load, with some of them killed while they
+// wait: every job gets its own answer, and at the end nothing is left.
+func TestReadySandboxes(t *testing.T) {
+	testenv.Need(t, testenv.Node)
+	d := newDriver(t)
+	descriptors := openDescriptors(t)
+	e, err := engine.New(engine.Config{Driver: d, AllowDegraded: true, Templates: []engine.Template{
+		{Min: 2, Max: 4}, {Language: "javascript", Min: 1, Max: 3}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitReady(t, e, 2, 1)
+	if n := killAgents(t, d); n < 3 {
+		t.Fatalf("%d sandboxes are alive, want 3 at least", n)
+	}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for j := range 8 {
+				want := fmt.Sprintf("%d-%d", i, j)
+				job := sandbar.Job{Language: "shell", Code: "echo $ID; echo $ID > /tmp/mine; ls /tmp", Spec: sandbar.Spec{Env: map[string]string{"ID": want}}}
+				if j%2 == 1 {
+					job.Language, job.Code = "javascript", "console.log(process.env.ID); const fs = require('fs'); fs.writeFileSync('/tmp/mine', ''); console.log(fs.readdirSync('/tmp').join())"
+				}
+				var out printed
+				r, err := e.Run(t.Context(), job, &out)
+				if err != nil || r.Outcome != sandbar.Exited || r.ExitCode != 0 || out.String() != want+"\nmine\n" {
+					t.Errorf("%s: %v %d, %v, output %q", want, r.Outcome, r.ExitCode, err, out.String())
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var hits int64
+	for _, s := range e.Templates() {
+		hits += s.Hits
+	}
+	if hits == 0 {
+		t.Errorf("no job found a ready sandbox: %+v", e.Templates())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := e.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	d.mu.Lock()
+	left := len(d.live)
+	d.mu.Unlock()
+	if left != 0 {
+		t.Errorf("%d sandboxes are left", left)
+	}
+	// The driver was closed by the engine, so there are fewer than before if anything.
+	deadline := time.Now().Add(30 * time.Second)
+	for n := openDescriptors(t); n > descriptors; n = openDescriptors(t) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d descriptors became %d", descriptors, n)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// awaitReady waits until so many sandboxes of each template are ready.
+func awaitReady(t *testing.T, e *engine.Engine, want ...int) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		enough := true
+		for i, s := range e.Templates() {
+			enough = enough && s.Ready >= want[i]
+		}
+		if enough {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not ready: %+v", e.Templates())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// killAgents kills the agents of all sandboxes of this process and returns how
+// many there were. They are the processes that are PID 1 of a namespace below.
+func killAgents(t *testing.T, d *Driver) (killed int) {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		line, err := os.ReadFile(dir + "/cmdline")
+		if err != nil || !strings.Contains(string(line), d.owner) {
+			continue
+		}
+		status, err := os.ReadFile(dir + "/status")
+		if err != nil || !strings.Contains(string(status), "\t1\n") || !nested(string(status)) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(filepath.Base(dir), "%d", &pid); err != nil {
+			t.Fatal(err)
+		}
+		p, err := os.FindProcess(pid)
+		if err == nil && p.Kill() == nil {
+			killed++
+		}
+	}
+	return killed
+}
+
+// nested reports whether a process is number 1 of a PID namespace below this one.
+func nested(status string) bool {
+	for line := range strings.Lines(status) {
+		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			f := strings.Fields(ids)
+			return len(f) > 1 && f[len(f)-1] == "1"
+		}
+	}
+	return false
+}
+
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}

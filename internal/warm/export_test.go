@@ -1,0 +1,6 @@
+package warm
+
+import "github.com/sandbar-dev/sandbar/driver"
+
+// Ended is closed when the interpreter that waits in a fork has ended.
+func Ended(sb driver.Sandbox) <-chan struct{} { return sb.(*waiting).ended }

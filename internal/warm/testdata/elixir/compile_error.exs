@@ -1,0 +1,3 @@
+defmodule X do
+  def f, do: undefined_function_here(1)
+end

@@ -1,0 +1,3 @@
+# env: GREETING=hello = there
+IO.inspect System.get_env() |> Map.drop(["_"]) |> Enum.sort()
+IO.inspect System.get_env("GREETING")

@@ -1,0 +1,2 @@
+System.at_exit(fn code -> IO.puts("at exit #{code}") end)
+exit({:shutdown, 7})

@@ -1,0 +1,3 @@
+IO.puts(:stderr, "to stderr")
+IO.warn("a warning", [])
+IO.write("no newline")

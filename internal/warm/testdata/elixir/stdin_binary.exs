@@ -1,0 +1,2 @@
+# stdin: raw bytes ö\n
+IO.inspect IO.binread(:stdio, :all)

@@ -1,0 +1,2 @@
+IO.inspect IO.gets("")
+IO.inspect IO.read(:stdio, :all)

@@ -1,0 +1,3 @@
+IO.puts "stopping"
+System.stop(4)
+Process.sleep(:infinity)

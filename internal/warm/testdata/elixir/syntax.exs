@@ -1,0 +1,4 @@
+IO.puts "never"
+defmodule X do
+  def f( do: 1
+end

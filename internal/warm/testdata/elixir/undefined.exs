@@ -1,0 +1,1 @@
+Nothing.here(1)

@@ -1,0 +1,1 @@
+console.log('umlauts äöü 日本語 🎉', 'ä'.length);

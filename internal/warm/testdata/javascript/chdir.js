@@ -1,0 +1,1 @@
+process.chdir('/tmp'); console.log(process.cwd(), require('path').resolve('x')); require('./nothing-here');

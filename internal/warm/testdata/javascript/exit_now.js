@@ -1,0 +1,1 @@
+console.log('a'.repeat(50000)); process.exit(3); console.log('never');

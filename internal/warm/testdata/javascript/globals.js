@@ -1,0 +1,2 @@
+console.log(Object.getOwnPropertyNames(globalThis).sort().join(' '));
+console.log(typeof fs, typeof here, typeof threads, typeof require, this === module.exports);

@@ -1,0 +1,1 @@
+console.log(require('inspector').url(), process.binding('natives') !== undefined, typeof gc);

@@ -1,0 +1,2 @@
+const Module = require('module');
+console.log(Object.keys(Module._cache), Module._pathCache, Module.globalPaths, Object.keys(Module._extensions));

@@ -1,0 +1,2 @@
+Promise.reject(new Error('nobody catches this'));
+setTimeout(() => console.log('never'), 50);

@@ -1,0 +1,2 @@
+// stdin: nobody reads this\n
+console.log('done');

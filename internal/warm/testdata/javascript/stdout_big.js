@@ -1,0 +1,1 @@
+for (let i = 0; i < 20000; i++) console.log('line ' + i);

@@ -1,0 +1,1 @@
+console.log('before'); return; console.log('never');

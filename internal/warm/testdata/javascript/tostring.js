@@ -1,0 +1,1 @@
+console.log(require.toString(), Object.keys(require('worker_threads')).sort());

@@ -1,0 +1,691 @@
+# The half of a template that is inside the interpreter. Package zygote, which
+# carries it, says what it is for and what it promises.
+#
+# The interpreter has been started as "python3 FILE", and this is its
+# sitecustomize: it runs at the end of start-up, before FILE is opened. A copy
+# that has its job returns from here. So all that comes after, from opening FILE
+# to the exit status, is the interpreter's own code, with nothing of ours below it
+# on the stack.
+import builtins
+import os
+import sys
+import _frozen_importlib
+import _frozen_importlib_external
+
+CONTROL = 3  # the daemon's socket, in the template
+ARCHIVE = 4  # what this file is read from
+CALLER = 3  # the daemon's socket, in a copy
+FIRST = 1  # a sandbox's first process
+
+
+# ---- Importing ahead
+
+class Record:
+    """What a program sees of the import of one module, besides the module."""
+
+    def __init__(self):
+        self.imports = []  # names, in the order in which its code asked for them
+        self.effects = []  # functions that repeat what it did to something shared
+
+
+class Recorder:
+    """Notes, while modules are imported, a Record of each."""
+
+    def __init__(self):
+        self.records = {}
+        self.stack = [Record()]  # the innermost module whose code runs is last
+        self.read = set()  # variables of the environment that were asked for
+
+    def __enter__(self):
+        import atexit
+        import _warnings
+        self.atexit, self.warnings = atexit, _warnings
+        self.lists = [(shared, shared[:]) for shared in (sys.meta_path, sys.path_hooks, sys.path, _warnings.filters)]
+        self.before = self.lists[:]
+        self.known = set(sys.modules)
+        self.reducers = {}  # what is registered for pickling
+        self.placed = set()  # names that code has put into sys.modules by itself
+        self.variables = os.environ._data
+        os.environ._data = Watched(self)
+        self.register, atexit.register = atexit.register, self.at_exit
+        self.load, _frozen_importlib._load_unlocked = _frozen_importlib._load_unlocked, self.load_unlocked
+        self.find, _frozen_importlib._gcd_import = _frozen_importlib._gcd_import, self.gcd_import
+        self.import_, builtins.__import__ = builtins.__import__, self.import_statement
+        return self
+
+    def __exit__(self, *_):
+        builtins.__import__ = self.import_
+        _frozen_importlib._gcd_import = self.find
+        _frozen_importlib._load_unlocked = self.load
+        self.atexit.register = self.register
+        self.note()
+        for shared, before in self.before:
+            shared[:] = before
+        self.warnings._filters_mutated()
+        if self.reducers:
+            sys.modules['copyreg'].dispatch_table.clear()
+        os.environ._data.restore()
+        os.environ._data = self.variables
+
+    def load_unlocked(self, spec):
+        self.note()
+        record = Record()
+        self.stack.append(record)
+        self.known.add(spec.name)
+        try:
+            module = self.load(spec)
+        except BaseException:
+            self.note()
+            self.stack.pop()
+            # What it did before it failed is done.
+            self.stack[-1].imports += record.imports
+            self.stack[-1].effects += record.effects
+            raise
+        self.note()
+        self.stack.pop()
+        self.records[spec.name] = record
+        return module
+
+    def gcd_import(self, name, package=None, level=0):
+        module = self.find(name, package, level)
+        self.asked(_frozen_importlib._resolve_name(name, package, level) if level else name)
+        return module
+
+    def import_statement(self, name, globals=None, locals=None, fromlist=(), level=0):
+        self.note()
+        module = self.import_(name, globals, locals, fromlist, level)
+        if level:
+            name = _frozen_importlib._resolve_name(name, _frozen_importlib._calc___package__(globals), level)
+        self.asked(name)
+        for part in fromlist or ():
+            for part in getattr(sys.modules.get(name), '__all__', ()) if part == '*' else (part,):
+                if type(part) is str and name + '.' + part in sys.modules:
+                    self.asked(name + '.' + part)
+        return module
+
+    def asked(self, name):
+        imports = self.stack[-1].imports
+        at = name.find('.')
+        while at > 0:
+            imports.append(name[:at])
+            at = name.find('.', at + 1)
+        imports.append(name)
+
+    def effect(self, repeat):
+        self.stack[-1].effects.append(repeat)
+
+    def at_exit(self, function, *args, **kwargs):
+        register = self.register
+        if self.atexit.register is register:  # somebody kept this function
+            return register(function, *args, **kwargs)
+        self.effect(lambda: register(function, *args, **kwargs))
+        return function
+
+    def note(self):
+        """Lays what has been added to shared things to the module whose code has run."""
+        for name in [name for name in sys.modules if name not in self.known]:
+            self.known.add(name)
+            self.placed.add(name)
+            self.stack[-1].imports.append(name)
+        exits = getattr(sys.modules.get('threading'), '_threading_atexits', None)
+        if type(exits) is list and all(shared is not exits for shared, _ in self.lists):
+            self.lists.append((exits, []))
+            self.before.append((exits, []))
+        table = getattr(sys.modules.get('copyreg'), 'dispatch_table', {})
+        for key in [key for key in table if key not in self.reducers]:
+            self.reducers[key] = table[key]
+            self.effect(lambda key=key, value=table[key]: table.setdefault(key, value))
+        for i, (shared, before) in enumerate(self.lists):
+            if len(shared) == len(before) and all(map(lambda a, b: a is b, shared, before)):
+                continue
+            for at, item in enumerate(shared):
+                if all(item is not known for known in before):
+                    self.effect(self.insertion(shared, item, at == 0))
+            self.lists[i] = (shared, shared[:])
+
+    def insertion(self, shared, item, front):
+        def repeat():
+            shared.insert(0 if front else len(shared), item)
+            self.warnings._filters_mutated()
+        return repeat
+
+
+class Watched(dict):
+    """The variables of the environment while modules are imported."""
+
+    def __init__(self, recorder):
+        super().__init__(recorder.variables)
+        self.recorder = recorder
+
+    def __getitem__(self, key):
+        self.recorder.read.add(key)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        self.recorder.effect(lambda: os.environb.__setitem__(key, value))
+
+    def __delitem__(self, key):
+        super().__delitem__(key)
+        self.recorder.effect(lambda: os.environb.pop(key, None))
+
+    def restore(self):
+        """Puts back what imports have changed, of which this class has kept only half."""
+        before = self.recorder.variables
+        for key in [key for key in self if key not in before]:
+            os.unsetenv(key)
+        for key, value in before.items():
+            if self.get(key) != value:
+                os.putenv(key, value)
+
+
+class Base(set):
+    """What there is before anything is imported ahead."""
+
+    def __init__(self):
+        super().__init__(sys.modules)
+        self.importers = set(sys.path_importer_cache)
+
+
+class Hidden:
+    """The modules that were imported ahead, until a program imports them."""
+
+    def __init__(self, base, recorder):
+        self.records, self.placed = recorder.records, recorder.placed
+        self.dropped = []  # what the program has another of; never freed
+        self.meta_path = sys.meta_path[:]
+        self.path = frozenset(sys.path)
+        self.import_ = builtins.__import__
+        self.modules = {name: sys.modules[name] for name in sys.modules if name not in base}
+        self.same = {}  # other names of modules that were there before
+        for name in base:
+            for other, module in self.modules.items():
+                if module is sys.modules[name]:
+                    self.same[other], self.modules[other] = name, None
+        self.bound = set()  # children that importing binds in their parents
+        for name, module in self.modules.items():
+            if module is None:
+                continue
+            parent, _, child = name.rpartition('.')
+            parent = sys.modules.get(parent)
+            if parent is not None and vars(parent).get(child) is module:
+                delattr(parent, child)
+                self.bound.add(name)
+        for name in self.modules:
+            del sys.modules[name]
+        for entry in [entry for entry in sys.path_importer_cache if entry not in base.importers]:
+            del sys.path_importer_cache[entry]
+
+    def reveal(self, name):
+        """Does what importing a module does, if it is here and would be what is imported."""
+        parent = name.rpartition('.')[0]
+        if parent in self.modules:
+            self.reveal(parent)
+        if name not in self.modules:
+            return
+        names = []
+        self.collect(name, names, set())
+        if self.needs_run(names):
+            # Its code runs again; what that imports may be here.
+            self.dropped.append(self.modules.pop(name))
+            return
+        self.enter(name)
+
+    def collect(self, name, names, seen):
+        """Lists a module and what its code imports, as far as it is here."""
+        if name in seen or name not in self.modules or name in sys.modules:
+            return
+        seen.add(name)
+        names.append(name)
+        for other in self.records.get(name, NOTHING).imports:
+            self.collect(other, names, seen)
+
+    def needs_run(self, names):
+        """Whether the program has arranged for the code of modules to do something else than it did here."""
+        finders = sys.meta_path
+        if finders is None:  # the interpreter is ending
+            return True
+        if any(all(finder is not known for known in finders) for finder in self.meta_path):
+            return True
+        own = [finder for finder in finders if all(finder is not known for known in self.meta_path)]
+        paths = self.paths()
+        for name in names:
+            if '.' not in name and self.shadowed(name, own, paths):
+                return True
+        if builtins.__import__ is self.import_ and sys.gettrace() is None and sys.getprofile() is None:
+            return False
+        # Who watches imports is to see them; but most extensions start only once.
+        specs = [getattr(self.modules[name], '__spec__', None) for name in names]
+        return not any('-packages/' in (getattr(spec, 'origin', None) or '') for spec in specs)
+
+    def paths(self):
+        """The directories of the program's own that are searched before each of the known ones."""
+        before, paths = [], {}
+        for entry in sys.path:
+            if entry in self.path:
+                paths.setdefault(entry, list(before))
+            else:
+                finder = _frozen_importlib_external.PathFinder._path_importer_cache(entry)
+                if finder is not None:
+                    before.append(finder)
+        return paths
+
+    def shadowed(self, name, own, paths):
+        """Whether the program has another module of this name."""
+        if any(finder.find_spec(name, None, None) is not None for finder in own):
+            return True
+        spec = getattr(self.modules[name], '__spec__', None)
+        if spec is None or not spec.has_location:
+            return False
+        home = spec.origin.rpartition('/')[0]
+        if spec.submodule_search_locations is not None:
+            home = home.rpartition('/')[0]
+        return home not in paths or any(finder.find_spec(name) is not None for finder in paths[home])
+
+    def enter(self, name):
+        """Puts a module into sys.modules, and what its code put there, in that order."""
+        if name not in self.modules or name in sys.modules:
+            return
+        parent, _, child = name.rpartition('.')
+        if parent in self.modules:
+            self.enter(parent)
+        module = self.modules.pop(name) or sys.modules.get(self.same[name])
+        sys.modules[name] = module
+        if name in self.records:
+            spec = module.__spec__
+            if type(spec.loader) is _frozen_importlib_external.ExtensionFileLoader:
+                sys.audit('import', name, spec.origin, None, None, None)
+            for other in self.records[name].imports:
+                if other in self.modules and other not in sys.modules:
+                    if other not in self.placed:
+                        sys.audit('import', other, None, sys.path, sys.meta_path, sys.path_hooks)
+                    self.enter(other)
+            for repeat in self.records[name].effects:
+                repeat()
+            sys.modules[name] = sys.modules.pop(name)  # as the import system does when the code has run
+        if name in self.bound and parent in sys.modules:
+            setattr(sys.modules[parent], child, module)
+        if name in FRESH:
+            FRESH[name](module)
+
+
+NOTHING = Record()
+
+
+def hide(hidden):
+    """Has every import look among the hidden modules first.
+
+    The lock that each import of a missing module takes is the one place that
+    all of them pass and that leaves no frame of ours on the stack when the
+    module's code runs."""
+    class _ModuleLockManager(_frozen_importlib._ModuleLockManager):
+        def __enter__(self):
+            super().__enter__()
+            if self._name in hidden.modules:
+                try:
+                    hidden.reveal(self._name)
+                except BaseException:
+                    self.__exit__(None, None, None)
+                    raise
+    _ModuleLockManager.__module__ = _frozen_importlib._ModuleLockManager.__module__
+    _ModuleLockManager.__qualname__ = '_ModuleLockManager'
+    _frozen_importlib._ModuleLockManager = _ModuleLockManager
+
+
+# ---- What no two copies may share
+
+def fresh_logging(logging):
+    import time
+    logging._startTime = time.time()
+
+
+def fresh_process(process):
+    process.current_process()._config['authkey'] = process.AuthenticationString(os.urandom(32))
+
+
+# FRESH is what is renewed when a module comes to light. The module random has
+# itself renewed after a fork.
+FRESH = {
+    'logging': fresh_logging,
+    'multiprocessing.process': fresh_process,
+    'numpy.random': lambda random: random.seed(),
+    'threading': lambda threading: threading.main_thread()._set_native_id(),
+}
+
+
+# ---- System calls
+
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_MM, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 24, 35, 38, 47
+PR_CAP_AMBIENT_CLEAR_ALL, PR_SET_MM_MAP = 4, 14
+SECCOMP_SET_MODE_FILTER = 1
+LINUX_CAPABILITY_VERSION_3 = 0x20080522
+EINVAL, EPERM = 22, 1
+
+
+class Kernel:
+    """The system calls that the interpreter has no function for."""
+
+    def __init__(self, numbers):
+        import ctypes
+        self.ctypes = ctypes
+        self.libc = ctypes.PyDLL(None, use_errno=True)
+        self.libc.syscall.restype = ctypes.c_long
+        self.numbers = numbers
+
+    def call(self, name, *args):
+        """Makes a call whose arguments are numbers."""
+        result = self.libc.syscall(self.ctypes.c_long(self.numbers[name]), *map(self.ctypes.c_long, args))
+        if result < 0:
+            raise OSError(self.ctypes.get_errno(), name)
+        return result
+
+    def prctl(self, *args):
+        return self.call('prctl', *(args + (0,) * (5 - len(args))))
+
+    def fork(self):
+        """Forks without what the interpreter does before and after."""
+        pid = self.libc.fork()
+        if pid < 0:
+            raise OSError(self.ctypes.get_errno(), 'fork')
+        return pid
+
+    def filter(self, program):
+        """Installs a filter of system calls."""
+        ctypes = self.ctypes
+        held = ctypes.create_string_buffer(program, len(program))
+        head = (ctypes.c_uint64 * 2)(len(program) // 8, ctypes.addressof(held))
+        self.call('seccomp', SECCOMP_SET_MODE_FILTER, 0, ctypes.addressof(head))
+
+    def drop_capabilities(self):
+        ctypes = self.ctypes
+        head = (ctypes.c_uint32 * 2)(LINUX_CAPABILITY_VERSION_3, 0)
+        sets = (ctypes.c_uint32 * 6)()
+        self.call('capset', ctypes.addressof(head), ctypes.addressof(sets))
+        self.call('capget', ctypes.addressof(head), ctypes.addressof(sets))
+        if any(sets):
+            raise OSError(EPERM, 'capset')
+
+    def title(self, args, env):
+        """Has /proc show arguments and environment as after an exec.
+
+        It changes only what ps tells, so a kernel that cannot is forgiven."""
+        ctypes = self.ctypes
+        args, env = b''.join(word + b'\0' for word in args), b''.join(word + b'\0' for word in env)
+        shown = ctypes.create_string_buffer(args + env, len(args) + len(env))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(shown))  # the kernel reads it for ever
+        start = ctypes.addressof(shown)
+        with open('/proc/self/stat', 'rb') as file:
+            stat = [b'', b''] + file.read().rpartition(b')')[2].split()
+        code, end_code, stack, data, end_data, brk = (int(stat[n - 1]) for n in (26, 27, 28, 45, 46, 47))
+        layout = (ctypes.c_uint64 * 13)(code, end_code, data, end_data, brk, self.call('brk', 0), stack,
+                                        start, start + len(args), start + len(args), start + len(args) + len(env), 0, 0xffffffff << 32)
+        try:
+            self.prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.addressof(layout), ctypes.sizeof(layout))
+        except OSError:
+            pass
+
+
+# ---- The template
+
+class Template:
+    """The interpreter that waits to be copied."""
+
+    def __init__(self):
+        import _socket
+        self.socket = _socket
+        self.control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, CONTROL)
+        head, _, rest = self.control.recv(1 << 20).partition(b'\n')
+        numbers, common, wanted, sizes = (field.split() for field in head.decode().split(';'))
+        self.numbers = {name: int(number) for name, _, number in (word.partition('=') for word in numbers)}
+        self.common, self.wanted = common, wanted
+        self.filters = []
+        for size in map(int, sizes):
+            self.filters.append(rest[:size])
+            rest = rest[size:]
+
+    def prepare(self, base):
+        """Imports what is to be there and hides it."""
+        with Recorder() as recorder:
+            for name in self.common:
+                try:
+                    __import__(name)
+                except ImportError:
+                    pass
+            for name in self.wanted:
+                self.demand(name)
+            self.kernel = Kernel(self.numbers)
+            import array, gc, resource, time
+        self.array, self.gc, self.resource, self.time = array, gc, resource, time
+        for name in FRESH:
+            if name in sys.modules:
+                FRESH[name](sys.modules[name])
+        self.ssl = sys.modules.get('_ssl')
+        self.zone = os.environ.get('TZ')
+        self.read = recorder.read
+        hidden = Hidden(base, recorder)
+        hide(hidden)
+        # Never freed, so that the end of a program does not go through it all.
+        self.kernel.ctypes.pythonapi.Py_IncRef(self.kernel.ctypes.py_object(hidden.modules))
+
+    def demand(self, name):
+        try:
+            __import__(name)
+        except BaseException as error:
+            self.control.send(b'import\0%s\0%s' % (name.encode(), type(error).__name__.encode()))
+            raise
+
+    def serve(self):
+        """Answers requests for copies. Returns in a copy that has its job."""
+        self.pid = os.getpid()
+        self.gc.collect()
+        self.gc.freeze()
+        main = sys.modules['__main__']
+        for thing in main, vars(main):  # the program's own, which are to be collected
+            thing = self.kernel.ctypes.py_object(thing)
+            self.kernel.ctypes.pythonapi.PyObject_GC_UnTrack(thing)
+            self.kernel.ctypes.pythonapi.PyObject_GC_Track(thing)
+        self.kernel.prctl(PR_SET_DUMPABLE, 0)
+        self.control.send(b'ready\0%d.%d\0' % sys.version_info[:2] + b'\0'.join(sorted(self.read)))
+        while True:
+            message, fds = self.receive(self.control, 1 << 12)
+            if not message:
+                os._exit(0)
+            pid = self.kernel.fork()
+            if pid == 0:
+                return self.become(Order(message, fds))
+            for fd in fds:
+                os.close(fd)
+            os.waitpid(pid, 0)
+
+    def receive(self, socket, size):
+        fds = self.array.array('i')
+        message, ancillary, flags, _ = socket.recvmsg(size, self.socket.CMSG_SPACE(4 * 64))
+        for level, kind, data in ancillary:
+            if level == self.socket.SOL_SOCKET and kind == self.socket.SCM_RIGHTS:
+                fds.frombytes(data)
+        if flags & self.socket.MSG_CTRUNC:
+            raise OSError(EINVAL, 'recvmsg')
+        return message, fds
+
+    def become(self, order):
+        """Becomes a process of the sandbox, and then the one that its job wants."""
+        try:
+            self.place(order)
+        except BaseException as error:
+            os.write(order.caller, b'failed %s' % str(error).encode()[:200])
+            raise
+        self.begin(self.await_job())
+
+    def place(self, order):
+        kernel = self.kernel
+        os.close(self.control.detach())
+        for door in order.doors:
+            os.write(door, b'0')
+        for namespace in order.namespaces:
+            kernel.call('setns', namespace, 0)
+        # The process that is born in the sandbox forks and ends, so that the copy
+        # is a child of the sandbox's first process.
+        pid = kernel.fork()
+        if pid:
+            os.waitpid(pid, 0)
+            os._exit(0)
+        while True:
+            if os.fork():
+                os._exit(0)
+            if os.getpid() != self.pid:  # libraries take an equal number for an equal process
+                break
+        while os.getppid() != FIRST:  # the one that forked it is about to end
+            self.time.sleep(1e-4)
+        os.setsid()
+        os.umask(0o022)
+        os.chdir(HOME)
+        order.caller = os.dup2(order.caller, CALLER)
+        if order.ruleset >= 0:
+            order.ruleset = os.dup2(order.ruleset, CALLER + 1)
+        self.confine(order)
+        kernel.call('close_range', CALLER + 1, 0xffffffff, 0)
+        null = os.open('/dev/null', os.O_RDWR)
+        for fd in range(3):
+            os.dup2(null, fd)
+        os.close(null)
+        self.show()
+        if self.ssl is not None:
+            self.ssl.RAND_add(os.urandom(32), 32.0)
+        self.caller = self.socket.socket(self.socket.AF_UNIX, self.socket.SOCK_STREAM, 0, CALLER)
+        self.caller.send(b'ready %d' % os.getpid())
+
+    def confine(self, order):
+        """Drops what the agent's launcher drops, in the same order."""
+        kernel = self.kernel
+        for capability in range(64):
+            try:
+                kernel.prctl(PR_CAPBSET_DROP, capability)
+            except OSError as error:
+                if error.errno != EINVAL:
+                    raise
+        kernel.prctl(PR_SET_NO_NEW_PRIVS, 1)
+        if order.nice:
+            os.setpriority(os.PRIO_PROCESS, 0, order.nice)
+        for resource, soft, hard in order.rlimits:
+            self.resource.setrlimit(resource, (soft, hard))
+        if order.ruleset >= 0:
+            kernel.call('landlock_restrict_self', order.ruleset, 0)
+        if order.ranged:
+            os.setgroups([])
+            os.setresgid(order.gid, order.gid, order.gid)
+            os.setresuid(order.uid, order.uid, order.uid)
+        kernel.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+        kernel.drop_capabilities()
+        kernel.prctl(PR_SET_DUMPABLE, 1)
+        for program in self.filters:
+            kernel.filter(program)
+
+    def show(self, args=()):
+        self.kernel.title([os.fsencode(word) for word in sys.orig_argv[:-1]] + list(args or [FILE]),
+                          [name + b'=' + value for name, value in os.environb.items()])
+
+    def await_job(self):
+        """Returns the words of the job, with its streams in place."""
+        size, job, streams = 4, b'', self.array.array('i')
+        while len(job) < size:
+            message, fds = self.receive(self.caller, 1 << 16)
+            if not message:
+                os._exit(0)
+            streams += fds
+            job += message
+            if size == 4 and len(job) >= 4:
+                size += int.from_bytes(job[:4], 'little')
+        for target, fd in enumerate(streams):
+            os.dup2(fd, target)
+            os.close(fd)
+        os.close(self.caller.detach())
+        return job[4:].split(b'\0')
+
+    def begin(self, words):
+        """Makes this process look like one that was started for the job."""
+        count = int(words[0])
+        args, env = words[1:1 + count], words[1 + count:]
+        if env:
+            os.environ.clear()
+            for variable in env:
+                name, _, value = variable.partition(b'=')
+                os.environb[name] = value
+            if os.environ.get('TZ') != self.zone:
+                self.time.tzset()
+        if env or args != [FILE]:
+            self.show(args)
+        sys.argv[:] = map(os.fsdecode, args)
+        sys.orig_argv[-1:] = sys.argv
+        for fd in range(3):
+            if os.fstat(fd).st_mode & 0o170000 != 0o010000:
+                reopen(fd)
+
+
+class Order:
+    """A request for a copy."""
+
+    def __init__(self, message, fds):
+        numbers = [int(word) for word in message.split()]
+        doors, namespaces, ruleset, self.ranged, self.uid, self.gid, self.nice = numbers[:7]
+        self.rlimits = [numbers[at:at + 3] for at in range(7, len(numbers), 3)]
+        self.caller, fds = fds[0], fds[1:]
+        self.doors, fds = fds[:doors], fds[doors:]
+        self.namespaces, fds = fds[:namespaces], fds[namespaces:]
+        self.ruleset = fds[0] if ruleset else -1
+
+
+def reopen(fd):
+    """Opens a standard stream as start-up does. The template's are pipes."""
+    import io
+    name, mode = ('stdin', 'stdout', 'stderr')[fd], 'w' if fd else 'r'
+    old = getattr(sys, name)
+    unbuffered = old.write_through
+    binary = io.open(fd, mode + 'b', 0 if unbuffered and fd else -1, closefd=False)
+    raw = binary if unbuffered and fd else binary.raw
+    raw.name = '<%s>' % name
+    text = io.TextIOWrapper(binary, old.encoding, old.errors, '\n',
+                            not unbuffered and (fd == 2 or raw.isatty()), unbuffered)
+    text.mode = mode
+    setattr(sys, name, text)
+    setattr(sys, '__%s__' % name, text)
+
+
+# ---- Start-up, as the interpreter sees it
+
+def original():
+    """Runs the sitecustomize that the interpreter would have found; None if there is none."""
+    spec = _frozen_importlib._find_spec('sitecustomize', None)
+    if spec is None:
+        return None
+    module = sys.modules['sitecustomize'] = _frozen_importlib.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main():
+    entry = sys.path.pop(0)
+    sys.path_importer_cache.pop(entry, None)
+    sys.modules['zipimport']._zip_directory_cache.pop(entry, None)
+    os.close(ARCHIVE)
+    rest = os.environb.pop(b'PYTHONPATH').partition(b':')[2]
+    if rest:
+        os.environb[b'PYTHONPATH'] = rest
+    ours = sys.modules.pop('sitecustomize')
+    found = original()
+    base = Base()
+    base.add('sitecustomize')
+    if found is None:
+        sys.modules['sitecustomize'] = ours
+    template = Template()
+    template.prepare(base)
+    template.serve()
+    return found
+
+
+FILE, HOME = os.fsencode(os.path.basename(sys.argv[0])), os.path.dirname(sys.argv[0])
+try:
+    found = main()
+except BaseException:
+    os._exit(70)  # nothing may run in a template, nor in a copy that is not what it should be
+if found is None:
+    raise ImportError("No module named 'sitecustomize'", name='sitecustomize')

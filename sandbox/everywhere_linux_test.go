@@ -1,0 +1,280 @@
+package sandbox_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
+	"github.com/sandbar-dev/sandbar/sandbox"
+)
+
+// shared is the Docker Engine of these tests, made when it is needed.
+var shared dockerd.Shared
+
+// The test binary is what drivers start of it.
+func TestMain(m *testing.M) {
+	sandbox.Self()
+	code := m.Run()
+	if err := shared.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "the engine could not be stopped:", err)
+		code = 1
+	}
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// backend is a driver with what its tests need of the host.
+type backend struct {
+	name  string
+	needs []testenv.Requirement
+	vars  func(testing.TB) []string // that it needs besides; nil for none
+}
+
+// backends are the drivers that behave identically.
+func backends() []backend {
+	return []backend{
+		{"native", []testenv.Requirement{testenv.Linux, testenv.UserNS, testenv.Python}, nil},
+		{"local", []testenv.Requirement{testenv.Linux, testenv.Python}, nil},
+		{"wasm", []testenv.Requirement{testenv.Linux, testenv.WasmModules}, nil},
+		{"docker", []testenv.Requirement{testenv.Linux, testenv.Docker, testenv.DebianImage}, func(t testing.TB) []string {
+			return []string{"SANDBAR_DRIVERS={docker: {host: " + shared.Engine(t).Host() + "}}", "DOCKER_IMAGE=" + dockerd.Image}
+		}},
+	}
+}
+
+// environ is what chooses the driver.
+func (b backend) environ(t testing.TB, more ...string) []string {
+	t.Helper()
+	vars := append([]string{"SANDBOX_TYPE=" + b.name}, more...)
+	if b.vars != nil {
+		vars = append(vars, b.vars(t)...)
+	}
+	return vars
+}
+
+// environ is a complete environment for settings: nothing of this machine has a
+// part in it.
+func environ(t testing.TB, more ...string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(config, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := testenv.Kept("wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules, err := filepath.Abs("../internal/wasm/artefact")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]string{"HOME=" + dir, "SANDBAR_CONFIG=" + config, "SANDBAR_RUNTIME_DIR=" + filepath.Join(dir, "run"),
+		"SANDBAR_STATE_DIR=" + filepath.Join(dir, "state"), "SANDBAR_CODE_ARTIFACTS=" + filepath.Join(dir, "artifacts"),
+		"SANDBAR_DRIVERS={wasm: {modules: " + modules + ", cache: " + kept + "}}"}, more...)
+}
+
+// open makes a Sandbox that is closed at the test's end.
+func open(t testing.TB, vars ...string) *sandbox.Sandbox {
+	t.Helper()
+	program, err := os.ReadFile(testenv.Build(t, "cmd/sandbar-agent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	box, err := sandbox.Open(sandbox.Options{Agent: sandbox.AgentProgram(program), Environ: environ(t, vars...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return box
+}
+
+// want is what is the same everywhere.
+type want struct {
+	stdout, stderr string // stderr: a part of it
+	exitCode       int
+	truncated      bool
+	timedOut       bool
+	outcome        string
+	answer         string // a part of Compact; "" is not looked at
+}
+
+// What a program sees and what is told of it does not depend on where it runs:
+// output, exit codes, time, truncation, environment, input and arguments
+// (specs/execution-abstraction.md).
+func TestSameEverywhere(t *testing.T) {
+	cases := []struct {
+		name  string
+		in    sandbox.Request
+		want  want
+		stdin string
+	}{
+		{"output", sandbox.Request{Code: "print('Hello')"}, want{stdout: "Hello\n", outcome: "exited", answer: "Hello\n"}, ""},
+		{"nothing", sandbox.Request{Code: ""}, want{outcome: "exited", answer: "(no output)"}, ""},
+		{"both streams", sandbox.Request{Code: "import sys\nprint('out')\nprint('err', file=sys.stderr)"}, want{stdout: "out\n", stderr: "err\n", outcome: "exited", answer: "out\n"}, ""},
+		{"no newline", sandbox.Request{Code: "print('x', end='')"}, want{stdout: "x", outcome: "exited"}, ""},
+		{"text", sandbox.Request{Code: "print('né €')"}, want{stdout: "né €\n", outcome: "exited"}, ""},
+		{"bytes", sandbox.Request{Code: "import sys\nsys.stdout.buffer.write(b'a\\xff\\xfeb')"}, want{stdout: "a\ufffd\ufffdb", outcome: "exited"}, ""},
+		{"exit code", sandbox.Request{Code: "import sys\nprint('half')\nsys.exit(3)"}, want{stdout: "half\n", exitCode: 3, outcome: "exited", answer: "Error (exit_code=3):\nstdout:\nhalf"}, ""},
+		{"exit code, the greatest", sandbox.Request{Code: "import sys\nsys.exit(255)"}, want{exitCode: 255, outcome: "exited"}, ""},
+		{"exception", sandbox.Request{Code: "raise ValueError('went wrong')"}, want{stderr: "ValueError: went wrong", exitCode: 1, outcome: "exited", answer: "Error (exit_code=1): Traceback"}, ""},
+		{"syntax", sandbox.Request{Code: "print("}, want{stderr: "SyntaxError", exitCode: 1, outcome: "exited"}, ""},
+		{"timeout", sandbox.Request{Code: "print('half', flush=True)\nwhile True: pass", Timeout: 4 * time.Second},
+			want{stdout: "half\n", stderr: "Execution timed out after 4s\n", exitCode: -1, timedOut: true, outcome: "timeout", answer: "Error (exit_code=-1): Execution timed out after 4s\nstdout:\nhalf"}, ""},
+		{"truncation", sandbox.Request{Code: "import sys\nsys.stdout.write('x' * 3000)\nsys.stderr.write('y' * 10)\nsys.exit(4)"},
+			want{stdout: strings.Repeat("x", 2048) + "\n... (output truncated)\n", stderr: "yyyyyyyyyy", exitCode: 4, truncated: true, outcome: "exited"}, ""},
+		{"truncation of stderr", sandbox.Request{Code: "import sys\nsys.stderr.write('y' * 3000)"},
+			want{stderr: "yy\n... (output truncated)\n", truncated: true, outcome: "exited", answer: "(no output)"}, ""},
+		{"truncation within a character", sandbox.Request{Code: "print('x' + '€' * 1000)"}, want{stdout: "x" + strings.Repeat("€", 682) + "\n... (output truncated)\n", truncated: true, outcome: "exited"}, ""},
+		{"environment", sandbox.Request{Code: "import os\nprint(os.environ['A'], os.environ.get('SANDBAR_CONFIG'), os.environ.get('SANDBOX_TYPE'))", Env: map[string]string{"A": "b=c d"}}, want{stdout: "b=c d None None\n", outcome: "exited"}, ""},
+		{"input", sandbox.Request{Code: "import sys\nprint(sys.stdin.read().upper())"}, want{stdout: "LINE 1\nLINE 2\n", outcome: "exited"}, "line 1\nline 2"},
+		{"no input", sandbox.Request{Code: "import sys\nprint(repr(sys.stdin.read()))"}, want{stdout: "''\n", outcome: "exited"}, ""},
+		{"arguments", sandbox.Request{Code: "import sys\nprint(sys.argv[1:])", Args: []string{"a", "b c", ""}}, want{stdout: "['a', 'b c', '']\n", outcome: "exited"}, ""},
+		{"a directory of its own", sandbox.Request{Code: "open('test.txt', 'w').write('data')\nprint(open('test.txt').read())"}, want{stdout: "data\n", outcome: "exited"}, ""},
+		{"nothing of the one before", sandbox.Request{Code: "import os\nprint(os.path.exists('test.txt'))"}, want{stdout: "False\n", outcome: "exited"}, ""},
+		{"shell", sandbox.Request{Language: "shell", Code: "echo \"$1-$A\"; cat; echo err >&2; exit 5", Args: []string{"one"}, Env: map[string]string{"A": "b"}},
+			want{stdout: "one-b\nin\n", stderr: "err\n", exitCode: 5, outcome: "exited"}, "in\n"},
+	}
+	for _, b := range backends() {
+		t.Run(b.name, func(t *testing.T) {
+			testenv.Need(t, b.needs...)
+			box := open(t, b.environ(t, "SANDBOX_MAX_OUTPUT_KB=2")...)
+			for _, c := range cases {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					in := c.in
+					if c.stdin != "" {
+						in.Stdin = strings.NewReader(c.stdin)
+					}
+					got, err := box.Execute(t.Context(), in)
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.want.check(t, got)
+					if got.Meta.Runtime != b.name || got.Meta.Boundary != box.Driver().Boundary {
+						t.Errorf("meta tells of %s, %s", got.Meta.Runtime, got.Meta.Boundary)
+					}
+				})
+			}
+		})
+	}
+}
+
+func (w want) check(t *testing.T, r sandbox.Result) {
+	t.Helper()
+	if r.Stdout != w.stdout || !strings.Contains(r.Stderr, w.stderr) || w.stderr == "" && r.Stderr != "" {
+		t.Errorf("stdout %q, stderr %q; want %q and %q", r.Stdout, r.Stderr, w.stdout, w.stderr)
+	}
+	if r.ExitCode != w.exitCode || r.Truncated != w.truncated || r.TimedOut != w.timedOut || r.Meta.Outcome != w.outcome {
+		t.Errorf("exit code %d, truncated %v, timed out %v, %s; want %+v", r.ExitCode, r.Truncated, r.TimedOut, r.Meta.Outcome, w)
+	}
+	if r.Meta.Truncated != r.Truncated || r.Meta.TimedOut != r.TimedOut || r.Duration <= 0 {
+		t.Errorf("%+v after %v", r.Meta, r.Duration)
+	}
+	if !strings.Contains(r.Compact(), w.answer) {
+		t.Errorf("the answer is %q, want %q in it", r.Compact(), w.answer)
+	}
+}
+
+// Imports that are blocked are found wherever the code would run, before it does.
+func TestBlockedEverywhere(t *testing.T) {
+	for _, b := range backends() {
+		t.Run(b.name, func(t *testing.T) {
+			testenv.Need(t, b.needs...)
+			box := open(t, b.environ(t, "SANDBOX_BLOCK_DANGEROUS_IMPORTS=true")...)
+			got, err := box.Execute(t.Context(), sandbox.Request{Code: "print('ran')\nimport subprocess, json, os.path"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Join(got.Meta.BlockedImports, " ") != "subprocess os" || got.Stdout != "" || got.ExitCode != sandbox.ExitBlocked || got.Meta.Outcome != "blocked" {
+				t.Errorf("%+v", got)
+			}
+			got, err = box.Execute(t.Context(), sandbox.Request{Code: "import json\nprint(json.dumps('os'))"})
+			if err != nil || got.Stdout != "\"os\"\n" {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+}
+
+// A backend that is named and not there is an error that says so, and the code
+// runs nowhere.
+func TestNeverElsewhere(t *testing.T) {
+	testenv.Need(t, testenv.Linux)
+	for name, c := range map[string]struct {
+		vars []string
+		code sandbar.Code
+		says string
+	}{
+		"unknown":    {[]string{"SANDBOX_TYPE=bwrap"}, sandbar.Invalid, "bwrap"},
+		"e2b":        {[]string{"SANDBOX_TYPE=e2b"}, sandbar.Invalid, "not part of this build"},
+		"two names":  {[]string{"SANDBOX_TYPE=local", "SANDBAR_DRIVER=native"}, sandbar.Invalid, "both set"},
+		"no modules": {[]string{"SANDBOX_TYPE=wasm", "SANDBAR_DRIVERS={wasm: {modules: /none}}"}, sandbar.Unsupported, "WebAssembly"},
+		"allowed":    {[]string{"SANDBOX_TYPE=local", "SANDBAR_ALLOWED_DRIVERS=wasm", "SANDBAR_DRIVERS={wasm: {modules: /none}}"}, sandbar.Unsupported, "WebAssembly"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := sandbox.Execute(t.Context(), sandbox.Options{Agent: sandbox.Self(), Environ: environ(t, c.vars...)},
+				sandbox.Request{Language: "shell", Code: "echo ran > " + filepath.Join(t.TempDir(), "ran")})
+			if sandbar.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v; want %s, with %q", err, c.code, c.says)
+			}
+		})
+	}
+}
+
+// A request names a driver that is allowed, or there is an error.
+func TestDriverOfARequest(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	box := open(t, "SANDBOX_TYPE=native", "SANDBAR_ALLOWED_DRIVERS=local")
+	for ask, runs := range map[string]string{"": "native", "native": "native", "local": "local"} {
+		got, err := box.Execute(t.Context(), sandbox.Request{Driver: ask, Language: "shell", Code: "echo hi"})
+		if err != nil || got.Meta.Runtime != runs || got.Stdout != "hi\n" {
+			t.Errorf("%q: %+v, %v", ask, got, err)
+		}
+	}
+	_, err := box.Execute(t.Context(), sandbox.Request{Driver: "docker", Language: "shell", Code: "echo hi"})
+	if e := sandbar.AsError(err); e == nil || e.Code != sandbar.Unsupported || e.Field != "driver" {
+		t.Error(err)
+	}
+}
+
+// A caller that leaves ends its program, and is told so.
+func TestCancelled(t *testing.T) {
+	testenv.Need(t, testenv.Linux)
+	box := open(t, "SANDBOX_TYPE=local")
+	ctx, cancel := context.WithCancel(t.Context())
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	go func() {
+		// The program has read this once it runs.
+		w.WriteString("go\n")
+		cancel()
+	}()
+	got, err := box.Execute(ctx, sandbox.Request{Language: "shell", Code: "read x; sleep 600", Stdin: r})
+	if err == nil && (got.Meta.Outcome != "cancelled" || got.ExitCode != sandbox.ExitNone) || err != nil && sandbar.CodeOf(err) != sandbar.Canceled {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := box.Execute(ctx, sandbox.Request{Code: ""}); sandbar.CodeOf(err) != sandbar.Canceled {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,162 @@
+package sandbox
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/config"
+)
+
+// Recorder keeps code with what came of it: a file for each execution, by the
+// settings below "code". Its Record is for engine.Config.Record.
+//
+// The files are the caller's and the program's own words. They hold neither the
+// environment nor the input of an execution, which are where secrets are.
+type Recorder struct {
+	dir     string // absolute
+	onError bool   // only what did not succeed
+	most    int64  // bytes of each stream
+	caps    func(driver string) driver.Caps
+	now     func() time.Time
+	failed  func(error)
+}
+
+// mostKept bounds what is kept of a stream where the settings do not, in bytes.
+const mostKept = 1 << 20
+
+// NewRecorder makes the directory and a Recorder over it. It returns nil where
+// the settings keep nothing. caps tells of the engine's drivers by name; failed
+// is told of an execution that could not be kept, which takes nothing from its
+// result. Denied where the directory cannot be made or written.
+func NewRecorder(cfg *config.Config, caps func(driver string) driver.Caps, failed func(error)) (*Recorder, error) {
+	if cfg.Code.Store == config.StoreNever {
+		return nil, nil
+	}
+	dir, err := filepath.Abs(filepath.Join(cfg.Code.Artifacts, "executions"))
+	if err == nil {
+		err = prepare(dir)
+	}
+	if err != nil {
+		return nil, &sandbar.Error{Code: sandbar.Denied, Field: "code.artifacts",
+			Message: "the directory " + sandbar.Quote(dir, 200) + " for code and results cannot be used", Err: err,
+			Fix: "set code.artifacts (SANDBAR_CODE_ARTIFACTS) to a directory that can be written, or code.store (SANDBOX_STORE_CODE) to never"}
+	}
+	r := &Recorder{dir: dir, onError: cfg.Code.Store == config.StoreOnError, most: cfg.Code.MaxOutput, caps: caps, now: time.Now, failed: failed}
+	if r.most < 0 {
+		r.most = mostKept
+	}
+	return r, nil
+}
+
+// prepare makes the directory and tells whether files can be made in it.
+func prepare(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".probe-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// Into has an engine record. A nil Recorder changes nothing.
+func (r *Recorder) Into(c *engine.Config) {
+	if r != nil {
+		c.Record = r.Record
+	}
+}
+
+// artifact is one file. The names are stable.
+type artifact struct {
+	Timestamp time.Time    `json:"timestamp"`
+	Language  string       `json:"language"`
+	Code      string       `json:"code"`
+	Result    *Result      `json:"result"` // null if the program could not be run
+	Error     *recordError `json:"error"`  // null if it could
+}
+
+type recordError struct {
+	Code    sandbar.Code `json:"code"`
+	Message string       `json:"message"`
+}
+
+// Record implements engine.Config.Record. Plain commands, which have no code, are
+// not kept.
+func (r *Recorder) Record(j sandbar.Job, next engine.Sink) (engine.Sink, func(sandbar.Result, error)) {
+	if j.Language == "" {
+		return next, nil
+	}
+	c, began := newCapture(r.most, next), r.now()
+	return c, func(result sandbar.Result, err error) {
+		a := r.artifact(j, c, result, err)
+		a.Timestamp = began.UTC()
+		if r.onError && a.Result != nil && a.Result.Succeeded() {
+			return
+		}
+		if err := r.write(a); err != nil {
+			r.failed(&sandbar.Error{Code: sandbar.Unavailable, Field: "code.artifacts",
+				Message: "the code and its result could not be kept", Err: err})
+		}
+	}
+}
+
+func (r *Recorder) artifact(j sandbar.Job, c *capture, result sandbar.Result, err error) artifact {
+	caps := r.caps(j.Spec.Driver)
+	a := artifact{Language: j.Language, Code: j.Code}
+	m := Meta{Runtime: caps.Name, Boundary: caps.Boundary, Language: j.Language, Limits: limitsOf(j.Spec.Limits, r.most)}
+	if err == nil {
+		x := newResult(result, c, m, j.Spec.Limits)
+		a.Result = &x
+	} else if x, blocked := newBlocked(err, m); blocked {
+		a.Result = &x
+	} else {
+		a.Error = &recordError{sandbar.CodeOf(err), err.Error()}
+	}
+	return a
+}
+
+// write makes the file: <time>_<hash of the code>.json, and a number more if that
+// is taken.
+func (r *Recorder) write(a artifact) error {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(a); err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(a.Code))
+	base := a.Timestamp.Format("20060102T150405.000000Z") + "_" + hex.EncodeToString(sum[:6])
+	for try := range 1000 {
+		name := base + ".json"
+		if try > 0 {
+			name = fmt.Sprintf("%s-%d.json", base, try)
+		}
+		name = filepath.Join(r.dir, name)
+		f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(text.Bytes())
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(name))
+		}
+		return err
+	}
+	return fs.ErrExist
+}
