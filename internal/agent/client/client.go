@@ -32,6 +32,10 @@ type Options struct {
 	// Usage reads what the kernel counted for the sandbox as a whole. Nil:
 	// results tell what is known of the program alone.
 	Usage func() Usage
+	// UsageRules: the processor time of Usage counts and not what the sandbox says
+	// of a program, because it runs on a kernel of its own, which takes the time in
+	// which it is held up itself for that of its programs.
+	UsageRules bool
 	// Enforced is repeated in every result.
 	Enforced sandbar.Enforcements
 	// UID and GID, as the host numbers them, own the pipes given to programs.
