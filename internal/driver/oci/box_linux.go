@@ -124,18 +124,13 @@ func (b *box) boot(p *plan) (net.Conn, error) {
 
 // prepare sends the plan with all that it needs.
 func (b *box) prepare(conn net.Conn, p *plan) error {
-	program, err := os.Open(b.d.runtime.path)
-	if err != nil {
-		return sandbar.Errorf(sandbar.Unavailable, "the container runtime cannot be opened any more: %w", err)
-	}
-	defer program.Close()
 	listen, speak, err := os.Pipe()
 	if err != nil {
 		return sandbar.Errorf(sandbar.Exhausted, "making a pipe: %w", err)
 	}
 	defer speak.Close()
 	b.said = hear(listen)
-	fds := []int{int(program.Fd()), int(speak.Fd())}
+	fds := []int{int(b.d.program.Fd()), int(speak.Fd())}
 	if b.image != nil && b.d.ids.Ranged {
 		root, err := b.init.Show(b.image.Dir)
 		if err != nil {

@@ -64,7 +64,11 @@ func newDriver(t *testing.T, how string) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.runtime = &runtime{kind: kindRunc, path: self, args: []string{how}}
+	d.program.Close()
+	if d.program, err = os.Open(self); err != nil {
+		t.Fatal(err)
+	}
+	d.runtime = &runtime{kind: kindRunc, args: []string{how}}
 	return d
 }
 
@@ -100,11 +104,16 @@ func TestFailingRuntime(t *testing.T) {
 	}
 }
 
-// A runtime that is taken away is an error, before anything is made.
-func TestRuntimeGone(t *testing.T) {
+// A runtime that is no program is an error that says so.
+func TestRuntimeIsNoProgram(t *testing.T) {
 	d := newDriver(t, "")
-	d.runtime.path = filepath.Join(t.TempDir(), "gone")
-	if _, err := d.Create(t.Context(), sandbar.NewID(), spec()); sandbar.CodeOf(err) != sandbar.Unavailable {
+	text, err := os.Open("faults_linux_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.program.Close()
+	d.program = text
+	if _, err := d.Create(t.Context(), sandbar.NewID(), spec()); sandbar.CodeOf(err) != sandbar.Unsupported || !strings.Contains(err.Error(), "start the runtime") {
 		t.Errorf("Create: %v", err)
 	}
 	nothingLeft(t, d)

@@ -55,6 +55,7 @@ type Driver struct {
 	log     *slog.Logger
 	owner   string // names this process, see package owner
 	runtime *runtime
+	program *os.File // the runtime's
 	ids     spawn.IDs
 	host    outfit.Layout
 	images  driver.Images // nil: there are none
@@ -131,6 +132,9 @@ func (d *Driver) open(binary []byte) (err error) {
 	if d.exe, err = spawn.OpenProgram(binary); err != nil {
 		return err
 	}
+	if d.program, err = d.runtime.open(); err != nil {
+		return err
+	}
 	d.caps = d.describe()
 	if err := d.compile(); err != nil {
 		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
@@ -167,6 +171,9 @@ func (d *Driver) release() (err error) {
 	}
 	if d.exe != nil {
 		err = d.exe.Close()
+	}
+	if d.program != nil {
+		err = errors.Join(err, d.program.Close())
 	}
 	if d.cgroups != nil {
 		err = errors.Join(err, d.cgroups.Close())

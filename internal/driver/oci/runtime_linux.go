@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/spawn"
 )
 
 // The options of the drivers.
@@ -104,6 +105,24 @@ func openRuntime(name string, args []string, allowed []kind) (*runtime, error) {
 		r.kvm = kvmForAll()
 	}
 	return r, nil
+}
+
+// open opens the runtime's program. runc and crun are copied into a sealed file in
+// memory, as they do themselves for every container if they are not in one: so
+// that no container can ever change the host's.
+func (r *runtime) open() (*os.File, error) {
+	if r.kind == kindRunsc {
+		f, err := os.Open(r.path)
+		if err != nil {
+			return nil, sandbar.Errorf(sandbar.Unsupported, "opening the container runtime: %w", err)
+		}
+		return f, nil
+	}
+	b, err := os.ReadFile(r.path)
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "reading the container runtime: %w", err)
+	}
+	return spawn.Sealed(string(r.kind), b, unix.MFD_EXEC)
 }
 
 func installHint(name string) string {
