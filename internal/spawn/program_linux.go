@@ -3,7 +3,9 @@ package spawn
 import (
 	"io"
 	"os"
+	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -93,8 +95,14 @@ func openSelf() (*Program, error) {
 	return OpenProgram(b)
 }
 
-// path names the file for an exec in a child of this process.
-func (a *Program) path() string { return "/proc/self/fd/" + strconv.Itoa(int(a.f.Fd())) }
+// start starts the program. Its own file goes with it, as the descriptor after
+// files: that is a name that files, which take the place of this process's
+// descriptors before the exec, cannot come to cover.
+func (a *Program) start(args []string, files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
+	return os.StartProcess("/proc/self/fd/"+strconv.Itoa(len(files)), args, &os.ProcAttr{
+		Dir: "/", Env: agentEnv, Files: append(slices.Clone(files), a.f), Sys: attr,
+	})
+}
 
 // Close closes the file. What runs it goes on.
 func (a *Program) Close() error { return a.f.Close() }

@@ -144,12 +144,8 @@ func (s *Spawner) fork(socket *os.File) (*os.Process, error) {
 		return nil, err
 	}
 	defer null.Close()
-	return os.StartProcess(s.exe.path(), []string{agent.Name, agent.ModeSpawner, s.owner}, &os.ProcAttr{
-		Dir:   "/",
-		Env:   agentEnv,
-		Files: []*os.File{null, null, null, socket},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
-	})
+	return s.exe.start([]string{agent.Name, agent.ModeSpawner, s.owner}, []*os.File{null, null, null, socket},
+		&syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL})
 }
 
 // Template starts the agent's program as the parent of an interpreter that is to be
@@ -158,8 +154,7 @@ func (s *Spawner) fork(socket *os.File) (*os.Process, error) {
 func (s *Spawner) Template(g *cgroup.Group, files []*os.File) (p *os.Process, err error) {
 	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	start := func() (err error) {
-		p, err = os.StartProcess(s.exe.path(), []string{agent.Name, agent.ModeTemplate, s.owner},
-			&os.ProcAttr{Dir: "/", Env: agentEnv, Files: files, Sys: attr})
+		p, err = s.exe.start([]string{agent.Name, agent.ModeTemplate, s.owner}, files, attr)
 		return err
 	}
 	s.mu.Lock()

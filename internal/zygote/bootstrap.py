@@ -9,6 +9,7 @@
 import builtins
 import os
 import sys
+import _thread
 import _frozen_importlib
 import _frozen_importlib_external
 
@@ -192,6 +193,8 @@ class Hidden:
 
     def __init__(self, base, recorder):
         self.records, self.placed = recorder.records, recorder.placed
+        self.lock = _thread.RLock()
+        os.register_at_fork(after_in_child=self.lock._at_fork_reinit)
         self.dropped = []  # what the program has another of; never freed
         self.meta_path = sys.meta_path[:]
         self.path = frozenset(sys.path)
@@ -323,7 +326,8 @@ def hide(hidden):
             super().__enter__()
             if self._name in hidden.modules:
                 try:
-                    hidden.reveal(self._name)
+                    with hidden.lock:
+                        hidden.reveal(self._name)
                 except BaseException:
                     self.__exit__(None, None, None)
                     raise
@@ -349,6 +353,7 @@ FRESH = {
     'logging': fresh_logging,
     'multiprocessing.process': fresh_process,
     'numpy.random': lambda random: random.seed(),
+    'platform': lambda platform: setattr(platform, '_uname_cache', None),
     'threading': lambda threading: threading.main_thread()._set_native_id(),
 }
 
@@ -655,7 +660,8 @@ def reopen(fd):
 def original():
     """Runs the sitecustomize that the interpreter would have found; None if there is none."""
     spec = _frozen_importlib._find_spec('sitecustomize', None)
-    if spec is None:
+    # Where the template has no root of its own it sees all of /etc, a sandbox few of it.
+    if spec is None or os.path.realpath(spec.origin).startswith('/etc/'):
         return None
     module = sys.modules['sitecustomize'] = _frozen_importlib.module_from_spec(spec)
     spec.loader.exec_module(module)
