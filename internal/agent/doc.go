@@ -66,6 +66,11 @@ const ModeDial = "dial"
 // tells whose it is follows, and its agents get it as well.
 const ModeSpawner = "spawner"
 
+// ModeStage is the argument that makes the program a stage, which builds a
+// container's root and becomes the container runtime; see wire.Stage. Its
+// connection, descriptor SocketFD, is the agent's then.
+const ModeStage = "stage"
+
 // ModeTemplate is the argument that has the program start an interpreter that will
 // be copied into sandboxes. The word that tells whose it is follows. Descriptors 0 to
 // 4 are the interpreter's; where it cannot be started, "launch", the step and the
@@ -103,7 +108,7 @@ func parseArgs(args []string) (mode, path string, ok bool) {
 	}
 	mode, rest := args[1], args[2:]
 	switch mode {
-	case ModeSocket, ModeStream, ModeMachine, ModeStdio:
+	case ModeSocket, ModeStream, ModeMachine, ModeStdio, ModeStage:
 	case ModeSpawner, ModeTemplate:
 		if len(rest) != 1 {
 			return "", "", false

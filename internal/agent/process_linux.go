@@ -137,8 +137,8 @@ func (a *agent) confineLauncher() (step string, err error) {
 		return "set no_new_privs", err
 	}
 	// Programs inherit it. Where another than the spawner has started the agent
-	// it is this already.
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0); err != nil {
+	// it is this already, and gVisor's kernel has none.
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0); err != nil && err != unix.EINVAL {
 		return "set the timer slack", err
 	}
 	if a.nice > 0 {

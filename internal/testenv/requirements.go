@@ -90,6 +90,12 @@ var (
 		_, err := exec.LookPath("dockerd")
 		return err
 	})
+	// Runsc is gVisor's runsc, built by "make tools", at RunscProgram.
+	Runsc = require("Runsc", "run \"make tools\" where the Go module proxy is in reach", func() error {
+		return executable(RunscProgram())
+	})
+	// Crun is crun, on a host that it does not refuse.
+	Crun = program("Crun", "crun", "crun")
 	// Git is git.
 	Git = program("Git", "git", "git")
 	// Curl is curl.
@@ -169,6 +175,9 @@ func NpmIIIModules() string { return filepath.Join(Cache(), "iii-npm", "node_mod
 // PyIIIPath is the directory to give Python as PYTHONPATH for the SDK of the
 // iii protocol.
 func PyIIIPath() string { return filepath.Join(Cache(), "iii-py") }
+
+// RunscProgram is the path of the runsc that "make tools" builds.
+func RunscProgram() string { return filepath.Join(Cache(), "bin", "runsc") }
 
 // QEMUProgram is the name of the emulator of this processor.
 func QEMUProgram() string {

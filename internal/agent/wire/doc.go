@@ -56,8 +56,9 @@ package wire
 //	6  2026-11  Setup may be of a sandbox that somebody else made, and names the limit that is the mark
 //	7  2026-11  Spawn
 //	8  2026-11  Lend and Adopt, for programs that the host puts into the sandbox; Spawn has an Owner
-//	9  2026-11  Clock, and agents of whole machines
-const Generation = 9
+//	9  2026-11  Stage; Setup has PIDs
+//	10 2026-11  Clock, and agents of whole machines
+const Generation = 10
 
 // Limits of a frame and of a channel.
 const (
