@@ -25,6 +25,7 @@ type Pool struct{ shared }
 type backend struct {
 	name  string
 	needs []testenv.Requirement
+	later bool     // all of it is left to "make test-all": what is special about it is special about another, too
 	lacks []string // languages that its sandboxes do not have, though the host may
 	make  func(s *shared, t testing.TB, h driver.Host, agent []byte) (driver.Driver, error)
 }
@@ -100,6 +101,9 @@ func (p *Pool) Over(t *testing.T, cases []Case) {
 	}
 	for _, b := range backends()[1:] {
 		t.Run(b.name, func(t *testing.T) {
+			if b.later && !testenv.Long() {
+				return
+			}
 			testenv.Need(t, b.needs...)
 			for _, c := range cases {
 				if why := c.Otherwise[b.name]; why != "" {

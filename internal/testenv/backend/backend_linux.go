@@ -6,6 +6,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/driver/docker"
 	"github.com/sandbar-dev/sandbar/internal/driver/native"
+	"github.com/sandbar-dev/sandbar/internal/driver/oci"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
 )
@@ -26,6 +27,16 @@ func backends() []backend {
 			make: func(s *shared, t testing.TB, h driver.Host, agent []byte) (driver.Driver, error) {
 				h.Options = map[string]string{"host": s.docker.Engine(t).Host(), "image": dockerd.Image}
 				return docker.New(h, agent)
+			}},
+		{name: oci.NameGVisor, needs: []testenv.Requirement{testenv.UserNS, testenv.Runsc},
+			make: func(_ *shared, _ testing.TB, h driver.Host, agent []byte) (driver.Driver, error) {
+				h.Options = map[string]string{"runtime": testenv.RunscProgram()}
+				return oci.New(h, oci.NameGVisor, agent)
+			}},
+		{name: oci.Name, needs: []testenv.Requirement{testenv.UserNS, testenv.Runc}, later: true,
+			make: func(_ *shared, _ testing.TB, h driver.Host, agent []byte) (driver.Driver, error) {
+				h.Options = map[string]string{"runtime": "runc"}
+				return oci.New(h, oci.Name, agent)
 			}},
 	}
 }
