@@ -37,7 +37,7 @@ type Engine struct {
 // Start starts an engine with an empty store and returns when it answers. ctx
 // bounds the start.
 func Start(ctx context.Context) (*Engine, error) {
-	dir, err := os.MkdirTemp("", "sbdk-") // short: sockets lie in it
+	dir, err := os.MkdirTemp("", Prefix) // short: sockets lie in it
 	if err != nil {
 		return nil, err
 	}
