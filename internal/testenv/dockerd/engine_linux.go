@@ -21,7 +21,7 @@ import (
 // startBound is how long an engine may take until it answers, stopBound how
 // long to end after it was asked to.
 const (
-	startBound = time.Minute
+	startBound = 5 * time.Minute
 	stopBound  = 30 * time.Second
 )
 
