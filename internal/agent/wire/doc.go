@@ -56,7 +56,8 @@ package wire
 //	7  2026-11  Spawn
 //	8  2026-11  Lend and Adopt, for programs that the host puts into the sandbox; Spawn has an Owner
 //	9  2026-11  Stage; Setup has PIDs
-const Generation = 9
+//	10 2026-11  Setup has Without
+const Generation = 10
 
 // Limits of a frame and of a channel.
 const (
