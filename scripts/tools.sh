@@ -3,7 +3,7 @@
 #
 #   scripts/tools.sh test    interpreters, bubblewrap, runc, crun, gVisor, a Docker Engine, QEMU and a guest
 #                            kernel, the WebSocket clients of npm and PyPI, the
-#                            SDKs of the executor and iii protocols, an image of Debian
+#                            SDKs of the executor and iii protocols, images of Debian
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
 #
@@ -250,6 +250,13 @@ guest_kernel() {
 	lack QEMU "the guest kernel could not be fetched: $(tail -n 1 "$tmp/log")"
 }
 
+# ---- an image for the PC
+
+v86_image() {
+	if sh scripts/v86-image.sh >"$tmp/log" 2>&1 9>&-; then return; fi
+	lack V86 "the image could not be built: $(tail -n 1 "$tmp/log")"
+}
+
 # ---- an image
 
 # debian_image has mmdebstrap make the root of a Debian with Python, from the
@@ -331,6 +338,7 @@ test)
 		lack PyIII "there is no /usr/bin/python3"
 	fi
 	if there qemu-system-x86_64; then guest_kernel; fi
+	v86_image
 	debian_image
 	if ! there go; then lack Runsc "there is no Go tool to build it with"
 	else go_tool runsc gvisor.dev/gvisor/runsc $runsc || lack Runsc "it could not be built: $(tail -n 1 "$tmp/log")"

@@ -46,6 +46,11 @@ const ModeSocket = "socket"
 // inherited as descriptor SocketFD; descriptors cannot be passed.
 const ModeStream = "stream"
 
+// ModeMachine is as ModeStream, for a machine that is the sandbox as a whole:
+// nothing is built, programs have all that the machine has, and of a Setup only
+// Env, Dir and Rlimits count.
+const ModeMachine = "machine"
+
 // ModeStdio is the argument that tells the agent to serve its standard input
 // and output, for who can hand a container nothing else. No program gets them.
 const ModeStdio = "stdio"
@@ -103,7 +108,7 @@ func parseArgs(args []string) (mode, path string, ok bool) {
 	}
 	mode, rest := args[1], args[2:]
 	switch mode {
-	case ModeSocket, ModeStream, ModeStdio, ModeStage:
+	case ModeSocket, ModeStream, ModeMachine, ModeStdio, ModeStage:
 	case ModeSpawner, ModeTemplate:
 		if len(rest) != 1 {
 			return "", "", false

@@ -45,6 +45,7 @@ func Main() {
 	}
 	a := &agent{
 		rank:     openRank(),
+		whole:    mode == ModeMachine,
 		link:     l,
 		sealing:  make(chan []byte),
 		sealed:   make(chan error),
@@ -112,6 +113,8 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onFS(f)
 	case wire.TypeDial:
 		return a.onDial(f)
+	case wire.TypeClock:
+		return a.onClock(f)
 	case wire.TypeData, wire.TypeCredit, wire.TypeClose:
 		return a.onStream(f)
 	}
@@ -125,7 +128,11 @@ func (a *agent) onSetup(f wire.Frame) error {
 	if err := s.Decode(f.Payload); err != nil || a.ready {
 		return unix.EPROTO
 	}
-	if step, err := a.setUp(&s, f.FDs); err != nil {
+	set := a.setUp
+	if a.whole {
+		set = a.setUpMachine
+	}
+	if step, err := set(&s, f.FDs); err != nil {
 		a.reply(f.ID, wire.FailSetup, err, step, nil)
 		return err
 	}

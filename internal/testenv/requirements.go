@@ -62,6 +62,16 @@ var (
 		}
 		return nil
 	})
+	// V86 is the PC emulator, beside the sources of package artefact, and an image
+	// of Debian's for it, at V86Image.
+	V86 = require("V86", "run \"make tools\" and \"make build\", with Debian's servers and the npm registry in reach", func() error {
+		for _, file := range []string{"libv86.js", "v86.wasm", "bios.bin", "vgabios.bin", "sandbar-guest"} {
+			if err := regular(filepath.Join(V86Modules(), file)); err != nil {
+				return err
+			}
+		}
+		return regular(V86Image())
+	})
 	// Elixir is /usr/bin/elixir.
 	Elixir = program("Elixir", "/usr/bin/elixir", "elixir")
 	// Bubblewrap is bwrap, a baseline of the benchmarks.
@@ -130,6 +140,21 @@ var (
 	// PyIII is Python and the package iii-sdk below PyIIIPath.
 	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
 )
+
+// V86Modules is the directory of the PC emulator's files.
+func V86Modules() string {
+	root, err := ModuleRoot()
+	if err != nil {
+		root = string(filepath.Separator) // where they are not, as V86 says
+	}
+	return filepath.Join(root, "internal", "wasm", "artefact")
+}
+
+// V86Image is the image that scripts/v86-image.sh builds.
+func V86Image() string { return filepath.Join(Cache(), "v86", "image.tar") }
+
+// V86Cache is where machines that have booted are kept between runs of tests.
+func V86Cache() string { return filepath.Join(Cache(), "v86", "machines") }
 
 // NodeModules is the directory to give Node as NODE_PATH for what "make tools"
 // fetched.
