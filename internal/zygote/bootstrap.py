@@ -358,6 +358,124 @@ FRESH = {
 }
 
 
+# ---- The end
+
+class Code:
+    """SystemExit.code, noticing that somebody asks for it."""
+
+    def __init__(self, ending, member):
+        self.ending, self.member = ending, member
+        self.__name__, self.__doc__, self.__objclass__ = 'code', member.__doc__, SystemExit
+
+    def __get__(self, instance, owner=None):
+        self.ending.asked = True
+        return self.member if instance is None else self.member.__get__(instance, owner)
+
+    def __set__(self, instance, value):
+        self.member.__set__(instance, value)
+
+    def __delete__(self, instance):
+        self.member.__delete__(instance)
+
+
+class Ending:
+    """The end of a program that leaves nothing behind that would show.
+
+    The interpreter's own end takes everything apart, and so has the kernel copy a
+    thousand pages that are then thrown away. What a program can see of that are
+    exit handlers, streams that are flushed, and objects that do something when
+    they go. So it is left out where handlers have run, streams are flushed here,
+    and there are no such objects; and where it is certain that the exit status is
+    0: the main module has come to its end. In all other cases the interpreter ends
+    by itself."""
+
+    MANY = 10000  # objects that are looked through at most
+
+    def __init__(self, kernel, gc):
+        import atexit
+        import types
+        import weakref
+        self.kernel, self.gc = kernel, gc
+        self.hook = sys.excepthook
+        self.asked = False  # for the code of a SystemExit, as the interpreter does for one that nobody caught
+        self.plain = {dict, list, tuple, set, frozenset, types.FunctionType, types.BuiltinFunctionType, types.CellType,
+                      types.ModuleType, types.MethodType, types.MappingProxyType, types.GetSetDescriptorType,
+                      types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
+                      property, staticmethod, classmethod}
+        self.running = types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType
+        self.reference, self.text = weakref.ref, type(sys.stdout)
+        if sys.version_info[:2] != (3, 11) or kernel.arch != 'amd64':
+            return  # it has not been tried
+        self.called = self.watch_exit()
+        if self.called is None:
+            return
+        members = gc.get_referents(SystemExit.__dict__)[0]
+        members['code'] = Code(self, members['code'])
+        kernel.ctypes.pythonapi.PyType_Modified(kernel.ctypes.py_object(SystemExit))
+        atexit.register(self.leave)
+        count = atexit._ncallbacks
+        atexit._ncallbacks = lambda: max(count() - 1, 0)
+
+    def watch_exit(self):
+        """Returns a byte that becomes 1 when sys.exit is called; None if there is no way to know.
+
+        What sys.exit raises is made into an instance only where Python code meets
+        it, so its code is not asked for. The function's entry in the interpreter's
+        own table is led over a few instructions that set the byte. To programs it is
+        the same function."""
+        ctypes = self.kernel.ctypes
+        method = ctypes.c_void_p.from_address(id(sys.exit) + 16).value  # PyCFunctionObject.m_ml
+        name, entry = ctypes.c_char_p.from_address(method), ctypes.c_void_p.from_address(method + 8)
+        if name.value != b'exit':
+            return None
+        called = ctypes.c_ubyte(0)
+        code = (b'\xf3\x0f\x1e\xfa'  # endbr64
+                + b'\x48\xb8' + ctypes.addressof(called).to_bytes(8, 'little')  # mov rax, the byte
+                + b'\xc6\x00\x01'  # mov byte [rax], 1
+                + b'\x48\xb8' + entry.value.to_bytes(8, 'little') + b'\xff\xe0')  # jmp to the function
+        page = self.kernel.executable(code)
+        if page is None:
+            return None
+        entry.value = page
+        return called
+
+    def leave(self):
+        """Is called last of the exit handlers."""
+        if (not self.asked and not self.called.value and sys._getframe().f_back is None and not hasattr(sys, 'last_type')
+                and not hasattr(sys, 'last_exc') and sys.excepthook is sys.__excepthook__ is self.hook and not SystemExit.__subclasses__() and not _thread._count()
+                and self.gc.get_freeze_count() <= self.frozen and self.tidy()):
+            try:
+                sys.stdout.flush()
+                sys.stderr.flush()
+            except BaseException:
+                return
+            self.kernel.libc.fflush(None)
+            os._exit(0)
+
+    def tidy(self):
+        """Whether nothing that the program has made does something when it goes."""
+        known = set()
+        for stream, first in (sys.stdout, sys.__stdout__), (sys.stderr, sys.__stderr__), (sys.stdin, sys.__stdin__):
+            if stream is not first or type(stream) is not self.text or stream.closed:
+                return False
+            known |= {id(stream), id(stream.buffer), id(getattr(stream.buffer, 'raw', None))}
+        objects = self.gc.get_objects()
+        if len(objects) > self.MANY:
+            return False
+        for thing in objects:
+            kind = type(thing)
+            if kind in self.plain:
+                continue
+            if isinstance(thing, self.running):
+                return False
+            if isinstance(thing, self.reference):
+                if thing.__callback__ is not None:
+                    return False
+            elif hasattr(thing if isinstance(thing, type) else kind, '__del__') and id(thing) not in known:
+                return False
+        return True
+
+
 # ---- System calls
 
 PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_MM, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 24, 35, 38, 47
@@ -365,14 +483,15 @@ PR_CAP_AMBIENT_CLEAR_ALL, PR_SET_MM_MAP = 4, 14
 SECCOMP_SET_MODE_FILTER = 1
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
 EINVAL, EPERM = 22, 1
+PROT_READ, PROT_WRITE, PROT_EXEC, MAP_PRIVATE, MAP_ANONYMOUS = 1, 2, 4, 2, 32
 
 
 class Kernel:
     """The system calls that the interpreter has no function for."""
 
-    def __init__(self, numbers):
+    def __init__(self, arch, numbers):
         import ctypes
-        self.ctypes = ctypes
+        self.arch, self.ctypes = arch, ctypes
         self.libc = ctypes.PyDLL(None, use_errno=True)
         self.libc.syscall.restype = ctypes.c_long
         self.numbers = numbers
@@ -383,6 +502,17 @@ class Kernel:
         if result < 0:
             raise OSError(self.ctypes.get_errno(), name)
         return result
+
+    def executable(self, code):
+        """Puts instructions into memory and returns where; None if that is not allowed."""
+        size = 4096
+        try:
+            page = self.call('mmap', 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+            self.ctypes.memmove(page, code, len(code))
+            self.call('mprotect', page, size, PROT_READ | PROT_EXEC)
+        except OSError:
+            return None
+        return page
 
     def prctl(self, *args):
         return self.call('prctl', *(args + (0,) * (5 - len(args))))
@@ -440,7 +570,7 @@ class Template:
         self.socket = _socket
         self.control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, CONTROL)
         head, _, rest = self.control.recv(1 << 20).partition(b'\n')
-        numbers, common, wanted, sizes = (field.split() for field in head.decode().split(';'))
+        (self.arch,), numbers, common, wanted, sizes = (field.split() for field in head.decode().split(';'))
         self.numbers = {name: int(number) for name, _, number in (word.partition('=') for word in numbers)}
         self.common, self.wanted = common, wanted
         self.filters = []
@@ -458,12 +588,13 @@ class Template:
                     pass
             for name in self.wanted:
                 self.demand(name)
-            self.kernel = Kernel(self.numbers)
-            import array, gc, resource, time
+            self.kernel = Kernel(self.arch, self.numbers)
+            import array, atexit, gc, resource, time, types, weakref
         self.array, self.gc, self.resource, self.time = array, gc, resource, time
         for name in FRESH:
             if name in sys.modules:
                 FRESH[name](sys.modules[name])
+        self.ending = Ending(self.kernel, gc)
         self.ssl = sys.modules.get('_ssl')
         self.zone = os.environ.get('TZ')
         self.read = recorder.read
@@ -624,6 +755,7 @@ class Template:
         for fd in range(3):
             if os.fstat(fd).st_mode & 0o170000 != 0o010000:
                 reopen(fd)
+        self.ending.frozen = self.gc.get_freeze_count()
 
 
 class Order:
