@@ -205,6 +205,7 @@ class Hidden:
             for other, module in self.modules.items():
                 if module is sys.modules[name]:
                     self.same[other], self.modules[other] = name, None
+        self.importers = {}  # what sys.path_importer_cache has of packages, until they are imported
         self.bound = set()  # children that importing binds in their parents
         for name, module in self.modules.items():
             if module is None:
@@ -217,7 +218,7 @@ class Hidden:
         for name in self.modules:
             del sys.modules[name]
         for entry in [entry for entry in sys.path_importer_cache if entry not in base.importers]:
-            del sys.path_importer_cache[entry]
+            self.importers[entry] = sys.path_importer_cache.pop(entry)
 
     def reveal(self, name):
         """Does what importing a module does, if it is here and would be what is imported."""
@@ -292,6 +293,9 @@ class Hidden:
         parent, _, child = name.rpartition('.')
         if parent in self.modules:
             self.enter(parent)
+        for entry in getattr(sys.modules.get(parent), '__path__', ()) if parent else ():
+            if entry in self.importers:
+                sys.path_importer_cache.setdefault(entry, self.importers.pop(entry))
         module = self.modules.pop(name) or sys.modules.get(self.same[name])
         sys.modules[name] = module
         if name in self.records:
@@ -340,7 +344,7 @@ def hide(hidden):
 
 def fresh_logging(logging):
     import time
-    logging._startTime = time.time()
+    logging._startTime = time.time_ns() if type(logging._startTime) is int else time.time()
 
 
 def fresh_process(process):
@@ -404,7 +408,7 @@ class Ending:
                       property, staticmethod, classmethod}
         self.running = types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType
         self.reference, self.text = weakref.ref, type(sys.stdout)
-        if sys.version_info[:2] != (3, 11) or kernel.arch != 'amd64':
+        if not (3, 10) <= sys.version_info[:2] <= (3, 13) or kernel.arch != 'amd64':
             return  # it has not been tried
         self.called = self.watch_exit()
         if self.called is None:
@@ -801,6 +805,8 @@ def original():
 
 
 def main():
+    if sys.version_info < (3, 10):
+        raise RuntimeError('too old')
     entry = sys.path.pop(0)
     sys.path_importer_cache.pop(entry, None)
     sys.modules['zipimport']._zip_directory_cache.pop(entry, None)
