@@ -18,7 +18,7 @@ RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') -summary .cache/sum
 # These run on this machine even when GOOS or GOARCH name another.
 HOST        = env -u GOOS -u GOARCH
 
-.PHONY: help build demo test test-user race lint fuzz bench security tools clean vet runner wasm
+.PHONY: help build demo test test-all test-user race lint fuzz bench security tools clean vet runner wasm
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -40,6 +40,9 @@ demo: build ## watch untrusted programs run, stream and be contained
 
 test: build tools vet runner ## all tests; as root, then also those of an ordinary user (RACE=1: with the race detector)
 	@$(RUNNER) $(RUNNERFLAGS) $(PKGS)
+
+test-all: ## all tests, and the cases that are too long for "make test"
+	@TESTENV_LONG=1 $(MAKE) --no-print-directory test
 
 test-user: build tools runner ## the tests as an ordinary user (as root: as one that is made up)
 	@$(RUNNER) $(RUNNERFLAGS) -user $(PKGS)

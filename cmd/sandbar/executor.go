@@ -350,7 +350,7 @@ func (x *executorRun) startMain() (*mainCommand, error) {
 	if len(x.main) == 0 {
 		return nil, nil
 	}
-	c := &mainCommand{out: &streams{stdout: x.app.stdout, stderr: x.app.stderr}}
+	c := &mainCommand{out: newStreams(x.app, sandbar.Unlimited)}
 	var err error
 	c.process, err = x.sandbox.StartSink(context.Background(), sandbar.Cmd{Args: x.main}, input{x.app.stdin}, sandbar.Limits{}, c.out)
 	if err != nil {

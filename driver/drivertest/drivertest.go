@@ -42,6 +42,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
 // Harness is what the suite must know of a driver.
@@ -64,6 +65,9 @@ type Harness struct {
 	// Traces, if set, lists what there is on the host that belongs to the
 	// driver, beyond what the suite finds by itself.
 	Traces func() []string
+	// Later are cases ("group/case") that take long with this driver and are left
+	// to "make test-all".
+	Later []string
 	// Slow: a sandbox costs a second rather than milliseconds. Repetitions
 	// are then fewer, as they are with -short.
 	Slow bool
@@ -121,13 +125,18 @@ func checkHarness(t *testing.T, h Harness) {
 		t.Fatal("a Harness needs Name and New")
 	}
 	for _, name := range unknownCases(h) {
-		t.Errorf("KnownFailures lists %q, which is no case", name)
+		t.Errorf("KnownFailures or Later lists %q, which is no case", name)
 	}
 }
 
-// unknownCases returns the names in KnownFailures that are no cases, sorted.
+// unknownCases returns the names in KnownFailures and Later that are no cases,
+// sorted.
 func unknownCases(h Harness) []string {
-	unknown := maps.Clone(h.KnownFailures)
+	unknown := map[string]string{}
+	maps.Copy(unknown, h.KnownFailures)
+	for _, name := range h.Later {
+		unknown[name] = ""
+	}
 	for _, g := range groups() {
 		for _, c := range g.cases {
 			delete(unknown, g.name+"/"+c.name)
@@ -262,6 +271,10 @@ func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase)
 			s.skip(name, n.ofDriver || n.kernel && s.caps.Boundary == driver.BoundaryWasm, why)
 			return
 		}
+	}
+	if slices.Contains(s.h.Later, name) && !testenv.Long() {
+		t.Log("not run: it is left to make test-all")
+		return
 	}
 	c := s.play(t.Context(), d, name, tc)
 	for _, l := range c.logs {

@@ -110,7 +110,9 @@ func profileCalls(rules []Rule) ([]ProfileCall, error) {
 			out = append(out, ProfileCall{Action: profileAllow, Args: a})
 		}
 	}
-	if len(out) == 0 && last != unknownCall {
+	// What has no entry gets the default, which old runtimes take for EPERM; where
+	// libraries fall back on ENOSYS that matters.
+	if len(out) == 0 {
 		out = append(out, ProfileCall{Action: profileErrno, ErrnoRet: new(uint(last & errnoMask))})
 	}
 	return out, nil

@@ -67,6 +67,10 @@ func Need(t testing.TB, reqs ...Requirement) {
 	}
 }
 
+// Long reports whether what takes long is run as well: "make test-all" sets
+// TESTENV_LONG.
+func Long() bool { return os.Getenv("TESTENV_LONG") != "" }
+
 // Find returns the requirement called name.
 func Find(name string) (Requirement, bool) {
 	for _, r := range All() {

@@ -12,7 +12,7 @@ import (
 
 // undoBound bounds the removal of a sandbox that could not be completed. What
 // takes longer goes on without anybody waiting.
-const undoBound = 10 * time.Second
+const undoBound = 5 * time.Second
 
 // box is what one sandbox consists of. Its fields are filled in as they come to
 // exist.
@@ -127,18 +127,22 @@ func (b *box) undo(ctx context.Context) {
 		_ = b.stream.Close()
 	}
 	if b.asked != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoBound)
-		defer cancel()
-		err := b.d.engine.remove(clean, b.name())
-		select {
-		case <-b.asked:
-		default:
-			err = errors.Join(err, errors.New("the engine has not answered yet"))
-		}
-		if err != nil {
+		if err := b.removeNow(context.WithoutCancel(ctx)); err != nil {
 			b.d.log.Warn("a container that failed could not be removed yet", "sandbox", b.id, "error", err)
 			b.d.sweeper.owe(b.asked)
 		}
 	}
 	b.let()
+}
+
+// removeNow removes the container if the engine does so soon.
+func (b *box) removeNow(ctx context.Context) error {
+	select {
+	case <-b.asked:
+	default:
+		return errors.New("the engine has not answered to its creation")
+	}
+	ctx, cancel := context.WithTimeout(ctx, undoBound)
+	defer cancel()
+	return b.d.engine.remove(ctx, b.name())
 }

@@ -66,6 +66,6 @@ func leftOver(c container.Summary, here string, alive func(string) bool, now tim
 // ownerDead reports whether an owner is known to be dead. here is where this
 // process can tell.
 func ownerDead(label, here string, alive func(string) bool) bool {
-	place, name, ok := strings.Cut(label, "/")
-	return ok && here != "" && place == here && !alive(name)
+	parts := strings.Split(label, "/")
+	return len(parts) == 3 && here != "" && parts[0] == here && !alive(parts[1])
 }

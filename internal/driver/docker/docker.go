@@ -52,7 +52,8 @@ type Driver struct {
 	threads atomic.Int64 // that the agent has, as the last one said; 0: none has yet
 	// importing and filling are taken while an image, or the agent, is sent.
 	importing, filling chan struct{}
-	filled             atomic.Bool // the agent's volume is there
+	filled             atomic.Bool // the agent is in its volume
+	begun              atomic.Bool // there may be that volume
 	sweeper            *sweeper
 	oom                *oomWatch
 
@@ -173,15 +174,17 @@ func isLocal(at endpoint, info system.Info) bool {
 	return err == nil && strings.HasPrefix(at.host, "unix://") && info.Name == name && info.KernelVersion == kernelRelease()
 }
 
-// ownerLabel names this process to others on the same host, and to nobody else:
-// where processes have no names it is one that nobody has.
+// ownerLabel names a driver: where its process is, which it is there, and which
+// driver of it. Whoever is in the same place can tell by it whether that process
+// lives; where processes have no names nobody can.
 func ownerLabel() string {
-	if here, name := owner.Here(), owner.Name(os.Getpid()); here != "" && name != "" {
-		return here + "/" + name
-	}
-	var b [16]byte
+	var b [8]byte
 	rand.Read(b[:])
-	return "?" + hex.EncodeToString(b[:])
+	here, name := owner.Here(), owner.Name(os.Getpid())
+	if here == "" || name == "" {
+		here, name = "?", "?"
+	}
+	return here + "/" + name + "/" + hex.EncodeToString(b[:])
 }
 
 // noteImage tells an operator that the image of all sandboxes is not there.
@@ -211,15 +214,14 @@ func (d *Driver) Close() error {
 	}
 	d.closed = true
 	d.mu.Unlock()
-	owed := d.sweeper.close()
-	d.oom.close()
 	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()
 	var err error
-	if owed {
-		_, err = d.sweep(ctx)
+	if d.sweeper.close(ctx) {
+		err = sandbar.Errorf(sandbar.Unavailable, "the Docker Engine at %s does not answer; containers of creations that failed may be left there until the next start", sandbar.Quote(d.engine.at.host, 200))
 	}
-	if d.filled.Load() && err == nil {
+	d.oom.close()
+	if d.begun.Load() && err == nil {
 		err = d.engine.removeVolume(ctx, d.volume())
 	}
 	_ = d.engine.api.Close() // idle connections; it has no failure

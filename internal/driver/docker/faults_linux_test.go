@@ -22,14 +22,14 @@ const soon = 90 * time.Second
 func fragile(t *testing.T) *dockerd.Engine {
 	t.Helper()
 	e := shared.Engine(t)
-	t.Cleanup(func() {
+	t.Cleanup(func() { // after the drivers of the test were closed
 		_ = e.Resume() // it goes on if it does
-		if _, err := e.Containers(context.Background()); err == nil {
-			return
+		if _, err := e.Containers(context.Background()); err != nil {
+			if err := e.Restart(context.Background()); err != nil {
+				t.Error(err)
+			}
 		}
-		if err := e.Restart(context.Background()); err != nil {
-			t.Error(err)
-		}
+		noVolumes(t, e)
 	})
 	return e
 }
@@ -55,6 +55,14 @@ func empty(t *testing.T, e *dockerd.Engine) {
 		}
 	}
 	t.Errorf("these containers are left: %v", names)
+}
+
+// noVolumes fails if an engine has a volume.
+func noVolumes(t *testing.T, e *dockerd.Engine) {
+	t.Helper()
+	if volumes, err := e.Volumes(context.Background()); err != nil || len(volumes) != 0 {
+		t.Errorf("these volumes are left: %v, %v", volumes, err)
+	}
 }
 
 // started counts the programs that run.
@@ -102,7 +110,14 @@ func TestCrashInTheMiddle(t *testing.T) {
 			ends <- end{res, err}
 		}()
 	}
-	eventually(t, "all programs run", func() bool { return run.count() == executions })
+	eventually(t, "all programs run", func() bool {
+		select {
+		case got := <-ends:
+			t.Fatalf("a program ended before anything happened: %+v, %v", got.res, got.err)
+		default:
+		}
+		return run.count() == executions
+	})
 	if err := e.Crash(); err != nil {
 		t.Fatal(err)
 	}
@@ -135,9 +150,7 @@ func TestCrashInTheMiddle(t *testing.T) {
 	if err := p.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
-	if volumes, err := e.Volumes(ctx); err != nil || len(volumes) != 0 {
-		t.Errorf("these volumes are left: %v, %v", volumes, err)
-	}
+	noVolumes(t, e)
 }
 
 // An engine that crashes while sandboxes are made: each caller is told, and what
@@ -201,25 +214,39 @@ func TestCrashWhileCreating(t *testing.T) {
 func TestSlowEngine(t *testing.T) {
 	e := fragile(t)
 	d := newDriver(t, e.Host())
-	box, err := d.Create(t.Context(), sandbar.NewID(), spec())
+	sb, err := d.Create(t.Context(), sandbar.NewID(), spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One creation has come so far that the engine is asked for a container.
+	late := &box{d: d, id: sandbar.NewID()}
+	if late.image, err = d.openImage(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.planFor(late.id, spec(), late.image)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	var errs [3]error
+	var errs [4]error
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 			defer cancel()
+			if i == 0 {
+				late.asked, errs[i] = d.engine.create(ctx, p.container)
+				late.undo(ctx)
+				return
+			}
 			_, errs[i] = d.Create(ctx, sandbar.NewID(), spec())
 		})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	if err := box.Destroy(ctx); sandbar.CodeOf(err) != sandbar.Timeout {
+	if err := sb.Destroy(ctx); sandbar.CodeOf(err) != sandbar.Timeout {
 		t.Errorf("Destroy on an engine that does not answer: %v (code %q)", err, sandbar.CodeOf(err))
 	}
 	wg.Wait()
@@ -231,10 +258,16 @@ func TestSlowEngine(t *testing.T) {
 	if err := e.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	if err := box.Destroy(t.Context()); err != nil {
+	if err := sb.Destroy(t.Context()); err != nil {
 		t.Error(err)
 	}
-	empty(t, e)
+	// Whatever the engine still makes, closing the driver sees it gone.
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if names := traces(e); len(names) != 0 {
+		t.Errorf("after the driver was closed there are %v", names)
+	}
 }
 
 // A creation that is asked for and never answered for is found when it comes to
@@ -249,6 +282,9 @@ func TestSweeperFindsWhatComesLate(t *testing.T) {
 	}
 	p, err := d.planFor(b.id, spec(), b.image)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.fillVolume(t.Context(), b.image); err != nil {
 		t.Fatal(err)
 	}
 	answered := make(chan struct{})

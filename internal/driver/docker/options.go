@@ -33,7 +33,7 @@ func optionHelp() map[string]string {
 		optionCertPath: "directory with ca.pem, cert.pem and key.pem for a tcp address; default: DOCKER_CERT_PATH",
 		optionImage:    "image of sandboxes that name none, as the engine knows it; default: " + DefaultImage,
 		optionImages:   "further images of the engine that a sandbox may name, separated by commas; \"*\" for all it has",
-		optionNetwork:  "docker network of sandboxes that reach out, such as \"bridge\"; default: none may. What it reaches is the engine's affair: the daemon's rules for outbound connections do not hold there",
+		optionNetwork:  "docker network of sandboxes that reach out, such as \"bridge\"; \"true\" for that, default: none may. What it reaches is the engine's affair: the daemon's rules for outbound connections do not hold there",
 		optionCPUs:     "processors of a sandbox that has no limit of its own, such as 0.5",
 		optionMemory:   "memory of a sandbox that has no limit of its own, such as 256m",
 	}
@@ -74,8 +74,11 @@ func parseOptions(raw map[string]string) (options, error) {
 			o.images = append(o.images, ref)
 		}
 	}
-	if o.network == "none" {
+	switch o.network {
+	case "none", "false":
 		o.network = ""
+	case "true":
+		o.network = "bridge" // the engine's own default
 	}
 	if o.network == "host" || strings.HasPrefix(o.network, "container:") {
 		return o, badOption(optionNetwork, sandbar.Quote(o.network, 80)+" is somebody else's network, with all that listens there", "name a network of the engine's own, such as \"bridge\"")

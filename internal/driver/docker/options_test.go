@@ -19,6 +19,8 @@ func TestParseOptions(t *testing.T) {
 		"everything": {map[string]string{optionHost: "tcp://h:2376", optionCertPath: "/c", optionImage: "a:1", optionImages: " b:2, c ,", optionNetwork: "bridge", optionCPUs: "0.5", optionMemory: "256m"},
 			options{host: "tcp://h:2376", certPath: "/c", image: "a:1", images: []string{"b:2", "c"}, network: "bridge", cpus: 0.5, memory: 256 << 20}, ""},
 		"no network":               {map[string]string{optionNetwork: "none"}, options{image: DefaultImage}, ""},
+		"a network or not, yes":    {map[string]string{optionNetwork: "true"}, options{image: DefaultImage, network: "bridge"}, ""},
+		"a network or not, no":     {map[string]string{optionNetwork: "false"}, options{image: DefaultImage}, ""},
 		"unknown":                  {map[string]string{"colour": "blue"}, options{}, "colour"},
 		"two engines":              {map[string]string{optionHost: "unix:///x", optionContext: "c"}, options{}, optionContext},
 		"the host's network":       {map[string]string{optionNetwork: "host"}, options{}, optionNetwork},

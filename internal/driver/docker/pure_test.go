@@ -30,7 +30,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // onPaper is a driver without an engine, to plan with.
 func onPaper(o options) *Driver {
 	info := system.Info{OSType: "linux", Architecture: "x86_64", CgroupVersion: "2", MemoryLimit: true, SwapLimit: true, CPUCfsPeriod: true, CPUCfsQuota: true, CPUShares: true, PidsLimit: true, NCPU: 4}
-	d := &Driver{opt: o, owner: "boot.1/7-8", info: info, profile: "{}", live: map[string]bool{}}
+	d := &Driver{opt: o, owner: "boot.1/7-8/f00d", info: info, profile: "{}", live: map[string]bool{}}
 	d.caps = describe(info, endpoint{host: "unix:///x"}, o, true, false)
 	return d
 }
@@ -168,15 +168,16 @@ func TestLeftOver(t *testing.T) {
 		created     int64
 		want        bool
 	}{
-		"of a living daemon":               {"boot.1/1-1", "boot.1", container.StateRunning, old, false},
-		"being made by a living daemon":    {"boot.1/1-1", "boot.1", container.StateCreated, old, false},
-		"of a dead daemon":                 {"boot.1/2-2", "boot.1", container.StateRunning, young, true},
-		"of a daemon of another boot":      {"boot.0/2-2", "boot.1", container.StateRunning, old, false},
-		"never started, of another boot":   {"boot.0/2-2", "boot.1", container.StateCreated, old, true},
-		"being made on another host":       {"boot.0/2-2", "boot.1", container.StateCreated, young, false},
-		"of a daemon without a name":       {"?abc", "boot.1", container.StateRunning, old, false},
-		"seen from nowhere":                {"/2-2", "", container.StateRunning, old, false},
-		"never started, seen from nowhere": {"boot.0/2-2", "", container.StateCreated, old, true},
+		"of a living daemon":               {"boot.1/1-1/f00d", "boot.1", container.StateRunning, old, false},
+		"being made by a living daemon":    {"boot.1/1-1/f00d", "boot.1", container.StateCreated, old, false},
+		"of a dead daemon":                 {"boot.1/2-2/f00d", "boot.1", container.StateRunning, young, true},
+		"of a daemon of another boot":      {"boot.0/2-2/f00d", "boot.1", container.StateRunning, old, false},
+		"never started, of another boot":   {"boot.0/2-2/f00d", "boot.1", container.StateCreated, old, true},
+		"being made on another host":       {"boot.0/2-2/f00d", "boot.1", container.StateCreated, young, false},
+		"of a daemon without a name":       {"?/?/f00d", "boot.1", container.StateRunning, old, false},
+		"with a label of another form":     {"boot.1/2-2", "boot.1", container.StateRunning, old, false},
+		"seen from nowhere":                {"/2-2/f00d", "", container.StateRunning, old, false},
+		"never started, seen from nowhere": {"boot.0/2-2/f00d", "", container.StateCreated, old, true},
 	} {
 		c := container.Summary{Labels: map[string]string{labelOwner: tt.owner}, State: tt.state, Created: tt.created}
 		if got := leftOver(c, tt.here, alive, now); got != tt.want {

@@ -144,7 +144,7 @@ func TestFarEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, out := run(t, box, `echo out; echo err >&2; exit 7`); r.ExitCode != 7 || out != "out\nerr\n" {
+	if r, out := run(t, box, `echo out; echo err >&2; exit 7`); r.ExitCode != 7 || out != "out\nerr\n" && out != "err\nout\n" {
 		t.Errorf("a program: %+v, %q", r, out)
 	}
 	if r, _ := run(t, box, hog); r.Outcome != sandbar.OutOfMemory || r.OOMKills < 1 {

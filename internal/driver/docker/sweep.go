@@ -77,13 +77,16 @@ func (s *sweeper) settle(answered <-chan struct{}) {
 	s.owed--
 }
 
-// close stops looking and reports whether something may still be left.
-func (s *sweeper) close() (owed bool) {
+// close looks on for as long as ctx allows, then stops and reports whether
+// something may still be left.
+func (s *sweeper) close(ctx context.Context) (owed bool) {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.stop()
+	stop := context.AfterFunc(ctx, s.stop)
 	s.done.Wait()
+	stop()
+	s.stop()
 	return s.owed > 0
 }
 

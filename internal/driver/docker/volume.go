@@ -14,7 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// volume is the name of the volume that holds the agent's program. Each daemon
+// volume is the name of the volume that holds the agent's program. Each driver
 // has its own, so that none removes what another needs.
 func (d *Driver) volume() string {
 	return namePrefix + "agent-" + strings.Map(func(r rune) rune {
@@ -59,6 +59,7 @@ func (d *Driver) fillVolume(ctx context.Context, i image) error {
 // sendAgent makes the volume and has a container that never runs take an
 // archive into it.
 func (d *Driver) sendAgent(ctx context.Context, i image) (err error) {
+	d.begun.Store(true)
 	if err := d.engine.makeVolume(ctx, d.volume(), d.labels(porter)); err != nil {
 		return err
 	}

@@ -136,7 +136,33 @@ func (e *Engine) Crash() error {
 
 // Pause stops the engine's process where it is, as a host does that has no time
 // for it: connections are accepted and nothing is answered. Resume lets it go on.
-func (e *Engine) Pause() error { return e.cmd.Process.Signal(syscall.SIGSTOP) }
+func (e *Engine) Pause() error {
+	if err := e.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	// The last of its threads may take a moment.
+	for end := time.Now().Add(stopBound); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if e.stopped() {
+			return nil
+		}
+	}
+	return errors.New("dockerd does not stop")
+}
+
+// stopped reports whether every thread of the engine's process stands still.
+func (e *Engine) stopped() bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", e.cmd.Process.Pid))
+	if err != nil || len(threads) == 0 {
+		return false
+	}
+	for _, t := range threads {
+		b, err := os.ReadFile(t)
+		if i := bytes.LastIndexByte(b, ')'); err == nil && (i < 0 || len(b) < i+3 || b[i+2] != 'T') {
+			return false
+		}
+	}
+	return true
+}
 
 // Resume ends a Pause.
 func (e *Engine) Resume() error { return e.cmd.Process.Signal(syscall.SIGCONT) }
