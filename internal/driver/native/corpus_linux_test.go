@@ -121,7 +121,7 @@ func (p program) cold(ctx context.Context, d *Driver, s driver.TemplateSpec) (sa
 		}
 	}
 	return p.play(b, func(std driver.Stdio) (driver.Process, error) {
-		return b.Start(ctx, sandbar.Cmd{Args: append([]string{pythonArgv, "main.py"}, p.args...), Env: env, Dir: sandbar.DefaultDir}, std)
+		return b.Start(ctx, sandbar.Cmd{Args: append([]string{s.Argv[0], "main.py"}, p.args...), Env: env, Dir: sandbar.DefaultDir}, std)
 	})
 }
 
@@ -188,4 +188,3 @@ func compare(t *testing.T, d *Driver, s driver.TemplateSpec, tmpl driver.Templat
 		t.Errorf("%s: shows nothing that could differ", p.name)
 	}
 }
-var pythonArgv = "python3"
