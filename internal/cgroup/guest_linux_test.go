@@ -58,7 +58,7 @@ func TestGuest(t *testing.T) {
 		{"v1", guestplan.V1, []guestplan.Command{run(limits, "", 0)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 85*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			var commands []guestplan.Command
 			for _, c := range tt.commands {

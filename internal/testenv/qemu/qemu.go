@@ -26,8 +26,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/sandbar-dev/sandbar/internal/cpio"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 	"github.com/sandbar-dev/sandbar/internal/testenv/qemu/guestplan"
 )
@@ -71,10 +73,34 @@ func (r Result) Err() error {
 	return nil
 }
 
+// An emulated machine can stand still for good, its clock with it, on a host
+// that is busy: seldom, but so that nothing in it can tell. Such a machine is
+// switched off and another is booted.
+const (
+	// silence is how long a machine may say nothing, booting included.
+	silence = 30 * time.Second
+	// machines is how many are tried.
+	machines = 3
+)
+
+// errStill is the error of a machine that stands still.
+var errStill = fmt.Errorf("it has said nothing for %v", silence)
+
 // Run boots the guest, runs the commands and returns a Result for each, in
 // order. An error means that the guest itself failed; it has the end of the
 // guest's console. ctx bounds everything; when it ends the guest is killed.
+// Should the machine stand still, everything is run again in a new one.
 func Run(ctx context.Context, g Guest) ([]Result, error) {
+	for n := 1; ; n++ {
+		results, err := g.run(ctx)
+		if n == machines || !errors.Is(err, errStill) {
+			return results, err
+		}
+	}
+}
+
+// run is Run with one machine.
+func (g Guest) run(ctx context.Context) ([]Result, error) {
 	dir, err := os.MkdirTemp("", "sandbar-qemu-")
 	if err != nil {
 		return nil, err
@@ -107,7 +133,17 @@ func Run(ctx context.Context, g Guest) ([]Result, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	results, err := g.collect(out)
+	var still atomic.Bool
+	watch := time.AfterFunc(silence, func() {
+		still.Store(true)
+		cmd.Process.Kill()
+	})
+	results, err := g.collect(out, func() {
+		if watch.Stop() {
+			watch.Reset(silence)
+		}
+	})
+	watch.Stop()
 	if err != nil {
 		cmd.Process.Kill()
 	}
@@ -115,6 +151,9 @@ func Run(ctx context.Context, g Guest) ([]Result, error) {
 		err = werr
 	}
 	if err != nil {
+		if still.Load() {
+			err = errStill
+		}
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
@@ -189,8 +228,9 @@ func (g Guest) args(initrd, console string, shares []share) []string {
 	return args
 }
 
-// collect reads messages until the guest has told the end.
-func (g Guest) collect(r io.Reader) ([]Result, error) {
+// collect reads messages until the guest has told the end; heard is called for
+// each.
+func (g Guest) collect(r io.Reader, heard func()) ([]Result, error) {
 	results := make([]Result, len(g.Commands))
 	for i := range results {
 		results[i].End = guestplan.End{ExitCode: -1, Err: "the guest ended first"}
@@ -210,6 +250,7 @@ func (g Guest) collect(r io.Reader) ([]Result, error) {
 		if err != nil {
 			return results, err
 		}
+		heard()
 		var m guestplan.Message
 		if err := json.Unmarshal(line, &m); err != nil {
 			return results, fmt.Errorf("not a message: %q", line)
@@ -217,6 +258,8 @@ func (g Guest) collect(r io.Reader) ([]Result, error) {
 		switch {
 		case m.Done:
 			return results, nil
+		case m.Command == -1:
+			continue
 		case m.Command < 0 || m.Command >= len(results):
 			return results, fmt.Errorf("a message about command %d of %d", m.Command, len(results))
 		case m.End != nil:
@@ -247,20 +290,20 @@ func makeInitrd(ctx context.Context, file string, plan guestplan.Plan) error {
 		return err
 	}
 	var out bytes.Buffer
-	a := &archive{w: &out}
-	a.dir("modules")
+	a := cpio.NewWriter(&out)
+	a.Dir("modules")
 	for _, m := range plan.Modules {
 		b, err := os.ReadFile(filepath.Join(modules, m+".ko"))
 		if err != nil {
 			return err
 		}
-		a.file(strings.TrimPrefix(guestplan.ModuleDir, "/")+"/"+m+".ko", b)
+		a.File(strings.TrimPrefix(guestplan.ModuleDir, "/")+"/"+m+".ko", b)
 	}
-	a.file("init", initProgram)
-	a.file(strings.TrimPrefix(guestplan.PlanPath, "/"), b)
+	a.File("init", initProgram)
+	a.File(strings.TrimPrefix(guestplan.PlanPath, "/"), b)
 	// Process 1 opens this as its standard input, output and error.
-	a.dir("dev")
-	if err := a.close(); err != nil {
+	a.Dir("dev")
+	if err := a.Close(); err != nil {
 		return err
 	}
 	return os.WriteFile(file, out.Bytes(), 0o600)

@@ -12,7 +12,7 @@ import (
 
 func TestRun(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.QEMU)
-	ctx, cancel := context.WithTimeout(t.Context(), 80*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	sh := func(script string) guestplan.Command {
 		return guestplan.Command{Args: []string{"/bin/sh", "-c", script}}

@@ -225,6 +225,11 @@ func runner() error {
 		return err
 	}
 	r := &reporter{w: port}
+	go func() {
+		for range time.Tick(guestplan.Beat) {
+			r.send(guestplan.Message{Command: -1})
+		}
+	}()
 	for i, c := range plan.Commands {
 		end := run(i, c, r)
 		r.send(guestplan.Message{Command: i, End: &end})
@@ -279,6 +284,18 @@ func (o output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// unkillable is how long a killed process may take to end.
+const unkillable = 15 * time.Second
+
+// stack tells where in the kernel a process stands.
+func stack(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stack", pid))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
 func run(i int, c guestplan.Command, r *reporter) guestplan.End {
 	fail := func(err error) guestplan.End { return guestplan.End{ExitCode: -1, Err: err.Error()} }
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
@@ -317,7 +334,16 @@ func run(i int, c guestplan.Command, r *reporter) guestplan.End {
 		close(expired)
 		unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 	})
-	cmd.Wait() // its error is the state, which is read below
+	ended := make(chan struct{})
+	go func() {
+		cmd.Wait() // its error is the state, which is read below
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(limit + unkillable):
+		return fail(fmt.Errorf("it cannot be killed: %s", stack(cmd.Process.Pid)))
+	}
 	end := guestplan.End{ExitCode: cmd.ProcessState.ExitCode()}
 	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		end.Signal = int(ws.Signal())

@@ -13,6 +13,9 @@ const (
 	ModuleDir = "/modules"
 	// Port is the name of the virtual serial port that carries Messages.
 	Port = "org.sandbar.guest"
+	// Beat is how often the guest sends a Message, whatever runs: an emulated
+	// machine can stand still for good, and no timeout inside it says so.
+	Beat = time.Second
 )
 
 // Plan is all that init does.
@@ -72,7 +75,8 @@ type Command struct {
 
 // Message is a line from the guest.
 type Message struct {
-	// Command is the index of the command that this is about, -1 for none.
+	// Command is the index of the command that this is about, -1 for none, as in
+	// the Messages that only tell that the machine lives.
 	Command int
 	// Output is a piece of what the command wrote, both streams together.
 	Output []byte `json:",omitempty"`
