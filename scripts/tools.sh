@@ -1,9 +1,9 @@
 #!/bin/sh
 # Fetches what the tests and linters use and this machine lacks.
 #
-#   scripts/tools.sh test    interpreters, bubblewrap, runc, a Docker Engine, QEMU and a guest
+#   scripts/tools.sh test    interpreters, bubblewrap, runc, crun, gVisor, a Docker Engine, QEMU and a guest
 #                            kernel, the WebSocket clients of npm and PyPI, the
-#                            SDKs of the executor and iii protocols, an image of Debian
+#                            SDKs of the executor and iii protocols, images of Debian
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
 #
@@ -30,6 +30,9 @@ iii_py="iii-sdk==0.25.0 iii-helpers==0.25.0 annotated-types==0.8.0 anyio==4.16.0
 	opentelemetry-api==1.45.2 opentelemetry-sdk==1.45.2 opentelemetry-semantic-conventions==0.66b2
 	pydantic==2.14.3 pydantic-core==2.50.4 typing-extensions==4.16.0 typing-inspection==0.4.5
 	websockets==17.4"
+runsc=v0.0.0-20260905035102-160fafc42237
+# Wheels that a sandbox installs from files, with the pip that does it.
+wheels="pip==26.3 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0 tzdata==2026.6"
 staticcheck=v0.8.2
 govulncheck=v1.8.0
 image_packages=python3,python3-pip
@@ -236,6 +239,28 @@ py_sdk() {
 	fi
 }
 
+# py_wheels fetches packages for /usr/bin/python3 as they are, unpacked by nobody.
+py_wheels() {
+	version=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+	[ "$(cat "$cache/wheels/wanted" 2>/dev/null)" = "$version $wheels" ] && return
+	python=$(python_with_pip) || { ! why_no_apt >/dev/null && debian python3-pip && python=$(python_with_pip); } || {
+		lack PyWheels "there is no pip"
+		return
+	}
+	say "fetching wheels of numpy and pandas"
+	machine=$(uname -m)
+	# shellcheck disable=SC2086 # a list of words
+	if "$python" -m pip download --quiet --disable-pip-version-check --no-input --retries 1 --timeout 60 --no-deps \
+		--only-binary=:all: --implementation cp --python-version "$version" --abi "cp$(echo "$version" | tr -d .)" --abi none \
+		--platform "manylinux_2_28_$machine" --platform "manylinux_2_27_$machine" --platform "manylinux_2_24_$machine" \
+		--platform "manylinux2014_$machine" --platform any --dest "$tmp/wheels" $wheels >"$tmp/log" 2>&1; then
+		echo "$version $wheels" >"$tmp/wheels/wanted"
+		place "$tmp/wheels" "$cache/wheels"
+	else
+		lack PyWheels "numpy and pandas could not be fetched: $(grep -i error "$tmp/log" | tail -n 1)"
+	fi
+}
+
 # ---- the guest kernel
 
 guest_kernel() {
@@ -247,6 +272,13 @@ guest_kernel() {
 		if sh scripts/qemu-kernel.sh "$cache/qemu" >"$tmp/log" 2>&1 9>&-; then return; fi
 	fi
 	lack QEMU "the guest kernel could not be fetched: $(tail -n 1 "$tmp/log")"
+}
+
+# ---- an image for the PC
+
+v86_image() {
+	if sh scripts/v86-image.sh >"$tmp/log" 2>&1 9>&-; then return; fi
+	lack V86 "the image could not be built: $(tail -n 1 "$tmp/log")"
 }
 
 # ---- an image
@@ -286,6 +318,7 @@ go_tool() {
 		mv "$tmp/bin/$1" "$cache/bin/$1" && echo "$3" >"$cache/bin/$1.version"
 	else
 		say "no $1: $(tail -n 1 "$tmp/log")"
+		return 1
 	fi
 }
 
@@ -299,10 +332,13 @@ test)
 		Elixir /usr/bin/elixir elixir
 		Bubblewrap bwrap bubblewrap
 		Runc runc runc
+		Crun crun crun
 		Docker dockerd docker.io
 		Git git git
 		Curl curl curl
 		JQ jq jq
+		CC /usr/bin/gcc gcc libc6-dev
+		SQLite /usr/bin/sqlite3 sqlite3
 	END
 	case $(uname -m) in
 	x86_64) echo "QEMU qemu-system-x86_64 qemu-system-x86" >>"$tmp/programs" ;;
@@ -322,13 +358,19 @@ test)
 		py_sdk PyKoyeb koyeb $koyeb
 		# shellcheck disable=SC2086 # a list of words
 		py_sdk PyIII iii-py $iii_py
+		py_wheels
 	else
 		lack PyWebsockets "there is no /usr/bin/python3"
 		lack PyKoyeb "there is no /usr/bin/python3"
 		lack PyIII "there is no /usr/bin/python3"
+		lack PyWheels "there is no /usr/bin/python3"
 	fi
 	if there qemu-system-x86_64; then guest_kernel; fi
+	v86_image
 	debian_image
+	if ! there go; then lack Runsc "there is no Go tool to build it with"
+	else go_tool runsc gvisor.dev/gvisor/runsc $runsc || lack Runsc "it could not be built: $(tail -n 1 "$tmp/log")"
+	fi
 	sh scripts/wasm.sh 2>"$tmp/log" 9>&-
 	"$cache/bin/wasm-prepare" check internal/wasm/artefact 2>/dev/null || lack WasmModules "$(tail -n 1 "$tmp/log")"
 	mv "$tmp/missing" "$cache/tools.missing"

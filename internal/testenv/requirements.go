@@ -62,6 +62,16 @@ var (
 		}
 		return nil
 	})
+	// V86 is the PC emulator, beside the sources of package artefact, and an image
+	// of Debian's for it, at V86Image.
+	V86 = require("V86", "run \"make tools\" and \"make build\", with Debian's servers and the npm registry in reach", func() error {
+		for _, file := range []string{"libv86.js", "v86.wasm", "bios.bin", "vgabios.bin", "sandbar-guest"} {
+			if err := regular(filepath.Join(V86Modules(), file)); err != nil {
+				return err
+			}
+		}
+		return regular(V86Image())
+	})
 	// Elixir is /usr/bin/elixir.
 	Elixir = program("Elixir", "/usr/bin/elixir", "elixir")
 	// Bubblewrap is bwrap, a baseline of the benchmarks.
@@ -80,12 +90,27 @@ var (
 		_, err := exec.LookPath("dockerd")
 		return err
 	})
+	// Runsc is gVisor's runsc, built by "make tools", at RunscProgram.
+	Runsc = require("Runsc", "run \"make tools\" where the Go module proxy is in reach", func() error {
+		return executable(RunscProgram())
+	})
+	// Crun is crun, on a host that it does not refuse.
+	Crun = program("Crun", "crun", "crun")
 	// Git is git.
 	Git = program("Git", "git", "git")
 	// Curl is curl.
 	Curl = program("Curl", "curl", "curl")
 	// JQ is jq.
 	JQ = program("JQ", "jq", "jq")
+	// CC is /usr/bin/gcc with the headers of libc.
+	CC = require("CC", "install /usr/bin/gcc and libc's headers (Debian: apt-get install gcc libc6-dev)", func() error {
+		if err := executable("/usr/bin/gcc"); err != nil {
+			return err
+		}
+		return regular("/usr/include/stdio.h")
+	})
+	// SQLite is /usr/bin/sqlite3.
+	SQLite = program("SQLite", "/usr/bin/sqlite3", "sqlite3")
 	// GoTool is the go command, for tests that ask it something. To build a
 	// command of this module use Build, which needs none.
 	GoTool = program("GoTool", "go", "golang")
@@ -123,7 +148,30 @@ var (
 	})
 	// PyIII is Python and the package iii-sdk below PyIIIPath.
 	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
+	// PyWheels is Python and wheels of pip, numpy, pandas and what they need, in
+	// WheelsDir.
+	PyWheels = require("PyWheels", "run \"make tools\"", func() error {
+		if err := Python.Err(); err != nil {
+			return err
+		}
+		return regular(filepath.Join(WheelsDir(), "wanted"))
+	})
 )
+
+// V86Modules is the directory of the PC emulator's files.
+func V86Modules() string {
+	root, err := ModuleRoot()
+	if err != nil {
+		root = string(filepath.Separator) // where they are not, as V86 says
+	}
+	return filepath.Join(root, "internal", "wasm", "artefact")
+}
+
+// V86Image is the image that scripts/v86-image.sh builds.
+func V86Image() string { return filepath.Join(Cache(), "v86", "image.tar") }
+
+// V86Cache is where machines that have booted are kept between runs of tests.
+func V86Cache() string { return filepath.Join(Cache(), "v86", "machines") }
 
 // NodeModules is the directory to give Node as NODE_PATH for what "make tools"
 // fetched.
@@ -144,6 +192,13 @@ func NpmIIIModules() string { return filepath.Join(Cache(), "iii-npm", "node_mod
 // PyIIIPath is the directory to give Python as PYTHONPATH for the SDK of the
 // iii protocol.
 func PyIIIPath() string { return filepath.Join(Cache(), "iii-py") }
+
+// WheelsDir is the directory of the wheels for /usr/bin/python3 that "make tools"
+// fetched.
+func WheelsDir() string { return filepath.Join(Cache(), "wheels") }
+
+// RunscProgram is the path of the runsc that "make tools" builds.
+func RunscProgram() string { return filepath.Join(Cache(), "bin", "runsc") }
 
 // QEMUProgram is the name of the emulator of this processor.
 func QEMUProgram() string {

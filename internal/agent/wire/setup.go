@@ -12,6 +12,10 @@ type Setup struct {
 	Made bool
 	// Hostname of the UTS namespace.
 	Hostname string
+	// Without are the files and empty directories which whoever made the sandbox
+	// has put into it and programs are not to find. They are removed in order,
+	// where they are there, if Made.
+	Without []string
 	// Root is an existing directory of the host over which the new root is
 	// built, in the agent's own mount namespace only; nobody else sees it.
 	Root string
@@ -29,8 +33,8 @@ type Setup struct {
 	Nice uint8
 	// UID and GID, inside the user namespace, of programs and of every file
 	// operation. The agent itself is another user where the namespace has a range
-	// of ids, and has the capabilities SETUID, SETGID and KILL then; it is UID
-	// where there is only one.
+	// of ids, and has the capabilities SETUID, SETGID and KILL then, and CHOWN over
+	// a stream; it is UID where there is only one.
 	UID, GID uint32
 	// Mark is the resource whose hard limit tells what belongs to which program:
 	// RLIMIT_LOCKS (10), or in gVisor RLIMIT_RSS (5). Programs must forbid
@@ -52,8 +56,15 @@ type Setup struct {
 	// Watchdog, if over 0, is how many bytes the programs may hold together
 	// where no cgroup counts; beyond it the agent kills them all.
 	Watchdog int64
+	// PIDs, if over 0, is how many processes and threads the programs may have
+	// together, held by the control groups of the kernel that the sandbox has of
+	// its own. 0 where the host's hold it.
+	PIDs int64
 	// WatchDisks are mount points whose used bytes count towards Watchdog.
 	WatchDisks []string
+	// WatchWhole says that the kernel is the sandbox's own, so that its account
+	// of all memory is what the watchdog looks at.
+	WatchWhole bool
 }
 
 // Launch is what the agent's program reads where it is to start an interpreter

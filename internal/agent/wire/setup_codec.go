@@ -2,7 +2,7 @@ package wire
 
 // Append appends the encoding of s.
 func (s *Setup) Append(b []byte) []byte {
-	b = s.Interface.append(appendStr(appendStr(append(b, bit(s.Made)), s.Hostname), s.Root))
+	b = s.Interface.append(appendStr(appendStrs(appendStr(append(b, bit(s.Made)), s.Hostname), s.Without), s.Root))
 	b = appendU32(b, uint32(len(s.Mounts)))
 	for i := range s.Mounts {
 		b = s.Mounts[i].append(b)
@@ -21,13 +21,13 @@ func (s *Setup) Append(b []byte) []byte {
 	b = append(appendU32(b, uint32(len(s.Seccomp))), s.Seccomp...)
 	b = append(appendU32(b, uint32(len(s.Programs))), s.Programs...)
 	b = appendStr(appendStrs(b, s.Env), s.Dir)
-	return appendStrs(appendU64(b, uint64(s.Watchdog)), s.WatchDisks)
+	return append(appendStrs(appendU64(appendU64(b, uint64(s.Watchdog)), uint64(s.PIDs)), s.WatchDisks), bit(s.WatchWhole))
 }
 
 // Decode reads s from a payload, whose memory Seccomp and Programs share.
 func (s *Setup) Decode(p []byte) error {
 	d := decoder{b: p}
-	s.Made, s.Hostname, s.Root = d.truth(), d.str(), d.str()
+	s.Made, s.Hostname, s.Without, s.Root = d.truth(), d.str(), d.strs(), d.str()
 	s.Interface.decode(&d)
 	s.Mounts = make([]Mount, d.count(mountMin))
 	for i := range s.Mounts {
@@ -47,8 +47,8 @@ func (s *Setup) Decode(p []byte) error {
 	}
 	s.Seccomp, s.Programs = d.bytes(), d.bytes()
 	s.Env, s.Dir = d.strs(), d.str()
-	s.Watchdog = int64(d.u64())
-	s.WatchDisks = d.strs()
+	s.Watchdog, s.PIDs = int64(d.u64()), int64(d.u64())
+	s.WatchDisks, s.WatchWhole = d.strs(), d.truth()
 	return d.end()
 }
 
