@@ -31,7 +31,7 @@ build: wasm ## bin/sandbar, which carries the agent and the WebAssembly modules,
 	@cmp -s bin/sandbar-agent internal/agentbin/sandbar-agent || { \
 		cp bin/sandbar-agent internal/agentbin/.sandbar-agent.$$$$ && \
 		mv internal/agentbin/.sandbar-agent.$$$$ internal/agentbin/sandbar-agent; }
-	$(GOBUILD) -tags embedagent$$(.cache/bin/wasm-prepare check internal/wasm/artefact 2>/dev/null && echo ,embedwasm) -ldflags "-X main.version=$(VERSION)" -o bin/sandbar ./cmd/sandbar
+	$(GOBUILD) -tags embedagent$$(.cache/bin/wasm-prepare check internal/wasm/artefact 2>/dev/null && echo ,embedwasm)$$(.cache/bin/wasm-prepare check-pc internal/wasm/artefact 2>/dev/null && echo ,embedv86) -ldflags "-X main.version=$(VERSION)" -o bin/sandbar ./cmd/sandbar
 
 demo: build ## watch untrusted programs run, stream and be contained
 	@mkdir -p .cache/bin
@@ -83,7 +83,7 @@ tools: ## fetch what the tests use and this machine lacks
 	@sh scripts/tools.sh test
 
 clean: ## remove all that make made and fetched
-	rm -rf bin .cache internal/agentbin/sandbar-agent internal/agentbin/.sandbar-agent.* internal/wasm/artefact/*.wasm*
+	rm -rf bin .cache internal/agentbin/sandbar-agent internal/agentbin/.sandbar-agent.* internal/wasm/artefact/*.wasm* internal/wasm/artefact/libv86.js* internal/wasm/artefact/*bios.bin* internal/wasm/artefact/sandbar-guest
 
 wasm:
 	@sh scripts/wasm.sh

@@ -91,7 +91,7 @@ const (
 	EnforcedMount    Enforcement = "mount"    // the kernel, as the size of a file system
 	EnforcedRlimit   Enforcement = "rlimit"   // the kernel, per process or per user namespace
 	EnforcedNice     Enforcement = "nice"     // the scheduler, per process rather than per sandbox
-	EnforcedRuntime  Enforcement = "runtime"  // Sandbar, where it is itself what programs run on; as exact as a kernel
+	EnforcedRuntime  Enforcement = "runtime"  // what programs run on in place of the host's kernel: Sandbar itself, or gVisor; as exact as a kernel
 	EnforcedWatchdog Enforcement = "watchdog" // Sandbar looks every few milliseconds; a burst can overshoot
 	EnforcedNone     Enforcement = "none"     // not held: a Spec that sets it is refused
 )

@@ -63,6 +63,8 @@ func benchmarks() []benchmark {
 		{"stdio-reset", "a reset of a full sandbox: p50 at most 5 ms", stdioReset},
 		{"stdio-timeout", "a limit of 1 s is answered within 1.1 s, whatever is under way", stdioTimeout},
 		{"executor-stall", "two streams unread for a minute, 1 GB each, cost less than 64 MiB", executorStall},
+		{"runc", "create, print with Python, destroy: at most 1.1 × `runc run`", runcRun},
+		{"gvisor", "the same on gVisor: at most 1.1 × `runsc run`", runscRun},
 		{"iii-create", "sandbox::create of a pulled image: p50 at most 5 ms", iiiCreate},
 		{"iii-cycle", "create, exec `true`, stop: p50 at most 10 ms", iiiCycle},
 		{"iii-ready-create", "sandbox::create from a ready sandbox: p50 at most 1 ms", iiiReady(false, time.Millisecond)},

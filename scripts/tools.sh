@@ -1,9 +1,9 @@
 #!/bin/sh
 # Fetches what the tests and linters use and this machine lacks.
 #
-#   scripts/tools.sh test    interpreters, bubblewrap, runc, a Docker Engine, QEMU and a guest
+#   scripts/tools.sh test    interpreters, bubblewrap, runc, crun, gVisor, a Docker Engine, QEMU and a guest
 #                            kernel, the WebSocket clients of npm and PyPI, the
-#                            SDKs of the executor and iii protocols, an image of Debian
+#                            SDKs of the executor and iii protocols, images of Debian
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
 #
@@ -30,6 +30,7 @@ iii_py="iii-sdk==0.25.0 iii-helpers==0.25.0 annotated-types==0.8.0 anyio==4.16.0
 	opentelemetry-api==1.45.2 opentelemetry-sdk==1.45.2 opentelemetry-semantic-conventions==0.66b2
 	pydantic==2.14.3 pydantic-core==2.50.4 typing-extensions==4.16.0 typing-inspection==0.4.5
 	websockets==17.4"
+runsc=v0.0.0-20260905035102-160fafc42237
 staticcheck=v0.8.2
 govulncheck=v1.8.0
 image_packages=python3,python3-pip
@@ -249,6 +250,13 @@ guest_kernel() {
 	lack QEMU "the guest kernel could not be fetched: $(tail -n 1 "$tmp/log")"
 }
 
+# ---- an image for the PC
+
+v86_image() {
+	if sh scripts/v86-image.sh >"$tmp/log" 2>&1 9>&-; then return; fi
+	lack V86 "the image could not be built: $(tail -n 1 "$tmp/log")"
+}
+
 # ---- an image
 
 # debian_image has mmdebstrap make the root of a Debian with Python, from the
@@ -286,6 +294,7 @@ go_tool() {
 		mv "$tmp/bin/$1" "$cache/bin/$1" && echo "$3" >"$cache/bin/$1.version"
 	else
 		say "no $1: $(tail -n 1 "$tmp/log")"
+		return 1
 	fi
 }
 
@@ -299,6 +308,7 @@ test)
 		Elixir /usr/bin/elixir elixir
 		Bubblewrap bwrap bubblewrap
 		Runc runc runc
+		Crun crun crun
 		Docker dockerd docker.io
 		Git git git
 		Curl curl curl
@@ -328,7 +338,11 @@ test)
 		lack PyIII "there is no /usr/bin/python3"
 	fi
 	if there qemu-system-x86_64; then guest_kernel; fi
+	v86_image
 	debian_image
+	if ! there go; then lack Runsc "there is no Go tool to build it with"
+	else go_tool runsc gvisor.dev/gvisor/runsc $runsc || lack Runsc "it could not be built: $(tail -n 1 "$tmp/log")"
+	fi
 	sh scripts/wasm.sh 2>"$tmp/log" 9>&-
 	"$cache/bin/wasm-prepare" check internal/wasm/artefact 2>/dev/null || lack WasmModules "$(tail -n 1 "$tmp/log")"
 	mv "$tmp/missing" "$cache/tools.missing"

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/driver/v86"
 	"github.com/sandbar-dev/sandbar/internal/driver/wasm"
 	"github.com/sandbar-dev/sandbar/internal/platform"
 	"github.com/sandbar-dev/sandbar/internal/proto/stdio"
@@ -39,6 +42,8 @@ const (
 const (
 	minMemoryLimit = 4
 	maxMemoryLimit = 4096
+	minMachine     = v86.MinMemory >> 20
+	maxMachine     = v86.MaxMemory >> 20
 )
 
 // stdioShutdown bounds the removal of the sandbox at the end.
@@ -106,6 +111,10 @@ func planStdio(cmd *cobra.Command) (stdioPlan, error) {
 		return p, usagef(cmd, "--mode: there is no mode %s (allowed: %s, %s)", quote(p.mode), modeSimple, modeV86)
 	case p.mode == modeV86 && p.image == "":
 		return p, usagef(cmd, "--mode v86 needs --disk-image")
+	case p.mode == modeV86 && (mb < minMachine || mb > maxMachine):
+		return p, usagef(cmd, "--memory-limit: %d was given, and %d to %d MB are possible in mode v86", mb, minMachine, maxMachine)
+	case p.mode == modeV86 && f.Changed("driver"):
+		return p, usagef(cmd, "--driver is for --mode simple")
 	case p.mode == modeSimple && p.image != "":
 		return p, usagef(cmd, "--disk-image is for --mode v86")
 	}
@@ -137,11 +146,8 @@ func (a *app) stdio(cmd *cobra.Command) error {
 
 // stdioEngine makes the platform of one sandbox.
 func (a *app) stdioEngine(cfg *config.Config, p stdioPlan) (*engine.Engine, error) {
-	if p.mode == modeV86 {
-		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "mode", Message: "this build has no mode v86", Fix: "use --mode simple"}
-	}
 	log := commandLogger(cfg, a.stderr)
-	d, err := a.stdioDriver(cfg)
+	d, err := a.stdioDriver(cfg, p)
 	if err != nil {
 		return nil, err
 	}
@@ -150,6 +156,13 @@ func (a *app) stdioEngine(cfg *config.Config, p stdioPlan) (*engine.Engine, erro
 		c.Min.Memory, c.Max.Memory, c.Default.Memory = minMemoryLimit<<20, maxMemoryLimit<<20, p.memory
 		c.Min.Timeout, c.Max.Timeout, c.Default.Timeout = time.Millisecond, time.Hour, 5*time.Second
 		c.Max.Output, c.Default.Output = stdioOutput, stdioOutput
+		if p.mode == modeV86 {
+			// What bounds a machine is its memory.
+			none := int64(sandbar.Unlimited)
+			c.Default.PIDs, c.Default.Disk, c.Default.Inodes, c.Default.Files = none, none, none, none
+			c.Max.PIDs, c.Max.Disk, c.Max.Inodes, c.Max.Files = none, none, none, none
+			return
+		}
 		if cfg.Origin("limits.default.disk") == "" {
 			// The files are in the same memory.
 			c.Default.Disk, c.Min.Disk = p.memory, min(c.Min.Disk, p.memory)
@@ -161,9 +174,24 @@ func (a *app) stdioEngine(cfg *config.Config, p stdioPlan) (*engine.Engine, erro
 // stdioOutput is the most output of one command, in bytes.
 const stdioOutput = 16 << 20
 
-// stdioDriver is wasm unless the configuration names another.
-func (a *app) stdioDriver(cfg *config.Config) (platform.Drivers, error) {
+// stdioDriver is that of the mode: for simple wasm, unless the configuration
+// names another.
+func (a *app) stdioDriver(cfg *config.Config, p stdioPlan) (platform.Drivers, error) {
 	log := commandLogger(cfg, a.stderr)
+	if p.mode == modeV86 {
+		h := platform.Host(cfg, v86.Name, log)
+		options := map[string]string{}
+		maps.Copy(options, h.Options)
+		options[v86.OptionImage] = p.image
+		h.Options = options
+		d, err := v86.New(h, func(text string) { fmt.Fprintln(a.stderr, "sandbar: "+text) })
+		if err != nil {
+			return platform.Drivers{}, err
+		}
+		// What fails here fails in every request again, which is answered so.
+		_ = d.Prepare(context.Background(), p.memory)
+		return platform.Drivers{First: d}, nil
+	}
 	if cfg.Origin("driver") != "" {
 		return a.newDriver(cfg, log)
 	}
@@ -177,7 +205,7 @@ func (a *app) serveStdio(e *engine.Engine, p stdioPlan, out io.Writer) error {
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s, err := stdio.New(ctx, e, stdio.Options{Memory: p.memory})
+	s, err := stdio.New(ctx, e, stdio.Options{Memory: p.memory, Late: p.mode == modeV86})
 	if err != nil {
 		return &failure{exitUsage, errors.Join(err, shutDown(e))}
 	}

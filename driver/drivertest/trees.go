@@ -180,14 +180,14 @@ while True:
 	still := c.tree(b, daemons+`
 say("up"); os.kill(os.getpid(), signal.SIGSTOP)
 os._exit(29)`)
-	c.until(func() bool { return states(still.token) == "T" }, "the neighbour has stopped itself")
+	c.until(func() bool { return still.states() == "T" }, "the neighbour has stopped itself")
 	for range c.s.few(5, 2) {
 		t := c.tree(b, daemons+`
 daemon()
 say("up"); sleep()`)
 		t.kill()
 	}
-	if got := states(still.token); got != "T" {
+	if got := still.states(); got != "T" {
 		c.Errorf("a neighbour that had stopped itself is in the state %q", got)
 	}
 	before := len(busy.out.String())
@@ -199,15 +199,62 @@ say("up"); sleep()`)
 	busy.kill()
 }
 
-// states are the letters of the states of what carries a token.
-func states(token string) (letters string) {
-	for _, pid := range carriers(token) {
-		b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		if _, rest, ok := strings.Cut(string(b[bytes.LastIndexByte(b, ')')+1:]), " "); ok {
-			letters += rest[:1]
-		}
+// states are the letters of the states of what lives of a tree.
+func (t *tree) states() (letters string) {
+	for _, state := range t.living() {
+		letters += state
 	}
 	return letters
+}
+
+// living are the processes of the tree that live, with the letters of their
+// states. They are looked for on the host, where no program can hide, or inside
+// if what they run on is no kernel of the host's.
+func (t *tree) living() map[int]string {
+	switch t.c.s.caps.Boundary {
+	case driver.BoundaryGVisor, driver.BoundaryVM, driver.BoundaryRemote:
+		return t.livingInside()
+	}
+	all := map[int]string{}
+	for _, pid := range carriers(t.token) {
+		b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if _, rest, ok := strings.Cut(string(b[bytes.LastIndexByte(b, ')')+1:]), " "); ok && rest != "" {
+			all[pid] = rest[:1]
+		}
+	}
+	return all
+}
+
+// livingInside asks a program in the sandbox; where there is none any more,
+// nothing lives.
+func (t *tree) livingInside() map[int]string {
+	const look = `
+import os, sys
+for p in os.listdir("/proc"):
+    try:
+        if p.isdigit() and ("TREE=" + sys.argv[1]).encode() in open("/proc/%s/environ" % p, "rb").read().split(b"\0"):
+            print(p, open("/proc/%s/stat" % p).read().rpartition(")")[2].split()[0])
+    except OSError: pass
+print("looked")`
+	var out bytes.Buffer
+	all := map[int]string{}
+	p, err := t.box.Start(t.c.ctx, sandbar.Cmd{Args: []string{t.c.s.python, "-c", look, t.token}}, driver.Stdio{Stdout: &out})
+	if sandbar.CodeOf(err) == sandbar.Gone {
+		return all
+	}
+	t.c.ok(err, "looking for what lives")
+	t.c.wait(p)
+	if !strings.HasSuffix(out.String(), "looked\n") {
+		t.c.Fatalf("the look for what lives says %s", sandbar.Quote(out.String(), 300))
+	}
+	for line := range strings.Lines(out.String()) {
+		var pid int
+		var state string
+		if n, _ := fmt.Sscan(line, &pid, &state); n == 2 {
+			all[pid] = state
+		}
+	}
+	return all
 }
 
 // daemons is what the programs of these cases are made of.
@@ -265,6 +312,7 @@ func (c *C) killTree(p driver.Process) {
 // tree is a program with all it starts.
 type tree struct {
 	c     *C
+	box   driver.Sandbox
 	p     driver.Process
 	out   *buffer
 	token string // in the environment of all of it
@@ -273,7 +321,7 @@ type tree struct {
 // tree starts a Python program and waits until it says "up".
 func (c *C) tree(b driver.Sandbox, program string) *tree {
 	out := &buffer{}
-	t := &tree{c: c, out: out, token: "tree-" + nonce()}
+	t := &tree{c: c, box: b, out: out, token: "tree-" + nonce()}
 	t.p = c.start(b, sandbar.Cmd{Args: []string{c.s.python, "-c", program}, Env: map[string]string{"TREE": t.token}},
 		driver.Stdio{Stdout: out, Stderr: out})
 	c.until(func() bool { return strings.Contains(out.String(), "up\n") || len(out.String()) > 1<<10 }, "the program is up")
@@ -285,11 +333,7 @@ func (c *C) tree(b driver.Sandbox, program string) *tree {
 
 // count waits until so many processes of the tree live.
 func (t *tree) count(want int, when string) {
-	var got []int
-	t.c.until(func() bool {
-		got = carriers(t.token)
-		return len(got) == want
-	}, "%s %d processes of the tree live", when, want)
+	t.c.until(func() bool { return len(t.living()) == want }, "%s %d processes of the tree live", when, want)
 }
 
 // kill ends the tree and makes sure of it. One look could miss what forks all
@@ -297,8 +341,8 @@ func (t *tree) count(want int, when string) {
 func (t *tree) kill() {
 	t.c.killTree(t.p)
 	for range 5 {
-		if pids := carriers(t.token); len(pids) > 0 {
-			t.c.Errorf("after KillTree these processes of the tree live: %v", pids)
+		if live := t.living(); len(live) > 0 {
+			t.c.Errorf("after KillTree these processes of the tree live, in their states: %v", live)
 			return
 		}
 	}

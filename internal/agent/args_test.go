@@ -9,6 +9,7 @@ func TestParseArgs(t *testing.T) {
 	for line, want := range map[string]string{
 		"sandbar-agent socket":                     "socket",
 		"sandbar-agent stream":                     "stream",
+		"sandbar-agent stage 1-2":                  "stage",
 		"sandbar-agent stdio":                      "stdio",
 		"sandbar-agent socket 17-4":                "socket",
 		"/somewhere/sandbar-agent stdio 17-4":      "stdio",

@@ -46,6 +46,11 @@ const ModeSocket = "socket"
 // inherited as descriptor SocketFD; descriptors cannot be passed.
 const ModeStream = "stream"
 
+// ModeMachine is as ModeStream, for a machine that is the sandbox as a whole:
+// nothing is built, programs have all that the machine has, and of a Setup only
+// Env, Dir and Rlimits count.
+const ModeMachine = "machine"
+
 // ModeStdio is the argument that tells the agent to serve its standard input
 // and output, for who can hand a container nothing else. No program gets them.
 const ModeStdio = "stdio"
@@ -60,6 +65,11 @@ const ModeDial = "dial"
 // agents for the daemon whose connection is descriptor SocketFD. The word that
 // tells whose it is follows, and its agents get it as well.
 const ModeSpawner = "spawner"
+
+// ModeStage is the argument that makes the program a stage, which builds a
+// container's root and becomes the container runtime; see wire.Stage. Its
+// connection, descriptor SocketFD, is the agent's then.
+const ModeStage = "stage"
 
 // ModeTemplate is the argument that has the program start an interpreter that will
 // be copied into sandboxes. The word that tells whose it is follows. Descriptors 0 to
@@ -98,7 +108,7 @@ func parseArgs(args []string) (mode, path string, ok bool) {
 	}
 	mode, rest := args[1], args[2:]
 	switch mode {
-	case ModeSocket, ModeStream, ModeStdio:
+	case ModeSocket, ModeStream, ModeMachine, ModeStdio, ModeStage:
 	case ModeSpawner, ModeTemplate:
 		if len(rest) != 1 {
 			return "", "", false

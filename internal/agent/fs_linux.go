@@ -97,6 +97,8 @@ func (a *agent) fsOp(r *wire.FSRequest) (data []byte, fd int, err error) {
 		err = a.fsWrite(r)
 	case wire.FSClose:
 		err = a.fsClose(r.Handle)
+	case wire.FSUsage:
+		data, err = a.fsUsage()
 	default:
 		err = unix.EOPNOTSUPP
 	}

@@ -34,6 +34,10 @@ func Main() {
 		_ = runSpawner(os.Args[2]) // it ends with the connection, and takes its agents with it
 		os.Exit(0)
 	}
+	if mode == ModeStage {
+		runStage()
+		os.Exit(1)
+	}
 	l, err := openLink(mode, path)
 	if err != nil {
 		os.Stderr.WriteString("sandbar-agent: no connection to sandbar: " + err.Error() + "\n")
@@ -41,6 +45,7 @@ func Main() {
 	}
 	a := &agent{
 		rank:     openRank(),
+		whole:    mode == ModeMachine,
 		link:     l,
 		sealing:  make(chan []byte),
 		sealed:   make(chan error),
@@ -70,8 +75,9 @@ func (a *agent) serve() error {
 		// The kernel keeps from PID 1 what it has no handler for. The runtime's
 		// handlers, some of which end the process, would let a program's
 		// signals through; needed are preemption, SIGCHLD, and what the runtime
-		// makes a system call on all threads with.
-		resetSignals(unix.SIGURG, unix.SIGCHLD, perThreadSyscall)
+		// makes a system call on all threads with. SIGPIPE, which the runtime's
+		// handler ignores, ends a PID 1 where the kernel is gVisor's.
+		resetSignals(unix.SIGURG, unix.SIGCHLD, unix.SIGPIPE, perThreadSyscall)
 	}
 	go a.reap(childSignals())
 	for {
@@ -107,6 +113,8 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onFS(f)
 	case wire.TypeDial:
 		return a.onDial(f)
+	case wire.TypeClock:
+		return a.onClock(f)
 	case wire.TypeData, wire.TypeCredit, wire.TypeClose:
 		return a.onStream(f)
 	}
@@ -120,7 +128,11 @@ func (a *agent) onSetup(f wire.Frame) error {
 	if err := s.Decode(f.Payload); err != nil || a.ready {
 		return unix.EPROTO
 	}
-	if step, err := a.setUp(&s, f.FDs); err != nil {
+	set := a.setUp
+	if a.whole {
+		set = a.setUpMachine
+	}
+	if step, err := set(&s, f.FDs); err != nil {
 		a.reply(f.ID, wire.FailSetup, err, step, nil)
 		return err
 	}

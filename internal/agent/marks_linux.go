@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,8 +28,9 @@ type marks struct {
 }
 
 const (
-	// topMark is the first mark where the hard limit does not forbid it.
-	topMark = 1 << 62
+	// topMark is the first mark where the hard limit does not forbid it; the
+	// kernel has limits of the processor's size.
+	topMark = 1 << (strconv.IntSize - 2)
 	// fewMarks is less than a sandbox's life may need.
 	fewMarks = 1 << 16
 )

@@ -17,6 +17,7 @@ import (
 type agent struct {
 	link  *link
 	ready bool // Setup has been done; only the reading goroutine looks
+	whole bool // the sandbox is the machine
 
 	// From Setup, unchanged afterwards.
 	uid, gid uint32
@@ -124,6 +125,9 @@ func (a *agent) sealLauncher(filter []byte) (step string, err error) {
 }
 
 func (a *agent) confineLauncher() (step string, err error) {
+	if a.whole {
+		return "", nil
+	}
 	if err := dropBounding(); err != nil {
 		return "drop the bounding set", err
 	}
@@ -133,8 +137,8 @@ func (a *agent) confineLauncher() (step string, err error) {
 		return "set no_new_privs", err
 	}
 	// Programs inherit it. Where another than the spawner has started the agent
-	// it is this already.
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0); err != nil {
+	// it is this already, and gVisor's kernel has none.
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0); err != nil && err != unix.EINVAL {
 		return "set the timer slack", err
 	}
 	if a.nice > 0 {

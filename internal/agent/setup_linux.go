@@ -33,6 +33,10 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	if a.ruleset, err = landlockRuleset(&s.Landlock); err != nil {
 		return "make the Landlock ruleset", err
 	}
+	group, step, err := makeGroup(s.PIDs)
+	if err != nil {
+		return step, err
+	}
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
 	}
@@ -57,8 +61,14 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 		return "number programs by a resource limit", err
 	}
 	a.hunter.limit = markName(s.Mark)
+	if step, err := group.enter(); err != nil {
+		return step, err
+	}
 	go a.hunter.run()
-	a.watch = watchdog{limit: s.Watchdog, disks: s.WatchDisks}
+	a.watch = watchdog{limit: s.Watchdog, disks: s.WatchDisks, whole: s.WatchWhole}
+	if s.WatchWhole {
+		a.watch.own = anonymous()
+	}
 	return "", nil
 }
 

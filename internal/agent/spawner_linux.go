@@ -91,7 +91,7 @@ func (s *spawner) serve() error {
 func (s *spawner) onSpawn(f wire.Frame) error {
 	defer closeAll(f.FDs)
 	var r wire.Spawn
-	if f.Type != wire.TypeSpawn || r.Decode(f.Payload) != nil || r.Mode != ModeSocket && r.Mode != ModeStream || len(r.Enter) != len(r.Leave) {
+	if f.Type != wire.TypeSpawn || r.Decode(f.Payload) != nil || r.Mode != ModeSocket && r.Mode != ModeStream && r.Mode != ModeStage || len(r.Enter) != len(r.Leave) {
 		return unix.EPROTO
 	}
 	attr := &syscall.SysProcAttr{}

@@ -25,13 +25,12 @@ type streams struct {
 	in   *os.File // where channelIn goes
 	done func()   // called once, when no channel is left
 
-	queue chan []byte // at most Window bytes, as the host has no more credit
-
 	mu     sync.Mutex
-	space  *sync.Cond // credit has grown or the streams are closed
+	space  *sync.Cond // credit or the queue has grown, or the streams are closed
 	out    [3]*os.File
 	credit [3]int // what may still be sent
-	held   int    // bytes in queue
+	queue  []byte // input that has not been written yet
+	held   int    // bytes that the host has no credit for: those, and what is being written
 	inEnd  bool   // channelIn was closed by the host
 	open   int    // output channels not yet at their end
 }
@@ -41,7 +40,7 @@ const maxData = 32 << 10
 
 // newStreams prepares channels; outs[0] is channelOut, outs[1] channelErr.
 func newStreams(l *link, id uint32, in *os.File, outs ...*os.File) *streams {
-	s := &streams{link: l, id: id, in: in, queue: make(chan []byte, wire.Window), open: len(outs)}
+	s := &streams{link: l, id: id, in: in, open: len(outs)}
 	s.space = sync.NewCond(&s.mu)
 	for i, f := range outs {
 		s.out[channelOut+i] = f
@@ -111,16 +110,18 @@ func (s *streams) ended() {
 func (s *streams) closeIn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.inEnd {
-		s.inEnd = true
-		close(s.queue)
-	}
+	s.inEnd = true
+	s.space.Broadcast()
 }
 
 // feed writes what the host sent and gives credit back for it.
 func (s *streams) feed() {
 	broken := false
-	for b := range s.queue {
+	for {
+		b := s.takeInput()
+		if len(b) == 0 {
+			break
+		}
 		if !broken {
 			_, err := s.in.Write(b)
 			broken = err != nil
@@ -132,6 +133,18 @@ func (s *streams) feed() {
 			Payload: wire.AppendCredit(nil, channelIn, uint32(len(b)))})
 	}
 	s.endIn()
+}
+
+// takeInput waits for input and takes all there is; nothing means the end.
+func (s *streams) takeInput() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.queue) == 0 && !s.inEnd {
+		s.space.Wait()
+	}
+	b := s.queue
+	s.queue = nil
+	return b
 }
 
 // endIn ends the input: a pipe is closed, a connection half-closed.
@@ -245,7 +258,8 @@ func (s *streams) accept(ch uint8, b []byte) error {
 	if s.held += len(b); s.held > wire.Window {
 		return unix.EPROTO
 	}
-	s.queue <- b // never blocks: the queue has room for Window pieces
+	s.queue = append(s.queue, b...)
+	s.space.Broadcast()
 	return nil
 }
 

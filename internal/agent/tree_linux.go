@@ -89,17 +89,22 @@ func eachName(fd int, f func(name string) bool) error {
 	}
 }
 
-// firstName returns one entry of an open directory, "" if it is empty.
-func firstName(fd int) (name string, err error) {
+// firstNames returns the first entries of an open directory, none if it is empty.
+// They are several because some kernels list a directory anew, however large, when
+// it has changed.
+func firstNames(fd int) (names []string, err error) {
 	if _, err := unix.Seek(fd, 0, 0); err != nil {
-		return "", err
+		return nil, err
 	}
 	err = eachName(fd, func(n string) bool {
-		name = n
-		return false
+		names = append(names, n)
+		return len(names) < maxNames
 	})
-	return name, err
+	return names, err
 }
+
+// maxNames is how many names are looked at together.
+const maxNames = 256
 
 func (a *agent) fsRemove(path string, recursive bool) error {
 	dir, name, err := a.openDir(path)
@@ -179,20 +184,22 @@ func removeContents(fd int) error {
 // a directory that does not, "" when fd is empty.
 func removeFlat(fd int) (string, error) {
 	for {
-		name, err := firstName(fd)
-		if err != nil || name == "" {
+		names, err := firstNames(fd)
+		if err != nil || len(names) == 0 {
 			return "", err
 		}
-		err = unix.Unlinkat(fd, name, 0)
-		if err == unix.EISDIR || err == unix.EPERM {
-			err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
-		}
-		switch err {
-		case nil, unix.ENOENT:
-		case unix.ENOTEMPTY, unix.EEXIST:
-			return name, nil
-		default:
-			return "", err
+		for _, name := range names {
+			err = unix.Unlinkat(fd, name, 0)
+			if err == unix.EISDIR || err == unix.EPERM {
+				err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+			}
+			switch err {
+			case nil, unix.ENOENT:
+			case unix.ENOTEMPTY, unix.EEXIST:
+				return name, nil
+			default:
+				return "", err
+			}
 		}
 	}
 }

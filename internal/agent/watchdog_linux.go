@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"os"
 	"strconv"
 	"strings"
@@ -17,6 +18,10 @@ import (
 type watchdog struct {
 	limit int64
 	disks []string // tmpfs mounts, whose bytes are memory as well
+	// whole: the kernel is the sandbox's own, and its account of all memory is
+	// that of the sandbox. It knows no process's own part.
+	whole bool
+	own   int64 // of that, the agent's, in bytes
 
 	mu      sync.Mutex
 	running bool
@@ -61,6 +66,10 @@ func (w *watchdog) stop(idle bool) bool {
 
 func (w *watchdog) used(pids []string, page int64) int64 {
 	var sum int64
+	if w.whole {
+		sum = anonymous() - w.own
+		pids = nil
+	}
 	for _, pid := range pids {
 		b, err := os.ReadFile("/proc/" + pid + "/statm")
 		if err != nil {
@@ -81,6 +90,21 @@ func (w *watchdog) used(pids []string, page int64) int64 {
 		}
 	}
 	return sum
+}
+
+// anonymous is the memory of the kernel's that is no file's, in bytes.
+func anonymous() int64 {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	name := []byte("\nAnonPages:")
+	i := bytes.Index(b, name)
+	if i < 0 {
+		return 0
+	}
+	kib, _ := cutField(b[i+len(name):])
+	return int64(parseNumber(kib)) << 10
 }
 
 // otherPIDs lists the processes of this PID namespace except the agent.

@@ -50,6 +50,9 @@ func (a *agent) startWorkers() (step string, err error) {
 
 // becomeUser confines the calling goroutine's thread, which it keeps.
 func (a *agent) becomeUser() error {
+	if a.whole {
+		return nil
+	}
 	runtime.LockOSThread()
 	if a.ranged {
 		if err := setFileUser(a.uid, a.gid); err != nil {

@@ -21,6 +21,8 @@ type ImageRootOptions struct {
 	// MachineID is 32 hexadecimal digits for /etc/machine-id; "" means that the
 	// image's own is seen. It must be fresh for each sandbox.
 	MachineID string
+	// Without are parts that somebody else makes.
+	Without Parts
 }
 
 // The places in the tree that is built, before the overlay becomes the root.
@@ -72,7 +74,7 @@ func ImageRoot(o ImageRootOptions) ([]wire.Mount, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p := plan{o: HostRootOptions{Disk: o.Disk, Inodes: o.Inodes, Hostname: o.Hostname, MachineID: o.MachineID}}
+	p := plan{o: HostRootOptions{Disk: o.Disk, Inodes: o.Inodes, Hostname: o.Hostname, MachineID: o.MachineID, Without: o.Without}}
 	p.bounded("/", imageOwnBytes, imageOwn)
 	p.imageLower(o.Dir)
 	p.imageUpper()

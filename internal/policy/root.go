@@ -45,7 +45,19 @@ type HostRootOptions struct {
 	// MachineID is 32 hexadecimal digits for /etc/machine-id; "" means no such
 	// file. It must be fresh for each sandbox.
 	MachineID string
+	// Without are parts that somebody else makes, such as a container runtime:
+	// they are left as empty directories.
+	Without Parts
 }
+
+// Parts are parts of a root.
+type Parts uint8
+
+// The parts that a root can be without.
+const (
+	Proc    Parts = 1 << iota // /proc and its masks (ProcMasks, ProcReadOnly)
+	Devices                   // /dev but for /dev/shm, which is always there
+)
 
 // row is a path with a reason.
 type row struct{ path, why string }
@@ -321,6 +333,9 @@ func (p *plan) places() {
 // mount, whose flags count, and pts and shm are file systems of their own.
 func (p *plan) devices() {
 	p.dir("/dev", 0o755, false)
+	if p.o.Without&Devices != 0 {
+		return
+	}
 	for _, r := range deviceRows() {
 		// Read-only keeps the host's node as it is, its times included;
 		// the device itself can be written to all the same.
@@ -388,6 +403,12 @@ func (p *plan) bounded(target string, moreBytes, moreInodes int64) {
 
 // proc shows the sandbox's own processes, and of the kernel what programs need.
 func (p *plan) proc(options string) {
+	if p.o.Without&Proc != 0 {
+		if p.at == "" { // an image's upper directory has one
+			p.dir("/proc", 0o755, false)
+		}
+		return
+	}
 	p.add(wire.Mount{Kind: wire.MountProc, Source: options, Target: p.at + "/proc", Flags: wire.MountNoSuid | wire.MountNoDev | wire.MountNoExec})
 	for _, r := range procReadOnly() {
 		p.inner(r.path, r.path, sealed|wire.MountOptional)

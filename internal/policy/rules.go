@@ -3,29 +3,9 @@ package policy
 import "slices"
 
 // The floor of these rules is the default seccomp profile of Docker (moby) for
-// a container without capabilities. Where they differ, and why:
-//
-//	refused here, allowed there
-//	  another architecture's calls, x32    the table is for one ABI; wrong numbers end the process
-//	  socket families                      UNIX, INET, INET6 and NETLINK (routing) only; there all but ALG and VSOCK
-//	  socketpair                           UNIX only: every other family would load its module
-//	  MPTCP, SCTP, UDP-Lite, ICMP sockets  a sandbox without a network needs TCP and UDP on its loopback
-//	  raw sockets                          there an empty capability set refuses them; here the filter does, too
-//	  setsockopt TCP_ULP                   loads protocol modules (TLS, ESP) with a long history of holes
-//	  ioctl TIOCSTI, TIOCLINUX, TIOCSETD   typing for the operator; loading line disciplines
-//	  prctl PR_SCHED_CORE                  takes whole cores from the neighbours
-//	  mknod of devices                     the kernel refuses most of them anyway
-//	  process_vm_readv, process_vm_writev  debuggers fall back to ptrace
-//	  modify_ldt                           16-bit code; there for programs of another architecture
-//	  io_setup and the rest of old AIO     fs.aio-max-nr is one number for the whole host
-//	  memfd_secret                         splits the host kernel's own mappings
-//	  fanotify_mark                        useless without fanotify_init
-//	  sync, syncfs                         would write out the host's disks; answered as done
-//	  changing RLIMIT_CORE                 its value keeps the host's core handler away; answered as done
-//	allowed here, refused there
-//	  uprobe                               the kernel's own trampoline, the younger sister of uretprobe
-//	answered differently
-//	  unknown calls, io_uring, mempolicy   ENOSYS instead of EPERM: libraries then fall back quietly
+// a container without capabilities. Where they differ from it and from gVisor's,
+// and why, stands in docs/system-calls.md, call by call, which TestPeers holds
+// against the rules.
 
 // Rules returns the system calls a program may make where the kernel counts
 // memory by cgroup. The agent lives under the same rules. Every call in

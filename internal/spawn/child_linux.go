@@ -98,3 +98,29 @@ func (c *Child) wait(ctx context.Context) (err error) {
 	}
 	return werr
 }
+
+// Show returns a mount of a directory that is nowhere yet: read-only, and
+// with what belongs to the host's root belonging to the sandbox's: the agent's
+// user namespace says what that is.
+func (c *Child) Show(dir string) (fd int, err error) {
+	ns, err := c.Open("ns/user")
+	if err != nil {
+		return -1, sandbar.Errorf(sandbar.Internal, "opening the agent's user namespace: %w", err)
+	}
+	defer unix.Close(ns)
+	fd, err = unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return -1, sandbar.Errorf(sandbar.Internal, "opening the root of an image: %w", err)
+	}
+	attr := unix.MountAttr{
+		Attr_set:  unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
+		Userns_fd: uint64(ns),
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		unix.Close(fd)
+		return -1, &sandbar.Error{Code: sandbar.Unsupported, Field: "image", Err: err,
+			Message: "the file system that holds the image cannot show it under other ids",
+			Fix:     "keep images (images.dir) on ext4, xfs, btrfs or tmpfs"}
+	}
+	return fd, nil
+}

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -131,6 +132,10 @@ func (s *Spawner) begin() (*spawnerProcess, error) {
 // sandbox and idling in it never do, because one collection costs as much as
 // building the sandbox; no looking at cgroups for the number of processors.
 var agentEnv = []string{"GOMAXPROCS=2", "GOGC=25", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
+
+// AgentEnv is the environment in which an agent is small, for who starts one by
+// other means.
+func AgentEnv() []string { return slices.Clone(agentEnv) }
 
 // fork starts the agent's program as a spawner.
 func (s *Spawner) fork(socket *os.File) (*os.Process, error) {

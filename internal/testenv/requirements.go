@@ -62,6 +62,16 @@ var (
 		}
 		return nil
 	})
+	// V86 is the PC emulator, beside the sources of package artefact, and an image
+	// of Debian's for it, at V86Image.
+	V86 = require("V86", "run \"make tools\" and \"make build\", with Debian's servers and the npm registry in reach", func() error {
+		for _, file := range []string{"libv86.js", "v86.wasm", "bios.bin", "vgabios.bin", "sandbar-guest"} {
+			if err := regular(filepath.Join(V86Modules(), file)); err != nil {
+				return err
+			}
+		}
+		return regular(V86Image())
+	})
 	// Elixir is /usr/bin/elixir.
 	Elixir = program("Elixir", "/usr/bin/elixir", "elixir")
 	// Bubblewrap is bwrap, a baseline of the benchmarks.
@@ -80,6 +90,12 @@ var (
 		_, err := exec.LookPath("dockerd")
 		return err
 	})
+	// Runsc is gVisor's runsc, built by "make tools", at RunscProgram.
+	Runsc = require("Runsc", "run \"make tools\" where the Go module proxy is in reach", func() error {
+		return executable(RunscProgram())
+	})
+	// Crun is crun, on a host that it does not refuse.
+	Crun = program("Crun", "crun", "crun")
 	// Git is git.
 	Git = program("Git", "git", "git")
 	// Curl is curl.
@@ -125,6 +141,21 @@ var (
 	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
 )
 
+// V86Modules is the directory of the PC emulator's files.
+func V86Modules() string {
+	root, err := ModuleRoot()
+	if err != nil {
+		root = string(filepath.Separator) // where they are not, as V86 says
+	}
+	return filepath.Join(root, "internal", "wasm", "artefact")
+}
+
+// V86Image is the image that scripts/v86-image.sh builds.
+func V86Image() string { return filepath.Join(Cache(), "v86", "image.tar") }
+
+// V86Cache is where machines that have booted are kept between runs of tests.
+func V86Cache() string { return filepath.Join(Cache(), "v86", "machines") }
+
 // NodeModules is the directory to give Node as NODE_PATH for what "make tools"
 // fetched.
 func NodeModules() string { return filepath.Join(Cache(), "npm", "node_modules") }
@@ -144,6 +175,9 @@ func NpmIIIModules() string { return filepath.Join(Cache(), "iii-npm", "node_mod
 // PyIIIPath is the directory to give Python as PYTHONPATH for the SDK of the
 // iii protocol.
 func PyIIIPath() string { return filepath.Join(Cache(), "iii-py") }
+
+// RunscProgram is the path of the runsc that "make tools" builds.
+func RunscProgram() string { return filepath.Join(Cache(), "bin", "runsc") }
 
 // QEMUProgram is the name of the emulator of this processor.
 func QEMUProgram() string {

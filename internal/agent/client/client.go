@@ -32,6 +32,10 @@ type Options struct {
 	// Usage reads what the kernel counted for the sandbox as a whole. Nil:
 	// results tell what is known of the program alone.
 	Usage func() Usage
+	// UsageRules: the processor time of Usage counts and not what the sandbox says
+	// of a program, because it runs on a kernel of its own, which takes the time in
+	// which it is held up itself for that of its programs.
+	UsageRules bool
 	// Enforced is repeated in every result.
 	Enforced sandbar.Enforcements
 	// UID and GID, as the host numbers them, own the pipes given to programs.
@@ -136,12 +140,33 @@ func readHello(conn net.Conn) error {
 		return sandbar.Errorf(sandbar.Internal, "the agent did not start: %w", err)
 	}
 	closeFDs(f.FDs)
+	var failed wire.Reply
+	if f.Type == wire.TypeReply && failed.Decode(f.Payload) == nil && failed.Failure == wire.FailSetup {
+		return sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", failed.Text, errnoOf(failed.Errno))
+	}
 	var h wire.Hello
 	if f.Type != wire.TypeHello || h.Decode(f.Payload) != nil {
 		return sandbar.Errorf(sandbar.Internal, "the agent does not speak the agent's protocol")
 	}
 	if h.Generation != wire.Generation {
 		return sandbar.Errorf(sandbar.Internal, "the agent speaks generation %d of the protocol and this host %d", h.Generation, wire.Generation)
+	}
+	return nil
+}
+
+// Prepare tells a stage, at the other end of conn, what to build and which runtime
+// to become. Whether it could is told by New, which waits for the agent that the
+// runtime starts. fds are the runtime's program, its standard error output and the
+// mounts that the plan attaches; they remain the caller's.
+func Prepare(conn net.Conn, s *wire.Stage, fds ...int) error {
+	payload := s.Append(nil)
+	if len(payload) > wire.MaxPayload {
+		return sandbar.Errorf(sandbar.TooLarge, "the plan of the sandbox has %d bytes; at most %d are possible", len(payload), wire.MaxPayload)
+	}
+	b := wire.AppendHeader(nil, wire.Header{Length: uint32(len(payload)), Type: wire.TypeSetup, FDs: uint8(len(fds))})
+	conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err := writeWithFDs(conn, append(b, payload...), fds); err != nil {
+		return sandbar.Errorf(sandbar.Internal, "the stage has ended: %w", err)
 	}
 	return nil
 }

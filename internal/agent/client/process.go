@@ -272,7 +272,7 @@ func (p *process) account(r *sandbar.Result) {
 		if now.PeakMemory > 0 {
 			r.PeakMemory = now.PeakMemory
 		}
-		if d := now.CPU - p.before.CPU; d > r.CPUTime {
+		if d := now.CPU - p.before.CPU; d > r.CPUTime || p.box.opt.UsageRules {
 			r.CPUTime = d
 		}
 	}

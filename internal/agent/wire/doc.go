@@ -24,7 +24,8 @@
 // by exactly one Reply with that id. The Reply to a Start that succeeded has a
 // Started; it is followed, under the same id, by one Exited, after which the id
 // is free. Signal has no answer. Kill names a program by its mark, also when it
-// has ended; the answer comes when nothing that it started runs any more.
+// has ended; the answer comes when nothing that it started runs any more. Clock,
+// which only an agent of a whole machine knows, has no answer either.
 //
 // A program need not be started by the agent. Lend asks what one must take on to
 // be like those that are; when the host has put it into the sandbox, as a child of
@@ -55,7 +56,9 @@ package wire
 //	6  2026-11  Setup may be of a sandbox that somebody else made, and names the limit that is the mark
 //	7  2026-11  Spawn
 //	8  2026-11  Lend and Adopt, for programs that the host puts into the sandbox; Spawn has an Owner
-const Generation = 8
+//	9  2026-11  Stage; Setup has PIDs
+//	10 2026-11  Clock, and agents of whole machines
+const Generation = 10
 
 // Limits of a frame and of a channel.
 const (
@@ -85,6 +88,7 @@ const (
 	TypeSpawn  Type = 13 // host, to a spawner: Spawn, with the agent's connection and perhaps a cgroup
 	TypeLend   Type = 14 // host: nothing; the answer has a Lent, and the Landlock ruleset if there is one
 	TypeAdopt  Type = 15 // host: Adopt
+	TypeClock  Type = 16 // host: Clock
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -122,7 +126,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeAdopt:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeClock:
 		return Header{}, errHeader
 	}
 	return h, nil

@@ -192,6 +192,19 @@ func (m *Signal) Decode(p []byte) error {
 	return d.end()
 }
 
+// Clock sets the clock of a whole machine, which has stood still.
+type Clock struct{ Time int64 } // nanoseconds since 1970
+
+// Append appends the encoding of m.
+func (m *Clock) Append(b []byte) []byte { return appendU64(b, uint64(m.Time)) }
+
+// Decode reads m from a payload.
+func (m *Clock) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.Time = int64(d.u64())
+	return d.end()
+}
+
 // Dial asks for a TCP connection to a port on the sandbox's loopback.
 type Dial struct{ Port uint16 }
 

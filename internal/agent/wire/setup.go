@@ -52,8 +52,15 @@ type Setup struct {
 	// Watchdog, if over 0, is how many bytes the programs may hold together
 	// where no cgroup counts; beyond it the agent kills them all.
 	Watchdog int64
+	// PIDs, if over 0, is how many processes and threads the programs may have
+	// together, held by the control groups of the kernel that the sandbox has of
+	// its own. 0 where the host's hold it.
+	PIDs int64
 	// WatchDisks are mount points whose used bytes count towards Watchdog.
 	WatchDisks []string
+	// WatchWhole says that the kernel is the sandbox's own, so that its account
+	// of all memory is what the watchdog looks at.
+	WatchWhole bool
 }
 
 // Launch is what the agent's program reads where it is to start an interpreter

@@ -21,7 +21,7 @@ func (s *Setup) Append(b []byte) []byte {
 	b = append(appendU32(b, uint32(len(s.Seccomp))), s.Seccomp...)
 	b = append(appendU32(b, uint32(len(s.Programs))), s.Programs...)
 	b = appendStr(appendStrs(b, s.Env), s.Dir)
-	return appendStrs(appendU64(b, uint64(s.Watchdog)), s.WatchDisks)
+	return append(appendStrs(appendU64(appendU64(b, uint64(s.Watchdog)), uint64(s.PIDs)), s.WatchDisks), bit(s.WatchWhole))
 }
 
 // Decode reads s from a payload, whose memory Seccomp and Programs share.
@@ -47,8 +47,8 @@ func (s *Setup) Decode(p []byte) error {
 	}
 	s.Seccomp, s.Programs = d.bytes(), d.bytes()
 	s.Env, s.Dir = d.strs(), d.str()
-	s.Watchdog = int64(d.u64())
-	s.WatchDisks = d.strs()
+	s.Watchdog, s.PIDs = int64(d.u64()), int64(d.u64())
+	s.WatchDisks, s.WatchWhole = d.strs(), d.truth()
 	return d.end()
 }
 

@@ -34,6 +34,8 @@ func samples() map[string][2]message {
 		"dial": {&Dial{Port: 65535}, &Dial{}},
 		"fs": {&FSRequest{Op: FSRename, Path: "a", To: "b", Mode: 0o644, Flags: FSParents, Handle: 4,
 			Offset: 1 << 33, Size: 5, UID: 6, GID: Same, Bytes: []byte{0, 1}}, &FSRequest{}},
+		"stage": {&Stage{Base: "/tmp", Mounts: []Mount{{Kind: MountProc, Target: "/proc", Size: -1}}, Config: []byte("{}"),
+			Args: []string{"runc", "run"}, Env: []string{"A=b"}}, &Stage{}},
 		"setup": {&Setup{Made: true, Mark: 10, Hostname: "h", Root: "/tmp",
 			Interface: Interface{Name: "eth0", Device: "/dev/net/tun", MTU: 1500, Addrs: []Addr{
 				{IP: []byte{192, 0, 0, 2}, Bits: 29, Gateway: []byte{192, 0, 0, 1}}, {IP: make([]byte, 16), Bits: 64, Gateway: make([]byte, 16)}}},
@@ -43,7 +45,7 @@ func samples() map[string][2]message {
 			Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1 << 63}}, Nice: 3, UID: 1000, GID: 1001,
 			Landlock: Landlock{HandledFS: 5, Scoped: 3, Rules: []LandlockRule{{Path: "/usr", Access: 1 << 15}}},
 			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, Programs: []byte{8, 7, 6, 5, 4, 3, 2, 1}, Env: []string{"PATH=/bin"}, Dir: "/home/user",
-			Watchdog: 1 << 30, WatchDisks: []string{"/tmp"}}, &Setup{}},
+			Watchdog: 1 << 30, PIDs: 9, WatchWhole: true, WatchDisks: []string{"/tmp"}}, &Setup{}},
 	}
 }
 
@@ -105,7 +107,7 @@ func TestHeader(t *testing.T) {
 	for name, h := range map[string]Header{
 		"too long":     {Length: MaxPayload + 1, Type: TypeHello},
 		"no type":      {},
-		"unknown type": {Type: TypeAdopt + 1},
+		"unknown type": {Type: TypeClock + 1},
 		"too many fds": {Type: TypeStart, FDs: MaxFDs + 1},
 	} {
 		if _, err := ParseHeader(AppendHeader(nil, h)); err == nil {

@@ -3,6 +3,7 @@ package all
 import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/driver/native"
+	"github.com/sandbar-dev/sandbar/internal/driver/oci"
 	"github.com/sandbar-dev/sandbar/internal/driver/wasm"
 )
 
@@ -12,3 +13,6 @@ import (
 func Isolating(agent []byte) []driver.Factory {
 	return []driver.Factory{native.Factory(agent), wasm.Factory()}
 }
+
+// runtimes returns the drivers that use a container runtime.
+func runtimes(agent []byte) []driver.Factory { return oci.Factories(agent) }

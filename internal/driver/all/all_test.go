@@ -8,9 +8,9 @@ import (
 )
 
 func TestFactories(t *testing.T) {
-	want := []string{"wasm", "docker", "local"}
+	want := []string{"wasm", "v86", "docker", "local"}
 	if runtime.GOOS == "linux" {
-		want = []string{"native", "wasm", "docker", "local"}
+		want = []string{"native", "wasm", "v86", "docker", "oci", "gvisor", "local"}
 	}
 	got := all.Factories(nil)
 	if len(got) != len(want) {

@@ -2,6 +2,7 @@ package all
 
 import (
 	"github.com/sandbar-dev/sandbar/internal/agent"
+	machine "github.com/sandbar-dev/sandbar/internal/v86/worker"
 	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
 )
@@ -20,5 +21,9 @@ func Main() {
 	}
 	if guest.IsRunner() {
 		guest.Main()
+	}
+	// The v86 driver's machines.
+	if machine.IsWorker() {
+		machine.Main()
 	}
 }

@@ -93,7 +93,7 @@ func (b *box) setUp(ctx context.Context, box *client.Sandbox, setup *wire.Setup)
 	}
 	var roots []int
 	if b.image != nil && b.d.ids.Ranged {
-		root, err := attachable(b.image.Dir, b.init)
+		root, err := b.init.Show(b.image.Dir)
 		if err != nil {
 			return 0, err
 		}

@@ -72,7 +72,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := probe(); err != nil {
+	if err := outfit.Probe(Name); err != nil {
 		return nil, err
 	}
 	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, owner: owner.Name(os.Getpid()), ids: spawn.DetectIDs(), images: h.Images}
@@ -171,7 +171,7 @@ func (d *Driver) describe() driver.Caps {
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
 		Notes: e.Notes,
 	}
-	for _, note := range []string{imageNote(), d.net.note} {
+	for _, note := range []string{outfit.ImageNote(), d.net.note} {
 		if note != "" {
 			c.Notes = append(c.Notes, note)
 		}
@@ -181,13 +181,13 @@ func (d *Driver) describe() driver.Caps {
 		c.Enforced.Memory = sandbar.EnforcedWatchdog
 	}
 	if c.Enforced.CPUShares == sandbar.EnforcedNone {
-		if n, ok := sysctl("/proc/sys/kernel/sched_autogroup_enabled"); ok && n == 1 {
+		if n, ok := outfit.Sysctl("/proc/sys/kernel/sched_autogroup_enabled"); ok && n == 1 {
 			c.Notes = append(c.Notes, "weights cannot be held: no control group has the cpu controller, and the kernel weighs sessions rather than nice values (as root: sysctl kernel.sched_autogroup_enabled=0)")
 		} else {
 			c.Enforced.CPUShares = sandbar.EnforcedNice
 		}
 	}
-	if c.Enforced.PIDs == sandbar.EnforcedNone && kernelAtLeast(5, 14) && !d.ids.Ranged {
+	if c.Enforced.PIDs == sandbar.EnforcedNone && outfit.KernelAtLeast(5, 14) && !d.ids.Ranged {
 		// Since 5.14 RLIMIT_NPROC counts in the sandbox's own user namespace.
 		c.Enforced.PIDs = sandbar.EnforcedRlimit
 	}

@@ -3,9 +3,6 @@ package wasm
 import (
 	"context"
 	"errors"
-	"net"
-	"os"
-	"os/exec"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +10,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
+	"github.com/sandbar-dev/sandbar/internal/child"
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
 )
 
@@ -45,11 +43,9 @@ type box struct {
 	id    sandbar.ID
 	setup *worker.Setup
 
-	mu    sync.Mutex
-	cmd   *exec.Cmd
-	conn  net.Conn
-	ended chan struct{} // closed when the worker has been waited for
-	gone  bool
+	mu     sync.Mutex
+	worker *child.Process
+	gone   bool
 }
 
 // sandbox is a driver.Sandbox that can also be reset.
@@ -67,13 +63,14 @@ var (
 // make starts the worker and has it build the sandbox. On error the caller
 // calls discard.
 func (b *box) make(ctx context.Context, compiled string) (driver.Sandbox, error) {
-	conn, err := b.boot(compiled)
+	p, err := child.Start(worker.Args(compiled, b.d.cache.modules), worker.Env(), nil)
 	if err != nil {
 		return nil, err
 	}
+	b.worker = p
+	conn := p.Conn()
 	// Where pipes have no deadlines, only the worker's end ends a wait.
-	process := b.cmd.Process
-	defer context.AfterFunc(ctx, func() { _ = process.Kill() })()
+	defer context.AfterFunc(ctx, p.Kill)()
 	c, err := client.New(ctx, conn, client.Options{Destroy: b.destroy, Enforced: b.d.caps.Enforced})
 	if err != nil {
 		return nil, err
@@ -85,42 +82,6 @@ func (b *box) make(ctx context.Context, compiled string) (driver.Sandbox, error)
 	return &sandbox{c, b}, nil
 }
 
-// boot starts the worker and returns the connection to it.
-func (b *box) boot(compiled string) (net.Conn, error) {
-	exe, err := executable()
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "finding the running binary: %w", err)
-	}
-	theirIn, ourOut, err := os.Pipe()
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Exhausted, "making a pipe: %w", err)
-	}
-	ourIn, theirOut, err := os.Pipe()
-	if err != nil {
-		theirIn.Close()
-		ourOut.Close()
-		return nil, sandbar.Errorf(sandbar.Exhausted, "making a pipe: %w", err)
-	}
-	defer theirIn.Close()
-	defer theirOut.Close()
-	cmd := &exec.Cmd{Path: exe, Args: worker.Args(compiled, b.d.cache.modules), Env: worker.Env(), Dir: rootDir(),
-		Stdin: theirIn, Stdout: theirOut, SysProcAttr: workerAttr()}
-	conn := &pipeConn{r: ourIn, w: ourOut}
-	if err := cmd.Start(); err != nil {
-		conn.Close()
-		return nil, sandbar.Errorf(sandbar.Internal, "starting the worker: %w", err)
-	}
-	b.cmd, b.conn, b.ended = cmd, conn, make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // how it ended is of no interest
-		close(b.ended)
-	}()
-	return conn, nil
-}
-
-// politeness is how long a worker may take to end its runners and itself.
-const politeness = 2 * time.Second
-
 // destroy ends the worker. It ends its runners first, so that nothing is left
 // when it has been waited for; one that does not is killed together with them.
 func (b *box) destroy(ctx context.Context) error {
@@ -129,23 +90,11 @@ func (b *box) destroy(ctx context.Context) error {
 	if b.gone {
 		return nil
 	}
-	if b.cmd != nil {
-		_ = b.conn.(*pipeConn).w.Close() // the end of its input is the worker's
-		t := time.NewTimer(politeness)
-		defer t.Stop()
-		select {
-		case <-b.ended:
-		case <-t.C:
-		case <-ctx.Done():
+	if b.worker != nil {
+		if err := b.worker.Stop(ctx); err != nil {
+			return sandbar.Errorf(sandbar.Timeout, "ending the sandbox: %w", err)
 		}
-		killGroup(b.cmd.Process)
-		select {
-		case <-b.ended:
-		case <-time.After(politeness):
-			return sandbar.Errorf(sandbar.Timeout, "a killed sandbox has not ended yet")
-		}
-		b.conn.Close()
-		b.cmd = nil
+		b.worker = nil
 	}
 	b.gone = true
 	b.d.release(b.id)

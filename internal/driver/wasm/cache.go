@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/cachedir"
+	"github.com/sandbar-dev/sandbar/internal/child"
 	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
 	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
@@ -41,20 +42,7 @@ func openCache(dir, modules string) (*cache, error) {
 			Message: "the directory for compiled modules cannot be used",
 			Fix:     "name another one with the wasm driver's option cache, or set XDG_CACHE_HOME"}
 	}
-	if dir == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return nil, unusable(err)
-		}
-		dir = filepath.Join(user, "sandbar", "wasm")
-	}
-	dir, err := filepath.Abs(dir)
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
-	}
-	if err == nil {
-		err = private(dir)
-	}
+	dir, err := cachedir.Open(dir, "sandbar", "wasm")
 	if err != nil {
 		return nil, unusable(err)
 	}
@@ -87,9 +75,6 @@ func cacheKey() string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// errOthers says that a directory is not for this user alone.
-var errOthers = errors.New("the directory belongs to somebody else, or others may write in it")
-
 // compiling begins the name of a directory in which a compilation is under way.
 const compiling = ".compiling-"
 
@@ -111,7 +96,7 @@ func (c *cache) ready(ctx context.Context, log *slog.Logger) (string, error) {
 	if c.done && c.there() {
 		return c.path(), nil
 	}
-	unlock, err := lockFile(ctx, filepath.Join(c.dir, "lock"))
+	unlock, err := cachedir.Lock(ctx, c.dir)
 	if err != nil {
 		return "", sandbar.Errorf(sandbar.Unsupported, "waiting for the lock of the compiled modules: %w", err)
 	}
@@ -139,13 +124,10 @@ func (c *cache) compile(ctx context.Context) error {
 		return fail("making a directory", err)
 	}
 	defer os.RemoveAll(tmp)
-	exe, err := executable()
+	cmd, err := child.Command(ctx, guest.Args(guest.ModeCompile, tmp, c.modules), worker.Env())
 	if err != nil {
-		return fail("finding the running binary", err)
+		return err
 	}
-	cmd := exec.CommandContext(ctx, exe)
-	cmd.Args = guest.Args(guest.ModeCompile, tmp, c.modules)
-	cmd.Env, cmd.SysProcAttr = worker.Env(), workerAttr()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fail(sandbar.Quote(string(out), 300), err)
 	}
@@ -167,7 +149,7 @@ func (c *cache) collect(remove bool) ([]driver.Leftover, error) {
 	// Nobody compiles while we have the lock; who does is alive.
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	unlock, err := lockFile(now, filepath.Join(c.dir, "lock"))
+	unlock, err := cachedir.Lock(now, c.dir)
 	if errors.Is(err, context.Canceled) {
 		return nil, nil
 	}

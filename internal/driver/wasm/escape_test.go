@@ -178,9 +178,7 @@ func TestWorkerDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := box.(*sandbox).b.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	box.(*sandbox).b.worker.Kill()
 	if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Lost {
 		t.Errorf("the program ended with %+v, %v", r, err)
 	}

@@ -5,17 +5,20 @@ import (
 
 	"go.uber.org/goleak"
 
+	machine "github.com/sandbar-dev/sandbar/internal/v86/worker"
 	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
 )
 
-// The wasm driver starts the test's own binary.
+// The drivers wasm and v86 start the test's own binary.
 func TestMain(m *testing.M) {
 	switch {
 	case worker.IsWorker():
 		worker.Main()
 	case guest.IsRunner():
 		guest.Main()
+	case machine.IsWorker():
+		machine.Main()
 	}
 	goleak.VerifyTestMain(m)
 }

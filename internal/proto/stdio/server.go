@@ -21,6 +21,9 @@ type Options struct {
 	MaxLine int
 	// MaxFile bounds a file that is read, in bytes. Default: 32 MiB.
 	MaxFile int64
+	// Late has New succeed also where no sandbox can be made: requests are
+	// answered with the reason then, and status is not ready.
+	Late bool
 }
 
 // The defaults of Options.
@@ -37,7 +40,8 @@ type Server struct {
 	box   *engine.Sandbox
 }
 
-// New makes a server and its sandbox, which Close removes.
+// New makes a server and its sandbox, which Close removes. Its error is that of
+// making the sandbox, unless Options.Late.
 func New(ctx context.Context, e *engine.Engine, opt Options) (*Server, error) {
 	if opt.MaxLine <= 0 {
 		opt.MaxLine = defaultMaxLine
@@ -46,7 +50,7 @@ func New(ctx context.Context, e *engine.Engine, opt Options) (*Server, error) {
 		opt.MaxFile = defaultMaxFile
 	}
 	s := &Server{e: e, opt: opt, began: time.Now()}
-	if _, err := s.sandbox(ctx); err != nil {
+	if _, err := s.sandbox(ctx); err != nil && !opt.Late {
 		return nil, err
 	}
 	return s, nil

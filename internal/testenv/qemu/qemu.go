@@ -29,6 +29,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sandbar-dev/sandbar/internal/cpio"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 	"github.com/sandbar-dev/sandbar/internal/testenv/qemu/guestplan"
 )
@@ -289,20 +290,20 @@ func makeInitrd(ctx context.Context, file string, plan guestplan.Plan) error {
 		return err
 	}
 	var out bytes.Buffer
-	a := &archive{w: &out}
-	a.dir("modules")
+	a := cpio.NewWriter(&out)
+	a.Dir("modules")
 	for _, m := range plan.Modules {
 		b, err := os.ReadFile(filepath.Join(modules, m+".ko"))
 		if err != nil {
 			return err
 		}
-		a.file(strings.TrimPrefix(guestplan.ModuleDir, "/")+"/"+m+".ko", b)
+		a.File(strings.TrimPrefix(guestplan.ModuleDir, "/")+"/"+m+".ko", b)
 	}
-	a.file("init", initProgram)
-	a.file(strings.TrimPrefix(guestplan.PlanPath, "/"), b)
+	a.File("init", initProgram)
+	a.File(strings.TrimPrefix(guestplan.PlanPath, "/"), b)
 	// Process 1 opens this as its standard input, output and error.
-	a.dir("dev")
-	if err := a.close(); err != nil {
+	a.Dir("dev")
+	if err := a.Close(); err != nil {
 		return err
 	}
 	return os.WriteFile(file, out.Bytes(), 0o600)

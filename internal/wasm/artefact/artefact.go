@@ -1,5 +1,6 @@
-// Package artefact is the WebAssembly modules that the wasm driver runs: the
-// interpreters of Python and JavaScript, built by others.
+// Package artefact is what others built and Sandbar runs: the interpreters of
+// Python and JavaScript as WebAssembly modules, for the wasm driver, and a PC
+// emulator with its firmware, for the mode v86.
 //
 // "make build" fetches them by exact version and checksum (scripts/wasm.sh),
 // strips what only debuggers need, puts them beside this file and builds with
@@ -22,17 +23,22 @@ import (
 type Module struct {
 	Name    string // of the language: "python"
 	File    string // beside this file, and in a directory that Read reads
-	Package string // of the npm registry, with its version
+	Package string // of the npm registry, with its version; of Debian with "deb:" before it
 	Path    string // in the package
 	Licence string // SPDX; the texts are in the package
 	// Stack, if over 0, is how many pages of memory it is given for its stack.
 	Stack uint64
+	// Whole is a file that is used as published.
+	Whole bool
 	// Upstream and Prepared are SHA-256 sums: as published, and as we use it.
 	Upstream, Prepared string
 }
 
 // Prepare makes of a module as published what we use.
 func (m Module) Prepare(published []byte) ([]byte, error) {
+	if m.Whole {
+		return published, nil
+	}
 	b, err := Strip(published)
 	if err == nil && m.Stack > 0 {
 		b, err = Deepen(b, m.Stack)
@@ -56,7 +62,7 @@ var javascript = Module{
 	Prepared: "c666c2cb89d5631f25d07cc16bcb2722da6672263aad74bb71af6e555c4bb323",
 }
 
-// Modules returns all modules.
+// Modules returns the modules of the wasm driver.
 func Modules() []Module { return []Module{python, javascript} }
 
 // Set is the modules of one build. A nil one is missing.
@@ -76,6 +82,12 @@ func Read(dir string) (Set, error) {
 		return Set{}, err
 	}
 	return Set{Python: py, JavaScript: js}, nil
+}
+
+// Check tells whether a module in a directory is what it must be.
+func Check(dir string, m Module) error {
+	_, err := read(dir, m)
+	return err
 }
 
 func read(dir string, m Module) ([]byte, error) {

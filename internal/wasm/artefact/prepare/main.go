@@ -1,9 +1,11 @@
 // Command prepare checks a WebAssembly module that was fetched, strips it and
 // puts it where a build finds it.
 //
-//	prepare list               the modules: name, package, path, file
+//	prepare list               what there is: name, package, path, file
 //	prepare NAME FROM TO       module NAME as published, in the file FROM
-//	prepare check DIRECTORY    succeeds when all modules are there
+//	prepare there NAME DIRECTORY  succeeds when that one is there
+//	prepare check DIRECTORY    succeeds when all modules of the wasm driver are there
+//	prepare check-pc DIRECTORY succeeds when the emulator is there, but for the guest's program
 package main
 
 import (
@@ -23,21 +25,34 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "list":
-		for _, m := range artefact.Modules() {
+		for _, m := range artefact.All() {
 			fmt.Println(m.Name, m.Package, m.Path, m.File)
 		}
 		return nil
 	case len(args) == 2 && args[0] == "check":
 		_, err := artefact.Read(args[1])
 		return err
+	case len(args) == 2 && args[0] == "check-pc":
+		return artefact.CheckEmulator(args[1])
+	case len(args) == 3 && args[0] == "there":
+		return there(args[1], args[2])
 	case len(args) == 3:
 		return prepare(args[0], args[1], args[2])
 	}
-	return fmt.Errorf("usage: prepare list | prepare check DIRECTORY | prepare NAME FROM TO")
+	return fmt.Errorf("usage: prepare list | prepare check DIRECTORY | prepare check-pc DIRECTORY | prepare there NAME DIRECTORY | prepare NAME FROM TO")
+}
+
+func there(name, dir string) error {
+	for _, m := range artefact.All() {
+		if m.Name == name {
+			return artefact.Check(dir, m)
+		}
+	}
+	return fmt.Errorf("there is no module %q", name)
 }
 
 func prepare(name, from, to string) error {
-	for _, m := range artefact.Modules() {
+	for _, m := range artefact.All() {
 		if m.Name == name {
 			return strip(m, from, to)
 		}

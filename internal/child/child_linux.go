@@ -1,4 +1,4 @@
-package wasm
+package child
 
 import (
 	"os"
@@ -9,13 +9,13 @@ import (
 // replaced since this process was started.
 func executable() (string, error) { return "/proc/self/exe", nil }
 
-// workerAttr puts a worker and its runners into a group of their own, and has
+// attributes puts a child and what it starts into a group of their own, and has
 // it end with this process even when it cannot see the end of its input.
-func workerAttr() *syscall.SysProcAttr {
+func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
 func rootDir() string { return "/" }
 
-// killGroup kills a worker and whatever is left of its runners.
-func killGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }
+// kill kills a child and whatever is left of what it started.
+func kill(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }

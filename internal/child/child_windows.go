@@ -1,4 +1,4 @@
-package wasm
+package child
 
 import (
 	"os"
@@ -9,12 +9,12 @@ import (
 
 func executable() (string, error) { return os.Executable() }
 
-// workerAttr keeps what is typed at the daemon's console from a worker.
-func workerAttr() *syscall.SysProcAttr {
+// attributes keeps what is typed at this process's console from a child.
+func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{HideWindow: true, CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
 
 func rootDir() string { return os.Getenv("SYSTEMROOT") }
 
-// killGroup kills a worker; its runners end with the end of their input.
-func killGroup(p *os.Process) { _ = p.Kill() }
+// kill kills a child; what it started ends with the end of their input.
+func kill(p *os.Process) { _ = p.Kill() }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package wasm
+package cachedir
 
 import (
 	"context"
@@ -27,8 +27,8 @@ func private(dir string) error {
 // lockPoll is how often a lock that somebody holds is tried again.
 const lockPoll = 20 * time.Millisecond
 
-// lockFile waits for a lock that ends with this process.
-func lockFile(ctx context.Context, path string) (unlock func(), err error) {
+// lock waits for a lock that ends with this process.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err

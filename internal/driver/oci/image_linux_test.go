@@ -1,0 +1,117 @@
+package oci
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/image"
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+)
+
+// oneImage is an image that is there, and counts how often it is open.
+type oneImage struct {
+	dir  string
+	open int
+}
+
+// Open implements driver.Images.
+func (o *oneImage) Open(_ context.Context, name string) (driver.Image, error) {
+	if name != "debian" {
+		return driver.Image{}, sandbar.Errorf(sandbar.NotFound, "there is no image %q", name)
+	}
+	o.open++
+	return driver.Image{ID: name, Dir: o.dir, Close: func() { o.open-- }}, nil
+}
+
+// Sandboxes of an image: Debian as it is installed from its own packages, whose
+// programs are 0 and may change all of it, with no right, and no change stays.
+func TestImage(t *testing.T) {
+	testenv.Need(t, testenv.UserNS, testenv.DebianImage)
+	store, err := image.OpenStore(filepath.Join(t.TempDir(), "images"), image.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(testenv.DebianArchive())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	i, err := store.Import(t.Context(), f, image.ImportOptions{Name: "debian"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		runtime func() string
+		needs   testenv.Requirement
+	}{
+		{Name, func() string { return "runc" }, testenv.Runc},
+		{NameGVisor, testenv.RunscProgram, testenv.Runsc},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			testenv.Need(t, c.needs)
+			images := &oneImage{dir: i.Dir}
+			d, err := New(driver.Host{Images: images, Options: map[string]string{optionRuntime: c.runtime()}}, c.name, agentBinary(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			for range 2 { // the second finds nothing of the first
+				inImage(t, d)
+			}
+			if images.open != 0 {
+				t.Errorf("the image is open %d times", images.open)
+			}
+			s := spec()
+			s.Image = "other"
+			if _, err := d.Create(t.Context(), sandbar.NewID(), s); sandbar.CodeOf(err) != sandbar.NotFound {
+				t.Errorf("an image that is not there: %v", err)
+			}
+		})
+	}
+}
+
+func inImage(t *testing.T, d *Driver) {
+	t.Helper()
+	s := spec()
+	s.Image = "debian"
+	b, err := d.Create(t.Context(), sandbar.NewID(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.Destroy(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	got := sh(t, b, `id -u; test ! -e /usr/mine && echo fresh; echo x > /usr/mine && cat /usr/mine
+rm /etc/debian_version && test ! -e /etc/debian_version && echo removed
+python3 -c 'print(6*7)'; grep CapEff /proc/self/status; grep CapBnd /proc/self/status; kill -9 1 2>/dev/null; echo alive; ls /lower /upper 2>/dev/null; pwd`)
+	const want = "0\nfresh\nx\nremoved\n42\nCapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nalive\n/home/user\n"
+	if got != want {
+		t.Errorf("in the image:\n%s\nwant:\n%s", got, want)
+	}
+	if got := sh(t, b, "echo still"); got != "still\n" {
+		t.Errorf("after an attempt on PID 1: %q", got)
+	}
+}
+
+// sh runs a script to its end and returns what it said.
+func sh(t *testing.T, b driver.Sandbox, script string) string {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	p, err := b.Start(t.Context(), sandbar.Cmd{Args: []string{"sh", "-c", script}}, driver.Stdio{Stdout: &out, Stderr: &errOut})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Exited {
+		t.Errorf("the script: %+v, %v", r, err)
+	}
+	return out.String() + strings.TrimSpace(errOut.String())
+}

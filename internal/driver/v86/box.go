@@ -1,0 +1,105 @@
+package v86
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/child"
+	"github.com/sandbar-dev/sandbar/internal/v86/worker"
+)
+
+// undoTimeout bounds the removal of a sandbox that could not be completed.
+const undoTimeout = 10 * time.Second
+
+// box is what one sandbox consists of on the host: one process.
+type box struct {
+	d  *Driver
+	id sandbar.ID
+
+	mu     sync.Mutex
+	worker *child.Process
+	gone   bool
+}
+
+// sandbox is a driver.Sandbox that can also be reset.
+type sandbox struct {
+	*client.Sandbox
+	b   *box
+	env map[string]string
+}
+
+var (
+	_ driver.Sandbox  = (*sandbox)(nil)
+	_ driver.Resetter = (*sandbox)(nil)
+	_ driver.Gauge    = (*sandbox)(nil)
+)
+
+// make starts the worker with a snapshot. On error the caller calls discard.
+func (b *box) make(ctx context.Context, snapshot string, env map[string]string) (driver.Sandbox, error) {
+	said := &speech{progress: func(string) {}, log: b.d.log}
+	job := worker.Job{Mode: worker.ModeRun, Modules: b.d.snaps.modules, Cache: b.d.snaps.compiled(), Path: snapshot}
+	p, err := child.Start(job.Args(), worker.Env(), said)
+	if err != nil {
+		return nil, err
+	}
+	b.worker = p
+	// Where pipes have no deadlines, only the worker's end ends a wait.
+	defer context.AfterFunc(ctx, p.Kill)()
+	c, err := client.New(ctx, p.Conn(), client.Options{Destroy: b.destroy, Enforced: b.d.caps.Enforced})
+	if err != nil {
+		return nil, said.explain(err)
+	}
+	return &sandbox{c, b, env}, nil
+}
+
+// destroy ends the worker.
+func (b *box) destroy(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return nil
+	}
+	if b.worker != nil {
+		if err := b.worker.Stop(ctx); err != nil {
+			return sandbar.Errorf(sandbar.Timeout, "ending the sandbox: %w", err)
+		}
+		b.worker = nil
+	}
+	b.gone = true
+	b.d.release(b.id)
+	return nil
+}
+
+// discard removes what there is of a sandbox that could not be completed.
+func (b *box) discard(ctx context.Context) {
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if err := b.destroy(clean); err != nil {
+		b.d.log.Error("a sandbox that failed could not be removed", "sandbox", b.id, "error", err)
+	}
+}
+
+// Start starts a program with the sandbox's environment and its own.
+func (s *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
+	if len(s.env) > 0 {
+		env := maps.Clone(s.env)
+		maps.Copy(env, c.Env)
+		c.Env = env
+	}
+	return s.Sandbox.Start(ctx, c, std)
+}
+
+// Reset takes the machine back to the snapshot it began as.
+func (s *sandbox) Reset(ctx context.Context) error {
+	_, _, err := s.Setup(ctx, &wire.Setup{})
+	return err
+}
+
+// MemoryUsed is how much of its memory the machine uses now, in bytes.
+func (s *sandbox) MemoryUsed(ctx context.Context) (int64, error) { return s.Usage(ctx) }

@@ -1,0 +1,248 @@
+package v86
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/v86/image"
+	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
+)
+
+// Name is the driver's name.
+const Name = "v86"
+
+// The options.
+const (
+	OptionImage   = "image"        // path of the image; must be there
+	OptionCache   = "cache"        // directory of snapshots; default: sandbar/v86 in the user's cache directory
+	OptionModules = "modules"      // directory of the emulator's files; default: those in the binary
+	OptionBoot    = "boot_timeout" // how long an image may take to boot, such as "90s"; default: DefaultBootTimeout
+)
+
+// DefaultBootTimeout is how long an image may take to boot.
+const DefaultBootTimeout = 5 * time.Minute
+
+// The range of a machine's memory, in bytes.
+const (
+	MinMemory = 16 << 20
+	MaxMemory = 2 << 30
+)
+
+// Factory returns the driver's factory.
+func Factory() driver.Factory {
+	return driver.Factory{
+		Name:    Name,
+		Summary: "a whole PC in a process, emulated: any 32-bit Linux image, anywhere, without rights; slow",
+		Options: map[string]string{
+			OptionImage:   "path of the image to boot: ISO, raw disk, kernel, bundle of kernel and initrd, or a saved state; needed",
+			OptionCache:   "directory for machines that have booted; sandbar/v86 in the user's cache directory if empty",
+			OptionModules: "directory with the emulator's files; those in the binary if empty",
+			OptionBoot:    "how long the image may take to boot; 5m if empty",
+		},
+		New: func(h driver.Host) (driver.Driver, error) { return New(h, nil) },
+	}
+}
+
+// Driver makes sandboxes out of processes that emulate a PC.
+type Driver struct {
+	log    *slog.Logger
+	caps   driver.Caps
+	snaps  *snapshots
+	mu     sync.Mutex
+	live   map[sandbar.ID]bool
+	closed bool
+}
+
+var (
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Closer    = (*Driver)(nil)
+	_ driver.Collector = (*Driver)(nil)
+)
+
+// New makes the driver. It fails with Invalid for an image that cannot be used,
+// and with Unsupported where the emulator is missing or the cache directory
+// cannot be used. progress, if not nil, is told how far a boot is.
+func New(h driver.Host, progress func(text string)) (*Driver, error) {
+	for name := range h.Options {
+		switch name {
+		case OptionImage, OptionCache, OptionModules, OptionBoot:
+		default:
+			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: name, Message: "the v86 driver has no option " + sandbar.Quote(name, 40) +
+				"; there are " + strings.Join([]string{OptionImage, OptionCache, OptionModules, OptionBoot}, ", ")}
+		}
+	}
+	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, caps: driver.Caps{
+		Name: Name, Boundary: driver.BoundaryVM,
+		Enforced: sandbar.Enforcements{
+			Memory: sandbar.EnforcedRuntime, CPUs: sandbar.EnforcedNone, CPUShares: sandbar.EnforcedNone,
+			PIDs: sandbar.EnforcedNone, Disk: sandbar.EnforcedNone, Inodes: sandbar.EnforcedNone, Files: sandbar.EnforcedNone,
+		},
+		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
+		Notes: []string{"programs have all of the machine: its memory bounds their number and their files"},
+	}}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	snaps, err := newSnapshots(h.Options, d.log)
+	if err != nil {
+		return nil, err
+	}
+	snaps.progress = func(text string) {
+		d.log.Info(text)
+		if progress != nil {
+			progress(text)
+		}
+	}
+	d.snaps = snaps
+	return d, nil
+}
+
+// newSnapshots checks the options.
+func newSnapshots(options map[string]string, log *slog.Logger) (*snapshots, error) {
+	s := &snapshots{log: log, boots: map[string]*boot{}, limit: DefaultBootTimeout}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	path := options[OptionImage]
+	if path == "" {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: OptionImage, Message: "the v86 driver needs an image"}
+	}
+	kind, err := image.Check(path)
+	if err != nil {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: OptionImage, Err: err, Message: "the image " + sandbar.Quote(path, 200) + " cannot be used"}
+	}
+	s.kind = kind
+	if text := options[OptionBoot]; text != "" {
+		if s.limit, err = time.ParseDuration(text); err != nil || s.limit <= 0 {
+			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: OptionBoot, Message: OptionBoot + ": " + sandbar.Quote(text, 40) + " is not a time such as \"90s\""}
+		}
+	}
+	if s.image, err = filepath.Abs(path); err != nil {
+		return nil, sandbar.Errorf(sandbar.Invalid, "the image: %w", err)
+	}
+	if dir := options[OptionModules]; dir != "" {
+		if s.modules, err = filepath.Abs(dir); err != nil {
+			return nil, sandbar.Errorf(sandbar.Invalid, "the directory of the emulator: %w", err)
+		}
+	}
+	pc, err := artefact.PC(s.modules)
+	if err != nil || !pc.Complete() {
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: OptionModules, Err: err,
+			Message: "this build carries no PC emulator", Fix: "build with `make build`, which fetches it, or name its directory with the option " + OptionModules}
+	}
+	s.version = version(pc)
+	return s, s.open(options[OptionCache])
+}
+
+// Caps tells what this driver is and can enforce.
+func (d *Driver) Caps() driver.Caps { return d.caps }
+
+// Close ends what boots.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.snaps.close()
+	return nil
+}
+
+// Prepare boots the image for a size of memory, in bytes, if that has not been
+// done. What fails now fails in every Create.
+func (d *Driver) Prepare(ctx context.Context, memory int64) error {
+	_, err := d.snaps.get(ctx, whole(memory))
+	return err
+}
+
+// whole is a size of memory in whole MiB.
+func whole(memory int64) int64 { return memory &^ (1<<20 - 1) }
+
+// refuse returns an error if s asks for what cannot be done or enforced here.
+func (d *Driver) refuse(s sandbar.Spec) error {
+	if s.Network != "" && s.Network != sandbar.NetworkNone {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
+			Message: "network " + sandbar.Quote(string(s.Network), 40) + " is not possible; the v86 driver has \"none\""}
+	}
+	if s.Image != "" && s.Image != sandbar.ImageHost {
+		return &sandbar.Error{Code: sandbar.NotFound, Field: "image", Message: "image " + sandbar.Quote(s.Image, 100) + " is not known; the machine's own is \"" + sandbar.ImageHost + "\""}
+	}
+	for k, v := range s.Env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
+				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
+		}
+	}
+	if m := s.Limits.Memory; m < MinMemory || m > MaxMemory {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.memory",
+			Message: "a machine has 16 MiB to 2 GiB of memory", Fix: "ask for a memory limit in this range"}
+	}
+	if s.AllowDegraded {
+		return nil
+	}
+	l := s.Limits
+	for _, f := range []struct {
+		field string
+		set   bool
+	}{{"limits.cpus", l.CPUs > 0}, {"limits.cpu_shares", l.CPUShares > 0}, {"limits.pids", l.PIDs > 0},
+		{"limits.disk", l.Disk > 0}, {"limits.inodes", l.Inodes > 0}, {"limits.files", l.Files > 0}} {
+		if f.set {
+			return &sandbar.Error{Code: sandbar.Unsupported, Field: f.field, Message: "the v86 driver cannot enforce " + f.field,
+				Fix: "leave it out, or allow degraded limits: what bounds a machine is its memory"}
+		}
+	}
+	return nil
+}
+
+// claim takes an id for as long as its sandbox exists.
+func (d *Driver) claim(id sandbar.ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.closed:
+		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
+	case d.live[id]:
+		return sandbar.Errorf(sandbar.Exists, "there is a sandbox %s already", id)
+	}
+	d.live[id] = true
+	return nil
+}
+
+func (d *Driver) release(id sandbar.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.live, id)
+}
+
+// Create makes a sandbox. The first one of an image and a size of memory waits
+// until the image has booted.
+func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
+	if err := d.refuse(s); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
+	}
+	snapshot, err := d.snaps.get(ctx, whole(s.Limits.Memory))
+	if err != nil {
+		return nil, err
+	}
+	if err := d.claim(id); err != nil {
+		return nil, err
+	}
+	b := &box{d: d, id: id}
+	sb, err := b.make(ctx, snapshot, s.Env)
+	if err != nil {
+		b.discard(ctx)
+		return nil, err
+	}
+	return sb, nil
+}
+
+// Collect finds, and with remove also removes, what boots that were killed have
+// left behind. Workers end with the daemon.
+func (d *Driver) Collect(_ context.Context, remove bool) ([]driver.Leftover, error) {
+	return d.snaps.collect(remove)
+}

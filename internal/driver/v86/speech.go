@@ -1,0 +1,61 @@
+package v86
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/v86/worker"
+)
+
+// speech is what a worker says about itself on its standard error: how far it
+// is, which is passed on, and why it ends. Nothing of a guest is in it.
+type speech struct {
+	progress func(text string)
+	log      *slog.Logger
+
+	mu      sync.Mutex
+	line    []byte
+	failure string
+}
+
+// maxLine is how much of a line is kept.
+const maxLine = 1000
+
+// Write takes what the worker says. It never fails.
+func (s *speech) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(b)
+	for len(b) > 0 {
+		piece, rest, end := bytes.Cut(b, []byte("\n"))
+		s.line = append(s.line, piece[:min(len(piece), maxLine-min(len(s.line), maxLine))]...)
+		if end {
+			s.say(string(s.line))
+			s.line = s.line[:0]
+		}
+		b = rest
+	}
+	return n, nil
+}
+
+func (s *speech) say(line string) {
+	if seconds, ok := strings.CutPrefix(line, worker.Progress); ok {
+		s.progress("booting the image: " + seconds)
+	} else if text, ok := strings.CutPrefix(line, worker.Failure); ok {
+		s.failure = text
+		s.log.Warn("a machine has ended", "reason", text)
+	}
+}
+
+// explain returns the reason that the worker gave for its end, else err.
+func (s *speech) explain(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failure == "" {
+		return err
+	}
+	return sandbar.Errorf(sandbar.Unavailable, "the machine does not run: %s", s.failure)
+}

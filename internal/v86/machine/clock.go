@@ -1,0 +1,33 @@
+package machine
+
+import "time"
+
+// clock is a machine's time, which passes while it runs.
+type clock struct {
+	past    time.Duration
+	since   time.Time
+	running bool
+}
+
+func (c *clock) set(d time.Duration) { c.past, c.since = d, time.Now() }
+
+func (c *clock) duration() time.Duration {
+	if c.running {
+		return c.past + time.Since(c.since)
+	}
+	return c.past
+}
+
+// now is the same in milliseconds.
+func (c *clock) now() float64 { return float64(c.duration()) / float64(time.Millisecond) }
+
+// advance has time pass that nobody waits for.
+func (c *clock) advance(d time.Duration) { c.past += d }
+
+func (c *clock) run() {
+	if !c.running {
+		c.running, c.since = true, time.Now()
+	}
+}
+
+func (c *clock) pause() { c.past, c.running = c.duration(), false }

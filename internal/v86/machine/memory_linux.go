@@ -1,0 +1,5 @@
+package machine
+
+import "golang.org/x/sys/unix"
+
+const mapNoReserve = unix.MAP_NORESERVE

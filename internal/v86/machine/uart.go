@@ -1,0 +1,272 @@
+package machine
+
+// Registers of a serial port, as offsets from its first I/O port.
+const (
+	regData        = 0 // also the divisor's low byte
+	regEnable      = 1 // of interrupts; also the divisor's high byte
+	regIdentify    = 2 // reading: of interrupts; writing: FIFO control
+	regLine        = 3 // line control
+	regModem       = 4 // modem control
+	regLineStatus  = 5
+	regModemStatus = 6
+	regScratch     = 7
+)
+
+// Bits of those registers.
+const (
+	lineDivisor   = 0x80 // the first two registers are the divisor
+	fifoEnable    = 0x01
+	fifoClearIn   = 0x02
+	fifo64        = 0x20 // a 16750's longer queue
+	modemRTS      = 0x02
+	modemLoop     = 0x10
+	modemOut2     = 0x08
+	statusReady   = 0x01 // something was received
+	statusIdle    = 0x60 // all has been sent
+	statusPeer    = 0xb0 // the other side is there: DCD, DSR, CTS
+	enableReceive = 0x01
+	enableSend    = 0x02
+)
+
+// What the identification register says.
+const (
+	causeNone    = 0x01
+	causeSent    = 0x02
+	causeWaiting = 0x04
+	fifoOn       = 0xc0
+)
+
+// Port is a serial port: a 16750 whose line is infinitely fast. The guest is at
+// one side, Write and Received at the other.
+type Port struct {
+	irq  func(raise bool)
+	base uint32
+
+	enable, fifo, line, modem, scratch byte
+	divisor                            uint16
+	sent                               bool // the interrupt for what has been sent is due
+	raised                             bool
+
+	pace int    // bytes that the guest may still read in this step
+	in   []byte // for the guest
+	out  []byte // from the guest, until it is taken
+}
+
+// MaxQueue is how many bytes a port holds for the host, and how many it takes
+// for the guest. A guest that writes more than the host takes loses the rest.
+const MaxQueue = 1 << 20
+
+// maxPace is how many bytes a guest reads in one step. A driver would go on for
+// as long as there are any, and some give up after a while and wait for an
+// interrupt that has been raised already.
+const maxPace = 4096
+
+func newPort(base uint32, irq func(raise bool)) *Port { return &Port{base: base, irq: irq} }
+
+// owns reports whether an I/O port is one of this serial port.
+func (p *Port) owns(port uint32) bool { return port&^7 == p.base }
+
+// Write gives bytes to the guest and returns how many there was room for.
+func (p *Port) Write(b []byte) int {
+	n := min(len(b), MaxQueue-len(p.in))
+	p.in = append(p.in, b[:n]...)
+	p.update()
+	return n
+}
+
+// Waiting is how many bytes the guest has not read yet.
+func (p *Port) Waiting() int { return len(p.in) }
+
+// Unread takes back what the guest has not read yet.
+func (p *Port) Unread() []byte {
+	b := p.in
+	p.in = nil
+	p.update()
+	return b
+}
+
+// Received returns what the guest has written since the last call.
+func (p *Port) Received() []byte {
+	b := p.out
+	p.out = nil
+	return b
+}
+
+// listening reports whether the guest takes bytes: a driver that uses the lines
+// for it lowers RTS when it cannot. One that has set no line yet, as a boot
+// loader may not, is not asked.
+func (p *Port) listening() bool { return p.modem&modemRTS != 0 || p.modem&modemOut2 == 0 }
+
+// ready reports whether a byte can be read.
+func (p *Port) ready() bool { return len(p.in) > 0 && p.pace > 0 && p.listening() }
+
+// stalled reports whether there is more for the guest in the next step.
+func (p *Port) stalled() bool { return len(p.in) > 0 && p.pace == 0 && p.listening() }
+
+// step begins another step.
+func (p *Port) step() {
+	p.pace = maxPace
+	p.update()
+}
+
+// update raises or lowers the interrupt line.
+func (p *Port) update() {
+	raise := p.cause() != causeNone
+	if raise != p.raised {
+		p.raised = raise
+		p.irq(raise)
+	}
+}
+
+// cause is the most urgent interrupt that is due.
+func (p *Port) cause() byte {
+	switch {
+	case p.enable&enableReceive != 0 && p.ready():
+		return causeWaiting
+	case p.enable&enableSend != 0 && p.sent:
+		return causeSent
+	}
+	return causeNone
+}
+
+// read is the guest's read of a register.
+func (p *Port) read(port uint32) byte {
+	switch port & 7 {
+	case regData:
+		if p.line&lineDivisor != 0 {
+			return byte(p.divisor)
+		}
+		return p.take()
+	case regEnable:
+		if p.line&lineDivisor != 0 {
+			return byte(p.divisor >> 8)
+		}
+		return p.enable
+	case regIdentify:
+		return p.identify()
+	case regLine:
+		return p.line
+	case regModem:
+		return p.modem
+	case regLineStatus:
+		if p.ready() {
+			return statusIdle | statusReady
+		}
+		return statusIdle
+	case regModemStatus:
+		return p.modemStatus()
+	}
+	return p.scratch
+}
+
+// take is the next byte for the guest, 0 if there is none.
+func (p *Port) take() byte {
+	if !p.ready() {
+		return 0
+	}
+	c := p.in[0]
+	p.in = p.in[1:]
+	p.pace--
+	if len(p.in) == 0 {
+		p.in = nil
+	}
+	p.update()
+	return c
+}
+
+func (p *Port) identify() byte {
+	c := p.cause()
+	if c == causeSent { // reading it is the answer to it
+		p.sent = false
+		p.update()
+	}
+	if p.fifo&fifoEnable != 0 {
+		c |= fifoOn | p.fifo&fifo64
+	}
+	return c
+}
+
+// modemStatus says that the other side is there, or in a loop what the modem
+// control register says, by which drivers find out that this is a serial port.
+func (p *Port) modemStatus() byte {
+	if p.modem&modemLoop == 0 {
+		return statusPeer
+	}
+	m := p.modem
+	return m&modemRTS<<3 | m&1<<5 | m&4<<4 | m&8<<4
+}
+
+// write is the guest's write to a register.
+func (p *Port) write(port uint32, v byte) {
+	switch port & 7 {
+	case regData:
+		if p.line&lineDivisor != 0 {
+			p.divisor = p.divisor&0xff00 | uint16(v)
+			return
+		}
+		p.send(v)
+	case regEnable:
+		if p.line&lineDivisor != 0 {
+			p.divisor = p.divisor&0xff | uint16(v)<<8
+			return
+		}
+		if v&enableSend != 0 && p.enable&enableSend == 0 {
+			p.sent = true
+		}
+		p.enable = v & 0x0f
+	case regIdentify:
+		p.control(v)
+	case regLine:
+		p.line = v
+	case regModem:
+		p.modem = v & 0x1f
+	case regScratch:
+		p.scratch = v
+	}
+	p.update()
+}
+
+// control sets the queue up. The longer one can only be chosen while the
+// divisor is shown, by which drivers know a 16750.
+func (p *Port) control(v byte) {
+	if p.line&lineDivisor == 0 {
+		v = v&^fifo64 | p.fifo&fifo64
+	}
+	if v&fifoEnable == 0 {
+		v = 0
+	}
+	if v&fifoClearIn != 0 && p.modem&modemLoop != 0 {
+		p.in = nil // what a driver sent to itself; what the host sent is not lost
+	}
+	p.fifo = v
+}
+
+func (p *Port) send(c byte) {
+	p.sent = true
+	if p.modem&modemLoop != 0 {
+		p.in = append(p.in[:min(len(p.in), MaxQueue-1)], c)
+	} else if len(p.out) < MaxQueue {
+		p.out = append(p.out, c)
+	}
+	p.update()
+}
+
+// portState is what a Port is restored from.
+type portState struct { // its fields are exported for package json
+	Enable, FIFO, Line, Modem, Scratch byte
+	Divisor                            uint16
+	Sent                               bool
+}
+
+func (p *Port) state() portState {
+	return portState{p.enable, p.fifo, p.line, p.modem, p.scratch, p.divisor, p.sent}
+}
+
+// restore puts the registers back, with nothing in the queues. Whether the
+// interrupt is raised is the interrupt controller's state, restored before.
+func (p *Port) restore(s portState) {
+	p.enable, p.fifo, p.line, p.modem, p.scratch, p.divisor, p.sent = s.Enable, s.FIFO, s.Line, s.Modem, s.Scratch, s.Divisor, s.Sent
+	p.in, p.out = nil, nil
+	p.raised = p.cause() != causeNone
+	p.irq(p.raised)
+}

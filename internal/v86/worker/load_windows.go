@@ -1,0 +1,13 @@
+package worker
+
+import (
+	"io"
+	"os"
+)
+
+// load reads a snapshot's state.
+func load(f *os.File, size int64) (state []byte, discard func(), err error) {
+	state = make([]byte, size)
+	_, err = io.ReadFull(f, state)
+	return state, func() {}, err
+}

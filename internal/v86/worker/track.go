@@ -1,0 +1,213 @@
+package worker
+
+import (
+	"errors"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// errGuest is a violation of the protocol by the guest, or by the host.
+var errGuest = errors.New("the guest's agent broke the protocol")
+
+// The channels of a program, as in package agent.
+const (
+	channelOut = 1
+	channelErr = 2
+)
+
+const (
+	sigKill = 9
+	eintr   = 4 // as Linux numbers it
+)
+
+// track follows what is said between host and agent, to know whether anything
+// is under way: only then does the machine run.
+type track struct {
+	requests map[uint32]wire.Type // that have no answer yet
+	programs map[uint32]*program  // that run, or whose output has not ended
+	killing  int                  // of both: what must come to an end soon
+	epoch    uint64               // of marks: one for each life of the machine
+}
+
+// program is one that was started, or a connection that was dialled.
+type program struct {
+	running bool
+	open    [3]bool // outputs that have not ended
+	killed  bool
+}
+
+func newTrack() *track {
+	return &track{requests: map[uint32]wire.Type{}, programs: map[uint32]*program{}, epoch: 1}
+}
+
+// busy reports whether anything is under way.
+func (t *track) busy() bool { return len(t.requests) > 0 || len(t.programs) > 0 }
+
+// waiting reports whether the agent owes something at once: an answer, or the
+// end of a program that was killed.
+func (t *track) waiting() bool { return len(t.requests) > 0 || t.killing > 0 }
+
+// epochShift is where the epoch is in a mark as the host knows it. What a
+// guest's kernel can hold is shorter.
+const epochShift = 32
+
+// sent follows a frame of the host and returns what the guest gets; nothing if
+// the answer is known, which is then reply.
+func (t *track) sent(f wire.Frame) (forward bool, out wire.Frame, reply *wire.Reply, err error) {
+	switch f.Type {
+	case wire.TypeStart, wire.TypeFS, wire.TypeDial, wire.TypeKill:
+		if _, there := t.requests[f.ID]; there || t.programs[f.ID] != nil {
+			return false, f, nil, errGuest
+		}
+	}
+	switch f.Type {
+	case wire.TypeStart, wire.TypeFS, wire.TypeDial:
+		t.requests[f.ID] = f.Type
+	case wire.TypeKill:
+		var k wire.Kill
+		if err := k.Decode(f.Payload); err != nil {
+			return false, f, nil, errGuest
+		}
+		if k.Mark>>epochShift != t.epoch {
+			return false, f, &wire.Reply{}, nil // of a life that has ended, and all with it
+		}
+		k.Mark &= 1<<epochShift - 1
+		f.Payload = k.Append(nil)
+		t.requests[f.ID] = f.Type
+	case wire.TypeSignal:
+		var s wire.Signal
+		if err := s.Decode(f.Payload); err != nil {
+			return false, f, nil, errGuest
+		}
+		if p := t.programs[f.ID]; p != nil && s.Number == sigKill && p.running && !p.killed {
+			p.killed = true
+			t.killing++
+		}
+	case wire.TypeData, wire.TypeCredit, wire.TypeClose:
+	default:
+		return false, f, nil, errGuest
+	}
+	return true, f, nil, nil
+}
+
+// received follows a frame of the guest and returns what the host gets.
+func (t *track) received(f wire.Frame) (wire.Frame, error) {
+	switch f.Type {
+	case wire.TypeReply:
+		return t.answered(f)
+	case wire.TypeExited:
+		p := t.programs[f.ID]
+		if p == nil || !p.running {
+			return f, errGuest
+		}
+		p.running = false
+		if p.killed {
+			t.killing--
+		}
+		t.over(f.ID, p)
+	case wire.TypeClose:
+		ch, _, err := wire.DecodeChannel(f.Payload)
+		p := t.programs[f.ID]
+		if err != nil || ch > channelErr || p == nil {
+			return f, errGuest
+		}
+		p.open[ch] = false
+		t.over(f.ID, p)
+	case wire.TypeData, wire.TypeCredit:
+		if t.programs[f.ID] == nil && f.Type == wire.TypeData {
+			return f, errGuest
+		}
+	default:
+		return f, errGuest
+	}
+	return f, nil
+}
+
+func (t *track) over(id uint32, p *program) {
+	if !p.running && !p.open[channelOut] && !p.open[channelErr] {
+		delete(t.programs, id)
+	}
+}
+
+// answered follows a Reply.
+func (t *track) answered(f wire.Frame) (wire.Frame, error) {
+	var r wire.Reply
+	kind, there := t.requests[f.ID]
+	if !there || r.Decode(f.Payload) != nil {
+		return f, errGuest
+	}
+	delete(t.requests, f.ID)
+	if r.Failure != wire.OK {
+		return f, nil
+	}
+	switch kind {
+	case wire.TypeDial:
+		t.programs[f.ID] = &program{open: [3]bool{channelOut: true}}
+	case wire.TypeStart:
+		var s wire.Started
+		if s.Decode(r.Data) != nil || s.Mark>>epochShift != 0 {
+			return f, errGuest
+		}
+		t.programs[f.ID] = &program{running: true, open: [3]bool{channelOut: true, channelErr: true}}
+		s.Mark |= t.epoch << epochShift
+		r.Data = s.Append(nil)
+		f.Payload = r.Append(nil)
+	}
+	return f, nil
+}
+
+// end is what the host is told when the machine's life ends with all that is
+// under way, and another begins.
+func (t *track) end() []wire.Frame {
+	var all []wire.Frame
+	for id := range t.requests {
+		r := wire.Reply{Failure: wire.FailProtocol, Errno: eintr}
+		all = append(all, wire.Frame{Type: wire.TypeReply, ID: id, Payload: r.Append(nil)})
+	}
+	for id, p := range t.programs {
+		for ch, open := range p.open {
+			if open {
+				all = append(all, wire.Frame{Type: wire.TypeClose, ID: id, Payload: wire.AppendChannel(nil, uint8(ch))})
+			}
+		}
+		if p.running {
+			e := wire.Exited{Signal: sigKill}
+			all = append(all, wire.Frame{Type: wire.TypeExited, ID: id, Payload: e.Append(nil)})
+		}
+	}
+	*t = track{requests: map[uint32]wire.Type{}, programs: map[uint32]*program{}, epoch: t.epoch + 1}
+	return all
+}
+
+// frames takes frames out of a stream of bytes.
+type frames struct{ b []byte }
+
+// add adds bytes.
+func (s *frames) add(b []byte) { s.b = append(s.b, b...) }
+
+// next is the next whole frame; ok is false if there is none yet.
+func (s *frames) next() (f wire.Frame, ok bool, err error) {
+	if len(s.b) < wire.HeaderSize {
+		return f, false, nil
+	}
+	h, err := wire.ParseHeader(s.b[:wire.HeaderSize])
+	if err != nil || h.FDs != 0 {
+		return f, false, errGuest
+	}
+	size := wire.HeaderSize + int(h.Length)
+	if len(s.b) < size {
+		return f, false, nil
+	}
+	f = wire.Frame{Type: h.Type, ID: h.ID, Payload: append([]byte(nil), s.b[wire.HeaderSize:size]...)}
+	s.b = s.b[size:]
+	if len(s.b) == 0 {
+		s.b = nil
+	}
+	return f, true, nil
+}
+
+// appendFrame appends the encoding of a frame.
+func appendFrame(b []byte, f wire.Frame) []byte {
+	b = wire.AppendHeader(b, wire.Header{Length: uint32(len(f.Payload)), Type: f.Type, ID: f.ID})
+	return append(b, f.Payload...)
+}

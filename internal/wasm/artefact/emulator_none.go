@@ -1,0 +1,6 @@
+//go:build !embedv86
+
+package artefact
+
+// embeddedEmulator returns nothing: this build carries no emulator.
+func embeddedEmulator() Emulator { return Emulator{} }
