@@ -3,29 +3,9 @@ package policy
 import "slices"
 
 // The floor of these rules is the default seccomp profile of Docker (moby) for
-// a container without capabilities. Where they differ, and why:
-//
-//	refused here, allowed there
-//	  another architecture's calls, x32    the table is for one ABI; wrong numbers end the process
-//	  socket families                      UNIX, INET, INET6 and NETLINK (routing) only; there all but ALG and VSOCK
-//	  socketpair                           UNIX only: every other family would load its module
-//	  MPTCP, SCTP, UDP-Lite, ICMP sockets  a sandbox without a network needs TCP and UDP on its loopback
-//	  raw sockets                          there an empty capability set refuses them; here the filter does, too
-//	  setsockopt TCP_ULP                   loads protocol modules (TLS, ESP) with a long history of holes
-//	  ioctl TIOCSTI, TIOCLINUX, TIOCSETD   typing for the operator; loading line disciplines
-//	  prctl PR_SCHED_CORE                  takes whole cores from the neighbours
-//	  mknod of devices                     the kernel refuses most of them anyway
-//	  process_vm_readv, process_vm_writev  debuggers fall back to ptrace
-//	  modify_ldt                           16-bit code; there for programs of another architecture
-//	  io_setup and the rest of old AIO     fs.aio-max-nr is one number for the whole host
-//	  memfd_secret                         splits the host kernel's own mappings
-//	  fanotify_mark                        useless without fanotify_init
-//	  sync, syncfs                         would write out the host's disks; answered as done
-//	  changing RLIMIT_CORE                 its value keeps the host's core handler away; answered as done
-//	allowed here, refused there
-//	  uprobe                               the kernel's own trampoline, the younger sister of uretprobe
-//	answered differently
-//	  unknown calls, io_uring, mempolicy   ENOSYS instead of EPERM: libraries then fall back quietly
+// a container without capabilities. Where they differ from it and from gVisor's,
+// and why, stands in docs/system-calls.md, call by call, which TestPeers holds
+// against the rules.
 
 // Rules returns the system calls a program may make where the kernel counts
 // memory by cgroup. The agent lives under the same rules. Every call in
@@ -274,10 +254,13 @@ const (
 // marks each of them with a limit of its own, that of mark. All that a program
 // starts inherits the mark, and by it the agent finds what belongs to which
 // program, wherever it went. A mark that could be changed would be none.
+//
+// With MarkResident, and so in gVisor, they are also what its kernel would let
+// any program do although Linux does not.
 func ProgramRules(mark Mark) []Rule {
 	eperm := Errno(errPerm)
 	marks := func(arg int) []Cond { return []Cond{{Arg: arg, In: []uint32{uint32(mark)}}} }
-	return []Rule{
+	rules := []Rule{
 		{Names: []string{"setrlimit"}, Args: marks(0), Action: eperm, Why: "the mark stays"},
 		{Names: []string{"setrlimit"}, Action: Allow, Why: "the other limits are for the filter of all"},
 		{Names: []string{"prlimit64"}, Args: null(2), Action: Allow, Why: "asking: nobody's mark is a secret"},
@@ -285,6 +268,12 @@ func ProgramRules(mark Mark) []Rule {
 		{Names: []string{"prlimit64"}, Args: []Cond{{Arg: 0, In: []uint32{0}}}, Action: Allow, Why: "one's own limits: every shell"},
 		{Names: []string{"prlimit64"}, Action: eperm, Why: "another's limits: where the agent and its programs are one user, the agent's, which needs descriptors to find a program that is to end"},
 	}
+	if mark != MarkResident {
+		return rules
+	}
+	return append(rules,
+		Rule{Names: []string{"setpriority"}, Args: []Cond{{Arg: 2, Mask: signBit, In: []uint32{signBit}}}, Action: Errno(errAcces), Why: "a priority above the usual, which RLIMIT_NICE does not hold there"},
+		Rule{Names: []string{"setpriority"}, Action: Allow, Why: "giving way to others"})
 }
 
 // refusedRules are calls that a program without rights has no business with.
@@ -339,6 +328,8 @@ const (
 	modeFIFO    = 0x1000
 	modeRegular = 0x8000
 	modeSocket  = 0xc000
+
+	signBit = 1 << 31 // of an int
 
 	prctlSchedCore = 62
 

@@ -91,7 +91,10 @@ for pid in [1] + ([BAIT_PID] if host_visible() else []):
     attempt("write /proc/%d/mem" % pid, lambda: os.close(os.open("/proc/%d/mem" % pid, os.O_RDWR)))
     attempt("list /proc/%d/fd" % pid, os.listdir, "/proc/%d/fd" % pid)
     for name in ["exe", "cwd", "root", "ns/mnt", "ns/pid"]:
-        attempt("follow /proc/%d/%s" % (pid, name), os.readlink, "/proc/%d/%s" % (pid, name))
+        def follow():
+            to = os.readlink("/proc/%d/%s" % (pid, name))
+            if name.startswith("ns/") and to == os.readlink("/proc/self/" + name): raise OSError(0, "it is this process's own")
+        attempt("follow /proc/%d/%s" % (pid, name), follow)
 done()`},
 		{ID: "16-kernel-settings", Title: "open the kernel's settings for writing", Claim: Kernel, Python: `
 def settings():

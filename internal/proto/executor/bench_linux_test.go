@@ -14,7 +14,7 @@ import (
 
 // BenchmarkRun is /run of "true" over one connection that is kept.
 func BenchmarkRun(b *testing.B) {
-	r := newNative(b, Options{})
+	r := newReal(b, Options{})
 	for b.Loop() {
 		r.post("/run", `{"cmd":"true"}`)
 	}
@@ -26,7 +26,7 @@ func BenchmarkRunStreaming(b *testing.B) {
 	const size = 256 << 20
 	for _, length := range []int{16, 128, 1024} {
 		b.Run(fmt.Sprint(length), func(b *testing.B) {
-			r := newNative(b, Options{})
+			r := newReal(b, Options{})
 			b.SetBytes(size)
 			cmd := fmt.Sprintf("line=$(head -c %d /dev/zero | tr '\\0' x); yes $line | head -c %d", length-1, size)
 			body, _ := json.Marshal(m{"cmd": cmd})
@@ -54,7 +54,7 @@ func BenchmarkRunStreaming(b *testing.B) {
 // BenchmarkFiles is the raw way in and out.
 func BenchmarkFiles(b *testing.B) {
 	const size = 1 << 30
-	r := newNative(b, Options{})
+	r := newReal(b, Options{})
 	put := func() {
 		a := r.send(r.request(http.MethodPut, "/files?path=/tmp/big", io.LimitReader(zeros{}, size)))
 		if a.status > 299 {

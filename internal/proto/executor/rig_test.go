@@ -9,19 +9,22 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
+	"github.com/sandbar-dev/sandbar/internal/testenv/backend"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// backends makes the real drivers.
+var backends backend.Pool
+
+func TestMain(m *testing.M) { os.Exit(backends.Main(m)) }
 
 // patience bounds tests that fail. No test depends on how long anything takes.
 const patience = 60 * time.Second

@@ -7,26 +7,31 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
-	"go.uber.org/goleak"
 
+	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
+	"github.com/sandbar-dev/sandbar/internal/testenv/backend"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// backends makes the real drivers.
+var backends backend.Pool
+
+func TestMain(m *testing.M) { os.Exit(backends.Main(m)) }
 
 // patience bounds tests that fail. No test depends on how long anything takes.
 const patience = 30 * time.Second
 
-// rig is a server over an engine over the faulty driver, and a way to reach it.
+// rig is a server over an engine over a driver, and a way to reach it.
 type rig struct {
 	t      testing.TB
-	driver *faulty.Driver
+	driver *faulty.Driver // nil over another
 	engine *engine.Engine
 	server *Server
 	url    string
@@ -34,15 +39,24 @@ type rig struct {
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// newRig starts a server. At the end of the test it is closed, and then
-// nothing of it may be left.
+// newRig starts a server over the faulty driver.
 func newRig(t testing.TB, c engine.Config, o Options, prepare ...func(*faulty.Driver)) *rig {
 	t.Helper()
-	r := &rig{t: t, driver: faulty.New()}
+	d := faulty.New()
 	for _, f := range prepare {
-		f(r.driver)
+		f(d)
 	}
-	c.Driver = r.driver
+	r := newRigOver(t, d, c, o)
+	r.driver = d
+	return r
+}
+
+// newRigOver starts a server over a driver. At the end of the test it is closed,
+// and then nothing of it may be left.
+func newRigOver(t testing.TB, d driver.Driver, c engine.Config, o Options) *rig {
+	t.Helper()
+	r := &rig{t: t}
+	c.Driver = d
 	var err error
 	if r.engine, err = engine.New(c); err != nil {
 		t.Fatal(err)
@@ -67,6 +81,9 @@ func (r *rig) close() {
 	defer cancel()
 	if err := r.engine.Shutdown(ctx); err != nil {
 		r.t.Errorf("the engine's shutdown: %v", err)
+	}
+	if r.driver == nil {
+		return
 	}
 	if err := r.driver.Leaks(); err != nil {
 		r.t.Error(err)

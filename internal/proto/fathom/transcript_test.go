@@ -26,21 +26,29 @@ import (
 func TestTranscripts(t *testing.T) {
 	wiretest.Protocol{
 		Serve: func(t *testing.T, setup string) wiretest.Dial {
-			var s setting
-			for line := range strings.Lines(setup) {
-				if err := s.set(strings.TrimSpace(line)); err != nil {
-					t.Fatalf("setup: %v: %s", err, line)
-				}
-			}
+			s := readSetting(t, setup)
 			return wiretest.WebSocket(newRig(t, s.engine, s.options, s.prepare).url, nil)
 		},
-		Split: func(m map[string]any) string {
-			if m["type"] == typeStdout || m["type"] == typeStderr {
-				return "data"
-			}
-			return ""
-		},
+		Split: splits,
 	}.Run(t, "testdata/*.txtar")
+}
+
+// splits names the field of a message that may come in several.
+func splits(m map[string]any) string {
+	if m["type"] == typeStdout || m["type"] == typeStderr {
+		return "data"
+	}
+	return ""
+}
+
+func readSetting(t *testing.T, setup string) (s setting) {
+	t.Helper()
+	for line := range strings.Lines(setup) {
+		if err := s.set(strings.TrimSpace(line)); err != nil {
+			t.Fatalf("setup: %v: %s", err, line)
+		}
+	}
+	return s
 }
 
 // setting is what a setup section says.

@@ -7,7 +7,7 @@ import (
 )
 
 func BenchmarkCreateExecStop(b *testing.B) {
-	c := newNative(b, Options{}).connect()
+	c := newReal(b, Options{}).connect()
 	for b.Loop() {
 		id := c.create()
 		c.sh(id, "true")
@@ -16,7 +16,7 @@ func BenchmarkCreateExecStop(b *testing.B) {
 }
 
 func BenchmarkExec(b *testing.B) {
-	c := newNative(b, Options{}).connect()
+	c := newReal(b, Options{}).connect()
 	id := c.create()
 	for b.Loop() {
 		c.sh(id, "true")
@@ -24,7 +24,7 @@ func BenchmarkExec(b *testing.B) {
 }
 
 func BenchmarkUpload(b *testing.B) {
-	c := newNative(b, Options{}).connect()
+	c := newReal(b, Options{}).connect()
 	id := c.create()
 	b.SetBytes(100 << 20)
 	for b.Loop() {
@@ -35,7 +35,7 @@ func BenchmarkUpload(b *testing.B) {
 }
 
 func BenchmarkDownload(b *testing.B) {
-	c := newNative(b, Options{}).connect()
+	c := newReal(b, Options{}).connect()
 	id := c.create()
 	c.sh(id, "head -c 104857600 /dev/zero >/tmp/f")
 	b.SetBytes(100 << 20)
@@ -51,7 +51,7 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 // BenchmarkGrep searches 100 directories of 100 files each. The baseline runs
 // in the same sandbox.
 func BenchmarkGrep(b *testing.B) {
-	c := newNative(b, Options{}).connect()
+	c := newReal(b, Options{}).connect()
 	id := c.create()
 	c.tree(id, `i=0; for d in $(seq 100); do mkdir d$d; for f in $(seq 100); do echo "some text $d $f that is not long" >d$d/f$f; done; done`)
 	b.Run("ours", func(b *testing.B) {

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/settings"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/testenv/backend"
 )
 
 // The clients of testdata/clients drive the real SDKs.
@@ -22,6 +23,10 @@ func TestClientNpm(t *testing.T) {
 	testenv.Need(t, testenv.NpmIII, testenv.Python)
 	if strings.HasPrefix(t.Name(), throughAWorker) { // the large transfer takes long, and is the same
 		checkClient(t, clientRig(t).ws(), npm("lifecycle,exec,run,files,channels,aborted,errors,concurrent,functions,reconnect"), 10)
+		return
+	}
+	if !backend.Has(t, "javascript") {
+		checkClient(t, clientRig(t).ws(), npm("lifecycle,exec,files,channels,large,aborted,errors,concurrent,functions,reconnect"), 10)
 		return
 	}
 	checkClient(t, clientRig(t).ws(), npm(""), 11)
@@ -56,13 +61,13 @@ func python(script string) *exec.Cmd {
 
 // clientRig is a server as the clients want it.
 func clientRig(t *testing.T) *rig {
-	return newNativeWith(t, Options{Config: config(func(c *settings.Config) {
+	return newRealWith(t, Options{Config: config(func(c *settings.Config) {
 		c.ImageAllowlist = append(c.ImageAllowlist, "broken", "capped")
 		c.CustomImages = map[string]string{"broken": "registry.invalid/broken", "capped": "registry.invalid/capped"}
 		c.PerImageCaps = map[string]settings.Caps{"capped": {MaxCPUs: 1, MaxMemoryMB: 512}}
 		c.MaxConcurrentExecPerSandbox = 8
 		c.DefaultMemoryMB = 1024
-	})}, func(c *engine.Config) { c.Default.Disk = 600 << 20 })
+	})}, func(c *engine.Config) { c.Default.Disk = largeDisk })
 }
 
 // summary is what a client prints.
@@ -109,7 +114,7 @@ func checkClient(t *testing.T, url string, cmd *exec.Cmd, checks int) {
 
 func TestExampleNpm(t *testing.T) {
 	testenv.Need(t, testenv.NpmIII, testenv.Python)
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	example, err := os.ReadFile(filepath.Join("testdata", "clients", "example.mjs"))
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +139,7 @@ func TestExampleNpm(t *testing.T) {
 
 func TestExamplePython(t *testing.T) {
 	testenv.Need(t, testenv.PyIII)
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	cmd := python("run_example.py")
 	cmd.Dir = filepath.Join("testdata", "clients")
 	cmd.Env = append(cmd.Env, "III_URL="+r.ws())

@@ -26,7 +26,7 @@ func (c *client) tree(id, script string) {
 }
 
 func TestLsAndStat(t *testing.T) {
-	c := newNative(t, Options{}).connect()
+	c := newReal(t, Options{}).connect()
 	id := c.create()
 	c.tree(id, `printf 12345 >b; mkdir -m 1777 a; ln -s b link; ln -s nowhere dangling; chmod 4755 b; touch .hidden; mkfifo fifo; touch -d @1000 .hidden; printf x >"$(printf 'n\377')"`)
 	var got []string
@@ -59,7 +59,7 @@ func TestLsAndStat(t *testing.T) {
 // Every file operation that refuses, with its code, the beginning of its
 // message and the change of its fix.
 func TestFileFailures(t *testing.T) {
-	c := newNative(t, Options{}).connect()
+	c := newReal(t, Options{}).connect()
 	id := c.create()
 	c.tree(id, `mkdir -p d/e full; echo x >f; echo x >full/f; mkfifo fifo; ln -s loop loop; mkdir -m 0 closed; head -c 1000 /dev/zero >zero`)
 	const d = "/tmp/t/"
@@ -150,7 +150,7 @@ func TestFileFailures(t *testing.T) {
 }
 
 func TestMkdirRmChmodMv(t *testing.T) {
-	c := newNative(t, Options{}).connect()
+	c := newReal(t, Options{}).connect()
 	id := c.create()
 	c.tree(id, "true")
 	do := func(op string, ask object) string {
@@ -214,7 +214,7 @@ func TestMkdirRmChmodMv(t *testing.T) {
 }
 
 func TestWriteInline(t *testing.T) {
-	c := newNative(t, Options{}).connect()
+	c := newReal(t, Options{}).connect()
 	id := c.create()
 	c.tree(id, "echo old >target; ln -s target link")
 	const d = "/tmp/t/"
@@ -260,7 +260,7 @@ func matches(o object) (all []string) {
 }
 
 func TestGrepFiles(t *testing.T) {
-	c := newNative(t, Options{}).connect()
+	c := newReal(t, Options{}).connect()
 	id := c.create()
 	c.tree(id, `mkdir -p src/deep .git node_modules closed; echo 'needle one' >src/a.js; printf 'x\nNEEDLE two\nneedle three' >src/deep/b.ts; echo needle >.git/config;
 		echo needle >node_modules/m.js; printf 'needle\000' >binary; mkfifo fifo; ln -s src link; ln -s src/a.js filelink; ln -s ../.. src/loop; echo needle >closed/c; chmod 0 closed; echo needle >.hidden`)
@@ -300,7 +300,7 @@ func TestGrepFiles(t *testing.T) {
 }
 
 func TestGrepManyFilesInOrder(t *testing.T) {
-	c := newNative(t, Options{}).connect()
+	c := newReal(t, Options{}).connect()
 	id := c.create()
 	c.tree(id, `for d in $(seq -w 0 19); do mkdir d$d; for f in $(seq -w 0 99); do echo "line $d $f" >d$d/f$f; done; done`)
 	got := matches(c.call("sandbox::fs::grep", withID(id, object{"path": "/tmp/t", "pattern": "line .."})))
@@ -310,7 +310,7 @@ func TestGrepManyFilesInOrder(t *testing.T) {
 }
 
 func TestSedFiles(t *testing.T) {
-	c := newNative(t, Options{}).connect()
+	c := newReal(t, Options{}).connect()
 	id := c.create()
 	c.tree(id, `mkdir d; printf 'foo foo\nfoo\n' >a; chmod 751 a; echo bar >b; ln -s a link; ln -s d dlink; printf 'foo\377' >bad; echo foo >d/x.js; echo foo >d/y.ts; echo foo >ro; chmod 444 ro`)
 	before := c.sh(id, "stat -c %i /tmp/t/b")

@@ -1,33 +1,25 @@
 package iii
 
 import (
-	"os"
 	"testing"
 
-	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/driver/native"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
-// newNative starts a server whose sandboxes are real. At the end of the test it
-// is shut down, and then nothing of it may be left.
-func newNative(t testing.TB, o Options) *rig {
+// largeDisk has room for 256 MiB in /tmp, of which a driver may have to give one
+// directory no more than a quarter.
+const largeDisk = 1200 << 20
+
+// newReal starts a server whose sandboxes are real: native ones, or below
+// TestOver those of another driver. At the end of the test it is shut down, and
+// then nothing of it may be left.
+func newReal(t testing.TB, o Options) *rig {
 	t.Helper()
-	return newNativeWith(t, o, nil)
+	return newRealWith(t, o, nil)
 }
 
-// newNativeWith is newNative with other settings of the engine.
-func newNativeWith(t testing.TB, o Options, change func(*engine.Config)) *rig {
+// newRealWith is newReal with other settings of the engine.
+func newRealWith(t testing.TB, o Options, change func(*engine.Config)) *rig {
 	t.Helper()
-	testenv.Need(t, testenv.Linux, testenv.UserNS)
-	agent, err := os.ReadFile(testenv.Build(t, "cmd/sandbar-agent"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := native.New(driver.Host{}, agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newRig(t, d, o, change)
+	return newRig(t, backends.New(t), o, change)
 }

@@ -9,13 +9,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
-	"go.uber.org/goleak"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
@@ -25,9 +25,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/channel"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/function"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/settings"
+	"github.com/sandbar-dev/sandbar/internal/testenv/backend"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// backends makes the real drivers.
+var backends backend.Pool
+
+func TestMain(m *testing.M) { os.Exit(backends.Main(m)) }
 
 // patience bounds tests that fail. No test depends on how long anything takes.
 const patience = 60 * time.Second

@@ -62,7 +62,7 @@ func refOf(t testing.TB, r object) (ref channel.Ref) {
 
 // Bytes go in and come out, through channels. The first byte of noise is text.
 func TestTransfer(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	c := r.connect()
 	id := c.create()
 	for _, n := range []int{0, 1, 64 << 10, 1<<20 - 1, 1 << 20, 1<<20 + 1, 20 << 20} {
@@ -89,8 +89,8 @@ func TestTransfer(t *testing.T) {
 // The size that the protocol's text is asked to be tried with; it needs the
 // engine to allow a sandbox more than its default.
 func TestTransferOf256MiB(t *testing.T) {
-	r := newNativeWith(t, Options{Config: config(func(c *settings.Config) { c.DefaultMemoryMB = 1024 })}, func(c *engine.Config) {
-		c.Default.Disk = 600 << 20
+	r := newRealWith(t, Options{Config: config(func(c *settings.Config) { c.DefaultMemoryMB = 1024 })}, func(c *engine.Config) {
+		c.Default.Disk = largeDisk
 	})
 	c := r.connect()
 	id := c.create()
@@ -107,7 +107,7 @@ func TestTransferOf256MiB(t *testing.T) {
 
 // Text under 1 MiB is in the answer, too; what is none, or larger, is not.
 func TestReadBody(t *testing.T) {
-	c := newNative(t, Options{}).connect()
+	c := newReal(t, Options{}).connect()
 	id := c.create()
 	for _, x := range []struct {
 		name, content string
@@ -133,7 +133,7 @@ func TestReadBody(t *testing.T) {
 // An upload that breaks off, or stands still, leaves the old file as it was,
 // and nothing beside it.
 func TestAbortedUpload(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	c := r.connect()
 	id := c.create()
 	c.sh(id, "mkdir /tmp/d; echo old >/tmp/d/f")
@@ -169,7 +169,7 @@ func TestAbortedUpload(t *testing.T) {
 // An error that is known at once is told when the stream has been taken in:
 // a writer must not be cut off.
 func TestFailedUploadTakesTheStream(t *testing.T) {
-	c := newNativeWith(t, Options{}, func(c *engine.Config) { c.Default.Disk = 16 << 20 }).connect()
+	c := newRealWith(t, Options{}, func(c *engine.Config) { c.Default.Disk = 16 << 20 }).connect()
 	id := c.create()
 	for _, x := range []struct {
 		ask  object
@@ -200,7 +200,7 @@ func TestFailedUploadTakesTheStream(t *testing.T) {
 
 // The channel of one read is the content of a write, in another sandbox.
 func TestCopyBetweenSandboxes(t *testing.T) {
-	c := newNative(t, Options{}).connect()
+	c := newReal(t, Options{}).connect()
 	a, b := c.create(), c.create()
 	for _, n := range []int{0, 10, 5 << 20} {
 		c.put(a, "/tmp/f", noise(n))
@@ -215,7 +215,7 @@ func TestCopyBetweenSandboxes(t *testing.T) {
 
 // A large file that nobody reads does not keep a stopped sandbox's memory.
 func TestUnreadFileOfAStoppedSandbox(t *testing.T) {
-	c := newNative(t, Options{}).connect()
+	c := newReal(t, Options{}).connect()
 	id := c.create()
 	c.sh(id, "head -c 5000000 /dev/zero >/tmp/f")
 	r := c.call("sandbox::fs::read", object{"sandbox_id": id, "path": "/tmp/f"})
@@ -237,7 +237,7 @@ func TestUnreadFileOfAStoppedSandbox(t *testing.T) {
 // A client that vanishes leaves nothing behind: not its program, not the channel
 // it was writing.
 func TestClientVanishes(t *testing.T) {
-	r := newNative(t, Options{Grace: -1})
+	r := newReal(t, Options{Grace: -1})
 	c := r.connect()
 	id := c.create()
 	c.begin("sandbox::exec", text(withID(id, script("echo started >/tmp/started; sleep 1000"))))

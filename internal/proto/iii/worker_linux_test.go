@@ -70,7 +70,7 @@ func (l *cutter) cut() {
 
 // A worker that loses its engine comes back, with its sandboxes.
 func TestWorkerComesBack(t *testing.T) {
-	r := newNative(t, Options{Grace: -1})
+	r := newReal(t, Options{Grace: -1})
 	o := Options{Engine: r.engine, Config: config(), Images: allHost{}}
 	front, err := New(Options{})
 	if err != nil {

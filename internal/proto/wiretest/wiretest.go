@@ -68,6 +68,10 @@ type Protocol struct {
 	// string may arrive in several messages that are otherwise the same: the
 	// data of a stream. Nil: there is none.
 	Split func(message map[string]any) (field string)
+	// Rewrite changes the text of a transcript before it is played, for a server
+	// whose programs are others than those it was written for. It may return nil
+	// to leave the transcript out. Nil: it is played as it stands.
+	Rewrite func(t *testing.T, name string, text []byte) []byte
 	// Patience is how long one message may take to come. Default 20 s. It only
 	// bounds a test that fails.
 	Patience time.Duration
@@ -85,6 +89,11 @@ func (p Protocol) Run(t *testing.T, pattern string) {
 			data, err := os.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if p.Rewrite != nil {
+				if data = p.Rewrite(t, filepath.Base(name), data); data == nil {
+					return
+				}
 			}
 			s, err := Parse(name, data)
 			if err != nil {

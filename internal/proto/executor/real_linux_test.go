@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,25 +16,15 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/driver/native"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
-// newNative is newRig over real sandboxes, for what only real programs do.
-func newNative(t testing.TB, o Options) *rig {
+// newReal is newRig over real sandboxes, for what only real programs do: native
+// ones, or below TestOver those of another driver.
+func newReal(t testing.TB, o Options) *rig {
 	t.Helper()
-	testenv.Need(t, testenv.UserNS)
-	agent, err := os.ReadFile(testenv.Build(t, "cmd/sandbar-agent"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := native.New(driver.Host{}, agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newRig(t, d, engine.Config{
+	return newRig(t, backends.New(t), engine.Config{
 		AllowDegraded: true, IdleTimeout: -1,
 		Default: sandbar.Limits{Memory: 1 << 30, Disk: 3 << 30, Timeout: 5 * time.Minute, Output: 64 << 20},
 		Max:     sandbar.Limits{Memory: 4 << 30},
@@ -51,7 +40,7 @@ func (r *rig) wantRun(cmd string, want m) {
 }
 
 func TestRun(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	r.wantRun("echo hello", m{"stdout": "hello\n", "stderr": "", "code": 0.0})
 	r.wantRun("", m{"stdout": "", "stderr": "", "code": 0.0})
 	r.wantRun("echo no >&2; exit 3", m{"stdout": "", "stderr": "no\n", "code": 3.0, "error": "Non-zero exit code"})
@@ -70,7 +59,7 @@ func TestRun(t *testing.T) {
 
 // A working directory that is none is a bad request, wherever it is asked for.
 func TestWorkingDirectory(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	r.run("mkdir /tmp/d; ln -s d /tmp/link; ln -s nowhere /tmp/dangling; touch /tmp/file; mkdir rel")
 	for _, path := range []string{"/run", "/run_streaming", "/start_process"} {
 		for _, cwd := range []string{"/nowhere", "/tmp/file", "/tmp/dangling", "/tmp/file/x", "no/such", "\x00", strings.Repeat("x", 5000)} {
@@ -92,7 +81,7 @@ func TestWorkingDirectory(t *testing.T) {
 // 200 kB on one pipe while the other is open: whoever reads one to its end and
 // then the other waits for ever.
 func TestRunReadsBothPipes(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	const cmd = "head -c 200000 /dev/zero | tr '\\0' e >&2; head -c 200000 /dev/zero | tr '\\0' o; echo end"
 	got := r.run(cmd)
 	if got["stderr"] != strings.Repeat("e", 200000) || got["stdout"] != strings.Repeat("o", 200000)+"end\n" || got["code"] != 0.0 {
@@ -118,7 +107,7 @@ func (r *rig) alive(word string) int {
 // A command that leaves something running in the background ends all the same,
 // with all that it said itself.
 func TestBackgroundChildren(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	for range 20 {
 		r.wantRun("sleep 1000 & echo x", m{"stdout": "x\n", "stderr": "", "code": 0.0})
 		if all := r.runStreaming("sleep 1000 & echo x").all(); len(all) != 2 || all[0].data["data"] != "x" || all[1].raw != `{"code":0,"error":false}` {
@@ -132,7 +121,7 @@ func TestBackgroundChildren(t *testing.T) {
 
 // Whatever a program started ends when it is killed, or when its client goes.
 func TestWholeTreesEnd(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	const tree = `trap '' TERM; setsid sh -c 'trap "" TERM; sleep 2000; sleep 2000' & (setsid setsid sleep 2000 &) ; sleep 2000 & echo up; wait; sleep 2000`
 	for round := range 5 {
 		id := r.start(tree)
@@ -166,7 +155,7 @@ func TestWholeTreesEnd(t *testing.T) {
 
 // A line of 2 MiB is one event of a stream, and comes whole through a log.
 func TestLongRealLine(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	const cmd = "head -c 2097152 /dev/zero | tr '\\0' z; echo; echo after"
 	want := strings.Repeat("z", 2<<20)
 	if got := texts(r.runStreaming(cmd).all(), "stdout"); len(got) != 2 || got[0] != want || got[1] != "after" {
@@ -179,7 +168,7 @@ func TestLongRealLine(t *testing.T) {
 }
 
 func TestInvalidUTF8(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	const cmd = `printf 'a\377b\nc\342\202\n\342\202\254\n\360\237\230'; printf '\200\n'`
 	want := "[a\uFFFDb c\uFFFD € 😀]"
 	if got := fmt.Sprint(texts(r.runStreaming(cmd).all(), "stdout")); got != want {
@@ -192,7 +181,7 @@ func TestInvalidUTF8(t *testing.T) {
 
 // The last lines of a process that ends at once are there, time after time.
 func TestShortProcesses(t *testing.T) {
-	r := newNative(t, Options{KeepLines: 20_000, KeepBytes: 1 << 30})
+	r := newReal(t, Options{KeepLines: 20_000, KeepBytes: 1 << 30})
 	for round := range 4 {
 		const cmd = "seq 10000; seq 10000 >&2"
 		sources := map[string]*sseReader{"run_streaming": r.runStreaming(cmd), "logs": r.logs(r.start(cmd), "")}
@@ -229,7 +218,7 @@ func counted(lines []string, n int) error {
 // A hundred who follow a real process at once, half of them from its start and
 // half from its middle.
 func TestHundredSubscribers(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	id := r.start("seq 2000; while [ ! -e /tmp/go ]; do sleep 0.01; done; seq 2001 4000")
 	var all sync.WaitGroup
 	var firsts sync.WaitGroup
@@ -264,7 +253,7 @@ func TestHundredSubscribers(t *testing.T) {
 // A process that is killed while it prints: what it printed is there, without a
 // hole, and the stream ends properly.
 func TestKillDuringOutput(t *testing.T) {
-	r := newNative(t, Options{KeepLines: 1 << 30, KeepBytes: 1 << 40})
+	r := newReal(t, Options{KeepLines: 1 << 30, KeepBytes: 1 << 40})
 	for round := range 5 {
 		id := r.start("i=0; while :; do i=$((i+1)); echo $i; done")
 		s := r.logs(id, "")
@@ -290,7 +279,7 @@ func TestKillDuringOutput(t *testing.T) {
 // A program that prints more than anybody could hold, to a client that reads
 // slowly at first: every line comes.
 func TestEveryLine(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	const n = 300_000
 	s := r.runStreaming(fmt.Sprintf("seq %d", n))
 	for next := 1; ; next++ {
@@ -309,7 +298,7 @@ func TestEveryLine(t *testing.T) {
 
 // What the kernel makes of odd files.
 func TestRealFiles(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	r.run(`cd /tmp; mkfifo fifo; mkdir full; touch full/x; echo old >old; chmod 640 old; ln -s old link; mkdir in; ln -s ../in/new in/rel; ln -s loop loop;
 		ln -s nowhere/x broken; touch locked; chmod 444 locked; printf 'a\377b' >bytes; touch "$(printf 'bad\377name')"; mkdir closed; chmod 0 closed; ln -s in lindir`)
 	const ok = `{"success":true}`
@@ -371,7 +360,7 @@ func TestRealFiles(t *testing.T) {
 
 // A directory of more entries than one page has.
 func TestLongDirectory(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	r.run("mkdir /tmp/many; cd /tmp/many; seq -f %05.0f 3500 | xargs touch")
 	entries, _ := r.call("/list_dir", m{"path": "/tmp/many"})["entries"].([]any)
 	for i, e := range entries {
@@ -396,7 +385,7 @@ func digits(n int) string {
 // Files of real sandboxes go in and out whole, in every way there is, and an
 // upload that breaks off leaves nothing.
 func TestBigRealFiles(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	content := digits(20 << 20)
 	if a := r.put("path=/tmp/big", content); a.status != 201 {
 		t.Fatalf("PUT: %d %q", a.status, a.body)
@@ -452,7 +441,7 @@ func TestBigRealFiles(t *testing.T) {
 
 // The kernel copies a file to the connection: what is given to it is the file.
 func TestSendfile(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	r.put("path=/tmp/x", "content")
 	files, err := r.sandbox.FS()
 	if err != nil {
@@ -486,7 +475,7 @@ while True:
 // that they have said all.
 func TestProxyHalfClose(t *testing.T) {
 	testenv.Need(t, testenv.Python)
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	addr := r.proxy()
 	r.call("/write_file", m{"path": "/tmp/echo.py", "content": echoServer})
 	log := r.logs(r.start("python3 /tmp/echo.py"), "")
@@ -515,7 +504,7 @@ func TestProxyHalfClose(t *testing.T) {
 
 // Two hundred clients at once.
 func TestTwoHundredClients(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	var all sync.WaitGroup
 	for c := range 200 {
 		all.Go(func() {
@@ -536,7 +525,7 @@ func TestTwoHundredClients(t *testing.T) {
 
 // A client that stops reading costs little memory and holds up nobody.
 func TestStalledRealClient(t *testing.T) {
-	r := newNative(t, Options{})
+	r := newReal(t, Options{})
 	body := `{"cmd":"yes | head -c 1000000000; echo unreachable >/tmp/done"}`
 	conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", r.http.Listener.Addr().String())
 	if err != nil {
