@@ -18,7 +18,7 @@ RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') -summary .cache/sum
 # These run on this machine even when GOOS or GOARCH name another.
 HOST        = env -u GOOS -u GOARCH
 
-.PHONY: help build demo test test-all test-user race lint fuzz bench security tools clean vet runner wasm
+.PHONY: help build demo test test-all test-user race lint fuzz bench soak kills security tools clean vet runner wasm
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -61,6 +61,16 @@ bench: build tools ## the numbers of SPECIFICATION.md
 	@# With the agent that is built, as bin/sandbar has it: started as an agent,
 	@# the benchmark's own large program would be measured.
 	@$(HOST) go run -tags embedagent ./bench
+
+TIME ?= 10m
+
+soak: build tools ## load a daemon with everything for TIME (10m), and tell what grew
+	@$(HOST) go run -tags embedagent ./bench -soak $(TIME)
+
+N ?= 200
+
+kills: build tools ## kill a daemon under load N times (200), and tell what was left
+	@KILLS=$(N) $(HOST) go test -count=1 -timeout 24h -run '^TestKilledDaemon$$' -v ./internal/e2e
 
 DRIVERS ?= native local
 
