@@ -5,6 +5,7 @@
 //
 //	make bench            all of it
 //	make bench ONLY=idle  what has "idle" in its name
+//	make soak TIME=30m    a load of everything instead: see runSoak
 package main
 
 import (
@@ -82,8 +83,13 @@ func main() {
 	only := flag.String("only", os.Getenv("ONLY"), "run only benchmarks with this in their name")
 	sandbar := flag.String("sandbar", "bin/sandbar", "the built command")
 	image := flag.String("image", ".cache/images/debian.tar", "the image that \"make tools\" builds")
+	soak := flag.Duration("soak", 0, "instead, load a daemon for this `time`, and tell what grew and who was not answered")
 	flag.Parse()
-	os.Exit(runAll(*only, &lab{sandbar: *sandbar, image: *image}))
+	l := &lab{sandbar: *sandbar, image: *image}
+	if *soak > 0 {
+		os.Exit(runSoak(l, *soak))
+	}
+	os.Exit(runAll(*only, l))
 }
 
 func runAll(only string, l *lab) int {

@@ -21,7 +21,11 @@ import (
 func machines(t *testing.T, image string, more map[string]string) driver.Driver {
 	t.Helper()
 	testenv.Need(t, testenv.Linux, testenv.V86)
-	options := map[string]string{v86.OptionImage: image, v86.OptionCache: testenv.V86Cache(), v86.OptionModules: testenv.V86Modules()}
+	cache, err := testenv.V86Cache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := map[string]string{v86.OptionImage: image, v86.OptionCache: cache, v86.OptionModules: testenv.V86Modules()}
 	for name, value := range more {
 		options[name] = value
 	}
