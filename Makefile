@@ -18,7 +18,7 @@ RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') -summary .cache/sum
 # These run on this machine even when GOOS or GOARCH name another.
 HOST        = env -u GOOS -u GOARCH
 
-.PHONY: help build demo test test-all test-user race lint fuzz bench security tools clean vet runner wasm
+.PHONY: help build demo test test-all test-user race lint fuzz bench soak kills security tools clean vet runner wasm
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -62,11 +62,22 @@ bench: build tools ## the numbers of SPECIFICATION.md
 	@# the benchmark's own large program would be measured.
 	@$(HOST) go run -tags embedagent ./bench
 
+TIME ?= 10m
+
+soak: build tools ## load a daemon with everything for TIME (10m), and tell what grew
+	@$(HOST) go run -tags embedagent ./bench -soak $(TIME)
+
+N ?= 200
+
+kills: build tools ## kill a daemon under load N times (200), and tell what was left
+	@KILLS=$(N) $(HOST) go test -count=1 -timeout 24h -run '^TestKilledDaemon$$' -v ./internal/e2e
+
 DRIVERS ?= native local
 
-security: build ## attack this host with every driver of DRIVERS, and write the table of SECURITY.md
+security: build tools ## attack this host with every driver of DRIVERS, and write the table of SECURITY.md
 	@mkdir -p .cache/escape
-	@for d in $(DRIVERS); do echo "escape-suite --driver $$d"; bin/sandbar escape-suite --driver $$d --json >.cache/escape/$$d.json || exit 1; done
+	@# runsc is where "make tools" builds it, unless the machine has one of its own.
+	@for d in $(DRIVERS); do echo "escape-suite --driver $$d"; PATH="$$PATH:$$PWD/.cache/bin" bin/sandbar escape-suite --driver $$d --json >.cache/escape/$$d.json || exit 1; done
 	@$(HOST) go run ./internal/attack/table SECURITY.md $(DRIVERS:%=.cache/escape/%.json)
 
 tools: ## fetch what the tests use and this machine lacks

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 	"unicode/utf8"
 )
 
@@ -63,6 +64,9 @@ type Error struct {
 	Field   string // the field, flag or variable at fault, if there is one
 	Message string
 	Fix     string
+	// RetryAfter, if not 0, says that the caller itself has or does more than it
+	// may now, and when the same call may work.
+	RetryAfter time.Duration
 	Err     error // the cause; errors.Is and errors.As see it
 }
 

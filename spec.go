@@ -34,10 +34,23 @@ type Spec struct {
 	// AllowDegraded accepts a host that cannot enforce a limit. The result's
 	// Enforcements say which. Without it such a Spec is refused (Unsupported).
 	AllowDegraded bool
+	// Client is who asks, for fair shares and the operator's limits. Protocols set
+	// it to what the listener knows.
+	Client Client
 	// Cold asks for a sandbox made for this caller alone from the start, and in an
 	// execution for an interpreter that starts for it, where the operator keeps
 	// some ready. It costs time and buys what SECURITY.md says of forks.
 	Cold bool
+}
+
+// Client is whose work something is. Nothing of it is secret. The zero value is
+// nobody in particular.
+type Client struct {
+	// Name is what the operator calls the client's token; "" for the daemon's own.
+	Name string
+	// Flow tells apart what one client does at once, such as its connections.
+	// Where work must wait, those of a client take turns.
+	Flow string
 }
 
 // Network says what a sandbox can reach.

@@ -29,12 +29,11 @@ type executor struct {
 func startExecutor(path string) (*executor, error) {
 	var addrs []string
 	for range 2 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		addr, err := freeAddress()
 		if err != nil {
 			return nil, err
 		}
-		addrs = append(addrs, l.Addr().String())
-		l.Close()
+		addrs = append(addrs, addr)
 	}
 	dir, err := os.MkdirTemp("", "sandbar-bench-")
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -40,12 +39,10 @@ type iiiResult struct {
 // startIII starts a daemon whose image "python" is the lab's, or where there is
 // none the host's own programs.
 func startIII(l *lab, env ...string) (*iiiLab, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	address := free.Addr().String()
-	free.Close()
 	dir, err := os.MkdirTemp("", "sandbar-bench-")
 	if err != nil {
 		return nil, err
@@ -64,15 +61,23 @@ func startIII(l *lab, env ...string) (*iiiLab, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if x.ws, _, err = websocket.Dial(ctx, x.url, nil); err != nil {
+	if err := x.connect(); err != nil {
 		x.stop()
 		return nil, err
 	}
+	return x, nil
+}
+
+// connect connects the client.
+func (x *iiiLab) connect() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if x.ws, _, err = websocket.Dial(ctx, x.url, nil); err != nil {
+		return err
+	}
 	x.ws.SetReadLimit(-1)
 	go x.read()
-	return x, nil
+	return nil
 }
 
 func (l *lab) importImage(dir string) error {

@@ -359,12 +359,10 @@ func startDaemon(path string, env ...string) (*daemon, error) {
 // startDaemonIn starts a daemon that keeps everything in dir, which it removes
 // at its end.
 func startDaemonIn(path, dir string, env ...string) (*daemon, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	addr := free.Addr().String()
-	free.Close()
 	d := &daemon{addr: addr, dir: dir, token: "bench"}
 	d.cmd = exec.Command(path, "serve", "--listen", addr)
 	d.cmd.Env = append(append(os.Environ(), "SANDBAR_TOKEN="+d.token,
@@ -381,6 +379,16 @@ func startDaemonIn(path, dir string, env ...string) (*daemon, error) {
 	}
 	d.stop()
 	return nil, errors.New("the daemon did not answer within 20 s")
+}
+
+// freeAddress is a loopback address that nothing listens on.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
 }
 
 func (d *daemon) stop() {

@@ -5,6 +5,7 @@
 //
 //	make bench            all of it
 //	make bench ONLY=idle  what has "idle" in its name
+//	make soak TIME=30m    a load of everything instead: see runSoak
 package main
 
 import (
@@ -61,6 +62,11 @@ func benchmarks() []benchmark {
 		{"stdio-start", "from the start of the stdio command to its first answer: p50 at most 300 ms", stdioStart},
 		{"stdio-reset", "a reset of a full sandbox: p50 at most 5 ms", stdioReset},
 		{"stdio-timeout", "a limit of 1 s is answered within 1.1 s, whatever is under way", stdioTimeout},
+		{"v86-start", "from the start of the stdio command to a PC's first answer, booted before: p50 at most 1.5 s", machineStart},
+		{"v86-echo", "a command in the PC: p50 at most 0.3 s", withMachine(machineEcho)},
+		{"v86-reset", "a reset of the PC: p50 at most 0.7 s", withMachine(machineReset)},
+		{"v86-idle", "a PC of which nothing is asked: at most 1 % of a processor", withMachine(machineIdle)},
+		{"v86-memory", "a PC holds at most its own memory and 300 MiB", withMachine(machineSize)},
 		{"executor-stall", "two streams unread for a minute, 1 GB each, cost less than 64 MiB", executorStall},
 		{"runc", "create, print with Python, destroy: at most 1.1 × `runc run`", runcRun},
 		{"gvisor", "the same on gVisor: at most 1.1 × `runsc run`", runscRun},
@@ -82,8 +88,13 @@ func main() {
 	only := flag.String("only", os.Getenv("ONLY"), "run only benchmarks with this in their name")
 	sandbar := flag.String("sandbar", "bin/sandbar", "the built command")
 	image := flag.String("image", ".cache/images/debian.tar", "the image that \"make tools\" builds")
+	soak := flag.Duration("soak", 0, "instead, load a daemon for this `time`, and tell what grew and who was not answered")
 	flag.Parse()
-	os.Exit(runAll(*only, &lab{sandbar: *sandbar, image: *image}))
+	l := &lab{sandbar: *sandbar, image: *image}
+	if *soak > 0 {
+		os.Exit(runSoak(l, *soak))
+	}
+	os.Exit(runAll(*only, l))
 }
 
 func runAll(only string, l *lab) int {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,55 +61,139 @@ func (d *daemon) dial(ctx context.Context) (*line, error) {
 
 // run runs a program that must exit 0, to its result.
 func (l *line) run(ctx context.Context, language, code string) error {
+	e, err := l.execute(ctx, request{Language: language, Code: code})
+	switch {
+	case err != nil:
+		return err
+	case e.code != "":
+		return errors.New(e.code + ": " + e.message)
+	case e.exit != 0:
+		return fmt.Errorf("exit code %d", e.exit)
+	}
+	return nil
+}
+
+// request is a program for an execution, with its limits in the protocol's units
+// or 0 for those of the benchmarks.
+type request struct {
+	Language, Code  string
+	TimeoutMS, Most int // Most is of output, in bytes
+}
+
+// ending is all that an execution sent.
+type ending struct {
+	status        string // the last one
+	code, message string // of the error; "" for none
+	exit          int    // -1: it has none
+	stdout        []byte
+}
+
+// begin sends an execute message and returns its id.
+func (l *line) begin(ctx context.Context, r request) (id string, err error) {
 	l.n++
-	m, err := json.Marshal(map[string]any{"v": 1, "type": "execute", "id": strconv.Itoa(l.n), "ts": time.Now().UTC().Format(time.RFC3339Nano),
-		"language": language, "code": code, "limits": map[string]any{"timeout_ms": 60_000, "memory_mb": 256}})
+	id = strconv.Itoa(l.n)
+	limits := map[string]any{"timeout_ms": cmp.Or(r.TimeoutMS, 60_000), "memory_mb": 256}
+	if r.Most > 0 {
+		limits["max_output_bytes"] = r.Most
+	}
+	return id, l.send(ctx, map[string]any{"type": "execute", "id": id, "language": r.Language, "code": r.Code, "limits": limits})
+}
+
+// send sends a message, with what every message has.
+func (l *line) send(ctx context.Context, m map[string]any) error {
+	m["v"], m["ts"] = 1, time.Now().UTC().Format(time.RFC3339Nano)
+	b, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	if err := l.c.Write(ctx, websocket.MessageText, m); err != nil {
-		return err
+	return l.c.Write(ctx, websocket.MessageText, b)
+}
+
+// execute runs a program to its last message.
+func (l *line) execute(ctx context.Context, r request) (ending, error) {
+	id, err := l.begin(ctx, r)
+	if err != nil {
+		return ending{}, err
 	}
+	return l.follow(ctx, id, nil)
+}
+
+// follow reads to the last message of the execution id. It calls first, if that
+// is not nil, when there is output.
+func (l *line) follow(ctx context.Context, id string, first func() error) (ending, error) {
+	e := ending{exit: -1}
 	for {
 		_, b, err := l.c.Read(ctx)
 		if err != nil {
-			return err
+			return e, err
 		}
 		var f struct {
-			Type, Code, Message string
-			Exit                int `json:"exit_code"`
+			Type, ID, Status, Code, Message, Data string
+			Exit                                  *int `json:"exit_code"`
 		}
-		switch err := json.Unmarshal(b, &f); {
-		case err != nil:
-			return err
-		case f.Type == "error":
-			return fmt.Errorf("%s: %s", f.Code, f.Message)
-		case f.Type == "result" && f.Exit != 0:
-			return fmt.Errorf("exit code %d", f.Exit)
-		case f.Type == "result":
-			return nil
+		if err := json.Unmarshal(b, &f); err != nil {
+			return e, err
+		}
+		if f.ID != id {
+			return e, fmt.Errorf("a message of %q where %q was asked for: %.200s", f.ID, id, b)
+		}
+		switch f.Type {
+		case "status":
+			e.status = f.Status
+		case "stdout":
+			e.stdout = append(e.stdout, f.Data...)
+			if first != nil {
+				if err := first(); err != nil {
+					return e, err
+				}
+				first = nil
+			}
+		case "error":
+			e.code, e.message = f.Code, f.Message
+			if f.Code != "OUTPUT_LIMIT" { // after which the result comes
+				return e, nil
+			}
+		case "result":
+			if f.Exit != nil {
+				e.exit = *f.Exit
+			}
+			return e, nil
 		}
 	}
 }
 
-// metric reads one number of the daemon's.
-func (d *daemon) metric(name string) (float64, error) {
+// metrics reads all numbers of the daemon's.
+func (d *daemon) metrics() (map[string]float64, error) {
 	req, err := http.NewRequest("GET", "http://"+d.addr+"/metrics", nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+d.token)
 	r, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer r.Body.Close()
-	for s := bufio.NewScanner(r.Body); s.Scan(); {
-		if v, ok := strings.CutPrefix(s.Text(), name+" "); ok {
-			return strconv.ParseFloat(v, 64)
+	all := map[string]float64{}
+	scanner := bufio.NewScanner(r.Body)
+	for scanner.Scan() {
+		if name, value, ok := strings.Cut(scanner.Text(), " "); ok && name != "#" {
+			if all[name], err = strconv.ParseFloat(value, 64); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return 0, fmt.Errorf("no metric %s", name)
+	return all, scanner.Err()
+}
+
+// metric reads one number of the daemon's.
+func (d *daemon) metric(name string) (float64, error) {
+	all, err := d.metrics()
+	v, ok := all[name]
+	if err == nil && !ok {
+		err = fmt.Errorf("no metric %s", name)
+	}
+	return v, err
 }
 
 // awaitReady waits until so many sandboxes of a template are ready.

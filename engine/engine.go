@@ -48,6 +48,10 @@ type Config struct {
 	MaxCode      int64         // bytes of Job.Code; default 1 MiB; more is TooLarge
 	MaxEnv       int64         // bytes of keys and values; default 64 KiB; more is TooLarge
 
+	// Clients bounds clients by their names; see sandbar.Client. All others may
+	// have what there is.
+	Clients map[string]ClientLimits
+
 	Grace        time.Duration // between TERM and KILL; default 500 ms; <0 none: KILL at once
 	IdleTimeout  time.Duration // long-lived sandbox without work, where its Spec does not say; default 10 min; <0 never
 	MaxLifetime  time.Duration // of a long-lived sandbox; default 24 h; <0 no end

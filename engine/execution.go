@@ -46,8 +46,11 @@ func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := e.paces.allow(p.spec.Client); err != nil {
+		return nil, err
+	}
 	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, brake: newBrake(), admitted: time.Now()}
-	x.ready = e.pools.take(p.language.Name, p.spec)
+	x.ready = e.takeReady(p.language.Name, p.spec)
 	if err := x.enter(); err != nil {
 		return nil, err
 	}
@@ -60,7 +63,7 @@ func (x *Execution) enter() (err error) {
 	e := x.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if x.ticket, err = e.enter(oneShot, x.ready); err != nil {
+	if x.ticket, x.ready, err = e.enter(oneShot, x.plan.spec.Client, x.ready); err != nil {
 		return err
 	}
 	e.executions[x] = struct{}{}

@@ -178,7 +178,7 @@ func TestQueueModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		places, longest := rapid.IntRange(1, 4).Draw(t, "places"), rapid.IntRange(0, 4).Draw(t, "longest")
 		left, entered := 0, 0
-		q := newQueue(places, longest, func() { left++ })
+		q := newQueue(places, longest, nil, func() { left++ })
 		var holding, waiting []*ticket // the model
 		has := func(k *ticket) bool {
 			select {
@@ -190,7 +190,7 @@ func TestQueueModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"enter": func(t *rapid.T) {
-				k, err := q.enter(kind(rapid.IntRange(0, 1).Draw(t, "kind")))
+				k, err := q.enter(kind(rapid.IntRange(0, 1).Draw(t, "kind")), sandbar.Client{})
 				switch {
 				case len(holding) < places:
 					holding = append(holding, k)
@@ -245,5 +245,121 @@ func TestQueueModel(t *testing.T) {
 				}
 			},
 		})
+	})
+}
+
+// Clients with and without bounds, each with several flows: nobody has more than
+// his share, nobody who may have a place waits while one is free, nobody of a flow
+// overtakes, and no client is served twice while another waits that may be served.
+func TestSharesModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		places := rapid.IntRange(1, 4).Draw(t, "places")
+		bounds := map[string]ClientLimits{"a": {MaxSandboxes: rapid.IntRange(1, 3).Draw(t, "most")}}
+		q := newQueue(places, 100, bounds, func() {})
+		type claim struct {
+			*ticket
+			c   sandbar.Client
+			had bool
+		}
+		var claims []*claim // in the order of arrival
+		has := func(k *claim) bool {
+			select {
+			case <-k.ready:
+				return true
+			default:
+				return false
+			}
+		}
+		full := func(name string) bool {
+			n := 0
+			for _, k := range claims {
+				if k.had && k.c.Name == name {
+					n++
+				}
+			}
+			return bounds[name].MaxSandboxes > 0 && n >= bounds[name].MaxSandboxes
+		}
+		passed := map[string]map[string]bool{} // by a client that waits: who was served since
+		t.Repeat(map[string]func(*rapid.T){
+			"enter": func(t *rapid.T) {
+				c := sandbar.Client{Name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"), Flow: rapid.SampledFrom([]string{"1", "2"}).Draw(t, "flow")}
+				k, err := q.enter(oneShot, c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				claims = append(claims, &claim{ticket: k, c: c})
+			},
+			"leave": func(t *rapid.T) {
+				if len(claims) == 0 {
+					return
+				}
+				i := rapid.IntRange(0, len(claims)-1).Draw(t, "who")
+				k := claims[i]
+				claims = append(claims[:i:i], claims[i+1:]...)
+				k.leave()
+			},
+			"": func(t *rapid.T) {
+				busy := 0
+				for i, k := range claims {
+					if !has(k) {
+						continue
+					}
+					busy++
+					if k.had {
+						continue
+					}
+					k.had = true
+					for _, before := range claims[:i] {
+						if before.c == k.c && !has(before) {
+							t.Fatal("somebody overtook in his own flow")
+						}
+					}
+					for _, other := range claims {
+						name := other.c.Name
+						if has(other) || name == k.c.Name || full(name) {
+							continue
+						}
+						if passed[name] == nil {
+							passed[name] = map[string]bool{}
+						}
+						if passed[name][k.c.Name] {
+							t.Fatalf("%s was served twice while %s waited", k.c.Name, name)
+						}
+					}
+					for name := range passed {
+						passed[name][k.c.Name] = true
+					}
+					delete(passed, k.c.Name)
+				}
+				waits := map[string]bool{}
+				for _, k := range claims {
+					if !has(k) {
+						waits[k.c.Name] = true
+						if busy < places && !full(k.c.Name) {
+							t.Fatalf("%s waits while %d of %d places are taken", k.c.Name, busy, places)
+						}
+					}
+				}
+				for name := range passed {
+					if !waits[name] || full(name) {
+						delete(passed, name)
+					}
+				}
+				if busy > places {
+					t.Fatalf("%d of %d places are taken", busy, places)
+				}
+				for name, b := range bounds {
+					if s := q.shares[name]; s != nil && s.taken > b.MaxSandboxes {
+						t.Fatalf("%s has %d places, and may have %d", name, s.taken, b.MaxSandboxes)
+					}
+				}
+			},
+		})
+		for _, k := range claims {
+			k.leave()
+		}
+		if q.waiting != 0 || q.rota.Len() != 0 || q.busy() != 0 {
+			t.Fatalf("in the end %d wait, %d take turns, %d places are taken", q.waiting, q.rota.Len(), q.busy())
+		}
 	})
 }

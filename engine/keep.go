@@ -240,7 +240,7 @@ func (a *pools) fork(p *pool, t driver.Template, place *ticket) {
 	p.stats.Refill += took
 	p.weigh(cost)
 	p.pause, p.retry = 0, time.Time{}
-	if _, waiting := a.e.queue.load(); a.closed || waiting > 0 {
+	if a.closed || a.e.queue.needed() {
 		r.discard(a.e) // its place is needed
 		return
 	}

@@ -19,6 +19,7 @@ type Engine struct {
 	caps     driver.Caps // of the first
 	log      *slog.Logger
 	queue    *queue
+	paces    paces
 	pools    *pools // nil: nothing is kept ready
 
 	// running counts what Shutdown lets end by itself: executions from Admit to
@@ -60,7 +61,8 @@ func New(c Config) (*Engine, error) {
 		giveUp: make(chan struct{}), down: make(chan struct{}),
 		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},
 	}
-	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, func() { e.work.add(-1); e.pools.poke() })
+	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, c.Clients, func() { e.work.add(-1); e.pools.poke() })
+	e.paces = newPaces(c.Clients)
 	if len(c.Templates) > 0 {
 		if e.pools, err = e.newPools(c.Templates); err != nil {
 			return nil, err
@@ -109,24 +111,37 @@ func unavailable() error {
 }
 
 // enter takes a place or joins the line, unless Shutdown has begun. With a ready
-// sandbox it is that one's place. It is called with mu held, so that Shutdown
-// finds all that came before it; on error a ready sandbox is on its way out.
-func (e *Engine) enter(k kind, r *ready) (*ticket, error) {
+// sandbox it is that one's place, and the sandbox is returned, unless the client
+// has all that it may have. It is called with mu held, so that Shutdown finds all
+// that came before it; a ready sandbox that is not returned is on its way out.
+func (e *Engine) enter(k kind, c sandbar.Client, r *ready) (*ticket, *ready, error) {
 	if e.closing {
 		if r != nil {
 			r.discard(e)
 		}
-		return nil, unavailable()
+		return nil, nil, unavailable()
 	}
 	if r != nil {
-		r.ticket.become(k)
-		return r.ticket, nil
+		if r.ticket.become(k, c) {
+			return r.ticket, r, nil
+		}
+		// Others of the same client came in between, and it has all it may have.
+		r.discard(e)
 	}
-	t, err := e.queue.enter(k)
+	t, err := e.queue.enter(k, c)
 	if err == nil {
 		e.work.add(1)
 	}
-	return t, err
+	return t, nil, err
+}
+
+// takeReady hands out a ready sandbox that suits, if there is one and its client
+// may have another.
+func (e *Engine) takeReady(language string, s sandbar.Spec) *ready {
+	if e.pools == nil || e.queue.full(s.Client) {
+		return nil
+	}
+	return e.pools.take(language, s)
 }
 
 // makeRoom lets a ready sandbox give way to a ticket that waits for a place.

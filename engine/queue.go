@@ -3,20 +3,45 @@ package engine
 import (
 	"container/list"
 	"sync"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 )
 
-// queue hands out a fixed number of places, first come, first served. Whoever
-// comes while all are taken waits in line; whoever comes while the line is full
-// is refused.
+// queue hands out a fixed number of places. Whoever comes while all are taken
+// waits in line; whoever comes while the line is full is refused. Places that
+// become free go round among the clients that wait, and among the flows of each
+// client, so that nobody waits for the whole of another's flood; within a flow
+// it is first come, first served.
 type queue struct {
 	mu      sync.Mutex
 	places  int // how many there are
 	longest int // how many may wait
+	waiting int // how many do
+	bounds  map[string]ClientLimits
 	onLeave func()
 	taken   [kinds]int
-	line    list.List // of *ticket, the oldest first
+	shares  map[string]*share
+	rota    list.List // of *share: those with somebody in line, the next first
+}
+
+// share is what one client has of the queue.
+type share struct {
+	name    string
+	bounds  ClientLimits
+	taken   int // its places
+	waiting int // its tickets in line
+	flows   map[string]*flow
+	rota    list.List     // of *flow: those with somebody in line, the next first
+	turn    *list.Element // in queue.rota, nil when nobody of it waits
+}
+
+// flow is the line of one connection or the like.
+type flow struct {
+	share *share
+	name  string
+	line  list.List     // of *ticket, the oldest first
+	turn  *list.Element // in share.rota
 }
 
 // kind tells what a place is for, to count them apart.
@@ -36,75 +61,176 @@ type ticket struct {
 	ready chan struct{} // closed when the ticket has its place
 
 	// guarded by q.mu
-	waiting *list.Element // its position in line, nil when not in line
+	share   *share        // whose it is, nil while it is reserved
+	flow    *flow         // in whose line it is, nil when in none
+	waiting *list.Element // its position there
 	left    bool
 }
 
 // newQueue makes a queue that calls onLeave once for each ticket that has left.
-func newQueue(places, longest int, onLeave func()) *queue {
-	return &queue{places: places, longest: longest, onLeave: onLeave}
+func newQueue(places, longest int, bounds map[string]ClientLimits, onLeave func()) *queue {
+	return &queue{places: places, longest: longest, bounds: bounds, onLeave: onLeave, shares: map[string]*share{}}
 }
 
+// shareOf is a client's share. It is called with mu held.
+func (q *queue) shareOf(name string) *share {
+	s := q.shares[name]
+	if s == nil {
+		s = &share{name: name, bounds: q.bounds[name], flows: map[string]*flow{}}
+		q.shares[name] = s
+	}
+	return s
+}
+
+// full reports whether a client has all the places it may have.
+func (s *share) full() bool { return s.bounds.MaxSandboxes > 0 && s.taken >= s.bounds.MaxSandboxes }
+
 // enter takes a place or joins the line. It never blocks.
-func (q *queue) enter(k kind) (*ticket, error) {
+func (q *queue) enter(k kind, c sandbar.Client) (*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t := &ticket{q: q, kind: k, ready: make(chan struct{})}
+	s := q.shareOf(c.Name)
+	t := &ticket{q: q, kind: k, ready: make(chan struct{}), share: s}
 	switch {
-	case q.busy() < q.places:
-		// A place is free only when nobody waits: leave passes places on.
+	case q.busy() < q.places && !s.full():
+		// While a place is free nobody waits but for his own share, and then the
+		// share is full: leave passes places on.
 		q.grant(t)
-	case q.line.Len() < q.longest+q.taken[reserved]:
+	case s.bounds.MaxQueue > 0 && s.waiting >= s.bounds.MaxQueue:
+		return nil, s.tooMany()
+	case q.waiting < q.longest+q.taken[reserved]:
 		// A reserved place gives way, so that waiting for one is no overload.
-		t.waiting = q.line.PushBack(t)
+		q.join(t, c.Flow)
 	default:
 		e := sandbar.Errorf(sandbar.Exhausted, "all %d places for sandboxes are taken and %d callers are waiting, which is all that may wait",
-			q.places, q.line.Len())
+			q.places, q.waiting)
 		e.Fix = "try again when some have ended, or let the operator raise the number of sandboxes or the length of the queue"
 		return nil, e
 	}
 	return t, nil
 }
 
+// tooMany is the refusal of a client that has more in line than it may have.
+func (s *share) tooMany() error {
+	e := sandbar.Errorf(sandbar.Exhausted, "client %s has %d sandboxes and %d callers are waiting for one, which is all that it may have",
+		sandbar.Quote(s.name, 100), s.taken, s.waiting)
+	e.Fix = "try again when some have ended, or let the operator raise max_sandboxes or max_queue of this client"
+	e.RetryAfter = time.Second
+	return e
+}
+
+// join puts a ticket at the end of its flow's line.
+func (q *queue) join(t *ticket, name string) {
+	s := t.share
+	f := s.flows[name]
+	if f == nil {
+		f = &flow{share: s, name: name}
+		f.turn = s.rota.PushBack(f)
+		s.flows[name] = f
+	}
+	if s.turn == nil {
+		s.turn = q.rota.PushBack(s)
+	}
+	t.flow, t.waiting = f, f.line.PushBack(t)
+	s.waiting++
+	q.waiting++
+}
+
+// part takes a ticket out of its line.
+func (q *queue) part(t *ticket) {
+	f, s := t.flow, t.share
+	f.line.Remove(t.waiting)
+	t.flow, t.waiting = nil, nil
+	s.waiting--
+	q.waiting--
+	if f.line.Len() == 0 {
+		s.rota.Remove(f.turn)
+		delete(s.flows, f.name)
+	}
+	if s.waiting == 0 {
+		q.rota.Remove(s.turn)
+		s.turn = nil
+	}
+}
+
+// next is whose turn it is; nil if nobody waits whose share is not full.
+func (q *queue) next() *ticket {
+	for turn := q.rota.Front(); turn != nil; turn = turn.Next() {
+		if s := turn.Value.(*share); !s.full() {
+			return s.rota.Front().Value.(*flow).line.Front().Value.(*ticket)
+		}
+	}
+	return nil
+}
+
+// pass gives places that are free to those whose turn it is.
+func (q *queue) pass() {
+	for q.busy() < q.places {
+		t := q.next()
+		if t == nil {
+			return
+		}
+		t.share.rota.MoveToBack(t.flow.turn)
+		q.rota.MoveToBack(t.share.turn)
+		q.part(t)
+		q.grant(t)
+	}
+}
+
 // reserve takes a place that nobody needs at this moment; nil if there is none.
 func (q *queue) reserve() *ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.busy() >= q.places || q.line.Len() > 0 {
+	if q.busy() >= q.places || q.next() != nil {
 		return nil
 	}
 	t := &ticket{q: q, kind: reserved, ready: make(chan struct{})}
-	q.grant(t)
+	q.taken[reserved]++
+	close(t.ready)
 	return t
 }
 
-// become puts a reserved place to use.
-func (t *ticket) become(k kind) {
+// become puts a reserved place to use, unless the client has all it may have.
+func (t *ticket) become(k kind, c sandbar.Client) bool {
 	t.q.mu.Lock()
 	defer t.q.mu.Unlock()
+	s := t.q.shareOf(c.Name)
+	if s.full() {
+		return false
+	}
 	t.q.taken[t.kind]--
-	t.kind = k
+	t.kind, t.share = k, s
 	t.q.taken[k]++
+	s.taken++
+	return true
 }
 
-// waits reports whether the ticket has not got its place yet.
+// full reports whether a client has all the places it may have.
+func (q *queue) full(c sandbar.Client) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.shareOf(c.Name).full()
+}
+
+// waits reports whether the ticket has not got its place yet, and would if there
+// were one.
 func (t *ticket) waits() bool {
 	t.q.mu.Lock()
 	defer t.q.mu.Unlock()
-	return t.waiting != nil
+	return t.waiting != nil && !t.share.full()
 }
 
 func (q *queue) busy() int { return q.taken[oneShot] + q.taken[longLived] + q.taken[reserved] }
 
 func (q *queue) grant(t *ticket) {
 	q.taken[t.kind]++
-	t.waiting = nil
+	t.share.taken++
 	close(t.ready)
 }
 
 // leave gives the place back, or gives up waiting for one. Only the first call
-// does anything. A place that becomes free goes to the oldest in line within
-// the same critical section, so no wake-up can be lost and nobody overtakes.
+// does anything. A place that becomes free goes to whose turn it is within the
+// same critical section, so no wake-up can be lost and nobody overtakes.
 func (t *ticket) leave() {
 	if t.withdraw() {
 		t.q.onLeave()
@@ -119,14 +245,14 @@ func (t *ticket) withdraw() bool {
 	}
 	t.left = true
 	if t.waiting != nil {
-		t.q.line.Remove(t.waiting)
-		t.waiting = nil
+		t.q.part(t)
 		return true
 	}
 	t.q.taken[t.kind]--
-	if first := t.q.line.Front(); first != nil {
-		t.q.grant(t.q.line.Remove(first).(*ticket))
+	if t.share != nil {
+		t.share.taken--
 	}
+	t.q.pass()
 	return true
 }
 
@@ -134,5 +260,12 @@ func (t *ticket) withdraw() bool {
 func (q *queue) load() (taken [kinds]int, waiting int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.taken, q.line.Len()
+	return q.taken, q.waiting
+}
+
+// needed reports whether somebody waits who would take a place.
+func (q *queue) needed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.next() != nil
 }

@@ -54,9 +54,12 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 	if err != nil {
 		return nil, err
 	}
-	r := e.pools.take("", spec)
+	if err := e.paces.allow(spec.Client); err != nil {
+		return nil, err
+	}
+	r := e.takeReady("", spec)
 	e.mu.Lock()
-	t, err := e.enter(longLived, r)
+	t, r, err := e.enter(longLived, spec.Client, r)
 	e.mu.Unlock()
 	if err != nil {
 		return nil, err

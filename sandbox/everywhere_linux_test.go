@@ -51,11 +51,11 @@ func backends() []backend {
 		{"docker", []testenv.Requirement{testenv.Linux, testenv.Docker, testenv.DebianImage}, func(t testing.TB) []string {
 			return []string{"SANDBAR_DRIVERS={docker: {host: " + shared.Engine(t).Host() + "}}", "DOCKER_IMAGE=" + dockerd.Image}
 		}},
-		{"gvisor", []testenv.Requirement{testenv.Linux, testenv.UserNS, testenv.Runsc, testenv.Python}, func(testing.TB) []string {
-			return []string{"SANDBAR_DRIVERS={gvisor: {runtime: " + testenv.RunscProgram() + "}}"}
-		}},
-		{"oci", []testenv.Requirement{testenv.Linux, testenv.UserNS, testenv.Runc, testenv.Python}, func(testing.TB) []string {
+		{"oci", []testenv.Requirement{testenv.Linux, testenv.UserNS, testenv.Python, testenv.Runc}, func(testing.TB) []string {
 			return []string{"SANDBAR_DRIVERS={oci: {runtime: runc}}"}
+		}},
+		{"gvisor", []testenv.Requirement{testenv.Linux, testenv.UserNS, testenv.Python, testenv.Runsc}, func(testing.TB) []string {
+			return []string{"SANDBAR_DRIVERS={gvisor: {runtime: " + testenv.RunscProgram() + "}}"}
 		}},
 	}
 }
@@ -231,9 +231,10 @@ func TestNeverElsewhere(t *testing.T) {
 		"unknown":    {[]string{"SANDBOX_TYPE=bwrap"}, sandbar.Invalid, "bwrap"},
 		"e2b":        {[]string{"SANDBOX_TYPE=e2b"}, sandbar.Invalid, "not part of this build"},
 		"two names":  {[]string{"SANDBOX_TYPE=local", "SANDBAR_DRIVER=native"}, sandbar.Invalid, "both set"},
+		"no runsc":   {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /none/runsc}}"}, sandbar.Unsupported, "not on this host"},
+		"not gvisor": {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /bin/true}}"}, sandbar.Unsupported, "none that this driver knows"},
 		"no modules": {[]string{"SANDBOX_TYPE=wasm", "SANDBAR_DRIVERS={wasm: {modules: /none}}"}, sandbar.Unsupported, "WebAssembly"},
 		"no engine":  {[]string{"SANDBOX_TYPE=docker", "DOCKER_HOST=unix:///none/docker.sock"}, sandbar.Unsupported, "/none/docker.sock"},
-		"no gVisor":  {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /none/runsc}}"}, sandbar.Unsupported, "/none/runsc"},
 		"no runtime": {[]string{"SANDBOX_TYPE=oci", "SANDBAR_DRIVERS={oci: {runtime: /none/runc}}"}, sandbar.Unsupported, "/none/runc"},
 		"allowed":    {[]string{"SANDBOX_TYPE=local", "SANDBAR_ALLOWED_DRIVERS=wasm", "SANDBAR_DRIVERS={wasm: {modules: /none}}"}, sandbar.Unsupported, "WebAssembly"},
 	} {

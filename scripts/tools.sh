@@ -31,6 +31,8 @@ iii_py="iii-sdk==0.25.0 iii-helpers==0.25.0 annotated-types==0.8.0 anyio==4.16.0
 	pydantic==2.14.3 pydantic-core==2.50.4 typing-extensions==4.16.0 typing-inspection==0.4.5
 	websockets==17.4"
 runsc=v0.0.0-20260905035102-160fafc42237
+# Wheels that a sandbox installs from files, with the pip that does it.
+wheels="pip==26.3 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0 tzdata==2026.6"
 staticcheck=v0.8.2
 govulncheck=v1.8.0
 image_packages=python3,python3-pip
@@ -237,6 +239,28 @@ py_sdk() {
 	fi
 }
 
+# py_wheels fetches packages for /usr/bin/python3 as they are, unpacked by nobody.
+py_wheels() {
+	version=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+	[ "$(cat "$cache/wheels/wanted" 2>/dev/null)" = "$version $wheels" ] && return
+	python=$(python_with_pip) || { ! why_no_apt >/dev/null && debian python3-pip && python=$(python_with_pip); } || {
+		lack PyWheels "there is no pip"
+		return
+	}
+	say "fetching wheels of numpy and pandas"
+	machine=$(uname -m)
+	# shellcheck disable=SC2086 # a list of words
+	if "$python" -m pip download --quiet --disable-pip-version-check --no-input --retries 1 --timeout 60 --no-deps \
+		--only-binary=:all: --implementation cp --python-version "$version" --abi "cp$(echo "$version" | tr -d .)" --abi none \
+		--platform "manylinux_2_28_$machine" --platform "manylinux_2_27_$machine" --platform "manylinux_2_24_$machine" \
+		--platform "manylinux2014_$machine" --platform any --dest "$tmp/wheels" $wheels >"$tmp/log" 2>&1; then
+		echo "$version $wheels" >"$tmp/wheels/wanted"
+		place "$tmp/wheels" "$cache/wheels"
+	else
+		lack PyWheels "numpy and pandas could not be fetched: $(grep -i error "$tmp/log" | tail -n 1)"
+	fi
+}
+
 # ---- the guest kernel
 
 guest_kernel() {
@@ -313,6 +337,8 @@ test)
 		Git git git
 		Curl curl curl
 		JQ jq jq
+		CC /usr/bin/gcc gcc libc6-dev
+		SQLite /usr/bin/sqlite3 sqlite3
 	END
 	case $(uname -m) in
 	x86_64) echo "QEMU qemu-system-x86_64 qemu-system-x86" >>"$tmp/programs" ;;
@@ -332,10 +358,12 @@ test)
 		py_sdk PyKoyeb koyeb $koyeb
 		# shellcheck disable=SC2086 # a list of words
 		py_sdk PyIII iii-py $iii_py
+		py_wheels
 	else
 		lack PyWebsockets "there is no /usr/bin/python3"
 		lack PyKoyeb "there is no /usr/bin/python3"
 		lack PyIII "there is no /usr/bin/python3"
+		lack PyWheels "there is no /usr/bin/python3"
 	fi
 	if there qemu-system-x86_64; then guest_kernel; fi
 	v86_image

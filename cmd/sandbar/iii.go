@@ -144,7 +144,7 @@ type iiiDoor struct {
 }
 
 // newIII makes the listener, if there is to be one.
-func newIII(cfg *config.Config, e *engine.Engine, token config.Token, log *slog.Logger) (*iiiDoor, error) {
+func newIII(cfg *config.Config, e *engine.Engine, token config.Token, clients map[string]string, log *slog.Logger) (*iiiDoor, error) {
 	if cfg.III.Listen == "" {
 		return nil, nil
 	}
@@ -161,7 +161,7 @@ func newIII(cfg *config.Config, e *engine.Engine, token config.Token, log *slog.
 		return cfg.III.Open && config.Loopback(cfg.III.Listen) && arrivedLocally(r)
 	}}
 	listener, err := httpd.Listen(httpd.Options{
-		Listen: cfg.III.Listen, Token: token.Value, TokenChosen: token.Explicit,
+		Listen: cfg.III.Listen, Token: token.Value, TokenChosen: token.Explicit, Clients: clients, MaxConnections: int(cfg.MaxConnections),
 		Certificate: cfg.TLS.Cert, Key: cfg.TLS.Key,
 		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins,
 		Version: thisBuild().Version, Load: e.Stats,

@@ -95,6 +95,10 @@ func (a *app) serve(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	clients, err := cfg.ClientTokens(token.Value)
+	if err != nil {
+		return err
+	}
 	d, err := a.newDrivers(cfg, log)
 	if err != nil {
 		return err
@@ -106,7 +110,7 @@ func (a *app) serve(cfg *config.Config) error {
 		return errors.Join(err, d.Close())
 	}
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
-		c.Observe = metrics.Observe
+		c.Observe, c.Clients = metrics.Observe, clientLimits(cfg)
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
 			iiiRoom(cfg, c)
@@ -119,7 +123,7 @@ func (a *app) serve(cfg *config.Config) error {
 	ws := fathom.New(e, fathomOptions(cfg, log))
 	api := control.New(e, controlOptions(cfg, log))
 	server, err := httpd.Listen(httpd.Options{
-		Listen: cfg.Listen, Token: token.Value, TokenChosen: token.Explicit,
+		Listen: cfg.Listen, Token: token.Value, TokenChosen: token.Explicit, Clients: clients, MaxConnections: int(cfg.MaxConnections),
 		Certificate: cfg.TLS.Cert, Key: cfg.TLS.Key,
 		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins, MetricsOpen: cfg.MetricsOpen,
 		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
@@ -130,7 +134,7 @@ func (a *app) serve(cfg *config.Config) error {
 	if err != nil {
 		return errors.Join(err, e.Shutdown(context.Background()))
 	}
-	door, err := newIII(cfg, e, token, log)
+	door, err := newIII(cfg, e, token, clients, log)
 	if err != nil {
 		return errors.Join(err, server.StopAccepting(), e.Shutdown(context.Background()))
 	}
@@ -138,6 +142,15 @@ func (a *app) serve(cfg *config.Config) error {
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
 	p := &daemon{cfg: cfg, log: log, server: server, fathom: ws, api: api, iii: door, engine: e, signals: signals}
 	return p.run()
+}
+
+// clientLimits is what the settings bound clients to.
+func clientLimits(cfg *config.Config) map[string]engine.ClientLimits {
+	limits := map[string]engine.ClientLimits{}
+	for _, c := range cfg.Clients {
+		limits[c.Name] = engine.ClientLimits{MaxSandboxes: int(c.MaxSandboxes), MaxQueue: int(c.MaxQueue), Rate: c.Rate, Burst: int(c.Burst)}
+	}
+	return limits
 }
 
 // token finds or makes the token.

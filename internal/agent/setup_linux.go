@@ -24,10 +24,8 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 		// The namespace's own bounds; a kernel without one has nothing to bound.
 		_ = writeFile("/proc/sys/"+x.Name, x.Value)
 	}
-	if !s.Made {
-		if step, err := a.build(s, fds); err != nil {
-			return step, err
-		}
+	if step, err := a.build(s, fds); err != nil {
+		return step, err
 	}
 	unix.Umask(0o022)
 	if a.ruleset, err = landlockRuleset(&s.Landlock); err != nil {
@@ -73,8 +71,12 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 }
 
 // build makes the name, the network and the root of a sandbox that has only
-// fresh namespaces so far.
+// fresh namespaces so far. In one that somebody else made it removes what is too
+// much.
 func (a *agent) build(s *wire.Setup, fds []int) (step string, err error) {
+	if s.Made {
+		return without(s.Without)
+	}
 	a.rank.guest()
 	unix.Umask(0) // modes of the plan are meant as written
 	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
@@ -87,6 +89,20 @@ func (a *agent) build(s *wire.Setup, fds []int) (step string, err error) {
 		return step, err
 	}
 	return buildRoot(s.Root, s.Mounts, fds)
+}
+
+// without removes files and empty directories; what is missing is no error.
+func without(names []string) (step string, err error) {
+	for _, name := range names {
+		err := unix.Unlink(name)
+		if err == unix.EISDIR {
+			err = unix.Rmdir(name)
+		}
+		if err != nil && err != unix.ENOENT && err != unix.ENOTDIR {
+			return "remove " + name, err
+		}
+	}
+	return "", nil
 }
 
 // ownCounted is the limits with the agent's own threads, which do not count
@@ -137,12 +153,17 @@ func (a *agent) dropCaps() error {
 }
 
 // keep is the capabilities that the agent goes on needing: to start programs as
-// another user and to signal them.
+// another user and to signal them, and to give them the pipes that it makes where
+// the host cannot pass its own.
 func (a *agent) keep() uint64 {
 	if !a.ranged {
 		return 0
 	}
-	return 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
+	caps := uint64(1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL)
+	if !a.link.passes {
+		caps |= 1 << unix.CAP_CHOWN
+	}
+	return caps
 }
 
 // seal installs the filter, which programs inherit, and hides the agent.

@@ -142,9 +142,10 @@ func vanish(ctx context.Context, mark string, within time.Duration) error {
 	}
 }
 
-// sleeper is a program that carries a mark and does not end by itself.
+// sleeper is a program that carries a mark and does not end by itself. What says
+// that it is up carries the mark already.
 func sleeper(mark string) string {
-	return "trap '' TERM HUP INT; echo up; sh -c 'while :; do sleep 1; done' " + mark
+	return "trap '' TERM HUP INT; sh -c 'echo up; while :; do sleep 1; done' " + mark
 }
 
 // start has n sleepers run, and returns the connection they belong to.

@@ -73,7 +73,7 @@ func forgedFrames(ctx context.Context, s *Suite, d *daemon) error {
 		return err
 	}
 	if o.exit == nil || *o.exit != 7 || strings.Count(o.output.String(), forged) != 2 {
-		return escaped("a program's output was taken for the daemon's: exit code %v, output %.200q", o.exit, o.output.String())
+		return escaped("a program's output was taken for the daemon's: status %q, error %q, output %.500q", o.status, o.code, o.output.String())
 	}
 	return s.forgedLines(ctx)
 }

@@ -59,6 +59,8 @@ type Config struct {
 
 	Code            Code
 	Templates       Templates
+	Clients         []Client
+	MaxConnections  int64
 	TemplatesMemory int64
 
 	Fathom   Fathom

@@ -54,6 +54,7 @@ func (c *Config) fields() []field {
 	add(c.languageField())
 	add(c.codeFields()...)
 	add(c.templateFields()...)
+	add(c.clientFields()...)
 	add(c.fathomFields()...)
 	add(c.executorFields()...)
 	add(c.daemonFields()...)

@@ -53,7 +53,7 @@ func TestDefaults(t *testing.T) {
 			Max: sandbar.Limits{Memory: 1 << 30, CPUShares: 262144, PIDs: 4096, Disk: 4 << 30, Inodes: 1 << 20, Files: 65536,
 				Timeout: 300 * time.Second, Output: 64 << 20},
 		},
-		MaxSandboxes: 64, MaxQueue: 1024, QueueTimeout: time.Minute, MaxCode: 1 << 20, MaxEnv: 64 << 10,
+		MaxConnections: 4096, MaxSandboxes: 64, MaxQueue: 1024, QueueTimeout: time.Minute, MaxCode: 1 << 20, MaxEnv: 64 << 10,
 		Grace: 500 * time.Millisecond, IdleTimeout: 10 * time.Minute, MaxLifetime: 24 * time.Hour, ReplayBytes: 1 << 20, KeepFinished: 64,
 		Code:   Code{MaxOutput: 10 << 10, BlockedImports: []string{"os", "subprocess", "shutil", "socket", "pathlib"}, Store: "never", Artifacts: "artifacts"},
 		Fathom: Fathom{DisconnectGrace: 5 * time.Second, WriteTimeout: 30 * time.Second, MaxPerConnection: 256, MaxStdin: 1 << 20},
@@ -107,7 +107,8 @@ func TestEveryVariable(t *testing.T) {
 	}
 	special := map[string]string{"token": "t", "token_file": "/t", "tls.cert": "c", "tls.key": "k", "allowed_hosts": "a.example,10.0.0.1",
 		"allowed_origins": "https://a.example", "url": "http://127.0.0.1:1", "state_dir": "/s", "runtime_dir": "/r",
-		"languages": "- {name: ruby, file: main.rb, command: [ruby]}", "iii.worker.engine": "ws://e:1", "iii.worker.token": "t"}
+		"languages": "- {name: ruby, file: main.rb, command: [ruby]}",
+		"clients":   "- {name: ci, token_file: /t}", "iii.worker.engine": "ws://e:1", "iii.worker.token": "t"}
 	for _, f := range defaults.fields() {
 		t.Run(f.path, func(t *testing.T) {
 			value, ok := special[f.path]
@@ -329,6 +330,9 @@ idle_timeout: never
 templates:
   - {language: python, image: tools, warm_imports: [numpy, a.b], min: 1, max: 4, memory: 64MiB, cpus: 0.5, fork: false}
   - {}
+clients:
+  - {name: ci, token_file: /t, max_sandboxes: 2, max_queue: 3, rate: 0.5, burst: 4}
+  - {name: b, token_file: /u}
 languages:
   - {name: ruby, aliases: [rb], file: main.rb, command: [ruby, '{file}'], env: {RUBYOPT: '-W0'}}
 state_dir: /s

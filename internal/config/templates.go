@@ -114,9 +114,6 @@ func (t *Templates) show() any {
 
 func readTemplate(n *yaml.Node) (Template, error) {
 	t := Template{Fork: true}
-	if n.Kind != yaml.MappingNode {
-		return t, &fault{line: n.Line, why: "holds " + kindName(n) + " where a template is needed, a map"}
-	}
 	counts := bounds[int64]{hi: 100000}
 	targets := map[string]value{
 		"language":     text(&t.Language, checkName),
@@ -128,11 +125,22 @@ func readTemplate(n *yaml.Node) (Template, error) {
 		"cpus":         measure("cpus", &t.CPUs, cpus, bounds[float64]{lo: 0.01, hi: 4096}, "", "").value,
 		"fork":         boolean(&t.Fork),
 	}
-	err := pairs(n, func(key, v *yaml.Node) error {
+	err := readParts(n, "a template", templateKeys, targets)
+	if err == nil && t.Max != 0 && t.Min > t.Max {
+		err = &fault{line: n.Line, why: "has a min above its max"}
+	}
+	return t, err
+}
+
+// readParts reads one of a list of maps, whose keys are names of targets.
+func readParts(n *yaml.Node, what string, keys []string, targets map[string]value) error {
+	if n.Kind != yaml.MappingNode {
+		return &fault{line: n.Line, why: "holds " + kindName(n) + " where " + what + " is needed, a map"}
+	}
+	return pairs(n, func(key, v *yaml.Node) error {
 		target, ok := targets[key.Value]
 		if !ok {
-			return &fault{line: key.Line, got: sandbar.Quote(key.Value, 60),
-				why: "is not a part of a template" + didYouMean(key.Value, templateKeys)}
+			return &fault{line: key.Line, got: sandbar.Quote(key.Value, 60), why: "is not a part of " + what + didYouMean(key.Value, keys)}
 		}
 		err := target.load(v)
 		if f, ok := errors.AsType[*fault](err); ok {
@@ -142,10 +150,6 @@ func readTemplate(n *yaml.Node) (Template, error) {
 		}
 		return nil
 	})
-	if err == nil && t.Max != 0 && t.Min > t.Max {
-		err = &fault{line: n.Line, why: "has a min above its max"}
-	}
-	return t, err
 }
 
 // checkModule accepts the name of a module: it becomes part of a program.

@@ -16,14 +16,24 @@ import (
 
 // guard decides whether a request may pass.
 type guard struct {
-	token       [sha256.Size]byte
+	tokens      []known  // the daemon's own first
 	hosts       []string // lower case, without port
 	origins     []string // lower case
 	openMetrics bool
 }
 
+// known is a token that opens the door, by its hash.
+type known struct {
+	client string
+	sum    [sha256.Size]byte
+}
+
 func newGuard(o Options, addr net.Addr) *guard {
-	g := &guard{token: sha256.Sum256([]byte(o.Token)), openMetrics: o.MetricsOpen && isLoopback(addr)}
+	g := &guard{openMetrics: o.MetricsOpen && isLoopback(addr)}
+	g.tokens = append(g.tokens, known{sum: sha256.Sum256([]byte(o.Token))})
+	for name, token := range o.Clients {
+		g.tokens = append(g.tokens, known{name, sha256.Sum256([]byte(token))})
+	}
 	for _, h := range o.AllowedHosts {
 		g.hosts = append(g.hosts, canonicalName(h))
 	}
@@ -54,22 +64,23 @@ const (
 
 var refusalReasons = []string{reasonHost, reasonOrigin, reasonToken, reasonRoute}
 
-// check returns nil for a request that may pass. admits is asked about a
-// request that does not bear the daemon's token.
-func (g *guard) check(r *http.Request, admits func(*http.Request) bool) *refusal {
+// check returns nil for a request that may pass, and the name of the client whose
+// token it bears. admits is asked about a request that bears none.
+func (g *guard) check(r *http.Request, admits func(*http.Request) bool) (client string, why *refusal) {
 	if !g.hostAllowed(r) {
-		return &refusal{status: http.StatusMisdirectedRequest, reason: reasonHost, err: &sandbar.Error{Code: sandbar.Denied,
+		return "", &refusal{status: http.StatusMisdirectedRequest, reason: reasonHost, err: &sandbar.Error{Code: sandbar.Denied,
 			Message: "this daemon is not called " + sandbar.Quote(r.Host, 100), Fix: "use an address of its own, or add the name to allowed_hosts"}}
 	}
 	if !g.originAllowed(r) {
-		return &refusal{status: http.StatusForbidden, reason: reasonOrigin, err: &sandbar.Error{Code: sandbar.Denied,
+		return "", &refusal{status: http.StatusForbidden, reason: reasonOrigin, err: &sandbar.Error{Code: sandbar.Denied,
 			Message: "requests of this web page are not allowed", Fix: "add its origin to allowed_origins"}}
 	}
-	if g.needsToken(r) && !g.bearsToken(r) && !admits(r) {
-		return &refusal{status: http.StatusUnauthorized, reason: reasonToken, err: &sandbar.Error{Code: sandbar.Unauthenticated,
+	client, ok := g.bearsToken(r)
+	if !ok && g.needsToken(r) && !admits(r) {
+		return "", &refusal{status: http.StatusUnauthorized, reason: reasonToken, err: &sandbar.Error{Code: sandbar.Unauthenticated,
 			Message: "the token is missing or wrong", Fix: "send exactly one header \"Authorization: Bearer TOKEN\""}}
 	}
-	return nil
+	return client, nil
 }
 
 func (g *guard) needsToken(r *http.Request) bool {
@@ -82,16 +93,22 @@ func (g *guard) needsToken(r *http.Request) bool {
 	return true
 }
 
-// bearsToken reports whether the request has the one right header. Both sides
-// are hashed first, so that the time it takes tells nothing, not even a length.
-func (g *guard) bearsToken(r *http.Request) bool {
+// bearsToken reports whether the request has one right header, and whose. Both
+// sides are hashed first and all tokens are compared, so that the time it takes
+// tells nothing, not even a length.
+func (g *guard) bearsToken(r *http.Request) (client string, ok bool) {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
-		return false
+		return "", false
 	}
-	token, ok := strings.CutPrefix(values[0], "Bearer ")
+	token, bearer := strings.CutPrefix(values[0], "Bearer ")
 	sum := sha256.Sum256([]byte(token))
-	return subtle.ConstantTimeCompare(sum[:], g.token[:]) == 1 && ok
+	for _, k := range g.tokens {
+		if subtle.ConstantTimeCompare(sum[:], k.sum[:]) == 1 {
+			client, ok = k.client, bearer
+		}
+	}
+	return client, ok
 }
 
 // hostAllowed checks the name under which the client reached the daemon.

@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -35,6 +37,12 @@ type Options struct {
 	// TokenChosen: the operator chose the token. Without it the server listens
 	// on loopback and unix sockets only.
 	TokenChosen bool
+	// Clients are further tokens that open the same, by the names of those who
+	// bear them. Handlers learn the name, and the connection, by engine.Client.
+	Clients map[string]string
+	// MaxConnections is how many there may be at once; more are told to come again
+	// and closed. Default: no bound.
+	MaxConnections int
 	// Certificate and Key are PEM files; both empty for plain HTTP.
 	Certificate, Key string
 	// AllowedHosts and AllowedOrigins are accepted beyond the server's own.
@@ -107,8 +115,11 @@ func Listen(o Options) (*Server, error) {
 	s := &Server{options: o, listener: ln, mux: http.NewServeMux(), admitters: map[string]Admitter{}}
 	s.guard = newGuard(o, ln.Addr())
 	s.routes()
+	if o.MaxConnections > 0 {
+		s.listener = bound(ln, o.MaxConnections, config != nil)
+	}
 	if config != nil {
-		s.listener = tls.NewListener(ln, config)
+		s.listener = tls.NewListener(s.listener, config)
 	}
 	s.http = newHTTP(http.HandlerFunc(s.serveHTTP), o.Logger)
 	return s, nil
@@ -127,8 +138,15 @@ func newHTTP(h http.Handler, logger *slog.Logger) *http.Server {
 		Protocols: new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
+	var connections atomic.Uint64
+	server.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, flowKey{}, strconv.FormatUint(connections.Add(1), 10))
+	}
 	return server
 }
+
+// flowKey is where a request's context has the number of its connection.
+type flowKey struct{}
 
 // mayListen refuses to be reachable from elsewhere with a token that nobody
 // chose, and warns where a token travels in the clear.
@@ -231,10 +249,13 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
 	secure(w.Header())
-	if refusal := s.guard.check(r, s.admits); refusal != nil {
+	client, refusal := s.guard.check(r, s.admits)
+	if refusal != nil {
 		s.refuse(w, r, refusal)
 		return
 	}
+	flow, _ := r.Context().Value(flowKey{}).(string)
+	r = r.WithContext(engine.WithClient(r.Context(), sandbar.Client{Name: client, Flow: flow}))
 	handler, pattern := s.mux.Handler(r)
 	if pattern == "" {
 		s.refuse(w, r, noRoute(handler, r))

@@ -81,4 +81,20 @@ func otherMark(t *testing.T, goarch string, a arch) {
 			}
 		}
 	}
+	priorities(t, goarch, a, m)
+}
+
+// priorities: with that mark, programs can only give way.
+func priorities(t *testing.T, goarch string, a arch, m machine) {
+	t.Helper()
+	for _, n := range numbers() {
+		if n.name != "setpriority" {
+			continue
+		}
+		for nice, want := range map[int32]Action{-20: Errno(errAcces), -1: Errno(errAcces), 0: Allow, 19: Allow} {
+			if got := m.run(t, call{arch: a.audit, nr: uint32(a.nr(n)), args: [6]uint64{0, 0, uint64(uint32(nice))}}); got != want {
+				t.Errorf("%s: setpriority to %d: %v, want %v", goarch, nice, got, want)
+			}
+		}
+	}
 }

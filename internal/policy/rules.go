@@ -254,10 +254,13 @@ const (
 // marks each of them with a limit of its own, that of mark. All that a program
 // starts inherits the mark, and by it the agent finds what belongs to which
 // program, wherever it went. A mark that could be changed would be none.
+//
+// With MarkResident, and so in gVisor, they are also what its kernel would let
+// any program do although Linux does not.
 func ProgramRules(mark Mark) []Rule {
 	eperm := Errno(errPerm)
 	marks := func(arg int) []Cond { return []Cond{{Arg: arg, In: []uint32{uint32(mark)}}} }
-	return []Rule{
+	rules := []Rule{
 		{Names: []string{"setrlimit"}, Args: marks(0), Action: eperm, Why: "the mark stays"},
 		{Names: []string{"setrlimit"}, Action: Allow, Why: "the other limits are for the filter of all"},
 		{Names: []string{"prlimit64"}, Args: null(2), Action: Allow, Why: "asking: nobody's mark is a secret"},
@@ -265,6 +268,12 @@ func ProgramRules(mark Mark) []Rule {
 		{Names: []string{"prlimit64"}, Args: []Cond{{Arg: 0, In: []uint32{0}}}, Action: Allow, Why: "one's own limits: every shell"},
 		{Names: []string{"prlimit64"}, Action: eperm, Why: "another's limits: where the agent and its programs are one user, the agent's, which needs descriptors to find a program that is to end"},
 	}
+	if mark != MarkResident {
+		return rules
+	}
+	return append(rules,
+		Rule{Names: []string{"setpriority"}, Args: []Cond{{Arg: 2, Mask: signBit, In: []uint32{signBit}}}, Action: Errno(errAcces), Why: "a priority above the usual, which RLIMIT_NICE does not hold there"},
+		Rule{Names: []string{"setpriority"}, Action: Allow, Why: "giving way to others"})
 }
 
 // refusedRules are calls that a program without rights has no business with.
@@ -319,6 +328,8 @@ const (
 	modeFIFO    = 0x1000
 	modeRegular = 0x8000
 	modeSocket  = 0xc000
+
+	signBit = 1 << 31 // of an int
 
 	prctlSchedCore = 62
 

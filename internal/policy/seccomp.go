@@ -29,6 +29,7 @@ func Errno(number uint16) Action { return Skip | Action(number) }
 // The error numbers that rows use; they are the same on both architectures.
 const (
 	errPerm            = 1
+	errAcces           = 13
 	errInval           = 22
 	errNoSys           = 38
 	errNoProtoOpt      = 92
@@ -55,7 +56,7 @@ func (a Action) String() string {
 		return "skip"
 	}
 	names := map[Action]string{
-		errPerm: "EPERM", errInval: "EINVAL", errNoSys: "ENOSYS", errNoProtoOpt: "ENOPROTOOPT",
+		errPerm: "EPERM", errAcces: "EACCES", errInval: "EINVAL", errNoSys: "ENOSYS", errNoProtoOpt: "ENOPROTOOPT",
 		errProtoNoSupport: "EPROTONOSUPPORT", errAFNoSupport: "EAFNOSUPPORT",
 	}
 	if n, ok := names[a&errnoMask]; ok && a&^errnoMask == Skip {

@@ -102,6 +102,15 @@ var (
 	Curl = program("Curl", "curl", "curl")
 	// JQ is jq.
 	JQ = program("JQ", "jq", "jq")
+	// CC is /usr/bin/gcc with the headers of libc.
+	CC = require("CC", "install /usr/bin/gcc and libc's headers (Debian: apt-get install gcc libc6-dev)", func() error {
+		if err := executable("/usr/bin/gcc"); err != nil {
+			return err
+		}
+		return regular("/usr/include/stdio.h")
+	})
+	// SQLite is /usr/bin/sqlite3.
+	SQLite = program("SQLite", "/usr/bin/sqlite3", "sqlite3")
 	// GoTool is the go command, for tests that ask it something. To build a
 	// command of this module use Build, which needs none.
 	GoTool = program("GoTool", "go", "golang")
@@ -139,6 +148,14 @@ var (
 	})
 	// PyIII is Python and the package iii-sdk below PyIIIPath.
 	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
+	// PyWheels is Python and wheels of pip, numpy, pandas and what they need, in
+	// WheelsDir.
+	PyWheels = require("PyWheels", "run \"make tools\"", func() error {
+		if err := Python.Err(); err != nil {
+			return err
+		}
+		return regular(filepath.Join(WheelsDir(), "wanted"))
+	})
 )
 
 // V86Modules is the directory of the PC emulator's files.
@@ -152,9 +169,6 @@ func V86Modules() string {
 
 // V86Image is the image that scripts/v86-image.sh builds.
 func V86Image() string { return filepath.Join(Cache(), "v86", "image.tar") }
-
-// V86Cache is where machines that have booted are kept between runs of tests.
-func V86Cache() string { return filepath.Join(Cache(), "v86", "machines") }
 
 // NodeModules is the directory to give Node as NODE_PATH for what "make tools"
 // fetched.
@@ -175,6 +189,10 @@ func NpmIIIModules() string { return filepath.Join(Cache(), "iii-npm", "node_mod
 // PyIIIPath is the directory to give Python as PYTHONPATH for the SDK of the
 // iii protocol.
 func PyIIIPath() string { return filepath.Join(Cache(), "iii-py") }
+
+// WheelsDir is the directory of the wheels for /usr/bin/python3 that "make tools"
+// fetched.
+func WheelsDir() string { return filepath.Join(Cache(), "wheels") }
 
 // RunscProgram is the path of the runsc that "make tools" builds.
 func RunscProgram() string { return filepath.Join(Cache(), "bin", "runsc") }

@@ -36,6 +36,7 @@ class Recorder:
         self.records = {}
         self.stack = [Record()]  # the innermost module whose code runs is last
         self.read = set()  # variables of the environment that were asked for
+        self.handlers = [0]  # how many exit handlers programs have got with modules
 
     def __enter__(self):
         import atexit
@@ -119,7 +120,10 @@ class Recorder:
         register = self.register
         if self.atexit.register is register:  # somebody kept this function
             return register(function, *args, **kwargs)
-        self.effect(lambda: register(function, *args, **kwargs))
+        def repeat():
+            self.handlers[0] += 1
+            register(function, *args, **kwargs)
+        self.effect(repeat)
         return function
 
     def note(self):
@@ -205,6 +209,7 @@ class Hidden:
             for other, module in self.modules.items():
                 if module is sys.modules[name]:
                     self.same[other], self.modules[other] = name, None
+        self.importers = {}  # what sys.path_importer_cache has of packages, until they are imported
         self.bound = set()  # children that importing binds in their parents
         for name, module in self.modules.items():
             if module is None:
@@ -217,7 +222,7 @@ class Hidden:
         for name in self.modules:
             del sys.modules[name]
         for entry in [entry for entry in sys.path_importer_cache if entry not in base.importers]:
-            del sys.path_importer_cache[entry]
+            self.importers[entry] = sys.path_importer_cache.pop(entry)
 
     def reveal(self, name):
         """Does what importing a module does, if it is here and would be what is imported."""
@@ -292,6 +297,9 @@ class Hidden:
         parent, _, child = name.rpartition('.')
         if parent in self.modules:
             self.enter(parent)
+        for entry in getattr(sys.modules.get(parent), '__path__', ()) if parent else ():
+            if entry in self.importers:
+                sys.path_importer_cache.setdefault(entry, self.importers.pop(entry))
         module = self.modules.pop(name) or sys.modules.get(self.same[name])
         sys.modules[name] = module
         if name in self.records:
@@ -340,7 +348,7 @@ def hide(hidden):
 
 def fresh_logging(logging):
     import time
-    logging._startTime = time.time()
+    logging._startTime = time.time_ns() if type(logging._startTime) is int else time.time()
 
 
 def fresh_process(process):
@@ -358,6 +366,238 @@ FRESH = {
 }
 
 
+# ---- The end
+
+# What a program makes of the built-in functions does not reach what follows.
+__builtins__ = dict(vars(builtins))
+
+
+class Ending:
+    """The end of a program that leaves nothing behind that would show.
+
+    The interpreter's own end takes everything apart, and so has the kernel copy a
+    thousand pages that are then thrown away. What a program can see of that are
+    exit handlers, streams that are flushed, and objects that do something when
+    they go. So it is left out where handlers have run, streams are flushed here,
+    and there are no such objects; and where it is certain that the exit status is
+    0: the main module has come to its end. In all other cases, and wherever there
+    is a doubt, the interpreter ends by itself.
+
+    An exit status other than 0 comes from an exception that nobody caught. The
+    interpreter tells of it in sys.last_value, which changes the version of that
+    dictionary; or sys.exit has been called; or the interpreter has asked a SystemExit
+    for its code, and freed it unless something still refers to it. Python code cannot
+    watch the last three without being seen, so their entries in the interpreter's
+    own tables are led over a few instructions that take a flag away. So are those
+    of functions after which a program could see this end, or have other libraries
+    end with it."""
+
+    MANY = 10000  # objects that are looked through at most
+    # Modules in C whose objects hold nothing but memory and descriptors, or have
+    # __del__. Of others nobody knows what their objects do when they go.
+    HARMLESS = frozenset('''
+        _abc _ast _asyncio _bisect _blake2 _bz2 _codecs _collections _contextvars _csv _datetime _decimal
+        _elementtree _functools _hashlib _heapq _imp _io _json _locale _lzma _md5 _opcode _operator _pickle
+        _posixsubprocess _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 _signal _socket _sre _ssl _stat
+        _statistics _string _struct _thread _tokenize _typing _uuid _warnings _weakref _zoneinfo array atexit
+        binascii builtins cmath errno fcntl gc grp itertools marshal math posix pwd pyexpat resource select sys
+        termios time unicodedata zlib'''.split())
+    PACKAGES = 'numpy', 'pandas'  # with modules in C that are harmless too
+    HEAD = 16  # bytes of an object's head; then come a function's table entry, a dictionary's length and version
+    DEALLOC, GETATTRO, INIT = 48, 144, 296  # where a type has its functions
+    COLLECTED = 1 << 14  # the flag of types whose objects the collector knows
+    HEAP = 1 << 9  # the flag of types to which their objects refer
+
+    def __init__(self, kernel, gc, handlers):
+        import atexit
+        import io
+        import types
+        import weakref
+        self.kernel, self.gc, self.handlers = kernel, gc, handlers
+        self.objects, self.callbacks, self.garbage, self.references = gc.get_objects, gc.callbacks, gc.garbage, sys.getrefcount
+        self.threads, self.frame, self.exit, self.fflush = _thread._count, sys._getframe, os._exit, kernel.libc.fflush
+        self.count = atexit._ncallbacks
+        self.mro, self.namespace = (type.__dict__[name].__get__ for name in ('__mro__', '__dict__'))
+        plain = (dict, list, tuple, set, frozenset, types.FunctionType, types.BuiltinFunctionType, types.CellType,
+                 types.ModuleType, types.MethodType, types.MappingProxyType, types.GetSetDescriptorType,
+                 types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
+                 property, staticmethod, classmethod, io.StringIO, io.BytesIO)
+        self.plain = {id(kind) for kind in plain}
+        self.running = {id(kind) for kind in (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)}
+        self.reference, self.callback = weakref.ref, weakref.ref.__callback__.__get__
+        self.text, self.builtin = io.TextIOWrapper, types.BuiltinFunctionType
+        self.file, self.buffered = io.FileIO, {id(kind) for kind in (io.BufferedReader, io.BufferedWriter, io.BufferedRandom)}
+        self.armed = bytearray(1)
+        self.unseen = [kind for kind in type.__subclasses__(object) if '__del__' in vars(kind) and not kind.__flags__ & self.COLLECTED]
+        self.able = self.supported() and self.watch()
+        if self.able:
+            # A filter, so that nothing of ours is called where it is not to be.
+            atexit.register(any, map(self.leave, filter(None, self.armed)))
+            atexit._ncallbacks = lambda: max(self.count() - 1, 0)
+
+    def supported(self):
+        """Whether this interpreter is one with which it has been tried."""
+        if not (3, 10) <= sys.version_info[:2] <= (3, 13) or sys.implementation.name != 'cpython':
+            return False
+        if self.kernel.arch != 'amd64' or sys.abiflags or sys._xoptions:
+            return False
+        if sys.flags.verbose or sys.flags.inspect or sys.flags.dev_mode or 'PYTHONMALLOCSTATS' in os.environ:
+            return False
+        before = self.sys_version()
+        sys.last_value = None
+        between = self.sys_version()
+        del sys.last_value
+        return before != between != self.sys_version() != before
+
+    def sys_version(self):
+        """The version of sys's dictionary, which every change of it changes."""
+        return self.kernel.ctypes.c_uint64.from_address(id(vars(sys)) + self.HEAD + 8).value
+
+    def watch(self):
+        """Has the flag go where the shortcut is not to be taken. False if there is no way."""
+        import _ctypes
+        import _imp
+        ctypes = self.kernel.ctypes
+        def slot(kind, at):
+            return ctypes.c_void_p.from_address(id(kind) + at)
+        if slot(SystemExit, self.GETATTRO).value != ctypes.cast(ctypes.pythonapi.PyObject_GenericGetAttr, ctypes.c_void_p).value:
+            return False
+        entries = [slot(SystemExit, self.GETATTRO), slot(SystemExit, self.DEALLOC)]
+        # These do something when they go, but no collector knows them.
+        entries += [slot(kind, self.INIT) for kind in self.unseen if not kind.__flags__ & self.HEAP]
+        self.unseen = [kind for kind in self.unseen if kind.__flags__ & self.HEAP]
+        for module, names in ((sys, ('exit', 'addaudithook', 'settrace', 'setprofile', '_settraceallthreads', '_setprofileallthreads')),
+                              (getattr(sys, 'monitoring', None), ('use_tool_id',)),
+                              (self.gc, ('freeze', 'unfreeze', 'set_debug')),
+                              (_imp, ('create_dynamic', 'create_builtin')), (_ctypes, ('dlopen',))):
+            for name in names:
+                function = getattr(module, name, None)
+                if function is None:
+                    continue
+                method = ctypes.c_void_p.from_address(id(function) + self.HEAD).value
+                if type(function) is not self.builtin or ctypes.c_char_p.from_address(method).value != name.encode():
+                    return False
+                entries.append(ctypes.c_void_p.from_address(method + 8))
+        flag = ctypes.addressof(ctypes.c_char.from_buffer(self.armed))
+        detours = [self.detour(flag, entry.value) for entry in entries]
+        page = self.kernel.executable(b''.join(detours))
+        if page is None:
+            return False
+        for entry, code in zip(entries, detours):
+            entry.value = page
+            page += len(code)
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
+        return True
+
+    @staticmethod
+    def detour(flag, function):
+        """Instructions that take the flag away and go on to the function."""
+        return (b'\xf3\x0f\x1e\xfa'  # endbr64
+                + b'\x48\xb8' + flag.to_bytes(8, 'little')  # mov rax, flag
+                + b'\xc6\x00\x00'  # mov byte [rax], 0
+                + b'\x48\xb8' + function.to_bytes(8, 'little') + b'\xff\xe0')  # mov rax, function; jmp rax
+
+    def begin(self, file):
+        """Is called when the program is about to begin."""
+        try:
+            fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            regular = os.fstat(fd).st_mode & 0o170000 == 0o100000
+            os.close(fd)
+        except OSError:
+            regular = False
+        # For another file the interpreter has an exit status of its own.
+        self.armed[0] = self.able and regular
+        self.known = set()
+        self.streams = sys.stdin, sys.stdout, sys.stderr
+        for stream in self.streams:
+            self.known |= {id(stream), id(stream.buffer), id(getattr(stream.buffer, 'raw', None))}
+        self.alive = [self.references(kind) for kind in self.unseen]
+        self.version = self.sys_version()
+
+    def hide(self, hidden):
+        """Tells it which modules are hidden."""
+        self.hidden = hidden
+        self.risky = [name for name, module in hidden.modules.items() if module is not None and self.is_risky(name, module)]
+
+    def is_risky(self, name, module):
+        loader = getattr(getattr(module, '__spec__', None), 'loader', None)
+        return (name not in self.HARMLESS and name.partition('.')[0] not in self.PACKAGES
+                and (loader is _frozen_importlib.BuiltinImporter or type(loader) is _frozen_importlib_external.ExtensionFileLoader))
+
+    def leave(self, _):
+        """Is called last of the exit handlers, while the flag is there."""
+        try:
+            if self.certain() and self.tidy():
+                sys.stdout.flush()
+                sys.stderr.flush()
+                self.fflush(None)
+                self.exit(0)
+        except BaseException:
+            pass  # the interpreter comes upon it too
+
+    def certain(self):
+        """Whether the main module has come to its end, and no handler can have hidden another end."""
+        return self.sys_version() == self.version and self.frame(1).f_back is None and self.unchanged()
+
+    def unchanged(self):
+        """Whether the program has left the interpreter without threads, handlers and other things of its own."""
+        return (not self.threads() and self.count() <= 1 + self.handlers[0] and not self.callbacks and not self.garbage
+                and not type.__subclasses__(SystemExit) and [self.references(kind) for kind in self.unseen] == self.alive)
+
+    def tidy(self):
+        """Whether nothing that the program has made does something when it goes."""
+        seen = [name for name in self.risky if name not in self.hidden.modules]
+        if seen and not (seen == ['_ctypes'] and 'numpy' in sys.modules):  # which imports it for its own use
+            return False
+        for stream in self.streams:
+            if type(stream) is not self.text or stream.closed or self.changed(stream):
+                return False
+        objects = self.objects()
+        if len(objects) > self.MANY:
+            return False
+        acting = {}
+        for thing in objects:
+            kind = type(thing)
+            if id(kind) in self.plain:
+                continue
+            if id(kind) in self.running:
+                return False
+            if issubclass(kind, self.reference):
+                if self.calls(thing):
+                    return False
+            elif (self.acts(kind, acting) or issubclass(kind, type) and self.acts(thing, acting)) and not self.is_shut(thing):
+                return False
+        return True
+
+    @staticmethod
+    def changed(stream):
+        """Whether somebody has put methods of their own into a stream."""
+        buffer = stream.buffer
+        raw = getattr(buffer, 'raw', buffer)
+        return not (vars(stream).keys() <= {'mode'} and vars(buffer).keys() <= {'name'} and vars(raw).keys() <= {'name'})
+
+    def is_shut(self, thing):
+        """Whether it is a standard stream, or a file that has been closed."""
+        if id(thing) in self.known:
+            return True
+        if type(thing) is self.text:
+            thing = thing.buffer
+        if id(type(thing)) in self.buffered:
+            thing = thing.raw
+        return type(thing) is self.file and thing.closed
+
+    def calls(self, reference):
+        """Whether a weak reference does something when its object goes, besides forgetting it."""
+        callback = self.callback(reference)
+        return callback is not None and not (type(callback) is self.builtin and callback.__name__ == '_destroy')
+
+    def acts(self, kind, acting):
+        """Whether objects of a type do something when they go. It asks no code of the program's."""
+        if id(kind) not in acting:
+            acting[id(kind)] = any('__del__' in self.namespace(base) for base in self.mro(kind))
+        return acting[id(kind)]
+
+
 # ---- System calls
 
 PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_MM, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 24, 35, 38, 47
@@ -365,14 +605,15 @@ PR_CAP_AMBIENT_CLEAR_ALL, PR_SET_MM_MAP = 4, 14
 SECCOMP_SET_MODE_FILTER = 1
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
 EINVAL, EPERM = 22, 1
+PROT_READ, PROT_WRITE, PROT_EXEC, MAP_PRIVATE, MAP_ANONYMOUS = 1, 2, 4, 2, 32
 
 
 class Kernel:
     """The system calls that the interpreter has no function for."""
 
-    def __init__(self, numbers):
+    def __init__(self, arch, numbers):
         import ctypes
-        self.ctypes = ctypes
+        self.arch, self.ctypes = arch, ctypes
         self.libc = ctypes.PyDLL(None, use_errno=True)
         self.libc.syscall.restype = ctypes.c_long
         self.numbers = numbers
@@ -383,6 +624,17 @@ class Kernel:
         if result < 0:
             raise OSError(self.ctypes.get_errno(), name)
         return result
+
+    def executable(self, code):
+        """Puts instructions into memory and returns where; None if that is not allowed."""
+        size = 4096
+        try:
+            page = self.call('mmap', 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+            self.ctypes.memmove(page, code, len(code))
+            self.call('mprotect', page, size, PROT_READ | PROT_EXEC)
+        except OSError:
+            return None
+        return page
 
     def prctl(self, *args):
         return self.call('prctl', *(args + (0,) * (5 - len(args))))
@@ -440,7 +692,7 @@ class Template:
         self.socket = _socket
         self.control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, CONTROL)
         head, _, rest = self.control.recv(1 << 20).partition(b'\n')
-        numbers, common, wanted, sizes = (field.split() for field in head.decode().split(';'))
+        (self.arch,), numbers, common, wanted, sizes = (field.split() for field in head.decode().split(';'))
         self.numbers = {name: int(number) for name, _, number in (word.partition('=') for word in numbers)}
         self.common, self.wanted = common, wanted
         self.filters = []
@@ -458,17 +710,19 @@ class Template:
                     pass
             for name in self.wanted:
                 self.demand(name)
-            self.kernel = Kernel(self.numbers)
-            import array, gc, resource, time
+            self.kernel = Kernel(self.arch, self.numbers)
+            import array, atexit, gc, resource, time, types, weakref
         self.array, self.gc, self.resource, self.time = array, gc, resource, time
         for name in FRESH:
             if name in sys.modules:
                 FRESH[name](sys.modules[name])
+        self.ending = Ending(self.kernel, gc, recorder.handlers)
         self.ssl = sys.modules.get('_ssl')
         self.zone = os.environ.get('TZ')
         self.read = recorder.read
         hidden = Hidden(base, recorder)
         hide(hidden)
+        self.ending.hide(hidden)
         # Never freed, so that the end of a program does not go through it all.
         self.kernel.ctypes.pythonapi.Py_IncRef(self.kernel.ctypes.py_object(hidden.modules))
 
@@ -624,6 +878,7 @@ class Template:
         for fd in range(3):
             if os.fstat(fd).st_mode & 0o170000 != 0o010000:
                 reopen(fd)
+        self.ending.begin(args[0])
 
 
 class Order:
@@ -669,6 +924,8 @@ def original():
 
 
 def main():
+    if sys.version_info < (3, 10):
+        raise RuntimeError('too old')
     entry = sys.path.pop(0)
     sys.path_importer_cache.pop(entry, None)
     sys.modules['zipimport']._zip_directory_cache.pop(entry, None)

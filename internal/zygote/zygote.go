@@ -79,8 +79,8 @@ type Config struct {
 // calls are the numbers of system calls that the template makes by number.
 func calls(arch string) (map[string]int, bool) {
 	m, ok := map[string]map[string]int{
-		"amd64": {"prctl": 157, "capget": 125, "capset": 126, "brk": 12, "setns": 308, "seccomp": 317, "close_range": 436, "landlock_restrict_self": 446},
-		"arm64": {"prctl": 167, "capget": 90, "capset": 91, "brk": 214, "setns": 268, "seccomp": 277, "close_range": 436, "landlock_restrict_self": 446},
+		"amd64": {"mmap": 9, "mprotect": 10, "prctl": 157, "capget": 125, "capset": 126, "brk": 12, "setns": 308, "seccomp": 317, "close_range": 436, "landlock_restrict_self": 446},
+		"arm64": {"mmap": 222, "mprotect": 226, "prctl": 167, "capget": 90, "capset": 91, "brk": 214, "setns": 268, "seccomp": 277, "close_range": 436, "landlock_restrict_self": 446},
 	}[arch]
 	return m, ok
 }
@@ -120,7 +120,7 @@ func (c Config) Append(b []byte) ([]byte, error) {
 	for _, f := range c.Filters {
 		sizes = append(sizes, strconv.Itoa(len(f)))
 	}
-	b = fmt.Appendf(b, "%s;%s;%s;%s\n", strings.Join(words, " "), strings.Join(common(), " "),
+	b = fmt.Appendf(b, "%s;%s;%s;%s;%s\n", c.Arch, strings.Join(words, " "), strings.Join(common(), " "),
 		strings.Join(c.Imports, " "), strings.Join(sizes, " "))
 	return append(b, bytes.Join(c.Filters, nil)...), nil
 }

@@ -58,7 +58,8 @@ package wire
 //	8  2026-11  Lend and Adopt, for programs that the host puts into the sandbox; Spawn has an Owner
 //	9  2026-11  Stage; Setup has PIDs
 //	10 2026-11  Clock, and agents of whole machines
-const Generation = 10
+//	11 2026-11  Setup has Without
+const Generation = 11
 
 // Limits of a frame and of a channel.
 const (

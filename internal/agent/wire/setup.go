@@ -12,6 +12,10 @@ type Setup struct {
 	Made bool
 	// Hostname of the UTS namespace.
 	Hostname string
+	// Without are the files and empty directories which whoever made the sandbox
+	// has put into it and programs are not to find. They are removed in order,
+	// where they are there, if Made.
+	Without []string
 	// Root is an existing directory of the host over which the new root is
 	// built, in the agent's own mount namespace only; nobody else sees it.
 	Root string
@@ -29,8 +33,8 @@ type Setup struct {
 	Nice uint8
 	// UID and GID, inside the user namespace, of programs and of every file
 	// operation. The agent itself is another user where the namespace has a range
-	// of ids, and has the capabilities SETUID, SETGID and KILL then; it is UID
-	// where there is only one.
+	// of ids, and has the capabilities SETUID, SETGID and KILL then, and CHOWN over
+	// a stream; it is UID where there is only one.
 	UID, GID uint32
 	// Mark is the resource whose hard limit tells what belongs to which program:
 	// RLIMIT_LOCKS (10), or in gVisor RLIMIT_RSS (5). Programs must forbid

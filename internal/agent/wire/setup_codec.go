@@ -2,7 +2,7 @@ package wire
 
 // Append appends the encoding of s.
 func (s *Setup) Append(b []byte) []byte {
-	b = s.Interface.append(appendStr(appendStr(append(b, bit(s.Made)), s.Hostname), s.Root))
+	b = s.Interface.append(appendStr(appendStrs(appendStr(append(b, bit(s.Made)), s.Hostname), s.Without), s.Root))
 	b = appendU32(b, uint32(len(s.Mounts)))
 	for i := range s.Mounts {
 		b = s.Mounts[i].append(b)
@@ -27,7 +27,7 @@ func (s *Setup) Append(b []byte) []byte {
 // Decode reads s from a payload, whose memory Seccomp and Programs share.
 func (s *Setup) Decode(p []byte) error {
 	d := decoder{b: p}
-	s.Made, s.Hostname, s.Root = d.truth(), d.str(), d.str()
+	s.Made, s.Hostname, s.Without, s.Root = d.truth(), d.str(), d.strs(), d.str()
 	s.Interface.decode(&d)
 	s.Mounts = make([]Mount, d.count(mountMin))
 	for i := range s.Mounts {

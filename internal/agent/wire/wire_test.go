@@ -36,7 +36,7 @@ func samples() map[string][2]message {
 			Offset: 1 << 33, Size: 5, UID: 6, GID: Same, Bytes: []byte{0, 1}}, &FSRequest{}},
 		"stage": {&Stage{Base: "/tmp", Mounts: []Mount{{Kind: MountProc, Target: "/proc", Size: -1}}, Config: []byte("{}"),
 			Args: []string{"runc", "run"}, Env: []string{"A=b"}}, &Stage{}},
-		"setup": {&Setup{Made: true, Mark: 10, Hostname: "h", Root: "/tmp",
+		"setup": {&Setup{Made: true, Mark: 10, Hostname: "h", Without: []string{"/dev/fuse"}, Root: "/tmp",
 			Interface: Interface{Name: "eth0", Device: "/dev/net/tun", MTU: 1500, Addrs: []Addr{
 				{IP: []byte{192, 0, 0, 2}, Bits: 29, Gateway: []byte{192, 0, 0, 1}}, {IP: make([]byte, 16), Bits: 64, Gateway: make([]byte, 16)}}},
 			Mounts: []Mount{{Kind: MountTmpfs, Source: "s", Target: "/t", Flags: MountReadOnly, Size: 1 << 40,

@@ -121,7 +121,7 @@ func (p program) cold(ctx context.Context, d *Driver, s driver.TemplateSpec) (sa
 		}
 	}
 	return p.play(b, func(std driver.Stdio) (driver.Process, error) {
-		return b.Start(ctx, sandbar.Cmd{Args: append([]string{"python3", "main.py"}, p.args...), Env: env, Dir: sandbar.DefaultDir}, std)
+		return b.Start(ctx, sandbar.Cmd{Args: append([]string{s.Argv[0], "main.py"}, p.args...), Env: env, Dir: sandbar.DefaultDir}, std)
 	})
 }
 

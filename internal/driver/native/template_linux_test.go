@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -261,6 +262,45 @@ func TestStrangers(t *testing.T) {
 	for line, n := range seen {
 		if n > 1 && line != "" {
 			t.Errorf("%d forks have %s", n, line)
+		}
+	}
+}
+
+// Programs that leave nothing behind end without the interpreter's own end, and
+// others do not: TestCorpus shows that neither can be told, and this that the
+// first is not by never being taken. Only the machine code for it is amd64.
+func TestShortEnd(t *testing.T) {
+	d := newDriver(t)
+	tmpl := newTemplate(t, d, pythonTemplate(d))
+	for _, c := range []struct {
+		program string
+		short   bool
+	}{
+		{"print(end.able)", true},
+		{"import json, re, collections, dataclasses, enum, typing, asyncio, logging, random, datetime, decimal", true},
+		{"import abc\nclass A(abc.ABC): pass\nclass B(A): x = [lambda: B]\nb = B(); b.b = b; isinstance(b, A); isinstance(1, A)", true},
+		{"try: 1 / 0\nexcept ZeroDivisionError as e: kept = e", true},
+		{"import os, glob; list(os.walk('.')), glob.glob('*'), os.listdir('/')", true},
+		{"import subprocess; subprocess.run(['true'])", true},
+		{"with open('f', 'w') as f: f.write('x')", true},
+		{"f = open('/dev/null')", false},
+		{"class A:\n def __del__(self): pass", false},
+		{"x = (x for x in [1])", false},
+		{"import sys\ntry: sys.exit(3)\nexcept SystemExit: pass", false},
+		{"try: raise SystemExit(3)\nexcept SystemExit: pass", false},
+		{"import sys; sys.argv = []", false},
+		{"import sys; sys.settrace(None)", false},
+		{"import sqlite3", false},
+		{"import ctypes", false},
+		{"import os; s = os.scandir('.')", false},
+	} {
+		short := runtime.GOARCH == "amd64" && c.short
+		got := eval(t, newFork(t, tmpl), `
+import atexit
+end = atexit._ncallbacks.__closure__[0].cell_contents
+`+c.program+"\nprint(bool(end.armed[0]) and end.sys_version() == end.version and end.tidy() and end.unchanged())\n")
+		if want := map[bool]string{true: "True", false: "False"}[short]; !strings.HasSuffix(strings.TrimSpace(got), want) {
+			t.Errorf("%s: %s; want %s", c.program, got, want)
 		}
 	}
 }

@@ -154,7 +154,7 @@ func (b *box) limit(l sandbar.Limits) error {
 	}
 	b.held = now.MemoryCurrent
 	if l.Memory > 0 && b.d.cgroups.Caps().Memory != sandbar.EnforcedNone {
-		if err := b.group.SetMemory(l.Memory + b.held + b.d.slack()); err != nil {
+		if err := b.group.SetMemory(l.Memory + b.held + b.d.slack(l.Memory)); err != nil {
 			return err
 		}
 	}

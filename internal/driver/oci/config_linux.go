@@ -116,7 +116,10 @@ func (c container) capabilities() []string {
 	if c.ranged {
 		caps = append(caps, "CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP")
 	}
-	if c.guest { // to limit processes, in the kernel that is the sandbox's own
+	if c.ranged && !c.passes { // to give programs their pipes
+		caps = append(caps, "CAP_CHOWN")
+	}
+	if c.guest { // to limit processes, and remove devices, in the kernel that is the sandbox's own
 		caps = append(caps, "CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE")
 	}
 	return caps

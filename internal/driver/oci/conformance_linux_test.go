@@ -30,20 +30,21 @@ func skips(runtime kind) string {
 
 func TestConformanceRunc(t *testing.T) {
 	testenv.Need(t, testenv.UserNS, testenv.Python, testenv.Runc)
-	conformance(t, kindRunc, drivertest.Harness{Name: Name, Options: map[string]string{optionRuntime: "runc"}})
+	conformance(t, kindRunc, drivertest.Harness{Name: Name, Options: map[string]string{optionRuntime: "runc"}, Later: later()})
+}
+
+// later are the cases that take long with any runtime.
+func later() []string {
+	return []string{"endings/exit-codes", "endings/numbers", "endings/orphans", "endings/own-signals", "escape/03-swap-race", "escape/12-big-trees", "escape/22-orphans",
+		"escape/31-memory-children", "escape/34-cpu", "escape/43-udp", "escape/44-names", "escape/66-fuzz", "files/big-file", "lifecycle/create-destroy-many",
+		"limits/cpu_shares", "streams/slow-reader", "trees/busy-neighbours", "trees/many"}
 }
 
 func TestConformanceGVisor(t *testing.T) {
 	testenv.Need(t, testenv.UserNS, testenv.Python, testenv.Runsc)
 	conformance(t, kindRunsc, drivertest.Harness{Name: NameGVisor, Options: map[string]string{optionRuntime: testenv.RunscProgram()},
-		KnownFailures: map[string]string{
-			"escape/15-outer-memory": "gVisor tells another user's process the numbers of PID 1's namespaces, which are its own and none of the host's",
-			"escape/17-devices":      "/dev has a fuse and a tun that are gVisor's own and no devices of the host",
-			"escape/33-thrash":       "the agent looks every 10 ms, and between two looks the sandbox is held by its control group, 48 MiB above its limit",
-			"escape/34-realtime":     "gVisor holds nobody to RLIMIT_NICE; the order is among the sandbox's own threads, and the host's scheduler never hears of it",
-		},
-		Later: []string{"endings/exit-codes", "endings/orphans", "escape/03-swap-race", "escape/22-orphans", "escape/34-cpu", "escape/66-fuzz",
-			"files/big-file", "lifecycle/create-destroy-many", "streams/slow-reader", "trees/busy-neighbours", "trees/many"},
+		Later: append(later(), "dial/bad-ports", "endings/parallel-exits", "escape/33-thrash", "files/read-many-bounds", "lifecycle/create-empty",
+			"limits/cpus", "races/many-sandboxes", "streams/both-at-once", "streams/flood", "streams/one-line", "trees/fork-chain", "trees/two-trees"),
 	})
 }
 

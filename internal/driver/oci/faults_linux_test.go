@@ -82,18 +82,19 @@ func spec() sandbar.Spec {
 // is an error in time that repeats what it said, and nothing is left of it.
 func TestFailingRuntime(t *testing.T) {
 	for _, c := range []struct {
-		how  string
-		code sandbar.Code
-		says string
+		how    string
+		within time.Duration
+		code   sandbar.Code
+		says   string
 	}{
-		{"--fail", sandbar.Unsupported, "the moon is in the wrong quarter"},
-		{"--hang", sandbar.Timeout, ""},
-		{"--chatter", sandbar.Internal, ""},
-		{"--flood", sandbar.Timeout, ""},
+		{"--fail", time.Minute, sandbar.Unsupported, "the moon is in the wrong quarter"},
+		{"--hang", time.Second, sandbar.Timeout, ""},
+		{"--chatter", time.Minute, sandbar.Internal, ""},
+		{"--flood", time.Second, sandbar.Timeout, ""},
 	} {
 		t.Run(c.how, func(t *testing.T) {
 			d := newDriver(t, c.how)
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), c.within)
 			defer cancel()
 			_, err := d.Create(ctx, sandbar.NewID(), spec())
 			if sandbar.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {

@@ -92,7 +92,7 @@ func inImage(t *testing.T, d *Driver) {
 	}()
 	got := sh(t, b, `id -u; test ! -e /usr/mine && echo fresh; echo x > /usr/mine && cat /usr/mine
 rm /etc/debian_version && test ! -e /etc/debian_version && echo removed
-python3 -c 'print(6*7)'; grep CapEff /proc/self/status; grep CapBnd /proc/self/status; kill -9 1 2>/dev/null; echo alive; ls /lower /upper 2>/dev/null; pwd`)
+python3 -c 'print(6*7)'; grep CapEff /proc/self/status; grep CapBnd /proc/self/status; kill -9 1 2>/dev/null; echo alive >/dev/stdout; ls /dev/fuse /dev/net 2>/dev/null; ls /lower /upper 2>/dev/null; pwd`)
 	const want = "0\nfresh\nx\nremoved\n42\nCapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nalive\n/home/user\n"
 	if got != want {
 		t.Errorf("in the image:\n%s\nwant:\n%s", got, want)

@@ -38,8 +38,9 @@ func Factories(binary []byte) []driver.Factory {
 	return []driver.Factory{
 		{
 			Name: Name, Summary: "containers by runc, crun or runsc, which run without rights over this machine",
-			Options: options("default: the first of runc, crun and runsc that works here"),
-			New:     func(h driver.Host) (driver.Driver, error) { return New(h, Name, binary) },
+			Options:      options("default: the first of runc, crun and runsc that works here"),
+			Alternatives: driver.Alternatives{Option: optionRuntime, Values: []string{string(kindRunc), string(kindCrun), string(kindRunsc)}},
+			New:          func(h driver.Host) (driver.Driver, error) { return New(h, Name, binary) },
 		},
 		{
 			Name: NameGVisor, Summary: "gVisor: programs run on a kernel in user space (runsc)",
@@ -228,15 +229,20 @@ func (d *Driver) describe() driver.Caps {
 	return c
 }
 
-// guestSlack is what gVisor's kernel and the bursts between two looks of the
-// agent may take together, beyond what it had at the beginning.
-const guestSlack = 48 << 20
+// What gVisor's kernel and the bursts between two looks of the agent may take
+// together, beyond what that kernel had at the beginning: nearly a quarter of the
+// sandbox's memory, but not less than minSlack and not more than maxSlack bytes.
+const (
+	minSlack = 12 << 20
+	maxSlack = 48 << 20
+)
 
 // slack is how far the control group's limit of memory lies above the sandbox's,
-// in bytes. On gVisor the agent holds that, and needs the time of a look.
-func (d *Driver) slack() int64 {
+// which is memory, in bytes. On gVisor the agent holds that, and needs the time of
+// a look.
+func (d *Driver) slack(memory int64) int64 {
 	if d.runtime.guestKernel() {
-		return guestSlack
+		return min(max(memory/4-memory/64, minSlack), maxSlack)
 	}
 	return 0
 }

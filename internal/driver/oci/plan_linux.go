@@ -124,6 +124,7 @@ func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	if d.runtime.guestKernel() {
 		setup.Rlimits = guestRlimits(rlimits)
 		setup.PIDs = max(s.Limits.PIDs, 0)
+		setup.Without = guestDevices()
 	}
 	if d.caps.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
 		setup.Watchdog = s.Limits.Memory
@@ -134,6 +135,12 @@ func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 		setup.Nice = outfit.Niceness(s.Limits.CPUShares)
 	}
 	return setup, nil
+}
+
+// guestDevices are devices that gVisor's kernel has without being asked. They are
+// its own and none of the host's, and no program needs them.
+func guestDevices() []string {
+	return []string{"/dev/char/10:229", "/dev/fuse", "/dev/char/10:200", "/dev/net/tun", "/dev/net"}
 }
 
 // guestRlimits are those of the limits that gVisor's kernel holds. The others

@@ -72,7 +72,7 @@ func checkProcess(t *testing.T, name string, c container, p *specs.Process) {
 		want = append(want, "CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP")
 	}
 	if c.guest {
-		want = append(want, "CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE")
+		want = append(want, "CAP_CHOWN", "CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE")
 	}
 	for _, set := range [][]string{p.Capabilities.Bounding, p.Capabilities.Permitted, p.Capabilities.Effective} {
 		if !slices.Equal(set, want) {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -441,5 +443,36 @@ func TestShutdownInTime(t *testing.T) {
 	}
 	if out.result == nil || out.result.Outcome != "cancelled" {
 		t.Errorf("the command ended with %+v", out)
+	}
+}
+
+// A client that begins more than it may is told so, and when to come again.
+func TestRateOfClient(t *testing.T) {
+	r := newRig(t, Options{}, nil)
+	create := func(token string) *http.Response {
+		t.Helper()
+		req, err := http.NewRequest("POST", "http://"+r.addr+"/sandboxes", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		io.Copy(io.Discard, resp.Body)
+		http.DefaultClient.CloseIdleConnections()
+		return resp
+	}
+	if got := create(hastyToken).StatusCode; got != http.StatusCreated {
+		t.Fatalf("the first: status %d", got)
+	}
+	resp := create(hastyToken)
+	if after, err := strconv.Atoi(resp.Header.Get("Retry-After")); resp.StatusCode != http.StatusTooManyRequests || err != nil || after < 2 || after > 1000 {
+		t.Errorf("the second: status %d, Retry-After %q; want 429 and nearly 1000", resp.StatusCode, resp.Header.Get("Retry-After"))
+	}
+	if got := create(token).StatusCode; got != http.StatusCreated {
+		t.Errorf("another client: status %d", got)
 	}
 }

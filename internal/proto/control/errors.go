@@ -3,6 +3,8 @@ package control
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/proto/control/wire"
@@ -41,12 +43,17 @@ func statusOf(c sandbar.Code) int {
 
 // fail answers with an error.
 func fail(w http.ResponseWriter, err error) {
-	failWith(w, statusOf(sandbar.CodeOf(err)), err)
+	status := statusOf(sandbar.CodeOf(err))
+	if wait := sandbar.AsError(err).RetryAfter; wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
+		status = http.StatusTooManyRequests
+	}
+	failWith(w, status, err)
 }
 
 // failWith is fail with a status of its own.
 func failWith(w http.ResponseWriter, status int, err error) {
-	if status == http.StatusServiceUnavailable {
+	if status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
 		w.Header().Set("Retry-After", "1")
 	}
 	answer(w, status, wire.ErrorOf(err))

@@ -36,6 +36,9 @@ const (
 )
 
 // rig is a server behind a real listener, over an engine over a driver.
+// hasty is a client with a rate that one request uses up.
+const hasty, hastyToken = "hasty", "hasty-token"
+
 type rig struct {
 	t      testing.TB
 	driver *faulty.Driver // nil over another driver
@@ -55,13 +58,13 @@ func newRig(t testing.TB, o Options, d driver.Driver) *rig {
 		d = r.driver
 	}
 	var err error
-	c := engine.Config{Driver: d, AllowDegraded: true}
+	c := engine.Config{Driver: d, AllowDegraded: true, Clients: map[string]engine.ClientLimits{hasty: {Rate: 0.001, Burst: 1}}}
 	if r.engine, err = engine.New(c); err != nil {
 		t.Fatal(err)
 	}
 	o.NewExecutor = r.newExecutor
 	r.server = New(r.engine, o)
-	listener, err := httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: token, Routes: map[string]http.Handler{
+	listener, err := httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: token, Clients: map[string]string{hasty: hastyToken}, Routes: map[string]http.Handler{
 		"/sandboxes": r.server, "/sandboxes/": r.server, "/koyeb-sandbox/": r.server, "/r/": r.server}})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/proto/control/wire"
 )
 
@@ -62,7 +63,7 @@ func (s *Server) make(w http.ResponseWriter, r *http.Request) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	sandbox, err := s.engine.Create(r.Context(), s.spec(c))
+	sandbox, err := s.engine.Create(r.Context(), s.spec(c, engine.Client(r.Context())))
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +79,9 @@ func (s *Server) make(w http.ResponseWriter, r *http.Request) (*entry, error) {
 }
 
 // spec is what the engine is to make.
-func (s *Server) spec(c wire.Create) sandbar.Spec {
-	spec := sandbar.Spec{Image: c.Image, Env: c.Env, Labels: c.Labels, AllowDegraded: c.AllowDegraded, Network: c.Network, Driver: c.Driver, Cold: c.Cold}
+func (s *Server) spec(c wire.Create, client sandbar.Client) sandbar.Spec {
+	spec := sandbar.Spec{Image: c.Image, Env: c.Env, Labels: c.Labels, AllowDegraded: c.AllowDegraded, Network: c.Network, Driver: c.Driver, Cold: c.Cold,
+		Client: client}
 	if c.Limits != nil {
 		spec.Limits = c.Limits.Limits()
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
@@ -34,6 +35,7 @@ const pongPatience = 100 * time.Millisecond
 // one for each execution (run.run).
 type conn struct {
 	server *Server
+	client sandbar.Client
 	ws     *websocket.Conn
 	raw    net.Conn // under ws
 	out    *outbox
@@ -44,8 +46,8 @@ type conn struct {
 	idle     chan struct{} // closed when draining and runs is empty
 }
 
-func newConn(s *Server) *conn {
-	return &conn{server: s, out: newOutbox(), runs: map[string]*run{}, idle: make(chan struct{})}
+func newConn(s *Server, client sandbar.Client) *conn {
+	return &conn{server: s, client: client, out: newOutbox(), runs: map[string]*run{}, idle: make(chan struct{})}
 }
 
 // serve serves the connection until it has ended and its executions, too.
@@ -204,7 +206,7 @@ func (c *conn) execute(id string, e *execute, f *frame) *refusal {
 		return &refusal{id: id, code: CodeSandboxOverloaded,
 			message: "this connection has as many executions under way as it may have; wait for one to end"}
 	}
-	exec, err := c.server.engine.Admit(e.job())
+	exec, err := c.server.engine.Admit(e.job(c.client))
 	if err != nil {
 		return refuse(id, err)
 	}

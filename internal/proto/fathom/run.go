@@ -10,12 +10,13 @@ import (
 )
 
 // job is what the engine is asked to do.
-func (e *execute) job() sandbar.Job {
+func (e *execute) job(client sandbar.Client) sandbar.Job {
 	job := sandbar.Job{
 		Language: e.language,
 		Code:     e.code,
 		Spec: sandbar.Spec{
-			Env: e.env,
+			Env:    e.env,
+			Client: client,
 			Limits: sandbar.Limits{
 				Timeout:   time.Duration(e.limits.timeoutMS) * time.Millisecond,
 				Memory:    e.limits.memoryMB * mebibyte,

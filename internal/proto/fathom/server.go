@@ -117,7 +117,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.serving.Done()
 
-	c := newConn(s)
+	c := newConn(s, engine.Client(r.Context()))
 	hj := &hijacker{ResponseWriter: w}
 	ws, err := websocket.Accept(hj, r, &websocket.AcceptOptions{
 		// The listener has compared Origin with what the operator allows. A

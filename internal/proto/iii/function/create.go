@@ -169,10 +169,14 @@ func (f *Functions) root(ctx context.Context, image settings.Image) (Root, error
 
 // spec is what the engine is asked for. Defaults that this host cannot enforce
 // are left to the engine's own rule, since nobody asked for them.
+// flow has all callers of the protocol take turns with those of others: who calls
+// by way of an engine is not known here.
+const flow = "iii"
+
 func (f *Functions) spec(req createRequest, root Root) (sandbar.Spec, error) {
 	c, held := f.opt.Config, f.opt.Engine.Caps().Enforced
 	idle := settings.Seconds(value(req.idle, c.DefaultIdleTimeoutSecs))
-	spec := sandbar.Spec{Image: root.Image, Env: req.env.pairs, IdleTimeout: max(idle, time.Second)}
+	spec := sandbar.Spec{Client: sandbar.Client{Flow: flow}, Image: root.Image, Env: req.env.pairs, IdleTimeout: max(idle, time.Second)}
 	if req.cpus != nil || held.CPUs != sandbar.EnforcedNone {
 		spec.Limits.CPUs = float64(value(req.cpus, c.DefaultCPUs))
 	}

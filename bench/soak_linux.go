@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/client"
+)
+
+// How the load and the looks at the daemon take turns.
+const (
+	// answerTime is the longest that a caller waits. Whoever has no answer by
+	// then counts as not answered; on an idle machine the slowest has one in 3 s.
+	answerTime = 90 * time.Second
+	// lookEvery is the time between two looks.
+	lookEvery = 15 * time.Second
+	// settleTime bounds the wait, before a look, for sandboxes that are being
+	// removed or made ready.
+	settleTime = time.Minute
+	// maxFaults is how many faults are printed; all are counted.
+	maxFaults = 20
+)
+
+// soak is a daemon under a load of everything it does.
+type soak struct {
+	lab    *lab
+	daemon *daemon
+	api    *client.Client
+	iii    string       // the address of its iii engine
+	stdio  atomic.Int64 // the process that serves the stdio protocol
+
+	// turn is held for reading by every operation, and for writing by who looks
+	// at the daemon: a look sees it between two operations, always in the same
+	// state, so that what it holds then can be compared.
+	turn sync.RWMutex
+
+	mu         sync.Mutex
+	done       map[string]int // operations, by name
+	unanswered int
+	lost       int
+	faults     []string
+	looks      []look
+}
+
+// runSoak loads a daemon over all its protocols for as long as it is told to:
+// programs that end well, that time out, use up their memory, flood, fork, are
+// cancelled or abandoned, and templates that are killed meanwhile. It tells what
+// of the daemon's grew between the first and the last quarter of that time, how
+// many callers had no answer and how many executions did not end as their
+// program says. The exit code is 0 if nothing grew and those are none.
+func runSoak(l *lab, length time.Duration) int {
+	// Whatever loses its parents becomes a child of this process, so that at
+	// the end a process that is left can be found, whoever it says it is.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		return 1
+	}
+	s, err := startSoak(l)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		return 1
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer cancel()
+	ctx, cancel = context.WithTimeout(ctx, length)
+	defer cancel()
+	s.load(ctx)
+	ended := s.end()
+	return s.report(length, ended)
+}
+
+// soakTemplates keep as many sandboxes ready at all times, so that two looks
+// find the same. The last is what the iii engine makes by default.
+const (
+	soakTemplates = "[{language: python, min: 4, max: 4}, {min: 4, max: 4}, {language: javascript, min: 2, max: 2}, {memory: 512MiB, cpus: 1, min: 2, max: 2}]"
+	soakReady     = 4 + 4 + 2 + 2
+)
+
+func startSoak(l *lab) (*soak, error) {
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	d, err := startDaemon(l.sandbar, "SANDBAR_LOG_LEVEL=error", "SANDBAR_TEMPLATES="+soakTemplates, "SANDBAR_MAX_SANDBOXES=64",
+		"SANDBAR_III_LISTEN="+address, "SANDBAR_III_IMAGE_ALLOWLIST=python", "SANDBAR_FATHOM_DISCONNECT_GRACE=1s", "SANDBAR_GRACE=200ms")
+	if err != nil {
+		return nil, err
+	}
+	api, err := client.New("http://"+d.addr, d.token)
+	if err != nil {
+		d.stop()
+		return nil, err
+	}
+	return &soak{lab: l, daemon: d, api: api, iii: "ws://" + address, done: map[string]int{}}, nil
+}
+
+// load runs all clients until ctx ends, and looks at the daemon meanwhile.
+func (s *soak) load(ctx context.Context) {
+	var clients sync.WaitGroup
+	for i, c := range s.clients() {
+		clients.Go(func() { s.keepBusy(ctx, i, c) })
+	}
+	began := time.Now()
+	for every := time.NewTicker(lookEvery); ; {
+		select {
+		case <-ctx.Done():
+			every.Stop()
+			clients.Wait()
+			return
+		case <-every.C:
+			s.look(began)
+		}
+	}
+}
+
+// A deed is one operation with what must come of it: an error says that
+// something else did.
+type deed struct {
+	name string
+	do   func(ctx context.Context) error
+}
+
+// keepBusy has a client do its deeds, one after the other and again.
+func (s *soak) keepBusy(ctx context.Context, client int, deeds []deed) {
+	for n := client; ctx.Err() == nil; n++ {
+		d := deeds[n%len(deeds)]
+		s.turn.RLock()
+		// Not with ctx: an operation that has begun is let finish, and counts.
+		err := s.answered(d)
+		s.turn.RUnlock()
+		s.count(d.name, err)
+	}
+}
+
+// errUnanswered is of a caller who has waited for longer than answerTime.
+var errUnanswered = errors.New("no answer")
+
+// answered does a deed and waits no longer than answerTime for its end.
+func (s *soak) answered(d deed) error {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- d.do(ctx) }()
+	select {
+	case err := <-done:
+		if ctx.Err() != nil && err != nil {
+			return errUnanswered
+		}
+		return err
+	case <-time.After(answerTime + 10*time.Second):
+		return errUnanswered
+	}
+}
+
+func (s *soak) count(name string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done[name]++
+	switch {
+	case err == nil:
+		return
+	case errors.Is(err, errUnanswered):
+		s.unanswered++
+	default:
+		s.lost++
+	}
+	if len(s.faults) < maxFaults {
+		s.faults = append(s.faults, time.Now().Format(time.TimeOnly)+" "+name+": "+err.Error())
+	}
+}
+
+// end stops the daemon and tells what is wrong with how it ended.
+func (s *soak) end() []string {
+	s.api.Close()
+	owner := fmt.Sprintf("%d-", s.daemon.cmd.Process.Pid)
+	var wrong []string
+	if pid := int(s.stdio.Load()); pid > 0 {
+		unix.Kill(pid, unix.SIGKILL)
+	}
+	s.daemon.cmd.Process.Signal(os.Interrupt)
+	if err := s.daemon.cmd.Wait(); err != nil {
+		wrong = append(wrong, "the daemon ended with "+err.Error())
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		reap()
+		left := append(groupsOf(owner), entriesBelow(s.daemon.dir+"/run")...)
+		for pid, p := range family(os.Getpid()) {
+			left = append(left, fmt.Sprintf("process %d %s", pid, p.name))
+		}
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			wrong = append(wrong, "left behind: "+strings.Join(left, ", "))
+			break
+		}
+	}
+	os.RemoveAll(s.daemon.dir)
+	return wrong
+}
+
+// report prints everything, and returns the exit code.
+func (s *soak) report(length time.Duration, wrong []string) int {
+	total := 0
+	for _, n := range s.done {
+		total += n
+	}
+	fmt.Printf("%d operations in %v (%.1f a second)\n", total, length, float64(total)/length.Seconds())
+	names := make([]string, 0, len(s.done))
+	for name := range s.done {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		fmt.Printf("  %-32s %7d\n", name, s.done[name])
+	}
+	flat := table(s.looks)
+	fmt.Printf("callers without an answer: %d\nexecutions lost or with another end than their program's: %d\n", s.unanswered, s.lost)
+	for _, f := range append(s.faults, wrong...) {
+		fmt.Println("  " + f)
+	}
+	if !flat || s.unanswered+s.lost+len(wrong) > 0 {
+		fmt.Println("FAILED")
+		return 1
+	}
+	fmt.Println("kept: nothing grows, everybody is answered, nothing is lost, nothing is left")
+	return 0
+}

@@ -1,0 +1,128 @@
+package config
+
+import (
+	"crypto/subtle"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// Client is a client with a token and limits of its own. What is zero of the
+// limits does not bound.
+type Client struct {
+	Name, TokenFile        string
+	MaxSandboxes, MaxQueue int64
+	Rate                   float64 // executions and sandboxes that may begin a second
+	Burst                  int64   // so many at once
+}
+
+// maxClients bounds how many tokens a request is compared with.
+const maxClients = 1000
+
+var clientKeys = []string{"name", "token_file", "max_sandboxes", "max_queue", "rate", "burst"}
+
+func (c *Config) clientFields() []field {
+	return []field{
+		{path: "clients", value: c.clientsTree(), instead: "none",
+			allowed: "a list of at most 1000 maps with name, token_file and, if you like, max_sandboxes, max_queue, rate and burst",
+			doc: "Clients with tokens of their own, which open what the daemon's own token opens, and with bounds: sandboxes alive at once, " +
+				"executions and sandboxes that may wait, how many may begin a second (rate) and how many of these at once (burst, default: rate). " +
+				"More are refused, with the time after which to come again. Clients take turns where there is a queue, so that the flood of " +
+				"one is not the wait of another: {name: ci, token_file: /etc/sandbar/ci.token, max_sandboxes: 8, max_queue: 100, rate: 20}."},
+		measure("max_connections", &c.MaxConnections, count, bounds[int64]{lo: 1, hi: 1000000}, "4096",
+			"Connections to one listener at once. More are told to come again and closed, without a look at what they ask."),
+	}
+}
+
+// clientsTree reads the setting clients.
+func (c *Config) clientsTree() tree {
+	return tree{
+		clear: func() { c.Clients = nil },
+		show: func() any {
+			out := []any{}
+			for _, one := range c.Clients {
+				out = append(out, one.show())
+			}
+			return out
+		},
+		read: func(n *yaml.Node) error {
+			if n.Kind != yaml.SequenceNode {
+				return &fault{line: n.Line, why: "is " + kindName(n) + " where a list is needed"}
+			}
+			if len(n.Content) > maxClients {
+				return &fault{line: n.Line, why: "has more than 1000 clients"}
+			}
+			seen := map[string]bool{}
+			for _, item := range n.Content {
+				one, err := readClient(item)
+				if err != nil {
+					return err
+				}
+				if seen[one.Name] {
+					return &fault{line: item.Line, got: sandbar.Quote(one.Name, 60), why: "is the name of two clients"}
+				}
+				seen[one.Name] = true
+				c.Clients = append(c.Clients, one)
+			}
+			return nil
+		},
+	}
+}
+
+// show is what is set of a client.
+func (c Client) show() map[string]any {
+	m := map[string]any{"name": c.Name, "token_file": c.TokenFile}
+	for key, n := range map[string]int64{"max_sandboxes": c.MaxSandboxes, "max_queue": c.MaxQueue, "burst": c.Burst} {
+		if n != 0 {
+			m[key] = n
+		}
+	}
+	if c.Rate != 0 {
+		m["rate"] = c.Rate
+	}
+	return m
+}
+
+func readClient(n *yaml.Node) (Client, error) {
+	var c Client
+	counts := bounds[int64]{lo: 1, hi: 1000000}
+	err := readParts(n, "a client", clientKeys, map[string]value{
+		"name":          text(&c.Name, checkName),
+		"token_file":    text(&c.TokenFile, anyText),
+		"max_sandboxes": measure("max_sandboxes", &c.MaxSandboxes, count, counts, "", "").value,
+		"max_queue":     measure("max_queue", &c.MaxQueue, count, counts, "", "").value,
+		"rate":          measure("rate", &c.Rate, cpus, bounds[float64]{lo: 0.001, hi: 1000000}, "", "").value,
+		"burst":         measure("burst", &c.Burst, count, counts, "", "").value,
+	})
+	switch {
+	case err != nil:
+	case c.Name == "" || c.TokenFile == "":
+		err = &fault{line: n.Line, why: "needs a name and a token_file"}
+	case c.Burst != 0 && c.Rate == 0:
+		err = &fault{line: n.Line, why: "has a burst without a rate"}
+	}
+	return c, err
+}
+
+// ClientTokens reads the tokens of Clients, by their names. own is the daemon's.
+// No two may be the same: nobody would know who asks.
+func (c *Config) ClientTokens(own string) (map[string]string, error) {
+	tokens := map[string]string{}
+	for _, one := range c.Clients {
+		token, err := readToken(one.TokenFile, "clients")
+		if err != nil {
+			return nil, err
+		}
+		same := subtle.ConstantTimeCompare([]byte(token), []byte(own)) == 1
+		for _, other := range tokens {
+			same = same || subtle.ConstantTimeCompare([]byte(token), []byte(other)) == 1
+		}
+		if same {
+			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "clients",
+				Message: "clients: the token of " + sandbar.Quote(one.Name, 100) + " is also another's", Fix: "give each client a token of its own"}
+		}
+		tokens[one.Name] = token
+	}
+	return tokens, nil
+}
