@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience ends a test that hangs: a machine boots for a minute where nothing
+// patience ends a test that hangs: a machine boots for half a minute where nothing
 // else runs.
-const patience = 10 * time.Minute
+const patience = 20 * time.Minute
 
 // machineMemory is the default of the protocol.
 const machineMemory = 64 << 20
@@ -39,7 +39,7 @@ func testOptions(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string]string{OptionImage: testenv.V86Image(), OptionCache: cache, OptionModules: testenv.V86Modules()}
+	return map[string]string{OptionImage: testenv.V86Image(), OptionCache: cache, OptionModules: testenv.V86Modules(), OptionBoot: patience.String()}
 }
 
 func newDriver(t *testing.T, options map[string]string) *Driver {
