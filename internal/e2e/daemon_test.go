@@ -30,6 +30,14 @@ const token = "end-to-end"
 // newDaemon starts a daemon in dir and waits until it answers.
 func newDaemon(t *testing.T, dir string, env ...string) *daemon {
 	t.Helper()
+	d := startDaemon(t, dir, env...)
+	d.await(t)
+	return d
+}
+
+// startDaemon starts a daemon in dir.
+func startDaemon(t *testing.T, dir string, env ...string) *daemon {
+	t.Helper()
 	d := &daemon{addr: freeAddress(t), dir: dir}
 	var err error
 	if d.logs, err = os.CreateTemp(dir, "log-"); err != nil {
@@ -43,10 +51,16 @@ func newDaemon(t *testing.T, dir string, env ...string) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.kill() })
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	return d
+}
+
+// await waits until the daemon answers.
+func (d *daemon) await(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if r, err := http.Get("http://" + d.addr + "/health"); err == nil {
 			r.Body.Close()
-			return d
+			return
 		}
 		if time.Now().After(end) {
 			t.Fatalf("the daemon does not answer; it said:\n%s", d.said())

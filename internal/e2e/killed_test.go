@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,8 +14,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-
-	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
 // rounds is how often the daemon is killed; KILLS sets it.
@@ -31,57 +30,37 @@ func rounds(t *testing.T) int {
 	return n
 }
 
-// executions is how many are under way when the daemon is killed.
-const executions = 20
+// outliving is a program that tries to outlive everything, and says that it is up.
+const outliving = "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM HUP INT; sleep 1000' &); echo up; sleep 1000"
 
-// A daemon that is killed with SIGKILL while it works leaves nothing: its
-// sandboxes end by themselves, and what cannot end, empty groups, is removed
-// at the next start.
-func TestKilledDaemon(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS)
-	dir := t.TempDir()
-	before := mounts(t)
-	var killed []*daemon
-	for i := range rounds(t) {
-		d := newDaemon(t, dir)
-		start(t, d, executions)
-		d.kill()
-		killed = append(killed, d)
-		next := newDaemon(t, dir) // its start removes what is left
-		for _, k := range killed[max(0, len(killed)-2):] {
-			waitUntil(t, fmt.Sprintf("round %d: nothing of the killed daemon is left", i), func() []string { return leftovers(t, k) })
-		}
-		if err := next.stop(); err != nil {
-			t.Fatalf("round %d: the daemon after it ended with %v; it said:\n%s", i, err, next.said())
-		}
+// dial opens a connection that speaks Fathom.
+func (d *daemon) dial(ctx context.Context) (*websocket.Conn, error) {
+	c, _, err := websocket.Dial(ctx, "ws://"+d.addr+"/ws", &websocket.DialOptions{
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
+	return c, err
+}
+
+// send sends an execute message.
+func send(ctx context.Context, c *websocket.Conn, id, language, code string) error {
+	m, err := json.Marshal(object{"v": 1, "type": "execute", "id": id, "ts": "2026-01-01T00:00:00.000Z", "language": language, "code": code,
+		"limits": object{"timeout_ms": 300_000, "memory_mb": 64}})
+	if err != nil {
+		return err
 	}
-	for _, k := range killed {
-		if left := leftovers(t, k); len(left) > 0 {
-			t.Errorf("left behind: %v", left)
-		}
-	}
-	waitUntil(t, "namespaces and mounts are as before", func() []string { return remains(t, before, killed...) })
+	return c.Write(ctx, websocket.MessageText, m)
 }
 
 // start has n programs under way that try to outlive everything.
 func start(t *testing.T, d *daemon, n int) {
 	t.Helper()
 	ctx := within(t, 2*time.Minute)
-	c, _, err := websocket.Dial(ctx, "ws://"+d.addr+"/ws", &websocket.DialOptions{
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
+	c, err := d.dial(ctx)
 	if err != nil {
 		t.Fatalf("%v; the daemon said:\n%s", err, d.said())
 	}
 	t.Cleanup(func() { c.CloseNow() })
 	for i := range n {
-		m, err := json.Marshal(map[string]any{"v": 1, "type": "execute", "id": fmt.Sprint("x", i),
-			"ts": "2026-01-01T00:00:00.000Z", "language": "shell",
-			"code":   "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM HUP INT; sleep 1000' &); echo up; sleep 1000",
-			"limits": map[string]any{"timeout_ms": 300_000, "memory_mb": 64}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Write(ctx, websocket.MessageText, m); err != nil {
+		if err := send(ctx, c, fmt.Sprint("x", i), "shell", outliving); err != nil {
 			t.Fatal(err)
 		}
 	}
