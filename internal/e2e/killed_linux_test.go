@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -41,17 +42,20 @@ func TestKilledDaemon(t *testing.T) {
 	for i := range n {
 		d := startDaemon(t, dir) // its start removes what is left of those before
 		calls := load(t, d)
-		if rand.IntN(5) > 0 || i == 0 {
+		if full := i%20 == 0; full || rand.IntN(5) > 0 {
 			d.await(t)
 			unchecked = check(t, i, unchecked, d)
-		}
-		if i%20 == 0 {
-			start(t, d, executions)
+			if full {
+				start(t, d, executions)
+			}
 		}
 		time.Sleep(rand.N(300 * time.Millisecond)) // so that it is no matter of what we wait for
 		d.kill()
 		calls.answered(t, i)
 		unchecked = append(unchecked, d)
+		if (i+1)%50 == 0 {
+			t.Logf("%d kills, %.2f s each so far", i+1, time.Since(began).Seconds()/float64(i+1))
+		}
 	}
 	last := newDaemon(t, dir)
 	check(t, n, unchecked, last)
@@ -208,34 +212,43 @@ func (c *calls) fault(what string) {
 func sandboxes(ctx context.Context, d *daemon) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	ask := func(method, path, body string, answer any) error {
-		r, err := http.NewRequestWithContext(ctx, method, "http://"+d.addr+path, strings.NewReader(body))
-		if err != nil {
-			return err
-		}
-		r.Header.Set("Authorization", "Bearer "+token)
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode > 299 {
-			return fmt.Errorf("%s: %s", path, resp.Status)
-		}
-		if answer == nil {
-			return nil
-		}
-		return json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(answer)
-	}
 	var made struct{ ID string }
-	if err := ask("POST", "/sandboxes", "{}", &made); err != nil {
+	if err := d.ask(ctx, "POST", "/sandboxes", object{}, &made); err != nil {
 		return err
 	}
-	command, _ := json.Marshal(object{"cmd": "(setsid sleep 1000 >/dev/null 2>&1 &); sleep 0.05"})
-	if err := ask("POST", "/sandboxes/"+made.ID+"/executor/run", string(command), new(any)); err != nil {
+	command := object{"cmd": "(setsid sleep 1000 >/dev/null 2>&1 &); sleep 0.05"}
+	if err := d.ask(ctx, "POST", "/sandboxes/"+made.ID+"/executor/run", command, nil); err != nil {
 		return err
 	}
-	return ask("DELETE", "/sandboxes/"+made.ID, "", nil)
+	return d.ask(ctx, "DELETE", "/sandboxes/"+made.ID, nil, nil)
+}
+
+// ask sends a request to the daemon's own API. An answer of nil is not read.
+func (d *daemon) ask(ctx context.Context, method, path string, body, answer any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+d.addr+path, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	said, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode > 299:
+		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, said)
+	case answer == nil:
+		return nil
+	}
+	return json.Unmarshal(said, answer)
 }
 
 // answered waits until all clients of a killed daemon have noticed.
