@@ -74,9 +74,10 @@ kills: build tools ## kill a daemon under load N times (200), and tell what was 
 
 DRIVERS ?= native local
 
-security: build ## attack this host with every driver of DRIVERS, and write the table of SECURITY.md
+security: build tools ## attack this host with every driver of DRIVERS, and write the table of SECURITY.md
 	@mkdir -p .cache/escape
-	@for d in $(DRIVERS); do echo "escape-suite --driver $$d"; bin/sandbar escape-suite --driver $$d --json >.cache/escape/$$d.json || exit 1; done
+	@# runsc is where "make tools" builds it, unless the machine has one of its own.
+	@for d in $(DRIVERS); do echo "escape-suite --driver $$d"; PATH="$$PATH:$$PWD/.cache/bin" bin/sandbar escape-suite --driver $$d --json >.cache/escape/$$d.json || exit 1; done
 	@$(HOST) go run ./internal/attack/table SECURITY.md $(DRIVERS:%=.cache/escape/%.json)
 
 tools: ## fetch what the tests use and this machine lacks

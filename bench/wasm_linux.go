@@ -19,8 +19,8 @@ type stdioSandbox struct {
 	last int
 }
 
-func startStdio(path string) (*stdioSandbox, error) {
-	s := &stdioSandbox{cmd: exec.Command(path, "stdio")}
+func startStdio(path string, args ...string) (*stdioSandbox, error) {
+	s := &stdioSandbox{cmd: exec.Command(path, append([]string{"stdio"}, args...)...)}
 	s.cmd.Stderr = os.Stderr
 	var err error
 	if s.in, err = s.cmd.StdinPipe(); err != nil {

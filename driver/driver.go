@@ -204,5 +204,16 @@ type Factory struct {
 	Summary string // one line for help texts
 	// Options are the names of options with a line of help each.
 	Options map[string]string
-	New     func(Host) (Driver, error)
+	// Alternatives are what the driver can be made with on a host, so that
+	// "sandbar doctor" tells what each would do there. Default: there is nothing to
+	// choose from.
+	Alternatives Alternatives
+	New          func(Host) (Driver, error)
+}
+
+// Alternatives are values of an option that name programs of the host, such as
+// container runtimes.
+type Alternatives struct {
+	Option string
+	Values []string
 }

@@ -51,6 +51,12 @@ func backends() []backend {
 		{"docker", []testenv.Requirement{testenv.Linux, testenv.Docker, testenv.DebianImage}, func(t testing.TB) []string {
 			return []string{"SANDBAR_DRIVERS={docker: {host: " + shared.Engine(t).Host() + "}}", "DOCKER_IMAGE=" + dockerd.Image}
 		}},
+		{"oci", []testenv.Requirement{testenv.Linux, testenv.UserNS, testenv.Python, testenv.Runc}, func(testing.TB) []string {
+			return []string{"SANDBAR_DRIVERS={oci: {runtime: runc}}"}
+		}},
+		{"gvisor", []testenv.Requirement{testenv.Linux, testenv.UserNS, testenv.Python, testenv.Runsc}, func(testing.TB) []string {
+			return []string{"SANDBAR_DRIVERS={gvisor: {runtime: " + testenv.RunscProgram() + "}}"}
+		}},
 	}
 }
 
@@ -225,6 +231,8 @@ func TestNeverElsewhere(t *testing.T) {
 		"unknown":    {[]string{"SANDBOX_TYPE=bwrap"}, sandbar.Invalid, "bwrap"},
 		"e2b":        {[]string{"SANDBOX_TYPE=e2b"}, sandbar.Invalid, "not part of this build"},
 		"two names":  {[]string{"SANDBOX_TYPE=local", "SANDBAR_DRIVER=native"}, sandbar.Invalid, "both set"},
+		"no runsc":   {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /none/runsc}}"}, sandbar.Unsupported, "not on this host"},
+		"not gvisor": {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /bin/true}}"}, sandbar.Unsupported, "none that this driver knows"},
 		"no modules": {[]string{"SANDBOX_TYPE=wasm", "SANDBAR_DRIVERS={wasm: {modules: /none}}"}, sandbar.Unsupported, "WebAssembly"},
 		"allowed":    {[]string{"SANDBOX_TYPE=local", "SANDBAR_ALLOWED_DRIVERS=wasm", "SANDBAR_DRIVERS={wasm: {modules: /none}}"}, sandbar.Unsupported, "WebAssembly"},
 	} {

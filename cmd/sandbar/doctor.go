@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/doctor"
@@ -27,6 +30,10 @@ How a limit is held, strongest first: cgroup2, cgroup1 (the kernel, for the
 sandbox as a whole), mount (the kernel, as the size of a file system), rlimit
 (the kernel, per process), nice (the scheduler, per process), watchdog (Sandbar
 looks every few milliseconds) and none (a program that sets it is refused).
+runtime is what the programs run on instead of the host's kernel.
+
+A driver that can be made with several programs of the host, such as container
+runtimes, is tried with each.
 
 Exit code: 0 if the driver ran a program, else 1.`,
 		Example: "  sandbar doctor\n  sandbar doctor --json\n  sandbar doctor --driver local",
@@ -110,8 +117,11 @@ func printDrivers(w io.Writer, r doctor.Report) {
 		}
 		fmt.Fprintf(w, "%s %s\t%s\n", mark, d.Name, state)
 		fix(w, d.Fix)
-		for name, help := range d.Options {
-			fmt.Fprintf(w, "    option %s: %s\n", name, help)
+		for _, a := range d.Alternatives {
+			printAlternative(w, a)
+		}
+		for _, name := range slices.Sorted(maps.Keys(d.Options)) {
+			fmt.Fprintf(w, "    option %s: %s\n", name, d.Options[name])
 		}
 	}
 	for _, d := range r.Drivers {
@@ -119,12 +129,10 @@ func printDrivers(w io.Writer, r doctor.Report) {
 			continue
 		}
 		fmt.Fprintf(w, "\nLIMITS (%s)\n", d.Name)
-		e := d.Enforced
-		for _, l := range []struct{ name, how string }{{"memory", string(e.Memory)}, {"cpus", string(e.CPUs)}, {"cpu_shares", string(e.CPUShares)},
-			{"pids", string(e.PIDs)}, {"disk", string(e.Disk)}, {"inodes", string(e.Inodes)}, {"files", string(e.Files)},
-			{"timeout", "engine"}, {"output", "engine"}} {
+		for _, l := range limits(d.Enforced) {
 			fmt.Fprintf(w, "  %s\t%s\n", l.name, l.how)
 		}
+		fmt.Fprint(w, "  timeout\tengine\n  output\tengine\n")
 		if len(d.Notes) > 0 {
 			fmt.Fprint(w, "\nNOTES\n")
 		}
@@ -132,6 +140,36 @@ func printDrivers(w io.Writer, r doctor.Report) {
 			fmt.Fprintf(w, "  - %s\n", n)
 		}
 	}
+}
+
+// printAlternative writes what a driver can do with one thing that it can be made
+// with.
+func printAlternative(w io.Writer, a doctor.Alternative) {
+	if !a.Available {
+		fmt.Fprintf(w, "    %s %s: does not work: %s\n", a.Option, a.Value, a.Problem)
+		fix(w, a.Fix)
+		return
+	}
+	var all []string
+	for _, l := range limits(a.Enforced) {
+		all = append(all, l.name+" "+string(l.how))
+	}
+	fmt.Fprintf(w, "    %s %s: works, boundary: %s; limits: %s\n", a.Option, a.Value, a.Boundary, strings.Join(all, ", "))
+	for _, n := range a.Notes {
+		fmt.Fprintf(w, "      - %s\n", printable(n))
+	}
+}
+
+// limit is how one limit is held.
+type limit struct {
+	name string
+	how  sandbar.Enforcement
+}
+
+// limits are those that a driver holds.
+func limits(e *sandbar.Enforcements) []limit {
+	return []limit{{"memory", e.Memory}, {"cpus", e.CPUs}, {"cpu_shares", e.CPUShares}, {"pids", e.PIDs},
+		{"disk", e.Disk}, {"inodes", e.Inodes}, {"files", e.Files}}
 }
 
 func printKernel(w io.Writer, r doctor.Report) {

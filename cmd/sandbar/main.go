@@ -21,6 +21,7 @@ import (
 
 func main() {
 	all.Main()
+	forbidCore()
 	a := newApp(agentbin.Binary())
 	root := a.rootCommand
 	if calledStdio(os.Args[0]) {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime"
 	"strings"
@@ -55,20 +56,34 @@ type System struct {
 
 // Driver is what one driver can do here.
 type Driver struct {
-	Name      string                `json:"name"`
-	Summary   string                `json:"summary"`
+	Name    string `json:"name"`
+	Summary string `json:"summary"`
+	Finding
+	Options map[string]string `json:"options"`
+	// Alternatives are what it can be made with; empty where nothing is to choose.
+	Alternatives []Alternative `json:"alternatives"`
+}
+
+// Alternative is what a driver can do with one value of an option.
+type Alternative struct {
+	Option string `json:"option"`
+	Value  string `json:"value"`
+	Finding
+}
+
+// Finding is whether a driver works here, and then what it does.
+type Finding struct {
 	Available bool                  `json:"available"`
 	Problem   string                `json:"problem,omitempty"`
 	Fix       string                `json:"fix,omitempty"`
 	Boundary  driver.Boundary       `json:"boundary,omitempty"`
 	Enforced  *sandbar.Enforcements `json:"enforced,omitempty"`
 
-	OOMCounted       bool              `json:"oom_counted"`
-	PrivateFiles     bool              `json:"private_files"`
-	PrivateNetwork   bool              `json:"private_network"`
-	PrivateProcesses bool              `json:"private_processes"`
-	Notes            []string          `json:"notes"`
-	Options          map[string]string `json:"options"`
+	OOMCounted       bool     `json:"oom_counted"`
+	PrivateFiles     bool     `json:"private_files"`
+	PrivateNetwork   bool     `json:"private_network"`
+	PrivateProcesses bool     `json:"private_processes"`
+	Notes            []string `json:"notes"`
 }
 
 // Feature is something that the kernel has or lacks.
@@ -109,13 +124,11 @@ func Examine(ctx context.Context, in Input) Report {
 	var chosen driver.Driver
 	for _, f := range in.Factories {
 		d, err := f.New(in.Host(f.Name))
-		found := describe(f, d, err)
+		found := Driver{Name: f.Name, Summary: f.Summary, Options: f.Options, Finding: describe(d, err), Alternatives: alternatives(f, in.Host)}
 		if err == nil && chosen == nil && choose(in.Chosen, found) {
 			chosen, r.Driver = d, found.Name
 		} else if err == nil {
-			if err := closeDriver(d); err != nil {
-				found.Notes = append(found.Notes, "it could not be closed: "+err.Error())
-			}
+			found.close(d)
 		}
 		r.Drivers = append(r.Drivers, found)
 	}
@@ -136,8 +149,35 @@ func choose(asked string, d Driver) bool {
 	return d.Boundary != driver.BoundaryNone
 }
 
-func describe(f driver.Factory, d driver.Driver, err error) Driver {
-	out := Driver{Name: f.Name, Summary: f.Summary, Options: f.Options, Notes: []string{}}
+// alternatives makes the driver with each thing that it can be made with.
+func alternatives(f driver.Factory, host func(string) driver.Host) []Alternative {
+	out := []Alternative{}
+	for _, v := range f.Alternatives.Values {
+		h := host(f.Name)
+		h.Options = maps.Clone(h.Options)
+		if h.Options == nil {
+			h.Options = map[string]string{}
+		}
+		h.Options[f.Alternatives.Option] = v
+		d, err := f.New(h)
+		a := Alternative{Option: f.Alternatives.Option, Value: v, Finding: describe(d, err)}
+		if err == nil {
+			a.close(d)
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// close closes a driver that was only looked at.
+func (f *Finding) close(d driver.Driver) {
+	if err := closeDriver(d); err != nil {
+		f.Notes = append(f.Notes, "it could not be closed: "+err.Error())
+	}
+}
+
+func describe(d driver.Driver, err error) Finding {
+	out := Finding{Notes: []string{}}
 	if err != nil {
 		out.Problem, out.Fix = split(err)
 		return out

@@ -134,6 +134,39 @@ func TestWorkingDriver(t *testing.T) {
 	}
 }
 
+// A driver is looked at with everything that it can be made with, and what it was
+// given besides stays.
+func TestAlternatives(t *testing.T) {
+	strong := &fake{run: pythonOnly, caps: driver.Caps{Boundary: driver.BoundaryContainer}}
+	f := factory("strong", strong, nil)
+	f.Alternatives = driver.Alternatives{Option: "runtime", Values: []string{"good", "bad"}}
+	f.New = func(h driver.Host) (driver.Driver, error) {
+		if h.Options["paths"] != "/opt" {
+			t.Errorf("options %v", h.Options)
+		}
+		if h.Options["runtime"] == "bad" {
+			return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "it is bad", Fix: "take the good one"}
+		}
+		strong.caps.Notes = []string{"made with " + h.Options["runtime"]}
+		return strong, nil
+	}
+	options := map[string]string{"paths": "/opt"}
+	r := Examine(t.Context(), Input{Factories: []driver.Factory{f}, Languages: &lang.Catalogue{}, Host: func(string) driver.Host { return driver.Host{Options: options} }})
+	if !r.OK || r.Drivers[0].Notes[0] != "made with " || len(options) != 1 {
+		t.Errorf("the driver itself: %+v; options %v", r.Drivers[0], options)
+	}
+	a := r.Drivers[0].Alternatives
+	if len(a) != 2 || a[0].Option != "runtime" || a[0].Value != "good" || !a[0].Available || a[0].Boundary != driver.BoundaryContainer || a[0].Notes[0] != "made with good" {
+		t.Fatalf("%+v", a)
+	}
+	if a[1].Available || a[1].Problem != "it is bad" || a[1].Fix != "take the good one" {
+		t.Errorf("%+v", a[1])
+	}
+	if strong.closed != 2 {
+		t.Errorf("closed %d times", strong.closed)
+	}
+}
+
 func TestDriverThatIsMissing(t *testing.T) {
 	missing := &sandbar.Error{Code: sandbar.Unsupported, Message: "no user namespaces", Fix: "sysctl it"}
 	weak := &fake{run: pythonOnly, caps: driver.Caps{Boundary: driver.BoundaryNone}}

@@ -209,3 +209,78 @@ func TestStdioKilled(t *testing.T) {
 		})
 	}
 }
+
+// newMachineSandbox is the command in the mode v86, whose machine has booted.
+func newMachineSandbox(t *testing.T) *stdioSandbox {
+	t.Helper()
+	testenv.Need(t, testenv.Linux, testenv.V86)
+	cache, err := testenv.V86Cache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	s := &stdioSandbox{path: filepath.Join(dir, "wasm-sandbox"), config: filepath.Join(dir, "config.yaml"), modules: testenv.V86Modules()}
+	if err := os.Symlink(testenv.Build(t, "cmd/sandbar"), s.path); err != nil {
+		t.Fatal(err)
+	}
+	s.configureMachine(t, cache)
+	return s
+}
+
+func (s *stdioSandbox) configureMachine(t *testing.T, cache string) {
+	t.Helper()
+	text := fmt.Sprintf("drivers:\n  v86:\n    modules: %s\n    cache: %s\n", s.modules, cache)
+	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The example session again, in a PC; what it says about its start is not in
+// the answers.
+func TestStdioMachine(t *testing.T) {
+	s := newMachineSandbox(t)
+	out, errs, code := s.run(t, `{"type":"shell","command":"uname -m","id":"1","time_limit_ms":600000}
+{"type":"write_file","path":"/tmp/test","content":"data","id":"2"}
+{"type":"shell","command":"cat /tmp/test","id":"3","time_limit_ms":600000}
+{"type":"reset","id":"4"}
+{"type":"shell","command":"cat /tmp/test","id":"5","time_limit_ms":600000}
+`, s.args("--mode", "v86", "--disk-image", testenv.V86Image())...)
+	want := `{"type":"shell","id":"1","stdout":"i686\n","stderr":"","exit_code":0,"timed_out":false}
+{"type":"write_file","id":"2","success":true,"error":null}
+{"type":"shell","id":"3","stdout":"data","stderr":"","exit_code":0,"timed_out":false}
+{"type":"reset","id":"4","success":true}
+{"type":"shell","id":"5","stdout":"","stderr":"cat: can't open '/tmp/test': No such file or directory\n","exit_code":1,"timed_out":false}
+`
+	if out != want || code != 0 {
+		t.Errorf("exit code %d, stderr %q, stdout\n%s\nwant\n%s", code, errs, out, want)
+	}
+}
+
+// What the mode v86 cannot begin with is exit code 2 and one sentence.
+func TestStdioMachineUsage(t *testing.T) {
+	s := newMachineSandbox(t)
+	image := testenv.V86Image()
+	for _, tc := range []struct {
+		args []string
+		text string // on stderr
+	}{
+		{nil, "--mode v86 needs --disk-image"},
+		{[]string{"--disk-image", ""}, "--mode v86 needs --disk-image"},
+		{[]string{"--disk-image", "/no/such/image"}, "no such file"},
+		{[]string{"--disk-image", s.config}, "not an image this program knows"},
+		{[]string{"--disk-image", "/dev/null"}, "neither a file nor a directory"},
+		{[]string{"--disk-image", t.TempDir()}, "a directory without a kernel"},
+		{[]string{"--disk-image", image, "--memory-limit", "8"}, "16 to 2048 MB"},
+		{[]string{"--disk-image", image, "--driver", "wasm"}, "--driver is for --mode simple"},
+	} {
+		out, errs, code := s.run(t, "", s.args(append([]string{"--mode", "v86"}, tc.args...)...)...)
+		if code != 2 || out != "" || !strings.Contains(errs, tc.text) {
+			t.Errorf("%q: exit code %d, stdout %q, stderr %q", tc.args, code, out, errs)
+		}
+	}
+	s.configureMachine(t, "/proc/no-such-place")
+	out, errs, code := s.run(t, "", s.args("--mode", "v86", "--disk-image", image)...)
+	if code != 2 || out != "" || !strings.Contains(errs, "directory for machines that have booted") || strings.Count(errs, "\n") != 1 {
+		t.Errorf("a cache that cannot be written: exit code %d, stdout %q, stderr %q", code, out, errs)
+	}
+}

@@ -170,9 +170,6 @@ func V86Modules() string {
 // V86Image is the image that scripts/v86-image.sh builds.
 func V86Image() string { return filepath.Join(Cache(), "v86", "image.tar") }
 
-// V86Cache is where machines that have booted are kept between runs of tests.
-func V86Cache() string { return filepath.Join(Cache(), "v86", "machines") }
-
 // NodeModules is the directory to give Node as NODE_PATH for what "make tools"
 // fetched.
 func NodeModules() string { return filepath.Join(Cache(), "npm", "node_modules") }

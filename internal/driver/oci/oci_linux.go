@@ -38,8 +38,9 @@ func Factories(binary []byte) []driver.Factory {
 	return []driver.Factory{
 		{
 			Name: Name, Summary: "containers by runc, crun or runsc, which run without rights over this machine",
-			Options: options("default: the first of runc, crun and runsc that works here"),
-			New:     func(h driver.Host) (driver.Driver, error) { return New(h, Name, binary) },
+			Options:      options("default: the first of runc, crun and runsc that works here"),
+			Alternatives: driver.Alternatives{Option: optionRuntime, Values: []string{string(kindRunc), string(kindCrun), string(kindRunsc)}},
+			New:          func(h driver.Host) (driver.Driver, error) { return New(h, Name, binary) },
 		},
 		{
 			Name: NameGVisor, Summary: "gVisor: programs run on a kernel in user space (runsc)",

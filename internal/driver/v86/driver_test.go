@@ -175,6 +175,10 @@ func TestMachineDies(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "crashed" && !testenv.Long() {
+				t.Log("not run: it takes the machine's patience, and is left to make test-all")
+				return
+			}
 			box := newBox(t)
 			p, err := box.Start(t.Context(), sandbar.Cmd{Args: []string{"sleep", "100000"}}, driver.Stdio{})
 			if err != nil {
@@ -199,8 +203,11 @@ func TestMachineDies(t *testing.T) {
 // ours: the agent is sent through that. This boots once; later runs begin with
 // what that kept.
 func TestPlainShell(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.V86)
-	options := testOptions()
+	if !testenv.Long() {
+		t.Log("not run: it is left to make test-all")
+		return
+	}
+	options := testOptions(t)
 	options[OptionImage] = plainImage(t)
 	d := newDriver(t, options)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -222,10 +229,13 @@ func TestPlainShell(t *testing.T) {
 // it keeps.
 func TestNothingIsLeft(t *testing.T) {
 	before := workers(t)
-	d := newDriver(t, testOptions())
+	d := newDriver(t, testOptions(t))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := d.Prepare(ctx, machineMemory); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Collect(ctx, true); err != nil { // of tests that were killed
 		t.Fatal(err)
 	}
 	for _, id := range []sandbar.ID{"a", "b"} {
@@ -277,7 +287,7 @@ func workers(t *testing.T) []string {
 
 // A boot that is given up leaves nothing, and is done again by the next driver.
 func TestBootIsGivenUp(t *testing.T) {
-	options := testOptions()
+	options := testOptions(t)
 	options[OptionCache] = filepath.Join(t.TempDir(), "cache")
 	d := newDriver(t, options)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -314,14 +324,14 @@ func TestRefusals(t *testing.T) {
 		"a cache in a file":   {func(o map[string]string) { o[OptionCache] = "driver_test.go/x" }, sandbar.Unsupported},
 		"no emulator":         {func(o map[string]string) { o[OptionModules] = t.TempDir() }, sandbar.Unsupported},
 	} {
-		o := testOptions()
+		o := testOptions(t)
 		o[OptionCache] = filepath.Join(t.TempDir(), "cache")
 		tc.change(o)
 		if _, err := New(driver.Host{Options: o}, nil); sandbar.CodeOf(err) != tc.code {
 			t.Errorf("%s: %v, want %s", name, err, tc.code)
 		}
 	}
-	d := newDriver(t, testOptions())
+	d := newDriver(t, testOptions(t))
 	for name, change := range map[string]func(*sandbar.Spec){
 		"memory":     func(s *sandbar.Spec) { s.Limits.Memory = MinMemory - 1 },
 		"no memory":  func(s *sandbar.Spec) { s.Limits.Memory = sandbar.Unlimited },

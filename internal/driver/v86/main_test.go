@@ -25,15 +25,21 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience ends a test that hangs: a machine boots for a minute where nothing
+// patience ends a test that hangs: a machine boots for half a minute where nothing
 // else runs.
-const patience = 10 * time.Minute
+const patience = 20 * time.Minute
 
 // machineMemory is the default of the protocol.
 const machineMemory = 64 << 20
 
-func testOptions() map[string]string {
-	return map[string]string{OptionImage: testenv.V86Image(), OptionCache: testenv.V86Cache(), OptionModules: testenv.V86Modules()}
+func testOptions(t *testing.T) map[string]string {
+	t.Helper()
+	testenv.Need(t, testenv.Linux, testenv.V86)
+	cache, err := testenv.V86Cache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{OptionImage: testenv.V86Image(), OptionCache: cache, OptionModules: testenv.V86Modules(), OptionBoot: patience.String()}
 }
 
 func newDriver(t *testing.T, options map[string]string) *Driver {
@@ -53,7 +59,7 @@ func testSpec() sandbar.Spec {
 
 func newBox(t *testing.T) driver.Sandbox {
 	t.Helper()
-	d := newDriver(t, testOptions())
+	d := newDriver(t, testOptions(t))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := d.Prepare(ctx, machineMemory); err != nil {

@@ -22,11 +22,10 @@ func TestConformance(t *testing.T) {
 			return New(h)
 		},
 		KnownFailures: map[string]string{
-			"files/errors":            noFIFO,
-			"files/read-many":         noFIFO,
-			"files/remove":            noFIFO,
-			"files/stat":              noFIFO,
-			"escape/11-special-files": noFIFO,
+			"files/errors":    noFIFO,
+			"files/read-many": noFIFO,
+			"files/remove":    noFIFO,
+			"files/stat":      noFIFO,
 		},
 	})
 }

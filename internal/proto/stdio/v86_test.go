@@ -21,7 +21,11 @@ import (
 func machines(t *testing.T, image string, more map[string]string) driver.Driver {
 	t.Helper()
 	testenv.Need(t, testenv.Linux, testenv.V86)
-	options := map[string]string{v86.OptionImage: image, v86.OptionCache: testenv.V86Cache(), v86.OptionModules: testenv.V86Modules()}
+	cache, err := testenv.V86Cache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := map[string]string{v86.OptionImage: image, v86.OptionCache: cache, v86.OptionModules: testenv.V86Modules(), v86.OptionBoot: "20m"}
 	for name, value := range more {
 		options[name] = value
 	}
@@ -46,7 +50,7 @@ func TestV86Transcripts(t *testing.T) {
 		Patience: 5 * time.Minute,
 		Serve: func(t *testing.T, _ string) wiretest.Dial {
 			d := machines(t, testenv.V86Image(), nil)
-			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 			defer cancel()
 			if err := d.(*v86.Driver).Prepare(ctx, 64<<20); err != nil {
 				t.Fatal(err)

@@ -183,12 +183,12 @@ func (h *home) prepare(ctx context.Context, o options, root string) ([]testedPac
 	if err := copyTree(root, h.path("src"), skipSource); err != nil {
 		return nil, err
 	}
-	for _, tools := range []string{"npm", "py", "koyeb", "iii-npm", "iii-py", "images"} {
+	for _, tools := range []string{"npm", "py", "koyeb", "iii-npm", "iii-py", "images", "v86"} {
 		from := filepath.Join(testenv.Cache(), tools)
 		if _, err := os.Stat(from); err != nil {
 			continue // the requirement is not met, for this user as for root
 		}
-		if err := copyTree(from, h.path("cache", tools), nil); err != nil {
+		if err := copyTree(from, h.path("cache", tools), skipTools); err != nil {
 			return nil, err
 		}
 	}
@@ -375,6 +375,12 @@ func parseStatus(text string) map[string]string {
 // skipSource leaves out what is no source: Git's files and the output of make.
 func skipSource(rel string) bool {
 	return rel == ".git" || rel == ".cache" || rel == "bin"
+}
+
+// skipTools leaves out what no test uses: what an image was made of, and what
+// root's tests have compiled.
+func skipTools(rel string) bool {
+	return rel == "parts" || filepath.Dir(rel) == "machines" && filepath.Ext(rel) != ".snapshot"
 }
 
 // copyTree copies directories, files and links, readable by everyone.

@@ -1,0 +1,46 @@
+package testenv
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// V86Cache is a directory for machines that have booted, kept between runs of
+// tests. Where an ordinary user cannot write there, it is one of the user's own
+// with copies of those: no machine boots twice.
+func V86Cache() (string, error) {
+	const name, snapshots = "v86/machines", "*.snapshot"
+	dir, err := Kept(name)
+	if shared := filepath.Join(Cache(), filepath.FromSlash(name)); err != nil || dir == shared {
+		return dir, err
+	}
+	found, err := filepath.Glob(filepath.Join(Cache(), filepath.FromSlash(name), snapshots))
+	for _, from := range found {
+		err = errors.Join(err, copyOnce(from, filepath.Join(dir, filepath.Base(from))))
+	}
+	return dir, err
+}
+
+// copyOnce copies a file unless the copy is there; who looks sees all of it or
+// nothing.
+func copyOnce(from, to string) error {
+	if _, err := os.Stat(to); err == nil {
+		return nil
+	}
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.CreateTemp(filepath.Dir(to), ".copying-")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	if err := errors.Join(err, dst.Close()); err != nil {
+		return errors.Join(err, os.Remove(dst.Name()))
+	}
+	return os.Rename(dst.Name(), to)
+}
