@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -102,7 +103,8 @@ func (d *daemon) kill() {
 // stop ends it as an operator does and returns how it exited.
 func (d *daemon) stop() error {
 	d.terminated = true
-	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
+	// Not an interrupt, which is ignored below a shell's background job.
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -112,7 +114,7 @@ func (d *daemon) stop() error {
 		return err
 	case <-time.After(time.Minute):
 		d.cmd.Process.Kill()
-		return errors.New("it did not end within a minute of SIGINT")
+		return errors.New("it did not end within a minute of SIGTERM")
 	}
 }
 
