@@ -58,7 +58,7 @@ func startDaemon(t *testing.T, dir string, env ...string) *daemon {
 // await waits until the daemon answers.
 func (d *daemon) await(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if r, err := http.Get("http://" + d.addr + "/health"); err == nil {
 			r.Body.Close()
 			return

@@ -53,7 +53,7 @@ type outcome struct {
 // error is of the connection.
 func (d *daemon) run(ctx context.Context, language, code string, timeout time.Duration) (outcome, error) {
 	var o outcome
-	ws, err := d.dial(ctx)
+	ws, err := d.connect(ctx)
 	if err != nil {
 		return o, err
 	}

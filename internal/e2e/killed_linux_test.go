@@ -153,7 +153,7 @@ func (c *calls) execute(ctx context.Context, d *daemon) error {
 	// Not ctx: the daemon's death must end this by itself.
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	ws, err := d.dial(whole)
+	ws, err := d.connect(whole)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
 )
 
 // rounds is how often the daemon is killed; KILLS sets it.
@@ -33,11 +35,50 @@ func rounds(t *testing.T) int {
 // outliving is a program that tries to outlive everything, and says that it is up.
 const outliving = "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM HUP INT; sleep 1000' &); echo up; sleep 1000"
 
-// dial opens a connection that speaks Fathom.
-func (d *daemon) dial(ctx context.Context) (*websocket.Conn, error) {
+// start has n programs under way that try to outlive everything, and returns
+// the connection over which they were asked for.
+func start(t *testing.T, d *daemon, n int) *websocket.Conn {
+	t.Helper()
+	c := d.dial(t)
+	for i := range n {
+		execute(t, c, fmt.Sprint("x", i), outliving)
+	}
+	for up := 0; up < n; {
+		f := receive(t, c)
+		if f.Type == "error" || f.Type == "result" {
+			t.Fatalf("%+v; the daemon said:\n%s", f, d.said())
+		}
+		if f.Type == "stdout" {
+			up++
+		}
+	}
+	return c
+}
+
+// dial connects to a daemon's Fathom endpoint, until the test's end.
+func (d *daemon) dial(t *testing.T) *websocket.Conn {
+	t.Helper()
+	c, err := d.connect(within(t, 2*time.Minute))
+	if err != nil {
+		t.Fatalf("%v; the daemon said:\n%s", err, d.said())
+	}
+	t.Cleanup(func() { c.CloseNow() })
+	return c
+}
+
+// connect opens a connection that speaks Fathom.
+func (d *daemon) connect(ctx context.Context) (*websocket.Conn, error) {
 	c, _, err := websocket.Dial(ctx, "ws://"+d.addr+"/ws", &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
 	return c, err
+}
+
+// execute asks for a program of the shell.
+func execute(t *testing.T, c *websocket.Conn, id, code string) {
+	t.Helper()
+	if err := send(within(t, time.Minute), c, id, "shell", code); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // send sends an execute message.
@@ -50,43 +91,37 @@ func send(ctx context.Context, c *websocket.Conn, id, language, code string) err
 	return c.Write(ctx, websocket.MessageText, m)
 }
 
-// start has n programs under way that try to outlive everything.
-func start(t *testing.T, d *daemon, n int) {
-	t.Helper()
-	ctx := within(t, 2*time.Minute)
-	c, err := d.dial(ctx)
-	if err != nil {
-		t.Fatalf("%v; the daemon said:\n%s", err, d.said())
-	}
-	t.Cleanup(func() { c.CloseNow() })
-	for i := range n {
-		if err := send(ctx, c, fmt.Sprint("x", i), "shell", outliving); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for up := 0; up < n; {
-		_, b, err := c.Read(ctx)
-		if err != nil {
-			t.Fatalf("%v; the daemon said:\n%s", err, d.said())
-		}
-		var f struct{ Type, Data, Message string }
-		if err := json.Unmarshal(b, &f); err != nil || f.Type == "error" || f.Type == "result" {
-			t.Fatalf("%s (%v)", b, err)
-		}
-		if f.Type == "stdout" {
-			up++
-		}
-	}
+// frame is a message of the server, as far as these tests read it.
+type frame struct {
+	Type, ID, Data, Message, Code string
+	Retryable                     *bool
+	ExitCode                      *int `json:"exit_code"`
 }
 
-// mounts are the mounts of this process.
+// receive waits for the next message.
+func receive(t *testing.T, c *websocket.Conn) frame {
+	t.Helper()
+	_, b, err := c.Read(within(t, 2*time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f frame
+	if err := json.Unmarshal(b, &f); err != nil {
+		t.Fatalf("%s (%v)", b, err)
+	}
+	return f
+}
+
+// mounts are the mounts of this process, but for those of the Docker Engines of
+// tests, which come and go with the tests of other packages.
 func mounts(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(b)
+	lines := slices.Collect(strings.Lines(string(b)))
+	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "/"+dockerd.Prefix) }), "")
 }
 
 // remains lists the namespaces in which anything is that belongs to a sandbox
@@ -132,7 +167,7 @@ func belongs(proc string, daemons []*daemon) bool {
 // waitUntil polls until nothing is left; how long it takes is not tested.
 func waitUntil(t *testing.T, what string, left func() []string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		l := left()
 		if len(l) == 0 {
 			return

@@ -86,7 +86,7 @@ def more():
 take("pipes", more)
 done()`},
 		{ID: "33-thrash", Title: "push pages in and out without end, next to a neighbour", Claim: Memory, NeedsPython: true, Limits: memory, Attack: thrash},
-		{ID: "34-cpu", Title: "two busy processes under a share of a tenth", Claim: CPUs, Leaks: true, NeedsPython: true, Limits: sandbar.Limits{CPUs: 0.1}, Attack: spin},
+		{ID: "34-cpu", Title: "many busy processes under a share of a tenth", Claim: CPUs, Leaks: true, NeedsPython: true, Limits: sandbar.Limits{CPUs: 0.1}, Attack: spin},
 		{ID: "34-realtime", Title: "priority over everything else", Claim: Kernel, Python: `
 attempt("SCHED_FIFO", os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))
 attempt("SCHED_RR", os.sched_setscheduler, 0, os.SCHED_RR, os.sched_param(1))
@@ -253,10 +253,11 @@ func thrash(ctx context.Context, s *Scene) error {
 	return nil
 }
 
-// spinner keeps two processors busy.
+// spinner keeps all processors busy. It is many processes, so that where nothing
+// bounds it it gets a good part of them on a busy host too.
 const spinner = `
 start, busy = time.time(), []
-for i in range(2):
+for i in range(12):
     pid = os.fork()
     if pid == 0:
         while time.time() < start + 1.5: pass
@@ -292,7 +293,7 @@ func spin(ctx context.Context, s *Scene) error {
 		}
 		most = max(most, res.CPUTime.Seconds()/res.Duration.Seconds())
 	}
-	if most > 0.2 {
+	if most > 0.15 {
 		s.Escape("it had %.2f processors", most)
 	}
 	return nil
