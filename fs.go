@@ -52,6 +52,17 @@ type BatchReader interface {
 	ReadFiles(ctx context.Context, paths []string, max int) ([]FileContent, error)
 }
 
+// Putter is an FS that writes a small file in one step, which saves waiting for
+// the sandbox twice. An FS need not be one.
+type Putter interface {
+	// Put is Create, a Write of at most MaxPut bytes, and Commit. On an error
+	// nothing is seen at path. More is Invalid, as is CreateOptions.Append.
+	Put(ctx context.Context, path string, content []byte, opt CreateOptions) error
+}
+
+// MaxPut is how many bytes one Put takes.
+const MaxPut = 64 << 10
+
 // Limits of one ReadFiles.
 const (
 	MaxReadFiles   = 256      // files

@@ -300,7 +300,11 @@ func writeFile(ctx context.Context, sb driver.Sandbox, path, text string) error 
 	if !ok {
 		return sandbar.Errorf(sandbar.Unsupported, "this driver cannot put files into a sandbox, and code is a file")
 	}
-	w, err := f.FS().Create(ctx, path, sandbar.CreateOptions{Mode: 0o644, Parents: true})
+	files, opt := f.FS(), sandbar.CreateOptions{Mode: 0o644, Parents: true}
+	if p, ok := files.(sandbar.Putter); ok && len(text) <= sandbar.MaxPut {
+		return p.Put(ctx, path, []byte(text), opt)
+	}
+	w, err := files.Create(ctx, path, opt)
 	if err != nil {
 		return err
 	}

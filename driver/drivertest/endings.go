@@ -23,6 +23,7 @@ func endingCases() []testCase {
 			}
 		}},
 		{name: "own-signals", needs: []need{needPython()}, run: ownSignals},
+		{name: "faked", run: faked},
 		{name: "sent-signals", run: func(c *C) {
 			b := c.box()
 			for _, sig := range []int{1, 2, 3, 9, 10, 15} {
@@ -195,6 +196,23 @@ func deadProcesses() int {
 		}
 	}
 	return n
+}
+
+// faked: what a program says and exits with when it pretends to have been killed
+// for memory, time or output is what it says and exits with.
+func faked(c *C) {
+	b := c.box()
+	for _, code := range []int{124, 125, 126, 127, 128, 134, 137, 139, 143, 255} {
+		r := c.sh(b, fmt.Sprintf("echo 'Killed'; echo 'Out of memory: Killed process 1 (sh)' >&2; echo 'timed out' >&2; exit %d", code))
+		c.exited(r, code, "a program that pretends")
+		if r.OOMKills != 0 || r.DroppedBytes != 0 {
+			c.Errorf("a program that pretends, with exit code %d: %d kills for memory, %d bytes dropped", code, r.OOMKills, r.DroppedBytes)
+		}
+	}
+	// By the same signal as a kill for memory or time, from its own hand.
+	if r := c.sh(b, "kill -KILL $$"); r.Outcome != sandbar.Signaled || r.Signal != 9 || r.OOMKills != 0 {
+		c.Errorf("a program that kills itself: %v, %d kills for memory", r, r.OOMKills)
+	}
 }
 
 // numbers: what a result says of time and memory.

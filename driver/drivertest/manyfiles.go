@@ -18,6 +18,7 @@ func fileAbilityCases() []testCase {
 		fileAbility("read-many", "BatchReader", readMany),
 		fileAbility("read-many-bounds", "BatchReader", readManyBounds),
 		fileAbility("rename-new", "Mover", renameNew),
+		fileAbility("put", "Putter", putFiles),
 	}
 }
 
@@ -134,6 +135,23 @@ func readManyBounds(c *C, b driver.Sandbox, _ sandbar.FS, r sandbar.BatchReader)
 			c.Fatalf("%s: %d bytes, whole %v, error %v; want all of %d bytes", sandbar.Quote(path, 60), len(g.Data), g.Whole, g.Err, len(want[path]))
 		}
 	}
+}
+
+// putFiles writes whole files: new, over others, over links, and where none can be.
+func putFiles(c *C, b driver.Sandbox, _ sandbar.FS, p sandbar.Putter) {
+	c.exited(c.sh(b, `mkdir dir; echo old > old; echo kept > target; ln -s target link`), 0, "preparing")
+	most := strings.Repeat("x", sandbar.MaxPut)
+	for path, text := range map[string]string{"new": "text\n", "old": "new\n", "link": "not through it", "empty": "", "most": most, "a/b/c": "below"} {
+		c.ok(p.Put(c.ctx, path, []byte(text), sandbar.CreateOptions{Mode: 0o755, Parents: true}), "Put of %s", path)
+	}
+	c.exited(c.sh(b, `test "$(cat new old link a/b/c)" = "$(printf 'text\nnew\nnot through itbelow')" && test "$(cat target)" = kept && test ! -L link &&
+test -x new && test "$(wc -c < most)" -eq `+fmt.Sprint(sandbar.MaxPut)+` && test -f empty && test ! -s empty && test "$(ls -A | wc -l)" -eq 8`), 0, "what is there afterwards")
+	c.code(p.Put(c.ctx, "dir", nil, sandbar.CreateOptions{}), "Put over a directory", sandbar.Conflict)
+	c.code(p.Put(c.ctx, "no/where", nil, sandbar.CreateOptions{}), "Put without a directory", sandbar.NotFound)
+	c.code(p.Put(c.ctx, "", nil, sandbar.CreateOptions{}), "Put of an empty path", sandbar.Invalid)
+	c.code(p.Put(c.ctx, "x", []byte(most+"x"), sandbar.CreateOptions{}), "Put of too much", sandbar.Invalid)
+	c.code(p.Put(c.ctx, "x", nil, sandbar.CreateOptions{Append: true}), "Put at the end", sandbar.Invalid)
+	c.exited(c.sh(b, `test ! -e x && test "$(ls -A | wc -l)" -eq 8`), 0, "what is there after errors")
 }
 
 func changeOwners(c *C, b driver.Sandbox, f sandbar.FS, o sandbar.Owner) {

@@ -97,6 +97,8 @@ func (a *agent) fsOp(r *wire.FSRequest) (data []byte, fd int, err error) {
 		err = a.fsWrite(r)
 	case wire.FSClose:
 		err = a.fsClose(r.Handle)
+	case wire.FSPut:
+		err = a.fsPut(r)
 	case wire.FSUsage:
 		data, err = a.fsUsage()
 	default:
@@ -274,14 +276,38 @@ func (a *agent) fsClose(id uint32) error {
 }
 
 func (a *agent) fsCreate(r *wire.FSRequest) ([]byte, int, error) {
+	h, err := a.newFile(r)
+	if err != nil {
+		return nil, -1, err
+	}
+	return a.give(h, nil)
+}
+
+func (a *agent) fsPut(r *wire.FSRequest) error {
+	if r.Flags&wire.FSAppend != 0 {
+		return unix.EINVAL
+	}
+	h, err := a.newFile(r)
+	if err != nil {
+		return err
+	}
+	defer h.drop()
+	if err := h.write(r.Bytes); err != nil {
+		return err
+	}
+	return h.appear()
+}
+
+// newFile makes the file of a create, pending.
+func (a *agent) newFile(r *wire.FSRequest) (*handle, error) {
 	if r.Flags&wire.FSParents != 0 {
 		if err := a.makeParents(r.Path); err != nil {
-			return nil, -1, err
+			return nil, err
 		}
 	}
 	dir, name, err := a.openDir(r.Path)
 	if err != nil {
-		return nil, -1, err
+		return nil, err
 	}
 	h := &handle{fd: -1, dir: dir, name: name}
 	if r.Flags&wire.FSAppend != 0 {
@@ -291,9 +317,9 @@ func (a *agent) fsCreate(r *wire.FSRequest) ([]byte, int, error) {
 	}
 	if err != nil {
 		h.drop()
-		return nil, -1, err
+		return nil, err
 	}
-	return a.give(h, nil)
+	return h, nil
 }
 
 // openAppend opens the file itself; a link is not followed, so that a name
@@ -335,6 +361,11 @@ func (a *agent) fsCommit(id uint32) error {
 		return err
 	}
 	defer h.drop()
+	return h.appear()
+}
+
+// appear gives a pending file its name.
+func (h *handle) appear() error {
 	if h.temp == "" {
 		return nil // appended: it is there already
 	}
@@ -362,7 +393,11 @@ func (a *agent) fsWrite(r *wire.FSRequest) error {
 	if err != nil {
 		return err
 	}
-	for b := r.Bytes; len(b) > 0; {
+	return h.write(r.Bytes)
+}
+
+func (h *handle) write(b []byte) error {
+	for len(b) > 0 {
 		n, err := unix.Write(h.fd, b)
 		if err == unix.EINTR {
 			continue

@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,6 +64,31 @@ func dialHost(path string) (int, error) {
 		return -1, err
 	}
 	return fd, unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+}
+
+// firstWord is how long an agent on its standard input waits for the host's first
+// request, which comes at once, or never: a container engine that crashes while
+// it starts a container may leave it running, with an input that nobody has opened
+// and whose end never comes.
+const firstWord = time.Minute
+
+// await waits until there is something to read, be it the connection's end.
+func (l *link) await(bound time.Duration) error {
+	fds := []unix.PollFd{{Fd: int32(l.in), Events: unix.POLLIN}}
+	for end := time.Now().Add(bound); ; {
+		left := time.Until(end)
+		if left <= 0 {
+			return unix.ETIMEDOUT
+		}
+		n, err := unix.Poll(fds, int(left.Milliseconds())+1)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return err
+		case n > 0:
+			return nil
+		}
+	}
 }
 
 // read returns the next frame.

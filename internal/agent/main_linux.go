@@ -44,17 +44,18 @@ func Main() {
 		os.Exit(1)
 	}
 	a := &agent{
-		rank:     openRank(),
-		whole:    mode == ModeMachine,
-		link:     l,
-		sealing:  make(chan []byte),
-		sealed:   make(chan error),
-		starts:   make(chan startRequest, backlog),
-		byPID:    map[int]*process{},
-		byID:     map[uint32]*process{},
-		files:    map[uint32]*handle{},
-		jobs:     make(chan func(), backlog),
-		channels: map[uint32]*streams{},
+		rank:      openRank(),
+		whole:     mode == ModeMachine,
+		impatient: mode == ModeStdio,
+		link:      l,
+		sealing:   make(chan []byte),
+		sealed:    make(chan error),
+		starts:    make(chan startRequest, backlog),
+		byPID:     map[int]*process{},
+		byID:      map[uint32]*process{},
+		files:     map[uint32]*handle{},
+		jobs:      make(chan func(), backlog),
+		channels:  map[uint32]*streams{},
 	}
 	a.hunter = newHunter(a)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -80,6 +81,11 @@ func (a *agent) serve() error {
 		resetSignals(unix.SIGURG, unix.SIGCHLD, unix.SIGPIPE, perThreadSyscall)
 	}
 	go a.reap(childSignals())
+	if a.impatient {
+		if err := a.link.await(firstWord); err != nil {
+			return err
+		}
+	}
 	for {
 		f, err := a.link.read()
 		if err != nil {

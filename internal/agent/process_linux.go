@@ -18,6 +18,8 @@ type agent struct {
 	link  *link
 	ready bool // Setup has been done; only the reading goroutine looks
 	whole bool // the sandbox is the machine
+	// impatient: a host that says nothing may never have been there.
+	impatient bool
 
 	// From Setup, unchanged afterwards.
 	uid, gid uint32

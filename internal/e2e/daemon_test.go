@@ -43,7 +43,7 @@ func newDaemon(t *testing.T, dir string, env ...string) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.kill() })
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if r, err := http.Get("http://" + d.addr + "/health"); err == nil {
 			r.Body.Close()
 			return d

@@ -45,7 +45,7 @@ func newExecutor(t *testing.T, args []string, env ...string) *executor {
 		x.cmd.Wait()
 		x.logs.Close()
 	})
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if r, err := http.Get("http://" + x.addr + "/health"); err == nil {
 			r.Body.Close()
 			return x

@@ -15,6 +15,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
 )
 
 // rounds is how often the daemon is killed; KILLS sets it.
@@ -63,51 +64,83 @@ func TestKilledDaemon(t *testing.T) {
 	waitUntil(t, "namespaces and mounts are as before", func() []string { return remains(t, before, killed...) })
 }
 
-// start has n programs under way that try to outlive everything.
-func start(t *testing.T, d *daemon, n int) {
+// start has n programs under way that try to outlive everything, and returns
+// the connection over which they were asked for.
+func start(t *testing.T, d *daemon, n int) *websocket.Conn {
 	t.Helper()
-	ctx := within(t, 2*time.Minute)
-	c, _, err := websocket.Dial(ctx, "ws://"+d.addr+"/ws", &websocket.DialOptions{
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
-	if err != nil {
-		t.Fatalf("%v; the daemon said:\n%s", err, d.said())
-	}
-	t.Cleanup(func() { c.CloseNow() })
+	c := d.dial(t)
 	for i := range n {
-		m, err := json.Marshal(map[string]any{"v": 1, "type": "execute", "id": fmt.Sprint("x", i),
-			"ts": "2026-01-01T00:00:00.000Z", "language": "shell",
-			"code":   "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM HUP INT; sleep 1000' &); echo up; sleep 1000",
-			"limits": map[string]any{"timeout_ms": 300_000, "memory_mb": 64}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Write(ctx, websocket.MessageText, m); err != nil {
-			t.Fatal(err)
-		}
+		execute(t, c, fmt.Sprint("x", i), "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM HUP INT; sleep 1000' &); echo up; sleep 1000")
 	}
 	for up := 0; up < n; {
-		_, b, err := c.Read(ctx)
-		if err != nil {
-			t.Fatalf("%v; the daemon said:\n%s", err, d.said())
-		}
-		var f struct{ Type, Data, Message string }
-		if err := json.Unmarshal(b, &f); err != nil || f.Type == "error" || f.Type == "result" {
-			t.Fatalf("%s (%v)", b, err)
+		f := receive(t, c)
+		if f.Type == "error" || f.Type == "result" {
+			t.Fatalf("%+v; the daemon said:\n%s", f, d.said())
 		}
 		if f.Type == "stdout" {
 			up++
 		}
 	}
+	return c
 }
 
-// mounts are the mounts of this process.
+// dial connects to a daemon's Fathom endpoint, until the test's end.
+func (d *daemon) dial(t *testing.T) *websocket.Conn {
+	t.Helper()
+	c, _, err := websocket.Dial(within(t, 2*time.Minute), "ws://"+d.addr+"/ws", &websocket.DialOptions{
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
+	if err != nil {
+		t.Fatalf("%v; the daemon said:\n%s", err, d.said())
+	}
+	t.Cleanup(func() { c.CloseNow() })
+	return c
+}
+
+// execute asks for a program of the shell.
+func execute(t *testing.T, c *websocket.Conn, id, code string) {
+	t.Helper()
+	m, err := json.Marshal(map[string]any{"v": 1, "type": "execute", "id": id,
+		"ts": "2026-01-01T00:00:00.000Z", "language": "shell", "code": code,
+		"limits": map[string]any{"timeout_ms": 300_000, "memory_mb": 64}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write(within(t, time.Minute), websocket.MessageText, m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// frame is a message of the server, as far as these tests read it.
+type frame struct {
+	Type, ID, Data, Message, Code string
+	Retryable                     *bool
+	ExitCode                      *int `json:"exit_code"`
+}
+
+// receive waits for the next message.
+func receive(t *testing.T, c *websocket.Conn) frame {
+	t.Helper()
+	_, b, err := c.Read(within(t, 2*time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f frame
+	if err := json.Unmarshal(b, &f); err != nil {
+		t.Fatalf("%s (%v)", b, err)
+	}
+	return f
+}
+
+// mounts are the mounts of this process, but for those of the Docker Engines of
+// tests, which come and go with the tests of other packages.
 func mounts(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(b)
+	lines := slices.Collect(strings.Lines(string(b)))
+	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "/"+dockerd.Prefix) }), "")
 }
 
 // remains lists the namespaces in which anything is that belongs to a sandbox
@@ -150,7 +183,7 @@ func belongs(proc string, daemons []*daemon) bool {
 // waitUntil polls until nothing is left; how long it takes is not tested.
 func waitUntil(t *testing.T, what string, left func() []string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		l := left()
 		if len(l) == 0 {
 			return

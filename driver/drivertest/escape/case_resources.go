@@ -86,23 +86,7 @@ def more():
 take("pipes", more)
 done()`},
 		{ID: "33-thrash", Title: "push pages in and out without end, next to a neighbour", Claim: Memory, NeedsPython: true, Limits: memory, Attack: thrash},
-		{ID: "34-cpu", Title: "two busy processes under a share of a tenth", Claim: CPUs, Leaks: true, Limits: sandbar.Limits{CPUs: 0.1}, Python: `
-def share():
-    start, before, busy = time.time(), os.times(), []
-    for i in range(2):
-        pid = os.fork()
-        if pid == 0:
-            while time.time() < start + 1.5: pass
-            os._exit(0)
-        busy.append(pid)
-    for pid in busy: os.waitpid(pid, 0)
-    t = os.times()
-    return (t.children_user + t.children_system - before.children_user - before.children_system) / (time.time() - start)
-# The best of three: on a busy host a program may get little although nothing bounds it.
-share = max(share() for i in range(3))
-say("share", share)
-if share > 0.2: escaped("took", share, "processors")
-done()`},
+		{ID: "34-cpu", Title: "many busy processes under a share of a tenth", Claim: CPUs, Leaks: true, NeedsPython: true, Limits: sandbar.Limits{CPUs: 0.1}, Attack: spin},
 		{ID: "34-realtime", Title: "priority over everything else", Claim: Kernel, Python: `
 attempt("SCHED_FIFO", os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))
 attempt("SCHED_RR", os.sched_setscheduler, 0, os.SCHED_RR, os.sched_param(1))
@@ -265,6 +249,62 @@ func thrash(ctx context.Context, s *Scene) error {
 	}
 	if res.Outcome != sandbar.Exited && res.Outcome != sandbar.OutOfMemory && res.Outcome != sandbar.Signaled {
 		return errors.New("the storm was lost")
+	}
+	return nil
+}
+
+// spinner keeps all processors busy. It is many processes, so that where nothing
+// bounds it it gets a good part of them on a busy host too.
+const spinner = `
+start, busy = time.time(), []
+for i in range(12):
+    pid = os.fork()
+    if pid == 0:
+        while time.time() < start + 1.5: pass
+        os._exit(0)
+    busy.append(pid)
+for pid in busy: os.waitpid(pid, 0)
+done()`
+
+// enoughShare of a processor is more than a tenth by what cannot be a period's
+// beginning.
+const enoughShare = 0.15
+
+// spin has a spinner take what it can. The driver tells how much that was: a
+// kernel in user space knows how long its programs wanted to run, and not how long
+// the host let them.
+func spin(ctx context.Context, s *Scene) error {
+	box, err := s.Box(ctx)
+	if err != nil {
+		return err
+	}
+	// The best of some: on a busy host a program may get little although nothing
+	// bounds it. Where nothing is to, it is tried until it has been seen.
+	tries, most := 3, 0.0
+	if !s.Case.Claim.Claimed(s.Driver.Caps()) {
+		tries = 30
+	}
+	for range tries {
+		if most > enoughShare {
+			break
+		}
+		out := &capped{}
+		p, err := s.Begin(ctx, box, spinner, nil, out)
+		if err != nil {
+			return err
+		}
+		res, err := wait(ctx, p)
+		s.listen(out.String(), res)
+		if err != nil {
+			return err
+		}
+		if res.Outcome != sandbar.Exited || res.ExitCode != 0 {
+			return fmt.Errorf("the spinner ended with %v, exit code %d: %s", res.Outcome, res.ExitCode, sandbar.Quote(out.String(), 200))
+		}
+		most = max(most, res.CPUTime.Seconds()/res.Duration.Seconds())
+	}
+	if most > enoughShare {
+		s.Escape("it had %.2f processors", most)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -171,6 +172,23 @@ func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOption
 		}
 	}
 	return w, nil
+}
+
+// Put writes a whole file at once. See sandbar.Putter.
+func (f files) Put(ctx context.Context, path string, content []byte, opt sandbar.CreateOptions) error {
+	switch {
+	case len(content) > sandbar.MaxPut:
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "content", Message: "write " + sandbar.Quote(path, 200) + ": " +
+			strconv.Itoa(len(content)) + " bytes at once; at most " + strconv.Itoa(sandbar.MaxPut) + " are possible", Fix: "use Create"}
+	case opt.Append:
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "append", Message: "write " + sandbar.Quote(path, 200) + ": a file that is put is a new one", Fix: "use Create"}
+	}
+	r := &wire.FSRequest{Op: wire.FSPut, Path: path, Mode: modeBits(opt.Mode, defaultFileMode), Bytes: content}
+	if opt.Parents {
+		r.Flags |= wire.FSParents
+	}
+	_, err := f.do(ctx, "write", r, nil)
+	return err
 }
 
 // writer is a file being written, through its descriptor or through the agent.

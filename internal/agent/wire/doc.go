@@ -59,7 +59,8 @@ package wire
 //	9  2026-11  Stage; Setup has PIDs
 //	10 2026-11  Clock, and agents of whole machines
 //	11 2026-11  Setup has Without
-const Generation = 11
+//	12 2026-11  FSPut
+const Generation = 12
 
 // Limits of a frame and of a channel.
 const (

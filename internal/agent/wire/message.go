@@ -241,6 +241,7 @@ const (
 	FSReadFiles                 // Bytes (Paths), Size (most bytes of each); Data: FileContents of the first of them
 	FSChown                     // Path, UID, GID, Flags
 	FSUsage                     // Data: one FileInfo, whose Size is the bytes of memory in use; not every agent knows
+	FSPut                       // Path, Mode, Flags (FSParents), Bytes: a whole file, which appears when it is written
 )
 
 // Flags of file operations.

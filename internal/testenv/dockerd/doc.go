@@ -11,3 +11,7 @@
 // client that is being tested. A test that uses it says
 // testenv.Need(t, testenv.Docker) first.
 package dockerd
+
+// Prefix begins the names of the directories that engines are in, and of what is
+// called after them: mount points, control groups, arguments of processes.
+const Prefix = "sbdk-"

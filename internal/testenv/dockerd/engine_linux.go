@@ -21,7 +21,7 @@ import (
 // startBound is how long an engine may take until it answers, stopBound how
 // long to end after it was asked to.
 const (
-	startBound = time.Minute
+	startBound = 5 * time.Minute
 	stopBound  = 30 * time.Second
 )
 
@@ -37,7 +37,7 @@ type Engine struct {
 // Start starts an engine with an empty store and returns when it answers. ctx
 // bounds the start.
 func Start(ctx context.Context) (*Engine, error) {
-	dir, err := os.MkdirTemp("", "sbdk-") // short: sockets lie in it
+	dir, err := os.MkdirTemp("", Prefix) // short: sockets lie in it
 	if err != nil {
 		return nil, err
 	}

@@ -132,6 +132,8 @@ func (w *worker) fsOp(r *wire.FSRequest) ([]byte, error) {
 		return w.fsRead(r)
 	case wire.FSWrite:
 		return nil, w.fsWrite(r)
+	case wire.FSPut:
+		return nil, w.fsPut(r)
 	case wire.FSUsage:
 		return wire.AppendFileInfos(nil, []wire.FileInfo{{Size: uint64(w.mem.used())}}), nil
 	}
@@ -342,6 +344,25 @@ func (w *worker) fsRead(r *wire.FSRequest) ([]byte, error) {
 		err = nil
 	}
 	return b[:n], err
+}
+
+func (w *worker) fsPut(r *wire.FSRequest) error {
+	if r.Flags&wire.FSAppend != 0 {
+		return syscall.EINVAL
+	}
+	data, err := w.fsCreate(r)
+	if err != nil {
+		return err
+	}
+	id, _, err := wire.DecodeHandle(data)
+	if err == nil {
+		err = w.fsWrite(&wire.FSRequest{Handle: id, Bytes: r.Bytes})
+	}
+	if err != nil {
+		_ = w.fsClose(id)
+		return err
+	}
+	return w.fsCommit(id)
 }
 
 func (w *worker) fsWrite(r *wire.FSRequest) error {

@@ -1,0 +1,38 @@
+package control
+
+import (
+	"testing"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// Whatever a body is, it is read or refused with an error that is the client's to
+// mend, and what is read keeps to the rules for names and secrets.
+func FuzzBody(f *testing.F) {
+	for _, body := range []string{
+		"", "{}", "null", `{"image": "host", "name": "a", "env": {"A": "b"}, "labels": {"k": "v"}, "secret": "0123456789abcdef0123456789abcdef"}`,
+		`{"idle_timeout": 300, "allow_degraded": true, "cold": false, "network": "outbound", "driver": "native"}`,
+		`{"limits": {"memory": 536870912, "cpus": 0.5, "pids": "unlimited", "timeout": 1e300, "output": -1}}`,
+		`{"args": ["sh", "-c", "true"], "env": {}, "dir": "/tmp", "timeout": 60, "output": 1048576, "stdin": true}`,
+		`{"image": "a", "image": "b"}`, `{"name": "\ud800"}`, `{"limits": {"limits": {}}} x`, `{"env": {"A": 1}}`,
+	} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c, err := decodeCreate(body)
+		mine(t, err)
+		if err == nil && (checkName(c.Name) != nil || checkSecret(c.Secret) != nil) {
+			t.Errorf("%q was read with the name %q and the secret %q", body, c.Name, c.Secret)
+		}
+		_, err = decodeExec(body)
+		mine(t, err)
+	})
+}
+
+// mine fails for an error that is not about the request.
+func mine(t *testing.T, err error) {
+	t.Helper()
+	if err != nil && sandbar.CodeOf(err) != sandbar.Invalid {
+		t.Errorf("%v: code %v", err, sandbar.CodeOf(err))
+	}
+}
