@@ -266,6 +266,10 @@ for i in range(12):
 for pid in busy: os.waitpid(pid, 0)
 done()`
 
+// enoughShare of a processor is more than a tenth by what cannot be a period's
+// beginning.
+const enoughShare = 0.15
+
 // spin has a spinner take what it can. The driver tells how much that was: a
 // kernel in user space knows how long its programs wanted to run, and not how long
 // the host let them.
@@ -274,10 +278,16 @@ func spin(ctx context.Context, s *Scene) error {
 	if err != nil {
 		return err
 	}
-	most := 0.0
-	// The best of three: on a busy host a program may get little although nothing
-	// bounds it.
-	for range 3 {
+	// The best of some: on a busy host a program may get little although nothing
+	// bounds it. Where nothing is to, it is tried until it has been seen.
+	tries, most := 3, 0.0
+	if !s.Case.Claim.Claimed(s.Driver.Caps()) {
+		tries = 30
+	}
+	for range tries {
+		if most > enoughShare {
+			break
+		}
 		out := &capped{}
 		p, err := s.Begin(ctx, box, spinner, nil, out)
 		if err != nil {
@@ -293,7 +303,7 @@ func spin(ctx context.Context, s *Scene) error {
 		}
 		most = max(most, res.CPUTime.Seconds()/res.Duration.Seconds())
 	}
-	if most > 0.15 {
+	if most > enoughShare {
 		s.Escape("it had %.2f processors", most)
 	}
 	return nil
