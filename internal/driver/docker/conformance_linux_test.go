@@ -23,7 +23,7 @@ func TestConformance(t *testing.T) {
 			"escape/03-swap-race", "escape/12-big-trees", "escape/22-orphans", "escape/31-memory-children", "escape/33-thrash", "escape/34-cpu", "escape/66-fuzz",
 			"files/big-file", "lifecycle/create-destroy-many", "lifecycle/create-empty", "limits/cpu_shares", "races/many-sandboxes", "races/signals-and-ends",
 			"streams/one-line", "streams/slow-reader", "trees/busy-neighbours", "trees/many"},
-		New:     func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
+		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
 		KnownFailures: map[string]string{
 			"escape/15-host-secrets": "it looks into directories that a host's own programs have no use for, and an image has them: they are its own",
 		},

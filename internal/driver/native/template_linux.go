@@ -81,6 +81,24 @@ func (d *Driver) Prepare(ctx context.Context, s driver.TemplateSpec) (driver.Tem
 	if err := d.refuseTemplate(s); err != nil {
 		return nil, err
 	}
+	t, err := d.prepare(ctx, s)
+	if errors.Is(err, errInterpreterEnded) {
+		// It may have been killed, which says nothing of what it can do. Twice in
+		// a row it says enough.
+		d.log.Warn("the interpreter of a template ended; it is started once more", "error", err)
+		t, err = d.prepare(ctx, s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// errInterpreterEnded is the cause where an interpreter ended before it was ready.
+var errInterpreterEnded = errors.New("it ended")
+
+// prepare is Prepare with one interpreter, of what is not refused.
+func (d *Driver) prepare(ctx context.Context, s driver.TemplateSpec) (*template, error) {
 	t := &template{d: d, spec: s.Spec, file: path.Join(sandbar.DefaultDir, s.File),
 		env: merge(outfit.Environment("user", s.Spec.Env), s.Env), dead: make(chan struct{})}
 	err := t.settle(ctx)
@@ -281,7 +299,7 @@ func (t *template) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return sandbar.Errorf(contextCode(ctx), "preparing a template: %w", ctx.Err())
 	}
-	return &sandbar.Error{Code: sandbar.Unsupported, Err: err,
+	return &sandbar.Error{Code: sandbar.Unsupported, Err: errors.Join(errInterpreterEnded, err),
 		Message: "the interpreter ended before it was ready to be copied",
 		Fix:     "it must be Python 3.10 or later with ctypes and sockets, as its package for this machine has it"}
 }
