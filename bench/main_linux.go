@@ -66,7 +66,7 @@ func benchmarks() []benchmark {
 		{"v86-echo", "a command in the PC: p50 at most 0.3 s", withMachine(machineEcho)},
 		{"v86-reset", "a reset of the PC: p50 at most 0.7 s", withMachine(machineReset)},
 		{"v86-idle", "a PC of which nothing is asked: at most 1 % of a processor", withMachine(machineIdle)},
-		{"v86-memory", "a PC holds at most its own memory and 300 MiB", withMachine(machineSize)},
+		{"v86-memory", "a PC that has worked and rests holds at most its own memory and 300 MiB", withMachine(machineSize)},
 		{"executor-stall", "two streams unread for a minute, 1 GB each, cost less than 64 MiB", executorStall},
 		{"runc", "create, print with Python, destroy: at most 1.1 × `runc run`", runcRun},
 		{"gvisor", "the same on gVisor: at most 1.1 × `runsc run`", runscRun},

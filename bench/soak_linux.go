@@ -187,7 +187,9 @@ func (s *soak) end() []string {
 	if pid := int(s.stdio.Load()); pid > 0 {
 		unix.Kill(pid, unix.SIGKILL)
 	}
-	s.daemon.cmd.Process.Signal(os.Interrupt)
+	// Not SIGINT, which is ignored below a shell's background job.
+	s.daemon.cmd.Process.Signal(unix.SIGTERM)
+	defer time.AfterFunc(time.Minute, func() { s.daemon.cmd.Process.Kill() }).Stop()
 	if err := s.daemon.cmd.Wait(); err != nil {
 		wrong = append(wrong, "the daemon ended with "+err.Error())
 	}

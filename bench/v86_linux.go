@@ -111,6 +111,7 @@ func machineSize(s *stdioSandbox) (measured, error) {
 	if err := s.shell("i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; seq 1 20000 | sort | md5sum >/tmp/x; echo $i", "3000\n"); err != nil {
 		return measured{}, err
 	}
+	time.Sleep(5 * time.Second) // until the machine stands still
 	pids, err := s.processes()
 	if err != nil {
 		return measured{}, err
@@ -122,7 +123,7 @@ func machineSize(s *stdioSandbox) (measured, error) {
 		peak += field(status, "VmHWM:")
 	}
 	const most = (machineMemory + 300) << 20
-	return measured{value: fmt.Sprintf("%.0f MiB, %.0f at most, for a machine with %d", mib(now), mib(peak), machineMemory), kept: now <= most}, nil
+	return measured{value: fmt.Sprintf("%.0f MiB at rest, %.0f at most, for a machine with %d", mib(now), mib(peak), machineMemory), kept: now <= most}, nil
 }
 
 // processes are the command and the machine's.

@@ -234,7 +234,7 @@ func TestNeverElsewhere(t *testing.T) {
 		"no runsc":   {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /none/runsc}}"}, sandbar.Unsupported, "not on this host"},
 		"not gvisor": {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /bin/true}}"}, sandbar.Unsupported, "none that this driver knows"},
 		"no modules": {[]string{"SANDBOX_TYPE=wasm", "SANDBAR_DRIVERS={wasm: {modules: /none}}"}, sandbar.Unsupported, "WebAssembly"},
-		"no engine":  {[]string{"SANDBOX_TYPE=docker", "DOCKER_HOST=unix:///none/docker.sock"}, sandbar.Unsupported, "/none/docker.sock"},
+		"no engine":  {[]string{"SANDBOX_TYPE=docker", "SANDBAR_DRIVERS={docker: {host: \"unix:///none/docker.sock\"}}"}, sandbar.Unsupported, "/none/docker.sock"},
 		"no runtime": {[]string{"SANDBOX_TYPE=oci", "SANDBAR_DRIVERS={oci: {runtime: /none/runc}}"}, sandbar.Unsupported, "/none/runc"},
 		"allowed":    {[]string{"SANDBOX_TYPE=local", "SANDBAR_ALLOWED_DRIVERS=wasm", "SANDBAR_DRIVERS={wasm: {modules: /none}}"}, sandbar.Unsupported, "WebAssembly"},
 	} {

@@ -103,6 +103,7 @@ func (a *app) serve(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	protect(d, log)
 	reconcile(d, log)
 	caps := d.First.Caps()
 	metrics, err := newMetrics(cfg, caps)

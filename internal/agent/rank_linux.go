@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,6 +63,18 @@ func (r *rank) raise() {
 }
 
 func (r *rank) lower() { r.set(r.own) }
+
+// unprotect takes from this process, which the kernel trusts, what protects the
+// daemon from being killed for memory. A score that is inherited could be raised
+// by any program later, but then also be lowered again to what was inherited;
+// one that is set here is the lowest that agents and their programs can have.
+func unprotect() {
+	const file = "/proc/self/oom_score_adj"
+	text, err := os.ReadFile(file)
+	if score, perr := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && perr == nil && score < 0 {
+		_ = writeFile(file, "0") // whoever may lower it may raise it
+	}
+}
 
 // set ignores failure: the order is a courtesy to a sandbox in trouble.
 func (r *rank) set(score []byte) {

@@ -40,6 +40,7 @@ func runSpawner(owner string) error {
 	if err := leaveNoZombies(); err != nil {
 		return err
 	}
+	unprotect()
 	s := &spawner{link: link{in: SocketFD, out: SocketFD, passes: true}, owner: owner, null: null, homes: map[string]int{}}
 	return offMainThread(s.serve)
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"runtime"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -18,11 +19,8 @@ import (
 // The runtime inherits the connection to the host and the agent's program, and
 // hands both to the container, whose first program is the agent.
 
-// The descriptors in which the runtime gets what it is started with.
-const (
-	stageRuntimeFD = wire.StageAgentFD + 1
-	stageFirstFree = stageRuntimeFD + 1
-)
+// stageFirstFree is the first descriptor after those that the runtime inherits.
+const stageFirstFree = wire.StageAgentFD + 1
 
 // runStage returns only with an error, of which it has told the host.
 func runStage() {
@@ -87,7 +85,8 @@ func becomeRuntime(s *wire.Stage, program, errors int) (step string, err error) 
 	if err != nil {
 		return "open the agent's program", err
 	}
-	// Out of the way of where they go.
+	// Out of the way of where they go. The runtime's program stays there: what Go
+	// itself polls may have a low number, and must not be replaced under it.
 	for _, fd := range []*int{&program, &errors, &self} {
 		if *fd, err = unix.FcntlInt(uintptr(*fd), unix.F_DUPFD_CLOEXEC, stageFirstFree); err != nil {
 			return "arrange descriptors", err
@@ -96,7 +95,6 @@ func becomeRuntime(s *wire.Stage, program, errors int) (step string, err error) 
 	for _, m := range []struct{ from, to, flags int }{
 		{errors, 2, 0},
 		{self, wire.StageAgentFD, 0},
-		{program, stageRuntimeFD, unix.O_CLOEXEC},
 	} {
 		if err := unix.Dup3(m.from, m.to, m.flags); err != nil {
 			return "arrange descriptors", err
@@ -109,5 +107,5 @@ func becomeRuntime(s *wire.Stage, program, errors int) (step string, err error) 
 		return "arrange descriptors", err
 	}
 	runtime.LockOSThread()
-	return "start the runtime", unix.Exec(FDProgram+string(rune('0'+stageRuntimeFD)), s.Args, s.Env)
+	return "start the runtime", unix.Exec(FDProgram+strconv.Itoa(program), s.Args, s.Env)
 }

@@ -267,6 +267,39 @@ func TestOnlyTestenvSkips(t *testing.T) {
 }
 
 // The detectors above, on code that breaks the rules.
+// Guests are told the time of the day; nothing else is made of it. A clock that is
+// set, while the daemon runs, must neither end what is under way nor keep it:
+// Go's times know how much has passed as long as they are not made numbers.
+func TestTimePassesByAClockThatDoesNotJump(t *testing.T) {
+	guests := regexp.MustCompile(`^internal/(wasm|wasmsh|v86|zygote)(/|$)`)
+	all := load(t)
+	for _, s := range all.sources {
+		if s.test || guests.MatchString(s.pkg) {
+			continue
+		}
+		for _, n := range clockNumbers(s) {
+			t.Errorf("%s makes a number of the time now; keep the time.Time, or store it in an atomic.Pointer", all.position(n))
+		}
+	}
+}
+
+// clockNumbers finds time.Now().Unix(), and the like.
+func clockNumbers(s source) (found []ast.Node) {
+	ast.Inspect(s.ast, func(n ast.Node) bool {
+		outer, ok := n.(*ast.SelectorExpr)
+		if !ok || !slices.Contains([]string{"Unix", "UnixNano", "UnixMilli", "UnixMicro", "Round"}, outer.Sel.Name) {
+			return true
+		}
+		if now, ok := outer.X.(*ast.CallExpr); ok {
+			if f, ok := now.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Now" {
+				found = append(found, n)
+			}
+		}
+		return true
+	})
+	return found
+}
+
 func TestDetectors(t *testing.T) {
 	parse := func(name, text string) (*tree, source) {
 		all := &tree{fset: token.NewFileSet(), files: map[string][]byte{}}
@@ -317,6 +350,19 @@ func (*Q[P]) N() {}
 			all, s := parse("a.go", text)
 			if got := len(unsafeUses(all, s)) > 0; got != want {
 				t.Errorf("%q: unsafe = %v, want %v", text, got, want)
+			}
+		}
+	})
+	t.Run("clock", func(t *testing.T) {
+		for text, want := range map[string]bool{
+			`package a; import "time"; var n = time.Now().UnixNano()`:                              true,
+			`package a; import "time"; var n = time.Now().Round(0)`:                                true,
+			`package a; import "time"; var n = time.Since(time.Now())`:                             false,
+			`package a; import "io/fs"; func f(i fs.FileInfo) int64 { return i.ModTime().Unix() }`: false,
+		} {
+			_, s := parse("a.go", text)
+			if got := len(clockNumbers(s)) > 0; got != want {
+				t.Errorf("%q: number of the time now = %v, want %v", text, got, want)
 			}
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +31,14 @@ const token = "end-to-end"
 // newDaemon starts a daemon in dir and waits until it answers.
 func newDaemon(t *testing.T, dir string, env ...string) *daemon {
 	t.Helper()
+	d := startDaemon(t, dir, env...)
+	d.await(t)
+	return d
+}
+
+// startDaemon starts a daemon in dir.
+func startDaemon(t *testing.T, dir string, env ...string) *daemon {
+	t.Helper()
 	d := &daemon{addr: freeAddress(t), dir: dir}
 	var err error
 	if d.logs, err = os.CreateTemp(dir, "log-"); err != nil {
@@ -43,10 +52,16 @@ func newDaemon(t *testing.T, dir string, env ...string) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.kill() })
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	return d
+}
+
+// await waits until the daemon answers.
+func (d *daemon) await(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if r, err := http.Get("http://" + d.addr + "/health"); err == nil {
 			r.Body.Close()
-			return d
+			return
 		}
 		if time.Now().After(end) {
 			t.Fatalf("the daemon does not answer; it said:\n%s", d.said())
@@ -88,7 +103,8 @@ func (d *daemon) kill() {
 // stop ends it as an operator does and returns how it exited.
 func (d *daemon) stop() error {
 	d.terminated = true
-	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
+	// Not an interrupt, which is ignored below a shell's background job.
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -98,7 +114,7 @@ func (d *daemon) stop() error {
 		return err
 	case <-time.After(time.Minute):
 		d.cmd.Process.Kill()
-		return errors.New("it did not end within a minute of SIGINT")
+		return errors.New("it did not end within a minute of SIGTERM")
 	}
 }
 

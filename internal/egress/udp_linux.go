@@ -70,7 +70,7 @@ type flow struct {
 	out      *net.UDPConn   // the world's
 	from, to netip.AddrPort
 	size     int64
-	last     atomic.Int64 // when something was sent, in Unix nanoseconds
+	last     atomic.Pointer[time.Time] // when something was sent, by a clock that does not jump
 }
 
 func (f *flow) release() {
@@ -99,10 +99,10 @@ func (f *flow) run() {
 	f.in.Close()
 }
 
-func (f *flow) touch() { f.last.Store(time.Now().UnixNano()) }
+func (f *flow) touch() { now := time.Now(); f.last.Store(&now) }
 
 // deadline is when the flow ends unless something is sent before.
-func (f *flow) deadline() time.Time { return time.Unix(0, f.last.Load()).Add(flowIdle) }
+func (f *flow) deadline() time.Time { return f.last.Load().Add(flowIdle) }
 
 func (f *flow) over(ctx context.Context) bool {
 	return ctx.Err() != nil || !time.Now().Before(f.deadline())

@@ -3,7 +3,10 @@ package confine
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +28,9 @@ func Worker(readable ...string) error {
 		return fmt.Errorf("closing descriptors: %w", err)
 	}
 	if err := limits(workerFiles); err != nil {
+		return err
+	}
+	if err := guest(); err != nil {
 		return err
 	}
 	if ok, err := privileges(); !ok {
@@ -71,6 +77,26 @@ func limits(files uint64) error {
 		if err := unix.Setrlimit(resource, &l); err != nil {
 			return fmt.Errorf("setting limits: %w", err)
 		}
+	}
+	return nil
+}
+
+// guest has the kernel, when memory is short, kill this process and what it
+// starts before the daemon and whatever else nobody has given a score. It is the
+// score of native sandboxes, and it comes while this process has all its
+// privileges, since whoever has none can take back what another has set, but not
+// what was set with them.
+func guest() error {
+	const file, score = "/proc/self/oom_score_adj", 500
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil // there is no such order here
+	}
+	if had, err := strconv.Atoi(strings.TrimSpace(string(text))); err != nil || had >= score {
+		return nil
+	}
+	if err := os.WriteFile(file, strconv.AppendInt(nil, score, 10), 0); err != nil {
+		return fmt.Errorf("going before others when memory is short: %w", err)
 	}
 	return nil
 }

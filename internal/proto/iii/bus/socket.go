@@ -38,10 +38,10 @@ const keepBuffer = 64 << 10
 type socket struct {
 	ws      atomic.Pointer[websocket.Conn] // nil until run
 	out     chan []byte
-	unsent  atomic.Int64   // frames that have not left
-	gone    chan struct{}  // closed when the connection has ended
-	writing atomic.Int64   // since when a write is under way, 0 for none; Unix ns
-	tasks   sync.WaitGroup // writer and pinger
+	unsent  atomic.Int64              // frames that have not left
+	gone    chan struct{}             // closed when the connection has ended
+	writing atomic.Pointer[time.Time] // since when a write is under way, nil for none; by a clock that does not jump
+	tasks   sync.WaitGroup            // writer and pinger
 	once    sync.Once
 }
 
@@ -55,7 +55,7 @@ func (s *socket) onPing(context.Context, []byte) bool { return !s.stalled() }
 
 func (s *socket) stalled() bool {
 	since := s.writing.Load()
-	return since != 0 && time.Since(time.Unix(0, since)) > pongPatience
+	return since != nil && time.Since(*since) > pongPatience
 }
 
 // run reads messages until the connection's end, and hands each to handle,
@@ -115,11 +115,12 @@ func (s *socket) write(ctx context.Context, ws *websocket.Conn) {
 		case <-ctx.Done():
 			return
 		case b := <-s.out:
-			s.writing.Store(time.Now().UnixNano())
+			now := time.Now()
+			s.writing.Store(&now)
 			limited, cancel := context.WithTimeout(ctx, writeWithin)
 			err := ws.Write(limited, websocket.MessageText, b)
 			cancel()
-			s.writing.Store(0)
+			s.writing.Store(nil)
 			s.unsent.Add(-1)
 			if err != nil {
 				ws.CloseNow()

@@ -1,0 +1,12 @@
+//go:build !linux
+
+package main
+
+import (
+	"log/slog"
+
+	"github.com/sandbar-dev/sandbar/internal/platform"
+)
+
+// protect does nothing: there is no order of whom to kill for memory.
+func protect(platform.Drivers, *slog.Logger) {}
