@@ -37,14 +37,14 @@ func TestConformanceRunc(t *testing.T) {
 func later() []string {
 	return []string{"endings/exit-codes", "endings/numbers", "endings/orphans", "endings/own-signals", "escape/03-swap-race", "escape/12-big-trees", "escape/22-orphans",
 		"escape/31-memory-children", "escape/34-cpu", "escape/43-udp", "escape/44-names", "escape/66-fuzz", "files/big-file", "lifecycle/create-destroy-many",
-		"limits/cpu_shares", "streams/slow-reader", "trees/busy-neighbours", "trees/many"}
+		"limits/cpu_shares", "limits/cpus", "streams/slow-reader", "trees/busy-neighbours", "trees/many"}
 }
 
 func TestConformanceGVisor(t *testing.T) {
 	testenv.Need(t, testenv.UserNS, testenv.Python, testenv.Runsc)
 	conformance(t, kindRunsc, drivertest.Harness{Name: NameGVisor, Options: map[string]string{optionRuntime: testenv.RunscProgram()},
 		Later: append(later(), "dial/bad-ports", "endings/parallel-exits", "escape/33-thrash", "files/read-many-bounds", "lifecycle/create-empty",
-			"limits/cpus", "races/many-sandboxes", "streams/both-at-once", "streams/flood", "streams/one-line", "trees/fork-chain", "trees/two-trees"),
+			"endings/directories", "files/list", "races/many-sandboxes", "streams/both-at-once", "streams/flood", "streams/one-line", "streams/last-bytes", "trees/fork-chain", "trees/left-alone", "trees/mutual-help", "trees/two-trees"),
 	})
 }
 
