@@ -24,6 +24,10 @@ const stageFirstFree = wire.StageAgentFD + 1
 
 // runStage returns only with an error, of which it has told the host.
 func runStage() {
+	// Taken before Go polls anything, so that what it polls with is not there.
+	if fd, err := unix.FcntlInt(SocketFD, unix.F_DUPFD_CLOEXEC, wire.StageAgentFD); err == nil && fd != wire.StageAgentFD {
+		unix.Close(fd)
+	}
 	l := link{in: SocketFD, out: SocketFD, passes: true}
 	f, err := l.read()
 	if err != nil {
