@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -39,8 +38,11 @@ func TestSignals(t *testing.T) {
 	again := exec.Command(os.Args[0], "-test.run=^TestSignals$")
 	again.Env = append(os.Environ(), "INHERIT_TEST=1")
 	out, err := again.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "SigIgn:\t0000000000000000\n") {
-		t.Errorf("%v: %s (%s)", err, out, runtime.GOOS)
+	// The two are the lowest digit of the mask. Others that whoever runs the tests
+	// ignores are not this test's.
+	mask, _, _ := strings.Cut(string(out), "\n")
+	if err != nil || !strings.HasPrefix(mask, "SigIgn:\t") || !strings.HasSuffix(mask, "0") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
