@@ -33,6 +33,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,8 +66,9 @@ type Harness struct {
 	// Traces, if set, lists what there is on the host that belongs to the
 	// driver, beyond what the suite finds by itself.
 	Traces func() []string
-	// Later are cases ("group/case") that take long with this driver and are left
-	// to "make test-all".
+	// Later are cases ("group/case", or a pattern of path.Match such as "group/*")
+	// that take long with this driver, or say nothing new of it, and are left to
+	// "make test-all".
 	Later []string
 	// Slow: a sandbox costs a second rather than milliseconds. Repetitions
 	// are then fewer, as they are with -short.
@@ -129,6 +131,14 @@ func checkHarness(t *testing.T, h Harness) {
 	}
 }
 
+// later reports whether a case is one of Later.
+func (h *Harness) later(name string) bool {
+	return slices.ContainsFunc(h.Later, func(pattern string) bool {
+		ok, err := path.Match(pattern, name)
+		return ok && err == nil
+	})
+}
+
 // unknownCases returns the names in KnownFailures and Later that are no cases,
 // sorted.
 func unknownCases(h Harness) []string {
@@ -139,7 +149,11 @@ func unknownCases(h Harness) []string {
 	}
 	for _, g := range groups() {
 		for _, c := range g.cases {
-			delete(unknown, g.name+"/"+c.name)
+			name := g.name + "/" + c.name
+			maps.DeleteFunc(unknown, func(one, _ string) bool {
+				ok, err := path.Match(one, name)
+				return ok && err == nil
+			})
 		}
 	}
 	return slices.Sorted(maps.Keys(unknown))
@@ -272,7 +286,7 @@ func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase)
 			return
 		}
 	}
-	if slices.Contains(s.h.Later, name) && !testenv.Long() {
+	if s.h.later(name) && !testenv.Long() {
 		t.Log("not run: it is left to make test-all")
 		return
 	}

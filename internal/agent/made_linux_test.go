@@ -204,7 +204,7 @@ func lookAround(t *testing.T, b driver.Sandbox, m *made) {
 	if strings.Contains(status, "socket:") || strings.Contains(status, filepath.Join(m.dir, "s")) {
 		t.Errorf("a program has a connection:\n%s", status)
 	}
-	if got := shell(t, b, "kill -9 1; ls /proc/1/fd /proc/1/cwd/ 2>&1; true", ""); strings.Count(got, "denied") != 2 {
+	if got := shell(t, b, "kill -9 1; readlink -v /proc/1/fd/0 2>&1; ls /proc/1/cwd/ 2>&1; true", ""); strings.Count(got, "denied") != 2 {
 		t.Errorf("looking at the agent: %s", got)
 	}
 }

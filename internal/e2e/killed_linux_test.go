@@ -34,7 +34,7 @@ func TestKilledDaemon(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	n := rounds(t)
 	testenv.Build(t, "cmd/sandbar") // now: from here on every child is a daemon's
-	adopt(t)
+	others := adopt(t)
 	dir := t.TempDir()
 	before := mounts(t)
 	began := time.Now()
@@ -44,7 +44,7 @@ func TestKilledDaemon(t *testing.T) {
 		calls := load(t, d)
 		if full := i%20 == 0; full || rand.IntN(5) > 0 {
 			d.await(t)
-			unchecked = check(t, i, unchecked, d)
+			unchecked = check(t, i, others, unchecked, d)
 			if full {
 				start(t, d, executions)
 			}
@@ -58,32 +58,33 @@ func TestKilledDaemon(t *testing.T) {
 		}
 	}
 	last := newDaemon(t, dir)
-	check(t, n, unchecked, last)
+	check(t, n, others, unchecked, last)
 	took := time.Since(began)
 	if err := last.stop(); err != nil {
 		t.Errorf("the daemon after all ended with %v; it said:\n%s", err, last.said())
 	}
 	waitUntil(t, "namespaces and mounts are as before", func() []string { return remains(t, before, append(unchecked, last)...) })
-	waitUntil(t, "nothing is left", func() []string { return append(orphans(t), leftovers(t, last)...) })
+	waitUntil(t, "nothing is left", func() []string { return append(orphans(t, others), leftovers(t, last)...) })
 	t.Logf("%d kills survived, %.2f s each; left: 0 processes, mounts, control groups, namespaces, directories, sockets and callers without an answer", n, took.Seconds()/float64(n))
 }
 
 // check waits until nothing is left of daemons that were killed before the one
 // that answers now.
-func check(t *testing.T, round int, killed []*daemon, now *daemon) []*daemon {
+func check(t *testing.T, round int, others []int, killed []*daemon, now *daemon) []*daemon {
 	t.Helper()
 	waitUntil(t, fmt.Sprintf("round %d: nothing of the killed daemons is left", round), func() (left []string) {
 		for _, k := range killed {
 			left = append(left, leftovers(t, k)...)
 		}
-		return append(left, orphans(t, now)...)
+		return append(left, orphans(t, others, now)...)
 	})
 	return nil
 }
 
 // adopt has everything that loses its parents become a child of this process,
-// where orphans finds it, until the test ends.
-func adopt(t *testing.T) {
+// where orphans finds it, until the test ends, and returns the children it has by
+// now, which are none of that.
+func adopt(t *testing.T) (others []int) {
 	t.Helper()
 	set := func(on uintptr) {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, on, 0, 0, 0); err != nil {
@@ -92,19 +93,29 @@ func adopt(t *testing.T) {
 	}
 	set(1)
 	t.Cleanup(func() { set(0) })
+	return children(t)
 }
 
-// orphans lists the children of this process but for daemons, and buries the
-// dead among them.
-func orphans(t *testing.T, but ...*daemon) (left []string) {
+// children are the processes of which this one is the parent.
+func children(t *testing.T) (pids []int) {
 	t.Helper()
 	own := strconv.Itoa(os.Getpid())
 	for _, f := range glob(t, "/proc/[0-9]*/status") {
-		if statusField(f, "PPid:") != own {
-			continue
+		if statusField(f, "PPid:") == own {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+			pids = append(pids, pid)
 		}
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-		if slices.ContainsFunc(but, func(d *daemon) bool { return d.cmd.Process.Pid == pid }) {
+	}
+	return pids
+}
+
+// orphans lists the children of this process but for daemons and others that are
+// known, such as the engine of other tests, and buries the dead among them.
+func orphans(t *testing.T, others []int, but ...*daemon) (left []string) {
+	t.Helper()
+	for _, pid := range children(t) {
+		f := fmt.Sprintf("/proc/%d/status", pid)
+		if slices.Contains(others, pid) || slices.ContainsFunc(but, func(d *daemon) bool { return d.cmd.Process.Pid == pid }) {
 			continue
 		}
 		if statusField(f, "State:") == "Z" {

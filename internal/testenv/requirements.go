@@ -76,8 +76,8 @@ var (
 	Elixir = program("Elixir", "/usr/bin/elixir", "elixir")
 	// Bubblewrap is bwrap, a baseline of the benchmarks.
 	Bubblewrap = program("Bubblewrap", "bwrap", "bubblewrap")
-	// Runc is runc.
-	Runc = program("Runc", "runc", "runc")
+	// Runc is runc, and root, since the driver uses container runtimes only so.
+	Runc = asRoot(program("Runc", "runc", "runc"))
 	// Docker is a Docker Engine that tests can start, see package dockerd: the
 	// programs, and a user who may run them.
 	Docker = require("Docker", "as root, install dockerd (Debian: apt-get install docker.io)", func() error {
@@ -90,12 +90,12 @@ var (
 		_, err := exec.LookPath("dockerd")
 		return err
 	})
-	// Runsc is gVisor's runsc, built by "make tools", at RunscProgram.
-	Runsc = require("Runsc", "run \"make tools\" where the Go module proxy is in reach", func() error {
+	// Runsc is root and gVisor's runsc, built by "make tools", at RunscProgram.
+	Runsc = asRoot(require("Runsc", "run \"make tools\" where the Go module proxy is in reach", func() error {
 		return executable(RunscProgram())
-	})
-	// Crun is crun, on a host that it does not refuse.
-	Crun = program("Crun", "crun", "crun")
+	}))
+	// Crun is root and crun, on a host that it does not refuse.
+	Crun = asRoot(program("Crun", "crun", "crun"))
 	// Git is git.
 	Git = program("Git", "git", "git")
 	// Curl is curl.
@@ -221,6 +221,16 @@ func program(name, file, debian string) Requirement {
 		}
 		_, err := exec.LookPath(file)
 		return err
+	})
+}
+
+// asRoot requires root besides.
+func asRoot(r Requirement) Requirement {
+	return require(r.Name, "as root, "+r.How, func() error {
+		if err := Root.Err(); err != nil {
+			return err
+		}
+		return r.Err()
 	})
 }
 

@@ -118,6 +118,12 @@ func (d *Driver) configure(options map[string]string) error {
 	if err := outfit.Probe(d.name); err != nil {
 		return err
 	}
+	if !d.ids.Ranged {
+		// The container's first program and the others would be one user, whose
+		// processes nothing here can count and hide as the driver promises.
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the driver " + d.name + " needs root, with ids to give to its sandboxes",
+			Fix: "run the daemon as root, or use the native driver, which an ordinary user can"}
+	}
 	if d.runtime, err = findRuntime(options[optionRuntime], strings.Fields(options[optionArgs]), names...); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -202,6 +203,14 @@ func (d *Driver) release(id sandbar.ID) {
 	delete(d.live, id)
 }
 
+// contextCode tells what the end of ctx is to a caller.
+func contextCode(ctx context.Context) sandbar.Code {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return sandbar.Timeout
+	}
+	return sandbar.Canceled
+}
+
 // Create makes a sandbox. The first one of all waits until the modules have
 // been compiled.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
@@ -225,6 +234,9 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	sb, err := b.make(ctx, compiled)
 	if err != nil {
 		b.discard(ctx)
+		if ctx.Err() != nil { // which ended the worker
+			return nil, sandbar.Errorf(contextCode(ctx), "creating a sandbox: %w", ctx.Err())
+		}
 		return nil, err
 	}
 	return sb, nil

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,7 +28,9 @@ func runHere(ctx context.Context, o options, root string, golden []allowance, w 
 	}
 	defer os.RemoveAll(skips)
 
-	args := []string{"test", "-json", "-count=1", "-timeout", o.timeout.String()}
+	// More packages at once than there are processors: most tests wait for
+	// programs and clocks, and none may depend on being fast.
+	args := []string{"test", "-json", "-count=1", "-timeout", o.timeout.String(), "-p", strconv.Itoa(2 * runtime.NumCPU())}
 	if o.race {
 		args = append(args, "-race")
 	}

@@ -47,7 +47,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.only, "run", "", "only tests that match, as go test -run")
 	fs.StringVar(&o.check, "check", "", "run nothing: print those of these requirements (comma-separated, or \"all\") that are not met")
 	fs.StringVar(&o.summary, "summary", "", "also write the last line to this `file`")
-	fs.DurationVar(&o.timeout, "timeout", 10*time.Minute, "for the tests of one package")
+	fs.DurationVar(&o.timeout, "timeout", 20*time.Minute, "for the tests of one package")
 	err := fs.Parse(args)
 	o.patterns = fs.Args()
 	if len(o.patterns) == 0 {
