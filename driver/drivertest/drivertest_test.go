@@ -82,8 +82,12 @@ func TestFaultsAreFound(t *testing.T) {
 			if failure := playOne(t, tc.name, patience, func(*liar) {}); failure != "" {
 				t.Fatalf("without the fault the case fails:\n%s", failure)
 			}
-			// What never comes need not be waited for as long.
+			// What never comes need not be waited for as long; what only takes its
+			// time on a busy host must.
 			failure := playOne(t, tc.name, 500*time.Millisecond, tc.change)
+			if !strings.Contains(failure, tc.finding) {
+				failure = playOne(t, tc.name, patience, tc.change)
+			}
 			if !strings.Contains(failure, tc.finding) {
 				t.Errorf("the case says %q; want something with %q", failure, tc.finding)
 			}

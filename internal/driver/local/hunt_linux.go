@@ -61,6 +61,9 @@ func (h *hunt) kill(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
+			if found == 0 {
+				return nil // a busy host: its looks take long, and this is as much as quiet of them
+			}
 			return sandbar.Errorf(sandbar.Internal, "%d processes of a sandbox do not die", found)
 		case <-time.After(pause):
 		}

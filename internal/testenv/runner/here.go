@@ -8,8 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,9 +26,7 @@ func runHere(ctx context.Context, o options, root string, golden []allowance, w 
 	}
 	defer os.RemoveAll(skips)
 
-	// More packages at once than there are processors: most tests wait for
-	// programs and clocks, and none may depend on being fast.
-	args := []string{"test", "-json", "-count=1", "-timeout", o.timeout.String(), "-p", strconv.Itoa(2 * runtime.NumCPU())}
+	args := []string{"test", "-json", "-count=1", "-timeout", o.timeout.String()}
 	if o.race {
 		args = append(args, "-race")
 	}
