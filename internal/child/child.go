@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -62,14 +63,23 @@ func Start(args, env []string, stderr io.Writer) (*Process, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirIn, theirOut, stderr
 	cmd.WaitDelay = politeness
 	p := &Process{cmd: cmd, conn: &pipeConn{r: ourIn, w: ourOut}, ended: make(chan struct{})}
-	if err := cmd.Start(); err != nil {
+	started := make(chan error)
+	go func() {
+		// The kernel ends the child with the thread that started it, where it does
+		// so at all: that may not be a thread which ends with another goroutine.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+			close(p.ended)
+		}
+	}()
+	if err := <-started; err != nil {
 		p.conn.Close()
 		return nil, sandbar.Errorf(sandbar.Internal, "starting %s: %w", args[0], err)
 	}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.ended)
-	}()
 	return p, nil
 }
 

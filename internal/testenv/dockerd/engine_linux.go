@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -90,14 +91,23 @@ func (e *Engine) Restart(ctx context.Context) error {
 	// taken for running ones.
 	_ = os.Remove(e.path("pid"))
 	_ = os.Remove(e.path("exec", "containerd", "containerd.pid"))
-	if err := cmd.Start(); err != nil {
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		// The kernel ends the engine with the thread that started it (see attr),
+		// which another goroutine could take with it.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in its log
+		}
+		close(ended)
+	}()
+	if err := <-started; err != nil {
 		return err
 	}
-	e.cmd, e.ended = cmd, make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // how it ended is in its log
-		close(e.ended)
-	}()
+	e.cmd, e.ended = cmd, ended
 	return e.awaitAnswer(ctx)
 }
 

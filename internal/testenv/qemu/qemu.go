@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,6 +102,9 @@ func Run(ctx context.Context, g Guest) ([]Result, error) {
 
 // run is Run with one machine.
 func (g Guest) run(ctx context.Context) ([]Result, error) {
+	// The kernel ends the machine with the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	dir, err := os.MkdirTemp("", "sandbar-qemu-")
 	if err != nil {
 		return nil, err
