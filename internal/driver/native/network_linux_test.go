@@ -70,9 +70,14 @@ func TestNetworkRefused(t *testing.T) {
 		t.Errorf("without rules: %+v", off.Caps())
 	}
 	binary := agentBinary(t)
-	_, err := New(driver.Host{Outbound: &driver.Outbound{Deny: []netip.Prefix{{}}}}, binary)
+	d, err := New(driver.Host{Outbound: &driver.Outbound{Deny: []netip.Prefix{{}}}}, binary)
 	if e := sandbar.AsError(err); testenv.TUN.Met() && (err == nil || e.Code != sandbar.Invalid || e.Field != "network.deny") {
 		t.Errorf("with rules that make no sense: %v", err)
+	}
+	if err == nil { // nobody looked at the rules: there can be no network here
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 	for _, n := range []sandbar.Network{sandbar.NetworkOutbound, "bridge"} {
 		s := spec(off)

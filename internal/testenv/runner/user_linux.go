@@ -183,7 +183,7 @@ func (h *home) prepare(ctx context.Context, o options, root string) ([]testedPac
 	if err := copyTree(root, h.path("src"), skipSource); err != nil {
 		return nil, err
 	}
-	for _, tools := range []string{"npm", "py", "koyeb", "iii-npm", "iii-py", "images", "v86"} {
+	for _, tools := range []string{"npm", "py", "koyeb", "iii-npm", "iii-py", "images", "v86", "wheels"} {
 		from := filepath.Join(testenv.Cache(), tools)
 		if _, err := os.Stat(from); err != nil {
 			continue // the requirement is not met, for this user as for root
