@@ -73,11 +73,12 @@ kills: build tools ## kill a daemon under load N times (200), and tell what was 
 	@KILLS=$(N) $(HOST) go test -count=1 -timeout 24h -run '^TestKilledDaemon$$' -v ./internal/e2e
 
 DRIVERS ?= native local
+FUZZ ?= 4s
 
-security: build tools ## attack this host with every driver of DRIVERS, and write the table of SECURITY.md
+security: build tools ## attack this host with every driver of DRIVERS, random system calls for FUZZ (4s), and write the table of SECURITY.md
 	@mkdir -p .cache/escape
 	@# runsc is where "make tools" builds it, unless the machine has one of its own.
-	@for d in $(DRIVERS); do echo "escape-suite --driver $$d"; PATH="$$PATH:$$PWD/.cache/bin" bin/sandbar escape-suite --driver $$d --json >.cache/escape/$$d.json || exit 1; done
+	@for d in $(DRIVERS); do echo "escape-suite --driver $$d"; PATH="$$PATH:$$PWD/.cache/bin" bin/sandbar escape-suite --driver $$d --fuzz $(FUZZ) --json >.cache/escape/$$d.json || exit 1; done
 	@$(HOST) go run ./internal/attack/table SECURITY.md $(DRIVERS:%=.cache/escape/%.json)
 
 tools: ## fetch what the tests use and this machine lacks

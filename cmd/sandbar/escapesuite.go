@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/driver/drivertest/escape"
 	"github.com/sandbar-dev/sandbar/internal/attack"
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/doctor"
@@ -34,6 +35,9 @@ type escapeReport struct {
 	Counts   map[attack.Verdict]int `json:"counts"`
 	Cases    []attack.Report        `json:"cases"`
 }
+
+// maxFuzz keeps the suite bounded.
+const maxFuzz = time.Hour
 
 func (a *app) escapeCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -54,7 +58,7 @@ loopback and in directories of its own, and is bounded in time and amount. It
 takes a few minutes.
 
 Exit code: 0 if everything is as the driver claims, else 1.`,
-		Example: "  sandbar escape-suite\n  sandbar escape-suite --driver local\n  sandbar escape-suite --run '5*-*' --json",
+		Example: "  sandbar escape-suite\n  sandbar escape-suite --driver local\n  sandbar escape-suite --run '5*-*' --json\n  sandbar escape-suite --run '66-*' --fuzz 1m",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := a.configuration(cmd, driverSetting)
@@ -66,8 +70,12 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 			if err != nil {
 				return usagef(cmd, "--run: %v", err)
 			}
+			fuzz, _ := cmd.Flags().GetDuration("fuzz")
+			if fuzz <= 0 || fuzz > maxFuzz {
+				return usagef(cmd, "--fuzz: %v is not between 1ms and %v", fuzz, maxFuzz)
+			}
 			asJSON, _ := cmd.Flags().GetBool("json")
-			report, err := a.attackHost(cmd.Context(), cfg, cases, !asJSON)
+			report, err := a.attackHost(cmd.Context(), cfg, &attack.Suite{Fuzz: fuzz}, cases, !asJSON)
 			if err != nil {
 				return err
 			}
@@ -83,6 +91,7 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 		},
 	}
 	cmd.Flags().Bool("json", false, "print JSON")
+	cmd.Flags().Duration("fuzz", escape.FuzzDefault, "how long random system calls are made, at most "+maxFuzz.String())
 	cmd.Flags().String("run", "", "only cases whose name matches this `pattern`, such as '25-*' (default all)")
 	a.settings(cmd, driverSetting)
 	return cmd
@@ -107,8 +116,9 @@ func chosenCases(pattern string) ([]attack.Case, error) {
 	return chosen, nil
 }
 
-// attackHost runs the cases. With show the verdicts are printed as they come.
-func (a *app) attackHost(ctx context.Context, cfg *config.Config, cases []attack.Case, show bool) (*escapeReport, error) {
+// attackHost runs the cases on what it sets in s. With show the verdicts are printed
+// as they come.
+func (a *app) attackHost(ctx context.Context, cfg *config.Config, s *attack.Suite, cases []attack.Case, show bool) (*escapeReport, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	binary, err := os.Executable()
@@ -127,7 +137,7 @@ func (a *app) attackHost(ctx context.Context, cfg *config.Config, cases []attack
 	d, caps := ds.First, ds.First.Caps()
 	found := doctor.Examine(ctx, doctor.Input{Version: thisBuild().Version, Factories: a.factories, Chosen: caps.Name, Languages: languages,
 		Host: func(name string) driver.Host { return platform.Host(cfg, name, slog.New(slog.DiscardHandler)) }})
-	s := &attack.Suite{Driver: d, Binary: binary, Environ: a.environ, Languages: map[string]bool{}}
+	s.Driver, s.Binary, s.Environ, s.Languages = d, binary, a.environ, map[string]bool{}
 	for _, l := range found.Languages {
 		s.Languages[l.Name] = l.Available
 		if l.Name == "python" && l.Available {

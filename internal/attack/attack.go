@@ -63,6 +63,8 @@ type Suite struct {
 	// Python is the program name of Python 3 in a sandbox. Without ctypes in it
 	// the attacks on the driver that are written in Python are not run.
 	Python string
+	// Fuzz is for how long a case makes random system calls; 0: escape.FuzzDefault.
+	Fuzz time.Duration
 	// Each, if set, is told of every case when it has ended.
 	Each func(Report)
 
@@ -115,7 +117,7 @@ func (s *Suite) Run(ctx context.Context, cases []Case) ([]Report, error) {
 // onDriver makes a Case of one of package escape.
 func onDriver(c escape.Case) Case {
 	return Case{ID: c.ID, Title: c.Title, Claim: string(c.Claim), run: func(ctx context.Context, s *Suite) Report {
-		r := escape.Run(ctx, escape.Target{Driver: s.Driver, Spec: spec(s.Driver.Caps()), Python: s.python(ctx)}, c)
+		r := escape.Run(ctx, escape.Target{Driver: s.Driver, Spec: spec(s.Driver.Caps()), Python: s.python(ctx), Fuzz: s.Fuzz}, c)
 		report := Report{Verdict: Verdict(strings.ToUpper(string(r.Verdict))), OK: r.OK(), Evidence: r.Evidence, Expected: "contained"}
 		if !r.Claimed {
 			report.Expected = "nothing"

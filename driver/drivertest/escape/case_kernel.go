@@ -151,7 +151,7 @@ done()`},
 		{ID: "65-processes", Title: "processes of the host in the list", Claim: Processes, Leaks: true, Python: `
 if host_visible(): escaped("process", BAIT_PID, "of the host")
 done()`},
-		{ID: "66-fuzz", Title: "random system calls for a few seconds", Claim: Kernel, MayDie: true, Limits: sandbar.Limits{PIDs: 64}, Python: `
+		{ID: "66-fuzz", Title: "random system calls", Claim: Kernel, MayDie: true, Limits: sandbar.Limits{PIDs: 64}, Python: `
 import random
 rnd = random.Random(66)
 # Never attempted, so that nothing happens should everything else have failed:
@@ -170,7 +170,7 @@ def batch():
         if nr in NEVER: continue
         libc.syscall(ctypes.c_long(nr), *[ctypes.c_long(rnd.choice(values)) for j in range(6)])
 def fuzz():
-    end = time.time() + 4
+    end = time.time() + float(env("FUZZ_SECONDS", "4"))
     while time.time() < end:
         pid = os.fork()
         if pid == 0:

@@ -141,7 +141,8 @@ func (r Report) String() string {
 	return s
 }
 
-// caseBound bounds one case in time, whatever its programs do.
+// caseBound bounds one case in time, whatever its programs do; what random system
+// calls take is on top.
 const caseBound = 60 * time.Second
 
 // Run runs one case. The driver is not closed.
@@ -159,7 +160,7 @@ func Run(ctx context.Context, t Target, c Case) Report {
 		r.Verdict, r.Evidence = NotRun, "the host has no address besides loopback"
 		return r
 	}
-	ctx, cancel := context.WithTimeout(ctx, caseBound)
+	ctx, cancel := context.WithTimeout(ctx, caseBound+t.fuzz())
 	defer cancel()
 	sc, err := newScene(t, c)
 	if err != nil {

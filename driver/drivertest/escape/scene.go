@@ -2,6 +2,7 @@ package escape
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -29,9 +30,17 @@ type Target struct {
 	Python string
 	// NoFiles: the driver's sandboxes have no FS.
 	NoFiles bool
+	// Fuzz is for how long a case makes random system calls; 0: FuzzDefault.
+	Fuzz time.Duration
 	// Made, if set, is told the id of every sandbox made.
 	Made func(sandbar.ID)
 }
+
+// FuzzDefault is enough to see that a boundary stands, not to search it.
+const FuzzDefault = 4 * time.Second
+
+// fuzz is how long random system calls are made.
+func (t Target) fuzz() time.Duration { return cmp.Or(t.Fuzz, FuzzDefault) }
 
 // Scene is one case being played: the bait on the host, the sandboxes, and
 // what has been seen.
@@ -172,6 +181,7 @@ func (s *Scene) begin(ctx context.Context, box driver.Sandbox, python, shell str
 		"LIMIT_DISK": s.Case.Limits.Disk, "LIMIT_INODES": s.Case.Limits.Inodes, "LIMIT_FILES": s.Case.Limits.Files} {
 		c.Env[name] = strconv.FormatInt(v, 10)
 	}
+	c.Env["FUZZ_SECONDS"] = strconv.FormatFloat(s.fuzz().Seconds(), 'f', -1, 64)
 	p, err := box.Start(ctx, c, std)
 	if err != nil {
 		return nil, fmt.Errorf("starting the program: %w", err)

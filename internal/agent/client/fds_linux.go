@@ -60,7 +60,9 @@ func writeWithFDs(conn net.Conn, b []byte, fds []int) error {
 		if err != nil {
 			return err
 		}
-		b = b[n:]
+		if b = b[n:]; len(b) == 0 {
+			return nil // even a write of nothing fails if the other side has answered and gone
+		}
 	}
 	_, err := conn.Write(b)
 	return err

@@ -14,6 +14,8 @@
 //   - names a requirement that is met after all, or
 //   - is not allowed here by skips.golden.
 //
+// Failed tests are run a second time, see again.go; those that pass then are named.
+//
 // The last line, also written to the file of -summary, has the form
 //
 //	12 passed, 0 failed, 3 skipped

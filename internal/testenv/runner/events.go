@@ -51,6 +51,7 @@ type tally struct {
 	order    []string            // packages in the order of their end
 	builds   map[string][]string // output of the compiler, by import path
 	problems []string            // failures that are no test's
+	unsteady []string            // tests that passed only the second time
 	now      counts
 }
 

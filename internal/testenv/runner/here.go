@@ -26,19 +26,25 @@ func runHere(ctx context.Context, o options, root string, golden []allowance, w 
 	}
 	defer os.RemoveAll(skips)
 
-	args := []string{"test", "-json", "-count=1", "-timeout", o.timeout.String()}
-	if o.race {
-		args = append(args, "-race")
+	test := func(ctx context.Context, o options, t *tally, packages ...string) error {
+		args := []string{"test", "-json", "-count=1", "-timeout", o.timeout.String()}
+		if o.race {
+			args = append(args, "-race")
+		}
+		if o.only != "" {
+			args = append(args, "-run", o.only)
+		}
+		cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
+		cmd.Dir = root
+		cmd.Env = append(goEnv(o), "TESTENV_SKIPS="+skips, "TESTENV_CACHE="+testenv.Cache())
+		return t.follow(ctx, cmd)
 	}
-	if o.only != "" {
-		args = append(args, "-run", o.only)
-	}
-	cmd := exec.CommandContext(ctx, "go", append(args, o.patterns...)...)
-	cmd.Dir = root
-	cmd.Env = append(goEnv(o), "TESTENV_SKIPS="+skips, "TESTENV_CACHE="+testenv.Cache())
-
 	t := newTally(w, strings.TrimSpace(module))
-	if err := t.follow(ctx, cmd); err != nil {
+	if err := test(ctx, o, t, o.patterns...); err != nil {
+		return t.now, err
+	}
+	err = t.again(ctx, o, func(ctx context.Context, o options, t *tally, pkg string) error { return test(ctx, o, t, pkg) })
+	if err != nil {
 		return t.now, err
 	}
 	var unmet bytes.Buffer
@@ -84,6 +90,7 @@ func (t *tally) conclude(skips string, golden []allowance, f facts, unmet map[st
 	}
 	t.printSlowest(10)
 	t.judgeSkips(recorded, golden, f, unmet)
+	t.printUnsteady()
 	if len(t.problems) > 0 {
 		fmt.Fprintln(t.out, "\nfailures that are no test's own:")
 		for _, p := range t.problems {

@@ -31,6 +31,7 @@ type options struct {
 	check    string
 	summary  string
 	timeout  time.Duration
+	again    int
 	patterns []string
 }
 
@@ -48,6 +49,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.check, "check", "", "run nothing: print those of these requirements (comma-separated, or \"all\") that are not met")
 	fs.StringVar(&o.summary, "summary", "", "also write the last line to this `file`")
 	fs.DurationVar(&o.timeout, "timeout", 20*time.Minute, "for the tests of one package")
+	fs.IntVar(&o.again, "again", 3, "run failed tests a second time, by themselves, if there are no more than so many; those that pass then are listed")
 	err := fs.Parse(args)
 	o.patterns = fs.Args()
 	if len(o.patterns) == 0 {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +29,16 @@ func TestMain(m *testing.M) {
 // tally and what was printed.
 func goTest(t *testing.T, files map[string]string) (*tally, string) {
 	t.Helper()
-	dir := t.TempDir()
+	return goTestIn(t, t.TempDir(), files)
+}
+
+func goTestEnv() []string {
+	return append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod", "GOWORK=off")
+}
+
+// goTestIn is goTest with the module in a directory that the caller knows.
+func goTestIn(t *testing.T, dir string, files map[string]string) (*tally, string) {
+	t.Helper()
 	files["go.mod"] = "module example.test/m\n\ngo 1.26\n"
 	for name, text := range files {
 		path := filepath.Join(dir, name)
@@ -43,7 +53,7 @@ func goTest(t *testing.T, files map[string]string) (*tally, string) {
 	got := newTally(&out, "example.test/m")
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-json", "-count=1", "./...")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod", "GOWORK=off")
+	cmd.Env = goTestEnv()
 	if err := got.follow(t.Context(), cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -247,6 +257,74 @@ func TestJudgeSkips(t *testing.T) {
 				t.Errorf("problems %q, counted %s; want one with %q", got.problems, got.now, tt.problem)
 			}
 		})
+	}
+}
+
+func TestAgain(t *testing.T) {
+	const header = "package a\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nvar _ = os.Exit\n\n"
+	once := `if _, err := os.Stat("once"); err != nil { os.WriteFile("once", nil, 0o600); t.Error("the first time") }`
+	tests := []struct {
+		name string
+		test string
+		want counts
+		runs int    // of TestA
+		says string // at the end
+	}{
+		{"nothing failed", `func TestA(t *testing.T) {}`, counts{passed: 1}, 1, ""},
+		{"passes the second time", `func TestA(t *testing.T) { ` + once + ` }
+			func TestB(t *testing.T) {}`, counts{passed: 2}, 2, "a TestA"},
+		{"a part passes the second time", `func TestA(t *testing.T) {
+			t.Run("x", func(t *testing.T) { ` + once + ` })
+			t.Run("y", func(t *testing.T) {})
+		}`, counts{passed: 2}, 2, "a TestA"},
+		{"fails again", `func TestA(t *testing.T) { t.Error("always") }`, counts{failed: 1}, 2, ""},
+		{"too many", `func TestA(t *testing.T) { ` + once + ` }
+			func TestB(t *testing.T) { t.Fail() }
+			func TestC(t *testing.T) { t.Fail() }`, counts{failed: 3}, 1, ""},
+		{"died", `func TestA(t *testing.T) { ` + once + `; if t.Failed() { panic("x") } }
+			func TestB(t *testing.T) {}`, counts{failed: 1}, 1, ""},
+		{"exited", `func TestA(t *testing.T) { ` + once + `; if t.Failed() { os.Exit(1) } }`, counts{failed: 1}, 1, ""},
+		{"skipped the second time", `func TestA(t *testing.T) { ` + once + ` else { t.Skip() } }`, counts{failed: 1}, 2, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			got, _ := goTestIn(t, dir, map[string]string{"a/a_test.go": header + tt.test})
+			var out bytes.Buffer
+			got.out = &out
+			runs := 1
+			err := got.again(t.Context(), options{again: 2}, func(ctx context.Context, o options, again *tally, pkg string) error {
+				runs++
+				cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-run", o.only, pkg)
+				cmd.Dir, cmd.Env = dir, goTestEnv()
+				return again.follow(ctx, cmd)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.printUnsteady()
+			if got.now != tt.want || runs != tt.runs {
+				t.Errorf("counted %s in %d runs, want %s in %d", got.now, runs, tt.want, tt.runs)
+			}
+			if named := strings.Contains(out.String(), "\n  "+tt.says+"\n"); named != (tt.says != "") {
+				t.Errorf("want %q named at the end of:\n%s", tt.says, out.String())
+			}
+		})
+	}
+}
+
+// The race detector is never wrong.
+func TestNotAgainWithRace(t *testing.T) {
+	got := newTally(io.Discard, "m")
+	got.add(event{Action: "fail", Package: "m/a", Test: "TestA"})
+	got.add(event{Action: "output", Package: "m/a", Output: "FAIL\n"})
+	got.add(event{Action: "fail", Package: "m/a"})
+	err := got.again(t.Context(), options{again: 3, race: true}, func(context.Context, options, *tally, string) error {
+		t.Error("run again")
+		return nil
+	})
+	if err != nil || got.now.failed != 1 {
+		t.Errorf("%v, counted %s", err, got.now)
 	}
 }
 
