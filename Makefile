@@ -14,7 +14,7 @@ export CGO_ENABLED = 0
 
 GOBUILD     = go build -trimpath -buildvcs=false
 RUNNER      = .cache/bin/runner
-RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') -summary .cache/summary
+RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') $(if $(AGAIN),-again $(AGAIN)) -summary .cache/summary
 # These run on this machine even when GOOS or GOARCH name another.
 HOST        = env -u GOOS -u GOARCH
 
