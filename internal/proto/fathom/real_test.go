@@ -185,7 +185,9 @@ func shellCommand(line string) (string, error) {
 	case "signal":
 		return "kill -" + rest + " $$", nil
 	case "oom":
-		return `exec python3 -c "b'x' * (1 << 30)"`, nil
+		// More than the limit, and less than one allocation may have where nothing but the
+		// sum of what is used is held: there a greater one fails, and the program with it.
+		return `exec python3 -c "b = b'x' * (300 << 20); import time; time.sleep(1000)"`, nil
 	case "usage": // whatever it uses
 		return ":", nil
 	}
