@@ -18,7 +18,6 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/driver/drivertest/escape"
 	"github.com/sandbar-dev/sandbar/internal/attack"
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/doctor"
@@ -91,7 +90,7 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 		},
 	}
 	cmd.Flags().Bool("json", false, "print JSON")
-	cmd.Flags().Duration("fuzz", escape.FuzzDefault, "how long random system calls are made, at most "+maxFuzz.String())
+	cmd.Flags().Duration("fuzz", attack.FuzzDefault, "how long random system calls are made, at most "+maxFuzz.String())
 	cmd.Flags().String("run", "", "only cases whose name matches this `pattern`, such as '25-*' (default all)")
 	a.settings(cmd, driverSetting)
 	return cmd

@@ -63,7 +63,7 @@ type Suite struct {
 	// Python is the program name of Python 3 in a sandbox. Without ctypes in it
 	// the attacks on the driver that are written in Python are not run.
 	Python string
-	// Fuzz is for how long a case makes random system calls; 0: escape.FuzzDefault.
+	// Fuzz is for how long a case makes random system calls; 0: FuzzDefault.
 	Fuzz time.Duration
 	// Each, if set, is told of every case when it has ended.
 	Each func(Report)
@@ -71,6 +71,9 @@ type Suite struct {
 	d      *daemon // that the case at hand attacks
 	ctypes *bool   // whether Python has it; nil until asked
 }
+
+// FuzzDefault is for how long random system calls are made if nothing else is said.
+const FuzzDefault = escape.FuzzDefault
 
 // caseBound bounds one attack on the daemon in time.
 const caseBound = 90 * time.Second
