@@ -241,17 +241,14 @@ func (d *daemon) inside(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// A daemon that may have few descriptors answers everybody whom it can still
-// hear, with a result or a typed error, and works when they have left.
-func TestFewDescriptors(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS)
-	d := startIn(t, "ulimit -n 100", "SANDBAR_TEMPLATES=off", "SANDBAR_LIMITS_DEFAULT_FILES=64", "SANDBAR_LIMITS_MIN_FILES=16")
-	d.await(t)
-	d.works(t)
+// crowd runs n programs at once, each on a connection of its own. Everybody is
+// answered: with the program's end, or with a typed error; unheard are those whose
+// connection was not taken, or ended.
+func (d *daemon) crowd(t *testing.T, n int) (ran, refused, unheard int) {
+	t.Helper()
 	var wait sync.WaitGroup
 	var mu sync.Mutex
-	var ran, refused, unheard int
-	for range 40 {
+	for range n {
 		wait.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
@@ -261,7 +258,7 @@ func TestFewDescriptors(t *testing.T) {
 			switch {
 			case ctx.Err() != nil:
 				t.Error("a caller has no answer")
-			case err != nil: // the connection was not taken, or has ended
+			case err != nil:
 				unheard++
 			case o.Exit != nil && *o.Exit == 7:
 				ran++
@@ -274,8 +271,34 @@ func TestFewDescriptors(t *testing.T) {
 	}
 	wait.Wait()
 	t.Logf("%d ran, %d were refused, %d had no connection", ran, refused, unheard)
-	if refused+unheard == 0 {
+	return ran, refused, unheard
+}
+
+// A daemon that may have few descriptors answers everybody whom it can still
+// hear, with a result or a typed error, and works when they have left.
+func TestFewDescriptors(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	d := startIn(t, "ulimit -n 100", "SANDBAR_TEMPLATES=off", "SANDBAR_LIMITS_DEFAULT_FILES=64", "SANDBAR_LIMITS_MIN_FILES=16")
+	d.await(t)
+	d.works(t)
+	if _, refused, unheard := d.crowd(t, 40); refused+unheard == 0 {
 		t.Error("there were descriptors for all: nothing was tested")
+	}
+	d.works(t)
+	d.ends(t)
+}
+
+// Where the kernel gives no more namespaces, sandboxes are refused with a typed
+// error and those that run go on; all is well when there is room again.
+func TestFewNamespaces(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	// A user namespace has bounds of its own, which hold for those below it as well.
+	d := startIn(t, `set -- unshare --user --map-root-user sh -ec 'echo 4 >/proc/sys/user/max_net_namespaces; exec "$@"' sh "$@"`, "SANDBAR_TEMPLATES=off")
+	d.await(t)
+	d.works(t)
+	ran, refused, unheard := d.crowd(t, 16)
+	if ran == 0 || refused == 0 || unheard > 0 {
+		t.Errorf("%d ran, %d were refused, %d had no connection; the daemon said:\n%s", ran, refused, unheard, d.said())
 	}
 	d.works(t)
 	d.ends(t)
