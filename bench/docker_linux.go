@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
@@ -19,6 +21,38 @@ const dockerCommand = "/usr/bin/docker"
 // dockerPython compares an execution in a container of ours with one of docker
 // run, on an engine of its own.
 func dockerPython(l *lab) (measured, error) {
+	return withDocker(l, func(daemon *dockerd.Engine, d driver.Driver) (measured, error) {
+		e, err := engine.New(engine.Config{Driver: d, AllowDegraded: true})
+		if err != nil {
+			return measured{}, errors.Join(err, closeDriver(d))
+		}
+		defer closeEngine(e)
+		isolated := func() error {
+			r, err := e.Run(context.Background(), sandbar.Job{Language: "python", Code: hello}, engine.Discard)
+			return exited(r, err)
+		}
+		plain := command(dockerCommand, "-H", daemon.Host(), "run", "--rm", "--network", "none", dockerd.Image, "python3", "-c", hello)
+		ours, theirs, err := interleave(20, isolated, plain)
+		if err != nil {
+			return measured{}, err
+		}
+		return measured{
+			value:    fmt.Sprintf("%v; %.2f × docker run", ours, ratio(ours, theirs)),
+			baseline: "docker run --rm --network none: " + theirs.String(),
+			kept:     ratio(ours, theirs) <= 1.1,
+		}, nil
+	})
+}
+
+// dockerReady is an execution in a container in which Python waits.
+func dockerReady(l *lab) (measured, error) {
+	return withDocker(l, func(_ *dockerd.Engine, d driver.Driver) (measured, error) {
+		return readyPython(d, 10*time.Millisecond)
+	})
+}
+
+// withDocker calls measure with an engine of its own and the driver of that.
+func withDocker(l *lab, measure func(*dockerd.Engine, driver.Driver) (measured, error)) (measured, error) {
 	if _, err := os.Stat(l.image); err != nil {
 		return measured{}, fmt.Errorf("there is no image (make tools builds it): %w", err)
 	}
@@ -35,23 +69,5 @@ func dockerPython(l *lab) (measured, error) {
 	if err != nil {
 		return measured{}, err
 	}
-	e, err := engine.New(engine.Config{Driver: d, AllowDegraded: true})
-	if err != nil {
-		return measured{}, err
-	}
-	defer closeEngine(e)
-	isolated := func() error {
-		r, err := e.Run(ctx, sandbar.Job{Language: "python", Code: hello}, engine.Discard)
-		return exited(r, err)
-	}
-	plain := command(dockerCommand, "-H", daemon.Host(), "run", "--rm", "--network", "none", dockerd.Image, "python3", "-c", hello)
-	ours, theirs, err := interleave(20, isolated, plain)
-	if err != nil {
-		return measured{}, err
-	}
-	return measured{
-		value:    fmt.Sprintf("%v; %.2f × docker run", ours, ratio(ours, theirs)),
-		baseline: "docker run --rm --network none: " + theirs.String(),
-		kept:     ratio(ours, theirs) <= 1.1,
-	}, nil
+	return measure(daemon, d)
 }

@@ -20,7 +20,6 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,10 +27,14 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/sitezip"
 )
 
 //go:embed wait.cjs
 var waitNode string
+
+//go:embed wait.py
+var waitPython string
 
 //go:embed wait.erl
 var waitBEAM string
@@ -48,7 +51,8 @@ type kind struct {
 	argv   []string // the command it works with
 	file   string   // the waiter's name in sandbar.DefaultDir; it deletes itself
 	waiter string
-	env    map[string]string // has the interpreter load the waiter
+	pack   func([]byte) []byte // makes the file of the waiter; nil: it is the file
+	env    map[string]string   // has the interpreter load the waiter
 	header func(payload string) string
 	// started tells of variables that the interpreter reads as it starts.
 	started func(name string) bool
@@ -57,10 +61,17 @@ type kind struct {
 // kinds are the languages that can be warmed.
 func kinds() map[string]kind {
 	return map[string]kind{
+		// Where it cannot be forked (driver.Templater).
+		"python": {
+			argv: []string{"python3"}, file: ".sandbar-wait", waiter: waitPython, pack: sitezip.Pack,
+			env:     map[string]string{sitezip.Variable: ".sandbar-wait"},
+			header:  sized,
+			started: names("LANG LANGUAGE TZ HOME PATH", "PYTHON LD_ LC_ MALLOC_ GLIBC_ OPENSSL_ SSL_"),
+		},
 		"javascript": {
 			argv: []string{"node"}, file: ".sandbar-wait.cjs", waiter: waitNode,
 			env:     map[string]string{"NODE_OPTIONS": "--require=./.sandbar-wait.cjs"},
-			header:  func(p string) string { return fmt.Sprintf("%08x%s", len(p), p) },
+			header:  sized,
 			started: names("LANG LANGUAGE TZ HOME PATH", "NODE_ V8_ UV_ LD_ LC_ ICU_ OPENSSL_ SSL_ MALLOC_ GLIBC_"),
 		},
 		"elixir": {
@@ -71,6 +82,9 @@ func kinds() map[string]kind {
 		},
 	}
 }
+
+// sized is a header: the payload after its length.
+func sized(payload string) string { return fmt.Sprintf("%08x%s", len(payload), payload) }
 
 // names returns what finds a name in a list of names and of prefixes.
 func names(whole, prefixes string) func(string) bool {
@@ -136,7 +150,11 @@ func (t *template) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, err
 // that waits.
 func (w *waiting) start(ctx context.Context) error {
 	k := w.t.kind
-	if err := w.put(ctx, k.file, strings.ReplaceAll(k.waiter, markWord, mark)); err != nil {
+	waiter := []byte(strings.ReplaceAll(k.waiter, markWord, mark))
+	if k.pack != nil {
+		waiter = k.pack(waiter)
+	}
+	if err := w.put(ctx, k.file, waiter); err != nil {
 		return err
 	}
 	env := map[string]string{}
@@ -165,7 +183,7 @@ func (w *waiting) start(ctx context.Context) error {
 }
 
 // put writes a file of the sandbox.
-func (w *waiting) put(ctx context.Context, path, text string) error {
+func (w *waiting) put(ctx context.Context, path string, b []byte) error {
 	f, ok := driver.As[driver.Filer](w.Sandbox)
 	if !ok {
 		return sandbar.Errorf(sandbar.Unsupported, "this driver cannot put files into a sandbox")
@@ -174,7 +192,7 @@ func (w *waiting) put(ctx context.Context, path, text string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.WriteString(file, text); err != nil {
+	if _, err := file.Write(b); err != nil {
 		file.Abort()
 		return err
 	}

@@ -21,14 +21,14 @@
 package zygote
 
 import (
-	"archive/zip"
 	"bytes"
 	_ "embed"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/sitezip"
 )
 
 //go:embed bootstrap.py
@@ -43,26 +43,12 @@ const (
 // PathVariable is the variable that puts Archive in front of the interpreter's
 // path. What it held before follows ArchivePath and a colon.
 const (
-	PathVariable = "PYTHONPATH"
+	PathVariable = sitezip.Variable
 	ArchivePath  = "/proc/self/fd/4"
 )
 
 // Archive is the zip file that the interpreter imports its half from.
-func Archive() []byte {
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	w, err := z.CreateHeader(&zip.FileHeader{Name: "sitecustomize.py", Method: zip.Store, Modified: time.Unix(1<<30, 0).UTC()})
-	if err == nil {
-		_, err = w.Write(bootstrap)
-	}
-	if err == nil {
-		err = z.Close()
-	}
-	if err != nil { // writing to memory does not fail
-		panic(err)
-	}
-	return b.Bytes()
-}
+func Archive() []byte { return sitezip.Pack(bootstrap) }
 
 // Config is the first message to a template.
 type Config struct {

@@ -1,0 +1,66 @@
+# The sitecustomize of an interpreter that has been started as "python3 FILE" before
+# there is a FILE: start-up ends with it. It waits for the program's arguments,
+# environment and directory, puts back what it has touched, and returns; all that
+# comes after, from opening FILE on, is the interpreter's own.
+import os
+import sys
+
+
+def receive(size):
+    got = b''
+    while len(got) < size:
+        part = os.read(0, size - len(got))
+        if not part:
+            os._exit(0)  # nobody needs us any more
+        got += part
+    return got
+
+
+def without_input():
+    """Makes the standard input what it is in a program that is given none."""
+    import io
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.close(3)
+    old = sys.stdin
+    binary = io.open(0, 'rb', -1, closefd=False)
+    binary.raw.name = '<stdin>'
+    text = io.TextIOWrapper(binary, old.encoding, old.errors, '\n')
+    text.mode = 'r'
+    sys.stdin = sys.__stdin__ = text
+
+
+def original():
+    """Runs the sitecustomize that the interpreter would have found, if any."""
+    import _frozen_importlib
+    spec = _frozen_importlib._find_spec('sitecustomize', None)
+    if spec is None:
+        return False
+    module = sys.modules['sitecustomize'] = _frozen_importlib.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return True
+
+
+def main():
+    entry = sys.path.pop(0)
+    sys.path_importer_cache.pop(entry, None)
+    sys.modules['zipimport']._zip_directory_cache.pop(entry, None)
+    os.unlink(entry)
+    del os.environ['PYTHONPATH']
+    os.write(1, b'READY_MARK')
+    stdin, where, count, *rest = receive(int(receive(8), 16)).split(b'\0')
+    count = int(count)
+    sys.argv += map(os.fsdecode, rest[:count])
+    sys.orig_argv += sys.argv[1:]
+    for pair in rest[count:]:
+        name, _, value = pair.partition(b'=')
+        os.environb[name] = value
+    if where:
+        os.chdir(where)
+    if stdin == b'none':
+        without_input()
+    del sys.modules['sitecustomize']
+
+
+main()
+if not original():
+    raise ImportError("No module named 'sitecustomize'", name='sitecustomize')
