@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -195,10 +197,38 @@ func (a *pools) prepare(ctx context.Context, p *pool) (driver.Template, error) {
 		a.e.log.Info("the driver has no template for a language", "template", p.name, "error", err)
 	}
 	made, err := warm.Prepare(b.driver, spec)
-	if sandbar.CodeOf(err) == sandbar.Unsupported {
+	switch {
+	case sandbar.CodeOf(err) == sandbar.Unsupported:
 		return plain{a.e, p.spec}, nil
+	case err != nil:
+		return nil, err
 	}
-	return made, err
+	return &hopeful{Template: made, plain: plain{a.e, p.spec}, name: p.name}, nil
+}
+
+// hopeful is a template of an interpreter of which only the first attempt shows
+// whether it can be made to wait. If it cannot, the forks are plain sandboxes.
+type hopeful struct {
+	driver.Template
+	plain   plain
+	name    string
+	cannot  atomic.Bool
+	telling sync.Once
+}
+
+func (t *hopeful) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, error) {
+	if t.cannot.Load() {
+		return t.plain.Fork(ctx, id)
+	}
+	sb, err := t.Template.Fork(ctx, id)
+	if sandbar.CodeOf(err) != sandbar.Unsupported {
+		return sb, err
+	}
+	t.cannot.Store(true)
+	t.telling.Do(func() {
+		t.plain.e.log.Info("an interpreter cannot wait for its program", "template", t.name, "error", err)
+	})
+	return t.plain.Fork(ctx, id)
 }
 
 // plain is a template without an interpreter: its forks are fresh sandboxes.

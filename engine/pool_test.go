@@ -466,19 +466,25 @@ func TestPoolFailures(t *testing.T) {
 
 // A driver that cannot warm a language gives plain ready sandboxes.
 func TestTemplateUnsupported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := faulty.NewWarm()
-		w.Only = []string{"elixir"}
-		r := warmRig(t, w, keeping(engine.Template{Language: "shell", Min: 1}))
-		r.wantPool(1, 0, 0, 0)
-		sink := newRecorder()
-		res, err := r.Run(t.Context(), sandbar.Job{Language: "shell", Code: "print stdout x"}, sink)
-		answer{res, err}.want(t, sandbar.Exited)
-		r.wantPool(1, 1, 0, 0)
-		if n := w.WarmCounts(); n.Evaluated != 0 || sink.text(sandbar.Stdout) != "x\n" {
-			t.Errorf("%+v, output %q", n, sink.text(sandbar.Stdout))
-		}
-	})
+	// That of shell nobody can have wait; that of Python ends when it is tried.
+	for _, language := range []string{"shell", "python"} {
+		inBubble(t, language, func(t *testing.T) {
+			w := faulty.NewWarm()
+			w.Only = []string{"elixir"}
+			r := warmRig(t, w, keeping(engine.Template{Language: language, Min: 1}))
+			r.wantPool(1, 0, 0, 0)
+			sink := newRecorder()
+			res, err := r.Run(t.Context(), sandbar.Job{Language: language, Code: "print stdout x"}, sink)
+			answer{res, err}.want(t, sandbar.Exited)
+			r.wantPool(1, 1, 0, 0)
+			if s := r.Templates()[0]; s.Failed != 0 {
+				t.Errorf("%+v; want no failure", s)
+			}
+			if n := w.WarmCounts(); n.Evaluated != 0 || sink.text(sandbar.Stdout) != "x\n" {
+				t.Errorf("%+v, output %q", n, sink.text(sandbar.Stdout))
+			}
+		})
+	}
 }
 
 // Ready sandboxes that die while they wait are replaced.

@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -251,7 +252,14 @@ func TestNodeCannotTell(t *testing.T) {
 // that copies are compared by.
 func TestPythonCannotTell(t *testing.T) {
 	testenv.Need(t, testenv.Python)
-	compare(t, pythonCorpus(t), "python", "python3", "main.py", nil)
+	// /proc shows how the process was started: without the job's arguments and environment.
+	tells := []string{"start/cmdline", "start/environ-proc", "start/environ-proc-set"}
+	n := 0
+	programs := slices.DeleteFunc(pythonCorpus(t), func(p program) bool {
+		n++ // make test-all takes all, make test every third
+		return slices.Contains(tells, p.name) || !testenv.Long() && n%3 != 0
+	})
+	compare(t, programs, "python", "python3", "main.py", nil)
 }
 
 func TestElixirCannotTell(t *testing.T) {

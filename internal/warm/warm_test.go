@@ -58,8 +58,8 @@ func TestForkFails(t *testing.T) {
 		{"no files", func(d *faulty.Driver) { d.Bare = true }, t.Context(), sandbar.Unsupported},
 		{"no interpreter", func(d *faulty.Driver) { d.Missing = []string{"node"} }, t.Context(), sandbar.NotFound},
 		{"it does not start", func(d *faulty.Driver) { d.OnStart = faulty.FailFirst(1, errors.New("told to fail")) }, t.Context(), sandbar.Internal},
-		// The faulty driver's node runs main.js, which is empty, and ends.
-		{"it ends", func(d *faulty.Driver) {}, t.Context(), sandbar.NotFound},
+		// There is no main.js.
+		{"it ends", func(d *faulty.Driver) {}, t.Context(), sandbar.Unsupported},
 		{"it was stopped", func(d *faulty.Driver) { d.OnStart = func(context.Context) error { cancel(); return nil } }, ctx, sandbar.Internal},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -13,7 +13,8 @@
 //     begins another command: ["print", "stdout", "hello", ";", "exit", "3"];
 //   - an interpreter (python3, node, sh, elixir; see Driver.Missing): the file
 //     named by Args[1] is a script, one command a line, and what follows are
-//     the program's arguments; with "-c" as Args[1] the script is Args[2].
+//     the program's arguments; with "-c" as Args[1] the script is Args[2]. If there
+//     is no such file the program exits 2.
 //
 // Anything else is NotFound. In a script, operands are separated by blanks; one
 // in double quotes is a Go string literal. Empty lines and lines that begin

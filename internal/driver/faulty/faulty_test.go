@@ -129,10 +129,13 @@ func TestPrograms(t *testing.T) {
 		if got, err := start("python3", "main.py"); err != nil || got.ExitCode != 3 {
 			t.Errorf("%+v, %v", got, err)
 		}
-		for _, args := range [][]string{{"node", "main.py"}, {"perl", "main.py"}, {"python3"}, {"python3", "other.py"}} {
+		for _, args := range [][]string{{"node", "main.py"}, {"perl", "main.py"}, {"python3"}} {
 			if _, err := start(args...); sandbar.CodeOf(err) != sandbar.NotFound {
 				t.Errorf("%q: %v", args, err)
 			}
+		}
+		if got, err := start("python3", "other.py"); err != nil || got.ExitCode != 2 {
+			t.Errorf("without its file: %+v, %v", got, err)
 		}
 	})
 }

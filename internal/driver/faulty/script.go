@@ -40,7 +40,7 @@ func (b *sandbox) load(c sandbar.Cmd) (script [][]string, args []string, err err
 	if rest[0] == "-c" && len(rest) > 1 {
 		text, rest = rest[1], rest[1:]
 	} else if text, err = b.fs.text(rest[0]); err != nil {
-		return nil, nil, err
+		return parse("exit 2"), nil, nil // as interpreters do whose file is not there
 	}
 	return parse(text), rest[1:], nil
 }
