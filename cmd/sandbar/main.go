@@ -17,10 +17,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agentbin"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
 	"github.com/sandbar-dev/sandbar/internal/inherit"
+	"github.com/sandbar-dev/sandbar/internal/pid1"
 )
 
 func main() {
 	all.Main()
+	pid1.Main()
 	forbidCore()
 	a := newApp(agentbin.Binary())
 	root := a.rootCommand

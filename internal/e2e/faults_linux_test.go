@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +24,16 @@ import (
 // mount namespace of its own, and waits until it answers.
 func startIn(t *testing.T, prepare string, env ...string) *daemon {
 	t.Helper()
+	attr := &syscall.SysProcAttr{}
+	if os.Geteuid() == 0 {
+		attr.Unshareflags = syscall.CLONE_NEWNS
+	}
+	return startAs(t, attr, prepare, env...)
+}
+
+// startAs is startIn for a process with these attributes.
+func startAs(t *testing.T, attr *syscall.SysProcAttr, prepare string, env ...string) *daemon {
+	t.Helper()
 	d := &daemon{addr: freeAddress(t), dir: t.TempDir()}
 	var err error
 	if d.logs, err = os.CreateTemp(t.TempDir(), "log-"); err != nil {
@@ -33,9 +44,7 @@ func startIn(t *testing.T, prepare string, env ...string) *daemon {
 	d.cmd.Env = append(append(environ(), "SANDBAR_TOKEN="+token, "SANDBAR_ALLOW_DEGRADED=true",
 		"SANDBAR_STATE_DIR="+filepath.Join(d.dir, "state"), "SANDBAR_RUNTIME_DIR="+filepath.Join(d.dir, "run")), env...)
 	d.cmd.Stdout, d.cmd.Stderr = d.logs, d.logs
-	if os.Geteuid() == 0 {
-		d.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	}
+	d.cmd.SysProcAttr = attr
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -300,6 +309,62 @@ func TestFewNamespaces(t *testing.T) {
 	if ran == 0 || refused == 0 || unheard > 0 {
 		t.Errorf("%d ran, %d were refused, %d had no connection; the daemon said:\n%s", ran, refused, unheard, d.said())
 	}
+	d.works(t)
+	d.ends(t)
+}
+
+// As a container's first process the daemon waits for those who lose their parents,
+// ends when it is told to, and all is as ever.
+func TestFirstProcess(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	if os.Geteuid() != 0 {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	d := startAs(t, attr, "mount --make-rprivate /\nmount -t proc proc /proc")
+	d.await(t)
+	d.works(t)
+	first := d.cmd.Process.Pid
+	var daemon int
+	waitUntil(t, "it has become two", func() []string {
+		children := childrenOf(t, first)
+		if len(children) != 1 {
+			return []string{fmt.Sprint(children)}
+		}
+		daemon = children[0]
+		return nil
+	})
+	ended := make(chan outcome, 1)
+	go func() {
+		o, _ := d.run(t.Context(), "shell", "sleep 1000", 2*time.Minute)
+		ended <- o
+	}()
+	waitUntil(t, "a program runs", func() []string {
+		for _, spawner := range childrenOf(t, daemon) {
+			for _, agent := range childrenOf(t, spawner) {
+				if len(childrenOf(t, agent)) > 0 {
+					return nil
+				}
+			}
+		}
+		return []string{"none"}
+	})
+	for _, pid := range childrenOf(t, daemon) { // those who start agents and interpreters
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && err != unix.ESRCH {
+			t.Fatal(err)
+		}
+	}
+	if o := <-ended; o.Type == "" {
+		t.Error("a caller has no answer")
+	}
+	waitUntil(t, "orphans are waited for", func() []string {
+		if left := childrenOf(t, first); !slices.Equal(left, []int{daemon}) {
+			return []string{fmt.Sprint(left)}
+		}
+		return nil
+	})
 	d.works(t)
 	d.ends(t)
 }
