@@ -111,14 +111,18 @@ func (s *soak) load(ctx context.Context) {
 		clients.Go(func() { s.keepBusy(ctx, i, c) })
 	}
 	began := time.Now()
-	for every := time.NewTicker(lookEvery); ; {
+	looks, orphans := time.NewTicker(lookEvery), time.NewTicker(time.Second)
+	defer looks.Stop()
+	defer orphans.Stop()
+	for {
 		select {
 		case <-ctx.Done():
-			every.Stop()
 			clients.Wait()
 			return
-		case <-every.C:
+		case <-looks.C:
 			s.look(began)
+		case <-orphans.C: // as an init does; a sandbox does not end while it has a zombie
+			s.reap()
 		}
 	}
 }

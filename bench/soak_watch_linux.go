@@ -81,6 +81,7 @@ func (s *soak) look(began time.Time) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	for end := time.Now().Add(settleTime); ; time.Sleep(50 * time.Millisecond) {
+		s.reap()
 		left := s.unsettled()
 		if left == "" {
 			break
@@ -90,7 +91,6 @@ func (s *soak) look(began time.Time) {
 			break
 		}
 	}
-	reap(s.daemon.cmd.Process.Pid, int(s.stdio.Load()))
 	if time.Since(began) < 2*lookEvery {
 		return
 	}
@@ -120,6 +120,9 @@ func (s *soak) unsettled() string {
 	}
 	return ""
 }
+
+// reap waits for orphans.
+func (s *soak) reap() { reap(s.daemon.cmd.Process.Pid, int(s.stdio.Load())) }
 
 // reap waits for dead processes that have become children of this one, as
 // orphans do, but not for those that others wait for.
