@@ -39,8 +39,9 @@ func memorySlack(first float64) float64 { return max(8, first/8) }
 func quantities() []quantity {
 	return []quantity{
 		{"resident memory, MiB", func(s *soak) float64 { return mib(field(s.daemon.status(), "VmRSS:")) }, memorySlack},
-		{"proportional memory, MiB", func(s *soak) float64 {
-			return mib(field(fmt.Sprintf("/proc/%d/smaps_rollup", s.daemon.cmd.Process.Pid), "Pss:"))
+		// Not the proportional one: that of the program's file depends on who else runs it.
+		{"anonymous memory, MiB", func(s *soak) float64 {
+			return mib(field(fmt.Sprintf("/proc/%d/smaps_rollup", s.daemon.cmd.Process.Pid), "Anonymous:"))
 		}, memorySlack},
 		{"Go heap in use, MiB", func(s *soak) float64 { return s.metric("go_memstats_heap_inuse_bytes") / (1 << 20) }, memorySlack},
 		{"descriptors", func(s *soak) float64 { return float64(entriesIn(s.proc("fd"))) }, upTo(3)},
