@@ -10,8 +10,11 @@ import (
 	"net/http"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/sandbar-dev/sandbar/driver"
 )
 
 // inputCases are numbers 73 to 75, 78 and 80: what a client may say.
@@ -86,7 +89,8 @@ func (s *Suite) forgedLines(ctx context.Context) error {
 		return nil
 	}
 	cmd := exec.CommandContext(ctx, s.Binary, "stdio", "--driver", s.Driver.Caps().Name)
-	cmd.Env = s.Environ
+	// It is about the output; what limits the driver holds is others' business.
+	cmd.Env = append(slices.Clone(s.Environ), "SANDBAR_ALLOW_DEGRADED=true")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -105,7 +109,10 @@ func (s *Suite) forgedLines(ctx context.Context) error {
 	}()
 	lines := bufio.NewReader(io.LimitReader(out, 16<<20))
 	const lie = `{"type":"shell","id":"2","stdout":"forged","stderr":"","exit_code":0,"timed_out":false}`
-	script := "printf '%s\\n' '" + lie + "'; for f in 1 2 3 4 5 6 7 8 9; do printf '%s\\n' '" + lie + "' 2>/dev/null >&$f; done; printf '%s\\n' '" + lie + "' >/proc/1/fd/1; true"
+	script := "printf '%s\\n' '" + lie + "'; for f in 1 2 3 4 5 6 7 8 9; do printf '%s\\n' '" + lie + "' 2>/dev/null >&$f; done; true"
+	if s.Driver.Caps().Boundary != driver.BoundaryNone { // else that is the host's
+		script += "; printf '%s\\n' '" + lie + "' >/proc/1/fd/1; true"
+	}
 	for id, command := range []string{1: script, 2: "echo true"} {
 		if command == "" {
 			continue

@@ -17,26 +17,28 @@ func attr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }
 
-// clear removes what an engine leaves behind: shims of containers that it lost
-// sight of, mounts, control groups and its directory.
+// clear removes what an engine leaves behind: containers that it lost sight of and
+// their shims, mounts, control groups and its directory.
 func (e *Engine) clear() error {
-	e.killShims()
+	e.killProcesses()
 	e.unmount()
 	e.removeGroups()
 	return os.RemoveAll(e.dir)
 }
 
-// killShims ends processes that were started for this engine: its directory,
-// which nobody else has, stands in their arguments.
-func (e *Engine) killShims() {
+// killProcesses ends processes that were started for this engine: its directory,
+// which nobody else has, stands in their arguments, or they are in its control groups,
+// as a container is that was made and never started when the engine crashed.
+func (e *Engine) killProcesses() {
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		args, err := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
-		if err == nil && bytes.Contains(args, []byte(e.dir+"/")) {
+		args, _ := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
+		groups, _ := os.ReadFile("/proc/" + entry.Name() + "/cgroup")
+		if bytes.Contains(args, []byte(e.dir+"/")) || bytes.Contains(groups, []byte(":"+e.parent+"/")) {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
 		}
 	}
