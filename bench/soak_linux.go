@@ -44,6 +44,8 @@ type soak struct {
 	// state, so that what it holds then can be compared.
 	turn sync.RWMutex
 
+	dead map[int]bool // children that were dead at the last look for orphans
+
 	mu         sync.Mutex
 	done       map[string]int // operations, by name
 	unanswered int
@@ -198,7 +200,7 @@ func (s *soak) end() []string {
 		wrong = append(wrong, "the daemon ended with "+err.Error())
 	}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		reap()
+		s.dead = reap(s.dead)
 		left := append(groupsOf(owner), entriesBelow(s.daemon.dir+"/run")...)
 		for pid, p := range family(os.Getpid()) {
 			left = append(left, fmt.Sprintf("process %d %s", pid, p.name))

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -178,7 +179,23 @@ func (b *Bait) env() map[string]string {
 	if name, err := os.Hostname(); err == nil {
 		env["HOST_NAME"] = name
 	}
+	env["HOST_SECRETS"] = hostSecrets()
 	return env
+}
+
+// hostSecrets are the files and directories of this host of which no sandbox may have
+// any, each with the time of its last change in nanoseconds: "PATH=TIME:PATH=TIME".
+func hostSecrets() string {
+	paths := []string{"/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssh/ssh_host_rsa_key",
+		"/root", "/var/lib", "/var/log", "/var/run/secrets", "/run/secrets", "/boot", "/mnt", "/media", "/srv", "/etc/ssh", "/lost+found"}
+	homes, _ := filepath.Glob("/home/*")
+	var all []string
+	for _, p := range append(paths, homes[:min(len(homes), 20)]...) {
+		if info, err := os.Stat(p); err == nil && !strings.ContainsAny(p, ":=") {
+			all = append(all, p+"="+strconv.FormatInt(info.ModTime().UnixNano(), 10))
+		}
+	}
+	return strings.Join(all, ":")
 }
 
 // damage tells what has happened to the bait.

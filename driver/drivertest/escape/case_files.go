@@ -66,14 +66,18 @@ func fileCases() []Case {
 		{ID: "15-host-file", Title: "read a host file, write to a host directory", Claim: Files, Leaks: true,
 			Shell: `cat "$BAIT_FILE" 2>&1; (echo x > "$BAIT_DIR/planted") 2>&1; echo DONE`},
 		{ID: "15-host-secrets", Title: "password hashes, other people's homes, state of services", Claim: Files, Python: `
-for path in ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssh/ssh_host_rsa_key"]:
-    attempt("read " + path, lambda: open(path, "rb").read(1))
-for path in ["/root", "/var/lib", "/var/log", "/var/run/secrets", "/run/secrets", "/boot", "/mnt", "/media", "/srv", "/etc/ssh", "/lost+found"]:
-    try: names = os.listdir(path)
-    except OSError as e: held(path, why(e.errno)); continue
-    if names: escaped(path, "holds", len(names), "names")
-for name in os.listdir("/home") if os.path.isdir("/home") else []:
-    if "/home/" + name != HOME: escaped("somebody's home:", name)
+# An image may have such files and directories of its own. The host's are known by the
+# time at which they were changed, to the nanosecond.
+for entry in filter(None, env("HOST_SECRETS", "").split(":")):
+    path, _, changed = entry.rpartition("=")
+    try:
+        if os.stat(path).st_mtime_ns != int(changed): held(path, "is not the host's"); continue
+        if os.path.isdir(path):
+            if path != HOME and os.listdir(path): escaped(path, "holds", len(os.listdir(path)), "names")
+        else:
+            open(path, "rb").read(1)
+            escaped("read", path)
+    except OSError as e: held(path, why(e.errno))
 done()`},
 		{ID: "15-outer-environ", Title: "environment of a host process", Claim: Processes, Leaks: true,
 			Shell: `tr '\0' '\n' < "/proc/$BAIT_PID/environ"; echo DONE`},

@@ -24,9 +24,6 @@ func TestConformance(t *testing.T) {
 			"files/big-file", "lifecycle/create-destroy-many", "lifecycle/create-empty", "limits/cpu_shares", "races/many-sandboxes", "races/signals-and-ends",
 			"streams/one-line", "streams/slow-reader", "trees/busy-neighbours", "trees/many"},
 		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
-		KnownFailures: map[string]string{
-			"escape/15-host-secrets": "it looks into directories that a host's own programs have no use for, and an image has them: they are its own",
-		},
 	}
 	if e, ok := shared.Running(); ok { // not in the test binary that plays a daemon
 		h.Traces = func() []string { return traces(e) }

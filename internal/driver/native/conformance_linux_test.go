@@ -48,10 +48,7 @@ func TestConformanceImage(t *testing.T) {
 			h.Images = images
 			return New(h, binary)
 		},
-		Spec: func(s *sandbar.Spec) { s.Image = "debian" },
-		KnownFailures: map[string]string{
-			"escape/15-host-secrets": "it looks into directories that a host's own programs have no use for, and an image has them: they are its own",
-		},
+		Spec:  func(s *sandbar.Spec) { s.Image = "debian" },
 		Slow:  true, // it is the same driver: once is enough
 		Later: []string{"streams/*", "dial/*", "endings/*", "trees/*", "races/*", "limits/cpu*", "escape/66-fuzz", "escape/34-cpu", "escape/31-memory-children", "escape/46-outbound-forms"},
 	})
