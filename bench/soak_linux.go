@@ -76,7 +76,9 @@ func runSoak(l *lab, length time.Duration) int {
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, length)
 	defer cancel()
+	began := time.Now()
 	s.load(ctx)
+	length = time.Since(began).Round(time.Second) // it may have been interrupted
 	ended := s.end()
 	return s.report(length, ended)
 }
