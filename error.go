@@ -67,7 +67,7 @@ type Error struct {
 	// RetryAfter, if not 0, says that the caller itself has or does more than it
 	// may now, and when the same call may work.
 	RetryAfter time.Duration
-	Err     error // the cause; errors.Is and errors.As see it
+	Err        error // the cause; errors.Is and errors.As see it
 }
 
 // Error returns the message, the fix and the cause in one line.
