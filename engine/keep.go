@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -210,10 +209,10 @@ func (a *pools) prepare(ctx context.Context, p *pool) (driver.Template, error) {
 // whether it can be made to wait. If it cannot, the forks are plain sandboxes.
 type hopeful struct {
 	driver.Template
-	plain   plain
-	name    string
-	cannot  atomic.Bool
-	telling sync.Once
+	plain  plain
+	name   string
+	can    atomic.Bool // it has: what fails later is a failure, and tried again
+	cannot atomic.Bool
 }
 
 func (t *hopeful) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, error) {
@@ -221,13 +220,15 @@ func (t *hopeful) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, erro
 		return t.plain.Fork(ctx, id)
 	}
 	sb, err := t.Template.Fork(ctx, id)
-	if sandbar.CodeOf(err) != sandbar.Unsupported {
+	if err == nil {
+		t.can.Store(true)
+	}
+	if sandbar.CodeOf(err) != sandbar.Unsupported || t.can.Load() {
 		return sb, err
 	}
-	t.cannot.Store(true)
-	t.telling.Do(func() {
+	if t.cannot.CompareAndSwap(false, true) {
 		t.plain.e.log.Info("an interpreter cannot wait for its program", "template", t.name, "error", err)
-	})
+	}
 	return t.plain.Fork(ctx, id)
 }
 

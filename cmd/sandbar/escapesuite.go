@@ -70,7 +70,7 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 				return usagef(cmd, "--run: %v", err)
 			}
 			fuzz, _ := cmd.Flags().GetDuration("fuzz")
-			if fuzz <= 0 || fuzz > maxFuzz {
+			if fuzz < time.Millisecond || fuzz > maxFuzz {
 				return usagef(cmd, "--fuzz: %v is not between 1ms and %v", fuzz, maxFuzz)
 			}
 			asJSON, _ := cmd.Flags().GetBool("json")

@@ -32,7 +32,7 @@ func main() int {
 	}
 	child, err := start()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "sandbar: starting itself as a child of the first process:", err)
+		fmt.Fprintln(os.Stderr, "sandbar: starting itself as a child of the first process:", err, "(start it below an init, such as docker run --init)")
 		return 1
 	}
 	go func() {

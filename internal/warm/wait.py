@@ -19,8 +19,9 @@ def receive(size):
 def without_input():
     """Makes the standard input what it is in a program that is given none."""
     import io
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    os.close(3)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.close(null)
     old = sys.stdin
     binary = io.open(0, 'rb', -1, closefd=False)
     binary.raw.name = '<stdin>'
@@ -61,6 +62,11 @@ def main():
     del sys.modules['sitecustomize']
 
 
-main()
+try:
+    main()
+except BaseException as e:
+    # Start-up would go on, with a program in what is not its surroundings.
+    os.write(2, b'sandbar: preparing the interpreter: %s\n' % str(e).encode())
+    os._exit(70)
 if not original():
     raise ImportError("No module named 'sitecustomize'", name='sitecustomize')

@@ -1,5 +1,5 @@
-// Package warm has interpreters that cannot fork wait for their program, over
-// any driver that can start one: a fresh process is started in each ready
+// Package warm has interpreters wait for their program where no driver forks them,
+// over any driver that can start one: a fresh process is started in each ready
 // sandbox, goes as far as it can without a program, and waits.
 //
 // A program must not be able to tell that it was waited for, except by the

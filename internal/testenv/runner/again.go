@@ -62,7 +62,7 @@ func (t *tally) again(ctx context.Context, o options, run func(ctx context.Conte
 		if err := run(ctx, o, second, pkg); err != nil {
 			return err
 		}
-		if second.now.failed > 0 || second.now.passed == 0 {
+		if !second.mends(pkg, t.packages[pkg]) {
 			continue
 		}
 		mended := t.packages[pkg].count().failed
@@ -73,6 +73,21 @@ func (t *tally) again(ctx context.Context, o options, run func(ctx context.Conte
 		}
 	}
 	return nil
+}
+
+// mends reports whether this, a second run, has passed all that failed in the first;
+// a skip is no pass.
+func (t *tally) mends(pkg string, first *packageRun) bool {
+	p := t.packages[pkg]
+	if p == nil || t.now.failed > 0 {
+		return false
+	}
+	for name, r := range first.tests {
+		if again := p.tests[name]; r.status == "fail" && (again == nil || again.status != "pass") {
+			return false
+		}
+	}
+	return true
 }
 
 // printUnsteady names the tests that passed only the second time.

@@ -284,6 +284,10 @@ func TestAgain(t *testing.T) {
 		{"died", `func TestA(t *testing.T) { ` + once + `; if t.Failed() { panic("x") } }
 			func TestB(t *testing.T) {}`, counts{failed: 1}, 1, ""},
 		{"exited", `func TestA(t *testing.T) { ` + once + `; if t.Failed() { os.Exit(1) } }`, counts{failed: 1}, 1, ""},
+		{"a part that is not run the second time", `func TestA(t *testing.T) {
+			if _, err := os.Stat("once"); err == nil { return }
+			t.Run("x", func(t *testing.T) { ` + once + ` })
+		}`, counts{failed: 1}, 2, ""},
 		{"skipped the second time", `func TestA(t *testing.T) { ` + once + ` else { t.Skip() } }`, counts{failed: 1}, 2, ""},
 	}
 	for _, tt := range tests {

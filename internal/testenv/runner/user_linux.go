@@ -53,7 +53,11 @@ func runAsUser(ctx context.Context, o options, root string, golden []allowance, 
 	}
 	err = t.again(ctx, o, func(ctx context.Context, o options, t *tally, pkg string) error {
 		i := slices.IndexFunc(packages, func(p testedPackage) bool { return p.path == pkg })
-		return h.test(ctx, o, t, packages[i])
+		err := h.test(ctx, o, t, packages[i])
+		for _, left := range h.survivors(5 * time.Second) {
+			t.problem("the tests of %s left a process running: %s", packages[i].dir, left)
+		}
+		return err
 	})
 	if err != nil {
 		return t.now, err
