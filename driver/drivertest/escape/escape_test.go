@@ -204,3 +204,25 @@ func (d capsOnly) Create(context.Context, sandbar.ID, sandbar.Spec) (driver.Sand
 func enforced(by sandbar.Enforcement) sandbar.Enforcements {
 	return sandbar.Enforcements{Memory: by, CPUs: by, CPUShares: by, PIDs: by, Disk: by, Inodes: by, Files: by}
 }
+
+// Where nothing is hidden the case about the host's secrets finds them: it knows the
+// host's from what an image has of its own.
+func TestHostSecretsAreKnown(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.Python)
+	i := slices.IndexFunc(Cases(), func(c Case) bool { return c.ID == "15-host-secrets" })
+	run := func(secrets string) string {
+		cmd := exec.Command("python3", "-c", prelude+Cases()[i].Python)
+		cmd.Env = []string{"PATH=/usr/bin:/bin", "HOST_SECRETS=" + secrets}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	if out := run(hostSecrets()); !strings.Contains(out, "ESCAPED") || !strings.Contains(out, "DONE") {
+		t.Errorf("on the host itself it says:\n%s", out)
+	}
+	if out := run("/usr=1:/var/lib=1"); strings.Contains(out, "ESCAPED") || !strings.Contains(out, "DONE") {
+		t.Errorf("of others' directories it says:\n%s", out)
+	}
+}
