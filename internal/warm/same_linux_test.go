@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,12 +16,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/driver/native"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/testenv/pycorpus"
 	"github.com/sandbar-dev/sandbar/internal/warm"
 )
 
@@ -65,39 +64,6 @@ func corpus(t *testing.T, dir string) (all []program) {
 			}
 		}
 		all = append(all, p)
-	}
-	return all
-}
-
-// pythonCorpus is the corpus of programs that package native compares its copies by.
-func pythonCorpus(t *testing.T) (all []program) {
-	t.Helper()
-	names, err := filepath.Glob("../driver/native/testdata/python/*.txtar")
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no programs: %v", err)
-	}
-	for _, name := range names {
-		archive, err := txtar.ParseFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range archive.Files {
-			p := program{name: strings.TrimSuffix(path.Base(name), ".txtar") + "/" + f.Name, text: string(f.Data), env: map[string]string{}}
-			for line := range strings.Lines(p.text) {
-				word, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-				switch word {
-				case "#args":
-					p.args = strings.Fields(rest)
-				case "#env":
-					k, v, _ := strings.Cut(rest, "=")
-					p.env[k] = v
-				case "#stdin":
-					in := strings.ReplaceAll(rest, `\n`, "\n")
-					p.stdin = &in
-				}
-			}
-			all = append(all, p)
-		}
 	}
 	return all
 }
@@ -254,11 +220,13 @@ func TestPythonCannotTell(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	// /proc shows how the process was started: without the job's arguments and environment.
 	tells := []string{"start/cmdline", "start/environ-proc", "start/environ-proc-set"}
-	n := 0
-	programs := slices.DeleteFunc(pythonCorpus(t), func(p program) bool {
-		n++ // make test-all takes all, make test every third
-		return slices.Contains(tells, p.name) || !testenv.Long() && n%3 != 0
-	})
+	var programs []program
+	for i, p := range pycorpus.Programs(t) {
+		// make test-all takes all, make test every third.
+		if !slices.Contains(tells, p.Name) && (testenv.Long() || i%3 == 0) {
+			programs = append(programs, program{p.Name, p.Code, p.Args, p.Env, p.Stdin})
+		}
+	}
 	compare(t, programs, "python", "python3", "main.py", nil)
 }
 

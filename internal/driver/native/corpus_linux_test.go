@@ -4,69 +4,19 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/rogpeppe/go-internal/txtar"
-
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/testenv/pycorpus"
 )
 
-// program is one program of the corpus. Lines at its top that begin with "#args",
-// "#env" and "#stdin" tell how it is called; without the last it has no input.
-type program struct {
-	name, code string
-	args       []string
-	env        map[string]string
-	stdin      *string
-}
-
-// corpus reads the programs in testdata/python: each file is an archive of them, by
-// topic.
-func corpus(t *testing.T) (programs []program) {
-	t.Helper()
-	names, err := filepath.Glob("testdata/python/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		topic := strings.TrimSuffix(filepath.Base(name), ".txtar")
-		for _, f := range txtar.Parse(b).Files {
-			programs = append(programs, parseProgram(topic+"/"+f.Name, string(f.Data)))
-		}
-	}
-	return programs
-}
-
-func parseProgram(name, code string) program {
-	p := program{name: name, code: code, env: map[string]string{}}
-	for line := range strings.Lines(code) {
-		word, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		switch word {
-		case "#args":
-			p.args = strings.Fields(rest)
-		case "#env":
-			k, v, _ := strings.Cut(rest, "=")
-			p.env[k] = v
-		case "#stdin":
-			text := strings.ReplaceAll(rest, `\n`, "\n")
-			p.stdin = &text
-		default:
-			return p
-		}
-	}
-	return p
-}
+// program is one program of the corpus.
+type program pycorpus.Program
 
 // said is all that a program shows.
 type said struct {
@@ -77,8 +27,8 @@ type said struct {
 // stdio connects a program's streams as a protocol does.
 func (p program) stdio(out, errOut *bytes.Buffer) driver.Stdio {
 	std := driver.Stdio{Stdout: out, Stderr: errOut}
-	if p.stdin != nil {
-		std.Stdin = strings.NewReader(*p.stdin)
+	if p.Stdin != nil {
+		std.Stdin = strings.NewReader(*p.Stdin)
 	}
 	return std
 }
@@ -90,7 +40,7 @@ func (p program) play(b driver.Sandbox, start func(driver.Stdio) (driver.Process
 			err = derr
 		}
 	}()
-	if err := put(b, p.code); err != nil {
+	if err := put(b, p.Code); err != nil {
 		return s, err
 	}
 	var out, errOut bytes.Buffer
@@ -115,13 +65,13 @@ func (p program) cold(ctx context.Context, d *Driver, s driver.TemplateSpec) (sa
 		return said{}, err
 	}
 	env := map[string]string{}
-	for _, m := range []map[string]string{s.Env, p.env} {
+	for _, m := range []map[string]string{s.Env, p.Env} {
 		for k, v := range m {
 			env[k] = v
 		}
 	}
 	return p.play(b, func(std driver.Stdio) (driver.Process, error) {
-		return b.Start(ctx, sandbar.Cmd{Args: append([]string{s.Argv[0], "main.py"}, p.args...), Env: env, Dir: sandbar.DefaultDir}, std)
+		return b.Start(ctx, sandbar.Cmd{Args: append([]string{s.Argv[0], "main.py"}, p.Args...), Env: env, Dir: sandbar.DefaultDir}, std)
 	})
 }
 
@@ -133,7 +83,7 @@ func (p program) warm(ctx context.Context, tmpl driver.Template) (said, error) {
 	}
 	e, _ := driver.As[driver.Evaluator](b)
 	return p.play(b, func(std driver.Stdio) (driver.Process, error) {
-		return e.Eval(ctx, driver.Evaluation{Path: "main.py", Args: p.args, Env: p.env, Dir: sandbar.DefaultDir}, std)
+		return e.Eval(ctx, driver.Evaluation{Path: "main.py", Args: p.Args, Env: p.Env, Dir: sandbar.DefaultDir}, std)
 	})
 }
 
@@ -144,7 +94,7 @@ func TestCorpus(t *testing.T) {
 	d := newDriver(t)
 	s := pythonTemplate(d)
 	tmpl := newTemplate(t, d, s)
-	programs := corpus(t)
+	programs := pycorpus.Programs(t)
 	if len(programs) < fewestPrograms {
 		t.Errorf("the corpus has %d programs; it is to have %d at least", len(programs), fewestPrograms)
 	}
@@ -158,7 +108,7 @@ func TestCorpus(t *testing.T) {
 		})
 	}
 	for _, p := range programs {
-		work <- p
+		work <- program(p)
 	}
 	close(work)
 	all.Wait()
@@ -170,21 +120,21 @@ const fewestPrograms = 200
 func compare(t *testing.T, d *Driver, s driver.TemplateSpec, tmpl driver.Template, p program) {
 	want, err := p.cold(t.Context(), d, s)
 	if err != nil {
-		t.Errorf("%s: cold: %v", p.name, err)
+		t.Errorf("%s: cold: %v", p.Name, err)
 		return
 	}
 	got, err := p.warm(t.Context(), tmpl)
-	if sandbar.CodeOf(err) == sandbar.Unsupported && len(p.env) > 0 {
+	if sandbar.CodeOf(err) == sandbar.Unsupported && len(p.Env) > 0 {
 		return // the engine starts it cold
 	}
 	if err != nil {
-		t.Errorf("%s: warm: %v", p.name, err)
+		t.Errorf("%s: warm: %v", p.Name, err)
 		return
 	}
 	if got != want {
-		t.Errorf("%s: warm it says\n%s\n%s(%s)\nand cold\n%s\n%s(%s)", p.name, got.out, got.err, got.exit, want.out, want.err, want.exit)
+		t.Errorf("%s: warm it says\n%s\n%s(%s)\nand cold\n%s\n%s(%s)", p.Name, got.out, got.err, got.exit, want.out, want.err, want.exit)
 	}
 	if want.out+want.err == "" && strings.HasSuffix(want.exit, "exit code 0, signal 0") {
-		t.Errorf("%s: shows nothing that could differ", p.name)
+		t.Errorf("%s: shows nothing that could differ", p.Name)
 	}
 }
