@@ -314,9 +314,28 @@ func TestFewNamespaces(t *testing.T) {
 }
 
 // As a container's first process the daemon waits for those who lose their parents,
-// ends when it is told to, and all is as ever.
+// ends when it is told to, and all is as ever. What another daemon runs outside, whom
+// it cannot see, it leaves alone when it clears away what is left of the dead.
 func TestFirstProcess(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	// It starts programs all the time, which it cannot once its limits are taken from it.
+	outside := newDaemon(t, t.TempDir(), "SANDBAR_TEMPLATES=off")
+	neighbour := make(chan outcome, 1)
+	go func() {
+		o, err := outside.run(t.Context(), "shell", "while sleep 0.1; do :; done", 2*time.Minute)
+		if err != nil {
+			o.Message = err.Error()
+		}
+		neighbour <- o
+	}()
+	waitUntil(t, "a program runs outside", func() []string {
+		for _, agent := range childrenOf(t, agents(t, outside, "spawner")[0]) {
+			if len(childrenOf(t, agent)) > 0 {
+				return nil
+			}
+		}
+		return []string{"none"}
+	})
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
 	if os.Geteuid() != 0 {
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
@@ -326,6 +345,11 @@ func TestFirstProcess(t *testing.T) {
 	d := startAs(t, attr, "mount --make-rprivate /\nmount -t proc proc /proc")
 	d.await(t)
 	d.works(t)
+	select {
+	case o := <-neighbour:
+		t.Fatalf("a program of another daemon has ended: %+v", o)
+	default:
+	}
 	first := d.cmd.Process.Pid
 	var daemon int
 	waitUntil(t, "it has become two", func() []string {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -75,7 +74,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err := outfit.Probe(Name); err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, owner: owner.Name(os.Getpid()), ids: spawn.DetectIDs(), images: h.Images}
+	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, ids: spawn.DetectIDs(), images: h.Images}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -90,6 +89,9 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 
 // open opens what release closes.
 func (d *Driver) open(h driver.Host, binary []byte) (err error) {
+	if d.owner, err = owner.Own(); err != nil {
+		return err
+	}
 	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ var (
 // New makes the driver called name, Name or NameGVisor, or says with Unsupported
 // what this host lacks and how to get it.
 func New(h driver.Host, name string, binary []byte) (*Driver, error) {
-	d := &Driver{name: name, log: h.Logger, live: map[sandbar.ID]bool{}, owner: owner.Name(os.Getpid()), images: h.Images,
+	d := &Driver{name: name, log: h.Logger, live: map[sandbar.ID]bool{}, images: h.Images,
 		ids: spawn.DetectIDs(), uids: spawn.NewRanges(), mark: policy.MarkLocks}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -133,6 +133,9 @@ func (d *Driver) configure(options map[string]string) error {
 
 // open opens what release closes.
 func (d *Driver) open(binary []byte) (err error) {
+	if d.owner, err = owner.Own(); err != nil {
+		return err
+	}
 	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
 		return err
 	}
