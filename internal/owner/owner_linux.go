@@ -7,8 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/sandbar-dev/sandbar"
 )
@@ -44,7 +43,7 @@ func Alive(name string) bool {
 	}
 	now, err := startTime(pid)
 	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH)
+		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH)
 	}
 	return now == start
 }

@@ -8,8 +8,6 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
@@ -70,17 +68,17 @@ func TestWhoCannotLook(t *testing.T) {
 	if name == "" {
 		t.Fatal("the parent has no name")
 	}
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
 	none := was
 	none.Cur = 0
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
 		t.Fatal(err)
 	}
 	alive := Alive(name)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
 	if !alive {
@@ -91,7 +89,7 @@ func TestWhoCannotLook(t *testing.T) {
 // In another PID namespace nobody from here is known, and nobody from there here.
 func TestOtherNamespace(t *testing.T) {
 	if outer := os.Getenv("SANDBAR_TEST_OUTER"); outer != "" {
-		if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 			t.Fatal(err)
 		}
 		if !Alive(outer) {
