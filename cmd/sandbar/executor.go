@@ -20,6 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/httpd"
 	"github.com/sandbar-dev/sandbar/internal/proto/executor"
+	"github.com/sandbar-dev/sandbar/internal/threads"
 )
 
 // What the executor's environment is called, and what holds where it is silent.
@@ -86,6 +87,7 @@ configuration.`,
 			case dash == 0 && (len(args) == 0 || args[0] == ""):
 				return usagef(cmd, "no command was given after \"--\"")
 			}
+			threads.Ahead(spareThreads)
 			x, err := a.newExecutor(cmd, args)
 			if err != nil {
 				return err

@@ -25,6 +25,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/proto/control"
 	"github.com/sandbar-dev/sandbar/internal/proto/executor"
 	"github.com/sandbar-dev/sandbar/internal/proto/fathom"
+	"github.com/sandbar-dev/sandbar/internal/threads"
 )
 
 var serveSettings = []setting{
@@ -85,6 +86,11 @@ that configures the iii-sandbox worker of an iii engine is taken as it is.`,
 	return cmd
 }
 
+// spareThreads is how many threads a daemon makes before it does anything. Two
+// hundred executions at once on two processors have needed sixteen; they spend
+// their time in sandboxes.
+const spareThreads = 32
+
 // serve runs the daemon until a signal ends it.
 func (a *app) serve(cfg *config.Config) error {
 	signals := a.endings()
@@ -99,6 +105,7 @@ func (a *app) serve(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	threads.Ahead(spareThreads)
 	d, err := a.newDrivers(cfg, log)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/threads"
 )
 
 // setUp turns fresh namespaces, or what somebody else made, into a sandbox, in an order in which every step
@@ -41,7 +42,7 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	if err := a.dropCaps(); err != nil { // while there are few threads: each is stopped for it
 		return "drop capabilities", err
 	}
-	a.spareThreads()
+	threads.Ahead(spares)
 	if step, err := a.startWorkers(); err != nil {
 		return step, err
 	}
@@ -145,7 +146,7 @@ func ownThreads() uint32 {
 func (a *agent) dropCaps() error {
 	err := setCapsAllThreads(a.keep())
 	if err == unix.ENOTSUP {
-		a.spareThreads(func() { _ = setCaps(a.keep()) })
+		threads.Ahead(spares, func() { _ = setCaps(a.keep()) })
 		runtime.LockOSThread() // for good: this one has none now
 		return setCaps(a.keep())
 	}

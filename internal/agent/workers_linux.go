@@ -2,7 +2,6 @@ package agent
 
 import (
 	"runtime"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,24 +82,4 @@ func setFileUser(uid, gid uint32) error {
 	}
 	// gVisor has no such ids; the thread's effective ones do the same there.
 	return setThreadUser(uid, gid)
-}
-
-// spareThreads has the runtime make threads, which it keeps: as many goroutines
-// as that hold one each at the same moment. Each calls f there.
-func (a *agent) spareThreads(f ...func()) {
-	var all sync.WaitGroup
-	var done sync.WaitGroup
-	all.Add(spares)
-	for range spares {
-		done.Go(func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			for _, f := range f {
-				f()
-			}
-			all.Done()
-			all.Wait()
-		})
-	}
-	done.Wait()
 }

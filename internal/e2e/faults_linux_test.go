@@ -255,13 +255,20 @@ func (d *daemon) inside(name string, args ...string) *exec.Cmd {
 // connection was not taken, or ended.
 func (d *daemon) crowd(t *testing.T, n int) (ran, refused, unheard int) {
 	t.Helper()
+	return d.crowdOf(t, n, "sleep 0.3; exit 7", 7)
+}
+
+// crowdOf is crowd for a program that ends with 7 or, where it may have been refused
+// something itself, with another code.
+func (d *daemon) crowdOf(t *testing.T, n int, program string, starved int) (ran, refused, unheard int) {
+	t.Helper()
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	for range n {
 		wait.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			o, err := d.run(ctx, "shell", "sleep 0.3; exit 7", 30*time.Second)
+			o, err := d.run(ctx, "shell", program, 30*time.Second)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -269,7 +276,7 @@ func (d *daemon) crowd(t *testing.T, n int) (ran, refused, unheard int) {
 				t.Error("a caller has no answer")
 			case err != nil:
 				unheard++
-			case o.Exit != nil && *o.Exit == 7:
+			case o.Exit != nil && (*o.Exit == 7 || *o.Exit == starved):
 				ran++
 			case o.Type == "error" && o.Code != "" && o.Message != "":
 				refused++
@@ -295,6 +302,70 @@ func TestFewDescriptors(t *testing.T) {
 	}
 	d.works(t)
 	d.ends(t)
+}
+
+// Where there are no more processes to be had, everybody is answered, the daemon
+// lives, and all is well when there is room again. Programs that are started before
+// may find none for their own.
+func TestFewThreads(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Root, testenv.CgroupV1)
+	group := pidsGroup(t)
+	d := startIn(t, "echo $$ >"+group+"/cgroup.procs", "SANDBAR_TEMPLATES=off")
+	d.await(t)
+	d.works(t)
+	limit := func(n string) {
+		if err := os.WriteFile(group+"/pids.max", []byte(n), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, room := range []int{0, 10, 60} {
+		used, err := strconv.Atoi(readTrim(t, group+"/pids.current"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit(strconv.Itoa(used + room))
+		ran, refused, unheard := d.crowdOf(t, 40, "sleep 0.3 2>/dev/null; exit 7", 2)
+		if refused == 0 || unheard > 0 || room == 0 && ran > 0 {
+			t.Errorf("with room for %d: %d ran, %d were refused, %d had no connection; the daemon said:\n%s", room, ran, refused, unheard, d.said())
+		}
+		limit("max")
+		d.works(t)
+	}
+	d.ends(t)
+}
+
+func readTrim(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// pidsGroup makes a control group of version 1 that can limit processes, below the
+// one of this process, and removes it at the end with what daemons leave in it.
+func pidsGroup(t *testing.T) string {
+	t.Helper()
+	own := ""
+	for _, line := range strings.Split(readTrim(t, "/proc/self/cgroup"), "\n") {
+		if f := strings.SplitN(line, ":", 3); len(f) == 3 && f[1] == "pids" {
+			own = f[2]
+		}
+	}
+	group := filepath.Join("/sys/fs/cgroup/pids", own, "few-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		waitUntil(t, "the control group is empty", func() []string {
+			for _, dir := range append(glob(t, group+"/sandbar/*.sb_*"), group+"/sandbar", group) {
+				_ = os.Remove(dir) // it may be busy still, or never have been
+			}
+			return glob(t, group)
+		})
+	})
+	return group
 }
 
 // Where the kernel gives no more namespaces, sandboxes are refused with a typed
