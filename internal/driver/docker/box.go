@@ -117,7 +117,7 @@ func (b *box) let() {
 		b.account.close()
 	}
 	b.image.close()
-	b.d.release(string(b.id))
+	b.d.roster.Release(string(b.id))
 }
 
 // undo takes back a sandbox that could not be completed: in any case, so not

@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,10 +55,7 @@ type Driver struct {
 	begun              atomic.Bool // there may be that volume
 	sweeper            *sweeper
 	oom                *oomWatch
-
-	mu     sync.Mutex
-	live   map[string]bool // ids of sandboxes, and what else is not left over
-	closed bool
+	roster             driver.Roster // of ids of sandboxes, and of what else is not left over
 }
 
 // filters are the system-call filters that the agent installs.
@@ -88,7 +84,7 @@ func New(h driver.Host, program []byte) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{log: h.Logger, opt: opt, engine: &engine{api: api, at: at}, owner: ownerLabel(), program: program, images: h.Images,
-		importing: make(chan struct{}, 1), filling: make(chan struct{}, 1), live: map[string]bool{}}
+		importing: make(chan struct{}, 1), filling: make(chan struct{}, 1)}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -207,13 +203,9 @@ const closeBound = 10 * time.Second
 // Close removes the agent from the engine; all sandboxes must be destroyed. What
 // it cannot remove, because the engine does not answer, Collect finds.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+	if !d.roster.Shut() {
 		return nil
 	}
-	d.closed = true
-	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()
 	var err error
@@ -226,32 +218,6 @@ func (d *Driver) Close() error {
 	}
 	_ = d.engine.api.Close() // idle connections; it has no failure
 	return err
-}
-
-// claim takes a name for as long as what it names may exist.
-func (d *Driver) claim(name string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.closed:
-		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
-	case d.live[name]:
-		return sandbar.Errorf(sandbar.Exists, "there is a sandbox %s already", name)
-	}
-	d.live[name] = true
-	return nil
-}
-
-func (d *Driver) release(name string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.live, name)
-}
-
-func (d *Driver) isLive(name string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.live[name]
 }
 
 // Create makes a sandbox. Errors: Unsupported for what the engine does not
@@ -267,7 +233,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(codeOf(ctx), "creating a sandbox: %w", err)
 	}
-	if err := d.claim(string(id)); err != nil {
+	if err := d.roster.Claim(string(id)); err != nil {
 		return nil, err
 	}
 	b := &box{d: d, id: id}

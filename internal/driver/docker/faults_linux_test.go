@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -167,12 +168,13 @@ func TestCrashWhileCreating(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
+	var enough atomic.Bool
 	made := 0
 	first := make(chan struct{})
 	tell := sync.OnceFunc(func() { close(first) })
 	for range 6 {
 		wg.Go(func() {
-			for {
+			for !enough.Load() {
 				box, err := d.Create(context.Background(), sandbar.NewID(), spec())
 				tell()
 				if err != nil {
@@ -198,13 +200,8 @@ func TestCrashWhileCreating(t *testing.T) {
 	if err := e.Restart(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	d.mu.Lock()
-	d.closed = true // whoever still gets through stops
-	d.mu.Unlock()
+	enough.Store(true) // for whoever still gets through
 	wg.Wait()
-	d.mu.Lock()
-	d.closed = false
-	d.mu.Unlock()
 	t.Logf("%d sandboxes were made", made)
 	empty(t, e)
 }

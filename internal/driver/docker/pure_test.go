@@ -30,7 +30,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // onPaper is a driver without an engine, to plan with.
 func onPaper(o options) *Driver {
 	info := system.Info{OSType: "linux", Architecture: "x86_64", CgroupVersion: "2", MemoryLimit: true, SwapLimit: true, CPUCfsPeriod: true, CPUCfsQuota: true, CPUShares: true, PidsLimit: true, NCPU: 4}
-	d := &Driver{opt: o, owner: "boot.1/7-8/f00d", info: info, profile: "{}", live: map[string]bool{}}
+	d := &Driver{opt: o, owner: "boot.1/7-8/f00d", info: info, profile: "{}"}
 	d.caps = describe(info, endpoint{host: "unix:///x"}, o, true, false)
 	return d
 }

@@ -98,7 +98,7 @@ func (d *Driver) sweep(ctx context.Context) (found int, err error) {
 		return 0, err
 	}
 	for _, c := range list {
-		if d.isLive(c.Labels[labelSandbox]) {
+		if d.roster.Has(c.Labels[labelSandbox]) {
 			continue
 		}
 		found++

@@ -43,10 +43,10 @@ func (d *Driver) fillVolume(ctx context.Context, i image) error {
 	if d.filled.Load() {
 		return nil
 	}
-	if err := d.claim(porter); err != nil {
+	if err := d.roster.Claim(porter); err != nil {
 		return err
 	}
-	defer d.release(porter)
+	defer d.roster.Release(porter)
 	// Others wait for this one's end as well, so it is not given up with its
 	// caller.
 	err := d.sendAgent(context.WithoutCancel(ctx), i)

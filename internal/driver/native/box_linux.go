@@ -195,6 +195,6 @@ func (b *box) destroy(ctx context.Context) error {
 		b.image = nil
 	}
 	b.gone = true
-	b.d.disclaim(b.id)
+	b.d.roster.Release(string(b.id))
 	return nil
 }

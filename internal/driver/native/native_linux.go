@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
-	"sync"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
@@ -52,10 +51,7 @@ type Driver struct {
 	uids     *spawn.Ranges
 	net      network
 	images   driver.Images // nil: there are none
-
-	mu     sync.Mutex
-	live   map[sandbar.ID]bool
-	closed bool
+	roster   driver.Roster
 }
 
 var (
@@ -74,7 +70,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err := outfit.Probe(Name); err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, mode: agent.ModeSocket, ids: spawn.DetectIDs(), images: h.Images}
+	d := &Driver{log: h.Logger, mode: agent.ModeSocket, ids: spawn.DetectIDs(), images: h.Images}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -144,12 +140,9 @@ func compileFilters(c driver.Caps) (all, programs []byte, err error) {
 
 // Close releases what the driver holds; all its sandboxes must be destroyed.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	if !d.roster.Shut() {
 		return nil
 	}
-	d.closed = true
 	return d.release()
 }
 
@@ -234,27 +227,6 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 	return nil
 }
 
-// claim takes an id for as long as its sandbox exists.
-func (d *Driver) claim(id sandbar.ID) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.closed:
-		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
-	case d.live[id]:
-		return sandbar.Errorf(sandbar.Exists, "there is a sandbox %s already", id)
-	}
-	d.live[id] = true
-	return nil
-}
-
-// disclaim gives it back.
-func (d *Driver) disclaim(id sandbar.ID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.live, id)
-}
-
 // Create makes a sandbox.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	box, _, err := d.create(ctx, id, s, 0)
@@ -273,7 +245,7 @@ func (d *Driver) create(ctx context.Context, id sandbar.ID, s sandbar.Spec, owne
 	if err := ctx.Err(); err != nil {
 		return nil, nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
 	}
-	if err := d.claim(id); err != nil {
+	if err := d.roster.Claim(string(id)); err != nil {
 		return nil, nil, err
 	}
 	b := &box{d: d, id: id, owner: owner}

@@ -72,11 +72,8 @@ func TestReadySandboxes(t *testing.T) {
 	if err := e.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
-	d.mu.Lock()
-	left := len(d.live)
-	d.mu.Unlock()
-	if left != 0 {
-		t.Errorf("%d sandboxes are left", left)
+	if left := d.roster.IDs(); len(left) != 0 {
+		t.Errorf("sandboxes are left: %v", left)
 	}
 	// The driver was closed by the engine, so there are fewer than before if anything.
 	deadline := time.Now().Add(30 * time.Second)

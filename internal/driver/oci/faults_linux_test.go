@@ -137,7 +137,7 @@ func nothingLeft(t *testing.T, d *Driver) {
 			t.Errorf("a process is left: %q", args)
 		}
 	}
-	if len(d.live) != 0 {
-		t.Errorf("ids are taken: %v", d.live)
+	if ids := d.roster.IDs(); len(ids) != 0 {
+		t.Errorf("ids are taken: %v", ids)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	goruntime "runtime"
 	"strings"
-	"sync"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
@@ -70,10 +69,7 @@ type Driver struct {
 	filter        []byte          // of the agent and all programs
 	programFilter []byte          // of programs besides
 	profile       *policy.Profile // the runtime's own, coarser filter
-
-	mu     sync.Mutex
-	live   map[sandbar.ID]bool
-	closed bool
+	roster        driver.Roster
 }
 
 var (
@@ -85,7 +81,7 @@ var (
 // New makes the driver called name, Name or NameGVisor, or says with Unsupported
 // what this host lacks and how to get it.
 func New(h driver.Host, name string, binary []byte) (*Driver, error) {
-	d := &Driver{name: name, log: h.Logger, live: map[sandbar.ID]bool{}, images: h.Images,
+	d := &Driver{name: name, log: h.Logger, images: h.Images,
 		ids: spawn.DetectIDs(), uids: spawn.NewRanges(), mark: policy.MarkLocks}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -193,12 +189,9 @@ func (d *Driver) release() (err error) {
 
 // Close releases what the driver holds; all its sandboxes must be destroyed.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	if !d.roster.Shut() {
 		return nil
 	}
-	d.closed = true
 	return d.release()
 }
 
@@ -303,26 +296,6 @@ func (d *Driver) openImage(ctx context.Context, name string) (*driver.Image, err
 	return image, nil
 }
 
-// claim takes an id for as long as its sandbox exists.
-func (d *Driver) claim(id sandbar.ID) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.closed:
-		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
-	case d.live[id]:
-		return sandbar.Errorf(sandbar.Exists, "there is a sandbox %s already", id)
-	}
-	d.live[id] = true
-	return nil
-}
-
-func (d *Driver) disclaim(id sandbar.ID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.live, id)
-}
-
 // Create makes a sandbox.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	if err := d.refuse(s); err != nil {
@@ -331,7 +304,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
 	}
-	if err := d.claim(id); err != nil {
+	if err := d.roster.Claim(string(id)); err != nil {
 		return nil, err
 	}
 	b := &box{d: d, id: id}

@@ -72,7 +72,7 @@ func (b *box) destroy(ctx context.Context) error {
 		b.worker = nil
 	}
 	b.gone = true
-	b.d.release(b.id)
+	b.d.roster.Release(string(b.id))
 	return nil
 }
 

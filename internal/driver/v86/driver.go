@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -54,9 +53,7 @@ type Driver struct {
 	log    *slog.Logger
 	caps   driver.Caps
 	snaps  *snapshots
-	mu     sync.Mutex
-	live   map[sandbar.ID]bool
-	closed bool
+	roster driver.Roster
 }
 
 var (
@@ -77,7 +74,7 @@ func New(h driver.Host, progress func(text string)) (*Driver, error) {
 				"; there are " + strings.Join([]string{OptionImage, OptionCache, OptionModules, OptionBoot}, ", ")}
 		}
 	}
-	d := &Driver{log: h.Logger, live: map[sandbar.ID]bool{}, caps: driver.Caps{
+	d := &Driver{log: h.Logger, caps: driver.Caps{
 		Name: Name, Boundary: driver.BoundaryVM,
 		Enforced: sandbar.Enforcements{
 			Memory: sandbar.EnforcedRuntime, CPUs: sandbar.EnforcedNone, CPUShares: sandbar.EnforcedNone,
@@ -143,9 +140,7 @@ func (d *Driver) Caps() driver.Caps { return d.caps }
 
 // Close ends what boots.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	d.closed = true
-	d.mu.Unlock()
+	d.roster.Shut()
 	d.snaps.close()
 	return nil
 }
@@ -196,26 +191,6 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 	return nil
 }
 
-// claim takes an id for as long as its sandbox exists.
-func (d *Driver) claim(id sandbar.ID) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.closed:
-		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
-	case d.live[id]:
-		return sandbar.Errorf(sandbar.Exists, "there is a sandbox %s already", id)
-	}
-	d.live[id] = true
-	return nil
-}
-
-func (d *Driver) release(id sandbar.ID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.live, id)
-}
-
 // Create makes a sandbox. The first one of an image and a size of memory waits
 // until the image has booted.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
@@ -229,7 +204,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err != nil {
 		return nil, err
 	}
-	if err := d.claim(id); err != nil {
+	if err := d.roster.Claim(string(id)); err != nil {
 		return nil, err
 	}
 	b := &box{d: d, id: id}

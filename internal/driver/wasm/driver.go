@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
@@ -41,10 +40,7 @@ type Driver struct {
 	caps   driver.Caps
 	images driver.Images
 	cache  *cache
-
-	mu     sync.Mutex
-	live   map[sandbar.ID]bool
-	closed bool
+	roster driver.Roster
 }
 
 var (
@@ -73,7 +69,7 @@ func New(h driver.Host) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, caps: describe(c), images: h.Images, cache: c, live: map[sandbar.ID]bool{}}
+	d := &Driver{log: h.Logger, caps: describe(c), images: h.Images, cache: c}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -126,9 +122,7 @@ func (d *Driver) Caps() driver.Caps { return d.caps }
 
 // Close releases what the driver holds.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
+	d.roster.Shut()
 	return nil
 }
 
@@ -183,26 +177,6 @@ func (d *Driver) checkImage(ctx context.Context, name string) error {
 	return nil
 }
 
-// claim takes an id for as long as its sandbox exists.
-func (d *Driver) claim(id sandbar.ID) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.closed:
-		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
-	case d.live[id]:
-		return sandbar.Errorf(sandbar.Exists, "there is a sandbox %s already", id)
-	}
-	d.live[id] = true
-	return nil
-}
-
-func (d *Driver) release(id sandbar.ID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.live, id)
-}
-
 // contextCode tells what the end of ctx is to a caller.
 func contextCode(ctx context.Context) sandbar.Code {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -227,7 +201,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err != nil {
 		return nil, err
 	}
-	if err := d.claim(id); err != nil {
+	if err := d.roster.Claim(string(id)); err != nil {
 		return nil, err
 	}
 	b := &box{d: d, id: id, setup: plan(s)}
