@@ -4,12 +4,9 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"unicode/utf8"
+
+	"github.com/sandbar-dev/sandbar/internal/jsontext"
 )
-
-// replacement is U+FFFD, which stands for bytes that are not UTF-8.
-const replacement = "\uFFFD"
-
-const hexDigits = "0123456789abcdef"
 
 // appendString appends p to b as a JSON string.
 func appendString[T ~string | ~[]byte](b []byte, p T) []byte {
@@ -33,7 +30,7 @@ func appendText(b, p []byte) []byte {
 			return b
 		}
 		if c := p[0]; c < utf8.RuneSelf {
-			b = appendEscape(b, c)
+			b = jsontext.AppendEscape(b, c)
 			p = p[1:]
 			continue
 		}
@@ -78,44 +75,18 @@ func appendRunes(b, p []byte) (_ []byte, n int) {
 		r, size := utf8.DecodeRune(p[n:])
 		switch {
 		case r == utf8.RuneError && size == 1:
-			b = append(b, replacement...)
-			size = subpart(p[n:])
+			b = append(b, jsontext.Replacement...)
+			size = jsontext.Subpart(p[n:])
 		case r == '\u0085':
 			b = append(b, `\u0085`...)
 		case r == '\u2028' || r == '\u2029':
-			b = append(append(b, `\u202`...), hexDigits[r&0xf])
+			b = append(append(b, `\u202`...), jsontext.HexDigits[r&0xf])
 		default:
 			b = append(b, p[n:n+size]...)
 		}
 		n += size
 	}
 	return b, n
-}
-
-// subpart returns the length of the maximal subpart that p begins with: the
-// longest beginning of a well-formed character, or else one byte. p does not
-// begin with a whole character.
-func subpart(p []byte) int {
-	n := 1
-	for n < len(p) && !utf8.FullRune(p[:n]) && !utf8.FullRune(p[:n+1]) {
-		n++
-	}
-	return n
-}
-
-// appendEscape appends c, which a JSON string cannot hold as it is.
-func appendEscape(b []byte, c byte) []byte {
-	switch c {
-	case '"', '\\':
-		return append(b, '\\', c)
-	case '\n':
-		return append(b, '\\', 'n')
-	case '\r':
-		return append(b, '\\', 'r')
-	case '\t':
-		return append(b, '\\', 't')
-	}
-	return append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xf])
 }
 
 // whole returns the longest beginning of p that does not end within a

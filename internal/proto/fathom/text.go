@@ -1,11 +1,10 @@
 package fathom
 
-import "unicode/utf8"
+import (
+	"unicode/utf8"
 
-// replacement is U+FFFD, which stands for bytes that are not UTF-8.
-const replacement = "\uFFFD"
-
-const hexDigits = "0123456789abcdef"
+	"github.com/sandbar-dev/sandbar/internal/jsontext"
+)
 
 // text turns the bytes of one output stream into the inside of JSON strings.
 // Whatever the program writes and wherever its output was cut, what comes out
@@ -41,7 +40,7 @@ func (t *text) append(b, p []byte) []byte {
 func (t *text) flush(b []byte) []byte {
 	if t.n > 0 {
 		t.n = 0
-		b = append(b, replacement...)
+		b = append(b, jsontext.Replacement...)
 	}
 	return b
 }
@@ -54,7 +53,7 @@ func appendText(b, p []byte) (_ []byte, used int) {
 	for i := 0; i < len(p); {
 		if c := p[i]; c < utf8.RuneSelf {
 			if c < ' ' || c == '"' || c == '\\' {
-				b = appendEscape(append(b, p[start:i]...), c)
+				b = jsontext.AppendEscape(append(b, p[start:i]...), c)
 				start = i + 1
 			}
 			i++
@@ -67,46 +66,20 @@ func appendText(b, p []byte) (_ []byte, used int) {
 			if !utf8.FullRune(p[i:]) {
 				return b, i
 			}
-			b = append(b, replacement...)
-			size = subpart(p[i:])
+			b = append(b, jsontext.Replacement...)
+			size = jsontext.Subpart(p[i:])
 			start = i + size
 		case r == '\u2028' || r == '\u2029':
 			// Legal in JSON, but line ends to JavaScript before 2019 and to
 			// readers that split text into lines.
 			b = append(b, p[start:i]...)
 			b = append(b, `\u202`...)
-			b = append(b, hexDigits[r&0xf])
+			b = append(b, jsontext.HexDigits[r&0xf])
 			start = i + size
 		}
 		i += size
 	}
 	return append(b, p[start:]...), len(p)
-}
-
-// subpart returns the length of the maximal subpart that p begins with: the
-// longest beginning of a well-formed character, or else one byte. p does not
-// begin with a whole character.
-func subpart(p []byte) int {
-	n := 1
-	for n < len(p) && !utf8.FullRune(p[:n]) && !utf8.FullRune(p[:n+1]) {
-		n++
-	}
-	return n
-}
-
-// appendEscape appends c, which a JSON string cannot hold as it is.
-func appendEscape(b []byte, c byte) []byte {
-	switch c {
-	case '"', '\\':
-		return append(b, '\\', c)
-	case '\n':
-		return append(b, '\\', 'n')
-	case '\r':
-		return append(b, '\\', 'r')
-	case '\t':
-		return append(b, '\\', 't')
-	}
-	return append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xf])
 }
 
 // appendString appends s as a JSON string.

@@ -1,0 +1,37 @@
+package jsontext
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestAppendEscape(t *testing.T) {
+	for c := range byte(utf8.RuneSelf) {
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		quoted := AppendEscape([]byte(`"`), c)
+		var got string
+		if err := json.Unmarshal(append(quoted, '"'), &got); err != nil || got != string(rune(c)) {
+			t.Errorf("%#x is written as %s, read as %q, %v", c, quoted, got, err)
+		}
+	}
+}
+
+// The standard library replaces bytes one by one; what a decoder that follows the
+// Unicode standard replaces are these.
+func TestSubpart(t *testing.T) {
+	for in, want := range map[string]int{
+		"\xff": 1, "\x80": 1, "\xc0\x80": 1, "\xc2": 1, "\xe2\x82": 2, "\xe2\x82A": 2, "\xe2A": 1,
+		"\xed\xa0\x80": 1, "\xf0\x9f\x92": 3, "\xf0\x9f\x92\x92x"[:3] + "A": 3, "\xf0\x9f\xff": 2, "\xf4\x90\x80\x80": 1,
+	} {
+		if got := Subpart([]byte(in)); got != want {
+			t.Errorf("%q begins with %d bytes of a character, want %d", in, got, want)
+		}
+		if strings.HasPrefix(in, Replacement) {
+			t.Errorf("%q begins with a whole character", in)
+		}
+	}
+}
