@@ -182,8 +182,13 @@ func (s *soak) count(name string, err error) {
 	default:
 		s.lost++
 	}
+	s.note(name + ": " + err.Error())
+}
+
+// note keeps what is printed at the end, with mu held.
+func (s *soak) note(what string) {
 	if len(s.faults) < maxFaults {
-		s.faults = append(s.faults, time.Now().Format(time.TimeOnly)+" "+name+": "+err.Error())
+		s.faults = append(s.faults, time.Now().Format(time.TimeOnly)+" "+what)
 	}
 }
 

@@ -86,6 +86,9 @@ func (s *soak) look(began time.Time) {
 	for end := time.Now().Add(settleTime); ; time.Sleep(200 * time.Millisecond) {
 		s.reap()
 		left := s.unsettled()
+		if left == "" && len(s.dead) > 0 {
+			left = "dead orphans that have not been waited for"
+		}
 		if left == "" {
 			break
 		}
@@ -224,6 +227,9 @@ func (s *soak) orphans() (n int) {
 	for pid, p := range family(os.Getpid()) {
 		if p.parent == os.Getpid() && pid != s.daemon.cmd.Process.Pid && int64(pid) != s.stdio.Load() {
 			n++
+			s.mu.Lock()
+			s.note(fmt.Sprintf("orphan: process %d %s in state %s", pid, p.name, p.state))
+			s.mu.Unlock()
 		}
 	}
 	return n
