@@ -246,6 +246,15 @@ func (l leaks) processes() {
 	}
 	for _, pid := range append(below, l.d.cmd.Process.Pid) {
 		proc := "/proc/" + strconv.Itoa(pid)
+		if pid != l.d.cmd.Process.Pid { // between its fork and its exec a child has all that its parent has
+			own, _ := os.ReadFile("/proc/" + strconv.Itoa(l.d.cmd.Process.Pid) + "/cmdline")
+			waitUntil(l.t, "a child of the daemon has become what it is to be", func() []string {
+				if args, _ := os.ReadFile(proc + "/cmdline"); len(args) > 0 && bytes.Equal(args, own) {
+					return []string{proc}
+				}
+				return nil
+			})
+		}
 		inside := pid != l.d.cmd.Process.Pid && !outer(proc)
 		args, _ := os.ReadFile(proc + "/cmdline")
 		env, _ := os.ReadFile(proc + "/environ")
