@@ -86,9 +86,9 @@ that configures the iii-sandbox worker of an iii engine is taken as it is.`,
 	return cmd
 }
 
-// spareThreads is how many threads a daemon makes before it does anything. Two
-// hundred executions at once on two processors have needed sixteen; they spend
-// their time in sandboxes.
+// spareThreads is how many threads each command that serves makes before it opens
+// a driver. Two hundred executions at once on two processors have needed sixteen;
+// they spend their time in sandboxes.
 const spareThreads = 32
 
 // serve runs the daemon until a signal ends it.

@@ -17,6 +17,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii"
+	"github.com/sandbar-dev/sandbar/internal/threads"
 )
 
 var workerSettings = []setting{
@@ -70,6 +71,7 @@ func (a *app) worker(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	threads.Ahead(spareThreads)
 	d, err := a.newDriver(cfg, log)
 	if err != nil {
 		return err
