@@ -67,6 +67,16 @@ type Evaluator interface {
 	Eval(ctx context.Context, e Evaluation, std Stdio) (Process, error)
 }
 
+// CodeEvaluator is the ability of an Evaluator to put the program into its file
+// itself, which saves the time of doing so before.
+type CodeEvaluator interface {
+	// TakesCode reports whether EvalCode can write a program of n bytes.
+	TakesCode(n int) bool
+	// EvalCode is Eval of a program whose file is not there yet and is to hold
+	// code, with mode 0644.
+	EvalCode(ctx context.Context, e Evaluation, code string, std Stdio) (Process, error)
+}
+
 // Meter is the ability of a Sandbox to tell what it holds.
 type Meter interface {
 	// PeakMemory is the most memory, in bytes, that the sandbox has held at once so
@@ -76,7 +86,7 @@ type Meter interface {
 
 // Evaluation is a program for an Evaluator.
 type Evaluation struct {
-	// Path is the file of the program, which has been written to the sandbox, as
+	// Path is the file of the program, which Eval finds written to the sandbox, as
 	// a cold start names it to the interpreter: TemplateSpec.File. A relative one
 	// is taken from Dir.
 	Path string

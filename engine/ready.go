@@ -42,13 +42,17 @@ func (x *Execution) useReady(ctx context.Context, l *launched, out *outlet) (don
 // startReady starts the program in a ready sandbox: in the interpreter that
 // waits there, if one does.
 func (x *Execution) startReady(ctx context.Context, sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
+	p := &x.plan
+	env := overlay(p.spec.Env, p.cmd.Env)
+	evaluation := driver.Evaluation{Path: p.language.File, Args: p.args, Env: env, Dir: p.cmd.Dir}
+	if v, ok := driver.As[driver.CodeEvaluator](sb); ok && p.file() != "" && x.e.cfg.Vet == nil && v.TakesCode(len(p.code)) {
+		return v.EvalCode(ctx, evaluation, p.code, std)
+	}
 	if err := x.putCode(ctx, sb); err != nil {
 		return nil, err
 	}
-	p := &x.plan
-	env := overlay(p.spec.Env, p.cmd.Env)
 	if v, ok := driver.As[driver.Evaluator](sb); ok {
-		return v.Eval(ctx, driver.Evaluation{Path: p.language.File, Args: p.args, Env: env, Dir: p.cmd.Dir}, std)
+		return v.Eval(ctx, evaluation, std)
 	}
 	cmd := p.cmd
 	cmd.Env = env

@@ -16,7 +16,10 @@ import _frozen_importlib_external
 CONTROL = 3  # the daemon's socket, in the template
 ARCHIVE = 4  # what this file is read from
 CALLER = 3  # the daemon's socket, in a copy
+KEEP = 4  # what the keeper of a copy's memory waits on
 FIRST = 1  # a sandbox's first process
+LARGE = 100_000  # bytes that libc takes from its heap and not from the kernel
+NO_CODE = 0xffffffff  # instead of the length of a program whose file is there
 
 
 # ---- Importing ahead
@@ -600,12 +603,14 @@ class Ending:
 
 # ---- System calls
 
-PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_MM, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 24, 35, 38, 47
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_MM, PR_SET_NO_NEW_PRIVS, PR_GET_TID_ADDRESS, PR_CAP_AMBIENT = 4, 24, 35, 38, 40, 47
 PR_CAP_AMBIENT_CLEAR_ALL, PR_SET_MM_MAP = 4, 14
 SECCOMP_SET_MODE_FILTER = 1
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
-EINVAL, EPERM = 22, 1
+EINVAL, ENOSPC, EPERM = 22, 28, 1
 PROT_READ, PROT_WRITE, PROT_EXEC, MAP_PRIVATE, MAP_ANONYMOUS = 1, 2, 4, 2, 32
+SIGCHLD, SIG_DFL, SIG_IGN = 17, 0, 1
+CLONE_VM, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x100, 0x200000, 0x1000000
 
 
 class Kernel:
@@ -646,6 +651,10 @@ class Kernel:
             raise OSError(self.ctypes.get_errno(), 'fork')
         return pid
 
+    def signal(self, number, action):
+        """Has a signal be ignored or not, and the interpreter not know."""
+        self.libc.signal(number, self.ctypes.c_void_p(action))
+
     def filter(self, program):
         """Installs a filter of system calls."""
         ctypes = self.ctypes
@@ -680,6 +689,170 @@ class Kernel:
             self.prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.addressof(layout), ctypes.sizeof(layout))
         except OSError:
             pass
+
+
+class Keeper:
+    """What a copy leaves behind outside its sandbox's processes, so that its end is told at once.
+
+    The kernel gives back a process's memory before it tells anybody of its end, and
+    that takes as long as many a program runs. So a copy is made with the memory of
+    the process that made it, and that process, the keeper, stays until the daemon
+    has done with the sandbox. All memory of the keeper's is the program's to write,
+    its code with it. So before there is a program it has the sandbox's user and rights,
+    no descriptor but one, which nothing is written to, a second of processor time, and
+    a filter that lets it read and exit. No process of the sandbox can name it: it is in
+    the namespace of processes that the template is in.
+
+    Where this is not possible a copy is made by fork, and nothing stays."""
+
+    GOING = 5  # seconds in which the keeper is to be where it stays
+    RSEQ, UNREGISTER, AREA = 0x53053053, 1, 32  # libc's signature, and the size of what it has for the kernel to write to
+
+    def __init__(self, kernel):
+        import time
+        self.kernel, self.time, self.able = kernel, time, False
+        if kernel.arch != 'amd64':
+            return
+        ctypes = kernel.ctypes
+        self.page = kernel.call('mmap', 0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        rules = b''.join(map(self.rule, (
+            (0x20, 0, 0, 4), (0x15, 0, 3, 0xc000003e),  # another architecture's call: the end
+            (0x20, 0, 0, 0), (0x15, 2, 0, 0), (0x15, 1, 0, 60),  # read and exit
+            (0x06, 0, 0, 0x80000000), (0x06, 0, 0, 0x7fff0000))))
+        self.put(16, (1).to_bytes(8, 'little') * 2)  # the limit of processor time
+        self.put(32, (len(rules) // 8).to_bytes(8, 'little') + (self.page + 48).to_bytes(8, 'little') + rules)
+        code = kernel.executable(self.code())
+        if code is not None:
+            self.clone = ctypes.PYFUNCTYPE(ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p)(code)
+            self.able = True  # while it is tried
+            self.able = self.rehearse()
+
+    def put(self, at, content):
+        self.kernel.ctypes.memmove(self.page + at, content, len(content))
+
+    @staticmethod
+    def rule(words):
+        code, true, false, k = words
+        return code.to_bytes(2, 'little') + bytes((true, false)) + k.to_bytes(4, 'little')
+
+    @staticmethod
+    def code():
+        """clone(flags, tid, keep, page): what it returns in the child, or a negative error.
+
+        The parent does not return, for its stack is the child's: it has only what is
+        in registers. If keep is negative it exits."""
+        leave = (b'\x31\xff'  # leave: xor edi, edi
+                 + b'\xb8\x3c\x00\x00\x00\x0f\x05'  # exit(0)
+                 + b'\xf4')  # hlt
+        stay = (b'\x31\xff\x41\x8d\x74\x24\xff\x31\xd2'  # xor edi, edi; lea esi, [r12-1]; xor edx, edx
+                + b'\xb8\xb4\x01\x00\x00\x0f\x05'  # close_range(0, keep-1, 0)
+                + b'\x41\x8d\x7c\x24\x01\x83\xce\xff\x31\xd2'  # lea edi, [r12+1]; or esi, -1; xor edx, edx
+                + b'\xb8\xb4\x01\x00\x00\x0f\x05'  # close_range(keep+1, ~0, 0)
+                + b'\x31\xff\x31\xf6\x49\x8d\x55\x10\x45\x31\xd2'  # xor edi, edi; xor esi, esi; lea rdx, [r13+16]; xor r10d, r10d
+                + b'\xb8\x2e\x01\x00\x00\x0f\x05'  # prlimit64(0, RLIMIT_CPU, page+16, 0)
+                + b'\x85\xc0\x75%s'  # test eax, eax; jnz leave
+                + b'\xbf\x01\x00\x00\x00\x31\xf6\x49\x8d\x55\x20'  # mov edi, 1; xor esi, esi; lea rdx, [r13+32]
+                + b'\xb8\x3d\x01\x00\x00\x0f\x05'  # seccomp(SECCOMP_SET_MODE_FILTER, 0, page+32)
+                + b'\x85\xc0\x75%s'  # test eax, eax; jnz leave
+                + b'\x41\xc6\x45\x00\x01'  # mov byte [r13], 1
+                + b'\x44\x89\xe7\x49\x8d\x75\x08\xba\x01\x00\x00\x00'  # mov edi, r12d; lea rsi, [r13+8]; mov edx, 1
+                + b'\x31\xc0\x0f\x05')  # read(keep, page+8, 1)
+        first = stay.index(b'%s')
+        second = stay.index(b'%s', first + 2)
+        size = len(stay) - 2  # each of two marks is one byte
+        stay = stay.replace(b'%s', bytes((size - first - 1,)), 1).replace(b'%s', bytes((size - second,)), 1)
+        return (b'\xf3\x0f\x1e\xfa'  # endbr64
+                + b'\x41\x54\x41\x55'  # push r12; push r13
+                + b'\x41\x89\xd4\x49\x89\xcd'  # mov r12d, edx; mov r13, rcx
+                + b'\x49\x89\xf2\x31\xf6\x31\xd2\x45\x31\xc0'  # mov r10, rsi; xor esi, esi; xor edx, edx; xor r8d, r8d
+                + b'\xb8\x38\x00\x00\x00\x0f\x05'  # clone(flags, 0, 0, tid, 0)
+                + b'\x48\x85\xc0\x7f\x05'  # test rax, rax; jg parent
+                + b'\x41\x5d\x41\x5c\xc3'  # pop r13; pop r12; ret
+                + b'\x45\x85\xe4\x78' + bytes((len(stay),))  # parent: test r12d, r12d; js leave
+                + stay + leave)
+
+    def rehearse(self):
+        """Whether a copy of this process can be made so, and is whole."""
+        read, write = os.pipe()
+        keep, held = os.pipe()
+        pid = self.kernel.fork()
+        if pid == 0:
+            try:
+                os.close(held)
+                before = os.getpid()
+                self.release()
+                self.depart(keep)
+                self.depart(-1)
+                self.settle()
+                tid = self.kernel.ctypes.c_uint32.from_address(self.address).value
+                if before != os.getpid() == _thread.get_native_id() == tid:
+                    os.write(write, b'1')
+            finally:
+                os._exit(0)
+        os.close(write)
+        whole = os.read(read, 1) == b'1'
+        for fd in keep, held, read:
+            os.close(fd)
+        self.reap(pid)
+        return whole
+
+    @staticmethod
+    def reap(pid):
+        try:
+            os.waitpid(pid, 0)
+        except ChildProcessError:  # nobody need wait for children here
+            pass
+
+    def release(self):
+        """Takes from the kernel what it would write into memory for this thread."""
+        if not self.able:
+            return
+        kernel, ctypes = self.kernel, self.kernel.ctypes
+        word, size = ctypes.c_uint64(), ctypes.c_uint64()
+        kernel.prctl(PR_GET_TID_ADDRESS, ctypes.addressof(word))
+        self.address = word.value
+        kernel.call('get_robust_list', 0, ctypes.addressof(word), ctypes.addressof(size))
+        self.robust = word.value, size.value
+        kernel.call('set_tid_address', 0)
+        kernel.call('set_robust_list', 0, size.value)
+        try:
+            offset = ctypes.c_int64.in_dll(kernel.libc, '__rseq_offset').value
+            used = ctypes.c_uint32.in_dll(kernel.libc, '__rseq_size').value
+        except ValueError:  # an older libc
+            used = 0
+        self.area = _thread.get_ident() + offset if used else 0
+        if self.area:
+            kernel.call('rseq', self.area, self.AREA, self.UNREGISTER, self.RSEQ)
+
+    def depart(self, keep):
+        """Goes on in a child. This process becomes the keeper, or ends if keep is negative."""
+        if not self.able:
+            pid = self.kernel.fork()
+            if pid:
+                if keep >= 0:
+                    self.reap(pid)  # who is outside the sandbox ends last
+                os._exit(0)
+            return
+        flags = CLONE_VM | CLONE_CHILD_SETTID | SIGCHLD
+        if keep < 0:
+            flags |= CLONE_CHILD_CLEARTID
+        error = self.clone(flags, self.address, keep, self.page)
+        if error:
+            raise OSError(-error, 'clone')
+
+    def settle(self):
+        """Gives the kernel what release has taken, for the thread that goes on, and awaits the keeper."""
+        if not self.able:
+            return
+        kernel = self.kernel
+        kernel.call('set_robust_list', *self.robust)
+        if self.area:
+            kernel.call('rseq', self.area, self.AREA, 0, self.RSEQ)
+        end = self.time.monotonic() + self.GOING
+        while not kernel.ctypes.c_ubyte.from_address(self.page).value:
+            if self.time.monotonic() > end:
+                raise OSError(EPERM, 'the keeper')
+            self.time.sleep(1e-4)
 
 
 # ---- The template
@@ -717,7 +890,11 @@ class Template:
             if name in sys.modules:
                 FRESH[name](sys.modules[name])
         self.ending = Ending(self.kernel, gc, recorder.handlers)
+        self.kernel.signal(SIGCHLD, SIG_IGN)  # nobody waits for copies
+        self.keeper = Keeper(self.kernel)
         self.ssl = sys.modules.get('_ssl')
+        if self.ssl is not None:
+            self.ssl.RAND_bytes(1)  # what it makes for that is made; a copy has its own seed
         self.zone = os.environ.get('TZ')
         self.read = recorder.read
         hidden = Hidden(base, recorder)
@@ -743,8 +920,10 @@ class Template:
             thing = self.kernel.ctypes.py_object(thing)
             self.kernel.ctypes.pythonapi.PyObject_GC_UnTrack(thing)
             self.kernel.ctypes.pythonapi.PyObject_GC_Track(thing)
+        # libc puts its free memory in order when it is asked for much. Every copy would.
+        bytes(LARGE)
         self.kernel.prctl(PR_SET_DUMPABLE, 0)
-        self.control.send(b'ready\0%d.%d\0' % sys.version_info[:2] + b'\0'.join(sorted(self.read)))
+        self.control.send(b'ready\0%d.%d\0' % sys.version_info[:2] + (b'kept\0' if self.keeper.able else b'forked\0') + b'\0'.join(sorted(self.read)))
         while True:
             message, fds = self.receive(self.control, 1 << 12)
             if not message:
@@ -754,7 +933,6 @@ class Template:
                 return self.become(Order(message, fds))
             for fd in fds:
                 os.close(fd)
-            os.waitpid(pid, 0)
 
     def receive(self, socket, size):
         fds = self.array.array('i')
@@ -782,39 +960,48 @@ class Template:
             os.write(door, b'0')
         for namespace in order.namespaces:
             kernel.call('setns', namespace, 0)
-        # The process that is born in the sandbox forks and ends, so that the copy
-        # is a child of the sandbox's first process.
-        pid = kernel.fork()
-        if pid:
-            os.waitpid(pid, 0)
-            os._exit(0)
-        while True:
-            if os.fork():
-                os._exit(0)
-            if os.getpid() != self.pid:  # libraries take an equal number for an equal process
-                break
-        while os.getppid() != FIRST:  # the one that forked it is about to end
-            self.time.sleep(1e-4)
-        os.setsid()
         os.umask(0o022)
         os.chdir(HOME)
         order.caller = os.dup2(order.caller, CALLER)
+        os.dup2(order.keep, KEEP)
         if order.ruleset >= 0:
-            order.ruleset = os.dup2(order.ruleset, CALLER + 1)
+            order.ruleset = os.dup2(order.ruleset, KEEP + 1)
         self.confine(order)
-        kernel.call('close_range', CALLER + 1, 0xffffffff, 0)
+        kernel.call('close_range', KEEP + 1, 0xffffffff, 0)
         null = os.open('/dev/null', os.O_RDWR)
         for fd in range(3):
             os.dup2(null, fd)
         os.close(null)
+        self.enter()
+        os.close(KEEP)
+        os.setsid()
+        for program in self.filters:
+            kernel.filter(program)
         self.show()
         if self.ssl is not None:
             self.ssl.RAND_add(os.urandom(32), 32.0)
         self.caller = self.socket.socket(self.socket.AF_UNIX, self.socket.SOCK_STREAM, 0, CALLER)
         self.caller.send(b'ready %d' % os.getpid())
 
+    def enter(self):
+        """Goes on as a child of the sandbox's first process."""
+        kernel, keeper, hooks = self.kernel, self.keeper, self.kernel.ctypes.pythonapi
+        keeper.release()
+        hooks.PyOS_BeforeFork()
+        keeper.depart(KEEP)
+        # The process that is born in the sandbox leaves a child and ends.
+        while True:
+            keeper.depart(-1)
+            if os.getpid() != self.pid:  # libraries take an equal number for an equal process
+                break
+        hooks.PyOS_AfterFork_Child()
+        while os.getppid() != FIRST:  # the one that left it is about to end
+            self.time.sleep(1e-4)
+        keeper.settle()
+        kernel.signal(SIGCHLD, SIG_DFL)
+
     def confine(self, order):
-        """Drops what the agent's launcher drops, in the same order."""
+        """Drops what the agent's launcher drops, in the same order, but for the filters."""
         kernel = self.kernel
         for capability in range(64):
             try:
@@ -836,8 +1023,6 @@ class Template:
         kernel.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
         kernel.drop_capabilities()
         kernel.prctl(PR_SET_DUMPABLE, 1)
-        for program in self.filters:
-            kernel.filter(program)
 
     def show(self, args=()):
         self.kernel.title([os.fsencode(word) for word in sys.orig_argv[:-1]] + list(args or [FILE]),
@@ -858,12 +1043,20 @@ class Template:
             os.dup2(fd, target)
             os.close(fd)
         os.close(self.caller.detach())
-        return job[4:].split(b'\0')
+        return job[4:]
 
-    def begin(self, words):
+    def begin(self, job):
         """Makes this process look like one that was started for the job."""
+        code = int.from_bytes(job[:4], 'little')
+        at = 4 if code == NO_CODE else 4 + code
+        words = job[at:].split(b'\0')
         count = int(words[0])
         args, env = words[1:1 + count], words[1 + count:]
+        if code != NO_CODE:
+            fd = os.open(args[0], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            if os.write(fd, job[4:at]) != code:
+                raise OSError(ENOSPC, 'write')
+            os.close(fd)
         if env:
             os.environ.clear()
             for variable in env:
@@ -888,7 +1081,7 @@ class Order:
         numbers = [int(word) for word in message.split()]
         doors, namespaces, ruleset, self.ranged, self.uid, self.gid, self.nice = numbers[:7]
         self.rlimits = [numbers[at:at + 3] for at in range(7, len(numbers), 3)]
-        self.caller, fds = fds[0], fds[1:]
+        self.caller, self.keep, fds = fds[0], fds[1], fds[2:]
         self.doors, fds = fds[:doors], fds[doors:]
         self.namespaces, fds = fds[:namespaces], fds[namespaces:]
         self.ruleset = fds[0] if ruleset else -1

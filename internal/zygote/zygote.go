@@ -23,6 +23,7 @@ package zygote
 import (
 	"bytes"
 	_ "embed"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
@@ -65,7 +66,8 @@ type Config struct {
 // calls are the numbers of system calls that the template makes by number.
 func calls(arch string) (map[string]int, bool) {
 	m, ok := map[string]map[string]int{
-		"amd64": {"mmap": 9, "mprotect": 10, "prctl": 157, "capget": 125, "capset": 126, "brk": 12, "setns": 308, "seccomp": 317, "close_range": 436, "landlock_restrict_self": 446},
+		"amd64": {"mmap": 9, "mprotect": 10, "prctl": 157, "capget": 125, "capset": 126, "brk": 12, "setns": 308, "seccomp": 317, "close_range": 436, "landlock_restrict_self": 446,
+			"set_tid_address": 218, "set_robust_list": 273, "get_robust_list": 274, "rseq": 334},
 		"arm64": {"mmap": 222, "mprotect": 226, "prctl": 167, "capget": 90, "capset": 91, "brk": 214, "setns": 268, "seccomp": 277, "close_range": 436, "landlock_restrict_self": 446},
 	}[arch]
 	return m, ok
@@ -136,6 +138,9 @@ func isModule(s string) bool {
 type Hello struct {
 	// Version is the interpreter's: "3.11".
 	Version string
+	// Kept tells that copies have a keeper: each is two processes until the end
+	// of the socket that the keeper holds.
+	Kept bool
 	// Read are the variables of the environment that imports asked for.
 	Read []string
 	// Module is one that could not be imported, with the name of the exception,
@@ -152,8 +157,8 @@ func ParseHello(b []byte) (Hello, bool) {
 	switch {
 	case words[0] == "import" && len(words) == 3:
 		return Hello{Module: words[1], Exception: words[2]}, true
-	case words[0] == "ready" && len(words) >= 3:
-		return Hello{Version: words[1], Read: words[2:]}, true
+	case words[0] == "ready" && len(words) >= 4 && (words[2] == "kept" || words[2] == "forked"):
+		return Hello{Version: words[1], Kept: words[2] == "kept", Read: words[3:]}, true
 	}
 	return Hello{}, false
 }
@@ -166,7 +171,7 @@ type Rlimit struct {
 }
 
 // Order asks a template for a copy. With it go, in this order: the job's socket, a
-// SOCK_STREAM end; the files by which a process enters its control groups; its
+// SOCK_STREAM end; another, whose end of file ends the keeper; the files by which a process enters its control groups; its
 // namespaces, that of users first; and the Landlock ruleset or none.
 type Order struct {
 	Doors, Namespaces int  // how many of them
@@ -223,15 +228,24 @@ func ParseReady(b []byte) (pid uint32, failure string, ok bool) {
 type Job struct {
 	Args []string // the program's file, as it is called, and its arguments
 	Env  []string // all of it, "K=V"; empty leaves that of the template
+	// Code is what the copy writes to the program's file; nil: the file is there.
+	Code *string
 }
+
+// noCode stands for the length of code that is not there.
+const noCode = 1<<32 - 1
 
 // Append appends the message.
 func (j Job) Append(b []byte) []byte {
 	words := append([]string{strconv.Itoa(len(j.Args))}, j.Args...)
 	text := strings.Join(append(words, j.Env...), "\x00")
-	n := uint32(len(text))
-	b = append(b, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
-	return append(b, text...)
+	code, size := "", uint32(noCode)
+	if j.Code != nil {
+		code, size = *j.Code, uint32(len(*j.Code))
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(4+len(code)+len(text)))
+	b = binary.LittleEndian.AppendUint32(b, size)
+	return append(append(b, code...), text...)
 }
 
 // StartOnly reports whether an interpreter reads a variable of the environment as

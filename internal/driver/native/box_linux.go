@@ -35,6 +35,8 @@ type box struct {
 	group *cgroup.Group
 	init  *spawn.Child
 	link  *egress.Link // nil if the sandbox does not reach out
+	pids  int64        // what programs may have; not positive: no limit
+	own   int          // processes and threads of the agent's
 
 	mu   sync.Mutex
 	gone bool
@@ -74,16 +76,25 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	threads, err := b.setUp(ctx, box, setup)
-	if err == nil && b.group != nil && s.Limits.PIDs > 0 {
-		// Exactly as many as was asked for, beside the agent's own.
-		err = b.group.SetPIDs(s.Limits.PIDs + int64(threads))
+	b.pids = s.Limits.PIDs
+	b.own, err = b.setUp(ctx, box, setup)
+	if err == nil {
+		err = b.allow(0)
 	}
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return box, nil
+}
+
+// allow lets the programs have exactly as many processes as was asked for, beside
+// the agent's own and more of ours.
+func (b *box) allow(more int) error {
+	if b.group == nil || b.pids <= 0 {
+		return nil
+	}
+	return b.group.SetPIDs(b.pids + int64(b.own+more))
 }
 
 // setUp has the agent build the sandbox.

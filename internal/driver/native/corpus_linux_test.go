@@ -40,9 +40,6 @@ func (p program) play(b driver.Sandbox, start func(driver.Stdio) (driver.Process
 			err = derr
 		}
 	}()
-	if err := put(b, p.Code); err != nil {
-		return s, err
-	}
 	var out, errOut bytes.Buffer
 	proc, err := start(p.stdio(&out, &errOut))
 	if err != nil {
@@ -71,19 +68,30 @@ func (p program) cold(ctx context.Context, d *Driver, s driver.TemplateSpec) (sa
 		}
 	}
 	return p.play(b, func(std driver.Stdio) (driver.Process, error) {
+		if err := put(b, p.Code); err != nil {
+			return nil, err
+		}
 		return b.Start(ctx, sandbar.Cmd{Args: append([]string{s.Argv[0], "main.py"}, p.Args...), Env: env, Dir: sandbar.DefaultDir}, std)
 	})
 }
 
-// warm runs the program in a copy of the template.
+// warm runs the program in a copy of the template, which writes its file where it can.
 func (p program) warm(ctx context.Context, tmpl driver.Template) (said, error) {
 	b, err := tmpl.Fork(ctx, sandbar.NewID())
 	if err != nil {
 		return said{}, err
 	}
 	e, _ := driver.As[driver.Evaluator](b)
+	c, _ := driver.As[driver.CodeEvaluator](b)
 	return p.play(b, func(std driver.Stdio) (driver.Process, error) {
-		return e.Eval(ctx, driver.Evaluation{Path: "main.py", Args: p.Args, Env: p.Env, Dir: sandbar.DefaultDir}, std)
+		evaluation := driver.Evaluation{Path: "main.py", Args: p.Args, Env: p.Env, Dir: sandbar.DefaultDir}
+		if c.TakesCode(len(p.Code)) {
+			return c.EvalCode(ctx, evaluation, p.Code, std)
+		}
+		if err := put(b, p.Code); err != nil {
+			return nil, err
+		}
+		return e.Eval(ctx, evaluation, std)
 	})
 }
 

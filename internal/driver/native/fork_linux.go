@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,7 +17,6 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/spawn"
 	"github.com/sandbar-dev/sandbar/internal/zygote"
 )
 
@@ -24,18 +24,28 @@ import (
 type fork struct {
 	*client.Sandbox
 	t       *template
-	init    *spawn.Child
+	box     *box
 	waiting *client.Adopted
+	keeper  keeper
 
 	mu   sync.Mutex
 	conn *net.UnixConn // to the interpreter; nil when it has been used
 }
 
+// keeper is the process that holds the interpreter's memory (package zygote), where
+// there is one. It is outside the sandbox's namespace of processes and inside its
+// control group.
+type keeper struct {
+	once sync.Once
+	conn *net.UnixConn // its end of file ends the keeper, whose end is this one's; nil: there is none
+}
+
 var (
-	_ driver.Evaluator = (*fork)(nil)
-	_ driver.Filer     = (*fork)(nil)
-	_ driver.Dialer    = (*fork)(nil)
-	_ driver.Watcher   = (*fork)(nil)
+	_ driver.Evaluator     = (*fork)(nil)
+	_ driver.CodeEvaluator = (*fork)(nil)
+	_ driver.Filer         = (*fork)(nil)
+	_ driver.Dialer        = (*fork)(nil)
+	_ driver.Watcher       = (*fork)(nil)
 )
 
 // Fork makes a sandbox and has the template put a copy of itself there.
@@ -44,7 +54,7 @@ func (t *template) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, err
 	if err != nil {
 		return nil, err
 	}
-	f := &fork{Sandbox: sandbox, t: t, init: b.init}
+	f := &fork{Sandbox: sandbox, t: t, box: b}
 	if err := f.populate(ctx, b); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
@@ -64,20 +74,16 @@ func (f *fork) populate(ctx context.Context, b *box) error {
 	}
 	var held files
 	defer held.close()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		if ruleset >= 0 {
-			unix.Close(ruleset)
-		}
-		return sandbar.Errorf(sandbar.Exhausted, "making a socket pair: %w", err)
-	}
-	ours, carry := held.add(pair[0], "fork"), []*os.File{held.add(pair[1], "fork")}
-	var last []*os.File
+	var carry, last []*os.File
 	if ruleset >= 0 {
 		last = append(last, held.add(ruleset, "ruleset"))
 	}
-	if f.conn, err = unixConn(ours); err != nil {
-		return sandbar.Errorf(sandbar.Internal, "using a socket pair: %w", err)
+	for _, conn := range []**net.UnixConn{&f.conn, &f.keeper.conn} {
+		theirs, err := held.connect(conn, "fork", unix.SOCK_STREAM)
+		if err != nil {
+			return err
+		}
+		carry = append(carry, theirs)
 	}
 	order, rooms, err := f.order(b, lent, &held)
 	if err != nil {
@@ -91,7 +97,21 @@ func (f *fork) populate(ctx context.Context, b *box) error {
 	// Else a copy that dies on its way would not be noticed.
 	held.close()
 	held.list = nil
-	return f.await(ctx, b, lent.Mark)
+	if err := f.await(ctx, b, lent.Mark); err != nil {
+		return err
+	}
+	if n := f.kept(); n > 0 {
+		return b.allow(n)
+	}
+	return nil
+}
+
+// kept is how many processes the sandbox's group has for the interpreter besides it.
+func (f *fork) kept() int {
+	if f.t.kept {
+		return 1
+	}
+	return 0
 }
 
 // order makes the request for a copy, with the groups and namespaces that it
@@ -99,6 +119,9 @@ func (f *fork) populate(ctx context.Context, b *box) error {
 func (f *fork) order(b *box, lent wire.Lent, held *files) (o zygote.Order, rooms []*os.File, err error) {
 	o = zygote.Order{Ranged: f.t.d.ids.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
 	for _, r := range lent.Rlimits {
+		if r.Resource == unix.RLIMIT_NPROC { // the keeper is one more of the same user
+			r.Soft, r.Hard = r.Soft+uint64(f.kept()), r.Hard+uint64(f.kept())
+		}
 		o.Rlimits = append(o.Rlimits, zygote.Rlimit{Resource: r.Resource, Soft: r.Soft, Hard: r.Hard})
 	}
 	o.Rlimits = append(o.Rlimits, zygote.Rlimit{Resource: lent.Resource, Soft: lent.Mark, Hard: lent.Mark})
@@ -138,6 +161,36 @@ func (f *fork) await(ctx context.Context, b *box, mark uint64) error {
 
 // Eval has the interpreter run a program.
 func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
+	return f.eval(ctx, e, nil, std)
+}
+
+// What the interpreter can write itself, surely: a program that is no larger, to a
+// disk that has room for many of it.
+const (
+	maxCode   = 32 << 10
+	codeDisk  = 1 << 20
+	codeFiles = 64
+)
+
+// TakesCode reports whether the interpreter can write a program of n bytes.
+func (f *fork) TakesCode(n int) bool {
+	l := f.t.spec.Limits
+	return n <= maxCode && atLeast(l.Disk, codeDisk) && atLeast(l.Inodes, codeFiles)
+}
+
+// EvalCode has the interpreter write the program and run it.
+func (f *fork) EvalCode(ctx context.Context, e driver.Evaluation, code string, std driver.Stdio) (driver.Process, error) {
+	if !f.TakesCode(len(code)) {
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "the interpreter does not write a program of " + strconv.Itoa(len(code)) + " bytes here", Fix: "write it, and use Eval"}
+	}
+	return f.eval(ctx, e, &code, std)
+}
+
+// atLeast reports whether a limit leaves so much.
+func atLeast(limit, n int64) bool { return limit <= 0 || limit >= n }
+
+// eval has the interpreter run a program, whose file it writes if code is not nil.
+func (f *fork) eval(ctx context.Context, e driver.Evaluation, code *string, std driver.Stdio) (driver.Process, error) {
 	f.mu.Lock()
 	conn := f.conn
 	f.conn = nil
@@ -153,7 +206,8 @@ func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) 
 	if err != nil {
 		return nil, err
 	}
-	return f.waiting.Begin(std, func(fds []int) error {
+	job.Code = code
+	p, err := f.waiting.Begin(std, func(fds []int) error {
 		message := job.Append(nil)
 		n, _, err := conn.WriteMsgUnix(message, unix.UnixRights(fds...), nil)
 		if err == nil && n < len(message) {
@@ -164,6 +218,52 @@ func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) 
 		}
 		return nil
 	})
+	if err == nil {
+		go f.outlive()
+	}
+	return p, err
+}
+
+// keepFor is how long the memory of a program is kept when that has ended. Most
+// sandboxes are gone by then, and giving it back does not delay what was waited for.
+const keepFor = 100 * time.Millisecond
+
+// outlive has a sandbox that goes on without its program have its memory back.
+func (f *fork) outlive() {
+	<-f.waiting.Done()
+	time.AfterFunc(keepFor, f.keeper.release)
+}
+
+// Start has what is left of the interpreter gone before another program.
+func (f *fork) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
+	select {
+	case <-f.waiting.Done():
+		f.keeper.release()
+	default:
+	}
+	return f.Sandbox.Start(ctx, c, std)
+}
+
+// release begins the keeper's end.
+func (k *keeper) release() {
+	k.once.Do(func() {
+		if k.conn != nil {
+			_ = k.conn.CloseWrite() // an end that is closed has been told
+		}
+	})
+}
+
+// close waits for the keeper's end and gives back what it was told by.
+func (k *keeper) close(ctx context.Context) error {
+	if k.conn == nil {
+		return nil
+	}
+	_, err := readWithin(ctx, k.conn, make([]byte, 1))
+	if ctx.Err() != nil {
+		return sandbar.Errorf(contextCode(ctx), "waiting for the end of an interpreter's keeper: %w", err)
+	}
+	k.conn.Close()
+	return nil
 }
 
 // job makes the message, or says why this program needs a start of its own.
@@ -207,7 +307,7 @@ func (t *template) job(e driver.Evaluation) (zygote.Job, error) {
 	return j, nil
 }
 
-// maxJob is what a socket takes at once, so that sending a job never waits.
+// maxJob is what a socket takes at once, with a program, so that sending a job never waits.
 const maxJob = 64 << 10
 
 // Destroy removes the sandbox with the interpreter.
@@ -218,5 +318,9 @@ func (f *fork) Destroy(ctx context.Context) error {
 		f.conn = nil
 	}
 	f.mu.Unlock()
-	return f.Sandbox.Destroy(ctx)
+	f.keeper.release()
+	if err := f.Sandbox.Destroy(ctx); err != nil {
+		return err
+	}
+	return f.keeper.close(ctx)
 }

@@ -58,6 +58,7 @@ type template struct {
 	file  string   // the program's, absolute
 	env   []string // of every program, unless its job says otherwise
 	read  []string // variables that matter while modules are imported
+	kept  bool     // copies have keepers
 	owner int      // who owns the user namespaces of forks; 0: the daemon
 
 	home     *box            // nil: it has none
@@ -159,13 +160,9 @@ func (t *template) settle(ctx context.Context) error {
 func (t *template) start(argv []string) (err error) {
 	var held files
 	defer held.close()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	theirs, err := held.connect(&t.control, "template", unix.SOCK_SEQPACKET)
 	if err != nil {
-		return sandbar.Errorf(sandbar.Exhausted, "making a socket pair: %w", err)
-	}
-	ours, theirs := held.add(pair[0], "template"), held.add(pair[1], "template")
-	if t.control, err = unixConn(ours); err != nil {
-		return sandbar.Errorf(sandbar.Internal, "using a socket pair: %w", err)
+		return err
 	}
 	streams, err := held.streams()
 	if err != nil {
@@ -290,7 +287,7 @@ func (t *template) greet(ctx context.Context, imports []string) error {
 			Message: "the module " + hello.Module + " cannot be imported in a sandbox: " + sandbar.Quote(hello.Exception, 100),
 			Fix:     "install it where sandboxes see it, for all users, or take it off the list"}
 	}
-	t.read = hello.Read
+	t.read, t.kept = hello.Read, hello.Kept
 	return nil
 }
 
@@ -441,6 +438,20 @@ func (h *files) streams() (inOut [2]*os.File, err error) {
 		_, _ = io.Copy(io.Discard, drain) // until the template and its copies have let go of it
 	}()
 	return inOut, nil
+}
+
+// connect makes a pair of sockets, one of which becomes conn.
+func (h *files) connect(conn **net.UnixConn, name string, kind int) (theirs *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Exhausted, "making a socket pair: %w", err)
+	}
+	ours := h.add(pair[0], name)
+	theirs = h.add(pair[1], name)
+	if *conn, err = unixConn(ours); err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "using a socket pair: %w", err)
+	}
+	return theirs, nil
 }
 
 // unixConn makes a connection of a socket's file, which stays the caller's.

@@ -331,7 +331,7 @@ func TestForkIsInside(t *testing.T) {
 	}
 	for _, kind := range namespaces() {
 		var own, agents unix.Stat_t
-		fd, err := f.init.Open("ns/" + kind)
+		fd, err := f.box.init.Open("ns/" + kind)
 		if err != nil {
 			t.Fatal(err)
 		}
