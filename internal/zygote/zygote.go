@@ -176,6 +176,7 @@ type Rlimit struct {
 type Order struct {
 	Doors, Namespaces int  // how many of them
 	Ruleset           bool // whether there is one
+	Rehearse          bool // the copy tells at its end, after its output, what Hot reads
 	Ranged            bool // the copy takes on UID and GID, and has no groups
 	UID, GID          uint32
 	Nice              uint8
@@ -184,7 +185,7 @@ type Order struct {
 
 // Append appends the message.
 func (o Order) Append(b []byte) []byte {
-	b = fmt.Appendf(b, "%d %d %d %d %d %d %d", o.Doors, o.Namespaces, bit(o.Ruleset), bit(o.Ranged), o.UID, o.GID, o.Nice)
+	b = fmt.Appendf(b, "%d %d %d %d %d %d %d %d", o.Doors, o.Namespaces, bit(o.Ruleset), bit(o.Rehearse), bit(o.Ranged), o.UID, o.GID, o.Nice)
 	for _, r := range o.Rlimits {
 		b = fmt.Appendf(b, " %d %d %d", r.Resource, limit(r.Soft), limit(r.Hard))
 	}
@@ -205,6 +206,34 @@ func limit(n uint64) int64 {
 	}
 	return int64(n)
 }
+
+// Rehearsal is the program of a copy that rehearses: it does little, and what it
+// writes to in memory every program does.
+const Rehearsal = "print()\n"
+
+// Hot is the message by which a template learns which pages copies use, from what
+// a rehearsal printed. A copy has them from its start then. It is nil if the output
+// names none, which is so where an interpreter ends by itself.
+func Hot(output []byte) []byte {
+	message := []byte("hot\n")
+	empty := len(message)
+	for line := range strings.Lines(string(output)) {
+		var start, length, advice uint64
+		if n, err := fmt.Sscanf(line, "%x %x %x\n", &start, &length, &advice); n != 3 || err != nil || len(message) > maxHot {
+			continue
+		}
+		for _, word := range []uint64{start, length, advice} {
+			message = binary.LittleEndian.AppendUint64(message, word)
+		}
+	}
+	if len(message) == empty {
+		return nil
+	}
+	return message
+}
+
+// maxHot bounds the message of Hot, in bytes: the template takes 32 KiB.
+const maxHot = 24 << 10
 
 // MaxReady bounds what a copy says before its job, in bytes.
 const MaxReady = 512

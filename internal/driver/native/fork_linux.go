@@ -23,10 +23,11 @@ import (
 // fork is a sandbox with an interpreter in it that waits.
 type fork struct {
 	*client.Sandbox
-	t       *template
-	box     *box
-	waiting *client.Adopted
-	keeper  keeper
+	t         *template
+	box       *box
+	waiting   *client.Adopted
+	keeper    keeper
+	rehearses bool
 
 	mu   sync.Mutex
 	conn *net.UnixConn // to the interpreter; nil when it has been used
@@ -50,11 +51,20 @@ var (
 
 // Fork makes a sandbox and has the template put a copy of itself there.
 func (t *template) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, error) {
+	f, err := t.fork(ctx, id, false)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// fork is Fork, for a rehearsal too.
+func (t *template) fork(ctx context.Context, id sandbar.ID, rehearse bool) (*fork, error) {
 	sandbox, b, err := t.d.create(ctx, id, t.spec, t.owner)
 	if err != nil {
 		return nil, err
 	}
-	f := &fork{Sandbox: sandbox, t: t, box: b}
+	f := &fork{Sandbox: sandbox, t: t, box: b, rehearses: rehearse}
 	if err := f.populate(ctx, b); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
@@ -117,7 +127,7 @@ func (f *fork) kept() int {
 // order makes the request for a copy, with the groups and namespaces that it
 // enters.
 func (f *fork) order(b *box, lent wire.Lent, held *files) (o zygote.Order, rooms []*os.File, err error) {
-	o = zygote.Order{Ranged: f.t.d.ids.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
+	o = zygote.Order{Rehearse: f.rehearses, Ranged: f.t.d.ids.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
 	for _, r := range lent.Rlimits {
 		if r.Resource == unix.RLIMIT_NPROC { // the keeper is one more of the same user
 			r.Soft, r.Hard = r.Soft+uint64(f.kept()), r.Hard+uint64(f.kept())

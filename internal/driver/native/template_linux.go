@@ -109,6 +109,9 @@ func (d *Driver) prepare(ctx context.Context, s driver.TemplateSpec) (*template,
 	if err == nil {
 		err = t.greet(ctx, s.Imports)
 	}
+	if err == nil {
+		err = t.rehearse(ctx)
+	}
 	if err != nil {
 		if cerr := t.Close(); cerr != nil {
 			d.log.Error("a template that failed could not be removed", "error", cerr)
