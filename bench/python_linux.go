@@ -1,9 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
 // readyPythonSize measures ready copies of a template among others: what they
@@ -54,4 +60,76 @@ func (d *daemon) waiting() (n int, copies, agents int64) {
 		agents += rest[sandbox] / int64(n)
 	}
 	return n, copies, agents
+}
+
+// warmImports runs two programs in ready copies of one template which has imported
+// what the second one imports, and takes the difference.
+func warmImports(l *lab) (measured, error) {
+	const importing = "import numpy, pandas\n" + hello
+	dir, err := packages()
+	if err != nil {
+		return measured{}, err
+	}
+	defer os.RemoveAll(dir)
+	d, err := startDaemon(l.sandbar, "SANDBAR_LOG_LEVEL=error", "SANDBAR_TEMPLATES=[{language: python, warm_imports: [numpy, pandas], min: 2}]",
+		fmt.Sprintf("SANDBAR_DRIVERS={native: {paths: %q}}", dir),
+		fmt.Sprintf(`SANDBAR_LANGUAGES=[{name: python, file: main.py, command: [python3, "{file}"], env: {PYTHONPATH: %q}}]`, dir))
+	if err != nil {
+		return measured{}, err
+	}
+	defer d.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	c, err := d.dial(ctx)
+	if err != nil {
+		return measured{}, err
+	}
+	defer c.c.CloseNow()
+	rest := func() error { return d.awaitRest("python") }
+	if err := rest(); err != nil {
+		return measured{}, err
+	}
+	warm := func(code string) func() error { return func() error { return c.run(ctx, "python", code) } }
+	bare := func(code string) func() error { return command("env", "PYTHONPATH="+dir, python, "-c", code) }
+	all, err := inTurn(40, rest, warm(hello), warm(importing), bare(hello), bare(importing))
+	if err != nil {
+		return measured{}, err
+	}
+	missed, err := d.metric(`sandbar_template_misses_total{template="python"}`)
+	adds := func(to, with times) time.Duration { return with.quantile(0.5) - to.quantile(0.5) }
+	return measured{
+		value:    fmt.Sprintf("%+.2f ms; %v; %d cold", ms(adds(all[0], all[1])), all[1], int(missed)),
+		baseline: fmt.Sprintf("bare python3 -c: %+.2f ms; %v", ms(adds(all[2], all[3])), all[3]),
+		kept:     adds(all[0], all[1]) <= 5*time.Millisecond,
+	}, err
+}
+
+// packages makes a directory with numpy and pandas for the host's Python, of the
+// wheels that `make tools` fetches: many hosts have neither. It is in the cache,
+// since sandboxes are not shown directories of the host's /tmp.
+func packages() (dir string, err error) {
+	wheels := testenv.WheelsDir()
+	pip, err := filepath.Glob(filepath.Join(wheels, "pip-*.whl"))
+	if err != nil || len(pip) == 0 {
+		return "", errors.New("the wheels of numpy and pandas are not there; `make tools` fetches them")
+	}
+	cache, err := filepath.EvalSymlinks(testenv.Cache())
+	if err != nil {
+		return "", err
+	}
+	if dir, err = os.MkdirTemp(cache, "bench-python-"); err != nil {
+		return "", err
+	}
+	cmd := exec.Command(python, filepath.Join(pip[0], "pip"), "install", "--quiet", "--disable-pip-version-check",
+		"--no-index", "--find-links", wheels, "--target", dir, "pandas")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("installing pandas: %w: %s", err, out)
+	} else {
+		err = os.Chmod(dir, 0o755) // sandboxes have users of their own
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+	}
+	return dir, err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -68,7 +69,7 @@ func (l *line) run(ctx context.Context, language, code string) error {
 	case e.code != "":
 		return errors.New(e.code + ": " + e.message)
 	case e.exit != 0:
-		return fmt.Errorf("exit code %d", e.exit)
+		return fmt.Errorf("exit code %d: …%s", e.exit, bytes.TrimSpace(e.stderr[max(0, len(e.stderr)-200):]))
 	}
 	return nil
 }
@@ -86,6 +87,7 @@ type ending struct {
 	code, message string // of the error; "" for none
 	exit          int    // -1: it has none
 	stdout        []byte
+	stderr        []byte
 }
 
 // begin sends an execute message and returns its id.
@@ -148,6 +150,8 @@ func (l *line) follow(ctx context.Context, id string, first func() error) (endin
 				}
 				first = nil
 			}
+		case "stderr":
+			e.stderr = append(e.stderr, f.Data...)
 		case "error":
 			e.code, e.message = f.Code, f.Message
 			if f.Code != "OUTPUT_LIMIT" { // after which the result comes
