@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+)
+
+// readyPythonSize measures ready copies of a template among others: what they
+// share with each other and the template is in memory once.
+func readyPythonSize(l *lab) (measured, error) {
+	const many = 30
+	d, err := startDaemon(l.sandbar, "SANDBAR_LOG_LEVEL=error",
+		fmt.Sprintf("SANDBAR_TEMPLATES=[{language: python, min: %d, max: %d}]", many, many))
+	if err != nil {
+		return measured{}, err
+	}
+	defer d.stop()
+	if err := d.awaitReady("python", many); err != nil {
+		return measured{}, err
+	}
+	time.Sleep(2 * time.Second) // by now they have settled
+	n, copies, agents := d.waiting()
+	if n != many {
+		return measured{}, fmt.Errorf("found %d interpreters in %d ready sandboxes", n, many)
+	}
+	return measured{
+		value: fmt.Sprintf("%.2f MiB each of %d: %.2f MiB the interpreter, %.2f MiB the agent", mib(copies+agents), n, mib(copies), mib(agents)),
+		kept:  copies+agents <= 3<<20,
+	}, nil
+}
+
+// waiting counts the sandboxes in which an interpreter waits, and tells what it and
+// the agent beside it hold, on average. A sandbox is known by its PID namespace.
+// Outside of all are the template and helpers of copies, which have a copy's memory
+// and would count it twice; the template's own sandbox has no interpreter.
+func (d *daemon) waiting() (n int, copies, agents int64) {
+	own, _ := os.Readlink("/proc/self/ns/pid")
+	interpreter, rest := map[string]int64{}, map[string]int64{}
+	for pid, p := range family(d.cmd.Process.Pid) {
+		sandbox, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+		if err != nil || sandbox == own {
+			continue
+		}
+		of := rest
+		if p.name == "python3" {
+			of = interpreter
+		}
+		of[sandbox] += field(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss:")
+	}
+	n = len(interpreter)
+	for sandbox, size := range interpreter {
+		copies += size / int64(n)
+		agents += rest[sandbox] / int64(n)
+	}
+	return n, copies, agents
+}
+
+// warmImports runs two programs in ready copies of one template which has imported
+// what the second one imports, and takes the difference.
+func warmImports(l *lab) (measured, error) {
+	const importing = "import numpy, pandas\n" + hello
+	dir, err := packages()
+	if err != nil {
+		return measured{}, err
+	}
+	defer os.RemoveAll(dir)
+	d, err := startDaemon(l.sandbar, "SANDBAR_LOG_LEVEL=error", "SANDBAR_TEMPLATES=[{language: python, warm_imports: [numpy, pandas], min: 2}]",
+		fmt.Sprintf("SANDBAR_DRIVERS={native: {paths: %q}}", dir),
+		fmt.Sprintf(`SANDBAR_LANGUAGES=[{name: python, file: main.py, command: [python3, "{file}"], env: {PYTHONPATH: %q}}]`, dir))
+	if err != nil {
+		return measured{}, err
+	}
+	defer d.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	c, err := d.dial(ctx)
+	if err != nil {
+		return measured{}, err
+	}
+	defer c.c.CloseNow()
+	rest := func() error { return d.awaitRest("python") }
+	if err := rest(); err != nil {
+		return measured{}, err
+	}
+	warm := func(code string) func() error { return func() error { return c.run(ctx, "python", code) } }
+	bare := func(code string) func() error { return command("env", "PYTHONPATH="+dir, python, "-c", code) }
+	all, err := inTurn(40, rest, warm(hello), warm(importing), bare(hello), bare(importing))
+	if err != nil {
+		return measured{}, err
+	}
+	missed, err := d.metric(`sandbar_template_misses_total{template="python"}`)
+	adds := func(to, with times) time.Duration { return with.quantile(0.5) - to.quantile(0.5) }
+	return measured{
+		value:    fmt.Sprintf("%+.2f ms; %v; %d cold", ms(adds(all[0], all[1])), all[1], int(missed)),
+		baseline: fmt.Sprintf("bare python3 -c: %+.2f ms; %v", ms(adds(all[2], all[3])), all[3]),
+		kept:     adds(all[0], all[1]) <= 5*time.Millisecond,
+	}, err
+}
+
+// packages makes a directory with numpy and pandas for the host's Python, of the
+// wheels that `make tools` fetches: many hosts have neither. It is in the cache,
+// since sandboxes are not shown directories of the host's /tmp.
+func packages() (dir string, err error) {
+	wheels := testenv.WheelsDir()
+	pip, err := filepath.Glob(filepath.Join(wheels, "pip-*.whl"))
+	if err != nil || len(pip) == 0 {
+		return "", errors.New("the wheels of numpy and pandas are not there; `make tools` fetches them")
+	}
+	cache, err := filepath.EvalSymlinks(testenv.Cache())
+	if err != nil {
+		return "", err
+	}
+	if dir, err = os.MkdirTemp(cache, "bench-python-"); err != nil {
+		return "", err
+	}
+	cmd := exec.Command(python, filepath.Join(pip[0], "pip"), "install", "--quiet", "--disable-pip-version-check",
+		"--no-index", "--find-links", wheels, "--target", dir, "pandas")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("installing pandas: %w: %s", err, out)
+	} else {
+		err = os.Chmod(dir, 0o755) // sandboxes have users of their own
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+	}
+	return dir, err
+}
