@@ -19,7 +19,13 @@ type Stats struct {
 
 // Stats reads the counters, some 10 µs. An error means that the group is gone,
 // or that the kernel could not be read; what was read is returned with it.
-func (g *Group) Stats() (Stats, error) {
+func (g *Group) Stats() (Stats, error) { return g.read((*reader).stats) }
+
+// Totals is Stats without what is held now, which is 0, and what was refused. It
+// takes half the time, and every program waits for it.
+func (g *Group) Totals() (Stats, error) { return g.read((*reader).totals) }
+
+func (g *Group) read(f func(*reader, seats) Stats) (Stats, error) {
 	var at seats
 	if h := g.m.with(memory); h != nil {
 		at.memory, at.swap, at.peak = seat{g.dir(h), h.version}, g.m.caps.SwapAccounted, g.m.caps.PeakCounted
@@ -33,7 +39,7 @@ func (g *Group) Stats() (Stats, error) {
 		at.pids = seat{g.dir(h), h.version}
 	}
 	r := reader{sys: g.m.sys}
-	return r.stats(at), refuse("read the counters of "+g.name, r.err)
+	return f(&r, at), refuse("read the counters of "+g.name, r.err)
 }
 
 // seats are where the counters of a group are.
@@ -55,10 +61,24 @@ type reader struct {
 	err error
 }
 
-func (r *reader) stats(at seats) (s Stats) {
+func (r *reader) stats(at seats) Stats {
+	s := r.totals(at)
 	switch m := at.memory; m.version {
 	case 1:
 		s.MemoryCurrent = r.number(m.dir + "/memory.usage_in_bytes")
+	case 2:
+		s.MemoryCurrent = r.number(m.dir + "/memory.current")
+	}
+	if at.pids.version != 0 {
+		s.PIDsCurrent = r.number(at.pids.dir + "/pids.current")
+		s.PIDsRefused = r.field(at.pids.dir+"/pids.events", "max")
+	}
+	return s
+}
+
+func (r *reader) totals(at seats) (s Stats) {
+	switch m := at.memory; m.version {
+	case 1:
 		peak := "/memory.max_usage_in_bytes"
 		if at.swap {
 			peak = "/memory.memsw.max_usage_in_bytes"
@@ -66,7 +86,6 @@ func (r *reader) stats(at seats) (s Stats) {
 		s.MemoryPeak = r.number(m.dir + peak)
 		s.OOMKills = r.field(m.dir+"/memory.oom_control", "oom_kill")
 	case 2:
-		s.MemoryCurrent = r.number(m.dir + "/memory.current")
 		if at.peak {
 			s.MemoryPeak = r.number(m.dir + "/memory.peak")
 		}
@@ -77,10 +96,6 @@ func (r *reader) stats(at seats) (s Stats) {
 		s.CPUTime = time.Duration(r.number(c.dir + "/cpuacct.usage"))
 	case 2:
 		s.CPUTime = time.Duration(r.field(c.dir+"/cpu.stat", "usage_usec")) * time.Microsecond
-	}
-	if at.pids.version != 0 {
-		s.PIDsCurrent = r.number(at.pids.dir + "/pids.current")
-		s.PIDsRefused = r.field(at.pids.dir+"/pids.events", "max")
 	}
 	return s
 }

@@ -20,6 +20,8 @@ KEEP = 4  # what the keeper of a copy's memory waits on
 FIRST = 1  # a sandbox's first process
 LARGE = 100_000  # bytes that libc takes from its heap and not from the kernel
 HOT = b'hot\n'  # before the pages that copies use
+DEEP = 300  # lists, one in another, that take some 100 KiB of stack to print
+ZIP = b'PK\5\6'  # is in every archive
 NO_CODE = 0xffffffff  # instead of the length of a program whose file is there
 
 
@@ -262,7 +264,8 @@ class Hidden:
         own = [finder for finder in finders if all(finder is not known for known in self.meta_path)]
         paths = self.paths()
         for name in names:
-            if '.' not in name and self.shadowed(name, own, paths):
+            # What code has put there by itself nobody looks for.
+            if '.' not in name and name not in self.placed and self.shadowed(name, own, paths):
                 return True
         if builtins.__import__ is self.import_ and sys.gettrace() is None and sys.getprofile() is None:
             return False
@@ -404,7 +407,7 @@ class Ending:
         _elementtree _functools _hashlib _heapq _imp _io _json _locale _lzma _md5 _opcode _operator _pickle
         _posixsubprocess _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 _signal _socket _sre _ssl _stat
         _statistics _string _struct _thread _tokenize _typing _uuid _warnings _weakref _zoneinfo array atexit
-        binascii builtins cmath errno fcntl gc grp itertools marshal math posix pwd pyexpat resource select sys
+        binascii builtins cmath errno fcntl gc grp itertools marshal math mmap posix pwd pyexpat resource select sys
         termios time unicodedata zlib'''.split())
     PACKAGES = 'numpy', 'pandas'  # with modules in C that are harmless too
     HEAD = 16  # bytes of an object's head; then come a function's table entry, a dictionary's length and version
@@ -501,14 +504,15 @@ class Ending:
                 + b'\xc6\x00\x00'  # mov byte [rax], 0
                 + b'\x48\xb8' + function.to_bytes(8, 'little') + b'\xff\xe0')  # mov rax, function; jmp rax
 
-    def begin(self, file):
+    def begin(self, file, regular):
         """Is called when the program is about to begin."""
         try:
-            fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            regular = os.fstat(fd).st_mode & 0o170000 == 0o100000
-            os.close(fd)
+            if not regular:
+                fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                regular = os.fstat(fd).st_mode & 0o170000 == 0o100000
+                os.close(fd)
         except OSError:
-            regular = False
+            pass
         # For another file the interpreter has an exit status of its own.
         self.armed[0] = self.able and regular
         self.known = set()
@@ -524,8 +528,9 @@ class Ending:
         self.risky = [name for name, module in hidden.modules.items() if module is not None and self.is_risky(name, module)]
 
     def is_risky(self, name, module):
-        loader = getattr(getattr(module, '__spec__', None), 'loader', None)
-        return (name not in self.HARMLESS and name.partition('.')[0] not in self.PACKAGES
+        spec = getattr(module, '__spec__', None)
+        loader, package = getattr(spec, 'loader', None), getattr(spec, 'name', name).partition('.')[0]
+        return (name not in self.HARMLESS and package not in self.PACKAGES
                 and (loader is _frozen_importlib.BuiltinImporter or type(loader) is _frozen_importlib_external.ExtensionFileLoader))
 
     def leave(self, _):
@@ -866,8 +871,7 @@ class Pages:
     pages they are a rehearsal tells: a copy that runs a program of the daemon's."""
 
     READ, WRITE = 22, 23  # MADV_POPULATE_READ, MADV_POPULATE_WRITE
-    MOST = 768  # of 4 KiB that are written, so that a copy that waits holds no more than 3 MiB
-    RANGES = 1024
+    RANGES = 4096
 
     def __init__(self, kernel):
         ctypes = kernel.ctypes
@@ -889,16 +893,9 @@ class Pages:
                 + b'\x41\x5c\x5b\xc3')  # pop r12; pop rbx; ret
 
     def learn(self, ranges):
-        """Takes triples of address, length and advice, eight bytes each, the most important first."""
-        most, kept = self.MOST << 12, []
-        for at in range(0, min(len(ranges), 24 * self.RANGES), 24):
-            length, advice = (int.from_bytes(ranges[i:i + 8], 'little') for i in (at + 8, at + 16))
-            if advice == self.WRITE:
-                most -= length
-            if advice == self.READ or most >= 0:
-                kept.append(ranges[at:at + 24])
-        self.count = len(kept)
-        self.ranges[:24 * self.count] = b''.join(kept)
+        """Takes triples of address, length and advice, eight bytes each."""
+        self.count = min(len(ranges) // 24, self.RANGES)
+        self.ranges[:24 * self.count] = ranges[:24 * self.count]
 
     def copy(self):
         if self.populate is not None and self.count:
@@ -909,7 +906,7 @@ class Rehearsal:
     """A copy that tells which pages it has used when it waits and, besides, at its end."""
 
     MODES = {b'rw-p': (Pages.WRITE, 0x81), b'r--p': (Pages.READ, 0x80), b'r-xp': (Pages.READ, 0x80)}
-    KERNEL = 0x7fff00000000 >> 12  # where there are pages of the kernel's too, and the stack
+    KERNEL = 1 << 35  # the number of the first page that is the kernel's
 
     def __init__(self):
         self.ready = self.look()
@@ -922,7 +919,7 @@ class Rehearsal:
             for line in maps.readall().splitlines():
                 extent, mode = line.split()[:2]
                 first, last = (int(end, 16) >> 12 for end in extent.split(b'-'))
-                if mode in Rehearsal.MODES and last < Rehearsal.KERNEL:
+                if mode in Rehearsal.MODES and last <= Rehearsal.KERNEL:
                     seen.append((first, mode, os.pread(file.fileno(), 8 * (last - first), 8 * first)))
             return seen
 
@@ -1020,10 +1017,14 @@ class Template:
             self.kernel.ctypes.pythonapi.PyObject_GC_Track(thing)
         # libc puts its free memory in order when it is asked for much. Every copy would.
         bytes(LARGE)
+        deep = []
+        for _ in range(DEEP):
+            deep = [deep]
+        repr(deep)  # has the stack grow, which cannot be done ahead where it has not
         self.kernel.prctl(PR_SET_DUMPABLE, 0)
         self.control.send(b'ready\0%d.%d\0' % sys.version_info[:2] + (b'kept\0' if self.keeper.able else b'forked\0') + b'\0'.join(sorted(self.read)))
         while True:
-            message, fds = self.receive(self.control, 1 << 15)
+            message, fds = self.receive(self.control, 1 << 17)
             if not message:
                 os._exit(0)
             if message.startswith(HOT):
@@ -1072,9 +1073,11 @@ class Template:
         self.confine(order)
         kernel.call('close_range', KEEP + 1, 0xffffffff, 0)
         null = os.open('/dev/null', os.O_RDWR)
+        self.null = os.fstat(null).st_rdev
         for fd in range(3):
             os.dup2(null, fd)
         os.close(null)
+        reopen(0)  # few programs have an input
         self.enter()
         os.close(KEEP)
         os.setsid()
@@ -1162,6 +1165,9 @@ class Template:
             if os.write(fd, job[4:at]) != code:
                 raise OSError(ENOSPC, 'write')
             os.close(fd)
+            if job.find(ZIP, 4, at) < 0:
+                # What the interpreter finds out when it asks if the file is one to import from.
+                sys.path_importer_cache[PATH] = None
         if env:
             os.environ.clear()
             for variable in env:
@@ -1174,9 +1180,10 @@ class Template:
         sys.argv[:] = map(os.fsdecode, args)
         sys.orig_argv[-1:] = sys.argv
         for fd in range(3):
-            if os.fstat(fd).st_mode & 0o170000 != 0o010000:
+            stat = os.fstat(fd)
+            if fd == 0 and stat.st_rdev != self.null or fd and stat.st_mode & 0o170000 != 0o010000:
                 reopen(fd)
-        self.ending.begin(args[0])
+        self.ending.begin(args[0], code != NO_CODE)
 
 
 class Order:
@@ -1243,7 +1250,8 @@ def main():
     return found
 
 
-FILE, HOME = os.fsencode(os.path.basename(sys.argv[0])), os.path.dirname(sys.argv[0])
+PATH = sys.argv[0]
+FILE, HOME = os.fsencode(os.path.basename(PATH)), os.path.dirname(PATH)
 try:
     found = main()
 except BaseException:

@@ -207,20 +207,43 @@ func limit(n uint64) int64 {
 	return int64(n)
 }
 
-// Rehearsal is the program of a copy that rehearses: it does little, and what it
-// writes to in memory every program does.
-const Rehearsal = "print()\n"
+// Rehearsal is the program of a copy that rehearses: it imports what is to be ready,
+// and does little else, so that every program uses the memory that it does.
+func Rehearsal(imports []string) string {
+	var code strings.Builder
+	for _, name := range imports {
+		code.WriteString("import " + name + "\n")
+	}
+	return code.String() + "print()\n"
+}
+
+// How many pages of 4 KiB a copy that waits has of its own, at most: 3.5 MiB, or with
+// modules that were asked for what these take, which is little beside what they hold.
+const (
+	plainPages    = 896
+	importedPages = 4096
+)
 
 // Hot is the message by which a template learns which pages copies use, from what
-// a rehearsal printed. A copy has them from its start then. It is nil if the output
-// names none, which is so where an interpreter ends by itself.
-func Hot(output []byte) []byte {
+// a rehearsal with these imports printed. A copy has them from its start then. It is
+// nil if the output names none, which is so where an interpreter ends by itself.
+func Hot(imports []string, output []byte) []byte {
+	pages := uint64(plainPages)
+	if len(imports) > 0 {
+		pages = importedPages
+	}
 	message := []byte("hot\n")
 	empty := len(message)
 	for line := range strings.Lines(string(output)) {
 		var start, length, advice uint64
 		if n, err := fmt.Sscanf(line, "%x %x %x\n", &start, &length, &advice); n != 3 || err != nil || len(message) > maxHot {
 			continue
+		}
+		if advice == populateWrite {
+			if length>>12 > pages {
+				continue
+			}
+			pages -= length >> 12
 		}
 		for _, word := range []uint64{start, length, advice} {
 			message = binary.LittleEndian.AppendUint64(message, word)
@@ -232,8 +255,14 @@ func Hot(output []byte) []byte {
 	return message
 }
 
-// maxHot bounds the message of Hot, in bytes: the template takes 32 KiB.
-const maxHot = 24 << 10
+// populateWrite is MADV_POPULATE_WRITE.
+const populateWrite = 23
+
+// maxHot bounds the message of Hot, in bytes: the template takes 128 KiB.
+const maxHot = 96 << 10
+
+// MaxRehearsal bounds what a rehearsal prints, in bytes.
+const MaxRehearsal = 1 << 20
 
 // MaxReady bounds what a copy says before its job, in bytes.
 const MaxReady = 512

@@ -36,6 +36,9 @@ func (s *Sandbox) Lend(ctx context.Context) (lent wire.Lent, ruleset int, err er
 // than its own programs.
 func (s *Sandbox) Adopt(ctx context.Context, a wire.Adopt) (*Adopted, error) {
 	p := &process{box: s, waits: true, done: make(chan struct{}), idle: make(chan struct{})}
+	if s.opt.Usage != nil {
+		p.before = s.opt.Usage() // while it waits it uses nothing
+	}
 	r, err := s.request(ctx, wire.TypeAdopt, a.Append(nil), nil, &call{process: p})
 	if err != nil {
 		return nil, err
@@ -69,9 +72,6 @@ func (a *Adopted) Begin(std driver.Stdio, send func(fds []int) error) (driver.Pr
 	if err != nil {
 		return nil, err
 	}
-	if p.box.opt.Usage != nil {
-		made.before = p.box.opt.Usage()
-	}
 	if !p.begin(&made) {
 		abort()
 		return nil, errGone()
@@ -93,6 +93,6 @@ func (p *process) begin(made *process) bool {
 	if !p.waits || p.box.running[p.id] != p {
 		return false
 	}
-	p.waits, p.before, p.in, p.outs, p.started = false, made.before, made.in, made.outs, time.Now()
+	p.waits, p.in, p.outs, p.started = false, made.in, made.outs, time.Now()
 	return true
 }

@@ -13,12 +13,12 @@ import (
 // rehearse has a copy run a program of ours and tells the template which pages of
 // memory that wrote, so that copies have them before there is a program. A rehearsal
 // that fails is one that tells nothing; an error is that of the template.
-func (t *template) rehearse(ctx context.Context) error {
-	output, err := t.perform(ctx)
+func (t *template) rehearse(ctx context.Context, imports []string) error {
+	output, err := t.perform(ctx, imports)
 	if err != nil {
 		return err
 	}
-	hot := zygote.Hot(output)
+	hot := zygote.Hot(imports, output)
 	if hot == nil {
 		t.d.log.Debug("the rehearsal of a template told nothing")
 		return nil
@@ -30,7 +30,7 @@ func (t *template) rehearse(ctx context.Context) error {
 }
 
 // perform runs the rehearsal and returns what it printed.
-func (t *template) perform(ctx context.Context) (output []byte, err error) {
+func (t *template) perform(ctx context.Context, imports []string) (output []byte, err error) {
 	f, err := t.fork(ctx, sandbar.NewID(), true)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (t *template) perform(ctx context.Context) (output []byte, err error) {
 		}
 	}()
 	var out bytes.Buffer
-	code := zygote.Rehearsal
+	code := zygote.Rehearsal(imports)
 	p, err := f.eval(ctx, driver.Evaluation{Path: path.Base(t.file)}, &code, driver.Stdio{Stdout: &out})
 	if err != nil {
 		return nil, err

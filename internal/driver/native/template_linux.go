@@ -110,7 +110,7 @@ func (d *Driver) prepare(ctx context.Context, s driver.TemplateSpec) (*template,
 		err = t.greet(ctx, s.Imports)
 	}
 	if err == nil {
-		err = t.rehearse(ctx)
+		err = t.rehearse(ctx, s.Imports)
 	}
 	if err != nil {
 		if cerr := t.Close(); cerr != nil {
