@@ -61,7 +61,7 @@ func TestTimeout(t *testing.T) {
 			if got.Outcome != sandbar.Exited && got.ExitCode != 0 {
 				t.Errorf("an exit code %d that means nothing", got.ExitCode)
 			}
-			synctest.Wait()
+			handedOver()
 			if e := d.Events(); !slices.Equal(e, c.events) {
 				t.Errorf("events %q, want %q", e, c.events)
 			}

@@ -211,10 +211,14 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 	p := &program{proc: l.proc, out: out, brake: x.brake, timeout: x.plan.spec.Limits.Timeout, grace: x.e.cfg.Grace,
 		began: l.began, dead: deathOf(l.sb), destroy: discard, log: x.e.log.With("sandbox", x.id)}
 	r, err := p.supervise()
-	if err == nil {
-		x.e.enforced(x.plan.spec, &r)
+	if err != nil {
+		return r, err
 	}
-	return r, err
+	x.e.enforced(x.plan.spec, &r)
+	if r.Outcome == sandbar.Exited {
+		x.e.handOver(&once, l, x.ticket)
+	}
+	return r, nil
 }
 
 // launched is a sandbox with a program running in it.

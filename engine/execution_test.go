@@ -235,7 +235,7 @@ func TestResultComesBeforeTheRemoval(t *testing.T) {
 			t.Errorf("while the sandbox is removed: %+v", s)
 		}
 		time.Sleep(3 * time.Second)
-		synctest.Wait()
+		handedOver()
 		if s := r.Stats(); s.Active != 0 {
 			t.Errorf("after the removal: %+v", s)
 		}

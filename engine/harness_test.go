@@ -228,3 +228,9 @@ func (a answer) want(t testing.TB, o sandbar.Outcome) {
 type endless struct{ ctx context.Context }
 
 func (e endless) Read([]byte) (int, error) { <-e.ctx.Done(); return 0, io.EOF }
+
+// handedOver returns when a sandbox whose program has ended is being removed, or is.
+func handedOver() {
+	time.Sleep(time.Millisecond)
+	synctest.Wait()
+}

@@ -211,6 +211,21 @@ func (e *Engine) discard(id sandbar.ID, sb driver.Sandbox, t *ticket) {
 	}()
 }
 
+// handOverTime is how long a result has a processor before the sandbox that it came
+// from is removed. Removing one ends two dozen threads and takes a millisecond or
+// more, while on this machine somebody may be about to read the result.
+const handOverTime = time.Millisecond
+
+// handOver has a sandbox, if nobody has begun to remove it, be removed when the
+// result has been on its way for a moment; at once if the place is needed.
+func (e *Engine) handOver(removal *sync.Once, l launched, t *ticket) {
+	_, waiting := e.queue.load()
+	if waiting > 0 || e.isClosing() {
+		return // the caller removes it
+	}
+	removal.Do(func() { time.AfterFunc(handOverTime, func() { e.discard(l.id, l.sb, t) }) })
+}
+
 // explain makes the error of a setup what a caller can use. If down is closed,
 // it was Shutdown that stopped the setup and not the caller.
 func explain(err error, down <-chan struct{}) error {

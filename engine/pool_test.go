@@ -598,7 +598,7 @@ func TestPoolForOtherLimits(t *testing.T) {
 			j.Spec.Limits.Memory = memory
 			res, err := r.Run(t.Context(), j, nil)
 			answer{res, err}.want(t, sandbar.Exited)
-			synctest.Wait()
+			handedOver()
 		}
 		for range 4 {
 			ask(64 << 20)

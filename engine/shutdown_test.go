@@ -138,7 +138,7 @@ func TestShutdownWhoseTimeIsUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			a := run(x, nil)
-			time.Sleep(time.Second)
+			time.Sleep(time.Second + time.Millisecond) // a removal begins after a millisecond
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			if c.name == "being removed" {
