@@ -245,8 +245,12 @@ func (x *Execution) launch(out *outlet) (launched, error) {
 
 // build is the work of launch: what is made goes into l as soon as it is.
 func (x *Execution) build(ctx context.Context, l *launched, out *outlet) error {
-	if x.ready != nil {
-		if done, err := x.useReady(ctx, l, out); done {
+	r := x.ready
+	if r == nil {
+		r = x.e.pools.forkNow(ctx, x)
+	}
+	if r != nil {
+		if done, err := x.useReady(ctx, r, l, out); done {
 			return err
 		}
 	}

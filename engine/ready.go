@@ -18,8 +18,7 @@ import (
 // Otherwise nothing of the program has run: the sandbox is removed, the failure
 // counted, and the execution goes on in a fresh sandbox. Its caller sees only
 // that it takes longer, and is told from there of what fails there too.
-func (x *Execution) useReady(ctx context.Context, l *launched, out *outlet) (done bool, err error) {
-	r := x.ready
+func (x *Execution) useReady(ctx context.Context, r *ready, l *launched, out *outlet) (done bool, err error) {
 	l.id, l.sb = r.id, r.sb
 	in := &input{from: x.stdin}
 	err = guarded(func() (err error) {
@@ -37,6 +36,46 @@ func (x *Execution) useReady(ctx context.Context, l *launched, out *outlet) (don
 	l.sb, l.proc = nil, nil
 	x.e.removeBeside(r.id, r.sb)
 	return false, nil
+}
+
+// forkNow makes a sandbox for an execution that came when none was ready, where
+// that takes less than starting an interpreter: where the driver copies one. nil if
+// it does not, or if the copying fails, which is counted.
+func (a *pools) forkNow(ctx context.Context, x *Execution) *ready {
+	if a == nil || x.plan.spec.Cold || x.plan.language.Name == "" {
+		return nil
+	}
+	p, t := a.copying(keyOf(x.plan.language.Name, x.plan.spec))
+	if t == nil {
+		return nil
+	}
+	r := &ready{p: p, id: sandbar.NewID(), ticket: x.ticket}
+	err := guarded(func() (err error) { r.sb, err = t.Fork(ctx, r.id); return err })
+	if err == nil && r.sb != nil {
+		return r
+	}
+	if ctx.Err() == nil {
+		a.mu.Lock()
+		p.stats.Failed++
+		a.mu.Unlock()
+		a.e.log.Warn("a template was not copied; the execution goes on in a fresh sandbox", "template", p.name, "code", string(sandbar.CodeOf(err)))
+	}
+	return nil
+}
+
+// copying is the pool of a key and its template, if that copies an interpreter.
+func (a *pools) copying(key poolKey) (*pool, driver.Template) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.byKey[key]
+	if p == nil || p.template == nil || dead(p.template.Dead()) {
+		return nil, nil
+	}
+	switch p.template.(type) {
+	case plain, *hopeful: // these start one
+		return nil, nil
+	}
+	return p, p.template
 }
 
 // startReady starts the program in a ready sandbox: in the interpreter that
