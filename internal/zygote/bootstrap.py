@@ -716,10 +716,10 @@ class Keeper:
     GOING = 5  # seconds in which the keeper is to be where it stays
     RSEQ, UNREGISTER, AREA = 0x53053053, 1, 32  # libc's signature, and the size of what it has for the kernel to write to
 
-    def __init__(self, kernel):
+    def __init__(self, kernel, wanted):
         import time
         self.kernel, self.time, self.able = kernel, time, False
-        if kernel.arch != 'amd64':
+        if not wanted or kernel.arch != 'amd64':
             return
         ctypes = kernel.ctypes
         self.page = kernel.call('mmap', 0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -959,7 +959,7 @@ class Template:
         self.socket = _socket
         self.control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, CONTROL)
         head, _, rest = self.control.recv(1 << 20).partition(b'\n')
-        (self.arch,), numbers, common, wanted, sizes = (field.split() for field in head.decode().split(';'))
+        (self.arch, self.way), numbers, common, wanted, sizes = (field.split() for field in head.decode().split(';'))
         self.numbers = {name: int(number) for name, _, number in (word.partition('=') for word in numbers)}
         self.common, self.wanted = common, wanted
         self.filters = []
@@ -985,7 +985,7 @@ class Template:
                 FRESH[name](sys.modules[name])
         self.ending = Ending(self.kernel, gc, recorder.handlers)
         self.kernel.signal(SIGCHLD, SIG_IGN)  # nobody waits for copies
-        self.keeper = Keeper(self.kernel)
+        self.keeper = Keeper(self.kernel, self.way == 'kept')
         self.pages = Pages(self.kernel)
         self.ssl = sys.modules.get('_ssl')
         if self.ssl is not None:

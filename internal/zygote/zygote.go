@@ -55,6 +55,8 @@ func Archive() []byte { return sitezip.Pack(bootstrap) }
 type Config struct {
 	// Arch is the GOARCH whose system calls the template makes.
 	Arch string
+	// Forked has copies made by fork, without keepers, where both are possible.
+	Forked bool
 	// Imports are modules that must be there. Common ones of the standard
 	// library are imported besides where they are.
 	Imports []string
@@ -108,7 +110,11 @@ func (c Config) Append(b []byte) ([]byte, error) {
 	for _, f := range c.Filters {
 		sizes = append(sizes, strconv.Itoa(len(f)))
 	}
-	b = fmt.Appendf(b, "%s;%s;%s;%s;%s\n", c.Arch, strings.Join(words, " "), strings.Join(common(), " "),
+	way := "kept"
+	if c.Forked {
+		way = "forked"
+	}
+	b = fmt.Appendf(b, "%s %s;%s;%s;%s;%s\n", c.Arch, way, strings.Join(words, " "), strings.Join(common(), " "),
 		strings.Join(c.Imports, " "), strings.Join(sizes, " "))
 	return append(b, bytes.Join(c.Filters, nil)...), nil
 }

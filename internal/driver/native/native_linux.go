@@ -39,6 +39,7 @@ func Factory(binary []byte) driver.Factory {
 type Driver struct {
 	log      *slog.Logger
 	mode     string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
+	forked   bool   // in tests: templates make copies without keepers
 	owner    string // names this process, see package owner
 	ids      spawn.IDs
 	host     outfit.Layout

@@ -266,7 +266,7 @@ func (t *template) spawn(inherit []*os.File) (err error) {
 
 // greet tells the interpreter what it needs, and waits until it has imported all.
 func (t *template) greet(ctx context.Context, imports []string) error {
-	config, err := zygote.Config{Arch: runtime.GOARCH, Imports: imports, Filters: [][]byte{t.d.filter, t.d.programs}}.Append(nil)
+	config, err := zygote.Config{Arch: runtime.GOARCH, Forked: t.d.forked, Imports: imports, Filters: [][]byte{t.d.filter, t.d.programs}}.Append(nil)
 	if err != nil {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "imports", Message: "the native driver cannot prepare this template: " + err.Error()}
 	}

@@ -318,8 +318,9 @@ func TestForkIsInside(t *testing.T) {
 			inside = append(inside, pid)
 		}
 	}
-	if len(inside) != 1 {
-		t.Fatalf("%d processes wait in the sandbox", len(inside))
+	inside, keepers := split(t, inside)
+	if len(inside) != 1 || len(keepers) != f.kept() {
+		t.Fatalf("%d processes wait in the sandbox, and %d for its end", len(inside), len(keepers))
 	}
 	proc := "/proc/" + strconv.Itoa(inside[0])
 	links, err := os.ReadDir(proc + "/fd")
@@ -346,6 +347,23 @@ func TestForkIsInside(t *testing.T) {
 	if out := eval(t, f, "import os\nprint(os.getpid() != 1, [p for p in os.listdir('/proc') if p.isdigit() and int(p) not in (1, os.getpid())])"); out != "True []\n" {
 		t.Errorf("in the sandbox there is %s", out)
 	}
+}
+
+// split tells processes in PID namespaces of their own from those in this one.
+func split(t *testing.T, pids []int) (inside, outside []int) {
+	t.Helper()
+	for _, pid := range pids {
+		var own, its unix.Stat_t
+		if err := errors.Join(unix.Stat("/proc/self/ns/pid", &own), unix.Stat("/proc/"+strconv.Itoa(pid)+"/ns/pid", &its)); err != nil {
+			t.Fatal(err)
+		}
+		if own.Ino == its.Ino {
+			outside = append(outside, pid)
+		} else {
+			inside = append(inside, pid)
+		}
+	}
+	return inside, outside
 }
 
 // When the template is killed, forks that are being made fail or succeed, those
