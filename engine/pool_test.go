@@ -624,3 +624,44 @@ func TestPoolForOtherLimits(t *testing.T) {
 		ask(64 << 20)
 	})
 }
+
+// A job that finds none ready gets a copy of its own, if the driver copies; and if
+// that fails it runs cold, and its caller does not see it.
+func TestForkNow(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fork  faulty.Hook
+		plain bool
+		evals int
+	}{
+		{"copied", nil, false, 2},
+		{"failing", faulty.FailFirst(9, errors.New("no")), false, 1},
+		{"panicking", faulty.Panic(), false, 1},
+		{"nothing to copy", nil, true, 0},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			w := faulty.NewWarm()
+			r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 1, Max: 1, Plain: c.plain}))
+			r.wantPool(1, 0, 0, 0)
+			w.OnFork = c.fork
+			var jobs []<-chan answer
+			for range 2 {
+				x, err := r.Admit(script("sleep 1s\nexit 3"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				jobs = append(jobs, run(x, nil))
+			}
+			for _, j := range jobs {
+				a := <-j
+				if a.want(t, sandbar.Exited); a.ExitCode != 3 {
+					t.Errorf("exit code %d", a.ExitCode)
+				}
+			}
+			r.wantPool(-1, 1, 1, 0)
+			if n := w.WarmCounts().Evaluated; n != c.evals {
+				t.Errorf("%d programs were evaluated, want %d", n, c.evals)
+			}
+		})
+	}
+}

@@ -262,6 +262,10 @@ func TestStats(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("v%d (-want +got):\n%s", tt.version, diff)
 		}
+		totals := Stats{MemoryPeak: tt.want.MemoryPeak, CPUTime: tt.want.CPUTime, OOMKills: tt.want.OOMKills}
+		if got, err := g.Totals(); err != nil || got != totals {
+			t.Errorf("v%d: Totals are %+v, %v", tt.version, got, err)
+		}
 		if err := g.Destroy(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,13 @@
 // agent's launcher drops, and waits for a Job on the socket that came with it. Then it
 // returns into the interpreter's own start-up, which opens the file and runs it.
 //
+// The memory of a copy is that of its keeper too, a process outside of the sandbox
+// that does nothing until the socket that came with the Order is shut: so a program's
+// end is known before its memory is given back. Hello tells if there are keepers.
+//
+// Once a template is there, a copy rehearses: it runs Rehearsal and tells which pages
+// of memory it has used, and Hot has all that follow have them from their start.
+//
 // What it promises:
 //
 //   - The template never runs a byte of a caller's: it reads Config, Orders and the

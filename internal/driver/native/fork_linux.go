@@ -263,7 +263,8 @@ func (k *keeper) release() {
 	})
 }
 
-// close waits for the keeper's end and gives back what it was told by.
+// close waits until the keeper has given back what it held, and gives back what it
+// was told by.
 func (k *keeper) close(ctx context.Context) error {
 	if k.conn == nil {
 		return nil
