@@ -201,7 +201,7 @@ class Base(set):
 class Hidden:
     """The modules that were imported ahead, until a program imports them."""
 
-    def __init__(self, base, recorder):
+    def __init__(self, base, recorder, wanted):
         self.records, self.placed = recorder.records, recorder.placed
         self.lock = _thread.RLock()
         os.register_at_fork(after_in_child=self.lock._at_fork_reinit)
@@ -227,6 +227,9 @@ class Hidden:
                 self.bound.add(name)
         for name in self.modules:
             del sys.modules[name]
+        for record in self.records.values():  # each once, and nothing that is never looked for here
+            record.imports = [name for name in dict.fromkeys(record.imports) if name in self.modules]
+        self.collected = {name: self.collect(name, [], set()) for name in wanted}  # while all of it is here
         for entry in [entry for entry in sys.path_importer_cache if entry not in base.importers]:
             self.importers[entry] = sys.path_importer_cache.pop(entry)
 
@@ -237,8 +240,8 @@ class Hidden:
             self.reveal(parent)
         if name not in self.modules:
             return
-        names = []
-        self.collect(name, names, set())
+        known = self.collected.get(name)
+        names = self.collect(name, [], set()) if known is None else [name for name in known if name in self.modules]
         if self.needs_run(names):
             # Its code runs again; what that imports may be here.
             self.dropped.append(self.modules.pop(name))
@@ -247,12 +250,12 @@ class Hidden:
 
     def collect(self, name, names, seen):
         """Lists a module and what its code imports, as far as it is here."""
-        if name in seen or name not in self.modules or name in sys.modules:
-            return
-        seen.add(name)
-        names.append(name)
-        for other in self.records.get(name, NOTHING).imports:
-            self.collect(other, names, seen)
+        if name not in seen and name in self.modules and name not in sys.modules:
+            seen.add(name)
+            names.append(name)
+            for other in self.records.get(name, NOTHING).imports:
+                self.collect(other, names, seen)
+        return names
 
     def needs_run(self, names):
         """Whether the program has arranged for the code of modules to do something else than it did here."""
@@ -992,7 +995,7 @@ class Template:
             self.ssl.RAND_bytes(1)  # what it makes for that is made; a copy has its own seed
         self.zone = os.environ.get('TZ')
         self.read = recorder.read
-        hidden = Hidden(base, recorder)
+        hidden = Hidden(base, recorder, self.wanted)
         hide(hidden)
         self.ending.hide(hidden)
         # Never freed, so that the end of a program does not go through it all.
