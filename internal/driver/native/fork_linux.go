@@ -129,9 +129,6 @@ func (f *fork) kept() int {
 func (f *fork) order(b *box, lent wire.Lent, held *files) (o zygote.Order, rooms []*os.File, err error) {
 	o = zygote.Order{Rehearse: f.rehearses, Ranged: f.t.d.ids.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
 	for _, r := range lent.Rlimits {
-		if r.Resource == unix.RLIMIT_NPROC { // the keeper is one more of the same user
-			r.Soft, r.Hard = r.Soft+uint64(f.kept()), r.Hard+uint64(f.kept())
-		}
 		o.Rlimits = append(o.Rlimits, zygote.Rlimit{Resource: r.Resource, Soft: r.Soft, Hard: r.Hard})
 	}
 	o.Rlimits = append(o.Rlimits, zygote.Rlimit{Resource: lent.Resource, Soft: lent.Mark, Hard: lent.Mark})

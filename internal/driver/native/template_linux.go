@@ -266,7 +266,9 @@ func (t *template) spawn(inherit []*os.File) (err error) {
 
 // greet tells the interpreter what it needs, and waits until it has imported all.
 func (t *template) greet(ctx context.Context, imports []string) error {
-	config, err := zygote.Config{Arch: runtime.GOARCH, Forked: t.d.forked, Imports: imports, Filters: [][]byte{t.d.filter, t.d.programs}}.Append(nil)
+	// Where processes are counted by their user a keeper would be one of the program's.
+	forked := t.d.forked || t.d.caps.Enforced.PIDs == sandbar.EnforcedRlimit
+	config, err := zygote.Config{Arch: runtime.GOARCH, Forked: forked, Imports: imports, Filters: [][]byte{t.d.filter, t.d.programs}}.Append(nil)
 	if err != nil {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "imports", Message: "the native driver cannot prepare this template: " + err.Error()}
 	}
