@@ -22,14 +22,15 @@ recorder = Recorder()
 with recorder:
     import outer
 first = outer
-assert recorder.placed == {'_shared'}, recorder.placed
+assert '_shared' in recorder.placed, recorder.placed
 hidden = Hidden(base, recorder, ['outer'])
 hide(hidden)
 del outer, first
-assert not {'outer', 'outer.core', 'outer.again', '_shared'} & set(sys.modules)
+OURS = {'outer', 'outer.core', 'outer.again', '_shared'}
+assert not OURS & set(sys.modules)
 assert hidden.records['outer'].imports.count('outer.core') == 1, hidden.records['outer'].imports
 import outer
-print(outer.runs, outer.core.runs, outer.again.core is outer.core, sys.modules['_shared'] is outer.core.shared, not hidden.modules, hidden.dropped)
+print(outer.runs, outer.core.runs, outer.again.core is outer.core, sys.modules['_shared'] is outer.core.shared, not OURS & set(hidden.modules), hidden.dropped)
 `
 
 // What was imported ahead comes to light without its code running again, also where

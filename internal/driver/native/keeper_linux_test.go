@@ -187,6 +187,10 @@ except OSError:
 print(n)
 `
 	d := newDriver(t)
+	if d.caps.Enforced.PIDs != sandbar.EnforcedCgroup1 && d.caps.Enforced.PIDs != sandbar.EnforcedCgroup2 {
+		t.Log("no group counts processes here, and copies have no keepers")
+		return
+	}
 	s := pythonTemplate(d)
 	s.Spec.Limits.PIDs = 12
 	if got := eval(t, newFork(t, newTemplate(t, d, s)), program); got != "12\n" {
