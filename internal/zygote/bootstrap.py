@@ -32,6 +32,7 @@ class Record:
 
     def __init__(self):
         self.imports = []  # names, in the order in which its code asked for them
+        self.recorded = self.imports
         self.effects = []  # functions that repeat what it did to something shared
 
 
@@ -228,6 +229,7 @@ class Hidden:
         for name in self.modules:
             del sys.modules[name]
         for record in self.records.values():  # each once, and nothing that is never looked for here
+            # The first list stays: what is freed leaves holes, which copies would fill and so write to more pages.
             record.imports = [name for name in dict.fromkeys(record.imports) if name in self.modules]
         self.collected = {name: self.collect(name, [], set()) for name in wanted}  # while all of it is here
         for entry in [entry for entry in sys.path_importer_cache if entry not in base.importers]:
