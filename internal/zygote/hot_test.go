@@ -20,20 +20,23 @@ func TestHot(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		imports []string
+		memory  int64
 		output  string
 		want    []byte
 	}{
-		{"nothing", nil, "", nil},
-		{"no pages", nil, "\nhello\n1 2\n", nil},
-		{"pages", nil, "\n1000 2000 17\n5000 1000 16\n", words(0x1000, 0x2000, 0x17, 0x5000, 0x1000, 0x16)},
-		{"more than may be held", nil, "1000 380000 17\n400000 1000 17\n500000 1000 16\n", words(0x1000, 0x380000, 0x17, 0x500000, 0x1000, 0x16)},
-		{"with imports", []string{"numpy"}, "1000 380000 17\n400000 1000 17\n", words(0x1000, 0x380000, 0x17, 0x400000, 0x1000, 0x17)},
+		{"nothing", nil, 0, "", nil},
+		{"no pages", nil, 0, "\nhello\n1 2\n", nil},
+		{"pages", nil, 0, "\n1000 2000 17\n5000 1000 16\n", words(0x1000, 0x2000, 0x17, 0x5000, 0x1000, 0x16)},
+		{"more than may be held", nil, 0, "1000 380000 17\n400000 1000 17\n500000 1000 16\n", words(0x1000, 0x380000, 0x17, 0x500000, 0x1000, 0x16)},
+		{"with imports", []string{"numpy"}, 0, "1000 380000 17\n400000 1000 17\n", words(0x1000, 0x380000, 0x17, 0x400000, 0x1000, 0x17)},
+		{"with little memory", []string{"numpy"}, 8 << 20, "1000 200000 17\n400000 1000 17\n", words(0x1000, 0x200000, 0x17)},
+		{"without a limit", nil, -1, "1000 200000 17\n400000 1000 17\n", words(0x1000, 0x200000, 0x17, 0x400000, 0x1000, 0x17)},
 	} {
-		if got := Hot(c.imports, []byte(c.output)); !bytes.Equal(got, c.want) {
+		if got := Hot(c.imports, c.memory, []byte(c.output)); !bytes.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
-	if n := len(Hot(nil, []byte(strings.Repeat("1000 1000 16\n", 100_000)))); n > maxHot+24 {
+	if n := len(Hot(nil, 0, []byte(strings.Repeat("1000 1000 16\n", 100_000)))); n > maxHot+24 {
 		t.Errorf("a message of %d bytes", n)
 	}
 }

@@ -184,8 +184,9 @@ type Rlimit struct {
 }
 
 // Order asks a template for a copy. With it go, in this order: the job's socket, a
-// SOCK_STREAM end; another, whose end of file ends the keeper; the files by which a process enters its control groups; its
-// namespaces, that of users first; and the Landlock ruleset or none.
+// SOCK_STREAM end; another, whose end of file ends the keeper; the files by which a
+// process enters its control groups; its namespaces, that of users first; and the
+// Landlock ruleset or none.
 type Order struct {
 	Doors, Namespaces int  // how many of them
 	Ruleset           bool // whether there is one
@@ -239,11 +240,15 @@ const (
 
 // Hot is the message by which a template learns which pages copies use, from what
 // a rehearsal with these imports printed. A copy has them from its start then. It is
-// nil if the output names none, which is so where an interpreter ends by itself.
-func Hot(imports []string, output []byte) []byte {
+// nil if the output names none, which is so where an interpreter ends by itself. Of the
+// memory that a copy may have, in bytes, 0 being any, they take no more than a quarter.
+func Hot(imports []string, memory int64, output []byte) []byte {
 	pages := uint64(plainPages)
 	if len(imports) > 0 {
 		pages = importedPages
+	}
+	if memory > 0 {
+		pages = min(pages, uint64(memory)>>12/4)
 	}
 	message := []byte("hot\n")
 	empty := len(message)

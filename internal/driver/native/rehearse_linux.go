@@ -4,23 +4,37 @@ import (
 	"bytes"
 	"context"
 	"path"
+	"syscall"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/zygote"
 )
 
+// rehearsalTime is how long a rehearsal has, the copy not counted. It imports what
+// the template has imported already.
+const rehearsalTime = 10 * time.Second
+
 // rehearse has a copy run a program of ours and tells the template which pages of
 // memory that wrote, so that copies have them before there is a program. A rehearsal
-// that fails is one that tells nothing; an error is that of the template.
+// that fails, or goes on for too long, is one that tells nothing. An error is that of
+// a template that cannot be copied.
 func (t *template) rehearse(ctx context.Context, imports []string) error {
-	output, err := t.perform(ctx, imports)
+	f, err := t.fork(ctx, sandbar.NewID(), true)
 	if err != nil {
 		return err
 	}
-	hot := zygote.Hot(imports, output)
-	if hot == nil {
-		t.d.log.Debug("the rehearsal of a template told nothing")
+	output, err := f.perform(ctx, zygote.Rehearsal(imports))
+	if derr := f.Destroy(context.WithoutCancel(ctx)); derr != nil {
+		return derr
+	}
+	if ctx.Err() != nil {
+		return sandbar.Errorf(contextCode(ctx), "preparing a template: %w", ctx.Err())
+	}
+	hot := zygote.Hot(imports, t.spec.Limits.Memory, output)
+	if err != nil || hot == nil {
+		t.d.log.Debug("the rehearsal of a template told nothing", "error", err)
 		return nil
 	}
 	if _, err := t.control.Write(hot); err != nil {
@@ -30,22 +44,27 @@ func (t *template) rehearse(ctx context.Context, imports []string) error {
 }
 
 // perform runs the rehearsal and returns what it printed.
-func (t *template) perform(ctx context.Context, imports []string) (output []byte, err error) {
-	f, err := t.fork(ctx, sandbar.NewID(), true)
+func (f *fork) perform(ctx context.Context, code string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, rehearsalTime)
+	defer cancel()
+	out := report{most: zygote.MaxRehearsal}
+	p, err := f.eval(ctx, driver.Evaluation{Path: path.Base(f.t.file)}, &code, driver.Stdio{Stdout: &out})
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if derr := f.Destroy(context.WithoutCancel(ctx)); err == nil {
-			err = derr
-		}
-	}()
-	var out bytes.Buffer
-	code := zygote.Rehearsal(imports)
-	p, err := f.eval(ctx, driver.Evaluation{Path: path.Base(t.file)}, &code, driver.Stdio{Stdout: &out})
-	if err != nil {
-		return nil, err
-	}
+	stop := context.AfterFunc(ctx, func() { _ = p.Signal(int(syscall.SIGKILL)) }) // an error is that of one that has ended
+	defer stop()
 	_, err = p.Wait()
 	return out.Bytes(), err
+}
+
+// report keeps the beginning of what is printed, and takes the rest.
+type report struct {
+	bytes.Buffer
+	most int
+}
+
+func (r *report) Write(b []byte) (int, error) {
+	r.Buffer.Write(b[:min(len(b), r.most-r.Len())])
+	return len(b), nil
 }
