@@ -37,8 +37,9 @@ type fork struct {
 // there is one. It is outside the sandbox's namespace of processes and inside its
 // control group.
 type keeper struct {
-	once sync.Once
 	conn *net.UnixConn // its end of file ends the keeper, whose end is this one's; nil: there is none
+	once sync.Once
+	gone chan struct{} // closed when it has given back what it held, after release
 }
 
 var (
@@ -64,7 +65,7 @@ func (t *template) fork(ctx context.Context, id sandbar.ID, rehearse bool) (*for
 	if err != nil {
 		return nil, err
 	}
-	f := &fork{Sandbox: sandbox, t: t, box: b, rehearses: rehearse}
+	f := &fork{Sandbox: sandbox, t: t, box: b, rehearses: rehearse, keeper: keeper{gone: make(chan struct{})}}
 	if err := f.populate(ctx, b); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
@@ -238,40 +239,63 @@ const keepFor = 100 * time.Millisecond
 // outlive has a sandbox that goes on without its program have its memory back.
 func (f *fork) outlive() {
 	<-f.waiting.Done()
-	time.AfterFunc(keepFor, f.keeper.release)
+	time.AfterFunc(keepFor, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+		defer cancel()
+		if err := f.giveBack(ctx); err != nil {
+			f.t.d.log.Error("a sandbox did not get the memory of its program back", "sandbox", f.box.id, "error", err)
+		}
+	})
 }
 
 // Start has what is left of the interpreter gone before another program.
 func (f *fork) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
 	select {
 	case <-f.waiting.Done():
-		f.keeper.release()
+		if err := f.giveBack(ctx); err != nil {
+			return nil, err
+		}
 	default:
 	}
 	return f.Sandbox.Start(ctx, c, std)
 }
 
+// giveBack ends the keeper, after which the sandbox may have no process more than
+// any other.
+func (f *fork) giveBack(ctx context.Context) error {
+	f.keeper.release()
+	if err := f.keeper.wait(ctx); err != nil || f.kept() == 0 {
+		return err
+	}
+	f.box.mu.Lock()
+	defer f.box.mu.Unlock()
+	return f.box.allow(0)
+}
+
 // release begins the keeper's end.
 func (k *keeper) release() {
 	k.once.Do(func() {
-		if k.conn != nil {
-			_ = k.conn.CloseWrite() // an end that is closed has been told
+		if k.conn == nil {
+			close(k.gone)
+			return
 		}
+		_ = k.conn.CloseWrite() // an end that is closed has been told
+		go func() {
+			_, _ = k.conn.Read(make([]byte, 1)) // it writes nothing
+			k.conn.Close()
+			close(k.gone)
+		}()
 	})
 }
 
-// close waits until the keeper has given back what it held, and gives back what it
-// was told by.
-func (k *keeper) close(ctx context.Context) error {
-	if k.conn == nil {
+// wait waits until a keeper that was released has given back what it held.
+func (k *keeper) wait(ctx context.Context) error {
+	select {
+	case <-k.gone:
 		return nil
+	case <-ctx.Done():
+		return sandbar.Errorf(contextCode(ctx), "waiting for the end of an interpreter's keeper: %w", ctx.Err())
 	}
-	_, err := readWithin(ctx, k.conn, make([]byte, 1))
-	if ctx.Err() != nil {
-		return sandbar.Errorf(contextCode(ctx), "waiting for the end of an interpreter's keeper: %w", err)
-	}
-	k.conn.Close()
-	return nil
 }
 
 // job makes the message, or says why this program needs a start of its own.
@@ -330,5 +354,5 @@ func (f *fork) Destroy(ctx context.Context) error {
 	if err := f.Sandbox.Destroy(ctx); err != nil {
 		return err
 	}
-	return f.keeper.close(ctx)
+	return f.keeper.wait(ctx)
 }
