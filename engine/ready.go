@@ -58,7 +58,7 @@ func (a *pools) forkNow(ctx context.Context, x *Execution) *ready {
 		a.mu.Lock()
 		p.stats.Failed++
 		a.mu.Unlock()
-		a.e.log.Warn("a template was not copied; the execution goes on in a fresh sandbox", "template", p.name, "code", string(sandbar.CodeOf(err)))
+		a.e.log.Warn("a template was not copied; the execution goes on in a fresh sandbox", "template", p.name, "code", string(sandbar.CodeOf(err)), "error", err)
 	}
 	return nil
 }

@@ -18,7 +18,6 @@ ARCHIVE = 4  # what this file is read from
 CALLER = 3  # the daemon's socket, in a copy
 KEEP = 4  # what the keeper of a copy's memory waits on
 FIRST = 1  # a sandbox's first process
-LARGE = 100_000  # bytes that libc takes from its heap and not from the kernel
 HOT = b'hot\n'  # before the pages that copies use
 DEEP = 300  # lists, one in another, that take some 100 KiB of stack to print
 ZIP = b'PK\5\6'  # is in every archive
@@ -704,6 +703,8 @@ class Kernel:
             pass
 
 
+# ---- The memory of a copy
+
 class Keeper:
     """What a copy leaves behind outside its sandbox's processes, so that its end is told at once.
 
@@ -1020,8 +1021,6 @@ class Template:
             thing = self.kernel.ctypes.py_object(thing)
             self.kernel.ctypes.pythonapi.PyObject_GC_UnTrack(thing)
             self.kernel.ctypes.pythonapi.PyObject_GC_Track(thing)
-        # libc puts its free memory in order when it is asked for much. Every copy would.
-        bytes(LARGE)
         deep = []
         for _ in range(DEEP):
             deep = [deep]

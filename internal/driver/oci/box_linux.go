@@ -179,7 +179,7 @@ func (b *box) usage() func() client.Usage {
 		return nil
 	}
 	return func() client.Usage {
-		s, err := g.Stats()
+		s, err := g.Totals()
 		if err != nil { // the sandbox is on its way out; what was read is right
 			b.d.log.Debug("a sandbox's counters could not be read", "sandbox", b.id, "error", err)
 		}
