@@ -71,37 +71,27 @@ func warmImports(l *lab) (measured, error) {
 		return measured{}, err
 	}
 	defer os.RemoveAll(dir)
-	d, err := startDaemon(l.sandbar, "SANDBAR_LOG_LEVEL=error", "SANDBAR_TEMPLATES=[{language: python, warm_imports: [numpy, pandas], min: 2}]",
+	return connected(l.sandbar, func(ctx context.Context, d *daemon, c *line) (measured, error) {
+		rest := func() error { return d.awaitRest("python") }
+		if err := rest(); err != nil {
+			return measured{}, err
+		}
+		warm := func(code string) func() error { return func() error { return c.run(ctx, "python", code) } }
+		bare := func(code string) func() error { return command("env", "PYTHONPATH="+dir, python, "-c", code) }
+		all, err := inTurn(40, rest, warm(hello), warm(importing), bare(hello), bare(importing))
+		if err != nil {
+			return measured{}, err
+		}
+		missed, err := d.metric(`sandbar_template_misses_total{template="python"}`)
+		adds := func(to, with times) time.Duration { return with.quantile(0.5) - to.quantile(0.5) }
+		return measured{
+			value:    fmt.Sprintf("%+.2f ms; %v; %d cold", ms(adds(all[0], all[1])), all[1], int(missed)),
+			baseline: fmt.Sprintf("bare python3 -c: %+.2f ms; %v", ms(adds(all[2], all[3])), all[3]),
+			kept:     adds(all[0], all[1]) <= 5*time.Millisecond,
+		}, err
+	}, "SANDBAR_TEMPLATES=[{language: python, warm_imports: [numpy, pandas], min: 2}]",
 		fmt.Sprintf("SANDBAR_DRIVERS={native: {paths: %q}}", dir),
 		fmt.Sprintf(`SANDBAR_LANGUAGES=[{name: python, file: main.py, command: [python3, "{file}"], env: {PYTHONPATH: %q}}]`, dir))
-	if err != nil {
-		return measured{}, err
-	}
-	defer d.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	c, err := d.dial(ctx)
-	if err != nil {
-		return measured{}, err
-	}
-	defer c.c.CloseNow()
-	rest := func() error { return d.awaitRest("python") }
-	if err := rest(); err != nil {
-		return measured{}, err
-	}
-	warm := func(code string) func() error { return func() error { return c.run(ctx, "python", code) } }
-	bare := func(code string) func() error { return command("env", "PYTHONPATH="+dir, python, "-c", code) }
-	all, err := inTurn(40, rest, warm(hello), warm(importing), bare(hello), bare(importing))
-	if err != nil {
-		return measured{}, err
-	}
-	missed, err := d.metric(`sandbar_template_misses_total{template="python"}`)
-	adds := func(to, with times) time.Duration { return with.quantile(0.5) - to.quantile(0.5) }
-	return measured{
-		value:    fmt.Sprintf("%+.2f ms; %v; %d cold", ms(adds(all[0], all[1])), all[1], int(missed)),
-		baseline: fmt.Sprintf("bare python3 -c: %+.2f ms; %v", ms(adds(all[2], all[3])), all[3]),
-		kept:     adds(all[0], all[1]) <= 5*time.Millisecond,
-	}, err
 }
 
 // packages makes a directory with numpy and pandas for the host's Python, of the

@@ -60,6 +60,23 @@ func (d *daemon) dial(ctx context.Context) (*line, error) {
 	return &line{c: c}, nil
 }
 
+// connected does work with a daemon of its own and one connection to it.
+func connected(path string, work func(context.Context, *daemon, *line) (measured, error), env ...string) (measured, error) {
+	d, err := startDaemon(path, append([]string{"SANDBAR_LOG_LEVEL=error"}, env...)...)
+	if err != nil {
+		return measured{}, err
+	}
+	defer d.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	c, err := d.dial(ctx)
+	if err != nil {
+		return measured{}, err
+	}
+	defer c.c.CloseNow()
+	return work(ctx, d, c)
+}
+
 // run runs a program that must exit 0, to its result.
 func (l *line) run(ctx context.Context, language, code string) error {
 	e, err := l.execute(ctx, request{Language: language, Code: code})
@@ -244,32 +261,22 @@ func warmed(language string, n int, most within) func(*lab) (measured, error) {
 		if _, err := exec.LookPath(g.bare[0]); err != nil {
 			return measured{}, err
 		}
-		d, err := startDaemon(l.sandbar, "SANDBAR_LOG_LEVEL=error")
-		if err != nil {
-			return measured{}, err
-		}
-		defer d.stop()
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		defer cancel()
-		c, err := d.dial(ctx)
-		if err != nil {
-			return measured{}, err
-		}
-		defer c.c.CloseNow()
-		template := templateOf(language)
-		// The first, which do not count, have the template made.
-		all, err := inTurn(n, func() error { return d.awaitRest(template) },
-			func() error { return c.run(ctx, language, g.code) }, command(g.bare[0], g.bare[1:]...))
-		if err != nil {
-			return measured{}, err
-		}
-		ours, bare := all[0], all[1]
-		missed, err := d.metric(`sandbar_template_misses_total{template="` + template + `"}`)
-		return measured{
-			value:    fmt.Sprintf("%v; p99 %.2f ms; %.2f × bare; %d of %d cold", ours, ms(ours.quantile(0.99)), ratio(ours, bare), int(missed), n+untimed),
-			baseline: "bare " + language + ": " + bare.String(),
-			kept:     most.holds(ours, bare),
-		}, err
+		return connected(l.sandbar, func(ctx context.Context, d *daemon, c *line) (measured, error) {
+			template := templateOf(language)
+			// The first, which do not count, have the template made.
+			all, err := inTurn(n, func() error { return d.awaitRest(template) },
+				func() error { return c.run(ctx, language, g.code) }, command(g.bare[0], g.bare[1:]...))
+			if err != nil {
+				return measured{}, err
+			}
+			ours, bare := all[0], all[1]
+			missed, err := d.metric(`sandbar_template_misses_total{template="` + template + `"}`)
+			return measured{
+				value:    fmt.Sprintf("%v; p99 %.2f ms; %.2f × bare; %d of %d cold", ours, ms(ours.quantile(0.99)), ratio(ours, bare), int(missed), n+untimed),
+				baseline: "bare " + language + ": " + bare.String(),
+				kept:     most.holds(ours, bare),
+			}, err
+		})
 	}
 }
 
