@@ -156,8 +156,8 @@ func still(e *dockerd.Engine, old []string) []string {
 
 // remainsOn lists what of sandboxes there is on an engine and on this machine
 // because of it: containers and volumes, processes in containers, their mounts
-// and control groups. Shims that an engine lost sight of when it crashed are its
-// own, and nothing runs in them.
+// and control groups. What an engine lost sight of when it crashed is its own: shims,
+// in which nothing runs, and the mount that it made the files of a container's start on.
 func remainsOn(e *dockerd.Engine) []string {
 	left := containersOf(e)
 	volumes, err := e.Volumes(context.Background())
@@ -180,7 +180,8 @@ func remainsOn(e *dockerd.Engine) []string {
 		left = append(left, err.Error())
 	}
 	for line := range strings.Lines(string(info)) {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], e.Dir()+"/") && (strings.Contains(f[4], "/containers/") || strings.HasSuffix(f[4], "/merged")) {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], e.Dir()+"/") && !strings.HasSuffix(f[4], "-init/merged") &&
+			(strings.Contains(f[4], "/containers/") || strings.HasSuffix(f[4], "/merged")) {
 			left = append(left, "mount "+f[4])
 		}
 	}
