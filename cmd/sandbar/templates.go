@@ -35,7 +35,8 @@ func templates(cfg *config.Config, languages *lang.Catalogue, caps driver.Caps) 
 func usualTemplates(languages *lang.Catalogue) []engine.Template {
 	all := []engine.Template{
 		{Language: "python", Min: 2, Max: 16},
-		{Min: 2, Max: 16}, // for shell too, which starts as fast as anything that waits
+		{Min: 2, Max: 16},
+		{Language: "shell", Min: 1, Max: 16},
 		{Language: "javascript", Max: 8},
 		{Language: "elixir", Max: 4},
 	}

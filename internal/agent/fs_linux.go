@@ -26,6 +26,7 @@ type handle struct {
 	dir  int    // of a pending create: the directory it appears in
 	temp string // its name until then
 	name string // its name afterwards
+	pipe bool   // until then a pipe has that name (fsHold)
 }
 
 // onFS hands a file operation to a worker.
@@ -101,6 +102,12 @@ func (a *agent) fsOp(r *wire.FSRequest) (data []byte, fd int, err error) {
 		err = a.fsPut(r)
 	case wire.FSUsage:
 		data, err = a.fsUsage()
+	case wire.FSHold:
+		data, err = a.fsHold(r)
+	case wire.FSHeld:
+		err = a.fsHeld(r.Size)
+	case wire.FSRelease:
+		err = a.fsRelease(r)
 	default:
 		err = unix.EOPNOTSUPP
 	}
@@ -218,25 +225,35 @@ func (a *agent) fsOpen(path string) ([]byte, int, error) {
 
 // give registers a handle and, where descriptors pass, gives that out as well.
 func (a *agent) give(h *handle, data []byte) ([]byte, int, error) {
-	a.fsMu.Lock()
-	defer a.fsMu.Unlock()
-	if len(a.files) >= maxHandles {
-		h.drop()
-		return nil, -1, unix.EMFILE
+	number, err := a.keepHandle(h)
+	if err != nil {
+		return nil, -1, err
 	}
-	a.lastFD++
-	a.files[a.lastFD] = h
-	reply := append(wire.AppendHandle(nil, a.lastFD), data...)
+	reply := append(wire.AppendHandle(nil, number), data...)
 	if a.link.passes {
 		return reply, h.fd, nil
 	}
 	return reply, -1, nil
 }
 
+// keepHandle puts a handle into the table, or drops it.
+func (a *agent) keepHandle(h *handle) (number uint32, err error) {
+	a.fsMu.Lock()
+	defer a.fsMu.Unlock()
+	if len(a.files) >= maxHandles {
+		h.drop()
+		return 0, unix.EMFILE
+	}
+	a.lastFD++
+	a.files[a.lastFD] = h
+	return a.lastFD, nil
+}
+
 // drop closes a handle; a file that is still pending is removed.
 func (h *handle) drop() {
 	if h.temp != "" {
 		unix.Unlinkat(h.dir, h.temp, 0)
+		h.dropPipe()
 	}
 	if h.fd >= 0 {
 		unix.Close(h.fd)

@@ -17,7 +17,7 @@ var errAbandoned = errors.New("nobody will take this output")
 // late is the input and the outputs of a process whose other ends are known only
 // after its start.
 type late struct {
-	waits     chan struct{} // closed when the mark has come
+	waits     chan struct{} // closed when the mark has come, if there is to be one
 	given     chan struct{} // closed when the ends are known
 	abandoned chan struct{} // closed when there will be none
 	once      sync.Once     // closes abandoned

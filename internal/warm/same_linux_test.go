@@ -156,8 +156,9 @@ func finish(t *testing.T, sb driver.Sandbox, p driver.Process, out, errOut *byte
 	return outcome{}
 }
 
-// compare runs every program of a corpus cold and warm and wants the same.
-func compare(t *testing.T, programs []program, language, interpreter, file string, env map[string]string) {
+// compare runs every program of a corpus cold and warm and wants the same; warm in
+// two ways where codes.
+func compare(t *testing.T, programs []program, language, interpreter, file string, env map[string]string, codes bool) {
 	d := nativeDriver(t)
 	tpl, err := warm.Prepare(d, driver.TemplateSpec{Spec: spec(), Language: language, Argv: []string{interpreter}, File: file, Env: env})
 	if err != nil {
@@ -182,15 +183,18 @@ func compare(t *testing.T, programs []program, language, interpreter, file strin
 				}
 				return finish(t, sb, run, &out, &errOut)
 			}()
-			warm := func() outcome {
+			if strings.Contains(p.text, "wants output") && cold.Stdout == "" {
+				t.Errorf("the program wrote nothing: %s", cold.Stderr)
+			}
+			job := driver.Evaluation{Path: file, Args: p.args, Env: all, Dir: sandbar.DefaultDir}
+			warm := func(eval func(driver.Sandbox, driver.Stdio) (driver.Process, error)) outcome {
 				sb, err := tpl.Fork(t.Context(), sandbar.NewID())
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer sb.Destroy(context.Background())
-				write(t, sb, file, p.text)
 				var out, errOut bytes.Buffer
-				run, err := sb.(driver.Evaluator).Eval(t.Context(), driver.Evaluation{Path: file, Args: p.args, Env: all, Dir: sandbar.DefaultDir}, p.stdio(&out, &errOut))
+				run, err := eval(sb, p.stdio(&out, &errOut))
 				if sandbar.CodeOf(err) == sandbar.Unsupported && len(p.env) > 0 {
 					return cold // the engine starts it cold
 				}
@@ -198,20 +202,33 @@ func compare(t *testing.T, programs []program, language, interpreter, file strin
 					t.Fatal(err)
 				}
 				return finish(t, sb, run, &out, &errOut)
-			}()
-			if diff := cmp.Diff(cold, warm); diff != "" {
-				t.Errorf("cold (-) and warm (+) differ:\n%.2000s", diff)
 			}
-			if strings.Contains(p.text, "wants output") && cold.Stdout == "" {
-				t.Errorf("the program wrote nothing: %s", cold.Stderr)
+			same := func(way string, warm outcome) {
+				if diff := cmp.Diff(cold, warm); diff != "" {
+					t.Errorf("cold (-) and warm (+, %s) differ:\n%.2000s", way, diff)
+				}
 			}
+			same("its file was written", warm(func(sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
+				write(t, sb, file, p.text)
+				return sb.(driver.Evaluator).Eval(t.Context(), job, std)
+			}))
+			if !codes {
+				return
+			}
+			same("it came with its code", warm(func(sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
+				c := sb.(driver.CodeEvaluator)
+				if !c.TakesCode(len(p.text)) {
+					return nil, sandbar.Errorf(sandbar.Unsupported, "%d bytes", len(p.text))
+				}
+				return c.EvalCode(t.Context(), job, p.text, std)
+			}))
 		})
 	}
 }
 
 func TestNodeCannotTell(t *testing.T) {
 	testenv.Need(t, testenv.Node)
-	compare(t, corpus(t, "javascript"), "javascript", "node", "main.js", nil)
+	compare(t, corpus(t, "javascript"), "javascript", "node", "main.js", nil, false)
 }
 
 // Where Python cannot be forked it waits as node does. The programs are the same
@@ -227,12 +244,16 @@ func TestPythonCannotTell(t *testing.T) {
 			programs = append(programs, program{p.Name, p.Code, p.Args, p.Env, p.Stdin})
 		}
 	}
-	compare(t, programs, "python", "python3", "main.py", nil)
+	compare(t, programs, "python", "python3", "main.py", nil, false)
 }
 
 func TestElixirCannotTell(t *testing.T) {
 	testenv.Need(t, testenv.Elixir)
-	compare(t, corpus(t, "elixir"), "elixir", "elixir", "main.exs", map[string]string{"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"})
+	compare(t, corpus(t, "elixir"), "elixir", "elixir", "main.exs", map[string]string{"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}, false)
+}
+
+func TestShellCannotTell(t *testing.T) {
+	compare(t, corpus(t, "shell"), "shell", "sh", "main.sh", nil, true)
 }
 
 // What a fork's process can do beyond running: it is numbered, signalled, killed

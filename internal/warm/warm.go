@@ -2,6 +2,10 @@
 // over any driver that can start one: a fresh process is started in each ready
 // sandbox, goes as far as it can without a program, and waits.
 //
+// A shell looks at nothing of its program before it opens the file. It is started
+// with the very command of a cold start and waits in that open (driver.Holder);
+// there is nothing more to it, and what follows is about the others.
+//
 // A program must not be able to tell that it was waited for, except by the
 // clock. So the interpreter is started with the very command of a cold start,
 // with a few lines of ours loaded ahead through a variable of its environment.
@@ -48,6 +52,9 @@ const (
 
 // kind is how one interpreter is made to wait.
 type kind struct {
+	// holds: it waits where it opens the program's file, which is the first thing
+	// of the program's that it looks at. Nothing else below is needed.
+	holds  bool
 	argv   []string // the command it works with
 	file   string   // the waiter's name in sandbar.DefaultDir; it deletes itself
 	waiter string
@@ -74,6 +81,7 @@ func kinds() map[string]kind {
 			header:  sized,
 			started: names("LANG LANGUAGE TZ HOME PATH", "NODE_ V8_ UV_ LD_ LC_ ICU_ OPENSSL_ SSL_ MALLOC_ GLIBC_"),
 		},
+		"shell": {holds: true, argv: []string{"sh"}},
 		"elixir": {
 			argv: []string{"elixir"}, file: ".sandbar-wait", waiter: waitBEAM,
 			env:     map[string]string{"ERL_AFLAGS": "-run file script .sandbar-wait"},
@@ -134,16 +142,31 @@ func (t *template) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, err
 	if err != nil {
 		return nil, err
 	}
-	w := &waiting{Sandbox: sb, t: t, ended: make(chan struct{}), std: newLate(mark)}
-	if err := w.start(ctx); err != nil {
-		w.std.abandon()
-		if derr := sb.Destroy(context.WithoutCancel(ctx)); derr != nil {
+	made := t.ahead(sb)
+	if err := made.start(ctx); err != nil {
+		if derr := made.Destroy(context.WithoutCancel(ctx)); derr != nil {
 			// The caller gets what is left, and no error that hides it.
 			return nil, fmt.Errorf("%w; and the sandbox was not removed: %w", err, derr)
 		}
 		return nil, err
 	}
-	return w, nil
+	return made, nil
+}
+
+// starter is a sandbox in which an interpreter can be started.
+type starter interface {
+	driver.Sandbox
+	start(ctx context.Context) error // returns when it waits
+}
+
+func (t *template) ahead(sb driver.Sandbox) starter {
+	a := &ahead{Sandbox: sb, t: t, ended: make(chan struct{})}
+	if t.kind.holds {
+		a.std = newLate("")
+		return &holding{ahead: a}
+	}
+	a.std = newLate(mark)
+	return &waiting{ahead: a}
 }
 
 // start puts the waiter into the sandbox, starts the interpreter and waits until
@@ -154,7 +177,7 @@ func (w *waiting) start(ctx context.Context) error {
 	if k.pack != nil {
 		waiter = k.pack(waiter)
 	}
-	if err := w.put(ctx, k.file, waiter); err != nil {
+	if err := w.put(ctx, k.file, waiter, sandbar.CreateOptions{Mode: 0o600}); err != nil {
 		return err
 	}
 	env := map[string]string{}
@@ -163,15 +186,12 @@ func (w *waiting) start(ctx context.Context) error {
 			env[name] = v
 		}
 	}
-	p, err := w.Sandbox.Start(ctx, sandbar.Cmd{Args: append(slices.Clone(k.argv), w.t.spec.File), Env: env, Dir: sandbar.DefaultDir}, w.std.stdio())
+	p, err := w.Sandbox.Start(ctx, w.t.command(driver.Evaluation{Env: env, Dir: sandbar.DefaultDir}), w.std.stdio())
 	if err != nil {
 		return err
 	}
 	w.process, w.started = p, now()
-	go func() {
-		_, _ = p.Wait() // how it ended is asked again, if anybody is there to ask
-		close(w.ended)
-	}()
+	w.follow(p)
 	select {
 	case <-w.std.waits:
 		return nil
@@ -182,21 +202,10 @@ func (w *waiting) start(ctx context.Context) error {
 	}
 }
 
-// put writes a file of the sandbox.
-func (w *waiting) put(ctx context.Context, path string, b []byte) error {
-	f, ok := driver.As[driver.Filer](w.Sandbox)
-	if !ok {
-		return sandbar.Errorf(sandbar.Unsupported, "this driver cannot put files into a sandbox")
-	}
-	file, err := f.FS().Create(ctx, path, sandbar.CreateOptions{Mode: 0o600})
-	if err != nil {
-		return err
-	}
-	if _, err := file.Write(b); err != nil {
-		file.Abort()
-		return err
-	}
-	return file.Commit()
+// command is that of a cold start.
+func (t *template) command(e driver.Evaluation) sandbar.Cmd {
+	args := append(slices.Clone(t.spec.Argv), t.spec.File)
+	return sandbar.Cmd{Args: append(args, e.Args...), Env: e.Env, Dir: e.Dir}
 }
 
 // payload is what a waiter is told: fields with a NUL between.
@@ -220,6 +229,9 @@ func (k kind) payload(e driver.Evaluation, empty bool) string {
 func (t *template) refuse(e driver.Evaluation) error {
 	if e.Path != t.spec.File {
 		return sandbar.Errorf(sandbar.Unsupported, "the interpreter waits for another file")
+	}
+	if t.kind.holds {
+		return nil // and what it was not started with has it started again
 	}
 	for name, v := range e.Env {
 		if had, ok := t.spec.Env[name]; t.kind.started(name) && (!ok || had != v) {

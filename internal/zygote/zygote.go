@@ -241,7 +241,7 @@ const (
 // Hot is the message by which a template learns which pages copies use, from what
 // a rehearsal with these imports printed. A copy has them from its start then. It is
 // nil if the output names none, which is so where an interpreter ends by itself. Of the
-// memory that a copy may have, in bytes, 0 being any, they take no more than a quarter.
+// memory that a copy may have, in bytes, 0 or less being any, they take no more than a quarter.
 func Hot(imports []string, memory int64, output []byte) []byte {
 	pages := uint64(plainPages)
 	if len(imports) > 0 {

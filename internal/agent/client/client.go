@@ -42,6 +42,9 @@ type Options struct {
 	// Used if ChownPipes.
 	UID, GID   int
 	ChownPipes bool
+	// Holds: the sandbox has Linux's own way to begin an interrupted system call
+	// anew, on which driver.Holder rests.
+	Holds bool
 }
 
 // Usage is the kernel's account of a sandbox, counted since its creation.

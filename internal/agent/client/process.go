@@ -45,6 +45,14 @@ type output interface {
 
 // Start starts a program in the sandbox.
 func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
+	p, err := s.start(ctx, c, std)
+	if err != nil {
+		return nil, err // and no nil that is a process
+	}
+	return p, nil
+}
+
+func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*process, error) {
 	if err := checkCmd(c); err != nil {
 		return nil, err
 	}

@@ -60,7 +60,8 @@ package wire
 //	10 2026-11  Clock, and agents of whole machines
 //	11 2026-11  Setup has Without
 //	12 2026-11  FSPut
-const Generation = 12
+//	13 2026-11  FSHold, FSHeld and FSRelease
+const Generation = 13
 
 // Limits of a frame and of a channel.
 const (

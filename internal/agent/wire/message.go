@@ -242,6 +242,9 @@ const (
 	FSChown                     // Path, UID, GID, Flags
 	FSUsage                     // Data: one FileInfo, whose Size is the bytes of memory in use; not every agent knows
 	FSPut                       // Path, Mode, Flags (FSParents), Bytes: a whole file, which appears when it is written
+	FSHold                      // Path, Mode: whoever opens the file waits; Data: handle of the pending file
+	FSHeld                      // Size (the id of a Start): answered when that program waits
+	FSRelease                   // Handle of FSHold or 0, Size as FSHeld's, Bytes: the file appears with these, and the program goes on
 )
 
 // Flags of file operations.

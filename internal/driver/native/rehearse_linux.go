@@ -26,7 +26,9 @@ func (t *template) rehearse(ctx context.Context, imports []string) error {
 		return err
 	}
 	output, err := f.perform(ctx, zygote.Rehearsal(imports))
-	if derr := f.Destroy(context.WithoutCancel(ctx)); derr != nil {
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if derr := f.Destroy(clean); derr != nil {
 		return derr
 	}
 	if ctx.Err() != nil {

@@ -1,0 +1,111 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// held is a program that waits for a file.
+type held struct {
+	*process
+	path string
+	file uint32 // the handle of what will be the file; 0 when that has been used
+}
+
+var (
+	_ driver.Holder     = (*Sandbox)(nil)
+	_ driver.Held       = (*held)(nil)
+	_ driver.TreeKiller = (*held)(nil)
+	_ driver.Numbered   = (*held)(nil)
+)
+
+// Hold implements driver.Holder, if Options.Holds.
+func (s *Sandbox) Hold(ctx context.Context, c sandbar.Cmd, path string, std driver.Stdio) (driver.Held, error) {
+	if !s.opt.Holds {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "this driver cannot have a program wait for its file")
+	}
+	if std.Stdin != nil {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "stdin", Message: "a program that is held has no input"}
+	}
+	f := files{s}
+	r, err := f.do(ctx, "hold", &wire.FSRequest{Op: wire.FSHold, Path: path, Mode: defaultFileMode}, f.forget)
+	if err != nil {
+		return nil, err
+	}
+	file, _, err := wire.DecodeHandle(r.Data)
+	if err != nil || file == 0 {
+		return nil, sandbar.Errorf(sandbar.Internal, "hold %s: %w", sandbar.Quote(path, 200), errViolation)
+	}
+	p, err := s.start(ctx, c, std)
+	if err != nil {
+		return nil, err
+	}
+	h := &held{process: p, path: path, file: file}
+	if err := h.request(ctx, &wire.FSRequest{Op: wire.FSHeld}); err != nil {
+		_ = p.KillTree() // its failure is the end of the sandbox
+		return nil, err
+	}
+	return h, nil
+}
+
+// Release implements driver.Held.
+func (h *held) Release(ctx context.Context, code *string) error {
+	r := &wire.FSRequest{Op: wire.FSRelease}
+	if code != nil {
+		if len(*code) > sandbar.MaxPut {
+			return &sandbar.Error{Code: sandbar.Invalid, Field: "code", Message: "release: " + strconv.Itoa(len(*code)) +
+				" bytes at once; at most " + strconv.Itoa(sandbar.MaxPut) + " are possible", Fix: "write the file, and give no code"}
+		}
+		r.Handle, r.Bytes, h.file = h.file, []byte(*code), 0
+	} else if err := h.forsake(ctx); err != nil {
+		return err
+	}
+	h.begin()
+	return h.request(ctx, r)
+}
+
+// begin has the program's time begin now, unless it has ended.
+func (h *held) begin() {
+	h.box.mu.Lock()
+	defer h.box.mu.Unlock()
+	if h.box.running[h.id] == h.process {
+		h.started = time.Now()
+	}
+}
+
+// forsake removes the file and the pipe that were made for the program.
+func (h *held) forsake(ctx context.Context) error {
+	if h.file == 0 {
+		return nil
+	}
+	r := &wire.FSRequest{Op: wire.FSAbort, Path: h.path, Handle: h.file}
+	h.file = 0
+	_, err := files{h.box}.do(ctx, "abort", r, nil)
+	return err
+}
+
+// Abandon implements driver.Held.
+func (h *held) Abandon(ctx context.Context) error {
+	if err := h.KillTree(); err != nil {
+		return err
+	}
+	<-h.done
+	return h.forsake(ctx)
+}
+
+// request asks something about the program. Gone: it has ended.
+func (h *held) request(ctx context.Context, r *wire.FSRequest) error {
+	r.Path, r.Size = h.path, h.id
+	_, err := files{h.box}.do(ctx, "hold", r, nil)
+	if errors.Is(err, syscall.ESRCH) {
+		return sandbar.Errorf(sandbar.Gone, "the program that waited has ended")
+	}
+	return err
+}

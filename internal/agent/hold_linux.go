@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// A program that begins by opening a file can be started before there is anything
+// to put into it. At first the file's name is that of a named pipe, which nobody
+// ever opens for writing: whoever opens it to read waits in the kernel. Then the
+// file takes the name, and a signal that the process never sees (a stop, taken back
+// at once) has the kernel begin the interrupted open anew, from the name. So what is
+// opened is the file, in the very call that was made; of the pipe nothing is left.
+//
+// A program that has not come to the open yet, or waits for something else, is none
+// the wiser: it finds the file when it comes.
+
+// fsHold makes the pipe, and beside it the file that will take its name.
+func (a *agent) fsHold(r *wire.FSRequest) ([]byte, error) {
+	h, err := a.newFile(&wire.FSRequest{Path: r.Path, Mode: r.Mode})
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Mknodat(h.dir, h.name, unix.S_IFIFO|0o600, 0); err != nil {
+		h.drop()
+		return nil, err
+	}
+	h.pipe = true
+	number, err := a.keepHandle(h)
+	return wire.AppendHandle(nil, number), err
+}
+
+// dropPipe removes the pipe, if it still has its name.
+func (h *handle) dropPipe() {
+	var st unix.Stat_t
+	if h.pipe && unix.Fstatat(h.dir, h.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
+		unix.Unlinkat(h.dir, h.name, 0)
+	}
+}
+
+const (
+	// heldWithin is how long a program may take until it waits.
+	heldWithin = 20 * time.Second
+	// heldPause is the time between two looks at it. An interpreter needs a
+	// millisecond or more.
+	heldPause = 300 * time.Microsecond
+)
+
+// fsHeld returns when a program waits.
+func (a *agent) fsHeld(id uint32) error {
+	for end := time.Now().Add(heldWithin); time.Now().Before(end); {
+		p := a.running(id)
+		if p == nil {
+			return unix.ESRCH
+		}
+		// Between the two it may have ended and its number be another's, which
+		// shows at the next look, and in the worst case as a program that goes on
+		// before it has waited.
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/stat")
+		if err != nil {
+			return err
+		}
+		if sleeps(stat) {
+			return nil
+		}
+		pause := unix.NsecToTimespec(int64(heldPause))
+		_ = unix.Nanosleep(&pause, nil) // this thread has nothing else to do
+	}
+	return unix.ETIMEDOUT
+}
+
+// sleeps tells from /proc/PID/stat whether a process waits, and not for a disk.
+func sleeps(stat []byte) bool {
+	// The name, which is before the state, may have anything in it.
+	_, after, ok := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
+	return ok && len(after) > 0 && after[0] == 'S'
+}
+
+// running is the program of a Start, nil if it has ended.
+func (a *agent) running(id uint32) *process {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.byID[id]
+}
+
+// fsRelease lets a program go on. The file appears with the request's bytes, unless
+// there is no handle: then it is there already.
+func (a *agent) fsRelease(r *wire.FSRequest) error {
+	if a.running(r.Size) == nil {
+		return unix.ESRCH
+	}
+	if r.Handle != 0 {
+		h, err := a.takeHandle(r.Handle)
+		if err != nil {
+			return err
+		}
+		defer h.drop()
+		if err := h.write(r.Bytes); err != nil {
+			return err
+		}
+		if err := h.appear(); err != nil {
+			return err
+		}
+	}
+	// A worker's thread may signal nobody.
+	go a.awake(r.Size)
+	return nil
+}
+
+// awake has the kernel begin anew what a program waits in.
+func (a *agent) awake(id uint32) {
+	a.mu.Lock() // until then the number is not given to another
+	defer a.mu.Unlock()
+	if p := a.byID[id]; p != nil {
+		// The second takes back the first, if that has not stopped the process yet;
+		// the call is interrupted all the same.
+		_ = unix.Kill(p.pid, unix.SIGSTOP)
+		_ = unix.Kill(p.pid, unix.SIGCONT)
+	}
+}

@@ -1,0 +1,3 @@
+# wants output
+echo "echo appended" >>"$0"
+echo first

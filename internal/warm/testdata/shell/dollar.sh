@@ -1,0 +1,2 @@
+# wants output
+[ $$ -gt 1 ] && echo many; echo $PPID; sh -c "echo \$PPID" | grep -c $$

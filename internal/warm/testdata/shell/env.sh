@@ -1,0 +1,3 @@
+# env: GREETING=good day
+# env: OTHER=x=y
+echo "$GREETING, $OTHER"; env | grep -c .

@@ -1,0 +1,2 @@
+# env: PATH=/usr/bin:/bin:/nowhere
+echo "$PATH"; command -v ls; nothing

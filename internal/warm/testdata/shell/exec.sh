@@ -1,0 +1,2 @@
+# wants output
+exec echo replaced

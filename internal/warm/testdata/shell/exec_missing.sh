@@ -1,0 +1,2 @@
+exec /no/such/program
+echo not reached

@@ -1,0 +1,2 @@
+# wants output
+echo hello world

@@ -1,0 +1,10 @@
+# wants output
+v=value
+cat <<A <<"B"
+$v
+A
+b
+B
+cat <<A
+$v $(echo nested)
+A

@@ -1,0 +1,2 @@
+# wants output
+cat "$0"; wc -c <"$0"

@@ -1,0 +1,3 @@
+# wants output
+(sleep 0.05; echo late) &
+echo early

@@ -1,0 +1,2 @@
+# wants output
+ulimit -a | grep -v process; ulimit -Ha | grep -v process

@@ -1,0 +1,5 @@
+# wants output
+echo $LINENO
+
+echo $LINENO
+${x:?is not set}

@@ -1,0 +1,1 @@
+echo no newline at the end

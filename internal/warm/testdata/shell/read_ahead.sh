@@ -1,0 +1,2 @@
+# wants output
+while read l; do echo "<$l>"; done <"$0"

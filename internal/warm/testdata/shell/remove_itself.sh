@@ -1,0 +1,2 @@
+# wants output
+rm "$0"; echo still here; ls -A

@@ -1,0 +1,2 @@
+# wants output
+grep "pos\|flags" /proc/$$/fdinfo/10; readlink /proc/$$/fd/10

@@ -1,0 +1,2 @@
+# wants output
+kill -l 15; kill -TERM $$; echo not reached

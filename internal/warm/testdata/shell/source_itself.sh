@@ -1,0 +1,3 @@
+# wants output
+[ "$1" ] && { echo inner; return 3; }
+set -- x; . ./main.sh; echo "$?"

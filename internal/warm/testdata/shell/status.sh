@@ -1,0 +1,2 @@
+# wants output
+grep "^[SC][ihap][gptC][BICPEQm].*:\|^Umask\|^Threads\|^Seccomp\|^NoNew\|^Groups\|^[UG]id\|^PPid\|^TracerPid" /proc/$$/status | grep -v SigQ

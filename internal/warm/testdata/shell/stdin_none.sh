@@ -1,0 +1,2 @@
+# wants output
+read a; echo "read: $? [$a]"; cat; readlink /proc/self/fd/0

@@ -1,0 +1,2 @@
+echo before
+if true; then echo x

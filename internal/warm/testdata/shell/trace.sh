@@ -1,0 +1,4 @@
+set -x
+a=1
+echo $a
+[ $a = 2 ] || echo no

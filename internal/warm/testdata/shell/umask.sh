@@ -1,0 +1,2 @@
+# wants output
+umask; touch new; stat -c %a new; umask 077; touch newer; stat -c %a newer

@@ -1,0 +1,2 @@
+# wants output
+echo "$0 $# [$*]"
