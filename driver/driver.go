@@ -86,11 +86,19 @@ type Numbered interface {
 // own; one writer is never called concurrently with itself.
 type Stdio struct {
 	// Stdin is what the program reads; nil is an empty input. The driver stops
-	// reading at the program's end but does not wait for a blocked Read.
+	// reading at the program's end but does not wait for a blocked Read. It may be
+	// Whole.
 	Stdin io.Reader
 	// Stdout and Stderr take the output; nil discards it. A Write that blocks
 	// holds the program back. A Write that fails closes that output.
 	Stdout, Stderr io.Writer
+}
+
+// Whole is an input that is all there already, as that of a strings.Reader: its end
+// does not depend on what the program does.
+type Whole interface {
+	io.Reader
+	Len() int // bytes that are left
 }
 
 // Boundary names what stands between a program and the host.

@@ -114,8 +114,19 @@ func (i *input) reader() io.Reader {
 	if i.from == nil {
 		return nil
 	}
+	if w, ok := i.from.(driver.Whole); ok {
+		return wholeInput{i, w}
+	}
 	return i
 }
+
+// wholeInput is an input that is driver.Whole.
+type wholeInput struct {
+	*input
+	of driver.Whole
+}
+
+func (w wholeInput) Len() int { return w.of.Len() }
 
 // removeBeside removes a sandbox whose place another is about to take. It waits
 // for one attempt, so that both are there at once only if that fails.

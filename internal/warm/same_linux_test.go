@@ -345,3 +345,38 @@ func TestWaitingInterpreter(t *testing.T) {
 		}
 	})
 }
+
+// slowEnd is an input whose end comes late.
+type slowEnd struct{ *strings.Reader }
+
+func (s slowEnd) Read(p []byte) (int, error) {
+	if s.Len() == 0 {
+		time.Sleep(300 * time.Millisecond)
+	}
+	return s.Reader.Read(p)
+}
+
+// A program that has its whole input does not begin before the input has ended: the
+// BEAM would lose a last line that has no end of its own.
+func TestElixirHasItsWholeInput(t *testing.T) {
+	testenv.Need(t, testenv.Elixir)
+	tpl, err := warm.Prepare(nativeDriver(t), driver.TemplateSpec{Spec: spec(), Language: "elixir", Argv: []string{"elixir"}, File: "main.exs"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb, err := tpl.Fork(t.Context(), sandbar.NewID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Destroy(context.Background())
+	write(t, sb, "main.exs", `IO.write(String.trim(IO.gets("")))`)
+	var out, errOut bytes.Buffer
+	p, err := sb.(driver.Evaluator).Eval(t.Context(), driver.Evaluation{Path: "main.exs"},
+		driver.Stdio{Stdin: slowEnd{strings.NewReader("world")}, Stdout: &out, Stderr: &errOut})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := finish(t, sb, p, &out, &errOut); got.Stdout != "world" {
+		t.Errorf("%+v", got)
+	}
+}

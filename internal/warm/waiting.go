@@ -25,7 +25,7 @@ func (w *waiting) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdi
 		return nil, err
 	}
 	p := &process{Process: w.process, std: w.std, waited: now().Sub(w.started)}
-	w.std.give(w.t.kind.payload(e, std.Stdin == nil), std)
+	w.std.give(w.t.kind.payload(e, std.Stdin), std)
 	return p, nil
 }
 

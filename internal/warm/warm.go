@@ -24,6 +24,7 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -209,10 +210,12 @@ func (t *template) command(e driver.Evaluation) sandbar.Cmd {
 }
 
 // payload is what a waiter is told: fields with a NUL between.
-func (k kind) payload(e driver.Evaluation, empty bool) string {
+func (k kind) payload(e driver.Evaluation, in io.Reader) string {
 	stdin := "pipe"
-	if empty {
+	if in == nil {
 		stdin = "none"
+	} else if _, whole := in.(driver.Whole); whole {
+		stdin = "whole"
 	}
 	dir := e.Dir
 	if dir == sandbar.DefaultDir {

@@ -1,0 +1,3 @@
+# stdin: no end of line
+IO.inspect(String.trim(IO.gets("")))
+IO.inspect(IO.gets(""))
