@@ -85,6 +85,7 @@ func (a *agent) adopt(id uint32, w wire.Adopt) (text string, err error) {
 	}
 	p := &process{id: id, pid: pid}
 	a.byPID[pid], a.byID[id] = p, p
+	a.bear()
 	started := wire.Started(w)
 	a.reply(id, wire.OK, nil, "", started.Append(nil))
 	return "", nil

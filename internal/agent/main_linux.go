@@ -2,7 +2,6 @@ package agent
 
 import (
 	"os"
-	"os/signal"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -56,6 +55,7 @@ func Main() {
 		files:     map[uint32]*handle{},
 		jobs:      make(chan func(), backlog),
 		channels:  map[uint32]*streams{},
+		born:      make(chan struct{}, 1),
 	}
 	a.hunter = newHunter(a)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -80,7 +80,7 @@ func (a *agent) serve() error {
 		// handler ignores, ends a PID 1 where the kernel is gVisor's.
 		resetSignals(unix.SIGURG, unix.SIGCHLD, unix.SIGPIPE, perThreadSyscall)
 	}
-	go a.reap(childSignals())
+	go a.reap()
 	if a.impatient {
 		if err := a.link.await(firstWord); err != nil {
 			return err
@@ -168,13 +168,6 @@ func errno(err error) uint32 {
 		return errno(e.Err)
 	}
 	return uint32(unix.EIO)
-}
-
-// childSignals delivers at least one value after any child's end.
-func childSignals() <-chan os.Signal {
-	c := make(chan os.Signal, 1)
-	signal.Notify(c, unix.SIGCHLD)
-	return c
 }
 
 func closeAll(fds []int) {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -45,6 +44,7 @@ type agent struct {
 	mu    sync.Mutex
 	byPID map[int]*process
 	byID  map[uint32]*process
+	born  chan struct{} // wakes a reaper that has had no children
 
 	fsMu   sync.Mutex
 	files  map[uint32]*handle
@@ -260,6 +260,7 @@ func (a *agent) run(p *process, path string, args []string, attr *syscall.ProcAt
 		return wire.FailExec, err
 	}
 	a.byPID[p.pid], a.byID[p.id] = p, p
+	a.bear()
 	a.register(p.streams)
 	started := wire.Started{PID: uint32(p.pid), Mark: mark}
 	a.reply(p.id, wire.OK, nil, "", started.Append(nil))
@@ -345,24 +346,6 @@ func (a *agent) onSignal(f wire.Frame) error {
 		unix.Kill(-p.pid, syscall.Signal(s.Number))
 	}
 	return nil
-}
-
-// reap collects every ended child, its own and the orphans it inherited.
-func (a *agent) reap(children <-chan os.Signal) {
-	for range children {
-		for {
-			var status syscall.WaitStatus
-			var usage syscall.Rusage
-			pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, &usage)
-			if err == syscall.EINTR {
-				continue
-			}
-			if err != nil || pid <= 0 {
-				break
-			}
-			a.ended(pid, status, &usage)
-		}
-	}
 }
 
 // ended reports the end of a program; an orphan's end concerns nobody.

@@ -149,12 +149,30 @@ func landlockRestrict(ruleset int) error {
 	return orNil(e)
 }
 
+// sigaction is what a process does at a signal, as the kernel has it: at least its
+// struct sigaction.
+type sigaction [8]uintptr
+
+// byDefault is SIG_DFL without flags.
+var byDefault sigaction
+
+// signalAction returns what this process does now.
+func signalAction(n syscall.Signal) (now sigaction) {
+	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), 0, uintptr(unsafe.Pointer(&now)), 8, 0, 0)
+	return now
+}
+
+// set has this process do it from now on.
+func (s *sigaction) set(n syscall.Signal) error {
+	_, _, e := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(s)), 0, 8, 0, 0)
+	return orNil(e)
+}
+
 // resetSignals gives every signal its default action, except those in keep.
 func resetSignals(keep ...syscall.Signal) {
-	var action [64]byte // at least the kernel's struct sigaction: all zero is SIG_DFL
 	for n := syscall.Signal(1); n <= 64; n++ {
 		if !slices.Contains(keep, n) {
-			syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+			_ = byDefault.set(n) // not every number has one
 		}
 	}
 }
@@ -163,10 +181,8 @@ func resetSignals(keep ...syscall.Signal) {
 // on: an exec resets it.
 func leaveNoZombies() error {
 	const noChildWait = 2 // SA_NOCLDWAIT
-	var action [8]uintptr // at least the kernel's struct sigaction: SIG_DFL, then the flags
-	action[1] = noChildWait
-	_, _, e := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
-	return orNil(e)
+	action := sigaction{1: noChildWait} // SIG_DFL, then the flags
+	return action.set(unix.SIGCHLD)
 }
 
 func orNil(e syscall.Errno) error {

@@ -15,9 +15,9 @@ const (
 	fileWorkers = 2
 	// spares is how many threads are made ahead: one for the launcher, those of
 	// the workers, and what the runtime needs besides. That is two that run, and
-	// one each for the delivery of signals, the watchdog, the hunter, and two
-	// replies that block; and two more than that.
-	spares = 1 + fileWorkers + 9
+	// one each for the delivery of signals, the reaper, the watchdog, the hunter, and
+	// two replies that block; and two more than that.
+	spares = 1 + fileWorkers + 10
 	// backlog is how many requests wait for the launcher, and for a worker.
 	backlog = 256
 )
