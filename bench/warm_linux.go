@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -35,14 +34,6 @@ func greetings() map[string]struct {
 		"javascript": {"console.log('hello world')", []string{"node", "-e", "console.log('hello world')"}},
 		"elixir":     {`IO.puts "hello world"`, []string{"elixir", "-e", `IO.puts "hello world"`}},
 	}
-}
-
-// templateOf is the template from which a language gets its sandboxes by default.
-func templateOf(language string) string {
-	if language == "shell" {
-		return "plain"
-	}
-	return language
 }
 
 // line is a connection that speaks Fathom, for one execution at a time.
@@ -262,15 +253,14 @@ func warmed(language string, n int, most within) func(*lab) (measured, error) {
 			return measured{}, err
 		}
 		return connected(l.sandbar, func(ctx context.Context, d *daemon, c *line) (measured, error) {
-			template := templateOf(language)
 			// The first, which do not count, have the template made.
-			all, err := inTurn(n, func() error { return d.awaitRest(template) },
+			all, err := inTurn(n, func() error { return d.awaitRest(language) },
 				func() error { return c.run(ctx, language, g.code) }, command(g.bare[0], g.bare[1:]...))
 			if err != nil {
 				return measured{}, err
 			}
 			ours, bare := all[0], all[1]
-			missed, err := d.metric(`sandbar_template_misses_total{template="` + template + `"}`)
+			missed, err := d.metric(`sandbar_template_misses_total{template="` + language + `"}`)
 			return measured{
 				value:    fmt.Sprintf("%v; p99 %.2f ms; %.2f × bare; %d of %d cold", ours, ms(ours.quantile(0.99)), ratio(ours, bare), int(missed), n+untimed),
 				baseline: "bare " + language + ": " + bare.String(),
@@ -280,94 +270,126 @@ func warmed(language string, n int, most within) func(*lab) (measured, error) {
 	}
 }
 
+// unrested runs work at so many at once, each again as soon as it has ended, and
+// returns how long each took, sorted, and how many that were a second. dial makes
+// what one of them works with.
+func unrested(at int, period time.Duration, dial func() (work func() error, close func(), err error)) (all times, rate float64, err error) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	errs := make([]error, at)
+	end := time.Now().Add(period)
+	for i := range at {
+		wg.Go(func() {
+			work, done, err := dial()
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			defer done()
+			for time.Now().Before(end) && errs[i] == nil {
+				began := time.Now()
+				errs[i] = work()
+				mu.Lock()
+				all = append(all, time.Since(began))
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(all)
+	return all, float64(len(all)) / period.Seconds(), errors.Join(errs...)
+}
+
+// unrestedBare is what this machine can do as often, with nothing around the
+// program, and in bubblewrap where that is there.
+func unrestedBare(at int, language string) (string, error) {
+	const period = 3 * time.Second
+	argv := greetings()[language].bare
+	rate := func(work func() error) (float64, error) {
+		_, rate, err := unrested(at, period, func() (func() error, func(), error) { return work, func() {}, nil })
+		return rate, err
+	}
+	bare, err := rate(command(argv[0], argv[1:]...))
+	if err != nil {
+		return "", err
+	}
+	said := fmt.Sprintf("%d at once: bare %s %.0f/s", at, language, bare)
+	bw, err := bubblewrap(argv...)
+	if err != nil {
+		return said, nil // it is there for comparison
+	}
+	wrapped, err := rate(bw)
+	return said + fmt.Sprintf(", in bubblewrap %.0f/s", wrapped), err
+}
+
 // sustained is a benchmark of eight connections that ask again as soon as they
 // have their result.
 func sustained(language string, least float64) func(*lab) (measured, error) {
 	const at, period = 8, 10 * time.Second
 	return func(l *lab) (measured, error) {
-		d, err := startDaemon(l.sandbar, "SANDBAR_LOG_LEVEL=error")
-		if err != nil {
-			return measured{}, err
-		}
-		defer d.stop()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		code := greetings()[language].code
-		var done atomic.Int64
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		var all times
-		errs := make([]error, at)
-		end := time.Now().Add(period)
-		for i := range at {
-			wg.Go(func() {
+		m, err := connected(l.sandbar, func(ctx context.Context, d *daemon, _ *line) (measured, error) {
+			all, rate, err := unrested(at, period, func() (func() error, func(), error) {
 				c, err := d.dial(ctx)
 				if err != nil {
-					errs[i] = err
-					return
+					return nil, nil, err
 				}
-				defer c.c.CloseNow()
-				for time.Now().Before(end) && errs[i] == nil {
-					began := time.Now()
-					errs[i] = c.run(ctx, language, code)
-					mu.Lock()
-					all = append(all, time.Since(began))
-					mu.Unlock()
-					done.Add(1)
-				}
+				return func() error { return c.run(ctx, language, greetings()[language].code) }, func() { c.c.CloseNow() }, nil
 			})
+			if err != nil {
+				return measured{}, err
+			}
+			hits, err := d.metric(`sandbar_template_hits_total{template="` + language + `"}`)
+			return measured{
+				value: fmt.Sprintf("%.0f/s; %v; %.0f %% from ready sandboxes", rate, all, 100*hits/float64(len(all))),
+				kept:  rate >= least,
+			}, err
+		})
+		if err != nil {
+			return m, err
 		}
-		wg.Wait()
-		if err := errors.Join(errs...); err != nil {
-			return measured{}, err
-		}
-		slices.Sort(all)
-		rate := float64(done.Load()) / period.Seconds()
-		hits, err := d.metric(`sandbar_template_hits_total{template="` + templateOf(language) + `"}`)
-		return measured{
-			value: fmt.Sprintf("%.0f/s; %v; %.0f %% from ready sandboxes", rate, all, 100*hits/float64(done.Load())),
-			kept:  rate >= least,
-		}, err
+		m.baseline, err = unrestedBare(at, language)
+		return m, err
 	}
 }
 
-// burstOfPython is a hundred executions at once on a daemon at rest.
+// burstOfPython is a hundred executions at once on a daemon at rest, and after each
+// a hundred bare interpreters.
 func burstOfPython(l *lab) (measured, error) {
-	const many = 100
-	d, err := startDaemon(l.sandbar, "SANDBAR_LOG_LEVEL=error")
-	if err != nil {
-		return measured{}, err
-	}
-	defer d.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	var lines [many]*line
-	for i := range lines {
-		if lines[i], err = d.dial(ctx); err != nil {
+	const many, rounds = 100, 5
+	return connected(l.sandbar, func(ctx context.Context, d *daemon, _ *line) (measured, error) {
+		var lines [many]*line
+		for i := range lines {
+			c, err := d.dial(ctx)
+			if err != nil {
+				return measured{}, err
+			}
+			defer c.c.CloseNow()
+			lines[i] = c
+		}
+		atOnce := func(run func(i int) error) func() error {
+			return func() error {
+				var wg sync.WaitGroup
+				errs := make([]error, many)
+				for i := range many {
+					wg.Go(func() { errs[i] = run(i) })
+				}
+				wg.Wait()
+				return errors.Join(errs...)
+			}
+		}
+		interpreter := command(python, "-c", hello)
+		rest := func() error {
+			time.Sleep(2 * time.Second) // until what the round before made ready is there
+			return d.awaitReady("python", 2)
+		}
+		all, err := inTurn(rounds, rest, atOnce(func(i int) error { return lines[i].run(ctx, "python", hello) }),
+			atOnce(func(int) error { return interpreter() }))
+		if err != nil {
 			return measured{}, err
 		}
-		defer lines[i].c.CloseNow()
-	}
-	var rounds times
-	for range 5 {
-		if err := d.awaitReady("python", 2); err != nil {
-			return measured{}, err
-		}
-		time.Sleep(2 * time.Second) // until what the round before made ready is there
-		var wg sync.WaitGroup
-		errs := make([]error, many)
-		began := time.Now()
-		for i, c := range lines {
-			wg.Go(func() { errs[i] = c.run(ctx, "python", hello) })
-		}
-		wg.Wait()
-		rounds = append(rounds, time.Since(began))
-		if err := errors.Join(errs...); err != nil {
-			return measured{}, err
-		}
-	}
-	slices.Sort(rounds)
-	return measured{value: "all results: " + rounds.String(), kept: rounds.quantile(0.5) <= 400*time.Millisecond}, nil
+		return measured{value: "all results: " + all[0].String(), baseline: "100 bare interpreters: " + all[1].String(),
+			kept: all[0].quantile(0.5) <= 400*time.Millisecond}, nil
+	})
 }
 
 // iiiReady times creates, and whole cycles, from ready sandboxes.
