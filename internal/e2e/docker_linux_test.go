@@ -157,7 +157,8 @@ func still(e *dockerd.Engine, old []string) []string {
 // remainsOn lists what of sandboxes there is on an engine and on this machine
 // because of it: containers and volumes, processes in containers, their mounts
 // and control groups. What an engine lost sight of when it crashed is its own: shims,
-// in which nothing runs, and the mount that it made the files of a container's start on.
+// in which nothing runs, the mount that it made the files of a container's start on, and
+// the runtime's process of a container that it never started.
 func remainsOn(e *dockerd.Engine) []string {
 	left := containersOf(e)
 	volumes, err := e.Volumes(context.Background())
@@ -171,7 +172,7 @@ func remainsOn(e *dockerd.Engine) []string {
 	for _, p := range processes {
 		args, _ := os.ReadFile(p + "/cmdline") // it may have ended
 		groups, _ := os.ReadFile(p + "/cgroup")
-		if bytes.Contains(groups, []byte("/"+filepath.Base(e.Dir())+"/")) {
+		if bytes.Contains(groups, []byte("/"+filepath.Base(e.Dir())+"/")) && !neverStarted(args) {
 			left = append(left, fmt.Sprintf("%s %q", p, args))
 		}
 	}
@@ -187,5 +188,15 @@ func remainsOn(e *dockerd.Engine) []string {
 	}
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(e.Dir()) + "/*/") // version 1
 	unified, _ := filepath.Glob("/sys/fs/cgroup/" + filepath.Base(e.Dir()) + "/*/")
-	return append(append(left, groups...), unified...)
+	return append(left, slices.DeleteFunc(append(groups, unified...), func(group string) bool {
+		pids, err := os.ReadFile(group + "cgroup.procs")
+		return err == nil && len(pids) > 0 && !slices.ContainsFunc(strings.Fields(string(pids)), func(pid string) bool {
+			args, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+			return !neverStarted(args)
+		})
+	})...)
 }
+
+// neverStarted reports whether a process is what becomes a container's first program,
+// if the engine says so.
+func neverStarted(args []byte) bool { return string(args) == "runc\x00init\x00" }
