@@ -32,11 +32,21 @@ type handle struct {
 // onFS hands a file operation to a worker.
 //
 // Whoever reads frames never waits for one that works: a signal behind a long
-// operation must not be late. More than there is room for is refused.
+// operation must not be late. More than there is room for is refused. Only what is
+// held is released at once, which is short.
 func (a *agent) onFS(f wire.Frame) error {
 	var r wire.FSRequest
 	if err := r.Decode(f.Payload); err != nil || !a.ready {
 		return unix.EPROTO
+	}
+	switch r.Op {
+	case wire.FSHold:
+		if err := a.readAsUser(); err != nil {
+			return err
+		}
+	case wire.FSRelease:
+		a.answerFS(f.ID, &r)
+		return nil
 	}
 	select {
 	case a.jobs <- func() { a.answerFS(f.ID, &r) }:

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"os"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -89,8 +90,22 @@ func (a *agent) running(id uint32) *process {
 	return a.byID[id]
 }
 
+// readAsUser makes the thread that reads frames reach files as the sandbox's user, for
+// good: it will release what is held. It is in no Landlock domain, unlike a worker, and
+// needs none for that: which directory and which names it works on was found by a worker.
+func (a *agent) readAsUser() error {
+	if !a.ranged || a.whole || a.readsAsUser {
+		return nil
+	}
+	runtime.LockOSThread() // never unlocked
+	a.readsAsUser = true
+	return setFileUser(a.uid, a.gid)
+}
+
 // fsRelease lets a program go on. The file appears with the request's bytes, unless
-// there is no handle: then it is there already.
+// there is no handle: then it is there already. It is called by who reads frames: of
+// a short program's time a tenth would go by until a worker has woken up, and another
+// until somebody has who may signal programs.
 func (a *agent) fsRelease(r *wire.FSRequest) error {
 	if a.running(r.Size) == nil {
 		return unix.ESRCH
@@ -101,6 +116,9 @@ func (a *agent) fsRelease(r *wire.FSRequest) error {
 			return err
 		}
 		defer h.drop()
+		if !h.pipe {
+			return unix.EINVAL
+		}
 		if err := h.write(r.Bytes); err != nil {
 			return err
 		}
@@ -108,8 +126,7 @@ func (a *agent) fsRelease(r *wire.FSRequest) error {
 			return err
 		}
 	}
-	// A worker's thread may signal nobody.
-	go a.awake(r.Size)
+	a.awake(r.Size)
 	return nil
 }
 

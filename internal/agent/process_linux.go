@@ -16,7 +16,9 @@ import (
 type agent struct {
 	link  *link
 	ready bool // Setup has been done; only the reading goroutine looks
-	whole bool // the sandbox is the machine
+	// readsAsUser: the reading goroutine reaches files as the sandbox's user.
+	readsAsUser bool
+	whole       bool // the sandbox is the machine
 	// impatient: a host that says nothing may never have been there.
 	impatient bool
 

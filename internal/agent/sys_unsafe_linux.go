@@ -180,7 +180,7 @@ func resetSignals(keep ...syscall.Signal) {
 // leaveNoZombies has the kernel reap this process's children. It is not passed
 // on: an exec resets it.
 func leaveNoZombies() error {
-	const noChildWait = 2 // SA_NOCLDWAIT
+	const noChildWait = 2               // SA_NOCLDWAIT
 	action := sigaction{1: noChildWait} // SIG_DFL, then the flags
 	return action.set(unix.SIGCHLD)
 }

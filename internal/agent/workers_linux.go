@@ -55,7 +55,10 @@ func (a *agent) becomeUser() error {
 	runtime.LockOSThread()
 	if a.ranged {
 		if err := setFileUser(a.uid, a.gid); err != nil {
-			return err
+			// gVisor has no such ids; the thread's effective ones do the same there.
+			if err := setThreadUser(a.uid, a.gid); err != nil {
+				return err
+			}
 		}
 	}
 	if err := setCaps(0); err != nil {
@@ -71,7 +74,8 @@ func (a *agent) becomeUser() error {
 }
 
 // setFileUser makes the calling thread reach files as another user, and stay
-// the agent's own to all else: a program of that user cannot signal it.
+// the agent's own to all else: a program of that user cannot signal it, and it can
+// signal programs.
 func setFileUser(uid, gid uint32) error {
 	unix.Setfsgid(int(gid))
 	unix.Setfsuid(int(uid))
@@ -80,6 +84,5 @@ func setFileUser(uid, gid uint32) error {
 	if gerr == nil && uerr == nil && uint32(nowGID) == gid && uint32(nowUID) == uid {
 		return nil
 	}
-	// gVisor has no such ids; the thread's effective ones do the same there.
-	return setThreadUser(uid, gid)
+	return unix.ENOSYS
 }
