@@ -392,9 +392,8 @@ func burstOfPython(l *lab) (measured, error) {
 	})
 }
 
-// readyIII does work with an iii engine that has a sandbox ready whenever rest, by
-// which work waits for that, has returned.
-func readyIII(l *lab, work func(x *iiiLab, rest func() error) (measured, error)) (measured, error) {
+// readyIII does work with an iii engine that has sandboxes of template ready.
+func readyIII(l *lab, work func(x *iiiLab, template string) (measured, error)) (measured, error) {
 	x, err := startIII(l, "SANDBAR_TEMPLATES=auto")
 	if err != nil {
 		return measured{}, err
@@ -404,12 +403,12 @@ func readyIII(l *lab, work func(x *iiiLab, rest func() error) (measured, error))
 	if x.image == "of the host" {
 		template = "plain#2"
 	}
-	return work(x, func() error { return x.awaitRest(template) })
+	return work(x, template)
 }
 
 // iiiReadyCreate times creates from ready sandboxes.
 func iiiReadyCreate(l *lab) (measured, error) {
-	return readyIII(l, func(x *iiiLab, rest func() error) (measured, error) {
+	return readyIII(l, func(x *iiiLab, template string) (measured, error) {
 		var made []string
 		create := func() error {
 			id, err := x.create(nil)
@@ -421,7 +420,7 @@ func iiiReadyCreate(l *lab) (measured, error) {
 				err = errors.Join(err, x.remove(id))
 			}
 			made = nil
-			return errors.Join(err, rest())
+			return errors.Join(err, x.awaitReady(template, 1))
 		}
 		all, err := inTurn(100, remove, create, bareTrue)
 		if err != nil {
@@ -434,7 +433,8 @@ func iiiReadyCreate(l *lab) (measured, error) {
 // iiiReadyCycle times the whole use of a ready sandbox: as a client gets it that says
 // no more than it must, and as one that waits until nothing is left of the sandbox.
 func iiiReadyCycle(l *lab) (measured, error) {
-	return readyIII(l, func(x *iiiLab, rest func() error) (measured, error) {
+	return readyIII(l, func(x *iiiLab, template string) (measured, error) {
+		rest := func() error { return x.awaitRest(template) }
 		cycle := func(wait bool) func() error {
 			return func() error {
 				id, err := x.create(nil)
