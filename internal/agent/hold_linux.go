@@ -99,7 +99,15 @@ func (a *agent) readAsUser() error {
 	}
 	runtime.LockOSThread() // never unlocked
 	a.readsAsUser = true
-	return setFileUser(a.uid, a.gid)
+	if err := setFileUser(a.uid, a.gid); err != nil {
+		return err
+	}
+	// With other credentials the kernel forgets what the spawner has given an agent,
+	// to end with it, if this is the first thread, and what seal has done.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return err
+	}
+	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
 // fsRelease lets a program go on. The file appears with the request's bytes, unless

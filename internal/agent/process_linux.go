@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -99,8 +98,7 @@ func (a *agent) startLauncher() (step string, err error) {
 		err  error
 	}
 	ready := make(chan outcome)
-	go func() {
-		runtime.LockOSThread() // never unlocked: this thread must run nothing else
+	apart(func() {
 		step, err := a.confineLauncher()
 		ready <- outcome{step, err}
 		if err != nil {
@@ -114,7 +112,7 @@ func (a *agent) startLauncher() (step string, err error) {
 				a.launch(r)
 			}
 		}
-	}()
+	})
 	o := <-ready
 	return o.step, o.err
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"os"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -22,13 +23,34 @@ const (
 	backlog = 256
 )
 
+// apart runs f on a thread of its own, for good, that is not the process's first: that
+// one stands for the whole process where a program looks at it or signals it, and must
+// not take on what a program has.
+func apart(f func()) {
+	go func() {
+		runtime.LockOSThread() // never unlocked: what f gives up there, this thread has no more
+		if unix.Gettid() != os.Getpid() {
+			f()
+			return
+		}
+		other := make(chan struct{})
+		go func() {
+			runtime.LockOSThread() // another, while the first is held
+			close(other)
+			f()
+		}()
+		<-other
+		runtime.UnlockOSThread()
+	}()
+}
+
 // startWorkers starts the threads on which files are touched and ports dialled.
 // Each has the rights of the sandbox's user and is in the Landlock domain of
 // its programs, for good.
 func (a *agent) startWorkers() (step string, err error) {
 	ready := make(chan error)
 	for range fileWorkers {
-		go func() {
+		apart(func() {
 			err := a.becomeUser()
 			ready <- err
 			if err != nil {
@@ -37,7 +59,7 @@ func (a *agent) startWorkers() (step string, err error) {
 			for job := range a.jobs {
 				job()
 			}
-		}()
+		})
 	}
 	for range fileWorkers {
 		if e := <-ready; e != nil {
@@ -47,12 +69,11 @@ func (a *agent) startWorkers() (step string, err error) {
 	return "take the user's rights for file operations", err
 }
 
-// becomeUser confines the calling goroutine's thread, which it keeps.
+// becomeUser confines the calling goroutine's thread, which is its own.
 func (a *agent) becomeUser() error {
 	if a.whole {
 		return nil
 	}
-	runtime.LockOSThread()
 	if a.ranged {
 		if err := setFileUser(a.uid, a.gid); err != nil {
 			// gVisor has no such ids; the thread's effective ones do the same there.
