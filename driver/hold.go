@@ -12,8 +12,8 @@ import (
 type Holder interface {
 	// Hold starts a program as Start does, and returns when it waits for path,
 	// which does not exist yet. Its input must be nil. Unsupported where the
-	// system has no such thing. After an error the sandbox is good for nothing but
-	// Destroy.
+	// system has no such thing, and if the program ends or goes on instead. After
+	// an error the sandbox is good for nothing but Destroy.
 	Hold(ctx context.Context, c sandbar.Cmd, path string, std Stdio) (Held, error)
 }
 

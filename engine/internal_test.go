@@ -3,12 +3,15 @@ package engine
 import (
 	"bytes"
 	"context"
+	"io"
+	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
 )
 
 // The precedence of outcomes, one row a combination. at is when the engine
@@ -362,4 +365,22 @@ func TestSharesModel(t *testing.T) {
 			t.Fatalf("in the end %d wait, %d take turns, %d places are taken", q.waiting, q.rota.Len(), q.busy())
 		}
 	})
+}
+
+// Whether an input is there as a whole can be seen through what notes that it is read.
+func TestInputTellsThatItIsWhole(t *testing.T) {
+	whole := &input{from: strings.NewReader("abc")}
+	w, ok := whole.reader().(driver.Whole)
+	if !ok || w.Len() != 3 || whole.touched.Load() {
+		t.Fatalf("not seen, or read (%v)", ok)
+	}
+	if _, err := io.ReadAll(w); err != nil || !whole.touched.Load() || w.Len() != 0 {
+		t.Errorf("reading it: %v, %d bytes are left", err, w.Len())
+	}
+	if _, ok := (&input{from: io.LimitReader(nil, 0)}).reader().(driver.Whole); ok {
+		t.Error("an input that may go on passes for one that is whole")
+	}
+	if (&input{}).reader() != nil {
+		t.Error("no input became one")
+	}
 }

@@ -42,7 +42,8 @@ func (a *agent) onFS(f wire.Frame) error {
 	switch r.Op {
 	case wire.FSHold:
 		if err := a.readAsUser(); err != nil {
-			return err
+			a.reply(f.ID, wire.FailFile, err, "", nil)
+			return nil
 		}
 	case wire.FSRelease:
 		a.answerFS(f.ID, &r)

@@ -65,7 +65,7 @@ func (a *agent) fsHeld(id uint32) error {
 		// before it has waited.
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/stat")
 		if err != nil {
-			return err
+			return unix.ESRCH
 		}
 		if sleeps(stat) {
 			return nil
@@ -111,9 +111,8 @@ func (a *agent) readAsUser() error {
 }
 
 // fsRelease lets a program go on. The file appears with the request's bytes, unless
-// there is no handle: then it is there already. It is called by who reads frames: of
-// a short program's time a tenth would go by until a worker has woken up, and another
-// until somebody has who may signal programs.
+// there is no handle: then it is there already. It is called by who reads frames,
+// so that no worker has to wake up for it, nor somebody who may signal programs.
 func (a *agent) fsRelease(r *wire.FSRequest) error {
 	if a.running(r.Size) == nil {
 		return unix.ESRCH

@@ -11,7 +11,7 @@ import (
 // reap collects every ended child, its own and the orphans it inherited.
 //
 // While there are children it waits in the kernel, and no signal tells of their end:
-// handling one takes two threads and a tenth of a short program's time. While there
+// handling one takes two threads more. While there
 // are none, an orphan may come at any time all the same, of a process that the host
 // has put into the sandbox; then the signal tells of it.
 func (a *agent) reap() {

@@ -15,7 +15,7 @@
     fs.unlinkSync(here);
     delete process.env.NODE_OPTIONS;
     // What nearly every program needs first, and node loads only then.
-    require('net');
+    const { Socket } = require('net');
     require('tty');
     // And compiles only for its first line of output. This one goes nowhere: its
     // handle is none, so that no stream is made, and no asynchronous id taken.
@@ -24,7 +24,7 @@
       writeUtf8String(req) { req.callback = undefined; return 0; },
       writeLatin1String(req) { req.callback = undefined; return 0; },
     };
-    const stdout = new (require('net').Socket)({ handle: deaf, readable: false, writable: true });
+    const stdout = new Socket({ handle: deaf, readable: false, writable: true });
     new console.Console({ stdout, colorMode: false }).log(''); // to ask for colours it would make process.stderr
 
     const read = (n) => {

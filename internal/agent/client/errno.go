@@ -12,7 +12,7 @@ import (
 // linuxErrno maps Linux's error numbers, which the agent sends, to this
 // system's, which may be numbered otherwise.
 var linuxErrno = map[uint32]syscall.Errno{
-	1: syscall.EPERM, 2: syscall.ENOENT, 4: syscall.EINTR, 5: syscall.EIO, 6: syscall.ENXIO, 7: syscall.E2BIG,
+	1: syscall.EPERM, 2: syscall.ENOENT, 3: syscall.ESRCH, 4: syscall.EINTR, 5: syscall.EIO, 6: syscall.ENXIO, 7: syscall.E2BIG,
 	8: syscall.ENOEXEC, 9: syscall.EBADF, 11: syscall.EAGAIN, 12: syscall.ENOMEM, 13: syscall.EACCES,
 	16: syscall.EBUSY, 17: syscall.EEXIST, 18: syscall.EXDEV, 20: syscall.ENOTDIR, 21: syscall.EISDIR,
 	22: syscall.EINVAL, 23: syscall.ENFILE, 24: syscall.EMFILE, 27: syscall.EFBIG, 28: syscall.ENOSPC,

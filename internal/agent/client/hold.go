@@ -50,9 +50,22 @@ func (s *Sandbox) Hold(ctx context.Context, c sandbar.Cmd, path string, std driv
 	h := &held{process: p, path: path, file: file}
 	if err := h.request(ctx, &wire.FSRequest{Op: wire.FSHeld}); err != nil {
 		_ = p.KillTree() // its failure is the end of the sandbox
+		if sandbar.CodeOf(err) == sandbar.Gone && !s.gone() || errors.Is(err, syscall.ETIMEDOUT) {
+			err = sandbar.Errorf(sandbar.Unsupported, "%s does not wait for its file: %w", sandbar.Quote(c.Args[0], 100), err)
+		}
 		return nil, err
 	}
 	return h, nil
+}
+
+// gone reports whether the sandbox has ended.
+func (s *Sandbox) gone() bool {
+	select {
+	case <-s.dead:
+		return true
+	default:
+		return false
+	}
 }
 
 // Release implements driver.Held.

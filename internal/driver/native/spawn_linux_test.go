@@ -42,11 +42,6 @@ func TestSpawnerKilled(t *testing.T) {
 		box, p := sleeper(t, d)
 		boxes, programs = append(boxes, box), append(programs, p)
 	}
-	// One agent has taken on the user of its programs for files since.
-	holder, _ := driver.As[driver.Holder](boxes[0])
-	if _, err := holder.Hold(t.Context(), sandbar.Cmd{Args: []string{"sh", "main.sh"}}, "main.sh", driver.Stdio{}); err != nil {
-		t.Fatal(err)
-	}
 	first := spawnersOf(d.owner)
 	if len(first) != 1 || len(agentsOf(d.owner)) != len(boxes) {
 		t.Fatalf("the driver has the spawners %v and the agents %v", first, agentsOf(d.owner))
