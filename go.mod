@@ -1,6 +1,6 @@
 module github.com/sandbar-dev/sandbar
 
-go 1.26.0
+go 1.26.3
 
 require (
 	github.com/coder/websocket v1.8.15
@@ -26,7 +26,7 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/opencontainers/runtime-spec v1.2.1 // indirect
+require github.com/opencontainers/runtime-spec v1.2.1
 
 require (
 	github.com/Microsoft/go-winio v0.6.2 // indirect
@@ -42,10 +42,11 @@ require (
 	github.com/google/pprof v0.0.0-20230207041349-798e818bf904 // indirect
 	github.com/moby/docker-image-spec v1.3.1 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
-	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.61.0 // indirect
-	go.opentelemetry.io/otel v1.41.0 // indirect
-	go.opentelemetry.io/otel/metric v1.41.0 // indirect
-	go.opentelemetry.io/otel/trace v1.41.0 // indirect
+	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.67.0 // indirect
+	go.opentelemetry.io/otel v1.43.0 // indirect
+	go.opentelemetry.io/otel/metric v1.43.0 // indirect
+	go.opentelemetry.io/otel/trace v1.43.0 // indirect
+	golang.org/x/exp v0.0.0-20250711185948-6ae5c78190dc // indirect
 )
 
 require (
@@ -72,5 +73,5 @@ require (
 	golang.org/x/time v0.16.0
 	golang.org/x/tools v0.51.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-	gvisor.dev/gvisor v0.0.0-20250503011706-39ed1f5ac29c
+	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237
 )

@@ -96,7 +96,11 @@ func (s *netstack) serve() error {
 	// Beyond so many under way a request to connect is dropped, and comes again.
 	t := tcp.NewForwarder(s.ip, firstWindow, int(s.link.conns.most), s.onTCP)
 	s.ip.SetTransportProtocolHandler(tcp.ProtocolNumber, t.HandlePacket)
-	u := udp.NewForwarder(s.ip, s.onUDP)
+	// Always handled: onUDP itself sends the refusal that the stack would send.
+	u := udp.NewForwarder(s.ip, func(r *udp.ForwarderRequest) bool {
+		s.onUDP(r)
+		return true
+	})
 	s.ip.SetTransportProtocolHandler(udp.ProtocolNumber, u.HandlePacket)
 	return nil
 }
