@@ -2,119 +2,224 @@ package egress
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
-	"net"
+	"maps"
 	"net/netip"
-	"sync/atomic"
-	"syscall"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/child"
+	"github.com/sandbar-dev/sandbar/internal/egress/wire"
 )
 
-// Host is the ways out of all sandboxes of one daemon: the policy, the name
-// servers, and the descriptors they share. It is safe for concurrent use.
+// Host is the ways out of all sandboxes of one daemon. It is safe for concurrent
+// use.
 type Host struct {
-	policy *Policy
-	names  *resolver
-	routes *routes
-	log    *slog.Logger
-	most   int64 // connections of one sandbox
-	bytes  int64 // of one sandbox, if over 0
+	rules driver.Outbound
+	log   *slog.Logger
 
-	sockets gauge // descriptors of all sandboxes' connections
-	packets pool  // as large as a packet can be
-	pieces  pool  // for connections whose buffers are smaller than that
+	ctx   context.Context // ends with the Host
+	stop  context.CancelFunc
+	keeps sync.WaitGroup // the goroutine of keep
+
+	mu      sync.Mutex
+	closed  bool
+	started *start // nil: no process was asked for
+	stack   *stack // nil: none runs
+	links   map[uint32]*Link
+	last    uint32
 }
 
 // New makes a Host. It fails with Invalid for rules that make no sense, and with
-// Unsupported where the kernel cannot be asked for its routes.
+// Unsupported where the kernel cannot be asked for its routes or this program
+// cannot be started as the stack's process.
 func New(o driver.Outbound, log *slog.Logger) (*Host, error) {
-	r, err := openRoutes()
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "sandboxes cannot be given a network: %w", err)
-	}
-	p, err := newPolicy(o, r.own)
-	if err != nil {
-		r.close()
+	if err := checkRules(o); err != nil {
 		return nil, err
 	}
-	h := &Host{policy: p, names: newResolver(o.DNS), routes: r, log: log, most: int64(o.MaxConnections), bytes: o.MaxBytes}
-	if h.most <= 0 {
-		h.most = driver.DefaultMaxConnections
+	if !child.Claimed(wire.Name) {
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "sandboxes cannot be given a network: this program does not start as its own helper",
+			Fix: "call sandbox.Self first in main"}
 	}
-	h.sockets.most = mostSockets()
-	h.packets.size, h.pieces.size = MTU, leastBuffer
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "sandboxes cannot be given a network: a netlink socket: %w", err)
+	}
+	unix.Close(fd)
+	if o.MaxConnections <= 0 {
+		o.MaxConnections = driver.DefaultMaxConnections
+	}
+	o.MaxBytes = max(o.MaxBytes, 0)
+	h := &Host{rules: o, log: log, links: map[uint32]*Link{}}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
+	h.ctx, h.stop = context.WithCancel(context.Background())
 	return h, nil
 }
 
-// Close releases what the Host holds; all its Links must be closed.
-func (h *Host) Close() error { return h.routes.close() }
-
-// Policy is the one that New made.
-func (h *Host) Policy() *Policy { return h.policy }
-
-// mostSockets is how many descriptors sandboxes may have together: half of what
-// the daemon may have, which Go raises to the hard limit at its start.
-func mostSockets() int64 {
-	var l unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil || l.Cur > 1<<21 {
-		return 1 << 20
+func checkRules(o driver.Outbound) error {
+	for _, list := range []struct {
+		field string
+		from  []netip.Prefix
+	}{{"network.allow_private", o.AllowPrivate}, {"network.deny", o.Deny}} {
+		for _, x := range list.from {
+			if !wire.ValidRange(x) {
+				return &sandbar.Error{Code: sandbar.Invalid, Field: list.field,
+					Message: sandbar.Quote(x.String(), 60) + " is no range of addresses",
+					Fix:     "write it as 10.1.0.0/16 or fd12:3456::/32, with nothing but zeros after the prefix"}
+			}
+		}
+		if len(list.from) > wire.MaxRules {
+			return tooMany(list.field, len(list.from), wire.MaxRules)
+		}
 	}
-	return max(int64(l.Cur/2), 16)
+	if n := len(o.DeniedPorts); n > wire.MaxRules {
+		return tooMany("network.ports_denied", n, wire.MaxRules)
+	}
+	if o.MaxConnections > wire.MaxConnections {
+		return tooMany("network.max_connections", o.MaxConnections, wire.MaxConnections)
+	}
+	return nil
 }
 
-// connectPatience is how long a connection may take to be made. Linux gives up
-// after about twice that; few programs wait so long.
-const connectPatience = 60 * time.Second
+func tooMany(field string, n, most int) error {
+	return &sandbar.Error{Code: sandbar.Invalid, Field: field, Message: fmt.Sprintf("%d is too many; at most %d are possible", n, most)}
+}
 
-// dial connects a socket of the daemon's to dst, if the policy lets it; the
-// error is then a *Denied within. The policy is asked about what the program
-// wants, and again by the socket itself about what it is about to connect to:
-// package net takes some addresses for others, 0.0.0.0 for the loopback.
-func (h *Host) dial(ctx context.Context, network string, dst netip.AddrPort) (net.Conn, error) {
-	if err := h.policy.Check(dst); err != nil {
+// Close ends the stack's process and releases what the Host holds; all its Links
+// must be closed.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.stop()
+	h.keeps.Wait()
+	return nil
+}
+
+// Attach takes over fd, the descriptor of a TUN device (IFF_TUN with IFF_NO_PI),
+// and has what is sent over it carried until Close. On failure fd is closed. The
+// first call starts the stack's process and fails with what keeps that from
+// starting; later the device waits for a process where there is none.
+func (h *Host) Attach(fd int) (*Link, error) {
+	l, err := h.newLink(fd)
+	if err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: connectPatience, Control: h.control}
-	return d.DialContext(ctx, network, dst.String())
-}
-
-func (h *Host) control(_, address string, _ syscall.RawConn) error {
-	dst, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return err
+	if err := h.first(); err != nil {
+		l.release()
+		return nil, err
 	}
-	return h.policy.Check(dst)
-}
-
-// gauge counts what is in use, up to a bound.
-type gauge struct {
-	most int64
-	now  atomic.Int64
-}
-
-// take takes n if they are there.
-func (g *gauge) take(n int64) bool {
-	if g.now.Add(n) <= g.most {
-		return true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last++
+	l.id = h.last
+	h.links[l.id] = l
+	if h.stack != nil {
+		h.stack.hand(l)
 	}
-	g.now.Add(-n)
-	return false
+	return l, nil
 }
 
-func (g *gauge) giveBack(n int64) { g.now.Add(-n) }
+// first starts the process if none was started before, and waits for it.
+func (h *Host) first() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return sandbar.Errorf(sandbar.Unavailable, "the network is closed")
+	}
+	s := h.started
+	if s == nil {
+		s = &start{over: make(chan struct{})}
+		h.started = s
+		h.keeps.Go(func() { h.keep(s) })
+	}
+	h.mu.Unlock()
+	<-s.over
+	return s.err
+}
 
-// share takes a part of what is left: a quarter, but at least lo and at most hi.
-// lo it takes even if there is less.
-func (g *gauge) share(lo, hi int64) int64 {
-	n := min(max((g.most-g.now.Load())/4, lo), hi)
-	g.now.Add(n)
-	return n
+// start is the start of the first process.
+type start struct {
+	over chan struct{} // closed when the process runs, or has not started
+	err  error         // why it has not; valid after over
+}
+
+// The pause before a process is started again. It doubles with each that dies
+// within settled.
+const (
+	leastPause = 100 * time.Millisecond
+	mostPause  = 30 * time.Second
+	settled    = time.Minute
+)
+
+// keep keeps a process running until the Host is closed. If the first does not start
+// it returns, and another call of Attach tries again.
+func (h *Host) keep(started *start) {
+	pause := leastPause
+	for n := 0; h.ctx.Err() == nil; n++ {
+		begun := time.Now()
+		s, err := h.startStack()
+		if n == 0 {
+			if started.err = err; err != nil {
+				h.mu.Lock()
+				h.started = nil
+				h.mu.Unlock()
+			}
+			close(started.over)
+			if err != nil {
+				return
+			}
+		}
+		if err == nil {
+			err = h.attend(s)
+		}
+		if h.ctx.Err() != nil {
+			return
+		}
+		if time.Since(begun) > settled {
+			pause = leastPause
+		}
+		h.log.Warn("the process that carries sandboxes' packets has ended; their connections are cut, and it is started again",
+			"error", err, "pause", pause)
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-h.ctx.Done():
+			t.Stop()
+		}
+		pause = min(2*pause, mostPause)
+	}
+}
+
+// attend hands a process what there is, and waits for its end or the Host's.
+func (h *Host) attend(s *stack) error {
+	over := make(chan error, 1)
+	go func() { over <- s.listen() }()
+	if s.begin(h.rules) != nil {
+		s.kill()
+	}
+	h.mu.Lock()
+	h.stack = s
+	waiting := slices.Collect(maps.Keys(h.links))
+	h.mu.Unlock()
+	for _, id := range waiting { // one at a time: listen takes the lock as well
+		h.mu.Lock()
+		if l := h.links[id]; l != nil && l.holder == nil {
+			s.hand(l)
+		}
+		h.mu.Unlock()
+	}
+	s.updateNames(h.ctx, h.rules.DNS, over)
+	h.mu.Lock()
+	h.stack = nil
+	h.mu.Unlock()
+	return s.end(<-over)
 }

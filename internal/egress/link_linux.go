@@ -1,174 +1,115 @@
 package egress
 
 import (
-	"context"
+	"errors"
+	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-)
+	"golang.org/x/sys/unix"
 
-// Device carries a sandbox's IP packets. Send and Close may be called
-// concurrently with anything.
-type Device interface {
-	// Receive calls deliver with each packet from the sandbox until the device
-	// ends. The packet is deliver's until it returns.
-	Receive(deliver func(packet []byte)) error
-	// Send gives the sandbox the packet that the parts make up. It does not
-	// block; a packet that cannot be sent is lost, as packets may be.
-	Send(parts [][]byte)
-	// Close ends the device, and Receive with it.
-	Close() error
-}
-
-// Bounds of one sandbox.
-const (
-	// buffers is the memory for data that waits in connections, in bytes, in
-	// one direction. Each connection gets a part; when it is used up, leastBuffer.
-	buffers     = 16 << 20
-	leastBuffer = 16 << 10
-	mostBuffer  = 1 << 20
-
-	// New connections and flows: at least so many at once, and then so many a
-	// second.
-	newBurst     = 256
-	newPerSecond = 200
-	// newPatience is how long a TCP connection waits for its turn.
-	newPatience = 10 * time.Second
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/egress/wire"
 )
 
 // Link is the way out of one sandbox.
 type Link struct {
-	host *Host
-	dev  Device
+	host   *Host
+	id     uint32
+	device int // a descriptor of the TUN device
+	ledger int // a memory file, which only stack processes look into
 
-	ctx  context.Context // ends with the link
-	stop context.CancelFunc
+	once sync.Once
+	err  error
 
-	conns  gauge // connections and flows
-	memory gauge // bytes of buffers
-	fresh  *rate.Limiter
-	asked  *rate.Limiter // questions to name servers
-	asking gauge
-	bytes  atomic.Int64 // sent and received
-
-	pump sync.WaitGroup // the goroutine that reads from dev
-
-	mu     sync.Mutex
-	closed bool
-	stack  *netstack // nil until the first packet
-	busy   sync.WaitGroup
+	// Guarded by host.mu.
+	holder *stack                // the process that has the device; nil: none
+	let    chan struct{}         // closed when holder has let go of it; nil: it was not asked
+	noted  map[wire.Event]*stack // the last that told of it
 }
 
-// Attach takes over dev and carries what is sent over it until Close.
-func (h *Host) Attach(dev Device) *Link {
-	l := &Link{
-		host: h, dev: dev,
-		fresh: rate.NewLimiter(newPerSecond, max(newBurst, int(h.most))),
-		asked: rate.NewLimiter(questionsPerSecond, questionBurst),
+// newLink takes over the descriptor of a device.
+func (h *Host) newLink(device int) (*Link, error) {
+	l := &Link{host: h, device: device, ledger: -1, noted: map[wire.Event]*stack{}}
+	// The device is read by who waits for it with a poller. The flag is one of the
+	// device's description, which all descriptors share.
+	err := unix.SetNonblock(device, true)
+	if err == nil {
+		l.ledger, err = newLedger(wire.LedgerSize(int64(h.rules.MaxConnections)))
 	}
-	l.conns.most, l.memory.most, l.asking.most = h.most, buffers, questionsAtOnce
-	l.ctx, l.stop = context.WithCancel(context.Background())
-	l.pump.Go(l.receive)
-	return l
+	if err != nil {
+		l.release()
+		return nil, sandbar.Errorf(sandbar.Exhausted, "making the ledger of a network device: %w", err)
+	}
+	return l, nil
 }
 
-// receive delivers packets until the device ends. That can only be the end of
-// the sandbox, or of the link.
-func (l *Link) receive() {
-	if err := l.dev.Receive(l.deliver); err != nil && l.ctx.Err() == nil {
-		l.host.log.Debug("a sandbox's network device ended", "error", err)
+// newLedger makes a memory file whose size nobody can change: one that shrinks
+// could take bytes back that are charged.
+func newLedger(size int64) (fd int, err error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err = unix.MemfdCreate("sandbar-ledger", flags|unix.MFD_NOEXEC_SEAL)
+	if err == unix.EINVAL { // before Linux 6.3
+		fd, err = unix.MemfdCreate("sandbar-ledger", flags)
 	}
+	if err != nil {
+		return -1, err
+	}
+	err = unix.Ftruncate(fd, size)
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, os.NewSyscallError("memfd", err)
+	}
+	return fd, nil
 }
 
-// deliver gives a packet to the stack. What the sandbox's kernel says by itself
-// when an interface comes up is nothing to make a stack for.
-func (l *Link) deliver(packet []byte) {
-	if !wanted(packet) {
-		return
-	}
-	l.count(len(packet))
-	if s := l.netstack(); s != nil {
-		s.inject(packet)
-	}
-}
-
-// count counts the bytes of a packet. Beyond the bound it cuts all connections
-// and flows; new ones are refused from then on.
-func (l *Link) count(n int) {
-	if most := l.host.bytes; most > 0 && l.bytes.Add(int64(n)) > most && l.ctx.Err() == nil {
-		l.host.log.Info("a sandbox has used up what it may send and receive", "bytes", most)
-		l.stop()
-	}
-}
-
-// netstack returns the stack, which is made when it is first asked for; nil when
-// the link is closed.
-func (l *Link) netstack() *netstack {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return nil
-	}
-	if l.stack == nil {
-		s, err := newNetstack(l)
-		if err != nil {
-			l.host.log.Error("a sandbox has no network: the stack could not be made", "error", err)
-			return nil
-		}
-		l.stack = s
-	}
-	return l.stack
-}
-
-// begin counts a goroutine that Close waits for; false when the link is closed.
-func (l *Link) begin() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return false
-	}
-	l.busy.Add(1)
-	return true
-}
-
-// takePlace takes what a connection or a flow needs of what is bounded.
-func (l *Link) takePlace() bool {
-	if !l.conns.take(1) {
-		return false
-	}
-	if !l.host.sockets.take(1) {
-		l.conns.giveBack(1)
-		return false
-	}
-	return true
-}
-
-func (l *Link) leavePlace() {
-	l.host.sockets.giveBack(1)
-	l.conns.giveBack(1)
-}
-
-// Close cuts all connections and releases all that the link holds. It is
-// idempotent, and when it returns nothing is left.
-func (l *Link) Close() error {
-	l.mu.Lock()
-	first, s := !l.closed, l.stack
-	l.closed = true
-	l.mu.Unlock()
-	l.stop()
-	var err error
-	if first {
-		err = l.dev.Close()
-	}
-	l.pump.Wait()
-	if s != nil && first {
-		s.close()
-	}
-	l.busy.Wait()
-	if s != nil && first {
-		s.wait()
+func (l *Link) release() error {
+	err := unix.Close(l.device)
+	if l.ledger >= 0 {
+		err = errors.Join(err, unix.Close(l.ledger))
 	}
 	return err
+}
+
+// letGo is how long a process may take to let go of a device.
+const letGo = 30 * time.Second
+
+// Close cuts all connections and releases all that the link holds. It is
+// idempotent, and when it returns no process has the device.
+func (l *Link) Close() error {
+	l.once.Do(func() {
+		l.recall()
+		l.err = l.release()
+	})
+	return l.err
+}
+
+// recall has the process that holds the device let go of it. One that does not
+// is killed.
+func (l *Link) recall() {
+	h := l.host
+	h.mu.Lock()
+	delete(h.links, l.id)
+	s := l.holder
+	if s != nil {
+		l.let = make(chan struct{})
+		s.send(wire.Frame{Kind: wire.Detach, Link: l.id})
+	}
+	let := l.let
+	h.mu.Unlock()
+	if s == nil {
+		return
+	}
+	t := time.NewTimer(letGo)
+	defer t.Stop()
+	select {
+	case <-let:
+	case <-s.ended():
+	case <-t.C:
+		s.kill()
+		<-s.ended()
+	}
 }

@@ -2,6 +2,7 @@ package all
 
 import (
 	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/egress/netstack"
 	machine "github.com/sandbar-dev/sandbar/internal/v86/worker"
 	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
@@ -15,6 +16,8 @@ func Main() {
 	if agent.IsAgent() {
 		agent.Main()
 	}
+	// The process of the TCP/IP stack through which native sandboxes reach out.
+	netstack.Main()
 	// The wasm driver's workers and runners.
 	if worker.IsWorker() {
 		worker.Main()

@@ -18,7 +18,7 @@ import (
 )
 
 // A sandbox that may reach out has a TUN device, whose other end is a stack in
-// the daemon (package egress). A device is made in a network namespace by a
+// a process of the daemon's (package egress). A device is made in a network namespace by a
 // thread in it, with a right over it and with the permission to open
 // /dev/net/tun. Two can have all three: the agent, before it gives its rights
 // up; and, where the daemon is root and the sandbox's root is not, a thread of
@@ -124,13 +124,9 @@ func (d *Driver) reachOut(setup *wire.Setup) {
 }
 
 // attach connects the sandbox's device to a stack. fd becomes the link's.
-func (b *box) attach(fd int) error {
-	tun, err := b.d.net.host.NewTun(fd)
-	if err != nil {
-		return sandbar.Errorf(sandbar.Internal, "opening the sandbox's network device: %w", err)
-	}
-	b.link = b.d.net.host.Attach(tun)
-	return nil
+func (b *box) attach(fd int) (err error) {
+	b.link, err = b.d.net.host.Attach(fd)
+	return err
 }
 
 // makeDevice makes the device of a sandbox's plan in the network namespace of

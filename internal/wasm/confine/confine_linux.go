@@ -68,7 +68,12 @@ func Data(bytes int64) error {
 // limits sets what is the same for all: no core dumps, whose size is the
 // memory's, no files, few descriptors.
 func limits(files uint64) error {
-	for resource, most := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: files} {
+	return limit(map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: files})
+}
+
+// limit lowers limits, soft and hard, to what they are at most.
+func limit(all map[int]uint64) error {
+	for resource, most := range all {
 		var had unix.Rlimit
 		if err := unix.Getrlimit(resource, &had); err != nil {
 			return fmt.Errorf("asking for limits: %w", err)

@@ -4,6 +4,9 @@
 // only what it is given, holds everywhere and without it, so what a kernel does
 // not have is left out.
 //
+// Network confines the process that carries sandboxes' packets (package netstack)
+// by the same means, in which no other layer is between it and the host.
+//
 // It needs a program without cgo, as sandbar is: where there is cgo, as under
 // the race detector, not all threads can be reached and nothing is taken.
 package confine

@@ -1,4 +1,4 @@
-package egress
+package netstack
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/egress/wire"
 )
 
 // rulesOfNobody are the rules of an operator who says nothing.
@@ -102,7 +103,7 @@ func TestUDPRefused(t *testing.T) {
 		{"metadata", open, netip.MustParseAddrPort("169.254.169.254:80")},
 		{"a private range", open, netip.MustParseAddrPort("10.0.0.1:53")},
 		{"a private range of IPv6", open, netip.MustParseAddrPort("[fd12::1]:53")},
-		{"the gateway, another port", open, netip.AddrPortFrom(Gateway, 5353)},
+		{"the gateway, another port", open, netip.AddrPortFrom(wire.Gateway, 5353)},
 		{"mail", open, netip.MustParseAddrPort("127.0.0.1:25")},
 	} {
 		t.Run(c.name, func(t *testing.T) {

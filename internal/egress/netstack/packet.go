@@ -1,6 +1,10 @@
-package egress
+package netstack
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/sandbar-dev/sandbar/internal/egress/wire"
+)
 
 // The parts of IP headers that are looked at before a packet is taken.
 const (
@@ -21,9 +25,9 @@ func wanted(b []byte) bool {
 	}
 	switch b[0] >> 4 {
 	case 4:
-		return netip.AddrFrom4([4]byte(b[12:16])) == Address.Addr() && (b[9] == protoTCP || b[9] == protoUDP)
+		return netip.AddrFrom4([4]byte(b[12:16])) == wire.Address.Addr() && (b[9] == protoTCP || b[9] == protoUDP)
 	case 6:
-		return len(b) >= ipv6Header && netip.AddrFrom16([16]byte(b[8:24])) == Address6.Addr() &&
+		return len(b) >= ipv6Header && netip.AddrFrom16([16]byte(b[8:24])) == wire.Address6.Addr() &&
 			(b[6] == protoTCP || b[6] == protoUDP || b[6] == protoFragment)
 	}
 	return false

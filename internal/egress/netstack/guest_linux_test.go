@@ -1,10 +1,9 @@
-package egress
+package netstack
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -26,9 +25,13 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/egress/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	Main()
+	goleak.VerifyTestMain(m)
+}
 
 // patience ends what would never end; nothing needs as long.
 const patience = 2 * time.Minute
@@ -75,9 +78,9 @@ func rules() driver.Outbound {
 	return driver.Outbound{AllowPrivate: prefixes("127.0.0.0/8", "::1/128"), DeniedPorts: []uint16{25}}
 }
 
-// newHost makes a Host that is closed at the test's end.
-func newHost(t testing.TB, o driver.Outbound) *Host {
-	h, err := New(o, slog.New(slog.DiscardHandler))
+// newHostFor makes a Host that is closed at the test's end.
+func newHostFor(t testing.TB, o driver.Outbound) *Host {
+	h, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,10 +96,10 @@ func newHost(t testing.TB, o driver.Outbound) *Host {
 }
 
 // newGuest makes a sandbox on a Host of its own.
-func newGuest(t testing.TB, o driver.Outbound) *guest { return newHost(t, o).guest(t) }
+func newGuest(t testing.TB, o driver.Outbound) *guest { return newHostFor(t, o).guest(t) }
 
 func (h *Host) guest(t testing.TB) *guest {
-	g := &guest{t: t, host: h, ep: channel.New(4096, MTU, ""), dev: &memory{toHost: make(chan []byte, 4096), done: make(chan struct{})}}
+	g := &guest{t: t, host: h, ep: channel.New(4096, wire.MTU, ""), dev: &memory{toHost: make(chan []byte, 4096), done: make(chan struct{})}}
 	g.dev.send = func(p []byte) {
 		proto := header.IPv4ProtocolNumber
 		if p[0]>>4 == 6 {
@@ -118,7 +121,7 @@ func (h *Host) guest(t testing.TB) *guest {
 		}
 	}
 	check(g.ip.CreateNIC(1, g.ep))
-	for _, a := range []netip.Prefix{Address, Address6} {
+	for _, a := range []netip.Prefix{wire.Address, wire.Address6} {
 		proto := ipv4.ProtocolNumber
 		if a.Addr().Is6() {
 			proto = ipv6.ProtocolNumber

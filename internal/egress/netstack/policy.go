@@ -1,13 +1,14 @@
-package egress
+package netstack
 
 import (
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
-	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/egress/wire"
 )
 
 // Policy decides where programs may connect. It is safe for concurrent use.
@@ -18,6 +19,9 @@ type Policy struct {
 	// own reports whether an address is this machine's; errNoRoute where
 	// nothing leads to it, which is left to the connecting socket to say.
 	own func(netip.Addr) (bool, error)
+	// nat64 are the prefixes of this network's translators to IPv4 (RFC 7050);
+	// nil while no name server has told them.
+	nat64 atomic.Pointer[[]netip.Prefix]
 }
 
 // Denied is what Check returns for an address that must not be reached.
@@ -33,23 +37,9 @@ func (d *Denied) Error() string { return fmt.Sprintf("%v may not be reached: %s"
 var errNoRoute = errors.New("no route")
 
 // newPolicy makes a policy; own tells which addresses are this machine's.
-func newPolicy(o driver.Outbound, own func(netip.Addr) (bool, error)) (*Policy, error) {
-	p := &Policy{own: own, ports: slices.Clone(o.DeniedPorts), rows4: parseRows(rangeRows4()), rows6: parseRows(rangeRows6())}
-	for _, list := range []struct {
-		field string
-		from  []netip.Prefix
-		to    *[]netip.Prefix
-	}{{"network.allow_private", o.AllowPrivate, &p.allow}, {"network.deny", o.Deny, &p.deny}} {
-		for _, x := range list.from {
-			if !x.IsValid() || x != x.Masked() || x.Addr().Is4In6() {
-				return nil, &sandbar.Error{Code: sandbar.Invalid, Field: list.field,
-					Message: sandbar.Quote(x.String(), 60) + " is no range of addresses",
-					Fix:     "write it as 10.1.0.0/16 or fd12:3456::/32, with nothing but zeros after the prefix"}
-			}
-			*list.to = append(*list.to, x)
-		}
-	}
-	return p, nil
+func newPolicy(o driver.Outbound, own func(netip.Addr) (bool, error)) *Policy {
+	return &Policy{own: own, allow: o.AllowPrivate, deny: o.Deny, ports: slices.Clone(o.DeniedPorts),
+		rows4: parseRows(rangeRows4()), rows6: parseRows(rangeRows6())}
 }
 
 // Check returns nil if programs may connect to dst, over TCP or UDP, and
@@ -74,21 +64,22 @@ func (p *Policy) closed(a netip.Addr) string {
 	switch {
 	case !a.IsValid() || a.Zone() != "":
 		return "it is no address, or one of a single link"
-	case Address.Contains(a) || Address6.Contains(a):
+	case wire.Address.Contains(a) || wire.Address6.Contains(a):
 		return "it is the sandbox's own link"
 	case covers(p.deny, a):
 		return "it is in network.deny"
 	}
-	if a.Is6() {
-		if v4, ok := within(a); ok {
-			if why := p.closed(v4); why != "" {
-				return "it leads to " + v4.String() + ": " + why
-			}
+	for _, v4 := range p.within(a) {
+		if why := p.closed(v4); why != "" {
+			return "it leads to " + v4.String() + ": " + why
 		}
 	}
 	e := p.classify(a)
 	if !p.opened(e, a) {
 		return e.why
+	}
+	if p.mayTranslate(e, a) {
+		return "no name server tells whether this network translates such addresses to IPv4 (RFC 7050)"
 	}
 	if e.kind == loopback || slices.Contains(p.allow, only(a)) {
 		return "" // opened by name, whosever it is

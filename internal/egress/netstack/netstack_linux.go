@@ -1,4 +1,4 @@
-package egress
+package netstack
 
 import (
 	"errors"
@@ -15,13 +15,15 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+
+	"github.com/sandbar-dev/sandbar/internal/egress/wire"
 )
 
 // netstack is the TCP/IP stack of a link.
 type netstack struct {
 	link *Link
 	ip   *stack.Stack
-	wire *wire
+	wire *endpoint
 	dns  tcpip.Endpoint // of questions over UDP
 }
 
@@ -36,7 +38,7 @@ const (
 )
 
 func newNetstack(l *Link) (*netstack, error) {
-	s := &netstack{link: l, wire: &wire{dev: l.dev, count: l.count}}
+	s := &netstack{link: l, wire: &endpoint{dev: l.dev, count: l.count}}
 	s.ip = stack.New(stack.Options{
 		// Packets to 127.0.0.0/8 never get here from a kernel that means well. They
 		// are let in because the policy's answer is better than none.
@@ -69,7 +71,7 @@ func (s *netstack) configure() error {
 	ok("any destination", s.ip.SetPromiscuousMode(nic, true))
 	ok("any source", s.ip.SetSpoofing(nic, true))
 	ok("the gateway's address", s.ip.AddProtocolAddress(nic, tcpip.ProtocolAddress{
-		Protocol: ipv4.ProtocolNumber, AddressWithPrefix: tcpip.AddrFrom4(Gateway.As4()).WithPrefix()}, stack.AddressProperties{}))
+		Protocol: ipv4.ProtocolNumber, AddressWithPrefix: tcpip.AddrFrom4(wire.Gateway.As4()).WithPrefix()}, stack.AddressProperties{}))
 	s.ip.SetRouteTable([]tcpip.Route{
 		{Destination: header.IPv4EmptySubnet, NIC: nic}, {Destination: header.IPv6EmptySubnet, NIC: nic}})
 
@@ -129,8 +131,8 @@ func (s *netstack) wait() {
 	s.ip.Wait()
 }
 
-// wire is the stack's interface: the device.
-type wire struct {
+// endpoint is the stack's interface: the device.
+type endpoint struct {
 	dev   Device
 	count func(bytes int)
 
@@ -138,9 +140,9 @@ type wire struct {
 	out stack.NetworkDispatcher // nil before and after the interface
 }
 
-var _ stack.LinkEndpoint = (*wire)(nil)
+var _ stack.LinkEndpoint = (*endpoint)(nil)
 
-func (w *wire) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
+func (w *endpoint) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
 	w.mu.RLock()
 	d := w.out
 	w.mu.RUnlock()
@@ -150,7 +152,7 @@ func (w *wire) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffe
 }
 
 // WritePackets sends packets to the sandbox.
-func (w *wire) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
+func (w *endpoint) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	n := 0
 	for _, pkt := range list.AsSlice() {
 		w.count(pkt.Size())
@@ -161,14 +163,14 @@ func (w *wire) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 }
 
 // Attach connects the interface to the stack, or with nil takes it away.
-func (w *wire) Attach(d stack.NetworkDispatcher) {
+func (w *endpoint) Attach(d stack.NetworkDispatcher) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.out = d
 }
 
 // IsAttached reports whether the interface is connected to the stack.
-func (w *wire) IsAttached() bool {
+func (w *endpoint) IsAttached() bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return w.out != nil
@@ -176,42 +178,42 @@ func (w *wire) IsAttached() bool {
 
 // Capabilities: packets come from the sandbox's kernel by memory, so their
 // checksums need no second look.
-func (w *wire) Capabilities() stack.LinkEndpointCapabilities {
+func (w *endpoint) Capabilities() stack.LinkEndpointCapabilities {
 	return stack.CapabilityRXChecksumOffload
 }
 
 // MTU is the link's.
-func (w *wire) MTU() uint32 { return MTU }
+func (w *endpoint) MTU() uint32 { return wire.MTU }
 
 // SetMTU does nothing: both ends have the same for good.
-func (w *wire) SetMTU(uint32) {}
+func (w *endpoint) SetMTU(uint32) {}
 
 // MaxHeaderLength is 0: packets have no header below IP's.
-func (w *wire) MaxHeaderLength() uint16 { return 0 }
+func (w *endpoint) MaxHeaderLength() uint16 { return 0 }
 
 // LinkAddress is none.
-func (w *wire) LinkAddress() tcpip.LinkAddress { return "" }
+func (w *endpoint) LinkAddress() tcpip.LinkAddress { return "" }
 
 // SetLinkAddress does nothing.
-func (w *wire) SetLinkAddress(tcpip.LinkAddress) {}
+func (w *endpoint) SetLinkAddress(tcpip.LinkAddress) {}
 
 // Wait returns at once: the goroutine that reads is the Link's.
-func (w *wire) Wait() {}
+func (w *endpoint) Wait() {}
 
 // ARPHardwareType is that of a link without addresses.
-func (w *wire) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareNone }
+func (w *endpoint) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareNone }
 
 // AddHeader does nothing.
-func (w *wire) AddHeader(*stack.PacketBuffer) {}
+func (w *endpoint) AddHeader(*stack.PacketBuffer) {}
 
 // ParseHeader does nothing.
-func (w *wire) ParseHeader(*stack.PacketBuffer) bool { return true }
+func (w *endpoint) ParseHeader(*stack.PacketBuffer) bool { return true }
 
 // Close does nothing: the device is the Link's.
-func (w *wire) Close() {}
+func (w *endpoint) Close() {}
 
 // SetOnCloseAction does nothing: no one asks for it.
-func (w *wire) SetOnCloseAction(func()) {}
+func (w *endpoint) SetOnCloseAction(func()) {}
 
 // addrPort is an address of the stack in the form of the rest.
 func addrPort(a tcpip.Address, port uint16) netip.AddrPort {

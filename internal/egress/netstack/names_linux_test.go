@@ -1,4 +1,4 @@
-package egress
+package netstack
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/egress/wire"
 )
 
 // names is a name server on the loopback, over UDP and TCP at one port. answer
@@ -108,7 +109,7 @@ func question(t testing.TB, id uint16, name string, kind dnsmessage.Type) []byte
 // ask sends the gateway a question over UDP and returns the answer.
 func (g *guest) ask(q []byte) dnsmessage.Message {
 	g.t.Helper()
-	c := g.mustUDP(netip.AddrPortFrom(Gateway, dnsPort))
+	c := g.mustUDP(netip.AddrPortFrom(wire.Gateway, wire.DNSPort))
 	defer c.Close()
 	if _, err := c.Write(q); err != nil {
 		g.t.Fatal(err)
@@ -161,7 +162,7 @@ func TestDNS(t *testing.T) {
 	if m := g.ask(question(t, 1, "long.example.", dnsmessage.TypeA)); !m.Truncated {
 		t.Error("the program is not told to ask over TCP")
 	}
-	c := g.mustTCP(netip.AddrPortFrom(Gateway, dnsPort))
+	c := g.mustTCP(netip.AddrPortFrom(wire.Gateway, wire.DNSPort))
 	for range 3 {
 		q := question(t, 77, "long.example.", dnsmessage.TypeA)
 		c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...))
@@ -210,7 +211,7 @@ func TestDNSRefused(t *testing.T) {
 		})
 	}
 	// An answer is no question, and is not answered: the next question is.
-	c := g.mustUDP(netip.AddrPortFrom(Gateway, dnsPort))
+	c := g.mustUDP(netip.AddrPortFrom(wire.Gateway, wire.DNSPort))
 	c.Write(pack(t, reply(dnsmessage.Message{Header: dnsmessage.Header{ID: 9},
 		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("a."), Type: 1, Class: 1}}}, "192.0.2.1")))
 	c.Write([]byte{1, 2, 3})
@@ -338,35 +339,14 @@ func TestCloseDuringQuestions(t *testing.T) {
 	g := newGuest(t, withNames(server))
 	var conns []*gonet.UDPConn
 	for i := range 5 {
-		c := g.mustUDP(netip.AddrPortFrom(Gateway, dnsPort))
+		c := g.mustUDP(netip.AddrPortFrom(wire.Gateway, wire.DNSPort))
 		c.Write(question(t, uint16(i), "name.example.", dnsmessage.TypeA))
 		conns = append(conns, c)
 	}
-	c := g.mustTCP(netip.AddrPortFrom(Gateway, dnsPort))
+	c := g.mustTCP(netip.AddrPortFrom(wire.Gateway, wire.DNSPort))
 	c.Write([]byte{0, 50, 1, 2})
 	until(t, "questions are under way", func() bool { return g.link.asking.now.Load() == int64(len(conns)) })
 	g.close() // which looks at what is left
-}
-
-func TestParseResolvConf(t *testing.T) {
-	for text, want := range map[string][]string{
-		"":                         {"127.0.0.1:53"},
-		"search x\nnameserver\n":   {"127.0.0.1:53"},
-		"nameserver 9.9.9.9":       {"9.9.9.9:53"},
-		"#nameserver 9.9.9.9\n;\n": {"127.0.0.1:53"},
-		"nameserver 127.0.0.53\noptions edns0\nnameserver fe80::1%eth0\nnameserver x\nnameserver ::1 # c\nnameserver 8.8.8.8\n": {"127.0.0.53:53", "[fe80::1%eth0]:53", "[::1]:53"},
-	} {
-		got := parseResolvConf(text)
-		if len(got) != len(want) {
-			t.Errorf("%q: %v", text, got)
-			continue
-		}
-		for i, a := range got {
-			if a.String() != want[i] {
-				t.Errorf("%q: %v", text, got)
-			}
-		}
-	}
 }
 
 // Arbitrary questions get an answer of their own number, or none.

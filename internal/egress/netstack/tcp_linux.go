@@ -1,4 +1,4 @@
-package egress
+package netstack
 
 import (
 	"context"
@@ -16,6 +16,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/sandbar-dev/sandbar/internal/egress/wire"
 )
 
 // firstWindow is what a program may send before its connection has its part of
@@ -42,18 +44,27 @@ func (s *netstack) onTCP(r *tcp.ForwarderRequest) {
 		return
 	}
 	dst := addrPort(r.ID().LocalAddress, r.ID().LocalPort)
-	if dst == netip.AddrPortFrom(Gateway, dnsPort) {
+	var out *net.TCPConn // nil: to the name server
+	if dst != netip.AddrPortFrom(wire.Gateway, wire.DNSPort) {
+		c, err := l.host.dial(l.ctx, "tcp", dst)
+		if err != nil {
+			r.Complete(!slow(err)) // who is slow may be there when asked again
+			return
+		}
+		out = c.(*net.TCPConn)
+		defer out.Close()
+	}
+	// Before the program's connect returns: no connection is open that is not in the
+	// ledger.
+	slot, ok := l.ledger.open(conn{r.ID().RemotePort, dst})
+	if !ok {
+		r.Complete(true)
+		return
+	}
+	defer l.ledger.erase(slot)
+	if out == nil {
 		s.serveDNS(r)
-		return
-	}
-	conn, err := l.host.dial(l.ctx, "tcp", dst)
-	if err != nil {
-		r.Complete(!slow(err)) // who is slow may be there when asked again
-		return
-	}
-	out := conn.(*net.TCPConn)
-	defer out.Close()
-	if c := newRelay(s, r, out); c != nil {
+	} else if c := newRelay(s, r, out); c != nil {
 		c.run()
 	}
 }

@@ -1,4 +1,4 @@
-package egress
+package netstack
 
 import "net/netip"
 
@@ -109,20 +109,3 @@ func (p *Policy) classify(a netip.Addr) entry {
 	}
 	return entry{kind: open, prefix: netip.PrefixFrom(a, a.BitLen())}
 }
-
-// within returns the IPv4 address that an IPv6 address leads to, if it is of a
-// form that some machine on the way could take for it.
-func within(a netip.Addr) (netip.Addr, bool) {
-	b := a.As16()
-	last := netip.AddrFrom4([4]byte(b[12:]))
-	switch {
-	case translated.Contains(a): // RFC 6052
-		return last, true
-	case b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe: // ISATAP, RFC 5214
-		return last, true
-	}
-	return netip.Addr{}, false
-}
-
-// translated is the well-known prefix of translators to IPv4.
-var translated = netip.MustParsePrefix("64:ff9b::/96")

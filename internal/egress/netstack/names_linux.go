@@ -1,4 +1,4 @@
-package egress
+package netstack
 
 import (
 	"bytes"
@@ -15,6 +15,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/sandbar-dev/sandbar/internal/egress/wire"
 )
 
 // listenDNS answers questions over UDP at the gateway.
@@ -24,7 +26,7 @@ func (s *netstack) listenDNS() error {
 	if err != nil {
 		return fmt.Errorf("the gateway's name server: %v", err)
 	}
-	if err := ep.Bind(tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFrom4(Gateway.As4()), Port: dnsPort}); err != nil {
+	if err := ep.Bind(tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFrom4(wire.Gateway.As4()), Port: wire.DNSPort}); err != nil {
 		ep.Close()
 		return fmt.Errorf("the gateway's name server: %v", err)
 	}

@@ -1,4 +1,4 @@
-package egress
+package netstack
 
 import (
 	"bytes"
@@ -9,12 +9,13 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/sandbar-dev/sandbar/internal/egress/wire"
 )
 
 // Bounds of one sandbox's questions.
@@ -31,58 +32,32 @@ const (
 const (
 	serverPatience = 3 * time.Second
 	namesPatience  = 8 * time.Second
-	mostServers    = 3
 )
 
 // resolver passes questions on to name servers. It does not look at the names.
 type resolver struct {
-	servers []netip.AddrPort // empty: those of the host
-
-	mu     sync.Mutex
-	hosts  []netip.AddrPort // the host's
-	looked time.Time        // when they were read
+	servers atomic.Pointer[[]netip.AddrPort]
+	changed chan struct{} // poked when other servers are set
 }
 
-func newResolver(servers []netip.AddrPort) *resolver { return &resolver{servers: servers} }
+func newResolver(servers []netip.AddrPort) *resolver {
+	r := &resolver{changed: make(chan struct{}, 1)}
+	r.set(servers)
+	return r
+}
 
-// hostsAge is how long the host's name servers are remembered.
-const hostsAge = 5 * time.Second
+// set replaces the servers to ask; those beyond wire.MaxServers are left out.
+func (r *resolver) set(servers []netip.AddrPort) {
+	servers = servers[:min(len(servers), wire.MaxServers)]
+	r.servers.Store(&servers)
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
 
 // list returns the servers to ask.
-func (r *resolver) list() []netip.AddrPort {
-	if len(r.servers) > 0 {
-		return r.servers[:min(len(r.servers), mostServers)]
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.looked) > hostsAge {
-		b, err := os.ReadFile("/etc/resolv.conf")
-		if err == nil {
-			r.hosts = parseResolvConf(string(b))
-		}
-		r.looked = time.Now()
-	}
-	return r.hosts
-}
-
-// parseResolvConf returns the servers of a resolv.conf(5), the first few as the
-// C library does.
-func parseResolvConf(text string) []netip.AddrPort {
-	var out []netip.AddrPort
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) < 2 || f[0] != "nameserver" || len(out) == mostServers {
-			continue
-		}
-		if a, err := netip.ParseAddr(f[1]); err == nil {
-			out = append(out, netip.AddrPortFrom(a, dnsPort))
-		}
-	}
-	if len(out) == 0 {
-		out = append(out, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), dnsPort))
-	}
-	return out
-}
+func (r *resolver) list() []netip.AddrPort { return *r.servers.Load() }
 
 // answer returns the answer to a question: that of the first server that gives
 // one, or the reason that there is none. It returns nil for what is no question at

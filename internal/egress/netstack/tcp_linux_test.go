@@ -1,4 +1,4 @@
-package egress
+package netstack
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/egress/wire"
 )
 
 func echo(c *net.TCPConn) {
@@ -302,8 +304,8 @@ func TestTCPRefused(t *testing.T) {
 		"metadata of IPv6":    netip.MustParseAddrPort("[fd00:ec2::254]:80"),
 		"a translator":        port("64:ff9b::10.0.0.1"),
 		"mail":                netip.MustParseAddrPort("127.0.0.1:25"),
-		"the gateway":         port(Gateway.String()),
-		"the gateway of IPv6": port(Gateway6.String()),
+		"the gateway":         port(wire.Gateway.String()),
+		"the gateway of IPv6": port(wire.Gateway6.String()),
 		"a neighbour's link":  port("192.0.0.3"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -332,7 +334,7 @@ func TestTCPRefused(t *testing.T) {
 // Package net takes the unspecified address for the loopback; the policy is
 // asked before that.
 func TestDialUnspecified(t *testing.T) {
-	h := newHost(t, rules())
+	h := newHostFor(t, rules())
 	to := world(t, "127.0.0.1:0", func(*net.TCPConn) { t.Error("a connection came") })
 	for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		for _, network := range []string{"tcp", "udp"} {
@@ -407,7 +409,7 @@ func TestTCPBound(t *testing.T) {
 
 // The daemon's own bound holds for all sandboxes together.
 func TestHostBound(t *testing.T) {
-	h := newHost(t, rules())
+	h := newHostFor(t, rules())
 	h.sockets.most = 3
 	a, b := h.guest(t), h.guest(t)
 	to := world(t, "127.0.0.1:0", echo)
@@ -431,7 +433,7 @@ func TestHostBound(t *testing.T) {
 func TestBytesBound(t *testing.T) {
 	o := rules()
 	o.MaxBytes = 1 << 20
-	h := newHost(t, o)
+	h := newHostFor(t, o)
 	a, b := h.guest(t), h.guest(t)
 	to := world(t, "127.0.0.1:0", echo)
 	other := b.mustTCP(to)
@@ -527,7 +529,7 @@ func TestCloseDuringTransfer(t *testing.T) {
 
 // Links come and go with connections under way, and nothing adds up.
 func TestLinksComeAndGo(t *testing.T) {
-	h := newHost(t, rules())
+	h := newHostFor(t, rules())
 	to := world(t, "127.0.0.1:0", echo)
 	for range 30 {
 		g := h.guest(t)
@@ -552,10 +554,10 @@ func TestIdle(t *testing.T) {
 	g := newGuest(t, rules())
 	solicit := make([]byte, ipv6Header+8)
 	solicit[0], solicit[6] = 6<<4, 58 // ICMPv6, a router solicitation
-	copy(solicit[8:], Address6.Addr().AsSlice())
+	copy(solicit[8:], wire.Address6.Addr().AsSlice())
 	report := make([]byte, ipv4Header+8)
 	report[0], report[9] = 4<<4|5, 2 // IGMP
-	copy(report[12:], Address.Addr().AsSlice())
+	copy(report[12:], wire.Address.Addr().AsSlice())
 	stranger := make([]byte, ipv4Header+20)
 	stranger[0], stranger[9] = 4<<4|5, protoTCP
 	copy(stranger[12:], []byte{10, 0, 0, 1})
@@ -578,13 +580,13 @@ func FuzzDeliver(f *testing.F) {
 	f.Add(ask, true)
 	six := make([]byte, ipv6Header+8)
 	copy(six, []byte{0x60, 0, 0, 0, 0, 8, 44, 64})
-	copy(six[8:], Address6.Addr().AsSlice())
+	copy(six[8:], wire.Address6.Addr().AsSlice())
 	f.Add(six, false)
 	f.Fuzz(func(t *testing.T, p []byte, ours bool) {
 		if ours && len(p) >= ipv4Header {
-			copy(p[12:], Address.Addr().AsSlice())
+			copy(p[12:], wire.Address.Addr().AsSlice())
 		}
-		h := newHost(t, rulesOfNobody())
+		h := newHostFor(t, rulesOfNobody())
 		g := h.guest(t)
 		g.link.deliver(p)
 		g.close()
