@@ -61,8 +61,24 @@ func Start(args, env []string, stderr io.Writer) (*Process, error) {
 	defer theirIn.Close()
 	defer theirOut.Close()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirIn, theirOut, stderr
+	return start(cmd, &pipeConn{r: ourIn, w: ourOut})
+}
+
+// StartOn is Start for a child whose standard input is an open file, such as one
+// end of a socket; more are its descriptors from 3 on. The caller closes its own
+// copies. Conn and Stop must not be used.
+func StartOn(stdin *os.File, args, env []string, stderr io.Writer, more ...*os.File) (*Process, error) {
+	cmd, err := Command(context.Background(), args, env)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = stdin, stderr, more
+	return start(cmd, nil)
+}
+
+func start(cmd *exec.Cmd, conn *pipeConn) (*Process, error) {
 	cmd.WaitDelay = politeness
-	p := &Process{cmd: cmd, conn: &pipeConn{r: ourIn, w: ourOut}, ended: make(chan struct{})}
+	p := &Process{cmd: cmd, conn: conn, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		// The kernel ends the child with the thread that started it, where it does
@@ -77,8 +93,10 @@ func Start(args, env []string, stderr io.Writer) (*Process, error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		p.conn.Close()
-		return nil, sandbar.Errorf(sandbar.Internal, "starting %s: %w", args[0], err)
+		if conn != nil {
+			conn.Close()
+		}
+		return nil, sandbar.Errorf(sandbar.Internal, "starting %s: %w", cmd.Args[0], err)
 	}
 	return p, nil
 }

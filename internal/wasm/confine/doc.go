@@ -2,7 +2,8 @@
 // they do not need: on Linux by Landlock, a system-call filter and rlimits, all
 // of package policy. It is a second layer. The first, that WebAssembly reaches
 // only what it is given, holds everywhere and without it, so what a kernel does
-// not have is left out.
+// not have is left out. Unpacker does the same for the process that unpacks
+// images, whose first layer is that Go's parsers are safe in memory.
 //
 // It needs a program without cgo, as sandbar is: where there is cgo, as under
 // the race detector, not all threads can be reached and nothing is taken.
