@@ -2,19 +2,22 @@ package all
 
 import (
 	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/image"
 	machine "github.com/sandbar-dev/sandbar/internal/v86/worker"
 	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
 )
 
-// Main does the work of a process that a driver started from its own program,
-// and then does not return; in any other process it does nothing. A program that
+// Main does the work of a process that a driver, or the store of images, started
+// from its own program, and then does not return; in any other process it does nothing. A program that
 // uses the drivers calls it before anything else.
 func Main() {
 	// A build that carries no agent starts itself as one, in every sandbox.
 	if agent.IsAgent() {
 		agent.Main()
 	}
+	// The process that unpacks images.
+	image.Main()
 	// The wasm driver's workers and runners.
 	if worker.IsWorker() {
 		worker.Main()

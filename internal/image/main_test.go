@@ -1,0 +1,3 @@
+package image
+
+func mainOfTests() { Main() }
