@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -61,24 +62,50 @@ func Start(args, env []string, stderr io.Writer) (*Process, error) {
 	defer theirIn.Close()
 	defer theirOut.Close()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirIn, theirOut, stderr
-	return start(cmd, &pipeConn{r: ourIn, w: ourOut})
+	p := &Process{cmd: cmd, conn: &pipeConn{r: ourIn, w: ourOut}, ended: make(chan struct{})}
+	if err := p.start(); err != nil {
+		p.conn.Close()
+		return nil, err
+	}
+	return p, nil
 }
 
-// StartOn is Start for a child whose standard input is an open file, such as one
-// end of a socket; more are its descriptors from 3 on. The caller closes its own
-// copies. Conn and Stop must not be used.
-func StartOn(stdin *os.File, args, env []string, stderr io.Writer, more ...*os.File) (*Process, error) {
+// claimed are the names under which this program, when it is started, does the
+// work of a child.
+var claimed sync.Map
+
+// Claim tells that this program does a child's work when it is started under a
+// name. A program that does not say so would do its own work again.
+func Claim(name string) { claimed.Store(name, true) }
+
+// Claimed reports whether a name was claimed.
+func Claimed(name string) bool {
+	_, ok := claimed.Load(name)
+	return ok
+}
+
+// StartOn starts a child whose connection is its standard input, which stays the
+// caller's; it ends by Kill. args[0] must have been claimed.
+func StartOn(stdin *os.File, args, env []string, stderr io.Writer) (*Process, error) {
+	if !Claimed(args[0]) {
+		return nil, sandbar.Errorf(sandbar.Internal, "starting %s: this program does not do its work", args[0])
+	}
 	cmd, err := Command(context.Background(), args, env)
 	if err != nil {
 		return nil, err
 	}
-	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = stdin, stderr, more
-	return start(cmd, nil)
+	cmd.Stdin, cmd.Stderr = stdin, stderr
+	p := &Process{cmd: cmd, ended: make(chan struct{})}
+	if err := p.start(); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
-func start(cmd *exec.Cmd, conn *pipeConn) (*Process, error) {
+// start starts the child and has it waited for.
+func (p *Process) start() error {
+	cmd := p.cmd
 	cmd.WaitDelay = politeness
-	p := &Process{cmd: cmd, conn: conn, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		// The kernel ends the child with the thread that started it, where it does
@@ -93,15 +120,16 @@ func start(cmd *exec.Cmd, conn *pipeConn) (*Process, error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		if conn != nil {
-			conn.Close()
-		}
-		return nil, sandbar.Errorf(sandbar.Internal, "starting %s: %w", cmd.Args[0], err)
+		return sandbar.Errorf(sandbar.Internal, "starting %s: %w", cmd.Args[0], err)
 	}
-	return p, nil
+	return nil
 }
 
-// Conn is the connection to the child's standard input and output. Where pipes
+// PID is the child's process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Conn is the connection to the child's standard input and output; nil after
+// StartOn. Where pipes
 // have no deadlines, only the child's end ends a wait.
 func (p *Process) Conn() net.Conn { return p.conn }
 
@@ -117,7 +145,7 @@ func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
 // politeness is how long a child may take to end by itself.
 const politeness = 2 * time.Second
 
-// Stop ends the child's input and waits for the child, which ends what it
+// Stop, for children of Start, ends the child's input and waits for the child, which ends what it
 // started first. One that does not end in time, or before ctx, is killed
 // together with that. The connection is closed.
 func (p *Process) Stop(ctx context.Context) error {

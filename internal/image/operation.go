@@ -5,10 +5,10 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/child"
 )
 
 // Name is the argv[0] of an unpacker: the process that reads what registries and
@@ -54,9 +54,6 @@ func environment() []string {
 	return env
 }
 
-// starts reports whether this program can be started as an unpacker.
-var starts atomic.Bool
-
 // Main does the work of an unpacker in a process that was started as one, and
 // then does not return. A program that pulls or imports images calls it first in
 // main: unpackers are further processes of it. Without it Pull and Import are
@@ -65,7 +62,7 @@ func Main() {
 	if len(os.Args) == 1 && os.Args[0] == Name {
 		os.Exit(serve(work))
 	}
-	starts.Store(true)
+	child.Claim(Name)
 }
 
 // work does a job: it is what an unpacker is for, and knows nothing of how it is

@@ -20,30 +20,24 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/child"
 )
 
-// The descriptors of an unpacker, beside its connection, which is 0.
-const (
-	lockFD  = 3 // of the directory, which stays locked as long as the unpacker lives
-	inputFD = 4 // the archive, if there is one
-)
-
 // run has an unpacker do a job in b's staging directory. The unpacker has ended
 // when it returns.
 func (b *build) run(ctx context.Context, op operation) (result, error) {
-	if !starts.Load() {
+	if !child.Claimed(Name) {
 		return result{}, &sandbar.Error{Code: sandbar.Unsupported, Field: "image",
 			Message: "this program cannot start the process that unpacks images",
 			Fix:     "call sandbox.Self first in main, or use the sandbar command"}
 	}
 	op.job.Dir, op.job.Limits, op.job.Memory = b.stage(), b.s.limits, b.s.memory
 	u := &unpacking{op: op, began: time.Now(), slots: make(chan struct{}, maxRequests)}
-	if err := u.start(b.lock); err != nil {
+	if err := u.start(); err != nil {
 		return result{}, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	source := u.feed(ctx)
 	ended := context.AfterFunc(ctx, u.process.Kill)
-	r, err := u.talk(ctx)
+	r, err := u.talk(ctx, b.lock)
 	stopped := !ended()
 	u.process.Kill()
 	u.conn.Close()
@@ -66,46 +60,43 @@ func (b *build) run(ctx context.Context, op operation) (result, error) {
 
 // unpacking is an unpacker at work, as the daemon sees it.
 type unpacking struct {
-	op       operation
-	process  *child.Process
-	conn     *net.UnixConn
-	archive  *os.File // where the archive is written
-	stderr   tail
-	began    time.Time
-	messages int64
+	op      operation
+	process *child.Process
+	conn    *net.UnixConn
+	// The archive, if there is one, is written to ours and read from theirs.
+	ours, theirs *os.File
+	stderr       tail
+	began        time.Time
+	messages     int64
 
 	slots    chan struct{} // one for each request being answered
 	requests sync.WaitGroup
 	mu       sync.Mutex // for writing
 }
 
-func (u *unpacking) start(lock *os.File) error {
+func (u *unpacking) start() error {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return sandbar.Errorf(sandbar.Exhausted, "making a connection to the process that unpacks images: %w", err)
 	}
 	defer theirs.Close()
 	defer ours.Close()
-	files := []*os.File{lock}
+	c, err := net.FileConn(ours)
+	if err != nil {
+		return sandbar.Errorf(sandbar.Exhausted, "making a connection to the process that unpacks images: %w", err)
+	}
+	u.conn = c.(*net.UnixConn)
 	if u.op.input != nil {
-		r, w, err := os.Pipe()
-		if err != nil {
+		if u.theirs, u.ours, err = os.Pipe(); err != nil {
+			u.conn.Close()
 			return sandbar.Errorf(sandbar.Exhausted, "making a pipe: %w", err)
 		}
-		defer r.Close()
-		files, u.archive = append(files, r), w
 	}
-	c, err := net.FileConn(ours)
-	if err == nil {
-		u.conn = c.(*net.UnixConn)
-		u.process, err = child.StartOn(theirs, []string{Name}, environment(), &u.stderr, files...)
-	}
-	if err != nil {
-		if u.conn != nil {
-			u.conn.Close()
-		}
-		if u.archive != nil {
-			u.archive.Close()
+	if u.process, err = child.StartOn(theirs, []string{Name}, environment(), &u.stderr); err != nil {
+		u.conn.Close()
+		if u.op.input != nil {
+			u.theirs.Close()
+			u.ours.Close()
 		}
 	}
 	return err
@@ -119,8 +110,8 @@ func (u *unpacking) feed(ctx context.Context) <-chan error {
 		return failed
 	}
 	go func() {
-		err := u.op.input(ctx, u.archive)
-		u.archive.Close()
+		err := u.op.input(ctx, u.ours)
+		u.ours.Close()
 		if errors.Is(err, syscall.EPIPE) || errors.Is(err, context.Canceled) {
 			err = nil
 		}
@@ -137,8 +128,19 @@ var (
 )
 
 // talk sends the job and answers requests until the unpacker is done.
-func (u *unpacking) talk(ctx context.Context) (*result, error) {
-	if err := u.send(&message{Kind: kindJob, Job: &u.op.job}, -1); err != nil {
+//
+// The lock of the directory goes with the job: it is held as long as the unpacker
+// lives. The archive goes there too.
+func (u *unpacking) talk(ctx context.Context, lock *os.File) (*result, error) {
+	files := []syscall.Conn{lock}
+	if u.theirs != nil {
+		files = append(files, u.theirs)
+	}
+	err := u.send(&message{Kind: kindJob, Job: &u.op.job}, files...)
+	if u.theirs != nil {
+		u.theirs.Close()
+	}
+	if err != nil {
 		return nil, errEnded
 	}
 	var head [4]byte
@@ -180,7 +182,7 @@ func (u *unpacking) serve(ctx context.Context, m *message) error {
 		if u.op.known(m.Text, m.Manifest) {
 			return errStop
 		}
-		return u.send(&message{Kind: kindAnswer, ID: m.ID}, -1)
+		return u.send(&message{Kind: kindAnswer, ID: m.ID})
 	case m.Kind == kindDial && u.op.dial != nil, m.Kind == kindOpen && u.op.files != nil:
 		select {
 		case u.slots <- struct{}{}:
@@ -198,52 +200,75 @@ func (u *unpacking) serve(ctx context.Context, m *message) error {
 
 // answer sends the descriptor that was asked for, or why there is none. That the
 // unpacker cannot be reached shows where its messages are read.
+//
+// Of a file it gets a pipe: who has a descriptor of a file may change its mode.
 func (u *unpacking) answer(ctx context.Context, m *message) {
-	var there interface {
-		syscall.Conn
-		io.Closer
+	a := &message{Kind: kindAnswer, ID: m.ID}
+	refuse := func(err error) {
+		a.Fault = faultOf(err)
+		_ = u.send(a)
 	}
-	var err error
 	if m.Kind == kindDial {
-		var c net.Conn
-		if c, err = u.op.dial(ctx, m.Text); err == nil {
-			there = c.(*net.TCPConn)
+		c, err := u.op.dial(ctx, m.Text)
+		if err != nil {
+			refuse(err)
+			return
 		}
-	} else {
-		there, err = u.op.files(m.Text)
-	}
-	if err != nil {
-		_ = u.send(&message{Kind: kindAnswer, ID: m.ID, Fault: faultOf(err)}, -1)
+		_ = u.send(a, c.(*net.TCPConn))
+		c.Close()
 		return
 	}
-	defer there.Close()
-	raw, err := there.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(fd uintptr) { _ = u.send(&message{Kind: kindAnswer, ID: m.ID}, int(fd)) })
-	}
+	f, err := u.op.files(m.Text)
 	if err != nil {
-		_ = u.send(&message{Kind: kindAnswer, ID: m.ID, Fault: faultOf(err)}, -1)
+		refuse(err)
+		return
 	}
+	defer f.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		refuse(err)
+		return
+	}
+	_ = u.send(a, r)
+	r.Close()
+	_, _ = io.Copy(w, f)
+	w.Close()
 }
 
-// send sends a message, and a descriptor with it unless it is -1.
-func (u *unpacking) send(m *message, fd int) error {
+// send sends a message, and descriptors with it.
+func (u *unpacking) send(m *message, files ...syscall.Conn) error {
 	b, err := encodeMessage(m)
 	if err != nil {
 		return err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	var rights []byte
-	if fd >= 0 {
-		rights = unix.UnixRights(fd)
-	}
-	// The length goes alone: it is never cut, so the descriptor stays with it.
-	if _, _, err := u.conn.WriteMsgUnix(b[:4], rights, nil); err != nil {
+	// The length goes alone: it is never cut, so the descriptors stay with it.
+	if err := u.sendLength(b[:4], nil, files); err != nil {
 		return err
 	}
 	_, err = u.conn.Write(b[4:])
 	return err
+}
+
+// sendLength sends the length of a message with the descriptors of files, after
+// those that fds has already. None is closed meanwhile.
+func (u *unpacking) sendLength(length []byte, fds []int, files []syscall.Conn) error {
+	if len(files) == 0 {
+		var rights []byte
+		if len(fds) > 0 {
+			rights = unix.UnixRights(fds...)
+		}
+		_, _, err := u.conn.WriteMsgUnix(length, rights, nil)
+		return err
+	}
+	raw, err := files[0].SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	err = raw.Control(func(fd uintptr) { sent = u.sendLength(length, append(fds, int(fd)), files[1:]) })
+	return errors.Join(err, sent)
 }
 
 // died says that an unpacker ended before its job was done.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -22,17 +23,20 @@ import (
 // serve is an unpacker: it takes a job, gives up its rights, does the job and
 // tells what came of it. It returns the exit code.
 func serve(work func(context.Context, *job, daemon, *os.Root, io.Reader) (*result, error)) int {
-	unix.CloseOnExec(lockFD)
-	unix.CloseOnExec(inputFD)
 	if err := unix.SetNonblock(0, true); err != nil {
 		return 1
 	}
 	l := &link{f: os.NewFile(0, "daemon"), waiting: map[uint32]chan answer{}}
-	first, _, err := l.read()
-	if err != nil || first.Job == nil {
+	first, files, err := l.read() // the lock, and the archive if there is one
+	if err != nil || first.Job == nil || len(files) == 0 {
 		return 1
 	}
-	r, err := l.prepare(first.Job, work)
+	var input io.Reader
+	if len(files) > 1 {
+		input = files[1]
+	}
+	r, err := l.prepare(first.Job, input, work)
+	runtime.KeepAlive(files) // nobody else refers to the lock
 	m := &message{Kind: kindDone, Result: r}
 	if err != nil {
 		m.Result, m.Fault = nil, faultOf(failed(doing(first.Job), err))
@@ -56,7 +60,7 @@ func doing(j *job) string {
 
 // prepare opens what the job takes while that is possible, and does the job
 // confined.
-func (l *link) prepare(j *job, work func(context.Context, *job, daemon, *os.Root, io.Reader) (*result, error)) (*result, error) {
+func (l *link) prepare(j *job, input io.Reader, work func(context.Context, *job, daemon, *os.Root, io.Reader) (*result, error)) (*result, error) {
 	top, err := os.OpenRoot(j.Dir)
 	if err != nil {
 		return nil, err
@@ -75,10 +79,6 @@ func (l *link) prepare(j *job, work func(context.Context, *job, daemon, *os.Root
 		return nil, sandbar.Errorf(sandbar.Unsupported, "confining the process that unpacks images: %w", err)
 	}
 	go l.listen()
-	var input io.Reader
-	if j.Kind == jobArchive {
-		input = os.NewFile(inputFD, "archive")
-	}
 	return work(context.Background(), j, l, top, input)
 }
 
@@ -107,7 +107,10 @@ func (l *link) listen() {
 		if err != nil || m.Kind != kindAnswer {
 			os.Exit(1)
 		}
-		a := answer{file: f}
+		a := answer{}
+		if len(f) > 0 {
+			a.file = f[0]
+		}
 		if m.Fault != nil {
 			a.err = m.Fault.err()
 		}
@@ -122,9 +125,12 @@ func (l *link) listen() {
 	}
 }
 
-// read reads a message, with the descriptor that came with it, nil if none did.
-func (l *link) read() (*message, *os.File, error) {
-	head, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4))
+// maxFiles is how many descriptors come with a message.
+const maxFiles = 2
+
+// read reads a message, with the descriptors that came with it.
+func (l *link) read() (*message, []*os.File, error) {
+	head, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4*maxFiles))
 	raw, err := l.f.SyscallConn()
 	if err != nil {
 		return nil, nil, err
@@ -154,8 +160,8 @@ func (l *link) read() (*message, *os.File, error) {
 	return m, f, err
 }
 
-// received is the descriptor of a control message.
-func received(rights []byte) (*os.File, error) {
+// received is the descriptors of a control message.
+func received(rights []byte) (files []*os.File, err error) {
 	if len(rights) == 0 {
 		return nil, nil
 	}
@@ -164,10 +170,10 @@ func received(rights []byte) (*os.File, error) {
 		return nil, errProtocol
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return nil, errProtocol
+	for _, fd := range fds {
+		files = append(files, os.NewFile(uintptr(fd), "received"))
 	}
-	return os.NewFile(uintptr(fds[0]), "received"), nil
+	return files, err
 }
 
 func (l *link) write(m *message) error {

@@ -27,7 +27,7 @@ func Worker(readable ...string) error {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
 		return fmt.Errorf("closing descriptors: %w", err)
 	}
-	if err := limits(workerFiles, 0); err != nil {
+	if err := limits(workerFiles); err != nil {
 		return err
 	}
 	if err := guest(); err != nil {
@@ -46,7 +46,7 @@ func Worker(readable ...string) error {
 // Runner confines a runner, which has the worker's confines already: it starts
 // nothing.
 func Runner() error {
-	if err := limits(runnerFiles, 0); err != nil {
+	if err := limits(runnerFiles); err != nil {
 		return err
 	}
 	if ok, err := privileges(); !ok {
@@ -65,10 +65,15 @@ func Data(bytes int64) error {
 	return nil // EPERM: it is tighter already
 }
 
-// limits sets what all have: no core dumps, whose size is the memory's, a bound
-// on the bytes of each file that is written, few descriptors.
-func limits(files, fileSize uint64) error {
-	for resource, most := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: fileSize, unix.RLIMIT_NOFILE: files} {
+// limits sets what is the same for all: no core dumps, whose size is the
+// memory's, no files, few descriptors.
+func limits(files uint64) error {
+	return limit(map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: files})
+}
+
+// limit lowers limits, soft and hard, to what they are at most.
+func limit(all map[int]uint64) error {
+	for resource, most := range all {
 		var had unix.Rlimit
 		if err := unix.Getrlimit(resource, &had); err != nil {
 			return fmt.Errorf("asking for limits: %w", err)

@@ -25,6 +25,17 @@ func installFilter(program []byte) error {
 	return nil
 }
 
+// noCapabilities empties the sets of all threads, the ambient set among them.
+func noCapabilities() error {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&none)), 0)
+	if e != 0 {
+		return e
+	}
+	return nil
+}
+
 // The versions of Landlock's interface that brought what we use.
 const (
 	abiRefer    = 2
@@ -41,17 +52,6 @@ func landlockVersion() int {
 		return 0
 	}
 	return int(abi)
-}
-
-// dropCapabilities empties the sets of capabilities of all threads.
-func dropCapabilities() error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none [2]unix.CapUserData
-	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
-	if e != 0 {
-		return fmt.Errorf("dropping capabilities: %w", e)
-	}
-	return nil
 }
 
 // landlock puts all threads into the domain of a ruleset, as far as this kernel

@@ -3,6 +3,7 @@ package confine
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -21,13 +22,14 @@ const unpackerFiles = 1024
 // be closed on exec; the others come from whoever started the daemon.
 //
 // Landlock is left out on kernels that have none or, up to 5.18, cannot allow a
-// rename from directory to directory. Where the program is linked with C nothing
+// rename from directory to directory. A kernel without filters is an error. Where the program is linked with C nothing
 // but the limits is taken, as for Worker.
 func Unpacker(dir string, memory, file int64) error {
 	if err := closeInherited(); err != nil {
 		return fmt.Errorf("closing descriptors: %w", err)
 	}
-	if err := limits(unpackerFiles, uint64(file)); err != nil {
+	size := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: uint64(file), unix.RLIMIT_NOFILE: unpackerFiles}
+	if err := limit(size); err != nil {
 		return err
 	}
 	if err := Data(memory); err != nil {
@@ -45,10 +47,20 @@ func Unpacker(dir string, memory, file int64) error {
 			return err
 		}
 	}
-	if err := dropCapabilities(); err != nil {
+	if err := noCapabilities(); err != nil {
+		return fmt.Errorf("dropping capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("shutting out debuggers: %w", err)
+	}
+	program, err := policy.Compile(runtime.GOARCH, policy.UnpackRules(uint32(unix.Getpid())))
+	if err != nil {
 		return err
 	}
-	return filter(policy.UnpackRules())
+	if err := installFilter(program); err != nil {
+		return fmt.Errorf("installing the system-call filter: %w", err)
+	}
+	return nil
 }
 
 // closeInherited closes the descriptors that an exec would pass on.
