@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -13,16 +13,19 @@ import (
 )
 
 // build is an image in the making: a directory of its own, locked, that is gone
-// at the end whatever happens.
+// at the end whatever happens. The unpacker writes to the directory stageName in
+// it and nowhere else.
 type build struct {
-	s      *Store
-	dir    string
-	lock   *os.File
-	top    *os.Root
-	budget *budget
-	layers int
-	image  Image
+	s    *Store
+	dir  string
+	lock *os.File
 }
+
+// stageName is the staging directory, doneName what becomes the image's.
+const (
+	stageName = "stage"
+	doneName  = "done"
+)
 
 // buildTries is how often a directory to unpack in is made anew when another
 // that looks for leftovers has taken it between its making and its lock.
@@ -44,12 +47,9 @@ func (s *Store) tryBuild() (*build, error) {
 	if err != nil {
 		return nil, failed("making a directory to unpack in", err)
 	}
-	b := &build{s: s, dir: dir, budget: newBudget(s.limits)}
+	b := &build{s: s, dir: dir}
 	if b.lock, err = tryLock(filepath.Join(dir, lockName), true, true); err == nil {
-		b.top, err = os.OpenRoot(dir)
-	}
-	if err == nil {
-		err = b.top.Mkdir(rootName, 0o755)
+		err = os.Mkdir(b.stage(), 0o700)
 	}
 	if err != nil {
 		b.close()
@@ -58,68 +58,29 @@ func (s *Store) tryBuild() (*build, error) {
 	return b, nil
 }
 
+func (b *build) stage() string { return filepath.Join(b.dir, stageName) }
+
 // close removes what was not published.
 func (b *build) close() {
-	if b.top != nil {
-		b.top.Close()
-	}
-	_ = os.RemoveAll(b.dir) // what is left GC finds
+	_ = removeAll(b.dir) // what is left GC finds
 	if b.lock != nil {
 		b.lock.Close()
 	}
 }
 
-// layerName is where the next layer is unpacked.
-const layerName = "layer"
-
-// add unpacks a layer over those that were added before. check, if not nil, is
-// called when all of r has been read, and refuses what it was not supposed to be.
-func (b *build) add(ctx context.Context, r io.Reader, check func() error) error {
-	if b.layers++; b.layers > b.s.limits.Layers {
-		return &sandbar.Error{Code: sandbar.TooLarge, Field: "image",
-			Message: "the image has more than " + number(int64(b.s.limits.Layers)) + " layers, which is the most that is accepted"}
+// publish puts the image that the unpacker has made into the store, under the
+// names, and returns it as it is there. The unpacker must have ended; its words
+// are checked here.
+func (b *build) publish(ctx context.Context, r result, arch string, names ...namedBinding) (Image, error) {
+	if err := r.check(b.s.limits, arch); err != nil {
+		return Image{}, err
 	}
-	before := *b.budget
-	l, err := b.unpack(ctx, r)
-	if err == nil && check != nil {
-		err = check()
-	}
-	if err != nil {
-		b.layers--
-		*b.budget = before
-		return errors.Join(err, b.top.RemoveAll(layerName))
-	}
-	b.image.Dropped += l.dropped
-	if err := merge(b.top, layerName, rootName, l); err != nil {
-		return err
-	}
-	return b.top.RemoveAll(layerName)
-}
-
-func (b *build) unpack(ctx context.Context, r io.Reader) (*layer, error) {
-	if err := b.top.Mkdir(layerName, 0o755); err != nil {
-		return nil, err
-	}
-	dir, err := b.top.OpenRoot(layerName)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	return unpack(ctx, dir, counted{r, &b.budget.stream, b.budget.tooLarge}, b.budget)
-}
-
-// publish puts the image into the store, under the name if there is one, and
-// returns it as it is there.
-func (b *build) publish(ctx context.Context, id string, names ...namedBinding) (Image, error) {
-	dir := idDir(id)
-	if dir == "" {
-		return Image{}, sandbar.Errorf(sandbar.Internal, "%s is no ID of an image", sandbar.Quote(id, 100))
-	}
-	if err := b.finish(id); err != nil {
+	if err := b.finish(r); err != nil {
 		return Image{}, failed("keeping the image", err)
 	}
+	dir := idDir(r.ID)
 	err := b.s.changeNames(ctx, func(table map[string]binding) error {
-		err := os.Rename(filepath.Join(b.dir, "done"), b.s.path(dir))
+		err := os.Rename(filepath.Join(b.dir, doneName), b.s.path(dir))
 		if err != nil && !exists(b.s.path(dir, infoName)) {
 			return failed("keeping the image", err)
 		}
@@ -132,7 +93,30 @@ func (b *build) publish(ctx context.Context, id string, names ...namedBinding) (
 	if err != nil {
 		return Image{}, err
 	}
-	return b.s.Find(id)
+	return b.s.Find(r.ID)
+}
+
+// check refuses a result that an unpacker in good order does not send.
+func (r *result) check(limits Limits, arch string) error {
+	i := &r.Image
+	switch {
+	case idDir(r.ID) == "":
+		return lied("its ID is " + sandbar.Quote(r.ID, 100))
+	case r.Manifest != "" && idDir(r.Manifest) == "":
+		return lied("the digest of its manifest is " + sandbar.Quote(r.Manifest, 100))
+	case i.Arch != "" && i.Arch != arch:
+		return lied("it is for " + sandbar.Quote(i.Arch, 80))
+	case i.Size < 0, i.Size > limits.Bytes, i.Entries < 0, i.Entries > limits.Entries, i.Dropped < 0, i.Dropped > limits.Entries:
+		return lied("its sizes are out of bounds")
+	}
+	return nil
+}
+
+// lied refuses what the unpacker says.
+func lied(what string) error {
+	return &sandbar.Error{Code: sandbar.Invalid, Field: "image",
+		Message: "the process that unpacked the image answered what it must not: " + what,
+		Fix:     "do not use this image; its maker may have taken over that process"}
 }
 
 // namedBinding is a row of the table of names.
@@ -142,20 +126,25 @@ type namedBinding struct {
 }
 
 // finish makes the directory that is going to be the image's: complete, and on
-// the disk.
-func (b *build) finish(id string) error {
-	b.image.ID, b.image.Added = id, time.Now().UTC().Truncate(time.Second)
-	b.image.Size = b.budget.limits.Bytes - b.budget.bytes
-	b.image.Entries = b.budget.limits.Entries - b.budget.entries
-	info, err := json.MarshalIndent(b.image, "", "  ")
+// the disk. The unpacker's tree is moved by its own name; no name in it is
+// resolved.
+func (b *build) finish(r result) error {
+	i := r.Image
+	i.ID, i.Added = r.ID, time.Now().UTC().Truncate(time.Second)
+	i.Names, i.InUse = nil, false
+	info, err := json.MarshalIndent(i, "", "  ")
 	if err != nil {
 		return err
 	}
-	done := filepath.Join(b.dir, "done")
+	tree := filepath.Join(b.stage(), rootName)
+	if info, err := os.Lstat(tree); err != nil || !info.IsDir() {
+		return lied("there is no tree")
+	}
+	done := filepath.Join(b.dir, doneName)
 	if err := os.Mkdir(done, 0o700); err != nil {
 		return err
 	}
-	if err := os.Rename(filepath.Join(b.dir, rootName), filepath.Join(done, rootName)); err != nil {
+	if err := os.Rename(tree, filepath.Join(done, rootName)); err != nil {
 		return err
 	}
 	for name, content := range map[string][]byte{infoName: append(info, '\n'), lockName: nil} {
@@ -164,4 +153,25 @@ func (b *build) finish(id string) error {
 		}
 	}
 	return syncTree(done)
+}
+
+// removeAll removes a directory that an unpacker may have taken its owner's
+// rights from.
+func removeAll(dir string) error {
+	err := os.RemoveAll(dir)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	top, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	_ = fs.WalkDir(top.FS(), ".", func(p string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			return top.Chmod(p, 0o700) // before it is read
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
 }

@@ -34,12 +34,11 @@ type ImportOptions struct {
 
 // Import reads an image from an archive, compressed with gzip, zstd or not: what
 // `docker save` writes, an OCI layout, or else the files of a root as they are.
+// r is not read any more when it returns.
 //
 // Errors are those of Pull.
 func (s *Store) Import(ctx context.Context, r io.Reader, o ImportOptions) (Image, error) {
-	return s.importing(ctx, o, func(ctx context.Context, b *build, o ImportOptions) (string, error) {
-		return b.archive(ctx, r, o)
-	})
+	return s.importing(ctx, o, operation{job: job{Kind: jobArchive}, input: copier(r)})
 }
 
 // ImportDir reads an image from a directory: an OCI layout, or else the files of
@@ -53,15 +52,15 @@ func (s *Store) ImportDir(ctx context.Context, dir string, o ImportOptions) (Ima
 		return Image{}, failed("importing an image", err)
 	}
 	defer top.Close()
-	return s.importing(ctx, o, func(ctx context.Context, b *build, o ImportOptions) (string, error) {
-		if isLayout(top) {
-			return b.layout(ctx, top, o)
-		}
-		return b.files(ctx, top, o)
-	})
+	if isLayout(top) {
+		return s.importing(ctx, o, operation{job: job{Kind: jobLayout}, files: opening(top)})
+	}
+	return s.importing(ctx, o, operation{job: job{Kind: jobArchive}, input: func(ctx context.Context, w io.Writer) error {
+		return writeFiles(ctx, top, w)
+	}})
 }
 
-func (s *Store) importing(ctx context.Context, o ImportOptions, read func(context.Context, *build, ImportOptions) (id string, err error)) (Image, error) {
+func (s *Store) importing(ctx context.Context, o ImportOptions, op operation) (Image, error) {
 	ref, err := ParseReference(o.Name)
 	if err != nil {
 		return Image{}, err
@@ -69,7 +68,7 @@ func (s *Store) importing(ctx context.Context, o ImportOptions, read func(contex
 	if ref.Digest() != "" {
 		return Image{}, sandbar.Errorf(sandbar.Invalid, "an image is imported under a name with a tag, not with a digest")
 	}
-	o.Arch = cmp.Or(o.Arch, runtime.GOARCH)
+	op.job.Arch, op.job.Pick = cmp.Or(o.Arch, runtime.GOARCH), o.Pick
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Time)
 	defer cancel()
 	b, err := s.newBuild()
@@ -77,16 +76,25 @@ func (s *Store) importing(ctx context.Context, o ImportOptions, read func(contex
 		return Image{}, err
 	}
 	defer b.close()
-	id, err := read(ctx, b, o)
+	r, err := b.run(ctx, op)
 	if err != nil {
 		return Image{}, failed("importing an image", err)
 	}
-	i, err := b.publish(ctx, id, namedBinding{ref.Text, binding{ID: id}})
+	i, err := b.publish(ctx, r, op.job.Arch, namedBinding{ref.Text, binding{ID: r.ID}})
 	return i, failed("importing an image", err)
 }
 
+// copier writes what it reads from r, and returns the error of r alone.
+func copier(r io.Reader) func(context.Context, io.Writer) error {
+	return func(_ context.Context, w io.Writer) error {
+		from := &source{r: r}
+		_, _ = io.Copy(w, from)
+		return from.err
+	}
+}
+
 // archive reads an archive. What it is shows when it has been unpacked.
-func (b *build) archive(ctx context.Context, r io.Reader, o ImportOptions) (id string, err error) {
+func (b *stage) archive(ctx context.Context, r io.Reader, o ImportOptions) (id string, err error) {
 	plain, err := decompress(counted{r, &b.budget.travel, b.budget.tooLarge})
 	if err != nil {
 		return "", err
@@ -112,11 +120,11 @@ func (b *build) archive(ctx context.Context, r io.Reader, o ImportOptions) (id s
 	if err := b.top.Rename(layerName, "archive"); err != nil {
 		return "", err
 	}
-	b.budget = newBudget(b.s.limits) // the archive's own files are not the image's
+	b.budget = newBudget(b.limits) // the archive's own files are not the image's
 	if isLayout(top) {
-		id, err = b.layout(ctx, top, o)
+		id, err = b.layout(ctx, opening(top), o)
 	} else {
-		id, err = b.saved(ctx, top, o)
+		id, err = b.saved(ctx, opening(top), o)
 	}
 	if err != nil {
 		return "", err
@@ -125,7 +133,7 @@ func (b *build) archive(ctx context.Context, r io.Reader, o ImportOptions) (id s
 }
 
 // plain makes the configuration of an image that has none, and returns its ID.
-func (b *build) plain(diffID, arch string) (id string, err error) {
+func (b *stage) plain(diffID, arch string) (id string, err error) {
 	if b.budget.entries == b.budget.limits.Entries {
 		return "", hostile("it has no files")
 	}
@@ -173,9 +181,16 @@ func open(top *os.Root, name string) (*os.File, error) {
 	return top.Open(name)
 }
 
+// opener opens a file of a layout or an archive.
+type opener func(name string) (*os.File, error)
+
+func opening(top *os.Root) opener {
+	return func(name string) (*os.File, error) { return open(top, name) }
+}
+
 // document reads a short file of an archive.
-func document(top *os.Root, name string) ([]byte, error) {
-	f, err := open(top, name)
+func document(open opener, name string) ([]byte, error) {
+	f, err := open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -188,8 +203,8 @@ func document(top *os.Root, name string) ([]byte, error) {
 }
 
 // saved reads what `docker save` writes.
-func (b *build) saved(ctx context.Context, top *os.Root, o ImportOptions) (id string, err error) {
-	raw, err := document(top, "manifest.json")
+func (b *stage) saved(ctx context.Context, open opener, o ImportOptions) (id string, err error) {
+	raw, err := document(open, "manifest.json")
 	if err != nil {
 		return "", err
 	}
@@ -213,7 +228,7 @@ func (b *build) saved(ctx context.Context, top *os.Root, o ImportOptions) (id st
 		return "", several(o.Pick, tags)
 	}
 	image := images[chosen]
-	if raw, err = document(top, image.Config); err != nil {
+	if raw, err = document(open, image.Config); err != nil {
 		return "", err
 	}
 	c, err := parseConfig(raw, o.Arch, len(image.Layers))
@@ -222,7 +237,7 @@ func (b *build) saved(ctx context.Context, top *os.Root, o ImportOptions) (id st
 	}
 	b.image = c.image()
 	for i, name := range image.Layers {
-		if err := b.blob(ctx, top, name, "", c.RootFS.DiffIDs[i]); err != nil {
+		if err := b.blob(ctx, open, name, "", c.RootFS.DiffIDs[i]); err != nil {
 			return "", err
 		}
 	}
@@ -243,8 +258,8 @@ func several(pick string, has []string) error {
 
 // blob unpacks a layer that is a file of an archive. digest, if not "", is that
 // of the file.
-func (b *build) blob(ctx context.Context, top *os.Root, name, digest, diffID string) error {
-	f, err := open(top, name)
+func (b *stage) blob(ctx context.Context, open opener, name, digest, diffID string) error {
+	f, err := open(name)
 	if err != nil {
 		return err
 	}
@@ -260,23 +275,23 @@ func (b *build) blob(ctx context.Context, top *os.Root, name, digest, diffID str
 }
 
 // layout reads an OCI layout.
-func (b *build) layout(ctx context.Context, top *os.Root, o ImportOptions) (id string, err error) {
-	raw, err := document(top, "index.json")
+func (b *stage) layout(ctx context.Context, open opener, o ImportOptions) (id string, err error) {
+	raw, err := document(open, "index.json")
 	if err != nil {
 		return "", err
 	}
-	desc, err := choose(top, raw, o, 0)
+	desc, err := choose(open, raw, o, 0)
 	if err != nil {
 		return "", err
 	}
-	if raw, err = verified(top, desc); err != nil {
+	if raw, err = verified(open, desc); err != nil {
 		return "", err
 	}
 	m, err := v1.ParseManifest(bytes.NewReader(raw))
 	if err != nil {
 		return "", hostile("its manifest is no JSON of the right form")
 	}
-	if raw, err = verified(top, &m.Config); err != nil {
+	if raw, err = verified(open, &m.Config); err != nil {
 		return "", err
 	}
 	c, err := parseConfig(raw, o.Arch, len(m.Layers))
@@ -289,7 +304,7 @@ func (b *build) layout(ctx context.Context, top *os.Root, o ImportOptions) (id s
 		if err != nil {
 			return "", err
 		}
-		if err := b.blob(ctx, top, name, m.Layers[i].Digest.String(), c.RootFS.DiffIDs[i]); err != nil {
+		if err := b.blob(ctx, open, name, m.Layers[i].Digest.String(), c.RootFS.DiffIDs[i]); err != nil {
 			return "", err
 		}
 	}
@@ -301,7 +316,7 @@ const refName = "org.opencontainers.image.ref.name"
 
 // choose finds the one manifest of an index, or of the indexes in it, that is
 // for this processor and, if one was asked for, of this name.
-func choose(top *os.Root, raw []byte, o ImportOptions, depth int) (*v1.Descriptor, error) {
+func choose(open opener, raw []byte, o ImportOptions, depth int) (*v1.Descriptor, error) {
 	index, err := v1.ParseIndexManifest(bytes.NewReader(raw))
 	if err != nil || depth > maxIndexDepth {
 		return nil, hostile("its index is no JSON of the right form")
@@ -331,10 +346,10 @@ func choose(top *os.Root, raw []byte, o ImportOptions, depth int) (*v1.Descripto
 	if found[0].MediaType.IsImage() {
 		return found[0], nil
 	}
-	if raw, err = verified(top, found[0]); err != nil {
+	if raw, err = verified(open, found[0]); err != nil {
 		return nil, err
 	}
-	return choose(top, raw, o, depth+1)
+	return choose(open, raw, o, depth+1)
 }
 
 func blobName(d *v1.Descriptor) (string, error) {
@@ -345,12 +360,12 @@ func blobName(d *v1.Descriptor) (string, error) {
 }
 
 // verified reads a short blob of a layout.
-func verified(top *os.Root, d *v1.Descriptor) ([]byte, error) {
+func verified(open opener, d *v1.Descriptor) ([]byte, error) {
 	name, err := blobName(d)
 	if err != nil {
 		return nil, err
 	}
-	b, err := document(top, name)
+	b, err := document(open, name)
 	if err != nil {
 		return nil, err
 	}
@@ -360,25 +375,8 @@ func verified(top *os.Root, d *v1.Descriptor) ([]byte, error) {
 	return b, nil
 }
 
-// files reads the files of a root. They go the way of every layer: as an
-// archive, whose digest then names them.
-func (b *build) files(ctx context.Context, top *os.Root, o ImportOptions) (id string, err error) {
-	r, w := io.Pipe()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		w.CloseWithError(writeFiles(ctx, top, w))
-	}()
-	defer func() { <-ended }()
-	defer r.Close()
-	sum := sha256.New()
-	if err := b.add(ctx, io.TeeReader(r, sum), nil); err != nil {
-		return "", err
-	}
-	return b.plain(hex.EncodeToString(sum.Sum(nil)), o.Arch)
-}
-
-// writeFiles writes a directory as an archive, always in the same order.
+// writeFiles writes a directory as an archive, always in the same order. Every
+// import is of an archive, whose digest names the image.
 func writeFiles(ctx context.Context, top *os.Root, w io.Writer) error {
 	t := tar.NewWriter(w)
 	err := fs.WalkDir(top.FS(), ".", func(p string, e fs.DirEntry, err error) error {

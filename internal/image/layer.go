@@ -62,6 +62,8 @@ func unpack(ctx context.Context, dir *os.Root, r io.Reader, b *budget) (*layer, 
 // damaged tells a malformed archive from a reader that failed.
 func damaged(err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong), errors.Is(err, tar.ErrInsecurePath), errors.Is(err, io.ErrUnexpectedEOF):
 		return hostile("an archive is damaged")
 	}
@@ -150,7 +152,17 @@ func (l *layer) directory(p string, mode fs.FileMode) error {
 		return err
 	}
 	delete(l.implicit, p)
-	return d.Chmod(".", mode|dirBits)
+	return chmodDir(d, ".", mode|dirBits)
+}
+
+// chmodDir changes the mode of a directory. It opens the directory: an unpacker
+// may change modes by descriptor alone, see policy.UnpackRules.
+func chmodDir(top *os.Root, name string, mode fs.FileMode) error {
+	f, err := top.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(mode), f.Close())
 }
 
 // clear opens dir and removes what it has under a name; the last entry for a
@@ -193,15 +205,14 @@ func (l *layer) file(h *tar.Header, p, dir, base string, mode fs.FileMode, conte
 	if err == nil {
 		err = f.Chmod(mode | fileBits)
 	}
+	if err == nil {
+		// Python takes a compiled file for current by the time of its source.
+		err = setTime(f, modified(h.ModTime))
+	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	if err != nil {
-		return damaged(err)
-	}
-	// Python takes a compiled file for current by the time of its source.
-	t := modified(h.ModTime)
-	return d.Chtimes(base, t, t)
+	return damaged(err)
 }
 
 // modified is a time that every file system can hold.

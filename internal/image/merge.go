@@ -106,7 +106,7 @@ func (m *merger) dir(p string) error {
 	if p == "." || m.layer.implicit[p] {
 		return nil
 	}
-	return m.top.Chmod(path.Join(m.to, p), info.Mode())
+	return chmodDir(m.top, path.Join(m.to, p), info.Mode())
 }
 
 func (m *merger) entry(p string, isDir bool) error {

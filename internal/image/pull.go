@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
 	"syscall"
@@ -42,7 +43,7 @@ type PullOptions struct {
 	Arch string
 	// Fresh asks the registry also when the store has the image.
 	Fresh bool
-	// Progress, if set, is told how far the pull is, from one goroutine.
+	// Progress, if set, is told how far the pull is, by one goroutine at a time.
 	Progress func(Progress)
 }
 
@@ -81,81 +82,177 @@ func (s *Store) Pull(ctx context.Context, reference string, o PullOptions) (Imag
 			return i, nil
 		}
 	}
-	p := newPuller(s, ref, o)
-	defer p.transport.CloseIdleConnections()
-	i, err := p.pull(ctx)
+	i, err := s.pull(ctx, ref, o)
 	if err != nil && ctx.Err() != nil && sandbar.CodeOf(err) != sandbar.Invalid {
 		err = failed("pulling "+ref.Text, ctx.Err())
 	}
 	return i, failed("pulling "+ref.Text, err)
 }
 
-// puller is one pull.
+// pull has an unpacker fetch an image.
+func (s *Store) pull(ctx context.Context, ref Reference, o PullOptions) (Image, error) {
+	login, err := o.credentials(ctx, ref)
+	if err != nil {
+		return Image{}, err
+	}
+	b, err := s.newBuild()
+	if err != nil {
+		return Image{}, err
+	}
+	defer b.close()
+	var there Image // the image, if the store has it already
+	var last Progress
+	report := func(p Progress) {
+		if last = p; o.Progress != nil {
+			o.Progress(p)
+		}
+	}
+	named := func(id, manifest string) namedBinding {
+		return namedBinding{ref.Text, binding{ID: id, Manifest: manifest}}
+	}
+	op := operation{
+		job: job{Kind: jobPull, Arch: cmp.Or(o.Arch, runtime.GOARCH), Reference: ref.Text, Credentials: login,
+			Registries: o.Registries, Insecure: o.InsecureRegistries, Proxy: proxyVariables()},
+		dial: registries{private: o.Registries, insecure: o.InsecureRegistries}.dial,
+		known: func(id, manifest string) bool {
+			if checkPulled(ref, id, manifest) != nil {
+				return false
+			}
+			there, err = s.known(ctx, named(id, manifest))
+			return err == nil
+		},
+		progress: report,
+	}
+	r, err := b.run(ctx, op)
+	switch {
+	case there.ID != "":
+	case err != nil:
+		return Image{}, err
+	default:
+		if err := checkPulled(ref, r.ID, r.Manifest); err != nil {
+			return Image{}, err
+		}
+		if there, err = b.publish(ctx, r, op.job.Arch, named(r.ID, r.Manifest)); err != nil {
+			return Image{}, err
+		}
+	}
+	last.Step = "done"
+	report(last)
+	return there, nil
+}
+
+// checkPulled refuses digests that are none, or not what the reference asks for.
+func checkPulled(ref Reference, id, manifest string) error {
+	if idDir(id) == "" || idDir(manifest) == "" {
+		return lied("its digests are " + sandbar.Quote(id, 80) + " and " + sandbar.Quote(manifest, 80))
+	}
+	if d := ref.Digest(); d != "" && d != manifest {
+		return lied("the digest of its manifest is " + manifest)
+	}
+	return nil
+}
+
+// credentials are those for a registry, of whoever calls or of Docker's
+// configuration, whose helper programs are asked here.
+func (o PullOptions) credentials(ctx context.Context, ref Reference) (*credentials, error) {
+	if c := o.Credentials; c != nil {
+		return &credentials{Username: c.User, Password: c.Password, RegistryToken: c.Token}, nil
+	}
+	a, err := authn.Resolve(ctx, authn.DefaultKeychain, ref.ref.Context())
+	if err != nil || a == authn.Anonymous {
+		return nil, err
+	}
+	c, err := authn.Authorization(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return (*credentials)(c), nil
+}
+
+// proxyVariables are the variables that http.ProxyFromEnvironment reads. They may
+// hold a password, so they do not travel as the unpacker's environment.
+func proxyVariables() map[string]string {
+	proxy := map[string]string{}
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "REQUEST_METHOD"} {
+		for _, name := range []string{name, strings.ToLower(name)} {
+			if v, ok := os.LookupEnv(name); ok {
+				proxy[name] = v
+			}
+		}
+	}
+	return proxy
+}
+
+// puller is one pull, in the unpacker.
 type puller struct {
-	s         *Store
+	*stage
+	daemon    daemon
 	ref       Reference
-	o         PullOptions
+	job       *job
 	hosts     registries
 	transport *http.Transport
 	progress  Progress
 }
 
-func newPuller(s *Store, ref Reference, o PullOptions) *puller {
-	o.Arch = cmp.Or(o.Arch, runtime.GOARCH)
-	hosts := registries{private: o.Registries, insecure: o.InsecureRegistries, stall: s.limits.Stall}
-	return &puller{s: s, ref: ref, o: o, hosts: hosts, transport: hosts.transport()}
+func newPuller(b *stage, d daemon, j *job) (*puller, error) {
+	ref, err := ParseReference(j.Reference)
+	if err != nil {
+		return nil, err
+	}
+	hosts := registries{private: j.Registries, insecure: j.Insecure, stall: j.Limits.Stall}
+	return &puller{stage: b, daemon: d, ref: ref, job: j, hosts: hosts, transport: hosts.transport(d.dial)}, nil
 }
 
 func (p *puller) report(step string) {
 	p.progress.Step = step
-	if p.o.Progress != nil {
-		p.o.Progress(p.progress)
-	}
+	p.daemon.progress(p.progress)
 }
 
 func (p *puller) options(ctx context.Context) []remote.Option {
-	options := []remote.Option{
+	return []remote.Option{
 		remote.WithContext(ctx), remote.WithTransport(guarded{p.hosts, p.transport}), remote.WithUserAgent("sandbar"),
-		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: p.o.Arch}),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: p.job.Arch}),
 		remote.WithRetryBackoff(remote.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Jitter: 0.2, Steps: 3}),
+		remote.WithAuth(p.job.Credentials.authenticator()),
 	}
-	if c := p.o.Credentials; c != nil {
-		return append(options, remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: c.User, Password: c.Password, RegistryToken: c.Token})))
-	}
-	return append(options, remote.WithAuthFromKeychain(authn.DefaultKeychain))
 }
 
-func (p *puller) pull(ctx context.Context) (Image, error) {
+func (p *puller) pull(ctx context.Context) (*result, error) {
 	p.report("resolve")
 	ref, err := p.ref.with(p.hosts.isInsecure(p.ref.Registry()))
 	if err != nil {
-		return Image{}, err
+		return nil, err
 	}
 	desc, img, err := p.resolve(ctx, ref)
 	if err != nil {
-		return Image{}, err
+		return nil, err
 	}
 	manifest, err := img.Manifest()
 	if err != nil {
-		return Image{}, err
+		return nil, err
 	}
-	name := namedBinding{p.ref.Text, binding{ID: manifest.Config.Digest.String(), Manifest: desc.Digest.String()}}
-	if i, err := p.known(ctx, name); err == nil {
-		p.report("done")
-		return i, nil
+	id, digest := manifest.Config.Digest.String(), desc.Digest.String()
+	if idDir(id) == "" {
+		return nil, hostile("its digest is not of SHA-256")
+	}
+	if err := p.daemon.known(id, digest); err != nil {
+		return nil, err
 	}
 	if err := p.checkManifest(manifest); err != nil {
-		return Image{}, err
+		return nil, err
 	}
 	raw, err := img.RawConfigFile()
 	if err != nil {
-		return Image{}, digestError(err)
+		return nil, digestError(err)
 	}
-	config, err := parseConfig(raw, p.o.Arch, len(manifest.Layers))
+	config, err := parseConfig(raw, p.job.Arch, len(manifest.Layers))
 	if err != nil {
-		return Image{}, err
+		return nil, err
 	}
-	return p.build(ctx, img, config, name)
+	if err := p.fetch(ctx, img, config); err != nil {
+		return nil, err
+	}
+	return p.result(id, digest), nil
 }
 
 // resolve finds the image for this platform. The registry's answer is checked
@@ -186,7 +283,7 @@ func (p *puller) noPlatform(desc *remote.Descriptor, cause error) error {
 	if err != nil {
 		return cause
 	}
-	return missingPlatform(m, p.o.Arch)
+	return missingPlatform(m, p.job.Arch)
 }
 
 func missingPlatform(m *v1.IndexManifest, arch string) error {
@@ -202,17 +299,14 @@ func missingPlatform(m *v1.IndexManifest, arch string) error {
 
 // known returns the image if the store has it already, perhaps under another
 // name.
-func (p *puller) known(ctx context.Context, n namedBinding) (Image, error) {
-	if idDir(n.ID) == "" {
-		return Image{}, hostile("its digest is not of SHA-256")
-	}
-	if _, err := p.s.Find(n.ID); err != nil {
+func (s *Store) known(ctx context.Context, n namedBinding) (Image, error) {
+	if _, err := s.Find(n.ID); err != nil {
 		return Image{}, err
 	}
-	if err := p.s.bind(ctx, n); err != nil {
+	if err := s.bind(ctx, n); err != nil {
 		return Image{}, err
 	}
-	return p.s.Find(n.ID)
+	return s.Find(n.ID)
 }
 
 // bind gives a name to an image that is in the store.
@@ -233,14 +327,14 @@ func (p *puller) checkManifest(m *v1.Manifest) error {
 	if m.Config.Size < 0 || m.Config.Size > maxDocument {
 		return hostile("its configuration would have " + number(m.Config.Size) + " bytes")
 	}
-	if len(m.Layers) > p.s.limits.Layers {
+	if len(m.Layers) > p.limits.Layers {
 		return &sandbar.Error{Code: sandbar.TooLarge, Field: "image",
-			Message: "the image has " + number(int64(len(m.Layers))) + " layers; at most " + number(int64(p.s.limits.Layers)) + " are accepted"}
+			Message: "the image has " + number(int64(len(m.Layers))) + " layers; at most " + number(int64(p.limits.Layers)) + " are accepted"}
 	}
 	var total int64
 	for _, l := range m.Layers {
-		if l.Size < 0 || l.Size > p.s.limits.Bytes-total {
-			return newBudget(p.s.limits).tooLarge()
+		if l.Size < 0 || l.Size > p.limits.Bytes-total {
+			return newBudget(p.limits).tooLarge()
 		}
 		total += l.Size
 		if l.MediaType == types.DockerForeignLayer || len(l.URLs) > 0 {
@@ -252,36 +346,27 @@ func (p *puller) checkManifest(m *v1.Manifest) error {
 	return nil
 }
 
-// build fetches and unpacks the layers.
-func (p *puller) build(ctx context.Context, img v1.Image, config *config, n namedBinding) (Image, error) {
-	b, err := p.s.newBuild()
-	if err != nil {
-		return Image{}, err
-	}
-	defer b.close()
-	b.image = config.image()
+// fetch fetches and unpacks the layers.
+func (p *puller) fetch(ctx context.Context, img v1.Image, config *config) error {
+	p.image = config.image()
 	layers, err := img.Layers()
 	if err != nil {
-		return Image{}, err
+		return err
 	}
 	for i, l := range layers {
 		p.progress.Layer = i + 1
-		if err := p.layer(ctx, b, l, config.RootFS.DiffIDs[i]); err != nil {
-			return Image{}, err
+		if err := p.layer(ctx, l, config.RootFS.DiffIDs[i]); err != nil {
+			return err
 		}
 	}
-	done, err := b.publish(ctx, n.ID, n)
-	if err == nil {
-		p.report("done")
-	}
-	return done, err
+	return nil
 }
 
 // layer fetches one layer, again if the connection breaks.
-func (p *puller) layer(ctx context.Context, b *build, l v1.Layer, diffID string) error {
+func (p *puller) layer(ctx context.Context, l v1.Layer, diffID string) error {
 	for try := 1; ; try++ {
 		before := p.progress.Bytes
-		err := p.tryLayer(ctx, b, l, diffID)
+		err := p.tryLayer(ctx, l, diffID)
 		if err == nil || try == layerTries || !isNetwork(err) || ctx.Err() != nil {
 			return err
 		}
@@ -293,18 +378,18 @@ func (p *puller) layer(ctx context.Context, b *build, l v1.Layer, diffID string)
 	}
 }
 
-func (p *puller) tryLayer(ctx context.Context, b *build, l v1.Layer, diffID string) error {
+func (p *puller) tryLayer(ctx context.Context, l v1.Layer, diffID string) error {
 	body, err := l.Compressed() // it is checked against its digest as it is read
 	if err != nil {
 		return digestError(err)
 	}
 	defer body.Close()
 	r := &metered{r: body, p: p}
-	return addCompressed(ctx, b, r, diffID)
+	return addCompressed(ctx, p.stage, r, diffID)
 }
 
 // addCompressed unpacks a layer that must have this digest when decompressed.
-func addCompressed(ctx context.Context, b *build, r io.Reader, diffID string) error {
+func addCompressed(ctx context.Context, b *stage, r io.Reader, diffID string) error {
 	travel := counted{r, &b.budget.travel, b.budget.tooLarge}
 	plain, err := decompress(travel)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// registries decides which hosts are dialled, and makes the transport that does.
+// registries decides which hosts are dialled. The daemon dials; the unpacker
+// looks at every request as well.
 type registries struct {
 	// private are registries, host or host:port, that may have addresses which
 	// are not public; insecure are those of them that are spoken to without TLS.
@@ -52,29 +53,34 @@ func refused(host string) error {
 		Fix:     "if it is yours, list it in images.registries"}
 }
 
-// transport dials registries, and wherever they send us for layers. The address
-// is looked at when it is dialled, so that no name can change in between.
-func (r registries) transport() *http.Transport {
-	t := &http.Transport{
+// dialer connects to host:port.
+type dialer func(ctx context.Context, addr string) (net.Conn, error)
+
+// transport speaks to registries, and to wherever they send us for layers.
+func (r registries) transport(dial dialer) *http.Transport {
+	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, addr) },
 		TLSHandshakeTimeout:    15 * time.Second,
 		ResponseHeaderTimeout:  r.stall,
 		IdleConnTimeout:        10 * time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
 		ForceAttemptHTTP2:      true,
 	}
-	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		host, port, err := net.SplitHostPort(addr)
-		if err != nil {
-			return nil, err
-		}
-		d := net.Dialer{Timeout: 15 * time.Second}
-		if !r.mayBePrivate(host, port) && !isProxy(host, port) {
-			d.Control = func(_, address string, _ syscall.RawConn) error { return checkAddress(host, address) }
-		}
-		return d.DialContext(ctx, network, addr)
+}
+
+// dial connects to host:port. The address is looked at when it is dialled, so
+// that no name can change in between.
+func (r registries) dial(ctx context.Context, addr string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
 	}
-	return t
+	d := net.Dialer{Timeout: 15 * time.Second}
+	if !r.mayBePrivate(host, port) && !isProxy(host, port) {
+		d.Control = func(_, address string, _ syscall.RawConn) error { return checkAddress(host, address) }
+	}
+	return d.DialContext(ctx, "tcp", addr)
 }
 
 // checkAddress refuses an address that is not public.

@@ -52,6 +52,7 @@ type Image struct {
 type Store struct {
 	dir    string
 	limits Limits
+	memory int64 // of an unpacker
 
 	mu     sync.Mutex
 	leases map[string]*lease // by ID
@@ -96,7 +97,7 @@ func OpenStore(dir string, limits Limits) (*Store, error) {
 	if err != nil {
 		return nil, failed("opening the directory for images", err)
 	}
-	return &Store{dir: abs, limits: limits.withDefaults(), leases: map[string]*lease{}}, nil
+	return &Store{dir: abs, limits: limits.withDefaults(), memory: maxMemory, leases: map[string]*lease{}}, nil
 }
 
 func (s *Store) path(name ...string) string {
@@ -494,7 +495,7 @@ func (s *Store) unfinished(remove bool) ([]Leftover, error) {
 		}
 		l := Leftover{Kind: "unfinished", Name: s.path(e.Name())}
 		if remove {
-			l.Err = os.RemoveAll(l.Name)
+			l.Err = removeAll(l.Name)
 		}
 		found = append(found, l)
 	}

@@ -20,7 +20,11 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The test binary is the unpacker that its tests start.
+func TestMain(m *testing.M) {
+	mainOfTests()
+	goleak.VerifyTestMain(m)
+}
 
 // importText imports an image that has one file, with this text.
 func importText(t testing.TB, s *Store, name, text string) Image {
@@ -143,7 +147,6 @@ func TestGC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead.top.Close()
 	dead.lock.Close() // the kernel does it for a process that ends
 	young := s.path(tempPrefix + "young")
 	old := s.path(tempPrefix + "old")

@@ -61,7 +61,7 @@ func (w *walker) step(names []string, mk bool) (*os.Root, error) {
 		if err := at.Mkdir(name, 0o755); err != nil {
 			return nil, err
 		}
-		if err := at.Chmod(name, 0o755); err != nil {
+		if err := chmodDir(at, name, 0o755); err != nil {
 			return nil, err
 		}
 		if w.made != nil {

@@ -7,11 +7,13 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/egress/netstack"
+	"github.com/sandbar-dev/sandbar/internal/image"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
 	netstack.Main()
+	image.Main()
 	if dir := os.Getenv(daemonEnv); dir != "" {
 		os.Exit(playDaemon())
 	}

@@ -14,12 +14,14 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/image"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
 // The test binary plays runtimes that fail, told how by an argument of the
 // operator's.
 func TestMain(m *testing.M) {
+	image.Main()
 	if len(os.Args) > 2 && os.Args[0] == string(kindRunc) && os.Args[1] == "--root" {
 		playRuntime(os.Args)
 	}

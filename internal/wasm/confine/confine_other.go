@@ -10,3 +10,6 @@ func Runner() error { return nil }
 
 // Data does nothing on this system.
 func Data(int64) error { return nil }
+
+// Unpacker does nothing on this system.
+func Unpacker(dir string, memory, file int64) error { return nil }

@@ -45,14 +45,23 @@ const (
 	abiUnix     = 9
 )
 
+// landlockVersion is the version of this kernel's Landlock, 0 without it.
+func landlockVersion() int {
+	abi, _, e := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if e != 0 {
+		return 0
+	}
+	return int(abi)
+}
+
 // landlock puts all threads into the domain of a ruleset, as far as this kernel
 // knows its rights. One without Landlock goes without.
 func landlock(l *wire.Landlock) error {
-	abi, _, e := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if e != 0 {
+	abi := landlockVersion()
+	if abi == 0 {
 		return nil
 	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: l.HandledFS & known(int(abi))}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: l.HandledFS & known(abi)}
 	size := unsafe.Offsetof(attr.Handled_access_net) // a kernel refuses fields it does not know
 	if abi >= abiScoped {
 		attr.Scoped = l.Scoped

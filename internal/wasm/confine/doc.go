@@ -2,7 +2,8 @@
 // they do not need: on Linux by Landlock, a system-call filter and rlimits, all
 // of package policy. It is a second layer. The first, that WebAssembly reaches
 // only what it is given, holds everywhere and without it, so what a kernel does
-// not have is left out.
+// not have is left out. Unpacker does the same for the process that unpacks
+// images, whose first layer is that Go's parsers are safe in memory.
 //
 // Network confines the process that carries sandboxes' packets (package netstack)
 // by the same means, in which no other layer is between it and the host.

@@ -1,0 +1,6 @@
+//go:build unix && !linux
+
+package image
+
+// receiveFlags is nothing here: an unpacker starts no program.
+const receiveFlags = 0

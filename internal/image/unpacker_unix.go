@@ -1,0 +1,259 @@
+//go:build unix
+
+package image
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/wasm/confine"
+)
+
+// serve is an unpacker: it takes a job, gives up its rights, does the job and
+// tells what came of it. It returns the exit code.
+func serve(work func(context.Context, *job, daemon, *os.Root, io.Reader) (*result, error)) int {
+	if err := unix.SetNonblock(0, true); err != nil {
+		return 1
+	}
+	l := &link{f: os.NewFile(0, "daemon"), waiting: map[uint32]chan answer{}}
+	first, files, err := l.read() // the lock, and the archive if there is one
+	if err != nil || first.Job == nil || len(files) == 0 {
+		return 1
+	}
+	var input io.Reader
+	if len(files) > 1 {
+		input = files[1]
+	}
+	r, err := l.prepare(first.Job, input, work)
+	runtime.KeepAlive(files) // nobody else refers to the lock
+	m := &message{Kind: kindDone, Result: r}
+	if err != nil {
+		m.Result, m.Fault = nil, faultOf(failed(doing(first.Job), err))
+	}
+	if err := l.write(m); err != nil {
+		if _, ok := errors.AsType[*sandbar.Error](err); !ok {
+			return 1
+		}
+		_ = l.write(&message{Kind: kindDone, Fault: faultOf(err)})
+	}
+	return 0
+}
+
+// doing says what a job does, for an error.
+func doing(j *job) string {
+	if j.Kind == jobPull {
+		return "pulling " + j.Reference
+	}
+	return "importing an image"
+}
+
+// prepare opens what the job takes while that is possible, and does the job
+// confined.
+func (l *link) prepare(j *job, input io.Reader, work func(context.Context, *job, daemon, *os.Root, io.Reader) (*result, error)) (*result, error) {
+	top, err := os.OpenRoot(j.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if j.Kind == jobPull {
+		for name, value := range j.Proxy {
+			if err := os.Setenv(name, value); err != nil {
+				return nil, err
+			}
+		}
+		_, _ = x509.SystemCertPool() // it is kept; without it TLS says what is missing
+	}
+	_ = time.Now().Local() // reads the time zone, which is the host's
+	debug.SetMemoryLimit(j.Memory / 2)
+	if err := confine.Unpacker(j.Dir, j.Memory, j.Limits.Bytes); err != nil {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "confining the process that unpacks images: %w", err)
+	}
+	go l.listen()
+	return work(context.Background(), j, l, top, input)
+}
+
+// link is an unpacker's connection to the daemon.
+type link struct {
+	f *os.File
+
+	mu      sync.Mutex // for writing, and for what follows
+	last    uint32
+	waiting map[uint32]chan answer
+}
+
+// answer is what the daemon has for a request.
+type answer struct {
+	file *os.File // nil: none
+	err  error
+}
+
+var _ daemon = (*link)(nil)
+
+// listen gives answers to whoever waits for them. The unpacker ends with the
+// connection.
+func (l *link) listen() {
+	for {
+		m, f, err := l.read()
+		if err != nil || m.Kind != kindAnswer {
+			os.Exit(1)
+		}
+		a := answer{}
+		if len(f) > 0 {
+			a.file = f[0]
+		}
+		if m.Fault != nil {
+			a.err = m.Fault.err()
+		}
+		l.mu.Lock()
+		to := l.waiting[m.ID]
+		delete(l.waiting, m.ID)
+		l.mu.Unlock()
+		if to == nil {
+			os.Exit(1)
+		}
+		to <- a
+	}
+}
+
+// maxFiles is how many descriptors come with a message.
+const maxFiles = 2
+
+// read reads a message, with the descriptors that came with it.
+func (l *link) read() (*message, []*os.File, error) {
+	head, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4*maxFiles))
+	raw, err := l.f.SyscallConn()
+	if err != nil {
+		return nil, nil, err
+	}
+	n, oob := 0, 0
+	waited := raw.Read(func(fd uintptr) bool {
+		for {
+			n, oob, _, _, err = unix.Recvmsg(int(fd), head, rights, receiveFlags)
+			if err != unix.EINTR {
+				return err != unix.EAGAIN
+			}
+		}
+	})
+	switch {
+	case waited != nil:
+		return nil, nil, waited
+	case err != nil:
+		return nil, nil, err
+	case n != len(head):
+		return nil, nil, io.ErrUnexpectedEOF
+	}
+	f, err := received(rights[:oob])
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := readBody(l.f, head)
+	return m, f, err
+}
+
+// received is the descriptors of a control message.
+func received(rights []byte) (files []*os.File, err error) {
+	if len(rights) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil || len(messages) != 1 {
+		return nil, errProtocol
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	for _, fd := range fds {
+		files = append(files, os.NewFile(uintptr(fd), "received"))
+	}
+	return files, err
+}
+
+func (l *link) write(m *message) error {
+	b, err := encodeMessage(m)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err = l.f.Write(b)
+	return err
+}
+
+// request sends a request and waits for its answer. What comes after ctx is
+// closed.
+func (l *link) request(ctx context.Context, m *message) (*os.File, error) {
+	to := make(chan answer, 1)
+	l.mu.Lock()
+	l.last++
+	m.ID = l.last
+	l.waiting[m.ID] = to
+	l.mu.Unlock()
+	if err := l.write(m); err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-to:
+		return a.file, a.err
+	case <-ctx.Done():
+		go func() {
+			if a := <-to; a.file != nil {
+				a.file.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	}
+}
+
+func (l *link) dial(ctx context.Context, addr string) (net.Conn, error) {
+	f, err := l.request(ctx, &message{Kind: kindDial, Text: addr})
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		return nil, errProtocol
+	}
+	return socket{f}, nil
+}
+
+func (l *link) open(name string) (*os.File, error) {
+	f, err := l.request(context.Background(), &message{Kind: kindOpen, Text: name})
+	if err == nil && f == nil {
+		err = errProtocol
+	}
+	return f, err
+}
+
+func (l *link) known(id, manifest string) error {
+	_, err := l.request(context.Background(), &message{Kind: kindKnown, Text: id, Manifest: manifest})
+	return err
+}
+
+func (l *link) progress(p Progress) { _ = l.write(&message{Kind: kindProgress, Progress: &p}) }
+
+// socket is a connection that the daemon made. Package net would ask the kernel
+// about it, which an unpacker may not.
+type socket struct{ *os.File }
+
+func (s socket) Read(p []byte) (int, error)  { return s.explain("read")(s.File.Read(p)) }
+func (s socket) Write(p []byte) (int, error) { return s.explain("write")(s.File.Write(p)) }
+
+// explain makes errors of files those of connections.
+func (s socket) explain(op string) func(int, error) (int, error) {
+	return func(n int, err error) (int, error) {
+		if e, ok := errors.AsType[*os.PathError](err); ok {
+			err = &net.OpError{Op: op, Net: "tcp", Err: e.Err}
+		}
+		return n, err
+	}
+}
+
+func (socket) LocalAddr() net.Addr  { return &net.TCPAddr{} }
+func (socket) RemoteAddr() net.Addr { return &net.TCPAddr{} }
