@@ -50,6 +50,7 @@ func (c Config) complete() (Config, error) {
 	fill(&c.QueueTimeout, 60*time.Second)
 	fill(&c.MaxCode, 1<<20)
 	fill(&c.MaxEnv, 64<<10)
+	fill(&c.MaxFile, 16<<30)
 	fill(&c.Grace, 500*time.Millisecond)
 	fill(&c.IdleTimeout, 10*time.Minute)
 	fill(&c.MaxLifetime, 24*time.Hour)
@@ -61,6 +62,9 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.MaxCode < 0 || c.MaxEnv < 0 {
 		return c, badConfig("max_code", "max_code and max_env must be at least 1 byte")
+	}
+	if c.MaxFile < 0 {
+		return c, badConfig("max_file", "must be at least 1 byte")
 	}
 	if c.ReplayBytes < 0 {
 		return c, badConfig("replay_bytes", "must be at least 1 byte")

@@ -47,6 +47,7 @@ type Config struct {
 	QueueTimeout time.Duration // longest wait for a place; default 60 s, <0 no end; then Timeout
 	MaxCode      int64         // bytes of Job.Code; default 1 MiB; more is TooLarge
 	MaxEnv       int64         // bytes of keys and values; default 64 KiB; more is TooLarge
+	MaxFile      int64         // bytes of a file that is read out of a sandbox, holes included; default 16 GiB; more is TooLarge
 
 	// Clients bounds clients by their names; see sandbar.Client. All others may
 	// have what there is.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"strconv"
 
 	"github.com/sandbar-dev/sandbar"
 )
@@ -35,7 +36,20 @@ func (f files) Open(ctx context.Context, path string) (sandbar.File, error) {
 		release()
 		return nil, err
 	}
-	return heldFile{file, release}, nil
+	held := &heldFile{File: file, release: release, most: f.s.e.cfg.MaxFile}
+	if size := file.Info().Size; size < 0 || size > held.most {
+		held.Close()
+		return nil, fileTooLarge(path, held.most)
+	}
+	return held, nil
+}
+
+// fileTooLarge refuses a file. Its size is that which it claims: a file that holds
+// nothing can claim 8 EiB, and to read that takes centuries.
+func fileTooLarge(path string, most int64) error {
+	return &sandbar.Error{Code: sandbar.TooLarge, Field: "path",
+		Message: "read " + sandbar.Quote(path, 200) + ": the file has more than " + strconv.FormatInt(most, 10) + " bytes, holes included",
+		Fix:     "read it inside the sandbox, or have the operator raise max_file"}
 }
 
 func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
@@ -109,22 +123,47 @@ func (f files) cannot(what, fix string) error {
 	return &sandbar.Error{Code: sandbar.Unsupported, Message: "the files of this sandbox cannot do this: " + what, Fix: fix}
 }
 
-// heldFile is an open file that holds its sandbox until it is closed.
+// heldFile is an open file that holds its sandbox until it is closed. It ends
+// with an error beyond the size that may be read: a file can grow after Open.
 type heldFile struct {
 	sandbar.File
 	release func()
+	most    int64 // Config.MaxFile
+	at      int64 // the offset
 }
 
-func (f heldFile) Close() error {
+func (f *heldFile) Close() error {
 	defer f.release()
 	return f.File.Close()
 }
 
-// WriteTo lets io.Copy use what the driver's file can do best.
-func (f heldFile) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, f.File) }
+func (f *heldFile) Read(p []byte) (int, error) {
+	left := f.most - f.at
+	if left <= 0 {
+		if n, err := f.File.Read(make([]byte, min(1, len(p)))); n == 0 {
+			return 0, err
+		}
+		return 0, fileTooLarge(f.Info().Name, f.most)
+	}
+	n, err := f.File.Read(p[:min(int64(len(p)), left)])
+	f.at += int64(n)
+	return n, err
+}
 
-// Unwrap lets whoever sends a part of a file do the same.
-func (f heldFile) Unwrap() any { return f.File }
+func (f *heldFile) Seek(offset int64, whence int) (int64, error) {
+	at, err := f.File.Seek(offset, whence)
+	if err != nil {
+		return at, err
+	}
+	if f.at = at; at > f.most {
+		return at, fileTooLarge(f.Info().Name, f.most)
+	}
+	return at, nil
+}
+
+// Unwrap lets whoever sends a part of a file use what the driver's file can do
+// best. That one has no bound: the part must lie within what Seek has found.
+func (f *heldFile) Unwrap() any { return f.File }
 
 // heldWriter is a file being written that holds its sandbox until it is ended.
 type heldWriter struct {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -27,6 +29,7 @@ import (
 const (
 	secretVariable    = "SANDBOX_SECRET"
 	secretPath        = "SANDBOX_SECRET_PATH"
+	claimVariable     = "SANDBOX_CLAIM_TOKEN"
 	authVariable      = "SANDBOX_AUTH_MODE"
 	portVariable      = "PORT"
 	proxyPortVariable = "PROXY_PORT"
@@ -64,20 +67,29 @@ The environment:
   PORT                 of the API (default 3030)
   PROXY_PORT           of the TCP proxy (default 3031)
   SANDBOX_AUTH_MODE    static: the token is SANDBOX_SECRET (default)
-                       pool: the first token that a client uses becomes the secret
+                       pool: the token of the first request that may claim the
+                       sandbox becomes the secret; 16 bytes or more
   SANDBOX_SECRET_PATH  where mode pool keeps it
                        (default ` + defaultSecretPath + `)
+  SANDBOX_CLAIM_TOKEN  with it, only requests with the header
+                       "X-Sandbox-Claim: TOKEN" may claim the sandbox; without
+                       it, only those that come directly over loopback
   LOG_LEVEL            TRACE, DEBUG, INFO, WARN or ERROR (default INFO)
 
-The API listens on all addresses and answers under any name, since a router
-stands in front of it as a rule; the token is what protects it. The sandbox sees
+The API and the TCP proxy listen on loopback. In a container, or behind a router
+on another machine, say --bind 0.0.0.0; SANDBOX_SECRET must have 16 bytes or more
+then, and without --tls-cert and --tls-key the secret travels in the clear. The
+API answers under any name. The TCP proxy asks for no token: whoever reaches it
+reaches the port that is bound. --proxy-bind keeps it apart. The sandbox sees
 neither the token nor any other part of this process's environment.
 
 Exit code: COMMAND's own, as for "sandbar run"; 0 after a signal if there is
 none; 1 if the API could not be served, 2 for a mistake in flags, environment or
 configuration.`,
-		Example: `  SANDBOX_SECRET=secret sandbar executor
-  SANDBOX_SECRET=secret PORT=8080 sandbar executor --memory 2GiB -- python3 -m http.server 8000
+		Example: `  export SANDBOX_SECRET=$(head -c 32 /dev/urandom | base64)
+  sandbar executor
+  sandbar executor --bind 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
+  PORT=8080 sandbar executor --memory 2GiB -- python3 -m http.server 8000
   SANDBOX_AUTH_MODE=pool SANDBOX_SECRET_PATH=/run/sandbox/secret sandbar executor`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
@@ -98,7 +110,8 @@ configuration.`,
 	f := cmd.Flags()
 	f.String("port", "", "`port` of the API; 0 is any free one (default $PORT or 3030)")
 	f.String("proxy-port", "", "`port` of the TCP proxy (default $PROXY_PORT or 3031)")
-	f.String("bind", "", "`address` to listen on (default all)")
+	f.String("bind", "127.0.0.1", "`address` to listen on; 0.0.0.0 is all")
+	f.String("proxy-bind", "", "`address` of the TCP proxy (default that of --bind)")
 	f.String("image", sandbar.ImageHost, "the sandbox's root file system")
 	for _, l := range []struct{ flag, help string }{
 		{"memory", "`size` of all memory together, a number alone being MiB, or unlimited (default 1GiB)"},
@@ -113,7 +126,7 @@ configuration.`,
 	f.StringArrayP("env", "e", nil, "environment variable of the sandbox, `NAME=VALUE`, or NAME to pass on your own; may be repeated")
 	f.Bool("network", false, networkHelp)
 	f.Bool("allow-degraded", false, "run even if this host cannot enforce a limit")
-	a.settings(cmd, driverSetting)
+	a.settings(cmd, driverSetting, certSetting, keySetting)
 	return cmd
 }
 
@@ -137,17 +150,18 @@ type executorRun struct {
 
 // newExecutor reads flags and environment. Nothing is made.
 func (a *app) newExecutor(cmd *cobra.Command, main []string) (*executorRun, error) {
-	cfg, err := a.configuration(cmd, driverSetting)
+	cfg, err := a.configuration(cmd, driverSetting, certSetting, keySetting)
 	if err != nil {
 		return nil, err
 	}
 	x := &executorRun{app: a, cfg: cfg, main: main}
 	f := cmd.Flags()
 	bind, _ := f.GetString("bind")
+	proxyBind, _ := f.GetString("proxy-bind")
 	var errs [6]error
 	x.log, errs[0] = a.executorLog()
 	x.listen, errs[1] = a.portOf(cmd, "port", portVariable, bind, "3030")
-	x.proxy, errs[2] = a.portOf(cmd, "proxy-port", proxyPortVariable, bind, "3031")
+	x.proxy, errs[2] = a.portOf(cmd, "proxy-port", proxyPortVariable, cmp.Or(proxyBind, bind), "3031")
 	x.spec.Image, _ = f.GetString("image")
 	x.spec.AllowDegraded, _ = f.GetBool("allow-degraded")
 	x.spec.Network = networkOf(cmd)
@@ -160,7 +174,7 @@ func (a *app) newExecutor(cmd *cobra.Command, main []string) (*executorRun, erro
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	x.authorize, err = a.executorAuth()
+	x.authorize, err = a.executorAuth(config.Loopback(x.listen))
 	return x, err
 }
 
@@ -198,14 +212,22 @@ func (a *app) portOf(cmd *cobra.Command, flag, variable, bind, initial string) (
 	return net.JoinHostPort(strings.Trim(bind, "[]"), text), nil
 }
 
-// executorAuth is what decides about requests, as SANDBOX_AUTH_MODE says.
-func (a *app) executorAuth() (func(*http.Request) error, error) {
+// executorAuth is what decides about requests, as SANDBOX_AUTH_MODE says. What can
+// be guessed is refused where other machines may guess.
+func (a *app) executorAuth(loopback bool) (func(*http.Request) error, error) {
 	secret, _ := lookup(a.environ, secretVariable)
+	claim, claimed := lookup(a.environ, claimVariable)
 	mode, _ := lookup(a.environ, authVariable)
 	switch strings.ToLower(mode) {
 	case "", "static":
-		if secret == "" {
+		switch {
+		case secret == "":
 			return nil, &failure{exitFailure, errors.New(secretVariable + " environment variable not set")}
+		case claimed:
+			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: claimVariable, Message: claimVariable + " is set, and nothing is claimed outside of mode pool",
+				Fix: "unset it, or set " + authVariable + "=pool"}
+		case !loopback && len(secret) < executor.MinSecret:
+			return nil, guessable(secretVariable, secret, "listen on loopback (--bind 127.0.0.1)")
 		}
 		return executor.Static(secret), nil
 	case "pool":
@@ -213,13 +235,27 @@ func (a *app) executorAuth() (func(*http.Request) error, error) {
 			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: secretVariable, Message: secretVariable + " is set, and in mode pool the first client brings the secret",
 				Fix: "unset it, or unset " + authVariable}
 		}
+		may := executor.ClaimLocally
+		if claimed {
+			if len(claim) < executor.MinSecret {
+				return nil, guessable(claimVariable, claim, "unset it: then only requests over loopback may claim the sandbox")
+			}
+			may = executor.ClaimWith(claim)
+		}
 		path, _ := lookup(a.environ, secretPath)
 		if path == "" {
 			path = defaultSecretPath
 		}
-		return executor.Pool(path)
+		return executor.Pool(path, may)
 	}
 	return nil, &sandbar.Error{Code: sandbar.Invalid, Field: authVariable, Message: authVariable + ": " + quote(mode) + " is not known", Fix: "allowed: static, pool"}
+}
+
+// guessable refuses a secret that is too short.
+func guessable(variable, value, otherwise string) error {
+	return &sandbar.Error{Code: sandbar.Invalid, Field: variable,
+		Message: fmt.Sprintf("%s can be guessed: it has %d bytes (at least %d)", variable, len(value), executor.MinSecret),
+		Fix:     "make one with: head -c 32 /dev/urandom | base64; or " + otherwise}
 }
 
 // run makes everything, serves it to the end, and removes it.
@@ -242,7 +278,13 @@ func (x *executorRun) run() error {
 		return err
 	}
 	defer x.app.removeSandbox(x.engine)
-	x.http = httpd.Unguarded(api, x.server, x.log)
+	if x.http, err = httpd.Unguarded(api, x.server, httpd.Options{Certificate: x.cfg.TLS.Cert, Key: x.cfg.TLS.Key,
+		MaxConnections: int(x.cfg.MaxConnections), Logger: x.log}); err != nil {
+		return err
+	}
+	if !config.Loopback(proxy.Addr().String()) {
+		x.log.Warn("the TCP proxy listens beyond loopback: whoever reaches it reaches the port that is bound, without a token", "next", "--proxy-bind 127.0.0.1")
+	}
 	served := make(chan error, 2)
 	go func() { served <- x.http.Serve() }()
 	go func() { served <- x.server.ServeProxy(proxy) }()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -22,7 +23,7 @@ import (
 func startExecutor(t *testing.T, environ []string, args ...string) (p *process, api, proxy string) {
 	t.Helper()
 	p = launchExecutor(t, &bytes.Buffer{}, environ, args...)
-	found := p.stderr.await(t, `msg=listening address=http://\[::\]:(\d+) proxy=\[::\]:(\d+)`)
+	found := p.stderr.await(t, `msg=listening address=http://127\.0\.0\.1:(\d+) proxy=127\.0\.0\.1:(\d+)`)
 	return p, "127.0.0.1:" + found[1], "127.0.0.1:" + found[2]
 }
 
@@ -115,9 +116,10 @@ func TestExecutorSecretStaysOutside(t *testing.T) {
 func TestExecutorPool(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "dir", "secret")
 	environ := []string{"SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true", "SANDBOX_AUTH_MODE=Pool", "SANDBOX_SECRET_PATH=" + secret}
-	for round, want := range []map[string]int{{"first": 200, "second": 401}, {"second": 401, "first": 200}} {
+	const first, second = "the-first-of-all-secrets", "the-second-of-all-secrets"
+	for round, want := range []map[string]int{{first: 200, second: 401}, {second: 401, first: 200}} {
 		p, api, _ := startExecutor(t, environ)
-		for _, token := range []string{[]string{"first", "second"}[round], []string{"second", "first"}[round]} {
+		for _, token := range []string{[]string{first, second}[round], []string{second, first}[round]} {
 			if code, body := post(t, api, token, "/run", `{"cmd":"true"}`); code != want[token] {
 				t.Errorf("round %d, %s: %d %s", round, token, code, body)
 			}
@@ -127,6 +129,59 @@ func TestExecutorPool(t *testing.T) {
 	if info, err := os.Stat(secret); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
+}
+
+// Beyond loopback the log says what can be read and reached there, TLS is to be
+// had, and a pool is claimed only with the operator's token.
+func TestExecutorBeyondLoopback(t *testing.T) {
+	local := []string{"SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true"}
+	const listening = `msg=listening address=(https?)://\[::\]:(\d+) proxy=(\S+):\d+`
+	pool := append(local, "SANDBOX_AUTH_MODE=pool", "SANDBOX_SECRET_PATH="+filepath.Join(t.TempDir(), "secret"), "SANDBOX_CLAIM_TOKEN=the-token-of-the-operator")
+	p := launchExecutor(t, io.Discard, pool, "--bind", "0.0.0.0", "--proxy-bind", "127.0.0.1")
+	found := p.stderr.await(t, listening)
+	text, _ := p.stderr.look()
+	if found[1] != "http" || found[3] != "127.0.0.1" || !strings.Contains(text, "without TLS") || strings.Contains(text, "the TCP proxy listens beyond") {
+		t.Errorf("%v\n%s", found, text)
+	}
+	ask := func(scheme, port string, headers ...string) int {
+		r, err := http.NewRequest("GET", scheme+"://127.0.0.1:"+port+"/list_processes", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer executor-secret-executor-secret")
+		for _, h := range headers {
+			r.Header.Set("X-Sandbox-Claim", h)
+		}
+		resp, err := (&http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	for i, step := range []struct {
+		headers []string
+		status  int
+	}{{nil, 401}, {[]string{"a-token-of-somebody-else"}, 401}, {[]string{"the-token-of-the-operator"}, 200}, {nil, 200}} {
+		if status := ask("http", found[2], step.headers...); status != step.status {
+			t.Errorf("step %d: status %d, want %d", i, status, step.status)
+		}
+	}
+	p.ends(0, syscall.SIGTERM)
+
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	writeCertificate(t, cert, key)
+	p = launchExecutor(t, io.Discard, append(local, "SANDBOX_SECRET=executor-secret-executor-secret"), "--bind", "0.0.0.0", "--tls-cert", cert, "--tls-key", key)
+	found = p.stderr.await(t, listening)
+	text, _ = p.stderr.look()
+	if found[1] != "https" || strings.Contains(text, "without TLS") || !strings.Contains(text, "the TCP proxy listens beyond") {
+		t.Errorf("%v\n%s", found, text)
+	}
+	if status := ask("https", found[2]); status != 200 {
+		t.Errorf("over TLS: %d", status)
+	}
+	p.ends(0, syscall.SIGTERM)
 }
 
 func TestExecutorMainCommand(t *testing.T) {
@@ -213,9 +268,15 @@ func TestExecutorRefuses(t *testing.T) {
 		{"port out of range", []string{s, "PROXY_PORT=65536"}, nil, 2, `PROXY_PORT: "65536" is not a port`},
 		{"bad port by flag", []string{s}, []string{"--port", "-1"}, 2, `--port: "-1" is not a port`},
 		{"bad level", []string{s, "LOG_LEVEL=loud"}, nil, 2, `LOG_LEVEL: "loud" is not known (allowed: TRACE, DEBUG, INFO, WARN, ERROR)`},
-		{"port in use", []string{s}, []string{"--port", port}, 1, `cannot listen on ":` + port + `"`},
-		{"proxy port in use", []string{s, "PORT=0"}, []string{"--proxy-port", port}, 1, `cannot listen on ":` + port + `"`},
-		{"foreign address", []string{s, "PORT=0"}, []string{"--bind", "192.0.2.1"}, 1, "choose an address of this machine"},
+		{"port in use", []string{s}, []string{"--port", port}, 1, `cannot listen on "127.0.0.1:` + port + `"`},
+		{"proxy port in use", []string{s, "PORT=0"}, []string{"--proxy-port", port}, 1, `cannot listen on "127.0.0.1:` + port + `"`},
+		{"a secret to be guessed", []string{s}, []string{"--bind", "0.0.0.0"}, 2, "SANDBOX_SECRET can be guessed: it has 6 bytes (at least 16)"},
+		{"a secret to be guessed on all addresses", []string{s}, []string{"--bind", ""}, 2, "SANDBOX_SECRET can be guessed: it has 6 bytes (at least 16)"},
+		{"a claim token to be guessed", []string{"SANDBOX_AUTH_MODE=pool", "SANDBOX_CLAIM_TOKEN=s3cret"}, nil, 2, "SANDBOX_CLAIM_TOKEN can be guessed: it has 6 bytes (at least 16)"},
+		{"an empty claim token", []string{"SANDBOX_AUTH_MODE=pool", "SANDBOX_CLAIM_TOKEN="}, nil, 2, "SANDBOX_CLAIM_TOKEN can be guessed: it has 0 bytes (at least 16)"},
+		{"a claim token without a pool", []string{s, "SANDBOX_CLAIM_TOKEN=s3cret-s3cret-s3cret"}, nil, 2, "nothing is claimed outside of mode pool"},
+		{"certificate alone", []string{s}, []string{"--tls-cert", "c.pem"}, 2, "is set without tls.key"},
+		{"foreign address", []string{s + "-s3cret-s3cret", "PORT=0"}, []string{"--bind", "192.0.2.1"}, 1, "choose an address of this machine"},
 		{"the secret for the sandbox", []string{s}, []string{"--env", "SANDBOX_SECRET"}, 2, "its programs are not told"},
 		{"command without dashes", []string{s}, []string{"ls"}, 2, `the command comes after "--"`},
 		{"no command", []string{s}, []string{"--"}, 2, `no command was given after "--"`},

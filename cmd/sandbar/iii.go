@@ -166,10 +166,9 @@ func newIII(cfg *config.Config, e *engine.Engine, token config.Token, clients ma
 		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins,
 		Version: thisBuild().Version, Load: e.Stats,
 		Routes: map[string]http.Handler{
-			"GET /{$}": guarded,
-			// To these the SDKs send no token: the one takes nothing in, and
-			// behind the other every channel has a key of its own.
-			"GET /otel":         admitting{h, nobody},
+			"GET /{$}":  guarded,
+			"GET /otel": guarded,
+			// The SDKs send no token here. Every channel has a key of its own.
 			"GET /ws/channels/": admitting{h, nobody},
 		},
 		Logger: log,

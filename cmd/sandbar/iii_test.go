@@ -158,12 +158,11 @@ func TestServeIIIWithToken(t *testing.T) {
 				if token != "" {
 					header.Set("Authorization", token)
 				}
-				if _, status, err := dialIII(t, url, header); status != want {
-					t.Errorf("%q: %d, %v", token, status, err)
+				for _, path := range []string{"", "/otel"} {
+					if _, status, err := dialIII(t, url+path, header); status != want {
+						t.Errorf("%q at %q: %d, %v", token, path, status, err)
+					}
 				}
-			}
-			if _, status, err := dialIII(t, url+"/otel", nil); status != 101 {
-				t.Errorf("otel: %d, %v", status, err)
 			}
 			p.ends(0, syscall.SIGTERM)
 		})

@@ -9,6 +9,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"log"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,9 @@ import (
 )
 
 func main() {
+	// Libraries write there what a guest has sent (net/http: "Unsolicited response").
+	// The program's own logs are structured and go elsewhere.
+	log.SetOutput(io.Discard)
 	all.Main()
 	pid1.Main()
 	forbidCore()

@@ -23,6 +23,8 @@ type setting struct{ flag, path, help string }
 var (
 	driverSetting = setting{"driver", "driver", "what runs the program: auto, or a driver that \"sandbar doctor\" lists"}
 	listenSetting = setting{"listen", "listen", "address to listen on, HOST:PORT or unix:/path"}
+	certSetting   = setting{"tls-cert", "tls.cert", "PEM `file` with the certificate chain"}
+	keySetting    = setting{"tls-key", "tls.key", "PEM `file` with the private key"}
 )
 
 // settings adds flags for settings, and --config.

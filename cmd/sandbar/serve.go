@@ -32,8 +32,8 @@ var serveSettings = []setting{
 	listenSetting,
 	driverSetting,
 	{"token-file", "token_file", "`file` that holds the bearer token"},
-	{"tls-cert", "tls.cert", "PEM `file` with the certificate chain"},
-	{"tls-key", "tls.key", "PEM `file` with the private key"},
+	certSetting,
+	keySetting,
 	{"log-level", "log.level", "debug, info, warn or error"},
 	{"iii", "iii.listen", "`address` on which to be an iii engine too, such as 127.0.0.1:49134"},
 }

@@ -84,7 +84,7 @@ func Cases() []Case {
 	for _, c := range escape.Cases() {
 		all = append(all, onDriver(c))
 	}
-	all = slices.Concat(all, outputCases(), listenerCases(), inputCases(), portCases(), raceCases(), endCases())
+	all = slices.Concat(all, outputCases(), listenerCases(), inputCases(), portCases(), doorCases(), raceCases(), endCases())
 	slices.SortStableFunc(all, func(a, b Case) int { return number(a.ID) - number(b.ID) })
 	return all
 }

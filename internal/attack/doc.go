@@ -6,8 +6,8 @@
 // The attacks on a driver are run in this process. Those on the daemon are run
 // against a real one, a child process of this program with directories, a token
 // and addresses on loopback of its own: what is malformed, oversized, forged,
-// slow or vanishing on its listeners (37–40 and 52–80), and its own sudden end
-// (81–88).
+// slow or vanishing on its listeners (37–40 and 52–80), its own sudden end
+// (81–88), and what programs send out through it (92 and 95).
 //
 // What it promises:
 //

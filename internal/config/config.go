@@ -48,6 +48,7 @@ type Config struct {
 	QueueTimeout  time.Duration
 	MaxCode       int64
 	MaxEnv        int64
+	MaxFile       int64
 
 	Grace        time.Duration
 	IdleTimeout  time.Duration // Never for none

@@ -199,6 +199,8 @@ func (c *Config) admissionFields() []field {
 			"The largest source text of one execution."),
 		measure("max_env", &c.MaxEnv, size, bounds[int64]{lo: 1, hi: 1 << 20}, "64KiB",
 			"The largest environment of one execution, names and values together."),
+		measure("max_file", &c.MaxFile, size, bounds[int64]{lo: 1, hi: 1 << 50}, "16GiB",
+			"The largest file that is read out of a sandbox. The size that it claims counts: of a file with holes that can be more than the disk."),
 	}
 }
 

@@ -53,7 +53,7 @@ func TestDefaults(t *testing.T) {
 			Max: sandbar.Limits{Memory: 1 << 30, CPUShares: 262144, PIDs: 4096, Disk: 4 << 30, Inodes: 1 << 20, Files: 65536,
 				Timeout: 300 * time.Second, Output: 64 << 20},
 		},
-		MaxConnections: 4096, MaxSandboxes: 64, MaxQueue: 1024, QueueTimeout: time.Minute, MaxCode: 1 << 20, MaxEnv: 64 << 10,
+		MaxConnections: 4096, MaxSandboxes: 64, MaxQueue: 1024, QueueTimeout: time.Minute, MaxCode: 1 << 20, MaxEnv: 64 << 10, MaxFile: 16 << 30,
 		Grace: 500 * time.Millisecond, IdleTimeout: 10 * time.Minute, MaxLifetime: 24 * time.Hour, ReplayBytes: 1 << 20, KeepFinished: 64,
 		Code:   Code{MaxOutput: 10 << 10, BlockedImports: []string{"os", "subprocess", "shutil", "socket", "pathlib"}, Store: "never", Artifacts: "artifacts"},
 		Fathom: Fathom{DisconnectGrace: 5 * time.Second, WriteTimeout: 30 * time.Second, MaxPerConnection: 256, MaxStdin: 1 << 20},

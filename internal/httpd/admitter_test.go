@@ -86,12 +86,15 @@ func TestUnguarded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Unguarded(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s, err := Unguarded(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/panic" {
 			panic("boom")
 		}
 		io.WriteString(w, "host "+r.Host)
-	}), nil)
+	}), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	resp, body := send(t, s, "GET / HTTP/1.1\nHost: sandbox.example\nOrigin: https://sandbox.example\n\n")

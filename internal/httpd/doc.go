@@ -26,7 +26,8 @@
 // browsers keep no bearer tokens and send none by themselves. What a page asks
 // without one is refused by the protocol like anybody's, and no answer has a
 // header that would let a page read it. Where a host's other users must not even
-// learn that it runs, this is not the listener to use.
+// learn that it runs, this is not the listener to use. That the token cannot be
+// guessed is for the caller to see to.
 //
 // The package promises that requests before the token cost bounded memory and
 // time, that neither the token nor a query string is ever logged, and that it

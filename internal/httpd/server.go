@@ -96,33 +96,42 @@ func Listen(o Options) (*Server, error) {
 	if o.Token == "" {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "token", Message: "there is no token", Fix: "set token, token_file or SANDBAR_TOKEN"}
 	}
-	var config *tls.Config
-	if o.Certificate != "" || o.Key != "" {
-		pair, err := newKeyPair(o.Certificate, o.Key, o.Logger)
-		if err != nil {
-			return nil, err
-		}
-		config = pair.config()
-	}
 	ln, err := Bind(o.Listen)
 	if err != nil {
 		return nil, err
 	}
-	if err := mayListen(ln.Addr(), o); err != nil {
+	s := &Server{options: o, listener: ln, mux: http.NewServeMux(), admitters: map[string]Admitter{}}
+	if err = s.wrap(); err == nil {
+		err = mayListen(ln.Addr(), o)
+	}
+	if err != nil {
 		ln.Close()
 		return nil, err
 	}
-	s := &Server{options: o, listener: ln, mux: http.NewServeMux(), admitters: map[string]Admitter{}}
 	s.guard = newGuard(o, ln.Addr())
 	s.routes()
+	s.http = newHTTP(http.HandlerFunc(s.serveHTTP), o.Logger)
+	return s, nil
+}
+
+// wrap gives the listener its bound and its certificate.
+func (s *Server) wrap() error {
+	o := s.options
+	var config *tls.Config
+	if o.Certificate != "" || o.Key != "" {
+		pair, err := newKeyPair(o.Certificate, o.Key, o.Logger)
+		if err != nil {
+			return err
+		}
+		config = pair.config()
+	}
 	if o.MaxConnections > 0 {
-		s.listener = bound(ln, o.MaxConnections, config != nil)
+		s.listener = bound(s.listener, o.MaxConnections, config != nil)
 	}
 	if config != nil {
 		s.listener = tls.NewListener(s.listener, config)
 	}
-	s.http = newHTTP(http.HandlerFunc(s.serveHTTP), o.Logger)
-	return s, nil
+	return nil
 }
 
 // newHTTP is an http.Server with the bounds that every listener has.

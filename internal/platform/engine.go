@@ -23,7 +23,7 @@ func NewEngine(cfg *config.Config, ds Drivers, log *slog.Logger, adjust func(*en
 		Driver: ds.First, Languages: languages, Logger: log,
 		Default: heldDefaults(cfg, ds.First.Caps()), Min: cfg.Limits.Min, Max: cfg.Limits.Max,
 		MaxSandboxes: int(cfg.MaxSandboxes), MaxQueue: int(cfg.MaxQueue), QueueTimeout: cfg.QueueTimeout,
-		MaxCode: cfg.MaxCode, MaxEnv: cfg.MaxEnv,
+		MaxCode: cfg.MaxCode, MaxEnv: cfg.MaxEnv, MaxFile: cfg.MaxFile,
 		Grace: cfg.Grace, IdleTimeout: cfg.IdleTimeout, MaxLifetime: cfg.MaxLifetime,
 		ReplayBytes: int(cfg.ReplayBytes), KeepFinished: int(cfg.KeepFinished),
 		AllowDegraded: cfg.AllowDegraded,

@@ -35,7 +35,9 @@
 //   - Commands are exact: the bytes of both outputs as they were written, with
 //     back-pressure to the program; a client that leaves takes its command along.
 //   - A page that a program in a sandbox serves below /r/ is not of the daemon's
-//     origin for a browser: it is confined with a Content-Security-Policy.
+//     origin for a browser: it is confined with a Content-Security-Policy, and so
+//     is every other answer of the program. Informational answers and trailers are
+//     dropped. No redirection leads a client to another part of the daemon.
 //   - What clients can hold open is bounded per sandbox (Options.MaxConnections).
 //
 // A sandbox with a shorter idle_timeout than the operator's is ended when no

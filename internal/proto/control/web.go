@@ -7,9 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -17,16 +15,6 @@ import (
 
 // What a program in a sandbox may send before its answer's body.
 const maxWebHeader = 64 << 10
-
-// confinement is what keeps a page from a sandbox apart from the daemon and
-// from the pages of other sandboxes, which a browser has under one origin: it
-// gives the page an origin that is nobody's.
-const confinement = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts"
-
-// dropped are headers of an answer that would reach beyond the page that sent
-// them, to everything under the daemon's name, or that the listener has set.
-var dropped = []string{"Alt-Svc", "Clear-Site-Data", "Cross-Origin-Resource-Policy", "Origin-Agent-Cluster", "Public-Key-Pins", "Referrer-Policy",
-	"Report-To", "Nel", "Reporting-Endpoints", "Service-Worker-Allowed", "Strict-Transport-Security", "X-Content-Type-Options"}
 
 // newTransport makes HTTP connections to ports inside. The port is in the
 // address, so that a connection to one is never used for another.
@@ -73,23 +61,24 @@ func (e *entry) serveWeb(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	defer release()
 	defer e.sandbox.Hold()()
-	h := w.Header()
-	h.Del("Cache-Control") // the page's own affair
-	h.Set("Content-Security-Policy", confinement)
-	p := page{prefix: "/r/" + string(e.sandbox.ID()), host: "localhost:" + strconv.Itoa(bound)}
+	p := page{prefix: "/r/" + string(e.sandbox.ID()), host: "localhost:" + strconv.Itoa(bound), daemon: r.Host}
 	proxy := httputil.ReverseProxy{
-		Rewrite:        func(r *httputil.ProxyRequest) { p.rewrite(r, t, bound) },
-		ModifyResponse: p.modify,
-		Transport:      e.transport,
-		FlushInterval:  -1,
-		ErrorLog:       log.New(io.Discard, "", 0),
-		ErrorHandler:   webFailed,
+		Rewrite: func(r *httputil.ProxyRequest) { p.rewrite(r, t, bound) },
+		// Until the program's final answer is here, the header of the client's
+		// answer is the listener's, under which a browser shows nothing.
+		ModifyResponse: func(r *http.Response) error {
+			p.modify(r)
+			w.Header().Del("Cache-Control") // the page's own affair
+			w.Header().Set("Content-Security-Policy", confinement)
+			return nil
+		},
+		Transport:     confined{e.transport},
+		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0),
+		ErrorHandler:  webFailed,
 	}
 	proxy.ServeHTTP(w, r)
 }
-
-// page is where a sandbox's pages are for a browser, and for its programs.
-type page struct{ prefix, host string }
 
 // rewrite makes the request that the program sees.
 func (p page) rewrite(r *httputil.ProxyRequest, t target, bound int) {
@@ -102,44 +91,6 @@ func (p page) rewrite(r *httputil.ProxyRequest, t target, bound int) {
 	// The daemon's token, or the sandbox's: neither is for its programs.
 	out.Header.Del("Authorization")
 	out.Header.Del(routingKey)
-}
-
-// modify makes the answer that the client sees.
-func (p page) modify(r *http.Response) error {
-	for _, name := range dropped {
-		r.Header.Del(name)
-	}
-	if to := r.Header.Get("Location"); to != "" {
-		r.Header.Set("Location", p.location(to))
-	}
-	cookies := r.Cookies()
-	r.Header.Del("Set-Cookie")
-	for _, c := range cookies {
-		c.Domain = ""
-		if !strings.HasPrefix(c.Path, "/") {
-			c.Path = "/"
-		}
-		c.Path = p.prefix + c.Path
-		if s := c.String(); s != "" {
-			r.Header.Add("Set-Cookie", s)
-		}
-	}
-	return nil
-}
-
-// location is where a redirection leads, for the client. One that the program
-// means for itself leads to where the client finds it.
-func (p page) location(to string) string {
-	u, err := url.Parse(to)
-	if err != nil || u.Opaque != "" || u.Host != "" && !strings.EqualFold(u.Host, p.host) || u.Host == "" && !strings.HasPrefix(u.Path, "/") {
-		return to
-	}
-	u.Scheme, u.Host, u.User = "", "", nil
-	tail := u.String()
-	if !strings.HasPrefix(tail, "/") {
-		tail = "/" + tail
-	}
-	return p.prefix + tail
 }
 
 // webFailed answers for a program that did not.

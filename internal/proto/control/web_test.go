@@ -91,7 +91,7 @@ func TestWeb(t *testing.T) {
 			}
 		}
 	}
-	for to, want := range map[string]string{"/x?y=z": prefix + "/x?y=z", "x": "x", "http://" + host + "/x": prefix + "/x", "http://" + host: prefix + "/",
+	for to, want := range map[string]string{"/x?y=z": prefix + "/x?y=z", "x": prefix + "/x", "http://" + host + "/x": prefix + "/x", "http://" + host: prefix + "/",
 		"https://example.com/x": "https://example.com/x", "//example.com/x": "//example.com/x", "mailto:a@b": "mailto:a@b", "/x%2Fy#z": prefix + "/x%2Fy#z"} {
 		_, _, h := r.askAll(token, "GET", prefix+"/?to="+strings.NewReplacer("/", "%2F", "?", "%3F", "#", "%23", "%", "%25").Replace(to), "")
 		<-got

@@ -184,7 +184,7 @@ func (o *out) ReadFrom(r io.Reader) (n int64, err error) {
 		if err := o.writeWithin(o.stall); err != nil {
 			return n, err
 		}
-		took, err := to.ReadFrom(&io.LimitedReader{R: rest.R, N: min(rest.N, atOnce)})
+		took, err := to.ReadFrom(&io.LimitedReader{R: innermost(rest.R), N: min(rest.N, atOnce)})
 		n += took
 		rest.N -= took
 		if err != nil || took == 0 {
@@ -192,6 +192,22 @@ func (o *out) ReadFrom(r io.Reader) (n int64, err error) {
 		}
 	}
 	return n, nil
+}
+
+// innermost is the file itself, if r is a file that wraps one: then the kernel
+// can do the copying. How much is copied is the caller's to bound.
+func innermost(r io.Reader) io.Reader {
+	for {
+		u, ok := r.(interface{ Unwrap() any })
+		if !ok {
+			return r
+		}
+		inner, ok := u.Unwrap().(sandbar.File)
+		if !ok {
+			return r
+		}
+		r = inner
+	}
 }
 
 // onlyWriter hides what a writer can do besides.

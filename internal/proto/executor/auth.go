@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,8 +18,16 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
+// MinSecret is how many bytes a secret has at least that is to keep others out:
+// 16 of random letters and digits are beyond guessing, also at a million guesses
+// a second.
+const MinSecret = 16
+
 // maxSecret is the longest secret that can be claimed, in bytes.
 const maxSecret = 4096
+
+// ClaimHeader is where a request bears the operator's token for claims.
+const ClaimHeader = "X-Sandbox-Claim"
 
 var errUnauthorized = &sandbar.Error{Code: sandbar.Unauthenticated, Message: "the token is missing or wrong",
 	Fix: `send exactly one header "Authorization: Bearer TOKEN"`}
@@ -53,21 +62,47 @@ func sameSum(token string, want [sha256.Size]byte) bool {
 	return subtle.ConstantTimeCompare(sum[:], want[:]) == 1
 }
 
-// Pool lets the first token that a request bears become the secret, which is
-// kept in a file and required from then on, also after a restart
-// (specs/sandbox-executor-http.md, "Authentication"; the warm pool's way). What
-// a browser sends, known by its headers Origin and Sec-Fetch-Site, never
+// ClaimLocally lets requests claim that come over loopback and that no proxy says
+// to have passed on: those of this machine's users.
+func ClaimLocally(r *http.Request) bool {
+	for _, name := range []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
+		if r.Header.Get(name) != "" {
+			return false
+		}
+	}
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && peer.Addr().Unmap().IsLoopback()
+}
+
+// ClaimWith lets requests claim that bear the token of the operator: exactly one
+// header X-Sandbox-Claim, compared in constant time. An empty token lets none.
+func ClaimWith(token string) func(*http.Request) bool {
+	want := sha256.Sum256([]byte(token))
+	return func(r *http.Request) bool {
+		values := r.Header.Values(ClaimHeader)
+		return len(values) == 1 && token != "" && sameSum(values[0], want)
+	}
+}
+
+// Pool lets the token of the first request that may claim become the secret, which
+// is kept in a file and required from then on, also after a restart
+// (specs/sandbox-executor-http.md, "Authentication"; the warm pool's way). may
+// decides who may claim; nil is ClaimLocally. A secret has MinSecret bytes or more.
+// What a browser sends, known by its headers Origin and Sec-Fetch-Site, never
 // becomes the secret: any web page could send it.
 //
-// It fails with Invalid when the file is there and empty, or too long, and with
+// It fails with Invalid when the file is there and holds no such secret, and with
 // Internal when it cannot be read. A request that would become the secret but
 // cannot be saved is an Internal error, and the next may try again.
-func Pool(path string) (func(*http.Request) error, error) {
+func Pool(path string, may func(*http.Request) bool) (func(*http.Request) error, error) {
 	secret, err := readSecret(path)
 	if err != nil {
 		return nil, err
 	}
-	p := &pool{path: path}
+	p := &pool{path: path, may: may}
+	if may == nil {
+		p.may = ClaimLocally
+	}
 	if secret != "" {
 		p.claimed, p.sum = true, sha256.Sum256([]byte(secret))
 	}
@@ -77,6 +112,7 @@ func Pool(path string) (func(*http.Request) error, error) {
 // pool is what Pool knows.
 type pool struct {
 	path string
+	may  func(*http.Request) bool
 
 	mu      sync.Mutex
 	claimed bool
@@ -96,7 +132,7 @@ func (p *pool) authorize(r *http.Request) error {
 		}
 		return nil
 	}
-	if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" || !claimable(token) {
+	if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" || !p.may(r) || !claimable(token) {
 		return errUnauthorized
 	}
 	if err := saveSecret(p.path, token); err != nil {
@@ -107,9 +143,10 @@ func (p *pool) authorize(r *http.Request) error {
 	return nil
 }
 
-// claimable reports whether a token comes out of a file as it went in.
+// claimable reports whether a token is a secret that comes out of a file as it went
+// in.
 func claimable(token string) bool {
-	return len(token) <= maxSecret && token == strings.TrimSpace(token) && !strings.ContainsAny(token, "\r\n\x00")
+	return len(token) >= MinSecret && len(token) <= maxSecret && token == strings.TrimSpace(token) && !strings.ContainsAny(token, "\r\n\x00")
 }
 
 // readSecret returns the saved secret, "" if there is no file.
@@ -127,10 +164,10 @@ func readSecret(path string) (string, error) {
 		return "", unreadable(path, err)
 	}
 	secret := strings.TrimSpace(string(b))
-	if !claimable(secret) || secret == "" {
+	if !claimable(secret) {
 		return "", &sandbar.Error{Code: sandbar.Invalid, Field: "SANDBOX_SECRET_PATH",
-			Message: "the secret's file " + sandbar.Quote(path, 200) + " is there but is empty or holds no secret of at most 4096 bytes",
-			Fix:     "remove it, and the first client's token becomes the secret"}
+			Message: "the secret's file " + sandbar.Quote(path, 200) + " is there but is empty or holds no secret of 16 to 4096 bytes",
+			Fix:     "remove it, and the first claim's token becomes the secret"}
 	}
 	return secret, nil
 }

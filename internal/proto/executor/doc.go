@@ -31,6 +31,12 @@
 //   - A request that is malformed changes nothing.
 //   - Commands, environment, output, bodies and secrets are never logged.
 //
+// # Where the text is not followed
+//
+// In mode pool the text has whoever comes first claim the sandbox. Here a claim
+// comes over loopback, or bears a token of the operator's, and its secret has
+// MinSecret bytes or more.
+//
 // # Where the text is silent
 //
 // These are our decisions.
@@ -114,6 +120,8 @@
 //     ("true"). 404, 403, 409 and 507 have the members error and code. The body
 //     of a PUT that fails is read on, up to 1 GiB, for clients that look for an
 //     answer only when they have sent all.
+//   - A file beyond the engine's MaxFile is not read, holes included: 413 with the
+//     code too_large, and an error in the answer of /read_file.
 //
 // Ports:
 //

@@ -49,23 +49,7 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request, files sandbar.F
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("ETag", `"`+strconv.FormatInt(info.ModTime.UnixNano(), 36)+"-"+strconv.FormatInt(info.Size, 36)+`"`)
-	http.ServeContent(s.out(w), r, "", info.ModTime, innermost(f))
-}
-
-// innermost is the file itself, if it is wrapped: then the kernel can do the
-// copying. The wrapped one is to be closed.
-func innermost(f sandbar.File) io.ReadSeeker {
-	for {
-		u, ok := f.(interface{ Unwrap() any })
-		if !ok {
-			return f
-		}
-		inner, ok := u.Unwrap().(sandbar.File)
-		if !ok {
-			return f
-		}
-		f = inner
-	}
+	http.ServeContent(s.out(w), r, "", info.ModTime, f)
 }
 
 func (s *Server) putFile(w http.ResponseWriter, r *http.Request, files sandbar.FS) {

@@ -28,10 +28,9 @@ type Options struct {
 	// Network is what a sandbox with network: true gets. Default: none, and
 	// asking for it is refused.
 	Network sandbar.Network
-	// Authorize decides who may connect as a worker; its error's text is told
-	// with status 401. It is not asked about /otel and /ws/channels, to which the
-	// SDKs send no headers: the one takes nothing in, the other has keys. Nil:
-	// everybody who gets here.
+	// Authorize decides who may connect, as a worker or to /otel; its error's text
+	// is told with status 401. It is not asked about /ws/channels, to which the SDKs
+	// send no headers: each channel has a key. Nil: everybody who gets here.
 	Authorize func(*http.Request) error
 	// Grace is how long the calls of a client whose connection broke run on, for
 	// it to come back. Default 10 s; negative: none.

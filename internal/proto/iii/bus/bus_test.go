@@ -380,20 +380,31 @@ func TestAuthorize(t *testing.T) {
 		return nil
 	}})
 	for header, status := range map[string]int{"": 401, "Bearer wrong": 401, "Bearer right": 101} {
-		ws, resp, err := websocket.Dial(context.Background(), r.url, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {header}}})
-		if resp == nil || resp.StatusCode != status {
-			t.Errorf("%q: %v, %v", header, resp, err)
-		}
-		if err == nil {
-			ws.CloseNow()
+		for _, path := range []string{"", "/otel"} {
+			ws, resp, err := websocket.Dial(context.Background(), r.url+path, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {header}}})
+			if resp == nil || resp.StatusCode != status {
+				t.Errorf("%q at %q: %v, %v", header, path, resp, err)
+			}
+			if err == nil {
+				ws.CloseNow()
+			}
 		}
 	}
-	// Telemetry comes without headers.
-	ws, _, err := websocket.Dial(context.Background(), r.url+"/otel", nil)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// Telemetry is thrown away, however much there is of it. A socket that says
+// nothing whole, or too much at once, is closed.
+func TestTelemetry(t *testing.T) {
+	dial := func(r *rig) *websocket.Conn {
+		ws, _, err := websocket.Dial(context.Background(), r.url+"/otel", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ws.CloseNow() })
+		return ws
 	}
-	defer ws.CloseNow()
+	r := newRig(t, ServerOptions{})
+	ws := dial(r)
 	for range 100 {
 		if err := ws.Write(context.Background(), websocket.MessageBinary, make([]byte, 100<<10)); err != nil {
 			t.Fatal(err)
@@ -402,6 +413,22 @@ func TestAuthorize(t *testing.T) {
 	if err := ws.Close(websocket.StatusNormalClosure, ""); err != nil {
 		t.Error(err)
 	}
+	large := dial(r)
+	go func() { _ = large.Write(context.Background(), websocket.MessageBinary, make([]byte, maxTelemetry+1)) }()
+	if _, _, err := large.Read(context.Background()); websocket.CloseStatus(err) != websocket.StatusMessageTooBig {
+		t.Errorf("a message that is too large: %v", err)
+	}
+	r = newRig(t, ServerOptions{TelemetryIdle: time.Millisecond, MaxConnections: 2})
+	silent, begun := dial(r), dial(r)
+	if w, err := begun.Writer(context.Background(), websocket.MessageBinary); err == nil {
+		_, _ = w.Write([]byte("the beginning of a message")) // it may be closed already
+	}
+	for _, ws := range []*websocket.Conn{silent, begun} {
+		if _, _, err := ws.Read(context.Background()); err == nil {
+			t.Error("a socket that says nothing has an answer")
+		}
+	}
+	r.eventually(func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.drains == 0 })
 }
 
 func TestShutdownLetsCallsEnd(t *testing.T) {

@@ -26,8 +26,8 @@ type ServerOptions struct {
 	WorkerName string
 	// Channels are those that engine::channels::create makes. Required.
 	Channels *channel.Hub
-	// Authorize decides who may connect to the worker socket; its error's text
-	// is told to the client with 401. Nil: everybody who gets here.
+	// Authorize decides who may connect, as a worker or for telemetry; its error's
+	// text is told to the client with 401. Nil: everybody who gets here.
 	Authorize func(*http.Request) error
 	// MaxConnections is how many sockets there may be of each kind; more are
 	// refused with 503. Default 1024.
@@ -42,6 +42,9 @@ type ServerOptions struct {
 	// on, for it to come back and take their results. Default 10 s; negative:
 	// none.
 	Grace time.Duration
+	// TelemetryIdle is how long a telemetry socket may go without a whole message
+	// before it is closed. Default 5 min.
+	TelemetryIdle time.Duration
 	// Logger takes structured logs, never payloads. Default: discards.
 	Logger *slog.Logger
 }
@@ -52,6 +55,7 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	setDefault(&o.MaxCalls, 1024)
 	setDefault(&o.MaxFunctions, 1024)
 	setDefault(&o.Grace, 10*time.Second)
+	setDefault(&o.TelemetryIdle, 5*time.Minute)
 	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
@@ -134,11 +138,8 @@ type pending struct{ done chan *message }
 
 // ServeHTTP serves the worker socket.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s.opt.Authorize != nil {
-		if err := s.opt.Authorize(r); err != nil {
-			http.Error(w, err.Error(), http.StatusUnauthorized)
-			return
-		}
+	if !s.authorized(w, r) {
+		return
 	}
 	c := s.admit()
 	if c == nil {
@@ -159,6 +160,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.opt.Logger.Debug("iii: worker disconnected", "worker", c.id, "reason", err)
 }
 
+// authorized answers a request that may not connect.
+func (s *Server) authorized(w http.ResponseWriter, r *http.Request) bool {
+	if s.opt.Authorize == nil {
+		return true
+	}
+	err := s.opt.Authorize(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusUnauthorized)
+	}
+	return err == nil
+}
+
 // accept upgrades a request.
 func accept(w http.ResponseWriter, r *http.Request, onPing func(context.Context, []byte) bool) (*websocket.Conn, error) {
 	return websocket.Accept(w, r, &websocket.AcceptOptions{
@@ -174,6 +187,9 @@ func accept(w http.ResponseWriter, r *http.Request, onPing func(context.Context,
 // ServeTelemetry takes what SDKs send to /otel and throws it away. It is there
 // because a client that cannot connect to it complains for ever.
 func (s *Server) ServeTelemetry(w http.ResponseWriter, r *http.Request) {
+	if !s.authorized(w, r) {
+		return
+	}
 	if !s.admitDrain() {
 		http.Error(w, "the server is shutting down, or has as many connections as it may have", http.StatusServiceUnavailable)
 		return
@@ -185,16 +201,21 @@ func (s *Server) ServeTelemetry(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer ws.CloseNow()
-	ws.SetReadLimit(maxMessage)
-	for {
-		_, msg, err := ws.Reader(s.ctx)
-		if err == nil {
-			_, err = io.Copy(io.Discard, bufio.NewReaderSize(msg, 4096))
-		}
-		if err != nil {
-			return
-		}
+	ws.SetReadLimit(maxTelemetry)
+	for s.drain(ws) == nil {
 	}
+}
+
+// drain reads one message and throws it away.
+func (s *Server) drain(ws *websocket.Conn) error {
+	ctx, cancel := context.WithTimeout(s.ctx, s.opt.TelemetryIdle)
+	defer cancel()
+	_, msg, err := ws.Reader(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, bufio.NewReaderSize(msg, 4096))
+	return err
 }
 
 func (s *Server) admitDrain() bool {

@@ -29,6 +29,9 @@ const (
 // maxMessage is the largest message that is read, in bytes.
 const maxMessage = 64 << 20
 
+// maxTelemetry is the same for telemetry. SDKs send batches of some 100 KiB.
+const maxTelemetry = 4 << 20
+
 // keepBuffer is the size of read buffer that is kept between messages.
 const keepBuffer = 64 << 10
 

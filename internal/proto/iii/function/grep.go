@@ -82,7 +82,16 @@ func (r searchRoot) each(ctx context.Context, files sandbar.FS, begin func(found
 		return begin(found{path: r.path, rel: ""})
 	}
 	w := walker{files: files, root: r.path}
-	return w.regular(ctx, r.filter.Chooses, begin)
+	left := int64(maxSearched)
+	return w.regular(ctx, r.filter.Chooses, func(f found) error {
+		// A larger one is refused where it is opened, with its name.
+		if f.info.Size <= maxSearched {
+			if left -= f.info.Size; left < 0 {
+				return fail(S216, "%s: %s", clip(r.asked), errTooMuch)
+			}
+		}
+		return begin(f)
+	})
 }
 
 // shown is the path of a file as the caller sees it: the root as it was asked
@@ -116,7 +125,7 @@ func (r searchRoot) batches(ctx context.Context, files sandbar.FS, begin func([]
 		return begin(full)
 	}
 	err := r.each(ctx, files, func(f found) error {
-		if len(batch) == batchFiles || size+f.info.Size > batchBytes || f.info.Size > batchFile {
+		if len(batch) == batchFiles || f.info.Size > batchBytes-size || f.info.Size > batchFile {
 			if err := flush(); err != nil {
 				return err
 			}

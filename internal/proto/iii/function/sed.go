@@ -142,6 +142,9 @@ func edit(ctx context.Context, files sandbar.FS, s *search.Sed, path string) (ui
 	if err != nil {
 		return 0, err
 	}
+	if info.Size > maxEdited {
+		return 0, errTooLarge
+	}
 	f, err := files.Open(ctx, at)
 	if err != nil {
 		return 0, err

@@ -20,6 +20,9 @@ const (
 	maxWalked = 2_000_000
 	// maxWalkDepth is how deep a tree is followed.
 	maxWalkDepth = 1000
+	// maxSearched is how many bytes the files that one call searches have together.
+	// Holes count: thousands of files of nothing but holes cost a sandbox no disk.
+	maxSearched = 16 << 30
 )
 
 var errTooMuch = errors.New("the tree is too large for one call: narrow the path")
