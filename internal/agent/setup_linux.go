@@ -280,6 +280,10 @@ func (b *builder) apply(m *wire.Mount) error {
 		return newFile(target, m.Source, m.Mode)
 	case wire.MountMask:
 		return b.mask(target)
+	case wire.MountMasks:
+		return b.maskOthers(target, strings.Fields(m.Source))
+	case wire.MountCover:
+		return b.cover(target, m.Source)
 	case wire.MountReseal:
 		if b.blank != "" {
 			if err := unix.Unlink(b.blank); err != nil && err != unix.ENOENT {
@@ -358,6 +362,37 @@ func (b *builder) mask(target string) error {
 	b.empty = target
 	return unix.Mount("tmpfs", target, "tmpfs",
 		unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,nr_inodes=2,mode=0555")
+}
+
+// maskOthers masks the entries of dir, the /proc of the sandbox, but for
+// processes, shown, and links: what a link leads to has its own mask.
+func (b *builder) maskOthers(dir string, shown []string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		name := e.Name()
+		if err == nil && strings.Trim(name, "0123456789") != "" && e.Type() != os.ModeSymlink && !slices.Contains(shown, name) {
+			err = b.mask(dir + "/" + name)
+		}
+	}
+	return err
+}
+
+// cover shows a read-only file with text in place of the file at target.
+func (b *builder) cover(target, text string) error {
+	if err := unix.Access(target, unix.F_OK); err != nil {
+		return nil
+	}
+	name := b.base + "/.cover"
+	if err := newFile(name, text, 0o444); err != nil {
+		return err
+	}
+	if err := unix.Mount(name, target, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	if err := unix.Unlink(name); err != nil {
+		return err
+	}
+	return setMountFlags(target, wire.MountReadOnly|wire.MountNoSuid|wire.MountNoDev|wire.MountNoExec, false)
 }
 
 // maskFile shows an empty read-only file. Not /dev/null, the usual mask: that

@@ -62,7 +62,7 @@ func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 		Dirs: d.host.Dirs, Etc: d.host.Etc, Extra: d.host.Extra,
 		Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		UID: sandboxUID, GID: sandboxUID, Ranged: d.ids.Ranged,
-		Hostname: hostname, MachineID: outfit.MachineID(),
+		Hostname: hostname, MachineID: outfit.MachineID(), BootID: outfit.BootID(),
 	}
 	mounts, err := policy.HostRoot(root)
 	if err != nil {

@@ -45,7 +45,7 @@ func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan
 	}
 	c := container{
 		base: base, image: image != nil, guest: d.runtime.guestKernel(), passes: d.runtime.passes(),
-		agentUID: d.agent(uid), ranged: d.agent(uid) != uid, owner: d.owner, profile: d.profile,
+		agentUID: d.agent(uid), ranged: d.agent(uid) != uid, owner: d.owner, profile: d.profile, hidden: d.host.Proc,
 		env: append(spawn.AgentEnv(), "PATH=/usr/bin:/bin"),
 	}
 	config, err := c.config()
