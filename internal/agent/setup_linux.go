@@ -365,16 +365,23 @@ func (b *builder) mask(target string) error {
 }
 
 // maskOthers masks the entries of dir, the /proc of the sandbox, but for
-// processes, shown, and links: what a link leads to has its own mask.
+// processes, shown, and links: what a link leads to has its own mask. What the
+// agent cannot open has none, since a mask costs time in every sandbox: the agent
+// has all rights of the sandbox's user namespace here, and programs have none.
 func (b *builder) maskOthers(dir string, shown []string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		name := e.Name()
-		if err == nil && strings.Trim(name, "0123456789") != "" && e.Type() != os.ModeSymlink && !slices.Contains(shown, name) {
+		if err == nil && strings.Trim(name, "0123456789") != "" && e.Type() != os.ModeSymlink && !slices.Contains(shown, name) && accessible(dir+"/"+name) {
 			err = b.mask(dir + "/" + name)
 		}
 	}
 	return err
+}
+
+// accessible reports whether this process may read, write or search path.
+func accessible(path string) bool {
+	return unix.Access(path, unix.R_OK) == nil || unix.Access(path, unix.W_OK) == nil || unix.Access(path, unix.X_OK) == nil
 }
 
 // cover shows a read-only file with text in place of the file at target.

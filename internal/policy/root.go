@@ -424,11 +424,6 @@ func (p *plan) proc(options string) {
 	for _, r := range procReadOnly() {
 		p.inner(r.path, r.path, sealed|wire.MountOptional)
 	}
-	for _, r := range procMasks() {
-		if path.Dir(r.path) != "/proc" && r.path != bootID {
-			p.mask(r.path)
-		}
-	}
 	if p.o.BootID != "" {
 		p.add(wire.Mount{Kind: wire.MountCover, Source: p.o.BootID + "\n", Target: p.at + bootID})
 	} else {
@@ -465,13 +460,14 @@ func procShown() []row {
 		{"/proc/loadavg", "os.getloadavg, make -l"},
 		{"/proc/uptime", "uptime, ps"},
 		{"/proc/version", "the release, which uname tells as well"},
+		{"/proc/dma", "a line that is the same on every PC"},
+		{"/proc/execdomains", "a line that is the same on every Linux"},
 	}
 }
 
 // procMasks are the parts of /proc, known today, that programs do not see. A
-// container runtime takes paths; the agent masks whatever procShown lacks. Many
-// can be read by the host's root only, which nobody in a sandbox is; the mask is
-// what holds if that ever fails. One that a kernel lacks is skipped.
+// container runtime takes these paths; the agent masks whatever procShown lacks
+// and could be opened in the sandbox. One that a kernel lacks is skipped.
 func procMasks() []row {
 	return []row{
 		{"/proc/acpi", "the host's hardware; older kernels take commands there"},
@@ -488,10 +484,8 @@ func procMasks() []row {
 		{"/proc/devices", "the drivers that are loaded"},
 		{"/proc/device-tree", "the host's hardware"},
 		{"/proc/diskstats", "what the neighbours read and write"},
-		{"/proc/dma", "the host's hardware"},
 		{"/proc/driver", "state and switches of drivers"},
 		{"/proc/dynamic_debug", "switches of the kernel's log"},
-		{"/proc/execdomains", "what the kernel emulates"},
 		{"/proc/fb", "the host's screens"},
 		{"/proc/filesystems", "the file systems that are loaded"},
 		{"/proc/fs", "internals of the host's file systems, by device"},
@@ -534,13 +528,6 @@ func procMasks() []row {
 		{"/proc/vmstat", "some 200 counters of the host's memory, by which neighbours are timed"},
 		{"/proc/xen", "the hypervisor"},
 		{"/proc/zoneinfo", "as buddyinfo, by processor"},
-		{"/proc/sys/dev", "the host's drives, and settings of drivers"},
-		{"/proc/sys/fs/aio-nr", "a count of the host's, by which neighbours are timed"},
-		{"/proc/sys/fs/dentry-state", "as aio-nr"},
-		{"/proc/sys/fs/file-nr", "as aio-nr"},
-		{"/proc/sys/fs/inode-nr", "as aio-nr"},
-		{"/proc/sys/fs/inode-state", "as aio-nr"},
-		{"/proc/sys/kernel/pty/nr", "as aio-nr"},
 		{bootID, "it identifies the host; where the agent builds the root, the sandbox has one of its own"},
 	}
 }

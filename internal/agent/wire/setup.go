@@ -101,7 +101,7 @@ const (
 	MountAttach                       // as Bind of a directory that may lie below Root; without Source, of a mount that came with Setup, descriptor Size
 	MountOverlay                      // of the directories lower, upper and work in Source, a path of the new root
 	MountCover                        // a read-only file without a name, with the bytes of Source, over the file Target; a missing one is skipped
-	MountMasks                        // Mask of all that is directly in Target, but for processes, links and the names in Source, which spaces separate
+	MountMasks                        // Mask of all directly in Target that can be opened, but for processes, links and the names in Source, which spaces separate
 	MountRoot                         // the last step: what is mounted at Target becomes the root, and the rest is gone
 )
 
