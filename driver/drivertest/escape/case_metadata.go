@@ -64,8 +64,6 @@ for name, (option, value) in FORCED.items():
         try: before = now(); s.setsockopt(socket.SOL_SOCKET, option, value); after = now()
         except OSError as e: held(name, kind, why(e.errno)); continue
         if after != before: escaped(name, kind, before, "became", after)
-for name, option in dict(IP_TRANSPARENT=19).items():
-    attempt(name, udp.setsockopt, socket.IPPROTO_IP, option, 1)
 done()`},
 		{ID: "98-netlink", Title: "families and groups of netlink: listen to the host, speak to groups", Claim: Kernel, Python: `
 AF_NETLINK = 16
