@@ -19,7 +19,7 @@ import (
 func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	a.uid, a.gid = s.UID, s.GID
 	a.env, a.dir, a.nice = s.Env, s.Dir, int(s.Nice)
-	a.ranged = os.Getuid() != int(s.UID)
+	a.ranged, a.mitigate = os.Getuid() != int(s.UID), s.Mitigate
 
 	for _, x := range s.Sysctls {
 		// The namespace's own bounds; a kernel without one has nothing to bound.
@@ -35,6 +35,11 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	group, step, err := makeGroup(s.PIDs)
 	if err != nil {
 		return step, err
+	}
+	if s.Mitigate {
+		if err := prctl(unix.Prctl).ownCore(); err != nil {
+			return "have a core scheduling cookie", err
+		}
 	}
 	if step, err := a.startLauncher(); err != nil {
 		return step, err

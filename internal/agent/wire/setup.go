@@ -31,6 +31,10 @@ type Setup struct {
 	// Nice is added to the priority of programs, 0 to 19: a weight where no
 	// cgroup has one.
 	Nice uint8
+	// Mitigate switches off what lets programs attack others by speculation: store
+	// bypass and shared branch predictions of programs, and shared processor cores
+	// of the sandbox, where the kernel has the switches.
+	Mitigate bool
 	// UID and GID, inside the user namespace, of programs and of every file
 	// operation. The agent itself is another user where the namespace has a range
 	// of ids, and has the capabilities SETUID, SETGID and KILL then, and CHOWN over
@@ -80,6 +84,7 @@ type Launch struct {
 	Rlimits    []Rlimit
 	Seccomp    []byte // as in Setup
 	Score      string // for oom_score_adj
+	Mitigate   bool   // as in Setup, but for cores
 }
 
 // MountKind says what a Mount step does.
