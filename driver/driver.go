@@ -203,6 +203,11 @@ type Host struct {
 	Images Images
 	// Outbound are the rules for sandboxes that reach out. Nil: no sandbox may.
 	Outbound *Outbound
+	// Speculation lets programs keep what the kernel could switch off against
+	// attacks by speculation, and sandboxes share processor cores. Default: where
+	// the kernel has switches, both are off (prctl PR_SET_SPECULATION_CTRL and
+	// PR_SCHED_CORE).
+	Speculation bool
 }
 
 // Factory makes a driver. It fails with Unsupported, naming what is missing

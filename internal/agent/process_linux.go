@@ -27,6 +27,7 @@ type agent struct {
 	env      []string
 	dir      string
 	nice     int
+	mitigate bool // see wire.Setup
 	ruleset  int
 	rlimits  []wire.Rlimit // as they were set
 	watch    watchdog
@@ -142,6 +143,11 @@ func (a *agent) confineLauncher() (step string, err error) {
 	// it is this already, and gVisor's kernel has none.
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0); err != nil && err != unix.EINVAL {
 		return "set the timer slack", err
+	}
+	if a.mitigate {
+		if err := prctl(unix.Prctl).endSpeculation(); err != nil {
+			return "switch speculation off", err
+		}
 	}
 	if a.nice > 0 {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, a.nice); err != nil { // 0: this thread

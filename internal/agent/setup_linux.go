@@ -19,7 +19,7 @@ import (
 func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	a.uid, a.gid = s.UID, s.GID
 	a.env, a.dir, a.nice = s.Env, s.Dir, int(s.Nice)
-	a.ranged = os.Getuid() != int(s.UID)
+	a.ranged, a.mitigate = os.Getuid() != int(s.UID), s.Mitigate
 
 	for _, x := range s.Sysctls {
 		// The namespace's own bounds; a kernel without one has nothing to bound.
@@ -35,6 +35,11 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	group, step, err := makeGroup(s.PIDs)
 	if err != nil {
 		return step, err
+	}
+	if s.Mitigate {
+		if err := prctl(unix.Prctl).ownCore(); err != nil {
+			return "have a core scheduling cookie", err
+		}
 	}
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
@@ -280,6 +285,10 @@ func (b *builder) apply(m *wire.Mount) error {
 		return newFile(target, m.Source, m.Mode)
 	case wire.MountMask:
 		return b.mask(target)
+	case wire.MountMasks:
+		return b.maskOthers(target, strings.Fields(m.Source))
+	case wire.MountCover:
+		return b.cover(target, m.Source)
 	case wire.MountReseal:
 		if b.blank != "" {
 			if err := unix.Unlink(b.blank); err != nil && err != unix.ENOENT {
@@ -358,6 +367,44 @@ func (b *builder) mask(target string) error {
 	b.empty = target
 	return unix.Mount("tmpfs", target, "tmpfs",
 		unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,nr_inodes=2,mode=0555")
+}
+
+// maskOthers masks the entries of dir, the /proc of the sandbox, but for
+// processes, shown, and links: what a link leads to has its own mask. What the
+// agent cannot open has none, since a mask costs time in every sandbox: the agent
+// has all rights of the sandbox's user namespace here, and programs have none.
+func (b *builder) maskOthers(dir string, shown []string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		name := e.Name()
+		if err == nil && strings.Trim(name, "0123456789") != "" && e.Type() != os.ModeSymlink && !slices.Contains(shown, name) && accessible(dir+"/"+name) {
+			err = b.mask(dir + "/" + name)
+		}
+	}
+	return err
+}
+
+// accessible reports whether this process may read, write or search path.
+func accessible(path string) bool {
+	return unix.Access(path, unix.R_OK) == nil || unix.Access(path, unix.W_OK) == nil || unix.Access(path, unix.X_OK) == nil
+}
+
+// cover shows a read-only file with text in place of the file at target.
+func (b *builder) cover(target, text string) error {
+	if err := unix.Access(target, unix.F_OK); err != nil {
+		return nil
+	}
+	name := b.base + "/.cover"
+	if err := newFile(name, text, 0o444); err != nil {
+		return err
+	}
+	if err := unix.Mount(name, target, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	if err := unix.Unlink(name); err != nil {
+		return err
+	}
+	return setMountFlags(target, wire.MountReadOnly|wire.MountNoSuid|wire.MountNoDev|wire.MountNoExec, false)
 }
 
 // maskFile shows an empty read-only file. Not /dev/null, the usual mask: that

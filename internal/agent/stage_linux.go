@@ -111,5 +111,13 @@ func becomeRuntime(s *wire.Stage, program, errors int) (step string, err error) 
 		return "arrange descriptors", err
 	}
 	runtime.LockOSThread()
+	if s.Mitigate { // the runtime inherits both, and so does a kernel in user space, in which the agent's would change nothing
+		if err := prctl(unix.Prctl).ownCore(); err != nil {
+			return "have a core scheduling cookie", err
+		}
+		if err := prctl(unix.Prctl).endSpeculation(); err != nil {
+			return "switch speculation off", err
+		}
+	}
 	return "start the runtime", unix.Exec(FDProgram+strconv.Itoa(program), s.Args, s.Env)
 }

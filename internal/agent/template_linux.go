@@ -89,6 +89,11 @@ func confineTemplate(l *wire.Launch) (step string, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return "set no_new_privs", err
 	}
+	if l.Mitigate {
+		if err := prctl(unix.Prctl).endSpeculation(); err != nil {
+			return "switch speculation off", err
+		}
+	}
 	if err := setCaps(keep); err != nil {
 		return "drop capabilities", err
 	}

@@ -40,6 +40,8 @@ type Config struct {
 	Drivers map[string]map[string]string // by driver, by option
 	// AllowedDrivers are those that a request may name besides Driver.
 	AllowedDrivers []string
+	// SpeculationMitigations is On or Off.
+	SpeculationMitigations string
 
 	Limits        Limits
 	AllowDegraded bool

@@ -95,6 +95,12 @@ func (c *Config) listenerFields() []field {
 	}
 }
 
+// The words of speculation_mitigations.
+const (
+	On  = "on"
+	Off = "off"
+)
+
 func (c *Config) driverFields() []field {
 	return []field{
 		{path: "driver", value: text(&c.Driver, checkName), initial: "auto",
@@ -108,6 +114,10 @@ func (c *Config) driverFields() []field {
 			allowed: "a list of names of drivers",
 			doc: "Drivers that a request to the daemon may name besides the one of driver, which all others get. All of them " +
 				"are made when the daemon starts, which fails if one does not work here. Sandboxes of all drivers share the places of max_sandboxes."},
+		{path: "speculation_mitigations", value: oneOf(&c.SpeculationMitigations, On, Off), initial: On, allowed: "on or off",
+			doc: "Whether programs run with store bypass and shared branch predictions off for good, and each sandbox on processor cores " +
+				"that nothing else uses at that moment, where the kernel has these switches; \"sandbar doctor\" tells. On processors with " +
+				"two threads a core a sandbox that is busy with one keeps the other idle. The drivers native, oci, gvisor and docker have it."},
 	}
 }
 

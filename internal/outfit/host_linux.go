@@ -77,6 +77,10 @@ func Probe(driver string) error {
 		return lack("the limit of file locks is "+strconv.FormatUint(n, 10)+", and programs are told apart by numbers up to that limit, which nothing else uses",
 			"start the daemon without that limit (ulimit -Hx unlimited, LimitLOCKS in systemd)")
 	}
+	if pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern"); err == nil && coreReachesHandler(string(pattern), HardLimit(unix.RLIMIT_CORE)) {
+		return lack("the daemon's hard limit of core dumps is 0, at which the kernel runs the host's handler (kernel.core_pattern) on the memory of programs that crash",
+			"start the daemon with a limit of 1 (ulimit -Hc 1, LimitCORE=1 in systemd), at which the kernel does not run it")
+	}
 	if n, ok := Sysctl("/proc/sys/user/max_user_namespaces"); ok && n == 0 {
 		return lack("user namespaces are switched off", "as root: sysctl user.max_user_namespaces=10000")
 	}
@@ -91,6 +95,13 @@ func Probe(driver string) error {
 			"as root: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give sandbar an AppArmor profile with \"userns,\", or run it as root")
 	}
 	return nil
+}
+
+// coreReachesHandler reports whether a program of the host gets the memory of
+// sandboxes' programs that crash: if pattern is a pipe and the limit of core
+// dumps, which is 1 in a sandbox, can only be 0 (core(5)).
+func coreReachesHandler(pattern string, hard uint64) bool {
+	return strings.HasPrefix(pattern, "|") && hard == 0
 }
 
 // Sysctl reads a file of /proc/sys that holds a number.

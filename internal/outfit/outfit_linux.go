@@ -3,6 +3,7 @@ package outfit
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"os"
 	"slices"
@@ -19,6 +20,8 @@ type Layout struct {
 	Dirs  []policy.HostDir
 	Etc   []string
 	Extra []string
+	// Proc is the names in the host's /proc that programs do not see.
+	Proc []string
 }
 
 // ReadLayout looks at the host once; what is installed later in the same
@@ -40,6 +43,15 @@ func ReadLayout(extra []string) (Layout, error) {
 	}
 	for _, e := range entries {
 		l.Etc = append(l.Etc, e.Name())
+	}
+	entries, err = os.ReadDir("/proc")
+	if err != nil {
+		return l, sandbar.Errorf(sandbar.Unsupported, "reading the host's /proc: %w", err)
+	}
+	for _, e := range entries {
+		if !policy.ProcShown(e.Name()) {
+			l.Proc = append(l.Proc, e.Name())
+		}
 	}
 	return l, nil
 }
@@ -106,6 +118,14 @@ func MachineID() string {
 	var b [16]byte
 	rand.Read(b[:])
 	return hex.EncodeToString(b[:])
+}
+
+// BootID is a fresh identity of the kernel's run, a random UUID (RFC 9562).
+func BootID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // HardLimit is the daemon's own hard limit, which nothing below it can exceed.

@@ -142,7 +142,7 @@ func find(factories []driver.Factory, name string) (driver.Factory, bool) {
 // Host is what a driver is made from, by the settings.
 func Host(cfg *config.Config, name string, log *slog.Logger) driver.Host {
 	return driver.Host{RuntimeDir: cfg.RuntimeDir, Logger: log.With("driver", name), Options: cfg.Drivers[name],
-		Images: newImages(cfg), Outbound: outbound(cfg.Network)}
+		Images: newImages(cfg), Outbound: outbound(cfg.Network), Speculation: cfg.SpeculationMitigations == config.Off}
 }
 
 // outbound is the operator's rules for sandboxes that reach out; nil: none may.

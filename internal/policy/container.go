@@ -1,8 +1,19 @@
 package policy
 
-// ProcMasks are the paths below /proc that programs do not see, for who masks
-// them elsewhere than in a plan of mounts.
-func ProcMasks() []string { return paths(procMasks()) }
+import "slices"
+
+// ProcMasks are the paths below /proc that programs do not see, for container
+// runtimes, which mask paths. names are those in the /proc of the runtime's
+// host, if it is known: whatever is not among ProcShown is masked.
+func ProcMasks(names ...string) []string {
+	out := paths(procMasks())
+	for _, name := range names {
+		if p := "/proc/" + name; !ProcShown(name) && p != "/proc/sysrq-trigger" && !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
 
 // ProcReadOnly are the paths below /proc that programs read and must not write.
 func ProcReadOnly() []string { return paths(procReadOnly()) }

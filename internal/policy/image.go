@@ -21,6 +21,8 @@ type ImageRootOptions struct {
 	// MachineID is 32 hexadecimal digits for /etc/machine-id; "" means that the
 	// image's own is seen. It must be fresh for each sandbox.
 	MachineID string
+	// BootID is as in HostRootOptions.
+	BootID string
 	// Without are parts that somebody else makes.
 	Without Parts
 }
@@ -36,14 +38,16 @@ const (
 	// imageOwn is the inodes taken before a program runs: the top of the file
 	// system; lower, upper, work, the directory that the kernel makes in work,
 	// root, tmp and shm; what imageUpperDirs and imageFiles list; mtab; and the
-	// empty file that masks show; and the attributes in which overlay keeps notes.
-	imageOwn = 8 + 6 + 4 + 1 + 1 + 1
+	// empty file that masks show; the boot id; and the attributes in which overlay
+	// keeps notes.
+	imageOwn = 8 + 6 + 4 + 1 + 1 + 1 + 1
 	// imageProc keeps programs from what /proc tells of the agent, which is the
 	// same user as they are. Of other programs they see everything.
 	imageProc = "hidepid=1"
 
-	// imageOwnBytes is a page for each of imageFiles that is not empty.
-	imageOwnBytes = 3 * 4096
+	// imageOwnBytes is a page for each of imageFiles that is not empty, and for the
+	// boot id.
+	imageOwnBytes = 4 * 4096
 )
 
 // imageUpperDirs are directories that the sandbox needs to find, whatever the
@@ -74,7 +78,7 @@ func ImageRoot(o ImageRootOptions) ([]wire.Mount, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p := plan{o: HostRootOptions{Disk: o.Disk, Inodes: o.Inodes, Hostname: o.Hostname, MachineID: o.MachineID, Without: o.Without}}
+	p := plan{o: HostRootOptions{Disk: o.Disk, Inodes: o.Inodes, Hostname: o.Hostname, MachineID: o.MachineID, BootID: o.BootID, Without: o.Without}}
 	p.bounded("/", imageOwnBytes, imageOwn)
 	p.imageLower(o.Dir)
 	p.imageUpper()
@@ -110,6 +114,8 @@ func (o ImageRootOptions) check() error {
 		return bad("hostname", sandbar.Quote(o.Hostname, 80)+"; give 1 to 63 of a-z, A-Z, 0-9 and -")
 	case o.MachineID != "" && !machineIDOK(o.MachineID):
 		return bad("machine_id", "it must be 32 hexadecimal digits in lower case")
+	case o.BootID != "" && !bootIDOK(o.BootID):
+		return bad("boot_id", "it must be a UUID in lower case")
 	}
 	return nil
 }

@@ -45,6 +45,10 @@ type HostRootOptions struct {
 	// MachineID is 32 hexadecimal digits for /etc/machine-id; "" means no such
 	// file. It must be fresh for each sandbox.
 	MachineID string
+	// BootID is a UUID, lower case with hyphens, for the sandbox's own
+	// /proc/sys/kernel/random/boot_id; "" means that the file is empty. It must be
+	// fresh for each sandbox.
+	BootID string
 	// Without are parts that somebody else makes, such as a container runtime:
 	// they are left as empty directories.
 	Without Parts
@@ -176,8 +180,15 @@ func (o HostRootOptions) check() error {
 		return bad("hostname", sandbar.Quote(o.Hostname, 80)+"; give 1 to 63 of a-z, A-Z, 0-9 and -")
 	case o.MachineID != "" && !machineIDOK(o.MachineID):
 		return bad("machine_id", "it must be 32 hexadecimal digits in lower case")
+	case o.BootID != "" && !bootIDOK(o.BootID):
+		return bad("boot_id", "it must be a UUID in lower case")
 	}
 	return nil
+}
+
+func bootIDOK(s string) bool {
+	digits := strings.ReplaceAll(s, "-", "")
+	return len(s) == 36 && machineIDOK(digits) && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-'
 }
 
 func hostnameOK(s string) bool {
@@ -413,58 +424,129 @@ func (p *plan) proc(options string) {
 	for _, r := range procReadOnly() {
 		p.inner(r.path, r.path, sealed|wire.MountOptional)
 	}
-	for _, r := range procMasks() {
-		p.mask(r.path)
+	if p.o.BootID != "" {
+		p.add(wire.Mount{Kind: wire.MountCover, Source: p.o.BootID + "\n", Target: p.at + bootID})
+	} else {
+		p.mask(bootID)
 	}
+	p.add(wire.Mount{Kind: wire.MountMasks, Source: strings.Join(procNames(), " "), Target: p.at + "/proc"})
 }
 
 // procReadOnly are the parts of /proc that programs read and that must never
-// be written, whoever they belong to. sysrq-trigger needs no row: only the
-// host's root may open it, which nobody in a user namespace is, so that a
-// program's attempt is an error; under a mask it would seem to work.
+// be written, whoever they belong to. sysrq-trigger has no row here or among the
+// masks: the agent's mask refuses to be written to, and a runtime's, which is
+// /dev/null, would seem to take the command. Without a mask only the host's root
+// may open it, which nobody in a user namespace is.
 func procReadOnly() []row {
 	return []row{
 		{"/proc/sys", "the kernel's switches, core_pattern among them; libc, Node and BEAM read a few"},
 	}
 }
 
-// procMasks are the parts of /proc that programs do not see. Most can be read
-// by the host's root only, which nobody in a sandbox is; the mask is what
-// holds if that ever fails. One that a kernel lacks is skipped.
+// procShown are the names in /proc, besides those of processes, that programs
+// see. Every other name is masked, whatever the host's kernel and its modules
+// put there. SECURITY.md lists those that tell of the host.
+func procShown() []row {
+	return []row{
+		{"/proc/self", "the program itself: /proc/self/fd, maps and exe"},
+		{"/proc/thread-self", "the calling thread"},
+		{"/proc/mounts", "a link to the sandbox's own mounts"},
+		{"/proc/net", "a link to the sandbox's own network"},
+		{"/proc/sys", "settings that libc, Node and BEAM read; read-only"},
+		{"/proc/sysvipc", "the sandbox's own IPC namespace, for ipcs"},
+		{"/proc/cpuinfo", "the processors' features and number: OpenSSL, NumPy, Node's os.cpus"},
+		{"/proc/meminfo", "free memory, by which free, Node and the JVM size their heaps"},
+		{"/proc/stat", "times of the processors and of boot: ps, top, Node's os.cpus"},
+		{"/proc/loadavg", "os.getloadavg, make -l"},
+		{"/proc/uptime", "uptime, ps"},
+		{"/proc/version", "the release, which uname tells as well"},
+		{"/proc/dma", "a line that is the same on every PC"},
+		{"/proc/execdomains", "a line that is the same on every Linux"},
+	}
+}
+
+// procMasks are the parts of /proc, known today, that programs do not see. A
+// container runtime takes these paths; the agent masks whatever procShown lacks
+// and could be opened in the sandbox. One that a kernel lacks is skipped.
 func procMasks() []row {
 	return []row{
 		{"/proc/acpi", "the host's hardware; older kernels take commands there"},
+		{"/proc/allocinfo", "the kernel's memory, by the line of its source that took it"},
 		{"/proc/asound", "the host's sound cards"},
+		{"/proc/bootconfig", "as cmdline"},
+		{"/proc/buddyinfo", "free pages of the host, by which neighbours are timed"},
 		{"/proc/bus", "PCI and USB devices, with their registers"},
-		{"/proc/driver", "state and switches of drivers"},
-		{"/proc/fs", "internals of the host's file systems, by device"},
-		{"/proc/irq", "where interrupts go"},
-		{"/proc/scsi", "the host's disks; it takes commands"},
+		{"/proc/cgroups", "how many control groups, and so sandboxes, the host has"},
 		{"/proc/cmdline", "how the host was started, at times with keys in it"},
 		{"/proc/config.gz", "which of the kernel's holes are compiled in"},
+		{"/proc/consoles", "the host's consoles"},
+		{"/proc/crypto", "which ciphers are loaded, and how often each is used"},
+		{"/proc/devices", "the drivers that are loaded"},
+		{"/proc/device-tree", "the host's hardware"},
 		{"/proc/diskstats", "what the neighbours read and write"},
+		{"/proc/driver", "state and switches of drivers"},
+		{"/proc/dynamic_debug", "switches of the kernel's log"},
+		{"/proc/fb", "the host's screens"},
+		{"/proc/filesystems", "the file systems that are loaded"},
+		{"/proc/fs", "internals of the host's file systems, by device"},
 		{"/proc/interrupts", "counts fine enough to time a neighbour's keystrokes"},
-		{"/proc/softirqs", "as interrupts"},
 		{"/proc/iomem", "where the kernel lies in memory"},
 		{"/proc/ioports", "the machine's ports"},
+		{"/proc/irq", "where interrupts go"},
 		{"/proc/kallsyms", "the kernel's symbols"},
 		{"/proc/kcore", "the host's memory"},
-		{"/proc/keys", "keyrings are not namespaced"},
 		{"/proc/key-users", "as keys"},
+		{"/proc/keys", "keyrings are not namespaced"},
 		{"/proc/kmsg", "the kernel's log"},
 		{"/proc/kpagecgroup", "which cgroup a physical page is of"},
 		{"/proc/kpagecount", "physical pages, the map for row hammer"},
 		{"/proc/kpageflags", "as kpagecount"},
 		{"/proc/latency_stats", "where other processes wait"},
+		{"/proc/lock_stat", "as lockdep"},
+		{"/proc/lockdep", "addresses in the kernel"},
+		{"/proc/lockdep_chains", "as lockdep"},
+		{"/proc/lockdep_stats", "as lockdep"},
+		{"/proc/locks", "file locks, with devices and inodes of the host"},
+		{"/proc/mdstat", "the host's disks"},
+		{"/proc/misc", "the drivers that are loaded"},
 		{"/proc/modules", "what is loaded, and where"},
 		{"/proc/mtrr", "memory types; it takes commands"},
 		{"/proc/pagetypeinfo", "the state of the kernel's allocator, for those who groom it"},
+		{"/proc/partitions", "the host's disks"},
+		{"/proc/pressure", "how long the host's processes wait: a neighbour's load, by the microsecond"},
 		{"/proc/sched_debug", "every process of the host, on older kernels"},
+		{"/proc/schedstat", "what every processor of the host does, by the nanosecond"},
+		{"/proc/scsi", "the host's disks; it takes commands"},
 		{"/proc/slabinfo", "as pagetypeinfo"},
+		{"/proc/softirqs", "as interrupts"},
+		{"/proc/swaps", "the host's disks"},
 		{"/proc/timer_list", "addresses in the kernel and what others wait for"},
 		{"/proc/timer_stats", "as timer_list, on older kernels"},
+		{"/proc/tty", "the host's terminals and what goes over its serial lines"},
 		{"/proc/vmallocinfo", "addresses in the kernel"},
+		{"/proc/vmcore", "the memory of a kernel that crashed"},
+		{"/proc/vmstat", "some 200 counters of the host's memory, by which neighbours are timed"},
+		{"/proc/xen", "the hypervisor"},
+		{"/proc/zoneinfo", "as buddyinfo, by processor"},
+		{bootID, "it identifies the host; where the agent builds the root, the sandbox has one of its own"},
 	}
+}
+
+// bootID names the run of a kernel.
+const bootID = "/proc/sys/kernel/random/boot_id"
+
+// ProcShown tells whether a name of the host's /proc is one that programs see.
+func ProcShown(name string) bool {
+	return slices.Contains(procNames(), name) || strings.Trim(name, "0123456789") == ""
+}
+
+// procNames are those of procShown.
+func procNames() []string {
+	var out []string
+	for _, r := range procShown() {
+		out = append(out, path.Base(r.path))
+	}
+	return out
 }
 
 // never are paths that an operator cannot show to programs: they would undo

@@ -74,7 +74,8 @@ func planText(steps []wire.Mount) string {
 func kindText(k wire.MountKind) string {
 	return map[wire.MountKind]string{wire.MountTmpfs: "tmpfs", wire.MountBind: "bind", wire.MountProc: "proc", wire.MountDevpts: "devpts",
 		wire.MountMkdir: "mkdir", wire.MountSymlink: "symlink", wire.MountFile: "file", wire.MountInner: "inner",
-		wire.MountMask: "mask", wire.MountReseal: "reseal", wire.MountAttach: "attach", wire.MountOverlay: "overlay", wire.MountRoot: "root"}[k]
+		wire.MountMask: "mask", wire.MountReseal: "reseal", wire.MountAttach: "attach", wire.MountOverlay: "overlay", wire.MountRoot: "root",
+		wire.MountCover: "cover", wire.MountMasks: "masks"}[k]
 }
 
 func flagText(f uint32) string {
@@ -332,6 +333,7 @@ func TestHostRootRefuses(t *testing.T) {
 		"long host name":        func(o *HostRootOptions) { o.Hostname = strings.Repeat("a", 64) },
 		"short machine id":      func(o *HostRootOptions) { o.MachineID = "abc" },
 		"machine id not hex":    func(o *HostRootOptions) { o.MachineID = strings.Repeat("Z", 32) },
+		"boot id not a UUID":    func(o *HostRootOptions) { o.BootID = strings.Repeat("0", 36) },
 		"an extra that is /":    func(o *HostRootOptions) { o.Extra = []string{"/"} },
 	} {
 		o := mergedHost()
@@ -362,7 +364,7 @@ func TestCheckExtra(t *testing.T) {
 func TestRowsSayWhy(t *testing.T) {
 	for name, rows := range map[string][]row{
 		"hostDirs": hostDirs(), "programMasks": programMasks(), "etcRows": etcRows(), "deviceRows": deviceRows(),
-		"procReadOnly": procReadOnly(), "procMasks": procMasks(), "never": never(), "imageUpperDirs": imageUpperDirs(),
+		"procReadOnly": procReadOnly(), "procShown": procShown(), "procMasks": procMasks(), "never": never(), "imageUpperDirs": imageUpperDirs(),
 	} {
 		seen := map[string]bool{}
 		for _, r := range rows {
@@ -402,5 +404,44 @@ func TestMasksCoverOthers(t *testing.T) {
 		if !slices.ContainsFunc(held, func(r row) bool { return r.path == p }) {
 			t.Errorf("%s is open", p)
 		}
+	}
+}
+
+// TestProcIsAllowed: of /proc the plans show what procShown names, whatever the
+// host has, and a boot id that is not the host's.
+func TestProcIsAllowed(t *testing.T) {
+	const id = "01234567-89ab-4cde-8f01-23456789abcd"
+	host, image := mergedHost(), someImage()
+	host.BootID, image.BootID = id, id
+	hostPlan, err := HostRoot(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	imagePlan, err := ImageRoot(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, steps := range map[string][]wire.Mount{"": hostPlan, imageRoot: imagePlan} {
+		names := strings.Join(procNames(), " ")
+		if !slices.Contains(steps, wire.Mount{Kind: wire.MountMasks, Source: names, Target: at + "/proc"}) {
+			t.Errorf("%q: /proc is not masked but for %s", at, names)
+		}
+		if !slices.Contains(steps, wire.Mount{Kind: wire.MountCover, Source: id + "\n", Target: at + bootID}) {
+			t.Errorf("%q: the boot id is the host's", at)
+		}
+	}
+	for _, r := range procMasks() {
+		if name, ok := strings.CutPrefix(r.path, "/proc/"); ok && ProcShown(name) {
+			t.Errorf("%s is shown and masked", r.path)
+		}
+	}
+	for _, name := range []string{"self", "meminfo", "1", "4194304"} {
+		if !ProcShown(name) {
+			t.Errorf("%s is not shown", name)
+		}
+	}
+	got := ProcMasks("spl", "meminfo", "17", "vmstat", "sysrq-trigger")
+	if n := len(procMasks()); len(got) != n+1 || got[n] != "/proc/spl" {
+		t.Errorf("a runtime's masks end with %q", got[n:])
 	}
 }

@@ -16,15 +16,19 @@ func Rules() []Rule {
 }
 
 // TemplateRules are those of an interpreter that is copied into sandboxes: Rules,
-// and the one call by which a copy gets there. The copy has the sandbox's own
-// filters put on there as well.
+// the call by which a copy gets there, and the call by which it gets a core
+// scheduling cookie of its own. The copy has the sandbox's own filters put on
+// there as well.
 func TemplateRules() []Rule {
 	rules := Rules()
 	for i := range rules {
 		rules[i].Names = slices.DeleteFunc(rules[i].Names, func(name string) bool { return name == "setns" })
 	}
-	return append(rules, Rule{Names: []string{"setns"}, Action: Allow,
+	rules = append(rules, Rule{Names: []string{"setns"}, Action: Allow,
 		Why: "a copy enters its sandbox; it can do so only where the kernel lets its user, who owns nothing but the sandboxes of copies"})
+	cookie := Rule{Names: []string{"prctl"}, Args: []Cond{{Arg: 0, In: []uint32{prctlSchedCore}}, {Arg: 1, In: []uint32{prctlSchedCoreCreate}}},
+		Action: Allow, Why: "a copy leaves the core scheduling group of the template for one of its own"}
+	return slices.Insert(rules, slices.IndexFunc(rules, func(r Rule) bool { return slices.Contains(r.Names, "prctl") }), cookie)
 }
 
 // UncountedRules is Rules for a host without a memory cgroup, where a watchdog
@@ -140,6 +144,8 @@ func processRules() []Rule {
 			Action: Allow, Why: "counting processors (nproc, os.cpus) and being nicer; real-time classes need RLIMIT_RTPRIO, which is 0"},
 		{Names: []string{"prctl"}, Args: []Cond{{Arg: 0, In: []uint32{prctlSchedCore}}},
 			Action: Errno(errInval), Why: "PR_SCHED_CORE keeps everyone else off the sibling processors, beyond any quota; EINVAL is what a kernel without it says"},
+		{Names: []string{"prctl"}, Args: []Cond{{Arg: 0, In: []uint32{prctlSetSpeculation}}},
+			Action: Errno(errPerm), Why: "PR_SET_SPECULATION_CTRL: the operator decides on speculation, and a flush of the cache at every switch is paid by neighbours; EPERM is what the kernel says of a forced state. PR_GET_SPECULATION_CTRL asks"},
 		{Names: []string{"prctl"}, Action: Allow, Why: "thread names, parent-death signals, no_new_privs: most programs"},
 		{Names: []string{"seccomp"}, Action: Allow, Why: "a browser or a sandbox within adds filters; they can only take away"},
 		{Names: []string{"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"},
@@ -180,6 +186,10 @@ func socketRules() []Rule {
 		{Names: []string{"socketpair"}, Action: Errno(errAFNoSupport), Why: "makes sockets of the family before it finds out that it cannot pair them"},
 		{Names: []string{"bind", "listen", "accept", "accept4", "connect", "shutdown", "getsockname", "getpeername", "getsockopt"},
 			Action: Allow, Why: "servers and clients"},
+		{Names: []string{"sendto", "sendmmsg"}, Args: []Cond{{Arg: 3, Mask: msgOOB, In: []uint32{msgOOB}}},
+			Action: Errno(errNotSupp), Why: "MSG_OOB: out-of-band bytes of UNIX sockets gave an attacker the kernel's memory (CVE-2025-38236), and a filter cannot see the socket's family. Of TCP only telnet and FTP's abort use it. EOPNOTSUPP is what a kernel without it says. Receiving needs no row: nothing can be sent"},
+		{Names: []string{"sendmsg"}, Args: []Cond{{Arg: 2, Mask: msgOOB, In: []uint32{msgOOB}}},
+			Action: Errno(errNotSupp), Why: "as sendto; the kernel takes the flags of this argument and not those in the message"},
 		{Names: []string{"sendto", "recvfrom", "sendmsg", "recvmsg", "sendmmsg", "recvmmsg"},
 			Action: Allow, Why: "servers and clients; sendmsg and recvmsg are how the agent passes descriptors"},
 		{Names: []string{"setsockopt"}, Args: []Cond{{Arg: 1, In: []uint32{protoTCP}}, {Arg: 2, In: []uint32{tcpULP}}},
@@ -331,7 +341,11 @@ const (
 
 	signBit = 1 << 31 // of an int
 
-	prctlSchedCore = 62
+	prctlSetSpeculation  = 53
+	prctlSchedCore       = 62
+	prctlSchedCoreCreate = 1
+
+	msgOOB = 1
 
 	persLinux32 = 0x8
 	persUname26 = 0x20000

@@ -34,6 +34,7 @@ const (
 	errNoSys           = 38
 	errNoProtoOpt      = 92
 	errProtoNoSupport  = 93
+	errNotSupp         = 95
 	errAFNoSupport     = 97
 	errnoMask          = 0xffff
 	unknownCall        = Skip | errNoSys // what a call without a row gets: libraries then use an older one
@@ -57,7 +58,7 @@ func (a Action) String() string {
 	}
 	names := map[Action]string{
 		errPerm: "EPERM", errAcces: "EACCES", errInval: "EINVAL", errNoSys: "ENOSYS", errNoProtoOpt: "ENOPROTOOPT",
-		errProtoNoSupport: "EPROTONOSUPPORT", errAFNoSupport: "EAFNOSUPPORT",
+		errProtoNoSupport: "EPROTONOSUPPORT", errNotSupp: "EOPNOTSUPP", errAFNoSupport: "EAFNOSUPPORT",
 	}
 	if n, ok := names[a&errnoMask]; ok && a&^errnoMask == Skip {
 		return n

@@ -216,6 +216,7 @@ func TestRefusals(t *testing.T) {
 	const (
 		eperm, einval, enosys                = Skip | 1, Skip | 22, Skip | 38
 		eprotonosupport, eafnosupport        = Skip | 93, Skip | 97
+		eopnotsupp                           = Skip | 95
 		newNS, newUser, sigchld       uint64 = 0x20000, 0x10000000, 17
 	)
 	tests := []struct {
@@ -308,7 +309,22 @@ func TestRefusals(t *testing.T) {
 		{"mknodat", [6]uint64{0, 0, 0x2000 | 0o644}, eperm},
 		{"mknodat", [6]uint64{0, 0, 0x6000 | 1<<16}, eperm},
 		{"prctl", [6]uint64{62, 1}, einval},
+		{"prctl", [6]uint64{62, 0}, einval},
+		{"prctl", [6]uint64{53, 0, 8}, eperm}, // PR_SET_SPECULATION_CTRL
+		{"prctl", [6]uint64{53 | 1<<32, 1, 2}, eperm},
+		{"prctl", [6]uint64{52, 0}, Allow}, // PR_GET_SPECULATION_CTRL
 		{"prctl", [6]uint64{15, 1}, Allow},
+		{"sendto", [6]uint64{3, 0, 1, 0}, Allow},
+		{"sendto", [6]uint64{3, 0, 1, 0x4040}, Allow}, // MSG_NOSIGNAL | MSG_DONTWAIT
+		{"sendto", [6]uint64{3, 0, 1, 1}, eopnotsupp}, // MSG_OOB
+		{"sendto", [6]uint64{3, 0, 1, 0x4041}, eopnotsupp},
+		{"sendto", [6]uint64{3, 0, 1, 1 | 1<<32}, eopnotsupp},
+		{"sendmsg", [6]uint64{3, 0, 0x4040}, Allow},
+		{"sendmsg", [6]uint64{3, 1, 1}, eopnotsupp},
+		{"sendmsg", [6]uint64{3, 0, 0x4001}, eopnotsupp},
+		{"sendmmsg", [6]uint64{3, 0, 1, 0x40}, Allow},
+		{"sendmmsg", [6]uint64{3, 0, 1, 0x41}, eopnotsupp},
+		{"recvmsg", [6]uint64{3, 0, 0x40}, Allow},
 		{"sync", [6]uint64{}, Skip},
 		{"prlimit64", [6]uint64{0, 7, 0x7f0000001000, 0}, Allow},
 		{"prlimit64", [6]uint64{0, 4, 0, 0x7f0000001000}, Allow},

@@ -617,9 +617,10 @@ class Ending:
 
 PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_MM, PR_SET_NO_NEW_PRIVS, PR_GET_TID_ADDRESS, PR_CAP_AMBIENT = 4, 24, 35, 38, 40, 47
 PR_CAP_AMBIENT_CLEAR_ALL, PR_SET_MM_MAP = 4, 14
+PR_SCHED_CORE, PR_SCHED_CORE_CREATE, THREAD_GROUP = 62, 1, 1
 SECCOMP_SET_MODE_FILTER = 1
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
-EINVAL, ENOSPC, EPERM = 22, 28, 1
+EINVAL, ENODEV, ENOSPC, EPERM = 22, 19, 28, 1
 PROT_READ, PROT_WRITE, PROT_EXEC, MAP_PRIVATE, MAP_ANONYMOUS = 1, 2, 4, 2, 32
 SIGCHLD, SIG_DFL, SIG_IGN = 17, 0, 1
 CLONE_VM, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x100, 0x200000, 0x1000000
@@ -1122,6 +1123,12 @@ class Template:
                 if error.errno != EINVAL:
                     raise
         kernel.prctl(PR_SET_NO_NEW_PRIVS, 1)
+        if order.core:
+            try:
+                kernel.prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, THREAD_GROUP)
+            except OSError as error:
+                if error.errno not in (EINVAL, ENODEV):  # without core scheduling, without hardware threads
+                    raise
         if order.nice:
             os.setpriority(os.PRIO_PROCESS, 0, order.nice)
         for resource, soft, hard in order.rlimits:
@@ -1195,8 +1202,8 @@ class Order:
 
     def __init__(self, message, fds):
         numbers = [int(word) for word in message.split()]
-        doors, namespaces, ruleset, self.rehearse, self.ranged, self.uid, self.gid, self.nice = numbers[:8]
-        self.rlimits = [numbers[at:at + 3] for at in range(8, len(numbers), 3)]
+        doors, namespaces, ruleset, self.rehearse, self.core, self.ranged, self.uid, self.gid, self.nice = numbers[:9]
+        self.rlimits = [numbers[at:at + 3] for at in range(9, len(numbers), 3)]
         self.caller, self.keep, fds = fds[0], fds[1], fds[2:]
         self.doors, fds = fds[:doors], fds[doors:]
         self.namespaces, fds = fds[:namespaces], fds[namespaces:]

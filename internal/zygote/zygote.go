@@ -191,6 +191,7 @@ type Order struct {
 	Doors, Namespaces int  // how many of them
 	Ruleset           bool // whether there is one
 	Rehearse          bool // the copy tells at its end, after its output, what Hot reads
+	Core              bool // the copy asks for a core scheduling cookie of its own
 	Ranged            bool // the copy takes on UID and GID, and has no groups
 	UID, GID          uint32
 	Nice              uint8
@@ -199,7 +200,7 @@ type Order struct {
 
 // Append appends the message.
 func (o Order) Append(b []byte) []byte {
-	b = fmt.Appendf(b, "%d %d %d %d %d %d %d %d", o.Doors, o.Namespaces, bit(o.Ruleset), bit(o.Rehearse), bit(o.Ranged), o.UID, o.GID, o.Nice)
+	b = fmt.Appendf(b, "%d %d %d %d %d %d %d %d %d", o.Doors, o.Namespaces, bit(o.Ruleset), bit(o.Rehearse), bit(o.Core), bit(o.Ranged), o.UID, o.GID, o.Nice)
 	for _, r := range o.Rlimits {
 		b = fmt.Appendf(b, " %d %d %d", r.Resource, limit(r.Soft), limit(r.Hard))
 	}

@@ -61,7 +61,8 @@ package wire
 //	11 2026-11  Setup has Without
 //	12 2026-11  FSPut
 //	13 2026-11  FSHold, FSHeld and FSRelease
-const Generation = 13
+//	14 2026-11  MountCover and MountMasks; Setup, Launch and Stage have Mitigate
+const Generation = 14
 
 // Limits of a frame and of a channel.
 const (

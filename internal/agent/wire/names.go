@@ -19,6 +19,10 @@ func (k MountKind) String() string {
 		return "write file"
 	case MountMask:
 		return "mask"
+	case MountMasks:
+		return "mask others in"
+	case MountCover:
+		return "cover"
 	case MountReseal:
 		return "seal"
 	case MountAttach:

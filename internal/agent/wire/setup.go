@@ -31,6 +31,10 @@ type Setup struct {
 	// Nice is added to the priority of programs, 0 to 19: a weight where no
 	// cgroup has one.
 	Nice uint8
+	// Mitigate switches off what lets programs attack others by speculation: store
+	// bypass and shared branch predictions of programs, and shared processor cores
+	// of the sandbox, where the kernel has the switches.
+	Mitigate bool
 	// UID and GID, inside the user namespace, of programs and of every file
 	// operation. The agent itself is another user where the namespace has a range
 	// of ids, and has the capabilities SETUID, SETGID and KILL then, and CHOWN over
@@ -80,6 +84,7 @@ type Launch struct {
 	Rlimits    []Rlimit
 	Seccomp    []byte // as in Setup
 	Score      string // for oom_score_adj
+	Mitigate   bool   // as in Setup, but for cores
 }
 
 // MountKind says what a Mount step does.
@@ -100,6 +105,8 @@ const (
 	MountReseal                       // change the flags of the mount at Target
 	MountAttach                       // as Bind of a directory that may lie below Root; without Source, of a mount that came with Setup, descriptor Size
 	MountOverlay                      // of the directories lower, upper and work in Source, a path of the new root
+	MountCover                        // a read-only file without a name, with the bytes of Source, over the file Target; a missing one is skipped
+	MountMasks                        // Mask of all directly in Target that can be opened, but for processes, links and the names in Source, which spaces separate
 	MountRoot                         // the last step: what is mounted at Target becomes the root, and the rest is gone
 )
 

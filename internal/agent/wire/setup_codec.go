@@ -12,7 +12,7 @@ func (s *Setup) Append(b []byte) []byte {
 		b = appendStr(appendStr(b, x.Name), x.Value)
 	}
 	b = appendRlimits(b, s.Rlimits)
-	b = appendU32(appendU32(appendU32(append(b, s.Nice), s.UID), s.GID), s.Mark)
+	b = appendU32(appendU32(appendU32(append(b, s.Nice, bit(s.Mitigate)), s.UID), s.GID), s.Mark)
 	b = appendU64(appendU64(b, s.Landlock.HandledFS), s.Landlock.Scoped)
 	b = appendU32(b, uint32(len(s.Landlock.Rules)))
 	for _, r := range s.Landlock.Rules {
@@ -38,7 +38,7 @@ func (s *Setup) Decode(p []byte) error {
 		s.Sysctls[i] = Sysctl{Name: d.str(), Value: d.str()}
 	}
 	s.Rlimits = d.rlimits()
-	s.Nice = d.u8()
+	s.Nice, s.Mitigate = d.u8(), d.truth()
 	s.UID, s.GID, s.Mark = d.u32(), d.u32(), d.u32()
 	s.Landlock.HandledFS, s.Landlock.Scoped = d.u64(), d.u64()
 	s.Landlock.Rules = make([]LandlockRule, d.count(12))
@@ -57,7 +57,8 @@ func (l *Launch) Append(b []byte) []byte {
 	b = appendStr(appendStrs(appendStrs(b, l.Args), l.Env), l.Dir)
 	b = appendU32(appendU32(append(b, l.Namespaces), l.UID), l.GID)
 	b = appendRlimits(b, l.Rlimits)
-	return appendStr(append(appendU32(b, uint32(len(l.Seccomp))), l.Seccomp...), l.Score)
+	b = appendStr(append(appendU32(b, uint32(len(l.Seccomp))), l.Seccomp...), l.Score)
+	return append(b, bit(l.Mitigate))
 }
 
 // Decode reads l from a payload, whose memory Seccomp shares. Without Args it is an error.
@@ -66,7 +67,7 @@ func (l *Launch) Decode(p []byte) error {
 	l.Args, l.Env, l.Dir = d.strs(), d.strs(), d.str()
 	l.Namespaces, l.UID, l.GID = d.u8(), d.u32(), d.u32()
 	l.Rlimits = d.rlimits()
-	l.Seccomp, l.Score = d.bytes(), d.str()
+	l.Seccomp, l.Score, l.Mitigate = d.bytes(), d.str(), d.truth()
 	d.failed = d.failed || len(l.Args) == 0
 	return d.end()
 }

@@ -14,6 +14,8 @@ type Stage struct {
 	Config []byte
 	// Args and Env are the runtime's.
 	Args, Env []string
+	// Mitigate is as in Setup, for the runtime and so for all of the sandbox.
+	Mitigate bool
 }
 
 // The directories below Stage.Base.
@@ -36,7 +38,7 @@ func (s *Stage) Append(b []byte) []byte {
 		b = s.Mounts[i].append(b)
 	}
 	b = append(appendU32(b, uint32(len(s.Config))), s.Config...)
-	return appendStrs(appendStrs(b, s.Args), s.Env)
+	return append(appendStrs(appendStrs(b, s.Args), s.Env), bit(s.Mitigate))
 }
 
 // Decode reads s from a payload, whose memory Config shares.
@@ -48,6 +50,6 @@ func (s *Stage) Decode(p []byte) error {
 		s.Mounts[i].decode(&d)
 	}
 	s.Config = d.bytes()
-	s.Args, s.Env = d.strs(), d.strs()
+	s.Args, s.Env, s.Mitigate = d.strs(), d.strs(), d.truth()
 	return d.end()
 }

@@ -37,18 +37,19 @@ func Factory(program []byte) driver.Factory {
 // Driver makes sandboxes that are containers. It implements driver.Driver,
 // driver.Collector and driver.Closer.
 type Driver struct {
-	log     *slog.Logger
-	opt     options
-	engine  *engine
-	info    system.Info
-	local   bool   // the engine's containers are processes of this machine
-	owner   string // label of everything this driver makes
-	program []byte // the agent's
-	images  driver.Images
-	profile string // of system calls, as the engine takes it
-	filters filters
-	caps    driver.Caps
-	threads atomic.Int64 // that the agent has, as the last one said; 0: none has yet
+	log      *slog.Logger
+	opt      options
+	mitigate bool // see wire.Setup
+	engine   *engine
+	info     system.Info
+	local    bool   // the engine's containers are processes of this machine
+	owner    string // label of everything this driver makes
+	program  []byte // the agent's
+	images   driver.Images
+	profile  string // of system calls, as the engine takes it
+	filters  filters
+	caps     driver.Caps
+	threads  atomic.Int64 // that the agent has, as the last one said; 0: none has yet
 	// importing and filling are taken while an image, or the agent, is sent.
 	importing, filling chan struct{}
 	filled             atomic.Bool // the agent is in its volume
@@ -83,7 +84,7 @@ func New(h driver.Host, program []byte) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, opt: opt, engine: &engine{api: api, at: at}, owner: ownerLabel(), program: program, images: h.Images,
+	d := &Driver{log: h.Logger, opt: opt, mitigate: !h.Speculation, engine: &engine{api: api, at: at}, owner: ownerLabel(), program: program, images: h.Images,
 		importing: make(chan struct{}, 1), filling: make(chan struct{}, 1)}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)

@@ -80,7 +80,7 @@ func (d *Driver) planFor(id sandbar.ID, s sandbar.Spec, i image) (*plan, error) 
 		Made: true, Dir: sandbar.DefaultDir, UID: sandboxUID, GID: sandboxUID,
 		Mark: uint32(policy.MarkLocks), Seccomp: d.filters.all, Programs: d.filters.programs,
 		Landlock: policy.Landlock([]string{"/"}, []string{sandbar.DefaultDir, "/tmp", "/dev/shm"}),
-		Env:      environment(i.env, s.Env),
+		Env:      environment(i.env, s.Env), Mitigate: d.mitigate,
 	}}
 	host := &container.HostConfig{
 		AutoRemove:     true,

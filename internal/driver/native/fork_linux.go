@@ -128,7 +128,7 @@ func (f *fork) kept() int {
 // order makes the request for a copy, with the groups and namespaces that it
 // enters.
 func (f *fork) order(b *box, lent wire.Lent, held *files) (o zygote.Order, rooms []*os.File, err error) {
-	o = zygote.Order{Rehearse: f.rehearses, Ranged: f.t.d.ids.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
+	o = zygote.Order{Rehearse: f.rehearses, Core: f.t.d.mitigate, Ranged: f.t.d.ids.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
 	for _, r := range lent.Rlimits {
 		o.Rlimits = append(o.Rlimits, zygote.Rlimit{Resource: r.Resource, Soft: r.Soft, Hard: r.Hard})
 	}

@@ -38,6 +38,7 @@ func Factory(binary []byte) driver.Factory {
 // Driver makes sandboxes out of namespaces.
 type Driver struct {
 	log      *slog.Logger
+	mitigate bool   // see wire.Setup
 	mode     string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
 	forked   bool   // in tests: templates make copies without keepers
 	owner    string // names this process, see package owner
@@ -71,7 +72,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err := outfit.Probe(Name); err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, mode: agent.ModeSocket, ids: spawn.DetectIDs(), images: h.Images}
+	d := &Driver{log: h.Logger, mode: agent.ModeSocket, ids: spawn.DetectIDs(), images: h.Images, mitigate: !h.Speculation}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}

@@ -33,7 +33,7 @@ func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) 
 	}
 	setup := &wire.Setup{
 		Hostname: hostname, Root: buildRoot, Sysctls: policy.Sysctls(), Rlimits: rlimits,
-		Mark: uint32(policy.MarkLocks), Seccomp: d.filter, Programs: d.programs, Dir: sandbar.DefaultDir,
+		Mark: uint32(policy.MarkLocks), Seccomp: d.filter, Programs: d.programs, Dir: sandbar.DefaultDir, Mitigate: d.mitigate,
 	}
 	if image != nil {
 		err = d.imageSetup(setup, image, s)
@@ -62,7 +62,7 @@ func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 		Dirs: d.host.Dirs, Etc: d.host.Etc, Extra: d.host.Extra,
 		Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		UID: sandboxUID, GID: sandboxUID, Ranged: d.ids.Ranged,
-		Hostname: hostname, MachineID: outfit.MachineID(),
+		Hostname: hostname, MachineID: outfit.MachineID(), BootID: outfit.BootID(),
 	}
 	mounts, err := policy.HostRoot(root)
 	if err != nil {

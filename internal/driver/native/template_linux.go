@@ -230,7 +230,7 @@ func (t *template) launch(argv []string, namespaces int) ([]byte, error) {
 		env = append(env, zygote.PathVariable+"="+entry)
 	}
 	l := wire.Launch{Args: append(slices.Clone(argv), t.file), Env: env, Dir: "/", Namespaces: uint8(namespaces),
-		UID: uint32(t.owner), GID: uint32(t.owner), Rlimits: policy.TemplateRlimits(outfit.HardLimit), Seccomp: filter, Score: templateScore}
+		UID: uint32(t.owner), GID: uint32(t.owner), Rlimits: policy.TemplateRlimits(outfit.HardLimit), Seccomp: filter, Score: templateScore, Mitigate: t.d.mitigate}
 	return l.Append(nil), nil
 }
 

@@ -28,6 +28,7 @@ type container struct {
 	owner   string
 	env     []string // the agent's own
 	profile *policy.Profile
+	hidden  []string // names in the host's /proc that programs do not see
 }
 
 // config computes the container's configuration. It is the whole of what the
@@ -53,7 +54,7 @@ func (c container) config() ([]byte, error) {
 	}
 	if !c.guest { // a kernel in user space has no /proc of the host's to hide, and is its own filter
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
-		s.Linux.MaskedPaths = policy.ProcMasks()
+		s.Linux.MaskedPaths = policy.ProcMasks(c.hidden...)
 		s.Linux.ReadonlyPaths = policy.ProcReadOnly()
 		profile, err := seccomp(c.profile)
 		if err != nil {
@@ -129,6 +130,9 @@ func (c container) capabilities() []string {
 func (c container) mounts() []specs.Mount {
 	proc := specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}}
 	if !c.guest {
+		if c.image {
+			proc.Options = append(proc.Options, hidePIDs(c.agentUID)...)
+		}
 		return []specs.Mount{proc, {Destination: "/dev", Type: "bind", Source: c.base + c.top() + "/dev", Options: []string{"rbind"}}}
 	}
 	mounts := []specs.Mount{proc,
@@ -141,6 +145,17 @@ func (c container) mounts() []specs.Mount {
 		mounts = append(mounts, specs.Mount{Destination: dir, Type: "bind", Source: c.base + c.top() + dir, Options: []string{"bind", "rw", "nosuid", "nodev"}})
 	}
 	return mounts
+}
+
+// hidePIDs are options of proc that show programs only the processes they may
+// trace, as in the native driver's sandboxes of images. The agent, whose group is
+// another, sees all; a gid of 0 would be the programs' as well.
+func hidePIDs(agentGID uint32) []string {
+	options := []string{"hidepid=2"}
+	if agentGID != 0 {
+		options = append(options, "gid="+strconv.FormatUint(uint64(agentGID), 10))
+	}
+	return options
 }
 
 // top is where the container's root is, below base.

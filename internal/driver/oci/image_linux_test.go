@@ -97,6 +97,12 @@ python3 -c 'print(6*7)'; grep CapEff /proc/self/status; grep CapBnd /proc/self/s
 	if got != want {
 		t.Errorf("in the image:\n%s\nwant:\n%s", got, want)
 	}
+	if !d.runtime.guestKernel() { // the agent is another user, and hidden
+		const script = `test -e /proc/1 && echo the agent is seen; test -r /proc/self/status && echo self; sleep 60 & test -r /proc/$!/status && echo child; kill $!`
+		if got := sh(t, b, script); got != "self\nchild\n" {
+			t.Errorf("of processes programs see:\n%s", got)
+		}
+	}
 	if got := sh(t, b, "echo still"); got != "still\n" {
 		t.Errorf("after an attempt on PID 1: %q", got)
 	}

@@ -51,19 +51,20 @@ func Factories(binary []byte) []driver.Factory {
 
 // Driver makes sandboxes with a container runtime.
 type Driver struct {
-	name    string
-	log     *slog.Logger
-	owner   string // names this process, see package owner
-	runtime *runtime
-	program *os.File // the runtime's
-	ids     spawn.IDs
-	host    outfit.Layout
-	images  driver.Images // nil: there are none
-	cgroups *cgroup.Manager
-	caps    driver.Caps
-	exe     *spawn.Program
-	spawner *spawn.Spawner
-	uids    *spawn.Ranges
+	name     string
+	log      *slog.Logger
+	owner    string // names this process, see package owner
+	runtime  *runtime
+	mitigate bool     // see wire.Setup
+	program  *os.File // the runtime's
+	ids      spawn.IDs
+	host     outfit.Layout
+	images   driver.Images // nil: there are none
+	cgroups  *cgroup.Manager
+	caps     driver.Caps
+	exe      *spawn.Program
+	spawner  *spawn.Spawner
+	uids     *spawn.Ranges
 
 	mark          policy.Mark
 	filter        []byte          // of the agent and all programs
@@ -82,7 +83,7 @@ var (
 // what this host lacks and how to get it.
 func New(h driver.Host, name string, binary []byte) (*Driver, error) {
 	d := &Driver{name: name, log: h.Logger, images: h.Images,
-		ids: spawn.DetectIDs(), uids: spawn.NewRanges(), mark: policy.MarkLocks}
+		mitigate: !h.Speculation, ids: spawn.DetectIDs(), uids: spawn.NewRanges(), mark: policy.MarkLocks}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}

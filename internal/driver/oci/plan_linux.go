@@ -45,7 +45,7 @@ func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan
 	}
 	c := container{
 		base: base, image: image != nil, guest: d.runtime.guestKernel(), passes: d.runtime.passes(),
-		agentUID: d.agent(uid), ranged: d.agent(uid) != uid, owner: d.owner, profile: d.profile,
+		agentUID: d.agent(uid), ranged: d.agent(uid) != uid, owner: d.owner, profile: d.profile, hidden: d.host.Proc,
 		env: append(spawn.AgentEnv(), "PATH=/usr/bin:/bin"),
 	}
 	config, err := c.config()
@@ -63,7 +63,7 @@ func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan
 	}
 	return &plan{
 		stage: &wire.Stage{Base: base, Mounts: mounts, Config: config,
-			Args: d.runtime.command(base, containerID(d.owner, id)), Env: d.runtime.env()},
+			Args: d.runtime.command(base, containerID(d.owner, id)), Env: d.runtime.env(), Mitigate: d.mitigate},
 		setup: setup,
 	}, nil
 }
@@ -120,7 +120,7 @@ func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 		return nil, err
 	}
 	setup := &wire.Setup{Made: true, Rlimits: rlimits, UID: uid, GID: uid, Mark: uint32(d.mark),
-		Seccomp: d.filter, Programs: d.programFilter, Dir: sandbar.DefaultDir}
+		Seccomp: d.filter, Programs: d.programFilter, Dir: sandbar.DefaultDir, Mitigate: d.mitigate}
 	if d.runtime.guestKernel() {
 		setup.Rlimits = guestRlimits(rlimits)
 		setup.PIDs = max(s.Limits.PIDs, 0)

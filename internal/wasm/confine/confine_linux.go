@@ -66,9 +66,10 @@ func Data(bytes int64) error {
 }
 
 // limits sets what is the same for all: no core dumps, whose size is the
-// memory's, no files, few descriptors.
+// memory's, no files, few descriptors. The limit of core dumps is 1 and not 0: if
+// core_pattern is a pipe, the kernel runs the host's handler at 0 and not at 1.
 func limits(files uint64) error {
-	return limit(map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: files})
+	return limit(map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: files})
 }
 
 // limit lowers limits, soft and hard, to what they are at most.
