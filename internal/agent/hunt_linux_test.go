@@ -135,8 +135,12 @@ func huntAsInit() error {
 	if err != nil {
 		return err
 	}
-	h := newHunter(&agent{link: &link{out: int(null.Fd())}})
-	h.limit = markName(unix.RLIMIT_LOCKS)
+	proc, err := openProcfs()
+	if err != nil {
+		return err
+	}
+	h := newHunter(&agent{link: &link{out: int(null.Fd())}, proc: proc})
+	h.track(unix.RLIMIT_LOCKS)
 	const hunted, others = 1000, 999
 	prey, err := begin(hunted, "trap '' TERM; (setsid sleep 60 &) ; sleep 60 & wait")
 	if err != nil {
@@ -201,7 +205,8 @@ func until(h *hunter, letters string, all ...*os.Process) error {
 
 // living counts what carries a mark and is not dead.
 func living(h *hunter, mark uint64) (n int) {
-	for _, pid := range otherPIDs() {
+	pids, _ := h.a.proc.pids()
+	for _, pid := range pids {
 		limits, _ := os.ReadFile("/proc/" + pid + "/limits")
 		stat, _ := os.ReadFile("/proc/" + pid + "/stat")
 		if parseMark(limits, h.limit) == mark && !isDead(stat) {
