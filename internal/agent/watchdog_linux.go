@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -48,16 +49,16 @@ const (
 	// watchEvery is the shortest pause between two looks. A program can overshoot
 	// by what it touches in this time.
 	watchEvery = 10 * time.Millisecond
-	// watchShare is how many times as long as a look the pause after it is, so
-	// that the watch takes at most a fifth of a processor, but it is never longer
-	// than watchAtMost.
+	// watchShare is how many times the processor time of a look the pause after it
+	// lasts, so that the watch takes no more than a fifth of a processor, until
+	// the pause is watchAtMost.
 	watchShare  = 4
 	watchAtMost = 50 * time.Millisecond
 	// watchAgain is the pause before the look that confirms what has been seen. A
 	// process and its child by vfork are two with the same memory until the child
 	// executes another program.
 	watchAgain = 3 * time.Millisecond
-	// walkWithin bounds the walk through page tables. The shares of processes that
+	// walkWithin bounds the processor time of a walk through page tables. The shares of processes that
 	// it does not come to count in full.
 	walkWithin = 50 * time.Millisecond
 )
@@ -91,10 +92,12 @@ func (w *watchdog) begin(a *agent) {
 }
 
 func (w *watchdog) watch(a *agent) {
+	runtime.LockOSThread() // for spent
+	defer runtime.UnlockOSThread()
 	pause := watchEvery
 	for {
 		time.Sleep(pause)
-		began := time.Now()
+		began := spent()
 		over, idle := w.look()
 		if over {
 			time.Sleep(watchAgain)
@@ -105,8 +108,15 @@ func (w *watchdog) watch(a *agent) {
 		if w.stop(idle) {
 			return
 		}
-		pause = min(max(watchEvery, watchShare*time.Since(began)), watchAtMost)
+		pause = min(max(watchEvery, watchShare*(spent()-began)), watchAtMost)
 	}
+}
+
+// spent is the processor time of the calling thread, which must be locked.
+func spent() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
+	return time.Duration(t.Nano())
 }
 
 // stop ends the watch when nothing is left to watch.
@@ -172,10 +182,10 @@ func (w *watchdog) look() (over, idle bool) {
 // once, in bytes. Where that cannot be found out they count as often as they are
 // mapped.
 func (w *watchdog) shared(all []share) (sum int64) {
-	end := time.Now().Add(walkWithin)
+	end := spent() + walkWithin
 	for _, p := range all {
 		held := p.mapped
-		if time.Now().Before(end) {
+		if spent() < end {
 			if part, ok := w.proportion(p.pid); ok {
 				held = min(held, part+p.tables)
 			}
