@@ -69,7 +69,7 @@ func (p procfs) open(pid string) (dir int, err error) {
 	return unix.Openat(p.root, pid, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
-// readProc reads a file of a process's directory into buf, which must have room
+// readProc reads a file of or below a directory of proc into buf, which must have room
 // for all of it. The file of a process that has been reaped is an error for which
 // hasEnded is true, or empty.
 func readProc(dir int, name string, buf []byte) ([]byte, error) {

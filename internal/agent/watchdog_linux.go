@@ -198,12 +198,7 @@ func (w *watchdog) shared(all []share) (sum int64) {
 // proportion is a process's proportional share of the memory that it maps, but for
 // files, in bytes. The kernel tells it only of processes that the agent may trace.
 func (w *watchdog) proportion(pid string) (n int64, ok bool) {
-	dir, err := w.proc.open(pid)
-	if err != nil {
-		return 0, false
-	}
-	defer unix.Close(dir)
-	b, err := readProc(dir, "smaps_rollup", w.buf[:])
+	b, err := readProc(w.proc.root, pid+"/smaps_rollup", w.buf[:])
 	if err != nil || !bytes.Contains(b, []byte("\nPss_Anon:")) { // before Linux 5.4
 		return 0, false
 	}
@@ -212,12 +207,7 @@ func (w *watchdog) proportion(pid string) (n int64, ok bool) {
 
 // process looks at one process.
 func (w *watchdog) process(pid string) (share, error) {
-	dir, err := w.proc.open(pid)
-	if err != nil {
-		return share{}, err
-	}
-	defer unix.Close(dir)
-	b, err := readProc(dir, "status", w.buf[:])
+	b, err := readProc(w.proc.root, pid+"/status", w.buf[:])
 	if err != nil {
 		return share{}, err
 	}
@@ -232,8 +222,7 @@ func (w *watchdog) process(pid string) (share, error) {
 // headless looks at a process whose first thread has ended, which therefore shows
 // no memory, by one that goes on.
 func (w *watchdog) headless(pid string) (share, error) {
-	tasks := pid + "/task/"
-	dir, err := w.proc.open(tasks)
+	dir, err := w.proc.open(pid + "/task")
 	if err != nil {
 		return share{}, err
 	}
@@ -261,7 +250,8 @@ func (w *watchdog) headless(pid string) (share, error) {
 
 // statusShare reads the text of /proc/PID/status.
 func statusShare(pid string, status []byte) share {
-	return share{pid, total(status, "RssAnon", "RssShmem", "VmSwap", "VmPTE", "HugetlbPages"), total(status, "VmPTE")}
+	tables := total(status, "VmPTE")
+	return share{pid, total(status, "RssAnon", "RssShmem", "VmSwap", "HugetlbPages") + tables, tables}
 }
 
 // total adds up lines of a text of /proc, in bytes. Lines that are not there count
