@@ -62,11 +62,12 @@ func limitCases() []testCase {
 			c.exited(c.sh(b, "echo x > f; exit 2"), 2, "a program without limits")
 		}},
 		testCase{name: "shared-memory", needs: []need{needPython(), needMemory()}, run: func(c *C) {
-			// Together they map many times the limit and hold a fraction of it. Their
-			// ids are taken together, so that all of them live at the same time.
-			r := c.try(c.box(small), sandbar.Cmd{Args: []string{c.s.python, "-c", `
+			// Together they map three times the limit and hold a fraction of it.
+			// They are all there before the first goes on.
+			b := c.box(func(s *sandbar.Spec) { s.Limits.Memory = 256 << 20 })
+			r := c.try(b, sandbar.Cmd{Args: []string{c.s.python, "-c", `
 import os, time
-kept = b"x" * (8 << 20)
+kept = b"x" * (32 << 20)
 r, w = os.pipe()
 children = []
 for i in range(24):
