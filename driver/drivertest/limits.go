@@ -61,7 +61,32 @@ func limitCases() []testCase {
 			})
 			c.exited(c.sh(b, "echo x > f; exit 2"), 2, "a program without limits")
 		}},
-		testCase{name: "two-at-once", needs: []need{needClaim("to hold memory", func(k driver.Caps) bool { return k.Enforced.Memory != sandbar.EnforcedNone })}, run: func(c *C) {
+		testCase{name: "shared-memory", needs: []need{needPython(), needMemory()}, run: func(c *C) {
+			// Together they map three times the limit and hold a fraction of it.
+			// They are all there before the first goes on.
+			b := c.box(func(s *sandbar.Spec) { s.Limits.Memory = 256 << 20 })
+			r := c.try(b, sandbar.Cmd{Args: []string{c.s.python, "-c", `
+import os, time
+kept = b"x" * (32 << 20)
+r, w = os.pipe()
+children = []
+for i in range(24):
+    pid = os.fork()
+    if pid == 0:
+        os.close(w); os.read(r, 1)
+        end = time.monotonic() + 1
+        while time.monotonic() < end: pass
+        os._exit(kept[-1] != 120)
+    children.append(pid)
+os.close(w)
+print(sum(os.waitpid(pid, 0)[1] == 0 for pid in children), flush=True)
+os._exit(9)`}}, driver.Stdio{})
+			c.exited(r, 9, "a program whose processes share their memory")
+			if r.out != "24\n" {
+				c.Errorf("of 24 processes that share their memory these came to their end: %s", sandbar.Quote(r.out, 40))
+			}
+		}},
+		testCase{name: "two-at-once", needs: []need{needMemory()}, run: func(c *C) {
 			// One sandbox dies of its memory; its neighbour does not notice.
 			victim, neighbour := c.box(small), c.box(small)
 			stdin, end := io.Pipe()
@@ -75,6 +100,10 @@ func limitCases() []testCase {
 				c.Errorf("the neighbour of a sandbox that ran out of memory: %+v", res)
 			}
 		}})
+}
+
+func needMemory() need {
+	return needClaim("to hold memory", func(k driver.Caps) bool { return k.Enforced.Memory != sandbar.EnforcedNone })
 }
 
 // refused: a limit that is not held is an error before anything is made, and

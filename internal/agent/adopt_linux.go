@@ -94,8 +94,7 @@ func (a *agent) adopt(id uint32, w wire.Adopt) (text string, err error) {
 // unlike tells what distinguishes a process from one that the launcher has
 // forked; "" if nothing does.
 func (a *agent) unlike(pid int, mark uint64) string {
-	dir := "/proc/" + strconv.Itoa(pid)
-	limits, err := os.ReadFile(dir + "/limits")
+	limits, err := visible(pid, "limits")
 	if err != nil {
 		return "it is not there"
 	}
@@ -105,7 +104,7 @@ func (a *agent) unlike(pid int, mark uint64) string {
 	if group, err := unix.Getpgid(pid); err != nil || group != pid {
 		return "it leads no process group"
 	}
-	status, err := os.ReadFile(dir + "/status")
+	status, err := visible(pid, "status")
 	if err != nil {
 		return "it is not there"
 	}

@@ -2,9 +2,7 @@ package agent
 
 import (
 	"bytes"
-	"os"
 	"runtime"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -63,7 +61,7 @@ func (a *agent) fsHeld(id uint32) error {
 		// Between the two it may have ended and its number be another's, which
 		// shows at the next look, and in the worst case as a program that goes on
 		// before it has waited.
-		stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/stat")
+		stat, err := visible(p.pid, "stat")
 		if err != nil {
 			return unix.ESRCH
 		}

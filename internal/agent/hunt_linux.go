@@ -2,9 +2,7 @@ package agent
 
 import (
 	"bytes"
-	"os"
 	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,11 +28,13 @@ import (
 type hunter struct {
 	a     *agent
 	asked chan quarry
-	buf   [4 << 10]byte // of files of /proc
-	self  string
-	limit string          // what the mark is called there
-	shot  map[string]bool // the processes killed in the last look
-	dead  map[string]bool // those it found dead
+	buf   [8 << 10]byte // of files of /proc
+	// first: the agent is PID 1, and all processes are its own to stop.
+	first    bool
+	resource int             // whose hard limit is the mark
+	limit    string          // what that is called in /proc
+	shot     map[string]bool // the processes killed in the last look
+	dead     map[string]bool // those it found dead
 }
 
 // quarry is one mark that is hunted.
@@ -74,7 +74,12 @@ func (a *agent) onKill(f wire.Frame) error {
 }
 
 func newHunter(a *agent) *hunter {
-	return &hunter{a: a, asked: make(chan quarry, backlog), self: strconv.Itoa(os.Getpid())}
+	return &hunter{a: a, asked: make(chan quarry, backlog), first: unix.Getpid() == 1}
+}
+
+// track tells which resource has the marks.
+func (h *hunter) track(resource uint32) {
+	h.resource, h.limit = int(resource), markName(resource)
 }
 
 // run hunts whenever somebody asks.
@@ -91,7 +96,7 @@ func (h *hunter) hunt(hunted []quarry) {
 	for len(hunted) > 0 {
 		hunted = h.join(hunted)
 		var s sight
-		if unsettled >= stubborn && h.self == "1" { // elsewhere "all processes" are not ours alone
+		if unsettled >= stubborn && h.first { // elsewhere "all processes" are not ours alone
 			s = h.lookStill(hunted)
 			unsettled = 0
 		} else {
@@ -101,7 +106,7 @@ func (h *hunter) hunt(hunted []quarry) {
 			unsettled++
 		}
 		hunted = h.settle(hunted, s)
-		if s.found {
+		if s.found || s.blind {
 			time.Sleep(pause)
 			pause = min(2*pause, maxHuntPause)
 		}
@@ -125,6 +130,7 @@ type sight struct {
 	found  bool // something that is hunted
 	fresh  bool // something that was not killed before
 	missed bool // something has died that was alive when it was listed
+	blind  bool // something could not be looked at, or not be listed
 	still  bool // nothing could be born meanwhile
 }
 
@@ -133,7 +139,7 @@ func (h *hunter) settle(hunted []quarry, s sight) []quarry {
 	left := hunted[:0]
 	for _, q := range hunted {
 		switch {
-		case q.found:
+		case q.found || s.blind:
 			q.empty = 0
 		case s.still:
 			q.empty = 2
@@ -158,15 +164,15 @@ func (h *hunter) look(hunted []quarry) (s sight) {
 	for i := range hunted {
 		hunted[i].found = false
 	}
-	pids := otherPIDs()
+	pids, err := h.a.proc.pids()
+	s.blind = err != nil
 	for i := len(pids) - 1; i >= 0; i-- { // the kernel lists the newest last
 		pid := pids[i]
-		if pid == h.self {
-			continue
-		}
 		switch h.shoot(pid, hunted) {
 		case gone:
 			s.missed = true
+		case hidden:
+			s.blind = true
 		case corpse:
 			dead[pid] = true
 			s.missed = s.missed || !h.dead[pid]
@@ -183,13 +189,20 @@ func (h *hunter) look(hunted []quarry) (s sight) {
 // lookStill is look with all processes stopped.
 func (h *hunter) lookStill(hunted []quarry) sight {
 	stopped := map[string]bool{} // by somebody else, before
-	for _, pid := range otherPIDs() {
+	pids, err := h.a.proc.pids()
+	if err != nil {
+		return h.look(hunted)
+	}
+	for _, pid := range pids {
 		stopped[pid] = h.state(pid) == 'T'
 	}
 	unix.Kill(-1, unix.SIGSTOP) // spares PID 1, the caller
 	s := h.look(hunted)
 	s.still = true
-	for _, pid := range otherPIDs() {
+	if pids, err = h.a.proc.pids(); err != nil {
+		unix.Kill(-1, unix.SIGCONT) // rather one too many than one that stands still for good
+	}
+	for _, pid := range pids {
 		if !stopped[pid] { // to the dying it does nothing
 			unix.Kill(int(parseNumber([]byte(pid))), unix.SIGCONT)
 		}
@@ -205,61 +218,93 @@ const (
 	killed
 	corpse // it is dead, carries a hunted mark and has not been waited for
 	gone   // it is dead, and its mark cannot be known any more
+	hidden // it may live, and its mark cannot be known
 )
 
 // shoot kills a process if it carries a hunted mark and is not dead already.
-// The open directory means this process, never another that got its number.
 func (h *hunter) shoot(pid string, hunted []quarry) fate {
-	dir, err := unix.Open("/proc/"+pid, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
+	dir, err := h.a.proc.open(pid)
+	if hasEnded(err) {
 		return gone
+	}
+	if err != nil {
+		return h.shootUnseen(pid, hunted)
 	}
 	defer unix.Close(dir)
-	limits := h.read(dir, "limits")
-	if len(limits) == 0 {
+	limits, err := readProc(dir, "limits", h.buf[:])
+	if hasEnded(err) || err == nil && len(limits) == 0 {
 		return gone
 	}
+	if err != nil {
+		return h.shootUnseen(pid, hunted)
+	}
 	mark := parseMark(limits, h.limit)
-	if !slices.ContainsFunc(hunted, func(q quarry) bool { return q.mark == mark }) {
+	if !marked(hunted, mark) {
 		return spared
 	}
-	if isDead(h.read(dir, "stat")) {
+	stat, err := readProc(dir, "stat", h.buf[:])
+	if hasEnded(err) || err == nil && isDead(stat) {
 		return corpse
 	}
-	unix.PidfdSendSignal(dir, unix.SIGKILL, nil, 0)
+	return kill(dir, hunted, mark)
+}
+
+// shootUnseen is shoot without /proc, where that refuses: the kernel tells everybody
+// of the same user another's limits. A pidfd holds on to the process, so that the
+// limits are known to be its own.
+func (h *hunter) shootUnseen(pid string, hunted []quarry) fate {
+	n := int(parseNumber([]byte(pid)))
+	fd, err := unix.PidfdOpen(n, 0)
+	if err == unix.ESRCH {
+		return gone
+	}
+	if err != nil {
+		return hidden
+	}
+	defer unix.Close(fd)
+	var limit unix.Rlimit
+	err = unix.Prlimit(n, h.resource, nil, &limit)
+	if err == unix.ESRCH || unix.PidfdSendSignal(fd, 0, nil, 0) == unix.ESRCH {
+		return gone // and the limits may be those of another that got the number
+	}
+	if err != nil {
+		return hidden
+	}
+	if !marked(hunted, limit.Max) {
+		return spared
+	}
+	ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(ended, 0); err == nil && n == 1 && ended[0].Revents&unix.POLLIN != 0 {
+		return corpse
+	}
+	return kill(fd, hunted, limit.Max)
+}
+
+// marked reports whether a mark is hunted.
+func marked(hunted []quarry, mark uint64) bool {
+	return slices.ContainsFunc(hunted, func(q quarry) bool { return q.mark == mark })
+}
+
+// kill kills the process that a descriptor means. Only a later look shows whether
+// it has ended.
+func kill(fd int, hunted []quarry, mark uint64) fate {
+	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	for i := range hunted { // more than one may have asked for it
 		hunted[i].found = hunted[i].found || hunted[i].mark == mark
 	}
 	return killed
 }
 
-// state is the letter of a process's state in /proc; 0 when it is gone.
+// state is the letter of a process's state in /proc; 0 when it is not known.
 func (h *hunter) state(pid string) byte {
-	dir, err := unix.Open("/proc/"+pid, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := h.a.proc.open(pid)
 	if err != nil {
 		return 0
 	}
 	defer unix.Close(dir)
-	state, _ := parseStat(h.read(dir, "stat"))
+	stat, _ := readProc(dir, "stat", h.buf[:])
+	state, _ := parseStat(stat)
 	return state
-}
-
-// read reads a small file of /proc into the hunter's buffer; nil if that fails.
-func (h *hunter) read(dir int, name string) []byte {
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer unix.Close(fd)
-	for {
-		n, err := unix.Read(fd, h.buf[:]) // the kernel gives all that fits at once
-		if err == nil {
-			return h.buf[:n]
-		}
-		if err != unix.EINTR {
-			return nil
-		}
-	}
 }
 
 // isDead reports whether the process of a stat file only waits to be reaped. A

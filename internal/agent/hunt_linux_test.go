@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -88,6 +92,8 @@ func TestSettle(t *testing.T) {
 		"nothing, twice":              {quarry{until: later, empty: 1}, sight{}, true, 0},
 		"nothing, but something died": {quarry{until: later, empty: 1}, sight{missed: true}, false, 1},
 		"nothing, under a standstill": {quarry{until: later}, sight{still: true, missed: true}, true, 0},
+		"something hides":             {quarry{until: later, empty: 1}, sight{blind: true}, false, 0},
+		"hidden, under a standstill":  {quarry{until: later, empty: 1}, sight{blind: true, still: true}, false, 0},
 		"only another's":              {quarry{until: later, empty: 1}, sight{found: true}, true, 0},
 		"found, and the time is over": {quarry{until: past, found: true}, sight{found: true}, true, 0},
 		"nothing, in the last moment": {quarry{until: past, empty: 1}, sight{}, true, 0},
@@ -99,21 +105,26 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestHunt hunts in a PID namespace of its own, by ordinary looks and with
-// everything standing still.
+// TestHunt hunts in a PID namespace of its own: by ordinary looks, with everything
+// standing still, and where /proc does not let the hunter look at what it hunts.
 func TestHunt(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []string{"looks", "still"} {
+	ids := 1
+	if os.Geteuid() == 0 {
+		ids = otherGroup + 1
+	}
+	for _, mode := range []string{"looks", "still", "hidden"} {
 		c := exec.CommandContext(t.Context(), exe)
 		c.Env = append(os.Environ(), initEnv+"="+mode)
+		c.Dir = t.TempDir()
 		c.SysProcAttr = &syscall.SysProcAttr{
 			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID,
-			UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
+			UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: ids}},
+			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: ids}},
 			Pdeathsig:   syscall.SIGKILL,
 		}
 		if out, err := c.CombinedOutput(); err != nil {
@@ -122,74 +133,117 @@ func TestHunt(t *testing.T) {
 	}
 }
 
+// otherGroup is a group that the hunter is not in. The group to which hidepid shows
+// everything is else the host's root's.
+const otherGroup = 4242
+
 // huntAsInit is what PID 1 does: of a hunted family nothing remains, of the
 // others each is as it was.
 func huntAsInit() error {
+	mode := os.Getenv(initEnv)
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
+	all, err := mountProcfs()
+	if err != nil {
+		return err
+	}
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return err
+	}
+	shell := "/bin/sh"
+	if mode == "hidden" {
+		if shell, err = hide(); err != nil {
+			return err
+		}
+	}
+	proc, err := openProcfs()
+	if err != nil {
 		return err
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	h := newHunter(&agent{link: &link{out: int(null.Fd())}})
-	h.limit = markName(unix.RLIMIT_LOCKS)
+	h := newHunter(&agent{link: &link{out: int(null.Fd())}, proc: proc})
+	h.track(unix.RLIMIT_LOCKS)
 	const hunted, others = 1000, 999
-	prey, err := begin(hunted, "trap '' TERM; (setsid sleep 60 &) ; sleep 60 & wait")
+	prey, err := begin(shell, hunted, "trap '' TERM; (setsid "+shell+" -c 'sleep 60; :' &) ; sleep 60 & wait")
 	if err != nil {
 		return err
 	}
-	busy, err := begin(others, "while :; do :; done")
+	busy, err := begin("/bin/sh", others, "while :; do :; done")
 	if err != nil {
 		return err
 	}
-	stopped, err := begin(others, "kill -STOP $$")
+	stopped, err := begin("/bin/sh", others, "kill -STOP $$")
 	if err != nil {
 		return err
 	}
-	if err := until(h, "TR", stopped, busy); err != nil {
+	if err := until(all, "TR", stopped, busy); err != nil {
 		return err
 	}
-	for n := 0; n < 3; n = living(h, hunted) { // the shell and two that sleep
+	for n := 0; n < 4; n = living(all, hunted) { // two shells and two that sleep
 		time.Sleep(time.Millisecond)
 	}
-	if os.Getenv(initEnv) == "still" {
+	if _, err := proc.open(strconv.Itoa(prey.Pid)); (err != nil) != (mode == "hidden") || hasEnded(err) {
+		return fmt.Errorf("looking at what is hunted: %v", err)
+	}
+	if mode == "still" {
 		q := []quarry{{mark: hunted}, {mark: 1}, {mark: hunted}}
 		if s := h.lookStill(q); !s.found || !s.still || !q[0].found || q[1].found || !q[2].found {
 			return fmt.Errorf("a look under a standstill saw %+v of %+v", s, q)
 		}
 	} else {
 		h.hunt([]quarry{{mark: hunted, until: time.Now().Add(time.Minute)}})
-		if n := living(h, hunted); n != 0 {
+		if n := living(all, hunted); n != 0 {
 			return fmt.Errorf("after the hunt %d live", n)
 		}
 	}
 	if _, err := prey.Wait(); err != nil {
 		return err
 	}
-	for living(h, hunted) > 0 {
+	for living(all, hunted) > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	return until(h, "TR", stopped, busy)
+	return until(all, "TR", stopped, busy)
+}
+
+// hide has /proc hide what the calling thread may not trace, takes from that thread
+// the right to trace all, and returns a shell that nobody else may trace, since
+// nobody may read its program.
+func hide() (shell string, err error) {
+	if unix.Mount("proc", "/proc", "proc", 0, "hidepid=1,gid="+strconv.Itoa(otherGroup)) != nil { // there is one id only
+		if err := unix.Mount("proc", "/proc", "proc", 0, "hidepid=1"); err != nil {
+			return "", err
+		}
+	}
+	b, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile("shell", b, 0o111); err != nil {
+		return "", err
+	}
+	runtime.LockOSThread() // for good
+	return "./shell", setCaps(0)
 }
 
 // begin starts a shell program with a mark. Marks are given out falling.
-func begin(mark uint64, script string) (*os.Process, error) {
+func begin(shell string, mark uint64, script string) (*os.Process, error) {
 	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, &unix.Rlimit{Cur: mark, Max: mark}, nil); err != nil {
 		return nil, err
 	}
-	return os.StartProcess("/bin/sh", []string{"sh", "-c", script}, &os.ProcAttr{Env: os.Environ()})
+	return os.StartProcess(shell, []string{"sh", "-c", script}, &os.ProcAttr{Env: os.Environ()})
 }
 
 // until waits until the processes are in the states of the letters.
-func until(h *hunter, letters string, all ...*os.Process) error {
+func until(all procfs, letters string, some ...*os.Process) error {
+	h := newHunter(&agent{proc: all})
 	got := ""
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		got = ""
-		for _, p := range all {
+		for _, p := range some {
 			got += string(h.state(strconv.Itoa(p.Pid)))
 		}
 		if got == letters {
@@ -200,15 +254,37 @@ func until(h *hunter, letters string, all ...*os.Process) error {
 }
 
 // living counts what carries a mark and is not dead.
-func living(h *hunter, mark uint64) (n int) {
-	for _, pid := range otherPIDs() {
-		limits, _ := os.ReadFile("/proc/" + pid + "/limits")
-		stat, _ := os.ReadFile("/proc/" + pid + "/stat")
-		if parseMark(limits, h.limit) == mark && !isDead(stat) {
+func living(all procfs, mark uint64) (n int) {
+	pids, _ := all.pids()
+	for _, pid := range pids {
+		var buf [8192]byte
+		limits, _ := readProc(all.root, pid+"/limits", buf[:])
+		if parseMark(limits, markName(unix.RLIMIT_LOCKS)) != mark {
+			continue
+		}
+		if stat, _ := readProc(all.root, pid+"/stat", buf[:]); !isDead(stat) {
 			n++
 		}
 	}
 	return n
+}
+
+// What a refusal of /proc means is decided in one file.
+func TestProcessesAreReadInOneFile(t *testing.T) {
+	names, err := filepath.Glob("*.go")
+	if err != nil || len(names) < 20 {
+		t.Fatalf("%d files, %v", len(names), err)
+	}
+	number := regexp.MustCompile(`"/proc/" ?\+`)
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if number.Match(b) != (name == "proc_linux.go") && !strings.HasSuffix(name, "_test.go") {
+			t.Errorf("%s: only proc_linux.go names the files of processes", name)
+		}
+	}
 }
 
 // A mark never comes twice, and a program that is forked has the one it was

@@ -30,7 +30,10 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	if a.marks, err = newMarks(unix.RLIMIT_LOCKS); err != nil {
 		return "number programs by a limit", err
 	}
-	a.hunter.limit = markName(unix.RLIMIT_LOCKS)
+	if a.proc, err = openProcfs(); err != nil {
+		return "open /proc", err
+	}
+	a.hunter.track(unix.RLIMIT_LOCKS)
 	go a.hunter.run()
 	return "", nil
 }

@@ -30,6 +30,7 @@ type agent struct {
 	mitigate bool // see wire.Setup
 	ruleset  int
 	rlimits  []wire.Rlimit // as they were set
+	proc     procfs
 	watch    watchdog
 	rank     rank
 	tun      []int // the descriptor of the interface's device, until it is given away

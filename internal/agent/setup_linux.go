@@ -25,7 +25,7 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 		// The namespace's own bounds; a kernel without one has nothing to bound.
 		_ = writeFile("/proc/sys/"+x.Name, x.Value)
 	}
-	if step, err := a.build(s, fds); err != nil {
+	if step, err := a.buildAround(s, fds); err != nil {
 		return step, err
 	}
 	unix.Umask(0o022)
@@ -64,14 +64,31 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	if a.marks, err = newMarks(s.Mark); err != nil {
 		return "number programs by a resource limit", err
 	}
-	a.hunter.limit = markName(s.Mark)
+	a.hunter.track(s.Mark)
 	if step, err := group.enter(); err != nil {
 		return step, err
 	}
 	go a.hunter.run()
-	a.watch = watchdog{limit: s.Watchdog, disks: s.WatchDisks, whole: s.WatchWhole}
-	if s.WatchWhole {
-		a.watch.own = anonymous()
+	return a.watch.ready(s, a.proc)
+}
+
+// buildAround builds, and opens what the agent reads of processes and counts memory
+// by: partly before the root is built, where the host's /proc is still in view.
+func (a *agent) buildAround(s *wire.Setup, fds []int) (step string, err error) {
+	if s.Watchdog > 0 && !s.WatchWhole {
+		a.watch.each = boundSockets()
+	}
+	var mounted error = unix.EPERM // elsewhere programs are another user, and /proc hides nothing
+	if !a.ranged && !s.Made {
+		a.proc, mounted = mountProcfs()
+	}
+	if step, err := a.build(s, fds); err != nil {
+		return step, err
+	}
+	if mounted != nil {
+		if a.proc, err = openProcfs(); err != nil {
+			return "open /proc", err
+		}
 	}
 	return "", nil
 }

@@ -53,7 +53,7 @@ func fileRules() []Rule {
 			Action: Allow, Why: "directories: every program"},
 		{Names: []string{"rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "unlink", "unlinkat"},
 			Action: Allow, Why: "names: every program that writes files, and the agent's file operations"},
-		{Names: []string{"truncate", "ftruncate", "fallocate", "copy_file_range", "sendfile", "splice", "tee", "vmsplice", "readahead", "fadvise64"},
+		{Names: []string{"truncate", "ftruncate", "fallocate", "copy_file_range", "sendfile", "readahead", "fadvise64"},
 			Action: Allow, Why: "contents: cp, tar, Node's fs.copyFile and Python's shutil, each with its own favourite"},
 		{Names: []string{"fsync", "fdatasync", "sync_file_range"},
 			Action: Allow, Why: "databases and editors; the files are in memory, so nothing is written anywhere"},
@@ -86,7 +86,7 @@ func fileRules() []Rule {
 // memoryRules are about a process's own memory.
 func memoryRules() []Rule {
 	return []Rule{
-		{Names: []string{"mmap", "munmap", "mremap", "mprotect", "brk", "madvise", "msync"},
+		{Names: []string{"mmap", "munmap", "mremap", "mprotect", "brk", "msync"},
 			Action: Allow, Why: "memory: every program, and every just-in-time compiler"},
 		{Names: []string{"mlock", "mlock2", "mlockall", "munlock", "munlockall"},
 			Action: Allow, Why: "OpenSSL, libsodium and GnuPG pin keys; RLIMIT_MEMLOCK bounds it"},
@@ -105,6 +105,8 @@ func memoryRules() []Rule {
 // countedRules are memory that is no process's own, where a cgroup counts it.
 func countedRules() []Rule {
 	return []Rule{
+		{Names: []string{"madvise"}, Action: Allow, Why: "memory: every allocator"},
+		{Names: []string{"splice", "tee", "vmsplice"}, Action: Allow, Why: "contents, by way of pipes: cat, Go's io.Copy"},
 		{Names: []string{"memfd_create"}, Action: Allow, Why: "BEAM and other just-in-time compilers map code twice through it; the memory cgroup counts it"},
 		{Names: sysvCalls(), Action: Allow, Why: "System V IPC: PostgreSQL, fakeroot; the sandbox has an IPC namespace of its own and the memory cgroup counts it"},
 	}
@@ -113,6 +115,12 @@ func countedRules() []Rule {
 // uncountedRules are the same calls where nothing counts that memory.
 func uncountedRules() []Rule {
 	return []Rule{
+		{Names: []string{"madvise"}, Args: []Cond{{Arg: 2, In: []uint32{madvPageOut}}},
+			Action: Errno(errInval), Why: "MADV_PAGEOUT puts shared memory into swap, where no process shows it; EINVAL is what a kernel without it says"},
+		{Names: []string{"madvise"}, Action: Allow, Why: "memory: every allocator"},
+		{Names: []string{"splice", "tee", "vmsplice"}, Action: Errno(errInval), Why: "a pipe then holds pages, whole huge ones too, after the process has given them up; EINVAL is the answer for a file that cannot do it, and programs copy then"},
+		{Names: []string{"setsockopt"}, Args: []Cond{{Arg: 1, In: []uint32{solSocket}}, {Arg: 2, In: []uint32{soSndBuf, soRcvBuf}}},
+			Action: Skip, Why: "the watchdog counts for each socket what its buffers can hold; the kernel gives less than was asked for without an error, too"},
 		{Names: []string{"memfd_create"}, Action: Errno(errNoSys), Why: "its pages may be nobody's and so escape the watchdog; libraries fall back to a file in /dev/shm or /tmp, which Disk bounds"},
 		{Names: sysvCalls(), Action: Errno(errNoSys), Why: "segments, queues and semaphores outlive the processes that made them and escape the watchdog; a kernel without System V IPC answers the same"},
 	}
@@ -346,6 +354,12 @@ const (
 	prctlSchedCoreCreate = 1
 
 	msgOOB = 1
+
+	madvPageOut = 21
+
+	solSocket = 1
+	soSndBuf  = 7
+	soRcvBuf  = 8
 
 	persLinux32 = 0x8
 	persUname26 = 0x20000

@@ -32,7 +32,7 @@ func Network() error {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
 		return fmt.Errorf("closing descriptors: %w", err)
 	}
-	if err := limit(map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: networkFileSize}); err != nil {
+	if err := limit(map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: networkFileSize}); err != nil {
 		return err
 	}
 	memory, err := networkMemory()

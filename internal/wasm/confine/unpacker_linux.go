@@ -28,7 +28,7 @@ func Unpacker(dir string, memory, file int64) error {
 	if err := closeInherited(); err != nil {
 		return fmt.Errorf("closing descriptors: %w", err)
 	}
-	size := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: uint64(file), unix.RLIMIT_NOFILE: unpackerFiles}
+	size := map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: uint64(file), unix.RLIMIT_NOFILE: unpackerFiles}
 	if err := limit(size); err != nil {
 		return err
 	}
