@@ -2,6 +2,7 @@ package native
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -88,7 +89,10 @@ func converse(t *testing.T, b driver.Sandbox, program string, args ...string) *c
 	}()
 	t.Cleanup(func() {
 		inW.Close()
-		io.Copy(io.Discard, outR)
+		outR.Close()
+		if err := b.Destroy(context.Background()); err != nil { // some programs do not end
+			t.Error(err)
+		}
 		<-done
 	})
 	return &conversation{t, inW, bufio.NewScanner(outR)}
