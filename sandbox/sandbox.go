@@ -32,7 +32,8 @@ func Self() Agent {
 	return Agent{set: true}
 }
 
-// AgentProgram makes a program the agent: the built cmd/sandbar-agent.
+// AgentProgram makes a program the agent: the built cmd/sandbar-agent. A program
+// that does not call Self as well has no sandboxes that reach out.
 func AgentProgram(program []byte) Agent { return Agent{set: len(program) > 0, program: program} }
 
 // Options are what a Sandbox is made from.

@@ -41,7 +41,7 @@ func (c *Config) networkFields() []field {
 			doc: "The name servers that are asked on behalf of such sandboxes. They may have any address, and sandboxes learn what " +
 				"they know: where the host's own name internal machines, name public ones here."},
 		measure("network.max_connections", &c.Network.MaxConnections, count, bounds[int64]{lo: 1, hi: 65536}, "1024",
-			"TCP connections and UDP flows one sandbox may have at once. All together have half of the daemon's descriptors."),
+			"TCP connections and UDP flows one sandbox may have at once. All together have half as many as the daemon may have descriptors."),
 		measure("network.max_bytes", &c.Network.MaxBytes, size, bounds[int64]{lo: 1 << 20, hi: maxSize,
 			words: []word[int64]{{unlimitedWord, sandbar.Unlimited}}}, unlimitedWord,
 			"Bytes one sandbox may send and receive over its life; beyond it its connections are cut and new ones refused."),

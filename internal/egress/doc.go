@@ -5,8 +5,8 @@
 //
 // What it promises:
 //
-//   - The process starts with the first sandbox that reaches out, ends with the
-//     Host and dies with the daemon. A program that does not dispatch to it
+//   - The process starts with the first sandbox that reaches out, ends a few seconds
+//     after the last or with the Host, and dies with the daemon. A program that does not dispatch to it
 //     (child.Claim) is refused a Host.
 //   - When the process dies, programs see their TCP connections end; the device,
 //     what is charged to max_bytes and the sandbox stay. Until the next process

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -113,11 +114,17 @@ func (h *Host) Attach(fd int) (*Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.first(); err != nil {
-		l.release()
-		return nil, err
+	for {
+		if err := h.first(); err != nil {
+			l.release()
+			return nil, err
+		}
+		h.mu.Lock()
+		if h.started != nil {
+			break
+		}
+		h.mu.Unlock() // the process has been ended meanwhile for want of links
 	}
-	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last++
 	l.id = h.last
@@ -160,8 +167,8 @@ const (
 	settled    = time.Minute
 )
 
-// keep keeps a process running until the Host is closed. If the first does not start
-// it returns, and another call of Attach tries again.
+// keep keeps a process running until the Host is closed or there are no links. If
+// the first does not start it returns; then another call of Attach tries again.
 func (h *Host) keep(started *start) {
 	pause := leastPause
 	for n := 0; h.ctx.Err() == nil; n++ {
@@ -181,7 +188,7 @@ func (h *Host) keep(started *start) {
 		if err == nil {
 			err = h.attend(s)
 		}
-		if h.ctx.Err() != nil {
+		if h.ctx.Err() != nil || err == errIdle {
 			return
 		}
 		if time.Since(begun) > settled {
@@ -217,9 +224,33 @@ func (h *Host) attend(s *stack) error {
 		}
 		h.mu.Unlock()
 	}
-	s.updateNames(h.ctx, h.rules.DNS, over)
+	retired := s.tend(h.ctx, h.rules.DNS, over)
 	h.mu.Lock()
-	h.stack = nil
+	if h.stack == s {
+		h.stack = nil
+	}
 	h.mu.Unlock()
-	return s.end(<-over)
+	if retired {
+		s.kill()
+	}
+	err := s.end(<-over)
+	if retired {
+		return errIdle
+	}
+	return err
+}
+
+// errIdle is the end of a process that no link needs.
+var errIdle = errors.New("there are no links")
+
+// retire reports whether there are no links, and forgets the process if so: the
+// next call of Attach starts another.
+func (h *Host) retire(s *stack) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.links) > 0 || len(s.held) > 0 || h.stack != s {
+		return false
+	}
+	h.started, h.stack = nil, nil
+	return true
 }

@@ -152,6 +152,21 @@ func TestLinksComeAndGo(t *testing.T) {
 	until(t, "descriptors are given back", func() bool { return openFDs(t) <= fds })
 }
 
+// Without links there is soon no process, and the next link has one again.
+func TestIdleProcessEnds(t *testing.T) {
+	h := newHost(t, driver.Outbound{})
+	for range 2 {
+		l, _ := attach(t, h)
+		var s *stack
+		until(t, "there is a process", func() bool { s = h.running(nil); return s != nil })
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		<-s.ended()
+		until(t, "it is forgotten", func() bool { return h.running(nil) == nil })
+	}
+}
+
 // A process that breaks the protocol is not listened to: what it tells fits a link
 // that it has, and is told once.
 func TestProcessBreaksTheProtocol(t *testing.T) {

@@ -144,30 +144,43 @@ func (s *stack) hand(l *Link) {
 	s.send(wire.Frame{Kind: wire.Attach, Link: l.id}, l.device, l.ledger)
 }
 
-// namesAge is how old the host's name servers may be that a process has.
-const namesAge = 5 * time.Second
+// tendEvery is how often the host's name servers are looked at, and whether there
+// are links. Without any at two looks the process is ended.
+const tendEvery = 2500 * time.Millisecond
 
-// updateNames keeps the name servers of the process up to date until it ends
-// (over), or ctx does, with which it is killed.
-func (s *stack) updateNames(ctx context.Context, configured []netip.AddrPort, over chan error) {
-	tick := time.NewTicker(namesAge)
+// tend keeps the name servers of the process up to date until it ends (over), or
+// ctx does, with which it is killed. It reports whether the process is forgotten
+// because there are no links.
+func (s *stack) tend(ctx context.Context, configured []netip.AddrPort, over chan error) (retired bool) {
+	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
 	var had []netip.AddrPort
-	for {
+	for idle := false; ; {
 		if now := nameServers(configured); !slices.Equal(now, had) {
 			had = now
 			s.send(wire.Frame{Kind: wire.Names, Servers: now})
 		}
 		select {
 		case <-tick.C:
+			was := idle
+			if idle = s.idle(); idle && was && s.host.retire(s) {
+				return true
+			}
 		case err := <-over:
 			over <- err
-			return
+			return false
 		case <-ctx.Done():
 			s.kill()
-			return
+			return false
 		}
 	}
+}
+
+// idle reports whether the process has no link.
+func (s *stack) idle() bool {
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	return len(s.held) == 0
 }
 
 // listen takes what the process tells until the connection ends.
