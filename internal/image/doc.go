@@ -5,6 +5,10 @@
 // All of it is somebody else's: references, manifests, layers, names in them.
 // What the package promises whoever calls it:
 //
+//   - Strangers' bytes are parsed in a process of their own, the unpacker, for each
+//     pull and import: confined to a staging directory, with no program and no
+//     socket (see confine.Unpacker). The daemon dials, opens and answers for it,
+//     checks its words, and moves its tree by the tree's own name.
 //   - Nothing is resolved through what was unpacked. Every path is walked from
 //     an open directory by names that were looked at first; a link is never
 //     followed, a name that leads out refuses the whole image.
@@ -29,5 +33,5 @@
 //
 // Credentials for registries come from the caller or, like those of other
 // tools, from the configuration of Docker in the user's home, which may name a
-// helper program to ask.
+// helper program to ask. The daemon asks; the unpacker gets the answer.
 package image
