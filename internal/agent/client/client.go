@@ -241,6 +241,7 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 	}
 	s.conn.Close()
 	s.readers.Wait()
+	s.writing <- struct{}{} // for ever: nothing is written any more
 	s.destroyed = true
 	return nil
 }

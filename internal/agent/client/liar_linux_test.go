@@ -83,6 +83,9 @@ func (a *liar) close() {
 		a.conn.Close()
 	})
 	a.wg.Wait()
+	for len(a.requests) > 0 {
+		closeFDs((<-a.requests).FDs)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.kept {
@@ -190,9 +193,6 @@ func (a *liar) drop() {
 			case f := <-a.requests:
 				closeFDs(f.FDs)
 			case <-a.ended:
-				for len(a.requests) > 0 {
-					closeFDs((<-a.requests).FDs)
-				}
 				return
 			}
 		}
