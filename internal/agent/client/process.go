@@ -250,19 +250,13 @@ func (p *process) KillTree() error {
 // PID is the program's process id as the sandbox's programs see it.
 func (p *process) PID() int { return int(p.told.PID) }
 
-// Bounds of what the agent says of a program's end, so that sums of it do not overflow.
+// Bounds of what the agent, or a backend's counters, say of a program's end, so that sums
+// of it do not overflow.
 const (
 	maxSignal = 64
 	maxCPUs   = 8192    // of any machine that Linux runs on
 	maxMemory = 1 << 52 // bytes that a processor addresses
 )
-
-// cpuTime is the processor time, in microseconds, that the agent says the program has
-// used, and never more than a machine can have given it since it was asked for.
-func (p *process) cpuTime(said uint64) time.Duration {
-	most := uint64(time.Since(p.asked).Microseconds()) * maxCPUs
-	return time.Duration(min(said, most, math.MaxInt64/1000)) * time.Microsecond
-}
 
 // onExited handles a program's end.
 func (s *Sandbox) onExited(f wire.Frame) error {
@@ -278,7 +272,7 @@ func (s *Sandbox) onExited(f wire.Frame) error {
 		return errViolation
 	}
 	r := sandbar.Result{
-		Duration: time.Since(p.started), CPUTime: p.cpuTime(e.CPU),
+		Duration: time.Since(p.started), CPUTime: time.Duration(min(e.CPU, math.MaxInt64/1000)) * time.Microsecond,
 		PeakMemory: int64(min(e.MaxRSS, maxMemory)), Signal: int(e.Signal), ExitCode: int(e.Code),
 		Outcome: sandbar.Exited, Enforced: s.opt.Enforced,
 	}
@@ -304,6 +298,9 @@ func (p *process) account(r *sandbar.Result) {
 			r.CPUTime = d
 		}
 	}
+	// No machine can have given it more since it was asked for.
+	r.CPUTime = max(0, min(r.CPUTime, maxCPUs*min(time.Since(p.asked), math.MaxInt64/maxCPUs)))
+	r.PeakMemory = min(r.PeakMemory, maxMemory)
 	clean := r.Outcome == sandbar.Exited && r.ExitCode == 0
 	if r.OOMKills > 0 && !clean {
 		r.Outcome = sandbar.OutOfMemory

@@ -210,7 +210,8 @@ func newClient(e endpoint) (*client.Client, error) {
 	// nothing and leaves none behind; elsewhere a few are kept. HTTP/2 is not
 	// offered: an attached container's connection is taken out of HTTP/1.
 	local := strings.HasPrefix(e.host, "unix:") || strings.HasPrefix(e.host, "npipe:")
-	transport := &http.Transport{MaxIdleConns: 6, IdleConnTimeout: 30 * time.Second, DisableKeepAlives: local, Protocols: new(http.Protocols)}
+	transport := &http.Transport{MaxIdleConns: 6, IdleConnTimeout: 30 * time.Second, DisableKeepAlives: local, Protocols: new(http.Protocols),
+		MaxResponseHeaderBytes: 1 << 20, DisableCompression: true}
 	transport.Protocols.SetHTTP1(true)
 	if e.cert != "" {
 		config, err := tlsConfig(e)
@@ -223,6 +224,9 @@ func newClient(e endpoint) (*client.Client, error) {
 		client.WithHost(e.host), client.WithUserAgent("sandbar"))
 	if err != nil {
 		return nil, badEndpoint(e, "cannot be used: "+err.Error(), "give one such as unix:///var/run/docker.sock or tcp://host:2376")
+	}
+	if transport.DialContext != nil { // on Windows' pipes too
+		transport.DialContext = bounded(transport.DialContext)
 	}
 	return c, nil
 }
