@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -8,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -220,15 +222,26 @@ func newClient(e endpoint) (*client.Client, error) {
 		}
 		transport.TLSClientConfig = config
 	}
-	c, err := client.New(client.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}),
-		client.WithHost(e.host), client.WithUserAgent("sandbar"))
+	options := []client.Opt{client.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}),
+		client.WithHost(e.host), client.WithUserAgent("sandbar")}
+	if !strings.HasPrefix(e.host, "npipe:") { // there only the client can dial
+		options = append(options, client.WithDialContext(bounded(e.dial)))
+	}
+	c, err := client.New(options...)
 	if err != nil {
 		return nil, badEndpoint(e, "cannot be used: "+err.Error(), "give one such as unix:///var/run/docker.sock or tcp://host:2376")
 	}
-	if transport.DialContext != nil { // on Windows' pipes too
-		transport.DialContext = bounded(transport.DialContext)
-	}
 	return c, nil
+}
+
+// dial connects to the engine. A path is that of the endpoint, however it is written in an
+// address.
+func (e endpoint) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{Timeout: quickBound}
+	if path, ok := strings.CutPrefix(e.host, "unix://"); ok {
+		return d.DialContext(ctx, "unix", path)
+	}
+	return d.DialContext(ctx, network, address)
 }
 
 // tlsConfig trusts the endpoint's own authority and nobody else.

@@ -159,19 +159,19 @@ func (e *liar) attach(w http.ResponseWriter) {
 // The lies, of any kind of call.
 var lies = map[string]http.HandlerFunc{
 	"no answer": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-	"a string without end": func(w http.ResponseWriter, _ *http.Request) {
+	"a string without end": func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"Id":"`)
-		for b := []byte(strings.Repeat("x", 1<<20)); ; {
+		for b := []byte(strings.Repeat("x", 1<<20)); r.Context().Err() == nil; {
 			if _, err := w.Write(b); err != nil {
 				return
 			}
 		}
 	},
-	"objects without end": func(w http.ResponseWriter, _ *http.Request) {
+	"objects without end": func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, "[{}")
-		for b := []byte(strings.Repeat(",{}", 1<<16)); ; {
+		for b := []byte(strings.Repeat(",{}", 1<<16)); r.Context().Err() == nil; {
 			if _, err := w.Write(b); err != nil {
 				return
 			}
@@ -223,9 +223,9 @@ func TestHostileEngine(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		lies = map[string]http.HandlerFunc{"500": lies["500"]} // it says that it is an amd64
 	}
-	for _, about := range []string{"nothing", "_ping", "info", "image", "create", "attach", "start", "json", "archive", "update", "remove", "list", "events", "stats"} {
+	for _, about := range []string{"nothing", "info", "image", "attach", "json", "events"} {
 		for name, lie := range lies {
-			if about == "nothing" && name != "500" {
+			if about == "nothing" && name != "500" || (about == "info" || about == "image") && name == "no answer" { // that takes greetBound
 				continue
 			}
 			t.Run(about+"/"+name, func(t *testing.T) {
@@ -275,7 +275,6 @@ func meet(t *testing.T, e *liar) (made bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	box, err := d.Create(ctx, sandbar.NewID(), spec())
-	t.Logf("Create: %.300v", err)
 	if made = typed("Create", err); made {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
