@@ -173,7 +173,7 @@ func (s *streams) drain(ch uint8, f *os.File) {
 				break
 			}
 		}
-		s.addCredit(ch, n-got)
+		_ = s.addCredit(ch, n-got) // what was taken fits
 		if err != nil {
 			break
 		}
@@ -208,13 +208,17 @@ func (s *streams) takeCredit(ch uint8, max int) int {
 	return n
 }
 
-func (s *streams) addCredit(ch uint8, n int) {
+// addCredit gives credit back, of which there is never more than the window.
+func (s *streams) addCredit(ch uint8, n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.credit[ch] >= 0 {
-		s.credit[ch] += n
+		if s.credit[ch] += n; s.credit[ch] > wire.Window {
+			return unix.EPROTO
+		}
 	}
 	s.space.Broadcast()
+	return nil
 }
 
 // onStream handles a frame of an open channel. A frame for one that is closed
@@ -238,7 +242,7 @@ func (a *agent) onStream(f wire.Frame) error {
 		if err != nil || n > wire.Window || ch == channelIn {
 			return unix.EPROTO
 		}
-		s.addCredit(ch, int(n))
+		return s.addCredit(ch, int(n))
 	case wire.TypeClose:
 		s.closed(ch)
 	}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -13,29 +14,36 @@ import (
 // sandbox, to be like a program that the agent has started. ruleset is a descriptor
 // of the Landlock ruleset, -1 if the kernel has none; it becomes the caller's.
 func (s *Sandbox) Lend(ctx context.Context) (lent wire.Lent, ruleset int, err error) {
-	r, err := s.request(ctx, wire.TypeLend, nil, nil, &call{})
+	r, err := s.request(ctx, wire.TypeLend, nil, nil, &call{takes: 1})
 	if err != nil {
 		return lent, -1, err
 	}
 	switch {
 	case r.Failure != wire.OK:
-		err = sandbar.Errorf(sandbar.Unsupported, "the sandbox takes in no process: %w", errnoOf(r.Errno))
-	case lent.Decode(r.Data) != nil || len(r.fds) > 1:
-		err = sandbar.Errorf(sandbar.Internal, "taking in a process: %w", errViolation)
+		return lent, -1, sandbar.Errorf(sandbar.Unsupported, "the sandbox takes in no process: %w", errnoOf(r.Errno))
+	case lent.Decode(r.Data) != nil || !possibleLimits(&lent) || len(r.fds) == 1 && !isAnonymous(r.fds[0]):
+		closeFDs(r.fds)
+		return wire.Lent{}, -1, s.violated("taking in a process")
 	case len(r.fds) == 1:
 		return lent, r.fds[0], nil
 	}
-	if err != nil {
-		closeFDs(r.fds)
-	}
-	return lent, -1, err
+	return lent, -1, nil
+}
+
+// rlimits is how many resources Linux limits for a process (getrlimit(2)).
+const rlimits = 16
+
+// possibleLimits reports whether there are such limits.
+func possibleLimits(l *wire.Lent) bool {
+	return l.Resource < rlimits && len(l.Rlimits) <= rlimits &&
+		!slices.ContainsFunc(l.Rlimits, func(r wire.Rlimit) bool { return r.Resource >= rlimits })
 }
 
 // Adopt has the agent take on a process that the backend has put into the sandbox
 // as its child. The agent looks at it first, and refuses one that has more rights
 // than its own programs.
 func (s *Sandbox) Adopt(ctx context.Context, a wire.Adopt) (*Adopted, error) {
-	p := &process{box: s, waits: true, done: make(chan struct{}), idle: make(chan struct{})}
+	p := &process{box: s, asked: time.Now(), waits: true, done: make(chan struct{}), idle: make(chan struct{})}
 	if s.opt.Usage != nil {
 		p.before = s.opt.Usage() // while it waits it uses nothing
 	}
@@ -43,12 +51,11 @@ func (s *Sandbox) Adopt(ctx context.Context, a wire.Adopt) (*Adopted, error) {
 	if err != nil {
 		return nil, err
 	}
-	closeFDs(r.fds)
 	switch {
 	case r.Failure != wire.OK:
-		return nil, sandbar.Errorf(sandbar.Internal, "the agent does not take on the process: %s: %w", r.Text, errnoOf(r.Errno))
+		return nil, sandbar.Errorf(sandbar.Internal, "the agent does not take on the process: %s: %w", said(r.Text), errnoOf(r.Errno))
 	case p.told.Decode(r.Data) != nil || p.told.PID != a.PID || p.told.Mark != a.Mark:
-		return nil, sandbar.Errorf(sandbar.Internal, "taking on a process: %w", errViolation)
+		return nil, s.violated("taking on a process")
 	}
 	return &Adopted{p}, nil
 }

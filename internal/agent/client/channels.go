@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,21 +21,36 @@ const (
 	channelErr = 2
 )
 
+// maxChannels bounds the programs and connections of one sandbox whose channels the
+// agent has not closed.
+const maxChannels = 4096
+
 // channels are the streams of one program or connection over a connection that
 // cannot pass descriptors. Each side sends within the other's credit.
+//
+// What the agent is owed, credit and Close, is noted here and sent by the sandbox's one
+// sender (Sandbox.pay): neither the frame reader nor a reader of output waits for an
+// agent that does not read.
 type channels struct {
 	box *Sandbox
 	id  uint32
 
 	mu     sync.Mutex
 	change *sync.Cond
-	credit int  // what may still be sent on channelIn
-	inEnd  bool // nothing more will be sent
+	credit int    // bytes that may still be sent on channelIn
+	hurry  bool   // input that has no credit at once is dropped
+	inEnd  bool   // nothing more will be sent
+	room   [3]int // bytes that the agent may still send
 	queue  [3][]byte
 	eof    [3]bool
 	finish [3]bool // end when the queue is empty
-	unread [3]bool // nobody wants it: drop what comes
+	unread [3]bool // no reader: drop what comes
 	open   int     // outputs whose end has not come
+
+	due   bool    // in box.dues
+	owed  [3]int  // bytes of credit to be sent
+	tell  [3]bool // a Close to be sent
+	ended [3]bool // closed by the host: no credit any more
 }
 
 // attachFrames prepares the channels of a program.
@@ -52,22 +68,31 @@ func (s *Sandbox) attachFrames(p *process, std driver.Stdio) (fds []int, ready, 
 	return nil, func() {}, func() {}, nil
 }
 
+// newChannels makes channels with 1 or 2 outputs.
 func newChannels(s *Sandbox, outputs int) *channels {
 	c := &channels{box: s, credit: wire.Window, open: outputs}
 	c.change = sync.NewCond(&c.mu)
+	c.eof = [3]bool{true, true, true}
+	for ch := channelOut; ch < channelOut+outputs; ch++ {
+		c.eof[ch], c.room[ch] = false, wire.Window
+	}
 	return c
 }
 
 // onChannel handles a frame of a channel.
 func (s *Sandbox) onChannel(f wire.Frame) error {
 	ch, rest, err := wire.DecodeChannel(f.Payload)
-	if err != nil || ch > channelErr {
+	if err != nil || ch > channelErr || len(f.FDs) > 0 {
 		return errViolation
 	}
 	s.mu.Lock()
 	c := s.channels[f.ID]
+	issued := s.issued(f.ID)
 	s.mu.Unlock()
 	if c == nil {
+		if !issued {
+			return errViolation
+		}
 		return nil // sent before the agent knew that it was over; ids are not used again
 	}
 	switch f.Type {
@@ -75,36 +100,40 @@ func (s *Sandbox) onChannel(f wire.Frame) error {
 		return c.accept(int(ch), rest)
 	case wire.TypeCredit:
 		n, err := wire.DecodeCredit(rest)
-		if err != nil || ch != channelIn || n > wire.Window {
+		if err != nil || ch != channelIn || n == 0 || n > wire.Window {
 			return errViolation
 		}
-		c.mu.Lock()
-		c.credit += int(n)
-		over := c.credit > wire.Window
-		c.change.Broadcast()
-		c.mu.Unlock()
-		if over {
+		return c.addCredit(int(n))
+	default: // wire.TypeClose
+		if len(rest) > 0 {
 			return errViolation
 		}
-	case wire.TypeClose:
 		return c.closed(int(ch))
 	}
+}
+
+// addCredit notes that the agent takes n more bytes of input.
+func (c *channels) addCredit(n int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.credit += n; c.credit > wire.Window {
+		return errViolation
+	}
+	c.change.Broadcast()
 	return nil
 }
 
-// accept queues output, which may not exceed the window.
+// accept queues output, or drops it if there is no reader. The agent may not send more
+// than it has credit for.
 func (c *channels) accept(ch int, b []byte) error {
-	if ch == channelIn {
-		return errViolation
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.eof[ch] || len(c.queue[ch])+len(b) > wire.Window {
+	if len(b) == 0 || c.eof[ch] || len(b) > c.room[ch] {
 		return errViolation
 	}
+	c.room[ch] -= len(b)
 	if c.unread[ch] {
-		// The credit goes back at once, or the program would be held for ever.
-		go c.giveBack(ch, len(b))
+		c.owe(ch, len(b)) // else the program would be held for ever
 		return nil
 	}
 	c.queue[ch] = append(c.queue[ch], b...)
@@ -115,7 +144,7 @@ func (c *channels) accept(ch int, b []byte) error {
 // closed handles the end of an output; after the last the id is free.
 func (c *channels) closed(ch int) error {
 	c.mu.Lock()
-	if ch == channelIn || c.eof[ch] {
+	if c.eof[ch] {
 		c.mu.Unlock()
 		return errViolation
 	}
@@ -141,12 +170,89 @@ func (c *channels) lose() {
 	c.change.Broadcast()
 }
 
-func (c *channels) giveBack(ch, n int) {
-	c.box.send(wire.Frame{Type: wire.TypeCredit, ID: c.id, Payload: wire.AppendCredit(nil, uint8(ch), uint32(n))})
+// owe notes credit for n bytes of an output. The caller holds mu.
+func (c *channels) owe(ch, n int) {
+	if !c.eof[ch] && !c.ended[ch] {
+		c.owed[ch] += n
+		c.notify()
+	}
 }
 
-func (c *channels) sendClose(ch int) {
-	c.box.send(wire.Frame{Type: wire.TypeClose, ID: c.id, Payload: wire.AppendChannel(nil, uint8(ch))})
+// end notes that a channel is to be closed. The caller holds mu.
+func (c *channels) end(ch int) {
+	c.tell[ch], c.ended[ch] = true, true
+	c.notify()
+}
+
+// notify has the sender come by. The caller holds mu.
+func (c *channels) notify() {
+	if !c.due {
+		c.due = true
+		c.box.dues.add(c)
+	}
+}
+
+// settle returns the frames that are to be sent now, at most two a channel.
+func (c *channels) settle() (all []wire.Frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.due = false
+	for ch := range c.owed {
+		if n := c.owed[ch]; n > 0 && !c.ended[ch] {
+			c.room[ch] += n
+			all = append(all, wire.Frame{Type: wire.TypeCredit, ID: c.id, Payload: wire.AppendCredit(nil, uint8(ch), uint32(n))})
+		}
+		if c.tell[ch] {
+			all = append(all, wire.Frame{Type: wire.TypeClose, ID: c.id, Payload: wire.AppendChannel(nil, uint8(ch))})
+		}
+		c.owed[ch], c.tell[ch] = 0, false
+	}
+	return all
+}
+
+// dues are the channels for which something is to be sent, each once.
+type dues struct {
+	mu    sync.Mutex
+	list  []*channels
+	wakes chan struct{} // room for one
+}
+
+func (d *dues) add(c *channels) {
+	d.mu.Lock()
+	d.list = append(d.list, c)
+	d.mu.Unlock()
+	select {
+	case d.wakes <- struct{}{}:
+	default: // the sender has not looked since the last
+	}
+}
+
+func (d *dues) take() []*channels {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := d.list
+	d.list = nil
+	return list
+}
+
+// pay sends what channels owe until the connection ends. It is the only goroutine that
+// does.
+func (s *Sandbox) pay() {
+	defer s.readers.Done()
+	for {
+		select {
+		case <-s.dues.wakes:
+		case <-s.dead:
+			return
+		}
+		for _, c := range s.dues.take() {
+			for _, f := range c.settle() {
+				if s.send(context.Background(), f) != nil {
+					return
+				}
+			}
+		}
+	}
 }
 
 // chanReader reads one output.
@@ -166,21 +272,21 @@ func (r *chanReader) Read(b []byte) (int, error) {
 	if len(c.queue[r.ch]) == 0 {
 		c.queue[r.ch] = nil
 	}
-	ended := c.eof[r.ch]
-	c.mu.Unlock()
-	if n == 0 {
-		return 0, io.EOF
+	if n > 0 {
+		c.owe(r.ch, n)
 	}
-	if !ended {
-		c.giveBack(r.ch, n)
+	c.mu.Unlock()
+	if n == 0 && len(b) > 0 {
+		return 0, io.EOF
 	}
 	return n, nil
 }
 
+// finish has the reader end after what is in the queue now.
 func (r *chanReader) finish() {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	r.c.finish[r.ch] = true
+	r.c.finish[r.ch], r.c.unread[r.ch] = true, true
 	r.c.change.Broadcast()
 }
 
@@ -188,14 +294,13 @@ func (r *chanReader) finish() {
 func (r *chanReader) Close() error {
 	c := r.c
 	c.mu.Lock()
-	tell := !c.unread[r.ch] && !c.eof[r.ch]
+	defer c.mu.Unlock()
 	c.unread[r.ch] = true
 	c.queue[r.ch] = nil
 	c.finish[r.ch] = true
 	c.change.Broadcast()
-	c.mu.Unlock()
-	if tell {
-		c.sendClose(r.ch)
+	if !c.eof[r.ch] && !c.ended[r.ch] {
+		c.end(r.ch)
 	}
 	return nil
 }
@@ -210,7 +315,7 @@ func (w *chanWriter) Write(b []byte) (n int, err error) {
 			return n, io.ErrClosedPipe
 		}
 		payload := append(wire.AppendChannel(make([]byte, 0, k+1), channelIn), b[:k]...)
-		if err := w.c.box.send(wire.Frame{Type: wire.TypeData, ID: w.c.id, Payload: payload}); err != nil {
+		if err := w.c.box.send(context.Background(), wire.Frame{Type: wire.TypeData, ID: w.c.id, Payload: payload}); err != nil {
 			return n, err
 		}
 		n += k
@@ -219,11 +324,12 @@ func (w *chanWriter) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// takeCredit waits until something may be sent; 0 means never.
+// takeCredit waits until something may be sent; 0 means never, or not at once after
+// chanConn.Close.
 func (c *channels) takeCredit(want int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.credit == 0 && !c.inEnd {
+	for c.credit == 0 && !c.inEnd && !c.hurry {
 		c.change.Wait()
 	}
 	if c.inEnd {
@@ -237,13 +343,12 @@ func (c *channels) takeCredit(want int) int {
 func (w *chanWriter) Close() error {
 	c := w.c
 	c.mu.Lock()
-	tell := !c.inEnd
-	c.inEnd = true
-	c.change.Broadcast()
-	c.mu.Unlock()
-	if tell {
-		c.sendClose(channelIn)
+	defer c.mu.Unlock()
+	if !c.inEnd {
+		c.inEnd = true
+		c.end(channelIn)
 	}
+	c.change.Broadcast()
 	return nil
 }
 
@@ -253,12 +358,11 @@ func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "port", Message: "a port is a number from 1 to 65535"}
 	}
 	d := wire.Dial{Port: uint16(port)}
-	cl := &call{undo: func(r response) {}}
-	var c *channels
+	cl := &call{takes: 1}
 	if !canPass(s.conn) {
-		c = newChannels(s, 1)
-		cl.channels = c
-		cl.undo = func(response) { (&chanReader{c: c, ch: channelOut}).Close() }
+		c := newChannels(s, 1)
+		cl.takes, cl.channels = 0, c
+		cl.undo = func(response) { c.forsake() }
 	}
 	r, err := s.request(ctx, wire.TypeDial, d.Append(nil), nil, cl)
 	if err != nil {
@@ -267,18 +371,23 @@ func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	if r.Failure != wire.OK {
 		return nil, sandbar.Errorf(sandbar.Unavailable, "nothing in the sandbox accepts connections on port %d: %w", port, errnoOf(r.Errno))
 	}
-	if c != nil {
-		return newChanConn(c), nil
+	if cl.channels != nil {
+		return newChanConn(cl.channels), nil
 	}
-	if len(r.fds) != 1 {
-		closeFDs(r.fds)
-		return nil, sandbar.Errorf(sandbar.Internal, "connecting to port %d: %w", port, errViolation)
+	if len(r.fds) == 1 {
+		if conn, err := asConn(r.fds[0]); err == nil {
+			return conn, nil
+		}
 	}
-	conn, err := asConn(r.fds[0])
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "connecting to port %d: %w", port, err)
+	return nil, s.violated("connecting to port " + strconv.Itoa(port))
+}
+
+// forsake closes channels that nobody uses.
+func (c *channels) forsake() {
+	for ch := channelOut; ch <= channelErr; ch++ {
+		(&chanReader{c: c, ch: ch}).Close()
 	}
-	return conn, nil
+	(&chanWriter{c}).Close()
 }
 
 // chanConn is a connection made of two channels. Deadlines are those of
@@ -319,10 +428,15 @@ func (cc *chanConn) SetWriteDeadline(t time.Time) error { return cc.send.SetWrit
 // CloseWrite ends what is sent, after all of it, and keeps receiving.
 func (cc *chanConn) CloseWrite() error { return cc.send.Close() }
 
-// Close ends both directions.
+// Close ends both directions. What the agent has no credit for is not sent any more.
 func (cc *chanConn) Close() error {
+	err := errors.Join(cc.send.Close(), cc.Conn.Close())
+	cc.c.mu.Lock()
+	cc.c.hurry = true
+	cc.c.change.Broadcast()
+	cc.c.mu.Unlock()
 	(&chanReader{c: cc.c, ch: channelOut}).Close()
-	return errors.Join(cc.send.Close(), cc.Conn.Close())
+	return err
 }
 
 var _ net.Conn = (*chanConn)(nil)

@@ -7,15 +7,19 @@
 // descriptors, so no byte of output passes through the agent. Over any other
 // connection the same calls move bytes in frames with flow control.
 //
-// The agent is not trusted: its frames are bounded, descriptors are checked
-// before use, and its death or misbehaviour ends this one sandbox, with every
-// waiting caller answered (Gone, or the Outcome Lost).
+// The agent is not trusted. Its frames are bounded, and so is what it can make the host
+// hold: requests without an answer, channels, bytes of a channel, descriptors of an
+// answer. Descriptors are checked before use. The goroutine that reads frames never
+// sends. The agent's death or a violation of the protocol ends this one sandbox, with
+// every waiting caller answered (Gone, or the Outcome Lost).
 package client
 
 import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,8 +62,13 @@ type Usage struct {
 // does nothing but read, so an agent that takes longer is lost.
 const writeTimeout = 30 * time.Second
 
-// maxUnderWay is how many starts, and how many other requests, wait for the
-// agent at once. It is half of what the agent queues; a caller beyond it waits.
+// answerTimeout bounds the wait for an answer where the caller gives no bound. An agent
+// that takes longer is lost. It is far beyond the agent's own bounds.
+const answerTimeout = 2 * time.Minute
+
+// maxUnderWay is how many starts, and how many other requests, have no answer from the
+// agent at once. It is half of what the agent queues; a caller beyond it waits. A request
+// that its caller gave up counts until the answer comes.
 const maxUnderWay = 128
 
 // Sandbox is a sandbox with an agent in it.
@@ -68,17 +77,19 @@ type Sandbox struct {
 	opt  Options
 	dead chan struct{} // closed when the connection has ended
 
-	writeMu sync.Mutex
-	out     []byte
+	writing chan struct{} // taken by who writes
+	out     []byte        // guarded by writing
+	dues    dues
 
 	mu       sync.Mutex
 	lastID   uint32
+	wrapped  bool // every id has been issued
 	pending  map[uint32]*call
 	running  map[uint32]*process
 	channels map[uint32]*channels
 	ended    bool // the connection is no longer usable
 
-	slots map[wire.Type]chan struct{} // requests under way, for those the agent queues
+	slots map[wire.Type]chan struct{} // requests without an answer
 
 	destroyMu sync.Mutex
 	destroyed bool
@@ -90,8 +101,10 @@ type call struct {
 	done      chan response // room for one
 	abandoned bool          // the caller is gone; undo cleans up a late success
 	undo      func(response)
-	process   *process  // of a Start: running from the moment the Reply arrives
-	channels  *channels // open from the moment the Reply arrives
+	takes     int           // the most descriptors that a Reply may have that is OK
+	slot      chan struct{} // given back when the Reply arrives
+	process   *process      // of a Start: running from the moment the Reply arrives
+	channels  *channels     // open from the moment the Reply arrives
 }
 
 type response struct {
@@ -113,17 +126,23 @@ var (
 func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	s := &Sandbox{
 		conn: conn, opt: opt, dead: make(chan struct{}),
+		writing: make(chan struct{}, 1), dues: dues{wakes: make(chan struct{}, 1)},
 		pending: map[uint32]*call{}, running: map[uint32]*process{}, channels: map[uint32]*channels{},
 	}
-	work := make(chan struct{}, maxUnderWay)
-	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: make(chan struct{}, maxUnderWay), wire.TypeKill: make(chan struct{}, maxUnderWay),
-		wire.TypeFS: work, wire.TypeDial: work}
+	slots := func() chan struct{} { return make(chan struct{}, maxUnderWay) }
+	work, rest := slots(), slots()
+	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: slots(), wire.TypeKill: slots(), wire.TypeFS: work, wire.TypeDial: work,
+		wire.TypeSetup: rest, wire.TypeLend: rest, wire.TypeAdopt: rest}
 	if err := s.hello(ctx); err != nil {
 		conn.Close()
 		return nil, err
 	}
 	s.readers.Add(1)
 	go s.read()
+	if !canPass(conn) {
+		s.readers.Add(1)
+		go s.pay()
+	}
 	return s, nil
 }
 
@@ -145,7 +164,7 @@ func readHello(conn net.Conn) error {
 	closeFDs(f.FDs)
 	var failed wire.Reply
 	if f.Type == wire.TypeReply && failed.Decode(f.Payload) == nil && failed.Failure == wire.FailSetup {
-		return sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", failed.Text, errnoOf(failed.Errno))
+		return sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", said(failed.Text), errnoOf(failed.Errno))
 	}
 	var h wire.Hello
 	if f.Type != wire.TypeHello || h.Decode(f.Payload) != nil {
@@ -180,28 +199,31 @@ func Prepare(conn net.Conn, s *wire.Stage, fds ...int) error {
 // that the agent has made for the plan's Interface, -1 if it was to make none; it
 // becomes the caller's. The error names the step.
 func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup, fds ...int) (threads, tun int, err error) {
-	r, err := s.request(ctx, wire.TypeSetup, setup.Append(nil), fds, &call{})
-	if err != nil {
-		return 0, -1, err
-	}
-	defer func() { closeFDs(r.fds) }()
-	if r.Failure != wire.OK {
-		return 0, -1, sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", r.Text, errnoOf(r.Errno))
-	}
-	n, _, err := wire.DecodeHandle(r.Data)
 	wanted := 0
 	if setup.Interface.Name != "" && setup.Interface.Device != "" {
 		wanted = 1
 	}
-	if err != nil || len(r.fds) != wanted {
-		return 0, -1, sandbar.Errorf(sandbar.Internal, "building the sandbox: %w", errViolation)
+	r, err := s.request(ctx, wire.TypeSetup, setup.Append(nil), fds, &call{takes: wanted})
+	if err != nil {
+		return 0, -1, err
 	}
-	tun = -1
+	if r.Failure != wire.OK {
+		return 0, -1, sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", said(r.Text), errnoOf(r.Errno))
+	}
+	n, _, err := wire.DecodeHandle(r.Data)
+	if err != nil || n > maxThreads || len(r.fds) != wanted || wanted == 1 && !isTun(r.fds[0]) {
+		closeFDs(r.fds)
+		return 0, -1, s.violated("building the sandbox")
+	}
 	if wanted == 1 {
-		tun, r.fds = r.fds[0], nil
+		return int(n), r.fds[0], nil
 	}
-	return int(n), tun, nil
+	return int(n), -1, nil
 }
+
+// maxThreads bounds how many threads an agent may say it has: the limit of processes is
+// raised by them. It has about ten.
+const maxThreads = 256
 
 // Dead is closed when the sandbox can run nothing any more.
 func (s *Sandbox) Dead() <-chan struct{} { return s.dead }
@@ -219,6 +241,7 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 	}
 	s.conn.Close()
 	s.readers.Wait()
+	s.writing <- struct{}{} // for ever: nothing is written any more
 	s.destroyed = true
 	return nil
 }
@@ -235,10 +258,17 @@ func errGone() error {
 	return &sandbar.Error{Code: sandbar.Gone, Message: "the sandbox has ended", Fix: "create a new one"}
 }
 
-// send writes one frame.
-func (s *Sandbox) send(f wire.Frame) error {
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
+// send writes one frame, which takes at most writeTimeout from the moment that the frames
+// before it are written. It waits for those as long as ctx allows.
+func (s *Sandbox) send(ctx context.Context, f wire.Frame) error {
+	select {
+	case s.writing <- struct{}{}:
+		defer func() { <-s.writing }()
+	case <-s.dead:
+		return errGone()
+	case <-ctx.Done():
+		return sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
+	}
 	s.out = wire.AppendHeader(s.out[:0], wire.Header{
 		Length: uint32(len(f.Payload)), Type: f.Type, FDs: uint8(len(f.FDs)), ID: f.ID})
 	s.out = append(s.out, f.Payload...)
@@ -263,33 +293,21 @@ func (s *Sandbox) request(ctx context.Context, t wire.Type, payload []byte, fds 
 	if len(payload) > wire.MaxPayload {
 		return response{}, sandbar.Errorf(sandbar.TooLarge, "the request to the sandbox has %d bytes; at most %d are possible", len(payload), wire.MaxPayload)
 	}
-	if slot := s.slots[t]; slot != nil {
-		select {
-		case slot <- struct{}{}:
-			defer func() { <-slot }()
-		case <-s.dead:
-			return response{}, errGone()
-		case <-ctx.Done():
-			return response{}, sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
-		}
-	}
-	s.mu.Lock()
-	if s.ended {
-		s.mu.Unlock()
+	c.slot = s.slots[t]
+	select {
+	case c.slot <- struct{}{}:
+	case <-s.dead:
 		return response{}, errGone()
+	case <-ctx.Done():
+		return response{}, sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
 	}
-	id := s.newID()
-	s.pending[id] = c
-	if c.process != nil {
-		c.process.id = id
-		c.channels = c.process.channels
+	id, err := s.register(c)
+	if err != nil {
+		<-c.slot
+		return response{}, err
 	}
-	if c.channels != nil {
-		c.channels.id = id
-	}
-	s.mu.Unlock()
-	if err := s.send(wire.Frame{Type: t, ID: id, Payload: payload, FDs: fds}); err != nil {
-		return response{}, s.forget(id, err)
+	if err := s.send(ctx, wire.Frame{Type: t, ID: id, Payload: payload, FDs: fds}); err != nil {
+		return response{}, s.forget(id, c, err)
 	}
 	select {
 	case r := <-c.done:
@@ -297,6 +315,42 @@ func (s *Sandbox) request(ctx context.Context, t wire.Type, payload []byte, fds 
 	case <-ctx.Done():
 		return s.abandon(ctx, c)
 	}
+}
+
+// insist is request for callers that give no bound.
+func (s *Sandbox) insist(t wire.Type, payload []byte, c *call) (response, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	r, err := s.request(ctx, t, payload, nil, c)
+	if err != nil && ctx.Err() != nil {
+		s.conn.Close()
+	}
+	return r, err
+}
+
+// register gives a call its id.
+func (s *Sandbox) register(c *call) (id uint32, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return 0, errGone()
+	}
+	if c.process != nil {
+		c.channels = c.process.channels
+	}
+	if c.channels != nil && len(s.channels) >= maxChannels {
+		return 0, &sandbar.Error{Code: sandbar.Exhausted, Message: "the sandbox has " + strconv.Itoa(maxChannels) + " programs and connections whose streams are open; more are not possible",
+			Fix: "end some, or create a new sandbox"}
+	}
+	id = s.newID()
+	s.pending[id] = c
+	if c.process != nil {
+		c.process.id = id
+	}
+	if c.channels != nil {
+		c.channels.id = id
+	}
+	return id, nil
 }
 
 // abandon gives up on a call. A success that comes too late is undone.
@@ -319,18 +373,34 @@ func ctxCode(ctx context.Context) sandbar.Code {
 	return sandbar.Canceled
 }
 
-func (s *Sandbox) forget(id uint32, err error) error {
+// forget gives up a request that could not be sent. An answer to it is a violation.
+func (s *Sandbox) forget(id uint32, c *call, err error) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	waits := s.pending[id] == c
 	delete(s.pending, id)
+	s.mu.Unlock()
+	if waits {
+		<-c.slot
+		return err
+	}
+	r := <-c.done
+	closeFDs(r.fds)
+	s.conn.Close()
 	return err
 }
+
+// issued reports whether id has been that of a request. The caller holds mu.
+func (s *Sandbox) issued(id uint32) bool { return s.wrapped || id != 0 && id <= s.lastID }
 
 // newID returns an id that is not in use. The caller holds mu.
 func (s *Sandbox) newID() uint32 {
 	for {
 		s.lastID++
 		id := s.lastID
+		if id == 0 {
+			s.wrapped = true
+			continue
+		}
 		if s.pending[id] == nil && s.running[id] == nil && s.channels[id] == nil {
 			return id
 		}
@@ -355,35 +425,54 @@ func (s *Sandbox) read() {
 
 var errViolation = errors.New("the agent broke the protocol")
 
+// violated ends the sandbox, whose agent has answered what it must not.
+func (s *Sandbox) violated(doing string) error {
+	s.conn.Close()
+	return sandbar.Errorf(sandbar.Internal, "%s: %w", doing, errViolation)
+}
+
+// said is a text of the agent's, safe to print and short.
+func said(text string) string {
+	const most = 200
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsGraphic(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// dispatch handles one frame. It never waits for the agent: an agent that sends and does
+// not read would hold it for ever.
 func (s *Sandbox) dispatch(f wire.Frame) error {
-	switch f.Type {
-	case wire.TypeReply:
+	if f.Type == wire.TypeReply {
 		return s.onReply(f)
-	case wire.TypeExited:
-		closeFDs(f.FDs)
-		return s.onExited(f)
-	case wire.TypeData, wire.TypeCredit, wire.TypeClose:
-		closeFDs(f.FDs)
-		return s.onChannel(f)
 	}
 	closeFDs(f.FDs)
+	switch f.Type {
+	case wire.TypeExited:
+		return s.onExited(f)
+	case wire.TypeData, wire.TypeCredit, wire.TypeClose:
+		return s.onChannel(f)
+	}
 	return errViolation
 }
 
 func (s *Sandbox) onReply(f wire.Frame) error {
 	r := response{fds: f.FDs}
-	if r.Decode(f.Payload) != nil {
-		closeFDs(f.FDs)
-		return errViolation
-	}
+	err := r.Decode(f.Payload)
 	s.mu.Lock()
 	c := s.pending[f.ID]
-	if c == nil {
+	if err != nil || c == nil || len(r.fds) > c.takes || r.Failure != wire.OK && len(r.fds) > 0 {
 		s.mu.Unlock()
-		closeFDs(f.FDs)
+		closeFDs(r.fds)
 		return errViolation
 	}
 	delete(s.pending, f.ID)
+	<-c.slot
 	if c.process != nil && r.Failure == wire.OK {
 		c.process.started = time.Now()
 		s.running[f.ID] = c.process

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -218,24 +219,147 @@ func (r *pipeReader) finish() { r.f.SetReadDeadline(time.Unix(1, 0)) }
 // Close closes the pipe; the program then gets EPIPE.
 func (r *pipeReader) Close() error { return r.f.Close() }
 
-// asFile checks that a descriptor from the agent is a regular file and wraps it.
-func asFile(fd int, name string) (*os.File, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+// asFile checks that a descriptor from the agent is a regular file, open to be read or
+// written, and wraps it. What is written goes to no file of the kernel's own, where the
+// host's rights, and not the agent's, could decide.
+func asFile(fd int, name string, write bool) (*os.File, error) {
+	if !regular(fd, write) {
 		unix.Close(fd)
 		return nil, errViolation
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// asConn checks that a descriptor from the agent is a stream socket and wraps it.
-func asConn(fd int) (net.Conn, error) {
-	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	if err != nil || kind != unix.SOCK_STREAM {
-		unix.Close(fd)
-		return nil, errViolation
+func regular(fd int, write bool) bool {
+	var st unix.Stat_t
+	var fs unix.Statfs_t
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_PATH != 0 || unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || unix.Fstatfs(fd, &fs) != nil {
+		return false
 	}
+	mode := flags & unix.O_ACCMODE
+	switch {
+	case fs.Type == unix.PROC_SUPER_MAGIC:
+		return false
+	case !write:
+		return mode != unix.O_WRONLY
+	case fs.Type == unix.SYSFS_MAGIC || fs.Type == unix.CGROUP_SUPER_MAGIC || fs.Type == unix.CGROUP2_SUPER_MAGIC:
+		return false
+	}
+	return mode != unix.O_RDONLY
+}
+
+// isTun reports whether a descriptor is open on /dev/net/tun.
+func isTun(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(10, 200)
+}
+
+// isAnonymous reports whether a descriptor is one of those that are no file, as a
+// Landlock ruleset is. The kernel checks which.
+func isAnonymous(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == 0
+}
+
+// asConn checks that a descriptor from the agent is a TCP socket and wraps it.
+func asConn(fd int) (net.Conn, error) {
 	f := os.NewFile(uintptr(fd), "port")
 	defer f.Close() // FileConn has its own copy
-	return net.FileConn(f)
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil || domain != unix.AF_INET && domain != unix.AF_INET6 {
+		return nil, errViolation
+	}
+	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	listens, lerr := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	if err != nil || lerr != nil || protocol != unix.IPPROTO_TCP || listens != 0 {
+		return nil, errViolation
+	}
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		conn.Close()
+		return nil, errViolation
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &port{Conn: tcp, tcp: tcp, raw: raw}, nil
+}
+
+// port is a TCP connection whose open socket the agent has as well. The agent can take
+// O_NONBLOCK from it at any time, so each call asks by its flags not to wait: a thread
+// that waited in the kernel would wait past every deadline, and past Close.
+type port struct {
+	net.Conn // the methods that do not transfer
+	tcp      *net.TCPConn
+	raw      syscall.RawConn
+}
+
+func (p *port) Read(b []byte) (n int, err error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	if rerr := p.raw.Read(func(fd uintptr) bool {
+		n, err = retry(func() (int, error) {
+			n, _, err := unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT)
+			return n, err
+		})
+		return err != unix.EAGAIN
+	}); rerr != nil {
+		return 0, rerr
+	}
+	if err != nil {
+		return 0, p.failed("read", err)
+	}
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (p *port) Write(b []byte) (n int, err error) {
+	for n < len(b) {
+		var k int
+		if werr := p.raw.Write(func(fd uintptr) bool {
+			k, err = retry(func() (int, error) {
+				return unix.SendmsgN(int(fd), b[n:], nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+			})
+			return err != unix.EAGAIN
+		}); werr != nil {
+			return n, werr
+		}
+		if err != nil {
+			return n, p.failed("write", err)
+		}
+		n += k
+	}
+	return n, nil
+}
+
+// retry begins a call anew that a signal has interrupted.
+func retry(f func() (int, error)) (n int, err error) {
+	for {
+		if n, err = f(); err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+func (p *port) failed(op string, err error) error {
+	return &net.OpError{Op: op, Net: "tcp", Source: p.LocalAddr(), Addr: p.RemoteAddr(), Err: os.NewSyscallError(op, err)}
+}
+
+// CloseWrite half-closes the connection.
+func (p *port) CloseWrite() error { return p.tcp.CloseWrite() }
+
+// Close closes the connection. SO_LINGER, which the agent can set, would have it wait.
+func (p *port) Close() error {
+	_ = p.tcp.SetLinger(-1) // a connection that has been closed already says so below
+	return p.tcp.Close()
 }

@@ -46,5 +46,7 @@ type pipeReader struct{ io.ReadCloser }
 
 func (r *pipeReader) finish() {}
 
-func asFile(int, string) (*os.File, error) { return nil, errViolation }
-func asConn(int) (net.Conn, error)         { return nil, errViolation }
+func asFile(int, string, bool) (*os.File, error) { return nil, errViolation }
+func asConn(int) (net.Conn, error)               { return nil, errViolation }
+func isTun(int) bool                             { return false }
+func isAnonymous(int) bool                       { return false }

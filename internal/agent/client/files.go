@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -35,15 +36,29 @@ func (f files) do(ctx context.Context, verb string, r *wire.FSRequest, undo func
 	if r.Path == "" && r.Handle == 0 && r.Op != wire.FSReadFiles {
 		return response{}, badPath(verb, "")
 	}
-	resp, err := f.box.request(ctx, wire.TypeFS, r.Append(nil), nil, &call{undo: undo})
+	c := &call{undo: undo}
+	if r.Op == wire.FSOpen || r.Op == wire.FSCreate {
+		c.takes = 1
+	}
+	resp, err := f.box.request(ctx, wire.TypeFS, r.Append(nil), nil, c)
 	if err != nil {
 		return response{}, err
 	}
 	if resp.Failure != wire.OK {
-		closeFDs(resp.fds)
 		return response{}, fileError(verb, r.Path, resp.Errno)
 	}
 	return resp, nil
+}
+
+// must is do for callers that give no bound: see Sandbox.insist.
+func (f files) must(verb string, r *wire.FSRequest) (response, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	resp, err := f.do(ctx, verb, r, nil)
+	if err != nil && ctx.Err() != nil {
+		f.box.conn.Close()
+	}
+	return resp, err
 }
 
 // possible reports whether a path can be asked for at all.
@@ -63,7 +78,7 @@ func badPath(verb, path string) error {
 func (f files) forget(resp response) {
 	if h, _, err := wire.DecodeHandle(resp.Data); err == nil && h != 0 {
 		r := wire.FSRequest{Op: wire.FSClose, Handle: h}
-		go f.box.request(context.Background(), wire.TypeFS, r.Append(nil), nil, &call{})
+		f.box.readers.Go(func() { _, _ = f.box.insist(wire.TypeFS, r.Append(nil), &call{}) }) // its failure is the end of the sandbox
 	}
 }
 
@@ -74,15 +89,15 @@ func (f files) Open(ctx context.Context, path string) (sandbar.File, error) {
 	}
 	handle, rest, err := wire.DecodeHandle(resp.Data)
 	infos, err2 := wire.DecodeFileInfos(rest)
-	if err != nil || err2 != nil || len(infos) != 1 || len(resp.fds) > 1 {
+	if err != nil || err2 != nil || len(infos) != 1 || !credible(&infos[0]) {
 		closeFDs(resp.fds)
-		return nil, sandbar.Errorf(sandbar.Internal, "open %s: %w", sandbar.Quote(path, 200), errViolation)
+		return nil, f.box.violated("open " + sandbar.Quote(path, 200))
 	}
 	info := fileInfo(&infos[0])
 	if len(resp.fds) == 1 {
-		file, err := asFile(resp.fds[0], info.Name)
+		file, err := asFile(resp.fds[0], info.Name, false)
 		if err != nil {
-			return nil, sandbar.Errorf(sandbar.Internal, "open %s: %w", sandbar.Quote(path, 200), err)
+			return nil, f.box.violated("open " + sandbar.Quote(path, 200))
 		}
 		return &passedFile{file, info}, nil
 	}
@@ -112,10 +127,13 @@ func (r *remoteFile) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	resp, err := r.f.do(context.Background(), "read", &wire.FSRequest{
-		Op: wire.FSRead, Handle: r.handle, Offset: uint64(r.offset), Size: uint32(min(len(b), 256<<10))}, nil)
+	size := min(len(b), 256<<10)
+	resp, err := r.f.must("read", &wire.FSRequest{Op: wire.FSRead, Handle: r.handle, Offset: uint64(r.offset), Size: uint32(size)})
 	if err != nil {
 		return 0, err
+	}
+	if len(resp.Data) > size {
+		return 0, r.f.box.violated("read " + sandbar.Quote(r.info.Name, 200))
 	}
 	if len(resp.Data) == 0 {
 		return 0, io.EOF
@@ -144,7 +162,7 @@ func (r *remoteFile) Close() error {
 		return os.ErrClosed
 	}
 	r.closed = true
-	_, err := r.f.do(context.Background(), "close", &wire.FSRequest{Op: wire.FSClose, Handle: r.handle}, nil)
+	_, err := r.f.must("close", &wire.FSRequest{Op: wire.FSClose, Handle: r.handle})
 	return err
 }
 
@@ -161,14 +179,14 @@ func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOption
 		return nil, err
 	}
 	handle, _, err := wire.DecodeHandle(resp.Data)
-	if err != nil || len(resp.fds) > 1 {
+	if err != nil {
 		closeFDs(resp.fds)
-		return nil, sandbar.Errorf(sandbar.Internal, "create %s: %w", sandbar.Quote(path, 200), errViolation)
+		return nil, f.box.violated("create " + sandbar.Quote(path, 200))
 	}
 	w := &writer{f: f, path: path, handle: handle}
 	if len(resp.fds) == 1 {
-		if w.file, err = asFile(resp.fds[0], path); err != nil {
-			return nil, sandbar.Errorf(sandbar.Internal, "create %s: %w", sandbar.Quote(path, 200), err)
+		if w.file, err = asFile(resp.fds[0], path, true); err != nil {
+			return nil, f.box.violated("create " + sandbar.Quote(path, 200))
 		}
 	}
 	return w, nil
@@ -213,8 +231,7 @@ func (w *writer) Write(b []byte) (n int, err error) {
 	}
 	for len(b) > 0 {
 		piece := b[:min(len(b), 256<<10)]
-		if _, err := w.f.do(context.Background(), "write", &wire.FSRequest{
-			Op: wire.FSWrite, Path: w.path, Handle: w.handle, Bytes: piece}, nil); err != nil {
+		if _, err := w.f.must("write", &wire.FSRequest{Op: wire.FSWrite, Path: w.path, Handle: w.handle, Bytes: piece}); err != nil {
 			return n, err
 		}
 		n += len(piece)
@@ -254,7 +271,7 @@ func (w *writer) end(op wire.FSOp, verb string) error {
 	if w.file != nil {
 		w.file.Close()
 	}
-	_, err := w.f.do(context.Background(), verb, &wire.FSRequest{Op: op, Path: w.path, Handle: w.handle}, nil)
+	_, err := w.f.must(verb, &wire.FSRequest{Op: op, Path: w.path, Handle: w.handle})
 	return err
 }
 
@@ -264,8 +281,8 @@ func (f files) Stat(ctx context.Context, path string) (sandbar.FileInfo, error) 
 		return sandbar.FileInfo{}, err
 	}
 	infos, err := wire.DecodeFileInfos(resp.Data)
-	if err != nil || len(infos) != 1 {
-		return sandbar.FileInfo{}, sandbar.Errorf(sandbar.Internal, "stat %s: %w", sandbar.Quote(path, 200), errViolation)
+	if err != nil || len(infos) != 1 || !credible(&infos[0]) {
+		return sandbar.FileInfo{}, f.box.violated("stat " + sandbar.Quote(path, 200))
 	}
 	return fileInfo(&infos[0]), nil
 }
@@ -278,8 +295,8 @@ func (s *Sandbox) Usage(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	infos, err := wire.DecodeFileInfos(resp.Data)
-	if err != nil || len(infos) != 1 {
-		return 0, sandbar.Errorf(sandbar.Internal, "measuring: %w", errViolation)
+	if err != nil || len(infos) != 1 || !credible(&infos[0]) {
+		return 0, s.violated("measuring")
 	}
 	return int64(infos[0].Size), nil
 }
@@ -310,12 +327,15 @@ func (f files) list(ctx context.Context, path, after string, limit int) (whole b
 		return false, nil, err
 	}
 	whole, infos, err := wire.DecodeListing(resp.Data)
-	if err != nil {
-		return false, nil, sandbar.Errorf(sandbar.Internal, "list %s: %w", sandbar.Quote(path, 200), err)
+	if err != nil || len(infos) > limit {
+		return false, nil, f.box.violated("list " + sandbar.Quote(path, 200))
 	}
 	out := make([]sandbar.FileInfo, len(infos))
 	for i := range infos {
-		out[i] = fileInfo(&infos[i])
+		if !credible(&infos[i]) || !isEntry(infos[i].Name) || infos[i].Name <= after {
+			return false, nil, f.box.violated("list " + sandbar.Quote(path, 200))
+		}
+		out[i], after = fileInfo(&infos[i]), infos[i].Name
 	}
 	return whole, out, nil
 }
@@ -392,13 +412,13 @@ func (f files) ReadFiles(ctx context.Context, paths []string, max int) ([]sandba
 	}
 	got, err := wire.DecodeFileContents(resp.Data)
 	if err != nil || len(got) == 0 || len(got) > n {
-		return nil, sandbar.Errorf(sandbar.Internal, "read files: %w", errViolation)
+		return nil, f.box.violated("read files")
 	}
 	all := make([]sandbar.FileContent, len(got))
 	for i, c := range got {
 		switch {
 		case len(c.Bytes) > max:
-			return nil, sandbar.Errorf(sandbar.Internal, "read files: %w", errViolation)
+			return nil, f.box.violated("read files")
 		case c.Errno != 0:
 			all[i].Err = fileError(verb, paths[i], c.Errno)
 		default:
@@ -445,6 +465,24 @@ var special = [...]struct {
 	flag fs.FileMode
 	bit  uint32
 }{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}}
+
+// Bounds of what the agent says of a file, those of Linux.
+const (
+	maxName   = 255
+	maxTarget = 4096
+)
+
+// credible reports whether a file can be as the agent says.
+func credible(w *wire.FileInfo) bool {
+	return w.Size <= math.MaxInt64 && len(w.Name) <= maxName && len(w.Target) <= maxTarget &&
+		strings.IndexByte(w.Name, 0) < 0 && strings.IndexByte(w.Target, 0) < 0
+}
+
+// isEntry reports whether name can be that of a directory's entry. Callers join it to
+// paths of their own.
+func isEntry(name string) bool {
+	return name != "" && name != "." && name != ".." && strings.IndexByte(name, '/') < 0
+}
 
 func fileInfo(w *wire.FileInfo) sandbar.FileInfo {
 	mode := fs.FileMode(w.Mode&0o777) | kinds[w.Mode&0o170000]

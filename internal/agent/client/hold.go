@@ -41,7 +41,7 @@ func (s *Sandbox) Hold(ctx context.Context, c sandbar.Cmd, path string, std driv
 	}
 	file, _, err := wire.DecodeHandle(r.Data)
 	if err != nil || file == 0 {
-		return nil, sandbar.Errorf(sandbar.Internal, "hold %s: %w", sandbar.Quote(path, 200), errViolation)
+		return nil, s.violated("hold " + sandbar.Quote(path, 200))
 	}
 	p, err := s.start(ctx, c, std)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ type process struct {
 	box     *Sandbox
 	id      uint32
 	told    wire.Started // by the agent, before Start returns
+	asked   time.Time    // before the agent is asked for it
 	started time.Time
 	before  Usage
 
@@ -59,7 +61,7 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(ctxCode(ctx), "starting %s: %w", sandbar.Quote(c.Args[0], 100), err)
 	}
-	p := &process{box: s, done: make(chan struct{}), idle: make(chan struct{})}
+	p := &process{box: s, asked: time.Now(), done: make(chan struct{}), idle: make(chan struct{})}
 	if s.opt.Usage != nil {
 		p.before = s.opt.Usage()
 	}
@@ -75,9 +77,14 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 	r, err := s.request(ctx, wire.TypeStart, start.Append(nil), fds, &call{
 		process: p,
 		undo: func(r response) {
-			if p.told.Decode(r.Data) == nil {
-				s.readers.Go(func() { _ = p.KillTree() }) // its failure is the end of the sandbox, or beyond help
+			if p.told.Decode(r.Data) != nil {
+				s.conn.Close()
+				return
 			}
+			if p.channels != nil {
+				p.channels.forsake()
+			}
+			s.readers.Go(func() { _ = p.KillTree() }) // its failure is the end of the sandbox, or beyond help
 		},
 	})
 	switch {
@@ -85,7 +92,7 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 	case r.Failure != wire.OK:
 		err = startError(&r.Reply, c)
 	case p.told.Decode(r.Data) != nil:
-		err = sandbar.Errorf(sandbar.Internal, "starting %s: %w", sandbar.Quote(c.Args[0], 100), errViolation)
+		err = s.violated("starting " + sandbar.Quote(c.Args[0], 100))
 	}
 	if err != nil {
 		abort()
@@ -206,7 +213,7 @@ func (p *process) Wait() (sandbar.Result, error) {
 
 // Signal signals the program's process group; after its end it does nothing.
 func (p *process) Signal(sig int) error {
-	if sig < 0 || sig > 64 {
+	if sig < 0 || sig > maxSignal {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "signal", Message: "signals are numbered 0 to 64"}
 	}
 	p.box.mu.Lock()
@@ -216,7 +223,7 @@ func (p *process) Signal(sig int) error {
 		return nil
 	}
 	m := wire.Signal{Number: uint8(sig)}
-	err := p.box.send(wire.Frame{Type: wire.TypeSignal, ID: p.id, Payload: m.Append(nil)})
+	err := p.box.send(context.Background(), wire.Frame{Type: wire.TypeSignal, ID: p.id, Payload: m.Append(nil)})
 	if sandbar.CodeOf(err) == sandbar.Gone {
 		return nil // it ended together with its sandbox
 	}
@@ -228,7 +235,7 @@ func (p *process) Signal(sig int) error {
 // that has ended runs nothing.
 func (p *process) KillTree() error {
 	m := wire.Kill{Mark: p.told.Mark}
-	r, err := p.box.request(context.Background(), wire.TypeKill, m.Append(nil), nil, &call{})
+	r, err := p.box.insist(wire.TypeKill, m.Append(nil), &call{})
 	switch {
 	case sandbar.CodeOf(err) == sandbar.Gone:
 		return nil
@@ -243,10 +250,18 @@ func (p *process) KillTree() error {
 // PID is the program's process id as the sandbox's programs see it.
 func (p *process) PID() int { return int(p.told.PID) }
 
+// Bounds of what the agent, or a backend's counters, say of a program's end, so that sums
+// of it do not overflow.
+const (
+	maxSignal = 64
+	maxCPUs   = 8192    // of any machine that Linux runs on
+	maxMemory = 1 << 52 // bytes that a processor addresses
+)
+
 // onExited handles a program's end.
 func (s *Sandbox) onExited(f wire.Frame) error {
 	var e wire.Exited
-	if e.Decode(f.Payload) != nil {
+	if e.Decode(f.Payload) != nil || e.Signal > maxSignal || len(f.FDs) > 0 {
 		return errViolation
 	}
 	s.mu.Lock()
@@ -257,8 +272,8 @@ func (s *Sandbox) onExited(f wire.Frame) error {
 		return errViolation
 	}
 	r := sandbar.Result{
-		Duration: time.Since(p.started), CPUTime: time.Duration(e.CPU) * time.Microsecond,
-		PeakMemory: int64(e.MaxRSS), Signal: int(e.Signal), ExitCode: int(e.Code),
+		Duration: time.Since(p.started), CPUTime: time.Duration(min(e.CPU, math.MaxInt64/1000)) * time.Microsecond,
+		PeakMemory: int64(min(e.MaxRSS, maxMemory)), Signal: int(e.Signal), ExitCode: int(e.Code),
 		Outcome: sandbar.Exited, Enforced: s.opt.Enforced,
 	}
 	if e.Signal != 0 {
@@ -267,7 +282,6 @@ func (s *Sandbox) onExited(f wire.Frame) error {
 	if e.Watchdog {
 		r.OOMKills = 1
 	}
-	p.account(&r)
 	p.end(r)
 	return nil
 }
@@ -280,10 +294,13 @@ func (p *process) account(r *sandbar.Result) {
 		if now.PeakMemory > 0 {
 			r.PeakMemory = now.PeakMemory
 		}
-		if d := now.CPU - p.before.CPU; d > r.CPUTime || p.box.opt.UsageRules {
+		if d := max(0, now.CPU-p.before.CPU); d > r.CPUTime || p.box.opt.UsageRules {
 			r.CPUTime = d
 		}
 	}
+	// No machine can have given it more since it was asked for.
+	r.CPUTime = max(0, min(r.CPUTime, maxCPUs*min(time.Since(p.asked), math.MaxInt64/maxCPUs)))
+	r.PeakMemory = min(r.PeakMemory, maxMemory)
 	clean := r.Outcome == sandbar.Exited && r.ExitCode == 0
 	if r.OOMKills > 0 && !clean {
 		r.Outcome = sandbar.OutOfMemory
@@ -293,7 +310,6 @@ func (p *process) account(r *sandbar.Result) {
 // lost ends a process whose sandbox ended under it.
 func (p *process) lost() {
 	r := sandbar.Result{Outcome: sandbar.Lost, Duration: time.Since(p.started), Enforced: p.box.opt.Enforced}
-	p.account(&r)
 	p.end(r)
 }
 
@@ -306,6 +322,7 @@ func (p *process) end(r sandbar.Result) {
 			close(p.idle) // nobody ever will
 		}
 		go func() {
+			p.account(&p.result) // not by the frame reader: a backend may have to ask far away
 			p.drain()
 			p.result.StdoutBytes, p.result.StderrBytes = p.moved[0], p.moved[1]
 			if p.in != nil {

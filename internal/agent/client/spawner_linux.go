@@ -67,7 +67,7 @@ func (s *Spawner) answered(f wire.Frame) (pid, pidfd int, err error) {
 	case r.Failure != wire.OK:
 		closeFDs(f.FDs)
 		return 0, -1, spawnError(&r)
-	case len(f.FDs) == 1 && agent.Decode(r.Data) == nil:
+	case len(f.FDs) == 1 && agent.Decode(r.Data) == nil && agent.PID != 0:
 		return int(agent.PID), f.FDs[0], nil
 	}
 	closeFDs(f.FDs)
@@ -91,5 +91,5 @@ func spawnError(r *wire.Reply) error {
 	case syscall.EAGAIN, syscall.ENOMEM, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE:
 		code = sandbar.Exhausted // the kernel's own bounds on processes and namespaces
 	}
-	return sandbar.Errorf(code, "an agent could not be started: %s: %w", r.Text, cause)
+	return sandbar.Errorf(code, "an agent could not be started: %s: %w", said(r.Text), cause)
 }

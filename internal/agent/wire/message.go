@@ -39,6 +39,9 @@ type Reply struct {
 	Data    []byte // what the request asked for
 }
 
+// maxText bounds Text, in bytes: a path and a word or two.
+const maxText = 8 << 10
+
 // Append appends the encoding of m.
 func (m *Reply) Append(b []byte) []byte {
 	b = append(b, byte(m.Failure))
@@ -64,6 +67,7 @@ func (m *Reply) Decode(p []byte) error {
 	m.Errno = d.u32()
 	m.Text = d.str()
 	m.Data = d.bytes()
+	d.failed = d.failed || m.Failure > FailSpawn || len(m.Text) > maxText
 	return d.end()
 }
 
@@ -174,7 +178,7 @@ func (m *Exited) Append(b []byte) []byte {
 // Decode reads m from a payload.
 func (m *Exited) Decode(p []byte) error {
 	d := decoder{b: p}
-	m.Code, m.Signal, m.Watchdog = d.u8(), d.u8(), d.u8() != 0
+	m.Code, m.Signal, m.Watchdog = d.u8(), d.u8(), d.truth()
 	m.CPU, m.MaxRSS = d.u64(), d.u64()
 	return d.end()
 }

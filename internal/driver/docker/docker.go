@@ -186,7 +186,9 @@ func ownerLabel() string {
 
 // noteImage tells an operator that the image of all sandboxes is not there.
 func (d *Driver) noteImage() {
-	if _, found, err := d.engine.image(context.Background(), d.opt.image); err == nil && !found {
+	ctx, cancel := context.WithTimeout(context.Background(), greetBound)
+	defer cancel()
+	if _, found, err := d.engine.image(ctx, d.opt.image); err == nil && !found {
 		d.caps.Notes = append(d.caps.Notes, "the engine does not have the image "+d.opt.image+", of which sandboxes are made that name none: docker pull "+d.opt.image)
 	}
 }

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -8,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -210,7 +212,8 @@ func newClient(e endpoint) (*client.Client, error) {
 	// nothing and leaves none behind; elsewhere a few are kept. HTTP/2 is not
 	// offered: an attached container's connection is taken out of HTTP/1.
 	local := strings.HasPrefix(e.host, "unix:") || strings.HasPrefix(e.host, "npipe:")
-	transport := &http.Transport{MaxIdleConns: 6, IdleConnTimeout: 30 * time.Second, DisableKeepAlives: local, Protocols: new(http.Protocols)}
+	transport := &http.Transport{MaxIdleConns: 6, IdleConnTimeout: 30 * time.Second, DisableKeepAlives: local, Protocols: new(http.Protocols),
+		MaxResponseHeaderBytes: 1 << 20, DisableCompression: true}
 	transport.Protocols.SetHTTP1(true)
 	if e.cert != "" {
 		config, err := tlsConfig(e)
@@ -219,12 +222,26 @@ func newClient(e endpoint) (*client.Client, error) {
 		}
 		transport.TLSClientConfig = config
 	}
-	c, err := client.New(client.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}),
-		client.WithHost(e.host), client.WithUserAgent("sandbar"))
+	options := []client.Opt{client.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}),
+		client.WithHost(e.host), client.WithUserAgent("sandbar")}
+	if !strings.HasPrefix(e.host, "npipe:") { // there only the client can dial
+		options = append(options, client.WithDialContext(bounded(e.dial)))
+	}
+	c, err := client.New(options...)
 	if err != nil {
 		return nil, badEndpoint(e, "cannot be used: "+err.Error(), "give one such as unix:///var/run/docker.sock or tcp://host:2376")
 	}
 	return c, nil
+}
+
+// dial connects to the engine. A path is that of the endpoint, however it is written in an
+// address.
+func (e endpoint) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{Timeout: quickBound}
+	if path, ok := strings.CutPrefix(e.host, "unix://"); ok {
+		return d.DialContext(ctx, "unix", path)
+	}
+	return d.DialContext(ctx, network, address)
 }
 
 // tlsConfig trusts the endpoint's own authority and nobody else.

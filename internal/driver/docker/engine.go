@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -86,8 +87,10 @@ func (e *engine) create(ctx context.Context, o client.ContainerCreateOptions) (a
 // that nothing is missed.
 func (e *engine) attach(ctx context.Context, name string) (s *stream, err error) {
 	err = e.call(ctx, quickBound, "attaching to a container", func(ctx context.Context) error {
-		r, err := e.api.ContainerAttach(ctx, name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+		free := new(atomic.Bool)
+		r, err := e.api.ContainerAttach(context.WithValue(ctx, freeKey{}, free), name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 		if err == nil {
+			free.Store(true)
 			s = newStream(r.Conn, r.Reader)
 		}
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -52,6 +53,16 @@ func (e *engine) failed(caller context.Context, what string, err error) error {
 // containers, never what is in them.
 func engineText(err error) string {
 	return sandbar.Quote(strings.TrimPrefix(err.Error(), "Error response from daemon: "), maxEngineText)
+}
+
+// plain is a word of an engine's, safe to print and short.
+func plain(word string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, word[:min(len(word), 100)])
 }
 
 func codeOf(ctx context.Context) sandbar.Code {

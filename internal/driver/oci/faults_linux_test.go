@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +35,21 @@ func playRuntime(args []string) {
 		time.Sleep(time.Hour)
 	case slices.Contains(args, "--chatter"):
 		unix.Write(wire.StageSocketFD, []byte(strings.Repeat("not the agent's protocol", 1000)))
+		time.Sleep(time.Hour)
+	case slices.Contains(args, "--empty"):
+		os.Exit(0)
+	case slices.Contains(args, "--leave"): // a process that nothing ties to the runtime but its namespaces
+		attr := &os.ProcAttr{Env: []string{}, Files: []*os.File{nil, nil, os.Stderr}, Sys: &syscall.SysProcAttr{Setsid: true}}
+		hang := []string{string(kindRunc), "--root", "", "--hang", args[len(args)-1]}
+		if _, err := os.StartProcess("/proc/self/exe", hang, attr); err != nil {
+			os.Stderr.WriteString(err.Error())
+		}
+		os.Exit(0)
+	case slices.Contains(args, "--lie"): // it speaks for the agent, and says what cannot be
+		hello := wire.Hello{Generation: wire.Generation}
+		b := wire.AppendHeader(nil, wire.Header{Length: 4, Type: wire.TypeHello})
+		unix.Write(wire.StageSocketFD, hello.Append(b))
+		unix.Write(wire.StageSocketFD, []byte(strings.Repeat("\xff", 1<<20)))
 		time.Sleep(time.Hour)
 	case slices.Contains(args, "--flood"):
 		for {
@@ -93,6 +109,9 @@ func TestFailingRuntime(t *testing.T) {
 		{"--hang", time.Second, sandbar.Timeout, ""},
 		{"--chatter", time.Minute, sandbar.Internal, ""},
 		{"--flood", time.Second, sandbar.Timeout, ""},
+		{"--empty", time.Minute, sandbar.Internal, ""},
+		{"--leave", time.Minute, sandbar.Internal, ""},
+		{"--lie", time.Minute, sandbar.Gone, ""},
 	} {
 		t.Run(c.how, func(t *testing.T) {
 			d := newDriver(t, c.how)
@@ -104,6 +123,43 @@ func TestFailingRuntime(t *testing.T) {
 			}
 			nothingLeft(t, d)
 		})
+	}
+}
+
+// What says that it is a runtime and lies when it is asked for its version is refused,
+// in time and whatever it says; nothing of it is left.
+func TestRuntimeThatLiesOfItsVersion(t *testing.T) {
+	for name, c := range map[string]struct{ does, says string }{
+		"without end":      {"while :; do echo runc version 1; done", "signal"},
+		"hangs":            {"sleep 1000", "signal"},
+		"leaves a process": {"echo runc version 1; sleep 1000 & exit 0", "goes on"},
+		"fails":            {"exit 3", "exit status 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "runtime")
+			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+c.does+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			said, err := askVersion(path, time.Second)
+			if err == nil || !strings.Contains(err.Error(), c.says) || len(said) > maxVersion {
+				t.Errorf("%d bytes, %v; want an error with %q", len(said), err, c.says)
+			}
+		})
+	}
+	for _, says := range []string{"", "docker version 1", "{\"kind\":", strings.Repeat("x", 1<<20), "\xff\x00runc"} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "runtime")
+		err := os.WriteFile(filepath.Join(dir, "says"), []byte(says), 0o644)
+		if err == nil {
+			err = os.WriteFile(path, []byte("#!/bin/sh\ncat "+dir+"/says\n"), 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = openRuntime(path, nil, []kind{kindRunc})
+		if e := sandbar.AsError(err); sandbar.CodeOf(err) != sandbar.Unsupported || e.Fix == "" || len(err.Error()) > 1000 {
+			t.Errorf("%.20q: %v", says, err)
+		}
 	}
 }
 

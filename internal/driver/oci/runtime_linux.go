@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -87,13 +88,11 @@ func openRuntime(name string, args []string, allowed []kind) (*runtime, error) {
 	if err != nil {
 		return nil, lack("cannot be executed by others than its owner, and the driver runs it without rights", "chmod o+rx "+path, err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	out, err := askVersion(path, probeTimeout)
 	if err != nil {
 		return nil, lack("does not tell its version", "see whether "+path+" --version works", err)
 	}
-	k, version := parseVersion(string(out))
+	k, version := parseVersion(out)
 	if !slices.Contains(allowed, k) {
 		return nil, lack("is none that this driver knows: its version is "+sandbar.Quote(version, 100), "use one of "+joinKinds(allowed), nil)
 	}
@@ -105,6 +104,40 @@ func openRuntime(name string, args []string, allowed []kind) (*runtime, error) {
 		r.kvm = kvmForAll()
 	}
 	return r, nil
+}
+
+// maxVersion is how much of what a runtime says of its version is kept, in bytes.
+const maxVersion = 4 << 10
+
+// askVersion runs path --version. What it leaves running ends with it.
+func askVersion(path string, bound time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	var out beginning
+	cmd := exec.CommandContext(ctx, path, "--version")
+	cmd.Stdout = &out
+	cmd.WaitDelay = bound / 10 // for processes that have its output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// In time also where the runtime has ended and a process of its has not.
+	end := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = end
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	err := cmd.Wait()
+	_ = end() // it fails where nothing is left, as it should be
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = errors.New("a process that it started goes on")
+	}
+	return string(out), err
+}
+
+// beginning keeps the first maxVersion bytes that are written.
+type beginning []byte
+
+func (b *beginning) Write(p []byte) (int, error) {
+	*b = append(*b, p[:min(len(p), maxVersion-len(*b))]...)
+	return len(p), nil
 }
 
 // open opens the runtime's program. runc and crun are copied into a sealed file in

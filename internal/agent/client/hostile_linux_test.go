@@ -1,0 +1,423 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// A hostile agent is played by a script, a string of bytes. The first says how the agent
+// is connected and how it ends; each of the others is an instruction or its argument. What
+// the client does is always the same: some callers use everything that a sandbox offers.
+
+// The bits of a script's first byte.
+const (
+	overStream   = 1 << iota // the connection carries no descriptors
+	deaf                     // the agent reads nothing
+	stingy                   // it gives no credit for input
+	thenHonest               // after the script it answers as it should
+	failingSinks             // outputs of programs fail after some bytes
+	early                    // the sandbox is destroyed in the middle
+)
+
+// FuzzHostileAgent: whatever an agent sends, every call returns when its context or the
+// sandbox ends, no goroutine and no descriptor is left, and the memory taken is in
+// proportion to what the agent has sent.
+func FuzzHostileAgent(f *testing.F) {
+	for _, s := range scripts {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		if len(script) > 256 {
+			script = script[:256] // long ones add time and nothing new
+		}
+		play(t, script)
+	})
+}
+
+// TestHostileAgent plays scripts at random, the same ones each time.
+func TestHostileAgent(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 400 {
+		script := make([]byte, 1+r.IntN(100))
+		for k := range script {
+			script[k] = byte(r.Uint32())
+		}
+		// Half of them answer well at first, so that there is something to break.
+		if i%2 == 0 {
+			script = append([]byte{script[0], byte(doAnswer), byte(doAnswer), byte(doAnswer), byte(doAnswer)}, script[1:]...)
+		}
+		if !play(t, script) {
+			t.Fatalf("script %d: %q", i, script)
+		}
+	}
+}
+
+// What an instruction does. Those up to doLater answer a request.
+type instruction byte
+
+const (
+	doAnswer     instruction = iota // as an agent should, with all that follows
+	doReply                         // and nothing follows
+	doTwice                         // the same answer again
+	doOther                         // under another id
+	doFail                          // arguments: failure, errno, length of the text
+	doAttach                        // with descriptors: their number, a kind each
+	doFlip                          // with a byte changed: where, to what
+	doCut                           // cut short: by how much
+	doGrow                          // with more after its end: how much
+	doLater                         // not now
+	doOld                           // answers the oldest request that was put off
+	doRaw                           // a frame: type, id, length, content
+	doOversized                     // a header with a length that is not allowed
+	doExited                        // id, code, signal, watchdog, a large number or not
+	doData                          // id, channel, size, how often
+	doCredit                        // id, channel, amount
+	doClose                         // id, channel
+	doHalf                          // some bytes of a header: how many
+	doHello                         // once more
+	doListing                       // answers the next request with a listing: entries, kind of names
+	doShut                          // no more is sent
+	doMiscount                      // a header with a wrong number of descriptors: said, kind
+	doAmid                          // descriptors in the middle of a frame
+	doFlood                         // frames for ids that were never given: type, how often
+	instructions                    // how many there are
+)
+
+// scripts are where fuzzing begins.
+var scripts = func() (all []string) {
+	with := func(mode byte, ops ...byte) { all = append(all, string(append([]byte{mode}, ops...))) }
+	for _, mode := range []byte{0, overStream, thenHonest, overStream | thenHonest, overStream | stingy, overStream | deaf, overStream | thenHonest | failingSinks, early | overStream} {
+		with(mode)
+		with(mode, bytes.Repeat([]byte{byte(doAnswer)}, 30)...)
+		for op := range instructions {
+			with(mode, byte(doReply), byte(doAnswer), byte(op), 1, 2, 3, 4, byte(op), 0, 0, 0, 0, byte(op), 255, 255, 255, 255)
+			with(mode, byte(doReply), byte(doReply), byte(doReply), byte(op), 2, 1, 3, 60, byte(op), 3, 2, 0, 200)
+		}
+		for kind := range byte(fdKinds) {
+			with(mode, byte(doAttach), 1, kind, byte(doAttach), 1, kind, byte(doAttach), 1, kind, byte(doAttach), 1, kind, byte(doAttach), 1, kind,
+				byte(doAttach), 1, kind, byte(doAttach), 1, kind, byte(doAttach), 1, kind)
+			with(mode, byte(doMiscount), 0, kind, byte(doAmid), 1, kind)
+		}
+	}
+	return all
+}()
+
+// bound is far more than anything here takes; it ends a hang.
+const bound = 30 * time.Second
+
+// play plays a script against a client and reports whether all is as it should be.
+func play(t *testing.T, script []byte) bool {
+	t.Helper()
+	before := take()
+	a, conn := newLiar(t, script)
+	watched, _ := conn.(*watchedConn)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	box, err := New(ctx, conn, Options{Destroy: func(context.Context) error { a.close(); return nil }, Holds: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		use(ctx, box, a.mode)
+	}()
+	a.play()
+	if n := runtime.NumGoroutine() - before.goroutines; n > mostGoroutines {
+		t.Errorf("there are %d goroutines more than before", n)
+	}
+	if a.mode&early == 0 {
+		cancel()
+	}
+	if err := box.Destroy(context.Background()); err != nil {
+		t.Errorf("Destroy: %v", err)
+	}
+	if watched != nil {
+		watched.over.Store(true)
+	}
+	cancel()
+	select {
+	case <-ended:
+	case <-time.After(bound):
+		buf := make([]byte, 1<<20)
+		t.Fatalf("calls have not returned %v after the sandbox's end:\n%s", bound, buf[:runtime.Stack(buf, true)])
+	}
+	if _, err := box.FS().Stat(context.Background(), "/"); sandbar.CodeOf(err) != sandbar.Gone {
+		t.Errorf("after the end: %v", err)
+	}
+	if watched != nil && watched.late.Load() {
+		t.Error("the client wrote to a connection that it had closed")
+	}
+	before.compare(t, a.sent)
+	return !t.Failed()
+}
+
+// mostGoroutines bounds what the callers and the client have at once.
+const mostGoroutines = 150
+
+// state is what a client must give back.
+type state struct {
+	goroutines, files int
+	allocated         uint64
+}
+
+func take() state {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return state{runtime.NumGoroutine(), openFiles(), sample[0].Value.Uint64()}
+}
+
+func openFiles() int {
+	d, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	return len(names)
+}
+
+// compare waits until all is given back that was taken since s.
+func (s state) compare(t *testing.T, sent int64) {
+	t.Helper()
+	var now state
+	for end := time.Now().Add(bound); ; time.Sleep(100 * time.Microsecond) {
+		now = take()
+		if now.goroutines <= s.goroutines && now.files <= s.files {
+			break
+		}
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines and %d descriptors; before there were %d and %d\n%s", now.goroutines, now.files, s.goroutines, s.files, buf[:runtime.Stack(buf, true)])
+		}
+	}
+	// The callers themselves take some; a frame is copied a few times.
+	if used := int64(now.allocated - s.allocated); used > 24<<20+16*sent {
+		t.Errorf("%d bytes were allocated where the agent sent %d", used, sent)
+	}
+}
+
+// watchedConn is a connection that carries no descriptors and notices who writes when it
+// is over.
+type watchedConn struct {
+	net.Conn
+	over, late atomic.Bool
+}
+
+func (w *watchedConn) Write(b []byte) (int, error) {
+	if w.over.Load() {
+		w.late.Store(true)
+	}
+	return w.Conn.Write(b)
+}
+
+// use calls everything that a sandbox offers, from many goroutines, until ctx ends.
+func use(ctx context.Context, box *Sandbox, mode byte) {
+	var wg sync.WaitGroup
+	for _, f := range []func(context.Context, *Sandbox, byte){
+		useProgram, useSilentProgram, useGivenUp, useFiles, useWriter, useTree, useBatch, useDial, useHeld, useAdopted,
+	} {
+		wg.Go(func() { f(ctx, box, mode) })
+	}
+	wg.Wait()
+}
+
+// sink takes some bytes and then fails, or takes all.
+type sink struct{ left int }
+
+func (s *sink) Write(b []byte) (int, error) {
+	if s.left -= len(b); s.left < 0 {
+		return 0, errors.New("the sink is full")
+	}
+	return len(b), nil
+}
+
+func newSink(mode byte) io.Writer {
+	if mode&failingSinks != 0 {
+		return &sink{1000}
+	}
+	return &sink{1 << 40}
+}
+
+// finish ends a program and waits for it.
+func finish(ctx context.Context, p driver.Process) {
+	_ = p.Signal(15)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r, _ := p.Wait()
+		if r.CPUTime < 0 || r.PeakMemory < 0 || r.Signal > 64 || r.StdoutBytes < 0 {
+			panic("a result that cannot be: " + strconv.FormatInt(int64(r.CPUTime), 10) + " " + strconv.FormatInt(r.PeakMemory, 10))
+		}
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	if k, ok := p.(driver.TreeKiller); ok {
+		_ = k.KillTree()
+	}
+	<-done
+}
+
+func useProgram(ctx context.Context, box *Sandbox, mode byte) {
+	for range 2 {
+		p, err := box.Start(ctx, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{
+			Stdin: bytes.NewReader(make([]byte, wire.Window+1000)), Stdout: newSink(mode), Stderr: newSink(mode)})
+		if err != nil {
+			return
+		}
+		finish(ctx, p)
+	}
+}
+
+func useSilentProgram(ctx context.Context, box *Sandbox, mode byte) {
+	if p, err := box.Start(ctx, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{Stderr: newSink(mode)}); err == nil {
+		finish(ctx, p)
+	}
+}
+
+func useGivenUp(ctx context.Context, box *Sandbox, mode byte) {
+	short, cancel := context.WithTimeout(ctx, 100*time.Microsecond)
+	defer cancel()
+	if p, err := box.Start(short, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{Stdout: newSink(mode)}); err == nil {
+		finish(ctx, p)
+	}
+	if f, err := box.FS().Open(short, "/short"); err == nil {
+		f.Close()
+	}
+	if c, err := box.DialPort(short, 2); err == nil {
+		c.Close()
+	}
+}
+
+func useFiles(ctx context.Context, box *Sandbox, mode byte) {
+	f, err := box.FS().Open(ctx, "/file")
+	if err != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, f, 1<<20)
+	_, _ = f.Seek(0, io.SeekEnd)
+	_, _ = f.Read(make([]byte, 10))
+	if f.Info().Size < 0 {
+		panic("a file of a size that cannot be")
+	}
+	f.Close()
+}
+
+func useWriter(ctx context.Context, box *Sandbox, mode byte) {
+	for i := range 2 {
+		w, err := box.FS().Create(ctx, "/new", sandbar.CreateOptions{Append: i == 1})
+		if err != nil {
+			return
+		}
+		_, _ = w.Write(make([]byte, 300<<10))
+		if i == 0 {
+			_ = w.Commit()
+		} else {
+			w.Abort()
+		}
+	}
+}
+
+func useTree(ctx context.Context, box *Sandbox, mode byte) {
+	fs := box.FS()
+	list, err := fs.ReadDir(ctx, "/", "", 50)
+	if len(list) > 50 || err != nil && list != nil {
+		panic("a listing of more than was asked for")
+	}
+	for _, e := range list {
+		if !isEntry(e.Name) {
+			panic("a name that leads elsewhere")
+		}
+	}
+	_, _ = fs.Stat(ctx, "/x")
+	_ = fs.Mkdir(ctx, "/d", 0, true)
+	_ = fs.Rename(ctx, "/a", "/b")
+	_ = fs.Chmod(ctx, "/a", 0o600, true)
+	_ = fs.Remove(ctx, "/a", true)
+	if n, err := box.Usage(ctx); err == nil && n < 0 {
+		panic("less than no memory")
+	}
+}
+
+func useBatch(ctx context.Context, box *Sandbox, mode byte) {
+	fs := files{box}
+	got, err := fs.ReadFiles(ctx, []string{"/a", "/b", "/c"}, 100)
+	if err == nil && (len(got) == 0 || len(got) > 3) {
+		panic("other files than were asked for")
+	}
+	_ = fs.Put(ctx, "/p", []byte("content"), sandbar.CreateOptions{})
+	_ = fs.Chown(ctx, "/p", 1, 1, false)
+}
+
+func useDial(ctx context.Context, box *Sandbox, mode byte) {
+	c, err := box.DialPort(ctx, 80)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	_ = c.SetDeadline(time.Now().Add(time.Hour))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, _ = c.Write(make([]byte, wire.Window+1000))
+		if h, ok := c.(interface{ CloseWrite() error }); ok {
+			_ = h.CloseWrite()
+		}
+	})
+	_, _ = io.CopyN(io.Discard, c, 1<<20)
+	c.Close()
+	wg.Wait()
+}
+
+func useHeld(ctx context.Context, box *Sandbox, mode byte) {
+	h, err := box.Hold(ctx, sandbar.Cmd{Args: []string{"sh", "/held"}}, "/held", driver.Stdio{Stdout: newSink(mode)})
+	if err != nil {
+		return
+	}
+	code := "true"
+	if h.Release(ctx, &code) == nil {
+		finish(ctx, h)
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { box.conn.Close() }) // what destroying does
+	defer stop()
+	_ = h.Abandon(ctx)
+}
+
+func useAdopted(ctx context.Context, box *Sandbox, mode byte) {
+	lent, ruleset, err := box.Lend(ctx)
+	if ruleset >= 0 {
+		unix.Close(ruleset)
+	}
+	if err != nil {
+		return
+	}
+	a, err := box.Adopt(ctx, wire.Adopt{PID: 9, Mark: lent.Mark})
+	if err != nil {
+		return
+	}
+	p, err := a.Begin(driver.Stdio{Stdin: bytes.NewReader([]byte("in")), Stdout: newSink(mode)}, func([]int) error { return ctx.Err() })
+	if err == nil {
+		finish(ctx, p)
+	}
+}
