@@ -30,7 +30,14 @@ func kernelRelease() string {
 
 // kernelFeatures is what isolation is made of, as /proc tells it.
 func kernelFeatures() []Feature {
-	return look(os.DirFS("/").(files), os.Geteuid(), landlockABI(), unix.Access)
+	f := os.DirFS("/").(files)
+	ask := func(what int) (int, error) {
+		return unix.PrctlRetInt(unix.PR_GET_SPECULATION_CTRL, uintptr(what), 0, 0, 0)
+	}
+	return append(look(f, os.Geteuid(), landlockABI(), unix.Access),
+		speculation(ask),
+		coreScheduling(unix.Prctl(unix.PR_SCHED_CORE, unix.PR_SCHED_CORE_GET, 0, 0, 0)),
+		coreDumps(read(f, "proc/sys/kernel/core_pattern")))
 }
 
 // files is what the features are read from, so that a test can have other files.

@@ -98,7 +98,7 @@ func TestKernelFeatures(t *testing.T) {
 
 // The real host can be read as well.
 func TestThisKernel(t *testing.T) {
-	if len(kernelFeatures()) != 7 || kernelRelease() == "" {
+	if len(kernelFeatures()) != 10 || kernelRelease() == "" {
 		t.Error("features or release are missing")
 	}
 	if _, ok := os.DirFS("/").(files); !ok {
