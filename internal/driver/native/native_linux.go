@@ -92,7 +92,7 @@ func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
 		return err
 	}
-	if d.exe, err = spawn.OpenProgram(binary); err != nil {
+	if d.exe, err = spawn.OpenProgram(binary, d.ids); err != nil {
 		return err
 	}
 	if d.net, err = openNetwork(h, d.ids); err != nil {

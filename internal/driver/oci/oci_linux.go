@@ -135,7 +135,7 @@ func (d *Driver) open(binary []byte) (err error) {
 	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
 		return err
 	}
-	if d.exe, err = spawn.OpenProgram(binary); err != nil {
+	if d.exe, err = spawn.OpenProgram(binary, d.ids); err != nil {
 		return err
 	}
 	if d.program, err = d.runtime.open(); err != nil {
