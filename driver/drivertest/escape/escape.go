@@ -190,7 +190,7 @@ func (t Target) lacks(c Case) string {
 
 // Cases returns all cases, in the order of the catalogue.
 func Cases() []Case {
-	all := slices.Concat(fileCases(), processCases(), resourceCases(), networkCases(), outboundCases(), kernelCases())
+	all := slices.Concat(fileCases(), processCases(), resourceCases(), networkCases(), outboundCases(), kernelCases(), magicCases())
 	slices.SortStableFunc(all, func(a, b Case) int { return cmp.Compare(a.ID[:2], b.ID[:2]) })
 	return all
 }
