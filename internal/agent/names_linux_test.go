@@ -37,6 +37,7 @@ var resolvers = map[string]string{
 	"link_linux.go":       "a constant, before any program runs",
 	"hunt_linux.go":       "names of /proc, which no program can change",
 	"watchdog_linux.go":   "names of /proc, and mounts of the plan",
+	"adopt_linux.go":      "names of /proc, which no program can change",
 	"rank_linux.go":       "a constant of /proc",
 }
 

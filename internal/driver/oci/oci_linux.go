@@ -208,7 +208,7 @@ func (d *Driver) describe() driver.Caps {
 			Disk: sandbar.EnforcedMount, Inodes: sandbar.EnforcedMount, Files: sandbar.EnforcedRlimit,
 		},
 		OOMCounted:   e.Memory != sandbar.EnforcedNone && e.OOMCounted,
-		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
+		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
 		Notes: append([]string{"the container runtime is " + d.runtime.path + ": " + d.runtime.version}, e.Notes...),
 	}
 	if d.runtime.guestKernel() {
