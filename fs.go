@@ -34,7 +34,9 @@ type FS interface {
 	Remove(ctx context.Context, path string, recursive bool) error
 	// Rename moves a file or directory, replacing a file that is there.
 	Rename(ctx context.Context, from, to string) error
-	// Chmod sets permission bits. Links met on the way down are left alone.
+	// Chmod sets permission bits, and the sticky bit where it is real. Set-user-ID and
+	// set-group-ID are Invalid, here and where a file or directory is made. Links met on
+	// the way down are left alone.
 	Chmod(ctx context.Context, path string, mode fs.FileMode, recursive bool) error
 }
 

@@ -127,6 +127,10 @@ type Caps struct {
 	// PrivateFiles, PrivateNetwork, PrivateProcesses: a program sees none of
 	// the host's. The conformance suite tests each both ways.
 	PrivateFiles, PrivateNetwork, PrivateProcesses bool
+	// PrivateQuotas: a sandbox that uses up what the kernel counts by user (inotify
+	// instances and watches, POSIX message queues, pending signals) leaves its
+	// neighbours and the host's users enough.
+	PrivateQuotas bool
 	// Outbound: a Spec may ask for sandbar.NetworkOutbound. Where it may not,
 	// Notes tell why.
 	Outbound bool

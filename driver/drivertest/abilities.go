@@ -80,7 +80,7 @@ func checkCaps(c *C) {
 	if caps.Boundary == "" {
 		c.Errorf("the boundary is not named")
 	}
-	if caps.Boundary == driver.BoundaryNone && (caps.PrivateFiles || caps.PrivateNetwork || caps.PrivateProcesses) {
+	if caps.Boundary == driver.BoundaryNone && (caps.PrivateFiles || caps.PrivateNetwork || caps.PrivateProcesses || caps.PrivateQuotas) {
 		c.Errorf("without a boundary something is claimed to be private: %+v", caps)
 	}
 	if caps.OOMCounted && caps.Enforced.Memory == sandbar.EnforcedNone {

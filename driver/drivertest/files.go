@@ -359,6 +359,14 @@ func changeModes(c *C, b driver.Sandbox, f sandbar.FS) {
 	c.ok(f.Chmod(c.ctx, "t", 0o700, true), "recursive Chmod that opens them again")
 	c.code(f.Chmod(c.ctx, "nothing", 0o700, false), "Chmod of nothing", sandbar.NotFound)
 	c.code(f.Chmod(c.ctx, "nothing", 0o700, true), "recursive Chmod of nothing", sandbar.NotFound)
+	for _, bit := range []fs.FileMode{fs.ModeSetuid, fs.ModeSetgid} {
+		for _, recursive := range []bool{false, true} {
+			c.code(f.Chmod(c.ctx, "t", 0o755|bit, recursive), "Chmod with "+bit.String(), sandbar.Invalid)
+		}
+		c.code(f.Mkdir(c.ctx, "made", 0o755|bit, true), "Mkdir with "+bit.String(), sandbar.Invalid)
+		_, err := f.Create(c.ctx, "made", sandbar.CreateOptions{Mode: 0o755 | bit})
+		c.code(err, "Create with "+bit.String(), sandbar.Invalid)
+	}
 }
 
 // fileErrors: each with its code, and with the kernel's own word as the cause

@@ -95,8 +95,8 @@ func (b *fileBatch) open(path string) (fd int, size int64, err error) {
 		return -1, 0, err
 	}
 	// Look before opening: opening a FIFO or a device can have effects.
-	var st unix.Stat_t
-	if err := unix.Fstatat(b.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	st, err := lstat(b.dir, name)
+	if err != nil {
 		return -1, 0, err
 	}
 	switch st.Mode & unix.S_IFMT {

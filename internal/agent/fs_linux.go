@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"strings"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
@@ -125,83 +123,6 @@ func (a *agent) fsOp(r *wire.FSRequest) (data []byte, fd int, err error) {
 	return data, -1, err
 }
 
-// absolute checks a path and makes it absolute.
-func (a *agent) absolute(path string) (string, error) {
-	switch {
-	case path == "":
-		return "", unix.ENOENT
-	case len(path) >= maxPath:
-		return "", unix.ENAMETOOLONG
-	case strings.IndexByte(path, 0) >= 0:
-		return "", unix.EINVAL
-	case path[0] != '/':
-		return a.dir + "/" + path, nil
-	}
-	return path, nil
-}
-
-// split returns the directory of a path and the name in it. A path that ends in
-// a slash, "." or ".." names a directory by another name; it has no name here.
-func split(path string) (dir, name string, err error) {
-	path = strings.TrimRight(path, "/")
-	i := strings.LastIndexByte(path, '/')
-	if i < 0 {
-		return "", "", unix.EINVAL // the root
-	}
-	dir, name = path[:i+1], path[i+1:]
-	if len(name) > maxName {
-		return "", "", unix.ENAMETOOLONG
-	}
-	if name == "." || name == ".." {
-		return "", "", unix.EINVAL
-	}
-	return dir, name, nil
-}
-
-// openAt opens without following the links of /proc to anywhere.
-func openAt(dir int, path string, flags uint64, mode uint32) (int, error) {
-	return unix.Openat2(dir, path, &unix.OpenHow{
-		Flags: flags | unix.O_CLOEXEC, Mode: uint64(mode), Resolve: unix.RESOLVE_NO_MAGICLINKS})
-}
-
-// openDir opens the directory of path and returns the last name of path.
-func (a *agent) openDir(path string) (fd int, name string, err error) {
-	path, err = a.absolute(path)
-	if err != nil {
-		return -1, "", err
-	}
-	dir, name, err := split(path)
-	if err != nil {
-		return -1, "", err
-	}
-	fd, err = openAt(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	return fd, name, err
-}
-
-// regular refuses what is not a regular file, and files of /proc: there they
-// would be the agent's own, not those of a program.
-func regular(fd int) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-	case unix.S_IFDIR:
-		return unix.EISDIR
-	default:
-		return unix.ENXIO
-	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil {
-		return err
-	}
-	if fs.Type == unix.PROC_SUPER_MAGIC {
-		return unix.EACCES
-	}
-	return nil
-}
-
 func (a *agent) fsOpen(path string) ([]byte, int, error) {
 	path, err := a.absolute(path)
 	if err != nil {
@@ -225,12 +146,13 @@ func (a *agent) fsOpen(path string) ([]byte, int, error) {
 		unix.Close(fd)
 		return nil, -1, err
 	}
-	info, err := statInfo(fd, "", unix.AT_EMPTY_PATH)
-	if err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
 		unix.Close(fd)
 		return nil, -1, err
 	}
-	_, info.Name, _ = split(path)
+	_, name, _ := split(path)
+	info := describe(name, &st)
 	return a.give(&handle{fd: fd, dir: -1}, wire.AppendFileInfos(nil, []wire.FileInfo{info}))
 }
 
@@ -328,12 +250,10 @@ func (a *agent) fsPut(r *wire.FSRequest) error {
 
 // newFile makes the file of a create, pending.
 func (a *agent) newFile(r *wire.FSRequest) (*handle, error) {
-	if r.Flags&wire.FSParents != 0 {
-		if err := a.makeParents(r.Path); err != nil {
-			return nil, err
-		}
+	if err := checkMode(r.Mode); err != nil {
+		return nil, err
 	}
-	dir, name, err := a.openDir(r.Path)
+	dir, name, err := a.openDir(r.Path, r.Flags&wire.FSParents != 0)
 	if err != nil {
 		return nil, err
 	}
@@ -353,7 +273,7 @@ func (a *agent) newFile(r *wire.FSRequest) (*handle, error) {
 // openAppend opens the file itself; a link is not followed, so that a name
 // planted for another file is not written through.
 func (h *handle) openAppend(mode uint32) error {
-	fd, err := openAt(h.dir, h.name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, mode&0o7777)
+	fd, err := openAt(h.dir, h.name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, mode)
 	if err != nil {
 		return err
 	}
@@ -363,8 +283,7 @@ func (h *handle) openAppend(mode uint32) error {
 
 // openTemp makes a new file beside the one it will become.
 func (h *handle) openTemp(mode uint32) error {
-	var st unix.Stat_t
-	if err := unix.Fstatat(h.dir, h.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+	if st, err := lstat(h.dir, h.name); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return unix.EISDIR
 	}
 	var random [8]byte
@@ -380,7 +299,7 @@ func (h *handle) openTemp(mode uint32) error {
 	if err := regular(fd); err != nil {
 		return err
 	}
-	return unix.Fchmod(fd, mode&0o7777)
+	return unix.Fchmod(fd, mode)
 }
 
 func (a *agent) fsCommit(id uint32) error {
@@ -439,99 +358,86 @@ func (h *handle) write(b []byte) error {
 }
 
 func (a *agent) fsStat(path string) ([]byte, error) {
-	fd, name, err := a.openDir(path)
+	fd, name, err := a.openDir(path, false)
 	if err == unix.EINVAL && path != "" {
-		// The root, "." or "..": nothing but a directory, which has no link to
-		// look behind.
-		abs, err := a.absolute(path)
-		if err != nil {
-			return nil, err
-		}
-		info, err := statInfo(unix.AT_FDCWD, abs, 0)
-		info.Name = "/"
-		return wire.AppendFileInfos(nil, []wire.FileInfo{info}), err
+		return a.statDir(path)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	info, err := statInfo(fd, name, unix.AT_SYMLINK_NOFOLLOW)
+	info, err := statInfo(fd, name)
 	if err != nil {
 		return nil, err
 	}
 	return wire.AppendFileInfos(nil, []wire.FileInfo{info}), nil
 }
 
-// statInfo describes name in the directory dir.
-func statInfo(dir int, name string, flags int) (wire.FileInfo, error) {
-	var st unix.Stat_t
-	if err := unix.Fstatat(dir, name, &st, flags); err != nil {
+// statDir describes the root, "." or "..": nothing but a directory, which has no link
+// to look behind.
+func (a *agent) statDir(path string) ([]byte, error) {
+	abs, err := a.absolute(path)
+	if err != nil {
+		return nil, err
+	}
+	fd, st, err := find(unix.AT_FDCWD, abs, unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	unix.Close(fd)
+	return wire.AppendFileInfos(nil, []wire.FileInfo{describe("/", &st)}), nil
+}
+
+// statInfo describes name in the directory dir, a link itself.
+func statInfo(dir int, name string) (wire.FileInfo, error) {
+	st, err := lstat(dir, name)
+	if err != nil {
 		return wire.FileInfo{}, err
 	}
-	info := wire.FileInfo{Name: name, Size: uint64(st.Size), Mode: st.Mode, UID: st.Uid, GID: st.Gid, MTime: st.Mtim.Nano()}
+	info := describe(name, &st)
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
-		buf := make([]byte, maxPath)
-		if n, err := unix.Readlinkat(dir, name, buf); err == nil {
-			info.Target = string(buf[:n])
-		}
+		info.Target = readLink(dir, name)
 	}
 	return info, nil
 }
 
+func describe(name string, st *unix.Stat_t) wire.FileInfo {
+	return wire.FileInfo{Name: name, Size: uint64(st.Size), Mode: st.Mode, UID: st.Uid, GID: st.Gid, MTime: st.Mtim.Nano()}
+}
+
 func (a *agent) fsMkdir(path string, mode uint32, parents bool) error {
-	if parents {
-		if err := a.makeParents(path); err != nil {
-			return err
-		}
+	if err := checkMode(mode); err != nil {
+		return err
 	}
-	dir, name, err := a.openDir(path)
+	dir, name, err := a.openDir(path, parents)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(dir)
-	err = unix.Mkdirat(dir, name, mode&0o7777)
+	err = unix.Mkdirat(dir, name, mode)
 	if err == unix.EEXIST && parents {
-		var st unix.Stat_t
-		if unix.Fstatat(dir, name, &st, 0) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
-			return nil
+		if fd, _, ferr := find(dir, name, unix.O_DIRECTORY); ferr == nil {
+			return unix.Close(fd)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	// Fchmodat rather than the umask's leftovers: the mode is meant as given.
-	return unix.Fchmodat(dir, name, mode&0o7777, 0)
-}
-
-// makeParents makes the missing directories above path.
-func (a *agent) makeParents(path string) error {
-	path, err := a.absolute(path)
+	fd, _, err := find(dir, name, unix.O_NOFOLLOW|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
-	path = strings.TrimRight(path, "/")
-	for i := 1; i < len(path); i++ {
-		if path[i] != '/' {
-			continue
-		}
-		if err := unix.Mkdir(path[:i], 0o755); err != nil && err != unix.EEXIST && err != unix.EROFS {
-			// The directory may be there and only its parent closed to us.
-			var st unix.Stat_t
-			if unix.Stat(path[:i], &st) != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	defer unix.Close(fd)
+	return chmod(fd, mode) // rather than the umask's leftovers: the mode is meant as given
 }
 
 func (a *agent) fsRename(from, to string, keep bool) error {
-	fromDir, fromName, err := a.openDir(from)
+	fromDir, fromName, err := a.openDir(from, false)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fromDir)
-	toDir, toName, err := a.openDir(to)
+	toDir, toName, err := a.openDir(to, false)
 	if err != nil {
 		return err
 	}

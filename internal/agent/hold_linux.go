@@ -37,8 +37,10 @@ func (a *agent) fsHold(r *wire.FSRequest) ([]byte, error) {
 
 // dropPipe removes the pipe, if it still has its name.
 func (h *handle) dropPipe() {
-	var st unix.Stat_t
-	if h.pipe && unix.Fstatat(h.dir, h.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
+	if !h.pipe {
+		return
+	}
+	if st, err := lstat(h.dir, h.name); err == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
 		unix.Unlinkat(h.dir, h.name, 0)
 	}
 }

@@ -20,6 +20,12 @@ func Main() {
 	// The daemon's own descriptors close on exec, but whoever started it may
 	// have left it others; no program may find one.
 	unix.CloseRange(SocketFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+	// A program that cannot be read is not dumpable from its start, and its files of
+	// /proc are root's (package spawn, Program). Only what the daemon or the spawner has
+	// started has a socket here; what a program of a sandbox starts stays undumpable.
+	if _, err := unix.GetsockoptInt(SocketFD, unix.SOL_SOCKET, unix.SO_TYPE); err == nil {
+		unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
+	}
 	// It was started by a descriptor's path, and would be called by its number.
 	_ = writeFile("/proc/self/comm", Name)
 	if mode == ModeTemplate {

@@ -275,8 +275,8 @@ func (a *agent) run(p *process, path string, args []string, attr *syscall.ProcAt
 	return wire.OK, nil
 }
 
-// workDir makes dir absolute and checks that it is a directory reached without
-// the links of /proc that lead out of the tree.
+// workDir makes dir absolute and checks that it is a directory reached without magic
+// links. The child resolves it again, with a program's rights and as that program could.
 func (a *agent) workDir(dir string) (string, error) {
 	switch {
 	case dir == "":
@@ -284,8 +284,7 @@ func (a *agent) workDir(dir string) (string, error) {
 	case dir[0] != '/':
 		dir = a.dir + "/" + dir
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	fd, err := openAt(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return "", err
 	}
@@ -315,7 +314,7 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // lookPath finds a program as a shell would, in the PATH of its environment.
 func lookPath(name, dir string, env []string) (string, error) {
 	if strings.IndexByte(name, '/') >= 0 {
-		return name, nil // exec itself tells what is wrong with it
+		return name, notMagic(name, dir)
 	}
 	path := defaultPath
 	for _, kv := range env {
@@ -328,9 +327,13 @@ func lookPath(name, dir string, env []string) (string, error) {
 		if d == "" || d[0] != '/' {
 			d = dir + "/" + d
 		}
-		var st unix.Stat_t
 		full := d + "/" + name
-		if unix.Stat(full, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		fd, st, err := find(unix.AT_FDCWD, full, 0)
+		if err != nil {
+			continue
+		}
+		unix.Close(fd)
+		if st.Mode&unix.S_IFMT != unix.S_IFREG {
 			continue
 		}
 		if st.Mode&0o111 != 0 {
@@ -339,6 +342,25 @@ func lookPath(name, dir string, env []string) (string, error) {
 		denied = unix.EACCES
 	}
 	return "", denied
+}
+
+// notMagic refuses a program that is named by a magic link, such as /proc/self/exe, which
+// would be the agent's. What else is wrong with a program exec tells. The child resolves
+// the name again, with a program's rights: a program that exchanges it meanwhile starts
+// the agent's program as one of its own, where that does nothing and cannot be changed
+// (package spawn, Program).
+func notMagic(name, dir string) error {
+	if name[0] != '/' {
+		name = dir + "/" + name
+	}
+	fd, err := openAt(unix.AT_FDCWD, name, unix.O_PATH, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	if err != unix.ELOOP {
+		return nil
+	}
+	return err
 }
 
 // onSignal signals a program's process group.

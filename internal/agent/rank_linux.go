@@ -22,7 +22,10 @@ type rank struct {
 
 // guestScore is that of a sandbox that the agent builds: it goes before anything
 // that the host did not give a score itself.
-const guestScore = "500"
+const (
+	guestScore       = "500"
+	guestScoreNumber = 500
+)
 
 // programsBefore is how much more a program's score is: a tenth of the memory
 // there is.
@@ -39,6 +42,25 @@ func openRank() rank {
 // guest gives the agent the score of a guest. It may raise what it has; where
 // that is higher it stays.
 func (r *rank) guest() { r.set([]byte(guestScore)) }
+
+// floor is the rank with which a spawner that is root forks agents: it has the score of a
+// guest for the moment of the fork. What such a process sets is also the least that its
+// children, and theirs, can set, so no program goes before an agent. Elsewhere the least
+// is what the daemon was started with; there Landlock alone keeps programs from lowering
+// their score: it leaves them no file of /proc to write to.
+func floor() rank {
+	if os.Geteuid() != 0 {
+		return rank{fd: -1}
+	}
+	r := openRank()
+	r.learn()
+	if own, err := strconv.Atoi(string(r.own)); err != nil || own >= guestScoreNumber {
+		r.raised = r.own
+	} else {
+		r.raised = []byte(guestScore)
+	}
+	return r
+}
 
 // learn reads the score that the agent has.
 func (r *rank) learn() {

@@ -25,6 +25,7 @@ type spawner struct {
 	owner string
 	null  int            // what agents have as 0, 1 and 2
 	homes map[string]int // the files that lead the thread back, open
+	rank  rank
 }
 
 // agentNamespaces are those an agent has of its own.
@@ -41,7 +42,7 @@ func runSpawner(owner string) error {
 		return err
 	}
 	unprotect()
-	s := &spawner{link: link{in: SocketFD, out: SocketFD, passes: true}, owner: owner, null: null, homes: map[string]int{}}
+	s := &spawner{link: link{in: SocketFD, out: SocketFD, passes: true}, owner: owner, null: null, homes: map[string]int{}, rank: floor()}
 	return offMainThread(s.serve)
 }
 
@@ -184,6 +185,8 @@ func (s *spawner) fork(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (sp
 		return agent, err
 	}
 	defer back()
+	s.rank.set(s.rank.raised)
+	defer s.rank.lower()
 	null := uintptr(s.null)
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{Name, r.Mode, s.owner}, &syscall.ProcAttr{
 		Dir: "/", Env: os.Environ(), Files: []uintptr{null, null, null, uintptr(socket)}, Sys: attr,

@@ -21,6 +21,9 @@ func (a *agent) fsReadDir(path, after string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
+	if err := ordinary(fd); err != nil {
+		return nil, err
+	}
 	if limit <= 0 || limit > maxListing {
 		limit = maxListing
 	}
@@ -45,7 +48,7 @@ func (a *agent) fsReadDir(path, after string, limit int) ([]byte, error) {
 	infos := make([]wire.FileInfo, 0, len(page))
 	whole, size := len(page) < limit, 0
 	for _, name := range page {
-		info, err := statInfo(fd, name, unix.AT_SYMLINK_NOFOLLOW)
+		info, err := statInfo(fd, name)
 		if err != nil {
 			continue // it has just been removed
 		}
@@ -107,7 +110,7 @@ func firstNames(fd int) (names []string, err error) {
 const maxNames = 256
 
 func (a *agent) fsRemove(path string, recursive bool) error {
-	dir, name, err := a.openDir(path)
+	dir, name, err := a.openDir(path, false)
 	if err != nil {
 		return err
 	}
@@ -247,103 +250,83 @@ func identify(fd int) (level, error) {
 	return level{dev: st.Dev, ino: st.Ino}, err
 }
 
-// change is what fsChmod and fsChown do to a file: to an open one, and to name
-// in the directory dir, which is no link.
-type change struct {
-	open func(fd int) error
-	at   func(dir int, name string) error
-}
+// change is what fsChmod and fsChown do to a file that find has found.
+type change func(fd int) error
 
 func (a *agent) fsChmod(path string, mode uint32, recursive bool) error {
-	mode &= 0o7777
-	return a.change(path, recursive, change{
-		open: func(fd int) error { return unix.Fchmod(fd, mode) },
-		at:   func(dir int, name string) error { return unix.Fchmodat(dir, name, mode, 0) },
-	})
-}
-
-// fsChown gives files to a user and a group. An id that the sandbox does not
-// have is refused as one that is somebody else's.
-func (a *agent) fsChown(path string, uid, gid uint32, recursive bool) error {
-	return a.change(path, recursive, change{
-		open: func(fd int) error { return refused(unix.Fchown(fd, int(uid), int(gid))) },
-		at: func(dir int, name string) error {
-			return refused(unix.Fchownat(dir, name, int(uid), int(gid), 0))
-		},
-	})
-}
-
-// refused is what the kernel says of a change of owner, and of an id that it has
-// no number for.
-func refused(err error) error {
-	if err == unix.EINVAL {
-		return unix.EPERM
+	if err := checkMode(mode); err != nil {
+		return err
 	}
-	return err
+	return a.change(path, recursive, func(fd int) error { return chmod(fd, mode) })
 }
 
-// change changes path, and what is below it. A link at path itself is followed.
+// fsChown gives files to a user and a group.
+func (a *agent) fsChown(path string, uid, gid uint32, recursive bool) error {
+	return a.change(path, recursive, func(fd int) error { return chown(fd, uid, gid) })
+}
+
+// change changes path, and what is below it. A link at path itself is followed, if it
+// is not a magic one.
 func (a *agent) change(path string, recursive bool, c change) error {
 	abs, err := a.absolute(path)
 	if err != nil {
 		return err
 	}
-	if !recursive {
-		return c.at(unix.AT_FDCWD, abs)
-	}
-	fd, err := openAt(unix.AT_FDCWD, abs, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err == unix.ENOTDIR {
-		return c.at(unix.AT_FDCWD, abs)
-	}
+	fd, st, err := find(unix.AT_FDCWD, abs, 0)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	if err := c.below(fd, 0); err != nil {
-		return err
+	if recursive && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return c.tree(fd, 0)
 	}
-	// Last, so that a mode without the right to search does not stop us.
-	return c.open(fd)
+	defer unix.Close(fd)
+	return c(fd)
 }
 
 // maxChangeDepth bounds the descriptors a recursive change holds.
 const maxChangeDepth = 200
 
-// below changes everything in fd, children before parents. Links are left
-// alone.
-func (c change) below(fd, depth int) error {
+// tree changes a directory that find has found, children before parents, so that a mode
+// without the right to search does not stop it. Links are left alone. It closes found.
+func (c change) tree(found, depth int) error {
+	fd, err := openAt(found, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	unix.Close(found)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
 	if depth > maxChangeDepth {
 		return unix.ELOOP
 	}
 	var failed error
-	err := eachName(fd, func(name string) bool {
+	err = eachName(fd, func(name string) bool {
 		failed = c.entry(fd, name, depth)
 		return failed == nil
 	})
 	if failed != nil {
 		return failed
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return c(fd)
 }
 
+// entry changes name in an open directory, and what is below it.
 func (c change) entry(dir int, name string, depth int) error {
-	var st unix.Stat_t
-	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	fd, st, err := find(dir, name, unix.O_NOFOLLOW)
+	if err == unix.ENOENT {
 		return nil // it has just been removed
 	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFLNK:
-		return nil
-	case unix.S_IFDIR:
-		fd, err := openAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		if err := c.below(fd, depth+1); err != nil {
-			return err
-		}
-		return c.open(fd)
+	if err != nil {
+		return err
 	}
-	return c.at(dir, name)
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return c.tree(fd, depth+1)
+	}
+	defer unix.Close(fd)
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return nil
+	}
+	return c(fd)
 }

@@ -83,6 +83,7 @@ type Finding struct {
 	PrivateFiles     bool     `json:"private_files"`
 	PrivateNetwork   bool     `json:"private_network"`
 	PrivateProcesses bool     `json:"private_processes"`
+	PrivateQuotas    bool     `json:"private_quotas"`
 	Notes            []string `json:"notes"`
 }
 
@@ -184,6 +185,7 @@ func describe(d driver.Driver, err error) Finding {
 	}
 	c := d.Caps()
 	out.Available, out.Boundary, out.Enforced = true, c.Boundary, &c.Enforced
+	out.PrivateQuotas = c.PrivateQuotas
 	out.OOMCounted, out.PrivateFiles, out.PrivateNetwork, out.PrivateProcesses = c.OOMCounted, c.PrivateFiles, c.PrivateNetwork, c.PrivateProcesses
 	out.Notes = append(out.Notes, c.Notes...)
 	return out

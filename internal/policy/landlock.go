@@ -104,6 +104,6 @@ func landlockRows() []landlockRow {
 		{"/etc", llSettings, "reading settings"},
 		{"/dev", llSettings, "looking at /dev; the devices have rows of their own"},
 		{"/dev/pts", llDevice | llReadDir, "terminals: pty in Python, script, expect"},
-		{"/proc", llSettings | llWriteFile | llTruncate, "a process writes its own comm, oom_score_adj and timerslack; whatever could do harm there is masked or read-only. Debuggers write to mem of what they trace"},
+		{"/proc", llSettings, "reading only: a process that writes its own oom_score_adj is killed for memory after its neighbours. prctl(2) names threads and sets timer slack; debuggers write memory by ptrace(2)"},
 	}
 }

@@ -377,7 +377,6 @@ for name in ("s", "\0sandbar-policy-%d" % os.getpid()):
 open("run", "w").write("#!/bin/sh\necho ran\n"); os.chmod("run", 0o755)
 print(subprocess.run(["./run"], capture_output=True).stdout, open("a/y").read())
 print(subprocess.run("echo gone > /dev/null; echo $((1+1)) > /dev/stderr", shell=True, capture_output=True).stderr)
-open("/proc/self/comm", "w").write("renamed")
 print(len(os.listdir("/")) > 0, open("/dev/null").isatty())
 r, w = multiprocessing.Pipe(); p = multiprocessing.get_context("fork").Process(target=w.send, args=(1,)); p.start(); print(r.recv()); p.join()
 p = subprocess.Popen(["sleep", "60"]); p.kill(); print(p.wait())
@@ -386,6 +385,7 @@ for what, f in {
     "remove": lambda: os.unlink(other + "/file"), "take": lambda: os.rename(other + "/file", own + "/stolen"), "give": lambda: os.link(own + "/file", other + "/given"),
     "truncate": lambda: os.truncate(other + "/file", 0), "settings": lambda: open("/etc/sandbar-test", "x"),
     "programs": lambda: open("/usr/sandbar-test", "x"), "signal": lambda: os.kill(parent, 0),
+    "score": lambda: open("/proc/self/oom_score_adj", "w"),
 }.items():
     try: f(); print(what, "done")
     except OSError as e: print(what, errno.errorcode[e.errno])

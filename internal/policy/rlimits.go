@@ -107,7 +107,7 @@ func rlimitRows(l sandbar.Limits, o RlimitOptions) []rlimitRow {
 		{rlimitCore, 1, 1, "no core dump. 1 and not 0: where core_pattern is a pipe the kernel ignores 0 and runs the host's handler on the sandbox's memory; 1 is its mark for \"do not\", and too small for a file"},
 		{rlimitStack, 8 << 20, RlimitInfinity, "the usual main stack, whatever the daemon was started with (unlimited changes the layout of memory); a program may raise it, and memory is bounded elsewhere"},
 		{rlimitMemlock, 8 << 20, 8 << 20, "what the kernel gives an ordinary user; pinned memory cannot be reclaimed for the neighbours"},
-		{rlimitMsgqueue, 819200, 819200, "the kernel's default: POSIX message queues hold its memory"},
+		{rlimitMsgqueue, 409600, 409600, "half of the kernel's default, which counts by user, so that one sandbox cannot use up the daemon's: POSIX message queues hold the kernel's memory"},
 		{rlimitSigpending, 4096, 4096, "queued signals and timers hold the kernel's memory; its default grows with the machine"},
 		{rlimitNice, 0, 0, "nobody becomes less nice than he was started"},
 		{rlimitRtprio, 0, 0, "no real-time class: it would run before everything on the host"},

@@ -16,7 +16,7 @@ func rl(resource uint32, soft, hard uint64) wire.Rlimit {
 func TestRlimits(t *testing.T) {
 	const inf = RlimitInfinity
 	base := func(files uint64) []wire.Rlimit {
-		return []wire.Rlimit{rl(7, files, files), rl(4, 1, 1), rl(3, 8<<20, inf), rl(8, 8<<20, 8<<20), rl(12, 819200, 819200), rl(11, 4096, 4096), rl(13, 0, 0), rl(14, 0, 0)}
+		return []wire.Rlimit{rl(7, files, files), rl(4, 1, 1), rl(3, 8<<20, inf), rl(8, 8<<20, 8<<20), rl(12, 409600, 409600), rl(11, 4096, 4096), rl(13, 0, 0), rl(14, 0, 0)}
 	}
 	everything := sandbar.Enforcements{Memory: sandbar.EnforcedWatchdog, PIDs: sandbar.EnforcedRlimit}
 	for _, tt := range []struct {
@@ -39,7 +39,7 @@ func TestRlimits(t *testing.T) {
 			o: RlimitOptions{Ceiling: func(r uint32) uint64 {
 				return map[uint32]uint64{7: 512, 4: 0, 3: 16 << 20, 8: 65536, 12: inf, 11: 100, 13: inf, 14: inf}[r]
 			}},
-			want: []wire.Rlimit{rl(7, 512, 512), rl(4, 0, 0), rl(3, 8<<20, 16<<20), rl(8, 65536, 65536), rl(12, 819200, 819200), rl(11, 100, 100), rl(13, 0, 0), rl(14, 0, 0)}},
+			want: []wire.Rlimit{rl(7, 512, 512), rl(4, 0, 0), rl(3, 8<<20, 16<<20), rl(8, 65536, 65536), rl(12, 409600, 409600), rl(11, 100, 100), rl(13, 0, 0), rl(14, 0, 0)}},
 		{name: "more files than the daemon may open", limits: sandbar.Limits{Files: 513}, o: RlimitOptions{Ceiling: func(uint32) uint64 { return 512 }}, code: sandbar.Unsupported},
 		{name: "unlimited files under the daemon's own", limits: sandbar.Limits{Files: sandbar.Unlimited}, o: RlimitOptions{Ceiling: func(r uint32) uint64 {
 			if r == 7 {

@@ -23,8 +23,8 @@ func sysctlRows() []sysctlRow {
 		{"user/max_ipc_namespaces", "0", none},
 		{"user/max_uts_namespaces", "0", none},
 		{"user/max_time_namespaces", "0", none},
-		{"user/max_inotify_instances", "128", "the kernel's usual bound; they count against the daemon's user as well, so one sandbox could use up all of them"},
-		{"user/max_inotify_watches", "8192", "as instances; each pins an inode of the host"},
+		{"user/max_inotify_instances", "32", "a quarter of the kernel's usual bound for a user: where sandboxes share the daemon's user, and forks of one template their owner, one must not use up all"},
+		{"user/max_inotify_watches", "4096", "half of the least bound that a kernel has for a user, as instances; each pins an inode of the host"},
 		{"user/max_fanotify_groups", "0", "watching a whole file system is nothing a program in a sandbox needs"},
 		{"user/max_fanotify_marks", "0", "as groups"},
 	}

@@ -60,12 +60,18 @@ func ownsIDs(path string) bool {
 	return false
 }
 
+// ownerID is the id of a range that owns the sandbox's user namespace. The kernel charges
+// what is counted by user (inotify instances and watches, namespaces, message queues,
+// pending signals) to the owner of the namespace too: one whom no other sandbox and
+// nobody of the host has, and as whom nothing runs.
+const ownerID = rangeSize - 1
+
 // Request is the request for an agent of a sandbox with these ids. Without a range
 // its one id is that of its programs.
 func (m IDs) Request(mode string, r *Range, programs int) *wire.Spawn {
 	if m.Ranged {
 		ids := wire.IDMap{Outside: uint32(r.First), Size: rangeSize}
-		return &wire.Spawn{Mode: mode, UIDs: ids, GIDs: ids, Ranged: true}
+		return &wire.Spawn{Mode: mode, UIDs: ids, GIDs: ids, Ranged: true, Owner: uint32(r.First + ownerID)}
 	}
 	return &wire.Spawn{
 		Mode: mode,

@@ -223,7 +223,7 @@ func (b *Bait) damage() []string {
 	default:
 	}
 	now, err := statSelf()
-	if err != nil || !os.SameFile(now, b.self) || now.Size() != b.self.Size() || !now.ModTime().Equal(b.self.ModTime()) {
+	if err != nil || !os.SameFile(now, b.self) || now.Size() != b.self.Size() || now.Mode() != b.self.Mode() || !now.ModTime().Equal(b.self.ModTime()) {
 		found("this program's own file was changed")
 	}
 	return all

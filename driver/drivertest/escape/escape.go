@@ -23,6 +23,7 @@ const (
 	Files       Claim = "files"       // Caps.PrivateFiles
 	Network     Claim = "network"     // Caps.PrivateNetwork
 	Processes   Claim = "processes"   // Caps.PrivateProcesses
+	Quotas      Claim = "quotas"      // Caps.PrivateQuotas
 	Kernel      Claim = "kernel"      // Caps.Boundary is not BoundaryNone
 	Memory      Claim = "memory"      // Caps.Enforced.Memory
 	CPUs        Claim = "cpus"        // Caps.Enforced.CPUs
@@ -42,6 +43,8 @@ func (c Claim) Claimed(caps driver.Caps) bool {
 		return caps.PrivateNetwork
 	case Processes:
 		return caps.PrivateProcesses
+	case Quotas:
+		return caps.PrivateQuotas
 	case Kernel:
 		return caps.Boundary != driver.BoundaryNone
 	case Memory:
@@ -191,7 +194,7 @@ func (t Target) lacks(c Case) string {
 // Cases returns all cases, in the order of the catalogue.
 func Cases() []Case {
 	all := slices.Concat(fileCases(), processCases(), resourceCases(), networkCases(), outboundCases(), kernelCases(),
-		uncountedCases(), lastingCases(), metadataCases())
+		uncountedCases(), lastingCases(), metadataCases(), magicCases(), quotaCases(), rankCases())
 	slices.SortStableFunc(all, func(a, b Case) int { return cmp.Compare(a.ID[:2], b.ID[:2]) })
 	return all
 }

@@ -52,7 +52,8 @@ func TestCasesAreWellFormed(t *testing.T) {
 func TestCatalogueIsCovered(t *testing.T) {
 	want := []string{"01", "02", "03", "04", "05", "06", "07", "08", "11", "12", "14", "15", "16", "17",
 		"19", "20", "21", "22", "25", "26", "27", "28", "29", "30", "31", "32", "33", "34", "35", "36", "42",
-		"43", "44", "46", "49", "50", "51", "56", "57", "58", "59", "60", "61", "62", "63", "65", "66", "90", "91", "97", "98"}
+		"43", "44", "46", "49", "50", "51", "56", "57", "58", "59", "60", "61", "62", "63", "65", "66",
+		"89", "90", "91", "94", "96", "97", "98"}
 	var got []string
 	for _, c := range Cases() {
 		if n := c.ID[:2]; !slices.Contains(got, n) {
@@ -104,9 +105,9 @@ func TestClaims(t *testing.T) {
 	none := sandbar.EnforcedNone
 	bare := driver.Caps{Boundary: driver.BoundaryNone, Enforced: enforced(none)}
 	by := sandbar.EnforcedRlimit
-	full := driver.Caps{Boundary: driver.BoundaryNamespaces, PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
+	full := driver.Caps{Boundary: driver.BoundaryNamespaces, PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
 		Enforced: enforced(by)}
-	for _, c := range []Claim{Files, Network, Processes, Kernel, Memory, CPUs, PIDs, Disk, Inodes, Descriptors} {
+	for _, c := range []Claim{Files, Network, Processes, Quotas, Kernel, Memory, CPUs, PIDs, Disk, Inodes, Descriptors} {
 		if c.Claimed(bare) || !c.Claimed(full) {
 			t.Errorf("%s: claimed by a driver that claims nothing: %v, by one that claims all: %v", c, c.Claimed(bare), c.Claimed(full))
 		}

@@ -36,6 +36,9 @@ func (f files) do(ctx context.Context, verb string, r *wire.FSRequest, undo func
 	if r.Path == "" && r.Handle == 0 && r.Op != wire.FSReadFiles {
 		return response{}, badPath(verb, "")
 	}
+	if r.Mode&^possibleMode != 0 {
+		return response{}, badMode(verb, r.Path, r.Mode)
+	}
 	c := &call{undo: undo}
 	if r.Op == wire.FSOpen || r.Op == wire.FSCreate {
 		c.takes = 1
@@ -59,6 +62,18 @@ func (f files) must(verb string, r *wire.FSRequest) (response, error) {
 		f.box.conn.Close()
 	}
 	return resp, err
+}
+
+// possibleMode is the bits that a file may be given: those of permission and the sticky
+// bit, which directories that several users share have.
+const possibleMode = 0o1777
+
+// badMode refuses set-user-ID and set-group-ID.
+func badMode(verb, path string, mode uint32) error {
+	octal := func(m uint32) string { return "0" + strconv.FormatUint(uint64(m), 8) }
+	return &sandbar.Error{Code: sandbar.Invalid, Field: "mode",
+		Message: verb + " " + sandbar.Quote(path, 200) + ": the mode " + octal(mode) + " has the set-user-ID or the set-group-ID bit; a sandbox honours neither, and no file is given them",
+		Fix:     "ask for " + octal(mode&possibleMode) + ": bits of permission, and the sticky bit, are possible"}
 }
 
 // possible reports whether a path can be asked for at all.

@@ -90,6 +90,9 @@ const uploadPrefix = ".sandbar-upload-"
 // replaced by Commit; a link there is replaced, not followed.
 func (f *files) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
 	host, err := f.path(ctx, path)
+	if err == nil {
+		err = refuseMode(opt.Mode)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -298,9 +301,22 @@ func firstNames(ctx context.Context, host, after string, limit int) ([]string, e
 	return nil, ctx.Err()
 }
 
+// refuseMode refuses set-user-ID and set-group-ID: the file would be the daemon's user's.
+func refuseMode(mode fs.FileMode) error {
+	if mode&(fs.ModeSetuid|fs.ModeSetgid) == 0 {
+		return nil
+	}
+	return &sandbar.Error{Code: sandbar.Invalid, Field: "mode",
+		Message: "the mode " + mode.String() + " has the set-user-ID or the set-group-ID bit, and no file is given them",
+		Fix:     "ask for bits of permission alone"}
+}
+
 // Mkdir makes a directory.
 func (f *files) Mkdir(ctx context.Context, path string, mode fs.FileMode, parents bool) error {
 	host, err := f.path(ctx, path)
+	if err == nil {
+		err = refuseMode(mode)
+	}
 	if err != nil {
 		return err
 	}
@@ -389,6 +405,9 @@ func (f *files) rename(ctx context.Context, from, to string, rename func(from, t
 // it are left alone.
 func (f *files) Chmod(ctx context.Context, path string, mode fs.FileMode, recursive bool) error {
 	host, err := f.path(ctx, path)
+	if err == nil {
+		err = refuseMode(mode)
+	}
 	if err != nil {
 		return err
 	}

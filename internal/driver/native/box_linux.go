@@ -28,7 +28,7 @@ const undoTimeout = 10 * time.Second
 type box struct {
 	d     *Driver
 	id    sandbar.ID
-	owner int           // of the user namespace; 0: the daemon
+	owner int           // of the user namespace, if not 0: a template
 	nice  uint8         // of programs
 	image *driver.Image // nil: the host's own programs
 	uids  *spawn.Range
@@ -127,7 +127,9 @@ func (b *box) boot() (net.Conn, error) {
 	defer ours.Close()
 	defer theirs.Close()
 	request := b.d.ids.Request(b.d.mode, b.uids, b.uid())
-	request.Owner = uint32(b.owner)
+	if b.owner != 0 {
+		request.Owner = uint32(b.owner)
+	}
 	b.init, err = b.d.spawner.Start(request, b.group, theirs)
 	if err != nil {
 		return nil, err

@@ -93,7 +93,7 @@ func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
 		return err
 	}
-	if d.exe, err = spawn.OpenProgram(binary); err != nil {
+	if d.exe, err = spawn.OpenProgram(binary, d.ids); err != nil {
 		return err
 	}
 	if d.net, err = openNetwork(h, d.ids); err != nil {
@@ -165,7 +165,7 @@ func (d *Driver) describe() driver.Caps {
 			Disk: sandbar.EnforcedMount, Inodes: sandbar.EnforcedMount, Files: sandbar.EnforcedRlimit,
 		},
 		OOMCounted:   e.Memory != sandbar.EnforcedNone && e.OOMCounted,
-		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
+		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
 		Notes: e.Notes,
 	}
 	for _, note := range []string{outfit.ImageNote(), d.net.note} {
@@ -238,8 +238,8 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	return box, nil
 }
 
-// create is Create with another owner of the sandbox's user namespace than the
-// daemon, if owner is not 0.
+// create is Create with another owner of the sandbox's user namespace than an id of the
+// sandbox's own range, if owner is not 0.
 func (d *Driver) create(ctx context.Context, id sandbar.ID, s sandbar.Spec, owner int) (*client.Sandbox, *box, error) {
 	if err := d.refuse(s); err != nil {
 		return nil, nil, err

@@ -136,7 +136,7 @@ func (d *Driver) open(binary []byte) (err error) {
 	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
 		return err
 	}
-	if d.exe, err = spawn.OpenProgram(binary); err != nil {
+	if d.exe, err = spawn.OpenProgram(binary, d.ids); err != nil {
 		return err
 	}
 	if d.program, err = d.runtime.open(); err != nil {
@@ -209,7 +209,7 @@ func (d *Driver) describe() driver.Caps {
 			Disk: sandbar.EnforcedMount, Inodes: sandbar.EnforcedMount, Files: sandbar.EnforcedRlimit,
 		},
 		OOMCounted:   e.Memory != sandbar.EnforcedNone && e.OOMCounted,
-		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
+		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
 		Notes: append([]string{"the container runtime is " + d.runtime.path + ": " + d.runtime.version}, e.Notes...),
 	}
 	if d.runtime.guestKernel() {

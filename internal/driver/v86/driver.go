@@ -80,7 +80,7 @@ func New(h driver.Host, progress func(text string)) (*Driver, error) {
 			Memory: sandbar.EnforcedRuntime, CPUs: sandbar.EnforcedNone, CPUShares: sandbar.EnforcedNone,
 			PIDs: sandbar.EnforcedNone, Disk: sandbar.EnforcedNone, Inodes: sandbar.EnforcedNone, Files: sandbar.EnforcedNone,
 		},
-		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
+		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
 		Notes: []string{"programs have all of the machine: its memory bounds their number and their files"},
 	}}
 	if d.log == nil {

@@ -108,7 +108,7 @@ func describe(cached *cache) driver.Caps {
 			Memory: sandbar.EnforcedWatchdog, CPUs: sandbar.EnforcedNone, CPUShares: sandbar.EnforcedNone,
 			PIDs: sandbar.EnforcedRuntime, Disk: sandbar.EnforcedRuntime, Inodes: sandbar.EnforcedRuntime, Files: sandbar.EnforcedRuntime,
 		},
-		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
+		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
 		Notes: []string{"processor time can be neither limited nor weighed: a sandbox is ordinary processes of the daemon's user"},
 	}
 	if !cached.there() {

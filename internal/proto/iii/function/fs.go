@@ -306,7 +306,7 @@ func (f *Functions) fsMv(ctx context.Context, data json.RawMessage) (any, error)
 	}
 	err = rename(ctx, files, absolute(src), absolute(dst), overwrite)
 	if errors.Is(err, syscall.EXDEV) && i.Mode.IsRegular() {
-		err = move(ctx, files, absolute(src), absolute(dst), i.Mode)
+		err = move(ctx, files, absolute(src), absolute(dst), unset(i.Mode))
 	}
 	switch {
 	case errors.Is(err, syscall.EEXIST) && !overwrite:

@@ -163,7 +163,7 @@ func edit(ctx context.Context, files sandbar.FS, s *search.Sed, path string) (ui
 	if n == 0 {
 		return 0, nil
 	}
-	w, err := files.Create(ctx, at, sandbar.CreateOptions{Mode: info.Mode | fileMode(0)})
+	w, err := files.Create(ctx, at, sandbar.CreateOptions{Mode: unset(info.Mode) | fileMode(0)})
 	if err != nil {
 		return 0, err
 	}

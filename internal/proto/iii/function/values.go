@@ -72,6 +72,9 @@ func fileMode(bits uint32) fs.FileMode {
 	return m
 }
 
+// unset is the mode of a copy: without set-user-ID and set-group-ID, which no file is given.
+func unset(m fs.FileMode) fs.FileMode { return m &^ (fs.ModeSetuid | fs.ModeSetgid) }
+
 // showMode is four octal digits.
 func showMode(m fs.FileMode) string {
 	bits := uint32(m.Perm())

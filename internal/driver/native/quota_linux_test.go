@@ -1,0 +1,90 @@
+package native
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+)
+
+// The signals that wait for a program of a sandbox are not charged to the daemon's user,
+// nor is anything else that is counted so, if the sandbox has ids of its own.
+func TestQuotasAreOwn(t *testing.T) {
+	testenv.Need(t, testenv.Python)
+	d := newDriver(t)
+	if !d.ids.Ranged {
+		return // the bounds that hold then are those of case 94
+	}
+	for name, owner := range map[string]int{"cold": 0, "template": firstFork} {
+		before := pendingSignals(t)
+		box, _, err := d.create(t.Context(), sandbar.NewID(), degraded(d), owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer box.Destroy(context.Background())
+		p, said := talker(t, box, `
+import ctypes, os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN + 5])
+libc, n = ctypes.CDLL(None), 0
+while libc.sigqueue(os.getpid(), signal.SIGRTMIN + 5, None) == 0: n += 1
+print(n, flush=True)
+sys.stdin.read()`)
+		if n, err := strconv.Atoi(strings.TrimSpace(said)); err != nil || n < 1000 {
+			t.Errorf("%s: %q signals wait", name, said)
+		}
+		// Another process of this user may have some of its own.
+		if now := pendingSignals(t); now-before > 500 {
+			t.Errorf("%s: %d signals more are charged to this user", name, now-before)
+		}
+		_ = p.Signal(9)
+		p.Wait()
+	}
+}
+
+// firstFork is an id that owns a namespace as a template's does.
+const firstFork = 0x6ffe0000
+
+// talker starts a Python program and returns the first that it says.
+func talker(t *testing.T, box driver.Sandbox, program string) (driver.Process, string) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, hold, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close(); in.Close(); hold.Close() })
+	p, err := box.Start(t.Context(), sandbar.Cmd{Args: []string{"python3", "-c", program}}, driver.Stdio{Stdin: in, Stdout: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 64)
+	n, err := r.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, string(buf[:n])
+}
+
+// pendingSignals is how many signals wait for processes of this user.
+func pendingSignals(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), "\nSigQ:\t")
+	n, _, _ := strings.Cut(rest, "/")
+	count, err := strconv.Atoi(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
