@@ -96,6 +96,7 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 			if err != nil {
 				return err
 			}
+			defer suite.dismiss()
 			ok := true
 			for _, r := range roles {
 				held, err := suite.play(cmd.Context(), r)
@@ -128,6 +129,7 @@ type escapeRun struct {
 	fuzz    time.Duration
 	image   string
 	json    bool
+	actors  map[attack.As]*actor // by whom they are
 }
 
 // roles are those that were asked for.
@@ -149,7 +151,7 @@ func (e *escapeRun) play(ctx context.Context, r attack.Role) (bool, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if r.Image && e.image == "" {
-		return true, e.print(&escapeReport{Version: thisBuild().Version, Role: r.String(), Driver: e.cfg.Driver, NotRun: "no image was named with --image", OK: true, Cases: []attack.Report{}})
+		return true, e.print(e.notRun(r, "no image was named with --image"))
 	}
 	if r.As == callerIs() {
 		report, err := e.app.attackHost(ctx, e.cfg, e, r)
@@ -158,19 +160,15 @@ func (e *escapeRun) play(ctx context.Context, r attack.Role) (bool, error) {
 		}
 		return report.OK, e.print(report)
 	}
-	p, err := e.app.newActor(r.As)
+	p, err := e.actor(ctx, r.As)
 	if sandbar.CodeOf(err) == sandbar.Unsupported {
-		return true, e.print(&escapeReport{Version: thisBuild().Version, Role: r.String(), Driver: e.cfg.Driver, NotRun: err.Error(), OK: true, Cases: []attack.Report{}})
+		return true, e.print(e.notRun(r, err.Error()))
 	}
 	if err != nil {
 		return false, err
 	}
-	defer p.remove()
 	args := []string{"escape-suite", "--role", r.String(), "--driver", e.cfg.Driver, "--run", e.pattern, "--fuzz", e.fuzz.String(), "--json=" + strconv.FormatBool(e.json)}
 	if r.Image {
-		if err := p.give(ctx, e.cfg, e.image); err != nil {
-			return false, err
-		}
 		args = append(args, "--image", imageName)
 	}
 	err = p.run(ctx, nil, e.app.stdout, e.app.stderr, args...)
@@ -178,6 +176,38 @@ func (e *escapeRun) play(ctx context.Context, r attack.Role) (bool, error) {
 		return false, nil // and it has said why
 	}
 	return err == nil, err
+}
+
+// actor returns who starts this program in a role, with the image if there is one.
+func (e *escapeRun) actor(ctx context.Context, as attack.As) (*actor, error) {
+	if p := e.actors[as]; p != nil {
+		return p, nil
+	}
+	p, err := e.app.newActor(as)
+	if err == nil && e.image != "" {
+		if err = p.give(ctx, e.cfg, e.image); err != nil {
+			p.remove()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e.actors == nil {
+		e.actors = map[attack.As]*actor{}
+	}
+	e.actors[as] = p
+	return p, nil
+}
+
+func (e *escapeRun) dismiss() {
+	for _, p := range e.actors {
+		p.remove()
+	}
+}
+
+// notRun is the report of a role that cannot be taken on.
+func (e *escapeRun) notRun(r attack.Role, why string) *escapeReport {
+	return &escapeReport{Version: thisBuild().Version, Role: r.String(), Driver: e.cfg.Driver, NotRun: why, OK: true, Cases: []attack.Report{}}
 }
 
 // print writes a report.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -268,8 +269,12 @@ func survivors(token string) []int {
 	}
 }
 
+// nameSize is the length of a process's name, the end of the token.
+const nameSize = 15
+
 // carriers lists the processes of the host, apart from this one, with the
-// token in their arguments or, where that can be read, their environment.
+// token in their arguments, its end as their name or, where that can be read, the
+// token in their environment.
 func carriers(token string) []int {
 	entries, _ := os.ReadDir("/proc")
 	var pids []int
@@ -285,8 +290,19 @@ func carriers(token string) []int {
 				break
 			}
 		}
+		if name, err := os.ReadFile("/proc/" + e.Name() + "/comm"); err == nil && !slices.Contains(pids, pid) &&
+			strings.TrimSpace(string(name)) == token[max(0, len(token)-nameSize):] && !zombie(pid) {
+			pids = append(pids, pid)
+		}
 	}
 	return pids
+}
+
+// zombie reports whether a process is dead and not yet reaped: it has its name still.
+func zombie(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	_, after, _ := bytes.Cut(b[bytes.LastIndexByte(b, ')')+1:], []byte(" "))
+	return err != nil || bytes.HasPrefix(after, []byte("Z"))
 }
 
 // capped keeps the first part of what a program says.
