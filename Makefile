@@ -75,10 +75,12 @@ kills: build tools ## kill a daemon under load N times (200), and tell what was 
 DRIVERS ?= native local
 FUZZ ?= 4s
 
-security: build tools ## attack this host with every driver of DRIVERS, random system calls for FUZZ (4s), and write the table of SECURITY.md
+security: build tools ## attack this host with every driver of DRIVERS, native in every role, random system calls for FUZZ (4s), and write the tables of SECURITY.md
 	@mkdir -p .cache/escape
+	@! [ -f .cache/images/debian.tar ] || SANDBAR_STATE_DIR="$$PWD/.cache/escape/state" bin/sandbar images import .cache/images/debian.tar debian
 	@# runsc is where "make tools" builds it, unless the machine has one of its own.
-	@for d in $(DRIVERS); do echo "escape-suite --driver $$d"; PATH="$$PATH:$$PWD/.cache/bin" bin/sandbar escape-suite --driver $$d --fuzz $(FUZZ) --json >.cache/escape/$$d.json || exit 1; done
+	@for d in $(DRIVERS); do roles=; [ $$d != native ] || roles="--role all"; [ $$d != native ] || ! [ -f .cache/images/debian.tar ] || roles="$$roles --image debian"; \
+		echo "escape-suite --driver $$d $$roles"; SANDBAR_STATE_DIR="$$PWD/.cache/escape/state" PATH="$$PATH:$$PWD/.cache/bin" bin/sandbar escape-suite --driver $$d $$roles --fuzz $(FUZZ) --json >.cache/escape/$$d.json || exit 1; done
 	@$(HOST) go run ./internal/attack/table SECURITY.md $(DRIVERS:%=.cache/escape/%.json)
 
 tools: ## fetch what the tests use and this machine lacks

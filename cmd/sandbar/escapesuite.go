@@ -3,13 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +30,8 @@ import (
 // escapeReport is what escape-suite prints with --json. The names are stable.
 type escapeReport struct {
 	Version  string                 `json:"version"`
+	Role     string                 `json:"role"`
+	NotRun   string                 `json:"not_run,omitempty"` // why the role could not be taken on here
 	Driver   string                 `json:"driver"`
 	Boundary driver.Boundary        `json:"boundary"`
 	Kernel   string                 `json:"kernel"`
@@ -52,13 +57,24 @@ started for the purpose, and tell of each what was expected and what happened:
   NOT RUN       something that the case needs is missing here
   INCONCLUSIVE  the attack could not be carried out to its end
 
+A role is the user that the daemon is: root; root-one-id, root of a user namespace
+that maps no other id; user, an ordinary one; user-cgroup, one with a delegated
+control group. "-image" runs the attacks in sandboxes of the image of --image,
+"-warm" in prestarted interpreters. Without --role it is the caller's own, cold.
+Root takes on the other roles by starting this program again: with a user number
+that nothing else has, directories of its own, and settings that are the defaults
+but for --driver. A role that cannot be taken on is NOT RUN.
+
 It is safe on a host in production: it attacks only what it has made itself, on
-loopback and in directories of its own, and is bounded in time and amount. It
+loopback and in directories of its own, and is bounded in time and amount. A role
 takes a few minutes.
 
+With --json there is one object for each role.
+
 Exit code: 0 if everything is as the driver claims, else 1.`,
-		Example: "  sandbar escape-suite\n  sandbar escape-suite --driver local\n  sandbar escape-suite --run '5*-*' --json\n  sandbar escape-suite --run '66-*' --fuzz 1m",
-		Args:    noArgs,
+		Example: "  sandbar escape-suite\n  sandbar escape-suite --driver local\n  sandbar escape-suite --run '5*-*,6*-*' --json\n  sandbar escape-suite --run '66-*' --fuzz 1m\n" +
+			"  sandbar escape-suite --role all --image python\n  sandbar escape-suite --role user,user-warm",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := a.configuration(cmd, driverSetting)
 			if err != nil {
@@ -73,53 +89,167 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 			if fuzz < time.Millisecond || fuzz > maxFuzz {
 				return usagef(cmd, "--fuzz: %v is not between 1ms and %v", fuzz, maxFuzz)
 			}
-			asJSON, _ := cmd.Flags().GetBool("json")
-			report, err := a.attackHost(cmd.Context(), cfg, &attack.Suite{Fuzz: fuzz}, cases, !asJSON)
+			suite := &escapeRun{app: a, cfg: cfg, cases: cases, fuzz: fuzz, pattern: only}
+			suite.json, _ = cmd.Flags().GetBool("json")
+			suite.image, _ = cmd.Flags().GetString("image")
+			roles, err := suite.roles(cmd)
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = writeReport(a.stdout, report)
-			} else {
-				err = printEscapes(a.stdout, report)
+			defer suite.dismiss()
+			ok := true
+			for _, r := range roles {
+				held, err := suite.play(cmd.Context(), r)
+				if err != nil {
+					return err
+				}
+				ok = ok && held
 			}
-			if err == nil && !report.OK {
-				err = &exit{exitFailure}
+			if !ok {
+				return &exit{exitFailure}
 			}
-			return err
+			return nil
 		},
 	}
 	cmd.Flags().Bool("json", false, "print JSON")
 	cmd.Flags().Duration("fuzz", attack.FuzzDefault, "how long random system calls are made, at most "+maxFuzz.String())
-	cmd.Flags().String("run", "", "only cases whose name matches this `pattern`, such as '25-*' (default all)")
+	cmd.Flags().String("run", "", "only cases whose name matches one of these `patterns`, such as '25-*,26-*' (default all)")
+	cmd.Flags().String("role", "", "the `roles` that attack, with commas between, or all (default the caller's own, cold)")
+	cmd.Flags().String("image", "", "installed `image` for the roles with -image, and for the caller's own")
 	a.settings(cmd, driverSetting)
 	return cmd
 }
 
-// chosenCases returns the cases whose ids match pattern; all without one.
-func chosenCases(pattern string) ([]attack.Case, error) {
+// escapeRun is one call of escape-suite.
+type escapeRun struct {
+	app     *app
+	cfg     *config.Config
+	cases   []attack.Case
+	pattern string
+	fuzz    time.Duration
+	image   string
+	json    bool
+	actors  map[attack.As]*actor // by whom they are
+}
+
+// roles are those that were asked for.
+func (e *escapeRun) roles(cmd *cobra.Command) ([]attack.Role, error) {
+	names, _ := cmd.Flags().GetString("role")
+	if names == "" {
+		return []attack.Role{{As: callerIs(), Image: e.image != ""}}, nil
+	}
+	roles, err := attack.ParseRoles(names)
+	if err != nil {
+		return nil, usagef(cmd, "--role: %v", err)
+	}
+	return roles, nil
+}
+
+// play runs the suite in one role and reports whether everything is as the driver
+// claims. What cannot be run at all is no failure.
+func (e *escapeRun) play(ctx context.Context, r attack.Role) (bool, error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if r.Image && e.image == "" {
+		return true, e.print(e.notRun(r, "no image was named with --image"))
+	}
+	if r.As == callerIs() {
+		report, err := e.app.attackHost(ctx, e.cfg, e, r)
+		if err != nil {
+			return false, err
+		}
+		return report.OK, e.print(report)
+	}
+	p, err := e.actor(ctx, r.As)
+	if sandbar.CodeOf(err) == sandbar.Unsupported {
+		return true, e.print(e.notRun(r, err.Error()))
+	}
+	if err != nil {
+		return false, err
+	}
+	args := []string{"escape-suite", "--role", r.String(), "--driver", e.cfg.Driver, "--run", e.pattern, "--fuzz", e.fuzz.String(), "--json=" + strconv.FormatBool(e.json)}
+	if r.Image {
+		args = append(args, "--image", imageName)
+	}
+	err = p.run(ctx, nil, e.app.stdout, e.app.stderr, args...)
+	if ended, ok := errors.AsType[*exec.ExitError](err); ok && ended.ExitCode() == exitFailure {
+		return false, nil // and it has said why
+	}
+	return err == nil, err
+}
+
+// actor returns who starts this program in a role, with the image if there is one.
+func (e *escapeRun) actor(ctx context.Context, as attack.As) (*actor, error) {
+	if p := e.actors[as]; p != nil {
+		return p, nil
+	}
+	p, err := e.app.newActor(as)
+	if err == nil && e.image != "" {
+		if err = p.give(ctx, e.cfg, e.image); err != nil {
+			p.remove()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e.actors == nil {
+		e.actors = map[attack.As]*actor{}
+	}
+	e.actors[as] = p
+	return p, nil
+}
+
+func (e *escapeRun) dismiss() {
+	for _, p := range e.actors {
+		p.remove()
+	}
+}
+
+// notRun is the report of a role that cannot be taken on.
+func (e *escapeRun) notRun(r attack.Role, why string) *escapeReport {
+	return &escapeReport{Version: thisBuild().Version, Role: r.String(), Driver: e.cfg.Driver, NotRun: why, OK: true, Cases: []attack.Report{}}
+}
+
+// print writes a report.
+func (e *escapeRun) print(r *escapeReport) error {
+	switch {
+	case e.json:
+		return writeReport(e.app.stdout, r)
+	case r.NotRun != "":
+		_, err := fmt.Fprintf(e.app.stdout, "role %s NOT RUN: %s\n\n", r.Role, printable(r.NotRun))
+		return err
+	}
+	return printEscapes(e.app.stdout, r)
+}
+
+// chosenCases returns the cases whose ids match one of the patterns, which have
+// commas between; all without one.
+func chosenCases(patterns string) ([]attack.Case, error) {
 	all := attack.Cases()
-	if pattern == "" {
+	if patterns == "" {
 		return all, nil
 	}
-	if _, err := path.Match(pattern, ""); err != nil {
-		return nil, fmt.Errorf("%s is no pattern: * is any text, ? any character, [ab] one of these", quote(pattern))
+	var chosen []attack.Case
+	for pattern := range strings.SplitSeq(patterns, ",") {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return nil, fmt.Errorf("%s is no pattern: * is any text, ? any character, [ab] one of these", quote(pattern))
+		}
 	}
-	chosen := slices.DeleteFunc(all, func(c attack.Case) bool {
-		ok, _ := path.Match(pattern, c.ID)
-		return !ok
-	})
+	for _, c := range all {
+		if slices.ContainsFunc(strings.Split(patterns, ","), func(p string) bool { ok, _ := path.Match(p, c.ID); return ok }) {
+			chosen = append(chosen, c)
+		}
+	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no case is named like %s", quote(pattern))
+		return nil, fmt.Errorf("no case is named like %s", quote(patterns))
 	}
 	return chosen, nil
 }
 
-// attackHost runs the cases on what it sets in s. With show the verdicts are printed
-// as they come.
-func (a *app) attackHost(ctx context.Context, cfg *config.Config, s *attack.Suite, cases []attack.Case, show bool) (*escapeReport, error) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
+// attackHost runs the suite in the role r, as the user that this process is. The
+// attacks on the daemon do not use images, so that a role of an image is without
+// them. Without JSON the verdicts are printed as they come.
+func (a *app) attackHost(ctx context.Context, cfg *config.Config, e *escapeRun, r attack.Role) (*escapeReport, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Internal, "finding this program: %w", err)
@@ -136,22 +266,29 @@ func (a *app) attackHost(ctx context.Context, cfg *config.Config, s *attack.Suit
 	d, caps := ds.First, ds.First.Caps()
 	found := doctor.Examine(ctx, doctor.Input{Version: thisBuild().Version, Factories: a.factories, Chosen: caps.Name, Languages: languages,
 		Host: func(name string) driver.Host { return platform.Host(cfg, name, slog.New(slog.DiscardHandler)) }})
-	s.Driver, s.Binary, s.Environ, s.Languages = d, binary, a.environ, map[string]bool{}
+	s := &attack.Suite{Driver: d, Binary: binary, Environ: a.environ, Languages: map[string]bool{}, Warm: r.Warm, Fuzz: e.fuzz}
+	cases := e.cases
+	if r.Image {
+		s.Image, s.Python = e.image, "python3"
+		cases = slices.DeleteFunc(slices.Clone(cases), func(c attack.Case) bool { return c.Claim == attack.ClaimDaemon })
+	}
 	for _, l := range found.Languages {
 		s.Languages[l.Name] = l.Available
-		if l.Name == "python" && l.Available {
+		if l.Name == "python" && l.Available && !r.Image {
 			s.Python = l.Interpreter
 		}
 	}
-	if show {
-		fmt.Fprintf(a.stdout, "sandbar %s, driver %s, boundary %s, kernel %s\n\n", thisBuild().Version, caps.Name, caps.Boundary, printable(found.System.Kernel))
+	if !e.json {
+		fmt.Fprintf(a.stdout, "sandbar %s, role %s, driver %s, boundary %s, kernel %s\n\n", thisBuild().Version, r, caps.Name, caps.Boundary, printable(found.System.Kernel))
 		s.Each = func(r attack.Report) { printEscape(a.stdout, r) }
 	}
 	reports, err := s.Run(ctx, cases)
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "the suite was ended before its end: %w", err)
 	}
-	return summarize(caps, found.System.Kernel, reports), nil
+	report := summarize(caps, found.System.Kernel, reports)
+	report.Role = r.String()
+	return report, nil
 }
 
 func summarize(caps driver.Caps, kernel string, reports []attack.Report) *escapeReport {
@@ -200,7 +337,7 @@ func printEscapes(w io.Writer, r *escapeReport) error {
 			counts = append(counts, fmt.Sprintf("%d %s", r.Counts[v], v))
 		}
 	}
-	fmt.Fprintf(&out, "\n%d attacks in %s: %s\n", len(r.Cases), took.Round(time.Second), strings.Join(counts, ", "))
+	fmt.Fprintf(&out, "\nRole %s: %d attacks in %s: %s\n", r.Role, len(r.Cases), took.Round(time.Second), strings.Join(counts, ", "))
 	switch {
 	case unexpected > 0:
 		fmt.Fprintf(&out, "%d are not as driver %s claims; they are marked with \"!\"\n", unexpected, r.Driver)

@@ -19,9 +19,12 @@ import (
 type Case struct {
 	ID    string // the number in the catalogue and a name, "68-rebinding"
 	Title string // what is attempted
-	Claim string // what the case puts to the test: an escape.Claim, or "daemon"
+	Claim string // what the case puts to the test: an escape.Claim, or ClaimDaemon
 	run   func(context.Context, *Suite) Report
 }
+
+// ClaimDaemon is the Claim of the attacks on the daemon.
+const ClaimDaemon = "daemon"
 
 // Report is what came of one case. The JSON names are stable.
 type Report struct {
@@ -63,13 +66,20 @@ type Suite struct {
 	// Python is the program name of Python 3 in a sandbox. Without ctypes in it
 	// the attacks on the driver that are written in Python are not run.
 	Python string
+	// Image is what sandboxes are made from; "": sandbar.ImageHost. The attacks on
+	// the daemon use the host's programs, whatever it is.
+	Image string
+	// Warm: the first program of a sandbox runs in a prestarted interpreter, and the
+	// daemon prestarts interpreters. Otherwise neither does.
+	Warm bool
 	// Fuzz is for how long a case makes random system calls; 0: FuzzDefault.
 	Fuzz time.Duration
 	// Each, if set, is told of every case when it has ended.
 	Each func(Report)
 
-	d      *daemon // that the case at hand attacks
-	ctypes *bool   // whether Python has it; nil until asked
+	d         *daemon // that the case at hand attacks
+	ctypes    *bool   // whether Python has it; nil until asked
+	templates templates
 }
 
 // FuzzDefault is for how long random system calls are made if nothing else is said.
@@ -98,7 +108,10 @@ func number(id string) int {
 // Run runs cases one after the other. The error is ctx's end, or what keeps all
 // cases from being run.
 func (s *Suite) Run(ctx context.Context, cases []Case) ([]Report, error) {
-	defer s.dismiss()
+	defer func() {
+		s.dismiss()
+		_ = s.templates.close()
+	}()
 	var all []Report
 	for _, c := range cases {
 		if ctx.Err() != nil {
@@ -120,7 +133,15 @@ func (s *Suite) Run(ctx context.Context, cases []Case) ([]Report, error) {
 // onDriver makes a Case of one of package escape.
 func onDriver(c escape.Case) Case {
 	return Case{ID: c.ID, Title: c.Title, Claim: string(c.Claim), run: func(ctx context.Context, s *Suite) Report {
-		r := escape.Run(ctx, escape.Target{Driver: s.Driver, Spec: spec(s.Driver.Caps()), Python: s.python(ctx), Fuzz: s.Fuzz}, c)
+		target := escape.Target{Driver: s.Driver, Spec: s.spec(), Python: s.python(ctx), Fuzz: s.Fuzz}
+		if s.Warm {
+			python := ""
+			if c.Python != "" || c.NeedsPython {
+				python = target.Python
+			}
+			target.Driver = &ready{Driver: s.Driver, kind: kindOf(python), templates: &s.templates}
+		}
+		r := escape.Run(ctx, target, c)
 		report := Report{Verdict: Verdict(strings.ToUpper(string(r.Verdict))), OK: r.OK(), Evidence: r.Evidence, Expected: "contained"}
 		if !r.Claimed {
 			report.Expected = "nothing"
@@ -149,7 +170,7 @@ func (s *Suite) python(ctx context.Context) string {
 
 // succeeds reports whether a program ends with code 0 in a sandbox of its own.
 func (s *Suite) succeeds(ctx context.Context, args ...string) bool {
-	box, err := s.Driver.Create(ctx, sandbar.NewID(), spec(s.Driver.Caps()))
+	box, err := s.Driver.Create(ctx, sandbar.NewID(), s.spec())
 	if err != nil {
 		return false
 	}
@@ -164,15 +185,15 @@ func (s *Suite) succeeds(ctx context.Context, args ...string) bool {
 
 // spec is what sandboxes under attack are made from: every limit that the driver
 // holds is set.
-func spec(c driver.Caps) sandbar.Spec {
+func (s *Suite) spec() sandbar.Spec {
 	held := func(by sandbar.Enforcement, v int64) int64 {
 		if by == sandbar.EnforcedNone || by == "" {
 			return sandbar.Unlimited
 		}
 		return v
 	}
-	e := c.Enforced
-	return sandbar.Spec{Image: sandbar.ImageHost, Network: sandbar.NetworkNone, Limits: sandbar.Limits{
+	e := s.Driver.Caps().Enforced
+	return sandbar.Spec{Image: cmp.Or(s.Image, sandbar.ImageHost), Network: sandbar.NetworkNone, Limits: sandbar.Limits{
 		Memory: held(e.Memory, 512<<20), CPUs: sandbar.Unlimited, CPUShares: held(e.CPUShares, 512), PIDs: held(e.PIDs, 1024),
 		Disk: held(e.Disk, 256<<20), Inodes: held(e.Inodes, 65536), Files: held(e.Files, 1024),
 		Timeout: sandbar.Unlimited, Output: sandbar.Unlimited,
@@ -197,7 +218,7 @@ func escaped(format string, args ...any) error { return errEscaped{fmt.Sprintf(f
 // it was contained, escaped(…), notRun(…), or why it did not get to its end.
 // Whatever it did, the daemon must answer afterwards.
 func onDaemon(id, title string, attack func(context.Context, *Suite, *daemon) error) Case {
-	return Case{ID: id, Title: title, Claim: "daemon", run: func(ctx context.Context, s *Suite) Report {
+	return Case{ID: id, Title: title, Claim: ClaimDaemon, run: func(ctx context.Context, s *Suite) Report {
 		ctx, cancel := context.WithTimeout(ctx, caseBound)
 		defer cancel()
 		d, err := s.daemon(ctx)

@@ -72,6 +72,9 @@ func (s *Suite) launch(ctx context.Context, dir string) (*daemon, error) {
 		"SANDBAR_RUNTIME_DIR="+filepath.Join(dir, "run"), "SANDBAR_STATE_DIR="+filepath.Join(dir, "state"),
 		"SANDBAR_MAX_SANDBOXES="+strconv.Itoa(maxSandboxes), "SANDBAR_QUEUE_TIMEOUT=3s", "SANDBAR_FATHOM_DISCONNECT_GRACE=1s", "SANDBAR_GRACE=200ms",
 		"SANDBAR_LIMITS_MAX_OUTPUT="+strconv.Itoa(outputCap)+"B", "SANDBAR_SHUTDOWN_TIMEOUT=10s")
+	if !s.Warm {
+		d.cmd.Env = append(d.cmd.Env, "SANDBAR_TEMPLATES=off")
+	}
 	if s.Driver.Caps().Enforced.Memory == sandbar.EnforcedNone {
 		d.cmd.Env = append(d.cmd.Env, "SANDBAR_ALLOW_DEGRADED=true") // the protocol has no execution without that limit
 	}

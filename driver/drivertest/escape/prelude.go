@@ -7,6 +7,8 @@ import ctypes, errno, os, signal, socket, stat, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 env = os.environ.get
 HOME = env("HOME", "/home/user")
+# A prestarted interpreter has no token in its arguments: its name tells.
+libc.prctl(15, env("SANDBAR_ESCAPE", "")[-15:].encode(), 0, 0, 0)
 BAIT_PID = int(env("BAIT_PID", "0"))
 
 def say(*words):

@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -86,10 +88,7 @@ func (s *Scene) Box(ctx context.Context) (driver.Sandbox, error) {
 	}
 	// Where the limit under attack is not held, the driver is asked to go on.
 	spec.AllowDegraded = spec.AllowDegraded || !s.Case.Claim.Claimed(s.Driver.Caps())
-	spec.Env = map[string]string{"SANDBAR_ESCAPE": s.token}
-	for k, v := range s.Spec.Env {
-		spec.Env[k] = v
-	}
+	spec.Env = s.environment()
 	id := sandbar.NewID()
 	if s.Made != nil {
 		s.Made(id)
@@ -102,6 +101,21 @@ func (s *Scene) Box(ctx context.Context) (driver.Sandbox, error) {
 	s.boxes = append(s.boxes, box)
 	s.mu.Unlock()
 	return box, nil
+}
+
+// environment is that of every program of the case: it names the bait, the limits
+// and the token. It is the sandbox's own as well as each program's, so that a
+// prestarted interpreter can have it.
+func (s *Scene) environment() map[string]string {
+	env := s.Bait.env()
+	maps.Copy(env, s.Spec.Env)
+	env["SANDBAR_ESCAPE"] = s.token
+	for name, v := range map[string]int64{"LIMIT_MEMORY": s.Case.Limits.Memory, "LIMIT_PIDS": s.Case.Limits.PIDs,
+		"LIMIT_DISK": s.Case.Limits.Disk, "LIMIT_INODES": s.Case.Limits.Inodes, "LIMIT_FILES": s.Case.Limits.Files} {
+		env[name] = strconv.FormatInt(v, 10)
+	}
+	env["FUZZ_SECONDS"] = strconv.FormatFloat(s.fuzz().Seconds(), 'f', -1, 64)
+	return env
 }
 
 // overlay returns l with the fields that are set in top.
@@ -173,15 +187,10 @@ func (s *Scene) Begin(ctx context.Context, box driver.Sandbox, python string, in
 // begin starts a program. The bait is named to it by environment variables
 // (see Bait.env); the token stands in its arguments.
 func (s *Scene) begin(ctx context.Context, box driver.Sandbox, python, shell string, std driver.Stdio) (driver.Process, error) {
-	c := sandbar.Cmd{Args: []string{"sh", "-c", shell, s.token}, Env: s.Bait.env()}
+	c := sandbar.Cmd{Args: []string{"sh", "-c", shell, s.token}, Env: s.environment()}
 	if python != "" {
 		c.Args = []string{s.Python, "-c", prelude + python, s.token}
 	}
-	for name, v := range map[string]int64{"LIMIT_MEMORY": s.Case.Limits.Memory, "LIMIT_PIDS": s.Case.Limits.PIDs,
-		"LIMIT_DISK": s.Case.Limits.Disk, "LIMIT_INODES": s.Case.Limits.Inodes, "LIMIT_FILES": s.Case.Limits.Files} {
-		c.Env[name] = strconv.FormatInt(v, 10)
-	}
-	c.Env["FUZZ_SECONDS"] = strconv.FormatFloat(s.fuzz().Seconds(), 'f', -1, 64)
 	p, err := box.Start(ctx, c, std)
 	if err != nil {
 		return nil, fmt.Errorf("starting the program: %w", err)
@@ -260,8 +269,12 @@ func survivors(token string) []int {
 	}
 }
 
+// nameSize is the length of a process's name, the end of the token.
+const nameSize = 15
+
 // carriers lists the processes of the host, apart from this one, with the
-// token in their arguments or, where that can be read, their environment.
+// token in their arguments, its end as their name or, where that can be read, the
+// token in their environment.
 func carriers(token string) []int {
 	entries, _ := os.ReadDir("/proc")
 	var pids []int
@@ -277,8 +290,19 @@ func carriers(token string) []int {
 				break
 			}
 		}
+		if name, err := os.ReadFile("/proc/" + e.Name() + "/comm"); err == nil && !slices.Contains(pids, pid) &&
+			strings.TrimSpace(string(name)) == token[max(0, len(token)-nameSize):] && !zombie(pid) {
+			pids = append(pids, pid)
+		}
 	}
 	return pids
+}
+
+// zombie reports whether a process is dead and not yet reaped: it has its name still.
+func zombie(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	_, after, _ := bytes.Cut(b[bytes.LastIndexByte(b, ')')+1:], []byte(" "))
+	return err != nil || bytes.HasPrefix(after, []byte("Z"))
 }
 
 // capped keeps the first part of what a program says.

@@ -2,14 +2,15 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sandbar-dev/sandbar/internal/attack"
 )
 
-// The document has a row for every case there is, and no driver with a boundary
-// has let one out.
+// The document has a row for every case there is, a column for every user that the
+// daemon can be, and in none of them has a driver let out what it claims to hold.
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../../SECURITY.md")
 	if err != nil {
@@ -19,6 +20,10 @@ func TestDocument(t *testing.T) {
 	table, _, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
 		t.Fatal("SECURITY.md has no table; run make security")
+	}
+	table, _, ok = strings.Cut(table, "\nWhy cases were not run:\n")
+	if !ok {
+		t.Fatal("the table has no notes; run make security")
 	}
 	var drivers []string
 	rows := map[string][]string{}
@@ -35,6 +40,11 @@ func TestDocument(t *testing.T) {
 			rows[strings.Trim(cells[0], "`")] = cells[2:]
 		}
 	}
+	for _, r := range attack.Roles() {
+		if !slices.Contains(drivers, "native, "+string(r.As)) {
+			t.Errorf("no column for the role %s; run make security", r)
+		}
+	}
 	for _, c := range attack.Cases() {
 		row, ok := rows[c.ID]
 		delete(rows, c.ID)
@@ -43,7 +53,7 @@ func TestDocument(t *testing.T) {
 			continue
 		}
 		for i, sign := range row {
-			if drivers[i] != "local" && (sign == signs[attack.Escaped] || sign == signs[attack.Inconclusive]) {
+			if strings.HasPrefix(sign, escaped) || strings.HasPrefix(sign, inconclusive) {
 				t.Errorf("%s on driver %s: %s", c.ID, drivers[i], sign)
 			}
 		}
@@ -64,11 +74,30 @@ func TestReplace(t *testing.T) {
 }
 
 func TestRender(t *testing.T) {
-	all := attack.Cases()[:2]
-	got := render(all, []report{{Driver: "native", Cases: []attack.Report{{ID: all[0].ID, Verdict: attack.Contained}}},
-		{Driver: "local", Cases: []attack.Report{{ID: all[0].ID, Verdict: attack.Escaped}, {ID: all[1].ID, Verdict: attack.NotClaimed}}}})
-	want := "| `" + all[0].ID + "` | " + all[0].Title + " | ✓ | **✗** |\n| `" + all[1].ID + "` | " + all[1].Title + " | · | – |\n"
-	if !strings.Contains(got, want) {
-		t.Errorf("%s, want in it\n%s", got, want)
+	all := attack.Cases()[:3]
+	run := func(driver, role string, verdicts ...attack.Report) report {
+		for i := range verdicts {
+			verdicts[i].ID = all[i].ID
+		}
+		return report{Driver: driver, Role: role, Cases: verdicts}
+	}
+	held, why := attack.Report{Verdict: attack.Contained, OK: true}, attack.Report{Verdict: attack.NotRun, OK: true, Evidence: "no\nPython"}
+	out, leaks := attack.Report{Verdict: attack.Escaped}, attack.Report{Verdict: attack.Escaped, OK: true}
+	got := render(all, []report{
+		run("native", "root", held, held, held), run("native", "root-image-warm", held, why, out),
+		{Driver: "native", Role: "user", NotRun: "only root can"},
+		run("local", "root", leaks, attack.Report{Verdict: attack.NotClaimed, OK: true}, attack.Report{Verdict: attack.Inconclusive}),
+	})
+	for _, want := range []string{
+		"| native, root | native, user | local |",
+		"| `" + all[0].ID + "` | " + all[0].Title + " | ✓ | ·<sup>1</sup> | ✗ |\n",
+		"| `" + all[1].ID + "` | " + all[1].Title + " | ✓<sup>2</sup> | ·<sup>1</sup> | – |\n",
+		"| `" + all[2].ID + "` | " + all[2].Title + " | **ESCAPED** | ·<sup>1</sup> | ? |\n",
+		"\n1. only root can\n2. no Python\n",
+		"| native | root-image-warm | 1 | 0 | 0 | 1 | 0 | 1 |\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in it:\n%s", want, got)
+		}
 	}
 }

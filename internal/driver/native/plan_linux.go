@@ -1,6 +1,8 @@
 package native
 
 import (
+	"os"
+
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
@@ -43,6 +45,9 @@ func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) 
 	if err != nil {
 		return nil, err
 	}
+	if os.Geteuid() == 0 && !d.ids.Ranged {
+		hideFromRoot(setup.Mounts)
+	}
 	if d.caps.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
 		setup.Watchdog = s.Limits.Memory
 		setup.WatchDisks = policy.Writable()[:1] // all are parts of one
@@ -54,6 +59,18 @@ func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) 
 		setup.Nice = outfit.Niceness(s.Limits.CPUShares)
 	}
 	return setup, nil
+}
+
+// hideFromRoot has proc show programs only the processes that they may trace. Where
+// programs share uid 0 with the daemon, the kernel gives them the entries of processes
+// that are not dumpable, the agent among them, and hidepid=1 exempts their group
+// (proc(5)); hidepid=4 exempts nobody.
+func hideFromRoot(mounts []wire.Mount) {
+	for i := range mounts {
+		if mounts[i].Kind == wire.MountProc {
+			mounts[i].Source = "hidepid=4"
+		}
+	}
 }
 
 // hostSetup is the part of the plan that depends on the image, for "host".
