@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
 
+	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
@@ -622,6 +624,23 @@ func (c *client) storm(n int) {
 		default:
 			c.t.Errorf("%q came when the execution was %q", m.brief(), was)
 			return
+		}
+	}
+}
+
+// TestRecordOnRequest: the server's executions are kept only where its options say so.
+func TestRecordOnRequest(t *testing.T) {
+	for _, record := range []bool{false, true} {
+		var kept atomic.Int64
+		r := newRig(t, engine.Config{Record: func(_ sandbar.Job, s engine.Sink) (engine.Sink, func(sandbar.Result, error)) {
+			kept.Add(1)
+			return s, nil
+		}}, Options{Record: record})
+		c := r.connect()
+		c.execute("e1", "write stdout a")
+		c.expect("e1 ack", "e1 status running", "e1 stdout a", "e1 status completed", "e1 result 0")
+		if got := kept.Load() == 1; got != record {
+			t.Errorf("with Record %v the execution was kept: %v", record, got)
 		}
 	}
 }

@@ -12,10 +12,11 @@ import (
 )
 
 // job is what the engine is asked to do.
-func (e *execute) job(client sandbar.Client) sandbar.Job {
+func (e *execute) job(client sandbar.Client, record bool) sandbar.Job {
 	job := sandbar.Job{
-		Language: e.language,
-		Code:     e.code,
+		Language:   e.language,
+		Code:       e.code,
+		Unrecorded: !record,
 		Spec: sandbar.Spec{
 			Env:    e.env,
 			Client: client,
