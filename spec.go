@@ -152,4 +152,7 @@ type Job struct {
 	// Stdin is what the program reads. The engine calls it for a reader only
 	// when the program starts; nil means an empty input.
 	Stdin Input
+	// Unrecorded keeps code and output out of what the operator has kept of
+	// executions (the setting code.store).
+	Unrecorded bool
 }

@@ -10,6 +10,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"time"
@@ -170,9 +171,14 @@ type Sink interface {
 	// Started is called once, when the program runs.
 	Started()
 	// Output is called for each piece of output, after Started. The chunk's
-	// Data is valid only during the call. An error cancels the execution.
+	// Data is valid only during the call. ErrFull ends the execution with
+	// OutputLimit; any other error cancels it.
 	Output(c sandbar.Chunk) error
 }
+
+// ErrFull is what a Sink's Output returns when the output, in the form that the
+// sink gives it, would be longer than the limit.
+var ErrFull = errors.New("the output limit is reached")
 
 // Discard is a Sink that ignores everything.
 var Discard Sink = discard{}

@@ -104,7 +104,7 @@ func (x *Execution) Run(sink Sink) (sandbar.Result, error) {
 // record gives what the execution does to Config.Record, if there is one.
 func (x *Execution) record(sink Sink) (Sink, func(sandbar.Result, error)) {
 	done := func(sandbar.Result, error) {}
-	if x.e.cfg.Record == nil {
+	if x.e.cfg.Record == nil || x.job.Unrecorded {
 		return sink, done
 	}
 	job := x.job

@@ -64,7 +64,7 @@ func (w outletWriter) Write(p []byte) (n int, err error) {
 func (o *outlet) start() {
 	o.turn <- struct{}{}
 	if !o.shut {
-		o.call(func() error { o.sink.Started(); return nil })
+		_ = o.call(func() error { o.sink.Started(); return nil })
 	}
 	<-o.turn
 	o.once.Do(func() { close(o.open) })
@@ -87,8 +87,11 @@ func (o *outlet) deliver(s sandbar.Stream, p []byte) error {
 		return nil
 	}
 	c := sandbar.Chunk{Stream: s, Offset: o.sent[s], Data: p}
-	if o.call(func() error { return o.sink.Output(c) }) {
+	switch o.call(func() error { return o.sink.Output(c) }) {
+	case nil:
 		o.sent[s] += int64(len(p))
+	case ErrFull:
+		o.exceed(int64(len(p)))
 	}
 	return nil
 }
@@ -102,24 +105,30 @@ func (o *outlet) cut(p []byte) []byte {
 	if int64(len(p)) <= room {
 		return p
 	}
-	if o.dropped == 0 {
-		close(o.over)
-	}
-	o.dropped += int64(len(p)) - room
+	o.exceed(int64(len(p)) - room)
 	return p[:room]
 }
 
-// call calls the sink and reports whether it took what it was given. The first
-// failure is the last call.
-func (o *outlet) call(f func() error) bool {
+// exceed counts n bytes beyond the limit; the first end the program.
+func (o *outlet) exceed(n int64) {
+	if o.dropped == 0 {
+		close(o.over)
+	}
+	o.dropped += n
+}
+
+// call calls the sink and returns its error. The first failure is the last call.
+func (o *outlet) call(f func() error) error {
 	o.calls.Add(1)
 	defer o.calls.Add(1)
 	err := guarded(f)
 	if err != nil {
 		o.failure = err
-		close(o.stuck)
+		if err != ErrFull {
+			close(o.stuck)
+		}
 	}
-	return err == nil
+	return err
 }
 
 // counts are an outlet's final numbers.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -138,9 +137,6 @@ func (r *remote) seconds(flag, text string) (wire.Amount, error) {
 	}
 	if text == "unlimited" {
 		return wire.Unlimited, nil
-	}
-	if n, err := strconv.ParseUint(text, 10, 32); err == nil && n > 0 {
-		return wire.Amount(n), nil
 	}
 	d, err := config.ParseDuration(text)
 	if err == nil && d == 0 {

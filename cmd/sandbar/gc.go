@@ -65,7 +65,7 @@ Exit code: 0, or 1 if something could not be removed.`,
 			if asJSON {
 				err = writeReport(a.stdout, report)
 			} else {
-				err = a.printCollected(report)
+				err = a.printCollected(report, cfg.Driver)
 			}
 			return errors.Join(err, report.failed())
 		},
@@ -122,9 +122,13 @@ func (c collected) failed() error {
 	return nil
 }
 
-func (a *app) printCollected(c collected) error {
+// printCollected prints a table. Of the drivers that this host cannot run it names
+// only one that was asked for: --json has all, with the reasons.
+func (a *app) printCollected(c collected, asked string) error {
 	for _, s := range c.Skipped {
-		a.warn("driver %s was not looked at: %s", s.Driver, s.Reason)
+		if s.Driver == asked {
+			a.warn("driver %s was not looked at: %s", s.Driver, s.Reason)
+		}
 	}
 	if len(c.Leftovers) == 0 {
 		_, err := fmt.Fprintln(a.stdout, "nothing is left behind")

@@ -67,8 +67,9 @@ func (a *app) execute(root *cobra.Command, args []string) int {
 
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "sandbar",
-		Short: "Run code that nobody has reviewed, in real isolation",
+		Use:     "sandbar",
+		Version: thisBuild().String(),
+		Short:   "Run code that nobody has reviewed, in real isolation",
 		Long: `Sandbar runs code that nobody has reviewed, in real isolation, and hands back
 what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
 "eval" run one program without a daemon.`,

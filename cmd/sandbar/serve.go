@@ -217,6 +217,7 @@ func fathomOptions(cfg *config.Config, log *slog.Logger) fathom.Options {
 	return fathom.Options{
 		MaxCode: cfg.MaxCode, MaxEnv: cfg.MaxEnv, MaxStdin: cfg.Fathom.MaxStdin,
 		MaxExecutions:   int(cfg.Fathom.MaxPerConnection),
+		Record:          cfg.Fathom.StoreCode,
 		DisconnectGrace: cfg.Fathom.DisconnectGrace, WriteTimeout: cfg.Fathom.WriteTimeout,
 		Logger: log,
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -150,6 +151,9 @@ func (r *remote) uploadFile(id, local, to string, mode fs.FileMode, parents bool
 	if local != "-" {
 		var err error
 		if f, err = openFile(local); err != nil {
+			if info, serr := os.Stat(local); serr == nil && info.IsDir() {
+				return 0, usagef(r.cmd, "%s is a directory: use --recursive (-r)", printable(local))
+			}
 			return 0, usagef(r.cmd, "%s", err)
 		}
 		defer f.Close()
@@ -161,8 +165,10 @@ func (r *remote) uploadFile(id, local, to string, mode fs.FileMode, parents bool
 	p := r.newProgress(size, to)
 	defer p.finish()
 	counted := &counter{r: p.reader(f)}
-	err := r.Upload(r.ctx, id, to, input{counted}, size, mode, parents)
-	return counted.n, err
+	if err := r.Upload(r.ctx, id, to, input{counted}, size, mode, parents); err != nil {
+		return counted.n, inside(id, err)
+	}
+	return counted.n, nil
 }
 
 // counter counts what is read.
@@ -229,6 +235,21 @@ func (r *remote) uploadBelow(id string, root *os.Root, name, to string, p progre
 	return counted.n, err
 }
 
+// inside says of an error about a file that the file is the sandbox's, and how a
+// directory is copied.
+func inside(id string, err error) error {
+	e := *sandbar.AsError(err)
+	switch e.Code {
+	case sandbar.Unauthenticated, sandbar.Unavailable, sandbar.Internal, sandbar.Canceled, sandbar.Gone:
+		return err
+	}
+	if strings.HasSuffix(e.Message, syscall.EISDIR.Error()) {
+		e.Fix = "use --recursive (-r) for a directory"
+	}
+	e.Message = "in " + printable(id) + ": " + e.Message
+	return &e
+}
+
 // cause is an error without the operation and path that the caller names.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
@@ -261,7 +282,7 @@ func (r *remote) download(args []string) error {
 func (r *remote) downloadTo(id, from string, w io.Writer) error {
 	d, err := r.Download(r.ctx, id, from)
 	if err != nil {
-		return err
+		return inside(id, err)
 	}
 	defer d.Close()
 	out := &writer{w: w}
@@ -342,7 +363,7 @@ func (r *remote) downloadInto(id, from, local string) error {
 func (r *remote) downloadBelow(id, from string, root *os.Root, name string, mode fs.FileMode) (int64, error) {
 	d, err := r.Download(r.ctx, id, from)
 	if err != nil {
-		return 0, err
+		return 0, inside(id, err)
 	}
 	defer d.Close()
 	unwritable := func(err error) error {

@@ -46,6 +46,11 @@ func thisBuild() build {
 	return b
 }
 
+// String is the line that "sandbar version" and --version print.
+func (b build) String() string {
+	return fmt.Sprintf("%s (%s, %s/%s, agent %s)", b.Version, b.Go, b.OS, b.Arch, b.Agent)
+}
+
 func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
@@ -57,7 +62,7 @@ func (a *app) versionCommand() *cobra.Command {
 			if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
 				return writeReport(a.stdout, b)
 			}
-			_, err := fmt.Fprintf(a.stdout, "sandbar %s (%s, %s/%s, agent %s)\n", b.Version, b.Go, b.OS, b.Arch, b.Agent)
+			_, err := fmt.Fprintf(a.stdout, "sandbar %s\n", b)
 			return err
 		},
 	}

@@ -199,7 +199,7 @@ func refusalOf(resp *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // as much as there is
 	var own wire.Error
 	if json.Unmarshal(b, &own) == nil && own.Error.Message != "" {
-		return own.Err()
+		return forClient(own.Err())
 	}
 	var theirs struct {
 		Error string
@@ -216,6 +216,16 @@ func refusalOf(resp *http.Response) error {
 		e.Message += ": " + sandbar.Quote(text, 300)
 	}
 	return e
+}
+
+// forClient puts the next step of a refused token in the words of those who use
+// a Client: the daemon's own words are about headers.
+func forClient(err error) error {
+	e := *sandbar.AsError(err)
+	if e.Code == sandbar.Unauthenticated {
+		e.Fix = "set SANDBAR_TOKEN, or the file of --token-file, to the daemon's token or to the secret of the sandbox"
+	}
+	return &e
 }
 
 // codeOf is what a status means that comes without a code.

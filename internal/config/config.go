@@ -99,6 +99,7 @@ type Fathom struct {
 	DisconnectGrace  time.Duration
 	WriteTimeout     time.Duration
 	MaxPerConnection int64
+	StoreCode        bool
 	MaxStdin         int64
 }
 

@@ -247,6 +247,8 @@ func (c *Config) fathomFields() []field {
 			"Executions at once on one connection, waiting ones included."),
 		measure("fathom.max_stdin", &c.Fathom.MaxStdin, size, bounds[int64]{lo: 1, hi: 64 << 20}, "1MiB",
 			"The largest standard input of one execution."),
+		{path: "fathom.store_code", value: boolean(&c.Fathom.StoreCode), initial: "false", allowed: "true or false",
+			doc: "Whether code.store also keeps executions of the Fathom protocol, whose text advises against it."},
 	}
 }
 

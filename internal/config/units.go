@@ -88,10 +88,14 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10) + "B"
 }
 
-// ParseDuration reads a span of time such as 500ms, 30s or 1h30m. It is not
-// negative, or there is an error that says what is wrong, without the text itself.
+// ParseDuration reads a span of time such as 500ms, 30s or 1h30m. A whole number
+// without a unit is a number of seconds. The span is not negative, or there is an
+// error that says what is wrong, without the text itself.
 func ParseDuration(s string) (time.Duration, error) {
-	if _, err := strconv.ParseFloat(s, 64); err == nil && s != "0" {
+	if n, err := strconv.ParseUint(s, 10, 32); err == nil {
+		return time.Duration(n) * time.Second, nil
+	}
+	if _, err := strconv.ParseFloat(s, 64); err == nil {
 		return 0, fmt.Errorf("has no unit of time")
 	}
 	d, err := time.ParseDuration(s)

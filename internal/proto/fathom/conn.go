@@ -206,7 +206,7 @@ func (c *conn) execute(id string, e *execute, f *frame) *refusal {
 		return &refusal{id: id, code: CodeSandboxOverloaded,
 			message: "this connection has as many executions under way as it may have; wait for one to end"}
 	}
-	exec, err := c.server.engine.Admit(e.job(c.client))
+	exec, err := c.server.engine.Admit(e.job(c.client, c.server.options.Record))
 	if err != nil {
 		return refuse(id, err)
 	}

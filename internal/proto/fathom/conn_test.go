@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
 
+	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
@@ -502,6 +504,36 @@ func TestOutputLimitExact(t *testing.T) {
 	}
 }
 
+// TestOutputLimitWhole: the limit never cuts a character and is never exceeded,
+// also where U+FFFD makes more bytes than the program wrote.
+func TestOutputLimitWhole(t *testing.T) {
+	r := newRig(t, engine.Config{}, Options{})
+	c := r.connect()
+	for script, want := range map[string]string{
+		"write stdout " + strings.Repeat("é", 100):          strings.Repeat("é", 16),
+		"write stdout " + strings.Repeat("€", 100):          strings.Repeat("€", 11),
+		`write stdout "` + strings.Repeat(`\xff`, 33) + `"`: strings.Repeat("\uFFFD", 11),
+		`write stdout "` + strings.Repeat(`\xff`, 20) + `"`: strings.Repeat("\uFFFD", 11),
+		`write stdout "` + strings.Repeat("x", 32) + `\xe2\x82"
+write stdout "tail"`: strings.Repeat("x", 32),
+	} {
+		c.execute("e", script, `"timeout_ms":30000,"memory_mb":256`, `"max_output_bytes":33`)
+		c.expect("e ack", "e status running")
+		got := ""
+		m := c.receive()
+		for ; m.Type == typeStdout || m.Type == typeStderr; m = c.receive() {
+			got += m.Data
+		}
+		if got != want {
+			t.Errorf("%.40q: %q came, want %q", script, got, want)
+		}
+		if m.brief() != "e status failed" {
+			t.Fatalf("%.40q: %q came", script, m.brief())
+		}
+		c.expect("e error OUTPUT_LIMIT", "e result null")
+	}
+}
+
 // TestOutputAtOnce: what is written is sent, although the program goes on: nothing
 // waits for more, for a timer or for the end.
 func TestOutputAtOnce(t *testing.T) {
@@ -592,6 +624,23 @@ func (c *client) storm(n int) {
 		default:
 			c.t.Errorf("%q came when the execution was %q", m.brief(), was)
 			return
+		}
+	}
+}
+
+// TestRecordOnRequest: the server's executions are kept only where its options say so.
+func TestRecordOnRequest(t *testing.T) {
+	for _, record := range []bool{false, true} {
+		var kept atomic.Int64
+		r := newRig(t, engine.Config{Record: func(_ sandbar.Job, s engine.Sink) (engine.Sink, func(sandbar.Result, error)) {
+			kept.Add(1)
+			return s, nil
+		}}, Options{Record: record})
+		c := r.connect()
+		c.execute("e1", "write stdout a")
+		c.expect("e1 ack", "e1 status running", "e1 stdout a", "e1 status completed", "e1 result 0")
+		if got := kept.Load() == 1; got != record {
+			t.Errorf("with Record %v the execution was kept: %v", record, got)
 		}
 	}
 }

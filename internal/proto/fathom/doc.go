@@ -34,8 +34,8 @@
 // Endings:
 //
 //   - Output limit reached: the program is killed; status failed, then error
-//     OUTPUT_LIMIT, then result with exit_code null. Everything up to the limit
-//     has been sent, to the byte.
+//     OUTPUT_LIMIT, then result with exit_code null. All whole characters up to
+//     the limit have been sent, and never more bytes than the limit.
 //   - Timeout and out of memory: status timeout or oom, then result with
 //     exit_code null. The error codes TIMEOUT and OOM are for when no program
 //     was running yet: an execution that waited in the queue for too long ends
@@ -103,8 +103,9 @@
 //   - data is never empty. A character that the program writes in pieces is
 //     sent whole, once it is; bytes that are not UTF-8 become U+FFFD, one for
 //     each maximal subpart, which is what browsers and Python do. Half a
-//     character at the end of a stream, also at the output limit, is one U+FFFD.
-//     The limit counts the program's bytes, not the protocol's.
+//     character at the end of a stream is one U+FFFD; one that the output limit
+//     has cut is left out. The limit holds for the program's bytes and for those
+//     of data in UTF-8, which are more where U+FFFD stands for a byte.
 //   - One message holds at most 32 KiB of the program's output.
 //
 // Connections:

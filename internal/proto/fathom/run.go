@@ -1,19 +1,22 @@
 package fathom
 
 import (
+	"math"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/jsontext"
 )
 
 // job is what the engine is asked to do.
-func (e *execute) job(client sandbar.Client) sandbar.Job {
+func (e *execute) job(client sandbar.Client, record bool) sandbar.Job {
 	job := sandbar.Job{
-		Language: e.language,
-		Code:     e.code,
+		Language:   e.language,
+		Code:       e.code,
+		Unrecorded: !record,
 		Spec: sandbar.Spec{
 			Env:    e.env,
 			Client: client,
@@ -42,6 +45,7 @@ type run struct {
 
 	started        bool
 	stdout, stderr text
+	full           bool        // the next character would exceed the output limit
 	cancelled      atomic.Bool // by the client
 }
 
@@ -49,8 +53,10 @@ var _ engine.Sink = (*run)(nil)
 
 func (r *run) run() {
 	res, err := r.exec.Run(r)
-	r.flush(sandbar.Stdout)
-	r.flush(sandbar.Stderr)
+	if res.Outcome != sandbar.OutputLimit {
+		r.flush(sandbar.Stdout)
+		r.flush(sandbar.Stderr)
+	}
 	r.end(r.ending(res, err), res)
 }
 
@@ -60,15 +66,44 @@ func (r *run) Started() {
 	r.send(func(b []byte) []byte { return appendStatus(b, r.id, time.Now(), Running) })
 }
 
-// Output implements engine.Sink. It never fails: a client that is gone has its
-// executions cancelled after the grace.
+// Output implements engine.Sink. It fails only at the output limit: a client
+// that is gone has its executions cancelled after the grace.
 func (r *run) Output(c sandbar.Chunk) error {
 	for p := c.Data; len(p) > 0; {
 		n := min(len(p), maxData)
 		r.output(c.Stream, p[:n])
+		if r.full {
+			return engine.ErrFull
+		}
 		p = p[n:]
 	}
 	return nil
+}
+
+// room is how many more bytes of UTF-8 the client may get.
+func (r *run) room() int64 {
+	limit := r.exec.Limits().Output
+	if limit < 0 {
+		return math.MaxInt64
+	}
+	return limit - r.stdout.bytes - r.stderr.bytes
+}
+
+// appendOutput appends p in the form it has in a JSON string, as far as whole
+// characters fit within the output limit. A byte that is not UTF-8 becomes a
+// character of three.
+func (r *run) appendOutput(b []byte, t *text, p []byte) []byte {
+	if r.room() >= int64(len(jsontext.Replacement)*(t.n+len(p))) {
+		return t.append(b, p)
+	}
+	for i := range p {
+		before, length := *t, len(b)
+		if b = t.append(b, p[i:i+1]); r.room() < 0 {
+			*t, r.full = before, true
+			return b[:length]
+		}
+	}
+	return b
 }
 
 func (r *run) text(s sandbar.Stream) *text {
@@ -87,7 +122,7 @@ func (r *run) output(s sandbar.Stream, p []byte) {
 	}
 	f.b = appendOutputHead(f.b[:0], r.id, time.Now(), s)
 	head := len(f.b)
-	f.b = r.text(s).append(f.b, p)
+	f.b = r.appendOutput(f.b, r.text(s), p)
 	if len(f.b) == head {
 		r.conn.out.giveBack(f)
 		return
@@ -96,9 +131,10 @@ func (r *run) output(s sandbar.Stream, p []byte) {
 	r.conn.out.send(f)
 }
 
-// flush sends what was held back of a stream that has ended.
+// flush sends what was held back of a stream that has ended, unless it is what
+// the output limit has cut.
 func (r *run) flush(s sandbar.Stream) {
-	if r.text(s).n == 0 {
+	if r.text(s).n == 0 || r.room() < int64(len(jsontext.Replacement)) {
 		return
 	}
 	r.send(func(b []byte) []byte {

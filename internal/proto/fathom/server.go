@@ -46,6 +46,9 @@ type Options struct {
 	// PingInterval is the time between WebSocket pings; a peer that has not
 	// answered one when the next is due is dropped. Default 30 s.
 	PingInterval time.Duration
+	// Record keeps executions where the engine has something that keeps them.
+	// By default none is kept (specs/fathom-websocket.md, "Sensitive Data").
+	Record bool
 	// Logger takes structured logs: of connections, never of code, environment
 	// or output. Default: discards.
 	Logger *slog.Logger

@@ -15,8 +15,9 @@ import (
 //
 // The zero text is the start of a stream.
 type text struct {
-	held [utf8.UTFMax]byte // the beginning of a character
-	n    int               // how much of held is in use; at most 3 between calls
+	held  [utf8.UTFMax]byte // the beginning of a character
+	n     int               // how much of held is in use; at most 3 between calls
+	bytes int64             // length in UTF-8 of all that was appended so far
 }
 
 // append appends p to b, along with what was held back before, and holds back
@@ -27,10 +28,10 @@ func (t *text) append(b, p []byte) []byte {
 		t.n++
 		p = p[1:]
 		var used int
-		b, used = appendText(b, t.held[:t.n])
+		b, used = t.appendText(b, t.held[:t.n])
 		t.n = copy(t.held[:], t.held[used:t.n])
 	}
-	b, used := appendText(b, p)
+	b, used := t.appendText(b, p)
 	t.n += copy(t.held[t.n:], p[used:])
 	return b
 }
@@ -40,6 +41,7 @@ func (t *text) append(b, p []byte) []byte {
 func (t *text) flush(b []byte) []byte {
 	if t.n > 0 {
 		t.n = 0
+		t.bytes += int64(len(jsontext.Replacement))
 		b = append(b, jsontext.Replacement...)
 	}
 	return b
@@ -48,7 +50,7 @@ func (t *text) flush(b []byte) []byte {
 // appendText appends p to b in the form it has inside a JSON string and
 // returns how much of p that was: all of it, except for the beginning of a
 // character at its end, which is at most three bytes.
-func appendText(b, p []byte) (_ []byte, used int) {
+func (t *text) appendText(b, p []byte) (_ []byte, used int) {
 	start := 0 // p[start:i] needs no change and has not been appended yet
 	for i := 0; i < len(p); {
 		if c := p[i]; c < utf8.RuneSelf {
@@ -64,10 +66,12 @@ func appendText(b, p []byte) (_ []byte, used int) {
 		case r == utf8.RuneError && size == 1:
 			b = append(b, p[start:i]...)
 			if !utf8.FullRune(p[i:]) {
+				t.bytes += int64(i)
 				return b, i
 			}
 			b = append(b, jsontext.Replacement...)
 			size = jsontext.Subpart(p[i:])
+			t.bytes += int64(len(jsontext.Replacement) - size)
 			start = i + size
 		case r == '\u2028' || r == '\u2029':
 			// Legal in JSON, but line ends to JavaScript before 2019 and to
@@ -79,6 +83,7 @@ func appendText(b, p []byte) (_ []byte, used int) {
 		}
 		i += size
 	}
+	t.bytes += int64(len(p))
 	return append(b, p[start:]...), len(p)
 }
 

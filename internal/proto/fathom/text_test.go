@@ -101,7 +101,7 @@ func TestTextHoldsBackHalves(t *testing.T) {
 // TestTextEscapes pins the form on the wire: line separators are escaped, and
 // nothing else beyond ASCII is.
 func TestTextEscapes(t *testing.T) {
-	got, used := appendText(nil, []byte("\x00\x1b\n\"\\\u2028é\u2029/"))
+	got, used := new(text).appendText(nil, []byte("\x00\x1b\n\"\\\u2028é\u2029/"))
 	if want := `\u0000\u001b\n\"\\\u2028é\u2029/`; string(got) != want || used != 14 {
 		t.Errorf("got %s (%d bytes used), want %s", got, used, want)
 	}
