@@ -64,9 +64,10 @@ func (a *agent) fsHeld(id uint32) error {
 		// shows at the next look, and in the worst case as a program that goes on
 		// before it has waited.
 		stat, err := visible(p.pid, "stat")
-		// Under hidepid the kernel shows the process only after its exec: until then
-		// it is not dumpable, as the agent is not.
-		if err == nil && sleeps(stat) {
+		if err != nil {
+			return unix.ESRCH
+		}
+		if sleeps(stat) {
 			return nil
 		}
 		pause := unix.NsecToTimespec(int64(heldPause))

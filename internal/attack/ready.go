@@ -116,6 +116,10 @@ func (r *ready) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driv
 		return nil, err
 	}
 	box, err := t.Fork(ctx, id)
+	if sandbar.CodeOf(err) == sandbar.Unsupported {
+		s.Env = own
+		return r.Driver.Create(ctx, id, s)
+	}
 	if err != nil {
 		return nil, err
 	}
