@@ -46,8 +46,8 @@ func (r *rank) guest() { r.set([]byte(guestScore)) }
 // floor is the rank with which a spawner that is root forks agents: it has the score of a
 // guest for the moment of the fork. What such a process sets is also the least that its
 // children, and theirs, can set, so no program goes before an agent. Elsewhere the least
-// is what the daemon was started with; there Landlock alone keeps programs from lowering
-// their score: it leaves them no file of /proc to write to.
+// is what the daemon was started with; there only a /proc that cannot be written to
+// (package policy) keeps programs from lowering their score.
 func floor() rank {
 	if os.Geteuid() != 0 {
 		return rank{fd: -1}

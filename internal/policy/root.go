@@ -412,7 +412,8 @@ func (p *plan) bounded(target string, moreBytes, moreInodes int64) {
 		Size: size, Inodes: inodes, Mode: 0o700, UID: p.owner, GID: p.group})
 }
 
-// proc shows the sandbox's own processes, and of the kernel what programs need.
+// proc shows the sandbox's own processes, and of the kernel what programs need. It is
+// read-only: a process that writes its own oom_score_adj is killed after its neighbours.
 func (p *plan) proc(options string) {
 	if p.o.Without&Proc != 0 {
 		if p.at == "" { // an image's upper directory has one
@@ -420,7 +421,7 @@ func (p *plan) proc(options string) {
 		}
 		return
 	}
-	p.add(wire.Mount{Kind: wire.MountProc, Source: options, Target: p.at + "/proc", Flags: wire.MountNoSuid | wire.MountNoDev | wire.MountNoExec})
+	p.add(wire.Mount{Kind: wire.MountProc, Source: options, Target: p.at + "/proc", Flags: sealed})
 	for _, r := range procReadOnly() {
 		p.inner(r.path, r.path, sealed|wire.MountOptional)
 	}

@@ -128,7 +128,7 @@ func (c container) capabilities() []string {
 
 // mounts are those that the runtime makes over the root. All else is there.
 func (c container) mounts() []specs.Mount {
-	proc := specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}}
+	proc := specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev", "ro"}}
 	if !c.guest {
 		if c.image {
 			proc.Options = append(proc.Options, hidePIDs(c.agentUID)...)
