@@ -57,8 +57,8 @@ func TestBadInput(t *testing.T) {
 		"no command":         {invocation{args: words("run host --")}, "sandbar: no command was given after \"--\"\n" + tryRun},
 		"empty command":      {invocation{args: []string{"run", "host", "--", ""}}, "sandbar: no command was given after \"--\"\n" + tryRun},
 
-		"timeout without unit": {invocation{args: words("eval python -c x --timeout 5")},
-			"sandbar: --timeout: \"5\" has no unit of time (allowed: a duration from 1ms to 8760h, such as 30s, or unlimited)\n"},
+		"timeout without unit": {invocation{args: words("eval python -c x --timeout 5.5")},
+			"sandbar: --timeout: \"5.5\" has no unit of time (allowed: a duration from 1ms to 8760h, such as 30s, or unlimited)\n"},
 		"negative timeout": {invocation{args: words("eval python -c x --timeout -1s")},
 			"sandbar: --timeout: \"-1s\" is negative (allowed: a duration from 1ms to 8760h, such as 30s, or unlimited)\n"},
 		"timeout zero": {invocation{args: words("eval python -c x --timeout 0")},

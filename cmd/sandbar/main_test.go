@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
+	"github.com/sandbar-dev/sandbar/internal/egress/netstack"
 	"github.com/sandbar-dev/sandbar/internal/image"
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
@@ -21,9 +22,10 @@ import (
 // with the race detector, which needs cgo, the test binary cannot be one.
 const agentVariable = "TESTENV_AGENT"
 
-// The test binary is sandbar where a script or a test runs it, and the process
-// that unpacks images for it.
+// The test binary is sandbar where a script or a test runs it, and the processes
+// that unpack images and carry packets for it.
 func TestMain(m *testing.M) {
+	netstack.Main()
 	image.Main()
 	testscript.Main(m, map[string]func(){"sandbar": func() {
 		program, err := os.ReadFile(os.Getenv(agentVariable))

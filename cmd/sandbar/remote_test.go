@@ -210,8 +210,8 @@ func TestRemoteFiles(t *testing.T) {
 		if got := read("f"); got != "two" {
 			t.Errorf("%q came back", got)
 		}
-		p.expect(1, ``, `sandbar: open no/f: no such file or directory\n`, "upload", id, here("f"), "no/f")
-		p.expect(1, ``, `sandbar: open none: no such file or directory\n`, "download", id, "none", here("x"))
+		p.expect(1, ``, `sandbar: in `+id+`: open no/f: no such file or directory\n`, "upload", id, here("f"), "no/f")
+		p.expect(1, ``, `sandbar: in `+id+`: open none: no such file or directory\n`, "download", id, "none", here("x"))
 		p.expect(2, ``, `sandbar: .*/none cannot be read: no such file or directory.*`, "upload", id, here("none"), "x")
 		p.expect(0, ``, ``, "download", id, "d/f", "/dev/null")
 		if info, err := os.Lstat("/dev/null"); err != nil || info.Mode().IsRegular() {

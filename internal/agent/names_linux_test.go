@@ -35,7 +35,7 @@ var resolvers = map[string]string{
 	"sys_unsafe_linux.go": "names of the plan, before any program runs",
 	"spawner_linux.go":    "names of the host's",
 	"link_linux.go":       "a constant, before any program runs",
-	"hunt_linux.go":       "names of /proc, which no program can change",
+	"proc_linux.go":       "names of /proc, which no program can change",
 	"watchdog_linux.go":   "names of /proc, and mounts of the plan",
 	"adopt_linux.go":      "names of /proc, which no program can change",
 	"rank_linux.go":       "a constant of /proc",

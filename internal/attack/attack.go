@@ -193,8 +193,12 @@ func (s *Suite) spec() sandbar.Spec {
 		return v
 	}
 	e := s.Driver.Caps().Enforced
+	memory := int64(512 << 20)
+	if s.Warm {
+		memory = 1 << 30 // a watchdog may count what copies of an interpreter share for each of them
+	}
 	return sandbar.Spec{Image: cmp.Or(s.Image, sandbar.ImageHost), Network: sandbar.NetworkNone, Limits: sandbar.Limits{
-		Memory: held(e.Memory, 512<<20), CPUs: sandbar.Unlimited, CPUShares: held(e.CPUShares, 512), PIDs: held(e.PIDs, 1024),
+		Memory: held(e.Memory, memory), CPUs: sandbar.Unlimited, CPUShares: held(e.CPUShares, 512), PIDs: held(e.PIDs, 1024),
 		Disk: held(e.Disk, 256<<20), Inodes: held(e.Inodes, 65536), Files: held(e.Files, 1024),
 		Timeout: sandbar.Unlimited, Output: sandbar.Unlimited,
 	}}
