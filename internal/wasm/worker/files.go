@@ -444,21 +444,21 @@ func (w *worker) fsRemove(name string, recursive bool) error {
 	return w.fs.Remove(w.plan.dir, name)
 }
 
-// fsChmod leaves the links alone that it meets on the way down.
+// fsChmod follows a link at name. Links below name are left alone.
 func (w *worker) fsChmod(name string, mode fs.FileMode, recursive bool) error {
-	if !recursive {
-		return w.fs.Chmod(w.plan.dir, name, mode)
-	}
-	i, err := w.fs.Lstat(w.plan.dir, name)
-	if err != nil || i.Mode()&fs.ModeSymlink != 0 {
+	i, err := w.fs.Stat(w.plan.dir, name)
+	if err != nil {
 		return err
 	}
-	if i.IsDir() {
+	if recursive && i.IsDir() {
 		list, err := w.fs.ReadDir(w.plan.dir, name)
 		if err != nil {
 			return err
 		}
 		for _, e := range list {
+			if e.Type()&fs.ModeSymlink != 0 {
+				continue
+			}
 			if err := w.fsChmod(name+"/"+e.Name(), mode, true); err != nil && !errors.Is(err, syscall.ENOENT) {
 				return err
 			}
