@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -101,8 +103,12 @@ func (s *Scene) outlive(ctx context.Context, python string) error {
 func (s *Scene) alive(ctx context.Context, box driver.Sandbox) ([]int, error) {
 	switch s.Driver.Caps().Boundary {
 	case driver.BoundaryGVisor, driver.BoundaryVM, driver.BoundaryRemote:
-	default:
+	case driver.BoundaryNone:
 		return carriers(s.token), nil
+	default:
+		// A process outside the sandbox's PID namespace is no program: the keeper of a
+		// fork's memory has the fork's arguments, and lives as long as the sandbox.
+		return slices.DeleteFunc(carriers(s.token), outsideSandbox), nil
 	}
 	text, err := s.Program(ctx, box, `
 own = sys.argv.pop().encode()
@@ -119,6 +125,13 @@ done()`, "")
 		}
 	}
 	return slices.Clip(live), err
+}
+
+// outsideSandbox reports whether a process is in this process's PID namespace.
+func outsideSandbox(pid int) bool {
+	own, err := os.Readlink("/proc/self/ns/pid")
+	its, ierr := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/pid")
+	return err == nil && ierr == nil && its == own
 }
 
 // signalled is what a program has said so far.
