@@ -604,8 +604,9 @@ func TestPoolForOtherLimits(t *testing.T) {
 			ask(64 << 20)
 		}
 		r.wantPool(-1, 2, 1, 0)
-		if n := w.WarmCounts(); n.Live != 2 || n.Evaluated != 2 {
-			t.Errorf("%+v; want a second template, used twice", n)
+		// The second job gets one as well, if the template is there when it asks.
+		if n := w.WarmCounts(); n.Live != 2 || n.Evaluated < 2 {
+			t.Errorf("%+v; want a second template, used twice or more", n)
 		}
 		for range 2 {
 			for i := range int64(10) {
