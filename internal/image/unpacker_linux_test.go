@@ -137,7 +137,9 @@ func crimes() map[string]crime {
 		"memory": func(*link, *os.Root, string) (*result, error) {
 			var all [][]byte
 			for {
-				all = append(all, bytes.Repeat([]byte{1}, 8<<20))
+				if all = append(all, bytes.Repeat([]byte{1}, 8<<20)); len(all) == 0 {
+					return nil, nil
+				}
 			}
 		},
 	}

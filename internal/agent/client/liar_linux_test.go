@@ -559,7 +559,7 @@ func (a *liar) tcp(kind byte) (int, error) {
 				unix.Close(shared)
 			}
 			mu.Lock() // else it is closing it now
-			mu.Unlock()
+			defer mu.Unlock()
 		}))
 	}
 	a.keep(closer(func() { unix.Close(other) }))

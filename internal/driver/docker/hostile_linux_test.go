@@ -202,11 +202,13 @@ var lies = map[string]http.HandlerFunc{
 			}
 		}
 	},
-	"500":      func(w http.ResponseWriter, _ *http.Request) { http.Error(w, strings.Repeat("x\x1b", 1<<19), 500) },
-	"404":      func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"message":5}`, 404) },
-	"redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/elsewhere", 302) },
-	"HTML":     func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>hello</html>") },
-	"nothing":  func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "image/png") },
+	"500": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, strings.Repeat("x\x1b", 1<<19), 500) },
+	"404": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"message":5}`, 404) },
+	"redirect": func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://127.0.0.1:1/elsewhere", http.StatusFound)
+	},
+	"HTML":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>hello</html>") },
+	"nothing": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "image/png") },
 	"other ids": func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"Id":"../../x?y#z","State":{"Pid":-1}}`)
 	},
