@@ -39,6 +39,7 @@ func Factory(binary []byte) driver.Factory {
 type Driver struct {
 	log      *slog.Logger
 	mitigate bool   // see wire.Setup
+	cookies  bool   // the kernel gives forks core scheduling cookies of their own
 	mode     string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
 	forked   bool   // in tests: templates make copies without keepers
 	owner    string // names this process, see package owner
@@ -73,6 +74,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{log: h.Logger, mode: agent.ModeSocket, ids: spawn.DetectIDs(), images: h.Images, mitigate: !h.Speculation}
+	d.cookies = d.mitigate && coreScheduling()
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
