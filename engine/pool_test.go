@@ -604,7 +604,7 @@ func TestPoolForOtherLimits(t *testing.T) {
 			ask(64 << 20)
 		}
 		r.wantPool(-1, 2, 1, 0)
-		// The second job gets one as well, if the template is there when it asks.
+		// The second job is forked too if the template is prepared before it asks.
 		if n := w.WarmCounts(); n.Live != 2 || n.Evaluated < 2 {
 			t.Errorf("%+v; want a second template, used twice or more", n)
 		}

@@ -1,13 +1,13 @@
-// Package confine takes from the processes of the wasm driver the rights that
-// they do not need: on Linux by Landlock, a system-call filter and rlimits, all
-// of package policy. It is a second layer. The first, that WebAssembly reaches
-// only what it is given, holds everywhere and without it, so what a kernel does
-// not have is left out. Unpacker does the same for the process that unpacks
-// images, whose first layer is that Go's parsers are safe in memory.
+// Package confine takes rights from the processes of this program that read what
+// strangers wrote: on Linux by Landlock, a system-call filter and rlimits, all of
+// package policy. The processes are those of the wasm and v86 drivers, the one that
+// unpacks images (Unpacker) and the one that carries sandboxes' packets (Network).
 //
-// Network confines the process that carries sandboxes' packets (package netstack)
-// by the same means, in which no other layer is between it and the host.
+// For WebAssembly it is a second layer: programs reach only the functions that they are
+// given, on every system. There, a mechanism that the kernel lacks is left out. For
+// images and packets no other layer stands between a fault of a parser and the host;
+// SECURITY.md says which kernels hold which part.
 //
-// It needs a program without cgo, as sandbar is: where there is cgo, as under
-// the race detector, not all threads can be reached and nothing is taken.
+// It needs a program without cgo, as sandbar is. With cgo, as under the race detector,
+// it cannot reach all threads and leaves Landlock and the filter out.
 package confine
