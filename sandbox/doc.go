@@ -1,7 +1,7 @@
 // Package sandbox runs a piece of code and says what came of it, for Go programs
 // that want no more than that. Where the code runs is the operator's choice and
 // not the program's: one environment variable decides
-// (specs/execution-abstraction.md).
+// (docs/protocols.md, Execution).
 //
 //	func main() {
 //		self := sandbox.Self() // first of all: see below

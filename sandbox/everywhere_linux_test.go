@@ -123,7 +123,7 @@ type want struct {
 
 // What a program sees and what is told of it does not depend on where it runs:
 // output, exit codes, time, truncation, environment, input and arguments
-// (specs/execution-abstraction.md).
+// (docs/protocols.md, Execution).
 func TestSameEverywhere(t *testing.T) {
 	cases := []struct {
 		name  string

@@ -26,7 +26,7 @@ const (
 	sigkill    = 9
 )
 
-// Result is what came of one execution (specs/execution-abstraction.md, "Data
+// Result is what came of one execution (docs/protocols.md, Execution: "Data
 // contracts").
 type Result struct {
 	// Stdout and Stderr are what the program wrote, as text: what is not UTF-8

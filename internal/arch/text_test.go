@@ -110,6 +110,50 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 }
 
+var (
+	citation  = regexp.MustCompile(`docs/protocols\.md, (\w+)(?:: "([^"]+)")?`)
+	published = regexp.MustCompile(`\bspecs/[\w-]+\.md`)
+	comment   = regexp.MustCompile(`\n\s*//\s?`)
+)
+
+// Comments cite the published texts by docs/protocols.md, which has a heading
+// for each text and a line for each of its sections.
+func TestCitations(t *testing.T) {
+	all := load(t)
+	sections := sectionsOf(string(all.files["docs/protocols.md"]))
+	if len(sections) == 0 {
+		t.Fatal("docs/protocols.md has no sections")
+	}
+	for _, s := range all.sources {
+		text := comment.ReplaceAllString(string(all.files[s.path]), " ")
+		for _, m := range published.FindAllString(text, -1) {
+			if s.path != "internal/arch/text_test.go" {
+				t.Errorf("%s cites %s, which is not in the repository: cite docs/protocols.md", s.path, m)
+			}
+		}
+		for _, m := range citation.FindAllStringSubmatch(text, -1) {
+			if found := sections[m[1]]; s.path != "internal/arch/text_test.go" && (found == nil || m[2] != "" && !found[m[2]]) {
+				t.Errorf("%s: %s: there is no such text or section in docs/protocols.md", s.path, m[0])
+			}
+		}
+	}
+}
+
+// sectionsOf returns the items below each heading of a document.
+func sectionsOf(text string) map[string]map[string]bool {
+	found := map[string]map[string]bool{}
+	var of map[string]bool
+	for _, line := range strings.Split(text, "\n") {
+		if h, ok := strings.CutPrefix(line, "## "); ok {
+			of = map[string]bool{}
+			found[h] = of
+		} else if item, ok := strings.CutPrefix(line, "- "); ok && of != nil {
+			of[item] = true
+		}
+	}
+	return found
+}
+
 func TestBrokenLink(t *testing.T) {
 	all := &tree{
 		files: map[string][]byte{"A.md": []byte("# A heading, with `code`\n"), "sub/B.md": []byte("## Why?\n")},

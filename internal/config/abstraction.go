@@ -12,7 +12,7 @@ import (
 )
 
 // variable is a variable of the execution abstraction
-// (specs/execution-abstraction.md): another name for a setting, by which
+// (docs/protocols.md, Execution): another name for a setting, by which
 // programs that know nothing of Sandbar choose where code runs.
 //
 // It stands beside the setting's own variable, so setting both is an error. Set

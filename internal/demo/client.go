@@ -13,7 +13,7 @@ import (
 )
 
 // message is a message of the Fathom protocol, in either direction
-// (specs/fathom-websocket.md, "Message Format").
+// (docs/protocols.md, Fathom: "Message Format").
 type message struct {
 	V         int    `json:"v"`
 	Type      string `json:"type"`

@@ -38,8 +38,8 @@ func (l Language) Argv(path string, args []string) []string {
 	return append(argv, args...)
 }
 
-// Default is the languages of the Fathom protocol (specs/fathom-websocket.md,
-// "execute").
+// Default is the languages of the Fathom protocol (docs/protocols.md, Fathom:
+// "execute — Start Code Execution").
 func Default() []Language {
 	return []Language{
 		{Name: "python", Aliases: []string{"python3", "py"}, File: "main.py", Command: []string{"python3", "{file}"},

@@ -86,7 +86,7 @@ func ClaimWith(token string) func(*http.Request) bool {
 
 // Pool lets the token of the first request that may claim become the secret, which
 // is kept in a file and required from then on, also after a restart
-// (specs/sandbox-executor-http.md, "Authentication"; the warm pool's way). may
+// (docs/protocols.md, Executor: "Authentication"; the warm pool's way). may
 // decides who may claim; nil is ClaimLocally. A secret has MinSecret bytes or more.
 // What a browser sends, known by its headers Origin and Sec-Fetch-Site, never
 // becomes the secret: any web page could send it.

@@ -1,5 +1,5 @@
 // Package executor serves the sandbox executor protocol
-// (specs/sandbox-executor-http.md): commands, files, background processes and
+// (docs/protocols.md, Executor): commands, files, background processes and
 // ports of one long-lived sandbox, over HTTP and Server-Sent Events.
 //
 // [New] makes a [Server], an http.Handler for one sandbox of an engine;

@@ -49,7 +49,7 @@ func startStatusOf(c sandbar.Code) int {
 // state is the status of a process.
 type state string
 
-// The states (specs/sandbox-executor-http.md, "Start Process").
+// The states (docs/protocols.md, Executor: "Start Process").
 const (
 	running   state = "running"
 	completed state = "completed"

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// processLogs serves GET /process_logs_streaming (specs/sandbox-executor-http.md,
+// processLogs serves GET /process_logs_streaming (docs/protocols.md, Executor:
 // "Stream Process Logs"): what is kept, then what comes, to the end. The header
 // Last-Event-ID goes on after the event with that id. With follow=false, which is
 // ours, the stream ends after what is kept.

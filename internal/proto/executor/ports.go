@@ -27,7 +27,7 @@ func (s *Server) Bound() (port int, ok bool) {
 	return s.port, s.port != 0
 }
 
-// bindPort serves POST /bind_port (specs/sandbox-executor-http.md, "Bind Port").
+// bindPort serves POST /bind_port (docs/protocols.md, Executor: "Bind Port").
 func (s *Server) bindPort(w http.ResponseWriter, r *http.Request) {
 	var text string
 	ok := s.read(w, r, func(j *jsonReader) (err error) {
@@ -72,7 +72,7 @@ func (s *Server) bind(port int) (current int) {
 	return s.port
 }
 
-// unbindPort serves POST /unbind_port (specs/sandbox-executor-http.md, "Unbind
+// unbindPort serves POST /unbind_port (docs/protocols.md, Executor: "Unbind
 // Port"), whose body is not read. Connections that are open stay so.
 func (s *Server) unbindPort(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()

@@ -97,7 +97,7 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// startProcess serves POST /start_process (specs/sandbox-executor-http.md,
+// startProcess serves POST /start_process (docs/protocols.md, Executor:
 // "Start Process").
 func (s *Server) startProcess(w http.ResponseWriter, r *http.Request) {
 	c, _, ok := s.readCommand(w, r, extras{})
@@ -141,7 +141,7 @@ func (s *Server) watch(p *process) {
 	s.processes.forget()
 }
 
-// listProcesses serves GET /list_processes (specs/sandbox-executor-http.md,
+// listProcesses serves GET /list_processes (docs/protocols.md, Executor:
 // "List Processes").
 func (s *Server) listProcesses(w http.ResponseWriter, _ *http.Request) {
 	b := []byte(`{"processes":[`)
@@ -189,7 +189,7 @@ func (s *Server) readID(w http.ResponseWriter, r *http.Request) (id string, ok b
 
 func notFound(id string) string { return "process not found: " + clip(id, 256) }
 
-// killProcess serves POST /kill_process (specs/sandbox-executor-http.md, "Kill
+// killProcess serves POST /kill_process (docs/protocols.md, Executor: "Kill
 // Process"). It answers when nothing of the process is left.
 func (s *Server) killProcess(w http.ResponseWriter, r *http.Request) {
 	id, ok := s.readID(w, r)

@@ -97,7 +97,7 @@ func clip(s string, most int) string {
 	return string(cutText([]byte(s), most))
 }
 
-// run serves POST /run (specs/sandbox-executor-http.md, "Run Command").
+// run serves POST /run (docs/protocols.md, Executor: "Run Command").
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	c, lim, ok := s.readCommand(w, r, extras{timeout: true, encoding: true})
 	if !ok {

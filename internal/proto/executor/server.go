@@ -118,7 +118,7 @@ func New(s *engine.Sandbox, o Options) *Server {
 	return x
 }
 
-// newRoutes is every endpoint (specs/sandbox-executor-http.md, "API
+// newRoutes is every endpoint (docs/protocols.md, Executor: "API
 // Endpoints"), and /files, which is ours.
 func newRoutes() map[string]route {
 	return map[string]route{

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// writeFile serves POST /write_file (specs/sandbox-executor-http.md, "Write
+// writeFile serves POST /write_file (docs/protocols.md, Executor: "Write
 // File"). Where path comes before content, which is how known clients send
 // them, content goes into the file as it arrives and may be of any length.
 // Nothing is seen at path before the whole request has arrived and is in order.

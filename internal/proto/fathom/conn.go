@@ -275,7 +275,7 @@ func (c *conn) each(end func(*engine.Execution)) {
 }
 
 // orphan gives executions whose client is gone their grace, cancels them and
-// waits for their end (specs/fathom-websocket.md, "Pending Executions on
+// waits for their end (docs/protocols.md, Fathom: "Pending Executions on
 // Disconnect").
 func (c *conn) orphan() {
 	c.refuseMore()

@@ -1,5 +1,5 @@
 // Package fathom serves the Fathom Sandbox Protocol, version 1.0
-// (specs/fathom-websocket.md): JSON messages over a WebSocket, many executions
+// (docs/protocols.md, Fathom): JSON messages over a WebSocket, many executions
 // at once on one connection, output streamed as it is written.
 //
 // [New] makes a [Server] over an engine; the server is an http.Handler for

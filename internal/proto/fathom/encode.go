@@ -11,7 +11,7 @@ import (
 // and in the header X-Protocol-Version.
 const Version = 1
 
-// The message types (specs/fathom-websocket.md, "Client → Sandbox Messages"
+// The message types (docs/protocols.md, Fathom: "Client → Sandbox Messages"
 // and "Sandbox → Client Messages").
 const (
 	typeExecute = "execute"

@@ -2,7 +2,7 @@ package fathom
 
 import "github.com/sandbar-dev/sandbar"
 
-// Code is an error code of the protocol (specs/fathom-websocket.md, "Error
+// Code is an error code of the protocol (docs/protocols.md, Fathom: "Error
 // Codes"). The set is closed.
 type Code string
 

@@ -17,7 +17,7 @@ import (
 )
 
 // versionHeader carries the protocol version at the upgrade, in both
-// directions (specs/fathom-websocket.md, "Version Negotiation").
+// directions (docs/protocols.md, Fathom: "Version Negotiation").
 const versionHeader = "X-Protocol-Version"
 
 // closeWait is how long a connection that is being closed may take over it:
@@ -47,7 +47,7 @@ type Options struct {
 	// answered one when the next is due is dropped. Default 30 s.
 	PingInterval time.Duration
 	// Record keeps executions where the engine has something that keeps them.
-	// By default none is kept (specs/fathom-websocket.md, "Sensitive Data").
+	// By default none is kept (docs/protocols.md, Fathom: "Sensitive Data").
 	Record bool
 	// Logger takes structured logs: of connections, never of code, environment
 	// or output. Default: discards.

@@ -1,5 +1,5 @@
 // Package iii serves the protocol of the iii engine and its iii-sandbox worker
-// (specs/iii-sandbox.md), for unmodified clients.
+// (docs/protocols.md, iii), for unmodified clients.
 //
 // There are two ways to use it. [New] makes a [Server], which is the engine's
 // side: SDKs connect to it as they would to an iii engine, and find the sixteen

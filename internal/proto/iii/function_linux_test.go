@@ -16,7 +16,7 @@ import (
 func TestTheSpecsExample(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	c := newReal(t, Options{}).connect()
-	// specs/iii-sandbox.md, "Example: create → exec → stop".
+	// docs/protocols.md, iii: "Example: create → exec → stop".
 	id := c.call("sandbox::create", object{"image": "python", "cpus": 1, "memory_mb": 512})["sandbox_id"].(string)
 	out := c.call("sandbox::exec", object{"sandbox_id": id, "cmd": "python3", "args": []string{"-c", "print(2 + 2)"}})
 	if out["stdout"] != "4\n" || out["exit_code"] != 0.0 || out["success"] != true || out["timed_out"] != false {

@@ -1,6 +1,6 @@
 package function
 
-// Code is an error code of the worker (specs/iii-sandbox.md, "Errors"). The set
+// Code is an error code of the worker (docs/protocols.md, iii: "Errors"). The set
 // is closed.
 type Code string
 

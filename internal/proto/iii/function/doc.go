@@ -1,5 +1,5 @@
 // Package function is the sixteen functions of the iii-sandbox worker
-// (specs/iii-sandbox.md) over an engine: sandbox::create, exec, run, list, stop,
+// (docs/protocols.md, iii) over an engine: sandbox::create, exec, run, list, stop,
 // catalog::list and the ten of sandbox::fs. It speaks of payloads only; package
 // bus carries them, and package channel the bytes of files.
 //

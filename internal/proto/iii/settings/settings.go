@@ -1,6 +1,6 @@
 // Package settings is what an operator of the iii-sandbox worker can set, under
 // the names and with the defaults of that worker's own configuration
-// (specs/iii-sandbox.md, "Configuration"), so that a file written for it is
+// (docs/protocols.md, iii: "Configuration"), so that a file written for it is
 // accepted as it is.
 package settings
 

@@ -25,7 +25,7 @@ func TestLoad(t *testing.T) {
 	}{
 		{"nothing", "", Default()},
 		{"null", "null\n", Default()},
-		// specs/iii-sandbox.md, "Sample Configuration".
+		// docs/protocols.md, iii: "Sample Configuration".
 		{"the sample", `
 - name: iii-sandbox
   config:
