@@ -58,7 +58,7 @@ func TestDocuments(t *testing.T) {
 		}
 	}
 	for _, p := range pages {
-		t.Run(p.file, func(t *testing.T) {
+		t.Run(filepath.Base(p.file), func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join(root, p.file))
 			if err != nil {
 				t.Fatal(err)

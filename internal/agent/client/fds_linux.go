@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -305,12 +306,23 @@ func (p *port) Read(b []byte) (n int, err error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	if rerr := p.raw.Read(func(fd uintptr) bool {
+	return p.receive(p.raw, func() []byte { return b }, func() {})
+}
+
+// receive reads what a socket has, or waits until it has something. The buffer is taken
+// when there is something to read, and given back when there is not.
+func (p *port) receive(raw syscall.RawConn, take func() []byte, giveBack func()) (n int, err error) {
+	if rerr := raw.Read(func(fd uintptr) bool {
+		b := take()
 		n, err = retry(func() (int, error) {
 			n, _, err := unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT)
 			return n, err
 		})
-		return err != unix.EAGAIN
+		if err == unix.EAGAIN {
+			giveBack()
+			return false
+		}
+		return true
 	}); rerr != nil {
 		return 0, rerr
 	}
@@ -340,6 +352,77 @@ func (p *port) Write(b []byte) (n int, err error) {
 		n += k
 	}
 	return n, nil
+}
+
+// WriteTo copies what comes from the port to w, up to the end.
+func (p *port) WriteTo(w io.Writer) (int64, error) { return p.transfer(w, p.raw) }
+
+// ReadFrom copies what r has to the port, up to the end.
+func (p *port) ReadFrom(r io.Reader) (int64, error) {
+	if c, ok := r.(*net.TCPConn); ok {
+		raw, err := c.SyscallConn()
+		if err != nil {
+			return 0, err
+		}
+		return p.transfer(struct{ io.Writer }{p}, raw)
+	}
+	return io.Copy(struct{ io.Writer }{p}, struct{ io.Reader }{r})
+}
+
+// A transfer moves up to largeTransfer bytes at once. splice(2) cannot be used: only
+// O_NONBLOCK, which the agent can clear, keeps it from waiting. With the 32 KiB of io.Copy
+// the proxy took 0.4 s more processor time per GiB, with 256 KiB 0.2 s (two processors).
+const (
+	largeTransfer = 1 << 20
+	smallTransfer = 32 << 10
+)
+
+// largeTransfers bounds the large buffers of all transfers together to 32 MiB. A transfer
+// that gets none takes a small buffer: a client that does not read holds its buffer.
+var (
+	largeTransfers = make(chan struct{}, 32)
+	largeBuffers   = sync.Pool{New: func() any { return new([largeTransfer]byte) }}
+)
+
+func takeBuffer() []byte {
+	select {
+	case largeTransfers <- struct{}{}:
+		return largeBuffers.Get().(*[largeTransfer]byte)[:]
+	default:
+		return make([]byte, smallTransfer)
+	}
+}
+
+func giveBack(b []byte) {
+	if len(b) == largeTransfer {
+		largeBuffers.Put((*[largeTransfer]byte)(b))
+		<-largeTransfers
+	}
+}
+
+// transfer copies from a socket to w. A connection on which nothing comes holds no buffer.
+func (p *port) transfer(w io.Writer, from syscall.RawConn) (total int64, err error) {
+	for {
+		var buf []byte
+		n, err := p.receive(from, func() []byte {
+			buf = takeBuffer()
+			return buf
+		}, func() {
+			giveBack(buf)
+			buf = nil
+		})
+		if n > 0 {
+			n, err = w.Write(buf[:n])
+			total += int64(n)
+		}
+		giveBack(buf)
+		if err == io.EOF {
+			return total, nil
+		}
+		if err != nil {
+			return total, err
+		}
+	}
 }
 
 // retry begins a call anew that a signal has interrupted.
