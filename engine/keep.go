@@ -193,7 +193,7 @@ func (a *pools) prepare(ctx context.Context, p *pool) (driver.Template, error) {
 		if sandbar.CodeOf(err) != sandbar.Unsupported {
 			return made, err
 		}
-		a.e.log.Info("the driver has no template for a language", "template", p.name, "error", err)
+		a.e.log.Debug("the driver prepares no template for this language", "template", p.name, "error", err)
 	}
 	made, err := warm.Prepare(b.driver, spec)
 	switch {
@@ -227,7 +227,7 @@ func (t *hopeful) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, erro
 		return sb, err
 	}
 	if t.cannot.CompareAndSwap(false, true) {
-		t.plain.e.log.Info("an interpreter cannot wait for its program", "template", t.name, "error", err)
+		t.plain.e.log.Info("sandboxes are kept ready without a started interpreter", "template", t.name, "reason", err)
 	}
 	return t.plain.Fork(ctx, id)
 }

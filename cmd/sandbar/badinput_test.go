@@ -43,7 +43,7 @@ func TestBadInput(t *testing.T) {
 		"empty file name":   {invocation{args: []string{"eval", "python", ""}}, "sandbar: the file's name is empty (allowed: a file, or -)\n" + tryEval},
 		"no such file":      {invocation{args: words("eval python /none/f.py")}, "sandbar: /none/f.py cannot be read: no such file or directory (allowed: a file that can be read)\n" + tryEval},
 		"directory as file": {invocation{args: words("eval python /")}, "sandbar: / cannot be read: is a directory (allowed: a file that can be read)\n" + tryEval},
-		"code too large": {invocation{args: words("eval python -"), stdin: strings.Repeat("#", 11), environ: words("SANDBAR_MAX_CODE=10")},
+		"code too large": {invocation{args: words("eval python -"), stdin: strings.Repeat("#", 11), environ: words("SANDBAR_MAX_CODE=10B")},
 			"sandbar: the code is larger than 10B (allowed: up to max_code, which the configuration sets)\n" + tryEval},
 		"code for code and stdin": {invocation{args: words("eval python - --stdin -")}, "sandbar: --stdin: standard input holds the code already (allowed: a file)\n" + tryEval},
 		"stdin of nothing":        {invocation{args: []string{"eval", "python", "-c", "x", "--stdin", ""}}, "sandbar: --stdin: the name is empty (allowed: a file, or -)\n" + tryEval},

@@ -103,7 +103,7 @@ func TestRemoteExec(t *testing.T) {
 		p.expect(0, `1 2 /tmp\n`, ``, "exec", "box", "-e", "B=2", "--dir", "/tmp", "--", "sh", "-c", "echo $A $B $PWD")
 		p.expectWith("a\x00\xff\r\nb", 0, `a\x00\x{fffd}\r\nb`, ``, "exec", id, "--", "cat")
 		p.expect(124, ``, `sandbar: killed: timeout\n`, "exec", id, "--timeout", "200ms", "--", "sleep", "1000")
-		p.expect(153, `y\ny\n`, `sandbar: killed: too much output\n`, "exec", id, "--output", "4", "--", "yes")
+		p.expect(153, `y\ny\n`, `sandbar: killed: too much output\n`, "exec", id, "--output", "4B", "--", "yes")
 		p.expect(128+11, ``, ``, "exec", id, "--", "sh", "-c", "kill -SEGV $$")
 		p.expect(127, ``, `sandbar: .*"no-such-program".*\n`, "exec", id, "--", "no-such-program")
 		p.expect(126, ``, `sandbar: .*/etc.*\n`, "exec", id, "--", "/etc")

@@ -216,9 +216,9 @@ func processors(s string) (string, error) {
 	return FormatCPUs(n), err
 }
 
-// memory reads a size as Docker has it: a number and a letter.
+// memory reads a size as Docker has it: a number and a letter, or bytes.
 func memory(s string) (string, error) {
-	n, err := ParseSize(s)
+	n, err := parseBytes(s)
 	if err == nil && (n < 1<<20 || n > maxSize) {
 		err = errors.New("is out of range")
 	}

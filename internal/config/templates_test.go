@@ -51,7 +51,7 @@ func TestBadTemplates(t *testing.T) {
 		{"[{min: 3, max: 2}]", "min above its max"},
 		{"[{min: -1}]", "-1"},
 		{"[{max: many}]", "many"},
-		{"[{memory: 1}]", "out of range"},
+		{"[{memory: 1B}]", "out of range"},
 		{"[{warm_imports: [\"os; import x\"]}]", "is not the name of a module"},
 		{"[{warm_imports: numpy}]", "warm_imports"},
 		{"[{fork: 3}]", "3"},

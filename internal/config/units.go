@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -33,10 +34,19 @@ var sizeUnits = []struct {
 
 // ParseSize reads a number of bytes: a whole or decimal number and a unit, in
 // either case and with or without a space: B, KiB, MiB, GiB, TiB (powers of
-// 1024; K, M, G, T mean the same) or KB, MB, GB, TB (powers of 1000). Without
-// a unit it is bytes. The result is whole, not negative and fits an int64, or
-// there is an error that says what is wrong, without the text itself.
+// 1024; K, M, G, T mean the same) or KB, MB, GB, TB (powers of 1000). Only 0
+// needs no unit: a number alone is bytes to some programs and MiB to others.
+// The result is whole, not negative and fits an int64, or there is an error that
+// says what is wrong, without the text itself.
 func ParseSize(s string) (int64, error) {
+	if strings.Trim(s, "0123456789") == "" && strings.Trim(s, "0") != "" {
+		return 0, errors.New("has no unit: write MiB behind it for mebibytes, or B for bytes")
+	}
+	return parseBytes(s)
+}
+
+// parseBytes is ParseSize where a number without a unit is bytes.
+func parseBytes(s string) (int64, error) {
 	digits := len(s) - len(strings.TrimLeft(s, "0123456789."))
 	number, unit := s[:digits], strings.ToLower(strings.TrimSpace(s[digits:]))
 	if number == "" || len(number) > 40 || strings.Count(number, ".") > 1 || number[0] == '.' || number[len(number)-1] == '.' {

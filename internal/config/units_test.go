@@ -14,7 +14,8 @@ func TestParseSize(t *testing.T) {
 		err  string
 	}{
 		{"0", 0, ""},
-		{"1", 1, ""},
+		{"1", 0, "has no unit: write MiB behind it for mebibytes, or B for bytes"},
+		{"1B", 1, ""},
 		{"64KiB", 64 << 10, ""},
 		{"256MiB", 256 << 20, ""},
 		{"256 mib", 256 << 20, ""},
@@ -25,8 +26,8 @@ func TestParseSize(t *testing.T) {
 		{"1KB", 1000, ""},
 		{"3MB", 3e6, ""},
 		{"10B", 10, ""},
-		{"9223372036854775807", 1<<63 - 1, ""},
-		{"9223372036854775808", 0, "is too large"},
+		{"9223372036854775807B", 1<<63 - 1, ""},
+		{"9223372036854775808B", 0, "is too large"},
 		{"99999999999999999999999999999999999999999TiB", 0, "is not a size"},
 		{"0.3B", 0, "is not a whole number of bytes"},
 		{"1.0000001KiB", 0, "is not a whole number of bytes"},

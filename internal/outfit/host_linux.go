@@ -14,7 +14,7 @@ import (
 )
 
 // ParsePaths reads the option that adds directories of the host to sandboxes:
-// colon-separated, each as policy.CheckExtra accepts it.
+// colon-separated, each as policy.CheckExtra accepts it, and each of them there.
 func ParsePaths(option string) (paths []string, err error) {
 	for _, p := range strings.Split(option, ":") {
 		if p == "" {
@@ -22,6 +22,10 @@ func ParsePaths(option string) (paths []string, err error) {
 		}
 		if err := policy.CheckExtra(p); err != nil {
 			return nil, err
+		}
+		if _, err := os.Stat(p); err != nil {
+			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "paths",
+				Message: "host path " + sandbar.Quote(p, 200) + " cannot be shown to sandboxes", Err: err, Fix: "make it, or take it out of the option paths"}
 		}
 		paths = append(paths, p)
 	}

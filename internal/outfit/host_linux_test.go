@@ -1,8 +1,10 @@
 package outfit
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/policy"
 )
 
@@ -21,6 +23,22 @@ func TestCoreReachesHandler(t *testing.T) {
 	} {
 		if got := coreReachesHandler(tt.pattern, tt.hard); got != tt.want {
 			t.Errorf("%q at %d: %v", tt.pattern, tt.hard, got)
+		}
+	}
+}
+
+// A directory that is not there is refused with its name, and not left out.
+func TestParsePaths(t *testing.T) {
+	for _, tt := range []struct{ option, field, text string }{
+		{"/usr/share:/usr/lib", "", ""},
+		{"", "", ""},
+		{"/nonexist", "paths", `"/nonexist"`},
+		{"/usr/share:/nonexist/too", "paths", `"/nonexist/too"`},
+		{"relative", "paths", "absolute"},
+	} {
+		_, err := ParsePaths(tt.option)
+		if e := sandbar.AsError(err); (err != nil) != (tt.field != "") || err != nil && (e.Code != sandbar.Invalid || e.Field != tt.field || !strings.Contains(e.Error(), tt.text)) {
+			t.Errorf("%q: %v", tt.option, err)
 		}
 	}
 }
