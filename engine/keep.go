@@ -190,6 +190,13 @@ func (a *pools) prepare(ctx context.Context, p *pool) (driver.Template, error) {
 		Argv: slices.DeleteFunc(argv, func(s string) bool { return s == "" }), Env: p.language.Env, Imports: p.cfg.Imports}
 	if t, ok := driver.As[driver.Templater](b.driver); ok {
 		made, err := t.Prepare(ctx, spec)
+		if len(spec.Imports) > 0 && missingImport(err) {
+			if p.told.CompareAndSwap(false, true) {
+				a.e.log.Warn("warm_imports are not imported ahead", "template", p.name, "error", err)
+			}
+			spec.Imports = nil
+			made, err = t.Prepare(ctx, spec)
+		}
 		if sandbar.CodeOf(err) != sandbar.Unsupported {
 			return made, err
 		}
@@ -203,6 +210,12 @@ func (a *pools) prepare(ctx context.Context, p *pool) (driver.Template, error) {
 		return nil, err
 	}
 	return &hopeful{Template: made, plain: plain{a.e, p.spec}, name: p.name}, nil
+}
+
+// missingImport reports whether a template could not be prepared since a module of its imports is
+// not there or fails.
+func missingImport(err error) bool {
+	return sandbar.CodeOf(err) == sandbar.Unsupported && sandbar.AsError(err).Field == "imports"
 }
 
 // hopeful is a template of an interpreter of which only the first attempt shows

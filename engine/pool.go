@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -49,6 +50,7 @@ type pool struct {
 	filling   int
 	template  driver.Template // nil until prepared
 	preparing bool
+	told      atomic.Bool   // a missing module of cfg.Imports has been logged
 	pause     time.Duration // how long the last failure was waited for
 	retry     time.Time     // nothing is tried before
 	demand    demand

@@ -119,3 +119,20 @@ func TestEvalNowhere(t *testing.T) {
 		})
 	}
 }
+
+// A module of warm_imports that is not there is named once, and Python is kept ready without it.
+func TestMissingWarmImport(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
+	d := newDaemon(t, t.TempDir(), "SANDBAR_TEMPLATES=[{language: python, warm_imports: [no_such_module], min: 1}]")
+	waitUntil(t, "the template is prepared", func() []string {
+		if strings.Contains(d.said(), "template prepared") {
+			return nil
+		}
+		return []string{d.said()}
+	})
+	d.works(t)
+	if n := strings.Count(d.said(), "no_such_module"); n != 1 {
+		t.Errorf("the module is named %d times, want once:\n%s", n, d.said())
+	}
+	d.ends(t)
+}

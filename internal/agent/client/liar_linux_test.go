@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -499,11 +500,12 @@ func (a *liar) open(kind byte) int {
 	case kindEvent:
 		fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC)
 	case kindSelf:
-		var f *os.File
-		if f, err = a.conn.File(); err == nil {
-			fd, err = unix.Dup(int(f.Fd()))
-			f.Close()
-			_ = unix.SetNonblock(fd, true) // Fd has made it a blocking one
+		// Not File: its Fd takes O_NONBLOCK from the socket, and listen could wait past Close.
+		var raw syscall.RawConn
+		if raw, err = a.conn.SyscallConn(); err == nil {
+			var dupErr error
+			err = raw.Control(func(own uintptr) { fd, dupErr = unix.Dup(int(own)) })
+			err = errors.Join(err, dupErr)
 		}
 	case kindReadOnly:
 		fd, err = unix.Open("/proc/self/exe", unix.O_RDONLY|unix.O_CLOEXEC, 0)
