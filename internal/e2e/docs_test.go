@@ -35,6 +35,7 @@ var pages = []page{
 	{"docs/fathom.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.NpmWS, testenv.PyWebsockets}},
 	{"docs/iii-errors.md", nil},
 	{"docs/iii.md", nil},
+	{"docs/packages.md", nil},
 	{"docs/protocols.md", nil},
 	{"docs/sandboxes.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.JQ}},
 	{"docs/stdio.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
