@@ -371,8 +371,13 @@ test)
 	if ! there go; then lack Runsc "there is no Go tool to build it with"
 	else go_tool runsc gvisor.dev/gvisor/runsc $runsc || lack Runsc "it could not be built: $(tail -n 1 "$tmp/log")"
 	fi
-	sh scripts/wasm.sh 2>"$tmp/log" 9>&-
-	"$cache/bin/wasm-prepare" check internal/wasm/artefact 2>/dev/null || lack WasmModules "$(tail -n 1 "$tmp/log")"
+	if [ "${WASM:-1}" = 0 ]; then
+		lack WasmModules "WASM=0 is set"
+		lack V86 "WASM=0 is set"
+	elif ! sh scripts/wasm.sh 2>"$tmp/log" 9>&-; then
+		lack WasmModules "$(head -n 1 "$tmp/log")"
+		lack V86 "$(head -n 1 "$tmp/log")"
+	fi
 	mv "$tmp/missing" "$cache/tools.missing"
 	;;
 race)
