@@ -29,12 +29,9 @@ help: ## list what can be made
 build: ## bin/sandbar, which carries the agent and the WebAssembly modules, and bin/sandbar-agent (WASM=0: without the modules)
 	@sh scripts/build.sh $(VERSION)
 
-# The modules take longer than all of the demonstration, so they come after it.
+# A first build takes minutes, so it shows what it can on its way.
 demo: ## watch untrusted programs run, stream and be contained; then build
-	@sh scripts/build.sh $(VERSION) .cache/bin/sandbar-demo
-	@$(HOST) go build -o .cache/bin/demo ./internal/demo
-	@.cache/bin/demo -sandbar .cache/bin/sandbar-demo
-	@sh scripts/build.sh $(VERSION)
+	@sh scripts/build.sh $(VERSION) demo
 
 test: build tools vet runner ## all tests; as root, then also those of an ordinary user (RACE=1: with the race detector)
 	@$(RUNNER) $(RUNNERFLAGS) $(PKGS)

@@ -2,7 +2,8 @@
 # Builds the commands into bin, and prints each step with its duration.
 #
 #   scripts/build.sh VERSION        all of it
-#   scripts/build.sh VERSION FILE   the command alone, without modules, into FILE
+#   scripts/build.sh VERSION demo   the same, with a demonstration as early as there
+#                                   is something to show
 #
 # What others built and bin/sandbar carries, the WebAssembly modules of the mode
 # simple and the PC emulator of the mode v86, is fetched (internal/wasm/artefact).
@@ -10,7 +11,7 @@
 set -eu
 
 version=$1
-alone=${2:-}
+demo=${2:-}
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
 
@@ -40,10 +41,13 @@ sandbar() {
 
 mkdir -p bin
 step "the agent, bin/sandbar-agent" agent
-if [ -n "$alone" ]; then
-	mkdir -p "$(dirname "$alone")"
-	step "the command without modules, $alone" sandbar embedagent "$alone"
-	exit 0
+if [ -n "$demo" ]; then
+	mkdir -p .cache/bin
+	step "one program and the driver native" go build -trimpath -tags embedagent -o .cache/bin/first ./internal/demo/first
+	.cache/bin/first
+	step "the command without modules" sandbar embedagent .cache/bin/sandbar-demo
+	step "the demonstration" go build -trimpath -o .cache/bin/demo ./internal/demo
+	.cache/bin/demo -sandbar .cache/bin/sandbar-demo
 fi
 if [ "${WASM:-1}" = 0 ]; then
 	step "the command, bin/sandbar" sandbar embedagent bin/sandbar
