@@ -21,7 +21,7 @@ RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') $(if $(AGAIN),-agai
 # These run on this machine even when GOOS or GOARCH name another.
 HOST        = env -u GOOS -u GOARCH
 
-.PHONY: help build demo test test-all test-user race lint fuzz bench soak kills security tools clean vet runner
+.PHONY: help build demo test test-all test-user race lint fuzz bench packages soak kills security tools clean vet runner
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -58,6 +58,9 @@ bench: build tools ## the numbers of SPECIFICATION.md
 	@$(HOST) go run -tags embedagent ./bench
 
 TIME ?= 10m
+
+packages: build ## a deb and an rpm package of bin/sandbar, in bin
+	@sh scripts/packages.sh $(VERSION)
 
 soak: build tools ## load a daemon with everything for TIME (10m), and tell what grew
 	@$(HOST) go run -tags embedagent ./bench -soak $(TIME)
