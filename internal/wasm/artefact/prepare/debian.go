@@ -22,8 +22,7 @@ import (
 const debianPrefix = "deb:"
 
 // mirrors are where packages of Debian are looked for: where DEBIAN_MIRROR says,
-// where the apt of this host gets them, and Debian's own servers, the second of
-// which keeps the releases that are no longer supported.
+// where the apt of this host gets them, and Debian's own servers.
 func mirrors() []string {
 	var all []string
 	add := func(uri string) {
@@ -41,8 +40,8 @@ func mirrors() []string {
 			}
 		}
 	}
-	add("http://deb.debian.org/debian")
-	add("http://archive.debian.org/debian")
+	add(debianMirror)
+	add(debianArchive)
 	return all
 }
 

@@ -73,7 +73,7 @@ func (s npm) registry(name string) string {
 		registry = s[scope+":registry"]
 	}
 	if registry == "" {
-		registry = "https://registry.npmjs.org"
+		registry = npmRegistry
 	}
 	return strings.TrimRight(registry, "/") + "/"
 }
