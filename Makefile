@@ -10,33 +10,28 @@ FUZZTIME ?= 10s
 PKGS     ?= ./...
 RUN      ?=
 
-export CGO_ENABLED = 0
+# 0 builds without the driver wasm and the modes simple and v86.
+WASM     ?= 1
 
-GOBUILD     = go build -trimpath -buildvcs=false
+export CGO_ENABLED = 0
+export WASM
+
 RUNNER      = .cache/bin/runner
 RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') $(if $(AGAIN),-again $(AGAIN)) -summary .cache/summary
 # These run on this machine even when GOOS or GOARCH name another.
 HOST        = env -u GOOS -u GOARCH
 
-.PHONY: help build demo test test-all test-user race lint fuzz bench soak kills security tools clean vet runner wasm
+.PHONY: help build demo test test-all test-user race lint fuzz bench packages soak kills security tools clean vet runner
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-build: wasm ## bin/sandbar, which carries the agent and the WebAssembly modules, and bin/sandbar-agent
-	@mkdir -p bin
-	$(GOBUILD) -ldflags "-s -w" -o bin/sandbar-agent ./cmd/sandbar-agent
-	@# Copied only when it changed, and in one step: a build that runs beside
-	@# this one sees the old file or the new.
-	@cmp -s bin/sandbar-agent internal/agentbin/sandbar-agent || { \
-		cp bin/sandbar-agent internal/agentbin/.sandbar-agent.$$$$ && \
-		mv internal/agentbin/.sandbar-agent.$$$$ internal/agentbin/sandbar-agent; }
-	$(GOBUILD) -tags embedagent$$(.cache/bin/wasm-prepare check internal/wasm/artefact 2>/dev/null && echo ,embedwasm)$$(.cache/bin/wasm-prepare check-pc internal/wasm/artefact 2>/dev/null && echo ,embedv86) -ldflags "-X main.version=$(VERSION)" -o bin/sandbar ./cmd/sandbar
+build: ## bin/sandbar, which carries the agent and the WebAssembly modules, and bin/sandbar-agent (WASM=0: without the modules)
+	@sh scripts/build.sh $(VERSION)
 
-demo: build ## watch untrusted programs run, stream and be contained
-	@mkdir -p .cache/bin
-	@$(HOST) go build -o .cache/bin/demo ./internal/demo
-	@.cache/bin/demo -sandbar bin/sandbar
+# A first build takes minutes, so it shows what it can on its way.
+demo: ## watch untrusted programs run, stream and be contained; then build
+	@sh scripts/build.sh $(VERSION) demo
 
 test: build tools vet runner ## all tests; as root, then also those of an ordinary user (RACE=1: with the race detector)
 	@$(RUNNER) $(RUNNERFLAGS) $(PKGS)
@@ -64,6 +59,9 @@ bench: build tools ## the numbers of SPECIFICATION.md
 
 TIME ?= 10m
 
+packages: build ## a deb and an rpm package of bin/sandbar, in bin
+	@sh scripts/packages.sh $(VERSION)
+
 soak: build tools ## load a daemon with everything for TIME (10m), and tell what grew
 	@$(HOST) go run -tags embedagent ./bench -soak $(TIME)
 
@@ -88,9 +86,6 @@ tools: ## fetch what the tests use and this machine lacks
 
 clean: ## remove all that make made and fetched
 	rm -rf bin .cache internal/agentbin/sandbar-agent internal/agentbin/.sandbar-agent.* internal/wasm/artefact/*.wasm* internal/wasm/artefact/libv86.js* internal/wasm/artefact/*bios.bin* internal/wasm/artefact/sandbar-guest
-
-wasm:
-	@sh scripts/wasm.sh
 
 vet:
 	go vet ./...

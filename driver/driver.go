@@ -212,6 +212,26 @@ type Host struct {
 	// the kernel has switches, both are off (prctl PR_SET_SPECULATION_CTRL and
 	// PR_SCHED_CORE).
 	Speculation bool
+	// Waiting is called before work of seconds that a host needs once, such as
+	// compiling, with a sentence for the person who waits; the function that it
+	// returns is called at the end. Default: the work is logged.
+	Waiting func(what string) (done func())
+}
+
+// Wait calls Waiting, if there is one.
+func (h Host) Wait(what string) (done func()) {
+	if h.Waiting == nil {
+		return func() {}
+	}
+	return h.Waiting(what)
+}
+
+// Preparer is a driver with work to do once for a host, of seconds or minutes, that
+// its first sandbox waits for otherwise. Commands have it done before they ask for a
+// sandbox, whose making has a time limit. Errors: Unsupported; Canceled or Timeout
+// when ctx ends, while the work goes on.
+type Preparer interface {
+	Prepare(ctx context.Context) error
 }
 
 // Factory makes a driver. It fails with Unsupported, naming what is missing

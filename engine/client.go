@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -41,7 +42,9 @@ type clientKey struct{}
 // paces are what holds clients to their rates, by name.
 type paces map[string]*rate.Limiter
 
-func newPaces(clients map[string]ClientLimits) paces {
+// newPaces keeps the limiters of earlier that are the same, with what their clients
+// have begun lately.
+func newPaces(clients map[string]ClientLimits, earlier paces) paces {
 	p := paces{}
 	for name, c := range clients {
 		if c.Rate > 0 {
@@ -49,10 +52,36 @@ func newPaces(clients map[string]ClientLimits) paces {
 			if burst <= 0 {
 				burst = max(1, int(c.Rate+0.999))
 			}
-			p[name] = rate.NewLimiter(rate.Limit(c.Rate), burst)
+			p[name] = earlier[name]
+			if p[name] == nil || p[name].Limit() != rate.Limit(c.Rate) || p[name].Burst() != burst {
+				p[name] = rate.NewLimiter(rate.Limit(c.Rate), burst)
+			}
 		}
 	}
 	return p
+}
+
+// SetClients replaces Config.Clients. What a client has begun goes on and counts:
+// one with more sandboxes than it may now have gets no further one until some have
+// ended. Error: Invalid for a negative bound, and nothing is changed.
+func (e *Engine) SetClients(clients map[string]ClientLimits) error {
+	if err := checkClients(clients); err != nil {
+		return err
+	}
+	clients = maps.Clone(clients)
+	e.queue.bound(clients)
+	next := newPaces(clients, *e.paces.Load())
+	e.paces.Store(&next)
+	return nil
+}
+
+func checkClients(clients map[string]ClientLimits) error {
+	for name, l := range clients {
+		if l.MaxSandboxes < 0 || l.MaxQueue < 0 || !(l.Rate >= 0) || l.Burst < 0 {
+			return badConfig("clients", "holds a negative limit for "+sandbar.Quote(name, 100))
+		}
+	}
+	return nil
 }
 
 // allow returns nil if a client may begin something now.

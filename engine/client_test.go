@@ -164,6 +164,61 @@ func TestClientHasItsRate(t *testing.T) {
 	})
 }
 
+// New bounds hold at once: for those that wait, and for what begins later. What was
+// begun goes on, and counts.
+func TestClientsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, faulty.New(), bounded(10, engine.ClientLimits{MaxSandboxes: 1, Rate: 100}))
+		slow := by(command("sleep", "1s"), "x", "")
+		var answers []<-chan answer
+		for range 3 {
+			answers = append(answers, run(r.admit(slow), nil))
+		}
+		synctest.Wait()
+		if s := r.Stats(); s.Active != 1 || s.Queued != 2 {
+			t.Fatalf("%+v, want 1 that runs and 2 that wait", s)
+		}
+		if err := r.SetClients(map[string]engine.ClientLimits{"x": {MaxSandboxes: -1}}); sandbar.CodeOf(err) != sandbar.Invalid {
+			t.Errorf("a negative bound: %v", err)
+		}
+		if err := r.SetClients(map[string]engine.ClientLimits{"x": {MaxSandboxes: 2, MaxQueue: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if s := r.Stats(); s.Active != 2 || s.Queued != 1 {
+			t.Errorf("%+v, want 2 that run and 1 that waits", s)
+		}
+		if _, err := r.Admit(slow); sandbar.CodeOf(err) != sandbar.Exhausted {
+			t.Errorf("one more than may wait: %v", err)
+		}
+		if err := r.SetClients(map[string]engine.ClientLimits{"x": {Rate: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range answers {
+			(<-a).want(t, sandbar.Exited)
+		}
+		quick := by(command("exit", "0"), "x", "")
+		if _, err := r.Run(context.Background(), quick, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Run(context.Background(), quick, nil); sandbar.CodeOf(err) != sandbar.Exhausted {
+			t.Errorf("beyond the new rate: %v", err)
+		}
+		if err := r.SetClients(map[string]engine.ClientLimits{"x": {Rate: 1, MaxSandboxes: 5}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Run(context.Background(), quick, nil); sandbar.CodeOf(err) != sandbar.Exhausted {
+			t.Errorf("the same rate again is no new burst: %v", err)
+		}
+		if err := r.SetClients(nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Run(context.Background(), quick, nil); err != nil {
+			t.Errorf("without bounds: %v", err)
+		}
+	})
+}
+
 func TestClientLimitsAreChecked(t *testing.T) {
 	for _, c := range []engine.ClientLimits{{MaxSandboxes: -1}, {MaxQueue: -1}, {Rate: -1}, {Burst: -1}} {
 		_, err := engine.New(engine.Config{Driver: faulty.New(), Clients: map[string]engine.ClientLimits{"x": c}})

@@ -69,10 +69,8 @@ func (c Config) complete() (Config, error) {
 	if c.ReplayBytes < 0 {
 		return c, badConfig("replay_bytes", "must be at least 1 byte")
 	}
-	for name, l := range c.Clients {
-		if l.MaxSandboxes < 0 || l.MaxQueue < 0 || !(l.Rate >= 0) || l.Burst < 0 {
-			return c, badConfig("clients", "holds a negative limit for "+sandbar.Quote(name, 100))
-		}
+	if err := checkClients(c.Clients); err != nil {
+		return c, err
 	}
 	c.MaxQueue = max(c.MaxQueue, 0)
 	c.KeepFinished = max(c.KeepFinished, 0)

@@ -46,7 +46,7 @@ func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.paces.allow(p.spec.Client); err != nil {
+	if err := e.paces.Load().allow(p.spec.Client); err != nil {
 		return nil, err
 	}
 	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, brake: newBrake(), admitted: time.Now()}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -19,7 +20,7 @@ type Engine struct {
 	caps     driver.Caps // of the first
 	log      *slog.Logger
 	queue    *queue
-	paces    paces
+	paces    atomic.Pointer[paces]
 	pools    *pools // nil: nothing is kept ready
 
 	// running counts what Shutdown lets end by itself: executions from Admit to
@@ -62,7 +63,8 @@ func New(c Config) (*Engine, error) {
 		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},
 	}
 	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, c.Clients, func() { e.work.add(-1); e.pools.poke() })
-	e.paces = newPaces(c.Clients)
+	paces := newPaces(c.Clients, nil)
+	e.paces.Store(&paces)
 	if len(c.Templates) > 0 {
 		if e.pools, err = e.newPools(c.Templates); err != nil {
 			return nil, err

@@ -72,6 +72,17 @@ func newQueue(places, longest int, bounds map[string]ClientLimits, onLeave func(
 	return &queue{places: places, longest: longest, bounds: bounds, onLeave: onLeave, shares: map[string]*share{}}
 }
 
+// bound replaces the bounds of all clients.
+func (q *queue) bound(bounds map[string]ClientLimits) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.bounds = bounds
+	for name, s := range q.shares {
+		s.bounds = bounds[name]
+	}
+	q.pass()
+}
+
 // shareOf is a client's share. It is called with mu held.
 func (q *queue) shareOf(name string) *share {
 	s := q.shares[name]

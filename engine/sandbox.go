@@ -54,7 +54,7 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 	if err != nil {
 		return nil, err
 	}
-	if err := e.paces.allow(spec.Client); err != nil {
+	if err := e.paces.Load().allow(spec.Client); err != nil {
 		return nil, err
 	}
 	r := e.takeReady("", spec)

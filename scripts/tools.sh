@@ -6,6 +6,7 @@
 #                            SDKs of the executor and iii protocols, images of Debian
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
+#   scripts/tools.sh packages  nfpm, which makes deb and rpm packages
 #
 # Debian packages are installed, as root, where apt-get is; NO_APT=1
 # forbids it. All else goes into .cache beside the sources. What cannot be had
@@ -35,6 +36,7 @@ runsc=v0.0.0-20260905035102-160fafc42237
 wheels="pip==26.3 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0 tzdata==2026.6"
 staticcheck=v0.8.2
 govulncheck=v1.8.0
+nfpm=v2.43.0
 image_packages=python3,python3-pip
 
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
@@ -314,7 +316,7 @@ go_tool() {
 	[ -x "$cache/bin/$1" ] && [ "$(cat "$cache/bin/$1.version" 2>/dev/null)" = "$3" ] && return
 	say "building $1 $3"
 	mkdir -p "$tmp/bin" "$cache/bin"
-	if GOBIN=$tmp/bin GOFLAGS= CGO_ENABLED=0 go install "$2@$3" >"$tmp/log" 2>&1; then
+	if env -u GOOS -u GOARCH GOBIN="$tmp/bin" GOFLAGS= CGO_ENABLED=0 go install "$2@$3" >"$tmp/log" 2>&1; then
 		mv "$tmp/bin/$1" "$cache/bin/$1" && echo "$3" >"$cache/bin/$1.version"
 	else
 		say "no $1: $(tail -n 1 "$tmp/log")"
@@ -334,7 +336,9 @@ test)
 		Runc runc runc
 		Crun crun crun
 		Docker dockerd docker.io
+		DockerCLI docker docker.io
 		Git git git
+		Dpkg dpkg dpkg
 		Curl curl curl
 		JQ jq jq
 		CC /usr/bin/gcc gcc libc6-dev
@@ -371,8 +375,16 @@ test)
 	if ! there go; then lack Runsc "there is no Go tool to build it with"
 	else go_tool runsc gvisor.dev/gvisor/runsc $runsc || lack Runsc "it could not be built: $(tail -n 1 "$tmp/log")"
 	fi
-	sh scripts/wasm.sh 2>"$tmp/log" 9>&-
-	"$cache/bin/wasm-prepare" check internal/wasm/artefact 2>/dev/null || lack WasmModules "$(tail -n 1 "$tmp/log")"
+	if ! there go; then lack Nfpm "there is no Go tool to build it with"
+	else go_tool nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm $nfpm || lack Nfpm "it could not be built: $(tail -n 1 "$tmp/log")"
+	fi
+	if [ "${WASM:-1}" = 0 ]; then
+		lack WasmModules "WASM=0 is set"
+		lack V86 "WASM=0 is set"
+	elif ! sh scripts/wasm.sh 2>"$tmp/log" 9>&-; then
+		lack WasmModules "$(head -n 1 "$tmp/log")"
+		lack V86 "$(head -n 1 "$tmp/log")"
+	fi
 	mv "$tmp/missing" "$cache/tools.missing"
 	;;
 race)
@@ -380,12 +392,15 @@ race)
 		if reason=$(why_no_apt); then say "cc is $reason"; else debian gcc libc6-dev; fi
 	fi
 	;;
+packages)
+	go_tool nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm $nfpm
+	;;
 lint)
 	go_tool staticcheck honnef.co/go/tools/cmd/staticcheck $staticcheck
 	go_tool govulncheck golang.org/x/vuln/cmd/govulncheck $govulncheck
 	;;
 *)
-	say "usage: scripts/tools.sh test|race|lint"
+	say "usage: scripts/tools.sh test|race|lint|packages"
 	exit 2
 	;;
 esac

@@ -25,8 +25,14 @@ type brake struct {
 // other, after which there is still order; it is not ignored, because programs
 // would inherit that.
 func (a *app) endings() chan os.Signal {
+	return a.take(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+}
+
+// take takes signals, except those that are to have no effect, and SIGPIPE as
+// endings does.
+func (a *app) take(all ...os.Signal) chan os.Signal {
 	signals := make(chan os.Signal, 8)
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+	for _, s := range all {
 		if !slices.Contains(a.ignored, s) {
 			signal.Notify(signals, s)
 		}

@@ -522,7 +522,7 @@ func TestListenerSettings(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", host, resp.StatusCode, want)
 		}
 	}
-	p.ends(0, syscall.SIGHUP)
+	p.ends(0, syscall.SIGTERM)
 }
 
 // writeCertificate makes a pair that nobody need trust.

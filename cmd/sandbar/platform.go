@@ -6,7 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
+	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -70,8 +73,71 @@ func driverNames(factories []driver.Factory) []string {
 // newDriver makes the driver that the configuration names, and tells a person
 // what that means where it is not plain.
 func (a *app) newDriver(cfg *config.Config, log *slog.Logger) (platform.Drivers, error) {
-	ds, err := platform.OpenDriver(cfg, a.factories, log)
-	return a.told(ds, err)
+	factories := a.factories
+	if !log.Enabled(context.Background(), slog.LevelInfo) {
+		factories = a.patient()
+	}
+	ds, err := a.told(platform.OpenDriver(cfg, factories, log))
+	if err != nil {
+		return ds, err
+	}
+	return prepared(ds)
+}
+
+// prepared has the driver do what is done once for a host.
+func prepared(ds platform.Drivers) (platform.Drivers, error) {
+	p, ok := driver.As[driver.Preparer](ds.First)
+	if !ok {
+		return ds, nil
+	}
+	ctx, stop := interruptible(context.Background())
+	defer stop()
+	if err := p.Prepare(ctx); err != nil {
+		return ds, errors.Join(err, ds.Close())
+	}
+	return ds, nil
+}
+
+// patient are the drivers of this build for commands whose user waits for them and
+// reads no log.
+func (a *app) patient() []driver.Factory {
+	var all []driver.Factory
+	for _, f := range a.factories {
+		make := f.New
+		f.New = func(h driver.Host) (driver.Driver, error) {
+			h.Waiting = a.waiting
+			return make(h)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// waiting shows a person what takes long: one line, and on a terminal the seconds
+// in place of it.
+func (a *app) waiting(what string) (done func()) {
+	if !onTerminal(a.stderr) {
+		a.warn("%s", what)
+		return func() {}
+	}
+	bar := progressbar.NewOptions64(-1, progressbar.OptionSetWriter(a.stderr), progressbar.OptionSetDescription("sandbar: "+what),
+		progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
+	stop := make(chan struct{})
+	var shown sync.WaitGroup
+	shown.Go(func() {
+		t := time.NewTicker(200 * time.Millisecond)
+		defer t.Stop()
+		for {
+			bar.Add(1) // the terminal's trouble is not the work's
+			select {
+			case <-t.C:
+			case <-stop:
+				bar.Finish()
+				return
+			}
+		}
+	})
+	return func() { close(stop); shown.Wait() }
 }
 
 // newDrivers makes all drivers that the configuration lets requests name.
@@ -121,7 +187,12 @@ func collect(ctx context.Context, d driver.Driver, remove bool) ([]driver.Leftov
 
 // logger writes to w as the configuration says.
 func logger(cfg *config.Config, w io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: cfg.Log.Slog()}
+	return loggerAt(cfg.Log.Slog(), cfg, w)
+}
+
+// loggerAt is logger with a level that may change.
+func loggerAt(level slog.Leveler, cfg *config.Config, w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
 	if cfg.Log.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}

@@ -57,9 +57,13 @@ loopback they get in without the token, which they do not send by themselves,
 unless iii.open is false; web pages never do. Images must be allowed by
 iii.image_allowlist.
 
-SIGTERM, SIGINT or SIGHUP ends it in order: nothing new is accepted, executions under
+SIGTERM or SIGINT ends it in order: nothing new is accepted, executions under
 way have shutdown_timeout to finish, then they are cancelled. A second signal
 ends it at once.
+
+SIGHUP has it read its configuration again, tokens included. Nothing that runs is
+disturbed; what cannot change in a running daemon is named in the log. A
+configuration with a mistake changes nothing.
 
 Settings come from flags, SANDBAR_ variables and one YAML file, in this order
 of precedence; --print-config prints them all, with what they are for. A file
@@ -78,7 +82,7 @@ that configures the iii-sandbox worker of an iii engine is taken as it is.`,
 				_, err := io.WriteString(a.stdout, cfg.YAML())
 				return err
 			}
-			return a.serve(cfg)
+			return a.serve(cfg, func() (*config.Config, error) { return a.configuration(cmd, serveSettings...) })
 		},
 	}
 	cmd.Flags().Bool("print-config", false, "print the configuration in force as a commented file, and end")
@@ -91,11 +95,16 @@ that configures the iii-sandbox worker of an iii engine is taken as it is.`,
 // they spend their time in sandboxes.
 const spareThreads = 32
 
-// serve runs the daemon until a signal ends it.
-func (a *app) serve(cfg *config.Config) error {
-	signals := a.endings()
+// serve runs the daemon until a signal ends it. load reads the configuration again.
+func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) error {
+	signals := a.take(os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	log := logger(cfg, a.stderr)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	level := &slog.LevelVar{}
+	level.Set(cfg.Log.Slog())
+	log := loggerAt(level, cfg, a.stderr)
 
 	token, err := a.token(cfg, log)
 	if err != nil {
@@ -148,7 +157,12 @@ func (a *app) serve(cfg *config.Config) error {
 	}
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
-	p := &daemon{cfg: cfg, log: log, server: server, fathom: ws, api: api, iii: door, engine: e, signals: signals}
+	p := &daemon{log: log, server: server, fathom: ws, api: api, iii: door, engine: e, signals: signals,
+		hangups: hangups, reload: &reloader{app: a, started: cfg, current: cfg, load: load, level: level, log: log, engine: e}}
+	p.reload.servers = append(p.reload.servers, server)
+	if door != nil {
+		p.reload.servers = append(p.reload.servers, door.http)
+	}
 	return p.run()
 }
 
@@ -236,7 +250,6 @@ func controlOptions(cfg *config.Config, log *slog.Logger) control.Options {
 
 // daemon is what runs, until its end.
 type daemon struct {
-	cfg     *config.Config
 	log     *slog.Logger
 	server  *httpd.Server
 	fathom  *fathom.Server
@@ -244,6 +257,8 @@ type daemon struct {
 	iii     *iiiDoor // nil for none
 	engine  *engine.Engine
 	signals <-chan os.Signal
+	hangups <-chan os.Signal
+	reload  *reloader
 	second  atomic.Int32 // the signal that ended patience, or 0
 }
 
@@ -259,11 +274,18 @@ func (p *daemon) run() error {
 	}
 	var err error
 	left := len(listeners)
-	select {
-	case s := <-p.signals:
-		p.log.Info("ending", "signal", strings.ToUpper(s.String()), "patience", p.cfg.ShutdownTimeout)
-	case err = <-served:
-		left--
+wait:
+	for {
+		select {
+		case <-p.hangups:
+			p.reload.again()
+		case s := <-p.signals:
+			p.log.Info("ending", "signal", strings.ToUpper(s.String()), "patience", p.reload.current.ShutdownTimeout)
+			break wait
+		case err = <-served:
+			left--
+			break wait
+		}
 	}
 	go p.endAtOnce()
 	err = errors.Join(err, p.shutdown())
@@ -280,7 +302,8 @@ func (p *daemon) run() error {
 // shutdown ends the daemon in order: nothing new, then what is under way, then
 // the sandboxes and the driver.
 func (p *daemon) shutdown() error {
-	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.ShutdownTimeout)
+	patience := p.reload.current.ShutdownTimeout
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var errs [5]error
 	var doors sync.WaitGroup
@@ -297,7 +320,7 @@ func (p *daemon) shutdown() error {
 		}
 	}
 	if late {
-		p.log.Warn("executions were cancelled because the time to end was over", "patience", p.cfg.ShutdownTimeout)
+		p.log.Warn("executions were cancelled because the time to end was over", "patience", patience)
 	}
 	return errors.Join(errs[:]...)
 }

@@ -195,8 +195,13 @@ func (a *app) stdioDriver(cfg *config.Config, p stdioPlan) (platform.Drivers, er
 	if cfg.Origin("driver") != "" {
 		return a.newDriver(cfg, log)
 	}
-	d, err := wasm.New(platform.Host(cfg, wasm.Name, log))
-	return platform.Drivers{First: d}, err
+	h := platform.Host(cfg, wasm.Name, log)
+	h.Waiting = a.waiting
+	d, err := wasm.New(h)
+	if err != nil {
+		return platform.Drivers{}, err
+	}
+	return prepared(platform.Drivers{First: d})
 }
 
 // serveStdio answers requests until the input ends, or a signal comes.

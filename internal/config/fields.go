@@ -292,7 +292,7 @@ func (c *Config) daemonFields() []field {
 			instead: "/run/sandbar as root, otherwise $XDG_RUNTIME_DIR/sandbar or sandbar-UID in the directory for temporary files",
 			doc:     "The directory for what does not survive a reboot. It must be the daemon's own with mode 0700."},
 		measure("shutdown_timeout", &c.ShutdownTimeout, wallClock, bounds[time.Duration]{lo: time.Millisecond, hi: time.Hour}, "20s",
-			"How long running executions may go on after the daemon was told to end (SIGTERM, SIGINT or SIGHUP)."),
+			"How long running executions may go on after the daemon was told to end (SIGTERM or SIGINT)."),
 	}
 }
 

@@ -98,6 +98,12 @@ func Markdown(drivers []Driver) string {
 			fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", f.path, strings.Join(f.variables(), "`, `"), initial, cell(f.allowed), cell(f.doc))
 		}
 	}
+	b.WriteString(markdownReload)
+	for _, f := range new(Config).fields() {
+		if f.live() {
+			fmt.Fprintf(&b, "- `%s`\n", f.path)
+		}
+	}
 	b.WriteString("\n## Drivers\n\n| driver | what it is | options |\n|---|---|---|\n")
 	for _, d := range drivers {
 		var options []string
@@ -160,4 +166,16 @@ Kubernetes makes for a service of this name.
 - Durations: ` + "`500ms`, `30s`, `1h30m`" + `; a number alone is not a duration.
 - Lists in a variable are separated by commas; ` + "`drivers` and `languages`" + ` are
   written there as YAML or JSON.
+`
+
+const markdownReload = `
+## Changes while the daemon runs
+
+SIGHUP (` + "`systemctl reload sandbar`" + `) has the daemon read file, variables' files and
+tokens again. Executions, sandboxes and open connections go on; later requests
+need the new tokens. A configuration with a mistake is refused whole, and the log
+says why. The settings in this list change at once. A change of any other setting
+needs a restart, which the log says. The files of tls.cert and tls.key need no
+signal.
+
 `

@@ -42,7 +42,18 @@ func newStdioSandbox(t *testing.T) *stdioSandbox {
 		t.Fatal(err)
 	}
 	s.configure(t, cache)
+	if out, err := s.prepare(t); err != nil {
+		t.Fatalf("prepare: %v: %s", err, out)
+	}
 	return s
+}
+
+// prepare compiles the interpreters ahead; whoever comes first is told about it.
+func (s *stdioSandbox) prepare(t *testing.T) (said string, err error) {
+	cmd := exec.CommandContext(t.Context(), testenv.Build(t, "cmd/sandbar"), append([]string{"prepare"}, s.args()...)...)
+	cmd.Env = environ()
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 func (s *stdioSandbox) configure(t *testing.T, cache string) {
@@ -71,6 +82,24 @@ func (s *stdioSandbox) run(t *testing.T, stdin string, args ...string) (stdout, 
 		t.Fatal(err)
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// The first compilation of the interpreters is no silence: whoever waits is told,
+// once. Later sandboxes, and "sandbar prepare", find it done.
+func TestFirstCompilationIsTold(t *testing.T) {
+	s := newStdioSandbox(t)
+	s.configure(t, filepath.Join(t.TempDir(), "cache"))
+	const request = `{"type":"shell","command":"echo hi","id":"1"}` + "\n"
+	out, errs, code := s.run(t, request, s.args()...)
+	if code != 0 || !strings.Contains(out, `"stdout":"hi\n"`) || errs != "sandbar: compiling the WebAssembly interpreters for this machine, once; this takes up to a minute\n" {
+		t.Errorf("the first: exit code %d, %s, %q", code, out, errs)
+	}
+	if out, errs, code := s.run(t, request, s.args()...); code != 0 || !strings.Contains(out, `"stdout":"hi\n"`) || errs != "" {
+		t.Errorf("the second: exit code %d, %s, %q", code, out, errs)
+	}
+	if said, err := s.prepare(t); err != nil || said != "the driver wasm is ready\n" {
+		t.Errorf("prepare: %v, %q", err, said)
+	}
 }
 
 // The example session of the specification, as it stands there.

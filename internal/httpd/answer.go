@@ -96,7 +96,7 @@ type loadBody struct {
 // bear the token also how busy it is.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	body := healthBody{Status: "ok", Version: s.options.Version}
-	if _, ok := s.guard.bearsToken(r); ok && s.options.Load != nil {
+	if _, ok := s.guard.Load().bearsToken(r); ok && s.options.Load != nil {
 		l := s.options.Load()
 		body.Load = &loadBody{Active: l.Active, Queued: l.Queued, Sandboxes: l.Sandboxes, Capacity: l.Capacity, Removing: l.Removing}
 	}

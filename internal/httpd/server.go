@@ -78,7 +78,7 @@ type Admitter interface {
 // Server is a listener and what it serves.
 type Server struct {
 	options   Options
-	guard     *guard
+	guard     atomic.Pointer[guard] // Replace changes it
 	mux       *http.ServeMux
 	admitters map[string]Admitter // by pattern
 	listener  net.Listener
@@ -93,8 +93,8 @@ func Listen(o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Token == "" {
-		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "token", Message: "there is no token", Fix: "set token, token_file or SANDBAR_TOKEN"}
+	if err := checkToken(o); err != nil {
+		return nil, err
 	}
 	ln, err := Bind(o.Listen)
 	if err != nil {
@@ -108,10 +108,17 @@ func Listen(o Options) (*Server, error) {
 		ln.Close()
 		return nil, err
 	}
-	s.guard = newGuard(o, ln.Addr())
+	s.guard.Store(newGuard(o, ln.Addr()))
 	s.routes()
 	s.http = newHTTP(http.HandlerFunc(s.serveHTTP), o.Logger)
 	return s, nil
+}
+
+func checkToken(o Options) error {
+	if o.Token == "" {
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "token", Message: "there is no token", Fix: "set token, token_file or SANDBAR_TOKEN"}
+	}
+	return nil
 }
 
 // wrap gives the listener its bound and its certificate.
@@ -172,6 +179,24 @@ func mayListen(addr net.Addr, o Options) error {
 		o.Logger.Warn("listening beyond loopback without TLS: the token and all programs travel in the clear", "next", "set tls.cert and tls.key, or put a TLS proxy in front")
 	}
 	return nil
+}
+
+// Replace prepares new values of Token, TokenChosen, Clients, AllowedHosts,
+// AllowedOrigins and MetricsOpen, which apply puts in force for every later
+// request. Requests and connections that have been let in go on. All other fields
+// of o are ignored. Errors: those of Listen; the old values stay in force.
+func (s *Server) Replace(o Options) (apply func(), err error) {
+	next := s.options
+	next.Token, next.TokenChosen, next.Clients = o.Token, o.TokenChosen, o.Clients
+	next.AllowedHosts, next.AllowedOrigins, next.MetricsOpen = o.AllowedHosts, o.AllowedOrigins, o.MetricsOpen
+	if err := checkToken(next); err != nil {
+		return nil, err
+	}
+	if err := mayListen(s.listener.Addr(), next); err != nil {
+		return nil, err
+	}
+	g := newGuard(next, s.listener.Addr())
+	return func() { s.guard.Store(g) }, nil
 }
 
 // URL is where the server is reached, such as "http://127.0.0.1:8080" or
@@ -258,7 +283,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
 	secure(w.Header())
-	client, refusal := s.guard.check(r, s.admits)
+	client, refusal := s.guard.Load().check(r, s.admits)
 	if refusal != nil {
 		s.refuse(w, r, refusal)
 		return

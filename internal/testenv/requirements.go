@@ -90,6 +90,14 @@ var (
 		_, err := exec.LookPath("dockerd")
 		return err
 	})
+	// DockerCLI is docker, the client program.
+	DockerCLI = program("DockerCLI", "docker", "docker.io")
+	// Dpkg is dpkg, which installs packages of Debian.
+	Dpkg = program("Dpkg", "dpkg", "dpkg")
+	// Nfpm is nfpm, which makes packages, built by "make tools".
+	Nfpm = require("Nfpm", "run \"make tools\" where the Go module proxy is in reach", func() error {
+		return executable(filepath.Join(Cache(), "bin", "nfpm"))
+	})
 	// Runsc is root and gVisor's runsc, built by "make tools", at RunscProgram.
 	Runsc = asRoot(require("Runsc", "run \"make tools\" where the Go module proxy is in reach", func() error {
 		return executable(RunscProgram())

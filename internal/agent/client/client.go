@@ -164,7 +164,8 @@ func readHello(conn net.Conn) error {
 	closeFDs(f.FDs)
 	var failed wire.Reply
 	if f.Type == wire.TypeReply && failed.Decode(f.Payload) == nil && failed.Failure == wire.FailSetup {
-		return sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", said(failed.Text), errnoOf(failed.Errno))
+		cause := errnoOf(failed.Errno)
+		return forbidden(sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", said(failed.Text), cause), cause)
 	}
 	var h wire.Hello
 	if f.Type != wire.TypeHello || h.Decode(f.Payload) != nil {
@@ -208,7 +209,8 @@ func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup, fds ...int) (thr
 		return 0, -1, err
 	}
 	if r.Failure != wire.OK {
-		return 0, -1, sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", said(r.Text), errnoOf(r.Errno))
+		cause := errnoOf(r.Errno)
+		return 0, -1, forbidden(sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", said(r.Text), cause), cause)
 	}
 	n, _, err := wire.DecodeHandle(r.Data)
 	if err != nil || n > maxThreads || len(r.fds) != wanted || wanted == 1 && !isTun(r.fds[0]) {

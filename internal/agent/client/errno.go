@@ -65,3 +65,14 @@ func writeError(path string, err error) error {
 	}
 	return sandbar.Errorf(code, "write %s: %w", sandbar.Quote(path, 200), errors.Unwrap(err))
 }
+
+// forbidden adds the next step to an error of a step that the kernel or a filter of
+// this process refuses.
+func forbidden(err *sandbar.Error, cause error) *sandbar.Error {
+	if errors.Is(cause, syscall.EPERM) || errors.Is(cause, syscall.EACCES) {
+		err.Code = sandbar.Unsupported
+		err.Fix = "in a container, start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined " +
+			"--security-opt systempaths=unconfined (docs/deploy.md); elsewhere \"sandbar doctor\" tells what this host forbids"
+	}
+	return err
+}

@@ -91,5 +91,5 @@ func spawnError(r *wire.Reply) error {
 	case syscall.EAGAIN, syscall.ENOMEM, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE:
 		code = sandbar.Exhausted // the kernel's own bounds on processes and namespaces
 	}
-	return sandbar.Errorf(code, "an agent could not be started: %s: %w", said(r.Text), cause)
+	return forbidden(sandbar.Errorf(code, "an agent could not be started: %s: %w", said(r.Text), cause), cause)
 }

@@ -31,8 +31,19 @@ type cache struct {
 	key     string
 	modules string
 
-	mu   sync.Mutex // one compilation at a time; others wait
-	done bool
+	ctx     context.Context // of compilations, which outlive the request that began them
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	done     bool
+	underWay *compilation // nil for none
+}
+
+// compilation is one that is under way, or has failed.
+type compilation struct {
+	done chan struct{}
+	err  error // once done is closed
 }
 
 // openCache finds or makes the cache's directory.
@@ -46,7 +57,9 @@ func openCache(dir, modules string) (*cache, error) {
 	if err != nil {
 		return nil, unusable(err)
 	}
-	return &cache{dir: dir, key: cacheKey(), modules: modules}, nil
+	c := &cache{dir: dir, key: cacheKey(), modules: modules}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c, nil
 }
 
 // compiler is the version of wazero, whose compiled code no other one may run. A
@@ -88,29 +101,71 @@ func (c *cache) there() bool {
 	return err == nil
 }
 
-// ready returns the directory of compiled modules, and compiles them if it is
-// not there.
-func (c *cache) ready(ctx context.Context, log *slog.Logger) (string, error) {
+// ready returns the directory of compiled modules, and has them compiled if it is
+// not there. The compilation goes on when ctx ends, since the next request needs it
+// as well and would begin again: a slow machine would never come to its end.
+func (c *cache) ready(ctx context.Context, log *slog.Logger, wait func(string) func()) (string, error) {
+	w := c.begin(log, wait)
+	if w == nil {
+		return c.path(), nil
+	}
+	select {
+	case <-w.done:
+		return c.path(), w.err
+	case <-ctx.Done():
+		err := sandbar.Errorf(contextCode(ctx), "the WebAssembly interpreters are still being compiled for this machine: %w", ctx.Err())
+		err.Fix = "try again in a minute; \"sandbar prepare\" compiles them ahead"
+		return "", err
+	}
+}
+
+// begin returns the compilation that is under way, after it began one if there must
+// be one; nil if all is compiled.
+func (c *cache) begin(log *slog.Logger, wait func(string) func()) *compilation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.done && c.there() {
-		return c.path(), nil
+		return nil
 	}
+	if c.underWay == nil {
+		w := &compilation{done: make(chan struct{})}
+		c.underWay = w
+		c.running.Go(func() {
+			w.err = c.alone(c.ctx, log, wait)
+			c.mu.Lock()
+			c.done, c.underWay = w.err == nil, nil
+			c.mu.Unlock()
+			close(w.done)
+		})
+	}
+	return c.underWay
+}
+
+// alone compiles unless another process has done it, or does it now.
+func (c *cache) alone(ctx context.Context, log *slog.Logger, wait func(string) func()) error {
 	unlock, err := cachedir.Lock(ctx, c.dir)
 	if err != nil {
-		return "", sandbar.Errorf(sandbar.Unsupported, "waiting for the lock of the compiled modules: %w", err)
+		return sandbar.Errorf(sandbar.Unsupported, "waiting for the lock of the compiled modules: %w", err)
 	}
 	defer unlock()
-	if !c.there() {
-		began := time.Now()
-		log.Info("compiling the WebAssembly modules, once", "directory", c.path())
-		if err := c.compile(ctx); err != nil {
-			return "", err
-		}
+	if c.there() {
+		return nil
+	}
+	began := time.Now()
+	log.Info("compiling the WebAssembly modules, once", "directory", c.path())
+	done := wait("compiling the WebAssembly interpreters for this machine, once; this takes up to a minute")
+	err = c.compile(ctx)
+	done()
+	if err == nil {
 		log.Info("compiled the WebAssembly modules", "took", time.Since(began))
 	}
-	c.done = true
-	return c.path(), nil
+	return err
+}
+
+// close ends a compilation that is under way.
+func (c *cache) close() {
+	c.cancel()
+	c.running.Wait()
 }
 
 // compile has a process compile into a new directory, which then takes its

@@ -41,12 +41,14 @@ type Driver struct {
 	images driver.Images
 	cache  *cache
 	roster driver.Roster
+	wait   func(what string) (done func())
 }
 
 var (
 	_ driver.Driver    = (*Driver)(nil)
 	_ driver.Closer    = (*Driver)(nil)
 	_ driver.Collector = (*Driver)(nil)
+	_ driver.Preparer  = (*Driver)(nil)
 )
 
 // New makes the driver. It fails with Unsupported where the modules are missing
@@ -69,7 +71,7 @@ func New(h driver.Host) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, caps: describe(c), images: h.Images, cache: c}
+	d := &Driver{log: h.Logger, caps: describe(c), images: h.Images, cache: c, wait: h.Wait}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -112,7 +114,7 @@ func describe(cached *cache) driver.Caps {
 		Notes: []string{"processor time can be neither limited nor weighed: a sandbox is ordinary processes of the daemon's user"},
 	}
 	if !cached.there() {
-		c.Notes = append(c.Notes, "the interpreters have not been compiled for this host yet; the first sandbox does it, once, and takes some seconds longer")
+		c.Notes = append(c.Notes, "the interpreters have not been compiled for this host yet; the first sandbox does it, once, and takes some seconds longer; \"sandbar prepare\" does it ahead")
 	}
 	return c
 }
@@ -123,6 +125,7 @@ func (d *Driver) Caps() driver.Caps { return d.caps }
 // Close releases what the driver holds.
 func (d *Driver) Close() error {
 	d.roster.Shut()
+	d.cache.close()
 	return nil
 }
 
@@ -185,6 +188,12 @@ func contextCode(ctx context.Context) sandbar.Code {
 	return sandbar.Canceled
 }
 
+// Prepare compiles the modules for this machine, unless that has been done.
+func (d *Driver) Prepare(ctx context.Context) error {
+	_, err := d.cache.ready(ctx, d.log, d.wait)
+	return err
+}
+
 // Create makes a sandbox. The first one of all waits until the modules have
 // been compiled.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
@@ -197,7 +206,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := d.checkImage(ctx, s.Image); err != nil {
 		return nil, err
 	}
-	compiled, err := d.cache.ready(ctx, d.log)
+	compiled, err := d.cache.ready(ctx, d.log, d.wait)
 	if err != nil {
 		return nil, err
 	}

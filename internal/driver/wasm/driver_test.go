@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -208,12 +209,19 @@ func TestCacheIsCompleteOrNotThere(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	path, err := c.ready(ctx, d.log)
+	var said []string
+	path, err := c.ready(ctx, d.log, func(what string) func() {
+		said = append(said, what)
+		return func() { said = append(said, "done") }
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !c.there() || path != c.path() {
 		t.Errorf("there is no complete compilation at %s", path)
+	}
+	if len(said) != 2 || !strings.HasPrefix(said[0], "compiling") || said[1] != "done" {
+		t.Errorf("the person who waits was told %q", said)
 	}
 	if _, err := os.Stat(filepath.Join(path, "half")); err == nil {
 		t.Error("what was half done is still there")
@@ -224,6 +232,33 @@ func TestCacheIsCompleteOrNotThere(t *testing.T) {
 	}
 	if left, err := c.collect(false); err != nil || len(left) != 0 {
 		t.Errorf("collecting again: %v, %v", left, err)
+	}
+}
+
+// A compilation goes on when the request that began it has ended: the next one finds
+// it under way, and a slow machine comes to its end.
+func TestCompilationOutlivesItsRequest(t *testing.T) {
+	d := newDriver(t)
+	c, err := openCache(t.TempDir(), d.cache.modules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var begun atomic.Int32
+	wait := func(string) func() {
+		begun.Add(1)
+		cancel()
+		return func() {}
+	}
+	if _, err := c.ready(ctx, d.log, wait); sandbar.CodeOf(err) != sandbar.Canceled {
+		t.Errorf("the request that was cancelled: %v", err)
+	}
+	if _, err := c.ready(t.Context(), d.log, wait); err != nil {
+		t.Error(err)
+	}
+	if n := begun.Load(); n != 1 || !c.there() {
+		t.Errorf("%d compilations, and there is one: %v", n, c.there())
 	}
 }
 

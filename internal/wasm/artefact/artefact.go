@@ -4,7 +4,7 @@
 //
 // "make build" fetches them by exact version and checksum (scripts/wasm.sh),
 // strips what only debuggers need, puts them beside this file and builds with
-// the tag embedwasm, so that the sandbar binary carries them. A plain "go
+// the tags embedwasm and embedv86, so that the sandbar binary carries them. A plain "go
 // build" carries nothing; the modules can then be read from a directory.
 //
 // What it promises: a module that Read returns, and one that the command

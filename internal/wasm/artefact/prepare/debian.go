@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ulikunitz/xz"
+)
+
+// debianPrefix begins the names of Debian's packages.
+const debianPrefix = "deb:"
+
+// mirrors are where packages of Debian are looked for: where DEBIAN_MIRROR says,
+// where the apt of this host gets them, and Debian's own servers.
+func mirrors() []string {
+	var all []string
+	add := func(uri string) {
+		if uri = strings.TrimRight(uri, "/"); uri != "" && !slices.Contains(all, uri) {
+			all = append(all, uri)
+		}
+	}
+	add(os.Getenv("DEBIAN_MIRROR"))
+	for _, pattern := range []string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list", "/etc/apt/sources.list.d/*.sources"} {
+		names, _ := filepath.Glob(pattern) // the pattern is right
+		for _, name := range names {
+			all, _ := lines(name) // a file that cannot be read names no mirror
+			for _, uri := range aptURIs.FindAllString(strings.Join(all, "\n"), -1) {
+				add(uri)
+			}
+		}
+	}
+	add(debianMirror)
+	add(debianArchive)
+	return all
+}
+
+// aptURIs matches the mirrors of Debian in lists of sources of both forms.
+var aptURIs = regexp.MustCompile(`https?://\S+/debian/?(?:\s|$)`)
+
+// aptProxy matches the setting of apt for a proxy.
+var aptProxy = regexp.MustCompile(`(?m)^\s*Acquire::https?::[Pp]roxy\s+"(http[^"]+)"`)
+
+// debianClient is an HTTP client with the proxy that apt or the environment names.
+func debianClient() *http.Client {
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	names, _ := filepath.Glob("/etc/apt/apt.conf.d/*") // the pattern is right
+	for _, name := range append(names, "/etc/apt/apt.conf") {
+		all, _ := lines(name) // a file that cannot be read names no proxy
+		if m := aptProxy.FindStringSubmatch(strings.Join(all, "\n")); m != nil {
+			if u, err := url.Parse(m[1]); err == nil {
+				t.Proxy = http.ProxyURL(u)
+			}
+		}
+	}
+	return &http.Client{Transport: t, Timeout: fetchTimeout}
+}
+
+// debianPackage downloads NAME=VERSION, a package for all architectures whose
+// source package has the same name.
+func debianPackage(spec string) (map[string][]byte, error) {
+	name, version, _ := strings.Cut(spec, "=")
+	client := debianClient()
+	var errs []error
+	for _, mirror := range mirrors() {
+		b, err := get(client, mirror+"/pool/main/"+name[:1]+"/"+name+"/"+name+"_"+version+"_all.deb", nil)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		files, err := undeb(b)
+		if err != nil {
+			return nil, err
+		}
+		files[licence] = files["usr/share/doc/"+name+"/copyright"]
+		return files, nil
+	}
+	return nil, errors.Join(errs...)
+}
+
+// undeb returns the files of a package: an archive of ar(1), whose member data.tar
+// holds them.
+func undeb(deb []byte) (map[string][]byte, error) {
+	const magic, header = "!<arch>\n", 60
+	rest, ok := bytes.CutPrefix(deb, []byte(magic))
+	if !ok {
+		return nil, errors.New("not a package of Debian")
+	}
+	for len(rest) >= header {
+		name := strings.TrimRight(string(rest[:16]), " /")
+		size, err := strconv.Atoi(strings.TrimSpace(string(rest[48:58])))
+		if err != nil || size < 0 || size > len(rest)-header {
+			return nil, errors.New("a package of Debian that is cut off")
+		}
+		member := rest[header : header+size]
+		if compression, ok := strings.CutPrefix(name, "data.tar"); ok {
+			r, err := decompress(compression, member)
+			if err != nil {
+				return nil, err
+			}
+			return untar(r)
+		}
+		rest = rest[min(header+size+size%2, len(rest)):]
+	}
+	return nil, errors.New("a package of Debian without data")
+}
+
+func decompress(name string, b []byte) (io.Reader, error) {
+	switch r := bytes.NewReader(b); name {
+	case "":
+		return r, nil
+	case ".gz":
+		return gzip.NewReader(r)
+	case ".xz":
+		return xz.NewReader(r)
+	}
+	return nil, fmt.Errorf("a package of Debian with data.tar%s", name)
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// npm is what the npm client's settings say of registries: variables
+// (npm_config_NAME), then the .npmrc of the project, of the user and of the host,
+// the first of them that sets a name.
+type npm map[string]string
+
+// readNPM reads the settings that the npm client would read.
+func readNPM(environ []string) (npm, error) {
+	s := npm{}
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		if rest, ok := cutPrefixFold(name, "npm_config_"); ok && value != "" {
+			if !strings.HasPrefix(rest, "//") { // the name of a registry's setting is kept as it is
+				rest = strings.ReplaceAll(strings.ToLower(rest), "_", "-")
+			}
+			s.add(rest, value)
+		}
+	}
+	user := s["userconfig"]
+	if home, err := os.UserHomeDir(); err == nil && user == "" {
+		user = filepath.Join(home, ".npmrc")
+	}
+	files := []string{".npmrc", user, s["globalconfig"], "/usr/local/etc/npmrc", "/usr/etc/npmrc", "/etc/npmrc"}
+	for _, file := range files {
+		if file == "" {
+			continue
+		}
+		all, err := lines(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, line := range all {
+			line = strings.TrimSpace(line)
+			name, value, ok := strings.Cut(line, "=")
+			if !ok || line[0] == '#' || line[0] == ';' {
+				continue
+			}
+			s.add(strings.TrimSpace(name), os.Expand(strings.Trim(strings.TrimSpace(value), `"'`), os.Getenv))
+		}
+	}
+	return s, nil
+}
+
+func cutPrefixFold(s, prefix string) (string, bool) {
+	if len(s) < len(prefix) || !strings.EqualFold(s[:len(prefix)], prefix) {
+		return "", false
+	}
+	return s[len(prefix):], true
+}
+
+func (s npm) add(name, value string) {
+	if _, ok := s[name]; !ok {
+		s[name] = value
+	}
+}
+
+// registry is the URL, with a slash at its end, below which a package is found.
+func (s npm) registry(name string) string {
+	registry := s["registry"]
+	if scope, _, ok := strings.Cut(name, "/"); ok && s[scope+":registry"] != "" {
+		registry = s[scope+":registry"]
+	}
+	if registry == "" {
+		registry = npmRegistry
+	}
+	return strings.TrimRight(registry, "/") + "/"
+}
+
+// authorization is the header for a registry, from "//HOST/PATH/:_authToken" or
+// "//HOST/PATH/:_auth".
+func (s npm) authorization(registry string) http.Header {
+	_, place, _ := strings.Cut(registry, ":")
+	for name, value := range s {
+		for suffix, scheme := range map[string]string{":_authToken": "Bearer ", ":_auth": "Basic "} {
+			if at, ok := strings.CutSuffix(name, suffix); ok && strings.HasPrefix(at, "//") && strings.HasPrefix(place, strings.TrimRight(at, "/")+"/") {
+				return http.Header{"Authorization": {scheme + value}}
+			}
+		}
+	}
+	return nil
+}
+
+// client is an HTTP client with the proxy and the authorities of the settings.
+func (s npm) client() (*http.Client, error) {
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	proxy := s["https-proxy"]
+	if proxy == "" {
+		proxy = s["proxy"]
+	}
+	if proxy != "" && proxy != "null" {
+		u, err := url.Parse(proxy)
+		if err != nil {
+			return nil, fmt.Errorf("npm's setting proxy: %w", err)
+		}
+		t.Proxy = http.ProxyURL(u)
+	}
+	for _, file := range []string{s["cafile"], os.Getenv("NODE_EXTRA_CA_CERTS")} {
+		if file == "" || file == "null" {
+			continue
+		}
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("npm's certificate authorities: %w", err)
+		}
+		if t.TLSClientConfig == nil {
+			pool, err := x509.SystemCertPool()
+			if err != nil {
+				return nil, err
+			}
+			t.TLSClientConfig = &tls.Config{RootCAs: pool}
+		}
+		t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem)
+	}
+	return &http.Client{Transport: t, Timeout: fetchTimeout}, nil
+}

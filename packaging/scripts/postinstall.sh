@@ -1,0 +1,14 @@
+#!/bin/sh
+# After installation and upgrade: makes a token unless there is one, and restarts a
+# daemon that runs. A daemon is not started: the operator decides
+# ("systemctl enable --now sandbar").
+set -eu
+root=${DPKG_ROOT:-}
+
+if [ ! -e "$root/etc/sandbar/token" ]; then
+	(umask 077 && head -c 24 /dev/urandom | base64 >"$root/etc/sandbar/token")
+fi
+if [ -z "$root" ] && [ -d /run/systemd/system ]; then
+	systemctl daemon-reload || true
+	systemctl try-restart sandbar.service || true
+fi

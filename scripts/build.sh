@@ -1,0 +1,59 @@
+#!/bin/sh
+# Builds the commands into bin, and prints each step with its duration.
+#
+#   scripts/build.sh VERSION        all of it
+#   scripts/build.sh VERSION demo   the same, with a demonstration as early as there
+#                                   is something to show
+#
+# What others built and bin/sandbar carries, the WebAssembly modules of the mode
+# simple and the PC emulator of the mode v86, is fetched (internal/wasm/artefact).
+# The build fails where it cannot be had. WASM=0 builds without it.
+set -eu
+
+version=$1
+demo=${2:-}
+cd "$(dirname "$0")/.."
+export CGO_ENABLED=0
+
+say() { echo "build: $*" >&2; }
+
+# step NAME COMMAND…: runs the command and prints how long it took.
+step() {
+	name=$1 began=$(date +%s)
+	shift
+	"$@" || { say "$name: failed after $(($(date +%s) - began)) s"; exit 1; }
+	printf 'build: %4d s  %s\n' $(($(date +%s) - began)) "$name" >&2
+}
+
+# agent builds the agent and puts it where the command embeds it. It is copied only when it
+# changed, and in one step: a build beside this one sees the old file or the new.
+agent() {
+	go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/sandbar-agent ./cmd/sandbar-agent || return
+	cmp -s bin/sandbar-agent internal/agentbin/sandbar-agent && return
+	cp bin/sandbar-agent "internal/agentbin/.sandbar-agent.$$" &&
+		mv "internal/agentbin/.sandbar-agent.$$" internal/agentbin/sandbar-agent
+}
+
+# sandbar TAGS FILE
+sandbar() {
+	go build -trimpath -buildvcs=false -tags "$1" -ldflags "-X main.version=$version" -o "$2" ./cmd/sandbar
+}
+
+mkdir -p bin
+step "the agent, bin/sandbar-agent" agent
+if [ -n "$demo" ]; then
+	mkdir -p .cache/bin
+	step "one program and the driver native" go build -trimpath -tags embedagent -o .cache/bin/first ./internal/demo/first
+	.cache/bin/first
+	step "the command without modules" sandbar embedagent .cache/bin/sandbar-demo
+	step "the demonstration" go build -trimpath -o .cache/bin/demo ./internal/demo
+	.cache/bin/demo -sandbar .cache/bin/sandbar-demo
+fi
+if [ "${WASM:-1}" = 0 ]; then
+	step "the command, bin/sandbar" sandbar embedagent bin/sandbar
+	say "WASM=0: bin/sandbar has neither the driver wasm nor the modes simple and v86"
+else
+	step "the WebAssembly modules and the PC emulator" sh scripts/wasm.sh
+	step "the command, bin/sandbar" sandbar embedagent,embedwasm,embedv86 bin/sandbar
+fi
+ln -sf sandbar bin/wasm-sandbox
