@@ -2,6 +2,7 @@ package jsontext
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"unicode/utf8"
 )
@@ -28,6 +29,23 @@ func TestSubpart(t *testing.T) {
 	} {
 		if got := Subpart([]byte(in)); got != want {
 			t.Errorf("%q begins with %d bytes of a character, want %d", in, got, want)
+		}
+	}
+}
+
+// Plain looks at eight bytes at a time; every byte must be seen at every place.
+func TestPlain(t *testing.T) {
+	for c := range 256 {
+		want := c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\'
+		for at := range 20 {
+			for _, fill := range []byte{' ', '~', '!', '#', '[', ']', 0x7f} {
+				p := []byte(strings.Repeat(string(rune(fill)), 20))
+				p[at] = byte(c)
+				n := Plain(p)
+				if want && n != 20 || !want && n != at {
+					t.Fatalf("byte %#x at %d among %q: %d", c, at, fill, n)
+				}
+			}
 		}
 	}
 }
