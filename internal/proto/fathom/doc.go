@@ -86,9 +86,13 @@
 //     that have no weights. A limit that this host cannot enforce is
 //     INVALID_REQUEST.
 //   - language is a name or an alias of the catalogue. An unknown one is
-//     refused with LANGUAGE_NOT_SUPPORTED and the names there are. That the
-//     interpreter is missing shows only in the sandbox: the same error comes
-//     after ack then, and names the interpreter.
+//     refused with LANGUAGE_NOT_SUPPORTED and the names there are, and so is,
+//     without an ack, one whose interpreter the sandbox does not have, where the
+//     engine looks for interpreters (engine.Config.CheckLanguages; the daemon
+//     does). What is found missing only when the program is started, because it
+//     was removed since or could not be looked for, is the same error after ack.
+//   - Programs have no network unless the operator enables it for all of them
+//     (Options.Network): no field asks for it.
 //   - An unsupported version: at the upgrade, 400 with the version served in
 //     the body and in X-Protocol-Version; in a message, INVALID_REQUEST. No
 //     header is version 1. Every answer to an upgrade has the header.

@@ -53,12 +53,13 @@ func (t *text) flush(b []byte) []byte {
 func (t *text) appendText(b, p []byte) (_ []byte, used int) {
 	start := 0 // p[start:i] needs no change and has not been appended yet
 	for i := 0; i < len(p); {
+		if i += jsontext.Plain(p[i:]); i == len(p) {
+			break
+		}
 		if c := p[i]; c < utf8.RuneSelf {
-			if c < ' ' || c == '"' || c == '\\' {
-				b = jsontext.AppendEscape(append(b, p[start:i]...), c)
-				start = i + 1
-			}
+			b = jsontext.AppendEscape(append(b, p[start:i]...), c)
 			i++
+			start = i
 			continue
 		}
 		r, size := utf8.DecodeRune(p[i:])
