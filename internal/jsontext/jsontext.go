@@ -5,6 +5,7 @@ package jsontext
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -46,20 +47,9 @@ func AppendEscape(b []byte, c byte) []byte {
 // string: ASCII without control characters, quotes and backslashes. It looks
 // at eight bytes at a time; output passes through here.
 func Plain(p []byte) int {
-	const (
-		ones = 0x0101010101010101
-		high = 0x8080808080808080
-	)
 	i := 0
 	for ; i+8 <= len(p); i += 8 {
-		w := binary.LittleEndian.Uint64(p[i:])
-		quote := w ^ ones*'"'
-		slash := w ^ ones*'\\'
-		// A high bit is set for a byte that is not ASCII, below ' ', or equal to
-		// one of the two. A borrow can set one too many, but only above a byte
-		// that is rightly marked, and the lowest is what counts.
-		odd := (w | (w - ones*' ') | (quote - ones) | (slash - ones)) & high
-		if odd != 0 {
+		if odd := special(binary.LittleEndian.Uint64(p[i:])); odd != 0 {
 			return i + bits.TrailingZeros64(odd)/8
 		}
 	}
@@ -69,4 +59,57 @@ func Plain(p []byte) int {
 		}
 	}
 	return i
+}
+
+// special marks the bytes of w that are not ASCII, below ' ', or a quote or backslash: the lowest
+// high bit that is set is rightly set. A borrow can set one too many above it.
+func special(w uint64) uint64 {
+	const (
+		ones = 0x0101010101010101
+		high = 0x8080808080808080
+	)
+	quote := w ^ ones*'"'
+	slash := w ^ ones*'\\'
+	return (w | (w - ones*' ') | (quote - ones) | (slash - ones)) & high
+}
+
+// AppendASCII appends the ASCII characters that p begins with, in the form they have inside a JSON
+// string, and returns how many there are.
+func AppendASCII(b, p []byte) (_ []byte, n int) {
+	const (
+		block   = 1 << 10 // bytes that are looked at before b is grown again
+		longest = 6       // bytes of an escape
+	)
+	for n < len(p) {
+		piece := p[n:min(len(p), n+block)]
+		b = slices.Grow(b, longest*len(piece)+8)
+		to := b[len(b):cap(b)]
+		i, j := 0, 0
+		for i < len(piece) {
+			if i+8 <= len(piece) {
+				w := binary.LittleEndian.Uint64(piece[i:])
+				binary.LittleEndian.PutUint64(to[j:], w) // what is beyond the special byte is written over
+				odd := special(w)
+				if odd == 0 {
+					i, j = i+8, j+8
+					continue
+				}
+				k := bits.TrailingZeros64(odd) / 8
+				i, j = i+k, j+k
+			}
+			c := piece[i]
+			if c >= utf8.RuneSelf {
+				return b[:len(b)+j], n + i
+			}
+			if c >= ' ' && c != '"' && c != '\\' {
+				to[j] = c
+				j++
+			} else {
+				j += len(AppendEscape(to[j:j], c))
+			}
+			i++
+		}
+		b, n = b[:len(b)+j], n+i
+	}
+	return b, n
 }

@@ -49,3 +49,39 @@ func TestPlain(t *testing.T) {
 		}
 	}
 }
+
+// AppendASCII is AppendEscape for each byte that needs it, wherever it is, up to the first byte that
+// is not ASCII.
+func TestAppendASCII(t *testing.T) {
+	slow := func(p string) (s string, n int) {
+		for ; n < len(p) && p[n] < utf8.RuneSelf; n++ {
+			if c := p[n]; c < ' ' || c == '"' || c == '\\' {
+				s = string(AppendEscape([]byte(s), c))
+			} else {
+				s += string(rune(c))
+			}
+		}
+		return s, n
+	}
+	check := func(p string) {
+		want, n := slow(p)
+		got, m := AppendASCII([]byte("before"), []byte(p))
+		if string(got) != "before"+want || m != n {
+			t.Fatalf("%q: %q, %d; want %q, %d", p, got, m, want, n)
+		}
+	}
+	for c := range 256 {
+		for at := range 20 {
+			p := []byte(strings.Repeat("~", 20))
+			p[at] = byte(c)
+			check(string(p))
+			check(string(p) + string(p))
+		}
+	}
+	for _, unit := range []string{"\x00", "a", `"`, "line\n", "\u007f\\"} {
+		for _, n := range []int{0, 1, 1023, 1024, 1025, 5000} {
+			check(strings.Repeat(unit, n))
+			check(strings.Repeat(unit, n) + "é" + unit)
+		}
+	}
+}

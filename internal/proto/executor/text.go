@@ -21,16 +21,10 @@ func appendString[T ~string | ~[]byte](b []byte, p T) []byte {
 // it: a known client cuts streams into lines at them.
 func appendText(b, p []byte) []byte {
 	for {
-		n := jsontext.Plain(p)
-		b = append(b, p[:n]...)
-		p = p[n:]
-		if len(p) == 0 {
+		var n int
+		b, n = jsontext.AppendASCII(b, p)
+		if p = p[n:]; len(p) == 0 {
 			return b
-		}
-		if c := p[0]; c < utf8.RuneSelf {
-			b = jsontext.AppendEscape(b, c)
-			p = p[1:]
-			continue
 		}
 		b, n = appendRunes(b, p)
 		p = p[n:]
