@@ -1,0 +1,31 @@
+package sandbox_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/sandbox"
+)
+
+// SANDBOX_TIMEOUT_SEC overrides what requests ask for, whether that is more or less.
+func TestTimeoutOverride(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.Python)
+	box := open(t, "SANDBOX_TYPE=local", "SANDBOX_TIMEOUT_SEC=1.5")
+	for _, asked := range []time.Duration{0, time.Millisecond, time.Minute} {
+		r, err := box.Execute(context.Background(), sandbox.Request{Code: "print('begun', flush=True)\nimport time\ntime.sleep(60)", Timeout: asked})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.TimedOut || r.Meta.Limits.TimeoutSec != 1.5 || r.Stdout != "begun\n" {
+			t.Errorf("asked for %v: timed out: %v, after %v s, with the output %q", asked, r.TimedOut, r.Meta.Limits.TimeoutSec, r.Stdout)
+		}
+	}
+	// Without it the request's holds.
+	box = open(t, "SANDBOX_TYPE=local")
+	r, err := box.Execute(context.Background(), sandbox.Request{Code: "pass", Timeout: 7 * time.Second})
+	if err != nil || r.Meta.Limits.TimeoutSec != 7 {
+		t.Errorf("%+v, %v", r.Meta, err)
+	}
+}
