@@ -135,7 +135,7 @@ func (s *Sandbox) Execute(ctx context.Context, r Request) (Result, error) {
 	result, err := x.Run(out)
 	caps := s.caps(r.Driver)
 	limits := x.Limits()
-	m := Meta{Runtime: caps.Name, Boundary: caps.Boundary, Language: job.Language, Limits: limitsOf(limits, s.cfg.Code.MaxOutput)}
+	m := newMeta(caps, job.Language, limits, s.cfg.Code.MaxOutput)
 	if blocked, ok := newBlocked(err, m); ok {
 		return blocked, nil
 	}

@@ -449,7 +449,7 @@ func (x *executorRun) shutdown() {
 func (x *executorRun) endAtOnce() {
 	s := <-x.signals
 	number, _ := s.(syscall.Signal)
-	x.log.Warn("ending at once", "signal", strings.ToUpper(s.String()))
+	x.log.Warn("second signal: all programs are killed, and this process ends", "signal", strings.ToUpper(s.String()), "within", killTime, "after a third", "now")
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	go x.server.Close()

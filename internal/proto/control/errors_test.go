@@ -159,4 +159,3 @@ func checkForm(t *testing.T, name string, resp *http.Response, text string, code
 		t.Errorf("%s: %s, %s, want the code %s", name, text, resp.Header.Get("Content-Type"), code)
 	}
 }
-
