@@ -81,6 +81,17 @@ type Result struct {
 	Enforced Enforcements
 }
 
+// ForeignCall is what to tell of a program that signal ended, if that is SIGSYS, and "" for any other
+// signal. System-call filters of drivers refuse most calls with an error and end only programs that
+// call the kernel by another architecture's interface.
+func ForeignCall(signal int) string {
+	const sigsys = 31 // on Linux, amd64 and arm64
+	if signal != sigsys {
+		return ""
+	}
+	return "bad system call: the program is built for another architecture, such as 32-bit x86, which sandboxes do not run"
+}
+
 // Stream is one of a program's two outputs.
 type Stream uint8
 

@@ -53,6 +53,7 @@ func benchmarks() []benchmark {
 		{"burst-python", "100 Python programs at once: all results within 400 ms", burstOfPython},
 		{"idle", "an idle sandbox holds at most 2 MiB (PSS)", idleSandbox},
 		{"flood", "1 GiB of output to the cap grows the daemon by less than 64 MiB", flood},
+		{"fathom-stream", "lines of output over Fathom: at least 0.25 of what a bare WebSocket carries", fathomStream},
 		{"stop", "ending a tree that ignores TERM takes at most grace + 100 ms", stopTree},
 		{"executor-run", "/run of `true` over a kept connection: p50 at most 3 ms", executorRun},
 		{"executor-sse", "at least 300 MB/s of output lines as events", executorSSE},

@@ -66,6 +66,11 @@ type Config struct {
 	// that cannot be held is dropped, and New logs it.
 	AllowDegraded bool
 
+	// CheckLanguages has Admit refuse a job whose interpreter is not in its sandbox. Without it that
+	// is found when the program is started. What is there is looked for once for each driver and
+	// image, from New on for the defaults.
+	CheckLanguages bool
+
 	// Templates are sandboxes to keep ready; see Template. They take places of
 	// MaxSandboxes that are free, and give them back when they are needed.
 	Templates []Template
@@ -149,6 +154,10 @@ type API interface {
 	// Drivers are the Caps of all drivers that a Spec may name, that of Caps first.
 	Drivers() []driver.Caps
 	Languages() *lang.Catalogue
+	// Available is the languages of the catalogue without those whose interpreter is known to be
+	// missing where a Spec names neither driver nor image. Probe looks.
+	Available() []string
+	Probe(ctx context.Context)
 	// Limits returns the resolved defaults and range, for error messages and
 	// --print-config.
 	Limits() (def, min, max sandbar.Limits)

@@ -49,6 +49,9 @@ func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	if err := e.paces.Load().allow(p.spec.Client); err != nil {
 		return nil, err
 	}
+	if err := e.checkInterpreter(&p); err != nil {
+		return nil, err
+	}
 	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, brake: newBrake(), admitted: time.Now()}
 	x.ready = e.takeReady(p.language.Name, p.spec)
 	if err := x.enter(); err != nil {
@@ -270,9 +273,10 @@ func (x *Execution) buildCold(ctx context.Context, l *launched, out *outlet) (er
 		Stdout: out.writer(sandbar.Stdout), Stderr: out.writer(sandbar.Stderr)})
 	l.began = time.Now()
 	if sandbar.CodeOf(err) == sandbar.NotFound && x.plan.language.Name != "" {
-		return &sandbar.Error{Code: sandbar.Unsupported, Field: "language", Err: err,
-			Message: "language " + x.plan.language.Name + " needs the program " + x.plan.language.Interpreter() +
-				", which the image " + sandbar.Quote(x.plan.spec.Image, 80) + " does not have"}
+		if _, own := x.plan.spec.Env["PATH"]; !own {
+			x.e.tools.note(keyOfTool(x.plan.spec, x.plan.language), false)
+		}
+		return x.e.lacks(&x.plan, err)
 	}
 	return err
 }

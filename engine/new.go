@@ -22,6 +22,7 @@ type Engine struct {
 	queue    *queue
 	paces    atomic.Pointer[paces]
 	pools    *pools // nil: nothing is kept ready
+	tools    interpreters
 
 	// running counts what Shutdown lets end by itself: executions from Admit to
 	// their result, and calls of Exec. work counts all that must be over before
@@ -73,6 +74,9 @@ func New(c Config) (*Engine, error) {
 	}
 	for _, b := range backends {
 		b.warn(c)
+	}
+	if c.CheckLanguages {
+		e.lookDefault()
 	}
 	return e, nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // maxChunk is the most bytes a Sink gets in one call.
-const maxChunk = 32 << 10
+const maxChunk = 128 << 10
 
 // outlet stands between a driver, which writes two streams from two goroutines,
 // and a Sink, which is called from one goroutine at a time. It counts, cuts at

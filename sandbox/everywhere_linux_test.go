@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +120,33 @@ type want struct {
 	timedOut       bool
 	outcome        string
 	answer         string // a part of Compact; "" is not looked at
+}
+
+// A program for another architecture says why it ended, where a filter ends it.
+func TestForeignArchitecture(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Log("there is no program of another architecture that this processor executes")
+		return
+	}
+	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
+	box := open(t, "SANDBOX_TYPE=native")
+	// A 32-bit ELF: one segment with exit(0) by int 0x80.
+	const code = `import os, struct
+text = bytes([0x31, 0xdb, 0x31, 0xc0, 0x40, 0xcd, 0x80])
+base, size = 0x8048000, 84 + len(text)
+elf = b"\x7fELF\x01\x01\x01" + bytes(9) + struct.pack("<HHIIIIIHHHHHH", 2, 3, 1, base + 84, 52, 0, 0, 52, 32, 1, 0, 0, 0)
+elf += struct.pack("<8I", 1, 0, base, base, size, size, 5, 4096) + text
+with open("p", "wb") as f: f.write(elf)
+os.chmod("p", 0o755)
+os.execv("p", ["p"])
+`
+	r, err := box.Execute(context.Background(), sandbox.Request{Code: code})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.ExitCode != 128+31 || !strings.Contains(r.Stderr, "Killed by signal 31 (bad system call: the program is built for another architecture, such as 32-bit x86, which sandboxes do not run)") {
+		t.Errorf("%+v", r)
+	}
 }
 
 // What a program sees and what is told of it does not depend on where it runs:

@@ -115,7 +115,7 @@ func (r *Recorder) Record(j sandbar.Job, next engine.Sink) (engine.Sink, func(sa
 func (r *Recorder) artifact(j sandbar.Job, c *capture, result sandbar.Result, err error) artifact {
 	caps := r.caps(j.Spec.Driver)
 	a := artifact{Language: j.Language, Code: j.Code}
-	m := Meta{Runtime: caps.Name, Boundary: caps.Boundary, Language: j.Language, Limits: limitsOf(j.Spec.Limits, r.most)}
+	m := newMeta(caps, j.Language, j.Spec.Limits, r.most)
 	if err == nil {
 		x := newResult(result, c, m, j.Spec.Limits)
 		a.Result = &x

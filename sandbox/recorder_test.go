@@ -137,7 +137,7 @@ func TestArtifact(t *testing.T) {
 	want := []map[string]any{
 		{"timestamp": "2026-01-02T02:04:05.000678Z", "language": "python", "code": "print('<&>')", "error": nil,
 			"result": map[string]any{"stdout": "12345\n... (output truncated)\n", "stderr": "", "exit_code": 1.0, "duration": 0.0, "truncated": true, "timed_out": false,
-				"meta": map[string]any{"runtime": "wasm", "boundary": "wasm", "language": "python", "outcome": "exited", "truncated": true, "timed_out": false,
+				"meta": map[string]any{"runtime": "wasm", "boundary": "wasm", "language": "python", "versions": map[string]any{"sandbar": ownVersion()}, "outcome": "exited", "truncated": true, "timed_out": false,
 					"resource_limits": map[string]any{"timeout_sec": 1.0, "max_output_kb": 5.0 / 1024}}}},
 		{"timestamp": "2026-01-02T02:04:05.000678Z", "language": "python", "code": "print('<&>')", "result": nil,
 			"error": map[string]any{"code": "exhausted", "message": "full"}},

@@ -54,6 +54,9 @@ type Meta struct {
 	Boundary driver.Boundary `json:"boundary"`
 	// Language is the one that was asked for.
 	Language string `json:"language"`
+	// Versions are those of Sandbar ("sandbar") and, where programs run on this machine's kernel, of
+	// that ("kernel"). What is not known is left out.
+	Versions map[string]string `json:"versions,omitempty"`
 	// Outcome is the stable name of a sandbar.Outcome, or "blocked".
 	Outcome string `json:"outcome"`
 	// Truncated and TimedOut are those of the Result.
@@ -154,7 +157,11 @@ func exitCodeOf(r sandbar.Result) int {
 func whyEnded(r sandbar.Result, l sandbar.Limits) string {
 	switch r.Outcome {
 	case sandbar.Signaled:
-		return fmt.Sprintf("Killed by signal %d", r.Signal)
+		line := fmt.Sprintf("Killed by signal %d", r.Signal)
+		if why := sandbar.ForeignCall(r.Signal); why != "" {
+			line += " (" + why + ")"
+		}
+		return line
 	case sandbar.OutOfMemory:
 		if l.Memory > 0 {
 			return fmt.Sprintf("Killed: out of memory (limit %g MiB)", mib(l.Memory))

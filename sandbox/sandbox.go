@@ -101,7 +101,8 @@ type Request struct {
 	Code string
 	// Language is the name of a language. Default: "python".
 	Language string
-	// Timeout is the most time the program may take. Default: the settings', 30 s.
+	// Timeout is the most time the program may take. Default: the settings', 30 s. Where the
+	// settings have code.timeout (SANDBOX_TIMEOUT_SEC) it has no effect.
 	Timeout time.Duration
 	// Args are given to the program after its own name.
 	Args []string
@@ -134,7 +135,7 @@ func (s *Sandbox) Execute(ctx context.Context, r Request) (Result, error) {
 	result, err := x.Run(out)
 	caps := s.caps(r.Driver)
 	limits := x.Limits()
-	m := Meta{Runtime: caps.Name, Boundary: caps.Boundary, Language: job.Language, Limits: limitsOf(limits, s.cfg.Code.MaxOutput)}
+	m := newMeta(caps, job.Language, limits, s.cfg.Code.MaxOutput)
 	if blocked, ok := newBlocked(err, m); ok {
 		return blocked, nil
 	}
@@ -151,13 +152,17 @@ func (s *Sandbox) job(r Request) sandbar.Job {
 	if language == "" {
 		language = "python"
 	}
+	timeout := r.Timeout
+	if s.cfg.Code.Timeout > 0 {
+		timeout = s.cfg.Code.Timeout
+	}
 	_, _, highest := s.engine.Limits()
 	network := sandbar.NetworkNone
 	if s.cfg.Code.Network {
 		network = sandbar.NetworkOutbound
 	}
 	return sandbar.Job{Language: language, Code: r.Code, Args: r.Args, Stdin: r.Stdin,
-		Spec: sandbar.Spec{Env: r.Env, Driver: r.Driver, Network: network, Limits: sandbar.Limits{Timeout: r.Timeout, Output: highest.Output}}}
+		Spec: sandbar.Spec{Env: r.Env, Driver: r.Driver, Network: network, Limits: sandbar.Limits{Timeout: timeout, Output: highest.Output}}}
 }
 
 // caps are those of a driver by the name it was asked for.

@@ -158,6 +158,9 @@ func (r *remote) execEnded(x wire.Result) error {
 		}
 	case sandbar.Signaled.String():
 		if x.Signal != nil {
+			if why := sandbar.ForeignCall(*x.Signal); why != "" {
+				r.app.warn("%s", why)
+			}
 			return &exit{exitSignal + *x.Signal}
 		}
 	case sandbar.OutOfMemory.String():

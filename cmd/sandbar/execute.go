@@ -295,6 +295,8 @@ func outputError(err error) error {
 // explain is a line about an end that the program's output does not show.
 func (x *execution) explain(r sandbar.Result) string {
 	switch r.Outcome {
+	case sandbar.Signaled:
+		return sandbar.ForeignCall(r.Signal)
 	case sandbar.OutOfMemory:
 		return "killed: out of memory" + limitNote(x.limits().Memory, config.FormatSize)
 	case sandbar.TimedOut:

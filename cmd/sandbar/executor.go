@@ -340,7 +340,7 @@ func (x *executorRun) adjust(c *engine.Config) {
 // executorOptions are what the configuration says of executors.
 func executorOptions(cfg *config.Config, log *slog.Logger, authorize func(*http.Request) error) executor.Options {
 	e := cfg.Executor
-	return executor.Options{Authorize: authorize, MaxJSON: e.MaxJSON, KeepLines: int(e.KeepLines), KeepBytes: e.KeepBytes, KeepFinished: int(e.KeepFinished),
+	return executor.Options{Authorize: authorize, MaxJSON: e.MaxJSON, MaxContent: e.MaxContent, MaxOutput: e.MaxOutput, KeepLines: int(e.KeepLines), KeepBytes: e.KeepBytes, KeepFinished: int(e.KeepFinished),
 		Heartbeat: e.Heartbeat, Stall: e.StallTimeout, MaxProxied: int(e.MaxConnections), Logger: log}
 }
 
@@ -449,7 +449,7 @@ func (x *executorRun) shutdown() {
 func (x *executorRun) endAtOnce() {
 	s := <-x.signals
 	number, _ := s.(syscall.Signal)
-	x.log.Warn("ending at once", "signal", strings.ToUpper(s.String()))
+	x.log.Warn("second signal: all programs are killed, and this process ends", "signal", strings.ToUpper(s.String()), "within", killTime, "after a third", "now")
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	go x.server.Close()

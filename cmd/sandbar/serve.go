@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/config"
@@ -123,11 +124,15 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	reconcile(d, log)
 	caps := d.First.Caps()
 	metrics, err := newMetrics(cfg, caps)
+	if err == nil {
+		err = mayReachOut(cfg, caps)
+	}
 	if err != nil {
 		return errors.Join(err, d.Close())
 	}
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
 		c.Observe, c.Clients = metrics.Observe, clientLimits(cfg)
+		c.CheckLanguages = true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
 			iiiRoom(cfg, c)
@@ -164,6 +169,16 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		p.reload.servers = append(p.reload.servers, door.http)
 	}
 	return p.run()
+}
+
+// mayReachOut refuses a network for Fathom's programs that the driver cannot give.
+func mayReachOut(cfg *config.Config, caps driver.Caps) error {
+	if !cfg.Fathom.Network || caps.Outbound {
+		return nil
+	}
+	return &sandbar.Error{Code: sandbar.Unsupported, Field: "fathom.network",
+		Message: "fathom.network is true, and the driver " + caps.Name + " cannot give its sandboxes a network here",
+		Fix:     "set fathom.network to false, or see what is missing: `sandbar doctor`, and the setting network.outbound"}
 }
 
 // clientLimits is what the settings bound clients to.
@@ -232,6 +247,7 @@ func fathomOptions(cfg *config.Config, log *slog.Logger) fathom.Options {
 		MaxCode: cfg.MaxCode, MaxEnv: cfg.MaxEnv, MaxStdin: cfg.Fathom.MaxStdin,
 		MaxExecutions:   int(cfg.Fathom.MaxPerConnection),
 		Record:          cfg.Fathom.StoreCode,
+		Network:         cfg.Fathom.Network,
 		DisconnectGrace: cfg.Fathom.DisconnectGrace, WriteTimeout: cfg.Fathom.WriteTimeout,
 		Logger: log,
 	}
@@ -335,7 +351,7 @@ func (p *daemon) endAtOnce() {
 	s := <-p.signals
 	number, _ := s.(syscall.Signal)
 	p.second.Store(int32(number))
-	p.log.Warn("ending at once", "signal", strings.ToUpper(s.String()))
+	p.log.Warn("second signal: all programs are killed, and this process ends", "signal", strings.ToUpper(s.String()), "within", killTime, "after a third", "now")
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	go p.fathom.Close()

@@ -13,7 +13,7 @@ import (
 // templates are the sandboxes that a daemon keeps ready.
 func templates(cfg *config.Config, languages *lang.Catalogue, caps driver.Caps) []engine.Template {
 	if cfg.Templates.Auto {
-		all := usualTemplates(languages)
+		all := usualTemplates(languages, cfg.Fathom.Network)
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
 			all = append(all, iiiTemplates(cfg, caps)...)
 		}
@@ -31,14 +31,20 @@ func templates(cfg *config.Config, languages *lang.Catalogue, caps driver.Caps) 
 
 // usualTemplates are for the programs of Fathom and of "sandbar eval", and for
 // sandboxes whose creator asks for nothing. What starts quickly and holds little
-// is there from the start; a node or a BEAM comes with the first request.
-func usualTemplates(languages *lang.Catalogue) []engine.Template {
+// is there from the start; a node or a BEAM comes with the first request. With network
+// the sandboxes of programs have one, as Fathom's then do.
+func usualTemplates(languages *lang.Catalogue, network bool) []engine.Template {
 	all := []engine.Template{
 		{Language: "python", Min: 2, Max: 16},
 		{Min: 2, Max: 16},
 		{Language: "shell", Min: 1, Max: 16},
 		{Language: "javascript", Max: 8},
 		{Language: "elixir", Max: 4},
+	}
+	for i := range all {
+		if network && all[i].Language != "" {
+			all[i].Spec.Network = sandbar.NetworkOutbound
+		}
 	}
 	return slices.DeleteFunc(all, func(t engine.Template) bool {
 		return t.Language != "" && !slices.Contains(languages.Names(), t.Language)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -15,7 +16,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/platform"
 	"github.com/sandbar-dev/sandbar/internal/strict"
 	"github.com/sandbar-dev/sandbar/sandbox"
 )
@@ -222,7 +225,7 @@ func toolFailure(err error) (toolAnswer, int) {
 
 // printToolSchema prints the schema of a request, as these settings allow it.
 func (a *app) printToolSchema(cfg *config.Config) error {
-	schema, err := toolSchema(cfg)
+	schema, err := toolSchema(cfg, a.toolLanguages(cfg))
 	if err != nil {
 		return err
 	}
@@ -232,12 +235,40 @@ func (a *app) printToolSchema(cfg *config.Config) error {
 	return e.Encode(schema)
 }
 
-func toolSchema(cfg *config.Config) (map[string]any, error) {
+// lookTime bounds the look for interpreters. One that is not found to be missing by then stands in
+// the schema.
+const lookTime = 10 * time.Second
+
+// toolLanguages are the languages whose interpreter a sandbox of these settings has; nil where no
+// sandbox can be made, which the next request is told.
+func (a *app) toolLanguages(cfg *config.Config) []string {
+	log := slog.New(slog.DiscardHandler)
+	ds, err := platform.OpenDriver(cfg, a.factories, log)
+	if err != nil {
+		return nil
+	}
+	e, err := platform.NewEngine(cfg, ds, log, func(c *engine.Config) { c.CheckLanguages = true })
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	e.Probe(ctx)
+	a.removeSandbox(e)
+	return e.Available()
+}
+
+// toolSchema is the schema of a request. there are the languages to name, none for all of the
+// catalogue.
+func toolSchema(cfg *config.Config, there []string) (map[string]any, error) {
 	languages, err := cfg.Catalogue()
 	if err != nil {
 		return nil, err
 	}
 	names := languages.Names()
+	if len(there) > 0 {
+		names = there
+	}
 	byDefault := "python"
 	if !slices.Contains(names, byDefault) {
 		byDefault = ""
@@ -249,6 +280,10 @@ func toolSchema(cfg *config.Config) (map[string]any, error) {
 	}
 	if m := cfg.Limits.Max.Timeout; m > 0 {
 		timeout["maximum"] = m.Seconds()
+	}
+	if d := cfg.Code.Timeout; d > 0 {
+		timeout["default"] = d.Seconds()
+		timeout["description"] = "Accepted and without effect: every program has the time limit that is the default."
 	}
 	language := object{"type": "string", "enum": names, "description": "The language of the code."}
 	required := []string{"code"}

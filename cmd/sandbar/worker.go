@@ -172,7 +172,7 @@ func (p *joined) shutdown() error {
 func (p *joined) endAtOnce() {
 	s := <-p.signals
 	number, _ := s.(syscall.Signal)
-	p.log.Warn("ending at once", "signal", strings.ToUpper(s.String()))
+	p.log.Warn("second signal: all programs are killed, and this process ends", "signal", strings.ToUpper(s.String()), "within", killTime, "after a third", "now")
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	go p.engine.Shutdown(now)

@@ -25,11 +25,14 @@ type variable struct {
 	allowed string                       // "": as the setting's
 }
 
-// abstractionVariables are those of the abstraction but for Docker's.
+// abstractionVariables are those of the abstraction but for Docker's. SANDBOX_TIMEOUT_SEC is "a
+// global override": the default of whoever asks for no time limit, and the time limit of those
+// whose request asks for one.
 func abstractionVariables() []variable {
 	return []variable{
 		{"SANDBOX_TYPE", "driver", lower, "auto or the name of a driver, in any case; \"sandbar doctor\" lists them"},
 		{"SANDBOX_TIMEOUT_SEC", "limits.default.timeout", seconds, "a number of seconds from 0.001 to 31536000, such as 30"},
+		{"SANDBOX_TIMEOUT_SEC", "code.timeout", seconds, "a number of seconds from 0.001 to 31536000, such as 30"},
 		{"SANDBOX_MAX_OUTPUT_KB", "code.max_output", kilobytes, "a whole number of KiB, such as 10, or 0 for no cut"},
 		{"SANDBOX_SUPPORTED_LANGUAGES", "code.languages", lower, "languages that there are, separated by commas"},
 		{"SANDBOX_BLOCK_DANGEROUS_IMPORTS", "code.block_imports", yesNo, "true or false"},
@@ -53,6 +56,7 @@ func dockerVariables() []dockerVariable {
 		{dockerNetwork, "network", bridge, "true or false"},
 		{"DOCKER_CPU_LIMIT", "cpus", processors, "a number of processors, such as 0.5"},
 		{"DOCKER_MEMORY_LIMIT", "memory", memory, "a size, such as 256m"},
+		{"DOCKER_PULL", "pull", lower, "missing or never"},
 	}
 }
 
@@ -61,9 +65,10 @@ const dockerNetwork = "DOCKER_NETWORK_ENABLED"
 
 // abstraction applies the variables of the execution abstraction.
 func (l *loader) abstraction(vars map[string]string, drivers []Driver) {
+	bad := map[string]bool{} // a variable of two settings is refused once
 	for _, v := range abstractionVariables() {
 		text, ok := given(vars, v.name)
-		if !ok {
+		if !ok || bad[v.name] {
 			continue
 		}
 		f := l.fields[v.path]
@@ -80,6 +85,7 @@ func (l *loader) abstraction(vars map[string]string, drivers []Driver) {
 		}
 		if err != nil {
 			l.fail(f.invalid(v.name, sandbar.Quote(text, 60), err))
+			bad[v.name] = true
 			continue
 		}
 		l.config.origins[v.path] = v.name
@@ -123,6 +129,7 @@ func (l *loader) dockerDefaults(vars map[string]string) {
 		return
 	}
 	options := l.config.Drivers[dockerDriver]
+	l.dockerCPUs(options)
 	for option, path := range map[string]string{"cpus": "limits.default.cpus", "memory": "limits.default.memory", "network": "code.network"} {
 		name := l.config.origins["drivers.docker."+option]
 		if name == "" {
@@ -142,6 +149,24 @@ func (l *loader) dockerDefaults(vars map[string]string) {
 			continue
 		}
 		l.config.origins[path] = name
+	}
+}
+
+// defaultDockerCPUs is DOCKER_CPU_LIMIT where SANDBOX_TYPE chooses Docker and nothing says otherwise.
+const defaultDockerCPUs = "0.5"
+
+// dockerCPUs gives code the abstraction's half a processor, if it was the abstraction's variable
+// that chose Docker. An operator who sets driver has the defaults of all drivers.
+func (l *loader) dockerCPUs(options map[string]string) {
+	const path = "limits.default.cpus"
+	c := l.config
+	if c.origins["driver"] != "SANDBOX_TYPE" || options["cpus"] != "" || c.origins[path] != "" {
+		return
+	}
+	if c.Limits.Max.CPUs == 0 || c.Limits.Max.CPUs == sandbar.Unlimited || c.Limits.Max.CPUs >= 0.5 {
+		if l.fields[path].value.set(defaultDockerCPUs) == nil {
+			c.origins[path] = "SANDBOX_TYPE"
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // abstractionDrivers are drivers of a build that has Docker.
 var abstractionDrivers = append(slices.Clone(testDrivers), Driver{Name: "docker", Options: map[string]string{
-	"image": "i", "network": "n", "cpus": "c", "memory": "m"}})
+	"image": "i", "network": "n", "cpus": "c", "memory": "m", "pull": "p"}})
 
 // Every variable of the execution abstraction, its forms, and what it sets.
 func TestAbstractionVariables(t *testing.T) {
@@ -29,6 +29,8 @@ func TestAbstractionVariables(t *testing.T) {
 		"type, docker":         {[]string{"SANDBOX_TYPE=docker"}, func(c *Config) any { return c.Driver }, "docker"},
 		"timeout":              {[]string{"SANDBOX_TIMEOUT_SEC=5"}, func(c *Config) any { return c.Limits.Default.Timeout }, 5 * time.Second},
 		"timeout, part of one": {[]string{"SANDBOX_TIMEOUT_SEC=0.25"}, func(c *Config) any { return c.Limits.Default.Timeout }, 250 * time.Millisecond},
+		"timeout, for all":     {[]string{"SANDBOX_TIMEOUT_SEC=5"}, func(c *Config) any { return c.Code.Timeout }, 5 * time.Second},
+		"timeout, for none":    {[]string{"SANDBAR_LIMITS_DEFAULT_TIMEOUT=5s"}, func(c *Config) any { return c.Code.Timeout }, time.Duration(0)},
 		"timeout, default":     {nil, func(c *Config) any { return c.Limits.Default.Timeout }, 30 * time.Second},
 		"output":               {[]string{"SANDBOX_MAX_OUTPUT_KB=3"}, func(c *Config) any { return c.Code.MaxOutput }, int64(3 << 10)},
 		"output, no cut":       {[]string{"SANDBOX_MAX_OUTPUT_KB=0"}, func(c *Config) any { return c.Code.MaxOutput }, int64(sandbar.Unlimited)},
@@ -45,11 +47,16 @@ func TestAbstractionVariables(t *testing.T) {
 		"docker chosen, network": {[]string{"SANDBOX_TYPE=docker", "DOCKER_NETWORK_ENABLED=true"}, func(c *Config) any { return c.Code.Network }, true},
 		"docker not chosen": {[]string{"SANDBOX_TYPE=local", "DOCKER_CPU_LIMIT=0.5", "DOCKER_MEMORY_LIMIT=512m", "DOCKER_NETWORK_ENABLED=true"},
 			func(c *Config) any { return []any{c.Limits.Default.CPUs, c.Limits.Default.Memory, c.Code.Network} }, []any{float64(sandbar.Unlimited), int64(256 << 20), false}},
-		"docker, empty":           {[]string{"DOCKER_IMAGE=", "DOCKER_CPU_LIMIT= "}, dockerOptions, map[string]string(nil)},
-		"docker, over the file":   {[]string{"DOCKER_IMAGE=mine"}, dockerOptions, map[string]string{"image": "mine"}},
-		"what is not of Sandbar":  {[]string{"SANDBOX_SECRET=x", "SANDBOX_TYPES=x", "DOCKER_HOST=x"}, func(c *Config) any { return c.Driver }, "auto"},
-		"the file is overruled":   {[]string{"SANDBOX_TIMEOUT_SEC=7"}, func(c *Config) any { return c.Limits.Default.Timeout }, 7 * time.Second},
-		"allowed drivers, a list": {[]string{"SANDBAR_ALLOWED_DRIVERS=local,docker"}, func(c *Config) any { return c.AllowedDrivers }, []string{"local", "docker"}},
+		"docker chosen, half a processor": {[]string{"SANDBOX_TYPE=docker"}, func(c *Config) any { return c.Limits.Default.CPUs }, 0.5},
+		"docker chosen, another number":   {[]string{"SANDBOX_TYPE=docker", "SANDBAR_LIMITS_DEFAULT_CPUS=1.5"}, func(c *Config) any { return c.Limits.Default.CPUs }, 1.5},
+		"docker chosen, by the operator":  {[]string{"SANDBAR_DRIVER=docker"}, func(c *Config) any { return c.Limits.Default.CPUs }, float64(sandbar.Unlimited)},
+		"docker chosen, less is allowed":  {[]string{"SANDBOX_TYPE=docker", "SANDBAR_LIMITS_MAX_CPUS=0.25"}, func(c *Config) any { return c.Limits.Default.CPUs }, float64(sandbar.Unlimited)},
+		"docker, pull":                    {[]string{"DOCKER_PULL=Missing"}, dockerOptions, map[string]string{"pull": "missing"}},
+		"docker, empty":                   {[]string{"DOCKER_IMAGE=", "DOCKER_CPU_LIMIT= "}, dockerOptions, map[string]string(nil)},
+		"docker, over the file":           {[]string{"DOCKER_IMAGE=mine"}, dockerOptions, map[string]string{"image": "mine"}},
+		"what is not of Sandbar":          {[]string{"SANDBOX_SECRET=x", "SANDBOX_TYPES=x", "DOCKER_HOST=x"}, func(c *Config) any { return c.Driver }, "auto"},
+		"the file is overruled":           {[]string{"SANDBOX_TIMEOUT_SEC=7"}, func(c *Config) any { return c.Limits.Default.Timeout }, 7 * time.Second},
+		"allowed drivers, a list":         {[]string{"SANDBAR_ALLOWED_DRIVERS=local,docker"}, func(c *Config) any { return c.AllowedDrivers }, []string{"local", "docker"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := ""
@@ -94,6 +101,9 @@ func TestAbstractionMistakes(t *testing.T) {
 		"SANDBOX_TIMEOUT_SEC=NaN":  `SANDBOX_TIMEOUT_SEC: "NaN" is not a number of seconds (allowed: a number of seconds from 0.001 to 31536000, such as 30)`,
 		"SANDBOX_TIMEOUT_SEC=30s":  `SANDBOX_TIMEOUT_SEC: "30s" is not a number of seconds (allowed: a number of seconds from 0.001 to 31536000, such as 30)`,
 		"SANDBOX_TIMEOUT_SEC=600":  `limits.default.timeout (10m, SANDBOX_TIMEOUT_SEC) is above limits.max.timeout (5m, the default) (change one of them)`,
+
+		"SANDBAR_CODE_TIMEOUT=10m":                      `code.timeout (10m, SANDBAR_CODE_TIMEOUT) is above limits.max.timeout (5m, the default) (change one of them)`,
+		"SANDBAR_CODE_TIMEOUT=5s SANDBOX_TIMEOUT_SEC=5": `SANDBAR_CODE_TIMEOUT and SANDBOX_TIMEOUT_SEC are both set, and mean the same setting (set one of them)`,
 
 		"SANDBOX_MAX_OUTPUT_KB=-1":  `SANDBOX_MAX_OUTPUT_KB: "-1" is out of range (allowed: a whole number of KiB, such as 10, or 0 for no cut)`,
 		"SANDBOX_MAX_OUTPUT_KB=1.5": `SANDBOX_MAX_OUTPUT_KB: "1.5" is not a whole number (allowed: a whole number of KiB, such as 10, or 0 for no cut)`,

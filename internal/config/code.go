@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 )
@@ -11,9 +12,10 @@ import (
 // Code is how single executions of code are treated: by eval and tool, by the
 // Go package sandbox, and, but for MaxOutput, by the protocols of the daemon.
 type Code struct {
-	Languages      []string // empty: all there are
-	MaxOutput      int64    // of each stream; sandbar.Unlimited for no cut
-	Network        bool     // whether the code of eval, run, tool and package sandbox reaches out unasked
+	Languages      []string      // empty: all there are
+	MaxOutput      int64         // of each stream; sandbar.Unlimited for no cut
+	Timeout        time.Duration // overrides that of a request; 0 does not
+	Network        bool          // whether the code of eval, run, tool and package sandbox reaches out unasked
 	BlockImports   bool
 	BlockedImports []string
 	Store          string // StoreNever, StoreOnError or StoreAlways
@@ -37,6 +39,10 @@ func (c *Config) codeFields() []field {
 			"What is kept of each of stdout and stderr in the answers of \"sandbar tool\" and of the Go package sandbox, and by "+
 				"\"sandbar eval\" and \"run\" if it is set. The program goes on; what is beyond is thrown away, and the answer says so. "+
 				"limits.max.output ends a program that writes too much all the same."),
+		measure("code.timeout", &c.Code.Timeout, wallClock, bounds[time.Duration]{lo: time.Millisecond, hi: maxDuration,
+			words: []word[time.Duration]{{"none", 0}}}, "none",
+			"The time limit of every program of \"sandbar tool\" and of the Go package sandbox, whatever time limit the request asks for. "+
+				"\"none\" leaves it to the request, and then to limits.default.timeout."),
 		{path: "code.network", value: boolean(&c.Code.Network), initial: "false", allowed: "true or false",
 			doc: "Whether the programs of \"sandbar eval\", \"run\" and \"tool\" and of the Go package sandbox reach out without asking for it, as with --network."},
 		{path: "code.block_imports", value: boolean(&c.Code.BlockImports), initial: "false", allowed: "true or false",

@@ -101,12 +101,15 @@ type Fathom struct {
 	MaxPerConnection int64
 	StoreCode        bool
 	MaxStdin         int64
+	Network          bool
 }
 
 // Executor is the settings of the sandbox executor protocol, in the daemon and
 // alone.
 type Executor struct {
 	MaxJSON        int64
+	MaxContent     int64
+	MaxOutput      int64
 	KeepLines      int64
 	KeepBytes      int64
 	KeepFinished   int64

@@ -22,6 +22,9 @@ func (l *loader) contradictions(drivers []Driver) {
 	}
 	l.exclusive("iii.worker.token", c.III.Worker.Token != "", "iii.worker.token_file", c.III.Worker.TokenFile != "")
 	l.ranges()
+	if most := c.Limits.Max.Timeout; most > 0 && c.Code.Timeout > most && c.Origin("code.timeout") != c.Origin("limits.default.timeout") {
+		l.contradiction("code.timeout", l.told("code.timeout")+" is above "+l.told("limits.max.timeout"), "change one of them")
+	}
 	l.supportedLanguages()
 	if drivers != nil {
 		l.knownDrivers(drivers)

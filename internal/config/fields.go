@@ -249,13 +249,20 @@ func (c *Config) fathomFields() []field {
 			"The largest standard input of one execution."),
 		{path: "fathom.store_code", value: boolean(&c.Fathom.StoreCode), initial: "false", allowed: "true or false",
 			doc: "Whether code.store also keeps executions of the Fathom protocol, whose text advises against it."},
+		{path: "fathom.network", value: boolean(&c.Fathom.Network), initial: "false", allowed: "true or false",
+			doc: "Whether the programs of the Fathom protocol reach out, by the rules of section network. The protocol has no field for it, so it is all of them or none. " +
+				"The daemon does not start if its driver cannot give a network."},
 	}
 }
 
 func (c *Config) executorFields() []field {
 	return []field{
 		measure("executor.max_json", &c.Executor.MaxJSON, size, bounds[int64]{lo: 1 << 10, hi: 1 << 30}, "16MiB",
-			"What of one request's body is held in memory. Files that are transferred as such are not bounded by it."),
+			"What of one request's body is held in memory. The content of a file is not."),
+		measure("executor.max_content", &c.Executor.MaxContent, size, bounds[int64]{lo: 1, hi: maxSize}, "16GiB",
+			"The largest content of one /write_file. It goes into the sandbox as it arrives; the disk of the sandbox bounds it, too."),
+		measure("executor.max_output", &c.Executor.MaxOutput, size, bounds[int64]{lo: 1 << 10, hi: 1 << 30}, "64MiB",
+			"What one answer of /run holds of stdout and stderr together. A program that writes more is ended, and the answer says that it is truncated. /run_streaming has no limit."),
 		measure("executor.keep_lines", &c.Executor.KeepLines, count, bounds[int64]{lo: 1, hi: 10_000_000}, "10000",
 			"Lines kept of each output of a background process, for readers that come late or come back."),
 		measure("executor.keep_bytes", &c.Executor.KeepBytes, size, bounds[int64]{lo: 64 << 10, hi: 1 << 30}, "8MiB",

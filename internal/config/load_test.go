@@ -58,7 +58,7 @@ func TestDefaults(t *testing.T) {
 		Grace: 500 * time.Millisecond, IdleTimeout: 10 * time.Minute, MaxLifetime: 24 * time.Hour, ReplayBytes: 1 << 20, KeepFinished: 64,
 		Code:   Code{MaxOutput: 10 << 10, BlockedImports: []string{"os", "subprocess", "shutil", "socket", "pathlib"}, Store: "never", Artifacts: "artifacts"},
 		Fathom: Fathom{DisconnectGrace: 5 * time.Second, WriteTimeout: 30 * time.Second, MaxPerConnection: 256, MaxStdin: 1 << 20},
-		Executor: Executor{MaxJSON: 16 << 20, KeepLines: 10000, KeepBytes: 8 << 20, KeepFinished: 64, Heartbeat: 10 * time.Second,
+		Executor: Executor{MaxJSON: 16 << 20, MaxContent: 16 << 30, MaxOutput: 64 << 20, KeepLines: 10000, KeepBytes: 8 << 20, KeepFinished: 64, Heartbeat: 10 * time.Second,
 			StallTimeout: 5 * time.Minute, MaxConnections: 1024},
 		Templates: Templates{Auto: true}, TemplatesMemory: 512 << 20,
 		Log: Log{Level: "info", Format: "text"}, ShutdownTimeout: 20 * time.Second,

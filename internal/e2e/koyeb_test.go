@@ -21,7 +21,7 @@ import (
 // everything they can do.
 func TestKoyebSDK(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.PyKoyeb)
-	for mode, least := range map[string]int{"sync": 47, "async": 47} {
+	for mode, least := range map[string]int{"sync": 49, "async": 49} {
 		t.Run(mode, func(t *testing.T) {
 			x := newExecutor(t, nil)
 			runChecks(t, mode, least, "EXECUTOR_URL=http://"+x.addr, "EXECUTOR_PROXY="+x.proxy, "EXECUTOR_SECRET="+x.secret)
@@ -34,7 +34,7 @@ func TestKoyebSDK(t *testing.T) {
 func TestKoyebCreate(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.PyKoyeb)
 	d := newDaemon(t, t.TempDir())
-	for mode, least := range map[string]int{"create": 46, "create-async": 46} {
+	for mode, least := range map[string]int{"create": 48, "create-async": 48} {
 		t.Run(mode, func(t *testing.T) {
 			plane := newControlPlane(t, d)
 			runChecks(t, mode, least, "KOYEB_API_HOST="+plane.URL, "KOYEB_API_TOKEN=any")

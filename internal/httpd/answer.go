@@ -7,18 +7,20 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// errorBody is the JSON form of an error.
+// errorBody is the JSON form of an error, that of the daemon's own API: code, message and fix are
+// always there, field where a field is at fault.
 type errorBody struct {
 	Error struct {
 		Code    sandbar.Code `json:"code"`
 		Message string       `json:"message"`
-		Fix     string       `json:"fix,omitempty"`
+		Fix     string       `json:"fix"`
+		Field   string       `json:"field,omitempty"`
 	} `json:"error"`
 }
 
 func writeError(w http.ResponseWriter, status int, e *sandbar.Error) {
 	var body errorBody
-	body.Error.Code, body.Error.Message, body.Error.Fix = e.Code, e.Message, e.Fix
+	body.Error.Code, body.Error.Message, body.Error.Fix, body.Error.Field = e.Code, e.Message, e.Fix, e.Field
 	writeJSON(w, status, body)
 }
 
@@ -27,7 +29,7 @@ func writeError(w http.ResponseWriter, status int, e *sandbar.Error) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		status, body = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer could not be written as JSON"}}`)
+		status, body = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer could not be written as JSON","fix":"report it"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
@@ -59,7 +61,7 @@ func noRoute(h http.Handler, r *http.Request) *refusal {
 			Message: "method " + sandbar.Quote(r.Method, 20) + " is not allowed for " + sandbar.Quote(r.URL.Path, 100), Fix: "allowed: " + answer.header.Get("Allow")}}
 	}
 	return &refusal{status: http.StatusNotFound, reason: reasonRoute, err: &sandbar.Error{Code: sandbar.NotFound,
-		Message: "there is nothing at " + sandbar.Quote(r.URL.Path, 100)}}
+		Message: "there is nothing at " + sandbar.Quote(r.URL.Path, 100), Fix: "see docs/sandboxes.md for the paths there are"}}
 }
 
 // headerOnly is a ResponseWriter that keeps status and header.

@@ -23,8 +23,8 @@ func bound(ln net.Listener, most int, mute bool) *boundListener {
 
 // tooMany is the whole answer to a connection that is one too many.
 const tooMany = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json; charset=utf-8\r\nConnection: close\r\n" +
-	"Content-Length: 107\r\n\r\n" +
-	`{"error":{"code":"exhausted","message":"there are as many connections as there may be (max_connections)"}}` + "\n"
+	"Content-Length: 180\r\n\r\n" +
+	`{"error":{"code":"exhausted","message":"there are as many connections as there may be (max_connections)","fix":"try again in a second, or let the operator raise max_connections"}}` + "\n"
 
 // turnedAway is how many refusals may be under way; those beyond it are silent.
 const turnedAway = 64

@@ -3,6 +3,7 @@ package httpd
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,7 +62,7 @@ func NewMetrics(languages []string, b Build) *Metrics {
 		total:      histogram("sandbar_execution_seconds", "Time from the request to the end of the sandbox."),
 	}
 	m.registry.MustRegister(m.executions, m.errors, m.kills, m.refusals, m.queue, m.setup, m.run, m.total,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		collectors.NewGoCollector(), ownProcess{collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})})
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sandbar_build_info", Help: "Always 1; the labels tell the build and the driver."},
 		[]string{"version", "goversion", "driver", "boundary"})
 	info.WithLabelValues(b.Version, b.GoVersion, b.Driver, b.Boundary).Set(1)
@@ -75,6 +76,24 @@ func NewMetrics(languages []string, b Build) *Metrics {
 	m.registry.MustRegister(templateCollector{m})
 	m.appear()
 	return m
+}
+
+// ownProcess is the collector of this process without what it reads of the network namespace: those
+// bytes are of all processes of the host.
+type ownProcess struct{ prometheus.Collector }
+
+// Collect implements prometheus.Collector.
+func (c ownProcess) Collect(to chan<- prometheus.Metric) {
+	all := make(chan prometheus.Metric)
+	go func() {
+		defer close(all)
+		c.Collector.Collect(all)
+	}()
+	for m := range all {
+		if !strings.Contains(m.Desc().String(), `"process_network_`) {
+			to <- m
+		}
+	}
 }
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -95,5 +96,16 @@ func TestNoMetrics(t *testing.T) {
 	}
 	if resp, _ := send(t, s, "GET /x HTTP/1.1\nHost: localhost\n\n"); resp.StatusCode != 401 {
 		t.Errorf("status %d", resp.StatusCode)
+	}
+}
+
+// What is the host's is not told as the daemon's.
+func TestMetricsAreOfThisProcess(t *testing.T) {
+	text := scrape(NewMetrics(nil, Build{}))
+	if strings.Contains(text, "process_network_") {
+		t.Error("bytes of the network namespace are among the metrics")
+	}
+	if !strings.Contains(text, "go_goroutines") || runtime.GOOS == "linux" && !strings.Contains(text, "process_resident_memory_bytes") {
+		t.Error("metrics of the process are missing")
 	}
 }

@@ -118,6 +118,11 @@ func (c *Catalogue) Find(name string) (Language, error) {
 	if l, ok := c.byName[name]; ok {
 		return l, nil
 	}
-	return Language{}, &sandbar.Error{Code: sandbar.Unsupported, Field: "language",
-		Message: "language " + sandbar.Quote(name, 40) + " is not available in this sandbox; available are " + strings.Join(c.names, ", ")}
+	return Language{}, Unknown(name, c.names)
+}
+
+// Unknown is the refusal of a name that no language has, which names those there are.
+func Unknown(name string, available []string) error {
+	return &sandbar.Error{Code: sandbar.Unsupported, Field: "language",
+		Message: "language " + sandbar.Quote(name, 40) + " is not available in this sandbox; available are " + strings.Join(available, ", ")}
 }

@@ -214,6 +214,18 @@ func (r *pipeReader) readHeld(b []byte) (n int, err error) {
 	return n, nil
 }
 
+// grow makes the pipe hold so many bytes, and reports whether it does. An ordinary user has a
+// bound on what all his pipes hold (pipe(7), pipe-user-pages-soft).
+func (r *pipeReader) grow(size int) bool {
+	c, err := r.f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	got := 0
+	c.Control(func(fd uintptr) { got, err = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size) })
+	return err == nil && got >= size
+}
+
 // finish ends the waiting for more.
 func (r *pipeReader) finish() { r.f.SetReadDeadline(time.Unix(1, 0)) }
 

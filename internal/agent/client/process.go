@@ -178,10 +178,11 @@ var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 // that fails closes the output.
 func deliver(w io.Writer, o output) (moved int64) {
 	defer o.Close()
-	buf := buffers.Get().(*[32 << 10]byte)
-	defer buffers.Put(buf)
+	small := buffers.Get().(*[32 << 10]byte)
+	defer buffers.Put(small)
+	buf, f := small[:], flood{since: time.Now()}
 	for {
-		n, err := o.Read(buf[:])
+		n, err := o.Read(buf)
 		if n > 0 {
 			took, werr := w.Write(buf[:n])
 			moved += int64(took)
@@ -192,7 +193,66 @@ func deliver(w io.Writer, o output) (moved int64) {
 		if err != nil {
 			return moved
 		}
+		if f.read(n, o) {
+			if len(buf) == len(small) {
+				large := floods.Get().(*[floodBuffer]byte)
+				defer floods.Put(large)
+				buf = large[:]
+			}
+			if n < floodRead {
+				time.Sleep(gather)
+			}
+		}
 	}
+}
+
+// A program that prints without a pause is read in large pieces: one that is read whenever it has
+// printed a line costs the daemon a wake-up, a message and two system calls for each. Such a
+// program has filled floodReads reads, or floodSize bytes, within floodTime. Where less than
+// floodRead was in its pipe, the next read comes gather later, for which a pipe that fills fast is
+// enlarged. All other output is read at once.
+const (
+	floodReads  = 32
+	floodSize   = 256 << 10
+	floodTime   = 50 * time.Millisecond
+	floodBuffer = 128 << 10
+	floodRead   = 64 << 10
+	floodPipe   = 512 << 10
+	floodSafe   = 16 << 10 // what may come during gather into a pipe that was not enlarged
+	gather      = 500 * time.Microsecond
+)
+
+var floods = sync.Pool{New: func() any { return new([floodBuffer]byte) }}
+
+// flood tells whether an output is one.
+type flood struct {
+	since    time.Time
+	reads, n int // reads since then, and their bytes
+	is       bool
+	grown    bool // the pipe has been enlarged
+	cannot   bool // it cannot be
+}
+
+// read counts what was read and reports whether the output is a flood whose pipe has room for what
+// comes until it is read next.
+func (f *flood) read(n int, o output) bool {
+	f.reads++
+	f.n += n
+	if f.reads < floodReads && f.n < floodSize {
+		return f.is
+	}
+	now := time.Now()
+	took := now.Sub(f.since)
+	f.is = took <= floodTime
+	if fast := time.Duration(f.n)*gather > floodSafe*took; f.is && fast {
+		if g, ok := o.(interface{ grow(int) bool }); ok && !f.grown && !f.cannot {
+			f.grown = g.grow(floodPipe)
+			f.cannot = !f.grown
+		}
+		f.is = f.grown
+	}
+	f.reads, f.n, f.since = 0, 0, now
+	return f.is
 }
 
 // feed copies an input to a program; the program may close its end at any time.

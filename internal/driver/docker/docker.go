@@ -130,7 +130,30 @@ func (d *Driver) lookAround() error {
 	}
 	d.info, d.local = info, isLocal(d.engine.at, info)
 	d.caps = describe(info, d.engine.at, d.opt, d.local, swapsHere())
+	if d.opt.pull {
+		if err := d.pullMissing(); err != nil {
+			return err
+		}
+	}
 	d.noteImage()
+	return nil
+}
+
+// pullMissing has the engine pull what it does not have of the images that the operator names.
+func (d *Driver) pullMissing() error {
+	for _, ref := range append([]string{d.opt.image}, d.opt.images...) {
+		if ref == anyImage {
+			continue
+		}
+		_, found, err := d.engine.image(context.Background(), ref)
+		if err == nil && !found {
+			d.log.Info("the engine pulls an image", "image", ref)
+			err = d.engine.pull(context.Background(), ref)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -34,7 +34,7 @@ const storeRepository = "sandbar/image"
 
 // openImage finds what a Spec names: the operator's image where it names none,
 // an image of the engine that the operator allows, or one of our store, which
-// is sent to the engine if that does not have it yet. Nothing is ever fetched.
+// is sent to the engine if that does not have it yet. Nothing is fetched here: see pullMissing.
 func (d *Driver) openImage(ctx context.Context, name string) (image, error) {
 	switch {
 	case name == "" || name == sandbar.ImageHost:
@@ -125,6 +125,25 @@ func (e *engine) image(ctx context.Context, ref string) (i image, found bool, er
 		return nil
 	})
 	return i, found, err
+}
+
+// pull has the engine fetch an image from its registry. Unavailable where it cannot.
+func (e *engine) pull(ctx context.Context, ref string) error {
+	err := e.call(ctx, copyBound, "pulling the image "+sandbar.Quote(ref, 100), func(ctx context.Context) error {
+		answer, err := e.api.ImagePull(ctx, ref, client.ImagePullOptions{})
+		if err != nil {
+			return err
+		}
+		defer answer.Close()
+		return importAnswer(answer)
+	})
+	if err == nil {
+		return nil
+	}
+	failed := *sandbar.AsError(err)
+	failed.Code, failed.Field = sandbar.Unavailable, "image"
+	failed.Fix = "see what \"docker pull " + ref + "\" says, or set the option " + optionPull + " of the driver docker to \"never\""
+	return &failed
 }
 
 // importTree sends a tree of files to the engine as an image.

@@ -19,6 +19,7 @@ const (
 	optionNetwork  = "network"
 	optionCPUs     = "cpus"
 	optionMemory   = "memory"
+	optionPull     = "pull"
 )
 
 // DefaultImage is the image of sandboxes that ask for none, if the operator
@@ -36,6 +37,7 @@ func optionHelp() map[string]string {
 		optionNetwork:  "docker network of sandboxes that reach out, such as \"bridge\"; \"true\" for that, default: none may. What it reaches is the engine's affair: the daemon's rules for outbound connections do not hold there",
 		optionCPUs:     "processors of a sandbox that has no limit of its own, such as 0.5",
 		optionMemory:   "memory of a sandbox that has no limit of its own, such as 256m",
+		optionPull:     "\"missing\" has the engine pull, when the driver starts, those of image and images that it does not have; \"never\", the default, leaves that to \"docker pull\"",
 	}
 }
 
@@ -47,6 +49,7 @@ type options struct {
 	network                 string
 	cpus                    float64 // 0: no limit
 	memory                  int64   // bytes; 0: no limit
+	pull                    bool    // the images that are missing
 }
 
 // anyImage in options.images allows every image the engine has.
@@ -82,6 +85,13 @@ func parseOptions(raw map[string]string) (options, error) {
 	}
 	if o.network == "host" || strings.HasPrefix(o.network, "container:") {
 		return o, badOption(optionNetwork, sandbar.Quote(o.network, 80)+" is somebody else's network, with all that listens there", "name a network of the engine's own, such as \"bridge\"")
+	}
+	switch raw[optionPull] {
+	case "", "never":
+	case "missing":
+		o.pull = true
+	default:
+		return o, badOption(optionPull, sandbar.Quote(raw[optionPull], 40)+" is not known", "give \"missing\" or \"never\"")
 	}
 	var err error
 	if o.cpus, err = parseCPUs(raw[optionCPUs]); err != nil {

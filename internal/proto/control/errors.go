@@ -56,14 +56,42 @@ func failWith(w http.ResponseWriter, status int, err error) {
 	if status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
 		w.Header().Set("Retry-After", "1")
 	}
-	answer(w, status, wire.ErrorOf(err))
+	body := wire.ErrorOf(err)
+	if body.Error.Fix == "" {
+		body.Error.Fix = fixOf(body.Error.Code, body.Error.Field)
+	}
+	answer(w, status, body)
+}
+
+// fixOf is the next step after an error that names none.
+func fixOf(c sandbar.Code, field string) string {
+	switch c {
+	case sandbar.Gone:
+		return "create another sandbox"
+	case sandbar.NotFound:
+		if field == "id" {
+			return "`sandbar list` shows those there are"
+		}
+		return "change the request, or make what is missing"
+	case sandbar.Invalid, sandbar.TooLarge, sandbar.Exists, sandbar.Conflict, sandbar.Denied:
+		return "change the request; docs/sandboxes.md says what is allowed"
+	case sandbar.Unauthenticated:
+		return "send the daemon's token, or the sandbox's secret"
+	case sandbar.Unsupported:
+		return "see what this host can do: sandbar doctor"
+	case sandbar.NoSpace:
+		return "remove files, or create a sandbox with a larger limits.disk"
+	case sandbar.Exhausted, sandbar.Timeout, sandbar.Unavailable, sandbar.Canceled:
+		return "try again later"
+	}
+	return "the daemon's log has more; try again, and report it"
 }
 
 // answer answers with JSON.
 func answer(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		status, body = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer could not be written as JSON"}}`)
+		status, body = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer could not be written as JSON","fix":"report it"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)

@@ -130,18 +130,23 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, f func(*jsonReader
 	defer s.buffers.Put(buf)
 	err := f(newJSONReader(s.body(w, r), buf[:], s.options.MaxJSON))
 	if err != nil {
-		refuseBody(w, err)
+		s.refuseBody(w, err)
 	}
 	return err == nil
 }
 
 // refuseBody answers a body that could not be read.
-func refuseBody(w http.ResponseWriter, err error) {
+func (s *Server) refuseBody(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errTooLarge):
 		// Nobody waits for the rest of it.
 		w.Header().Set("Connection", "close")
-		answerText(w, http.StatusRequestEntityTooLarge, "Request too large")
+		answerText(w, http.StatusRequestEntityTooLarge, "Request too large: at most "+strconv.FormatInt(s.options.MaxJSON, 10)+
+			" bytes of a request, content aside, are accepted (executor.max_json)")
+	case errors.Is(err, errContent):
+		w.Header().Set("Connection", "close")
+		answerText(w, http.StatusRequestEntityTooLarge, "Request too large: at most "+strconv.FormatInt(s.options.MaxContent, 10)+
+			" bytes of content are accepted (executor.max_content)")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		w.Header().Set("Connection", "close")
 		answerText(w, http.StatusRequestTimeout, "Request timeout")

@@ -53,8 +53,8 @@
 //     names are compared exactly. A known field that comes twice, a byte order
 //     mark, an unpaired surrogate, nesting beyond 64 levels and more than 65536
 //     members are 400.
-//   - More than Options.MaxJSON to be held in memory is 413; no byte for
-//     Options.BodyTimeout is 408.
+//   - More than Options.MaxJSON to be held in memory is 413, as is more content
+//     than Options.MaxContent; no byte for Options.BodyTimeout is 408.
 //   - 503, upon which the protocol's client tries again by itself, is answered
 //     only where nothing was started: the engine is at its limits, the sandbox
 //     has too many files open, or the server is closing.
@@ -69,8 +69,9 @@
 //   - code is -1 for every program that has no exit code of its own: ended by a
 //     signal, for memory, for time or for its output. error is there exactly when
 //     code is not 0.
-//   - /run keeps output up to the sandbox's limit, at most 64 MiB; then the
-//     program is ended and the answer has truncated. A stream has no limit.
+//   - /run keeps output up to the sandbox's limit, at most Options.MaxOutput; then
+//     the program is ended, and the answer has truncated and an error that says how
+//     much is there. A stream has no limit.
 //   - encoding "base64", ours, has /run answer with the outputs' bytes in base64.
 //   - A sandbox that is lost or stopped under a command of /run is 500; a stream
 //     of one that is lost ends with complete, code -1 and a message.
@@ -111,8 +112,9 @@
 //     file there in one step, with the mode it had, or 0644. Other names of the
 //     same file (hard links) keep the old content. A file that nobody may write
 //     is refused, although its directory would allow it to be replaced.
-//   - write_file reads its content on into the file if path comes before it, as
-//     known clients send it; else the content is held in memory.
+//   - write_file reads its content on into a file, of at most Options.MaxContent.
+//     Known clients send path first. Content that comes before it goes into a
+//     temporary file in the sandbox's home directory, which is moved to path.
 //   - An error in the middle of read_file or list_dir, after some of the answer
 //     has been sent, stands at its end. list_dir lists at most 1048576 names.
 //   - /files?path= is ours. GET and HEAD know ranges and conditions; PUT makes a

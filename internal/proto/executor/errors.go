@@ -77,7 +77,11 @@ func endingOf(r sandbar.Result, timeout time.Duration) ending {
 		}
 		return ending{code: r.ExitCode, state: failed, reason: nonZero}
 	case sandbar.Signaled, sandbar.Cancelled:
-		return ending{code: -1, state: killed, reason: nonZero}
+		e := ending{code: -1, state: killed, reason: nonZero}
+		if why := sandbar.ForeignCall(r.Signal); why != "" {
+			e.reason = why
+		}
+		return e
 	case sandbar.OutOfMemory:
 		return ending{code: -1, state: killed, reason: "out of memory"}
 	case sandbar.OutputLimit:

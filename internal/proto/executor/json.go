@@ -6,6 +6,8 @@ import (
 	"io"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/sandbar-dev/sandbar/internal/jsontext"
 )
 
 // bufferSize is how much of a body is looked at at once, and how much of a file
@@ -23,6 +25,8 @@ var (
 	errSyntax = errors.New("the body is not valid JSON of the expected form")
 	// errTooLarge: more would have to be held in memory than is allowed.
 	errTooLarge = errors.New("the body is larger than is accepted")
+	// errContent: the content of a file is larger than is allowed.
+	errContent = errors.New("the content is larger than is accepted")
 )
 
 // jsonReader reads one JSON value from a body, as it arrives. It holds no more
@@ -227,7 +231,7 @@ func (j *jsonReader) stringTo(w func([]byte) error) error {
 		if err := j.must(1); err != nil {
 			return err
 		}
-		if n := plain(j.buf[j.pos:j.end]); n > 0 {
+		if n := jsontext.Plain(j.buf[j.pos:j.end]); n > 0 {
 			j.pos += n
 			if err := w(j.buf[j.pos-n : j.pos]); err != nil {
 				return err

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -9,15 +8,12 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
 )
-
-// maxRunOutput is the most that /run keeps in memory, in bytes, where the
-// sandbox's own limit is higher or there is none.
-const maxRunOutput = 64 << 20
 
 // errEnded is why a stream that has ended takes nothing more.
 var errEnded = errors.New("the stream has ended")
@@ -107,7 +103,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		answerText(w, http.StatusBadRequest, "Invalid encoding: "+sandbar.Quote(c.encoding, 40)+` ("utf-8" or "base64")`)
 		return
 	}
-	var got captured
+	got := captured{most: s.options.MaxOutput, buffers: &s.buffers}
+	defer got.free()
 	res, err := s.sandbox.Exec(r.Context(), c.shell(), nil, lim, &got)
 	switch {
 	case err == nil:
@@ -123,7 +120,9 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 
 // captured is the output of a program that is answered as a whole.
 type captured struct {
-	stdout, stderr []byte
+	most           int64 // bytes of both streams together
+	buffers        *sync.Pool
+	stdout, stderr blocks
 	started, over  bool
 }
 
@@ -134,20 +133,72 @@ func (c *captured) Started() { c.started = true }
 
 // Output implements engine.Sink.
 func (c *captured) Output(chunk sandbar.Chunk) error {
-	room := maxRunOutput - len(c.stdout) - len(c.stderr)
+	room := c.most - c.stdout.size - c.stderr.size
 	data := chunk.Data
-	if len(data) > room {
+	if int64(len(data)) > room {
 		data, c.over = data[:room], true
 	}
 	if chunk.Stream == sandbar.Stderr {
-		c.stderr = append(c.stderr, data...)
+		c.stderr.add(data, c.buffers)
 	} else {
-		c.stdout = append(c.stdout, data...)
+		c.stdout.add(data, c.buffers)
 	}
 	if c.over {
 		return errOutput
 	}
 	return nil
+}
+
+// free gives the memory back.
+func (c *captured) free() {
+	c.stdout.free(c.buffers)
+	c.stderr.free(c.buffers)
+}
+
+// blocks is a text in pieces of one size. Unlike a slice that grows it holds each byte once, and
+// its memory serves the next request.
+type blocks struct {
+	all  []*[bufferSize]byte // full, but for the last
+	size int64
+}
+
+func (b *blocks) add(p []byte, buffers *sync.Pool) {
+	for len(p) > 0 {
+		at := int(b.size % bufferSize)
+		if at == 0 {
+			b.all = append(b.all, buffers.Get().(*[bufferSize]byte))
+		}
+		n := copy(b.all[len(b.all)-1][at:], p)
+		b.size += int64(n)
+		p = p[n:]
+	}
+}
+
+// reader reads the text.
+func (b *blocks) reader() io.Reader { return &blockReader{of: b} }
+
+type blockReader struct {
+	of *blocks
+	at int64
+}
+
+// Read implements io.Reader.
+func (r *blockReader) Read(p []byte) (int, error) {
+	left := r.of.size - r.at
+	if left == 0 {
+		return 0, io.EOF
+	}
+	start := r.at % bufferSize
+	n := copy(p, r.of.all[r.at/bufferSize][start:min(bufferSize, start+left)])
+	r.at += int64(n)
+	return n, nil
+}
+
+func (b *blocks) free(buffers *sync.Pool) {
+	for _, block := range b.all {
+		buffers.Put(block)
+	}
+	*b = blocks{}
 }
 
 // answerRun answers /run for a program that has ended.
@@ -166,12 +217,15 @@ func (s *Server) answerRun(w http.ResponseWriter, c command, got *captured, res 
 		return
 	}
 	e := endingOf(res, timeout)
+	if res.Outcome == sandbar.OutputLimit {
+		e.reason += " after " + strconv.FormatInt(got.stdout.size+got.stderr.size, 10) + " bytes; /run_streaming has no limit"
+	}
 	w.Header().Set("Content-Type", "application/json")
 	b := newBatch(s.out(w))
 	b.raw(`{"stdout":`)
-	b.output(c.encoding, got.stdout)
+	s.output(b, c.encoding, &got.stdout)
 	b.raw(`,"stderr":`)
-	b.output(c.encoding, got.stderr)
+	s.output(b, c.encoding, &got.stderr)
 	b.raw(`,"code":` + strconv.Itoa(e.code))
 	if e.reason != "" {
 		b.raw(`,"error":"` + e.reason + `"`)
@@ -218,14 +272,14 @@ func (b *batch) text(p []byte) {
 }
 
 // output adds a program's output as a string.
-func (b *batch) output(encoding string, p []byte) {
+func (s *Server) output(b *batch, encoding string, p *blocks) {
 	b.raw(`"`)
 	if encoding == "base64" {
 		e := base64.NewEncoder(base64.StdEncoding, b)
-		bytes.NewReader(p).WriteTo(e)
+		io.Copy(e, p.reader())
 		e.Close()
 	} else {
-		b.text(p)
+		_ = s.copyText(b, p.reader()) // reading memory does not fail
 	}
 	b.raw(`"`)
 }

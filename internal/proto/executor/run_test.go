@@ -1,6 +1,8 @@
 package executor
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -33,7 +35,7 @@ func TestRunOutputLimit(t *testing.T) {
 	r := newRig(t, d, engine.Config{Default: sandbar.Limits{Output: 1000}}, Options{})
 	got := r.run("flood stdout 600\nflood stderr 600\nprint stdout never")
 	stdout, stderr := got["stdout"].(string), got["stderr"].(string)
-	if len(stdout)+len(stderr) != 1000 || got["truncated"] != true || got["code"] != -1.0 || got["error"] != "output limit exceeded" {
+	if len(stdout)+len(stderr) != 1000 || got["truncated"] != true || got["code"] != -1.0 || got["error"] != "output limit exceeded after 1000 bytes; /run_streaming has no limit" {
 		t.Errorf("%d and %d bytes, %v %v %v", len(stdout), len(stderr), got["truncated"], got["code"], got["error"])
 	}
 	// A stream holds nothing in memory and has no limit.
@@ -48,17 +50,28 @@ func TestRunOutputLimit(t *testing.T) {
 	}
 }
 
-// An operator's limit may be high, or none; what /run keeps is bounded.
-func TestRunKeepsABoundedAmount(t *testing.T) {
-	var c captured
-	piece := make([]byte, 1<<20)
-	var err error
-	calls := 0
-	for ; err == nil && calls < 100; calls++ {
-		err = c.Output(sandbar.Chunk{Stream: streams[calls%2], Data: piece})
+// An operator's limit on output may be high, or none; what one answer holds is bounded.
+func TestRunMaxOutput(t *testing.T) {
+	r := newRig(t, faulty.New(), engine.Config{Default: sandbar.Limits{Output: sandbar.Unlimited}}, Options{MaxOutput: 200_001})
+	got := r.run("flood stdout 150000\nflood stderr 150000\nprint stdout never")
+	stdout, stderr := got["stdout"].(string), got["stderr"].(string)
+	if len(stdout)+len(stderr) != 200_001 || got["truncated"] != true || got["code"] != -1.0 || got["error"] != "output limit exceeded after 200001 bytes; /run_streaming has no limit" {
+		t.Errorf("%d and %d bytes, %v %v %v", len(stdout), len(stderr), got["truncated"], got["code"], got["error"])
 	}
-	if err != errOutput || !c.over || len(c.stdout)+len(c.stderr) != maxRunOutput {
-		t.Errorf("%v after %d calls; %d bytes are kept", err, calls, len(c.stdout)+len(c.stderr))
+	// Less is whole, in either encoding, wherever the pieces it is kept in end.
+	for n := bufferSize - 5; n < bufferSize+5; n++ {
+		text := strings.Repeat("x", n) + "é€𝄞\xff"
+		b, _ := json.Marshal(m{"cmd": "write stdout " + strconv.Quote(text), "encoding": "base64"})
+		var coded m
+		if err := json.Unmarshal([]byte(r.post("/run", string(b)).body), &coded); err != nil {
+			t.Fatal(err)
+		}
+		if coded["stdout"] != base64.StdEncoding.EncodeToString([]byte(text)) {
+			t.Errorf("%d: %.20v came back in base64", n, coded["stdout"])
+		}
+		if got := r.run("write stdout " + strconv.Quote(text))["stdout"]; got != strings.ToValidUTF8(text, "\uFFFD") {
+			t.Errorf("%d: %q came back", n, got)
+		}
 	}
 }
 

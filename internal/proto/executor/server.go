@@ -26,9 +26,14 @@ type Options struct {
 	// Pool make one. Without one nobody passes.
 	Authorize func(*http.Request) error
 	// MaxJSON is in bytes and bounds what of one request's body is held in
-	// memory; more is 413. The content of /write_file is not held where its
-	// path comes first, and not bounded. Default 16 MiB.
+	// memory; more is 413. The content of /write_file is not held. Default 16 MiB.
 	MaxJSON int64
+	// MaxContent is in bytes and bounds the content of one /write_file, decoded; more is 413.
+	// Default 16 GiB.
+	MaxContent int64
+	// MaxOutput is in bytes and bounds the output, of both streams together, that one answer of
+	// /run holds. A program that writes more is ended, and the answer has truncated. Default 64 MiB.
+	MaxOutput int64
 	// KeepLines and KeepBytes bound what is kept of each of a process's two
 	// outputs; the bytes are those of the events the lines are kept as, which
 	// are about 130 more than a line has. Defaults: 10000, 8 MiB.
@@ -60,6 +65,8 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.MaxJSON = cmp.Or(o.MaxJSON, 16<<20)
+	o.MaxContent = cmp.Or(o.MaxContent, 16<<30)
+	o.MaxOutput = cmp.Or(o.MaxOutput, 64<<20)
 	o.KeepLines = cmp.Or(o.KeepLines, 10_000)
 	o.KeepBytes = cmp.Or(o.KeepBytes, 8<<20)
 	o.KeepTotal = cmp.Or(o.KeepTotal, 256<<20)

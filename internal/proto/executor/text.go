@@ -1,8 +1,6 @@
 package executor
 
 import (
-	"encoding/binary"
-	"math/bits"
 	"unicode/utf8"
 
 	"github.com/sandbar-dev/sandbar/internal/jsontext"
@@ -23,49 +21,14 @@ func appendString[T ~string | ~[]byte](b []byte, p T) []byte {
 // it: a known client cuts streams into lines at them.
 func appendText(b, p []byte) []byte {
 	for {
-		n := plain(p)
-		b = append(b, p[:n]...)
-		p = p[n:]
-		if len(p) == 0 {
+		var n int
+		b, n = jsontext.AppendASCII(b, p)
+		if p = p[n:]; len(p) == 0 {
 			return b
-		}
-		if c := p[0]; c < utf8.RuneSelf {
-			b = jsontext.AppendEscape(b, c)
-			p = p[1:]
-			continue
 		}
 		b, n = appendRunes(b, p)
 		p = p[n:]
 	}
-}
-
-// plain is how many bytes p begins with that stand for themselves in a JSON
-// string: ASCII without control characters, quotes and backslashes. It looks
-// at eight bytes at a time; output passes through here.
-func plain(p []byte) int {
-	const (
-		ones = 0x0101010101010101
-		high = 0x8080808080808080
-	)
-	i := 0
-	for ; i+8 <= len(p); i += 8 {
-		w := binary.LittleEndian.Uint64(p[i:])
-		quote := w ^ ones*'"'
-		slash := w ^ ones*'\\'
-		// A high bit is set for a byte that is not ASCII, below ' ', or equal to
-		// one of the two. A borrow can set one too many, but only above a byte
-		// that is rightly marked, and the lowest is what counts.
-		odd := (w | (w - ones*' ') | (quote - ones) | (slash - ones)) & high
-		if odd != 0 {
-			return i + bits.TrailingZeros64(odd)/8
-		}
-	}
-	for ; i < len(p); i++ {
-		if c := p[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
-			break
-		}
-	}
-	return i
 }
 
 // appendRunes appends the characters beyond ASCII that p begins with and

@@ -7,23 +7,6 @@ import (
 	"unicode/utf8"
 )
 
-// plain looks at eight bytes at a time; every byte must be seen at every place.
-func TestPlain(t *testing.T) {
-	for c := range 256 {
-		want := c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\'
-		for at := range 20 {
-			for _, fill := range []byte{' ', '~', '!', '#', '[', ']', 0x7f} {
-				p := []byte(strings.Repeat(string(rune(fill)), 20))
-				p[at] = byte(c)
-				n := plain(p)
-				if want && n != 20 || !want && n != at {
-					t.Fatalf("byte %#x at %d among %q: %d", c, at, fill, n)
-				}
-			}
-		}
-	}
-}
-
 func TestAppendText(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                              ``,

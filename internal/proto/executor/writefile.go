@@ -2,21 +2,27 @@ package executor
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
 	"net/http"
+	"syscall"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 )
 
-// writeFile serves POST /write_file (docs/protocols.md, Executor: "Write
-// File"). Where path comes before content, which is how known clients send
-// them, content goes into the file as it arrives and may be of any length.
-// Nothing is seen at path before the whole request has arrived and is in order.
+// writeFile serves POST /write_file (docs/protocols.md, Executor: "Write File"). The content goes into a file of
+// the sandbox as it arrives, whichever of path and content comes first, so that the server holds
+// no more of it than a buffer. Nothing is seen at path before the whole request has arrived and is
+// in order.
 func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) {
 	files, ok := s.fsOr(w)
 	if !ok {
 		return
 	}
-	u := &upload{ctx: r.Context(), files: files}
+	u := &upload{ctx: r.Context(), files: files, left: s.options.MaxContent}
 	defer u.abort()
 	if !s.read(w, r, u.read) {
 		return
@@ -31,11 +37,12 @@ type upload struct {
 	files sandbar.FS
 
 	path string
-	held []byte // content that came before the path
-	file sandbar.FileWriter
-	verb string // of err
-	err  error  // why the file cannot be written; the request is read all the same
-	out  []byte // what the file gets next
+	file sandbar.FileWriter // nil until the content needs one
+	pool string             // the file's temporary path, if the content came before the path
+	left int64              // bytes of content that may still come
+	verb string             // of err
+	err  error              // why the file cannot be written; the request is read all the same
+	out  []byte             // what the file gets next
 }
 
 // read reads the request.
@@ -48,16 +55,15 @@ func (u *upload) read(j *jsonReader) error {
 			return err
 		},
 		"content": func(j *jsonReader) error {
-			if !named {
-				text, err := j.text()
-				u.held = []byte(text)
-				return err
+			if named {
+				u.open()
 			}
-			u.open()
 			if err := j.stream(u.write); err != nil {
 				return err
 			}
-			u.flush()
+			if named {
+				u.flush()
+			}
 			return nil
 		},
 	}.read(j)
@@ -69,9 +75,12 @@ func (u *upload) open() {
 	u.file, _, u.err = create(u.ctx, u.files, u.path, 0, false)
 }
 
-// write takes the next piece of content. After an error the rest is thrown
-// away: the client hears of it when it has sent all.
+// write takes the next piece of content. After an error of the file the rest is
+// thrown away: the client hears of it when it has sent all.
 func (u *upload) write(p []byte) error {
+	if u.left -= int64(len(p)); u.left < 0 {
+		return errContent
+	}
 	if u.err == nil {
 		if len(u.out)+len(p) > bufferSize {
 			u.flush()
@@ -81,22 +90,40 @@ func (u *upload) write(p []byte) error {
 	return u.ctx.Err()
 }
 
+// flush writes what has been collected. Content that came before its path goes into a temporary
+// file, unless the collected piece is all of it.
 func (u *upload) flush() {
 	if u.err == nil && len(u.out) > 0 {
-		u.verb = "write"
-		_, u.err = u.file.Write(u.out)
+		if u.file == nil {
+			u.openPool()
+		}
+		if u.err == nil {
+			u.verb = "write"
+			_, u.err = u.file.Write(u.out)
+		}
 	}
 	u.out = u.out[:0]
 }
 
+// openPool begins a temporary file in the sandbox's own directory. The name is random: a program
+// of the sandbox cannot plant a link there ahead of time.
+func (u *upload) openPool() {
+	var random [8]byte
+	rand.Read(random[:])
+	u.verb, u.pool = "open", ".sandbar-upload-"+hex.EncodeToString(random[:])
+	u.file, u.err = u.files.Create(u.ctx, u.pool, sandbar.CreateOptions{Mode: 0o644})
+}
+
 // commit makes the file appear.
 func (u *upload) commit() error {
-	if u.file == nil && u.err == nil { // the content came first, or not at all
+	if u.pool != "" && u.err == nil {
+		u.flush()
+		u.place()
+		return u.err
+	}
+	if u.file == nil && u.err == nil { // the content came first and is short, or there is none
 		u.open()
-		if u.err == nil && len(u.held) > 0 {
-			u.verb = "write"
-			_, u.err = u.file.Write(u.held)
-		}
+		u.flush()
 	}
 	if u.err == nil {
 		u.verb = "open"
@@ -105,8 +132,63 @@ func (u *upload) commit() error {
 	return u.err
 }
 
+// place moves the temporary file to the path.
+func (u *upload) place() {
+	if u.err != nil {
+		return
+	}
+	u.verb = "open"
+	var t target
+	if t, u.err = resolve(u.ctx, u.files, u.path); u.err != nil {
+		return
+	}
+	if u.err = u.file.Commit(); u.err != nil {
+		return
+	}
+	if t.mode != 0 && t.mode != 0o644 {
+		if u.err = u.files.Chmod(u.ctx, u.pool, t.mode, false); u.err != nil {
+			return
+		}
+	}
+	err := u.files.Rename(u.ctx, u.pool, t.path)
+	switch {
+	case err == nil:
+		u.pool = ""
+	case errors.Is(err, syscall.EXDEV):
+		u.err = u.copyPool() // the path is on another file system
+	default:
+		u.err = err
+	}
+}
+
+// copyPool copies the temporary file to the path.
+func (u *upload) copyPool() error {
+	from, err := u.files.Open(u.ctx, u.pool)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, _, err := create(u.ctx, u.files, u.path, 0, false)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(to, from); err != nil {
+		to.Abort()
+		return err
+	}
+	return to.Commit()
+}
+
+// removeTime bounds the removal of a temporary file whose client may be gone.
+const removeTime = 10 * time.Second
+
 func (u *upload) abort() {
 	if u.file != nil {
 		u.file.Abort()
+	}
+	if u.pool != "" {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), removeTime)
+		defer cancel()
+		_ = u.files.Remove(ctx, u.pool, false) // it may never have appeared
 	}
 }

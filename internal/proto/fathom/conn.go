@@ -194,6 +194,32 @@ func (c *conn) obey(req request, f *frame) *refusal {
 
 // execute starts an execution and acknowledges it.
 func (c *conn) execute(id string, e *execute, f *frame) *refusal {
+	if bad := c.admits(id); bad != nil {
+		return bad
+	}
+	// Without mu: Admit may have to look whether there is such an interpreter. Only this goroutine
+	// adds executions, so that what admits has found holds, but for a drain that begins.
+	exec, err := c.server.engine.Admit(e.job(c.client, &c.server.options))
+	if err != nil {
+		return refuse(id, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining {
+		exec.Cancel()
+		return refuse(id, errShutdown)
+	}
+	r := &run{conn: c, id: newExecID(id), exec: exec}
+	c.runs[id] = r
+	// Queued before the execution can queue anything.
+	f.b = appendAck(f.b[:0], r.id, time.Now())
+	c.out.send(f)
+	go r.run()
+	return nil
+}
+
+// admits refuses an execution that the connection cannot have, whatever it is.
+func (c *conn) admits(id string) *refusal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch _, running := c.runs[id]; {
@@ -206,16 +232,6 @@ func (c *conn) execute(id string, e *execute, f *frame) *refusal {
 		return &refusal{id: id, code: CodeSandboxOverloaded,
 			message: "this connection has as many executions under way as it may have; wait for one to end"}
 	}
-	exec, err := c.server.engine.Admit(e.job(c.client, c.server.options.Record))
-	if err != nil {
-		return refuse(id, err)
-	}
-	r := &run{conn: c, id: newExecID(id), exec: exec}
-	c.runs[id] = r
-	// Queued before the execution can queue anything.
-	f.b = appendAck(f.b[:0], r.id, time.Now())
-	c.out.send(f)
-	go r.run()
 	return nil
 }
 

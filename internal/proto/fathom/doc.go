@@ -20,9 +20,10 @@
 //   - A message that cannot be obeyed is answered by an error that says what is
 //     wrong and what is allowed; nothing else is disturbed and the connection
 //     stays open. Refusals never repeat code, environment values or input.
-//   - Output is sent at once; nothing waits for a timer. A client that reads
-//     slowly holds its own programs back, and nobody else's: what waits for it
-//     is bounded, at most 8 messages of output and 64 answers to a connection.
+//   - Output is sent at once. That of a program that prints without a pause is
+//     gathered for half a millisecond. A client that reads slowly holds its own
+//     programs back, and nobody else's: what waits for it is bounded, at most 4
+//     messages of output and 64 answers to a connection.
 //     Executions of one connection take turns, a message each.
 //   - When the server shuts down, executions are let finish, their last
 //     messages are sent, and the connection is closed with status 1001.
@@ -86,9 +87,13 @@
 //     that have no weights. A limit that this host cannot enforce is
 //     INVALID_REQUEST.
 //   - language is a name or an alias of the catalogue. An unknown one is
-//     refused with LANGUAGE_NOT_SUPPORTED and the names there are. That the
-//     interpreter is missing shows only in the sandbox: the same error comes
-//     after ack then, and names the interpreter.
+//     refused with LANGUAGE_NOT_SUPPORTED and the names there are, and so is,
+//     without an ack, one whose interpreter the sandbox does not have, where the
+//     engine looks for interpreters (engine.Config.CheckLanguages; the daemon
+//     does). What is found missing only when the program is started, because it
+//     was removed since or could not be looked for, is the same error after ack.
+//   - Programs have no network unless the operator enables it for all of them
+//     (Options.Network): no field asks for it.
 //   - An unsupported version: at the upgrade, 400 with the version served in
 //     the body and in X-Protocol-Version; in a message, INVALID_REQUEST. No
 //     header is version 1. Every answer to an upgrade has the header.
@@ -106,7 +111,8 @@
 //     character at the end of a stream is one U+FFFD; one that the output limit
 //     has cut is left out. The limit holds for the program's bytes and for those
 //     of data in UTF-8, which are more where U+FFFD stands for a byte.
-//   - One message holds at most 32 KiB of the program's output.
+//   - One message holds at most 128 KiB of the program's output, and so less than
+//     1 MiB whatever is escaped in it, which known clients accept by default.
 //
 // Connections:
 //

@@ -12,9 +12,9 @@ import (
 const (
 	// maxData is the most bytes of output in one message. Escaped, they are
 	// at most six times as many.
-	maxData = 32 << 10
+	maxData = 128 << 10
 	// runFrames is how many messages of executions may wait to be written.
-	runFrames = 8
+	runFrames = 4
 	// replyFrames is how many answers to requests may wait to be written;
 	// while so many wait nothing more is read from the client.
 	replyFrames = 64

@@ -20,6 +20,7 @@ func (s span) holds(n int64) bool { return n >= s.min && n <= s.max }
 // protocol's units.
 type ranges struct {
 	languages *lang.Catalogue
+	available func() []string // the languages to name in a refusal; nil: all
 
 	timeoutMS, memoryMB, cpuShares, outputBytes span
 	// defaultShares is what a client that names no weight gets. Naming that
@@ -55,10 +56,14 @@ func newSpan(low, high, unit int64) span {
 }
 
 func (r *ranges) checkLanguage(name string) *refusal {
-	if _, err := r.languages.Find(name); err != nil {
-		return &refusal{code: CodeLanguageNotSupported, message: sandbar.AsError(err).Error()}
+	_, err := r.languages.Find(name)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if r.available != nil {
+		err = lang.Unknown(name, r.available())
+	}
+	return &refusal{code: CodeLanguageNotSupported, message: sandbar.AsError(err).Error()}
 }
 
 // maxFrame is the longest message that a valid request can be, in bytes:

@@ -12,11 +12,11 @@ import (
 )
 
 // job is what the engine is asked to do.
-func (e *execute) job(client sandbar.Client, record bool) sandbar.Job {
+func (e *execute) job(client sandbar.Client, o *Options) sandbar.Job {
 	job := sandbar.Job{
 		Language:   e.language,
 		Code:       e.code,
-		Unrecorded: !record,
+		Unrecorded: !o.Record,
 		Spec: sandbar.Spec{
 			Env:    e.env,
 			Client: client,
@@ -27,6 +27,9 @@ func (e *execute) job(client sandbar.Client, record bool) sandbar.Job {
 				Output:    e.limits.outputBytes,
 			},
 		},
+	}
+	if o.Network {
+		job.Spec.Network = sandbar.NetworkOutbound
 	}
 	if e.stdin != "" {
 		job.Stdin = strings.NewReader(e.stdin)

@@ -49,6 +49,9 @@ type Options struct {
 	// Record keeps executions where the engine has something that keeps them.
 	// By default none is kept (docs/protocols.md, Fathom: "Sensitive Data").
 	Record bool
+	// Network lets programs reach out, by the operator's rules; see sandbar.NetworkOutbound. By
+	// default they have no network ("Execution Isolation": unless explicitly enabled).
+	Network bool
 	// Logger takes structured logs: of connections, never of code, environment
 	// or output. Default: discards.
 	Logger *slog.Logger
@@ -92,12 +95,14 @@ type Server struct {
 func New(e *engine.Engine, o Options) *Server {
 	o = o.withDefaults()
 	def, low, high := e.Limits()
-	return &Server{
+	s := &Server{
 		engine:  e,
 		options: o,
 		ranges:  newRanges(def, low, high, e.Languages(), o),
 		conns:   map[*conn]struct{}{},
 	}
+	s.ranges.available = e.Available
+	return s
 }
 
 // ServeHTTP upgrades the request to a WebSocket connection and serves it until

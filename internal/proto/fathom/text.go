@@ -51,40 +51,57 @@ func (t *text) flush(b []byte) []byte {
 // returns how much of p that was: all of it, except for the beginning of a
 // character at its end, which is at most three bytes.
 func (t *text) appendText(b, p []byte) (_ []byte, used int) {
-	start := 0 // p[start:i] needs no change and has not been appended yet
-	for i := 0; i < len(p); {
-		if c := p[i]; c < utf8.RuneSelf {
-			if c < ' ' || c == '"' || c == '\\' {
-				b = jsontext.AppendEscape(append(b, p[start:i]...), c)
-				start = i + 1
-			}
-			i++
-			continue
+	for i := 0; ; {
+		var n int
+		b, n = jsontext.AppendASCII(b, p[i:])
+		if i += n; i == len(p) {
+			t.bytes += int64(len(p))
+			return b, i
 		}
-		r, size := utf8.DecodeRune(p[i:])
-		switch {
-		case r == utf8.RuneError && size == 1:
-			b = append(b, p[start:i]...)
-			if !utf8.FullRune(p[i:]) {
-				t.bytes += int64(i)
-				return b, i
+		start := i // p[start:i] needs no change and has not been appended yet
+		for i < len(p) && p[i] >= utf8.RuneSelf {
+			if n := plainRune(p[i:]); n > 0 {
+				i += n
+				continue
 			}
-			b = append(b, jsontext.Replacement...)
-			size = jsontext.Subpart(p[i:])
-			t.bytes += int64(len(jsontext.Replacement) - size)
-			start = i + size
-		case r == '\u2028' || r == '\u2029':
-			// Legal in JSON, but line ends to JavaScript before 2019 and to
-			// readers that split text into lines.
-			b = append(b, p[start:i]...)
-			b = append(b, `\u202`...)
-			b = append(b, jsontext.HexDigits[r&0xf])
-			start = i + size
+			r, size := utf8.DecodeRune(p[i:])
+			switch {
+			case r == utf8.RuneError && size == 1:
+				b = append(b, p[start:i]...)
+				if !utf8.FullRune(p[i:]) {
+					t.bytes += int64(i)
+					return b, i
+				}
+				b = append(b, jsontext.Replacement...)
+				size = jsontext.Subpart(p[i:])
+				t.bytes += int64(len(jsontext.Replacement) - size)
+				start = i + size
+			case r == '\u2028' || r == '\u2029':
+				// Legal in JSON, but line ends to JavaScript before 2019 and to
+				// readers that split text into lines.
+				b = append(b, p[start:i]...)
+				b = append(b, `\u202`...)
+				b = append(b, jsontext.HexDigits[r&0xf])
+				start = i + size
+			}
+			i += size
 		}
-		i += size
+		b = append(b, p[start:i]...)
 	}
-	t.bytes += int64(len(p))
-	return append(b, p[start:]...), len(p)
+}
+
+// plainRune is the length of the character that p begins with, if it is one of two or three bytes
+// that every first byte of its kind may begin, and stands for itself: most characters of most
+// scripts. 0 says nothing.
+func plainRune(p []byte) int {
+	const mask, tail = 0xc0, 0x80 // of the bytes after the first
+	switch c := p[0]; {
+	case 0xc2 <= c && c <= 0xdf && len(p) > 1 && p[1]&mask == tail:
+		return 2
+	case 0xe1 <= c && c != 0xe2 && c != 0xed && c <= 0xef && len(p) > 2 && p[1]&mask == tail && p[2]&mask == tail:
+		return 3
+	}
+	return 0
 }
 
 // appendString appends s as a JSON string.

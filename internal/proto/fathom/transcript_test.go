@@ -22,6 +22,7 @@ import (
 //	places N | queue N | queue-timeout D | grace D
 //	executions N | max-code N | max-env N | max-stdin N
 //	missing INTERPRETER                        the host lacks it
+//	check languages                            Admit looks for interpreters
 //	create-fails CODE MESSAGE                  sandboxes cannot be made
 func TestTranscripts(t *testing.T) {
 	wiretest.Protocol{
@@ -66,6 +67,9 @@ func (s *setting) set(line string) error {
 	switch verb {
 	case "missing":
 		s.missing = append(s.missing, arg)
+		return nil
+	case "check":
+		s.engine.CheckLanguages = true
 		return nil
 	case "create-fails":
 		code, text, _ := strings.Cut(arg, " ")

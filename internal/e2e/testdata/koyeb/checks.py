@@ -65,6 +65,8 @@ async def commands(sb):
     check("exec cwd and env", r.stdout, "/tmp\n1-é x\n")
     r = await done(sb.exec("head -c 200000 /dev/zero | tr '\\0' e >&2; echo out", stream=False))
     check("exec 200 kB on stderr", (r.stdout, len(r.stderr)), ("out\n", 200000))
+    r = await done(sb.exec("head -c 100000000 /dev/zero | tr '\\0' x", stream=False))
+    check("exec with more output than an answer holds", (len(r.stdout), r.exit_code), (64 << 20, -1))
     r = await done(sb.exec("kill -9 $$", stream=False))
     check("exec killed", r.exit_code, -1)
     began = time.monotonic()
@@ -117,6 +119,12 @@ async def files(sb, work):
         await done(fs.download_file(f"{work}/up", f"{d}/down"))
         with open(f"{d}/down") as f:
             check("upload and download", f.read() == big)
+        with open(f"{d}/data", "w") as f:
+            for i in range(96):
+                f.write(f"{i:15}\n" * 65536)
+        await done(fs.upload_file(f"{d}/data", f"{work}/data"))
+        r = await done(sb.exec(f"wc -c <{work}/data; tail -n 1 {work}/data; rm {work}/data", stream=False))
+        check("upload of 96 MiB", r.stdout.split(), [str(96 << 20), "95"])
     f = fs.open(f"{work}/log", "a")
     await done(f.write("one\n"))
     await done(f.write("two\n"))

@@ -153,11 +153,12 @@ type Error struct {
 	Error ErrorDetail `json:"error"`
 }
 
-// ErrorDetail is a *sandbar.Error as it is sent.
+// ErrorDetail is a *sandbar.Error as it is sent. Code, message and fix are always there, field where
+// a field is at fault.
 type ErrorDetail struct {
 	Code    sandbar.Code `json:"code"`
 	Message string       `json:"message"`
-	Fix     string       `json:"fix,omitempty"`
+	Fix     string       `json:"fix"`
 	Field   string       `json:"field,omitempty"`
 }
 
