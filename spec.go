@@ -26,6 +26,9 @@ type Spec struct {
 	Env map[string]string
 	// Network is what the sandbox can reach. Default: NetworkNone.
 	Network Network
+	// Name is a person's name for the sandbox, and need not be the only one of its
+	// kind. Sandbar only stores and lists it.
+	Name string
 	// Labels are the caller's own notes; Sandbar only stores and lists them.
 	Labels map[string]string
 	// IdleTimeout is how long a long-lived sandbox may be without work before it

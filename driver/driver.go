@@ -131,6 +131,9 @@ type Caps struct {
 	// instances and watches, POSIX message queues, pending signals) leaves its
 	// neighbours and the host's users enough.
 	PrivateQuotas bool
+	// HostPrograms: the image sandbar.ImageHost is this host's own programs, so that
+	// they can stand in for an image that is not installed.
+	HostPrograms bool
 	// Outbound: a Spec may ask for sandbar.NetworkOutbound. Where it may not,
 	// Notes tell why.
 	Outbound bool
@@ -152,6 +155,14 @@ type Dialer interface {
 type Watcher interface {
 	// Dead is closed when the sandbox can run nothing any more.
 	Dead() <-chan struct{}
+}
+
+// Presets is the ability of a Driver to give the programs of a preset of
+// internal/image ("python", "node") without an image of Host.Images.
+type Presets interface {
+	// Preset returns what a Spec names for it, and the reference by which people
+	// know that image. ok is false where the driver has none.
+	Preset(ctx context.Context, name string) (image, ref string, ok bool)
 }
 
 // Collector is the ability of a Driver to find and remove what daemons that

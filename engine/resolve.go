@@ -39,6 +39,9 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 	if err := checkText("image", s.Image, maxPath); err != nil {
 		return s, err
 	}
+	if err := checkText("name", s.Name, maxPath); err != nil {
+		return s, err
+	}
 	if s.IdleTimeout == 0 {
 		s.IdleTimeout = e.cfg.IdleTimeout
 	}

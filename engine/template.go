@@ -68,7 +68,7 @@ func keyOf(language string, s sandbar.Spec) poolKey {
 
 // bare is a resolved Spec without what comes with the job.
 func bare(s sandbar.Spec) sandbar.Spec {
-	s.Env, s.Labels = nil, nil
+	s.Env, s.Labels, s.Name = nil, nil, ""
 	return s
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -56,7 +57,8 @@ Exit code: 0 if the driver ran a program, else 1.`,
 			}
 			report := doctor.Examine(cmd.Context(), doctor.Input{
 				Version: thisBuild().Version, Factories: a.factories, Chosen: chosen, Languages: languages,
-				Host: func(name string) driver.Host { return platform.Host(cfg, name, slog.New(slog.DiscardHandler)) },
+				Host:    func(name string) driver.Host { return platform.Host(cfg, name, slog.New(slog.DiscardHandler)) },
+				Presets: func(ctx context.Context, d driver.Driver) []doctor.Preset { return platform.PresetStates(ctx, cfg, d) },
 			})
 			if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
 				err = writeReport(a.stdout, report)
@@ -95,6 +97,12 @@ func printReport(w io.Writer, r doctor.Report) error {
 		}
 		fmt.Fprintf(t, "  %s\t%s\n", l.Name, where)
 	}
+	if len(r.Presets) > 0 {
+		fmt.Fprint(t, "\nIMAGES (of the iii protocol)\n")
+	}
+	for _, p := range r.Presets {
+		fmt.Fprintf(t, "  %s\t%s\n", p.Name, presetText(p))
+	}
 	fmt.Fprint(t, "\nSANDBOX\n")
 	if r.Sandbox.OK {
 		fmt.Fprintf(t, "  driver %s made a sandbox, ran a program in it and removed it in %.1f ms\n", r.Driver, r.Sandbox.TotalMS)
@@ -103,6 +111,22 @@ func printReport(w io.Writer, r doctor.Report) error {
 		fix(t, r.Sandbox.Fix)
 	}
 	return t.Flush()
+}
+
+// presetText says what a preset is.
+func presetText(p doctor.Preset) string {
+	ref := printable(p.Ref)
+	switch p.Source {
+	case "installed":
+		return ref + ", installed"
+	case "host":
+		return "this host's own programs (setting iii.presets)"
+	case "driver":
+		return ref + ", an image of the driver (setting iii.presets)"
+	case "pull":
+		return ref + ", pulled when it is first used (setting iii.auto_install)"
+	}
+	return "missing: sandbar images pull " + p.Name
 }
 
 func printDrivers(w io.Writer, r doctor.Report) {

@@ -6,15 +6,18 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/httpd"
 	"github.com/sandbar-dev/sandbar/internal/image"
 	"github.com/sandbar-dev/sandbar/internal/platform"
+	"github.com/sandbar-dev/sandbar/internal/proto/control"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/function"
 	"github.com/sandbar-dev/sandbar/internal/proto/iii/settings"
@@ -64,8 +67,11 @@ func iiiSettings(c config.III) settings.Config {
 }
 
 // iiiOptions are what both sides of the protocol are made from.
-func iiiOptions(cfg *config.Config, e *engine.Engine, log *slog.Logger) iii.Options {
-	o := iii.Options{Engine: e, Config: iiiSettings(cfg.III), Images: newIIIImages(cfg, log), Logger: log}
+func iiiOptions(cfg *config.Config, d driver.Driver, e *engine.Engine, log *slog.Logger) iii.Options {
+	o := iii.Options{Engine: e, Config: iiiSettings(cfg.III), Images: newIIIImages(cfg, d, log), Logger: log}
+	if _, _, most := e.Limits(); cfg.Origin(maxMemory) == "" && platform.HostMemory() > 0 {
+		o.HostMemory = most.Memory // as iiiRoom has it
+	}
 	if e.Caps().Outbound {
 		o.Network = sandbar.NetworkOutbound
 	}
@@ -75,13 +81,20 @@ func iiiOptions(cfg *config.Config, e *engine.Engine, log *slog.Logger) iii.Opti
 	return o
 }
 
-// iiiRoom gives the engine of a daemon room for as many sandboxes as the
-// protocol may make, unless the operator has set how many there may be.
+// iiiRoom gives the engine of a daemon room for as many sandboxes as the protocol
+// may make, unless the operator has set how many there may be, and for sandboxes as
+// large as this host: the protocol bounds memory only by per_image_caps.
 func iiiRoom(cfg *config.Config, c *engine.Config) {
 	if cfg.Origin("max_sandboxes") == "" {
 		c.MaxSandboxes = max(c.MaxSandboxes, int(cfg.III.MaxConcurrentSandboxes))
 	}
+	if cfg.Origin(maxMemory) == "" && c.Max.Memory != sandbar.Unlimited {
+		c.Max.Memory = max(c.Max.Memory, platform.HostMemory())
+	}
 }
+
+// maxMemory is the setting that bounds the memory of sandboxes.
+const maxMemory = "limits.max.memory"
 
 // iiiImages are the images of the protocol: which may be used is decided by its
 // settings before it asks here.
@@ -89,9 +102,11 @@ type iiiImages struct {
 	log *slog.Logger
 	// found is the catalogue that fetches nothing, fetched the one that does.
 	found, fetched func() (*image.Catalogue, error)
+	// standIn finds what stands in for a preset that is not installed.
+	standIn func(ctx context.Context, preset string) (platform.StandIn, bool)
 }
 
-func newIIIImages(cfg *config.Config, log *slog.Logger) function.Images {
+func newIIIImages(cfg *config.Config, d driver.Driver, log *slog.Logger) function.Images {
 	catalogue := func(fetch bool) func() (*image.Catalogue, error) {
 		return sync.OnceValues(func() (*image.Catalogue, error) {
 			store, err := platform.ImageStore(cfg)
@@ -99,15 +114,29 @@ func newIIIImages(cfg *config.Config, log *slog.Logger) function.Images {
 				return nil, err
 			}
 			return image.NewCatalogue(image.CatalogueConfig{Store: store, AutoInstall: fetch, Pull: platform.PullOptions(cfg),
-				OnHost: platform.OnHost, Custom: cfg.III.CustomImages, Unrestricted: true})
+				Custom: cfg.III.CustomImages, Unrestricted: true})
 		})
 	}
-	return iiiImages{log, catalogue(false), catalogue(true)}
+	standIn := func(ctx context.Context, preset string) (s platform.StandIn, ok bool) {
+		all := image.Presets()
+		at := slices.IndexFunc(all, func(p image.Preset) bool { return p.Name == preset })
+		if at < 0 || !cfg.III.StandsIn() {
+			return s, false
+		}
+		return platform.FindStandIn(ctx, d, all[at])
+	}
+	return iiiImages{log, catalogue(false), catalogue(true), standIn}
 }
 
 // Find implements function.Images.
 func (i iiiImages) Find(ctx context.Context, m settings.Image) (function.Root, error) {
-	return i.root(ctx, m, i.found)
+	root, err := i.root(ctx, m, i.found)
+	if sandbar.CodeOf(err) == sandbar.NotFound {
+		if s, ok := i.standIn(ctx, m.Name); ok {
+			return function.Root{Image: s.Image, Ref: s.Ref, Note: s.Note}, nil
+		}
+	}
+	return root, err
 }
 
 // Pull implements function.Images.
@@ -125,12 +154,8 @@ func (i iiiImages) root(ctx context.Context, m settings.Image, of func() (*image
 	if err != nil {
 		return function.Root{}, err
 	}
-	ready, err := c.Ensure(ctx, m.Name, nil)
-	switch {
-	case err != nil:
+	if _, err := c.Ensure(ctx, m.Name, nil); err != nil {
 		return function.Root{}, err
-	case ready.Substitute:
-		return function.Root{Image: sandbar.ImageHost, Note: ready.Note}, nil
 	}
 	// The reference: the engine's images know nothing of the protocol's names.
 	return function.Root{Image: m.OCIRef}, nil
@@ -144,13 +169,16 @@ type iiiDoor struct {
 }
 
 // newIII makes the listener, if there is to be one.
-func newIII(cfg *config.Config, e *engine.Engine, token config.Token, clients map[string]string, log *slog.Logger) (*iiiDoor, error) {
+func newIII(cfg *config.Config, d driver.Driver, e *engine.Engine, api *control.Server, token config.Token, clients map[string]string, log *slog.Logger) (*iiiDoor, error) {
 	if cfg.III.Listen == "" {
 		return nil, nil
 	}
 	o := iii.Options{Logger: log}
 	if cfg.III.Sandboxes {
-		o = iiiOptions(cfg, e, log)
+		o = iiiOptions(cfg, d, e, log)
+		if iiiOpen(cfg) {
+			o.Sees = func(i engine.Info) bool { return i.Spec.Client.Name == "" && !api.Guarded(i.ID) }
+		}
 	}
 	server, err := iii.New(o)
 	if err != nil {
@@ -158,7 +186,7 @@ func newIII(cfg *config.Config, e *engine.Engine, token config.Token, clients ma
 	}
 	h, nobody := server.Handler(), func(*http.Request) bool { return true }
 	guarded := admitting{h, func(r *http.Request) bool {
-		return cfg.III.Open && config.Loopback(cfg.III.Listen) && arrivedLocally(r)
+		return iiiOpen(cfg) && arrivedLocally(r)
 	}}
 	listener, err := httpd.Listen(httpd.Options{
 		Listen: cfg.III.Listen, Token: token.Value, TokenChosen: token.Explicit, Clients: clients, MaxConnections: int(cfg.MaxConnections),
@@ -176,9 +204,13 @@ func newIII(cfg *config.Config, e *engine.Engine, token config.Token, clients ma
 	if err != nil {
 		return nil, errors.Join(naming(err, "iii.listen"), server.Shutdown(context.Background()))
 	}
-	log.Info("listening as an iii engine", "address", listener.URL(), "token", !config.Loopback(cfg.III.Listen) || !cfg.III.Open)
+	log.Info("listening as an iii engine", "address", listener.URL(), "token", !iiiOpen(cfg))
 	return &iiiDoor{listener, server}, nil
 }
+
+// iiiOpen reports whether clients get in without a token. What was made with a
+// client's token, or with a secret of its own, is not for them.
+func iiiOpen(cfg *config.Config) bool { return cfg.III.Open && config.Loopback(cfg.III.Listen) }
 
 // naming has an error name the setting that it is about.
 func naming(err error, setting string) error {

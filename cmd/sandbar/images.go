@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -24,7 +25,7 @@ import (
 // ensureImage has an image ready for a program that is about to run, and says
 // what there is to say. That there is none the driver tells.
 func (a *app) ensureImage(cfg *config.Config, name string) error {
-	if name == sandbar.ImageHost {
+	if name == sandbar.ImageHost || cfg.Driver == "docker" && isPreset(name) { // that driver has images of its own for presets
 		return nil
 	}
 	c, err := platform.ImageCatalogue(cfg)
@@ -43,6 +44,10 @@ func (a *app) ensureImage(cfg *config.Config, name string) error {
 		a.warn("%s", ready.Note)
 	}
 	return nil
+}
+
+func isPreset(name string) bool {
+	return slices.ContainsFunc(image.Presets(), func(p image.Preset) bool { return p.Name == name })
 }
 
 // interruptible is a context that ends with Ctrl-C, so that what is half done is

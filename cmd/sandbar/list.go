@@ -53,7 +53,7 @@ func (a *app) stopCommand() *cobra.Command {
 		Aliases: []string{"rm"},
 		Short:   "End sandboxes of a daemon",
 		Long: `End sandboxes of a daemon, with all that runs in them, and wait until nothing is
-left of them. ID is a sandbox's id or name.
+left of them. ID is a sandbox's id, as sb_... or as a UUID, or its name.
 ` + remoteHelp,
 		Example:           "  sandbar stop $id\n  sandbar list --json | jq -r '.sandboxes[].id' | xargs sandbar stop",
 		ValidArgsFunction: a.sandboxIDs,

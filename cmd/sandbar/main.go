@@ -86,7 +86,7 @@ what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
 		},
 	}
 	a.prepare(root)
-	root.AddCommand(a.serveCommand(), a.executorCommand(), a.stdioCommand(), a.workerCommand(), a.runCommand(), a.evalCommand(), a.toolCommand(),
+	root.AddCommand(a.serveCommand(), a.executorCommand(), a.stdioCommand(), a.workerCommand(), a.iiiCommand(), a.runCommand(), a.evalCommand(), a.toolCommand(),
 		a.createCommand(), a.execCommand(), a.listCommand(), a.stopCommand(), a.uploadCommand(), a.downloadCommand(), a.psCommand(), a.logsCommand(), a.killCommand(), a.portCommand(),
 		a.doctorCommand(), a.escapeCommand(), a.gcCommand(), a.imagesCommand(), a.prepareCommand(), a.versionCommand(), a.completionCommand())
 	root.SetHelpCommand(a.helpCommand())

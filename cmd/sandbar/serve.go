@@ -156,7 +156,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	if err != nil {
 		return errors.Join(err, e.Shutdown(context.Background()))
 	}
-	door, err := newIII(cfg, e, token, clients, log)
+	door, err := newIII(cfg, d.First, e, api, token, clients, log)
 	if err != nil {
 		return errors.Join(err, server.StopAccepting(), e.Shutdown(context.Background()))
 	}

@@ -85,7 +85,7 @@ func (a *app) worker(cfg *config.Config) error {
 	}); err != nil {
 		return err
 	}
-	o.Options = iiiOptions(cfg, p.engine, log)
+	o.Options = iiiOptions(cfg, d.First, p.engine, log)
 	if p.worker, err = iii.NewWorker(o); err != nil {
 		return errors.Join(err, p.engine.Shutdown(context.Background()))
 	}

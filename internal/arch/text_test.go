@@ -85,8 +85,14 @@ func anchors(text string) map[string]bool {
 	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
 		found[strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
 	}
+	for _, m := range named.FindAllStringSubmatch(text, -1) {
+		found[m[1]] = true
+	}
 	return found
 }
+
+// named is an anchor of HTML, for links that must last.
+var named = regexp.MustCompile(`<a id="([^"]+)"></a>`)
 
 // What a document names must be there: files and directories of the tree, and
 // the tests and benchmarks that are said to prove something.

@@ -18,6 +18,7 @@ type III struct {
 	Listen    string // "" for none
 	Open      bool
 	Sandboxes bool
+	Presets   string // PresetsAuto, PresetsHost or PresetsImage
 	Worker    IIIWorker
 
 	AutoInstall                 bool
@@ -30,6 +31,19 @@ type III struct {
 	DefaultMemoryMB             int64
 	PerImageCaps                map[string]ImageCaps
 	CustomImages                map[string]string
+}
+
+// What III.Presets can be: what the presets python and node are where no image of
+// their name is installed.
+const (
+	PresetsAuto  = "auto"  // as PresetsHost with AutoInstall, as PresetsImage without
+	PresetsHost  = "host"  // the host's own programs, or the driver's
+	PresetsImage = "image" // nothing but an image
+)
+
+// StandsIn reports whether a preset may be something else than an image of its name.
+func (i *III) StandsIn() bool {
+	return i.Presets == PresetsHost || i.Presets == PresetsAuto && i.AutoInstall
 }
 
 // ImageCaps bounds what may be asked for with one image.
@@ -62,6 +76,11 @@ func (c *Config) iiiFields() []field {
 		{path: "iii.sandboxes", value: boolean(&c.III.Sandboxes), initial: "true", allowed: "true or false",
 			doc: "Whether the daemon's own sandboxes are offered there. With false that is left to workers that connect, such as " +
 				"\"sandbar worker\" on other machines."},
+		{path: "iii.presets", value: oneOf(&c.III.Presets, PresetsAuto, PresetsHost, PresetsImage), initial: PresetsAuto,
+			allowed: "auto, host or image",
+			doc: "What the images python and node are where none of that name was pulled or imported: with \"host\" this host's own programs, " +
+				"or those that the driver has; with \"image\" the image, which auto_install fetches. auto is host with auto_install, and image " +
+				"without. \"sandbar doctor\" and sandbox::catalog::list tell what they are."},
 	}, c.iiiSandboxFields(), c.iiiWorkerFields())
 }
 
@@ -213,7 +232,7 @@ func (l *loader) take(from *III, where string) {
 	i := &l.config.III
 	own := *i
 	*i = *from
-	i.Listen, i.Open, i.Sandboxes, i.Worker = own.Listen, own.Open, own.Sandboxes, own.Worker
+	i.Listen, i.Open, i.Sandboxes, i.Presets, i.Worker = own.Listen, own.Open, own.Sandboxes, own.Presets, own.Worker
 	for _, f := range l.config.iiiSandboxFields() {
 		l.config.origins[f.path] = where
 	}

@@ -24,7 +24,7 @@ func TestIII(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := III{Listen: "127.0.0.1:49134", Sandboxes: true, AutoInstall: true, ImageAllowlist: []string{"python", "tools"}, DefaultIdleTimeoutSecs: 300,
+	want := III{Listen: "127.0.0.1:49134", Sandboxes: true, Presets: PresetsAuto, AutoInstall: true, ImageAllowlist: []string{"python", "tools"}, DefaultIdleTimeoutSecs: 300,
 		MaxConcurrentSandboxes: 7, MaxConcurrentExecPerSandbox: 4, MaxExecTimeoutMS: 300_000, DefaultCPUs: 2, DefaultMemoryMB: 512,
 		PerImageCaps: map[string]ImageCaps{"tools": {1, 64}}, CustomImages: map[string]string{"tools": "ghcr.io/acme/tools:1"},
 		Worker: IIIWorker{Engine: "ws://engine:49134", Name: "sandboxes", Token: "abc"}}

@@ -64,7 +64,7 @@ func TestDefaults(t *testing.T) {
 		Log: Log{Level: "info", Format: "text"}, ShutdownTimeout: 20 * time.Second,
 		Images:  Images{AutoInstall: true, MaxBytes: 20 << 30, MaxEntries: 1_000_000, Timeout: 30 * time.Minute},
 		Network: Network{Outbound: true, MaxConnections: 1024, MaxBytes: sandbar.Unlimited, PortsDenied: []uint16{25}},
-		III: III{Open: true, Sandboxes: true, Worker: IIIWorker{Name: "iii-sandbox"}, AutoInstall: true, DefaultIdleTimeoutSecs: 300, MaxConcurrentSandboxes: 32,
+		III: III{Open: true, Sandboxes: true, Presets: PresetsAuto, Worker: IIIWorker{Name: "iii-sandbox"}, AutoInstall: true, DefaultIdleTimeoutSecs: 300, MaxConcurrentSandboxes: 32,
 			MaxConcurrentExecPerSandbox: 4, MaxExecTimeoutMS: 300_000, DefaultCPUs: 1, DefaultMemoryMB: 512,
 			PerImageCaps: map[string]ImageCaps{}, CustomImages: map[string]string{}},
 	}

@@ -28,8 +28,11 @@ type Input struct {
 	Factories []driver.Factory // strongest boundary first
 	// Chosen names the driver that is tried; "" for the first that works and
 	// has a boundary.
-	Chosen    string
-	Host      func(driver string) driver.Host
+	Chosen string
+	Host   func(driver string) driver.Host
+	// Presets tells what the images python and node are with a driver. Nil: nobody
+	// wants to know.
+	Presets   func(context.Context, driver.Driver) []Preset
 	Languages *lang.Catalogue
 }
 
@@ -42,6 +45,7 @@ type Report struct {
 	Driver    string     `json:"driver"` // the chosen one, "" if none works
 	Kernel    []Feature  `json:"kernel"`
 	Languages []Language `json:"languages"`
+	Presets   []Preset   `json:"presets"`
 	Sandbox   Trial      `json:"sandbox"`
 }
 
@@ -104,6 +108,15 @@ type Language struct {
 	Path        string `json:"path,omitempty"` // inside the sandbox
 }
 
+// Preset is what an image that every catalogue has is here.
+type Preset struct {
+	Name string `json:"name"`
+	// Source is "installed", "host", "driver", "pull" or "missing".
+	Source string `json:"source"`
+	// Ref is its reference: "host" for this host's own programs.
+	Ref string `json:"oci_ref"`
+}
+
 // Trial is the sandbox that was made.
 type Trial struct {
 	OK      bool    `json:"ok"`
@@ -121,6 +134,7 @@ func Examine(ctx context.Context, in Input) Report {
 		Kernel:    kernelFeatures(),
 		Drivers:   []Driver{},
 		Languages: []Language{},
+		Presets:   []Preset{},
 	}
 	var chosen driver.Driver
 	for _, f := range in.Factories {
@@ -137,6 +151,9 @@ func Examine(ctx context.Context, in Input) Report {
 		r.Sandbox = noDriver(in.Chosen, r.Drivers)
 		r.Languages = catalogue(in.Languages)
 		return r
+	}
+	if in.Presets != nil {
+		r.Presets = in.Presets(ctx, chosen)
 	}
 	r.try(ctx, chosen, in)
 	r.OK = r.Sandbox.OK

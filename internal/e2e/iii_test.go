@@ -220,8 +220,18 @@ type iiiAnswer struct {
 
 func dialIII(t *testing.T, url string) *iiiClient {
 	t.Helper()
+	return dialIIIWith(t, url, "")
+}
+
+// dialIIIWith is dialIII with a token.
+func dialIIIWith(t *testing.T, url, token string) *iiiClient {
+	t.Helper()
 	ctx := within(t, 5*time.Minute)
-	ws, _, err := websocket.Dial(ctx, url, nil)
+	o := &websocket.DialOptions{HTTPHeader: http.Header{}}
+	if token != "" {
+		o.HTTPHeader.Set("Authorization", "Bearer "+token)
+	}
+	ws, _, err := websocket.Dial(ctx, url, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,9 @@ type Language struct {
 	Name string `yaml:"name"`
 	// Aliases are other names it answers to.
 	Aliases []string `yaml:"aliases"`
+	// Commands are commands of some of the aliases, by alias, in the place of
+	// Command. Such an alias is the Name of what Find returns, and is not listed.
+	Commands map[string][]string `yaml:"-"`
 	// File is the name of the source file in sandbar.DefaultDir.
 	File string `yaml:"file"`
 	// Command runs it; an element "{file}" becomes the path of the source
@@ -46,12 +49,17 @@ func Default() []Language {
 			// The file system of a sandbox lives for one program: no byte code is kept.
 			Env: map[string]string{"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}},
 		{Name: "javascript", Aliases: []string{"js", "node"}, File: "main.js", Command: []string{"node", "{file}"}},
-		{Name: "shell", Aliases: []string{"sh", "bash"}, File: "main.sh", Command: []string{"sh", "{file}"}},
+		{Name: "shell", Aliases: []string{"sh", "bash"}, File: "main.sh", Command: []string{"sh", "{file}"},
+			Commands: map[string][]string{"bash": {"sh", "-c", preferBash, "bash", "{file}"}}},
 		{Name: "elixir", Aliases: []string{"exs"}, File: "main.exs", Command: []string{"elixir", "{file}"},
 			// BEAM warns on every start when the locale is not UTF-8.
 			Env: map[string]string{"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}},
 	}
 }
+
+// preferBash runs its arguments with bash where the sandbox has one, and else with
+// sh.
+const preferBash = `command -v bash >/dev/null 2>&1 && exec bash "$@"; exec sh "$@"`
 
 // Catalogue finds languages by name. The zero Catalogue is empty.
 type Catalogue struct {
@@ -72,7 +80,11 @@ func New(languages ...Language) (*Catalogue, error) {
 			c.names = append(c.names, l.Name)
 		}
 		for _, n := range append([]string{l.Name}, l.Aliases...) {
-			c.byName[strings.ToLower(n)] = l
+			called := l
+			if own := l.Commands[n]; own != nil {
+				called.Name, called.Command = n, own
+			}
+			c.byName[strings.ToLower(n)] = called
 		}
 	}
 	sort.Strings(c.names)
@@ -105,9 +117,20 @@ func (c *Catalogue) Only(names ...string) (*Catalogue, error) {
 		if err != nil {
 			return nil, err
 		}
-		kept = append(kept, l)
+		kept = append(kept, c.byName[c.listed(l)])
 	}
 	return New(kept...)
+}
+
+// listed is the name under which a language is listed: that of the language whose
+// alias it is, if it is one with a command of its own.
+func (c *Catalogue) listed(l Language) string {
+	for _, n := range c.names {
+		if n != l.Name && !slices.Contains(c.names, l.Name) && slices.Contains(c.byName[n].Aliases, l.Name) {
+			return n
+		}
+	}
+	return l.Name
 }
 
 // Names are the canonical names, sorted.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,8 @@ type Layout struct {
 	Dirs  []policy.HostDir
 	Etc   []string
 	Extra []string
+	// Python is as in policy.HostRootOptions.
+	Python string
 	// Proc is the names in the host's /proc that programs do not see.
 	Proc []string
 }
@@ -27,7 +30,7 @@ type Layout struct {
 // ReadLayout looks at the host once; what is installed later in the same
 // directories is seen all the same.
 func ReadLayout(extra []string) (Layout, error) {
-	l := Layout{Extra: extra}
+	l := Layout{Extra: extra, Python: lonePython()}
 	for _, name := range policy.HostDirs() {
 		link, err := os.Readlink(name)
 		if err != nil {
@@ -56,6 +59,20 @@ func ReadLayout(extra []string) (Layout, error) {
 	return l, nil
 }
 
+// lonePython is the path of python3 where programs would find no "python".
+func lonePython() string {
+	python3 := ""
+	for _, dir := range filepath.SplitList(programPath) {
+		if _, err := os.Stat(dir + "/python"); err == nil {
+			return ""
+		}
+		if _, err := os.Stat(dir + "/python3"); err == nil && python3 == "" {
+			python3 = dir + "/python3"
+		}
+	}
+	return python3
+}
+
 // GroupLimits are those of a sandbox's limits that its control group is to hold,
 // which can hold what c says. besides is how many processes and threads there are
 // in the group that are not the programs'.
@@ -80,11 +97,23 @@ func GroupLimits(c cgroup.Caps, l sandbar.Limits, besides int64) (g sandbar.Limi
 	return g
 }
 
+// programPath is where programs are looked for.
+const programPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// HostEnvironment is Environment in a sandbox of the image "host".
+func HostEnvironment(spec map[string]string) []string {
+	return environment(programPath+":"+policy.LinksDir, "user", spec)
+}
+
 // Environment is what every program in a sandbox starts from, as user; what the
 // Spec says comes last.
 func Environment(user string, spec map[string]string) []string {
+	return environment(programPath, user, spec)
+}
+
+func environment(path, user string, spec map[string]string) []string {
 	env := []string{
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"PATH=" + path,
 		"HOME=" + sandbar.DefaultDir, "USER=" + user, "LOGNAME=" + user, "SHELL=/bin/sh",
 		"TMPDIR=/tmp", "LANG=C.UTF-8", "TERM=dumb",
 	}

@@ -30,6 +30,10 @@ type HostRootOptions struct {
 	// are accepted. One that does not exist is skipped.
 	Extra []string
 
+	// Python is the path of python3 on a host that has no "python": programs find it
+	// under that name too, in LinksDir. "" for no such link.
+	Python string
+
 	// Disk and Inodes bound all writable directories together. Disk is in
 	// bytes and is rounded up to a page; sandbar.Unlimited lifts a bound; 0 is
 	// an error.
@@ -102,6 +106,10 @@ func (o HostRootOptions) find(name string) (HostDir, bool) {
 // They are parts of one file system, so the used bytes of any of them are those
 // of all (wire.Setup.WatchDisks needs one).
 func Writable() []string { return []string{"/tmp", sandbar.DefaultDir, "/dev/shm"} }
+
+// LinksDir is a directory of the image "host", the last in its programs' PATH, for
+// names that the host lacks.
+const LinksDir = "/run/bin"
 
 // Sizes of the parts that nobody can write to once the sandbox runs. Links and
 // directories take no space, and each of the few files a page.
@@ -338,6 +346,10 @@ func (p *plan) places() {
 	p.dir("/var", 0o755, false)
 	p.link("../tmp", "/var/tmp")
 	p.link("../run", "/var/run")
+	if p.o.Python != "" {
+		p.dir(LinksDir, 0o755, false)
+		p.link(p.o.Python, LinksDir+"/python")
+	}
 }
 
 // devices makes /dev. It lies on the skeleton: a bound device brings its own

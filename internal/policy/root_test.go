@@ -32,6 +32,24 @@ func oldHost() HostRootOptions {
 	}
 }
 
+// A host without "python" has one in its sandboxes, and without python3 none.
+func TestPythonLink(t *testing.T) {
+	for python, want := range map[string]bool{"/usr/bin/python3": true, "": false} {
+		o := mergedHost()
+		o.Python = python
+		steps, err := HostRoot(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := slices.ContainsFunc(steps, func(m wire.Mount) bool {
+			return m.Kind == wire.MountSymlink && m.Target == LinksDir+"/python" && m.Source == python
+		})
+		if found != want {
+			t.Errorf("%q: a link is %v", python, found)
+		}
+	}
+}
+
 func TestHostRootGolden(t *testing.T) {
 	for name, o := range map[string]HostRootOptions{"merged": mergedHost(), "old": oldHost()} {
 		t.Run(name, func(t *testing.T) {

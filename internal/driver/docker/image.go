@@ -32,15 +32,33 @@ func (i *image) close() {
 // tag tells the content.
 const storeRepository = "sandbar/image"
 
+// Preset implements driver.Presets: an image of the engine's own, if that has it.
+func (d *Driver) Preset(ctx context.Context, name string) (image, ref string, ok bool) {
+	ref = d.opt.preset(name)
+	if ref == "" {
+		return "", "", false
+	}
+	if _, found, err := d.engine.image(ctx, ref); err != nil || !found {
+		return "", "", false
+	}
+	if ref == d.opt.image {
+		return sandbar.ImageHost, ref, true
+	}
+	return ref, ref, true
+}
+
 // openImage finds what a Spec names: the operator's image where it names none,
-// an image of the engine that the operator allows, or one of our store, which
-// is sent to the engine if that does not have it yet. Nothing is fetched here: see pullMissing.
+// an image of the engine that the operator allows, one of our store, which is
+// sent to the engine if that does not have it yet, or, for a preset that the store
+// does not have, the engine's image for it. Nothing is fetched here: see pullMissing.
 func (d *Driver) openImage(ctx context.Context, name string) (image, error) {
 	switch {
 	case name == "" || name == sandbar.ImageHost:
 		return d.engineImage(ctx, d.opt.image)
-	case slices.Contains(d.opt.images, name), slices.Contains(d.opt.images, anyImage):
+	case slices.Contains(d.opt.images, name), slices.Contains(d.opt.images, anyImage), d.opt.isPreset(name):
 		return d.engineImage(ctx, name)
+	case d.images == nil && d.opt.preset(name) != "":
+		return d.engineImage(ctx, d.opt.preset(name))
 	case d.images == nil:
 		return image{}, &sandbar.Error{Code: sandbar.NotFound, Field: "image",
 			Message: "image " + sandbar.Quote(name, 100) + " is not known; there is \"" + sandbar.ImageHost + "\", which is " + sandbar.Quote(d.opt.image, 100) +
@@ -48,6 +66,12 @@ func (d *Driver) openImage(ctx context.Context, name string) (image, error) {
 			Fix: "use the image \"" + sandbar.ImageHost + "\", or add it to that option"}
 	}
 	held, err := d.images.Open(ctx, name)
+	if preset := d.opt.preset(name); preset != "" && (err == nil && held.Dir == "" || sandbar.CodeOf(err) == sandbar.NotFound) {
+		if err == nil {
+			held.Close()
+		}
+		return d.engineImage(ctx, preset)
+	}
 	if err != nil {
 		return image{}, err
 	}

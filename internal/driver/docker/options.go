@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -16,6 +17,8 @@ const (
 	optionCertPath = "cert_path"
 	optionImage    = "image"
 	optionImages   = "images"
+	optionPython   = "python_image"
+	optionNode     = "node_image"
 	optionNetwork  = "network"
 	optionCPUs     = "cpus"
 	optionMemory   = "memory"
@@ -26,6 +29,9 @@ const (
 // says nothing.
 const DefaultImage = "python:3.11-slim"
 
+// defaultNode is the image of the preset "node", if the operator says nothing.
+const defaultNode = "node:22-slim"
+
 // optionHelp is a line of help for each option.
 func optionHelp() map[string]string {
 	return map[string]string{
@@ -34,6 +40,8 @@ func optionHelp() map[string]string {
 		optionCertPath: "directory with ca.pem, cert.pem and key.pem for a tcp address; default: DOCKER_CERT_PATH",
 		optionImage:    "image of sandboxes that name none, as the engine knows it; default: " + DefaultImage,
 		optionImages:   "further images of the engine that a sandbox may name, separated by commas; \"*\" for all it has",
+		optionPython:   "image for the preset python where no image of that name was pulled or imported; default: the option " + optionImage,
+		optionNode:     "image for the preset node where no image of that name was pulled or imported; default: " + defaultNode,
 		optionNetwork:  "docker network of sandboxes that reach out, such as \"bridge\"; \"true\" for that, default: none may. What it reaches is the engine's affair: the daemon's rules for outbound connections do not hold there",
 		optionCPUs:     "processors of a sandbox that has no limit of its own, such as 0.5",
 		optionMemory:   "memory of a sandbox that has no limit of its own, such as 256m",
@@ -46,6 +54,7 @@ type options struct {
 	host, context, certPath string
 	image                   string
 	images                  []string
+	python, node            string // see preset
 	network                 string
 	cpus                    float64 // 0: no limit
 	memory                  int64   // bytes; 0: no limit
@@ -54,6 +63,22 @@ type options struct {
 
 // anyImage in options.images allows every image the engine has.
 const anyImage = "*"
+
+// preset is the image of the engine that stands for a preset, "" for what is none.
+func (o options) preset(name string) string {
+	switch name {
+	case "python":
+		return cmp.Or(o.python, o.image)
+	case "node":
+		return cmp.Or(o.node, defaultNode)
+	}
+	return ""
+}
+
+// isPreset reports whether an image of the engine stands for a preset.
+func (o options) isPreset(ref string) bool {
+	return ref == o.preset("python") || ref == o.preset("node")
+}
 
 // parseOptions checks the driver's section of the configuration. What it does
 // not know, and what it cannot read, is an Invalid error.
@@ -65,7 +90,8 @@ func parseOptions(raw map[string]string) (options, error) {
 		}
 	}
 	o := options{host: raw[optionHost], context: raw[optionContext], certPath: raw[optionCertPath],
-		image: raw[optionImage], network: raw[optionNetwork]}
+		image:  raw[optionImage],
+		python: raw[optionPython], node: raw[optionNode], network: raw[optionNetwork]}
 	if o.host != "" && o.context != "" {
 		return o, badOption(optionContext, "a context and a host are given, and either names the engine", "give one of them")
 	}

@@ -18,6 +18,7 @@ func TestParseOptions(t *testing.T) {
 		"nothing": {nil, options{image: DefaultImage}, ""},
 		"everything": {map[string]string{optionHost: "tcp://h:2376", optionCertPath: "/c", optionImage: "a:1", optionImages: " b:2, c ,", optionNetwork: "bridge", optionCPUs: "0.5", optionMemory: "256m"},
 			options{host: "tcp://h:2376", certPath: "/c", image: "a:1", images: []string{"b:2", "c"}, network: "bridge", cpus: 0.5, memory: 256 << 20}, ""},
+		"presets":                  {map[string]string{optionPython: "p:1", optionNode: "n:1"}, options{image: DefaultImage, python: "p:1", node: "n:1"}, ""},
 		"no network":               {map[string]string{optionNetwork: "none"}, options{image: DefaultImage}, ""},
 		"a network or not, yes":    {map[string]string{optionNetwork: "true"}, options{image: DefaultImage, network: "bridge"}, ""},
 		"a network or not, no":     {map[string]string{optionNetwork: "false"}, options{image: DefaultImage}, ""},

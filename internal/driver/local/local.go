@@ -77,7 +77,7 @@ func capsOf(setsLimits bool) driver.Caps {
 	none := sandbar.EnforcedNone
 	c := driver.Caps{
 		Name:     Name,
-		Boundary: driver.BoundaryNone,
+		Boundary: driver.BoundaryNone, HostPrograms: true,
 		Enforced: sandbar.Enforcements{Memory: none, CPUs: none, CPUShares: none, PIDs: none, Disk: none, Inodes: none, Files: none},
 		Notes: []string{
 			"local has no boundary: programs run as the daemon's user, with the host's files, network and processes. Use it for trusted code only.",

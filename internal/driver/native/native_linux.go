@@ -168,7 +168,8 @@ func (d *Driver) describe() driver.Caps {
 		},
 		OOMCounted:   e.Memory != sandbar.EnforcedNone && e.OOMCounted,
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
-		Notes: e.Notes,
+		HostPrograms: true,
+		Notes:        e.Notes,
 	}
 	for _, note := range []string{outfit.ImageNote(), d.net.note} {
 		if note != "" {

@@ -210,7 +210,8 @@ func (d *Driver) describe() driver.Caps {
 		},
 		OOMCounted:   e.Memory != sandbar.EnforcedNone && e.OOMCounted,
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
-		Notes: append([]string{"the container runtime is " + d.runtime.path + ": " + d.runtime.version}, e.Notes...),
+		HostPrograms: true,
+		Notes:        append([]string{"the container runtime is " + d.runtime.path + ": " + d.runtime.version}, e.Notes...),
 	}
 	if d.runtime.guestKernel() {
 		c.Boundary = driver.BoundaryGVisor

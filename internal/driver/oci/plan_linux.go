@@ -57,7 +57,7 @@ func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan
 		return nil, err
 	}
 	setup.Landlock = landlock
-	setup.Env = outfit.Environment("user", s.Env)
+	setup.Env = outfit.HostEnvironment(s.Env)
 	if uid == 0 {
 		setup.Env = outfit.Environment("root", s.Env)
 	}
@@ -104,7 +104,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 		return mounts, policy.ImageLandlock(), err
 	}
 	o := policy.HostRootOptions{
-		Dirs: d.host.Dirs, Etc: d.host.Etc, Extra: d.host.Extra, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
+		Dirs: d.host.Dirs, Etc: d.host.Etc, Extra: d.host.Extra, Python: d.host.Python, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		UID: uid, GID: uid, Ranged: d.ids.Ranged, Hostname: hostname, MachineID: outfit.MachineID(), Without: without,
 	}
 	mounts, err := policy.HostRoot(o)

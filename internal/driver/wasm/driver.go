@@ -119,6 +119,12 @@ func describe(cached *cache) driver.Caps {
 	return c
 }
 
+// Preset implements driver.Presets: the interpreters of this driver are in its one
+// image.
+func (d *Driver) Preset(_ context.Context, name string) (image, ref string, ok bool) {
+	return sandbar.ImageHost, sandbar.ImageHost, name == "python" || name == "node"
+}
+
 // Caps tells what this driver is and can enforce on this host.
 func (d *Driver) Caps() driver.Caps { return d.caps }
 

@@ -103,7 +103,7 @@ func decodeExec(raw []byte) (wire.Exec, error) {
 
 // checkName checks a sandbox's name: it is shown to people, and stands in paths.
 func checkName(s string) error {
-	_, err := sandbar.ParseID(s)
+	_, err := sandbar.ReadID(s)
 	if len(s) > maxName || strings.ContainsFunc(s, func(r rune) bool { return r == '/' || !unicode.IsGraphic(r) }) || s == "." || s == ".." || err == nil {
 		return invalid("name", fmt.Sprintf("name %s is not allowed", sandbar.Quote(s, 40)),
 			fmt.Sprintf("a name has at most %d bytes of visible characters, no \"/\", and not the form of an id", maxName))

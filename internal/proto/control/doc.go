@@ -13,8 +13,8 @@
 //	ANY    /koyeb-sandbox/…              the same, of the sandbox that X-Routing-Key names
 //	ANY    /r/{id}/…                     HTTP to the port that the executor has bound
 //
-// {id} is a sandbox's id or, for who bears the daemon's token, its name, if no
-// other has it.
+// {id} is a sandbox's id, as "sb_…" or as the UUID of the same bits, or, for who
+// bears the daemon's token, its name, if no other has it.
 //
 // # Who may do what
 //

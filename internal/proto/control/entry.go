@@ -16,7 +16,6 @@ import (
 // origin is what a sandbox was made with that the engine does not keep. It does
 // not change.
 type origin struct {
-	name    string
 	secret  [sha256.Size]byte // a hash
 	guarded bool              // it has a secret
 	idle    time.Duration     // 0: the engine's own; negative: never
@@ -32,7 +31,7 @@ func (o origin) describe(i engine.Info, operatorsIdle time.Duration) wire.Sandbo
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	return wire.Sandbox{ID: i.ID, Name: o.name, Image: i.Spec.Image, Driver: i.Spec.Driver, Created: i.Created.UTC(), LastUsed: i.LastUsed.UTC(), IdleTimeout: wire.Seconds(idle),
+	return wire.Sandbox{ID: i.ID, UUID: i.ID.UUID(), Name: i.Spec.Name, Image: i.Spec.Image, Driver: i.Spec.Driver, Created: i.Created.UTC(), LastUsed: i.LastUsed.UTC(), IdleTimeout: wire.Seconds(idle),
 		Running: i.Running, Labels: labels, Limits: wire.LimitsOf(i.Spec.Limits), Enforced: i.Enforced}
 }
 

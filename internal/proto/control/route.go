@@ -122,12 +122,12 @@ func unescaped(s string) string {
 
 // Admits implements httpd.Admitter: it reports whether the request bears the
 // secret of the sandbox that it leads into. A sandbox is known here by its id
-// only, which no other ever has. That there is none of this id takes as long to
+// only, in either spelling, which no other ever has. That there is none of this id takes as long to
 // find out as that the secret is wrong.
 func (s *Server) Admits(r *http.Request) bool {
 	secret, given := bearer(r)
 	t, known := route(r)
-	id, err := sandbar.ParseID(t.key)
+	id, err := sandbar.ReadID(t.key)
 	want, has := s.secretOf(id)
 	got := sha256.Sum256([]byte(secret))
 	same := subtle.ConstantTimeCompare(got[:], want[:]) == 1

@@ -80,7 +80,7 @@ func (s *Server) make(w http.ResponseWriter, r *http.Request) (*entry, error) {
 
 // spec is what the engine is to make.
 func (s *Server) spec(c wire.Create, client sandbar.Client) sandbar.Spec {
-	spec := sandbar.Spec{Image: c.Image, Env: c.Env, Labels: c.Labels, AllowDegraded: c.AllowDegraded, Network: c.Network, Driver: c.Driver, Cold: c.Cold,
+	spec := sandbar.Spec{Image: c.Image, Name: c.Name, Env: c.Env, Labels: c.Labels, AllowDegraded: c.AllowDegraded, Network: c.Network, Driver: c.Driver, Cold: c.Cold,
 		Client: client}
 	if c.Limits != nil {
 		spec.Limits = c.Limits.Limits()
@@ -97,7 +97,7 @@ func (s *Server) spec(c wire.Create, client sandbar.Client) sandbar.Spec {
 
 // originOf is what is kept of a request beside the sandbox.
 func (s *Server) originOf(c wire.Create) (origin, error) {
-	o := origin{name: c.Name, idle: c.IdleTimeout.Duration()}
+	o := origin{idle: c.IdleTimeout.Duration()}
 	if c.Secret != "" {
 		o.secret, o.guarded = sha256.Sum256([]byte(c.Secret)), true
 	}
@@ -117,7 +117,7 @@ func (s *Server) originOf(c wire.Create) (origin, error) {
 
 // remove ends a sandbox and answers when nothing is left of it.
 func (s *Server) remove(w http.ResponseWriter, r *http.Request, key string) {
-	id, err := sandbar.ParseID(key)
+	id, err := sandbar.ReadID(key)
 	if err != nil {
 		id, err = s.named(key)
 	}

@@ -222,7 +222,7 @@ func (s *Server) refuse() {
 // find returns the live sandbox of an id or a name. One that another protocol
 // has made is known from then on.
 func (s *Server) find(key string) (*entry, error) {
-	id, err := sandbar.ParseID(key)
+	id, err := sandbar.ReadID(key)
 	if err != nil {
 		if id, err = s.named(key); err != nil {
 			return nil, err
@@ -237,12 +237,10 @@ func (s *Server) find(key string) (*entry, error) {
 
 // named returns the id of the one live sandbox of a name.
 func (s *Server) named(name string) (sandbar.ID, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var found []sandbar.ID
-	for id, e := range s.entries {
-		if e.name == name && name != "" {
-			found = append(found, id)
+	for _, i := range s.engine.List() {
+		if i.Spec.Name == name && name != "" {
+			found = append(found, i.ID)
 		}
 	}
 	switch len(found) {
@@ -252,6 +250,12 @@ func (s *Server) named(name string) (sandbar.ID, error) {
 		return found[0], nil
 	}
 	return "", &sandbar.Error{Code: sandbar.Conflict, Field: "id", Message: "more than one sandbox is called " + sandbar.Quote(name, 40), Fix: "use an id"}
+}
+
+// Guarded reports whether a sandbox was made here with a secret of its own.
+func (s *Server) Guarded(id sandbar.ID) bool {
+	_, ok := s.secretOf(id)
+	return ok
 }
 
 // secretOf is the hash of a sandbox's own secret, and whether it has one.

@@ -31,7 +31,7 @@ func (hostImages) Find(_ context.Context, image settings.Image) (function.Root, 
 	if image.Kind == settings.Preset {
 		for _, path := range interpreters(image.Name) {
 			if i, err := os.Stat(path); err == nil && i.Mode().IsRegular() {
-				return function.Root{Image: sandbar.ImageHost, Note: "image " + image.Name +
+				return function.Root{Image: sandbar.ImageHost, Ref: sandbar.ImageHost, Note: "image " + image.Name +
 					" has not been pulled; this sandbox has this host's own programs, among them " + path}, nil
 			}
 		}

@@ -28,6 +28,9 @@ type Options struct {
 	// Network is what a sandbox with network: true gets. Default: none, and
 	// asking for it is refused.
 	Network sandbar.Network
+	// Sees and HostMemory are as in function.Options.
+	Sees       func(engine.Info) bool
+	HostMemory int64
 	// Authorize decides who may connect, as a worker or to /otel; its error's text
 	// is told with status 401. It is not asked about /ws/channels, to which the SDKs
 	// send no headers: each channel has a key. Nil: everybody who gets here.
@@ -47,7 +50,8 @@ func (o Options) functions() (*function.Functions, error) {
 	if o.Images == nil {
 		o.Images = HostImages()
 	}
-	return function.New(function.Options{Engine: o.Engine, Config: o.Config, Images: o.Images, Network: o.Network, Logger: o.Logger})
+	return function.New(function.Options{Engine: o.Engine, Config: o.Config, Images: o.Images, Network: o.Network,
+		Sees: o.Sees, HostMemory: o.HostMemory, Logger: o.Logger})
 }
 
 // Server is the engine's side. Its methods may be called concurrently.

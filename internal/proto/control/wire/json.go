@@ -107,6 +107,7 @@ func (a *Amount) UnmarshalJSON(b []byte) error {
 // Sandbox describes a live sandbox.
 type Sandbox struct {
 	ID          sandbar.ID           `json:"id"`
+	UUID        string               `json:"uuid"` // ID in its second spelling
 	Name        string               `json:"name"`
 	Image       string               `json:"image"`
 	Driver      string               `json:"driver"`

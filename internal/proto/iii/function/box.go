@@ -9,20 +9,23 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/proto/iii/channel"
 )
 
-// box is a sandbox under the name that callers know it by.
+// box is a sandbox as callers know it.
 type box struct {
-	id      string
+	id      string // a UUID: the second spelling of the sandbox's ID
 	name    *string
 	image   string
 	created time.Time
 	sandbox *engine.Sandbox
+	// foreign: another protocol has made it, so that it takes no place of
+	// max_concurrent_sandboxes and does not end with the functions.
+	foreign bool
 
 	// guarded by Functions.mu
 	running int  // execs
 	stopped bool // being stopped; others may not use it
+	unknown bool // to callers: nobody waits for its end
 }
 
 // gone reports whether the engine has ended the sandbox.
@@ -39,32 +42,41 @@ func (b *box) gone() bool {
 func (f *Functions) reserve() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for id, b := range f.boxes {
-		if b.gone() {
-			delete(f.boxes, id)
+	f.sweep()
+	own := 0
+	for _, b := range f.boxes {
+		if !b.foreign && !b.unknown {
+			own++
 		}
 	}
 	most := f.opt.Config.MaxConcurrentSandboxes
 	switch {
 	case f.closed:
 		return fail(S300, "the server is shutting down")
-	case len(f.boxes)+f.making >= most:
+	case own+f.making >= most:
 		return fail(S400, "max_concurrent_sandboxes (%d) reached", most)
 	}
 	f.making++
 	return nil
 }
 
-// keep gives a new sandbox its id, and its place for good; false during a
-// shutdown.
+// sweep forgets what the engine has ended, with mu held.
+func (f *Functions) sweep() {
+	for id, b := range f.boxes {
+		if b.gone() {
+			delete(f.boxes, id)
+		}
+	}
+}
+
+// keep gives a new sandbox its place for good; false during a shutdown.
 func (f *Functions) keep(b *box) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return false
 	}
-	b.id = channel.NewUUID()
-	f.boxes[b.id] = b
+	f.boxes[b.sandbox.ID()] = b
 	return true
 }
 
@@ -74,9 +86,9 @@ func (f *Functions) release() {
 	f.making--
 }
 
-// find returns the sandbox of a UUID: S001, S002 or S004 if there is none.
-func (f *Functions) find(uuid string) (*box, error) {
-	id, err := parseUUID(uuid)
+// find returns the sandbox of an id: S001, S002 or S004 if there is none.
+func (f *Functions) find(text string) (*box, error) {
+	id, err := parseID(text)
 	if err != nil {
 		return nil, err
 	}
@@ -85,24 +97,47 @@ func (f *Functions) find(uuid string) (*box, error) {
 	return f.lookup(id)
 }
 
-// lookup is find with mu held and a canonical id.
-func (f *Functions) lookup(id string) (*box, error) {
+// lookup is find with mu held and an id.
+func (f *Functions) lookup(id sandbar.ID) (*box, error) {
 	b := f.boxes[id]
 	if b != nil && b.gone() {
 		delete(f.boxes, id)
 		b = nil
 	}
+	if b == nil {
+		b = f.adopt(id)
+	}
 	switch {
-	case b == nil:
-		return nil, fail(S002, "%s", id)
+	case b == nil || b.unknown:
+		return nil, fail(S002, "%s", id.UUID())
 	case b.stopped:
-		return nil, fail(S004, "%s", id)
+		return nil, fail(S004, "%s", b.id)
 	}
 	return b, nil
 }
 
+// adopt finds a sandbox that another protocol has made, with mu held; nil if there
+// is none that callers may see.
+func (f *Functions) adopt(id sandbar.ID) *box {
+	sandbox, err := f.opt.Engine.Get(id)
+	if err != nil || f.closed {
+		return nil
+	}
+	info := sandbox.Info()
+	if f.opt.Sees != nil && !f.opt.Sees(info) {
+		return nil
+	}
+	b := &box{id: id.UUID(), image: info.Spec.Image, created: info.Created, sandbox: sandbox, foreign: true}
+	if info.Spec.Name != "" {
+		b.name = &info.Spec.Name
+	}
+	f.sweep()
+	f.boxes[id] = b
+	return b
+}
+
 // enter takes one of a sandbox's places for programs.
-func (f *Functions) enter(id string) (*box, error) {
+func (f *Functions) enter(id sandbar.ID) (*box, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b, err := f.lookup(id)
@@ -110,7 +145,7 @@ func (f *Functions) enter(id string) (*box, error) {
 		return nil, err
 	}
 	if b.running >= f.opt.Config.ExecSlots() {
-		return nil, fail(S003, "sandbox %s is at its exec concurrency cap (%d, max_concurrent_exec_per_sandbox)", id, f.opt.Config.ExecSlots())
+		return nil, fail(S003, "sandbox %s is at its exec concurrency cap (%d, max_concurrent_exec_per_sandbox)", b.id, f.opt.Config.ExecSlots())
 	}
 	b.running++
 	return b, nil
@@ -126,7 +161,7 @@ func (f *Functions) leave(b *box) {
 func (f *Functions) forget(b *box) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.boxes, b.id)
+	delete(f.boxes, b.sandbox.ID())
 }
 
 // summary is a sandbox as sandbox::list shows it.
@@ -141,16 +176,21 @@ type summary struct {
 	Stopped        bool    `json:"stopped"`
 }
 
-// list is sandbox::list. The oldest comes first.
+// list is sandbox::list: the sandboxes of all protocols. The oldest comes first.
 func (f *Functions) list(_ context.Context, data json.RawMessage) (any, error) {
 	if _, err := decode(data, "ListRequest"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, info := range f.opt.Engine.List() {
+		if f.boxes[info.ID] == nil {
+			f.adopt(info.ID)
+		}
+	}
 	var boxes []*box
 	for _, b := range f.boxes {
-		if !b.gone() {
+		if !b.gone() && !b.unknown {
 			boxes = append(boxes, b)
 		}
 	}
@@ -173,7 +213,7 @@ func (f *Functions) stop(ctx context.Context, data json.RawMessage) (any, error)
 	if _, err := decode(data, "StopRequest", must(text("sandbox_id", &req.id)), truth("wait", &req.wait)); err != nil {
 		return nil, err
 	}
-	id, err := parseUUID(req.id)
+	id, err := parseID(req.id)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +233,7 @@ func (f *Functions) stop(ctx context.Context, data json.RawMessage) (any, error)
 
 // markStopped begins to stop a sandbox. It is unknown at once, or, if somebody
 // waits, when all of it is gone, and until then nobody can use it.
-func (f *Functions) markStopped(id string, wait bool) (*box, <-chan struct{}, error) {
+func (f *Functions) markStopped(id sandbar.ID, wait bool) (*box, <-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b, err := f.lookup(id)
@@ -201,9 +241,7 @@ func (f *Functions) markStopped(id string, wait bool) (*box, <-chan struct{}, er
 		return nil, nil, err
 	}
 	b.stopped = true
-	if !wait {
-		delete(f.boxes, id)
-	}
+	b.unknown = !wait
 	gone := make(chan struct{})
 	f.tasks.Go(func() {
 		defer close(gone)

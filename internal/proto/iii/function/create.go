@@ -3,6 +3,7 @@ package function
 import (
 	"context"
 	"encoding/json"
+	"runtime"
 	"strings"
 	"time"
 
@@ -73,7 +74,7 @@ func (f *Functions) make(ctx context.Context, req createRequest) (b *box, note s
 	if err != nil {
 		return nil, "", createFailure(err)
 	}
-	b = &box{name: req.name, image: req.image, created: time.Now(), sandbox: sandbox}
+	b = &box{id: sandbox.ID().UUID(), name: req.name, image: req.image, created: time.Now(), sandbox: sandbox}
 	if root.Note != "" {
 		f.opt.Logger.Info("iii: a sandbox runs on another image than its name says", "image", req.image, "note", root.Note)
 	}
@@ -167,21 +168,26 @@ func (f *Functions) root(ctx context.Context, image settings.Image) (Root, error
 	return root, nil
 }
 
-// spec is what the engine is asked for. Defaults that this host cannot enforce
-// are left to the engine's own rule, since nobody asked for them.
 // flow has all callers of the protocol take turns with those of others: who calls
 // by way of an engine is not known here.
 const flow = "iii"
 
+// spec is what the engine is asked for. Defaults that this host cannot enforce are
+// left to the engine's own rule, since nobody asked for them. A ceiling that this
+// host cannot reach, of processors or memory, is what the host has: to a program
+// they are the same.
 func (f *Functions) spec(req createRequest, root Root) (sandbar.Spec, error) {
 	c, held := f.opt.Config, f.opt.Engine.Caps().Enforced
 	idle := settings.Seconds(value(req.idle, c.DefaultIdleTimeoutSecs))
-	spec := sandbar.Spec{Client: sandbar.Client{Flow: flow}, Image: root.Image, Env: req.env.pairs, IdleTimeout: max(idle, time.Second)}
+	spec := sandbar.Spec{Client: sandbar.Client{Flow: flow}, Image: root.Image, Name: value(req.name, ""), Env: req.env.pairs, IdleTimeout: max(idle, time.Second)}
 	if req.cpus != nil || held.CPUs != sandbar.EnforcedNone {
-		spec.Limits.CPUs = float64(value(req.cpus, c.DefaultCPUs))
+		spec.Limits.CPUs = float64(min(value(req.cpus, c.DefaultCPUs), uint32(runtime.NumCPU())))
 	}
 	if req.memory != nil || held.Memory != sandbar.EnforcedNone {
 		spec.Limits.Memory = int64(value(req.memory, c.DefaultMemoryMB)) << 20
+		if most := f.opt.HostMemory; most > 0 {
+			spec.Limits.Memory = min(spec.Limits.Memory, most)
+		}
 	}
 	if value(req.network, false) {
 		if f.opt.Network == "" {

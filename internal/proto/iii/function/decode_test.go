@@ -18,7 +18,7 @@ func idle(t testing.TB) map[string]bus.Function {
 	t.Helper()
 	c := settings.Default()
 	c.MaxConcurrentSandboxes = 0 // no create gets further
-	f, err := New(Options{Config: c})
+	f, err := New(Options{Engine: testEngine(t), Config: c, Images: store{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,14 +123,14 @@ func TestDecode(t *testing.T) {
 func TestParseUUID(t *testing.T) {
 	const want = "0123abcd-4567-89ab-cdef-0123456789ab"
 	for _, s := range []string{want, strings.ToUpper(want), "{" + want + "}", "urn:uuid:" + want, strings.ReplaceAll(want, "-", "")} {
-		if got, err := parseUUID(s); got != want || err != nil {
+		if got, err := parseID(s); got.UUID() != want || err != nil {
 			t.Errorf("%s: %s, %v", s, got, err)
 		}
 	}
 	for _, s := range []string{"", "nope", want[1:], want + "0", "{" + want, want + "}", "(" + want + ")", "urn:uuid:" + want[1:],
 		strings.ReplaceAll(want, "-", ":"), strings.Replace(want, "a", "g", 1), "0123abcd4-567-89ab-cdef-0123456789ab",
 		strings.ReplaceAll(want, "-", "")[1:] + "-", strings.Repeat("a", 1<<20)} {
-		if got, err := parseUUID(s); err == nil {
+		if got, err := parseID(s); err == nil {
 			t.Errorf("%.60s: %s", s, got)
 		} else if len(err.Error()) > 2000 {
 			t.Errorf("the error has %d bytes", len(err.Error()))

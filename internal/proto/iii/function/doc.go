@@ -13,7 +13,10 @@
 //     words of its decoder; anything else that is wrong is one of the codes of
 //     docs/iii-errors.md, as one JSON object that tells what happened and what
 //     to do. Where the next call can be computed it stands in fix.
-//   - A sandbox is known by a UUID, of which the engine knows nothing.
+//   - A sandbox is known by a UUID, which is the second spelling of its
+//     sandbar.ID; the first is accepted as well. Sandboxes that other protocols of
+//     the same engine have made are listed, used and stopped as those made here,
+//     as far as Options.Sees lets callers see them.
 //   - A file that is written appears in one step or not at all. A stream that
 //     breaks off never becomes a file.
 //   - Whatever a program or a caller sends is bounded: output is cut at 1 MiB a

@@ -63,7 +63,7 @@ func (f *Functions) exec(ctx context.Context, data json.RawMessage) (any, error)
 
 // execute runs a program to its end, checking in the order that clients know.
 func (f *Functions) execute(ctx context.Context, req execRequest) (*execResult, error) {
-	id, err := parseUUID(req.id)
+	id, err := parseID(req.id)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,8 @@ type Images interface {
 type Root struct {
 	// Image goes into sandbar.Spec.Image.
 	Image string
+	// Ref is what sandbox::catalog::list gives as oci_ref. "": the image's own.
+	Ref string
 	// Note, if there is one, tells the caller that this is not quite the image
 	// that was asked for, and why.
 	Note string
@@ -46,6 +48,12 @@ type Options struct {
 	// Network is what a sandbox with network: true gets. Default: none, and
 	// asking for it is refused.
 	Network sandbar.Network
+	// Sees decides which sandboxes of other protocols callers see and use. Nil: all
+	// of the engine.
+	Sees func(engine.Info) bool
+	// HostMemory is how much memory this host has, in bytes: a larger memory_mb is
+	// as much. 0: not known.
+	HostMemory int64
 	// StreamGap is how long the writer of a file may send nothing. Default 5 s.
 	StreamGap time.Duration
 	// Logger takes structured logs: never code, environment, output or files.
@@ -61,8 +69,8 @@ type Functions struct {
 
 	mu     sync.Mutex
 	closed bool
-	boxes  map[string]*box // by UUID
-	making int             // creates under way
+	boxes  map[sandbar.ID]*box
+	making int // creates under way
 }
 
 // New makes Functions. Config must pass its Check.
@@ -76,7 +84,7 @@ func New(o Options) (*Functions, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Functions{opt: o, boxes: map[string]*box{}}, nil
+	return &Functions{opt: o, boxes: map[sandbar.ID]*box{}}, nil
 }
 
 // Handlers returns the functions for one way of opening channels.
@@ -140,9 +148,12 @@ func (f *Functions) Close(ctx context.Context) error {
 	f.mu.Lock()
 	f.closed = true
 	all := f.boxes
-	f.boxes = map[string]*box{}
+	f.boxes = map[sandbar.ID]*box{}
 	f.mu.Unlock()
 	for _, b := range all {
+		if b.foreign {
+			continue
+		}
 		f.tasks.Go(func() { f.remove(b) })
 	}
 	gone := make(chan struct{})
@@ -158,10 +169,20 @@ func (f *Functions) Close(ctx context.Context) error {
 	}
 }
 
-// catalogList is sandbox::catalog::list.
-func (f *Functions) catalogList(_ context.Context, data json.RawMessage) (any, error) {
+// catalogList is sandbox::catalog::list. Of a preset in whose place another image
+// stands it gives the reference of that one.
+func (f *Functions) catalogList(ctx context.Context, data json.RawMessage) (any, error) {
 	if _, err := decode(data, "CatalogListRequest"); err != nil {
 		return nil, err
 	}
-	return map[string]any{"images": f.opt.Config.Catalogue()}, nil
+	all := f.opt.Config.Catalogue()
+	for i := range all {
+		if all[i].Kind != settings.Preset {
+			continue
+		}
+		if root, err := f.opt.Images.Find(ctx, all[i]); err == nil && root.Ref != "" {
+			all[i].OCIRef = root.Ref
+		}
+	}
+	return map[string]any{"images": all}, nil
 }

@@ -70,7 +70,11 @@ func rootOf(ctx context.Context, files sandbar.FS, op, path string, recursive bo
 		return searchRoot{}, fail(S210, "%s: %s is a directory and recursive is false", op, clip(path)).
 			with(raw.fixed(map[string]any{"recursive": true}), "the same call, searching below the directory")
 	}
-	return searchRoot{path, at, i.Mode.IsDir(), search.NewFilter(include, exclude)}, nil
+	filter, err := search.NewFilter(include, exclude)
+	if err != nil {
+		return searchRoot{}, fail(S210, "%s: %s", op, err)
+	}
+	return searchRoot{path, at, i.Mode.IsDir(), filter}, nil
 }
 
 // each begins every file of the root that is chosen, in order.
@@ -81,7 +85,7 @@ func (r searchRoot) each(ctx context.Context, files sandbar.FS, begin func(found
 		}
 		return begin(found{path: r.path, rel: ""})
 	}
-	w := walker{files: files, root: r.path}
+	w := walker{files: files, root: r.path, prunes: r.filter.Prunes}
 	left := int64(maxSearched)
 	return w.regular(ctx, r.filter.Chooses, func(f found) error {
 		// A larger one is refused where it is opened, with its name.

@@ -41,7 +41,7 @@ func (f *Functions) run(ctx context.Context, data json.RawMessage) (any, error) 
 	}
 	r, err := f.runIn(ctx, b, req)
 	if !req.keep {
-		_, _, _ = f.markStopped(b.id, false) // it may have ended by itself
+		_, _, _ = f.markStopped(b.sandbox.ID(), false) // it may have ended by itself
 	}
 	if err != nil {
 		return nil, err
@@ -61,6 +61,9 @@ func (f *Functions) runIn(ctx context.Context, b *box, req runRequest) (*execRes
 		}
 	}
 	interpreter, ext := interpreterOf(req.lang)
+	if interpreter == posixShell {
+		interpreter = shellOf(ctx, b)
+	}
 	path := "/tmp/run." + ext
 	if err := f.plant(ctx, b, path, req.code); err != nil {
 		return nil, inStep("fs::write (code)", b.id, err)
@@ -90,9 +93,27 @@ func interpreterOf(lang string) (program, ext string) {
 	case "python", "py":
 		return "python3", "py"
 	case "shell", "sh", "bash":
-		return "/bin/sh", "sh"
+		return posixShell, "sh"
 	}
 	return lang, "txt"
+}
+
+// posixShell is what every image has. Code of the language shell gets bash where
+// there is one.
+const posixShell = "/bin/sh"
+
+// shellOf is the best shell of a sandbox.
+func shellOf(ctx context.Context, b *box) string {
+	files, err := b.files()
+	if err != nil {
+		return posixShell
+	}
+	for _, bash := range []string{"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"} {
+		if _, _, err := follow(ctx, files, bash); err == nil {
+			return bash
+		}
+	}
+	return posixShell
 }
 
 // inStep tells in which step an error came. Its fix is not a payload to send: it

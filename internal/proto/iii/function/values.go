@@ -2,39 +2,22 @@ package function
 
 import (
 	"encoding/base64"
-	"encoding/hex"
 	"io/fs"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sandbar-dev/sandbar"
 )
 
-// parseUUID returns the canonical form of a UUID: 36 characters, or those with
-// braces or urn:uuid: before them, or 32 without hyphens; in either case.
-func parseUUID(s string) (string, error) {
-	bare := s
-	switch len(s) {
-	case 45:
-		bare = strings.TrimPrefix(s, "urn:uuid:")
-	case 38:
-		bare = strings.TrimSuffix(strings.TrimPrefix(s, "{"), "}")
+// parseID returns the id of a sandbox, which clients of this protocol have as a
+// UUID and the command line as "sb_…".
+func parseID(s string) (sandbar.ID, error) {
+	id, err := sandbar.ReadID(s)
+	if err != nil {
+		return "", fail(S001, "sandbox_id is not a valid UUID: %s", clip(s))
 	}
-	digits := bare
-	if len(bare) == 36 {
-		if bare[8] != '-' || bare[13] != '-' || bare[18] != '-' || bare[23] != '-' {
-			return "", notUUID(s)
-		}
-		digits = strings.ReplaceAll(bare, "-", "")
-	}
-	if _, err := hex.DecodeString(digits); err != nil || len(digits) != 32 {
-		return "", notUUID(s)
-	}
-	d := strings.ToLower(digits)
-	return d[:8] + "-" + d[8:12] + "-" + d[12:16] + "-" + d[16:20] + "-" + d[20:], nil
-}
-
-func notUUID(s string) error {
-	return fail(S001, "sandbox_id is not a valid UUID: %s", clip(s))
+	return id, nil
 }
 
 // parseMode reads permissions in octal: "0644". Nothing, and only zeros, is 0.

@@ -40,6 +40,8 @@ type found struct {
 type walker struct {
 	files sandbar.FS
 	root  string // a directory, absolute
+	// prunes reports whether a directory below the root is passed over. Nil: none.
+	prunes func(rel string) bool
 
 	walked int
 	lists  chan struct{} // a token for each listing under way
@@ -87,13 +89,13 @@ func (w *walker) below(ctx context.Context, dir, rel string, l *listing, visit f
 	if w.walked += len(l.entries); w.walked > maxWalked || depth > maxWalkDepth {
 		return fail(S216, "%s: %s", clip(w.root), errTooMuch)
 	}
-	next := w.prefetch(ctx, dir, l.entries)
+	next := w.prefetch(ctx, dir, rel, l.entries)
 	for _, i := range l.entries {
 		file := found{path: dir + "/" + i.Name, rel: rel + i.Name, info: i}
 		if err := visit(file); err != nil {
 			return err
 		}
-		if !i.Mode.IsDir() || special(file.path) {
+		if !w.enters(dir, rel, i) {
 			continue
 		}
 		if err := w.below(ctx, file.path, file.rel+"/", next(), visit, depth+1); err != nil {
@@ -105,10 +107,10 @@ func (w *walker) below(ctx context.Context, dir, rel string, l *listing, visit f
 
 // prefetch returns a function that lists the directories of dir one after the
 // other; the next few are being listed meanwhile.
-func (w *walker) prefetch(ctx context.Context, dir string, entries []sandbar.FileInfo) func() *listing {
+func (w *walker) prefetch(ctx context.Context, dir, rel string, entries []sandbar.FileInfo) func() *listing {
 	var dirs []string
 	for _, i := range entries {
-		if i.Mode.IsDir() && !special(dir+"/"+i.Name) {
+		if w.enters(dir, rel, i) {
 			dirs = append(dirs, i.Name)
 		}
 	}
@@ -121,6 +123,11 @@ func (w *walker) prefetch(ctx context.Context, dir string, entries []sandbar.Fil
 		begun, dirs = begun[1:], dirs[1:]
 		return l
 	}
+}
+
+// enters reports whether what is called i below dir is a directory to walk.
+func (w *walker) enters(dir, rel string, i sandbar.FileInfo) bool {
+	return i.Mode.IsDir() && !special(dir+"/"+i.Name) && (w.prunes == nil || !w.prunes(rel+i.Name))
 }
 
 // special reports whether a directory is a view into the kernel.

@@ -13,66 +13,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestFilter(t *testing.T) {
-	for _, c := range []struct {
-		include, exclude []string
-		yes, no          []string
-	}{
-		{nil, nil, []string{"a", "a/b.js"}, nil},
-		{[]string{"*.js"}, nil, []string{"a.js", "x/y/a.js", ".js"}, []string{"a.ts", "a.js/b", "ajs"}},
-		{[]string{"src/*.js"}, nil, []string{"src/a.js"}, []string{"a.js", "src/x/a.js", "x/src/a.js"}},
-		{[]string{"**/*.js"}, nil, []string{"a.js", "x/y/a.js"}, []string{"a.ts"}},
-		{[]string{"**/x/*.js"}, nil, []string{"x/a.js"}, []string{"y/x/a.js", "a.js"}},
-		{[]string{"**"}, nil, []string{"a", "b/c"}, nil},
-		{[]string{"a**b"}, nil, []string{"ab", "axb", "d/axxb"}, []string{"a/b"}},
-		{[]string{"x/**"}, nil, []string{"x/a"}, []string{"x/a/b"}},
-		{[]string{"?.c"}, nil, []string{"a.c", "ä.c", "d/b.c"}, []string{"ab.c", ".c"}},
-		{[]string{"a?b/c"}, nil, []string{"axb/c"}, []string{"a/b/c", "ab/c"}},
-		{[]string{"[ab].c", "{a,b}"}, nil, []string{"[ab].c", "{a,b}"}, []string{"a.c", "a"}},
-		{[]string{"*.JS"}, nil, []string{"a.JS"}, []string{"a.js"}},
-		{[]string{"*.js", "*.ts"}, []string{"*.min.js", "node_modules/*"}, []string{"a.js", "b.ts", "x/node_modules/c.js"},
-			[]string{"a.min.js", "node_modules/a.js", "c.go"}},
-		{nil, []string{"**"}, nil, []string{"a", "a/b"}},
-		{[]string{""}, nil, nil, []string{"a"}},
-		{[]string{"*a*b*c*"}, nil, []string{"abc", "xaxbxcx", "aabbcc"}, []string{"acb", "ab"}},
-	} {
-		f := NewFilter(c.include, c.exclude)
-		for _, rel := range c.yes {
-			if !f.Chooses(rel) {
-				t.Errorf("+%q -%q does not choose %q", c.include, c.exclude, rel)
-			}
-		}
-		for _, rel := range c.no {
-			if f.Chooses(rel) {
-				t.Errorf("+%q -%q chooses %q", c.include, c.exclude, rel)
-			}
-		}
-	}
-}
-
-// The matcher agrees with a regular expression that says the same.
-func TestWildcardAsARegexp(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		pattern := rapid.StringMatching(`[ab/*?ä]{0,8}`).Draw(t, "pattern")
-		name := rapid.StringMatching(`[ab/ä]{0,8}`).Draw(t, "name")
-		expr := strings.NewReplacer(`\*`, `[^/]*`, `\?`, `[^/]`).Replace(regexp.QuoteMeta(pattern))
-		want := regexp.MustCompile(`\A` + expr + `\z`).MatchString(name)
-		if got := wildcard(pattern, name); got != want {
-			t.Fatalf("%q against %q: %v, want %v", pattern, name, got, want)
-		}
-	})
-}
-
-func FuzzGlob(f *testing.F) {
-	f.Add("**/*.js", "a/b.js")
-	f.Add("*a*a*a*a*b", strings.Repeat("a", 50))
-	f.Fuzz(func(t *testing.T, pattern, rel string) {
-		if rel != "" {
-			NewFilter([]string{pattern}, nil).Chooses(rel)
-		}
-	})
-}
-
 // grep returns what a pattern finds in a text.
 func grep(t testing.TB, pattern string, ignoreCase bool, width uint64, text string) (all []Match) {
 	t.Helper()
