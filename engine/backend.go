@@ -13,22 +13,26 @@ type backend struct {
 	driver driver.Driver
 	caps   driver.Caps
 	def    sandbar.Limits // complete
+	half   bool           // the disk of def is halfOf its memory
 }
 
 // newBackends makes the backends of a complete Config, that of Config.Driver
 // first.
 func newBackends(c Config) ([]backend, error) {
-	all := []backend{{c.Driver, c.Driver.Caps(), c.Default}}
+	all := []backend{{c.Driver, c.Driver.Caps(), c.Default, c.halfDisk}}
 	for _, o := range c.Others {
 		if o.Driver == nil {
 			return nil, badConfig("others", "holds a driver that is nil")
 		}
 		own := c
 		own.Default = orElse(o.Default, c.Default)
+		if c.halfDisk {
+			own.Default.Disk = o.Default.Disk
+		}
 		if err := own.completeLimits(); err != nil {
 			return nil, err
 		}
-		b := backend{o.Driver, o.Driver.Caps(), own.Default}
+		b := backend{o.Driver, o.Driver.Caps(), own.Default, own.halfDisk}
 		for _, other := range all {
 			if other.caps.Name == b.caps.Name {
 				return nil, badConfig("others", "holds two drivers called "+sandbar.Quote(b.caps.Name, 40))

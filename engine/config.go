@@ -14,7 +14,7 @@ import (
 var (
 	builtinDefault = sandbar.Limits{
 		Memory: 256 << 20, CPUs: sandbar.Unlimited, CPUShares: 512, PIDs: 128,
-		Disk: 256 << 20, Inodes: 65536, Files: 1024,
+		Inodes: 65536, Files: 1024, // Disk: see halfOf
 		Timeout: 30 * time.Second, Output: 1 << 20,
 	}
 	builtinMin = sandbar.Limits{
@@ -88,17 +88,28 @@ func fill[T comparable](v *T, def T) {
 	}
 }
 
+// halfOf is the disk of a sandbox for which nobody set one. Files are in its memory:
+// so it meets the end of the disk, which programs are told, before that of the memory,
+// at which they are killed.
+func halfOf(memory int64) int64 {
+	if memory == sandbar.Unlimited {
+		return 256 << 20
+	}
+	return memory / 2
+}
+
 // completeLimits fills Default, Min and Max. What the operator wrote stands,
 // or is an error; what is built in gives way to it.
 func (c *Config) completeLimits() error {
 	d, lo, hi := &c.Default, &c.Min, &c.Max
 	bd, bl, bh := builtinDefault, builtinMin, builtinMax
+	c.halfDisk = d.Disk == 0
 	for _, err := range []error{
 		settle("memory", showBytes, &d.Memory, &lo.Memory, &hi.Memory, bd.Memory, bl.Memory, bh.Memory),
 		settle("cpus", showNumber[float64], &d.CPUs, &lo.CPUs, &hi.CPUs, bd.CPUs, bl.CPUs, bh.CPUs),
 		settle("cpu_shares", showNumber[int64], &d.CPUShares, &lo.CPUShares, &hi.CPUShares, bd.CPUShares, bl.CPUShares, bh.CPUShares),
 		settle("pids", showNumber[int64], &d.PIDs, &lo.PIDs, &hi.PIDs, bd.PIDs, bl.PIDs, bh.PIDs),
-		settle("disk", showBytes, &d.Disk, &lo.Disk, &hi.Disk, bd.Disk, bl.Disk, bh.Disk),
+		settle("disk", showBytes, &d.Disk, &lo.Disk, &hi.Disk, halfOf(d.Memory), bl.Disk, bh.Disk),
 		settle("inodes", showNumber[int64], &d.Inodes, &lo.Inodes, &hi.Inodes, bd.Inodes, bl.Inodes, bh.Inodes),
 		settle("files", showNumber[int64], &d.Files, &lo.Files, &hi.Files, bd.Files, bl.Files, bh.Files),
 		settle("timeout", time.Duration.String, &d.Timeout, &lo.Timeout, &hi.Timeout, bd.Timeout, bl.Timeout, bh.Timeout),

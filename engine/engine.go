@@ -29,9 +29,9 @@ type Config struct {
 	Logger    *slog.Logger    // default: discards
 
 	// Default fills limits a Spec leaves unset. Its own zero fields: Memory
-	// 256 MiB, CPUs Unlimited, CPUShares 512, PIDs 128, Disk 256 MiB,
-	// Inodes 65536, Files 1024, Timeout 30 s, Output 1 MiB. These move into
-	// the range of Min and Max; what is set here and lies outside is Invalid,
+	// 256 MiB, CPUs Unlimited, CPUShares 512, PIDs 128, Disk half of the memory
+	// that the sandbox has (256 MiB where that is Unlimited), Inodes 65536,
+	// Files 1024, Timeout 30 s, Output 1 MiB. These move into the range of Min and Max; what is set here and lies outside is Invalid,
 	// except Unlimited, which is then what a caller who asks for nothing gets.
 	Default sandbar.Limits
 	// Min and Max are the range a caller may ask for; a limit outside is
@@ -91,6 +91,8 @@ type Config struct {
 	// Observe, if set, is called at the end of every execution, from the
 	// goroutine that ran it; it must return quickly.
 	Observe func(Observation)
+
+	halfDisk bool // Default.Disk was not set
 }
 
 // Other is a driver that a Spec may name. All drivers of an Engine share its

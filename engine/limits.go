@@ -53,8 +53,9 @@ func showNumber[T int64 | float64](n T) string {
 }
 
 // ranged returns l with every unset field filled from d, the defaults of its
-// driver, or the first Invalid.
-func (c *Config) ranged(l, d sandbar.Limits) (sandbar.Limits, error) {
+// driver, or the first Invalid. With half the default of the disk is halfOf what
+// the memory becomes.
+func (c *Config) ranged(l, d sandbar.Limits, half bool) (sandbar.Limits, error) {
 	lo, hi := c.Min, c.Max
 	var first error
 	keep := func(err error) {
@@ -76,8 +77,15 @@ func (c *Config) ranged(l, d sandbar.Limits) (sandbar.Limits, error) {
 	keep(err)
 	timeout, err := inRange("timeout", time.Duration.String, l.Timeout, d.Timeout, lo.Timeout, hi.Timeout)
 	keep(err)
+	memory := size("memory", l.Memory, d.Memory, lo.Memory, hi.Memory)
+	if half {
+		d.Disk = max(halfOf(memory), lo.Disk)
+		if hi.Disk != sandbar.Unlimited {
+			d.Disk = min(d.Disk, hi.Disk)
+		}
+	}
 	return sandbar.Limits{
-		Memory:    size("memory", l.Memory, d.Memory, lo.Memory, hi.Memory),
+		Memory:    memory,
 		CPUs:      cpus,
 		CPUShares: number("cpu_shares", l.CPUShares, d.CPUShares, lo.CPUShares, hi.CPUShares),
 		PIDs:      number("pids", l.PIDs, d.PIDs, lo.PIDs, hi.PIDs),

@@ -60,7 +60,7 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 		return s, err
 	}
 	asked := s.Limits
-	if s.Limits, err = e.cfg.ranged(asked, b.def); err != nil {
+	if s.Limits, err = e.cfg.ranged(asked, b.def, b.half); err != nil {
 		return s, err
 	}
 	s.AllowDegraded = s.AllowDegraded || e.cfg.AllowDegraded

@@ -23,7 +23,7 @@ func TestDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := sandbar.Spec{Image: "host", Driver: "faulty", Network: "none", IdleTimeout: 10 * time.Minute, Limits: sandbar.Limits{
-			Memory: 256 << 20, CPUs: -1, CPUShares: 512, PIDs: 128, Disk: 256 << 20, Inodes: 65536, Files: 1024,
+			Memory: 256 << 20, CPUs: -1, CPUShares: 512, PIDs: 128, Disk: 128 << 20, Inodes: 65536, Files: 1024,
 			Timeout: 30 * time.Second, Output: 1 << 20}}
 		if diff := cmp.Diff(want, d.Specs()[0]); diff != "" {
 			t.Errorf("what the driver got (-want +got):\n%s", diff)
@@ -36,6 +36,53 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("%+v, %v", r.Caps(), r.Languages().Names())
 		}
 	})
+}
+
+// A disk that nobody set is half of the memory that the sandbox has, within its
+// range; one that somebody set is what he said.
+func TestDiskIsHalfOfMemory(t *testing.T) {
+	type limits = sandbar.Limits
+	const mib, none = 1 << 20, sandbar.Unlimited
+	for _, tt := range []struct {
+		what   string
+		change func(*engine.Config)
+		asked  limits
+		want   int64
+	}{
+		{"the defaults", nil, limits{}, 128 * mib},
+		{"more memory", nil, limits{Memory: 1024 * mib}, 512 * mib},
+		{"little memory", nil, limits{Memory: 16 * mib}, 8 * mib},
+		{"a disk that is asked for", nil, limits{Memory: 64 * mib, Disk: 64 * mib}, 64 * mib},
+		{"another default of memory", func(c *engine.Config) { c.Default.Memory = 600 * mib }, limits{}, 300 * mib},
+		{"a default of the disk", func(c *engine.Config) { c.Default.Disk = 200 * mib }, limits{Memory: 64 * mib}, 200 * mib},
+		{"no bound of memory", func(c *engine.Config) { c.Default.Memory = none }, limits{}, 256 * mib},
+		{"at least the least", func(c *engine.Config) { c.Min.Disk = 100 * mib }, limits{Memory: 64 * mib}, 100 * mib},
+		{"at most the most", func(c *engine.Config) { c.Max.Disk = 100 * mib }, limits{Memory: 512 * mib}, 100 * mib},
+	} {
+		d := faulty.New()
+		r := newRig(t, d, tt.change)
+		j := script("")
+		j.Spec.Limits = tt.asked
+		if _, err := r.Run(t.Context(), j, nil); err != nil {
+			t.Fatalf("%s: %v", tt.what, err)
+		}
+		if got := d.Specs()[0].Limits.Disk; got != tt.want {
+			t.Errorf("%s: the disk is %d MiB, want %d", tt.what, got>>20, tt.want>>20)
+		}
+	}
+	// A driver with defaults of its own.
+	main, other := named("main"), named("other")
+	r := newRig(t, main, func(c *engine.Config) {
+		c.Others = []engine.Other{{Driver: other, Default: limits{Memory: 64 * mib}}}
+	})
+	j := script("")
+	j.Spec.Driver = "other"
+	if _, err := r.Run(t.Context(), j, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := other.Specs()[0].Limits.Disk; got != 32*mib {
+		t.Errorf("another driver: the disk is %d MiB, want 32", got>>20)
+	}
 }
 
 // Every limit at and beyond both ends of its range.
@@ -222,7 +269,7 @@ func TestUnenforceableLimits(t *testing.T) {
 		{"disk asked for", noRest, limits{Disk: 1 << 20}, false, false, "limits.disk", nil},
 		{"inodes asked for", noRest, limits{Inodes: 100}, false, false, "limits.inodes", nil},
 		{"files asked for", noRest, limits{Files: 100}, false, false, "limits.files", nil},
-		{"nothing at all, accepted", nothing, limits{Files: 100}, true, false, "", func(l limits) bool { return l.Files == 100 && l.Disk == 256<<20 }},
+		{"nothing at all, accepted", nothing, limits{Files: 100}, true, false, "", func(l limits) bool { return l.Files == 100 && l.Disk == 128<<20 }},
 		{"timeout and output are the engine's", noRest, limits{Timeout: time.Second, Output: 1}, false, false, "", func(l limits) bool { return l.Timeout == time.Second }},
 	} {
 		inBubble(t, c.name, func(t *testing.T) {

@@ -350,9 +350,11 @@ test)
 	esac
 	programs "$tmp/programs"
 	if there /usr/bin/node; then
+		there /usr/bin/npm || lack Npm "there is no /usr/bin/npm"
 		npm_ws
 		npm_iii
 	else
+		lack Npm "there is no /usr/bin/node"
 		lack NpmWS "there is no /usr/bin/node"
 		lack NpmIII "there is no /usr/bin/node"
 	fi

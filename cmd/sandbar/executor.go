@@ -48,7 +48,7 @@ const levelTrace = slog.LevelDebug - 4
 
 // Limits of the executor's sandbox that nobody set: it is there for long and
 // for anything. Of the output only /run, which keeps it in memory, has a limit.
-var executorLimits = sandbar.Limits{Memory: 1 << 30, PIDs: 1024, Disk: 1 << 30, Inodes: 1 << 18, Files: 4096, Timeout: sandbar.Unlimited, Output: 64 << 20}
+var executorLimits = sandbar.Limits{Memory: 1 << 30, PIDs: 1024, Inodes: 1 << 18, Files: 4096, Timeout: sandbar.Unlimited, Output: 64 << 20}
 
 func (a *app) executorCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -323,8 +323,8 @@ func (x *executorRun) adjust(c *engine.Config) {
 		limit            *int64
 		generous, atMost int64
 	}{"memory": {&c.Default.Memory, executorLimits.Memory, c.Max.Memory}, "pids": {&c.Default.PIDs, executorLimits.PIDs, c.Max.PIDs},
-		"disk": {&c.Default.Disk, executorLimits.Disk, c.Max.Disk}, "inodes": {&c.Default.Inodes, executorLimits.Inodes, c.Max.Inodes},
-		"files": {&c.Default.Files, executorLimits.Files, c.Max.Files}, "output": {&c.Default.Output, executorLimits.Output, c.Max.Output}} {
+		"inodes": {&c.Default.Inodes, executorLimits.Inodes, c.Max.Inodes},
+		"files":  {&c.Default.Files, executorLimits.Files, c.Max.Files}, "output": {&c.Default.Output, executorLimits.Output, c.Max.Output}} {
 		if unset(name) && *l.limit != sandbar.Unlimited {
 			*l.limit = l.generous
 			if l.atMost != sandbar.Unlimited {

@@ -13,7 +13,7 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run one command in a fresh sandbox that is gone afterwards. No daemon is needed.
 
 IMAGE is the sandbox's root file system. "host" is this machine's own programs,
-read-only, and nothing else of it. Any other is an image that "sandbar images"
+which it cannot change, and nothing else of it. Any other is an image that "sandbar images"
 pulled or imported: the program is root in it, without a root's rights, and can
 change all of it for itself. A reference with a registry, such as
 docker.io/library/debian:stable, is pulled if it is not there.

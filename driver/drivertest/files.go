@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"path"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,6 +45,7 @@ func fileCases() []testCase {
 		"big-file":           bigFile,
 		"concurrent":         concurrentFiles,
 		"same-as-program":    sameAsProgram,
+		"parents-refused":    parentsRefused,
 		"cancelled":          cancelledFiles,
 		"running-executable": runWritten,
 	} {
@@ -556,6 +558,32 @@ func sameAsProgram(c *C, b driver.Sandbox, f sandbar.FS) {
 	if (err == nil) != before {
 		c.Errorf("writing to /usr: a program may: %v; the API: %v", before, err)
 	}
+}
+
+// parentsRefused: where a program cannot make a directory, the file API, asked for the
+// directories above a file, says that and not that they are missing.
+func parentsRefused(c *C, b driver.Sandbox, f sandbar.FS) {
+	c.exited(c.sh(b, "mkdir shut && chmod 555 shut"), 0, "a directory that cannot be changed")
+	refused := 0
+	for _, dir := range []string{"shut", "/usr", "/"} {
+		if !c.d.Caps().PrivateFiles && path.IsAbs(dir) {
+			continue // it is the host's
+		}
+		if c.sh(b, "mkdir '"+dir+"/made' && rmdir '"+dir+"/made'").ExitCode == 0 {
+			continue // a program is root there, and may
+		}
+		refused++
+		w, err := f.Create(c.ctx, path.Join(dir, "made/below/file"), sandbar.CreateOptions{Parents: true})
+		if err == nil {
+			w.Abort()
+		}
+		c.code(err, "Create below "+dir+" with parents", sandbar.Denied)
+		c.code(f.Mkdir(c.ctx, path.Join(dir, "made/below/dir"), 0o755, true), "Mkdir below "+dir+" with parents", sandbar.Denied)
+	}
+	if refused == 0 && c.d.Caps().PrivateFiles {
+		c.Errorf("a program can make directories everywhere")
+	}
+	c.exited(c.sh(b, "chmod 755 shut"), 0, "making it changeable again")
 }
 
 func cancelledFiles(c *C, b driver.Sandbox, f sandbar.FS) {

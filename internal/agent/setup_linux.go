@@ -316,7 +316,11 @@ func (b *builder) apply(m *wire.Mount) error {
 	case wire.MountAttach:
 		return b.attach(m, target)
 	case wire.MountOverlay:
-		return overlay(b.base+m.Source, target, m.Flags)
+		err := overlay(b.base+m.Source, target, m.Flags)
+		if m.Flags&wire.MountOptional != 0 {
+			return nil
+		}
+		return err
 	case wire.MountRoot:
 		b.root = target
 		return nil
@@ -337,9 +341,8 @@ func (b *builder) mkdir(target string, m *wire.Mount) error {
 		if err := unix.Chown(target, int(m.UID), int(m.GID)); err != nil {
 			return err
 		}
-		made = false // a change of owner may change the mode
 	}
-	if made {
+	if made && m.Mode&(unix.S_ISUID|unix.S_ISGID) == 0 { // which a change of owner may clear
 		return nil
 	}
 	return unix.Chmod(target, m.Mode)

@@ -65,6 +65,9 @@ func (l *loader) ranges() {
 	ordered(l, "memory", low.Memory, def.Memory, high.Memory)
 	ordered(l, "cpu_shares", low.CPUShares, def.CPUShares, high.CPUShares)
 	ordered(l, "pids", low.PIDs, def.PIDs, high.PIDs)
+	if def.Disk == 0 { // half of the memory, within the range
+		def.Disk = low.Disk
+	}
 	ordered(l, "disk", low.Disk, def.Disk, high.Disk)
 	ordered(l, "inodes", low.Inodes, def.Inodes, high.Inodes)
 	ordered(l, "files", low.Files, def.Files, high.Files)

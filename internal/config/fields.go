@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -121,6 +122,9 @@ func (c *Config) driverFields() []field {
 	}
 }
 
+// halfWord is the default of the disk: half of the memory that the sandbox has.
+const halfWord = "half"
+
 // limitDefaults are the initial texts of one set of limits, by field.
 type limitDefaults struct {
 	memory, cpus, cpuShares, pids, disk, inodes, files, timeout, output string
@@ -131,7 +135,7 @@ type limitDefaults struct {
 }
 
 func defaultLimits() limitDefaults {
-	return limitDefaults{memory: "256MiB", cpus: unlimitedWord, cpuShares: "512", pids: "128", disk: "256MiB",
+	return limitDefaults{memory: "256MiB", cpus: unlimitedWord, cpuShares: "512", pids: "128", disk: halfWord,
 		inodes: "65536", files: "1024", timeout: "30s", output: "1MiB", unlimited: true, leastOutput: 1,
 		what: "What a caller gets who does not ask:"}
 }
@@ -170,6 +174,11 @@ func limitFields(section string, l *sandbar.Limits, d limitDefaults) []field {
 		processors.words = append(processors.words, word[float64]{"host", 0})
 	}
 	atLeast := func(lo int64) bounds[int64] { return bounds[int64]{lo, maxSize, sizes.words} }
+	disk, halves := atLeast(4<<10), ""
+	if d.disk == halfWord {
+		disk.words = append(slices.Clip(disk.words), word[int64]{halfWord, 0})
+		halves = " Files are in the sandbox's memory: with half of it a program that fills the disk is told so, rather than killed for memory."
+	}
 	name := func(s string) string { return section + "." + s }
 	doc := func(s string) string { return d.what + " " + s }
 	return []field{
@@ -181,8 +190,8 @@ func limitFields(section string, l *sandbar.Limits, d limitDefaults) []field {
 			doc("weight against other sandboxes when the processors are busy; 1024 is one normal share.")),
 		measure(name("pids"), &l.PIDs, count, counts, d.pids,
 			doc("processes and threads at once.")),
-		measure(name("disk"), &l.Disk, size, atLeast(4<<10), d.disk,
-			doc("bytes written to all directories of a sandbox together.")),
+		measure(name("disk"), &l.Disk, size, disk, d.disk,
+			doc("bytes written to all directories of a sandbox together."+halves)),
 		measure(name("inodes"), &l.Inodes, count, counts, d.inodes,
 			doc("files, directories and links made.")),
 		measure(name("files"), &l.Files, count, counts, d.files,

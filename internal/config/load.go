@@ -372,7 +372,9 @@ func (l *loader) namesBelow(prefix string) []string {
 // limits.default has. The error is as Load's for a flag. A name that is no
 // limit is Internal.
 func SetLimit(l *sandbar.Limits, name, flag, text string) error {
-	for _, f := range limitFields("limits", l, defaultLimits()) {
+	d := defaultLimits()
+	d.disk = unlimitedWord // who wants half the memory does not say
+	for _, f := range limitFields("limits", l, d) {
 		if f.path != "limits."+name {
 			continue
 		}

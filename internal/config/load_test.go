@@ -47,7 +47,7 @@ func TestDefaults(t *testing.T) {
 	want := &Config{
 		Listen: "127.0.0.1:8080", Driver: "auto", Drivers: map[string]map[string]string{},
 		Limits: Limits{
-			Default: sandbar.Limits{Memory: 256 << 20, CPUs: sandbar.Unlimited, CPUShares: 512, PIDs: 128, Disk: 256 << 20, Inodes: 65536,
+			Default: sandbar.Limits{Memory: 256 << 20, CPUs: sandbar.Unlimited, CPUShares: 512, PIDs: 128, Inodes: 65536,
 				Files: 1024, Timeout: 30 * time.Second, Output: 1 << 20},
 			Min: sandbar.Limits{Memory: 16 << 20, CPUs: 0.01, CPUShares: 2, PIDs: 4, Disk: 64 << 10, Inodes: 16, Files: 16, Timeout: time.Millisecond},
 			Max: sandbar.Limits{Memory: 1 << 30, CPUShares: 262144, PIDs: 4096, Disk: 4 << 30, Inodes: 1 << 20, Files: 65536,

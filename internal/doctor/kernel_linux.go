@@ -198,7 +198,7 @@ func overlay(f files) Feature {
 	if slices.Contains(strings.Fields(string(b)), "overlay") {
 		return Feature{Name: "overlayfs", State: yes}
 	}
-	return Feature{Name: "overlayfs", State: no, Detail: "not loaded; only images other than host need it", Fix: "modprobe overlay"}
+	return Feature{Name: "overlayfs", State: no, Detail: "not loaded; images other than host need it, and sandboxes of host to write in /usr/local", Fix: "modprobe overlay"}
 }
 
 // procfs tells whether a new /proc can be mounted. The kernel lets a user

@@ -61,7 +61,7 @@ func TestKernelFeatures(t *testing.T) {
 		"cgroup v1, memory only":        {change: map[string]string{"proc/self/mountinfo": "30 1 0:26 / /c rw - cgroup cgroup rw,memory"}, feature: "cgroup v1", want: "limited: controllers: memory"},
 		"cgroup v1, read-only":          {change: map[string]string{"proc/self/mountinfo": "30 1 0:26 / /c ro - cgroup cgroup rw,memory,cpu,pids"}, feature: "cgroup v1", want: "no: controllers: none"},
 		"overlayfs":                     {feature: "overlayfs", want: "yes: "},
-		"no overlayfs":                  {change: map[string]string{"proc/filesystems": "nodev\tproc"}, feature: "overlayfs", want: "no: not loaded; only images other than host need it", fix: "modprobe"},
+		"no overlayfs":                  {change: map[string]string{"proc/filesystems": "nodev\tproc"}, feature: "overlayfs", want: "no: not loaded; images other than host need it, and sandboxes of host to write in /usr/local", fix: "modprobe"},
 		"proc":                          {uid: 1000, feature: "private /proc", want: "yes: "},
 		"covered proc, user":            {uid: 1000, change: map[string]string{"proc/self/mountinfo": "30 1 0:26 / /proc/kcore rw - tmpfs tmpfs rw"}, feature: "private /proc", want: "limited: 1 places in /proc are covered, as in a container", fix: "systempaths"},
 		"covered proc, root":            {change: map[string]string{"proc/self/mountinfo": "30 1 0:26 / /proc/kcore rw - tmpfs tmpfs rw"}, feature: "private /proc", want: "yes: 1 places in /proc are covered, as in a container"},

@@ -61,6 +61,25 @@ func ImageNote() string {
 	return "sandboxes can be made of the image \"host\" only: others need Linux 6.6, where files in memory can carry the notes of overlay file systems"
 }
 
+// LocalNote says why programs cannot write in /usr/local of the image "host" on
+// this host, "" if nothing is known to be in the way.
+func LocalNote() string {
+	const what = "/usr/local is read-only in sandboxes of the image \"host\": "
+	if !KernelAtLeast(6, 6) {
+		return what + "an overlay over it needs Linux 6.6, where files in memory can carry the notes of overlay file systems"
+	}
+	if info, err := os.Lstat("/usr/local"); err != nil || !info.IsDir() {
+		return what + "this host has no directory of that name"
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); err == nil && len(f) > 4 && strings.HasPrefix(f[4], "/usr/local/") {
+			return what + "something is mounted at " + f[4] + ", and an overlay cannot show it"
+		}
+	}
+	return ""
+}
+
 // fewestMarks is how many programs one sandbox must be able to start: the agent
 // refuses to work with less.
 const fewestMarks = 1 << 16

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +24,8 @@ type Layout struct {
 	Extra []string
 	// Python is as in policy.HostRootOptions.
 	Python string
+	// Local is policy.HostRootOptions.Local.
+	Local []string
 	// Proc is the names in the host's /proc that programs do not see.
 	Proc []string
 }
@@ -46,6 +49,9 @@ func ReadLayout(extra []string) (Layout, error) {
 	}
 	for _, e := range entries {
 		l.Etc = append(l.Etc, e.Name())
+	}
+	if LocalNote() == "" {
+		l.Local = localDirs("/usr/local", policy.LocalDirs())
 	}
 	entries, err = os.ReadDir("/proc")
 	if err != nil {
@@ -71,6 +77,27 @@ func lonePython() string {
 		}
 	}
 	return python3
+}
+
+// localDirs are the directories below top that match patterns, without links on the
+// way to them. They are at most maxLocal, so that what a sandbox costs has a bound.
+func localDirs(top string, patterns []string) (dirs []string) {
+	const maxLocal = 100
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(filepath.Join(top, pattern))
+		if err != nil {
+			continue // no pattern of policy's is bad
+		}
+		for _, dir := range found {
+			if real, err := filepath.EvalSymlinks(dir); err != nil || real != dir || len(dirs) == maxLocal {
+				continue
+			}
+			if info, err := os.Stat(dir); err == nil && info.IsDir() {
+				dirs = append(dirs, strings.TrimPrefix(strings.TrimPrefix(dir, top), "/"))
+			}
+		}
+	}
+	return dirs
 }
 
 // GroupLimits are those of a sandbox's limits that its control group is to hold,
@@ -100,23 +127,26 @@ func GroupLimits(c cgroup.Caps, l sandbar.Limits, besides int64) (g sandbar.Limi
 // programPath is where programs are looked for.
 const programPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// HostEnvironment is Environment in a sandbox of the image "host".
-func HostEnvironment(spec map[string]string) []string {
-	return environment(programPath+":"+policy.LinksDir, "user", spec)
-}
-
 // Environment is what every program in a sandbox starts from, as user; what the
 // Spec says comes last.
 func Environment(user string, spec map[string]string) []string {
-	return environment(programPath, user, spec)
+	return environment(programPath, user, nil, spec)
 }
 
-func environment(path, user string, spec map[string]string) []string {
-	env := []string{
+// HostEnvironment is Environment with the host's own programs. The package managers
+// among them install into /usr/local, wherever their own files are, and pip without
+// regard to what it is told of the host (PEP 668): what it installs ends with the
+// sandbox.
+func HostEnvironment(user string, spec map[string]string) []string {
+	return environment(programPath+":"+policy.LinksDir, user, []string{"NPM_CONFIG_PREFIX=/usr/local", "PIP_BREAK_SYSTEM_PACKAGES=1"}, spec)
+}
+
+func environment(path, user string, more []string, spec map[string]string) []string {
+	env := append([]string{
 		"PATH=" + path,
 		"HOME=" + sandbar.DefaultDir, "USER=" + user, "LOGNAME=" + user, "SHELL=/bin/sh",
 		"TMPDIR=/tmp", "LANG=C.UTF-8", "TERM=dumb",
-	}
+	}, more...)
 	for _, k := range sortedKeys(spec) {
 		env = append(env, k+"="+spec[k])
 	}

@@ -82,13 +82,12 @@ func ImageRoot(o ImageRootOptions) ([]wire.Mount, error) {
 	p.bounded("/", imageOwnBytes, imageOwn)
 	p.imageLower(o.Dir)
 	p.imageUpper()
-	flags := wire.MountNoSuid | wire.MountNoDev
-	p.add(wire.Mount{Kind: wire.MountOverlay, Source: "/", Target: imageRoot, Flags: flags})
+	p.add(wire.Mount{Kind: wire.MountOverlay, Source: "/", Target: imageRoot, Flags: private})
 	p.imagePart("/tmp", "/tmp")
 	p.at = imageRoot
 	// A mount of its own cannot be removed, and programs always have a place to
 	// start from.
-	p.inner(sandbar.DefaultDir, sandbar.DefaultDir, flags)
+	p.inner(sandbar.DefaultDir, sandbar.DefaultDir, private)
 	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: imageRoot + "/dev", Flags: wire.MountNoSuid | wire.MountNoExec,
 		Size: skeletonSize, Inodes: skeletonInodes, Mode: 0o755})
 	p.devices()
@@ -157,10 +156,5 @@ func imageFiles(o HostRootOptions) []textFile {
 // imagePart shows a directory of the bounded file system itself.
 func (p *plan) imagePart(part, target string) {
 	p.dir(part, 0o1777, false)
-	p.inner(part, imageRoot+target, wire.MountNoSuid|wire.MountNoDev)
+	p.inner(part, imageRoot+target, private)
 }
-
-// ImageLandlock is Landlock for the root that ImageRoot makes. Everything in it
-// is the sandbox's own, so what is left to forbid is devices, what is not
-// below the root, and what leads out of the sandbox.
-func ImageLandlock() wire.Landlock { return Landlock(nil, []string{"/"}) }

@@ -172,8 +172,8 @@ func TestImageRootRefuses(t *testing.T) {
 }
 
 // Everything in the root is the sandbox's, and nobody makes devices.
-func TestImageLandlock(t *testing.T) {
-	l := ImageLandlock()
+func TestRootLandlock(t *testing.T) {
+	l := RootLandlock()
 	var root uint64
 	for _, r := range l.Rules {
 		if r.Path == "/" {

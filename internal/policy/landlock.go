@@ -1,10 +1,6 @@
 package policy
 
-import (
-	"slices"
-
-	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-)
+import "github.com/sandbar-dev/sandbar/internal/agent/wire"
 
 // The rights of Landlock over files (LANDLOCK_ACCESS_FS_*), and what it can
 // shut in (LANDLOCK_SCOPE_*). The agent clears what the kernel does not know.
@@ -78,18 +74,12 @@ func Landlock(programs, writable []string) wire.Landlock {
 	return l
 }
 
-// HostLandlock is Landlock for the root that HostRoot makes of o.
-func HostLandlock(o HostRootOptions) wire.Landlock {
-	var programs []string
-	for _, r := range hostDirs() {
-		if _, ok := o.find(r.path); ok {
-			programs = append(programs, r.path)
-		}
-	}
-	extra := slices.Clone(o.Extra)
-	slices.Sort(extra)
-	return Landlock(append(programs, slices.Compact(extra)...), Writable())
-}
+// RootLandlock is Landlock for the roots that HostRoot and ImageRoot make.
+// Programs can make directories in the root, and a rule about a directory is one
+// about all below it. So what is left to forbid is devices, what is not below the
+// root, and what leads out of the sandbox; that /usr, /etc and /proc stay as they
+// are is what their mounts are read-only for.
+func RootLandlock() wire.Landlock { return Landlock(nil, []string{"/"}) }
 
 // landlockRow is what is granted beneath a path on every root, and why.
 type landlockRow struct {

@@ -25,6 +25,10 @@ type HostRootOptions struct {
 	// Etc is the names in the host's /etc, for rows that are patterns. It may
 	// be empty: then those rows are left out.
 	Etc []string
+	// Local are the directories in /usr/local that programs can write in, as
+	// LocalDirs names them; "" is /usr/local itself. Empty: /usr/local is
+	// read-only, as all of /usr is.
+	Local []string
 	// Extra are paths of the host, from the operator's configuration, that
 	// programs also see, read-only, in the same place. CheckExtra says which
 	// are accepted. One that does not exist is skipped.
@@ -102,10 +106,15 @@ func (o HostRootOptions) find(name string) (HostDir, bool) {
 	return o.Dirs[i], true
 }
 
-// Writable names the directories of the image "host" that programs can write.
-// They are parts of one file system, so the used bytes of any of them are those
-// of all (wire.Setup.WatchDisks needs one).
-func Writable() []string { return []string{"/tmp", sandbar.DefaultDir, "/dev/shm"} }
+// Writable names directories that programs can write and that are there in every
+// sandbox. They are parts of one file system, so the used bytes of any of them are
+// those of all (wire.Setup.WatchDisks needs one). No program can remove the first.
+func Writable() []string { return []string{sandbar.DefaultDir, "/tmp", "/dev/shm"} }
+
+// parts is where directories of the bounded file system lie that are shown
+// elsewhere, or by the overlay alone. They have no name any more once the
+// sandbox's /proc is mounted there.
+const parts = "/proc"
 
 // LinksDir is a directory of the image "host", the last in its programs' PATH, for
 // names that the host lacks.
@@ -121,22 +130,22 @@ const (
 	unlimitedSize   = 1 << 50
 	unlimitedInodes = 1 << 40
 
-	// scratch is where the one writable file system is mounted while its
-	// parts are put into place.
-	scratch = "/.scratch"
-	// scratchOwn is the inodes taken before a program runs: the root and the
-	// three directories.
-	scratchOwn = 4
-
 	readOnly = wire.MountReadOnly | wire.MountNoSuid | wire.MountNoDev
 	sealed   = readOnly | wire.MountNoExec
+	// private is what programs write: they may run what they have put there.
+	private = wire.MountNoSuid | wire.MountNoDev
 )
 
 // HostRoot returns the steps that build the root of the image "host": this
-// machine's own programs and a chosen few of its settings, read-only; private,
-// bounded, writable /tmp, home and /dev/shm; the few devices that programs
-// need; a masked /proc; no /sys; and nothing else. Of the host's /root, /home
-// and /var nothing is ever a source, unless the operator asked for it in Extra.
+// machine's own programs and a chosen few of its settings, read-only; the few
+// devices that programs need; a masked /proc; no /sys; and nothing else of this
+// machine. Of its /root, /home, /opt, /srv and /var nothing is ever a source,
+// unless the operator asked for it in Extra.
+//
+// All else is one private and bounded file system in memory, which programs can
+// write: the root itself, /home, /opt, /run, /srv, /tmp, /var, /dev/shm and, by an
+// overlay over this machine's, the directories Local of /usr/local. Where the
+// kernel does not mount that overlay, /usr/local is read-only.
 //
 // It is an Invalid error to leave a field unset or to give an Extra path that
 // CheckExtra does not accept.
@@ -148,17 +157,68 @@ func HostRoot(o HostRootOptions) ([]wire.Mount, error) {
 	if !o.Ranged {
 		p.owner, p.group = o.UID, o.GID
 	}
-	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: "/", Flags: sealed &^ wire.MountReadOnly,
-		Size: skeletonSize, Inodes: skeletonInodes, Mode: 0o755, UID: p.owner, GID: p.group})
+	p.bounded("/", 0, 0) // the bounds are known when all else is
+	// Sticky: where programs are another user than the agent, they cannot replace
+	// what the agent puts into the root.
+	p.steps[0].Mode = 0o1777
+	p.dir(parts, 0o755, false)
 	p.programs()
-	p.settings()
+	p.local()
 	p.places()
+	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: "/etc", Flags: sealed &^ wire.MountReadOnly,
+		Size: skeletonSize, Inodes: skeletonInodes, Mode: 0o755, UID: p.owner, GID: p.group})
+	p.settings()
 	p.extra()
+	p.dir("/dev", 0o755, false)
+	p.inner("/dev", "/dev", sealed&^wire.MountReadOnly)
 	p.devices()
-	p.scratch()
+	p.part("/shm", "/dev/shm", 0o1777, false)
 	p.proc("")
-	p.add(wire.Mount{Kind: wire.MountReseal, Target: "/", Flags: sealed})
+	p.add(wire.Mount{Kind: wire.MountReseal, Target: "/etc", Flags: sealed})
+	p.add(wire.Mount{Kind: wire.MountReseal, Target: "/dev", Flags: sealed})
+	p.steps[0].Size, p.steps[0].Inodes = p.bounds(ownBytes(o.BootID), ownInodes(p.steps))
 	return p.steps, nil
+}
+
+// part shows a directory that programs write in at target.
+func (p *plan) part(name, target string, mode uint32, programs bool) {
+	p.dir(parts+name, mode, programs)
+	p.inner(parts+name, target, private)
+}
+
+// ownBytes is the space taken before a program runs: the page of the boot id.
+func ownBytes(bootID string) int64 {
+	if bootID == "" {
+		return 0
+	}
+	return 4096
+}
+
+// ownInodes is the inodes taken before a program runs: what the steps make on the
+// bounded file system. What they make for a device or an Extra that turns out not
+// to be there is counted all the same.
+func ownInodes(steps []wire.Mount) int64 {
+	made := map[string]bool{"/": true}
+	n := int64(1)
+	var others []string // where other file systems are mounted
+	for _, m := range steps {
+		in := func(other string) bool { return m.Target != other && beneath(m.Target, other) }
+		for dir := m.Target; !made[dir] && !slices.ContainsFunc(others, in); dir = path.Dir(dir) {
+			made[dir] = true
+			n++
+		}
+		switch m.Kind {
+		case wire.MountTmpfs, wire.MountBind, wire.MountProc:
+			if m.Target != "/" {
+				others = append(others, m.Target)
+			}
+		case wire.MountOverlay:
+			n += 2 // a directory of the kernel's in work, and the notes that it tries to write there
+		case wire.MountCover, wire.MountMasks:
+			n++ // a file that has no name
+		}
+	}
+	return n
 }
 
 func (o HostRootOptions) check() error {
@@ -261,11 +321,63 @@ func (p *plan) programs() {
 	for _, d := range links {
 		p.link(d.Link, d.Name)
 	}
+}
+
+// local has programs write in /usr/local, where package managers install what is
+// for all users, and puts a directory of theirs where the host has settings there. The directories below it belong to ids that the user namespace does
+// not have, and the kernel copies nothing of these up: so the upper directory has
+// from the start, as the programs' own, those in which they are to make files.
+func (p *plan) local() {
+	if len(p.o.Local) > 0 {
+		p.link("../usr/local", parts+"/lower")
+		p.dir(parts+"/work", 0o700, false)
+		for _, d := range p.o.Local {
+			p.dir(path.Join(parts, "upper", d), 0o755, true)
+		}
+		p.add(wire.Mount{Kind: wire.MountOverlay, Source: parts, Target: "/usr/local", Flags: private | wire.MountOptional})
+	}
 	for _, r := range programMasks() {
 		// A link leads to what has its own row, or to nothing.
 		if d, ok := p.o.find(r.path); ok && d.Link == "" && !slices.Contains(p.o.Extra, r.path) {
-			p.mask(r.path)
+			p.part("/"+path.Base(r.path), r.path, 0o755, true)
 		}
+	}
+}
+
+// LocalDirs are patterns, as path.Match has them, of the directories in /usr/local
+// that programs can write in where the host has them.
+func LocalDirs() []string {
+	var out []string
+	for _, r := range localRows() {
+		out = append(out, strings.TrimPrefix(strings.TrimPrefix(r.path, "/usr/local"), "/"))
+	}
+	return out
+}
+
+// localRows are directories in which package managers make files and directories.
+func localRows() []row {
+	return []row{
+		{"/usr/local", "opt, var and whatever else a Makefile's prefix has"},
+		{"/usr/local/bin", "commands: pip, npm -g, make install"},
+		{"/usr/local/sbin", "as bin"},
+		{"/usr/local/games", "as bin, on Debian"},
+		{"/usr/local/include", "headers: make install"},
+		{"/usr/local/include/python3*", "headers of Python packages"},
+		{"/usr/local/lib", "libraries: make install"},
+		{"/usr/local/lib64", "as lib, on Fedora"},
+		{"/usr/local/lib/pkgconfig", "make install of a library"},
+		{"/usr/local/lib/node_modules", "npm -g"},
+		{"/usr/local/lib/python3*", "holds the next"},
+		{"/usr/local/lib/python3*/*-packages", "pip: dist-packages on Debian, site-packages elsewhere"},
+		{"/usr/local/lib64/python3*", "as lib/python3*, on Fedora"},
+		{"/usr/local/lib64/python3*/*-packages", "as in lib/python3*, on Fedora"},
+		{"/usr/local/libexec", "as bin, of programs that others start"},
+		{"/usr/local/share", "data: pip, npm, make install"},
+		{"/usr/local/share/applications", "pip: packages with a window"},
+		{"/usr/local/share/doc", "make install"},
+		{"/usr/local/share/man", "manual pages: pip, npm -g, make install"},
+		{"/usr/local/share/man/man[1-8]", "the pages"},
+		{"/usr/local/src", "sources that are compiled"},
 	}
 }
 
@@ -292,7 +404,6 @@ func programMasks() []row {
 
 // settings fills /etc.
 func (p *plan) settings() {
-	p.dir("/etc", 0o755, false)
 	for _, r := range etcRows() {
 		for _, name := range matching(r.path, p.o.Etc) {
 			p.bind(name, sealed|wire.MountOptional)
@@ -339,11 +450,14 @@ func (p *plan) extra() {
 	}
 }
 
-// places makes the directories that programs expect and find empty.
+// places makes the directories that programs expect and find empty. The home is a
+// mount, so that programs always have a place to start from.
 func (p *plan) places() {
-	p.dir("/home", 0o755, false)
-	p.dir("/run", 0o755, false)
-	p.dir("/var", 0o755, false)
+	for _, name := range []string{"/home", "/opt", "/run", "/srv", "/var", sandbar.DefaultDir} {
+		p.dir(name, 0o755, true)
+	}
+	p.dir("/tmp", 0o1777, false)
+	p.inner(sandbar.DefaultDir, sandbar.DefaultDir, private)
 	p.link("../tmp", "/var/tmp")
 	p.link("../run", "/var/run")
 	if p.o.Python != "" {
@@ -352,10 +466,9 @@ func (p *plan) places() {
 	}
 }
 
-// devices makes /dev. It lies on the skeleton: a bound device brings its own
-// mount, whose flags count, and pts and shm are file systems of their own.
+// devices makes what is in /dev: a bound device brings its own mount, whose flags
+// count, and pts and shm are mounts of their own.
 func (p *plan) devices() {
-	p.dir("/dev", 0o755, false)
 	if p.o.Without&Devices != 0 {
 		return
 	}
@@ -388,49 +501,29 @@ func deviceRows() []row {
 	}
 }
 
-// scratch makes what programs can write: one file system, so that its bounds
-// are those of all its parts together, shown in three places. Its own mount
-// point is then covered, for programs would otherwise have a second way to the
-// same files, and a fourth directory.
-func (p *plan) scratch() {
-	flags := wire.MountNoSuid | wire.MountNoDev
-	p.bounded(scratch, 0, scratchOwn)
-	for _, d := range []struct {
-		part, target string
-		mode         uint32
-		private      bool
-	}{
-		{"/tmp", "/tmp", 0o1777, false},
-		{"/user", sandbar.DefaultDir, 0o755, true},
-		{"/shm", "/dev/shm", 0o1777, false},
-	} {
-		p.dir(scratch+d.part, d.mode, d.private)
-		p.inner(scratch+d.part, d.target, flags)
-	}
-	p.mask(scratch)
-}
-
 // bounded mounts what bounds all that programs write, with so much beyond the
 // bounds for what is put there before they run.
 func (p *plan) bounded(target string, moreBytes, moreInodes int64) {
+	size, inodes := p.bounds(moreBytes, moreInodes)
+	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: target, Flags: private,
+		Size: size, Inodes: inodes, Mode: 0o700, UID: p.owner, GID: p.group})
+}
+
+// bounds are those of all that programs write, and so much beyond them.
+func (p *plan) bounds(moreBytes, moreInodes int64) (size, inodes int64) {
 	bound := func(n, more, most int64) int64 {
 		if n == sandbar.Unlimited || n > most-more {
 			return most
 		}
 		return n + more
 	}
-	size, inodes := bound(p.o.Disk, moreBytes, unlimitedSize), bound(p.o.Inodes, moreInodes, unlimitedInodes)
-	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: target, Flags: wire.MountNoSuid | wire.MountNoDev,
-		Size: size, Inodes: inodes, Mode: 0o700, UID: p.owner, GID: p.group})
+	return bound(p.o.Disk, moreBytes, unlimitedSize), bound(p.o.Inodes, moreInodes, unlimitedInodes)
 }
 
 // proc shows the sandbox's own processes, and of the kernel what programs need. It is
 // read-only: a process that writes its own oom_score_adj is killed after its neighbours.
 func (p *plan) proc(options string) {
 	if p.o.Without&Proc != 0 {
-		if p.at == "" { // an image's upper directory has one
-			p.dir("/proc", 0o755, false)
-		}
 		return
 	}
 	p.add(wire.Mount{Kind: wire.MountProc, Source: options, Target: p.at + "/proc", Flags: sealed})
@@ -576,7 +669,6 @@ func never() []row {
 		{"/tmp", "it is the sandbox's own"},
 		{"/var/tmp", "it is the sandbox's own"},
 		{sandbar.DefaultDir, "it is the sandbox's own"},
-		{scratch, "the sandbox is built there"},
 		{"/etc/mtab", "the sandbox has its own"},
 		{"/etc/passwd", "the sandbox has its own"},
 		{"/etc/group", "the sandbox has its own"},

@@ -19,6 +19,7 @@ func mergedHost() HostRootOptions {
 		Dirs: []HostDir{{"/usr", ""}, {"/bin", "usr/bin"}, {"/sbin", "usr/sbin"}, {"/lib", "usr/lib"}, {"/lib64", "/usr/lib64"}, {"/usr/local/etc", ""}},
 		Etc:  []string{"java-17-openjdk", "java-8-openjdk", "javascript", "passwd", "shadow"},
 		Disk: 64 << 20, Inodes: 1000, UID: 1000, GID: 1000, Ranged: true, Hostname: "sandbox",
+		Local: []string{"", "bin", "lib", "lib/python3.11", "lib/python3.11/dist-packages"},
 	}
 }
 
@@ -114,7 +115,7 @@ func flagText(f uint32) string {
 
 // checkPlan holds a plan against what every plan promises.
 func checkPlan(o HostRootOptions, steps []wire.Mount) error {
-	made := map[string]bool{"/": true} // what exists in the new root
+	made := map[string]bool{"/": true} // what exists in the tree that is built
 	links := map[string]bool{}
 	for i, m := range steps {
 		if !path.IsAbs(m.Target) || path.Clean(m.Target) != m.Target {
@@ -125,7 +126,7 @@ func checkPlan(o HostRootOptions, steps []wire.Mount) error {
 				return fmt.Errorf("step %d: %s would be made through the link %s", i, m.Target, dir)
 			}
 		}
-		if made[m.Target] && (m.Kind == wire.MountBind || m.Kind == wire.MountFile || m.Kind == wire.MountSymlink) {
+		if made[m.Target] && (m.Kind == wire.MountBind && !slices.Contains(o.Extra, m.Target) || m.Kind == wire.MountFile || m.Kind == wire.MountSymlink) {
 			return fmt.Errorf("step %d: %s is already there", i, m.Target)
 		}
 		switch m.Kind {
@@ -137,13 +138,16 @@ func checkPlan(o HostRootOptions, steps []wire.Mount) error {
 			if base := m.Source; !made[base] && !strings.HasPrefix(base, "/proc/") {
 				return fmt.Errorf("step %d: %s comes before its source %s", i, m.Target, base)
 			}
+			if err := checkInner(m); err != nil {
+				return fmt.Errorf("step %d: %w", i, err)
+			}
 		case wire.MountBind:
 			if err := checkBind(o, m); err != nil {
 				return fmt.Errorf("step %d: %w", i, err)
 			}
-		case wire.MountMask:
-			if !made["/dev/null"] && m.Target != "/usr/local/etc" {
-				return fmt.Errorf("step %d: the mask of %s comes before /dev/null, of which it is made", i, m.Target)
+		case wire.MountOverlay:
+			if m.Target != "/usr/local" || m.Source != parts || m.Flags != private|wire.MountOptional {
+				return fmt.Errorf("step %d: an overlay %+v", i, m)
 			}
 		}
 		if m.Kind == wire.MountSymlink {
@@ -153,9 +157,24 @@ func checkPlan(o HostRootOptions, steps []wire.Mount) error {
 			made[dir] = true
 		}
 	}
-	last := steps[len(steps)-1]
-	if last.Kind != wire.MountReseal || last.Target != "/" || last.Flags&sealed != sealed {
-		return fmt.Errorf("the plan ends with %+v and not with sealing the root", last)
+	for _, name := range []string{"/etc", "/dev"} {
+		if !slices.Contains(steps, wire.Mount{Kind: wire.MountReseal, Target: name, Flags: sealed}) {
+			return fmt.Errorf("%s is not sealed", name)
+		}
+	}
+	return nil
+}
+
+// checkInner: what is shown elsewhere honours no setuid and no devices, and the layers
+// of the overlay are shown by that alone.
+func checkInner(m wire.Mount) error {
+	if m.Flags&wire.MountNoSuid == 0 || m.Flags&wire.MountNoDev == 0 {
+		return fmt.Errorf("%s honours setuid, or devices work in it", m.Target)
+	}
+	for _, layer := range []string{"/lower", "/upper", "/work"} {
+		if beneath(m.Source, parts+layer) || m.Source == parts && m.Target != parts {
+			return fmt.Errorf("%s is shown as %s", m.Source, m.Target)
+		}
 	}
 	return nil
 }
@@ -219,6 +238,9 @@ func drawOptions(t *rapid.T) HostRootOptions {
 	}
 	slices.Sort(o.Etc)
 	o.Etc = slices.Compact(o.Etc)
+	if rapid.Bool().Draw(t, "local") {
+		o.Local = []string{"", "bin", "lib/python3.11/dist-packages"}
+	}
 	for _, name := range HostDirs()[1:] {
 		switch rapid.IntRange(0, 4).Draw(t, name) {
 		case 0:
@@ -240,58 +262,59 @@ func drawOptions(t *rapid.T) HostRootOptions {
 	return o
 }
 
-// TestHostRootBounds: the one writable file system is as large as the limits,
-// and nothing else is writable and without a bound.
+// TestHostRootBounds: the one writable file system is as large as the limits and
+// what is on it before programs run, and nothing else is writable and without a bound.
 func TestHostRootBounds(t *testing.T) {
+	plain := func(o *HostRootOptions) {}
+	// The root; bin, etc, home, home/user, lib, lib64, opt, run, sbin, srv, tmp, usr, var, var/run, var/tmp;
+	// dev with six devices, five links and pts and shm; proc with etc and shm, the empty file that masks show;
+	// lower; upper and four directories in it, work with two inodes.
+	const own, local = 1 + 15 + 14 + 3 + 1, 1 + 5 + 3
 	for _, tt := range []struct {
 		disk, inodes         int64
+		change               func(*HostRootOptions)
 		wantSize, wantInodes int64
 	}{
-		{1, 1, 1, 5},
-		{64 << 20, 1000, 64 << 20, 1004},
-		{sandbar.Unlimited, sandbar.Unlimited, 1 << 50, 1 << 40},
-		{1 << 62, 1<<63 - 5, 1 << 50, 1 << 40},
+		{1, 1, plain, 1, own + local + 1},
+		{64 << 20, 1000, plain, 64 << 20, own + local + 1000},
+		{64 << 20, 1000, func(o *HostRootOptions) { o.Local = nil }, 64 << 20, own + 1000},
+		{64 << 20, 1000, func(o *HostRootOptions) { o.Local, o.Without = nil, Proc }, 64 << 20, own - 1 + 1000},
+		{64 << 20, 1000, func(o *HostRootOptions) { o.BootID = "01234567-89ab-4cde-8f01-23456789abcd" }, 64<<20 + 4096, own + local + 1 + 1000},
+		{64 << 20, 1000, func(o *HostRootOptions) { o.Extra = []string{"/opt/a/b"} }, 64 << 20, own + local + 2 + 1000},
+		{sandbar.Unlimited, sandbar.Unlimited, plain, 1 << 50, 1 << 40},
+		{1 << 62, 1<<63 - 5, plain, 1 << 50, 1 << 40},
 	} {
 		o := mergedHost()
 		o.Disk, o.Inodes = tt.disk, tt.inodes
+		tt.change(&o)
 		steps, err := HostRoot(o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range steps {
-			if m.Kind != wire.MountTmpfs {
-				continue
-			}
-			switch m.Target {
-			case "/":
+			switch {
+			case m.Kind != wire.MountTmpfs:
+			case m.Target == "/etc":
 				if m.Size <= 0 || m.Inodes <= 0 {
-					t.Errorf("the skeleton has no bound: %+v", m)
+					t.Errorf("/etc has no bound: %+v", m)
 				}
-			case "/.scratch":
-				if m.Size != tt.wantSize || m.Inodes != tt.wantInodes {
-					t.Errorf("disk %d, inodes %d: size %d, inodes %d; want %d, %d", tt.disk, tt.inodes, m.Size, m.Inodes, tt.wantSize, tt.wantInodes)
-				}
-			default:
+			case m.Target != "/":
 				t.Errorf("a file system of its own at %s", m.Target)
+			case m.Size != tt.wantSize || m.Inodes != tt.wantInodes:
+				t.Errorf("disk %d, inodes %d: size %d, inodes %d; want %d, %d", tt.disk, tt.inodes, m.Size, m.Inodes, tt.wantSize, tt.wantInodes)
 			}
 		}
-		last := slices.IndexFunc(steps, func(m wire.Mount) bool { return m.Kind == wire.MountMask && m.Target == "/.scratch" })
-		for i, m := range steps {
-			if m.Kind == wire.MountInner && beneath(m.Source, "/.scratch") && i > last {
-				t.Errorf("%s is put in place after the scratch directory was covered", m.Target)
-			}
-		}
-		for _, w := range Writable() {
-			if !slices.ContainsFunc(steps, func(m wire.Mount) bool { return m.Kind == wire.MountInner && m.Target == w }) {
-				t.Errorf("%s is not writable", w)
-			}
+		home := wire.Mount{Kind: wire.MountInner, Source: Writable()[0], Target: Writable()[0], Flags: private}
+		if !slices.Contains(steps, home) {
+			t.Errorf("%s is no mount of its own", home.Target)
 		}
 	}
 }
 
 // TestHostRootOwners: with one id in the namespace no other id is used; with a
-// range, programs own their home and nothing else.
+// range, programs own the places that are for them and nothing else.
 func TestHostRootOwners(t *testing.T) {
+	theirs := []string{"/proc/etc", "/home", "/home/user", "/opt", "/run", "/srv", "/var"}
 	for _, ranged := range []bool{true, false} {
 		o := mergedHost()
 		o.Ranged, o.UID, o.GID = ranged, 4321, 1234
@@ -308,10 +331,16 @@ func TestHostRootOwners(t *testing.T) {
 			switch {
 			case !ranged && !programs:
 				t.Errorf("%s belongs to %d:%d, which is not mapped", m.Target, m.UID, m.GID)
-			case ranged && m.Target == "/.scratch/user" && !programs:
-				t.Errorf("the home belongs to %d:%d", m.UID, m.GID)
-			case ranged && m.Target != "/.scratch/user" && !agent:
+			case !ranged:
+			case slices.Contains(theirs, m.Target) || beneath(m.Target, parts+"/upper"):
+				if !programs {
+					t.Errorf("%s belongs to %d:%d, and is for programs", m.Target, m.UID, m.GID)
+				}
+			case !agent:
 				t.Errorf("%s belongs to %d:%d", m.Target, m.UID, m.GID)
+			}
+			if ranged && agent && m.Mode&0o002 != 0 && m.Mode&0o1000 == 0 {
+				t.Errorf("programs can replace what is in %s", m.Target)
 			}
 		}
 	}
@@ -371,7 +400,7 @@ func TestCheckExtra(t *testing.T) {
 	for _, p := range []string{"", ".", "opt", "../opt", "/", "//opt", "/opt/", "/opt/../root", "/opt/./x", "/opt\x00x", "/" + strings.Repeat("a", 1024),
 		"/proc", "/proc/1", "/sys", "/dev", "/dev/kvm", "/run", "/run/docker.sock", "/var/run", "/var/run/docker.sock", "/var", "/boot", "/root", "/root/venv",
 		"/tmp", "/tmp/x", "/home", "/home/user", "/home/user/x", "/etc", "/etc/passwd", "/etc/shadow", "/etc/ssh", "/etc/ssl", "/etc/ssl/private/key.pem",
-		"/etc/docker", "/etc/mtab", "/usr/local/etc/npmrc", "/.scratch", "/.scratch/tmp"} {
+		"/etc/docker", "/etc/mtab", "/usr/local/etc/npmrc"} {
 		if err := CheckExtra(p); sandbar.CodeOf(err) != sandbar.Invalid {
 			t.Errorf("%q: %v; want an Invalid error", p, err)
 		}
@@ -381,7 +410,7 @@ func TestCheckExtra(t *testing.T) {
 // TestRowsSayWhy: every row of every table has a reason, and none stands twice.
 func TestRowsSayWhy(t *testing.T) {
 	for name, rows := range map[string][]row{
-		"hostDirs": hostDirs(), "programMasks": programMasks(), "etcRows": etcRows(), "deviceRows": deviceRows(),
+		"hostDirs": hostDirs(), "localRows": localRows(), "programMasks": programMasks(), "etcRows": etcRows(), "deviceRows": deviceRows(),
 		"procReadOnly": procReadOnly(), "procShown": procShown(), "procMasks": procMasks(), "never": never(), "imageUpperDirs": imageUpperDirs(),
 	} {
 		seen := map[string]bool{}

@@ -49,6 +49,13 @@ var (
 	Python = program("Python", "/usr/bin/python3", "python3")
 	// Node is /usr/bin/node.
 	Node = program("Node", "/usr/bin/node", "nodejs")
+	// Npm is /usr/bin/npm, and Node.
+	Npm = require("Npm", "install /usr/bin/node and /usr/bin/npm (Debian: apt-get install nodejs npm)", func() error {
+		if err := Node.Err(); err != nil {
+			return err
+		}
+		return executable("/usr/bin/npm")
+	})
 	// WasmModules are the interpreters of the wasm driver, beside their sources.
 	WasmModules = require("WasmModules", "run \"make build\", which fetches them from the npm registry", func() error {
 		root, err := ModuleRoot()

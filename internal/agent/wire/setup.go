@@ -116,7 +116,7 @@ const (
 	MountNoSuid
 	MountNoDev
 	MountNoExec
-	MountOptional // a missing Source skips the step
+	MountOptional // a missing Source skips the step, as does an overlay that cannot be mounted
 )
 
 // Mount is one step of building the root.

@@ -65,7 +65,7 @@ func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Sp
 	if err != nil {
 		return err
 	}
-	setup.Mounts, setup.Landlock = mounts, policy.ImageLandlock()
+	setup.Mounts, setup.Landlock = mounts, policy.RootLandlock()
 	setup.UID, setup.GID = imageUID, imageUID
 	setup.Env = outfit.Environment("root", s.Env) // what the image itself sets is for whoever asks for it to apply
 	return nil

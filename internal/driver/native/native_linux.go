@@ -171,7 +171,7 @@ func (d *Driver) describe() driver.Caps {
 		HostPrograms: true,
 		Notes:        e.Notes,
 	}
-	for _, note := range []string{outfit.ImageNote(), d.net.note} {
+	for _, note := range []string{outfit.ImageNote(), outfit.LocalNote(), d.net.note} {
 		if note != "" {
 			c.Notes = append(c.Notes, note)
 		}

@@ -76,7 +76,7 @@ func hideFromRoot(mounts []wire.Mount) {
 // hostSetup is the part of the plan that depends on the image, for "host".
 func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 	root := policy.HostRootOptions{
-		Dirs: d.host.Dirs, Etc: d.host.Etc, Extra: d.host.Extra, Python: d.host.Python,
+		Dirs: d.host.Dirs, Etc: d.host.Etc, Local: d.host.Local, Extra: d.host.Extra, Python: d.host.Python,
 		Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		UID: sandboxUID, GID: sandboxUID, Ranged: d.ids.Ranged,
 		Hostname: hostname, MachineID: outfit.MachineID(), BootID: outfit.BootID(),
@@ -85,9 +85,9 @@ func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 	if err != nil {
 		return err
 	}
-	setup.Mounts, setup.Landlock = mounts, policy.HostLandlock(root)
+	setup.Mounts, setup.Landlock = mounts, policy.RootLandlock()
 	setup.UID, setup.GID = sandboxUID, sandboxUID
-	setup.Env = outfit.HostEnvironment(s.Env)
+	setup.Env = outfit.HostEnvironment("user", s.Env)
 	return nil
 }
 

@@ -101,7 +101,7 @@ var errInterpreterEnded = errors.New("it ended")
 // prepare is Prepare with one interpreter, of what is not refused.
 func (d *Driver) prepare(ctx context.Context, s driver.TemplateSpec) (*template, error) {
 	t := &template{d: d, spec: s.Spec, file: path.Join(sandbar.DefaultDir, s.File),
-		env: merge(outfit.HostEnvironment(s.Spec.Env), s.Env), dead: make(chan struct{})}
+		env: merge(outfit.HostEnvironment("user", s.Spec.Env), s.Env), dead: make(chan struct{})}
 	err := t.settle(ctx)
 	if err == nil {
 		err = t.start(s.Argv)

@@ -37,11 +37,9 @@ func (c container) config() ([]byte, error) {
 	s := &specs.Spec{
 		Version:  specVersion,
 		Hostname: hostname,
-		// For gVisor it is read-only by its mounts, which its file server may not
-		// change: they were made in a namespace above its own.
-		Root:    &specs.Root{Path: "rootfs", Readonly: !c.image && !c.guest},
-		Process: c.process(),
-		Mounts:  c.mounts(),
+		Root:     &specs.Root{Path: "rootfs"}, // what of it is read-only is so by its mounts
+		Process:  c.process(),
+		Mounts:   c.mounts(),
 		Linux: &specs.Linux{
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace},
@@ -139,8 +137,7 @@ func (c container) mounts() []specs.Mount {
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "size=65536k", "mode=755"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 	}
-	// What programs can write, each by name: the root itself is read-only, or
-	// the runtime would put a file system of its own there.
+	// Each by name: else the runtime would put a file system of its own there.
 	for _, dir := range policy.Writable() {
 		mounts = append(mounts, specs.Mount{Destination: dir, Type: "bind", Source: c.base + c.top() + dir, Options: []string{"bind", "rw", "nosuid", "nodev"}})
 	}

@@ -57,10 +57,14 @@ func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan
 		return nil, err
 	}
 	setup.Landlock = landlock
-	setup.Env = outfit.HostEnvironment(s.Env)
+	user, environment := "user", outfit.HostEnvironment
 	if uid == 0 {
-		setup.Env = outfit.Environment("root", s.Env)
+		user = "root"
 	}
+	if image != nil {
+		environment = outfit.Environment
+	}
+	setup.Env = environment(user, s.Env)
 	return &plan{
 		stage: &wire.Stage{Base: base, Mounts: mounts, Config: config,
 			Args: d.runtime.command(base, containerID(d.owner, id)), Env: d.runtime.env(), Mitigate: d.mitigate},
@@ -101,14 +105,14 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 			o.Dir = "" // it is passed, see spawn.Child.Show
 		}
 		mounts, err := policy.ImageRoot(o)
-		return mounts, policy.ImageLandlock(), err
+		return mounts, policy.RootLandlock(), err
 	}
 	o := policy.HostRootOptions{
-		Dirs: d.host.Dirs, Etc: d.host.Etc, Extra: d.host.Extra, Python: d.host.Python, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
+		Dirs: d.host.Dirs, Etc: d.host.Etc, Local: d.host.Local, Extra: d.host.Extra, Python: d.host.Python, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		UID: uid, GID: uid, Ranged: d.ids.Ranged, Hostname: hostname, MachineID: outfit.MachineID(), Without: without,
 	}
 	mounts, err := policy.HostRoot(o)
-	return mounts, policy.HostLandlock(o), err
+	return mounts, policy.RootLandlock(), err
 }
 
 // setup computes what the agent is to do, but for Landlock and the environment.

@@ -62,24 +62,53 @@ func decodeStruct(data json.RawMessage, name string, fields []field) (request, e
 	return r, nil
 }
 
-// maxFix is the largest request that is sent back changed, in bytes.
+// maxFix is the most of a request that is sent back changed, in bytes.
 const maxFix = 64 << 10
 
-// fixed returns the request with some fields changed and some left out, ready
-// to be sent; nil if it is too large to be sent back.
-func (r request) fixed(change map[string]any, without ...string) any {
-	out, size := map[string]any{}, 0
+// next is the next call's payload, and what of it is too large to be sent back: the
+// caller has it.
+type next struct {
+	payload map[string]any
+	without []string // sorted
+}
+
+// fixed returns the request with some fields changed and some left out.
+func (r request) fixed(change map[string]any, without ...string) next {
+	n, size := next{payload: map[string]any{}}, 0
+	sizes := map[string]int{}
+	add := func(name string, v any, bytes int) {
+		n.payload[name], sizes[name] = v, bytes
+		size += bytes
+	}
 	for name, raw := range r {
 		if _, changed := change[name]; !changed && name != "_caller_worker_id" && !slices.Contains(without, name) {
-			out[name] = raw
-			size += len(raw)
+			add(name, raw, len(raw))
 		}
 	}
-	if size > maxFix {
-		return nil
+	for name, v := range change {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			continue // no value of ours
+		}
+		add(name, v, len(raw))
 	}
-	maps.Copy(out, change)
-	return out
+	for size > maxFix {
+		largest := slices.MaxFunc(slices.Sorted(maps.Keys(sizes)), func(a, b string) int { return sizes[a] - sizes[b] })
+		size -= sizes[largest]
+		delete(sizes, largest)
+		delete(n.payload, largest)
+		n.without = append(n.without, largest)
+	}
+	slices.Sort(n.without)
+	return n
+}
+
+// note is what is said of a payload: text, and what it leaves out.
+func (n next) note(text string) string {
+	if len(n.without) > 0 {
+		text += "; `fix` is without `" + strings.Join(n.without, "` and `") + "`, too large to be sent back: take it from the original request"
+	}
+	return text
 }
 
 // kindOf is the first byte of a JSON value, which tells its kind.

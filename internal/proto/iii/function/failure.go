@@ -76,6 +76,9 @@ func fail(c Code, format string, args ...any) *failure {
 
 // with adds the next call, and a note where it is not simply to be sent.
 func (f *failure) with(fix any, note string) *failure {
+	if n, ok := fix.(next); ok {
+		fix, note = n.payload, n.note(note)
+	}
 	if fix != nil {
 		f.fix = fix
 	}

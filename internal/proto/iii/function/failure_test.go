@@ -168,17 +168,28 @@ func TestEveryOutcomeIsMapped(t *testing.T) {
 
 func TestFixes(t *testing.T) {
 	raw := request{"a": json.RawMessage(`1`), "b": json.RawMessage(`"x"`), "_caller_worker_id": json.RawMessage(`"w"`)}
-	got, _ := json.Marshal(raw.fixed(map[string]any{"a": 2, "c": true}, "b"))
+	got, _ := json.Marshal(raw.fixed(map[string]any{"a": 2, "c": true}, "b").payload)
 	if string(got) != `{"a":2,"c":true}` {
 		t.Errorf("%s", got)
 	}
-	big := request{"content": json.RawMessage(`"` + strings.Repeat("x", maxFix) + `"`)}
-	if got := big.fixed(map[string]any{"parents": true}); got != nil {
-		t.Error("a large request is sent back")
-	}
-	// It can be repeated without what is large; then the one field is the fix.
-	var e *failure
-	if !errors.As(missingParent(writeRequest{raw: big, path: "/x"}), &e) || fmt.Sprint(e.fix) != "map[parents:true]" || e.note == "" {
-		t.Errorf("%+v", e)
+	large := json.RawMessage(`"` + strings.Repeat("x", maxFix) + `"`)
+	big := request{"content": large, "path": json.RawMessage(`"/x/y"`)}
+	// What is large is left out, and the note says so.
+	const left = "; `fix` is without `content`, too large to be sent back: take it from the original request"
+	for what, err := range map[string]error{
+		"parents": missingParent(writeRequest{raw: big, path: "/x/y"}),
+		"a mode":  modeFailure(fail(S210, "x"), request{"content": large, "path": json.RawMessage(`"/x/y"`), "mode": json.RawMessage(`"0o644"`)}, "0o644"),
+		"argv":    command{cmd: "a b", args: []string{strings.Repeat("x", maxFix)}}.ambiguous(request{"content": json.RawMessage(`1`)}),
+	} {
+		var e *failure
+		if !errors.As(err, &e) {
+			t.Fatal(err)
+		}
+		fix, _ := json.Marshal(e.fix)
+		want := map[string]string{"parents": `{"parents":true,"path":"/x/y"}`, "a mode": `{"mode":"0644","path":"/x/y"}`, "argv": `{"content":1}`}[what]
+		note := map[bool]string{true: left, false: strings.Replace(left, "content", "argv", 1)}[what != "argv"]
+		if string(fix) != want || !strings.HasSuffix(e.note, note) {
+			t.Errorf("%s: fix %s, note %q", what, fix, e.note)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"path"
 	"sync"
 	"syscall"
 	"time"
@@ -91,23 +92,35 @@ func (f *Functions) openWrite(ctx context.Context, b *box, req writeRequest) (sa
 	switch {
 	case err == nil:
 		return w, nil
-	case !req.parents && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || sandbar.CodeOf(err) == sandbar.NotFound):
+	case !req.parents && errors.Is(err, syscall.ENOTDIR):
+		return nil, noParent(req).with(nil, "something above the file is no directory")
+	case !req.parents && (errors.Is(err, syscall.ENOENT) || sandbar.CodeOf(err) == sandbar.NotFound):
+		if path.Dir(path.Clean(absolute(req.path))) == exampleDir { // it is as if it had been there
+			req.parents = true
+			return f.openWrite(ctx, b, req)
+		}
 		return nil, missingParent(req)
 	}
 	return nil, fileFailure(err, req.path, "path")
 }
 
+// exampleDir is the directory of the examples in the protocol's text, which write
+// their programs to it without making it first. It is made when the first file is
+// written there.
+const exampleDir = "/home/app"
+
+func noParent(req writeRequest) *failure {
+	return &failure{code: S211, message: "parent directory not found: parent not found: " + clip(req.path)}
+}
+
 // missingParent is S211 with the fix that makes the parent. A stream cannot be
 // sent again as it was: then the fix is the one field to add.
 func missingParent(req writeRequest) error {
-	e := &failure{code: S211, message: "parent directory not found: parent not found: " + clip(req.path)}
 	change := map[string]any{"parents": true}
-	if kindOf(req.raw["content"]) != '{' {
-		if whole := req.raw.fixed(change); req.raw != nil && whole != nil {
-			return e.with(whole, "merge `fix` into the original request and resubmit; it is the whole request with parents set")
-		}
+	if kindOf(req.raw["content"]) == '{' || req.raw == nil {
+		return noParent(req).with(change, "merge `fix` into the original request and resubmit")
 	}
-	return e.with(change, "merge `fix` into the original request and resubmit")
+	return noParent(req).with(req.raw.fixed(change), "merge `fix` into the original request and resubmit")
 }
 
 // writeAll writes a file whose bytes are at hand.
