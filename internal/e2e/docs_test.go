@@ -30,11 +30,12 @@ type page struct {
 var pages = []page{
 	{"README.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/configuration.md", nil},
+	{"docs/deploy.md", []testenv.Requirement{testenv.Curl}},
 	{"docs/execution.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/executor.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.PyKoyeb}},
 	{"docs/fathom.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.NpmWS, testenv.PyWebsockets}},
 	{"docs/iii-errors.md", nil},
-	{"docs/iii.md", nil},
+	{"docs/iii.md", []testenv.Requirement{testenv.NpmIII, testenv.PyIII}},
 	{"docs/packages.md", nil},
 	{"docs/protocols.md", nil},
 	{"docs/sandboxes.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.JQ}},
@@ -83,25 +84,33 @@ type excerpt struct {
 	language string
 	text     string
 	ready    string // an address: the block is a server, which is ready when it answers there
+	prints   string // lines of its output: the block "text" that follows
 }
 
 var (
 	fence      = regexp.MustCompile("^```([a-z]*)$")
 	notRun     = regexp.MustCompile(`^<!-- not run: .+ -->$`)
 	background = regexp.MustCompile(`^<!-- a server, ready when (\S+) answers -->$`)
-	runs       = []string{"console", "javascript", "python", "sh", "yaml"}
+	runs       = []string{"console", "javascript", "js", "python", "sh", "yaml"}
 )
 
 // examplesOf returns the blocks of a document that are to be run.
 func examplesOf(text string) (all []excerpt, err error) {
 	var block *excerpt
 	var before string
-	skip := false
+	skip, last := false, false // last: a block has been taken, and no other came since
 	for i, line := range strings.Split(text, "\n") {
 		switch m := fence.FindStringSubmatch(line); {
 		case block != nil && line == "```":
-			if !skip && slices.Contains(runs, block.language) {
+			switch {
+			case block.language == "text" && last:
+				all[len(all)-1].prints = block.text
+				last = false
+			case !skip && slices.Contains(runs, block.language):
 				all = append(all, *block)
+				last = true
+			default:
+				last = false
 			}
 			block, before = nil, ""
 		case block != nil:
@@ -141,7 +150,7 @@ func (p page) run(t *testing.T, all []excerpt) {
 	if slices.ContainsFunc(p.needs, func(r testenv.Requirement) bool { return r.Name == testenv.WasmModules.Name }) {
 		env = append(env, "SANDBAR_CONFIG="+newStdioSandbox(t).config)
 	}
-	s := newShell(t, dir, append(env, "HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":/usr/local/bin:/usr/bin:/bin",
+	s := newSession(t, dir, append(env, "HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":/usr/local/bin:/usr/bin:/bin",
 		"NO_PROXY=*", "PYTHONDONTWRITEBYTECODE=1",
 		"PYTHONPATH="+strings.Join([]string{testenv.PythonPath(), testenv.KoyebPath(), testenv.PyIIIPath()}, ":"),
 		"SANDBAR_STATE_DIR="+filepath.Join(dir, "state"), "SANDBAR_RUNTIME_DIR="+filepath.Join(dir, "run"),
@@ -179,8 +188,8 @@ func provide(t *testing.T, dir string) {
 	link(filepath.Join(testenv.NpmIIIModules(), "iii-sdk"), filepath.Join(dir, "node_modules", "iii-sdk"))
 }
 
-// shell is a bash that runs examples.
-type shell struct {
+// session is a bash that runs examples.
+type session struct {
 	cmd     *exec.Cmd
 	dir     string
 	stdin   io.Writer
@@ -188,9 +197,9 @@ type shell struct {
 	n       int
 }
 
-func newShell(t *testing.T, dir string, env []string) *shell {
+func newSession(t *testing.T, dir string, env []string) *session {
 	t.Helper()
-	s := &shell{cmd: exec.CommandContext(t.Context(), "/bin/bash", "--noprofile", "--norc"), dir: dir}
+	s := &session{cmd: exec.CommandContext(t.Context(), "/bin/bash", "--noprofile", "--norc"), dir: dir}
 	s.cmd.Dir, s.cmd.Env = dir, env
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s.cmd.Cancel = func() error { return syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) }
@@ -210,7 +219,7 @@ func newShell(t *testing.T, dir string, env []string) *shell {
 }
 
 // end ends the servers that the examples have started, and the shell.
-func (s *shell) end() error {
+func (s *session) end() error {
 	_, err := s.do("trap '' TERM; kill $(jobs -p) 2>/dev/null; wait; echo ended")
 	if err != nil {
 		return fmt.Errorf("the servers do not end: %w", err)
@@ -220,7 +229,7 @@ func (s *shell) end() error {
 }
 
 // do runs a line that prints one line, and returns that.
-func (s *shell) do(line string) (string, error) {
+func (s *session) do(line string) (string, error) {
 	timer := time.AfterFunc(2*time.Minute, func() { s.cmd.Cancel() })
 	defer timer.Stop()
 	if _, err := io.WriteString(s.stdin, line+"\n"); err != nil {
@@ -234,7 +243,7 @@ func (s *shell) do(line string) (string, error) {
 
 // source runs a file in the shell, and returns what it printed and its exit
 // code. With strict the first command that fails ends the shell.
-func (s *shell) source(text string, strict bool) (output string, code string, err error) {
+func (s *session) source(text string, strict bool) (output string, code string, err error) {
 	s.n++
 	name := filepath.Join(s.dir, fmt.Sprintf(".example-%d", s.n))
 	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
@@ -250,10 +259,10 @@ func (s *shell) source(text string, strict bool) (output string, code string, er
 }
 
 // example runs one example.
-func (s *shell) example(e excerpt) error {
+func (s *session) example(e excerpt) error {
 	switch e.language {
 	case "console":
-		return s.session(e.text)
+		return s.console(e.text)
 	case "sh":
 		text := strings.TrimSuffix(e.text, "\n")
 		if e.ready != "" {
@@ -265,17 +274,17 @@ func (s *shell) example(e excerpt) error {
 		}
 		return s.await(e.ready)
 	case "yaml":
-		return s.program(e, ".yaml", "sandbar serve --print-config --config ", "")
+		return s.program(e, ".yaml", "sandbar serve --print-config --config ", "#")
 	case "python":
 		return s.program(e, ".py", "python3 ", "#")
-	case "javascript":
+	case "javascript", "js":
 		return s.program(e, ".mjs", "node ", "//")
 	}
 	return nil
 }
 
 // await waits until a server answers at an address, if there is one.
-func (s *shell) await(address string) error {
+func (s *session) await(address string) error {
 	if address == "" {
 		return nil
 	}
@@ -293,7 +302,7 @@ func (s *shell) await(address string) error {
 
 // program runs a file of some language. Comments behind what it prints are its
 // expected output.
-func (s *shell) program(e excerpt, suffix, command, comment string) error {
+func (s *session) program(e excerpt, suffix, command, comment string) error {
 	name := filepath.Join(s.dir, fmt.Sprintf("example-%d%s", s.n, suffix))
 	if err := os.WriteFile(name, []byte(e.text), 0o644); err != nil {
 		return err
@@ -302,23 +311,35 @@ func (s *shell) program(e excerpt, suffix, command, comment string) error {
 	if err != nil || code != "0" {
 		return fmt.Errorf("exit code %s, %v; it printed:\n%s", code, err, output)
 	}
-	rest := output
-	for _, line := range strings.Split(e.text, "\n") {
-		call, want, ok := strings.Cut(line, "  "+comment+" ")
-		if comment == "" || !ok || !strings.Contains(call, "print(") && !strings.Contains(call, "console.log(") {
-			continue
-		}
-		var found bool
-		if _, rest, found = strings.Cut(rest, want+"\n"); !found {
+	rest := "\n" + output // SDKs write to it as well
+	for _, want := range e.expected(comment) {
+		_, after, found := strings.Cut(rest, "\n"+want+"\n")
+		if !found {
 			return fmt.Errorf("it does not print %q; it printed:\n%s", want, output)
 		}
+		rest = "\n" + after
 	}
 	return nil
 }
 
-// session runs what stands behind "$ " and compares the output with the lines
+// expected are the lines that a program prints, by the block below it and by the comments behind
+// its calls.
+func (e excerpt) expected(comment string) (lines []string) {
+	if e.prints != "" {
+		lines = strings.Split(strings.TrimSuffix(e.prints, "\n"), "\n")
+	}
+	for _, line := range strings.Split(e.text, "\n") {
+		call, want, ok := strings.Cut(line, "  "+comment+" ")
+		if ok && (strings.Contains(call, "print(") || strings.Contains(call, "console.log(")) {
+			lines = append(lines, want)
+		}
+	}
+	return lines
+}
+
+// console runs what stands behind "$ " and compares the output with the lines
 // below it. "…" stands for anything within a line, and alone for any lines.
-func (s *shell) session(text string) error {
+func (s *session) console(text string) error {
 	for _, part := range strings.Split("\n"+text, "\n$ ")[1:] {
 		lines := strings.Split(strings.TrimSuffix(part, "\n"), "\n")
 		n := 1

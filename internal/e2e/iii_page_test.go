@@ -15,60 +15,6 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/testenv"
 )
 
-// blocks are the fenced blocks of a language in a page, in their order.
-func blocks(t *testing.T, page, language string) (all []string) {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, part := range strings.Split("\n"+string(b), "\n```") {
-		if code, ok := strings.CutPrefix(part, language+"\n"); ok && i%2 == 1 {
-			all = append(all, code+"\n")
-		}
-	}
-	return all
-}
-
-// The examples of docs/iii.md, with the real SDKs, on a daemon that allows the
-// presets and nothing else, print what stands below them.
-func TestIIIPageExamples(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python, testenv.Node, testenv.NpmIII, testenv.PyIII)
-	d, url := iiiDaemon(t, t.TempDir(), "SANDBAR_III_IMAGE_ALLOWLIST=python,node")
-	dir := t.TempDir()
-	if err := os.Symlink(testenv.NpmIIIModules(), filepath.Join(dir, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
-	prints := blocks(t, "iii.md", "text")
-	for i, x := range []struct{ language, file, program string }{{"js", "example.mjs", "/usr/bin/node"}, {"python", "example.py", "/usr/bin/python3"}} {
-		var code string
-		for _, b := range blocks(t, "iii.md", x.language) {
-			if strings.Contains(b, "sandbox::create") {
-				code = strings.ReplaceAll(b, "ws://"+standard, url)
-			}
-		}
-		if !strings.Contains(code, url) || i >= len(prints) {
-			t.Errorf("the page has no example in %s, or not what it prints", x.language)
-			continue
-		}
-		if err := os.WriteFile(filepath.Join(dir, x.file), []byte(code), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		out := runExample(t, dir, x.program, x.file)
-		rest := "\n" + out // the SDKs say things on the same output
-		for _, line := range strings.Split(strings.TrimSpace(prints[i]), "\n") {
-			_, after, ok := strings.Cut(rest, "\n"+line+"\n")
-			if !ok {
-				t.Errorf("%s: %q is not printed, or not there:\n%s", x.file, line, out)
-			}
-			rest = "\n" + after
-		}
-	}
-	if err := d.stop(); err != nil {
-		t.Errorf("the daemon ended with %v; it said:\n%s", err, d.said())
-	}
-}
-
 // runExample runs a program that uses an SDK and returns what it prints.
 func runExample(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
