@@ -39,7 +39,7 @@ func places() (dirs []string, local bool) {
 func bothKinds(t *testing.T, test func(t *testing.T, d *Driver, box func() driver.Sandbox)) {
 	t.Run("cold", func(t *testing.T) {
 		d := newDriver(t)
-		test(t, d, func() driver.Sandbox { return create(t, d, spec(d)) })
+		test(t, d, func() driver.Sandbox { return create(t, d, held(d, spec(d))) })
 	})
 	t.Run("warm", func(t *testing.T) {
 		d := newDriver(t)
@@ -131,7 +131,7 @@ func TestHostIsPrivate(t *testing.T) {
 // The bounds are those of all that can be written, and exactly what was asked for.
 func TestHostIsBounded(t *testing.T) {
 	d := newDriver(t)
-	s := spec(d)
+	s := held(d, spec(d))
 	s.Limits.Disk, s.Limits.Inodes = 4<<20, 100
 	b := create(t, d, s)
 	if got := shell(t, b, "stat -f -c '%f %S %d' /"); got != fmt.Sprintf("%d 4096 100", 4<<20/4096) && unix.Getpagesize() == 4096 {
