@@ -137,11 +137,14 @@ func other(s sandbar.Stream) sandbar.Stream {
 	return sandbar.Stdout
 }
 
+// followChunk is the most bytes a follower gets in one call, and what each keeps a buffer of.
+const followChunk = 32 << 10
+
 // follow delivers from the offsets on, each stream in its turn, with a buffer
 // of the follower's own: the process is held up by no one.
 func (r *replay) follow(ctx context.Context, from Offsets, fn func(sandbar.Chunk) error) error {
 	at := [3]int64{sandbar.Stdout: from.Stdout, sandbar.Stderr: from.Stderr}
-	buf := make([]byte, maxChunk)
+	buf := make([]byte, followChunk)
 	turn := sandbar.Stdout
 	for {
 		if ctx.Err() != nil {

@@ -18,12 +18,12 @@
 // (docs/configuration.md) and those of the execution abstraction:
 //
 //	SANDBOX_TYPE                     auto (the default) or a driver's name: native, local, docker, gvisor, oci, wasm
-//	SANDBOX_TIMEOUT_SEC              seconds for a request that sets none; 30
+//	SANDBOX_TIMEOUT_SEC              seconds for every request, whatever it asks for; unset, 30 for one that asks for none
 //	SANDBOX_MAX_OUTPUT_KB            KiB kept of each of stdout and stderr; 10; 0 keeps all
 //	SANDBOX_SUPPORTED_LANGUAGES      the languages that may be asked for; all
 //	SANDBOX_BLOCK_DANGEROUS_IMPORTS  true refuses Python that imports os, subprocess, shutil, socket or pathlib; false
 //	SANDBOX_STORE_CODE               always, on_error or never; keeps code and result in artifacts/executions; never
-//	DOCKER_IMAGE, DOCKER_NETWORK_ENABLED, DOCKER_CPU_LIMIT, DOCKER_MEMORY_LIMIT, for the driver docker
+//	DOCKER_IMAGE, DOCKER_NETWORK_ENABLED, DOCKER_CPU_LIMIT, DOCKER_MEMORY_LIMIT, DOCKER_PULL, for the driver docker
 //
 // "auto" is the strongest boundary that needs no set-up, and never none at all. A
 // driver that is named and does not work is an error, and never a reason to run
