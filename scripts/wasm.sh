@@ -18,8 +18,9 @@ sh scripts/v86-guest.sh "$to/sandbar-guest" || exit 1
 "$prepare" fetch "$to" && exit 0
 cat >&2 <<'END'
 wasm: Without these files bin/sandbar has neither the driver wasm nor the modes simple and v86.
-wasm: They come from the npm registry (npm_config_registry and .npmrc name another one) and from a
-wasm: mirror of Debian (DEBIAN_MIRROR names another one); https_proxy and http_proxy are respected.
+wasm: They come from the registry that npm_config_registry, .npmrc or the npm client names, and from the
+wasm: mirror of Debian that DEBIAN_MIRROR or apt names; https_proxy and http_proxy are respected.
+wasm: Set npm_config_registry and DEBIAN_MIRROR, or install npm (Debian: apt-get install npm).
 wasm: "make build WASM=0" builds without them.
 END
 exit 1

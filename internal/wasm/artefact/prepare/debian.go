@@ -21,8 +21,8 @@ import (
 // debianPrefix begins the names of Debian's packages.
 const debianPrefix = "deb:"
 
-// mirrors are where packages of Debian are looked for: where DEBIAN_MIRROR says,
-// where the apt of this host gets them, and Debian's own servers.
+// mirrors are where packages of Debian are looked for: where DEBIAN_MIRROR says, and
+// where the apt of this host gets them.
 func mirrors() []string {
 	var all []string
 	add := func(uri string) {
@@ -40,8 +40,6 @@ func mirrors() []string {
 			}
 		}
 	}
-	add(debianMirror)
-	add(debianArchive)
 	return all
 }
 
@@ -72,7 +70,11 @@ func debianPackage(spec string) (map[string][]byte, error) {
 	name, version, _ := strings.Cut(spec, "=")
 	client := debianClient()
 	var errs []error
-	for _, mirror := range mirrors() {
+	all := mirrors()
+	if len(all) == 0 {
+		return nil, errors.New("no mirror of Debian is known: set DEBIAN_MIRROR to the URL of one, which ends with /debian")
+	}
+	for _, mirror := range all {
 		b, err := get(client, mirror+"/pool/main/"+name[:1]+"/"+name+"/"+name+"_"+version+"_all.deb", nil)
 		if err != nil {
 			errs = append(errs, err)

@@ -181,6 +181,9 @@ func npmPackage(spec string) (map[string][]byte, error) {
 		return nil, err
 	}
 	registry := settings.registry(name)
+	if registry == "" {
+		return nil, errors.New("no registry of npm is known: set npm_config_registry to the URL of one, or install npm")
+	}
 	b, err := get(client, registry+name+"/-/"+path.Base(name)+"-"+version+".tgz", settings.authorization(registry))
 	if err != nil {
 		return nil, err

@@ -180,6 +180,7 @@ func TestFetch(t *testing.T) {
 
 // A build that cannot have the modules fails, and names what helps.
 func TestFetchFails(t *testing.T) {
+	t.Setenv("HOME", t.TempDir()) // no .npmrc
 	wrong := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var z bytes.Buffer
 		w.Write(compressed(t, gzip.NewWriter(&z), &z, archive(t, map[string][]byte{"package/build/libv86.js": []byte("other()")})))
@@ -189,6 +190,7 @@ func TestFetchFails(t *testing.T) {
 	closed.Close()
 	for name, c := range map[string]struct{ registry, says string }{
 		"no registry":   {closed.URL, "connection refused"},
+		"none is set":   {"", "no registry of npm is known"},
 		"another file":  {wrong.URL, "libv86.js has the SHA-256 sum"},
 		"not a package": {registries(t).URL + "/debian", "404"},
 	} {

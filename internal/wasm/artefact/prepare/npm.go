@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -66,16 +67,29 @@ func (s npm) add(name, value string) {
 	}
 }
 
-// registry is the URL, with a slash at its end, below which a package is found.
+// registry is the URL, with a slash at its end, below which a package is found; "" if no
+// setting names one and there is no npm client, which knows one by itself.
 func (s npm) registry(name string) string {
 	registry := s["registry"]
 	if scope, _, ok := strings.Cut(name, "/"); ok && s[scope+":registry"] != "" {
 		registry = s[scope+":registry"]
 	}
 	if registry == "" {
-		registry = npmRegistry
+		registry = askNPM()
+	}
+	if registry == "" {
+		return ""
 	}
 	return strings.TrimRight(registry, "/") + "/"
+}
+
+// askNPM is the registry of the npm client, "" if there is no client.
+func askNPM() string {
+	out, err := exec.Command("npm", "config", "get", "registry").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // authorization is the header for a registry, from "//HOST/PATH/:_authToken" or
