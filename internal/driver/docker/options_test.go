@@ -64,7 +64,7 @@ func TestParseMemory(t *testing.T) {
 // Every option that there is is understood and has its line of help.
 func TestOptionHelp(t *testing.T) {
 	names := optionNames()
-	if !slices.IsSorted(names) || len(names) != 8 {
+	if !slices.IsSorted(names) || len(names) != 11 {
 		t.Errorf("the options are %v", names)
 	}
 	for _, name := range names {
