@@ -36,6 +36,13 @@ func newContainers(t *testing.T) *containers {
 		t.Fatal(err)
 	}
 	c := &containers{t: t, root: root, env: append(environ(), "DOCKER_HOST="+engines.Engine(t).Host(), "DOCKER_BUILDKIT=0", "DOCKER_CONFIG="+t.TempDir())}
+	t.Cleanup(func() { // the volumes of the compose file
+		cmd := exec.Command("docker", "volume", "rm", "-f", "state", "cache")
+		cmd.Env = c.env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
 	dir := t.TempDir()
 	for _, sub := range []string{"bin", "packaging/docker"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
