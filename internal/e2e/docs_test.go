@@ -159,7 +159,8 @@ func (p page) run(t *testing.T, all []excerpt) {
 	for _, e := range all {
 		e.text, e.ready = replace.Replace(e.text), replace.Replace(e.ready)
 		if err := s.example(e); err != nil {
-			t.Fatalf("%s:%d: %v", p.file, e.line, err)
+			t.Errorf("%s:%d: %v", p.file, e.line, err)
+			break
 		}
 	}
 	if err := s.end(); err != nil {

@@ -57,7 +57,7 @@ func TestFathomMissingInterpreter(t *testing.T) {
 // Programs have no network, unless the operator gives them one. A daemon that cannot do that does
 // not start.
 func TestFathomNetwork(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.TUN)
 	const devices = "grep -c : /proc/net/dev"
 	for setting, want := range map[string]string{"SANDBAR_FATHOM_NETWORK=false": "1\n", "SANDBAR_FATHOM_NETWORK=true": "2\n"} {
 		d := newDaemon(t, t.TempDir(), setting)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,8 +42,13 @@ func playDaemon() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	h.mu.Lock()
-	fmt.Println(h.stack.process.PID())
-	h.mu.Unlock()
+	for pid := 0; pid == 0; time.Sleep(time.Millisecond) { // Attach does not wait for the links to be handed over
+		h.mu.Lock()
+		if h.stack != nil {
+			pid = h.stack.process.PID()
+			fmt.Println(pid)
+		}
+		h.mu.Unlock()
+	}
 	select {}
 }
