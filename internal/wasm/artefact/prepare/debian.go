@@ -34,8 +34,8 @@ func mirrors() []string {
 	for _, pattern := range []string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list", "/etc/apt/sources.list.d/*.sources"} {
 		names, _ := filepath.Glob(pattern) // the pattern is right
 		for _, name := range names {
-			all, _ := lines(name) // a file that cannot be read names no mirror
-			for _, uri := range aptURIs.FindAllString(strings.Join(all, "\n"), -1) {
+			list, _ := lines(name) // a file that cannot be read names no mirror
+			for _, uri := range aptMirrors(list) {
 				add(uri)
 			}
 		}
@@ -43,8 +43,25 @@ func mirrors() []string {
 	return all
 }
 
-// aptURIs matches the mirrors of Debian in lists of sources of both forms.
-var aptURIs = regexp.MustCompile(`https?://\S+/debian/?(?:\s|$)`)
+// aptMirrors are the mirrors of Debian in a list of sources of apt, of the form of one
+// line or of deb822. What a comment names is none.
+func aptMirrors(list []string) []string {
+	var all []string
+	for _, line := range list {
+		if strings.HasPrefix(strings.TrimSpace(line), "#") {
+			continue
+		}
+		for _, word := range strings.Fields(line) {
+			if aptMirror.MatchString(word) {
+				all = append(all, word)
+			}
+		}
+	}
+	return all
+}
+
+// aptMirror matches the URI of a mirror of Debian.
+var aptMirror = regexp.MustCompile(`^https?://\S+/debian/?$`)
 
 // aptProxy matches the setting of apt for a proxy.
 var aptProxy = regexp.MustCompile(`(?m)^\s*Acquire::https?::[Pp]roxy\s+"(http[^"]+)"`)
