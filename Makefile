@@ -68,7 +68,7 @@ soak: build tools ## load a daemon with everything for TIME (10m), and tell what
 N ?= 200
 
 kills: build tools ## kill a daemon under load N times (200), and tell what was left
-	@KILLS=$(N) $(HOST) go test -count=1 -timeout 24h -run '^TestKilledDaemon$$' -v ./internal/e2e
+	@KILLS=$(N) $(HOST) go test -count=1 -timeout 24h -run '^TestKilledDaemon$$' -v ./internal/test/e2e
 
 DRIVERS ?= native local
 FUZZ ?= 4s
@@ -79,17 +79,17 @@ security: build tools ## attack this host with every driver of DRIVERS, native i
 	@# runsc is where "make tools" builds it, unless the machine has one of its own.
 	@for d in $(DRIVERS); do roles=; [ $$d != native ] || roles="--role all"; [ $$d != native ] || ! [ -f .cache/images/debian.tar ] || roles="$$roles --image debian"; \
 		echo "escape-suite --driver $$d $$roles"; SANDBAR_STATE_DIR="$$PWD/.cache/escape/state" PATH="$$PATH:$$PWD/.cache/bin" bin/sandbar escape-suite --driver $$d $$roles --fuzz $(FUZZ) --json >.cache/escape/$$d.json || exit 1; done
-	@$(HOST) go run ./internal/attack/table SECURITY.md $(DRIVERS:%=.cache/escape/%.json)
+	@$(HOST) go run ./internal/driver/escapesuite/table SECURITY.md $(DRIVERS:%=.cache/escape/%.json)
 
 tools: ## fetch what the tests use and this machine lacks
 	@sh scripts/tools.sh test
 
 clean: ## remove all that make made and fetched
-	rm -rf bin .cache internal/agentbin/sandbar-agent internal/agentbin/.sandbar-agent.* internal/wasm/artefact/*.wasm* internal/wasm/artefact/libv86.js* internal/wasm/artefact/*bios.bin* internal/wasm/artefact/sandbar-guest
+	rm -rf bin .cache internal/agent/embedded/sandbar-agent internal/agent/embedded/.sandbar-agent.* internal/wasm/artefact/*.wasm* internal/wasm/artefact/libv86.js* internal/wasm/artefact/*bios.bin* internal/wasm/artefact/sandbar-guest
 
 vet:
 	go vet ./...
 
 runner:
 	@mkdir -p .cache/bin
-	@$(HOST) go build -o $(RUNNER) ./internal/testenv/runner
+	@$(HOST) go build -o $(RUNNER) ./internal/test/testenv/runner

@@ -10,9 +10,9 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/agentbin"
+	"github.com/sandbar-dev/sandbar/internal/agent/embedded"
 	"github.com/sandbar-dev/sandbar/internal/driver/docker"
-	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
 // dockerCommand is Docker's own command, as Debian installs it.
@@ -65,7 +65,7 @@ func withDocker(l *lab, measure func(*dockerd.Engine, driver.Driver) (measured, 
 	if err := daemon.Import(ctx, l.image, dockerd.Image); err != nil {
 		return measured{}, err
 	}
-	d, err := docker.New(driver.Host{Options: map[string]string{"host": daemon.Host(), "image": dockerd.Image}}, agentbin.Binary())
+	d, err := docker.New(driver.Host{Options: map[string]string{"host": daemon.Host(), "image": dockerd.Image}}, embedded.Binary())
 	if err != nil {
 		return measured{}, err
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/agentbin"
+	"github.com/sandbar-dev/sandbar/internal/agent/embedded"
 	"github.com/sandbar-dev/sandbar/internal/driver/native"
 )
 
@@ -37,7 +37,7 @@ const python = "/usr/bin/python3"
 const hello = "print('hello world')"
 
 // newDriver makes the native driver as the daemon does.
-func newDriver() (*native.Driver, error) { return native.New(driver.Host{}, agentbin.Binary()) }
+func newDriver() (*native.Driver, error) { return native.New(driver.Host{}, embedded.Binary()) }
 
 // newEngine makes an engine over it, with limits that any host enforces.
 func newEngine(grace time.Duration) (*engine.Engine, error) {

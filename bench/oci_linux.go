@@ -15,7 +15,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/agentbin"
+	"github.com/sandbar-dev/sandbar/internal/agent/embedded"
 	"github.com/sandbar-dev/sandbar/internal/driver/oci"
 )
 
@@ -49,7 +49,7 @@ func runscReady(*lab) (measured, error) {
 	if err != nil {
 		return measured{}, err
 	}
-	d, err := oci.New(driver.Host{Options: map[string]string{"runtime": path}}, oci.NameGVisor, agentbin.Binary())
+	d, err := oci.New(driver.Host{Options: map[string]string{"runtime": path}}, oci.NameGVisor, embedded.Binary())
 	if err != nil {
 		return measured{}, err
 	}
@@ -58,7 +58,7 @@ func runscReady(*lab) (measured, error) {
 
 // container measures create → print → destroy with a driver, and `RUNTIME run`.
 func container(name, runtime string, n int, flags ...string) (measured, error) {
-	d, err := oci.New(driver.Host{Options: map[string]string{"runtime": runtime}}, name, agentbin.Binary())
+	d, err := oci.New(driver.Host{Options: map[string]string{"runtime": runtime}}, name, embedded.Binary())
 	if err != nil {
 		return measured{}, err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbar-dev/sandbar/internal/client"
+	"github.com/sandbar-dev/sandbar/client"
 )
 
 // How the load and the looks at the daemon take turns.

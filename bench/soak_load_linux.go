@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbar-dev/sandbar/internal/client"
-	"github.com/sandbar-dev/sandbar/internal/proto/control/wire"
+	"github.com/sandbar-dev/sandbar/client"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
 )
 
 // clients are those that load the daemon, each with what it does in turn. What

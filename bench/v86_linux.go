@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // machineMemory is the default of the protocol, in MiB.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/warm"
+	"github.com/sandbar-dev/sandbar/internal/warm/prestart"
 )
 
 // prepareTimeout bounds the preparation of a template, in which an operator's
@@ -202,7 +202,7 @@ func (a *pools) prepare(ctx context.Context, p *pool) (driver.Template, error) {
 		}
 		a.e.log.Debug("the driver prepares no template for this language", "template", p.name, "error", err)
 	}
-	made, err := warm.Prepare(b.driver, spec)
+	made, err := prestart.Prepare(b.driver, spec)
 	switch {
 	case sandbar.CodeOf(err) == sandbar.Unsupported:
 		return plain{a.e, p.spec}, nil

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/excerpt"
+	"github.com/sandbar-dev/sandbar/internal/text/truncate"
 )
 
 // truncationMark is the line that says that something was cut off.
@@ -11,7 +11,7 @@ const truncationMark = "... (output truncated)"
 
 // kept is the beginning of one stream.
 type kept struct {
-	excerpt.Excerpt
+	truncate.Excerpt
 	data []byte
 }
 
@@ -19,9 +19,9 @@ type kept struct {
 // cut off.
 func (k *kept) text() (text string, cut bool) {
 	if !k.Cut {
-		return excerpt.Text(k.data), false
+		return truncate.Text(k.data), false
 	}
-	return withLine(excerpt.Text(excerpt.Whole(k.data)), truncationMark), true
+	return withLine(truncate.Text(truncate.Whole(k.data)), truncationMark), true
 }
 
 // capture is a Sink that keeps the beginning of each stream and lets the program
@@ -32,7 +32,7 @@ type capture struct {
 }
 
 func newCapture(most int64, next engine.Sink) *capture {
-	e := excerpt.Excerpt{Most: most}
+	e := truncate.Excerpt{Most: most}
 	return &capture{stdout: kept{Excerpt: e}, stderr: kept{Excerpt: e}, next: next}
 }
 

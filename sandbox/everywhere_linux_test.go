@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
-	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 	"github.com/sandbar-dev/sandbar/sandbox"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
 // newTestRecorder is a Recorder over a directory, at one moment for ever.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/vet"
+	"github.com/sandbar-dev/sandbar/internal/server/importpolicy"
 )
 
 // ExitNone is the exit code of a program that did not end by itself: it timed
@@ -133,7 +133,7 @@ func newResult(r sandbar.Result, out *capture, m Meta, limits sandbar.Limits) Re
 // newBlocked is what came of code that was not run for what it imports; false if
 // the error is another.
 func newBlocked(err error, m Meta) (Result, bool) {
-	b, ok := errors.AsType[*vet.Blocked](err)
+	b, ok := errors.AsType[*importpolicy.Blocked](err)
 	if !ok {
 		return Result{}, false
 	}

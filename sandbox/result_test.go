@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/vet"
+	"github.com/sandbar-dev/sandbar/internal/server/importpolicy"
 )
 
 // Every outcome has its exit code, its flags and its line.
@@ -101,7 +101,7 @@ func TestJSON(t *testing.T) {
 }
 
 func TestBlocked(t *testing.T) {
-	err := &sandbar.Error{Code: sandbar.Denied, Message: "not run", Err: &vet.Blocked{Imports: []string{"os"}}}
+	err := &sandbar.Error{Code: sandbar.Denied, Message: "not run", Err: &importpolicy.Blocked{Imports: []string{"os"}}}
 	r, ok := newBlocked(err, Meta{Runtime: "x"})
 	if !ok || r.ExitCode != ExitBlocked || r.Meta.Outcome != "blocked" || r.Meta.BlockedImports[0] != "os" || r.Succeeded() || !strings.Contains(r.Stderr, "blocked imports: os") {
 		t.Errorf("%+v", r)

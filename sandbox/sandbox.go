@@ -11,9 +11,9 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
-	"github.com/sandbar-dev/sandbar/internal/platform"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
 // Agent is the program that native sandboxes have as their first process. Its

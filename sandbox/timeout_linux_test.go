@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"github.com/sandbar-dev/sandbar/sandbox"
 )
 

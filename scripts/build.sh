@@ -29,9 +29,9 @@ step() {
 # changed, and in one step: a build beside this one sees the old file or the new.
 agent() {
 	go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/sandbar-agent ./cmd/sandbar-agent || return
-	cmp -s bin/sandbar-agent internal/agentbin/sandbar-agent && return
-	cp bin/sandbar-agent "internal/agentbin/.sandbar-agent.$$" &&
-		mv "internal/agentbin/.sandbar-agent.$$" internal/agentbin/sandbar-agent
+	cmp -s bin/sandbar-agent internal/agent/embedded/sandbar-agent && return
+	cp bin/sandbar-agent "internal/agent/embedded/.sandbar-agent.$$" &&
+		mv "internal/agent/embedded/.sandbar-agent.$$" internal/agent/embedded/sandbar-agent
 }
 
 # sandbar TAGS FILE
@@ -43,10 +43,10 @@ mkdir -p bin
 step "the agent, bin/sandbar-agent" agent
 if [ -n "$demo" ]; then
 	mkdir -p .cache/bin
-	step "one program and the driver native" go build -trimpath -tags embedagent -o .cache/bin/first ./internal/demo/first
+	step "one program and the driver native" go build -trimpath -tags embedagent -o .cache/bin/first ./internal/test/demo/first
 	.cache/bin/first
 	step "the command without modules" sandbar embedagent .cache/bin/sandbar-demo
-	step "the demonstration" go build -trimpath -o .cache/bin/demo ./internal/demo
+	step "the demonstration" go build -trimpath -o .cache/bin/demo ./internal/test/demo
 	.cache/bin/demo -sandbar .cache/bin/sandbar-demo
 fi
 if [ "${WASM:-1}" = 0 ]; then

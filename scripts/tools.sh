@@ -12,7 +12,7 @@
 # forbids it. All else goes into .cache beside the sources. What cannot be had
 # is said, and the script goes on and succeeds: the tests that need it are then
 # skipped with this reason, which it leaves in .cache/tools.missing, a line
-# "Requirement<tab>reason" each (see internal/testenv). Nothing happens, quickly,
+# "Requirement<tab>reason" each (see internal/test/testenv). Nothing happens, quickly,
 # when all is there. A run that is killed leaves nothing half-made behind: what
 # is fetched is moved to its place when complete.
 set -u

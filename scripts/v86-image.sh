@@ -34,5 +34,5 @@ if [ "$(cat "$parts/stamp" 2>/dev/null)" != "$wanted" ]; then
 fi
 cd "$root"
 sh scripts/v86-guest.sh "$tmp/guest"
-env -u GOOS -u GOARCH CGO_ENABLED=0 go build -o "$tmp/mkimage" ./internal/v86/mkimage
+env -u GOOS -u GOARCH CGO_ENABLED=0 go build -o "$tmp/mkimage" ./internal/wasm/v86/mkimage
 "$tmp/mkimage" -kernel "$parts/vmlinuz" -busybox "$parts/busybox" -guest "$tmp/guest" -o "$image"

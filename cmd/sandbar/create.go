@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/config"
-	"github.com/sandbar-dev/sandbar/internal/proto/control/wire"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
 func (a *app) createCommand() *cobra.Command {

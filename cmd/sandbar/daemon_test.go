@@ -30,7 +30,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // patience bounds what a test waits for. Nothing is judged by how long it took.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
-	"github.com/sandbar-dev/sandbar/internal/platform"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
 var update = flag.Bool("update", false, "write docs/configuration.md")

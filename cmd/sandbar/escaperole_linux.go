@@ -20,28 +20,28 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/attack"
-	"github.com/sandbar-dev/sandbar/internal/cgroup"
-	"github.com/sandbar-dev/sandbar/internal/config"
-	"github.com/sandbar-dev/sandbar/internal/platform"
-	"github.com/sandbar-dev/sandbar/internal/spawn"
+	"github.com/sandbar-dev/sandbar/internal/driver/escapesuite"
+	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
 // callerIs returns the user that this process is, as roles name it.
-func callerIs() attack.As {
+func callerIs() escapesuite.As {
 	switch {
 	case os.Geteuid() == 0 && spawn.DetectIDs().Ranged:
-		return attack.Root
+		return escapesuite.Root
 	case os.Geteuid() == 0:
-		return attack.RootOneID
+		return escapesuite.RootOneID
 	}
 	if m, err := cgroup.Detect("escape-" + strconv.Itoa(os.Getpid())); err == nil {
 		defer m.Close()
 		if m.Caps().Any() {
-			return attack.UserCgroup
+			return escapesuite.UserCgroup
 		}
 	}
-	return attack.User
+	return escapesuite.User
 }
 
 // The prefix of an actor's directory, and where the search for a free user number
@@ -55,7 +55,7 @@ const (
 // actor starts this program as another user, with directories and, if it has one, a
 // control group of its own. Only root can make one.
 type actor struct {
-	as      attack.As
+	as      escapesuite.As
 	dir     string
 	binary  string
 	uid     int
@@ -65,8 +65,8 @@ type actor struct {
 }
 
 // newActor makes what a role's user needs. Unsupported: it cannot be made here.
-func (a *app) newActor(as attack.As) (*actor, error) {
-	if callerIs() != attack.Root {
+func (a *app) newActor(as escapesuite.As) (*actor, error) {
+	if callerIs() != escapesuite.Root {
 		return nil, sandbar.Errorf(sandbar.Unsupported, "only root, with ids to give to sandboxes, can take on another role, and this is %s", callerIs())
 	}
 	self, err := os.Executable()
@@ -74,7 +74,7 @@ func (a *app) newActor(as attack.As) (*actor, error) {
 		return nil, err
 	}
 	p := &actor{as: as}
-	if as != attack.RootOneID {
+	if as != escapesuite.RootOneID {
 		if p.uid, err = freeUID(); err != nil {
 			return nil, err
 		}
@@ -85,7 +85,7 @@ func (a *app) newActor(as attack.As) (*actor, error) {
 		}
 		p.remove()
 	}
-	if err == nil && as == attack.UserCgroup {
+	if err == nil && as == escapesuite.UserCgroup {
 		err = p.delegate()
 	}
 	if err != nil {
@@ -164,7 +164,7 @@ func (p *actor) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if p.as == attack.RootOneID {
+	if p.as == escapesuite.RootOneID {
 		own := []syscall.SysProcIDMap{{Size: 1}}
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = own, own

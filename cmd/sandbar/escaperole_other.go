@@ -7,18 +7,18 @@ import (
 	"io"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/attack"
-	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/driver/escapesuite"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
 const imageName = ""
 
 // callerIs returns the user that this process is. The other roles are Linux's.
-func callerIs() attack.As { return attack.User }
+func callerIs() escapesuite.As { return escapesuite.User }
 
 type actor struct{}
 
-func (a *app) newActor(as attack.As) (*actor, error) {
+func (a *app) newActor(as escapesuite.As) (*actor, error) {
 	return nil, sandbar.Errorf(sandbar.Unsupported, "the role %s needs Linux", as)
 }
 

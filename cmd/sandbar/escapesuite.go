@@ -21,23 +21,23 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/attack"
-	"github.com/sandbar-dev/sandbar/internal/config"
-	"github.com/sandbar-dev/sandbar/internal/doctor"
-	"github.com/sandbar-dev/sandbar/internal/platform"
+	"github.com/sandbar-dev/sandbar/internal/driver/escapesuite"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/doctor"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
 // escapeReport is what escape-suite prints with --json. The names are stable.
 type escapeReport struct {
-	Version  string                 `json:"version"`
-	Role     string                 `json:"role"`
-	NotRun   string                 `json:"not_run,omitempty"` // why the role could not be taken on here
-	Driver   string                 `json:"driver"`
-	Boundary driver.Boundary        `json:"boundary"`
-	Kernel   string                 `json:"kernel"`
-	OK       bool                   `json:"ok"` // every case is as expected
-	Counts   map[attack.Verdict]int `json:"counts"`
-	Cases    []attack.Report        `json:"cases"`
+	Version  string                      `json:"version"`
+	Role     string                      `json:"role"`
+	NotRun   string                      `json:"not_run,omitempty"` // why the role could not be taken on here
+	Driver   string                      `json:"driver"`
+	Boundary driver.Boundary             `json:"boundary"`
+	Kernel   string                      `json:"kernel"`
+	OK       bool                        `json:"ok"` // every case is as expected
+	Counts   map[escapesuite.Verdict]int `json:"counts"`
+	Cases    []escapesuite.Report        `json:"cases"`
 }
 
 // maxFuzz keeps the suite bounded.
@@ -112,7 +112,7 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 		},
 	}
 	cmd.Flags().Bool("json", false, "print JSON")
-	cmd.Flags().Duration("fuzz", attack.FuzzDefault, "how long random system calls are made, at most "+maxFuzz.String())
+	cmd.Flags().Duration("fuzz", escapesuite.FuzzDefault, "how long random system calls are made, at most "+maxFuzz.String())
 	cmd.Flags().String("run", "", "only cases whose name matches one of these `patterns`, such as '25-*,26-*' (default all)")
 	cmd.Flags().String("role", "", "the `roles` that attack, with commas between, or all (default the caller's own, cold)")
 	cmd.Flags().String("image", "", "installed `image` for the roles with -image, and for the caller's own")
@@ -124,21 +124,21 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 type escapeRun struct {
 	app     *app
 	cfg     *config.Config
-	cases   []attack.Case
+	cases   []escapesuite.Case
 	pattern string
 	fuzz    time.Duration
 	image   string
 	json    bool
-	actors  map[attack.As]*actor // by whom they are
+	actors  map[escapesuite.As]*actor // by whom they are
 }
 
 // roles are those that were asked for.
-func (e *escapeRun) roles(cmd *cobra.Command) ([]attack.Role, error) {
+func (e *escapeRun) roles(cmd *cobra.Command) ([]escapesuite.Role, error) {
 	names, _ := cmd.Flags().GetString("role")
 	if names == "" {
-		return []attack.Role{{As: callerIs(), Image: e.image != ""}}, nil
+		return []escapesuite.Role{{As: callerIs(), Image: e.image != ""}}, nil
 	}
-	roles, err := attack.ParseRoles(names)
+	roles, err := escapesuite.ParseRoles(names)
 	if err != nil {
 		return nil, usagef(cmd, "--role: %v", err)
 	}
@@ -147,7 +147,7 @@ func (e *escapeRun) roles(cmd *cobra.Command) ([]attack.Role, error) {
 
 // play runs the suite in one role and reports whether everything is as the driver
 // claims. What cannot be run at all is no failure.
-func (e *escapeRun) play(ctx context.Context, r attack.Role) (bool, error) {
+func (e *escapeRun) play(ctx context.Context, r escapesuite.Role) (bool, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if r.Image && e.image == "" {
@@ -179,7 +179,7 @@ func (e *escapeRun) play(ctx context.Context, r attack.Role) (bool, error) {
 }
 
 // actor returns who starts this program in a role, with the image if there is one.
-func (e *escapeRun) actor(ctx context.Context, as attack.As) (*actor, error) {
+func (e *escapeRun) actor(ctx context.Context, as escapesuite.As) (*actor, error) {
 	if p := e.actors[as]; p != nil {
 		return p, nil
 	}
@@ -193,7 +193,7 @@ func (e *escapeRun) actor(ctx context.Context, as attack.As) (*actor, error) {
 		return nil, err
 	}
 	if e.actors == nil {
-		e.actors = map[attack.As]*actor{}
+		e.actors = map[escapesuite.As]*actor{}
 	}
 	e.actors[as] = p
 	return p, nil
@@ -206,8 +206,8 @@ func (e *escapeRun) dismiss() {
 }
 
 // notRun is the report of a role that cannot be taken on.
-func (e *escapeRun) notRun(r attack.Role, why string) *escapeReport {
-	return &escapeReport{Version: thisBuild().Version, Role: r.String(), Driver: e.cfg.Driver, NotRun: why, OK: true, Cases: []attack.Report{}}
+func (e *escapeRun) notRun(r escapesuite.Role, why string) *escapeReport {
+	return &escapeReport{Version: thisBuild().Version, Role: r.String(), Driver: e.cfg.Driver, NotRun: why, OK: true, Cases: []escapesuite.Report{}}
 }
 
 // print writes a report.
@@ -224,12 +224,12 @@ func (e *escapeRun) print(r *escapeReport) error {
 
 // chosenCases returns the cases whose ids match one of the patterns, which have
 // commas between; all without one.
-func chosenCases(patterns string) ([]attack.Case, error) {
-	all := attack.Cases()
+func chosenCases(patterns string) ([]escapesuite.Case, error) {
+	all := escapesuite.Cases()
 	if patterns == "" {
 		return all, nil
 	}
-	var chosen []attack.Case
+	var chosen []escapesuite.Case
 	for pattern := range strings.SplitSeq(patterns, ",") {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return nil, fmt.Errorf("%s is no pattern: * is any text, ? any character, [ab] one of these", quote(pattern))
@@ -249,7 +249,7 @@ func chosenCases(patterns string) ([]attack.Case, error) {
 // attackHost runs the suite in the role r, as the user that this process is. The
 // attacks on the daemon do not use images, so that a role of an image is without
 // them. Without JSON the verdicts are printed as they come.
-func (a *app) attackHost(ctx context.Context, cfg *config.Config, e *escapeRun, r attack.Role) (*escapeReport, error) {
+func (a *app) attackHost(ctx context.Context, cfg *config.Config, e *escapeRun, r escapesuite.Role) (*escapeReport, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Internal, "finding this program: %w", err)
@@ -266,11 +266,11 @@ func (a *app) attackHost(ctx context.Context, cfg *config.Config, e *escapeRun, 
 	d, caps := ds.First, ds.First.Caps()
 	found := doctor.Examine(ctx, doctor.Input{Version: thisBuild().Version, Factories: a.factories, Chosen: caps.Name, Languages: languages,
 		Host: func(name string) driver.Host { return platform.Host(cfg, name, slog.New(slog.DiscardHandler)) }})
-	s := &attack.Suite{Driver: d, Binary: binary, Environ: a.environ, Languages: map[string]bool{}, Warm: r.Warm, Fuzz: e.fuzz}
+	s := &escapesuite.Suite{Driver: d, Binary: binary, Environ: a.environ, Languages: map[string]bool{}, Warm: r.Warm, Fuzz: e.fuzz}
 	cases := e.cases
 	if r.Image {
 		s.Image, s.Python = e.image, "python3"
-		cases = slices.DeleteFunc(slices.Clone(cases), func(c attack.Case) bool { return c.Claim == attack.ClaimDaemon })
+		cases = slices.DeleteFunc(slices.Clone(cases), func(c escapesuite.Case) bool { return c.Claim == escapesuite.ClaimDaemon })
 	}
 	for _, l := range found.Languages {
 		s.Languages[l.Name] = l.Available
@@ -280,7 +280,7 @@ func (a *app) attackHost(ctx context.Context, cfg *config.Config, e *escapeRun, 
 	}
 	if !e.json {
 		fmt.Fprintf(a.stdout, "sandbar %s, role %s, driver %s, boundary %s, kernel %s\n\n", thisBuild().Version, r, caps.Name, caps.Boundary, printable(found.System.Kernel))
-		s.Each = func(r attack.Report) { printEscape(a.stdout, r) }
+		s.Each = func(r escapesuite.Report) { printEscape(a.stdout, r) }
 	}
 	reports, err := s.Run(ctx, cases)
 	if err != nil {
@@ -291,9 +291,9 @@ func (a *app) attackHost(ctx context.Context, cfg *config.Config, e *escapeRun, 
 	return report, nil
 }
 
-func summarize(caps driver.Caps, kernel string, reports []attack.Report) *escapeReport {
+func summarize(caps driver.Caps, kernel string, reports []escapesuite.Report) *escapeReport {
 	r := &escapeReport{Version: thisBuild().Version, Driver: caps.Name, Boundary: caps.Boundary, Kernel: kernel, OK: true,
-		Counts: map[attack.Verdict]int{}, Cases: reports}
+		Counts: map[escapesuite.Verdict]int{}, Cases: reports}
 	for _, c := range reports {
 		r.Counts[c.Verdict]++
 		r.OK = r.OK && c.OK
@@ -302,7 +302,7 @@ func summarize(caps driver.Caps, kernel string, reports []attack.Report) *escape
 }
 
 // printEscape writes the verdict on one case.
-func printEscape(w io.Writer, r attack.Report) {
+func printEscape(w io.Writer, r escapesuite.Report) {
 	mark := " "
 	if !r.OK {
 		mark = "!"
@@ -332,7 +332,7 @@ func printEscapes(w io.Writer, r *escapeReport) error {
 		}
 	}
 	var counts []string
-	for _, v := range []attack.Verdict{attack.Contained, attack.Escaped, attack.NotClaimed, attack.NotRun, attack.Inconclusive} {
+	for _, v := range []escapesuite.Verdict{escapesuite.Contained, escapesuite.Escaped, escapesuite.NotClaimed, escapesuite.NotRun, escapesuite.Inconclusive} {
 		if r.Counts[v] > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", r.Counts[v], v))
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/sandbar-dev/sandbar/internal/config"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
 func (a *app) evalCommand() *cobra.Command {

@@ -15,9 +15,9 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/config"
-	"github.com/sandbar-dev/sandbar/internal/excerpt"
-	"github.com/sandbar-dev/sandbar/internal/platform"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
+	"github.com/sandbar-dev/sandbar/internal/text/truncate"
 )
 
 // limitFlags are the flags of run and eval for limits, by the limit's name in
@@ -395,15 +395,15 @@ func platformCode(err error, b *brake) int {
 // streams passes a program's output on.
 type streams struct {
 	stdout, stderr io.Writer
-	excerpts       [2]excerpt.Excerpt
+	excerpts       [2]truncate.Excerpt
 	captured       [2]bytes.Buffer
 	err            error // what kept it from being written
 }
 
 // newStreams passes on as many bytes of each stream as most says; negative: all.
 func newStreams(a *app, most int64) *streams {
-	e := excerpt.Excerpt{Most: most}
-	return &streams{stdout: a.stdout, stderr: a.stderr, excerpts: [2]excerpt.Excerpt{e, e}}
+	e := truncate.Excerpt{Most: most}
+	return &streams{stdout: a.stdout, stderr: a.stderr, excerpts: [2]truncate.Excerpt{e, e}}
 }
 
 // cut names the streams of which something was left out.

@@ -19,10 +19,10 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/config"
-	"github.com/sandbar-dev/sandbar/internal/httpd"
-	"github.com/sandbar-dev/sandbar/internal/proto/executor"
-	"github.com/sandbar-dev/sandbar/internal/threads"
+	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
+	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 )
 
 // What the executor's environment is called, and what holds where it is silent.
@@ -99,7 +99,7 @@ configuration.`,
 			case dash == 0 && (len(args) == 0 || args[0] == ""):
 				return usagef(cmd, "no command was given after \"--\"")
 			}
-			threads.Ahead(spareThreads)
+			prespawn.Ahead(spareThreads)
 			x, err := a.newExecutor(cmd, args)
 			if err != nil {
 				return err

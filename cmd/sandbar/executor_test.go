@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // startExecutor starts an executor on free ports and waits until it listens.

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/near"
+	"github.com/sandbar-dev/sandbar/internal/text/suggest"
 )
 
 // Exit codes. Those of run and eval are what shells and timeout(1) use, so that
@@ -149,7 +149,7 @@ func hintDash(cmd *cobra.Command) string {
 
 // suggestion is `; did you mean "x"?`, or nothing.
 func suggestion(word string, known []string) string {
-	if meant := near.Name(word, known); meant != "" {
+	if meant := suggest.Name(word, known); meant != "" {
 		return "; did you mean " + meant + "?"
 	}
 	return ""

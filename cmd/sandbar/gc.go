@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/config"
-	"github.com/sandbar-dev/sandbar/internal/platform"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
 // collectTimeout bounds one driver's search for leftovers.

@@ -13,14 +13,14 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/config"
-	"github.com/sandbar-dev/sandbar/internal/httpd"
 	"github.com/sandbar-dev/sandbar/internal/image"
-	"github.com/sandbar-dev/sandbar/internal/platform"
-	"github.com/sandbar-dev/sandbar/internal/proto/control"
-	"github.com/sandbar-dev/sandbar/internal/proto/iii"
-	"github.com/sandbar-dev/sandbar/internal/proto/iii/function"
-	"github.com/sandbar-dev/sandbar/internal/proto/iii/settings"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control"
+	"github.com/sandbar-dev/sandbar/internal/protocol/iii"
+	"github.com/sandbar-dev/sandbar/internal/protocol/iii/function"
+	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/httpd"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
 // foreignIII reads a configuration of the iii-sandbox worker, for config.Load.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbar-dev/sandbar/internal/proto/iii/settings"
+	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
 )
 
 // maxForeignConfig is the largest config.yaml that is added to, in bytes.

@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/agentbin"
+	"github.com/sandbar-dev/sandbar/internal/agent/embedded"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
-	"github.com/sandbar-dev/sandbar/internal/inherit"
-	"github.com/sandbar-dev/sandbar/internal/pid1"
+	"github.com/sandbar-dev/sandbar/internal/process/pid1"
+	"github.com/sandbar-dev/sandbar/internal/process/sigreset"
 )
 
 func main() {
@@ -28,7 +28,7 @@ func main() {
 	all.Main()
 	pid1.Main()
 	forbidCore()
-	a := newApp(agentbin.Binary())
+	a := newApp(embedded.Binary())
 	root := a.rootCommand
 	if calledStdio(os.Args[0]) {
 		root = a.stdioRoot
@@ -40,7 +40,7 @@ func main() {
 func newApp(agentProgram []byte) *app {
 	return &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		environ: os.Environ(), ignored: inherit.Signals(),
+		environ: os.Environ(), ignored: sigreset.Signals(),
 		factories: all.Factories(agentProgram),
 	}
 }

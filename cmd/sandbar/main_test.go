@@ -12,9 +12,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
-	"github.com/sandbar-dev/sandbar/internal/egress/netstack"
 	"github.com/sandbar-dev/sandbar/internal/image"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress/netstack"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // agentVariable names the agent's program for a test binary that is run as

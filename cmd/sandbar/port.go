@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/client"
-	"github.com/sandbar-dev/sandbar/internal/httpd"
+	"github.com/sandbar-dev/sandbar/client"
+	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 )
 
 // maxTunnels is how many connections one "sandbar port" has at once; more wait.

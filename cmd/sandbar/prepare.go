@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar/internal/driver/wasm"
-	"github.com/sandbar-dev/sandbar/internal/platform"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
 func (a *app) prepareCommand() *cobra.Command {

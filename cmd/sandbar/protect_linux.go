@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/platform"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
 // daemonScore is the daemon's in oom_score_adj: when the host is short of

@@ -5,7 +5,7 @@ package main
 import (
 	"log/slog"
 
-	"github.com/sandbar-dev/sandbar/internal/platform"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
 // protect does nothing: there is no order of whom to kill for memory.

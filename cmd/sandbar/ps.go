@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbar-dev/sandbar/internal/client"
+	"github.com/sandbar-dev/sandbar/client"
 )
 
 func (a *app) psCommand() *cobra.Command {

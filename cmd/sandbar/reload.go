@@ -4,8 +4,8 @@ import (
 	"log/slog"
 
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/config"
-	"github.com/sandbar-dev/sandbar/internal/httpd"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 )
 
 // reloader reads the configuration of a running daemon again, when SIGHUP comes.

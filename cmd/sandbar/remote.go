@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/client"
+	"github.com/sandbar-dev/sandbar/client"
 )
 
 // remoteSettings are the flags of the commands that speak to a daemon.

@@ -20,8 +20,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sandbar-dev/sandbar/internal/proto/control/wire"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // cli runs a command against the daemon.

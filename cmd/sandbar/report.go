@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/vet"
+	"github.com/sandbar-dev/sandbar/internal/server/importpolicy"
 )
 
 // report is what --json prints. The names are stable.
@@ -47,7 +47,7 @@ func newReport(r sandbar.Result, err error, out *streams, caps driver.Caps) repo
 		e := sandbar.AsError(err)
 		p.Outcome = "error"
 		p.Error = &reportError{e.Code, e.Field, err.Error()}
-		if blocked, ok := errors.AsType[*vet.Blocked](err); ok {
+		if blocked, ok := errors.AsType[*importpolicy.Blocked](err); ok {
 			p.BlockedImports = blocked.Imports
 		}
 		return p

@@ -20,13 +20,13 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/config"
-	"github.com/sandbar-dev/sandbar/internal/httpd"
-	"github.com/sandbar-dev/sandbar/internal/platform"
-	"github.com/sandbar-dev/sandbar/internal/proto/control"
-	"github.com/sandbar-dev/sandbar/internal/proto/executor"
-	"github.com/sandbar-dev/sandbar/internal/proto/fathom"
-	"github.com/sandbar-dev/sandbar/internal/threads"
+	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control"
+	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
+	"github.com/sandbar-dev/sandbar/internal/protocol/fathom"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/httpd"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
 var serveSettings = []setting{
@@ -115,7 +115,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	if err != nil {
 		return err
 	}
-	threads.Ahead(spareThreads)
+	prespawn.Ahead(spareThreads)
 	d, err := a.newDrivers(cfg, log)
 	if err != nil {
 		return err

@@ -17,11 +17,11 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/driver/v86"
 	"github.com/sandbar-dev/sandbar/internal/driver/wasm"
-	"github.com/sandbar-dev/sandbar/internal/platform"
-	"github.com/sandbar-dev/sandbar/internal/proto/stdio"
+	"github.com/sandbar-dev/sandbar/internal/protocol/stdio"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
 // stdioName is the name under which this program is its own command stdio.

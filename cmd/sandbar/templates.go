@@ -6,8 +6,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/config"
 	"github.com/sandbar-dev/sandbar/internal/lang"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
 // templates are the sandboxes that a daemon keeps ready.

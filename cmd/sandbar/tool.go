@@ -17,9 +17,9 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/config"
-	"github.com/sandbar-dev/sandbar/internal/platform"
-	"github.com/sandbar-dev/sandbar/internal/strict"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
+	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 	"github.com/sandbar-dev/sandbar/sandbox"
 )
 
@@ -149,9 +149,9 @@ func decodeTool(text []byte) (sandbox.Request, error) {
 	var r sandbox.Request
 	var stdin string
 	given := map[string]bool{}
-	err := strict.Object("the request", text,
-		noting(given, strict.Text("code", &r.Code)), strict.Text("language", &r.Language), toolTimeout(&r.Timeout),
-		strict.List("args", &r.Args), strict.Texts("env", &r.Env), strict.Text("stdin", &stdin), strict.Text("driver", &r.Driver))
+	err := strictjson.Object("the request", text,
+		noting(given, strictjson.Text("code", &r.Code)), strictjson.Text("language", &r.Language), toolTimeout(&r.Timeout),
+		strictjson.List("args", &r.Args), strictjson.Texts("env", &r.Env), strictjson.Text("stdin", &stdin), strictjson.Text("driver", &r.Driver))
 	switch {
 	case err != nil:
 		return r, err
@@ -165,7 +165,7 @@ func decodeTool(text []byte) (sandbox.Request, error) {
 }
 
 // noting is a field that leaves word that it was there.
-func noting(given map[string]bool, f strict.Field) strict.Field {
+func noting(given map[string]bool, f strictjson.Field) strictjson.Field {
 	set := f.Set
 	f.Set = func(raw json.RawMessage) error {
 		given[f.Name] = true
@@ -175,8 +175,8 @@ func noting(given map[string]bool, f strict.Field) strict.Field {
 }
 
 // toolTimeout is the field timeout, in seconds.
-func toolTimeout(at *time.Duration) strict.Field {
-	return strict.Field{Name: "timeout", Set: func(raw json.RawMessage) error {
+func toolTimeout(at *time.Duration) strictjson.Field {
+	return strictjson.Field{Name: "timeout", Set: func(raw json.RawMessage) error {
 		var n float64
 		if json.Unmarshal(raw, &n) != nil || n <= 0 || n > math.MaxInt64/float64(time.Second)/2 {
 			return errors.New("must be a number of seconds above 0")

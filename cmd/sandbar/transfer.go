@@ -19,8 +19,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/client"
-	"github.com/sandbar-dev/sandbar/internal/proto/control/wire"
+	"github.com/sandbar-dev/sandbar/client"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
 )
 
 // maxNesting is how deep directories are followed.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbar-dev/sandbar/internal/agentbin"
+	"github.com/sandbar-dev/sandbar/internal/agent/embedded"
 )
 
 // version is set by the linker (make build).
@@ -25,7 +25,7 @@ type build struct {
 
 func thisBuild() build {
 	b := build{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, Agent: "self"}
-	if agentbin.Binary() != nil {
+	if embedded.Binary() != nil {
 		b.Agent = "embedded"
 	}
 	info, ok := debug.ReadBuildInfo()

@@ -15,9 +15,9 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/config"
-	"github.com/sandbar-dev/sandbar/internal/proto/iii"
-	"github.com/sandbar-dev/sandbar/internal/threads"
+	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
+	"github.com/sandbar-dev/sandbar/internal/protocol/iii"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
 var workerSettings = []setting{
@@ -71,7 +71,7 @@ func (a *app) worker(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	threads.Ahead(spareThreads)
+	prespawn.Ahead(spareThreads)
 	d, err := a.newDriver(cfg, log)
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/threads"
+	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
 )
 
 // setUp turns fresh namespaces, or what somebody else made, into a sandbox, in an order in which every step
@@ -47,7 +47,7 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	if err := a.dropCaps(); err != nil { // while there are few threads: each is stopped for it
 		return "drop capabilities", err
 	}
-	threads.Ahead(spares)
+	prespawn.Ahead(spares)
 	if step, err := a.startWorkers(); err != nil {
 		return step, err
 	}
@@ -168,7 +168,7 @@ func ownThreads() uint32 {
 func (a *agent) dropCaps() error {
 	err := setCapsAllThreads(a.keep())
 	if err == unix.ENOTSUP {
-		threads.Ahead(spares, func() { _ = setCaps(a.keep()) })
+		prespawn.Ahead(spares, func() { _ = setCaps(a.keep()) })
 		runtime.LockOSThread() // for good: this one has none now
 		return setCaps(a.keep())
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/child"
+	"github.com/sandbar-dev/sandbar/internal/process/child"
 )
 
 // Name is the argv[0] of an unpacker: the process that reads what registries and

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/child"
+	"github.com/sandbar-dev/sandbar/internal/process/child"
 )
 
 // run has an unpacker do a job in b's staging directory. The unpacker has ended

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/wasm/confine"
+	"github.com/sandbar-dev/sandbar/internal/linux/confine"
 )
 
 // serve is an unpacker: it takes a job, gives up its rights, does the job and

@@ -2,10 +2,10 @@ package all
 
 import (
 	"github.com/sandbar-dev/sandbar/internal/agent"
-	"github.com/sandbar-dev/sandbar/internal/egress/netstack"
 	"github.com/sandbar-dev/sandbar/internal/image"
-	machine "github.com/sandbar-dev/sandbar/internal/v86/worker"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress/netstack"
 	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
+	machine "github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
 )
 

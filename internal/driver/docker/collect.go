@@ -8,7 +8,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/owner"
+	"github.com/sandbar-dev/sandbar/internal/linux/daemonid"
 )
 
 // neverStarted is how old a container is that was made and never started, and
@@ -28,7 +28,7 @@ func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, e
 	}
 	var found []driver.Leftover
 	for _, c := range list {
-		if !leftOver(c, owner.Here(), owner.Alive, time.Now()) {
+		if !leftOver(c, daemonid.Here(), daemonid.Alive, time.Now()) {
 			continue
 		}
 		l := driver.Leftover{Kind: "container", Name: strings.TrimPrefix(strings.Join(c.Names, " "), "/")}
@@ -42,7 +42,7 @@ func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, e
 		return found, err
 	}
 	for _, v := range volumes {
-		if !ownerDead(v.Labels[labelOwner], owner.Here(), owner.Alive) {
+		if !ownerDead(v.Labels[labelOwner], daemonid.Here(), daemonid.Alive) {
 			continue
 		}
 		l := driver.Leftover{Kind: "volume", Name: v.Name}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/owner"
-	"github.com/sandbar-dev/sandbar/internal/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/daemonid"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
 // Name is the driver's name in configuration and in Caps.
@@ -200,7 +200,7 @@ func isLocal(at endpoint, info system.Info) bool {
 func ownerLabel() string {
 	var b [8]byte
 	rand.Read(b[:])
-	here, name := owner.Here(), owner.Name(os.Getpid())
+	here, name := daemonid.Here(), daemonid.Name(os.Getpid())
 	if here == "" || name == "" {
 		here, name = "?", "?"
 	}

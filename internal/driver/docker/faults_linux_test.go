@@ -13,7 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	platform "github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
 // soon is far more than anything here takes; it ends a hang.

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
-	"github.com/sandbar-dev/sandbar/internal/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
 )
 
 // group is the control group of a container on this machine.

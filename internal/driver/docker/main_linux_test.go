@@ -10,8 +10,8 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
-	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
 // hostEnv tells a test binary that plays a daemon where the engine is.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
-	"github.com/sandbar-dev/sandbar/internal/testenv/dockerd"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
 // A preset is an image of its own, and not the driver's default image.

@@ -3,7 +3,7 @@ package docker
 import (
 	"encoding/json"
 
-	"github.com/sandbar-dev/sandbar/internal/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
 // profileText is the profile of system calls, as an engine takes it.

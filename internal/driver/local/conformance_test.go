@@ -5,7 +5,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar/driver/drivertest"
 	"github.com/sandbar-dev/sandbar/internal/driver/local"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 func TestConformance(t *testing.T) {

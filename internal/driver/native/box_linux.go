@@ -14,10 +14,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/cgroup"
-	"github.com/sandbar-dev/sandbar/internal/egress"
-	"github.com/sandbar-dev/sandbar/internal/outfit"
-	"github.com/sandbar-dev/sandbar/internal/spawn"
+	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
 // undoTimeout bounds the removal of a sandbox that could not be completed.
@@ -60,7 +60,7 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 		}
 	}
 	if b.d.grouped() {
-		if b.group, err = b.d.cgroups.Create(string(b.id), outfit.GroupLimits(b.d.cgroups.Caps(), s.Limits, agentTasks)); err != nil {
+		if b.group, err = b.d.cgroups.Create(string(b.id), hostenv.GroupLimits(b.d.cgroups.Caps(), s.Limits, agentTasks)); err != nil {
 			return nil, err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/driver/drivertest"
 	"github.com/sandbar-dev/sandbar/internal/agent"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // goldenEnv, when set to "none", leaves the golden files out: in a guest, only a

@@ -11,8 +11,8 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
-	"github.com/sandbar-dev/sandbar/internal/testenv/pycorpus"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/pycorpus"
 )
 
 // program is one program of the corpus.

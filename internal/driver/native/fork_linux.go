@@ -17,7 +17,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/zygote"
+	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
 // fork is a sandbox with an interpreter in it that waits.
@@ -33,7 +33,7 @@ type fork struct {
 	conn *net.UnixConn // to the interpreter; nil when it has been used
 }
 
-// keeper is the process that holds the interpreter's memory (package zygote), where
+// keeper is the process that holds the interpreter's memory (package python), where
 // there is one. It is outside the sandbox's namespace of processes and inside its
 // control group.
 type keeper struct {
@@ -127,12 +127,12 @@ func (f *fork) kept() int {
 
 // order makes the request for a copy, with the groups and namespaces that it
 // enters.
-func (f *fork) order(b *box, lent wire.Lent, held *files) (o zygote.Order, rooms []*os.File, err error) {
-	o = zygote.Order{Rehearse: f.rehearses, Core: f.t.d.cookies, Ranged: f.t.d.ids.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
+func (f *fork) order(b *box, lent wire.Lent, held *files) (o python.Order, rooms []*os.File, err error) {
+	o = python.Order{Rehearse: f.rehearses, Core: f.t.d.cookies, Ranged: f.t.d.ids.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
 	for _, r := range lent.Rlimits {
-		o.Rlimits = append(o.Rlimits, zygote.Rlimit{Resource: r.Resource, Soft: r.Soft, Hard: r.Hard})
+		o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: r.Resource, Soft: r.Soft, Hard: r.Hard})
 	}
-	o.Rlimits = append(o.Rlimits, zygote.Rlimit{Resource: lent.Resource, Soft: lent.Mark, Hard: lent.Mark})
+	o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: lent.Resource, Soft: lent.Mark, Hard: lent.Mark})
 	if b.group != nil {
 		doors, err := b.group.Doors()
 		if err != nil {
@@ -148,7 +148,7 @@ func (f *fork) order(b *box, lent wire.Lent, held *files) (o zygote.Order, rooms
 
 // await waits until the copy is ready and has the agent take it on.
 func (f *fork) await(ctx context.Context, b *box, mark uint64) error {
-	buf := make([]byte, zygote.MaxReady)
+	buf := make([]byte, python.MaxReady)
 	n, err := readWithin(ctx, f.conn, buf)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -156,7 +156,7 @@ func (f *fork) await(ctx context.Context, b *box, mark uint64) error {
 		}
 		return sandbar.Errorf(sandbar.Gone, "a copy of the template ended on its way: %w", err)
 	}
-	pid, failure, ok := zygote.ParseReady(buf[:n])
+	pid, failure, ok := python.ParseReady(buf[:n])
 	switch {
 	case !ok:
 		return sandbar.Errorf(sandbar.Internal, "a copy of the template does not speak its protocol")
@@ -299,11 +299,11 @@ func (k *keeper) wait(ctx context.Context) error {
 }
 
 // job makes the message, or says why this program needs a start of its own.
-func (t *template) job(e driver.Evaluation) (zygote.Job, error) {
+func (t *template) job(e driver.Evaluation) (python.Job, error) {
 	lack := func(field, what string) error {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: field, Message: "a warm interpreter cannot run this program: " + what, Fix: "start the program instead"}
 	}
-	j := zygote.Job{Args: append([]string{e.Path}, e.Args...)}
+	j := python.Job{Args: append([]string{e.Path}, e.Args...)}
 	if e.Dir != "" && path.Clean(e.Dir) != sandbar.DefaultDir {
 		return j, lack("dir", "its working directory is another")
 	}
@@ -328,7 +328,7 @@ func (t *template) job(e driver.Evaluation) (zygote.Job, error) {
 		if slices.Contains(t.env, k+"="+v) {
 			continue
 		}
-		if zygote.StartOnly(k) || slices.Contains(t.read, k) {
+		if python.StartOnly(k) || slices.Contains(t.read, k) {
 			return j, lack("env", "the variable "+sandbar.Quote(k, 40)+" is read as an interpreter starts")
 		}
 		j.Env = env

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbar-dev/sandbar/internal/testenv"
-	"github.com/sandbar-dev/sandbar/internal/testenv/qemu"
-	"github.com/sandbar-dev/sandbar/internal/testenv/qemu/guestplan"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/qemu"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/qemu/guestplan"
 )
 
 // guestTests are what is run in a guest: what depends on how control groups
 // are laid out, but for processor time, which an emulated machine has none to
-// measure of; internal/cgroup proves that in guests of its own.
+// measure of; internal/linux/cgroup proves that in guests of its own.
 const guestTests = "^(TestConformance|TestKilledDaemon|TestAgentKilled)$/^(setup|limits)$/^(memory|pids)"
 
 // TestGuest runs the driver where version 2 holds the limits, as root and as a

@@ -7,8 +7,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/outfit"
-	"github.com/sandbar-dev/sandbar/internal/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
 // A sandbox of an image has the image under an overlay whose upper layer is its
@@ -26,7 +26,7 @@ const imageUID = 0
 
 // openImage finds the root of a sandbox: nil for the host's own programs.
 func (d *Driver) openImage(ctx context.Context, name string) (*driver.Image, error) {
-	image, err := outfit.OpenImage(ctx, d.images, name)
+	image, err := hostenv.OpenImage(ctx, d.images, name)
 	if image == nil || err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (d *Driver) refuseImage() error {
 			Message: "the native driver cannot use this image: " + what, Fix: fix}
 	}
 	switch {
-	case outfit.ImageNote() != "":
+	case hostenv.ImageNote() != "":
 		return lack("it needs Linux 6.6, where files in memory can carry the notes of overlay file systems", "use the image \"host\", or a newer kernel")
 	case d.ids.Ranged && d.mode != agent.ModeSocket:
 		return lack("its root is passed as a descriptor, which this connection to the agent cannot carry", "use the image \"host\"")
@@ -56,7 +56,7 @@ func (d *Driver) refuseImage() error {
 func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Spec) error {
 	o := policy.ImageRootOptions{
 		Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-		Hostname: hostname, MachineID: outfit.MachineID(), BootID: outfit.BootID(),
+		Hostname: hostname, MachineID: hostenv.MachineID(), BootID: hostenv.BootID(),
 	}
 	if d.ids.Ranged {
 		o.Dir = "" // it is passed
@@ -67,6 +67,6 @@ func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Sp
 	}
 	setup.Mounts, setup.Landlock = mounts, policy.RootLandlock()
 	setup.UID, setup.GID = imageUID, imageUID
-	setup.Env = outfit.Environment("root", s.Env) // what the image itself sets is for whoever asks for it to apply
+	setup.Env = hostenv.Environment("root", s.Env) // what the image itself sets is for whoever asks for it to apply
 	return nil
 }

@@ -6,9 +6,9 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/egress/netstack"
 	"github.com/sandbar-dev/sandbar/internal/image"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress/netstack"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 func TestMain(m *testing.M) {

@@ -11,11 +11,11 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
-	"github.com/sandbar-dev/sandbar/internal/cgroup"
-	"github.com/sandbar-dev/sandbar/internal/outfit"
-	"github.com/sandbar-dev/sandbar/internal/owner"
-	"github.com/sandbar-dev/sandbar/internal/policy"
-	"github.com/sandbar-dev/sandbar/internal/spawn"
+	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/linux/daemonid"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
 // Name is the driver's name in configuration.
@@ -42,9 +42,9 @@ type Driver struct {
 	cookies  bool   // the kernel gives forks core scheduling cookies of their own
 	mode     string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
 	forked   bool   // in tests: templates make copies without keepers
-	owner    string // names this process, see package owner
+	owner    string // names this process, see package daemonid
 	ids      spawn.IDs
-	host     outfit.Layout
+	host     hostenv.Layout
 	filter   []byte // of the agent and all programs
 	programs []byte // of programs besides
 	cgroups  *cgroup.Manager
@@ -70,7 +70,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := outfit.Probe(Name); err != nil {
+	if err := hostenv.Probe(Name); err != nil {
 		return nil, err
 	}
 	d := &Driver{log: h.Logger, mode: agent.ModeSocket, ids: spawn.DetectIDs(), images: h.Images, mitigate: !h.Speculation}
@@ -78,7 +78,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	if d.host, err = outfit.ReadLayout(extra); err != nil {
+	if d.host, err = hostenv.ReadLayout(extra); err != nil {
 		return nil, err
 	}
 	if err := d.open(h, binary); err != nil {
@@ -89,7 +89,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 
 // open opens what release closes.
 func (d *Driver) open(h driver.Host, binary []byte) (err error) {
-	if d.owner, err = owner.Own(); err != nil {
+	if d.owner, err = daemonid.Own(); err != nil {
 		return err
 	}
 	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
@@ -171,7 +171,7 @@ func (d *Driver) describe() driver.Caps {
 		HostPrograms: true,
 		Notes:        e.Notes,
 	}
-	for _, note := range []string{outfit.ImageNote(), outfit.LocalNote(), d.net.note} {
+	for _, note := range []string{hostenv.ImageNote(), hostenv.LocalNote(), d.net.note} {
 		if note != "" {
 			c.Notes = append(c.Notes, note)
 		}
@@ -181,13 +181,13 @@ func (d *Driver) describe() driver.Caps {
 		c.Enforced.Memory = sandbar.EnforcedWatchdog
 	}
 	if c.Enforced.CPUShares == sandbar.EnforcedNone {
-		if n, ok := outfit.Sysctl("/proc/sys/kernel/sched_autogroup_enabled"); ok && n == 1 {
+		if n, ok := hostenv.Sysctl("/proc/sys/kernel/sched_autogroup_enabled"); ok && n == 1 {
 			c.Notes = append(c.Notes, "weights cannot be held: no control group has the cpu controller, and the kernel weighs sessions rather than nice values (as root: sysctl kernel.sched_autogroup_enabled=0)")
 		} else {
 			c.Enforced.CPUShares = sandbar.EnforcedNice
 		}
 	}
-	if c.Enforced.PIDs == sandbar.EnforcedNone && outfit.KernelAtLeast(5, 14) && !d.ids.Ranged {
+	if c.Enforced.PIDs == sandbar.EnforcedNone && hostenv.KernelAtLeast(5, 14) && !d.ids.Ranged {
 		// Since 5.14 RLIMIT_NPROC counts in the sandbox's own user namespace.
 		c.Enforced.PIDs = sandbar.EnforcedRlimit
 	}

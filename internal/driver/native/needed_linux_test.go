@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // needed is a program that people run in sandboxes, and what it prints where

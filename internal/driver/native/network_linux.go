@@ -12,9 +12,9 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/egress"
-	"github.com/sandbar-dev/sandbar/internal/policy"
-	"github.com/sandbar-dev/sandbar/internal/spawn"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
 // A sandbox that may reach out has a TUN device, whose other end is a stack in

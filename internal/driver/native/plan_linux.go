@@ -6,8 +6,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/outfit"
-	"github.com/sandbar-dev/sandbar/internal/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
 // buildRoot is the directory over which the agent builds the root, in its own
@@ -28,7 +28,7 @@ const agentTasks = 64
 // for the host's own programs.
 func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) {
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
-		Held: d.caps.Enforced, Ceiling: outfit.HardLimit,
+		Held: d.caps.Enforced, Ceiling: hostenv.HardLimit,
 	})
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) 
 		d.reachOut(setup)
 	}
 	if d.caps.Enforced.CPUShares == sandbar.EnforcedNice {
-		setup.Nice = outfit.Niceness(s.Limits.CPUShares)
+		setup.Nice = hostenv.Niceness(s.Limits.CPUShares)
 	}
 	return setup, nil
 }
@@ -79,7 +79,7 @@ func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 		Dirs: d.host.Dirs, Etc: d.host.Etc, Local: d.host.Local, Extra: d.host.Extra, Python: d.host.Python,
 		Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		UID: sandboxUID, GID: sandboxUID, Ranged: d.ids.Ranged,
-		Hostname: hostname, MachineID: outfit.MachineID(), BootID: outfit.BootID(),
+		Hostname: hostname, MachineID: hostenv.MachineID(), BootID: hostenv.BootID(),
 	}
 	mounts, err := policy.HostRoot(root)
 	if err != nil {
@@ -87,7 +87,7 @@ func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 	}
 	setup.Mounts, setup.Landlock = mounts, policy.RootLandlock()
 	setup.UID, setup.GID = sandboxUID, sandboxUID
-	setup.Env = outfit.HostEnvironment("user", s.Env)
+	setup.Env = hostenv.HostEnvironment("user", s.Env)
 	return nil
 }
 

@@ -2,7 +2,7 @@ package native
 
 import (
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/outfit"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 )
 
 // optionPaths is the option that adds directories of the host to sandboxes.
@@ -15,7 +15,7 @@ func parseOptions(options map[string]string) (extra []string, err error) {
 			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "drivers.native." + k,
 				Message: "the native driver has no option " + sandbar.Quote(k, 40) + "; it has: " + optionPaths}
 		}
-		if extra, err = outfit.ParsePaths(v); err != nil {
+		if extra, err = hostenv.ParsePaths(v); err != nil {
 			return nil, err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/zygote"
+	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
 // rehearsalTime is how long a rehearsal has, the copy not counted. It imports what
@@ -25,7 +25,7 @@ func (t *template) rehearse(ctx context.Context, imports []string) error {
 	if err != nil {
 		return err
 	}
-	output, err := f.perform(ctx, zygote.Rehearsal(imports))
+	output, err := f.perform(ctx, python.Rehearsal(imports))
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if derr := f.Destroy(clean); derr != nil {
@@ -34,7 +34,7 @@ func (t *template) rehearse(ctx context.Context, imports []string) error {
 	if ctx.Err() != nil {
 		return sandbar.Errorf(contextCode(ctx), "preparing a template: %w", ctx.Err())
 	}
-	hot := zygote.Hot(imports, t.spec.Limits.Memory, output)
+	hot := python.Hot(imports, t.spec.Limits.Memory, output)
 	if err != nil || hot == nil {
 		t.d.log.Debug("the rehearsal of a template told nothing", "error", err)
 		return nil
@@ -49,7 +49,7 @@ func (t *template) rehearse(ctx context.Context, imports []string) error {
 func (f *fork) perform(ctx context.Context, code string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, rehearsalTime)
 	defer cancel()
-	out := report{most: zygote.MaxRehearsal}
+	out := report{most: python.MaxRehearsal}
 	p, err := f.eval(ctx, driver.Evaluation{Path: path.Base(f.t.file)}, &code, driver.Stdio{Stdout: &out})
 	if err != nil {
 		return nil, err

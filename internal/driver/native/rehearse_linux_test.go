@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/zygote"
+	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
 // What an import does at the end of a program, which may be anything, holds up no
@@ -31,7 +31,7 @@ func TestRehearsalIsBounded(t *testing.T) {
 		return output
 	}
 	perform(time.Second, "import atexit, time\natexit.register(time.sleep, 10_000)")
-	if n := len(perform(rehearsalTime, "print('x' * 3_000_000)")); n != zygote.MaxRehearsal {
+	if n := len(perform(rehearsalTime, "print('x' * 3_000_000)")); n != python.MaxRehearsal {
 		t.Errorf("it keeps %d bytes", n)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/spawn"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // sleeper starts a sandbox with a program in it.

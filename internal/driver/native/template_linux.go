@@ -22,15 +22,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/cgroup"
-	"github.com/sandbar-dev/sandbar/internal/outfit"
-	"github.com/sandbar-dev/sandbar/internal/policy"
-	"github.com/sandbar-dev/sandbar/internal/spawn"
-	"github.com/sandbar-dev/sandbar/internal/zygote"
+	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
+	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
 // A template is a Python interpreter that waits to be copied into sandboxes
-// (package zygote). A fork is an ordinary sandbox, made as Create makes it, and a
+// (package python). A fork is an ordinary sandbox, made as Create makes it, and a
 // copy that enters it before anything else runs there; so it has what every
 // sandbox has. To enter, the copy must have power over the sandbox's user namespace.
 // Where the daemon is root the template is a user of its own, without any
@@ -101,7 +101,7 @@ var errInterpreterEnded = errors.New("it ended")
 // prepare is Prepare with one interpreter, of what is not refused.
 func (d *Driver) prepare(ctx context.Context, s driver.TemplateSpec) (*template, error) {
 	t := &template{d: d, spec: s.Spec, file: path.Join(sandbar.DefaultDir, s.File),
-		env: merge(outfit.HostEnvironment("user", s.Spec.Env), s.Env), dead: make(chan struct{})}
+		env: merge(hostenv.HostEnvironment("user", s.Spec.Env), s.Env), dead: make(chan struct{})}
 	err := t.settle(ctx)
 	if err == nil {
 		err = t.start(s.Argv)
@@ -171,7 +171,7 @@ func (t *template) start(argv []string) (err error) {
 	if err != nil {
 		return err
 	}
-	archive, err := held.memory("sandbar-template", zygote.Archive())
+	archive, err := held.memory("sandbar-template", python.Archive())
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (t *template) furnish() error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.Write(zygote.Archive()); err != nil {
+	if _, err := w.Write(python.Archive()); err != nil {
 		w.Abort()
 		return err
 	}
@@ -219,18 +219,18 @@ func (t *template) launch(argv []string, namespaces int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	entry := zygote.ArchivePath
+	entry := python.ArchivePath
 	if t.home != nil {
 		entry = homeArchive
 	}
 	env := slices.Clone(t.env)
-	if i := slices.IndexFunc(env, func(kv string) bool { return strings.HasPrefix(kv, zygote.PathVariable+"=") }); i >= 0 {
-		env[i] = zygote.PathVariable + "=" + entry + ":" + strings.TrimPrefix(env[i], zygote.PathVariable+"=")
+	if i := slices.IndexFunc(env, func(kv string) bool { return strings.HasPrefix(kv, python.PathVariable+"=") }); i >= 0 {
+		env[i] = python.PathVariable + "=" + entry + ":" + strings.TrimPrefix(env[i], python.PathVariable+"=")
 	} else {
-		env = append(env, zygote.PathVariable+"="+entry)
+		env = append(env, python.PathVariable+"="+entry)
 	}
 	l := wire.Launch{Args: append(slices.Clone(argv), t.file), Env: env, Dir: "/", Namespaces: uint8(namespaces),
-		UID: uint32(t.owner), GID: uint32(t.owner), Rlimits: policy.TemplateRlimits(outfit.HardLimit), Seccomp: filter, Score: templateScore, Mitigate: t.d.mitigate}
+		UID: uint32(t.owner), GID: uint32(t.owner), Rlimits: policy.TemplateRlimits(hostenv.HardLimit), Seccomp: filter, Score: templateScore, Mitigate: t.d.mitigate}
 	return l.Append(nil), nil
 }
 
@@ -268,14 +268,14 @@ func (t *template) spawn(inherit []*os.File) (err error) {
 func (t *template) greet(ctx context.Context, imports []string) error {
 	// Where processes are counted by their user a keeper would be one of the program's.
 	forked := t.d.forked || t.d.caps.Enforced.PIDs == sandbar.EnforcedRlimit
-	config, err := zygote.Config{Arch: runtime.GOARCH, Forked: forked, Imports: imports, Filters: [][]byte{t.d.filter, t.d.programs}}.Append(nil)
+	config, err := python.Config{Arch: runtime.GOARCH, Forked: forked, Imports: imports, Filters: [][]byte{t.d.filter, t.d.programs}}.Append(nil)
 	if err != nil {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "imports", Message: "the native driver cannot prepare this template: " + err.Error()}
 	}
 	if _, err := t.control.Write(config); err != nil {
 		return t.failed(ctx, err)
 	}
-	buf := make([]byte, zygote.MaxHello)
+	buf := make([]byte, python.MaxHello)
 	n, err := readWithin(ctx, t.control, buf)
 	if err != nil {
 		return t.failed(ctx, err)
@@ -283,7 +283,7 @@ func (t *template) greet(ctx context.Context, imports []string) error {
 	if words := strings.Split(string(buf[:n]), "\x00"); words[0] == "launch" && len(words) == 3 {
 		return sandbar.Errorf(sandbar.Unsupported, "the template could not be started: %s: %s", words[1], words[2])
 	}
-	hello, ok := zygote.ParseHello(buf[:n])
+	hello, ok := python.ParseHello(buf[:n])
 	switch {
 	case !ok:
 		return sandbar.Errorf(sandbar.Internal, "the template does not speak its protocol")

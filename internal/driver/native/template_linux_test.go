@@ -22,7 +22,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/driver/drivertest/escape"
 	"github.com/sandbar-dev/sandbar/internal/agent"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // pythonTemplate is what the engine asks for where Python is warm.

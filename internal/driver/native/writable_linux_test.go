@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/outfit"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // places are directories of the image "host" in which people who have a machine to
 // themselves put files. local tells whether /usr/local is one of them on this kernel.
 func places() (dirs []string, local bool) {
 	dirs = []string{"/", "/home", "/home/user", "/opt", "/run", "/srv", "/tmp", "/var", "/dev/shm", "/usr/local/etc"}
-	local = outfit.LocalNote() == ""
+	local = hostenv.LocalNote() == ""
 	if local {
 		dirs = append(dirs, "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/local/share")
 	}
@@ -155,7 +155,7 @@ func TestHostIsBounded(t *testing.T) {
 // Package managers install from files without options, each into its sandbox.
 func TestHostPackages(t *testing.T) {
 	testenv.Need(t, testenv.PyWheels, testenv.Npm)
-	if note := outfit.LocalNote(); note != "" {
+	if note := hostenv.LocalNote(); note != "" {
 		t.Log(note)
 	}
 	pips, err := filepath.Glob(filepath.Join(testenv.WheelsDir(), "pip-*.whl"))

@@ -14,9 +14,9 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
-	"github.com/sandbar-dev/sandbar/internal/cgroup"
-	"github.com/sandbar-dev/sandbar/internal/outfit"
-	"github.com/sandbar-dev/sandbar/internal/spawn"
+	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
 // undoTimeout bounds the removal of a sandbox that could not be completed.
@@ -87,7 +87,7 @@ func (b *box) take(l sandbar.Limits) (err error) {
 	if !b.d.cgroups.Caps().Any() {
 		return nil
 	}
-	limits := outfit.GroupLimits(b.d.cgroups.Caps(), l, runtimeTasks)
+	limits := hostenv.GroupLimits(b.d.cgroups.Caps(), l, runtimeTasks)
 	limits.Memory = 0 // see limit
 	if b.d.runtime.guestKernel() {
 		limits.PIDs = 0 // the programs are none of the host's processes

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/image"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // oneImage is an image that is there, and counts how often it is open.

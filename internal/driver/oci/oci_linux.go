@@ -10,11 +10,11 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/cgroup"
-	"github.com/sandbar-dev/sandbar/internal/outfit"
-	"github.com/sandbar-dev/sandbar/internal/owner"
-	"github.com/sandbar-dev/sandbar/internal/policy"
-	"github.com/sandbar-dev/sandbar/internal/spawn"
+	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/linux/daemonid"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
 // The drivers' names in configuration.
@@ -53,12 +53,12 @@ func Factories(binary []byte) []driver.Factory {
 type Driver struct {
 	name     string
 	log      *slog.Logger
-	owner    string // names this process, see package owner
+	owner    string // names this process, see package daemonid
 	runtime  *runtime
 	mitigate bool     // see wire.Setup
 	program  *os.File // the runtime's
 	ids      spawn.IDs
-	host     outfit.Layout
+	host     hostenv.Layout
 	images   driver.Images // nil: there are none
 	cgroups  *cgroup.Manager
 	caps     driver.Caps
@@ -104,7 +104,7 @@ func (d *Driver) configure(options map[string]string) error {
 				Message: "the driver " + d.name + " has no option " + sandbar.Quote(k, 40) + "; it has: " + strings.Join([]string{optionArgs, optionPaths, optionRuntime}, ", ")}
 		}
 	}
-	extra, err := outfit.ParsePaths(options[optionPaths])
+	extra, err := hostenv.ParsePaths(options[optionPaths])
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (d *Driver) configure(options map[string]string) error {
 	if d.name == NameGVisor {
 		names = []kind{kindRunsc}
 	}
-	if err := outfit.Probe(d.name); err != nil {
+	if err := hostenv.Probe(d.name); err != nil {
 		return err
 	}
 	if !d.ids.Ranged {
@@ -124,13 +124,13 @@ func (d *Driver) configure(options map[string]string) error {
 	if d.runtime, err = findRuntime(options[optionRuntime], strings.Fields(options[optionArgs]), names...); err != nil {
 		return err
 	}
-	d.host, err = outfit.ReadLayout(extra)
+	d.host, err = hostenv.ReadLayout(extra)
 	return err
 }
 
 // open opens what release closes.
 func (d *Driver) open(binary []byte) (err error) {
-	if d.owner, err = owner.Own(); err != nil {
+	if d.owner, err = daemonid.Own(); err != nil {
 		return err
 	}
 	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
@@ -287,11 +287,11 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 
 // openImage finds the root of a sandbox: nil for the host's own programs.
 func (d *Driver) openImage(ctx context.Context, name string) (*driver.Image, error) {
-	image, err := outfit.OpenImage(ctx, d.images, name)
+	image, err := hostenv.OpenImage(ctx, d.images, name)
 	if image == nil || err != nil {
 		return nil, err
 	}
-	if note := outfit.ImageNote(); note != "" {
+	if note := hostenv.ImageNote(); note != "" {
 		image.Close()
 		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "image", Message: note, Fix: "use the image \"host\", or a newer kernel"}
 	}

@@ -4,9 +4,9 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/outfit"
-	"github.com/sandbar-dev/sandbar/internal/policy"
-	"github.com/sandbar-dev/sandbar/internal/spawn"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
 const (
@@ -57,12 +57,12 @@ func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan
 		return nil, err
 	}
 	setup.Landlock = landlock
-	user, environment := "user", outfit.HostEnvironment
+	user, environment := "user", hostenv.HostEnvironment
 	if uid == 0 {
 		user = "root"
 	}
 	if image != nil {
-		environment = outfit.Environment
+		environment = hostenv.Environment
 	}
 	setup.Env = environment(user, s.Env)
 	return &plan{
@@ -100,7 +100,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 	}
 	if image != nil {
 		o := policy.ImageRootOptions{Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-			Hostname: hostname, MachineID: outfit.MachineID(), Without: without}
+			Hostname: hostname, MachineID: hostenv.MachineID(), Without: without}
 		if d.ids.Ranged {
 			o.Dir = "" // it is passed, see spawn.Child.Show
 		}
@@ -109,7 +109,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 	}
 	o := policy.HostRootOptions{
 		Dirs: d.host.Dirs, Etc: d.host.Etc, Local: d.host.Local, Extra: d.host.Extra, Python: d.host.Python, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-		UID: uid, GID: uid, Ranged: d.ids.Ranged, Hostname: hostname, MachineID: outfit.MachineID(), Without: without,
+		UID: uid, GID: uid, Ranged: d.ids.Ranged, Hostname: hostname, MachineID: hostenv.MachineID(), Without: without,
 	}
 	mounts, err := policy.HostRoot(o)
 	return mounts, policy.RootLandlock(), err
@@ -118,7 +118,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 // setup computes what the agent is to do, but for Landlock and the environment.
 func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
-		Held: d.caps.Enforced, Ceiling: outfit.HardLimit, AgentThreads: runtimeTasks / 16,
+		Held: d.caps.Enforced, Ceiling: hostenv.HardLimit, AgentThreads: runtimeTasks / 16,
 	})
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 		setup.WatchWhole = d.runtime.guestKernel()
 	}
 	if d.caps.Enforced.CPUShares == sandbar.EnforcedNice {
-		setup.Nice = outfit.Niceness(s.Limits.CPUShares)
+		setup.Nice = hostenv.Niceness(s.Limits.CPUShares)
 	}
 	return setup, nil
 }

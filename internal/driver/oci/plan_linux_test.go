@@ -12,7 +12,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
 // The configuration of each kind of container: what matters for its boundary is

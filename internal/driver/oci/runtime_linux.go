@@ -16,7 +16,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/spawn"
+	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
 // The options of the drivers.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/outfit"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // The root of the host's programs is writable under every runtime, where it is in the
@@ -42,7 +42,7 @@ func TestHostIsWritable(t *testing.T) {
 				all = append(all, b)
 			}
 			places := "/ /home /opt /run /srv /tmp /var /dev/shm"
-			if outfit.LocalNote() == "" {
+			if hostenv.LocalNote() == "" {
 				places += " /usr/local /usr/local/bin"
 			}
 			if got := sh(t, all[0], "for d in "+places+"; do mkdir -p $d/made/below && echo x >$d/made/below/f && mv $d/made/below/f $d/trace || echo no $d; done"); got != "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/child"
-	"github.com/sandbar-dev/sandbar/internal/v86/worker"
+	"github.com/sandbar-dev/sandbar/internal/process/child"
+	"github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 )
 
 // undoTimeout bounds the removal of a sandbox that could not be completed.

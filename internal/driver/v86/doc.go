@@ -1,6 +1,6 @@
 // Package v86 is the driver whose sandbox is a PC: a machine with memory,
 // serial ports and a disk of its own, emulated by a process of this same binary
-// (package worker below internal/v86), in which any 32-bit Linux runs. It needs
+// (package worker below internal/wasm/v86), in which any 32-bit Linux runs. It needs
 // no rights and nothing of the operating system.
 //
 // The boundary is an emulator's: the guest's instructions are interpreted, or

@@ -9,8 +9,8 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/v86/image"
 	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
+	"github.com/sandbar-dev/sandbar/internal/wasm/v86/image"
 )
 
 // Name is the driver's name.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
-	"github.com/sandbar-dev/sandbar/internal/v86/worker"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+	"github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 )
 
 // Programs of the guest are the sandbox's: their streams apart, their exit codes

@@ -13,9 +13,9 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/cpio"
-	"github.com/sandbar-dev/sandbar/internal/testenv"
-	"github.com/sandbar-dev/sandbar/internal/v86/worker"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+	"github.com/sandbar-dev/sandbar/internal/wasm/v86/cpio"
+	"github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 )
 
 func TestMain(m *testing.M) {

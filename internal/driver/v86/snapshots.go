@@ -17,11 +17,11 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/cachedir"
-	"github.com/sandbar-dev/sandbar/internal/child"
-	"github.com/sandbar-dev/sandbar/internal/v86/image"
-	"github.com/sandbar-dev/sandbar/internal/v86/worker"
+	"github.com/sandbar-dev/sandbar/internal/process/child"
 	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
+	"github.com/sandbar-dev/sandbar/internal/wasm/cachedir"
+	"github.com/sandbar-dev/sandbar/internal/wasm/v86/image"
+	"github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 )
 
 // snapshots is where machines that have booted are kept, one file for each

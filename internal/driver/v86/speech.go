@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/v86/worker"
+	"github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 )
 
 // speech is what a worker says about itself on its standard error: how far it

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
-	"github.com/sandbar-dev/sandbar/internal/child"
+	"github.com/sandbar-dev/sandbar/internal/process/child"
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
 )
 

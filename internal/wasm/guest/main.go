@@ -7,9 +7,9 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/sandbar-dev/sandbar/internal/linux/confine"
 	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
-	"github.com/sandbar-dev/sandbar/internal/wasm/confine"
 )
 
 // Name is a runner's argv[0]; the worker starts it under this name.

@@ -1,5 +1,5 @@
 // Package worker is the process that is a sandbox of the wasm driver: its files
-// (package memfs), its shell (package wasmsh), and what starts and ends its
+// (package memfs), its shell (package shell), and what starts and ends its
 // programs. It speaks the agent's protocol (package wire) over its standard
 // input and output, so to the host it is an agent like any other; its kernel
 // is itself.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/memfs"
+	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
 )
 
 // maxHandles is how many files the host may have open at once.

@@ -9,9 +9,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbar-dev/sandbar/internal/memfs"
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
-	"github.com/sandbar-dev/sandbar/internal/wasmsh/program"
+	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
 // kernel answers the system calls of one program that runs in a runner.

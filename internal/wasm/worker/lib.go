@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbar-dev/sandbar/internal/memfs"
+	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
 )
 
 // library is what the interpreters find in the sandbox.

@@ -10,10 +10,10 @@ import (
 	"syscall"
 
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/memfs"
+	"github.com/sandbar-dev/sandbar/internal/linux/confine"
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
-	"github.com/sandbar-dev/sandbar/internal/wasm/confine"
-	"github.com/sandbar-dev/sandbar/internal/wasmsh"
+	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell"
 )
 
 // Name is a worker's argv[0]; the driver starts it under this name.
@@ -174,7 +174,7 @@ func (w *worker) setUp(s *wire.Setup) error {
 	}
 	w.fs = memfs.New(memfs.Limits{})
 	w.progs = newPrograms(w)
-	if err := wasmsh.Install(w.fs, w.progs.list); err != nil {
+	if err := shell.Install(w.fs, w.progs.list); err != nil {
 		return err
 	}
 	if err := installLibrary(w.fs); err != nil {

@@ -2,7 +2,7 @@ package worker
 
 import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/memfs"
+	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
 )
 
 // The kinds of Rlimit that a Setup for a worker has, numbered as Linux does.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
-	"github.com/sandbar-dev/sandbar/internal/wasmsh/program"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
 // Signals, numbered as Linux does.

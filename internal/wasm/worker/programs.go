@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
-	"github.com/sandbar-dev/sandbar/internal/wasmsh/program"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
 // programs is what can be run besides the shell and its utilities, and how

@@ -15,7 +15,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
 	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
-	"github.com/sandbar-dev/sandbar/internal/wasmsh/program"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
 // maxIdle is how many runners are kept that have nothing to do. A runner that

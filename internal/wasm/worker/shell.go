@@ -3,8 +3,8 @@ package worker
 import (
 	"context"
 
-	"github.com/sandbar-dev/sandbar/internal/wasmsh"
-	"github.com/sandbar-dev/sandbar/internal/wasmsh/program"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
 // pidsOfOne is how many numbers each command has for its processes, which never
@@ -28,11 +28,11 @@ func (p *process) exec(ctx context.Context, c *program.Context) int {
 		// the budget, which says so.
 		room = 2 * plan.memory
 	}
-	code, _ := wasmsh.Run(ctx, wasmsh.Config{ // its error is the end of ctx
+	code, _ := shell.Run(ctx, shell.Config{ // its error is the end of ctx
 		FS: c.FS, Env: c.Env, Dir: c.Dir, Args: c.Args,
 		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr,
 		Programs: p.w.progs.list,
-		Limits:   wasmsh.Limits{Processes: int(plan.pids), Descriptors: int(plan.fds), Bytes: int(room)},
+		Limits:   shell.Limits{Processes: int(plan.pids), Descriptors: int(plan.fds), Bytes: int(room)},
 		PID:      firstPID(p.mark), Signals: p.signals, Killed: p.killedBy,
 	})
 	return code

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/ulikunitz/xz"
 
-	"github.com/sandbar-dev/sandbar/internal/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
 )
 

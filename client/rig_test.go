@@ -1,0 +1,95 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/driver/local"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
+	"github.com/sandbar-dev/sandbar/internal/server/httpd"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds tests that fail. No test depends on how long anything takes.
+const patience = 30 * time.Second
+
+const token = "the-daemons-own-token"
+
+// newDaemon serves a whole daemon over the driver local, at an address, and
+// returns a client and a sandbox of it.
+func newDaemon(t *testing.T, listen string) (*Client, string) {
+	t.Helper()
+	testenv.Need(t, testenv.Linux)
+	d, err := local.Factory().New(driver.Host{RuntimeDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The driver has no limits; nobody is asked to hold any.
+	none := sandbar.Limits{Memory: sandbar.Unlimited, PIDs: sandbar.Unlimited}
+	e, err := engine.New(engine.Config{Driver: d, AllowDegraded: true, Default: none})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := control.New(e, control.Options{NewExecutor: func(s *engine.Sandbox) control.Executor {
+		return executor.New(s, executor.Options{Authorize: func(*http.Request) error { return nil }})
+	}})
+	listener, err := httpd.Listen(httpd.Options{Listen: listen, Token: token, Routes: map[string]http.Handler{"/sandboxes": api, "/sandboxes/": api}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- listener.Serve() }()
+	c, err := New(listener.URL(), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		c.Close()
+		api.Close()
+		if err := listener.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		if err := e.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := c.Create(within(t), wire.Create{Name: "box"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, string(s.ID)
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// sh runs a shell command, which must succeed, and returns its output.
+func sh(t *testing.T, c *Client, id, command string) string {
+	t.Helper()
+	var out strings.Builder
+	r, err := c.Exec(within(t), id, wire.Exec{Args: []string{"sh", "-c", command}}, Streams{Stdout: &out, Stderr: &out})
+	if err != nil || r.ExitCode == nil || *r.ExitCode != 0 {
+		t.Fatalf("%s: %+v, %v: %s", command, r, err, &out)
+	}
+	return out.String()
+}

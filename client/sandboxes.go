@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+)
+
+// Create makes a sandbox.
+func (c *Client) Create(ctx context.Context, x wire.Create) (wire.Sandbox, error) {
+	var s wire.Sandbox
+	err := c.call(ctx, http.MethodPost, path(), nil, x, &s)
+	return s, err
+}
+
+// List returns the live sandboxes, oldest first.
+func (c *Client) List(ctx context.Context) ([]wire.Sandbox, error) {
+	var l wire.List
+	err := c.call(ctx, http.MethodGet, path(), nil, nil, &l)
+	return l.Sandboxes, err
+}
+
+// Stop ends a sandbox, by its id or name, and returns when nothing is left of it.
+func (c *Client) Stop(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, path(id), nil, nil, nil)
+}
+
+// maxEntries bounds what Dir holds.
+const maxEntries = 1_000_000
+
+// Dir lists a directory of a sandbox, in the order of names.
+func (c *Client) Dir(ctx context.Context, id, dir string) ([]wire.Entry, error) {
+	var all []wire.Entry
+	for after := ""; ; after = all[len(all)-1].Name {
+		var page wire.Dir
+		if err := c.call(ctx, http.MethodGet, path(id, "dir"), url.Values{"path": {dir}, "after": {after}}, nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Entries...)
+		if !page.More || len(page.Entries) == 0 {
+			return all, nil
+		}
+		if len(all) > maxEntries {
+			return nil, sandbar.Errorf(sandbar.TooLarge, "directory %s has more than %d entries", sandbar.Quote(dir, 100), maxEntries)
+		}
+	}
+}
+
+// Process is a background process of a sandbox.
+type Process struct {
+	ID        string `json:"id"`
+	PID       int    `json:"pid"`
+	Status    string `json:"status"`
+	Command   string `json:"command"`
+	ExitCode  *int   `json:"exit_code"`
+	Started   string `json:"started_at"`
+	Completed string `json:"completed_at"`
+}
+
+// StartProcess starts a shell command in the background.
+func (c *Client) StartProcess(ctx context.Context, id, command, dir string, env map[string]string) (Process, error) {
+	body := map[string]any{"cmd": command}
+	if dir != "" {
+		body["cwd"] = dir
+	}
+	if len(env) > 0 {
+		body["env"] = env
+	}
+	p := Process{Command: command}
+	err := c.call(ctx, http.MethodPost, path(id, "executor", "start_process"), nil, body, &p)
+	return p, err
+}
+
+// Processes lists the background processes of a sandbox in the order of their
+// start.
+func (c *Client) Processes(ctx context.Context, id string) ([]Process, error) {
+	var l struct{ Processes []Process }
+	err := c.call(ctx, http.MethodGet, path(id, "executor", "list_processes"), nil, nil, &l)
+	return l.Processes, err
+}
+
+// Kill kills a background process and all that it started. One that has ended
+// is Conflict.
+func (c *Client) Kill(ctx context.Context, id, process string) error {
+	err := c.call(ctx, http.MethodPost, path(id, "executor", "kill_process"), nil, map[string]string{"id": process}, nil)
+	if sandbar.CodeOf(err) != sandbar.Invalid {
+		return err
+	}
+	// The executor's protocol has one status for both.
+	e := *sandbar.AsError(err)
+	e.Code = sandbar.Conflict
+	if strings.HasPrefix(e.Message, "process not found") {
+		e.Code = sandbar.NotFound
+	}
+	return &e
+}

@@ -1,0 +1,255 @@
+package escapesuite
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/driver/drivertest/escape"
+)
+
+// Case is one attack, on a driver or on the daemon.
+type Case struct {
+	ID    string // the number in the catalogue and a name, "68-rebinding"
+	Title string // what is attempted
+	Claim string // what the case puts to the test: an escape.Claim, or ClaimDaemon
+	run   func(context.Context, *Suite) Report
+}
+
+// ClaimDaemon is the Claim of the attacks on the daemon.
+const ClaimDaemon = "daemon"
+
+// Report is what came of one case. The JSON names are stable.
+type Report struct {
+	ID       string        `json:"id"`
+	Title    string        `json:"attack"`
+	Claim    string        `json:"claim"`
+	Expected string        `json:"expected"` // "contained", "escaped" or "nothing"
+	Verdict  Verdict       `json:"verdict"`
+	OK       bool          `json:"ok"`                 // it is as expected, or could not be run
+	Evidence string        `json:"evidence,omitempty"` // what was seen; for people
+	Took     time.Duration `json:"-"`
+	Seconds  float64       `json:"seconds"`
+}
+
+// Verdict is how a case ended.
+type Verdict string
+
+// The verdicts.
+const (
+	Contained    Verdict = "CONTAINED"
+	Escaped      Verdict = "ESCAPED"
+	NotClaimed   Verdict = "NOT CLAIMED"  // the driver does not promise it, and it was not attempted
+	NotRun       Verdict = "NOT RUN"      // something it needs is missing here; Evidence says what
+	Inconclusive Verdict = "INCONCLUSIVE" // the attack could not be carried out to its end
+)
+
+// Suite is what the cases are run against.
+type Suite struct {
+	// Driver is attacked. It is the caller's to close.
+	Driver driver.Driver
+	// Binary is this program, of which the daemon is made; "" leaves the cases
+	// about the daemon out.
+	Binary string
+	// Environ is the environment of the daemon, without settings of Sandbar but
+	// those that lead it to the same driver.
+	Environ []string
+	// Languages tells which interpreters a sandbox has, by name of the language.
+	Languages map[string]bool
+	// Python is the program name of Python 3 in a sandbox. Without ctypes in it
+	// the attacks on the driver that are written in Python are not run.
+	Python string
+	// Image is what sandboxes are made from; "": sandbar.ImageHost. The attacks on
+	// the daemon use the host's programs, whatever it is.
+	Image string
+	// Warm: the first program of a sandbox runs in a prestarted interpreter, and the
+	// daemon prestarts interpreters. Otherwise neither does.
+	Warm bool
+	// Fuzz is for how long a case makes random system calls; 0: FuzzDefault.
+	Fuzz time.Duration
+	// Each, if set, is told of every case when it has ended.
+	Each func(Report)
+
+	d         *daemon // that the case at hand attacks
+	ctypes    *bool   // whether Python has it; nil until asked
+	templates templates
+}
+
+// FuzzDefault is for how long random system calls are made if nothing else is said.
+const FuzzDefault = escape.FuzzDefault
+
+// caseBound bounds one attack on the daemon in time.
+const caseBound = 90 * time.Second
+
+// Cases returns all attacks in the order of the catalogue.
+func Cases() []Case {
+	var all []Case
+	for _, c := range escape.Cases() {
+		all = append(all, onDriver(c))
+	}
+	all = slices.Concat(all, outputCases(), listenerCases(), inputCases(), portCases(), doorCases(), raceCases(), endCases())
+	slices.SortStableFunc(all, func(a, b Case) int { return number(a.ID) - number(b.ID) })
+	return all
+}
+
+func number(id string) int {
+	n, _, _ := strings.Cut(id, "-")
+	i, _ := strconv.Atoi(n)
+	return i
+}
+
+// Run runs cases one after the other. The error is ctx's end, or what keeps all
+// cases from being run.
+func (s *Suite) Run(ctx context.Context, cases []Case) ([]Report, error) {
+	defer func() {
+		s.dismiss()
+		_ = s.templates.close()
+	}()
+	var all []Report
+	for _, c := range cases {
+		if ctx.Err() != nil {
+			return all, context.Cause(ctx)
+		}
+		began := time.Now()
+		r := c.run(ctx, s)
+		r.ID, r.Title, r.Claim = c.ID, c.Title, c.Claim
+		r.Took = time.Since(began)
+		r.Seconds = r.Took.Seconds()
+		all = append(all, r)
+		if s.Each != nil {
+			s.Each(r)
+		}
+	}
+	return all, nil
+}
+
+// onDriver makes a Case of one of package escape.
+func onDriver(c escape.Case) Case {
+	return Case{ID: c.ID, Title: c.Title, Claim: string(c.Claim), run: func(ctx context.Context, s *Suite) Report {
+		target := escape.Target{Driver: s.Driver, Spec: s.spec(), Python: s.python(ctx), Fuzz: s.Fuzz}
+		if s.Warm {
+			python := ""
+			if c.Python != "" || c.NeedsPython {
+				python = target.Python
+			}
+			target.Driver = &ready{Driver: s.Driver, kind: kindOf(python), templates: &s.templates}
+		}
+		r := escape.Run(ctx, target, c)
+		report := Report{Verdict: Verdict(strings.ToUpper(string(r.Verdict))), OK: r.OK(), Evidence: r.Evidence, Expected: "contained"}
+		if !r.Claimed {
+			report.Expected = "nothing"
+			if c.Leaks {
+				report.Expected = "escaped"
+			}
+		}
+		return report
+	}}
+}
+
+// python is the program name of a Python that can make system calls, or "".
+func (s *Suite) python(ctx context.Context) string {
+	if s.Python == "" {
+		return ""
+	}
+	if s.ctypes == nil {
+		has := s.succeeds(ctx, s.Python, "-c", "import ctypes")
+		s.ctypes = &has
+	}
+	if !*s.ctypes {
+		return ""
+	}
+	return s.Python
+}
+
+// succeeds reports whether a program ends with code 0 in a sandbox of its own.
+func (s *Suite) succeeds(ctx context.Context, args ...string) bool {
+	box, err := s.Driver.Create(ctx, sandbar.NewID(), s.spec())
+	if err != nil {
+		return false
+	}
+	defer func() { _ = box.Destroy(context.WithoutCancel(ctx)) }()
+	p, err := box.Start(ctx, sandbar.Cmd{Args: args}, driver.Stdio{})
+	if err != nil {
+		return false
+	}
+	r, err := p.Wait()
+	return err == nil && r.Outcome == sandbar.Exited && r.ExitCode == 0
+}
+
+// spec is what sandboxes under attack are made from: every limit that the driver
+// holds is set.
+func (s *Suite) spec() sandbar.Spec {
+	held := func(by sandbar.Enforcement, v int64) int64 {
+		if by == sandbar.EnforcedNone || by == "" {
+			return sandbar.Unlimited
+		}
+		return v
+	}
+	e := s.Driver.Caps().Enforced
+	memory := int64(512 << 20)
+	if s.Warm {
+		memory = 1 << 30 // a watchdog may count what copies of an interpreter share for each of them
+	}
+	return sandbar.Spec{Image: cmp.Or(s.Image, sandbar.ImageHost), Network: sandbar.NetworkNone, Limits: sandbar.Limits{
+		Memory: held(e.Memory, memory), CPUs: sandbar.Unlimited, CPUShares: held(e.CPUShares, 512), PIDs: held(e.PIDs, 1024),
+		Disk: held(e.Disk, 256<<20), Inodes: held(e.Inodes, 65536), Files: held(e.Files, 1024),
+		Timeout: sandbar.Unlimited, Output: sandbar.Unlimited,
+	}}
+}
+
+// errNotRun is the error of an attack that needs what is not there.
+type errNotRun struct{ why string }
+
+func (e errNotRun) Error() string { return e.why }
+
+func notRun(format string, args ...any) error { return errNotRun{fmt.Sprintf(format, args...)} }
+
+// errEscaped is the error of an attack that succeeded.
+type errEscaped struct{ what string }
+
+func (e errEscaped) Error() string { return e.what }
+
+func escaped(format string, args ...any) error { return errEscaped{fmt.Sprintf(format, args...)} }
+
+// onDaemon makes a Case of an attack on the daemon. The attack returns nil when
+// it was contained, escaped(…), notRun(…), or why it did not get to its end.
+// Whatever it did, the daemon must answer afterwards.
+func onDaemon(id, title string, attack func(context.Context, *Suite, *daemon) error) Case {
+	return Case{ID: id, Title: title, Claim: ClaimDaemon, run: func(ctx context.Context, s *Suite) Report {
+		ctx, cancel := context.WithTimeout(ctx, caseBound)
+		defer cancel()
+		d, err := s.daemon(ctx)
+		if err == nil {
+			err = attack(ctx, s, d)
+			if s.d != nil && !s.d.ended() {
+				err = cmp.Or(err, s.d.healthy(ctx), s.d.removeAll(ctx))
+			}
+		}
+		return judge(err)
+	}}
+}
+
+// judge makes a Report of an attack's error.
+func judge(err error) Report {
+	r := Report{Expected: "contained"}
+	var out errEscaped
+	var missing errNotRun
+	switch {
+	case err == nil:
+		r.Verdict, r.OK = Contained, true
+	case errors.As(err, &out):
+		r.Verdict, r.Evidence = Escaped, out.what
+	case errors.As(err, &missing):
+		r.Verdict, r.Evidence, r.OK = NotRun, missing.why, true
+	default:
+		r.Verdict, r.Evidence = Inconclusive, err.Error()
+	}
+	return r
+}

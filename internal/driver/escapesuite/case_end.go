@@ -1,0 +1,346 @@
+package escapesuite
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// raceCases are number 77: many clients at once.
+func raceCases() []Case {
+	return []Case{
+		onDaemon("77-races", "more creates than places, the same sandbox removed by many", races),
+	}
+}
+
+// endCases are numbers 81 to 88: ends that nobody has ordered.
+func endCases() []Case {
+	return []Case{
+		onDaemon("81-killed", "the daemon is killed with executions under way", killed),
+		onDaemon("82-ended", "the daemon is told to end with an execution under way", ended),
+		onDaemon("83-directory", "a state directory that cannot be written", directory),
+		onDaemon("84-memory", "who goes first when the host runs out of memory", memory),
+		onDaemon("85-clock", "the host's clock jumps", func(context.Context, *Suite, *daemon) error {
+			return notRun("the clock is the host's; the project's own tests turn one")
+		}),
+		onDaemon("86-vanished", "clients that vanish in the middle", vanished),
+		onDaemon("87-backend", "the engine behind the driver is restarted", func(_ context.Context, s *Suite, _ *daemon) error {
+			if s.Driver.Caps().Boundary == driver.BoundaryNamespaces || s.Driver.Caps().Boundary == driver.BoundaryNone {
+				return notRun("there is no engine behind this driver")
+			}
+			return notRun("what is behind the driver is the host's; the project's own tests restart one")
+		}),
+		onDaemon("88-strangers", "what two sandboxes of one origin have in common", strangers),
+	}
+}
+
+func races(ctx context.Context, _ *Suite, d *daemon) error {
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	made, others := []string{}, map[int]int{}
+	var failed error
+	for range 4 * maxSandboxes {
+		wait.Go(func() {
+			a, err := d.request(ctx, "POST", "/sandboxes", `{}`)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				failed = err
+			case a.status == 201:
+				var s struct{ ID string }
+				_ = json.Unmarshal(a.body, &s)
+				made = append(made, s.ID)
+			default:
+				others[a.status]++
+			}
+		})
+	}
+	wait.Wait()
+	if failed != nil {
+		return failed
+	}
+	live, err := d.live(ctx)
+	if err != nil {
+		return err
+	}
+	slices.Sort(made)
+	slices.Sort(live)
+	switch {
+	case len(made) > maxSandboxes:
+		return escaped("%d sandboxes were made at once, and %d is the most", len(made), maxSandboxes)
+	case !slices.Equal(made, live):
+		return escaped("%d sandboxes were made and %d are listed", len(made), len(live))
+	}
+	for status := range others {
+		if status != 429 && status != 503 && status != 504 {
+			return escaped("a create beyond the places was answered with status %d", status)
+		}
+	}
+	for _, id := range made {
+		for range 3 {
+			wait.Go(func() {
+				if a, err := d.request(ctx, "DELETE", "/sandboxes/"+id, nil); err != nil || (a.status != 204 && a.status != 404 && a.status != 409 && a.status != 410) {
+					mu.Lock()
+					defer mu.Unlock()
+					failed = fmt.Errorf("removing a sandbox that others remove as well: status %d, %v", a.status, err)
+				}
+			})
+		}
+	}
+	wait.Wait()
+	if failed != nil {
+		return failed
+	}
+	if live, err = d.live(ctx); err == nil && len(live) > 0 {
+		err = escaped("%d sandboxes are still listed after their removal", len(live))
+	}
+	return err
+}
+
+// mark is an argument by which a program is found on the host.
+func mark() string { return "escape-" + strings.ToLower(rand.Text()) }
+
+// carriers are the processes of this host that have the mark among their
+// arguments.
+func carriers(mark string) (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if b, err := os.ReadFile("/proc/" + e.Name() + "/cmdline"); err == nil && strings.Contains(string(b), mark) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// vanish waits until no process has the mark.
+func vanish(ctx context.Context, mark string, within time.Duration) error {
+	for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+		pids := carriers(mark)
+		if len(pids) == 0 {
+			return nil
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			return escaped("%d processes of sandboxes are left after %v", len(pids), within)
+		}
+	}
+}
+
+// sleeper is a program that carries a mark and does not end by itself. What says
+// that it is up carries the mark already.
+func sleeper(mark string) string {
+	return "trap '' TERM HUP INT; sh -c 'echo up; while :; do sleep 1; done' " + mark
+}
+
+// start has n sleepers run, and returns the connection they belong to.
+func (d *daemon) start(ctx context.Context, n int, mark string) (*conn, error) {
+	c, err := d.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range n {
+		e := execution{ID: fmt.Sprint("e", i), Language: "shell", Code: sleeper(mark), Timeout: time.Minute}
+		if err := c.send(ctx, e.text()); err != nil {
+			return nil, err
+		}
+	}
+	for up := 0; up < n; {
+		m, err := c.next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		switch m.Type {
+		case "stdout":
+			up++
+		case "result", "error":
+			return nil, fmt.Errorf("a program that goes on has ended: %s %s", m.Type, m.Code)
+		}
+	}
+	return c, nil
+}
+
+func killed(ctx context.Context, s *Suite, d *daemon) error {
+	m := mark()
+	c, err := d.start(ctx, 10, m)
+	if err != nil {
+		return err
+	}
+	defer c.ws.CloseNow()
+	d.kill()
+	if s.Driver.Caps().PrivateProcesses { // else the next daemon ends them
+		if err := vanish(ctx, m, 10*time.Second); err != nil {
+			return err
+		}
+	}
+	next, err := s.launch(ctx, d.dir)
+	if err != nil {
+		return err
+	}
+	s.d = next
+	if err := vanish(ctx, m, 10*time.Second); err != nil {
+		return err
+	}
+	gc := exec.CommandContext(ctx, s.Binary, "gc", "--dry-run", "--json")
+	gc.Env = append(s.Environ, "SANDBAR_RUNTIME_DIR="+filepath.Join(d.dir, "run"))
+	text, err := gc.Output()
+	var found struct {
+		Leftovers []struct{ Kind, Name string }
+	}
+	if err != nil || json.Unmarshal(text, &found) != nil {
+		return fmt.Errorf("looking for leftovers: %v: %.200s", err, text)
+	}
+	if len(found.Leftovers) > 0 {
+		return escaped("%d leftovers, the first a %s: %s", len(found.Leftovers), found.Leftovers[0].Kind, found.Leftovers[0].Name)
+	}
+	return nil
+}
+
+func ended(ctx context.Context, _ *Suite, d *daemon) error {
+	c, err := d.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.ws.CloseNow()
+	e := execution{ID: "e", Language: "shell", Code: "echo one; sleep 1; echo two; exit 5", Timeout: time.Minute}
+	if err := c.send(ctx, e.text()); err != nil {
+		return err
+	}
+	o, told := &outcome{}, false
+	for {
+		m, err := c.next(ctx)
+		if err != nil {
+			return escaped("the connection ended before the execution's result: %v", err)
+		}
+		if m.Type == "stdout" && !told {
+			told = true
+			if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				return err
+			}
+		}
+		if o.take(m) {
+			break
+		}
+	}
+	if o.output.String() != "one\ntwo\n" || o.exit == nil || *o.exit != 5 {
+		return escaped("the execution was not let finish: output %q, status %s, error %s", o.output.String(), o.status, o.code)
+	}
+	c.ws.CloseNow()
+	select {
+	case <-d.gone:
+	case <-ctx.Done():
+		return escaped("the daemon does not end")
+	}
+	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
+		return escaped("the daemon ended with code %d: %s", code, d.log.tail())
+	}
+	return nil
+}
+
+func directory(ctx context.Context, s *Suite, d *daemon) error {
+	file := filepath.Join(d.dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return err
+	}
+	for _, variable := range []string{"SANDBAR_RUNTIME_DIR", "SANDBAR_STATE_DIR"} {
+		cmd := exec.CommandContext(ctx, s.Binary, "serve", "--listen", "127.0.0.1:0")
+		cmd.Env = append(s.Environ, "SANDBAR_RUNTIME_DIR="+filepath.Join(d.dir, "other"), "SANDBAR_STATE_DIR="+filepath.Join(d.dir, "other"), variable+"="+filepath.Join(file, "below"))
+		text, err := cmd.CombinedOutput()
+		if err == nil {
+			return escaped("a daemon started whose %s is below a file", variable)
+		}
+		if ctx.Err() != nil || !strings.Contains(string(text), file) {
+			return escaped("a daemon whose %s is below a file does not say so: %.300q", variable, text)
+		}
+	}
+	return nil
+}
+
+func memory(ctx context.Context, s *Suite, d *daemon) error {
+	if s.Driver.Caps().Boundary == driver.BoundaryNone {
+		return notRun("programs of a driver without a boundary are like the daemon itself")
+	}
+	m := mark()
+	c, err := d.start(ctx, 1, m)
+	if err != nil {
+		return err
+	}
+	defer c.ws.CloseNow()
+	score := func(pid int) (int, error) {
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/oom_score_adj")
+		if err != nil {
+			return 0, err
+		}
+		return strconv.Atoi(strings.TrimSpace(string(text)))
+	}
+	pids := carriers(m)
+	if len(pids) == 0 {
+		return notRun("programs of this driver are not processes of this host")
+	}
+	own, err := score(d.cmd.Process.Pid)
+	if err != nil {
+		return notRun("the kernel does not tell: %v", err)
+	}
+	for _, pid := range pids {
+		if theirs, err := score(pid); err == nil && theirs <= own {
+			return escaped("the kernel would end the daemon (%d) before a program in a sandbox (%d)", own, theirs)
+		}
+	}
+	return nil
+}
+
+func vanished(ctx context.Context, _ *Suite, d *daemon) error {
+	m := mark()
+	c, err := d.start(ctx, 5, m)
+	if err != nil {
+		return err
+	}
+	c.ws.CloseNow()
+	return vanish(ctx, m, 30*time.Second)
+}
+
+// stranger prints what two programs should not have in common, a line each.
+const stranger = `import os, random, uuid, tempfile, secrets
+print("random", random.random())
+print("uuid", uuid.uuid4(), uuid.uuid1().int >> 64)
+print("urandom", os.urandom(8).hex())
+print("secrets", secrets.token_hex(8))
+print("name", tempfile.mktemp())`
+
+func strangers(ctx context.Context, s *Suite, d *daemon) error {
+	if !s.Languages["python"] {
+		return notRun("there is no Python in the sandbox")
+	}
+	seen := map[string]int{}
+	for i := range 20 {
+		o, err := d.shell(ctx, execution{Language: "python", Code: stranger})
+		if err != nil {
+			return err
+		}
+		if o.exit == nil || *o.exit != 0 {
+			return fmt.Errorf("the program failed: %s %s: %.300s", o.status, o.code, o.output.String())
+		}
+		for line := range strings.Lines(o.output.String()) {
+			if before, ok := seen[line]; ok {
+				return escaped("executions %d and %d both had %q", before, i, strings.TrimSpace(line))
+			}
+			seen[line] = i
+		}
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package escapesuite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/warm/prestart"
+)
+
+// ready is a driver whose sandboxes have a prestarted interpreter, made as the engine
+// makes them: forked by the driver if it can, else started ahead by package prestart. The
+// first program of a sandbox runs in that interpreter, all others start cold.
+type ready struct {
+	driver.Driver
+	kind      kind
+	templates *templates
+}
+
+// kind is what differs between the two interpreters that attacks are written for.
+type kind struct {
+	language, file string
+	argv           []string
+	env            map[string]string // that the language adds, as in the catalogue of languages
+	whole          bool              // the template has the program's environment, or it would start again
+	args           bool              // a program takes arguments, or it would start again
+}
+
+// kindOf returns the interpreter that an attack is written for: python is the program
+// name of Python, "" for a shell.
+func kindOf(python string) kind {
+	if python != "" {
+		return kind{language: "python", file: "main.py", argv: []string{python}, args: true,
+			env: map[string]string{"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}}
+	}
+	return kind{language: "shell", file: "main.sh", argv: []string{"sh"}, whole: true}
+}
+
+// merge returns all variables of maps; a later one wins.
+func merge(envs ...map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, env := range envs {
+		maps.Copy(all, env)
+	}
+	return all
+}
+
+// templates are those of one Suite, by their description.
+type templates struct {
+	mu   sync.Mutex
+	made map[string]driver.Template
+}
+
+// get returns the template that t describes.
+func (ts *templates) get(ctx context.Context, d driver.Driver, t driver.TemplateSpec) (driver.Template, error) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	key := fmt.Sprintf("%+v", t)
+	if made := ts.made[key]; made != nil {
+		select {
+		case <-made.Dead():
+			_ = made.Close()
+		default:
+			return made, nil
+		}
+	}
+	made, err := prepare(ctx, d, t)
+	if err != nil {
+		return nil, fmt.Errorf("preparing a warm %s: %w", t.Language, err)
+	}
+	if ts.made == nil {
+		ts.made = map[string]driver.Template{}
+	}
+	ts.made[key] = made
+	return made, nil
+}
+
+func prepare(ctx context.Context, d driver.Driver, t driver.TemplateSpec) (driver.Template, error) {
+	if forker, ok := driver.As[driver.Templater](d); ok {
+		made, err := forker.Prepare(ctx, t)
+		if sandbar.CodeOf(err) != sandbar.Unsupported {
+			return made, err
+		}
+	}
+	return prestart.Prepare(d, t)
+}
+
+func (ts *templates) close() error {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	var errs []error
+	for _, t := range ts.made {
+		errs = append(errs, t.Close())
+	}
+	ts.made = nil
+	return errors.Join(errs...)
+}
+
+// Unwrap shows the driver's own abilities.
+func (r *ready) Unwrap() any { return r.Driver }
+
+// Create makes a sandbox with an interpreter that waits.
+func (r *ready) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
+	own, env := s.Env, r.kind.env
+	if r.kind.whole {
+		env = merge(env, own)
+	}
+	s.Env = nil
+	t, err := r.templates.get(ctx, r.Driver, driver.TemplateSpec{Spec: s, Language: r.kind.language, Argv: r.kind.argv, File: r.kind.file, Env: env})
+	if err != nil {
+		return nil, err
+	}
+	box, err := t.Fork(ctx, id)
+	if sandbar.CodeOf(err) == sandbar.Unsupported {
+		s.Env = own
+		return r.Driver.Create(ctx, id, s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &readyBox{Sandbox: box, kind: r.kind, env: own}, nil
+}
+
+// readyBox is a sandbox with an interpreter that waits.
+type readyBox struct {
+	driver.Sandbox
+	kind kind
+	env  map[string]string
+	used atomic.Bool
+}
+
+// Unwrap shows the sandbox's own abilities.
+func (b *readyBox) Unwrap() any { return b.Sandbox }
+
+// Start evaluates the first program in the interpreter that waits. Program is
+// "INTERPRETER -c CODE ARGUMENT…".
+func (b *readyBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
+	c.Env = merge(b.kind.env, b.env, c.Env)
+	if len(c.Args) < 3 || c.Args[0] != b.kind.argv[0] || c.Args[1] != "-c" || c.Dir != "" || !b.used.CompareAndSwap(false, true) {
+		return b.Sandbox.Start(ctx, c, std)
+	}
+	e := driver.Evaluation{Path: b.kind.file, Env: c.Env}
+	if b.kind.args {
+		e.Args = c.Args[3:]
+	}
+	if eval, ok := driver.As[driver.CodeEvaluator](b.Sandbox); ok && eval.TakesCode(len(c.Args[2])) {
+		return eval.EvalCode(ctx, e, c.Args[2], std)
+	}
+	eval, ok := driver.As[driver.Evaluator](b.Sandbox)
+	if !ok {
+		return nil, errors.New("the sandbox has no interpreter that waits")
+	}
+	if err := b.put(ctx, c.Args[2]); err != nil {
+		return nil, err
+	}
+	return eval.Eval(ctx, e, std)
+}
+
+// put writes the program's file.
+func (b *readyBox) put(ctx context.Context, code string) error {
+	f, ok := driver.As[driver.Filer](b.Sandbox)
+	if !ok {
+		return errors.New("the sandbox has no file API")
+	}
+	file, err := f.FS().Create(ctx, b.kind.file, sandbar.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	if _, err := file.Write([]byte(code)); err != nil {
+		file.Abort()
+		return err
+	}
+	return file.Commit()
+}

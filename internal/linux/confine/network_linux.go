@@ -1,0 +1,105 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
+)
+
+// networkID is the user and the group of the network's process where the daemon is
+// root. It is just below the ids of sandboxes, and nobody else's.
+const networkID = 0x6fffffff
+
+// Bounds of the network's process.
+const (
+	// leastNetworkMemory is in bytes. Above it the process may have half of the
+	// machine's memory.
+	leastNetworkMemory = 1 << 30
+	// networkFileSize is in bytes: above the largest ledger.
+	networkFileSize = 64 << 20
+)
+
+// Network confines the process that carries sandboxes' packets. It keeps its
+// descriptors and can make sockets that connect; it can open no file, start nothing,
+// signal nobody and listen nowhere. A kernel without Landlock goes without that
+// layer; one without filters is an error.
+func Network() error {
+	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
+		return fmt.Errorf("closing descriptors: %w", err)
+	}
+	if err := limit(map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: networkFileSize}); err != nil {
+		return err
+	}
+	memory, err := networkMemory()
+	if err != nil {
+		return err
+	}
+	if err := guest(); err != nil {
+		return err
+	}
+	if ok, err := privileges(); !ok {
+		return err
+	}
+	if err := leaveRoot(); err != nil {
+		return err
+	}
+	if err := noCapabilities(); err != nil {
+		return fmt.Errorf("dropping capabilities: %w", err)
+	}
+	// A change of ids takes this back; the end of the connection ends the process
+	// as well.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("asking to end with the daemon: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("shutting out debuggers: %w", err)
+	}
+	if err := Data(memory); err != nil {
+		return err
+	}
+	l := policy.NetworkLandlock()
+	if err := landlock(&l); err != nil {
+		return err
+	}
+	program, err := policy.Compile(runtime.GOARCH, policy.NetworkRules(uint32(unix.Getpid())))
+	if err != nil {
+		return err
+	}
+	if err := installFilter(program); err != nil {
+		return fmt.Errorf("installing the system-call filter: %w", err)
+	}
+	return nil
+}
+
+// networkMemory is how much memory the process may have, in bytes.
+func networkMemory() (int64, error) {
+	var i unix.Sysinfo_t
+	if err := unix.Sysinfo(&i); err != nil {
+		return 0, fmt.Errorf("asking for the machine's memory: %w", err)
+	}
+	return max(int64(uint64(i.Totalram)*uint64(i.Unit)/2), leastNetworkMemory), nil
+}
+
+// leaveRoot makes a process of root's one of a user that owns nothing. Where that
+// user does not exist (a user namespace without it), or the daemon may not change
+// ids, the process stays its user without capabilities.
+func leaveRoot() error {
+	if unix.Geteuid() != 0 {
+		return nil
+	}
+	for _, change := range []func() error{
+		func() error { return syscall.Setgroups(nil) },
+		func() error { return syscall.Setresgid(networkID, networkID, networkID) },
+		func() error { return syscall.Setresuid(networkID, networkID, networkID) },
+	} {
+		if err := change(); err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("leaving root: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
+	"github.com/sandbar-dev/sandbar/internal/process/child"
+)
+
+// Host is the ways out of all sandboxes of one daemon. It is safe for concurrent
+// use.
+type Host struct {
+	rules driver.Outbound
+	log   *slog.Logger
+
+	ctx   context.Context // ends with the Host
+	stop  context.CancelFunc
+	keeps sync.WaitGroup // the goroutine of keep
+
+	mu      sync.Mutex
+	closed  bool
+	started *start // nil: no process was asked for
+	stack   *stack // nil: none runs
+	links   map[uint32]*Link
+	last    uint32
+}
+
+// New makes a Host. It fails with Invalid for rules that make no sense, and with
+// Unsupported where the kernel cannot be asked for its routes or this program
+// cannot be started as the stack's process.
+func New(o driver.Outbound, log *slog.Logger) (*Host, error) {
+	if err := checkRules(o); err != nil {
+		return nil, err
+	}
+	if !child.Claimed(wire.Name) {
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "sandboxes cannot be given a network: this program does not start as its own helper",
+			Fix: "call sandbox.Self first in main"}
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "sandboxes cannot be given a network: a netlink socket: %w", err)
+	}
+	unix.Close(fd)
+	if o.MaxConnections <= 0 {
+		o.MaxConnections = driver.DefaultMaxConnections
+	}
+	o.MaxBytes = max(o.MaxBytes, 0)
+	h := &Host{rules: o, log: log, links: map[uint32]*Link{}}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	return h, nil
+}
+
+func checkRules(o driver.Outbound) error {
+	for _, list := range []struct {
+		field string
+		from  []netip.Prefix
+	}{{"network.allow_private", o.AllowPrivate}, {"network.deny", o.Deny}} {
+		for _, x := range list.from {
+			if !wire.ValidRange(x) {
+				return &sandbar.Error{Code: sandbar.Invalid, Field: list.field,
+					Message: sandbar.Quote(x.String(), 60) + " is no range of addresses",
+					Fix:     "write it as 10.1.0.0/16 or fd12:3456::/32, with nothing but zeros after the prefix"}
+			}
+		}
+		if len(list.from) > wire.MaxRules {
+			return tooMany(list.field, len(list.from), wire.MaxRules)
+		}
+	}
+	if n := len(o.DeniedPorts); n > wire.MaxRules {
+		return tooMany("network.ports_denied", n, wire.MaxRules)
+	}
+	if o.MaxConnections > wire.MaxConnections {
+		return tooMany("network.max_connections", o.MaxConnections, wire.MaxConnections)
+	}
+	return nil
+}
+
+func tooMany(field string, n, most int) error {
+	return &sandbar.Error{Code: sandbar.Invalid, Field: field, Message: fmt.Sprintf("%d is too many; at most %d are possible", n, most)}
+}
+
+// Close ends the stack's process and releases what the Host holds; all its Links
+// must be closed.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.stop()
+	h.keeps.Wait()
+	return nil
+}
+
+// Attach takes over fd, the descriptor of a TUN device (IFF_TUN with IFF_NO_PI),
+// and has what is sent over it carried until Close. On failure fd is closed. The
+// first call starts the stack's process and fails with what keeps that from
+// starting; later the device waits for a process where there is none.
+func (h *Host) Attach(fd int) (*Link, error) {
+	l, err := h.newLink(fd)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err := h.first(); err != nil {
+			l.release()
+			return nil, err
+		}
+		h.mu.Lock()
+		if h.started != nil {
+			break
+		}
+		h.mu.Unlock() // the process has been ended meanwhile for want of links
+	}
+	defer h.mu.Unlock()
+	h.last++
+	l.id = h.last
+	h.links[l.id] = l
+	if h.stack != nil {
+		h.stack.hand(l)
+	}
+	return l, nil
+}
+
+// first starts the process if none was started before, and waits for it.
+func (h *Host) first() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return sandbar.Errorf(sandbar.Unavailable, "the network is closed")
+	}
+	s := h.started
+	if s == nil {
+		s = &start{over: make(chan struct{})}
+		h.started = s
+		h.keeps.Go(func() { h.keep(s) })
+	}
+	h.mu.Unlock()
+	<-s.over
+	return s.err
+}
+
+// start is the start of the first process.
+type start struct {
+	over chan struct{} // closed when the process runs, or has not started
+	err  error         // why it has not; valid after over
+}
+
+// The pause before a process is started again. It doubles with each that dies
+// within settled.
+const (
+	leastPause = 100 * time.Millisecond
+	mostPause  = 30 * time.Second
+	settled    = time.Minute
+)
+
+// keep keeps a process running until the Host is closed or there are no links. If
+// the first does not start it returns; then another call of Attach tries again.
+func (h *Host) keep(started *start) {
+	pause := leastPause
+	for n := 0; h.ctx.Err() == nil; n++ {
+		begun := time.Now()
+		s, err := h.startStack()
+		if n == 0 {
+			if started.err = err; err != nil {
+				h.mu.Lock()
+				h.started = nil
+				h.mu.Unlock()
+			}
+			close(started.over)
+			if err != nil {
+				return
+			}
+		}
+		if err == nil {
+			err = h.attend(s)
+		}
+		if h.ctx.Err() != nil || err == errIdle {
+			return
+		}
+		if time.Since(begun) > settled {
+			pause = leastPause
+		}
+		h.log.Warn("the process that carries sandboxes' packets has ended; their connections are cut, and it is started again",
+			"error", err, "pause", pause)
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-h.ctx.Done():
+			t.Stop()
+		}
+		pause = min(2*pause, mostPause)
+	}
+}
+
+// attend hands a process what there is, and waits for its end or the Host's.
+func (h *Host) attend(s *stack) error {
+	over := make(chan error, 1)
+	go func() { over <- s.listen() }()
+	if s.begin(h.rules) != nil {
+		s.kill()
+	}
+	h.mu.Lock()
+	h.stack = s
+	waiting := slices.Collect(maps.Keys(h.links))
+	h.mu.Unlock()
+	for _, id := range waiting { // one at a time: listen takes the lock as well
+		h.mu.Lock()
+		if l := h.links[id]; l != nil && l.holder == nil {
+			s.hand(l)
+		}
+		h.mu.Unlock()
+	}
+	retired := s.tend(h.ctx, h.rules.DNS, over)
+	h.mu.Lock()
+	if h.stack == s {
+		h.stack = nil
+	}
+	h.mu.Unlock()
+	if retired {
+		s.kill()
+	}
+	err := s.end(<-over)
+	if retired {
+		return errIdle
+	}
+	return err
+}
+
+// errIdle is the end of a process that no link needs.
+var errIdle = errors.New("there are no links")
+
+// retire reports whether there are no links, and forgets the process if so: the
+// next call of Attach starts another.
+func (h *Host) retire(s *stack) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.links) > 0 || len(s.held) > 0 || h.stack != s {
+		return false
+	}
+	h.started, h.stack = nil, nil
+	return true
+}

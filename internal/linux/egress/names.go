@@ -1,0 +1,66 @@
+package egress
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
+)
+
+// nameServers returns the servers that programs' questions go to: the operator's,
+// or the host's.
+func nameServers(configured []netip.AddrPort) []netip.AddrPort {
+	list := configured
+	if len(list) == 0 {
+		b, err := os.ReadFile("/etc/resolv.conf")
+		if err != nil {
+			b = nil
+		}
+		list = parseResolvConf(string(b))
+	}
+	out := make([]netip.AddrPort, 0, wire.MaxServers)
+	for _, s := range list[:min(len(list), wire.MaxServers)] {
+		out = append(out, netip.AddrPortFrom(numbered(s.Addr()), s.Port()))
+	}
+	return out
+}
+
+// parseResolvConf returns the servers of a resolv.conf(5), the first few as the
+// C library does.
+func parseResolvConf(text string) []netip.AddrPort {
+	var out []netip.AddrPort
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 2 || f[0] != "nameserver" || len(out) == wire.MaxServers {
+			continue
+		}
+		if a, err := netip.ParseAddr(f[1]); err == nil {
+			out = append(out, netip.AddrPortFrom(a, wire.DNSPort))
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), wire.DNSPort))
+	}
+	return out
+}
+
+// numbered replaces the name of an address's interface by its number: the
+// stack's process cannot look at interfaces.
+func numbered(a netip.Addr) netip.Addr {
+	a = a.Unmap()
+	zone := a.Zone()
+	if zone == "" {
+		return a
+	}
+	if _, err := strconv.ParseUint(zone, 10, 32); err == nil {
+		return a
+	}
+	i, err := net.InterfaceByName(zone)
+	if err != nil {
+		return a.WithZone("")
+	}
+	return a.WithZone(strconv.Itoa(i.Index))
+}

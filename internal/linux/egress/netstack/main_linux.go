@@ -1,0 +1,170 @@
+package netstack
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/linux/confine"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
+	"github.com/sandbar-dev/sandbar/internal/process/child"
+)
+
+// Main is the stack's process, if this process was started to be it, and then
+// does not return. In any other it tells package child that this program can be
+// started as one.
+func Main() {
+	if len(os.Args) != 1 || os.Args[0] != wire.Name {
+		child.Claim(wire.Name)
+		return
+	}
+	if err := serve(); err != nil {
+		os.Stderr.WriteString(err.Error() + "\n")
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// serve speaks to the daemon over descriptor 0 until the connection ends, with
+// which everything here ends.
+func serve() error {
+	// The daemon ends this process, and nobody else.
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	debug.SetGCPercent(50)
+	c, err := wire.NewConn(os.Stdin)
+	if err != nil {
+		return err
+	}
+	routes, err := openRoutes()
+	if err != nil {
+		return err
+	}
+	if err := confine.Network(); err != nil {
+		return err
+	}
+	if err := c.Send(wire.Frame{Kind: wire.Ready}); err != nil {
+		return err
+	}
+	rules, err := receiveRules(c)
+	if err != nil {
+		return err
+	}
+	s := &server{conn: c, host: newHost(rules, routes), links: map[uint32]*Link{}}
+	s.host.note = func(link uint32, e wire.Event) {
+		_ = c.Send(wire.Frame{Kind: wire.Note, Link: link, Event: e}) // a lost connection ends the process
+	}
+	s.host.discovers = true
+	go s.host.discover(context.Background())
+	return s.run()
+}
+
+// errOrder is the error of a frame that does not fit where it comes.
+var errOrder = errors.New("the daemon broke the protocol")
+
+// receiveRules takes frames up to Start.
+func receiveRules(c *wire.Conn) (o driver.Outbound, err error) {
+	for {
+		f, _, err := c.Receive()
+		switch {
+		case err != nil:
+			return o, err
+		case f.Kind == wire.Rules:
+			o.AllowPrivate, o.Deny = append(o.AllowPrivate, f.Allow...), append(o.Deny, f.Deny...)
+			o.DeniedPorts = append(o.DeniedPorts, f.Ports...)
+			if max(len(o.AllowPrivate), len(o.Deny), len(o.DeniedPorts)) > wire.MaxRules {
+				return o, errOrder
+			}
+		case f.Kind == wire.Start:
+			o.MaxConnections, o.MaxBytes = int(f.MaxConnections), int64(f.MaxBytes)
+			return o, nil
+		default:
+			return o, errOrder
+		}
+	}
+}
+
+// server carries out what the daemon says.
+type server struct {
+	conn *wire.Conn
+	host *Host
+
+	mu    sync.Mutex
+	links map[uint32]*Link
+}
+
+func (s *server) run() error {
+	for {
+		f, fds, err := s.conn.Receive()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch f.Kind {
+		case wire.Names:
+			s.host.names.set(f.Servers)
+		case wire.Attach:
+			err = s.attach(f.Link, fds[0], os.NewFile(uintptr(fds[1]), "ledger"))
+		case wire.Detach:
+			err = s.detach(f.Link)
+		default:
+			err = errOrder
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// attach carries the packets of a device. A link whose ledger cannot be read has
+// no connections and is not carried: its bytes are unknown.
+func (s *server) attach(id uint32, tun int, file *os.File) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, there := s.links[id]; there {
+		return errOrder
+	}
+	dev, err := s.host.NewTun(tun)
+	if err != nil {
+		file.Close()
+		s.links[id] = nil
+		s.host.note(id, wire.Broken)
+		return nil
+	}
+	book, charged, left, err := newLedger(file, s.host.most)
+	if err != nil {
+		file.Close()
+		dev.Close()
+		s.links[id] = nil
+		s.host.note(id, wire.Broken)
+		return nil
+	}
+	s.links[id] = s.host.attach(id, dev, book, charged, left)
+	return nil
+}
+
+// detach closes a link and tells the daemon when nothing of it is left.
+func (s *server) detach(id uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, there := s.links[id]
+	if !there {
+		return errOrder
+	}
+	delete(s.links, id)
+	go func() {
+		if l != nil {
+			_ = l.Close() // of the descriptor, which is gone either way
+		}
+		_ = s.conn.Send(wire.Frame{Kind: wire.Detached, Link: id}) // a lost connection ends the process
+	}()
+	return nil
+}

@@ -1,0 +1,142 @@
+package netstack
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
+)
+
+// listenDNS answers questions over UDP at the gateway.
+func (s *netstack) listenDNS() error {
+	var wq waiter.Queue
+	ep, err := s.ip.NewEndpoint(udp.ProtocolNumber, ipv4.ProtocolNumber, &wq)
+	if err != nil {
+		return fmt.Errorf("the gateway's name server: %v", err)
+	}
+	if err := ep.Bind(tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFrom4(wire.Gateway.As4()), Port: wire.DNSPort}); err != nil {
+		ep.Close()
+		return fmt.Errorf("the gateway's name server: %v", err)
+	}
+	s.dns = ep
+	// newNetstack runs under the link's lock, before it can be closed.
+	s.link.busy.Go(func() {
+		defer ep.Close()
+		for await(s.link.ctx, &wq, ep, waiter.ReadableEvents) {
+			if !s.takeQuestion() {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// takeQuestion reads a question and has it answered; false at the end.
+func (s *netstack) takeQuestion() bool {
+	var b bytes.Buffer
+	res, err := s.dns.Read(&b, tcpip.ReadOptions{NeedRemoteAddr: true})
+	switch err.(type) {
+	case nil:
+	case *tcpip.ErrWouldBlock:
+		return true
+	default:
+		return false
+	}
+	question := b.Bytes()
+	reply := func(answer []byte) {
+		if answer != nil {
+			_, _ = s.dns.Write(bytes.NewReader(answer), tcpip.WriteOptions{To: &res.RemoteAddr})
+		}
+	}
+	l := s.link
+	if !l.asked.Allow() || !l.askPlace() {
+		reply(refusal(question, dnsmessage.RCodeRefused))
+		return true
+	}
+	l.busy.Go(func() {
+		defer l.askLeave()
+		reply(l.host.names.answer(l.ctx, "udp", question))
+	})
+	return true
+}
+
+// askPlace takes what a question needs of what is bounded.
+func (l *Link) askPlace() bool {
+	if !l.asking.take(1) {
+		return false
+	}
+	if !l.host.sockets.take(1) {
+		l.asking.giveBack(1)
+		return false
+	}
+	return true
+}
+
+func (l *Link) askLeave() {
+	l.host.sockets.giveBack(1)
+	l.asking.giveBack(1)
+}
+
+// Bounds of a connection for questions.
+const (
+	dnsIdle         = 10 * time.Second
+	mostOverOneConn = 100
+)
+
+// serveDNS answers questions over TCP at the gateway. It has the place of a
+// connection.
+func (s *netstack) serveDNS(r *tcp.ForwarderRequest) {
+	var wq waiter.Queue
+	ep, err := r.CreateEndpoint(&wq)
+	r.Complete(err != nil)
+	if err != nil {
+		return
+	}
+	conn := gonet.NewTCPConn(&wq, ep)
+	done := make(chan struct{})
+	defer close(done)
+	defer conn.Close()
+	s.link.busy.Go(func() {
+		select {
+		case <-s.link.ctx.Done():
+			ep.Abort()
+		case <-done:
+		}
+	})
+	for range mostOverOneConn {
+		if !s.answerOver(conn) {
+			return
+		}
+	}
+}
+
+// answerOver answers one question over TCP; false at the end of the connection.
+func (s *netstack) answerOver(conn net.Conn) bool {
+	conn.SetDeadline(time.Now().Add(dnsIdle))
+	question, err := readMessage(conn, longestQuestion)
+	if err != nil {
+		return false
+	}
+	answer := refusal(question, dnsmessage.RCodeRefused)
+	if s.link.asked.Allow() {
+		answer = s.link.host.names.answer(s.link.ctx, "tcp", question)
+	}
+	if answer == nil {
+		return false
+	}
+	conn.SetDeadline(time.Now().Add(dnsIdle))
+	_, err = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...))
+	return err == nil
+}

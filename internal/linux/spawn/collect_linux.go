@@ -1,0 +1,103 @@
+package spawn
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/linux/daemonid"
+)
+
+// Owned tells by its arguments whether a process is of a kind that a daemon
+// starts, and which daemon's.
+type Owned func(args []string) (owner string, ok bool)
+
+// Agents is Owned for agents, and for what starts them.
+func Agents(args []string) (owner string, ok bool) {
+	if len(args) != 3 || args[0] != agent.Name {
+		return "", false
+	}
+	return args[2], true
+}
+
+// Collect finds, and with remove ends, what daemons that were killed have left:
+// processes that have not noticed yet, and the groups of their sandboxes.
+func Collect(ctx context.Context, cgroups *cgroup.Manager, owned Owned, remove bool) ([]driver.Leftover, error) {
+	found := strays(owned)
+	if remove {
+		for i := range found {
+			found[i].Err = endProcess(ctx, found[i].Name)
+		}
+	}
+	groups, err := cgroups.Leftovers(daemonid.Alive)
+	if err != nil {
+		return found, err
+	}
+	for _, g := range groups {
+		l := driver.Leftover{Kind: "cgroup", Name: strings.Join(g.Dirs, " ")}
+		if remove {
+			l.Err = cgroups.Remove(ctx, g)
+		}
+		found = append(found, l)
+	}
+	return found, nil
+}
+
+// strays lists processes whose owner is dead.
+func strays(owned Owned) (found []driver.Leftover) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		b, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if err != nil {
+			continue
+		}
+		name, ok := owned(strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"))
+		if ok && !daemonid.Alive(name) && mayEnd(pid) {
+			found = append(found, driver.Leftover{Kind: "process", Name: e.Name()})
+		}
+	}
+	return found
+}
+
+// mayEnd reports whether this user may end a process; others' are theirs.
+func mayEnd(pid int) bool { return unix.Kill(pid, 0) == nil }
+
+// endProcess kills a process and waits until it is gone.
+func endProcess(ctx context.Context, name string) error {
+	pid, err := strconv.Atoi(name)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err == unix.ESRCH {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
+		return err
+	}
+	for ctx.Err() == nil {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(100*time.Millisecond/time.Millisecond))
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+		if n > 0 {
+			return nil
+		}
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,61 @@
+package control
+
+import (
+	"fmt"
+	"io/fs"
+	"net/http"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+)
+
+// maxPage is how many entries of a directory one answer has.
+const maxPage = 1000
+
+// serveDir answers with a page of a directory.
+func (e *entry) serveDir(w http.ResponseWriter, r *http.Request) {
+	d, err := e.dir(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	answer(w, http.StatusOK, d)
+}
+
+func (e *entry) dir(r *http.Request) (wire.Dir, error) {
+	q := r.URL.Query()
+	for name, values := range q {
+		if name != "path" && name != "after" || len(values) > 1 {
+			return wire.Dir{}, invalid(name, "query parameter "+sandbar.Quote(name, 40)+" is not known or given twice", "known are path and after")
+		}
+	}
+	files, err := e.sandbox.FS()
+	if err != nil {
+		return wire.Dir{}, err
+	}
+	all, err := files.ReadDir(r.Context(), q.Get("path"), q.Get("after"), maxPage+1)
+	if err != nil {
+		return wire.Dir{}, err
+	}
+	d := wire.Dir{Entries: []wire.Entry{}}
+	if d.More = len(all) > maxPage; d.More {
+		all = all[:maxPage]
+	}
+	for _, f := range all {
+		d.Entries = append(d.Entries, wire.Entry{Name: f.Name, Type: typeOf(f.Mode), Size: f.Size,
+			Mode: fmt.Sprintf("%04o", f.Mode.Perm()), Modified: f.ModTime.UTC()})
+	}
+	return d, nil
+}
+
+func typeOf(m fs.FileMode) string {
+	switch m.Type() {
+	case 0:
+		return wire.TypeFile
+	case fs.ModeDir:
+		return wire.TypeDir
+	case fs.ModeSymlink:
+		return wire.TypeLink
+	}
+	return wire.TypeOther
+}

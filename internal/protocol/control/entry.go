@@ -1,0 +1,211 @@
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+)
+
+// origin is what a sandbox was made with that the engine does not keep. It does
+// not change.
+type origin struct {
+	secret  [sha256.Size]byte // a hash
+	guarded bool              // it has a secret
+	idle    time.Duration     // 0: the engine's own; negative: never
+}
+
+// describe is a sandbox as clients see it.
+func (o origin) describe(i engine.Info, operatorsIdle time.Duration) wire.Sandbox {
+	idle := operatorsIdle
+	if o.idle != 0 {
+		idle = o.idle
+	}
+	labels := i.Spec.Labels
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	return wire.Sandbox{ID: i.ID, UUID: i.ID.UUID(), Name: i.Spec.Name, Image: i.Spec.Image, Driver: i.Spec.Driver, Created: i.Created.UTC(), LastUsed: i.LastUsed.UTC(), IdleTimeout: wire.Seconds(idle),
+		Running: i.Running, Labels: labels, Limits: wire.LimitsOf(i.Spec.Limits), Enforced: i.Enforced}
+}
+
+// entry is a sandbox that the server knows, and what belongs to it here.
+type entry struct {
+	origin
+	server    *Server
+	sandbox   *engine.Sandbox
+	transport *http.Transport // to the ports inside
+
+	mu       sync.Mutex
+	closed   bool
+	requests int       // under way
+	lastUse  time.Time // the end of the last request
+	taken    int       // connections, as Options.MaxConnections counts them
+	executor Executor  // nil until it is asked for
+	closers  map[*io.Closer]struct{}
+}
+
+func newEntry(s *Server, sandbox *engine.Sandbox, o origin) *entry {
+	e := &entry{origin: o, server: s, sandbox: sandbox, lastUse: time.Now(), closers: map[*io.Closer]struct{}{}}
+	e.transport = e.newTransport()
+	return e
+}
+
+func (e *entry) describe() wire.Sandbox {
+	return e.origin.describe(e.sandbox.Info(), e.server.options.IdleTimeout)
+}
+
+// watch waits for the sandbox's end, or the server's, ends the sandbox if it is
+// idle for too long, and then closes all that belongs to it.
+func (e *entry) watch() {
+	var look <-chan time.Time
+	if e.idle > 0 {
+		timer := time.NewTimer(e.idle)
+		defer timer.Stop()
+		look = timer.C
+	}
+	for waiting := true; waiting; {
+		select {
+		case <-e.sandbox.Done():
+			waiting = false
+		case <-e.server.all.Done():
+			waiting = false
+		case <-look:
+			left := e.idleFor()
+			if left == 0 {
+				e.server.options.Logger.Info("sandbox is idle", "sandbox", e.sandbox.ID(), "idle_timeout", e.idle)
+				// Its end is the engine's to see through, and is seen at Done.
+				go e.server.engine.Stop(context.Background(), e.sandbox.ID())
+				left = e.idle
+			}
+			look = time.After(left)
+		}
+	}
+	e.close()
+	e.server.forget(e.sandbox.ID())
+}
+
+// idleFor returns when to look again, or 0 if the sandbox has been idle for
+// too long. It then takes no more requests: all work begins with one, so that
+// none can begin now.
+func (e *entry) idleFor() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.requests > 0 {
+		return e.idle
+	}
+	used := e.sandbox.Info().LastUsed
+	if e.lastUse.After(used) {
+		used = e.lastUse
+	}
+	left := e.idle - time.Since(used)
+	if left > 0 {
+		return left
+	}
+	e.closed = true
+	return 0
+}
+
+// enter counts a request until leave is called.
+func (e *entry) enter() (leave func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, e.gone()
+	}
+	e.requests++
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.requests--
+		e.lastUse = time.Now()
+	}, nil
+}
+
+func (e *entry) gone() error {
+	return sandbar.Errorf(sandbar.Gone, "sandbox %s has ended", e.sandbox.ID())
+}
+
+// take counts a connection until release is called.
+func (e *entry) take() (release func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.taken >= e.server.options.MaxConnections {
+		return nil, sandbar.Errorf(sandbar.Exhausted, "sandbox %s has %d connections, which is all that it may have", e.sandbox.ID(), e.taken)
+	}
+	e.taken++
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.taken--
+	}, nil
+}
+
+// track has c closed when the sandbox ends, unless untrack is called before.
+// After the end c is closed at once.
+func (e *entry) track(c io.Closer) (untrack func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		c.Close()
+		return func() {}
+	}
+	key := &c
+	e.closers[key] = struct{}{}
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.closers, key)
+	}
+}
+
+// close refuses requests from now on and ends those that are under way.
+func (e *entry) close() {
+	e.mu.Lock()
+	e.closed = true
+	x, closers := e.executor, e.closers
+	e.closers = map[*io.Closer]struct{}{}
+	e.mu.Unlock()
+	if x != nil {
+		x.Close()
+	}
+	for c := range closers {
+		(*c).Close()
+	}
+	e.transport.CloseIdleConnections()
+}
+
+// theExecutor returns the sandbox's executor, and makes it at the first call.
+func (e *entry) theExecutor() (Executor, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closed:
+		return nil, e.gone()
+	case e.server.options.NewExecutor == nil:
+		return nil, sandbar.Errorf(sandbar.Unsupported, "this daemon has no executors")
+	case e.executor == nil:
+		e.executor = e.server.options.NewExecutor(e.sandbox)
+	}
+	return e.executor, nil
+}
+
+// serveExecutor passes a request on, under the path that the executor knows.
+func (e *entry) serveExecutor(w http.ResponseWriter, r *http.Request, t target) {
+	x, err := e.theExecutor()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	url := *r.URL
+	url.Path, url.RawPath = t.rest, t.raw
+	inner := *r
+	inner.URL = &url
+	x.ServeHTTP(w, &inner)
+}

@@ -1,0 +1,259 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+)
+
+// requestTime is how long the first frame of a command may take.
+const requestTime = 30 * time.Second
+
+// serveExec runs one command over an upgraded connection.
+func (e *entry) serveExec(w http.ResponseWriter, r *http.Request) {
+	if !wants(r, wire.UpgradeExec) {
+		refuseUpgrade(w, wire.UpgradeExec)
+		return
+	}
+	release, err := e.take()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer release()
+	conn, err := upgrade(w, wire.UpgradeExec)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	c := newCall(r.Context(), conn, e.server.options.StallTimeout)
+	defer c.cancel()
+	// The end of the server must not wait for a client that takes nothing.
+	defer context.AfterFunc(r.Context(), func() { conn.SetDeadline(time.Now().Add(linger)) })()
+	c.serve(e)
+}
+
+// call is one command.
+type call struct {
+	ctx    context.Context // ends when the client leaves or cancels
+	cancel context.CancelFunc
+	conn   *upgraded
+	in     *wire.Reader
+	stdin  *window
+	stall  time.Duration
+
+	mu  sync.Mutex // of writing
+	buf []byte
+}
+
+func newCall(ctx context.Context, conn *upgraded, stall time.Duration) *call {
+	c := &call{conn: conn, in: wire.NewReader(conn.in), stall: stall}
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	c.stdin = newWindow(c.credit)
+	return c
+}
+
+// serve reads the request, runs the command and says how it ended.
+func (c *call) serve(e *entry) {
+	c.conn.SetReadDeadline(time.Now().Add(requestTime))
+	x, err := c.request()
+	if err != nil {
+		c.last(wire.Failed, wire.ErrorOf(err))
+		return
+	}
+	c.conn.SetReadDeadline(time.Time{})
+	var reading sync.WaitGroup
+	reading.Go(c.read)
+	var stdin io.Reader
+	if x.Stdin {
+		stdin = c.stdin
+	}
+	result, err := e.sandbox.Exec(c.ctx, sandbar.Cmd{Args: x.Args, Env: x.Env, Dir: x.Dir}, stdin,
+		sandbar.Limits{Timeout: x.Timeout.Duration(), Output: int64(x.Output)}, c)
+	c.stdin.close()
+	if err != nil {
+		c.last(wire.Failed, wire.ErrorOf(err))
+	} else {
+		c.last(wire.Ended, wire.ResultOf(result))
+	}
+	reading.Wait()
+}
+
+func (c *call) request() (wire.Exec, error) {
+	k, data, err := c.in.Next()
+	switch {
+	case err != nil:
+		return wire.Exec{}, sandbar.Errorf(sandbar.Invalid, "the request did not arrive: %w", err)
+	case k != wire.Request:
+		return wire.Exec{}, sandbar.Errorf(sandbar.Invalid, "the first frame is of kind %q; it must be a request", byte(k))
+	}
+	return decodeExec(data)
+}
+
+// read takes the client's frames until it hangs up. Whatever cannot be
+// understood ends the command.
+func (c *call) read() {
+	defer c.cancel()
+	for {
+		k, data, err := c.in.Next()
+		switch {
+		case err != nil:
+			return
+		case k == wire.Cancel:
+			c.cancel()
+		case k == wire.Stdin && len(data) == 0:
+			c.stdin.finish()
+		case k == wire.Stdin:
+			if err := c.stdin.add(data); err != nil {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// Started implements engine.Sink.
+func (c *call) Started() { c.write(wire.Started, nil) }
+
+// Output implements engine.Sink. An error, of a client that is gone or takes
+// nothing, cancels the command.
+func (c *call) Output(chunk sandbar.Chunk) error {
+	k := wire.Stdout
+	if chunk.Stream == sandbar.Stderr {
+		k = wire.Stderr
+	}
+	for data := chunk.Data; len(data) > 0; {
+		n := min(len(data), wire.MaxFrame)
+		if err := c.write(k, data[:n]); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+func (c *call) credit(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conn.SetWriteDeadline(time.Now().Add(c.stall))
+	c.conn.Write(wire.AppendCredit(nil, n)) // a connection that broke is found by its reader
+}
+
+func (c *call) write(k wire.Kind, data []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() == nil { // else there is a deadline already
+		c.conn.SetWriteDeadline(time.Now().Add(c.stall))
+	}
+	c.buf = wire.AppendHeader(c.buf[:0], k, len(data))
+	frame := net.Buffers{c.buf, data}
+	_, err := frame.WriteTo(c.conn.Conn)
+	return err
+}
+
+// last says how the command ended and gives the client the time to hear it: to
+// close a connection on which it still sends would take the word back.
+func (c *call) last(k wire.Kind, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		c.conn.Close() // a fault: these types can be written
+		return
+	}
+	deadline := time.Now().Add(linger)
+	c.conn.SetWriteDeadline(deadline)
+	c.mu.Lock()
+	_, err = c.conn.Write(wire.Append(nil, k, data))
+	c.mu.Unlock()
+	if err != nil || closeWrite(c.conn.Conn) != nil {
+		c.conn.Close()
+	}
+	c.conn.SetReadDeadline(deadline)
+}
+
+// window is standard input on its way from a client to a program: at most
+// wire.Window bytes, for which the client has credit.
+type window struct {
+	credit func(n int)
+
+	mu    sync.Mutex
+	ready sync.Cond
+	buf   []byte
+	owed  int  // read by the program and not yet credited
+	done  bool // no more comes
+	shut  bool // no more is taken
+}
+
+func newWindow(credit func(int)) *window {
+	w := &window{credit: credit}
+	w.ready.L = &w.mu
+	return w
+}
+
+var errCredit = errors.New("the client sent more input than it had credit for")
+
+// add takes what the client has sent. It never waits: a cancel behind the input
+// must be seen.
+func (w *window) add(p []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.shut:
+		return nil
+	case w.done || len(w.buf)+w.owed+len(p) > wire.Window:
+		return errCredit
+	}
+	w.buf = append(w.buf, p...)
+	w.ready.Broadcast()
+	return nil
+}
+
+// finish is the end of the input.
+func (w *window) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done = true
+	w.ready.Broadcast()
+}
+
+// close ends it for a program that has ended.
+func (w *window) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done, w.shut, w.buf = true, true, nil
+	w.ready.Broadcast()
+}
+
+// Read implements io.Reader for the program.
+func (w *window) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	w.mu.Lock()
+	for len(w.buf) == 0 && !w.done {
+		w.ready.Wait()
+	}
+	n := copy(p, w.buf)
+	w.buf = w.buf[:copy(w.buf, w.buf[n:])]
+	w.owed += n
+	due := 0
+	if !w.done && (len(w.buf) == 0 || w.owed >= wire.Window/4) {
+		due, w.owed = w.owed, 0
+	}
+	w.mu.Unlock()
+	if due > 0 {
+		w.credit(due)
+	}
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}

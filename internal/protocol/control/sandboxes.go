@@ -1,0 +1,132 @@
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+)
+
+// leastIdle is the shortest idle timeout: what is shorter could not be used
+// between two requests.
+const leastIdle = time.Second
+
+func (s *Server) serveCollection(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodGet:
+		s.list(w)
+	case http.MethodPost:
+		s.create(w, r)
+	default:
+		notAllowed(w, r, "GET, POST")
+	}
+}
+
+func (s *Server) list(w http.ResponseWriter) {
+	all := wire.List{Sandboxes: []wire.Sandbox{}}
+	for _, info := range s.engine.List() {
+		o := origin{}
+		if e := s.known(info.ID); e != nil {
+			o = e.origin
+		}
+		all.Sandboxes = append(all.Sandboxes, o.describe(info, s.options.IdleTimeout))
+	}
+	answer(w, http.StatusOK, all)
+}
+
+func (s *Server) create(w http.ResponseWriter, r *http.Request) {
+	e, err := s.make(w, r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	w.Header().Set("Location", "/sandboxes/"+string(e.sandbox.ID()))
+	answer(w, http.StatusCreated, e.describe())
+}
+
+// make makes a sandbox. It is removed again if the client left meanwhile: it
+// could not know of it.
+func (s *Server) make(w http.ResponseWriter, r *http.Request) (*entry, error) {
+	body, err := readBody(w, r)
+	if err != nil {
+		return nil, err
+	}
+	c, err := decodeCreate(body)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.originOf(c)
+	if err != nil {
+		return nil, err
+	}
+	sandbox, err := s.engine.Create(r.Context(), s.spec(c, engine.Client(r.Context())))
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.adopt(sandbox, o)
+	if err == nil && r.Context().Err() != nil {
+		err = sandbar.Errorf(sandbar.Canceled, "the client left")
+	}
+	if err != nil {
+		go s.engine.Stop(context.Background(), sandbox.ID())
+		return nil, err
+	}
+	return e, nil
+}
+
+// spec is what the engine is to make.
+func (s *Server) spec(c wire.Create, client sandbar.Client) sandbar.Spec {
+	spec := sandbar.Spec{Image: c.Image, Name: c.Name, Env: c.Env, Labels: c.Labels, AllowDegraded: c.AllowDegraded, Network: c.Network, Driver: c.Driver, Cold: c.Cold,
+		Client: client}
+	if c.Limits != nil {
+		spec.Limits = c.Limits.Limits()
+	}
+	_, _, most := s.engine.Limits()
+	if spec.Limits.Timeout == 0 {
+		spec.Limits.Timeout = most.Timeout
+	}
+	if spec.Limits.Output == 0 {
+		spec.Limits.Output = most.Output
+	}
+	return spec
+}
+
+// originOf is what is kept of a request beside the sandbox.
+func (s *Server) originOf(c wire.Create) (origin, error) {
+	o := origin{idle: c.IdleTimeout.Duration()}
+	if c.Secret != "" {
+		o.secret, o.guarded = sha256.Sum256([]byte(c.Secret)), true
+	}
+	most := s.options.IdleTimeout
+	switch {
+	case o.idle == 0 || o.idle < 0 && most < 0:
+		return o, nil
+	case o.idle >= leastIdle && (most < 0 || o.idle <= most):
+		return o, nil
+	}
+	allowed := "from " + leastIdle.String() + " up, or \"unlimited\""
+	if most >= 0 {
+		allowed = "from " + leastIdle.String() + " to " + most.String()
+	}
+	return o, invalid("idle_timeout", "idle_timeout is out of range", "allowed: "+allowed)
+}
+
+// remove ends a sandbox and answers when nothing is left of it.
+func (s *Server) remove(w http.ResponseWriter, r *http.Request, key string) {
+	id, err := sandbar.ReadID(key)
+	if err != nil {
+		id, err = s.named(key)
+	}
+	if err == nil {
+		err = s.engine.Stop(r.Context(), id)
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}

@@ -1,0 +1,90 @@
+package control
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+)
+
+// dialTime bounds a connection to a port inside.
+const dialTime = 30 * time.Second
+
+// serveTunnel connects a client to a port inside, byte for byte.
+func (e *entry) serveTunnel(w http.ResponseWriter, r *http.Request, text string) {
+	number, err := parsePort(text)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	if !wants(r, wire.UpgradeTCP) {
+		refuseUpgrade(w, wire.UpgradeTCP)
+		return
+	}
+	release, err := e.take()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer release()
+	inside, err := e.dial(r.Context(), number)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer inside.Close()
+	outside, err := upgrade(w, wire.UpgradeTCP)
+	if err != nil {
+		return
+	}
+	defer outside.Close()
+	defer e.sandbox.Hold()()
+	defer e.track(inside)()
+	// The request's context ends with the server, and with nothing else now.
+	defer context.AfterFunc(r.Context(), func() { inside.Close(); outside.Close() })()
+	join(outside, inside)
+}
+
+func parsePort(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != s {
+		return 0, invalid("port", "port "+sandbar.Quote(s, 20)+" is not a number from 1 to 65535", "")
+	}
+	return int(n), nil
+}
+
+// dial connects to a port inside.
+func (e *entry) dial(ctx context.Context, number int) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	return e.sandbox.DialPort(ctx, number)
+}
+
+// join copies both ways until both are over. The end of one direction is
+// passed on as just that. A connection that breaks takes the other along.
+func join(outside *upgraded, inside net.Conn) {
+	var ways sync.WaitGroup
+	broken := func() { inside.Close(); outside.Close() }
+	ways.Go(func() {
+		_, err := inside.Write(outside.pending())
+		if err == nil {
+			_, err = io.Copy(inside, outside.Conn)
+		}
+		if err != nil || closeWrite(inside) != nil {
+			broken()
+		}
+	})
+	ways.Go(func() {
+		_, err := io.Copy(outside.Conn, inside)
+		if err != nil || closeWrite(outside.Conn) != nil {
+			broken()
+		}
+	})
+	ways.Wait()
+}

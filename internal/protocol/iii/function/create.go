@@ -1,0 +1,200 @@
+package function
+
+import (
+	"context"
+	"encoding/json"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
+)
+
+// createRequest is what sandbox::create and the first step of sandbox::run ask for.
+type createRequest struct {
+	raw     request
+	image   string
+	cpus    *uint32
+	memory  *uint32 // MiB
+	name    *string
+	network *bool
+	idle    *uint64 // seconds
+	env     environment
+}
+
+// create is sandbox::create.
+func (f *Functions) create(ctx context.Context, data json.RawMessage) (any, error) {
+	var req createRequest
+	var err error
+	req.raw, err = decode(data, "CreateRequest", must(text("image", &req.image)),
+		optional(number[uint32], "cpus", &req.cpus), optional(number[uint32], "memory_mb", &req.memory),
+		optional(text, "name", &req.name), optional(truth, "network", &req.network),
+		optional(number[uint64], "idle_timeout_secs", &req.idle), variables("env", &req.env))
+	if err != nil {
+		return nil, err
+	}
+	b, note, err := f.make(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	result := map[string]any{"sandbox_id": b.id, "image": b.image}
+	if note != "" {
+		result["note"] = note
+	}
+	return result, nil
+}
+
+// make makes a sandbox, checking in the order that clients know: capacity, image,
+// caps, root file system, environment.
+func (f *Functions) make(ctx context.Context, req createRequest) (b *box, note string, err error) {
+	if err := f.reserve(); err != nil {
+		return nil, "", err
+	}
+	defer f.release()
+	image, ok := f.opt.Config.Find(req.image)
+	if !ok {
+		return nil, "", f.unknownImage(req)
+	}
+	if err := f.checkCaps(req); err != nil {
+		return nil, "", err
+	}
+	root, err := f.root(ctx, image)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := req.env.check(); err != nil {
+		return nil, "", err
+	}
+	spec, err := f.spec(req, root)
+	if err != nil {
+		return nil, "", err
+	}
+	sandbox, err := f.opt.Engine.Create(ctx, spec)
+	if err != nil {
+		return nil, "", createFailure(err)
+	}
+	b = &box{id: sandbox.ID().UUID(), name: req.name, image: req.image, created: time.Now(), sandbox: sandbox}
+	if root.Note != "" {
+		f.opt.Logger.Info("iii: a sandbox runs on another image than its name says", "image", req.image, "note", root.Note)
+	}
+	if !f.keep(b) {
+		f.remove(b)
+		return nil, "", fail(S300, "the server is shutting down")
+	}
+	return b, root.Note, nil
+}
+
+// unknownImage says that there is no such image, or that it is not allowed,
+// which are the same to a caller.
+func (f *Functions) unknownImage(req createRequest) error {
+	allowed := f.opt.Config.Allowed()
+	list := "no image is allowed on this server: the operator has to name some in image_allowlist"
+	if len(allowed) > 0 {
+		list = "valid images are " + quoted(allowed) + "; the operator can add a custom image"
+	}
+	e := &failure{code: S100, message: "image " + quote(req.image) + " not in catalog; " + list + " (see S100 docs)"}
+	if near := f.opt.Config.Near(req.image); near != "" && req.raw != nil {
+		e = e.with(req.raw.fixed(map[string]any{"image": near}), "the same call with the image that was probably meant")
+	}
+	return e
+}
+
+// quoted lists names: 'python', 'node' and 'app'.
+func quoted(names []string) string {
+	q := make([]string, len(names))
+	for i, n := range names {
+		q[i] = quote(n)
+	}
+	if len(q) == 1 {
+		return q[0]
+	}
+	return strings.Join(q[:len(q)-1], ", ") + " and " + q[len(q)-1]
+}
+
+// checkCaps refuses what is over the image's caps, processors first.
+func (f *Functions) checkCaps(req createRequest) error {
+	for _, x := range []struct {
+		name  string
+		asked *uint32
+	}{{"cpus", req.cpus}, {"memory_mb", req.memory}} {
+		if x.asked != nil && *x.asked == 0 {
+			return fail(S001, "%s must be at least 1", x.name).with(req.raw.fixed(nil, x.name), "the same call with the default")
+		}
+	}
+	caps, ok := f.opt.Config.PerImageCaps[req.image]
+	if !ok {
+		return nil
+	}
+	if n := value(req.cpus, f.opt.Config.DefaultCPUs); n > caps.MaxCPUs {
+		return capped(req, "cpus", n, caps.MaxCPUs)
+	}
+	if n := value(req.memory, f.opt.Config.DefaultMemoryMB); n > caps.MaxMemoryMB {
+		return capped(req, "memory_mb", n, caps.MaxMemoryMB)
+	}
+	return nil
+}
+
+func capped(req createRequest, name string, asked, most uint32) error {
+	e := fail(S400, "%s=%d exceeds per-image cap %d", name, asked, most)
+	if most > 0 && req.raw != nil {
+		return e.with(req.raw.fixed(map[string]any{name: most}), "the same call with the most that is allowed")
+	}
+	return e
+}
+
+func value[T any](v *T, missing T) T {
+	if v == nil {
+		return missing
+	}
+	return *v
+}
+
+// root finds an image's file system, and pulls it if need be and allowed.
+func (f *Functions) root(ctx context.Context, image settings.Image) (Root, error) {
+	root, err := f.opt.Images.Find(ctx, image)
+	switch {
+	case err == nil:
+		return root, nil
+	case sandbar.CodeOf(err) == sandbar.NotFound && !f.opt.Config.AutoInstall:
+		return Root{}, &failure{code: S101, message: "rootfs missing on disk for image " + quote(image.Name) +
+			". Run: sandbar images pull " + image.OCIRef + " (see S101 docs)"}
+	case sandbar.CodeOf(err) == sandbar.NotFound:
+		root, err = f.opt.Images.Pull(ctx, image)
+	}
+	if err != nil {
+		return Root{}, &failure{code: S102, message: "auto-install failed for image " + quote(image.Name) + ": " + sandbar.AsError(err).Error()}
+	}
+	return root, nil
+}
+
+// flow has all callers of the protocol take turns with those of others: who calls
+// by way of an engine is not known here.
+const flow = "iii"
+
+// spec is what the engine is asked for. Defaults that this host cannot enforce are
+// left to the engine's own rule, since nobody asked for them. A ceiling that this
+// host cannot reach, of processors or memory, is what the host has: to a program
+// they are the same.
+func (f *Functions) spec(req createRequest, root Root) (sandbar.Spec, error) {
+	c, held := f.opt.Config, f.opt.Engine.Caps().Enforced
+	idle := settings.Seconds(value(req.idle, c.DefaultIdleTimeoutSecs))
+	spec := sandbar.Spec{Client: sandbar.Client{Flow: flow}, Image: root.Image, Name: value(req.name, ""), Env: req.env.pairs, IdleTimeout: max(idle, time.Second)}
+	if req.cpus != nil || held.CPUs != sandbar.EnforcedNone {
+		spec.Limits.CPUs = float64(min(value(req.cpus, c.DefaultCPUs), uint32(runtime.NumCPU())))
+	}
+	if req.memory != nil || held.Memory != sandbar.EnforcedNone {
+		spec.Limits.Memory = int64(value(req.memory, c.DefaultMemoryMB)) << 20
+		if most := f.opt.HostMemory; most > 0 {
+			spec.Limits.Memory = min(spec.Limits.Memory, most)
+		}
+	}
+	if value(req.network, false) {
+		if f.opt.Network == "" {
+			return spec, fail(S300, "network: true was asked for, and this server has no network to give").
+				with(req.raw.fixed(map[string]any{"network": false}), "the same call without a network")
+		}
+		spec.Network = f.opt.Network
+	}
+	return spec, nil
+}

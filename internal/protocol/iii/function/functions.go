@@ -1,0 +1,188 @@
+package function
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/protocol/iii/bus"
+	"github.com/sandbar-dev/sandbar/internal/protocol/iii/channel"
+	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
+)
+
+// Images finds the root file systems of images. Its methods may be called
+// concurrently.
+type Images interface {
+	// Find returns the image if it is on this host. NotFound means that it has
+	// to be pulled; any other error is that of a failed pull.
+	Find(ctx context.Context, image settings.Image) (Root, error)
+	// Pull fetches the image, which may take minutes.
+	Pull(ctx context.Context, image settings.Image) (Root, error)
+}
+
+// Root is an image that is on this host.
+type Root struct {
+	// Image goes into sandbar.Spec.Image.
+	Image string
+	// Ref is what sandbox::catalog::list gives as oci_ref. "": the image's own.
+	Ref string
+	// Note, if there is one, tells the caller that this is not quite the image
+	// that was asked for, and why.
+	Note string
+}
+
+// Options are what Functions are made from. New fills zero fields with the
+// defaults given here.
+type Options struct {
+	// Engine makes the sandboxes. Required.
+	Engine *engine.Engine
+	// Config is the operator's settings.
+	Config settings.Config
+	// Images finds images. Required.
+	Images Images
+	// Network is what a sandbox with network: true gets. Default: none, and
+	// asking for it is refused.
+	Network sandbar.Network
+	// Sees decides which sandboxes of other protocols callers see and use. Nil: all
+	// of the engine.
+	Sees func(engine.Info) bool
+	// HostMemory is how much memory this host has, in bytes: a larger memory_mb is
+	// as much. 0: not known.
+	HostMemory int64
+	// StreamGap is how long the writer of a file may send nothing. Default 5 s.
+	StreamGap time.Duration
+	// Logger takes structured logs: never code, environment, output or files.
+	// Default: discards.
+	Logger *slog.Logger
+}
+
+// Functions is the functions and the sandboxes that they have made. Its methods
+// may be called concurrently.
+type Functions struct {
+	opt   Options
+	tasks sync.WaitGroup // stops in the background
+
+	mu     sync.Mutex
+	closed bool
+	boxes  map[sandbar.ID]*box
+	making int // creates under way
+}
+
+// New makes Functions. Config must pass its Check.
+func New(o Options) (*Functions, error) {
+	if err := o.Config.Check(); err != nil {
+		return nil, err
+	}
+	if o.StreamGap == 0 {
+		o.StreamGap = 5 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Functions{opt: o, boxes: map[sandbar.ID]*box{}}, nil
+}
+
+// Handlers returns the functions for one way of opening channels.
+func (f *Functions) Handlers(ends channel.Ends) []bus.Function {
+	handle := map[string]func(context.Context, json.RawMessage) (any, error){
+		"sandbox::catalog::list": f.catalogList,
+		"sandbox::create":        f.create,
+		"sandbox::exec":          f.exec,
+		"sandbox::list":          f.list,
+		"sandbox::run":           f.run,
+		"sandbox::stop":          f.stop,
+		"sandbox::fs::ls":        f.fsLs,
+		"sandbox::fs::stat":      f.fsStat,
+		"sandbox::fs::mkdir":     f.fsMkdir,
+		"sandbox::fs::rm":        f.fsRm,
+		"sandbox::fs::chmod":     f.fsChmod,
+		"sandbox::fs::mv":        f.fsMv,
+		"sandbox::fs::grep":      f.fsGrep,
+		"sandbox::fs::sed":       f.fsSed,
+		"sandbox::fs::write": func(ctx context.Context, data json.RawMessage) (any, error) {
+			return f.fsWrite(ctx, data, ends)
+		},
+		"sandbox::fs::read": func(ctx context.Context, data json.RawMessage) (any, error) {
+			return f.fsRead(ctx, data, ends)
+		},
+	}
+	functions := schemas()
+	for i := range functions {
+		h := handle[functions[i].ID]
+		functions[i].Handle = func(ctx context.Context, c bus.Call) (any, error) { return h(ctx, c.Data) }
+	}
+	return functions
+}
+
+//go:embed schemas.json
+var schemasJSON []byte
+
+// schemas returns the functions with their descriptions and JSON schemas.
+func schemas() []bus.Function {
+	var file struct {
+		Functions []struct {
+			Name, Description string
+			Request           json.RawMessage `json:"request_schema"`
+			Response          json.RawMessage `json:"response_schema"`
+		}
+	}
+	if err := json.Unmarshal(schemasJSON, &file); err != nil {
+		panic("function: schemas.json, which is part of the program: " + err.Error())
+	}
+	functions := make([]bus.Function, 0, len(file.Functions))
+	for _, s := range file.Functions {
+		functions = append(functions, bus.Function{ID: s.Name, Description: s.Description,
+			Request: s.Request, Response: s.Response, Metadata: json.RawMessage("{}")})
+	}
+	return functions
+}
+
+// Close stops the sandboxes that the functions have made and waits until they
+// are gone, or ctx ends. Nothing more is made. Calls under way fail.
+func (f *Functions) Close(ctx context.Context) error {
+	f.mu.Lock()
+	f.closed = true
+	all := f.boxes
+	f.boxes = map[sandbar.ID]*box{}
+	f.mu.Unlock()
+	for _, b := range all {
+		if b.foreign {
+			continue
+		}
+		f.tasks.Go(func() { f.remove(b) })
+	}
+	gone := make(chan struct{})
+	go func() {
+		f.tasks.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// catalogList is sandbox::catalog::list. Of a preset in whose place another image
+// stands it gives the reference of that one.
+func (f *Functions) catalogList(ctx context.Context, data json.RawMessage) (any, error) {
+	if _, err := decode(data, "CatalogListRequest"); err != nil {
+		return nil, err
+	}
+	all := f.opt.Config.Catalogue()
+	for i := range all {
+		if all[i].Kind != settings.Preset {
+			continue
+		}
+		if root, err := f.opt.Images.Find(ctx, all[i]); err == nil && root.Ref != "" {
+			all[i].OCIRef = root.Ref
+		}
+	}
+	return map[string]any{"images": all}, nil
+}

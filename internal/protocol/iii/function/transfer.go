@@ -1,0 +1,297 @@
+package function
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"path"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/protocol/iii/channel"
+)
+
+// inlineCap is the size from which on a file's text is not in the answer.
+const inlineCap = 1 << 20
+
+// writeRequest is a file that is to be written.
+type writeRequest struct {
+	raw     request
+	path    string
+	mode    uint32
+	parents bool
+}
+
+// fsWrite is sandbox::fs::write.
+func (f *Functions) fsWrite(ctx context.Context, data json.RawMessage, ends channel.Ends) (any, error) {
+	var id string
+	var c content
+	var b64 *string
+	req, mode := writeRequest{}, "0644"
+	var err error
+	req.raw, err = decode(data, "WriteRequest", must(text("sandbox_id", &id)), must(text("path", &req.path)),
+		text("mode", &mode), truth("parents", &req.parents), body("content", &c), optional(text, "content_b64", &b64))
+	if err != nil {
+		return nil, err
+	}
+	given := c.text != nil || c.ref != nil
+	if given == (b64 != nil) {
+		return nil, fail(S001, "exactly one of content and content_b64 must be given: content is text or a channel, content_b64 is bytes in base64")
+	}
+	b, err := f.find(id)
+	if err != nil {
+		return nil, err
+	}
+	if c.ref != nil {
+		return f.receive(ctx, b, req, mode, *c.ref, ends)
+	}
+	var bytes []byte
+	if c.text != nil {
+		bytes = []byte(*c.text)
+	} else if bytes, err = parseBase64("content_b64", *b64); err != nil {
+		return nil, err
+	}
+	w, err := f.beginWrite(ctx, b, req, mode)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeAll(w, req.path, bytes); err != nil {
+		return nil, err
+	}
+	return written(req.path, int64(len(bytes))), nil
+}
+
+func written(path string, n int64) any {
+	return map[string]any{"bytes_written": n, "path": path}
+}
+
+// beginWrite opens a file for writing, after a look at its mode.
+func (f *Functions) beginWrite(ctx context.Context, b *box, req writeRequest, mode string) (sandbar.FileWriter, error) {
+	var err error
+	if req.mode, err = parseMode(mode); err != nil {
+		return nil, modeFailure(err, req.raw, mode)
+	}
+	return f.openWrite(ctx, b, req)
+}
+
+// openWrite opens a file for writing.
+func (f *Functions) openWrite(ctx context.Context, b *box, req writeRequest) (sandbar.FileWriter, error) {
+	files, err := b.files()
+	if err != nil {
+		return nil, err
+	}
+	if req.path == "" {
+		return nil, fail(S211, "path not found: ")
+	}
+	w, err := files.Create(ctx, absolute(req.path), sandbar.CreateOptions{Mode: fileMode(req.mode), Parents: req.parents})
+	switch {
+	case err == nil:
+		return w, nil
+	case !req.parents && errors.Is(err, syscall.ENOTDIR):
+		return nil, noParent(req).with(nil, "something above the file is no directory")
+	case !req.parents && (errors.Is(err, syscall.ENOENT) || sandbar.CodeOf(err) == sandbar.NotFound):
+		if path.Dir(path.Clean(absolute(req.path))) == exampleDir { // it is as if it had been there
+			req.parents = true
+			return f.openWrite(ctx, b, req)
+		}
+		return nil, missingParent(req)
+	}
+	return nil, fileFailure(err, req.path, "path")
+}
+
+// exampleDir is the directory of the examples in the protocol's text, which write
+// their programs to it without making it first. It is made when the first file is
+// written there.
+const exampleDir = "/home/app"
+
+func noParent(req writeRequest) *failure {
+	return &failure{code: S211, message: "parent directory not found: parent not found: " + clip(req.path)}
+}
+
+// missingParent is S211 with the fix that makes the parent. A stream cannot be
+// sent again as it was: then the fix is the one field to add.
+func missingParent(req writeRequest) error {
+	change := map[string]any{"parents": true}
+	if kindOf(req.raw["content"]) == '{' || req.raw == nil {
+		return noParent(req).with(change, "merge `fix` into the original request and resubmit")
+	}
+	return noParent(req).with(req.raw.fixed(change), "merge `fix` into the original request and resubmit")
+}
+
+// writeAll writes a file whose bytes are at hand.
+func writeAll(w sandbar.FileWriter, path string, b []byte) error {
+	defer w.Abort()
+	if _, err := w.Write(b); err != nil {
+		return fileFailure(err, path, "path")
+	}
+	if err := w.Commit(); err != nil {
+		return fileFailure(err, path, "path")
+	}
+	return nil
+}
+
+// receive writes a file from a channel. When the file cannot be written the
+// stream is consumed all the same: a writer whose reader is gone fails in ways
+// that clients are not prepared for.
+func (f *Functions) receive(ctx context.Context, b *box, req writeRequest, mode string, ref channel.Ref, ends channel.Ends) (any, error) {
+	r, err := ends.Reader(ctx, ref)
+	if err != nil {
+		return nil, fail(S218, "%s", err)
+	}
+	defer r.Close()
+	defer b.sandbox.Hold()()
+	w, failed := f.beginWrite(ctx, b, req, mode)
+	if failed == nil {
+		defer w.Abort()
+	}
+	var size int64
+	for {
+		piece, err := f.next(ctx, r)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			if failed != nil {
+				return nil, failed
+			}
+			return nil, aborted(err, req, size, f.opt.StreamGap)
+		}
+		if failed != nil {
+			continue
+		}
+		if _, err := w.Write(piece); err != nil {
+			failed = fileFailure(err, req.path, "path")
+		}
+		size += int64(len(piece))
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	if err := w.Commit(); err != nil {
+		return nil, fileFailure(err, req.path, "path")
+	}
+	return written(req.path, size), nil
+}
+
+var errGap = errors.New("nothing came for too long")
+
+// next waits for the next bytes of a stream, but not for ever.
+func (f *Functions) next(ctx context.Context, r channel.Reader) ([]byte, error) {
+	limited, cancel := context.WithTimeoutCause(ctx, f.opt.StreamGap, errGap)
+	defer cancel()
+	b, err := r.Next(limited)
+	if err != nil && context.Cause(limited) == errGap {
+		err = errGap
+	}
+	return b, err
+}
+
+// aborted is S218. A stream of which nothing came may have been empty: known
+// clients do not connect then.
+func aborted(err error, req writeRequest, size int64, gap time.Duration) error {
+	if !errors.Is(err, errGap) {
+		return fail(S218, "%s", err)
+	}
+	e := fail(S218, "no chunks from caller for %ds — channel stalled or aborted", int(gap.Seconds()))
+	if size == 0 {
+		return e.with(req.raw.fixed(map[string]any{"content": ""}), "if the file is to be empty, this call makes it")
+	}
+	return e
+}
+
+// fsRead is sandbox::fs::read.
+func (f *Functions) fsRead(ctx context.Context, data json.RawMessage, ends channel.Ends) (any, error) {
+	var id, path string
+	if _, err := decode(data, "ReadRequest", must(text("sandbox_id", &id)), must(text("path", &path))); err != nil {
+		return nil, err
+	}
+	b, err := f.find(id)
+	if err != nil {
+		return nil, err
+	}
+	files, err := b.files()
+	if err != nil {
+		return nil, err
+	}
+	if path == "" {
+		return nil, fail(S211, "path not found: ")
+	}
+	file, err := files.Open(ctx, absolute(path))
+	switch {
+	case errors.Is(err, syscall.EISDIR):
+		return nil, fail(S212, "is a directory: %s", clip(path))
+	case err != nil:
+		return nil, fileFailure(err, path, "path")
+	}
+	info := file.Info()
+	src, text, held, err := split(file, b)
+	if err != nil {
+		file.Close()
+		return nil, fileFailure(err, path, "path")
+	}
+	ref, err := ends.Offer(ctx, src, held)
+	if err != nil {
+		return nil, fail(S216, "shell client error: no channel could be made: %s", err)
+	}
+	result := map[string]any{"content": ref, "size": info.Size, "mode": showMode(info.Mode), "mtime": info.ModTime.Unix()}
+	if text != nil {
+		result["body"] = *text
+	}
+	return result, nil
+}
+
+// split reads the beginning of a file, and returns it as text if that is the
+// whole file and it is text, and a source of all its bytes. held is the memory
+// that the source takes.
+func split(file sandbar.File, b *box) (src io.ReadCloser, text *string, held int64, err error) {
+	if file.Info().Size >= inlineCap {
+		return newLent(file, file, b), nil, 0, nil
+	}
+	head, err := io.ReadAll(io.LimitReader(file, inlineCap))
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	if len(head) == inlineCap { // it has grown
+		return newLent(io.MultiReader(bytes.NewReader(head), file), file, b), nil, inlineCap, nil
+	}
+	file.Close()
+	if utf8.Valid(head) {
+		s := string(head)
+		text = &s
+	}
+	return io.NopCloser(bytes.NewReader(head)), text, int64(len(head)), nil
+}
+
+// lent is an open file of a sandbox that waits in a channel for its reader. It
+// is closed with the sandbox: an open file would keep the sandbox's memory.
+type lent struct {
+	io.Reader
+	close func()
+}
+
+func newLent(r io.Reader, file sandbar.File, b *box) lent {
+	closed := make(chan struct{})
+	l := lent{r, sync.OnceFunc(func() {
+		close(closed)
+		file.Close()
+	})}
+	go func() {
+		select {
+		case <-b.sandbox.Done():
+			l.close()
+		case <-closed:
+		}
+	}()
+	return l
+}
+
+// Close implements io.Closer.
+func (l lent) Close() error {
+	l.close()
+	return nil
+}

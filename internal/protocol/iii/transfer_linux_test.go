@@ -1,0 +1,258 @@
+package iii
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/protocol/iii/channel"
+	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
+)
+
+// noise is n bytes that do not repeat, from the same seed always.
+func noise(n int) io.Reader {
+	return io.LimitReader(rand.NewChaCha8([32]byte{1}), int64(n))
+}
+
+func sum(t testing.TB, r io.Reader) string {
+	t.Helper()
+	h := sha256.New()
+	if _, err := io.Copy(h, r); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+// put writes a file through a channel.
+func (c *client) put(id, path string, from io.Reader) message {
+	c.t.Helper()
+	reader, writer := c.channel()
+	done := c.begin("sandbox::fs::write", text(object{"sandbox_id": id, "path": path, "content": reader, "parents": true}))
+	upload(c.t, c.dial(writer, "write"), from)
+	return await(c.t, done)
+}
+
+// get reads a file, which comes through a channel.
+func (c *client) get(id, path string, to io.Writer) object {
+	c.t.Helper()
+	r := c.call("sandbox::fs::read", object{"sandbox_id": id, "path": path})
+	if status := download(c.t, c.dial(refOf(c.t, r), "read"), to); status != websocket.StatusNormalClosure {
+		c.t.Errorf("the channel was closed with %d", status)
+	}
+	return r
+}
+
+func refOf(t testing.TB, r object) (ref channel.Ref) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text(r["content"])), &ref); err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// Bytes go in and come out, through channels. The first byte of noise is text.
+func TestTransfer(t *testing.T) {
+	r := newReal(t, Options{})
+	c := r.connect()
+	id := c.create()
+	for _, n := range []int{0, 1, 64 << 10, 1<<20 - 1, 1 << 20, 1<<20 + 1, 20 << 20} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			path := fmt.Sprintf("/tmp/in/%d", n)
+			m := c.put(id, path, noise(n))
+			if m.Error != nil || string(m.Result) != fmt.Sprintf(`{"bytes_written":%d,"path":%q}`, n, path) {
+				t.Fatalf("%v, %s", m.Error, m.Result)
+			}
+			h := sha256.New()
+			got := c.get(id, path, h)
+			if want := sum(t, noise(n)); fmt.Sprintf("%x", h.Sum(nil)) != want {
+				t.Error("other bytes came back")
+			}
+			if _, inline := got["body"]; got["size"] != float64(n) || got["mode"] != "0644" || inline != (n <= 1) {
+				t.Errorf("%.300v", got)
+			}
+			c.call("sandbox::fs::rm", object{"sandbox_id": id, "path": path})
+		})
+	}
+	c.eventually(func() bool { return r.server.channels.Len() == 0 })
+}
+
+// The size that the protocol's text is asked to be tried with; it needs the
+// engine to allow a sandbox more than its default.
+func TestTransferOf256MiB(t *testing.T) {
+	r := newRealWith(t, Options{Config: config(func(c *settings.Config) { c.DefaultMemoryMB = 1024 })}, func(c *engine.Config) {
+		c.Default.Disk = largeDisk
+	})
+	c := r.connect()
+	id := c.create()
+	const n = 256 << 20
+	if m := c.put(id, "/tmp/big", noise(n)); m.Error != nil {
+		t.Fatal(m.Error)
+	}
+	h := sha256.New()
+	c.get(id, "/tmp/big", h)
+	if fmt.Sprintf("%x", h.Sum(nil)) != sum(t, noise(n)) {
+		t.Error("other bytes came back")
+	}
+}
+
+// Text under 1 MiB is in the answer, too; what is none, or larger, is not.
+func TestReadBody(t *testing.T) {
+	c := newReal(t, Options{}).connect()
+	id := c.create()
+	for _, x := range []struct {
+		name, content string
+		body          bool
+	}{
+		{"empty", "", true}, {"text", "héllo\n", true}, {"bytes", "\xff\xfe", false}, {"a cut character", "a\xc3", false},
+		{"almost", strings.Repeat("x", 1<<20-1), true}, {"too large", strings.Repeat("x", 1<<20), false},
+	} {
+		c.call("sandbox::fs::write", object{"sandbox_id": id, "path": "/tmp/f", "content_b64": b64(x.content)})
+		var b bytes.Buffer
+		got := c.get(id, "/tmp/f", &b)
+		body, told := got["body"]
+		if b.String() != x.content || told != x.body || told && body != x.content || got["size"] != float64(len(x.content)) {
+			t.Errorf("%s: %d bytes, body %v", x.name, b.Len(), told)
+		}
+	}
+	c.sh(id, "ln -s f /tmp/l; touch -d @77 /tmp/f; chmod 600 /tmp/f")
+	if got := c.get(id, "/tmp/l", io.Discard); got["mtime"] != 77.0 || got["mode"] != "0600" {
+		t.Errorf("%v", got["mtime"])
+	}
+}
+
+// An upload that breaks off, or stands still, leaves the old file as it was,
+// and nothing beside it.
+func TestAbortedUpload(t *testing.T) {
+	r := newReal(t, Options{})
+	c := r.connect()
+	id := c.create()
+	c.sh(id, "mkdir /tmp/d; echo old >/tmp/d/f")
+	reader, writer := c.channel()
+	done := c.begin("sandbox::fs::write", text(object{"sandbox_id": id, "path": "/tmp/d/f", "content": reader}))
+	ws := c.dial(writer, "write")
+	if err := ws.Write(context.Background(), websocket.MessageBinary, []byte("half of it")); err != nil {
+		t.Fatal(err)
+	}
+	ws.CloseNow()
+	m := await(t, done)
+	if m.Error == nil {
+		t.Fatalf("it was written: %s", m.Result)
+	}
+	d := c.detail(m.Error, "S218")
+	if d["retryable"] != true || d["type"] != "transient" || d["fix"] != nil {
+		t.Errorf("%v", d)
+	}
+	// A writer that never comes. The fix is for an empty file, which known
+	// clients upload like that.
+	reader, _ = c.channel()
+	d = c.failed("sandbox::fs::write", object{"sandbox_id": id, "path": "/tmp/d/empty", "content": reader}, "S218")
+	if !strings.HasPrefix(d["message"].(string), "fs channel aborted: no chunks from caller for 5s") {
+		t.Errorf("%v", d["message"])
+	}
+	c.call("sandbox::fs::write", d["fix"].(map[string]any))
+	if out := c.sh(id, "cat /tmp/d/f; ls -A /tmp/d"); out != "old\nempty\nf\n" {
+		t.Errorf("%q", out)
+	}
+	c.eventually(func() bool { return r.server.channels.Len() <= 1 }) // the one without a writer waits for it
+}
+
+// An error that is known at once is told when the stream has been taken in:
+// a writer must not be cut off.
+func TestFailedUploadTakesTheStream(t *testing.T) {
+	c := newRealWith(t, Options{}, func(c *engine.Config) { c.Default.Disk = 16 << 20 }).connect()
+	id := c.create()
+	for _, x := range []struct {
+		ask  object
+		size int
+		code string
+	}{
+		{object{"path": "/nowhere/f"}, 10 << 20, "S211"},
+		{object{"path": "/tmp/f", "mode": "9"}, 10 << 20, "S210"},
+		{object{"path": "/tmp/full"}, 40 << 20, "S216"}, // no room for it
+	} {
+		reader, writer := c.channel()
+		x.ask["sandbox_id"], x.ask["content"] = id, reader
+		done := c.begin("sandbox::fs::write", text(x.ask))
+		upload(t, c.dial(writer, "write"), noise(x.size)) // reports what it cannot write
+		m := await(t, done)
+		if m.Error == nil {
+			t.Fatalf("it was written: %s", m.Result)
+		}
+		d := c.detail(m.Error, x.code)
+		if x.code == "S211" && text(d["fix"]) != `{"parents":true}` {
+			t.Errorf("the fix is %v", d["fix"])
+		}
+	}
+	if out := c.sh(id, "ls -A /tmp"); out != "" {
+		t.Errorf("left behind: %q", out)
+	}
+}
+
+// The channel of one read is the content of a write, in another sandbox.
+func TestCopyBetweenSandboxes(t *testing.T) {
+	c := newReal(t, Options{}).connect()
+	a, b := c.create(), c.create()
+	for _, n := range []int{0, 10, 5 << 20} {
+		c.put(a, "/tmp/f", noise(n))
+		r := c.call("sandbox::fs::read", object{"sandbox_id": a, "path": "/tmp/f"})
+		w := c.call("sandbox::fs::write", object{"sandbox_id": b, "path": "/tmp/g", "content": r["content"]})
+		if w["bytes_written"] != float64(n) || c.sh(b, "sha256sum </tmp/g | cut -c-64") != sum(t, noise(n))+"\n" {
+			t.Errorf("%v", w)
+		}
+		c.failed("sandbox::fs::write", object{"sandbox_id": b, "path": "/tmp/h", "content": r["content"]}, "S218") // once
+	}
+}
+
+// A large file that nobody reads does not keep a stopped sandbox's memory.
+func TestUnreadFileOfAStoppedSandbox(t *testing.T) {
+	c := newReal(t, Options{}).connect()
+	id := c.create()
+	c.sh(id, "head -c 5000000 /dev/zero >/tmp/f")
+	r := c.call("sandbox::fs::read", object{"sandbox_id": id, "path": "/tmp/f"})
+	c.call("sandbox::stop", object{"sandbox_id": id, "wait": true})
+	c.eventually(func() bool { // closed in its own time
+		resp, err := http.Get(c.rig.url + "/ws/channels/" + refOf(t, r).ChannelID + "?key=wrong&dir=read")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusNotFound
+	})
+	var b bytes.Buffer
+	if status := download(t, c.dial(refOf(t, r), "read"), &b); status != websocket.StatusInternalError || b.Len() == 5000000 {
+		t.Errorf("%d bytes came, closed with %d", b.Len(), status)
+	}
+}
+
+// A client that vanishes leaves nothing behind: not its program, not the channel
+// it was writing.
+func TestClientVanishes(t *testing.T) {
+	r := newReal(t, Options{Grace: -1})
+	c := r.connect()
+	id := c.create()
+	c.begin("sandbox::exec", text(withID(id, script("echo started >/tmp/started; sleep 1000"))))
+	reader, writer := c.channel()
+	c.begin("sandbox::fs::write", text(object{"sandbox_id": id, "path": "/tmp/half", "content": reader}))
+	ws := c.dial(writer, "write")
+	if err := ws.Write(context.Background(), websocket.MessageBinary, []byte("half")); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually(func() bool { return c.sh(id, "cat /tmp/started 2>/dev/null; true") == "started\n" })
+	c.close()
+	ws.CloseNow()
+	again := r.connect()
+	again.eventually(func() bool { return again.only(id)["exec_in_flight"] == 0.0 && r.server.channels.Len() == 0 })
+	if out := again.sh(id, "ls /tmp; ps | grep -c '[s]leep' || true"); out != "started\n0\n" {
+		t.Errorf("%q", out)
+	}
+}

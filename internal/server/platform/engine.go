@@ -1,0 +1,82 @@
+package platform
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/importpolicy"
+)
+
+// NewEngine makes the engine that the settings describe over drivers that it
+// owns from then on: on error they are closed. adjust, if not nil, may change
+// what the settings say.
+func NewEngine(cfg *config.Config, ds Drivers, log *slog.Logger, adjust func(*engine.Config)) (*engine.Engine, error) {
+	languages, err := cfg.Catalogue()
+	if err != nil {
+		return nil, errors.Join(err, ds.Close())
+	}
+	c := engine.Config{
+		Driver: ds.First, Languages: languages, Logger: log,
+		Default: heldDefaults(cfg, ds.First.Caps()), Min: cfg.Limits.Min, Max: cfg.Limits.Max,
+		MaxSandboxes: int(cfg.MaxSandboxes), MaxQueue: int(cfg.MaxQueue), QueueTimeout: cfg.QueueTimeout,
+		MaxCode: cfg.MaxCode, MaxEnv: cfg.MaxEnv, MaxFile: cfg.MaxFile,
+		Grace: cfg.Grace, IdleTimeout: cfg.IdleTimeout, MaxLifetime: cfg.MaxLifetime,
+		ReplayBytes: int(cfg.ReplayBytes), KeepFinished: int(cfg.KeepFinished),
+		AllowDegraded: cfg.AllowDegraded,
+	}
+	for _, d := range ds.Others {
+		c.Others = append(c.Others, engine.Other{Driver: d, Default: heldDefaults(cfg, d.Caps())})
+	}
+	if cfg.Code.BlockImports {
+		c.Vet = importpolicy.Imports(cfg.Code.BlockedImports)
+	}
+	if adjust != nil {
+		adjust(&c)
+	}
+	e, err := engine.New(c)
+	if err != nil {
+		return nil, errors.Join(err, ds.Close())
+	}
+	return e, nil
+}
+
+// heldDefaults is the default limits for a driver, without the built-in ones for
+// memory and processes where a driver without a boundary was chosen. The engine
+// refuses a default of these that is not held, because it protects the host from
+// a stranger's program; whoever chooses such a driver has said that there is no
+// stranger. A limit that the operator or the caller set himself is still refused.
+func heldDefaults(cfg *config.Config, caps driver.Caps) sandbar.Limits {
+	l := cfg.Limits.Default
+	if caps.Boundary != driver.BoundaryNone {
+		return l
+	}
+	if caps.Enforced.Memory == sandbar.EnforcedNone && cfg.Origin("limits.default.memory") == "" {
+		l.Memory = sandbar.Unlimited
+	}
+	if caps.Enforced.PIDs == sandbar.EnforcedNone && cfg.Origin("limits.default.pids") == "" {
+		l.PIDs = sandbar.Unlimited
+	}
+	return l
+}
+
+// OwnLimits lifts the ranges that nobody set: their defaults protect a daemon
+// from its callers, and here the caller is whoever owns the process.
+func OwnLimits(cfg *config.Config, c *engine.Config) {
+	unset := func(name string) bool { return cfg.Origin("limits.max."+name) == "" }
+	for name, limit := range map[string]*int64{"memory": &c.Max.Memory, "pids": &c.Max.PIDs, "disk": &c.Max.Disk,
+		"inodes": &c.Max.Inodes, "files": &c.Max.Files, "output": &c.Max.Output} {
+		if unset(name) {
+			*limit = sandbar.Unlimited
+		}
+	}
+	if unset("cpus") {
+		c.Max.CPUs = sandbar.Unlimited
+	}
+	if unset("timeout") {
+		c.Max.Timeout = sandbar.Unlimited
+	}
+}

@@ -1,0 +1,176 @@
+package arch
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+)
+
+// module is the path of the module; "sandbar" stands for its root package.
+const module = "github.com/sandbar-dev/sandbar"
+
+// source is one Go file.
+type source struct {
+	path string // below the module's root, with slashes
+	pkg  string // short name of its package: "sandbar", "driver", "internal/lang"
+	test bool
+	ast  *ast.File
+}
+
+// imports are the import paths of the file.
+func (s source) imports() []string {
+	var paths []string
+	for _, spec := range s.ast.Imports {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err == nil {
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+// short turns an import path of this module into its short name. For others
+// it returns false.
+func short(importPath string) (string, bool) {
+	if importPath == module {
+		return "sandbar", true
+	}
+	return strings.CutPrefix(importPath, module+"/")
+}
+
+// tree is everything in the repository that people wrote.
+type tree struct {
+	fset    *token.FileSet
+	sources []source
+	files   map[string][]byte // texts, by path; Go sources too
+	dirs    map[string]bool
+}
+
+// position is where a node stands, for messages.
+func (t *tree) position(n ast.Node) string {
+	return t.fset.Position(n.Pos()).String()
+}
+
+var loadOnce = sync.OnceValues(readTree)
+
+func load(t *testing.T) *tree {
+	t.Helper()
+	all, err := loadOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// made are the files and directories that Git and make put into the tree.
+var made = map[string]bool{".git": true, ".cache": true, "bin": true, "internal/agent/embedded/sandbar-agent": true}
+
+func readTree() (*tree, error) {
+	root, err := testenv.ModuleRoot()
+	if err != nil {
+		return nil, err
+	}
+	t := &tree{fset: token.NewFileSet(), files: map[string][]byte{}, dirs: map[string]bool{}}
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		switch {
+		case made[rel] && d.IsDir():
+			return fs.SkipDir
+		case made[rel] || strings.HasSuffix(rel, ".test") || strings.HasSuffix(rel, ".out"):
+			return nil
+		case d.IsDir():
+			t.dirs[rel] = true
+			return nil
+		case d.Type().IsRegular():
+			return t.readFile(name, rel)
+		}
+		return nil
+	})
+	return t, err
+}
+
+func (t *tree) readFile(name, rel string) error {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if bytes.IndexByte(b, 0) >= 0 {
+		return nil // not a text
+	}
+	t.files[rel] = b
+	if !strings.HasSuffix(rel, ".go") || strings.Contains("/"+rel, "/testdata/") {
+		return nil
+	}
+	return t.parse(rel, b)
+}
+
+// parse adds a Go file.
+func (t *tree) parse(rel string, b []byte) error {
+	f, err := parser.ParseFile(t.fset, rel, b, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	pkg := path.Dir(rel)
+	if pkg == "." {
+		pkg = "sandbar"
+	}
+	t.sources = append(t.sources, source{path: rel, pkg: pkg, test: strings.HasSuffix(rel, "_test.go"), ast: f})
+	return nil
+}
+
+// table reads the Markdown table that follows a heading of ARCHITECTURE.md:
+// the cells of its rows, without the header.
+func (t *tree) table(tb testing.TB, heading string) [][]string {
+	tb.Helper()
+	text := string(t.files["ARCHITECTURE.md"])
+	_, text, found := strings.Cut(text, "\n## "+heading+"\n")
+	if !found {
+		tb.Fatalf("ARCHITECTURE.md has no section %q", heading)
+	}
+	text, _, _ = strings.Cut(text, "\n## ")
+	var rows [][]string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		rows = append(rows, cells)
+	}
+	if len(rows) < 3 {
+		tb.Fatalf("section %q of ARCHITECTURE.md has no table", heading)
+	}
+	return rows[2:] // without the names of the columns and the line below them
+}
+
+// quoted are the names between backquotes in a cell.
+func quoted(cell string) []string {
+	var names []string
+	for i, part := range strings.Split(cell, "`") {
+		if i%2 == 1 {
+			names = append(names, part)
+		}
+	}
+	return names
+}

@@ -1,0 +1,183 @@
+package arch
+
+import (
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The words are written in pieces so that this file does not hold them.
+var forbiddenWords = []struct {
+	pattern *regexp.Regexp
+	why     string
+}{
+	{regexp.MustCompile(`/(wo` + `rk|fa` + `rm)/`), "a path of somebody's machine"},
+	{regexp.MustCompile(`(?i)\b(proxy|sum)\.gol` + `ang\.org|regis` + `try\.npmjs|\bpy` + `pi\.org|python` + `hosted\.org|\bdeb\.deb` + `ian\.org`), "the host of a package registry: the tools are set up to find theirs"},
+	{regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b`), "an unfinished mark: finish it, or write an issue"},
+	{regexp.MustCompile(`(?i)\b(clau` + `de|chat` + `gpt|anthro` + `pic|co` + `pilot)\b`), "a product that has nothing to do with this one"},
+}
+
+func TestForbiddenWords(t *testing.T) {
+	for name, text := range load(t).files {
+		for _, w := range forbiddenWords {
+			for _, m := range w.pattern.FindAllString(string(text), -1) {
+				t.Errorf("%s: %q is %s", name, m, w.why)
+			}
+		}
+	}
+}
+
+var (
+	fence   = regexp.MustCompile("(?ms)^```.*?^```")
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	code    = regexp.MustCompile("`([^`\n]+)`")
+	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	place   = regexp.MustCompile(`^(bench|cmd|driver|engine|internal|scripts|\.ci)(/[\w.-]+)+$`)
+	proof   = regexp.MustCompile(`^(Test|Benchmark|Fuzz|Example)[A-Z]\w*`)
+)
+
+func TestLinksOfDocuments(t *testing.T) {
+	all := load(t)
+	for name, text := range all.files {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		prose := fence.ReplaceAllString(string(text), "")
+		for _, m := range link.FindAllStringSubmatch(prose, -1) {
+			if why := brokenLink(all, name, m[1]); why != "" {
+				t.Errorf("%s: link %s: %s", name, m[1], why)
+			}
+		}
+	}
+}
+
+// brokenLink says what is wrong with a link in a document, "" if nothing. Links
+// to elsewhere are not followed.
+func brokenLink(all *tree, from, to string) string {
+	if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
+		return ""
+	}
+	file, anchor, _ := strings.Cut(to, "#")
+	target := from
+	if file != "" {
+		target = path.Join(path.Dir(from), file)
+	}
+	text, isFile := all.files[target]
+	if !isFile && !all.dirs[target] {
+		return "there is no " + target
+	}
+	if anchor != "" && !anchors(string(text))[anchor] {
+		return target + " has no such heading"
+	}
+	return ""
+}
+
+// anchors are the names by which the headings of a document are linked to.
+func anchors(text string) map[string]bool {
+	found := map[string]bool{}
+	drop := regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		found[strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+	}
+	for _, m := range named.FindAllStringSubmatch(text, -1) {
+		found[m[1]] = true
+	}
+	return found
+}
+
+// named is an anchor of HTML, for links that must last.
+var named = regexp.MustCompile(`<a id="([^"]+)"></a>`)
+
+// What a document names must be there: files and directories of the tree, and
+// the tests and benchmarks that are said to prove something.
+func TestDocumentsNameWhatExists(t *testing.T) {
+	all := load(t)
+	functions := map[string]bool{}
+	for _, s := range all.sources {
+		if s.test || strings.HasPrefix(s.pkg, "bench") || strings.HasPrefix(s.pkg, "driver/drivertest") {
+			for _, name := range functionNames(s) {
+				functions[name] = true
+			}
+		}
+	}
+	for name, text := range all.files {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		for _, m := range code.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+			if p := m[1]; place.MatchString(p) && path.Base(p) != "NAME" && all.files[p] == nil && !all.dirs[p] && !made[p] {
+				t.Errorf("%s: there is no %s", name, p)
+			}
+			if f := proof.FindString(m[1]); f != "" && f == strings.SplitN(m[1], "/", 2)[0] && !functions[f] {
+				t.Errorf("%s: there is no %s", name, f)
+			}
+		}
+	}
+}
+
+var (
+	citation  = regexp.MustCompile(`docs/protocols\.md, (\w+)(?:: "([^"]+)")?`)
+	published = regexp.MustCompile(`\bspecs/[\w-]+\.md`)
+	comment   = regexp.MustCompile(`\n\s*//\s?`)
+)
+
+// Comments cite the published texts by docs/protocols.md, which has a heading
+// for each text and a line for each of its sections.
+func TestCitations(t *testing.T) {
+	all := load(t)
+	sections := sectionsOf(string(all.files["docs/protocols.md"]))
+	if len(sections) == 0 {
+		t.Fatal("docs/protocols.md has no sections")
+	}
+	for _, s := range all.sources {
+		text := comment.ReplaceAllString(string(all.files[s.path]), " ")
+		for _, m := range published.FindAllString(text, -1) {
+			if s.path != "internal/test/arch/text_test.go" {
+				t.Errorf("%s cites %s, which is not in the repository: cite docs/protocols.md", s.path, m)
+			}
+		}
+		for _, m := range citation.FindAllStringSubmatch(text, -1) {
+			if found := sections[m[1]]; s.path != "internal/test/arch/text_test.go" && (found == nil || m[2] != "" && !found[m[2]]) {
+				t.Errorf("%s: %s: there is no such text or section in docs/protocols.md", s.path, m[0])
+			}
+		}
+	}
+}
+
+// sectionsOf returns the items below each heading of a document.
+func sectionsOf(text string) map[string]map[string]bool {
+	found := map[string]map[string]bool{}
+	var of map[string]bool
+	for _, line := range strings.Split(text, "\n") {
+		if h, ok := strings.CutPrefix(line, "## "); ok {
+			of = map[string]bool{}
+			found[h] = of
+		} else if item, ok := strings.CutPrefix(line, "- "); ok && of != nil {
+			of[item] = true
+		}
+	}
+	return found
+}
+
+func TestBrokenLink(t *testing.T) {
+	all := &tree{
+		files: map[string][]byte{"A.md": []byte("# A heading, with `code`\n"), "sub/B.md": []byte("## Why?\n")},
+		dirs:  map[string]bool{"sub": true},
+	}
+	for to, ok := range map[string]bool{
+		"https://example.org/x":       true,
+		"B.md":                        true,
+		"../A.md":                     true,
+		"../A.md#a-heading-with-code": true,
+		"#why":                        true,
+		"../sub":                      true,
+		"A.md":                        false,
+		"#whynot":                     false,
+		"../A.md#b":                   false,
+	} {
+		if why := brokenLink(all, "sub/B.md", to); (why == "") != ok {
+			t.Errorf("%s: %q, want no fault = %v", to, why, ok)
+		}
+	}
+}

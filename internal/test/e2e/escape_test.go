@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+)
+
+// verdict is what the escape suite says of a case.
+type verdict struct {
+	ID, Claim, Verdict, Expected, Evidence string
+	OK                                     bool
+}
+
+// suite runs the escape suite as an operator does and returns its reports.
+func suite(t *testing.T, driver, only string) []verdict {
+	t.Helper()
+	cmd := exec.Command(testenv.Build(t, "cmd/sandbar"), "escape-suite", "--json", "--driver", driver, "--run", only)
+	dir := t.TempDir()
+	cmd.Env = append(os.Environ(), "SANDBAR_RUNTIME_DIR="+dir+"/run", "SANDBAR_STATE_DIR="+dir+"/state")
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	var report struct {
+		OK    bool
+		Cases []verdict
+	}
+	if jerr := json.Unmarshal(out, &report); jerr != nil {
+		t.Fatalf("%v, %v: %s%s", err, jerr, out, errs.String())
+	}
+	if (err == nil) != report.OK {
+		t.Errorf("exit code %v, and ok is %v", err, report.OK)
+	}
+	return report.Cases
+}
+
+// Everything around a daemon is contained: what is malformed, forged, slow or
+// vanishing, and its own sudden end.
+func TestEscapeSuiteDaemon(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	seen := 0
+	for _, only := range []string{"3[789]-*", "40-*", "5[23]-p*", "6[789]-[!f]*", "7*", "8*"} {
+		for _, r := range suite(t, "native", only) {
+			if r.Claim != "daemon" {
+				continue
+			}
+			seen++
+			if r.Verdict != "CONTAINED" && r.Verdict != "NOT RUN" {
+				t.Errorf("%s: %s: %s", r.ID, r.Verdict, r.Evidence)
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("%d cases about the daemon were run", seen)
+	}
+}
+
+// Where no boundary is claimed the attacks are seen to succeed, and the command
+// says that this is what was expected.
+func TestEscapeSuiteLocal(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.Python)
+	escaped := 0
+	for _, r := range suite(t, "local", "4[349]-*") {
+		if !r.OK {
+			t.Errorf("%s: %s where %s was expected: %s", r.ID, r.Verdict, r.Expected, r.Evidence)
+		}
+		if r.Verdict == "ESCAPED" {
+			escaped++
+		}
+	}
+	if escaped == 0 {
+		t.Error("no attack on a driver without a boundary was seen to succeed")
+	}
+}

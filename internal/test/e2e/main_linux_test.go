@@ -1,0 +1,47 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
+)
+
+// engines is the Docker Engine of these tests, made when it is needed.
+var engines dockerd.Shared
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := engines.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "the Docker Engine could not be stopped:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// boundary is a driver that an operator names in SANDBOX_TYPE, besides native.
+type boundary struct {
+	name      string
+	needs     []testenv.Requirement
+	languages []string                    // that its sandboxes have
+	settings  func(t *testing.T) []string // the rest of the environment
+}
+
+func boundaries() []boundary {
+	return []boundary{
+		{"docker", []testenv.Requirement{testenv.Docker, testenv.DebianImage}, []string{"python", "shell"}, func(t *testing.T) []string {
+			return []string{"SANDBAR_DRIVERS={docker: {host: " + engines.Engine(t).Host() + "}}", "DOCKER_IMAGE=" + dockerd.Image}
+		}},
+		{"gvisor", []testenv.Requirement{testenv.UserNS, testenv.Runsc, testenv.Python, testenv.Node}, []string{"python", "javascript", "shell"}, func(*testing.T) []string {
+			return []string{"SANDBAR_DRIVERS={gvisor: {runtime: " + testenv.RunscProgram() + "}}"}
+		}},
+	}
+}
+
+// environ is the environment that names the boundary to the built command.
+func (b boundary) environ(t *testing.T) []string {
+	t.Helper()
+	return append(b.settings(t), "SANDBOX_TYPE="+b.name)
+}

@@ -1,0 +1,127 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/qemu"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/qemu/guestplan"
+)
+
+// roleCases are quick, and depend on who the daemon is and how a sandbox starts. The
+// cases 19 fail as well if the suite cannot find programs that outlive a sandbox.
+const roleCases = "15-outer-*,19-daemon,25-*,28-*,56-*,57-*,61-*,62-*"
+
+// roleReport is what the suite says of one role.
+type roleReport struct {
+	Role   string
+	NotRun string `json:"not_run"`
+	OK     bool
+	Counts map[string]int
+	Cases  []verdict
+}
+
+// roleReports reads the reports of all roles.
+func roleReports(t *testing.T, text string) map[string]roleReport {
+	t.Helper()
+	all := map[string]roleReport{}
+	for in := json.NewDecoder(strings.NewReader(text)); ; {
+		var r roleReport
+		switch err := in.Decode(&r); {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil:
+			t.Fatalf("%v: %s", err, text)
+		}
+		all[r.Role] = r
+		for _, c := range r.Cases {
+			if !c.OK {
+				t.Errorf("role %s, %s: %s: %s", r.Role, c.ID, c.Verdict, c.Evidence)
+			}
+		}
+	}
+}
+
+// The attacks are contained whoever the daemon is, on the host's programs cold and on
+// an image warm. Root takes on every role by itself; "make security" runs all of them.
+func TestEscapeSuiteRoles(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.UserNS, testenv.Python, testenv.DebianImage)
+	dir, binary := t.TempDir(), testenv.Build(t, "cmd/sandbar")
+	var roles []string
+	for _, as := range []string{"root", "root-one-id", "user", "user-cgroup"} {
+		roles = append(roles, as, as+"-image-warm")
+	}
+	run := func(args ...string) (string, error) {
+		cmd := exec.Command(binary, args...)
+		cmd.Env = append(os.Environ(), "SANDBAR_RUNTIME_DIR="+dir+"/run", "SANDBAR_STATE_DIR="+dir+"/state")
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		return string(out), err
+	}
+	if out, err := run("images", "import", testenv.DebianArchive(), "debian"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := run("escape-suite", "--driver", "native", "--role", strings.Join(roles, ","), "--image", "debian", "--json", "--run", roleCases)
+	if err != nil {
+		t.Error(err)
+	}
+	reports := roleReports(t, out)
+	grouped := testenv.CgroupV1.Err() == nil || testenv.CgroupV2.Err() == nil
+	for _, role := range roles {
+		r, ok := reports[role]
+		switch {
+		case !ok:
+			t.Errorf("no report of the role %s", role)
+		case strings.HasPrefix(role, "user-cgroup") && !grouped:
+			if r.NotRun == "" {
+				t.Errorf("the role %s ran where no control group can be made", role)
+			}
+		case r.NotRun != "" || r.Counts["CONTAINED"] < 10:
+			t.Errorf("role %s: %v %s", role, r.Counts, r.NotRun)
+		}
+	}
+}
+
+// An ordinary user's control group of version 2 holds what it claims. An emulated
+// machine is slow, so that only what depends on the group is attacked there.
+func TestEscapeSuiteRolesGuest(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.QEMU, testenv.Python)
+	dir := t.TempDir()
+	program, err := os.ReadFile(testenv.Build(t, "cmd/sandbar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sandbar"), program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	results, err := qemu.Run(ctx, qemu.Guest{Cgroups: guestplan.V2, Shares: map[string]string{"/test": dir}, Commands: []guestplan.Command{{
+		Args: []string{"/test/sandbar", "escape-suite", "--driver", "native", "--role", "user-cgroup,user-cgroup-warm", "--json",
+			"--run", "20-*,31-memory,32-memfd,61-*,62-*"},
+		Env:     []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "SANDBAR_RUNTIME_DIR=/tmp/run", "SANDBAR_STATE_DIR=/tmp/state"},
+		Cgroup:  "/system.slice/sandbar.service",
+		Timeout: 4 * time.Minute,
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := results[0].Err(); err != nil {
+		t.Errorf("%v\n%s", err, results[0].Output)
+	}
+	reports := roleReports(t, results[0].Output)
+	for _, role := range []string{"user-cgroup", "user-cgroup-warm"} {
+		if r := reports[role]; r.NotRun != "" || r.Counts["CONTAINED"] != 5 {
+			t.Errorf("role %s: %v %s", role, r.Counts, r.NotRun)
+		}
+	}
+}

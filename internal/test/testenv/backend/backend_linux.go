@@ -1,0 +1,42 @@
+package backend
+
+import (
+	"testing"
+
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/driver/docker"
+	"github.com/sandbar-dev/sandbar/internal/driver/native"
+	"github.com/sandbar-dev/sandbar/internal/driver/oci"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
+)
+
+// shared is what the tests of a package have together.
+type shared struct{ docker dockerd.Shared }
+
+func (s *shared) stop() error { return s.docker.Stop() }
+
+// backends are all of them. The first is that of tests that are not below Over.
+func backends() []backend {
+	return []backend{
+		{name: native.Name, needs: []testenv.Requirement{testenv.Linux, testenv.UserNS},
+			make: func(_ *shared, _ testing.TB, h driver.Host, agent []byte) (driver.Driver, error) {
+				return native.New(h, agent)
+			}},
+		{name: docker.Name, needs: []testenv.Requirement{testenv.Docker, testenv.DebianImage}, lacks: []string{"javascript", "elixir"},
+			make: func(s *shared, t testing.TB, h driver.Host, agent []byte) (driver.Driver, error) {
+				h.Options = map[string]string{"host": s.docker.Engine(t).Host(), "image": dockerd.Image}
+				return docker.New(h, agent)
+			}},
+		{name: oci.NameGVisor, needs: []testenv.Requirement{testenv.UserNS, testenv.Runsc},
+			make: func(_ *shared, _ testing.TB, h driver.Host, agent []byte) (driver.Driver, error) {
+				h.Options = map[string]string{"runtime": testenv.RunscProgram()}
+				return oci.New(h, oci.NameGVisor, agent)
+			}},
+		{name: oci.Name, needs: []testenv.Requirement{testenv.UserNS, testenv.Runc}, later: true,
+			make: func(_ *shared, _ testing.TB, h driver.Host, agent []byte) (driver.Driver, error) {
+				h.Options = map[string]string{"runtime": "runc"}
+				return oci.New(h, oci.Name, agent)
+			}},
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/process/sigreset"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+)
+
+func main() {
+	_ = sigreset.Signals() // tests are about signals, too
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// options are the command line.
+type options struct {
+	race     bool
+	user     bool
+	only     string
+	check    string
+	summary  string
+	timeout  time.Duration
+	again    int
+	patterns []string
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("runner", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.Usage = func() {
+		fmt.Fprintln(stderr, "usage: runner [flags] [packages]     (packages: default ./...)")
+		fs.PrintDefaults()
+	}
+	fs.BoolVar(&o.race, "race", false, "run with the race detector; needs a C compiler")
+	fs.BoolVar(&o.user, "user", false, "only the ordinary user's pass")
+	fs.StringVar(&o.only, "run", "", "only tests that match, as go test -run")
+	fs.StringVar(&o.check, "check", "", "run nothing: print those of these requirements (comma-separated, or \"all\") that are not met")
+	fs.StringVar(&o.summary, "summary", "", "also write the last line to this `file`")
+	fs.DurationVar(&o.timeout, "timeout", 20*time.Minute, "for the tests of one package")
+	fs.IntVar(&o.again, "again", 3, "run failed tests a second time, by themselves, if there are no more than so many; those that pass then are listed")
+	err := fs.Parse(args)
+	o.patterns = fs.Args()
+	if len(o.patterns) == 0 {
+		o.patterns = []string{"./..."}
+	}
+	return o, err
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return 2
+	}
+	if o.check != "" {
+		return printUnmet(stdout, strings.Split(o.check, ","))
+	}
+	commonUmask()
+	total, err := runPasses(ctx, o, stdout)
+	if err != nil {
+		fmt.Fprintf(stderr, "runner: %v\n", err)
+		total.failed++
+	}
+	if total.passed == 0 && total.failed == 0 {
+		fmt.Fprintln(stderr, "runner: no test ran")
+		total.failed++
+	}
+	fmt.Fprintf(stdout, "\n%s\n", total)
+	if o.summary != "" {
+		if err := os.WriteFile(o.summary, []byte(total.String()+"\n"), 0o644); err != nil {
+			fmt.Fprintf(stderr, "runner: %v\n", err)
+			return 1
+		}
+	}
+	if total.failed > 0 {
+		return 1
+	}
+	return 0
+}
+
+// counts are the numbers of the last line.
+type counts struct{ passed, failed, skipped int }
+
+func (c counts) String() string {
+	return fmt.Sprintf("%d passed, %d failed, %d skipped", c.passed, c.failed, c.skipped)
+}
+
+func (c *counts) add(o counts) {
+	c.passed += o.passed
+	c.failed += o.failed
+	c.skipped += o.skipped
+}
+
+// runPasses runs the passes that this user can run, one after the other.
+func runPasses(ctx context.Context, o options, w io.Writer) (counts, error) {
+	var total counts
+	root, err := testenv.ModuleRoot()
+	if err != nil {
+		return total, err
+	}
+	golden, err := readGolden(filepath.Join(root, "internal", "test", "testenv", "skips.golden"))
+	if err != nil {
+		return total, err
+	}
+	for _, p := range passes(o) {
+		fmt.Fprintf(w, "\n=== tests as %s\n\n", p.who)
+		got, err := p.run(ctx, o, root, golden, w)
+		total.add(got)
+		if err != nil {
+			return total, fmt.Errorf("tests as %s: %w", p.who, err)
+		}
+		fmt.Fprintf(w, "\nas %s: %s\n", p.who, got)
+	}
+	return total, nil
+}
+
+// pass is one run of the tests under one identity.
+type pass struct {
+	who string
+	run func(ctx context.Context, o options, root string, golden []allowance, w io.Writer) (counts, error)
+}
+
+func passes(o options) []pass {
+	switch {
+	case os.Geteuid() != 0: // also on systems that have no such number
+		return []pass{{"this user", runHere}}
+	case o.user:
+		return []pass{{"an ordinary user", runAsUser}}
+	default:
+		return []pass{{"root", runHere}, {"an ordinary user", runAsUser}}
+	}
+}
+
+// printUnmet is -check: a line for each requirement that is not met.
+func printUnmet(w io.Writer, names []string) int {
+	if len(names) == 1 && names[0] == "all" {
+		names = nil
+		for _, r := range testenv.All() {
+			names = append(names, r.Name)
+		}
+	}
+	for _, name := range names {
+		r, ok := testenv.Find(name)
+		if !ok {
+			fmt.Fprintf(w, "%s\tthere is no such requirement\n", name)
+		} else if err := r.Err(); err != nil {
+			fmt.Fprintf(w, "%s\t%s\n", name, strings.Join(strings.Fields(err.Error()), " "))
+		}
+	}
+	return 0
+}

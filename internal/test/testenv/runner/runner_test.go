@@ -1,0 +1,369 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+)
+
+// TestMain lets the test binary stand in for the runner where it starts itself.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-check" {
+		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
+	commonUmask()
+	os.Exit(m.Run())
+}
+
+// goTest runs "go test -json" over a module made of files and returns the
+// tally and what was printed.
+func goTest(t *testing.T, files map[string]string) (*tally, string) {
+	t.Helper()
+	return goTestIn(t, t.TempDir(), files)
+}
+
+func goTestEnv() []string {
+	return append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod", "GOWORK=off")
+}
+
+// goTestIn is goTest with the module in a directory that the caller knows.
+func goTestIn(t *testing.T, dir string, files map[string]string) (*tally, string) {
+	t.Helper()
+	files["go.mod"] = "module example.test/m\n\ngo 1.26\n"
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	got := newTally(&out, "example.test/m")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-json", "-count=1", "./...")
+	cmd.Dir = dir
+	cmd.Env = goTestEnv()
+	if err := got.follow(t.Context(), cmd); err != nil {
+		t.Fatal(err)
+	}
+	return got, out.String()
+}
+
+func TestTallyOfWhatTheGoCommandSays(t *testing.T) {
+	const header = "package a\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nvar _ = os.Exit\n\n"
+	tests := []struct {
+		name    string
+		test    string
+		want    counts
+		prints  []string
+		conceal []string // must not be printed
+	}{{
+		name:   "passes",
+		test:   "func TestA(t *testing.T) {}\nfunc TestB(t *testing.T) {}",
+		want:   counts{passed: 2},
+		prints: []string{`(?m)^ok    a .* 2 passed, 0 failed, 0 skipped$`},
+	}, {
+		name: "parts are counted, not what holds them",
+		test: `func TestA(t *testing.T) {
+			t.Run("x", func(t *testing.T) { t.Log("quiet") })
+			t.Run("y", func(t *testing.T) { t.Error("loud") })
+			t.Run("z", func(t *testing.T) { t.Skip("tired") })
+		}`,
+		want:    counts{1, 1, 1},
+		prints:  []string{`(?m)^FAIL  a `, `TestA/y`, `loud`},
+		conceal: []string{"quiet", "tired"},
+	}, {
+		name: "a test that fails beside its parts",
+		test: `func TestA(t *testing.T) {
+			t.Run("x", func(t *testing.T) {})
+			t.Error("afterwards")
+		}`,
+		want:   counts{passed: 1, failed: 1},
+		prints: []string{`afterwards`},
+	}, {
+		name:   "does not compile",
+		test:   `func TestA(t *testing.T) { undefinedName() }`,
+		want:   counts{failed: 1},
+		prints: []string{`undefined: undefinedName`},
+	}, {
+		name:   "panics",
+		test:   `func TestA(t *testing.T) {}` + "\n" + `func TestB(t *testing.T) { panic("at the disco") }`,
+		want:   counts{passed: 1, failed: 1},
+		prints: []string{`at the disco`, `goroutine`},
+	}, {
+		name:   "dies in the middle of a test",
+		test:   `func TestA(t *testing.T) { os.Exit(3) }`,
+		want:   counts{failed: 1},
+		prints: []string{`=== RUN +TestA`, `FAIL\s+example.test/m/a`},
+	}, {
+		name:   "claims success in the middle of a test",
+		test:   `func TestA(t *testing.T) { os.Exit(0) }`,
+		want:   counts{failed: 1},
+		prints: []string{`os.Exit\(0\)`},
+	}, {
+		name:   "fails outside its tests",
+		test:   `func TestA(t *testing.T) {}` + "\n" + `func TestMain(m *testing.M) { m.Run(); println("swept under the rug"); os.Exit(1) }`,
+		want:   counts{passed: 1, failed: 1},
+		prints: []string{`swept under the rug`},
+	}, {
+		name: "has no tests",
+		test: `var _ testing.TB`,
+		want: counts{},
+	}}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, out := goTest(t, map[string]string{"a/a_test.go": header + tt.test})
+			if got.now != tt.want {
+				t.Errorf("counted %s, want %s", got.now, tt.want)
+			}
+			for _, p := range tt.prints {
+				if !regexp.MustCompile(p).MatchString(out) {
+					t.Errorf("nothing printed matches %q", p)
+				}
+			}
+			for _, p := range tt.conceal {
+				if strings.Contains(out, p) {
+					t.Errorf("%q was printed, though it did not fail", p)
+				}
+			}
+			if t.Failed() {
+				t.Logf("printed:\n%s", out)
+			}
+		})
+	}
+}
+
+func TestFollowTellsOfACommandThatFailsWithoutAWord(t *testing.T) {
+	var out bytes.Buffer
+	got := newTally(&out, "m")
+	if err := got.follow(t.Context(), exec.CommandContext(t.Context(), "go", "no-such-verb")); err != nil {
+		t.Fatal(err)
+	}
+	if got.now.failed != 1 || len(got.problems) != 1 || !strings.Contains(out.String(), "no-such-verb") {
+		t.Errorf("counted %s, problems %q, printed %q", got.now, got.problems, out.String())
+	}
+}
+
+func TestParseGolden(t *testing.T) {
+	got, err := parseGolden("# words\n\nRoot   user  root's pass  runs these\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []allowance{{"Root", "user", "root's pass runs these"}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(allowance{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, bad := range []string{"Root user", "Rot user reason", "Root users reason"} {
+		if _, err := parseGolden(bad); err == nil {
+			t.Errorf("no error for %q", bad)
+		}
+	}
+}
+
+func TestGoldenFile(t *testing.T) {
+	golden, err := readGolden(filepath.Join("..", "skips.golden"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range testenv.All() {
+		if _, ok := allowed(golden, r.Name, everything(r.Name)); !ok {
+			t.Errorf("no host at all may lack %s: it need not be a requirement", r.Name)
+		}
+	}
+	// On a machine where everything could be had, root's pass lacks nothing
+	// but the other user, whatever the version of its cgroups.
+	full := facts{root: true, linux: true}
+	for _, v1 := range []bool{false, true} {
+		full.memoryOnV1 = v1
+		var may []string
+		for _, r := range testenv.All() {
+			if _, ok := allowed(golden, r.Name, full); ok {
+				may = append(may, r.Name)
+			}
+		}
+		other := map[bool]string{false: "CgroupV1", true: "CgroupV2"}[v1]
+		if diff := cmp.Diff([]string{"NonRoot", other}, may); diff != "" {
+			t.Errorf("allowed on a full host, memory on v1 = %v (-want +got):\n%s", v1, diff)
+		}
+	}
+}
+
+// everything is a host on which every condition that can excuse a requirement
+// holds, though no real host is both root's and not.
+func everything(requirement string) facts {
+	return facts{
+		root:            requirement == "NonRoot",
+		linux:           requirement != "Linux",
+		missing:         map[string]string{requirement: "no network"},
+		userNSForbidden: true,
+		memoryOnV1:      requirement == "CgroupV2",
+		cgroupReadOnly:  true,
+		noTUN:           true,
+	}
+}
+
+func TestJudgeSkips(t *testing.T) {
+	golden, err := parseGolden("NonRoot root elsewhere\nNode tool-missing asked for\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	skip := []testenv.Skip{{Package: "m/a", Test: "TestA", Requirement: "NonRoot"}}
+	tests := []struct {
+		name     string
+		recorded []testenv.Skip
+		facts    facts
+		unmet    map[string]string
+		problem  string // "" for none
+	}{
+		{"allowed", skip, facts{root: true}, map[string]string{"NonRoot": "running as root"}, ""},
+		{"there after all", skip, facts{root: true}, nil, "which is there"},
+		{"not allowed here", skip, facts{}, map[string]string{"NonRoot": "x"}, "does not allow"},
+		{"not by Need", nil, facts{root: true}, nil, "not by testenv.Need"},
+		{"another test's record", []testenv.Skip{{Package: "m/a", Test: "TestB", Requirement: "NonRoot"}}, facts{root: true}, nil, "not by testenv.Need"},
+		{"tool said to be missing", []testenv.Skip{{Package: "m/a", Test: "TestA", Requirement: "Node"}},
+			facts{root: true, missing: map[string]string{"Node": "no network"}}, map[string]string{"Node": "no such file"}, ""},
+		{"tool not said to be missing", []testenv.Skip{{Package: "m/a", Test: "TestA", Requirement: "Node"}},
+			facts{root: true}, map[string]string{"Node": "no such file"}, "does not allow"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			got := newTally(&out, "m")
+			got.add(event{Action: "run", Package: "m/a", Test: "TestA"})
+			got.add(event{Action: "skip", Package: "m/a", Test: "TestA"})
+			got.add(event{Action: "pass", Package: "m/a"})
+			got.judgeSkips(tt.recorded, golden, tt.facts, tt.unmet)
+			if tt.problem == "" {
+				if len(got.problems) > 0 || got.now != (counts{skipped: 1}) {
+					t.Errorf("problems %q, counted %s", got.problems, got.now)
+				}
+				if !strings.Contains(out.String(), "a TestA") {
+					t.Errorf("the skipped test is not named:\n%s", out.String())
+				}
+				return
+			}
+			if len(got.problems) != 1 || !strings.Contains(got.problems[0], tt.problem) || got.now.failed != 1 {
+				t.Errorf("problems %q, counted %s; want one with %q", got.problems, got.now, tt.problem)
+			}
+		})
+	}
+}
+
+func TestAgain(t *testing.T) {
+	const header = "package a\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nvar _ = os.Exit\n\n"
+	once := `if _, err := os.Stat("once"); err != nil { os.WriteFile("once", nil, 0o600); t.Error("the first time") }`
+	tests := []struct {
+		name string
+		test string
+		want counts
+		runs int    // of TestA
+		says string // at the end
+	}{
+		{"nothing failed", `func TestA(t *testing.T) {}`, counts{passed: 1}, 1, ""},
+		{"passes the second time", `func TestA(t *testing.T) { ` + once + ` }
+			func TestB(t *testing.T) {}`, counts{passed: 2}, 2, "a TestA"},
+		{"a part passes the second time", `func TestA(t *testing.T) {
+			t.Run("x", func(t *testing.T) { ` + once + ` })
+			t.Run("y", func(t *testing.T) {})
+		}`, counts{passed: 2}, 2, "a TestA"},
+		{"fails again", `func TestA(t *testing.T) { t.Error("always") }`, counts{failed: 1}, 2, ""},
+		{"too many", `func TestA(t *testing.T) { ` + once + ` }
+			func TestB(t *testing.T) { t.Fail() }
+			func TestC(t *testing.T) { t.Fail() }`, counts{failed: 3}, 1, ""},
+		{"died", `func TestA(t *testing.T) { ` + once + `; if t.Failed() { panic("x") } }
+			func TestB(t *testing.T) {}`, counts{failed: 1}, 1, ""},
+		{"exited", `func TestA(t *testing.T) { ` + once + `; if t.Failed() { os.Exit(1) } }`, counts{failed: 1}, 1, ""},
+		{"a part that is not run the second time", `func TestA(t *testing.T) {
+			if _, err := os.Stat("once"); err == nil { return }
+			t.Run("x", func(t *testing.T) { ` + once + ` })
+		}`, counts{failed: 1}, 2, ""},
+		{"skipped the second time", `func TestA(t *testing.T) { ` + once + ` else { t.Skip() } }`, counts{failed: 1}, 2, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			got, _ := goTestIn(t, dir, map[string]string{"a/a_test.go": header + tt.test})
+			var out bytes.Buffer
+			got.out = &out
+			runs := 1
+			err := got.again(t.Context(), options{again: 2}, func(ctx context.Context, o options, again *tally, pkg string) error {
+				runs++
+				cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-run", o.only, pkg)
+				cmd.Dir, cmd.Env = dir, goTestEnv()
+				return again.follow(ctx, cmd)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.printUnsteady()
+			if got.now != tt.want || runs != tt.runs {
+				t.Errorf("counted %s in %d runs, want %s in %d", got.now, runs, tt.want, tt.runs)
+			}
+			if named := strings.Contains(out.String(), "\n  "+tt.says+"\n"); named != (tt.says != "") {
+				t.Errorf("want %q named at the end of:\n%s", tt.says, out.String())
+			}
+		})
+	}
+}
+
+// The race detector is never wrong.
+func TestNotAgainWithRace(t *testing.T) {
+	got := newTally(io.Discard, "m")
+	got.add(event{Action: "fail", Package: "m/a", Test: "TestA"})
+	got.add(event{Action: "output", Package: "m/a", Output: "FAIL\n"})
+	got.add(event{Action: "fail", Package: "m/a"})
+	err := got.again(t.Context(), options{again: 3, race: true}, func(context.Context, options, *tally, string) error {
+		t.Error("run again")
+		return nil
+	})
+	if err != nil || got.now.failed != 1 {
+		t.Errorf("%v, counted %s", err, got.now)
+	}
+}
+
+func TestRunFailsWhenNothingRuns(t *testing.T) {
+	var out, errs bytes.Buffer
+	summary := filepath.Join(t.TempDir(), "summary")
+	t.Chdir(filepath.Join("..", "..", "..", ".."))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code := run(ctx, []string{"-summary", summary}, &out, &errs); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	b, err := os.ReadFile(summary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "0 passed, 1 failed, 0 skipped\n"; string(b) != want || !strings.HasSuffix(out.String(), "\n"+want) {
+		t.Errorf("summary %q, last words %q, want %q", b, out.String(), want)
+	}
+}
+
+func TestPrintUnmet(t *testing.T) {
+	var out bytes.Buffer
+	printUnmet(&out, []string{"Root", "NonRoot", "Unheard"})
+	got := parseUnmet(out.String())
+	_, root := got["Root"]
+	_, nonRoot := got["NonRoot"]
+	if root == nonRoot || got["Unheard"] == "" || len(got) != 2 {
+		t.Errorf("printed %q: want exactly one of Root and NonRoot, and Unheard", out.String())
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	var errs bytes.Buffer
+	if code := run(t.Context(), []string{"-unheard"}, &errs, &errs); code != 2 || !strings.Contains(errs.String(), "usage:") {
+		t.Errorf("exit code %d, printed %q", code, errs.String())
+	}
+}

@@ -1,0 +1,73 @@
+package prestart
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// ahead is a sandbox with an interpreter that was started ahead.
+type ahead struct {
+	driver.Sandbox
+	t     *template
+	std   *late
+	ended chan struct{} // closed when the interpreter has ended
+	used  atomic.Bool
+}
+
+var _ driver.Unwrapper = (*ahead)(nil)
+
+// Unwrap shows the abilities of the sandbox itself.
+func (a *ahead) Unwrap() any { return a.Sandbox }
+
+// Destroy destroys the sandbox. Its outputs, if nobody has taken them, end.
+func (a *ahead) Destroy(ctx context.Context) error {
+	a.std.abandon()
+	return a.Sandbox.Destroy(ctx)
+}
+
+// follow has ended tell of the interpreter's end.
+func (a *ahead) follow(p driver.Process) {
+	go func() {
+		_, _ = p.Wait() // how it ended is asked again, if anybody is there to ask
+		close(a.ended)
+	}()
+}
+
+// use takes the interpreter for a program, once.
+func (a *ahead) use(ctx context.Context, e driver.Evaluation) error {
+	if a.used.Swap(true) {
+		return sandbar.Errorf(sandbar.Conflict, "the interpreter of this sandbox has been used")
+	}
+	if err := ctx.Err(); err != nil {
+		return sandbar.Errorf(sandbar.Canceled, "cancelled before the program started: %w", err)
+	}
+	if err := a.t.refuse(e); err != nil {
+		return err
+	}
+	select {
+	case <-a.ended:
+		return sandbar.Errorf(sandbar.Gone, "the interpreter has ended while it waited")
+	default:
+		return nil
+	}
+}
+
+// put writes a file of the sandbox.
+func (a *ahead) put(ctx context.Context, path string, b []byte, opt sandbar.CreateOptions) error {
+	f, ok := driver.As[driver.Filer](a.Sandbox)
+	if !ok {
+		return sandbar.Errorf(sandbar.Unsupported, "this driver cannot put files into a sandbox")
+	}
+	file, err := f.FS().Create(ctx, path, opt)
+	if err != nil {
+		return err
+	}
+	if _, err := file.Write(b); err != nil {
+		file.Abort()
+		return err
+	}
+	return file.Commit()
+}

@@ -1,0 +1,187 @@
+package prestart_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
+	"github.com/sandbar-dev/sandbar/internal/warm/prestart"
+)
+
+func shell(t *testing.T, d driver.Driver) func(change ...func(*sandbar.Spec)) driver.Sandbox {
+	return func(change ...func(*sandbar.Spec)) driver.Sandbox {
+		s := spec()
+		for _, f := range change {
+			f(&s)
+		}
+		tpl, err := prestart.Prepare(d, driver.TemplateSpec{Spec: s, Language: "shell", Argv: []string{"sh"}, File: "main.sh"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sb, err := tpl.Fork(t.Context(), sandbar.NewID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := sb.Destroy(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		return sb
+	}
+}
+
+func TestHeldShell(t *testing.T) {
+	fork := shell(t, nativeDriver(t))
+	job := driver.Evaluation{Path: "main.sh"}
+	run := func(t *testing.T, sb driver.Sandbox, code string) (sandbar.Result, string) {
+		t.Helper()
+		var out bytes.Buffer
+		p, err := sb.(driver.CodeEvaluator).EvalCode(t.Context(), job, code, driver.Stdio{Stdout: &out, Stderr: &out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, out.String()
+	}
+	beside := func(t *testing.T, sb driver.Sandbox, command string) string {
+		t.Helper()
+		var out bytes.Buffer
+		p, err := sb.Start(t.Context(), sandbar.Cmd{Args: []string{"sh", "-c", command}}, driver.Stdio{Stdout: &out, Stderr: &out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := p.Wait(); err != nil || r.ExitCode != 0 {
+			t.Fatalf("%+v, %v: %s", r, err, &out)
+		}
+		return out.String()
+	}
+
+	t.Run("is used once, and numbered", func(t *testing.T) {
+		sb := fork()
+		p, err := sb.(driver.CodeEvaluator).EvalCode(t.Context(), job, "exit 3", driver.Stdio{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, ok := driver.As[driver.Numbered](p); !ok || n.PID() < 2 {
+			t.Errorf("its number is not known")
+		}
+		if _, err := sb.(driver.Evaluator).Eval(t.Context(), job, driver.Stdio{}); sandbar.CodeOf(err) != sandbar.Conflict {
+			t.Errorf("a second program: %v", err)
+		}
+		if r, err := p.Wait(); err != nil || r.ExitCode != 3 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+	t.Run("its time begins when it goes on", func(t *testing.T) {
+		sb := fork()
+		time.Sleep(300 * time.Millisecond)
+		if r, _ := run(t, sb, "true"); r.Duration <= 0 || r.Duration > 250*time.Millisecond {
+			t.Errorf("it took %v", r.Duration)
+		}
+	})
+	t.Run("other programs go beside it", func(t *testing.T) {
+		sb := fork()
+		if got := beside(t, sb, "echo beside"); got != "beside\n" {
+			t.Errorf("got %q", got)
+		}
+		if _, got := run(t, sb, "echo held; ls -A"); got != "held\nmain.sh\n" {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("stopped before, it still runs", func(t *testing.T) {
+		sb := fork()
+		beside(t, sb, "kill -STOP $(grep -l '[m]ain.sh' /proc/[0-9]*/cmdline | cut -d/ -f3)")
+		if _, got := run(t, sb, "echo held"); got != "held\n" {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("interrupted, it waits on", func(t *testing.T) {
+		sb := fork()
+		beside(t, sb, "for i in 1 2 3; do kill -CONT $(grep -l '[m]ain.sh' /proc/[0-9]*/cmdline | cut -d/ -f3); done")
+		if _, got := run(t, sb, "echo held"); got != "held\n" {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("dies while it waits", func(t *testing.T) {
+		sb := fork()
+		beside(t, sb, "kill -9 $(grep -l '[m]ain.sh' /proc/[0-9]*/cmdline | cut -d/ -f3)")
+		select {
+		case <-prestart.Ended(sb):
+		case <-time.After(time.Minute):
+			t.Fatal("it does not end")
+		}
+		if _, err := sb.(driver.Evaluator).Eval(t.Context(), job, driver.Stdio{}); sandbar.CodeOf(err) != sandbar.Gone {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("a program without room does not run", func(t *testing.T) {
+		sb := fork(func(s *sandbar.Spec) { s.Limits.Disk = 16 << 10 })
+		var out bytes.Buffer
+		code := "echo began\n" + strings.Repeat("# x\n", 10<<10)
+		_, err := sb.(driver.CodeEvaluator).EvalCode(t.Context(), job, code, driver.Stdio{Stdout: &out})
+		if sandbar.CodeOf(err) != sandbar.NoSpace || out.Len() > 0 {
+			t.Errorf("got %v, output %q", err, &out)
+		}
+	})
+	t.Run("another start leaves nothing of the first", func(t *testing.T) {
+		sb := fork()
+		var out bytes.Buffer
+		e := job
+		e.Args = []string{"a"}
+		p, err := sb.(driver.CodeEvaluator).EvalCode(t.Context(), e, `echo "$1"; ls -A; set -- /proc/[0-9]*; echo $#`, driver.Stdio{Stdout: &out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := p.Wait(); err != nil || r.ExitCode != 0 || out.String() != "a\nmain.sh\n2\n" {
+			t.Errorf("%+v, %v: %q", r, err, &out)
+		}
+	})
+	t.Run("another start without a file finds none", func(t *testing.T) {
+		sb := fork()
+		e := job
+		e.Args = []string{"a"}
+		p, err := sb.(driver.Evaluator).Eval(t.Context(), e, driver.Stdio{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := p.Wait(); err != nil || r.ExitCode != 2 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+	t.Run("input is refused", func(t *testing.T) {
+		h, _ := driver.As[driver.Holder](fork())
+		if _, err := h.Hold(t.Context(), sandbar.Cmd{Args: []string{"sh", "x"}}, "x", driver.Stdio{Stdin: strings.NewReader("")}); sandbar.CodeOf(err) != sandbar.Invalid {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("what ends at once is not held", func(t *testing.T) {
+		h, _ := driver.As[driver.Holder](fork())
+		if _, err := h.Hold(t.Context(), sandbar.Cmd{Args: []string{"true"}}, "x", driver.Stdio{}); sandbar.CodeOf(err) != sandbar.Unsupported {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A driver without driver.Holder leaves the shell to its start.
+func TestShellWithoutHolder(t *testing.T) {
+	d := faulty.New()
+	tpl, err := prestart.Prepare(d, driver.TemplateSpec{Language: "shell", Argv: []string{"sh"}, File: "main.sh"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tpl.Fork(t.Context(), sandbar.NewID()); sandbar.CodeOf(err) != sandbar.Unsupported {
+		t.Errorf("got %v", err)
+	}
+	if err := d.Leaks(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,52 @@
+package prestart
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+func now() time.Time { return time.Now() }
+
+// waiting is a sandbox with an interpreter that waits for what comes in its input.
+type waiting struct {
+	*ahead
+	process driver.Process
+	started time.Time // when Start had returned
+}
+
+var _ driver.Evaluator = (*waiting)(nil)
+
+// Eval lets the interpreter go on. See driver.Evaluator.
+func (w *waiting) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
+	if err := w.use(ctx, e); err != nil {
+		return nil, err
+	}
+	p := &process{Process: w.process, std: w.std, waited: now().Sub(w.started)}
+	w.std.give(w.t.kind.payload(e, std.Stdin), std)
+	return p, nil
+}
+
+// process is an interpreter from the moment at which it got its program.
+type process struct {
+	driver.Process
+	std    *late
+	waited time.Duration
+}
+
+// Unwrap shows the abilities of the process itself.
+func (p *process) Unwrap() any { return p.Process }
+
+// Wait returns the result. Its Duration leaves out the waiting, and is never
+// shorter than the program's: what Start itself took counts as the program's.
+func (p *process) Wait() (sandbar.Result, error) {
+	r, err := p.Process.Wait()
+	p.std.out.first.Wait()
+	p.std.err.first.Wait()
+	if r.Duration > 0 {
+		r.Duration = max(r.Duration-p.waited, 1)
+	}
+	return r, err
+}

@@ -1,0 +1,30 @@
+package python
+
+import (
+	"strings"
+	"testing"
+)
+
+// What a template or a copy says is one of its messages, whole, or none.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"", "ready", "ready 7", "ready 1", "ready -1", "ready 4294967296", "failed", "failed at x", "import\x00numpy\x00ImportError",
+		"ready\x003.11\x00", "ready\x003.11\x00kept\x00", "ready\x003.11\x00forked\x00A\x00B", "import\x00", "\x00\x00"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if h, ok := ParseHello(b); ok {
+			var words []string
+			if h.Module != "" || h.Exception != "" || strings.HasPrefix(string(b), "import") {
+				words = []string{"import", h.Module, h.Exception}
+			} else {
+				words = append([]string{"ready", h.Version, map[bool]string{true: "kept", false: "forked"}[h.Kept]}, h.Read...)
+			}
+			if again := strings.Join(words, "\x00"); again != string(b) {
+				t.Errorf("%q was read as %q", b, again)
+			}
+		}
+		if pid, failure, ok := ParseReady(b); ok && failure == "" && strings.HasPrefix(string(b), "ready") && (pid < 2 || pid > 1<<31-1) {
+			t.Errorf("%q was read as process %d", b, pid)
+		}
+	})
+}

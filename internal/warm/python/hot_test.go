@@ -1,0 +1,42 @@
+package python
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"testing"
+)
+
+// Of what a rehearsal printed a template learns pages, of those that are written no
+// more than a copy may hold.
+func TestHot(t *testing.T) {
+	words := func(all ...uint64) []byte {
+		b := []byte("hot\n")
+		for _, w := range all {
+			b = binary.LittleEndian.AppendUint64(b, w)
+		}
+		return b
+	}
+	for _, c := range []struct {
+		name    string
+		imports []string
+		memory  int64
+		output  string
+		want    []byte
+	}{
+		{"nothing", nil, 0, "", nil},
+		{"no pages", nil, 0, "\nhello\n1 2\n", nil},
+		{"pages", nil, 0, "\n1000 2000 17\n5000 1000 16\n", words(0x1000, 0x2000, 0x17, 0x5000, 0x1000, 0x16)},
+		{"more than may be held", nil, 0, "1000 380000 17\n400000 1000 17\n500000 1000 16\n", words(0x1000, 0x380000, 0x17, 0x500000, 0x1000, 0x16)},
+		{"with imports", []string{"numpy"}, 0, "1000 380000 17\n400000 1000 17\n", words(0x1000, 0x380000, 0x17, 0x400000, 0x1000, 0x17)},
+		{"with little memory", []string{"numpy"}, 8 << 20, "1000 200000 17\n400000 1000 17\n", words(0x1000, 0x200000, 0x17)},
+		{"without a limit", nil, -1, "1000 200000 17\n400000 1000 17\n", words(0x1000, 0x200000, 0x17, 0x400000, 0x1000, 0x17)},
+	} {
+		if got := Hot(c.imports, c.memory, []byte(c.output)); !bytes.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	if n := len(Hot(nil, 0, []byte(strings.Repeat("1000 1000 16\n", 100_000)))); n > maxHot+24 {
+		t.Errorf("a message of %d bytes", n)
+	}
+}

@@ -1,0 +1,578 @@
+package tools
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/bzip2"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/glob"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/modes"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
+)
+
+// gzipTool is gzip, gunzip and zcat.
+func gzipTool(t *cmd) {
+	opts, files := t.options("cdfknqrtlv123456789", "stdout=c to-stdout=c decompress=d uncompress=d force=f keep=k no-name=n quiet=q test=t list=l verbose=v fast=1 best=9")
+	stdout, decode, force, keep, test := t.name == "zcat", t.name == "gunzip" || t.name == "zcat", false, false, false
+	level := 6
+	for _, o := range opts {
+		switch o.name {
+		case 'c':
+			stdout = true
+		case 'd':
+			decode = true
+		case 'f':
+			force = true
+		case 'k':
+			keep = true
+		case 't':
+			decode, test = true, true
+		case 'r', 'l':
+			t.fatal(1, "-%c is not supported", o.name)
+		case 'n', 'q', 'v':
+		default:
+			level = int(o.name - '0')
+		}
+	}
+	if len(files) == 0 {
+		files = []string{"-"}
+	}
+	for _, f := range files {
+		if err := t.gzipFile(f, decode, stdout || test || f == "-", test, force, keep, level); err != nil {
+			t.errorf("%s: %s", strings.Replace(f, "-", "stdin", map[bool]int{true: 1}[f == "-"]), gzipError(err))
+		}
+	}
+}
+
+func gzipError(err error) string {
+	switch {
+	case errors.Is(err, gzip.ErrHeader):
+		return "not in gzip format"
+	case errors.Is(err, io.ErrUnexpectedEOF), err == io.EOF:
+		return "unexpected end of file"
+	case errors.Is(err, gzip.ErrChecksum):
+		return "invalid compressed data--crc error"
+	}
+	return program.ErrorText(err)
+}
+
+func (t *cmd) gzipFile(name string, decode, stdout, test, force, keep bool, level int) error {
+	in, err := t.open(name)
+	if err != nil && decode {
+		if name += ".gz"; t.exists(name) {
+			in, err = t.open(name)
+		} else {
+			name = strings.TrimSuffix(name, ".gz")
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if t.isDir(name) && name != "-" {
+		return errors.New("is a directory -- ignored")
+	}
+	out := io.Writer(t.out)
+	target := ""
+	if !stdout {
+		target = name + ".gz"
+		if decode {
+			base, ok := strings.CutSuffix(name, ".gz")
+			if tgz, isTgz := strings.CutSuffix(name, ".tgz"); isTgz {
+				base, ok = tgz+".tar", true
+			}
+			if !ok {
+				return errors.New("unknown suffix -- ignored")
+			}
+			target = base
+		}
+		if t.exists(target) && !force {
+			return fmt.Errorf("%s already exists;	not overwritten", target)
+		}
+		f, err := t.create(target, false)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		out = f
+	}
+	if test {
+		out = io.Discard
+	}
+	if err := t.gzipCopy(out, in, decode, level); err != nil || target == "" {
+		return err
+	}
+	if info, err := t.FS.Stat(t.Dir, name); err == nil {
+		t.keepTimes(target, info)
+	}
+	if keep {
+		return nil
+	}
+	return t.FS.Remove(t.Dir, name)
+}
+
+func (t *cmd) gzipCopy(out io.Writer, in io.Reader, decode bool, level int) error {
+	if decode {
+		z, err := gzip.NewReader(bufio.NewReader(in))
+		if err != nil {
+			return err
+		}
+		return t.copyData(out, z)
+	}
+	z, err := gzip.NewWriterLevel(out, level)
+	if err != nil {
+		return err
+	}
+	if err := t.copyData(z, in); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// tarOptions are those of tar.
+type tarOptions struct {
+	mode                    byte // c x t r
+	file, dir               string
+	gzip, bzip2, verbose    bool
+	keepOld, stdout, follow bool
+	exclude                 []string
+	strip                   int
+	names                   string // file with names
+}
+
+func tarTool(t *cmd) {
+	args := t.Args[1:]
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") { // tar xzf
+		args = bundled(args)
+	}
+	opts, files := t.optionsOf(args, "cxtrf:C:zjJvkOhpmaPT:e:s:", "create=c extract=x get=x list=t append=r file=f directory=C gzip=z bzip2=j xz=J verbose=v keep-old-files=k to-stdout=O dereference=h preserve-permissions=p touch=m auto-compress=a absolute-names=P files-from=T exclude=e strip-components=s", true)
+	o := tarOptions{file: "-"}
+	for _, opt := range opts {
+		switch opt.name {
+		case 'c', 'x', 't', 'r':
+			o.mode = opt.name
+		case 'f':
+			o.file = opt.value
+		case 'C':
+			o.dir = opt.value
+		case 'z':
+			o.gzip = true
+		case 'j':
+			o.bzip2 = true
+		case 'J':
+			t.fatal(2, "xz is not supported")
+		case 'v':
+			o.verbose = true
+		case 'k':
+			o.keepOld = true
+		case 'O':
+			o.stdout = true
+		case 'h':
+			o.follow = true
+		case 'a':
+			o.gzip = o.gzip || strings.HasSuffix(o.file, "gz")
+		case 'T':
+			o.names = opt.value
+		case 'e':
+			o.exclude = append(o.exclude, opt.value)
+		case 's':
+			o.strip = t.number("number of elements", opt.value)
+		}
+	}
+	if o.names != "" {
+		r, err := t.open(o.names)
+		if err != nil {
+			t.fatal(2, "%s: %s", o.names, program.ErrorText(err))
+		}
+		for line := range t.lines(o.names, r, '\n') {
+			files = append(files, string(line))
+		}
+		r.Close()
+	}
+	switch o.mode {
+	case 'c':
+		t.tarCreate(o, files)
+	case 'x', 't':
+		t.tarRead(o, files)
+	case 'r':
+		t.tarAppend(o, files)
+	default:
+		t.fatal(2, "You must specify one of the '-ctrx' options")
+	}
+}
+
+// bundled turns the old form of options, whose values follow in order, into
+// the new one.
+func bundled(args []string) []string {
+	var out []string
+	rest := args[1:]
+	for _, c := range args[0] {
+		out = append(out, "-"+string(c))
+		if strings.ContainsRune("fCT", c) && len(rest) > 0 {
+			out, rest = append(out, rest[0]), rest[1:]
+		}
+	}
+	return append(out, rest...)
+}
+
+func (t *cmd) tarCreate(o tarOptions, files []string) {
+	if len(files) == 0 {
+		t.fatal(2, "Cowardly refusing to create an empty archive")
+	}
+	if o.bzip2 {
+		t.fatal(2, "bzip2 can be read but not written")
+	}
+	out := io.Writer(t.out)
+	if o.file != "-" {
+		f, err := t.create(o.file, false)
+		if err != nil {
+			t.fatal(2, "%s: Cannot open: %s", o.file, program.ErrorText(err))
+		}
+		defer f.Close()
+		out = f
+	}
+	if o.gzip {
+		z := gzip.NewWriter(out)
+		defer z.Close()
+		out = z
+	}
+	w := tar.NewWriter(out)
+	t.tarAdd(w, o, files)
+	if err := w.Close(); err != nil {
+		t.fatal(2, "%s: %s", o.file, program.ErrorText(err))
+	}
+}
+
+func (t *cmd) tarAdd(w *tar.Writer, o tarOptions, files []string) {
+	base := t.Dir
+	if o.dir != "" {
+		base = absolute(t.Dir, o.dir)
+	}
+	a := &tarAdder{t: t, w: w, o: o, base: base, seen: map[uint64]string{}}
+	if info, err := t.FS.Stat(t.Dir, o.file); err == nil {
+		a.self = info.Inode()
+	}
+	for _, f := range files {
+		a.add(f)
+	}
+}
+
+type tarAdder struct {
+	t    *cmd
+	w    *tar.Writer
+	o    tarOptions
+	base string
+	seen map[uint64]string // names of files with several links
+	self uint64            // the archive, which is not added to itself
+}
+
+func (a *tarAdder) add(name string) {
+	t := a.t
+	t.check()
+	full := absolute(a.base, name)
+	stat := t.FS.Lstat
+	if a.o.follow {
+		stat = t.FS.Stat
+	}
+	info, err := stat("/", full)
+	if err != nil {
+		t.warn("%s: Cannot stat: %s", name, program.ErrorText(err))
+		t.status = 2
+		return
+	}
+	if info.Inode() == a.self || tarExcluded(a.o.exclude, name) {
+		return
+	}
+	inside := strings.TrimLeft(name, "/")
+	h := &tar.Header{Name: inside, Mode: int64(modes.Unix(info.Mode())), ModTime: info.ModTime().Truncate(time.Second), Uname: UserName, Gname: UserName, Uid: 1000, Gid: 1000}
+	switch m := info.Mode(); {
+	case m.IsDir():
+		h.Typeflag = tar.TypeDir
+		h.Name = strings.TrimSuffix(inside, "/") + "/"
+	case m&fs.ModeSymlink != 0:
+		h.Typeflag = tar.TypeSymlink
+		h.Linkname, _ = t.FS.Readlink("/", full)
+	case !m.IsRegular():
+		return
+	case info.Links() > 1 && a.seen[info.Inode()] != "":
+		h.Typeflag, h.Linkname = tar.TypeLink, a.seen[info.Inode()]
+	default:
+		h.Typeflag, h.Size = tar.TypeReg, info.Size()
+		a.seen[info.Inode()] = inside
+	}
+	if a.o.verbose {
+		fmt.Fprintln(t.verboseOut(a.o), h.Name)
+	}
+	if err := a.write(h, full); err != nil {
+		t.fatal(2, "%s: %s", name, program.ErrorText(err))
+	}
+	if h.Typeflag == tar.TypeDir {
+		list, err := t.FS.ReadDir("/", full)
+		if err != nil {
+			t.failed(name, err)
+		}
+		for _, e := range list {
+			a.add(join(name, e.Name()))
+		}
+	}
+}
+
+// verboseOut is where names go: not into an archive.
+func (t *cmd) verboseOut(o tarOptions) io.Writer {
+	if o.file == "-" && o.mode == 'c' || o.stdout {
+		return t.Stderr
+	}
+	return t.out
+}
+
+func (a *tarAdder) write(h *tar.Header, full string) error {
+	if err := a.w.WriteHeader(h); err != nil {
+		return err
+	}
+	if h.Typeflag != tar.TypeReg {
+		return nil
+	}
+	f, err := a.t.FS.OpenFile("/", full, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return a.t.copyData(a.w, io.LimitReader(f, h.Size))
+}
+
+func tarExcluded(patterns []string, name string) bool {
+	for _, p := range patterns {
+		for n := strings.Trim(name, "/"); n != ""; {
+			if glob.Match(p, n) || glob.Match(p, strings.TrimPrefix(n, "./")) {
+				return true
+			}
+			_, rest, ok := strings.Cut(n, "/")
+			if !ok {
+				break
+			}
+			n = rest
+		}
+	}
+	return false
+}
+
+// tarAppend adds to an archive that is there.
+func (t *cmd) tarAppend(o tarOptions, files []string) {
+	data, err := t.FS.ReadFile(t.Dir, o.file)
+	if err != nil {
+		t.fatal(2, "%s: Cannot open: %s", o.file, program.ErrorText(err))
+	}
+	f, err := t.FS.OpenFile(t.Dir, o.file, os.O_WRONLY, 0)
+	if err != nil {
+		t.fatal(2, "%s: Cannot open: %s", o.file, program.ErrorText(err))
+	}
+	defer f.Close()
+	if _, err := f.Seek(int64(tarEnd(data)), io.SeekStart); err != nil {
+		t.fatal(2, "%s: %s", o.file, program.ErrorText(err))
+	}
+	w := tar.NewWriter(f)
+	t.tarAdd(w, o, files)
+	if err := w.Close(); err != nil {
+		t.fatal(2, "%s: %s", o.file, program.ErrorText(err))
+	}
+}
+
+// tarEnd is where the last member of an archive ends.
+func tarEnd(data []byte) int {
+	end := len(data) / 512 * 512
+	for end >= 512 && len(bytes.Trim(data[end-512:end], "\x00")) == 0 {
+		end -= 512
+	}
+	return end
+}
+
+func (t *cmd) tarRead(o tarOptions, only []string) {
+	in, err := t.open(o.file)
+	if err != nil {
+		t.fatal(2, "%s: Cannot open: %s", o.file, program.ErrorText(err))
+	}
+	defer in.Close()
+	r := bufio.NewReaderSize(in, 64<<10)
+	src := io.Reader(r)
+	switch head, _ := r.Peek(3); {
+	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
+		z, err := gzip.NewReader(r)
+		if err != nil {
+			t.fatal(2, "%s: %s", o.file, gzipError(err))
+		}
+		src = z
+	case bytes.HasPrefix(head, []byte("BZh")):
+		src = bzip2.NewReader(r)
+	}
+	missing := map[string]bool{}
+	for _, name := range only {
+		missing[name] = true
+	}
+	a := tar.NewReader(src)
+	for {
+		t.check()
+		h, err := a.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.fatal(2, "This does not look like a tar archive")
+		}
+		if !tarWanted(only, h.Name, missing) || tarExcluded(o.exclude, h.Name) {
+			continue
+		}
+		if o.mode == 't' {
+			t.tarList(o, h)
+			continue
+		}
+		t.tarExtract(o, h, a)
+	}
+	for name := range missing {
+		t.warn("%s: Not found in archive", name)
+		t.status = 2
+	}
+}
+
+func tarWanted(only []string, name string, missing map[string]bool) bool {
+	if len(only) == 0 {
+		return true
+	}
+	for _, o := range only {
+		clean := strings.TrimSuffix(o, "/")
+		if strings.TrimSuffix(name, "/") == clean || strings.HasPrefix(name, clean+"/") {
+			delete(missing, o)
+			return true
+		}
+	}
+	return false
+}
+
+func (t *cmd) tarList(o tarOptions, h *tar.Header) {
+	if !o.verbose {
+		fmt.Fprintln(t.out, h.Name)
+		return
+	}
+	name := h.Name
+	if h.Linkname != "" {
+		name += " -> " + h.Linkname
+	}
+	owner := h.Uname + "/" + h.Gname
+	if h.Uname == "" {
+		owner = strconv.Itoa(h.Uid) + "/" + strconv.Itoa(h.Gid)
+	}
+	mode := h.FileInfo().Mode()
+	fmt.Fprintf(t.out, "%s %s %9d %s %s\n", modes.String(mode), owner, h.Size, h.ModTime.In(location(t)).Format("2006-01-02 15:04"), name)
+}
+
+// tarExtract writes one member. Names are taken as relative, and without "..",
+// so that an archive stays below the directory; links are not followed.
+func (t *cmd) tarExtract(o tarOptions, h *tar.Header, r io.Reader) {
+	name := strings.Trim(path.Clean("/"+h.Name), "/")
+	for range o.strip {
+		_, rest, ok := strings.Cut(name, "/")
+		if !ok {
+			return
+		}
+		name = rest
+	}
+	if name == "" {
+		return
+	}
+	if o.verbose {
+		fmt.Fprintln(t.verboseOut(o), h.Name)
+	}
+	if o.stdout {
+		if h.Typeflag == tar.TypeReg {
+			if err := t.copyData(t.out, r); err != nil {
+				t.failed(h.Name, err)
+			}
+		}
+		return
+	}
+	base := t.Dir
+	if o.dir != "" {
+		base = absolute(t.Dir, o.dir)
+		if !t.isDir(o.dir) {
+			t.fatal(2, "%s: Cannot open: No such file or directory", o.dir)
+		}
+	}
+	if err := t.tarWrite(o, h, r, base, name); err != nil {
+		t.warn("%s: Cannot open: %s", h.Name, program.ErrorText(err))
+		t.status = 2
+	}
+}
+
+func (t *cmd) tarWrite(o tarOptions, h *tar.Header, r io.Reader, base, name string) error {
+	full := join(base, name)
+	if err := t.plainDirs(base, path.Dir(name)); err != nil {
+		return err
+	}
+	mode := h.FileInfo().Mode()&perm | 0o600
+	old, err := t.FS.Lstat("/", full)
+	if h.Typeflag == tar.TypeDir {
+		if err != nil || !old.IsDir() {
+			if err := t.FS.Mkdir("/", full, mode|0o700); err != nil {
+				return err
+			}
+		}
+		return t.FS.Chmod("/", full, mode&^t.Umask|0o700)
+	}
+	if err == nil {
+		if o.keepOld {
+			return fs.ErrExist
+		}
+		if err := t.FS.Remove("/", full); err != nil {
+			return err
+		}
+	}
+	switch h.Typeflag {
+	case tar.TypeSymlink:
+		return t.FS.Symlink(h.Linkname, "/", full)
+	case tar.TypeLink:
+		return t.FS.Link("/", join(base, strings.Trim(path.Clean("/"+h.Linkname), "/")), full)
+	case tar.TypeReg:
+		f, err := t.FS.OpenFile("/", full, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode&^t.Umask)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := t.copyData(f, r); err != nil {
+			return err
+		}
+		return f.Chtimes(h.ModTime, h.ModTime)
+	}
+	return nil // devices and pipes of elsewhere
+}
+
+// plainDirs makes the directories above a member; a link among them would lead
+// the archive elsewhere and is an error.
+func (t *cmd) plainDirs(base, dir string) error {
+	at := base
+	for part := range strings.SplitSeq(dir, "/") {
+		if part == "." || part == "" {
+			continue
+		}
+		at = join(at, part)
+		info, err := t.FS.Lstat("/", at)
+		switch {
+		case err != nil:
+			if err := t.FS.Mkdir("/", at, 0o777&^t.Umask); err != nil {
+				return err
+			}
+		case !info.IsDir():
+			return fs.ErrInvalid
+		}
+	}
+	return nil
+}

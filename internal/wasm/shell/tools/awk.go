@@ -1,0 +1,98 @@
+package tools
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/awk"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
+)
+
+func awkTool(t *cmd) {
+	opts, args := t.leading("F:v:f:e:W:", "field-separator=F assign=v file=f source=e")
+	env := awk.Env{Environ: t.Env, Stdin: t.Stdin, Stdout: t.out, Check: t.check, Time: time.Now, Zone: location(t), Strftime: strftime,
+		Warn: func(message string) { t.warn("%s", message) }}
+	var sources []string
+	for _, o := range opts {
+		switch o.name {
+		case 'F':
+			if env.FS = o.value; env.FS == "t" {
+				env.FS = `\t`
+			}
+		case 'v':
+			if !strings.Contains(o.value, "=") {
+				t.fatal(2, "invalid -v argument: %s", o.value)
+			}
+			env.Vars = append(env.Vars, o.value)
+		case 'f':
+			sources = append(sources, t.scriptFile(o.value))
+		case 'e':
+			sources = append(sources, o.value)
+		}
+	}
+	if sources == nil {
+		if len(args) == 0 {
+			t.fatal(2, "no program was given")
+		}
+		sources, args = args[:1], args[1:]
+	}
+	prog, err := awk.Parse(strings.Join(sources, "\n"))
+	if err != nil {
+		t.fatal(2, "%v", err)
+	}
+	env.Args = append([]string{"awk"}, args...)
+	env.Open = func(name string) (io.ReadCloser, error) {
+		if name != "-" && t.isDir(name) {
+			return nil, errors.New("is a directory")
+		}
+		f, err := t.OpenFile(name, os.O_RDONLY, 0)
+		return f, textError(err)
+	}
+	env.Create = func(name string, extend bool) (io.WriteCloser, error) {
+		f, err := t.create(name, extend)
+		if err != nil {
+			return nil, textError(err)
+		}
+		return textErrors{f}, nil
+	}
+	env.Run = func(command string, stdin io.Reader, stdout io.Writer) int { return t.shell(command, stdin, stdout) }
+	t.status, err = prog.Run(env)
+	if err != nil {
+		t.fatal(2, "%v", err)
+	}
+}
+
+// textErrors is a file whose errors have the words of the C library.
+type textErrors struct{ io.WriteCloser }
+
+func (w textErrors) Write(p []byte) (int, error) {
+	n, err := w.WriteCloser.Write(p)
+	return n, textError(err)
+}
+
+// textError gives an error the words of the C library.
+func textError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(program.ErrorText(err))
+}
+
+// shell runs a command line with the utility's own streams, or others.
+func (t *cmd) shell(command string, stdin io.Reader, stdout io.Writer) int {
+	t.flush()
+	if t.Run == nil {
+		t.fatal(2, "cannot run commands here")
+	}
+	c := &program.Context{Args: []string{"sh", "-c", command}, Env: t.Env, Dir: t.Dir, Umask: t.Umask, FS: t.FS, Stdin: t.Stdin, Stdout: t.Stdout, Stderr: t.Stderr}
+	if stdin != nil {
+		c.Stdin = stdin
+	}
+	if stdout != nil {
+		c.Stdout = stdout
+	}
+	return t.Run(t.ctx, c)
+}

@@ -1,0 +1,384 @@
+package tools
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
+)
+
+// cmd is a utility that runs.
+type cmd struct {
+	*program.Context
+	ctx    context.Context
+	name   string
+	out    *bufio.Writer
+	status int
+}
+
+// ended is the value of the panic with which a utility ends early; its message
+// has been written.
+type ended struct{ status int }
+
+// tool makes a program of a function. Output is buffered; an error of it ends
+// the utility.
+func tool(f func(*cmd)) program.Program {
+	return func(ctx context.Context, c *program.Context) (status int) {
+		t := &cmd{Context: c, ctx: ctx, name: path.Base(c.Args[0])}
+		t.out = bufio.NewWriterSize(output{t}, 16<<10)
+		defer func() {
+			switch v := recover().(type) {
+			case nil:
+				status = t.status
+			case ended:
+				status = v.status
+			default:
+				panic(v)
+			}
+		}()
+		t.exit(f)
+		t.flush()
+		return t.status
+	}
+}
+
+// exit runs f up to its end or a call of fatal, after which what was written
+// before still goes out.
+func (t *cmd) exit(f func(*cmd)) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case ended:
+			t.status = v.status
+		default:
+			panic(v)
+		}
+	}()
+	f(t)
+}
+
+func (t *cmd) flush() { _ = t.out.Flush() }
+
+// output is the standard output; that it cannot be written ends the utility.
+type output struct{ t *cmd }
+
+func (o output) Write(p []byte) (int, error) {
+	n, err := o.t.Stdout.Write(p)
+	if err != nil {
+		o.t.errorf("write error: %s", program.ErrorText(err))
+		panic(ended{1})
+	}
+	return n, nil
+}
+
+// errorf writes a message and makes the exit status 1, if it was 0.
+func (t *cmd) errorf(format string, args ...any) {
+	t.warn(format, args...)
+	t.status = max(t.status, 1)
+}
+
+func (t *cmd) warn(format string, args ...any) {
+	_, _ = io.WriteString(t.Stderr, t.name+": "+fmt.Sprintf(format, args...)+"\n")
+}
+
+// fatal writes a message and ends the utility.
+func (t *cmd) fatal(status int, format string, args ...any) {
+	t.warn(format, args...)
+	panic(ended{status})
+}
+
+// failed reports an error of a system call about a file.
+func (t *cmd) failed(name string, err error) { t.errorf("%s: %s", name, program.ErrorText(err)) }
+
+// check ends the utility when it was killed. Reads and writes do that too;
+// this is for long work without them.
+func (t *cmd) check() {
+	if t.ctx.Err() != nil {
+		panic(ended{137})
+	}
+}
+
+// option is one that was given.
+type option struct {
+	name  byte
+	value string
+}
+
+// options reads options as getopt_long does, also after operands. short is a
+// list of letters, each with ":" when it takes a value and "::" when it may.
+// long is a list of "name=x" that says which letter a long one stands for.
+func (t *cmd) options(short, long string) (opts []option, operands []string) {
+	return t.optionsOf(t.Args[1:], short, long, true)
+}
+
+// leading is options for utilities that take the arguments of another command.
+func (t *cmd) leading(short, long string) (opts []option, operands []string) {
+	return t.optionsOf(t.Args[1:], short, long, false)
+}
+
+func (t *cmd) optionsOf(args []string, short, long string, permute bool) (opts []option, operands []string) {
+	for len(args) > 0 {
+		a := args[0]
+		args = args[1:]
+		switch {
+		case a == "--":
+			return opts, append(operands, args...)
+		case strings.HasPrefix(a, "--"):
+			var o option
+			o, args = t.longOption(a[2:], args, short, long)
+			opts = append(opts, o)
+		case len(a) > 1 && a[0] == '-':
+			var more []option
+			more, args = t.shortOptions(a[1:], args, short)
+			opts = append(opts, more...)
+		case permute:
+			operands = append(operands, a)
+		default:
+			return opts, append([]string{a}, args...)
+		}
+	}
+	return opts, operands
+}
+
+func (t *cmd) shortOptions(a string, args []string, short string) ([]option, []string) {
+	var opts []option
+	for a != "" {
+		c := a[0]
+		a = a[1:]
+		i := strings.IndexByte(short, c)
+		if i < 0 || c == ':' {
+			t.fatal(usageStatus(t.name), "invalid option -- '%c'", c)
+		}
+		o := option{name: c}
+		switch rest := short[i+1:]; {
+		case strings.HasPrefix(rest, "::"):
+			o.value, a = a, ""
+		case strings.HasPrefix(rest, ":"):
+			o.value = a
+			if a == "" {
+				if len(args) == 0 {
+					t.fatal(usageStatus(t.name), "option requires an argument -- '%c'", c)
+				}
+				o.value, args = args[0], args[1:]
+			}
+			a = ""
+		}
+		opts = append(opts, o)
+	}
+	return opts, args
+}
+
+func (t *cmd) longOption(a string, args []string, short, long string) (option, []string) {
+	name, value, has := strings.Cut(a, "=")
+	letter, found := byte(0), 0
+	for _, l := range strings.Fields(long) {
+		full, letters, _ := strings.Cut(l, "=")
+		if full == name {
+			letter, found = letters[0], 1
+			break
+		}
+		if strings.HasPrefix(full, name) {
+			letter = letters[0]
+			found++
+		}
+	}
+	if found != 1 {
+		t.fatal(usageStatus(t.name), "unrecognized option '--%s'", name)
+	}
+	i := strings.IndexByte(short, letter)
+	takes := i >= 0 && strings.HasPrefix(short[i+1:], ":")
+	optional := takes && strings.HasPrefix(short[i+1:], "::")
+	switch {
+	case takes && !optional && !has:
+		if len(args) == 0 {
+			t.fatal(usageStatus(t.name), "option '--%s' requires an argument", name)
+		}
+		value, args = args[0], args[1:]
+	case has && !takes:
+		t.fatal(usageStatus(t.name), "option '--%s' doesn't allow an argument", name)
+	}
+	return option{name: letter, value: value}, args
+}
+
+// usageStatus is the exit status for wrong arguments.
+func usageStatus(name string) int {
+	switch name {
+	case "grep", "egrep", "fgrep", "ls", "sort", "diff", "cmp", "jq", "tar", "awk":
+		return 2
+	case "env", "timeout", "nice", "nohup":
+		return 125
+	}
+	return 1
+}
+
+// open opens a file for reading; "-" is the standard input.
+func (t *cmd) open(name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(t.Stdin), nil
+	}
+	f, err := t.OpenFile(name, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// create opens a file for writing, empty or to be continued.
+func (t *cmd) create(name string, extend bool) (io.ReadWriteCloser, error) {
+	flag := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	if extend {
+		flag = os.O_WRONLY | os.O_CREATE | os.O_APPEND
+	}
+	return t.OpenFile(name, flag, 0o666)
+}
+
+// each calls f with every file among the operands, or the standard input when
+// there are none. What cannot be opened is reported.
+func (t *cmd) each(operands []string, f func(name string, r io.Reader)) {
+	if len(operands) == 0 {
+		operands = []string{"-"}
+	}
+	for _, name := range operands {
+		r, err := t.open(name)
+		if err != nil {
+			t.failed(name, err)
+			continue
+		}
+		f(name, r)
+		r.Close()
+	}
+}
+
+// maxLine bounds a line, in bytes.
+const maxLine = 64 << 20
+
+// lines reads r line by line: the text without its end, and whether it had one.
+// The text is valid until the next line. An error is reported as one of name.
+func (t *cmd) lines(name string, r io.Reader, end byte) iter.Seq2[[]byte, bool] {
+	return func(yield func([]byte, bool) bool) {
+		b := bufio.NewReaderSize(r, 32<<10)
+		var long []byte
+		for {
+			piece, err := b.ReadSlice(end)
+			if err == nil && len(long) == 0 {
+				if !yield(piece[:len(piece)-1], true) {
+					return
+				}
+				continue
+			}
+			long = append(long, piece...)
+			switch {
+			case err == nil:
+				if !yield(long[:len(long)-1], true) {
+					return
+				}
+				long = long[:0]
+			case errors.Is(err, bufio.ErrBufferFull):
+				if len(long) > maxLine {
+					t.fatal(1, "%s: line is too long", name)
+				}
+			default:
+				if err != io.EOF {
+					t.failed(name, err)
+				}
+				if len(long) > 0 {
+					yield(long, false)
+				}
+				return
+			}
+		}
+	}
+}
+
+// readAll reads a file to its end, up to a limit in bytes.
+func (t *cmd) readAll(name string, r io.Reader) []byte {
+	var b bytes.Buffer
+	n, err := io.Copy(&b, io.LimitReader(r, maxWhole+1))
+	if err != nil {
+		t.failed(name, err)
+	}
+	if n > maxWhole {
+		t.fatal(2, "%s: file is too large", name)
+	}
+	return b.Bytes()
+}
+
+// maxWhole bounds what is held in memory at a time.
+const maxWhole = 256 << 20
+
+// number reads a decimal number as an argument.
+func (t *cmd) number(what, text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.fatal(1, "invalid %s: '%s'", what, text)
+	}
+	return n
+}
+
+// size reads a number with a suffix such as k or MB.
+func (t *cmd) size(what, text string) int64 {
+	digits := strings.TrimRight(text, "kKMGTPEiBbcw")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if digits == "" && text != "" {
+		n, err = 1, nil
+	}
+	factor, ok := int64(1), true
+	switch suffix := text[len(digits):]; suffix {
+	case "", "c":
+	case "w":
+		factor = 2
+	case "b":
+		factor = 512
+	default:
+		i := strings.IndexByte("KMGTPE", strings.ToUpper(suffix[:1])[0])
+		base := int64(1024)
+		switch suffix[1:] {
+		case "", "iB", "i":
+		case "B":
+			base = 1000
+		default:
+			ok = false
+		}
+		for range i + 1 {
+			factor *= base
+		}
+		ok = ok && i >= 0
+	}
+	if err != nil || !ok {
+		t.fatal(1, "invalid %s: '%s'", what, text)
+	}
+	return n * factor
+}
+
+// isDir reports whether a path leads to a directory.
+func (t *cmd) isDir(name string) bool {
+	info, err := t.FS.Stat(t.Dir, name)
+	return err == nil && info.IsDir()
+}
+
+// exists reports whether anything stands at a path.
+func (t *cmd) exists(name string) bool {
+	_, err := t.FS.Lstat(t.Dir, name)
+	return err == nil
+}
+
+// join puts a name below a directory as it was written.
+func join(dir, name string) string {
+	if strings.HasSuffix(dir, "/") {
+		return dir + name
+	}
+	return dir + "/" + name
+}
+
+// perm is the permission bits of a mode.
+const perm = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky

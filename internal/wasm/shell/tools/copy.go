@@ -1,0 +1,456 @@
+package tools
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/modes"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
+)
+
+// copyOptions are those of cp and mv.
+type copyOptions struct {
+	recursive, force, noClobber, update, verbose, preserve bool
+	links                                                  byte // P: as links, L: followed, H: those named are followed
+	hard, symbolic                                         bool
+	target                                                 string
+	plain                                                  bool // the target is no directory to copy into
+	parents                                                bool
+}
+
+func cp(t *cmd) {
+	opts, files := t.options("aRrfinpdPLHuvt:TlsA:", "archive=a recursive=R force=f interactive=i no-clobber=n preserve=A:: no-dereference=P dereference=L update=u verbose=v target-directory=t no-target-directory=T link=l symbolic-link=s parents=K")
+	var c copyOptions
+	for _, o := range opts {
+		switch o.name {
+		case 'a':
+			c.recursive, c.preserve, c.links = true, true, 'P'
+		case 'R', 'r':
+			c.recursive = true
+			if c.links == 0 {
+				c.links = 'P'
+			}
+		case 'f':
+			c.force = true
+		case 'n':
+			c.noClobber = true
+		case 'p', 'A':
+			c.preserve = true
+		case 'd', 'P':
+			c.links = 'P'
+		case 'L', 'H':
+			c.links = o.name
+		case 'u':
+			c.update = true
+		case 'v':
+			c.verbose = true
+		case 't':
+			c.target = o.value
+		case 'T':
+			c.plain = true
+		case 'l':
+			c.hard = true
+		case 's':
+			c.symbolic = true
+		case 'K':
+			c.parents = true
+		}
+	}
+	for from, to := range t.pairs(files, &c) {
+		t.copy(from, to, c, true)
+	}
+}
+
+// pairs gives each source the path to which it goes.
+func (t *cmd) pairs(files []string, c *copyOptions) func(yield func(from, to string) bool) {
+	if len(files) == 0 {
+		t.fatal(1, "missing file operand")
+	}
+	dir := c.target
+	if dir == "" {
+		if len(files) == 1 {
+			t.fatal(1, "missing destination file operand after '%s'", files[0])
+		}
+		dir = files[len(files)-1]
+		files = files[:len(files)-1]
+		if !t.isDir(dir) || c.plain {
+			if len(files) > 1 {
+				t.fatal(1, "target '%s' is not a directory", dir)
+			}
+			return func(yield func(from, to string) bool) { yield(files[0], dir) }
+		}
+	} else if !t.isDir(dir) {
+		t.fatal(1, "target directory '%s' is not a directory", dir)
+	}
+	return func(yield func(from, to string) bool) {
+		for _, f := range files {
+			to := join(dir, path.Base(f))
+			if c.parents {
+				to = join(dir, strings.TrimLeft(f, "/"))
+				if err := t.FS.MkdirAll(t.Dir, path.Dir(to), 0o777&^t.Umask); err != nil {
+					t.failed(path.Dir(to), err)
+				}
+			}
+			if base := path.Base(f); base == "." || base == ".." {
+				to = dir
+			}
+			if !yield(f, to) {
+				return
+			}
+		}
+	}
+}
+
+// copy copies one file or tree. named is whether from was an operand.
+func (t *cmd) copy(from, to string, c copyOptions, named bool) {
+	t.check()
+	info, err := t.FS.Lstat(t.Dir, from)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 && (c.links == 0 || c.links == 'L' || c.links == 'H' && named) {
+		info, err = t.FS.Stat(t.Dir, from)
+	}
+	if err != nil {
+		t.errorf("cannot stat '%s': %s", from, program.ErrorText(err))
+		return
+	}
+	old, oldErr := t.FS.Stat(t.Dir, to)
+	switch {
+	case oldErr == nil && c.noClobber && !info.IsDir():
+		return
+	case oldErr == nil && old.Inode() == info.Inode():
+		t.errorf("'%s' and '%s' are the same file", from, to)
+		return
+	case oldErr == nil && c.update && !info.ModTime().After(old.ModTime()) && !info.IsDir():
+		return
+	case info.IsDir() && !c.recursive:
+		t.errorf("-r not specified; omitting directory '%s'", from)
+		return
+	case info.IsDir() && oldErr == nil && !old.IsDir():
+		t.errorf("cannot overwrite non-directory '%s' with directory '%s'", to, from)
+		return
+	case !info.IsDir() && oldErr == nil && old.IsDir():
+		t.errorf("cannot overwrite directory '%s' with non-directory", to)
+		return
+	}
+	if c.verbose {
+		fmt.Fprintf(t.out, "'%s' -> '%s'\n", from, to)
+	}
+	switch {
+	case info.IsDir():
+		t.copyDir(from, to, info, oldErr == nil, c)
+	case info.Mode()&fs.ModeSymlink != 0:
+		t.copyLink(from, to)
+	default:
+		t.copyFile(from, to, info, c)
+	}
+}
+
+func (t *cmd) copyDir(from, to string, info *memfs.Info, exists bool, c copyOptions) {
+	if real, err := t.FS.Realpath(t.Dir, path.Dir(absolute(t.Dir, to))); err == nil {
+		src, _ := t.FS.Realpath(t.Dir, from)
+		if real == src || strings.HasPrefix(real, src+"/") {
+			t.errorf("cannot copy a directory, '%s', into itself, '%s'", from, to)
+			return
+		}
+	}
+	if !exists {
+		if err := t.FS.Mkdir(t.Dir, to, info.Mode()&perm&^t.Umask|0o700); err != nil {
+			t.errorf("cannot create directory '%s': %s", to, program.ErrorText(err))
+			return
+		}
+	}
+	list, err := t.FS.ReadDir(t.Dir, from)
+	if err != nil {
+		t.errorf("cannot access '%s': %s", from, program.ErrorText(err))
+		return
+	}
+	for _, e := range list {
+		t.copy(join(from, e.Name()), join(to, e.Name()), c, false)
+	}
+	if c.preserve {
+		t.keepTimes(to, info)
+	}
+}
+
+func (t *cmd) copyLink(from, to string) {
+	target, err := t.FS.Readlink(t.Dir, from)
+	if err == nil {
+		_ = t.FS.Remove(t.Dir, to)
+		err = t.FS.Symlink(target, t.Dir, to)
+	}
+	if err != nil {
+		t.errorf("cannot create symbolic link '%s': %s", to, program.ErrorText(err))
+	}
+}
+
+func (t *cmd) copyFile(from, to string, info *memfs.Info, c copyOptions) {
+	if c.hard || c.symbolic {
+		t.link(from, to, c.symbolic, c.force, false)
+		return
+	}
+	in, err := t.OpenFile(from, os.O_RDONLY, 0)
+	if err != nil {
+		t.errorf("cannot open '%s' for reading: %s", from, program.ErrorText(err))
+		return
+	}
+	defer in.Close()
+	out, err := t.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode()&0o777)
+	if err != nil {
+		t.errorf("cannot create regular file '%s': %s", to, program.ErrorText(err))
+		return
+	}
+	err = t.copyData(out, in)
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		t.errorf("error writing '%s': %s", to, program.ErrorText(err))
+		return
+	}
+	if c.preserve {
+		t.keepTimes(to, info)
+	}
+}
+
+// keepTimes gives a copy the times and the mode of the original.
+func (t *cmd) keepTimes(to string, info *memfs.Info) {
+	err := t.FS.Chmod(t.Dir, to, info.Mode()&perm)
+	if err == nil {
+		err = t.FS.Chtimes(t.Dir, to, info.AccessTime(), info.ModTime())
+	}
+	if err != nil {
+		t.failed(to, err)
+	}
+}
+
+func mv(t *cmd) {
+	opts, files := t.options("finuvt:T", "force=f interactive=i no-clobber=n update=u verbose=v target-directory=t no-target-directory=T")
+	var c copyOptions
+	for _, o := range opts {
+		switch o.name {
+		case 'n':
+			c.noClobber = true
+		case 'u':
+			c.update = true
+		case 'v':
+			c.verbose = true
+		case 't':
+			c.target = o.value
+		case 'T':
+			c.plain = true
+		}
+	}
+	for from, to := range t.pairs(files, &c) {
+		t.move(from, to, c)
+	}
+}
+
+func (t *cmd) move(from, to string, c copyOptions) {
+	info, err := t.FS.Lstat(t.Dir, from)
+	if err != nil {
+		t.errorf("cannot stat '%s': %s", from, program.ErrorText(err))
+		return
+	}
+	old, oldErr := t.FS.Lstat(t.Dir, to)
+	switch {
+	case oldErr == nil && c.noClobber:
+		return
+	case oldErr == nil && c.update && !info.ModTime().After(old.ModTime()):
+		return
+	case oldErr == nil && old.Inode() == info.Inode():
+		t.errorf("'%s' and '%s' are the same file", from, to)
+		return
+	case oldErr == nil && old.IsDir() && !info.IsDir():
+		t.errorf("cannot overwrite directory '%s' with non-directory", to)
+		return
+	case oldErr == nil && !old.IsDir() && info.IsDir():
+		t.errorf("cannot overwrite non-directory '%s' with directory '%s'", to, from)
+		return
+	}
+	switch err := t.FS.Rename(t.Dir, from, to); {
+	case err == syscall.EINVAL:
+		t.errorf("cannot move '%s' to a subdirectory of itself, '%s'", from, to)
+	case err != nil:
+		t.errorf("cannot move '%s' to '%s': %s", from, to, program.ErrorText(err))
+	case c.verbose:
+		fmt.Fprintf(t.out, "renamed '%s' -> '%s'\n", from, to)
+	}
+}
+
+func install(t *cmd) {
+	opts, files := t.options("dm:DpvTt:o:g:c", "directory=d mode=m preserve-timestamps=p verbose=v target-directory=t no-target-directory=T")
+	c := copyOptions{}
+	dirs, parents, mode := false, false, fs.FileMode(0o755)
+	for _, o := range opts {
+		switch o.name {
+		case 'd':
+			dirs = true
+		case 'D':
+			parents = true
+		case 'm':
+			mode = t.mode(o.value)
+		case 'p':
+			c.preserve = true
+		case 't':
+			c.target = o.value
+		case 'T':
+			c.plain = true
+		}
+	}
+	if dirs {
+		for _, d := range files {
+			if err := t.FS.MkdirAll(t.Dir, d, mode); err != nil {
+				t.errorf("cannot create directory '%s': %s", d, program.ErrorText(err))
+			}
+		}
+		return
+	}
+	if parents && len(files) > 1 {
+		dir := path.Dir(files[len(files)-1])
+		if c.target != "" {
+			dir = c.target
+		}
+		if err := t.FS.MkdirAll(t.Dir, dir, 0o755); err != nil {
+			t.failed(dir, err)
+		}
+	}
+	for from, to := range t.pairs(files, &c) {
+		t.copy(from, to, c, true)
+		if t.status == 0 {
+			if err := t.FS.Chmod(t.Dir, to, mode); err != nil {
+				t.failed(to, err)
+			}
+		}
+	}
+}
+
+// dd copies blocks.
+func dd(t *cmd) {
+	in, out := "-", ""
+	bs, count, skip, seek := int64(512), int64(-1), int64(0), int64(0)
+	quiet, keep, full := false, false, false
+	for _, a := range t.Args[1:] {
+		key, value, _ := strings.Cut(a, "=")
+		switch key {
+		case "if":
+			in = value
+		case "of":
+			out = value
+		case "bs", "ibs", "obs":
+			bs = t.size("number", value)
+		case "count":
+			count = t.size("number", value)
+		case "skip", "iseek":
+			skip = t.size("number", value)
+		case "seek", "oseek":
+			seek = t.size("number", value)
+		case "status":
+			quiet = value == "none"
+		case "conv":
+			keep = strings.Contains(value, "notrunc")
+		case "iflag":
+			full = strings.Contains(value, "fullblock")
+		case "oflag":
+		default:
+			t.fatal(1, "unrecognized operand '%s'", a)
+		}
+	}
+	if bs < 1 || bs > maxWhole {
+		t.fatal(1, "invalid number: '%d'", bs)
+	}
+	start := time.Now()
+	full2, partial, outFull, outPartial, bytes := t.ddCopy(in, out, bs, count, skip, seek, keep, full)
+	if quiet {
+		return
+	}
+	t.flush()
+	fmt.Fprintf(t.Stderr, "%d+%d records in\n%d+%d records out\n%d bytes copied, %.3g s\n", full2, partial, outFull, outPartial, bytes, time.Since(start).Seconds())
+}
+
+func (t *cmd) ddCopy(in, out string, bs, count, skip, seek int64, keep, full bool) (inFull, inPart, outFull, outPart, bytes int64) {
+	r, err := t.open(in)
+	if err != nil {
+		t.fatal(1, "failed to open '%s': %s", in, program.ErrorText(err))
+	}
+	defer r.Close()
+	w, err := t.ddOutput(out, seek*bs, keep)
+	if err != nil {
+		t.fatal(1, "failed to open '%s': %s", out, program.ErrorText(err))
+	}
+	defer w.Close()
+	buf := make([]byte, bs)
+	for i := int64(0); count < 0 || i < count+skip; i++ {
+		n, err := readBlock(r, buf, full)
+		if n == 0 {
+			if err != nil && err != io.EOF {
+				t.failed(in, err)
+			}
+			break
+		}
+		if i < skip {
+			continue
+		}
+		if int64(n) == bs {
+			inFull, outFull = inFull+1, outFull+1
+		} else {
+			inPart, outPart = inPart+1, outPart+1
+		}
+		bytes += int64(n)
+		if _, err := w.Write(buf[:n]); err != nil {
+			t.errorf("error writing '%s': %s", out, program.ErrorText(err))
+			break
+		}
+	}
+	return inFull, inPart, outFull, outPart, bytes
+}
+
+// readBlock reads one block, a whole one if full is asked for.
+func readBlock(r io.Reader, buf []byte, full bool) (int, error) {
+	if full {
+		return io.ReadFull(r, buf)
+	}
+	return r.Read(buf)
+}
+
+// ddOutput opens what dd writes to, at an offset.
+func (t *cmd) ddOutput(name string, offset int64, keep bool) (io.WriteCloser, error) {
+	if name == "" {
+		return nopCloser{t.out}, nil
+	}
+	flag := os.O_WRONLY | os.O_CREATE
+	if !keep && offset == 0 {
+		flag |= os.O_TRUNC
+	}
+	f, err := t.OpenFile(name, flag, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if s, ok := f.(*memfs.File); ok && offset > 0 {
+		if !keep {
+			if err := s.Truncate(offset); err != nil {
+				return nil, err
+			}
+		}
+		_, err = s.Seek(offset, io.SeekStart)
+	}
+	return f, err
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+// mode reads a mode for a new file.
+func (t *cmd) mode(text string) fs.FileMode {
+	m, err := modes.Parse(text, 0, false, t.Umask)
+	if err != nil {
+		t.fatal(1, "invalid mode: '%s'", text)
+	}
+	return m
+}

@@ -1,0 +1,177 @@
+package tools
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/sed"
+)
+
+func sedTool(t *cmd) {
+	opts, files := t.options("nEre:f:i::szul:", "quiet=n silent=n regexp-extended=E expression=e file=f in-place=i separate=s null-data=z unbuffered=u line-length=l posix=u debug=u sandbox=u")
+	var o sed.Options
+	var script []string
+	inPlace, suffix := false, ""
+	for _, opt := range opts {
+		switch opt.name {
+		case 'n':
+			o.Quiet = true
+		case 'E', 'r':
+			o.Extended = true
+		case 'e':
+			script = append(script, opt.value)
+		case 'f':
+			script = append(script, t.scriptFile(opt.value))
+		case 'i':
+			inPlace, suffix, o.Separate = true, opt.value, true
+		case 's':
+			o.Separate = true
+		case 'z':
+			o.Null = true
+		}
+	}
+	if script == nil {
+		if len(files) == 0 {
+			t.fatal(1, "no script was given")
+		}
+		script, files = files[:1], files[1:]
+	}
+	prog, err := sed.Compile(strings.Join(script, "\n"), o)
+	if err != nil {
+		t.fatal(1, "%v", err)
+	}
+	r := &sedRun{t: t, inPlace: inPlace, suffix: suffix, files: files}
+	if len(files) == 0 {
+		r.files = []string{"-"}
+	}
+	defer r.closeAll()
+	status, err := prog.Run(sed.Env{Next: r.next, Output: r.output, Read: r.read, Open: r.open, Create: r.create, Check: t.check})
+	if err != nil {
+		t.fatal(4, "%s", program.ErrorText(err))
+	}
+	r.finish()
+	if status != 0 {
+		t.status = status
+	}
+}
+
+func (t *cmd) scriptFile(name string) string {
+	r, err := t.open(name)
+	if err != nil {
+		t.fatal(1, "couldn't open file %s: %s", name, program.ErrorText(err))
+	}
+	defer r.Close()
+	return strings.TrimSuffix(string(t.readAll(name, r)), "\n")
+}
+
+// sedRun gives sed its files and keeps those that are edited in place.
+type sedRun struct {
+	t       *cmd
+	inPlace bool
+	suffix  string
+	files   []string
+	current string
+	opened  []io.Closer
+	edited  *strings.Builder
+	out     *bufio.Writer
+}
+
+func (r *sedRun) next() *sed.Input {
+	for len(r.files) > 0 {
+		name := r.files[0]
+		r.files = r.files[1:]
+		if name != "-" && r.t.isDir(name) {
+			r.t.warn("couldn't edit %s: not a regular file", name)
+			r.t.status = 4
+			continue
+		}
+		f, err := r.t.open(name)
+		if err != nil {
+			r.t.warn("can't read %s: %s", name, program.ErrorText(err))
+			r.t.status = 2
+			continue
+		}
+		r.opened = append(r.opened, f)
+		return &sed.Input{Name: name, Reader: f}
+	}
+	return nil
+}
+
+// output is the standard output, or a new version of the file.
+func (r *sedRun) output(in *sed.Input) *bufio.Writer {
+	if !r.inPlace || in.Name == "-" {
+		return r.t.out
+	}
+	if r.current == in.Name && r.out != nil {
+		return r.out
+	}
+	r.finish()
+	r.current, r.edited = in.Name, &strings.Builder{}
+	r.out = bufio.NewWriter(r.edited)
+	return r.out
+}
+
+// finish replaces the file that was edited.
+func (r *sedRun) finish() {
+	if r.out == nil {
+		return
+	}
+	t := r.t
+	_ = r.out.Flush()
+	r.out = nil
+	info, err := t.FS.Stat(t.Dir, r.current)
+	if err != nil {
+		t.failed(r.current, err)
+		return
+	}
+	if r.suffix != "" {
+		backup := r.current + r.suffix
+		if strings.Contains(r.suffix, "*") {
+			backup = strings.ReplaceAll(r.suffix, "*", lastElem(r.current))
+		}
+		if err := t.FS.Rename(t.Dir, r.current, backup); err != nil {
+			t.errorf("cannot rename %s: %s", r.current, program.ErrorText(err))
+			return
+		}
+	}
+	if err := t.FS.WriteFile(t.Dir, r.current, []byte(r.edited.String()), info.Mode()&perm); err != nil {
+		t.warn("couldn't write %s: %s", r.current, program.ErrorText(err))
+		t.status = 4
+	}
+}
+
+func (r *sedRun) read(name string) ([]byte, bool) {
+	f, err := r.t.OpenFile(name, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	return r.t.readAll(name, f), true
+}
+
+func (r *sedRun) open(name string) *bufio.Reader {
+	f, err := r.t.OpenFile(name, os.O_RDONLY, 0)
+	if err != nil {
+		return nil
+	}
+	r.opened = append(r.opened, f)
+	return bufio.NewReader(f)
+}
+
+func (r *sedRun) create(name string) (io.Writer, error) {
+	f, err := r.t.create(name, false)
+	if err != nil {
+		return nil, err
+	}
+	r.opened = append(r.opened, f)
+	return f, nil
+}
+
+func (r *sedRun) closeAll() {
+	for _, c := range r.opened {
+		_ = c.Close()
+	}
+}

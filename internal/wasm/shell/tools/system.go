@@ -1,0 +1,291 @@
+package tools
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
+)
+
+// randomName is a name of n letters and digits.
+func randomName(n int) string {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = letters[randomInt(len(letters))]
+	}
+	return string(b)
+}
+
+func randomInt(n int) int {
+	v, err := rand.Int(rand.Reader, big.NewInt(int64(n)))
+	if err != nil {
+		return 0 // which crypto/rand promises not to happen
+	}
+	return int(v.Int64())
+}
+
+func id(t *cmd) {
+	opts, who := t.options("ugnGr", "user=u group=g name=n groups=G real=r")
+	if len(who) > 0 && who[0] != UserName && who[0] != UserID {
+		t.fatal(1, "'%s': no such user", who[0])
+	}
+	kind, name := byte(0), false
+	for _, o := range opts {
+		switch o.name {
+		case 'u', 'g', 'G':
+			kind = o.name
+		case 'n':
+			name = true
+		}
+	}
+	switch {
+	case kind == 0:
+		fmt.Fprintf(t.out, "uid=%s(%s) gid=%s(%s) groups=%s(%s)\n", UserID, UserName, UserID, UserName, UserID, UserName)
+	case name:
+		fmt.Fprintln(t.out, UserName)
+	default:
+		fmt.Fprintln(t.out, UserID)
+	}
+}
+
+func whoami(t *cmd) { fmt.Fprintln(t.out, UserName) }
+
+func hostname(t *cmd) {
+	_, args := t.options("sfidI", "short=s fqdn=f long=f ip-address=i domain=d")
+	if len(args) > 0 {
+		t.fatal(1, "you must be root to change the host name")
+	}
+	fmt.Fprintln(t.out, HostName)
+}
+
+func uname(t *cmd) {
+	opts, _ := t.options("asnrvmpio", "all=a kernel-name=s nodename=n kernel-release=r kernel-version=v machine=m processor=p hardware-platform=i operating-system=o")
+	fields := []struct {
+		letter byte
+		value  string
+	}{{'s', "Sandbar"}, {'n', HostName}, {'r', "1"}, {'v', "wasm"}, {'m', "wasm32"}, {'p', "unknown"}, {'i', "unknown"}, {'o', "Sandbar"}}
+	var out []string
+	for _, f := range fields {
+		wanted := len(opts) == 0 && f.letter == 's'
+		for _, o := range opts {
+			wanted = wanted || o.name == f.letter || o.name == 'a' && f.value != "unknown"
+		}
+		if wanted {
+			out = append(out, f.value)
+		}
+	}
+	fmt.Fprintln(t.out, strings.Join(out, " "))
+}
+
+func nproc(t *cmd) { fmt.Fprintln(t.out, 1) }
+
+func arch(t *cmd) { fmt.Fprintln(t.out, "wasm32") }
+
+func tty(t *cmd) {
+	fmt.Fprintln(t.out, "not a tty")
+	t.status = 1
+}
+
+func logname(t *cmd) { fmt.Fprintln(t.out, UserName) }
+
+func env(t *cmd) {
+	opts, args := t.leading("iu:0C:S:", "ignore-environment=i unset=u null=0 chdir=C split-string=S")
+	vars := slices.Clone(t.Env)
+	end, dir := "\n", t.Dir
+	if len(args) > 0 && args[0] == "-" {
+		vars, args = nil, args[1:]
+	}
+	for _, o := range opts {
+		switch o.name {
+		case 'i':
+			vars = nil
+		case 'u':
+			vars = slices.DeleteFunc(vars, func(kv string) bool { return strings.HasPrefix(kv, o.value+"=") })
+		case '0':
+			end = "\x00"
+		case 'C':
+			dir = absolute(t.Dir, o.value)
+			if !t.isDir(o.value) {
+				t.fatal(125, "cannot change directory to '%s': No such file or directory", o.value)
+			}
+		case 'S':
+			args = append(strings.Fields(o.value), args...)
+		}
+	}
+	for len(args) > 0 {
+		k, _, ok := strings.Cut(args[0], "=")
+		if !ok {
+			break
+		}
+		vars = slices.DeleteFunc(vars, func(kv string) bool { return strings.HasPrefix(kv, k+"=") })
+		vars, args = append(vars, args[0]), args[1:]
+	}
+	if len(args) == 0 {
+		for _, kv := range vars {
+			fmt.Fprint(t.out, kv+end)
+		}
+		return
+	}
+	t.status = t.runWith(t.ctx, args, vars, dir)
+}
+
+// runWith runs another command with another environment.
+func (t *cmd) runWith(ctx context.Context, args, vars []string, dir string) int {
+	old := t.Context
+	changed := *old
+	changed.Env = vars
+	t.Context = &changed
+	defer func() { t.Context = old }()
+	return t.runOther(ctx, args, dir, nil)
+}
+
+func printenv(t *cmd) {
+	opts, names := t.options("0", "null=0")
+	end := "\n"
+	if len(opts) > 0 {
+		end = "\x00"
+	}
+	if len(names) == 0 {
+		for _, kv := range t.Env {
+			fmt.Fprint(t.out, kv+end)
+		}
+		return
+	}
+	for _, n := range names {
+		if v, ok := t.LookupEnv(n); ok {
+			fmt.Fprint(t.out, v+end)
+		} else {
+			t.status = 1
+		}
+	}
+}
+
+// duration reads a time such as 1.5 or 2m.
+func (t *cmd) duration(text string) time.Duration {
+	unit := time.Second
+	digits := text
+	if text != "" {
+		if u, ok := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}[text[len(text)-1]]; ok {
+			unit, digits = u, text[:len(text)-1]
+		}
+	}
+	if digits == "inf" || digits == "infinity" {
+		return 1 << 62
+	}
+	f, err := strconv.ParseFloat(digits, 64)
+	if err != nil || f < 0 {
+		t.fatal(usageStatus(t.name), "invalid time interval '%s'", text)
+	}
+	return time.Duration(min(f*float64(unit), 1<<62))
+}
+
+func sleep(t *cmd) {
+	_, times := t.options("", "")
+	if len(times) == 0 {
+		t.fatal(1, "missing operand")
+	}
+	total := time.Duration(0)
+	for _, text := range times {
+		total = min(total+t.duration(text), 1<<62)
+	}
+	t.sleep(total)
+}
+
+func timeout(t *cmd) {
+	opts, args := t.leading("k:s:vpf", "kill-after=k signal=s preserve-status=p foreground=f verbose=v")
+	keep, sig := false, "TERM"
+	for _, o := range opts {
+		switch o.name {
+		case 'p':
+			keep = true
+		case 's':
+			sig = strings.TrimPrefix(strings.ToUpper(o.value), "SIG")
+		}
+	}
+	if len(args) < 2 {
+		t.fatal(125, "missing operand")
+	}
+	d := t.duration(args[0])
+	ctx, cancel := context.WithCancel(t.ctx)
+	defer cancel()
+	if d > 0 {
+		ctx, cancel = context.WithTimeout(t.ctx, d)
+		defer cancel()
+	}
+	status := t.runOther(ctx, args[1:], t.Dir, nil)
+	if ctx.Err() == nil {
+		t.status = status
+		return
+	}
+	t.check()
+	switch {
+	case sig == "KILL" || sig == "9":
+		t.status = 137
+	case keep:
+		t.status = 143
+	default:
+		t.status = 124
+	}
+}
+
+// wrapper runs another command, for nohup, nice and their like, which change
+// nothing here.
+func wrapper(short string) func(t *cmd) {
+	return func(t *cmd) {
+		_, args := t.leading(short, "")
+		if len(args) == 0 {
+			t.fatal(125, "missing operand")
+		}
+		t.status = t.runOther(t.ctx, args, t.Dir, nil)
+	}
+}
+
+// clear does what it can without a terminal.
+func clearScreen(t *cmd) { t.out.WriteString("\x1b[H\x1b[2J\x1b[3J") }
+
+func which(t *cmd) {
+	_, names := t.options("as", "all=a")
+	for _, n := range names {
+		if p := t.lookPath(n); p != "" {
+			fmt.Fprintln(t.out, p)
+		} else {
+			t.status = 1
+		}
+	}
+}
+
+func (t *cmd) lookPath(name string) string {
+	candidates := []string{name}
+	if !strings.Contains(name, "/") {
+		candidates = nil
+		for dir := range strings.SplitSeq(t.Getenv("PATH"), ":") {
+			candidates = append(candidates, join(dir, name))
+		}
+	}
+	for _, c := range candidates {
+		if info, err := t.FS.Stat(t.Dir, c); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return c
+		}
+	}
+	return ""
+}
+
+// builtinTool is a utility that the shell has as a builtin, for those who run
+// it from elsewhere.
+func builtinTool(script string) program.Program {
+	return func(ctx context.Context, c *program.Context) int {
+		if c.Run == nil {
+			return 126
+		}
+		copied := *c
+		copied.Args = append([]string{"sh", "-c", script, "sh"}, c.Args[1:]...)
+		return c.Run(ctx, &copied)
+	}
+}

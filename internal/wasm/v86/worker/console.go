@@ -1,0 +1,143 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/wasm/v86/guest"
+)
+
+// console finds a way to an agent through a machine's console: the agent's
+// banner, or else a login and a shell, by which the agent is sent.
+type console struct {
+	send  func(text string) error // to the console
+	ship  func(b []byte)          // to the second serial port
+	agent []byte                  // the guest program, for machines without
+
+	stage stage
+	tail  []byte // the end of what the console has said
+	heard time.Duration
+	asked time.Duration // when the last line was sent
+	tries int
+}
+
+// stage is how far it is.
+type stage int
+
+const (
+	stageBoot   stage = iota // nothing that can be answered was said yet
+	stageProbe               // a shell was asked to calculate
+	stageUpload              // it was told to take the agent
+	stageReady               // the agent is about to speak
+)
+
+// keptTail is how much of the console's text is looked at.
+const keptTail = 4096
+
+// What is sent to a shell. The calculations are what tells an answer from the
+// echo of the question.
+const (
+	probe       = "echo SANDBAR-$((4100 + 3))-SHELL"
+	probeAnswer = "SANDBAR-4103-SHELL"
+	// receive opens the port before it says so, and takes exactly what is sent.
+	receive = `exec 9<>/dev/ttyS1 && stty raw -echo crtscts 115200 <&9 && echo SANDBAR-$((4100 + 4))-SEND && ` +
+		`D=/run && { [ -w $D ] || D=/tmp; } && head -c %d <&9 >$D/sandbar-guest && exec 9>&- && chmod 700 $D/sandbar-guest && ` +
+		`{ $D/sandbar-guest </dev/null & } || echo SANDBAR-$((4100 + 5))-FAILED`
+	sendAnswer   = "SANDBAR-4104-SEND"
+	failedAnswer = "SANDBAR-4105-FAILED"
+)
+
+var (
+	errPassword = errors.New("the machine asks for a password on its console; it must let root in without one, or begin Sandbar's guest program itself")
+	errShell    = errors.New("the machine's shell could not start Sandbar's guest program; it needs stty, head and a second serial port, /dev/ttyS1")
+)
+
+// hear takes what the console says; now is the machine's time.
+func (c *console) hear(b []byte, now time.Duration) error {
+	c.heard = now
+	c.tail = append(c.tail, b...)
+	if over := len(c.tail) - keptTail; over > 0 {
+		c.tail = append(c.tail[:0], c.tail[over:]...)
+	}
+	text := string(c.tail)
+	if i := strings.Index(text, guest.BannerStart); i >= 0 {
+		line, _, whole := strings.Cut(text[i:], "\n")
+		if !whole {
+			return nil
+		}
+		if strings.TrimSpace(line) != guest.Banner() {
+			return fmt.Errorf("the machine has another release of Sandbar's guest program: it says %q and not %q", strings.TrimSpace(line), guest.Banner())
+		}
+		c.stage, c.tail = stageReady, nil
+		return nil
+	}
+	switch c.stage {
+	case stageProbe:
+		if strings.Contains(text, probeAnswer) {
+			return c.ask(stageUpload, fmt.Sprintf(receive, len(c.agent)), now)
+		}
+	case stageUpload:
+		if strings.Contains(text, failedAnswer) {
+			return errShell
+		}
+		if strings.Contains(text, sendAnswer) {
+			c.tail = nil
+			c.ship(c.agent)
+		}
+	}
+	return nil
+}
+
+// ask sends a line.
+func (c *console) ask(next stage, line string, now time.Duration) error {
+	c.stage, c.asked, c.tail = next, now, nil
+	return c.send(line + "\n")
+}
+
+// A prompt is what a machine says last before it is silent for promptSilence.
+// One that is silent without a prompt is sent an empty line now and then.
+const (
+	promptSilence = 500 * time.Millisecond
+	knockSilence  = 20 * time.Second
+)
+
+// look is called now and then.
+func (c *console) look(now time.Duration) error {
+	if c.stage > stageProbe || now-c.heard < promptSilence || now-c.asked < promptSilence {
+		return nil
+	}
+	last := c.tail[bytes.LastIndexByte(c.tail, '\n')+1:]
+	switch end := strings.TrimSpace(stripControls(string(last))); {
+	case strings.HasSuffix(strings.ToLower(end), "password:"):
+		return errPassword
+	case strings.HasSuffix(strings.ToLower(end), "login:"):
+		return c.ask(stageBoot, "root", now)
+	case strings.HasSuffix(end, "#"), strings.HasSuffix(end, "$"), strings.HasSuffix(end, "%"), strings.HasSuffix(end, ">"):
+		if c.tries++; c.tries > 20 {
+			return errShell
+		}
+		return c.ask(stageProbe, probe, now)
+	}
+	if now-c.heard > knockSilence && now-c.asked > knockSilence {
+		return c.ask(c.stage, "", now)
+	}
+	return nil
+}
+
+// stripControls removes the sequences by which a terminal is controlled.
+func stripControls(s string) string {
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == 0x1b && i+1 < len(s) && s[i+1] == '[':
+			for i += 2; i < len(s) && (s[i] < 0x40 || s[i] > 0x7e); i++ {
+			}
+		case s[i] >= ' ' && s[i] != 0x7f:
+			out.WriteByte(s[i])
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/wasm/v86/machine"
+)
+
+// loop is the goroutine that a machine belongs to.
+type loop struct {
+	m *machine.Machine
+	// input is what is sent to the guest's agent; closed when no more comes.
+	input <-chan []byte
+	// translate says what the guest gets of a piece of input. Nil: all of it.
+	translate func([]byte) ([]byte, error)
+	// calls are done on the loop's goroutine.
+	calls <-chan func() error
+	// output takes what the guest's agent sends, console what the console says.
+	output, console func([]byte) error
+	// busy tells whether the machine is to run. Nil: it always is.
+	busy func() bool
+	// step, if not nil, is called after each step of the machine, rest when the
+	// machine begins to stand still.
+	step func() error
+	rest func()
+
+	pending []byte
+	quiet   time.Time // since when there is nothing to do; zero: there is
+	timer   *time.Timer
+}
+
+// errEnd ends a loop without being an error.
+var errEnd = errors.New("the end")
+
+// settle is how long a machine goes on when nothing is under way any more, so
+// that it stands still after what it does behind an answer, and not in it.
+const settle = 5 * time.Millisecond
+
+// run runs the machine until the end of its input, or an error.
+func (l *loop) run() error {
+	l.timer = time.NewTimer(0)
+	defer l.timer.Stop()
+	for {
+		err := l.once()
+		if errors.Is(err, errEnd) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// once runs one step, or waits for something to do.
+func (l *loop) once() error {
+	if !l.active() {
+		l.m.Pause()
+		if l.rest != nil {
+			l.rest()
+		}
+		return l.wait(nil)
+	}
+	l.m.Run()
+	n := l.m.Channel.Write(l.pending)
+	if l.pending = l.pending[n:]; len(l.pending) == 0 {
+		l.pending = nil
+	}
+	idle, err := l.m.Step()
+	if err != nil {
+		return err
+	}
+	if b := l.m.Console.Received(); len(b) > 0 {
+		if err := l.console(b); err != nil {
+			return err
+		}
+	}
+	if b := l.m.Channel.Received(); len(b) > 0 {
+		if err := l.output(b); err != nil {
+			return err
+		}
+	}
+	if l.step != nil {
+		if err := l.step(); err != nil {
+			return err
+		}
+	}
+	if idle > 0 {
+		l.timer.Reset(idle)
+		return l.wait(l.timer.C)
+	}
+	return l.poll()
+}
+
+// active reports whether the machine is to run.
+func (l *loop) active() bool {
+	if l.busy == nil || l.busy() || len(l.pending) > 0 || l.m.Channel.Waiting() > 0 {
+		l.quiet = time.Time{}
+		return true
+	}
+	if l.quiet.IsZero() {
+		l.quiet = time.Now()
+	}
+	return time.Since(l.quiet) < settle
+}
+
+// maxPending is how much input waits for a guest that does not take it.
+const maxPending = 4 << 20
+
+// wait waits for something to do, or until done if it is not nil.
+func (l *loop) wait(done <-chan time.Time) error {
+	input := l.input
+	if len(l.pending) > maxPending {
+		input = nil
+	}
+	select {
+	case b, more := <-input:
+		return l.take(b, more)
+	case f := <-l.calls:
+		return f()
+	case <-done:
+		return nil
+	}
+}
+
+// poll looks for something to do.
+func (l *loop) poll() error {
+	if len(l.pending) > maxPending {
+		return nil
+	}
+	select {
+	case b, more := <-l.input:
+		return l.take(b, more)
+	case f := <-l.calls:
+		return f()
+	default:
+		return nil
+	}
+}
+
+func (l *loop) take(b []byte, more bool) error {
+	if !more {
+		return errEnd
+	}
+	if l.translate != nil {
+		var err error
+		if b, err = l.translate(b); err != nil {
+			return err
+		}
+	}
+	l.pending = append(l.pending, b...)
+	return nil
+}
+
+// send gives bytes to the guest's console.
+func (l *loop) send(text string) error {
+	if n := l.m.Console.Write([]byte(text)); n < len(text) {
+		return fmt.Errorf("the guest does not read its console")
+	}
+	return nil
+}
