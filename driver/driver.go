@@ -1,10 +1,10 @@
 // Package driver is for those who implement a backend: something that can make
 // a sandbox and start programs in it.
 //
-// The obligatory part is six methods (Driver, Sandbox, Process). Everything
-// else a backend may be able to do is an ability: an optional interface that a
-// value implements or does not, found with As. What is constant about a driver
-// is a fact, a field of Caps. Nothing is both.
+// The interfaces Driver, Sandbox and Process are obligatory. Everything else that
+// a backend may be able to do is an ability: an optional interface that a value
+// implements or does not, found with As. What is constant about a driver is a
+// fact, a field of Caps. Nothing is both.
 //
 // What a driver promises:
 //
@@ -47,6 +47,9 @@ type Sandbox interface {
 	// Denied when it may not be executed, Gone when the sandbox has ended. ctx
 	// bounds the start only.
 	Start(ctx context.Context, c sandbar.Cmd, std Stdio) (Process, error)
+	// FS returns the sandbox's files. It never returns nil. After the sandbox's end
+	// the operations of the FS fail with Gone.
+	FS() sandbar.FS
 	// Destroy kills everything in the sandbox and removes all of it. It is
 	// idempotent, may be called at any time, and when it returns nothing is left.
 	Destroy(ctx context.Context) error
@@ -62,10 +65,6 @@ type Process interface {
 	// Signal sends a signal to the program's whole process group; after its
 	// end it does nothing.
 	Signal(sig int) error
-}
-
-// TreeKiller is the ability of a Process to end all that its program started.
-type TreeKiller interface {
 	// KillTree ends everything the program started, wherever it went: to
 	// another process group, session or parent. It returns when nothing of it
 	// runs any more, and with an error when something resists for longer than
@@ -73,12 +72,9 @@ type TreeKiller interface {
 	// sandbox is destroyed; after that it has nothing to do. Other programs of
 	// the sandbox are left alone. It may be called many times, concurrently.
 	KillTree() error
-}
-
-// Numbered is the ability of a Process to tell its number.
-type Numbered interface {
-	// PID is the program's process id as the sandbox's programs see it. After
-	// the program's end it may become another's.
+	// PID is the program's process id as the sandbox's programs see it; 0 if the
+	// driver cannot know it. After the program's end the kernel may give the number
+	// to another process.
 	PID() int
 }
 
@@ -140,9 +136,6 @@ type Caps struct {
 	// Notes are sentences for an operator: what is missing and how to get it.
 	Notes []string
 }
-
-// Filer is the ability of a Sandbox to reach its files.
-type Filer interface{ FS() sandbar.FS }
 
 // Dialer is the ability of a Sandbox to connect to a port inside it.
 type Dialer interface {

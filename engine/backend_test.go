@@ -174,8 +174,7 @@ func TestVet(t *testing.T) {
 			r := newRig(t, d, func(c *engine.Config) {
 				c.Vet = func(ctx context.Context, s driver.Sandbox, l lang.Language, file string) error {
 					asked++
-					f, _ := driver.As[driver.Filer](s)
-					info, err := f.FS().Stat(ctx, file)
+					info, err := s.FS().Stat(ctx, file)
 					if err != nil || info.Size != int64(len("print stdout hi")) || l.Name != "python" {
 						t.Errorf("%s: %+v, %v", l.Name, info, err)
 					}

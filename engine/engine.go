@@ -256,8 +256,8 @@ type SandboxAPI interface {
 	Process(id string) (*Process, error)
 	// Processes lists them in the order of their start.
 	Processes() []*Process
-	// FS returns the sandbox's files; Unsupported if the driver has none.
-	FS() (sandbar.FS, error)
+	// FS returns the sandbox's files. A call under way and an open file count as work.
+	FS() sandbar.FS
 	// DialPort connects to a port inside; Unsupported if the driver cannot.
 	DialPort(ctx context.Context, port int) (net.Conn, error)
 	// Hold counts as work until release is called, so that the idle reaper

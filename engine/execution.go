@@ -308,11 +308,7 @@ func (r *refused) Unwrap() error { return r.error }
 
 // writeFile puts the code into the sandbox.
 func writeFile(ctx context.Context, sb driver.Sandbox, path, text string) error {
-	f, ok := driver.As[driver.Filer](sb)
-	if !ok {
-		return sandbar.Errorf(sandbar.Unsupported, "this driver cannot put files into a sandbox, and code is a file")
-	}
-	files, opt := f.FS(), sandbar.CreateOptions{Mode: 0o644, Parents: true}
+	files, opt := sb.FS(), sandbar.CreateOptions{Mode: 0o644, Parents: true}
 	if p, ok := files.(sandbar.Putter); ok && len(text) <= sandbar.MaxPut {
 		return p.Put(ctx, path, []byte(text), opt)
 	}

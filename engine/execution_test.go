@@ -129,7 +129,7 @@ func TestRunFailsWhenTheProgramNeverStarted(t *testing.T) {
 		}, command("exit", "0"), sandbar.Denied, "not executable"},
 		{"create panics", func(d *faulty.Driver) { d.OnCreate = faulty.Panic() }, script(""), sandbar.Internal, "panic"},
 		{"start panics", func(d *faulty.Driver) { d.OnStart = faulty.Panic() }, script(""), sandbar.Internal, "panic"},
-		{"no files", func(d *faulty.Driver) { d.Bare = true }, script(""), sandbar.Unsupported, "files"},
+		{"no files", func(d *faulty.Driver) { d.NoFiles = true }, script(""), sandbar.Unsupported, "files"},
 		{"no room for the code", nil, func() sandbar.Job {
 			j := script(strings.Repeat("#", 70<<10))
 			j.Spec.Limits.Disk = 64 << 10

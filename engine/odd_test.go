@@ -97,7 +97,7 @@ func TestAbilitiesAreFoundThroughDecorators(t *testing.T) {
 		got, err := r.Run(t.Context(), script("exit 2"), nil) // needs files
 		answer{got, err}.want(t, sandbar.Exited)
 		s := r.create()
-		if _, err := s.FS(); err != nil {
+		if _, err := s.FS().Stat(t.Context(), "/tmp"); err != nil {
 			t.Error(err)
 		}
 		r.driver.Die(s.ID())
@@ -250,10 +250,7 @@ func TestCallsWithAContextThatHasEnded(t *testing.T) {
 func TestCopyIntoASandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), nil)
-		fs, err := r.create().FS()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fs := r.create().FS()
 		w, err := fs.Create(t.Context(), "f", sandbar.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)

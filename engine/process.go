@@ -66,15 +66,12 @@ func (p *Process) Signal(sig int) error {
 	}
 }
 
-// PID is the program's process id as the sandbox's programs see it; 0 where the
-// driver does not know. After the program's end it may become another's.
+// PID is the program's process id as the sandbox's programs see it; 0 if the driver
+// cannot know it. After the program's end the kernel may give the number to another
+// process.
 func (p *Process) PID() int {
-	n, ok := driver.As[driver.Numbered](p.proc)
-	if !ok {
-		return 0
-	}
 	pid := 0
-	_ = guarded(func() error { pid = n.PID(); return nil })
+	_ = guarded(func() error { pid = p.proc.PID(); return nil })
 	return pid
 }
 

@@ -202,14 +202,10 @@ func (p *program) fell() {
 	}()
 }
 
-// killTree ends all that a program started or, where the driver cannot, its
-// process group.
+// killTree ends all that a program started. If the driver fails, it kills at least
+// the program's process group.
 func killTree(proc driver.Process) error {
-	t, ok := driver.As[driver.TreeKiller](proc)
-	if !ok {
-		return proc.Signal(int(syscall.SIGKILL))
-	}
-	err := t.KillTree()
+	err := proc.KillTree()
 	if err != nil {
 		err = errors.Join(err, proc.Signal(int(syscall.SIGKILL)))
 	}

@@ -382,15 +382,8 @@ func (s *Sandbox) Hold() (release func()) {
 	return release
 }
 
-// FS returns the sandbox's files; Unsupported if the driver has none. A call
-// under way and an open file count as work.
-func (s *Sandbox) FS() (sandbar.FS, error) {
-	f, ok := driver.As[driver.Filer](s.inner)
-	if !ok {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot reach the files of a sandbox", s.spec.Driver)
-	}
-	return files{s, f.FS()}, nil
-}
+// FS returns the sandbox's files. A call under way and an open file count as work.
+func (s *Sandbox) FS() sandbar.FS { return files{s, s.inner.FS()} }
 
 // DialPort connects to a port inside; Unsupported if the driver cannot. The
 // connection itself is not counted as work: whoever proxies it uses Hold.

@@ -133,29 +133,24 @@ func TestTreesThatResist(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		hook func(until chan struct{}) faulty.Hook
-		bare bool
 		args []string
 		took time.Duration
 	}{
-		{"none", nil, true, []string{"ignore-term", ";", "sleep", "1h"}, time.Second + 500*time.Millisecond},
-		{"fails", func(chan struct{}) faulty.Hook { return faulty.FailFirst(-1, errors.New("no")) }, false,
+		{"fails", func(chan struct{}) faulty.Hook { return faulty.FailFirst(-1, errors.New("no")) },
 			[]string{"ignore-term", ";", "sleep", "1h"}, time.Second + 500*time.Millisecond},
-		{"panics", func(chan struct{}) faulty.Hook { return faulty.Panic() }, false,
+		{"panics", func(chan struct{}) faulty.Hook { return faulty.Panic() },
 			[]string{"ignore-term", ";", "sleep", "1h"}, time.Second + 500*time.Millisecond},
-		{"is slow", func(chan struct{}) faulty.Hook { return faulty.Slow(2 * time.Second) }, false,
+		{"is slow", func(chan struct{}) faulty.Hook { return faulty.Slow(2 * time.Second) },
 			[]string{"leave", ";", "sleep", "1h"}, 3 * time.Second},
-		{"is stuck after a TERM", func(u chan struct{}) faulty.Hook { return faulty.Deaf(u) }, false,
+		{"is stuck after a TERM", func(u chan struct{}) faulty.Hook { return faulty.Deaf(u) },
 			[]string{"sleep", "1h"}, 6 * time.Second},
-		{"is stuck after a KILL", func(u chan struct{}) faulty.Hook { return faulty.Deaf(u) }, false,
+		{"is stuck after a KILL", func(u chan struct{}) faulty.Hook { return faulty.Deaf(u) },
 			[]string{"ignore-term", ";", "sleep", "1h"}, 6*time.Second + 500*time.Millisecond},
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			d := faulty.New()
-			d.Bare = c.bare
 			until := make(chan struct{})
-			if c.hook != nil {
-				d.OnKillTree = c.hook(until)
-			}
+			d.OnKillTree = c.hook(until)
 			s := newRig(t, d, nil).create()
 			began := time.Now()
 			got, err := s.Exec(t.Context(), cmd(c.args...), nil, sandbar.Limits{Timeout: time.Second}, nil)
@@ -184,19 +179,14 @@ func TestOneShotNeedsNoKillTree(t *testing.T) {
 }
 
 func TestProcessNumber(t *testing.T) {
-	for _, bare := range []bool{false, true} {
-		inBubble(t, map[bool]string{false: "known", true: "unknown"}[bare], func(t *testing.T) {
-			d := faulty.New()
-			d.Bare = bare
-			s := newRig(t, d, nil).create()
-			for i := range 2 {
-				want := map[bool]int{false: 2 + i, true: 0}[bare]
-				p := start(t, s, "exit", "0")
-				<-p.Done()
-				if got := p.PID(); got != want {
-					t.Errorf("number %d, want %d", got, want)
-				}
+	synctest.Test(t, func(t *testing.T) {
+		s := newRig(t, faulty.New(), nil).create()
+		for want := 2; want < 4; want++ {
+			p := start(t, s, "exit", "0")
+			<-p.Done()
+			if got := p.PID(); got != want {
+				t.Errorf("number %d, want %d", got, want)
 			}
-		})
-	}
+		}
+	})
 }

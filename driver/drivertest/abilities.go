@@ -14,7 +14,6 @@ func abilityCases() []testCase {
 		{name: "decorated", run: func(c *C) {
 			box := c.box()
 			wrapped := decorated{decorated{box}}
-			sameAbility[driver.Filer](c, box, wrapped, "Filer")
 			sameAbility[driver.Dialer](c, box, wrapped, "Dialer")
 			sameAbility[driver.Watcher](c, box, wrapped, "Watcher")
 			if _, ok := driver.As[interface{ NoSuchAbility() }](wrapped); ok {

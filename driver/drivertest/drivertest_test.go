@@ -206,11 +206,10 @@ type lyingBox struct {
 func (b *lyingBox) Unwrap() any { return b.Sandbox }
 
 func (b *lyingBox) FS() sandbar.FS {
-	f, _ := driver.As[driver.Filer](b.Sandbox)
 	if b.l.fs != nil {
-		return b.l.fs(f.FS())
+		return b.l.fs(b.Sandbox.FS())
 	}
-	return f.FS()
+	return b.Sandbox.FS()
 }
 
 func (b *lyingBox) Destroy(ctx context.Context) error {
@@ -259,8 +258,7 @@ func (p *lyingProcess) KillTree() error {
 	if p.l.killTree != nil {
 		return p.l.killTree(p.Process)
 	}
-	k, _ := driver.As[driver.TreeKiller](p.Process)
-	return k.KillTree()
+	return p.Process.KillTree()
 }
 
 func (p *lyingProcess) Wait() (sandbar.Result, error) {

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/driver/drivertest/escape"
 )
 
@@ -17,9 +16,6 @@ func escapeCases() []testCase {
 		tc := testCase{name: e.ID, run: func(c *C) { runEscape(c, e) }}
 		if !e.Leaks {
 			tc.needs = append(tc.needs, needClaim(string(e.Claim), e.Claim.Claimed))
-		}
-		if e.NeedsFiles {
-			tc.needs = append(tc.needs, needAbility[driver.Filer]("Filer"))
 		}
 		if e.NeedsPython || e.Python != "" {
 			tc.needs = append(tc.needs, needPython())

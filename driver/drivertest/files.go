@@ -49,10 +49,9 @@ func fileCases() []testCase {
 		"cancelled":          cancelledFiles,
 		"running-executable": runWritten,
 	} {
-		cases = append(cases, testCase{name: name, needs: []need{needAbility[driver.Filer]("Filer")}, run: func(c *C) {
+		cases = append(cases, testCase{name: name, run: func(c *C) {
 			b := c.box()
-			f, _ := driver.As[driver.Filer](b)
-			run(c, b, f.FS())
+			run(c, b, b.FS())
 		}})
 	}
 	return sorted(append(cases, fileAbilityCases()...))

@@ -86,17 +86,16 @@ func lifecycleCases() []testCase {
 			_, err := b.Start(c.ctx, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{})
 			c.code(err, "Start in a destroyed sandbox", sandbar.Gone)
 		}},
-		{name: "gone-files", needs: []need{needAbility[driver.Filer]("Filer")}, run: func(c *C) {
+		{name: "gone-files", run: func(c *C) {
 			b := c.box()
-			f, _ := driver.As[driver.Filer](b)
-			w, err := f.FS().Create(c.ctx, "late", sandbar.CreateOptions{})
+			w, err := b.FS().Create(c.ctx, "late", sandbar.CreateOptions{})
 			c.ok(err, "FS.Create")
 			c.destroy(b)
-			_, err = f.FS().Stat(c.ctx, "x")
+			_, err = b.FS().Stat(c.ctx, "x")
 			c.code(err, "FS.Stat in a destroyed sandbox", sandbar.Gone)
-			_, err = f.FS().Open(c.ctx, "x")
+			_, err = b.FS().Open(c.ctx, "x")
 			c.code(err, "FS.Open in a destroyed sandbox", sandbar.Gone)
-			c.code(f.FS().Mkdir(c.ctx, "x", 0o755, true), "FS.Mkdir in a destroyed sandbox", sandbar.Gone)
+			c.code(b.FS().Mkdir(c.ctx, "x", 0o755, true), "FS.Mkdir in a destroyed sandbox", sandbar.Gone)
 			c.code(w.Commit(), "Commit in a destroyed sandbox", sandbar.Gone)
 			w.Abort()
 		}},

@@ -261,22 +261,20 @@ func diskBites(c *C) {
 		c.Errorf("the program is not told that there is no space: %v", r)
 	}
 	c.exited(c.sh(b, "rm b; echo x > c"), 0, "writing again after something was removed")
-	if f, ok := driver.As[driver.Filer](b); ok {
-		w, err := f.FS().Create(c.ctx, "big", sandbar.CreateOptions{})
-		if err == nil {
-			chunk := make([]byte, 1<<20)
-			for range 8 {
-				if _, err = w.Write(chunk); err != nil {
-					break
-				}
+	w, err := b.FS().Create(c.ctx, "big", sandbar.CreateOptions{})
+	if err == nil {
+		chunk := make([]byte, 1<<20)
+		for range 8 {
+			if _, err = w.Write(chunk); err != nil {
+				break
 			}
-			if err == nil {
-				err = w.Commit()
-			}
-			w.Abort()
 		}
-		c.code(err, "writing 8 MiB through the file API", sandbar.NoSpace)
+		if err == nil {
+			err = w.Commit()
+		}
+		w.Abort()
 	}
+	c.code(err, "writing 8 MiB through the file API", sandbar.NoSpace)
 }
 
 func inodesBite(c *C) {
@@ -288,9 +286,7 @@ func inodesBite(c *C) {
 	if n > 64 || n < 16 && r.out != "" {
 		c.Errorf("under a limit of 64 a program made %d files: %v", n, r)
 	}
-	if f, ok := driver.As[driver.Filer](b); ok {
-		c.code(f.FS().Mkdir(c.ctx, "one-more", 0o755, false), "making a directory through the file API", sandbar.NoSpace)
-	}
+	c.code(b.FS().Mkdir(c.ctx, "one-more", 0o755, false), "making a directory through the file API", sandbar.NoSpace)
 }
 
 func filesBite(c *C) {

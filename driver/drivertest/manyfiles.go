@@ -25,17 +25,14 @@ func fileAbilityCases() []testCase {
 // fileAbility is a case for sandboxes whose files implement T.
 func fileAbility[T any](name, what string, run func(*C, driver.Sandbox, sandbar.FS, T)) testCase {
 	n := need{ofDriver: true, unmet: func(s *suite) string {
-		if f, ok := driver.As[driver.Filer](s.specimen); ok {
-			if _, ok := f.FS().(T); ok {
-				return ""
-			}
+		if _, ok := s.specimen.FS().(T); ok {
+			return ""
 		}
 		return "the files of the driver's sandboxes have no " + what
 	}}
 	return testCase{name: name, needs: []need{n}, run: func(c *C) {
 		b := c.box()
-		f, _ := driver.As[driver.Filer](b)
-		files := f.FS()
+		files := b.FS()
 		run(c, b, files, files.(T))
 	}}
 }

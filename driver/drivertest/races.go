@@ -98,22 +98,17 @@ func everythingAtOnce(c *C, b driver.Sandbox, times int) {
 				typed("Wait", err)
 			}
 		},
-	}
-	if _, ok := driver.As[driver.TreeKiller](c.s.program); ok {
-		ways = append(ways, func() {
+		func() {
 			p, err := b.Start(c.ctx, sandbar.Cmd{Args: []string{"sh", "-c", "sleep 60 & sleep 60"}}, driver.Stdio{})
 			typed("Start", err)
 			if err == nil {
-				k, _ := driver.As[driver.TreeKiller](p)
-				typed("KillTree", k.KillTree())
+				typed("KillTree", p.KillTree())
 				_, err = c.waitFor(p)
 				typed("Wait", err)
 			}
-		})
+		},
 	}
-	if f, ok := driver.As[driver.Filer](b); ok {
-		ways = append(ways, fileWays(c, f.FS(), typed)...)
-	}
+	ways = append(ways, fileWays(c, b.FS(), typed)...)
 	if d, ok := driver.As[driver.Dialer](b); ok {
 		ways = append(ways, func() {
 			conn, err := d.DialPort(c.ctx, 1)

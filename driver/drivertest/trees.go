@@ -19,11 +19,10 @@ import (
 func treeCases() []testCase {
 	needs := []need{needTrees(), needPython()}
 	return []testCase{
-		{name: "number", needs: []need{needNumbers()}, run: func(c *C) {
+		{name: "number", run: func(c *C) {
 			p, out := c.startSh(c.box(), "echo $$; exec cat")
 			c.until(out.has("\n"), "the program is up")
-			n, _ := driver.As[driver.Numbered](p)
-			if got := strconv.Itoa(n.PID()); got+"\n" != out.String() {
+			if got := strconv.Itoa(p.PID()); got != "0" && got+"\n" != out.String() {
 				c.Errorf("the program is %s to itself; PID says %s", sandbar.Quote(out.String(), 40), got)
 			}
 			c.killTree(p)
@@ -278,9 +277,6 @@ def daemon():
 
 func needTrees() need {
 	return need{ofDriver: true, unmet: func(s *suite) string {
-		if _, ok := driver.As[driver.TreeKiller](s.program); !ok {
-			return "the driver's processes have no KillTree"
-		}
 		if runtime.GOOS != "linux" {
 			return "what lives is counted on Linux only"
 		}
@@ -288,23 +284,9 @@ func needTrees() need {
 	}}
 }
 
-func needNumbers() need {
-	return need{ofDriver: true, unmet: func(s *suite) string {
-		if _, ok := driver.As[driver.Numbered](s.program); !ok {
-			return "the driver's processes have no number"
-		}
-		return ""
-	}}
-}
-
 // killTree ends all that p started; that it fails is a failure.
 func (c *C) killTree(p driver.Process) {
-	k, ok := driver.As[driver.TreeKiller](p)
-	if !ok {
-		c.Errorf("a process has no KillTree")
-		return
-	}
-	if err := k.KillTree(); err != nil {
+	if err := p.KillTree(); err != nil {
 		c.Errorf("KillTree: %v", err)
 	}
 }

@@ -13,32 +13,32 @@ import (
 // fileCases are numbers 1 to 18: files through the file API and from inside.
 func fileCases() []Case {
 	return []Case{
-		{ID: "01-link-read", Title: "read a host file through a planted link and the file API", Claim: Files, Leaks: true, NeedsFiles: true,
+		{ID: "01-link-read", Title: "read a host file through a planted link and the file API", Claim: Files, Leaks: true,
 			Attack: afterShell(`ln -s "$BAIT_FILE" a; echo DONE`, func(ctx context.Context, s *Scene, fs sandbar.FS) error {
 				s.readsSecret(ctx, fs, "a")
 				return nil
 			})},
-		{ID: "02-link-write", Title: "write into a host directory through a planted link and the file API", Claim: Files, Leaks: true, NeedsFiles: true,
+		{ID: "02-link-write", Title: "write into a host directory through a planted link and the file API", Claim: Files, Leaks: true,
 			Attack: afterShell(`ln -s "$BAIT_DIR" d; echo DONE`, func(ctx context.Context, s *Scene, fs sandbar.FS) error {
 				write(ctx, fs, "d/planted", sandbar.CreateOptions{})
 				write(ctx, fs, "d/below/planted", sandbar.CreateOptions{Parents: true})
 				return nil
 			})},
-		{ID: "03-swap-race", Title: "flip a directory and a link while the file API reads, writes and removes", Claim: Files, NeedsFiles: true, NeedsPython: true,
+		{ID: "03-swap-race", Title: "flip a directory and a link while the file API reads, writes and removes", Claim: Files, NeedsPython: true,
 			Attack: swapRace},
-		{ID: "04-dangling-link", Title: "upload over a link to a file that does not exist yet", Claim: Always, NeedsFiles: true,
+		{ID: "04-dangling-link", Title: "upload over a link to a file that does not exist yet", Claim: Always,
 			Attack: afterShell(`ln -s "$BAIT_DIR/planted" x; echo DONE`, func(ctx context.Context, s *Scene, fs sandbar.FS) error {
 				write(ctx, fs, "x", sandbar.CreateOptions{})
 				return nil
 			})},
-		{ID: "05-paths", Title: "reach a host file by odd paths and the file API", Claim: Files, Leaks: true, NeedsFiles: true,
+		{ID: "05-paths", Title: "reach a host file by odd paths and the file API", Claim: Files, Leaks: true,
 			Attack: afterShell(`echo DONE`, func(ctx context.Context, s *Scene, fs sandbar.FS) error {
 				for _, p := range oddPaths(s.Bait.File) {
 					s.readsSecret(ctx, fs, p)
 				}
 				return nil
 			})},
-		{ID: "06-remove-links", Title: "recursive removal of a tree with links to the host", Claim: Always, NeedsFiles: true,
+		{ID: "06-remove-links", Title: "recursive removal of a tree with links to the host", Claim: Always,
 			Attack: afterShell(plantLinks, func(ctx context.Context, s *Scene, fs sandbar.FS) error {
 				if err := fs.Remove(ctx, "t", true); err != nil {
 					return err
@@ -48,17 +48,17 @@ func fileCases() []Case {
 				}
 				return nil
 			})},
-		{ID: "07-chmod-links", Title: "recursive change of mode over links to the host", Claim: Always, NeedsFiles: true,
+		{ID: "07-chmod-links", Title: "recursive change of mode over links to the host", Claim: Always,
 			Attack: afterShell(plantLinks, func(ctx context.Context, s *Scene, fs sandbar.FS) error {
 				return fs.Chmod(ctx, "t", 0o700, true)
 			})},
 		{ID: "08-hard-link", Title: "hard link to a host file", Claim: Files,
 			Shell: `if ln "$BAIT_FILE" h 2>/dev/null; then echo ESCAPED linked; rm -f h; fi; echo DONE`},
-		{ID: "11-special-files", Title: "FIFO, device and directory where the file API expects a file", Claim: Always, NeedsFiles: true,
+		{ID: "11-special-files", Title: "FIFO, device and directory where the file API expects a file", Claim: Always,
 			Attack: afterShell(`mkfifo p && ln -s p lp; ln -s /dev/zero z && mkdir d && echo DONE`, specialFiles)},
-		{ID: "12-big-trees", Title: "20,000 entries, and 1,500 directories one in the other", Claim: Always, NeedsFiles: true, NeedsPython: true,
+		{ID: "12-big-trees", Title: "20,000 entries, and 1,500 directories one in the other", Claim: Always, NeedsPython: true,
 			Attack: bigTrees},
-		{ID: "14-home-replaced", Title: "the home directory itself replaced by a link to the host", Claim: Files, Leaks: true, NeedsFiles: true,
+		{ID: "14-home-replaced", Title: "the home directory itself replaced by a link to the host", Claim: Files, Leaks: true,
 			Attack: afterShell(`cd /; mv "$HOME" "$HOME.old" && ln -s "$BAIT_DIR" "$HOME"; echo DONE`, func(ctx context.Context, s *Scene, fs sandbar.FS) error {
 				write(ctx, fs, "planted", sandbar.CreateOptions{})
 				return nil
@@ -155,11 +155,7 @@ func afterShell(shell string, then func(context.Context, *Scene, sandbar.FS) err
 		if _, err := s.Program(ctx, box, "", shell); err != nil {
 			return err
 		}
-		fs, err := s.FS(box)
-		if err != nil {
-			return err
-		}
-		return then(ctx, s, fs)
+		return then(ctx, s, box.FS())
 	}
 }
 
@@ -200,10 +196,7 @@ func swapRace(ctx context.Context, s *Scene) error {
 	if err != nil {
 		return err
 	}
-	fs, err := s.FS(box)
-	if err != nil {
-		return err
-	}
+	fs := box.FS()
 	out := &capped{}
 	p, err := s.Begin(ctx, box, `
 os.mkdir("d"); open("d/secret", "w").write("inner")
@@ -313,10 +306,7 @@ func bigTrees(ctx context.Context, s *Scene) error {
 	if err != nil {
 		return err
 	}
-	fs, err := s.FS(box)
-	if err != nil {
-		return err
-	}
+	fs := box.FS()
 	_, err = s.Program(ctx, box, fmt.Sprintf(`
 os.mkdir("big")
 for i in range(%d): os.close(os.open("big/%%05d" %% i, os.O_CREAT | os.O_WRONLY))

@@ -83,14 +83,10 @@ func (s *Scene) outlive(ctx context.Context, python string) error {
 	if err != nil {
 		return err
 	}
-	k, ok := driver.As[driver.TreeKiller](p)
-	if !ok {
-		return nil // the driver does not promise it
-	}
 	if err := out.await(ctx, "up"); err != nil {
 		return err
 	}
-	kerr := k.KillTree()
+	kerr := p.KillTree()
 	live, err := s.alive(ctx, box)
 	if len(live) > 0 {
 		s.Escape("after KillTree, which said %v, these processes live: %v", kerr, live)

@@ -12,11 +12,11 @@ import (
 // magicCases are number 89: links of /proc under the file API.
 func magicCases() []Case {
 	return []Case{
-		{ID: "89-magic-links", Title: "change mode and owner through links of /proc and the file API", Claim: Files, NeedsFiles: true,
+		{ID: "89-magic-links", Title: "change mode and owner through links of /proc and the file API", Claim: Files,
 			Attack: afterShell(plantMagic, magicLinks)},
-		{ID: "89-magic-race", Title: "flip a file and a link of /proc while the file API changes mode and owner", Claim: Files, NeedsFiles: true, NeedsPython: true,
+		{ID: "89-magic-race", Title: "flip a file and a link of /proc while the file API changes mode and owner", Claim: Files, NeedsPython: true,
 			Attack: magicRace},
-		{ID: "89-set-user-id", Title: "give a file the set-user-ID or set-group-ID bit by the file API", Claim: Always, NeedsFiles: true,
+		{ID: "89-set-user-id", Title: "give a file the set-user-ID or set-group-ID bit by the file API", Claim: Always,
 			Attack: afterShell(`echo x > f; mkdir d; echo DONE`, setUserID)},
 	}
 }
@@ -73,10 +73,7 @@ func magicRace(ctx context.Context, s *Scene) error {
 	if err != nil {
 		return err
 	}
-	files, err := s.FS(box)
-	if err != nil {
-		return err
-	}
+	files := box.FS()
 	out := &capped{}
 	p, err := s.Begin(ctx, box, `
 os.makedirs("t/u"); open("t/n", "w").close()

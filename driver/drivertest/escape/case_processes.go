@@ -101,7 +101,7 @@ for where, dirs, names in os.walk("/"):
                 attempt("connect to " + path, s.connect, path)
 done()`},
 		{ID: "27-directory", Title: "start in a directory that a descriptor or a process outside has open", Claim: Files, Attack: strangeDirectory},
-		{ID: "28-overwrite-agent", Title: "overwrite the file of the program that starts others", Claim: Files, NeedsPython: true, NeedsFiles: true, Attack: overwriteAgent},
+		{ID: "28-overwrite-agent", Title: "overwrite the file of the program that starts others", Claim: Files, NeedsPython: true, Attack: overwriteAgent},
 		{ID: "29-terminal", Title: "type into the operator's terminal", Claim: Always, Python: `
 import fcntl
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C

@@ -86,8 +86,6 @@ type Case struct {
 	MayDie bool
 	// NeedsPython: Attack runs Python programs.
 	NeedsPython bool
-	// NeedsFiles: Attack uses the sandbox's FS.
-	NeedsFiles bool
 	// NeedsOutside: the host must have an address besides loopback.
 	NeedsOutside bool
 	// NeedsOutbound: the sandboxes reach out (sandbar.NetworkOutbound), under rules
@@ -183,8 +181,6 @@ func (t Target) lacks(c Case) string {
 		return "the cases are written for Linux"
 	case t.Python == "" && (c.Python != "" || c.NeedsPython):
 		return "there is no Python with ctypes in the sandbox"
-	case c.NeedsFiles && t.NoFiles:
-		return "the driver has no file API"
 	case c.NeedsOutbound && !t.Driver.Caps().Outbound:
 		return "sandboxes of this driver cannot reach out here"
 	}

@@ -30,8 +30,6 @@ type Target struct {
 	// Python is the name or path of a Python 3 with ctypes in the sandbox, ""
 	// if there is none.
 	Python string
-	// NoFiles: the driver's sandboxes have no FS.
-	NoFiles bool
 	// Fuzz is for how long a case makes random system calls; 0: FuzzDefault.
 	Fuzz time.Duration
 	// Made, if set, is told the id of every sandbox made.
@@ -134,15 +132,6 @@ func overlay(l, top sandbar.Limits) sandbar.Limits {
 		l.CPUs = top.CPUs
 	}
 	return l
-}
-
-// FS returns the files of a sandbox.
-func (s *Scene) FS(box driver.Sandbox) (sandbar.FS, error) {
-	f, ok := driver.As[driver.Filer](box)
-	if !ok {
-		return nil, errors.New("the sandbox has no file API")
-	}
-	return f.FS(), nil
 }
 
 // attack plays the case.

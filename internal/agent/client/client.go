@@ -115,7 +115,6 @@ type response struct {
 
 var (
 	_ driver.Sandbox = (*Sandbox)(nil)
-	_ driver.Filer   = (*Sandbox)(nil)
 	_ driver.Dialer  = (*Sandbox)(nil)
 	_ driver.Watcher = (*Sandbox)(nil)
 	_ driver.Meter   = (*Sandbox)(nil)

@@ -20,10 +20,8 @@ type held struct {
 }
 
 var (
-	_ driver.Holder     = (*Sandbox)(nil)
-	_ driver.Held       = (*held)(nil)
-	_ driver.TreeKiller = (*held)(nil)
-	_ driver.Numbered   = (*held)(nil)
+	_ driver.Holder = (*Sandbox)(nil)
+	_ driver.Held   = (*held)(nil)
 )
 
 // Hold implements driver.Holder, if Options.Holds.

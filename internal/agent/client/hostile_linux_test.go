@@ -272,9 +272,7 @@ func finish(ctx context.Context, p driver.Process) {
 	case <-done:
 	case <-ctx.Done():
 	}
-	if k, ok := p.(driver.TreeKiller); ok {
-		_ = k.KillTree()
-	}
+	_ = p.KillTree()
 	<-done
 }
 

@@ -255,8 +255,7 @@ func TestImageOfOurStore(t *testing.T) {
 			if r, err := p.Wait(); err != nil || r.ExitCode != 2 {
 				t.Errorf("the program of the image: %+v, %v", r, err)
 			}
-			f, _ := driver.As[driver.Filer](box)
-			if info, err := f.FS().Stat(t.Context(), "/note"); err != nil || info.Size != 14 || info.UID != 0 {
+			if info, err := box.FS().Stat(t.Context(), "/note"); err != nil || info.Size != 14 || info.UID != 0 {
 				t.Errorf("a file of the image: %+v, %v", info, err)
 			}
 		})
@@ -270,8 +269,7 @@ func TestImageOfOurStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, _ := driver.As[driver.Filer](box)
-	if info, err := f.FS().Stat(t.Context(), "/note"); err != nil || info.Size != 14 {
+	if info, err := box.FS().Stat(t.Context(), "/note"); err != nil || info.Size != 14 {
 		t.Errorf("the image was sent again: %+v, %v", info, err)
 	}
 	if err := box.Destroy(t.Context()); err != nil {

@@ -163,11 +163,7 @@ func (b *readyBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (
 
 // put writes the program's file.
 func (b *readyBox) put(ctx context.Context, code string) error {
-	f, ok := driver.As[driver.Filer](b.Sandbox)
-	if !ok {
-		return errors.New("the sandbox has no file API")
-	}
-	file, err := f.FS().Create(ctx, b.kind.file, sandbar.CreateOptions{})
+	file, err := b.Sandbox.FS().Create(ctx, b.kind.file, sandbar.CreateOptions{})
 	if err != nil {
 		return err
 	}

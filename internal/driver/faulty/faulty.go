@@ -91,9 +91,10 @@ type Driver struct {
 	OnKillTree Hook
 	// Missing are interpreters that this host lacks.
 	Missing []string
-	// Bare makes sandboxes that have no ability: no files, no ports, no word of
-	// their own death, and processes without number and without KillTree.
+	// Bare makes sandboxes without the abilities driver.Dialer and driver.Watcher.
 	Bare bool
+	// NoFiles makes every file operation fail with Unsupported.
+	NoFiles bool
 
 	verbs map[string]verb
 

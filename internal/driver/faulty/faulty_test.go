@@ -311,13 +311,16 @@ func TestHooks(t *testing.T) {
 		if err := d.Leaks(); err != nil {
 			t.Error(err)
 		}
-		d.Bare = true
+		d.Bare, d.NoFiles = true, true
 		b, err := d.Create(t.Context(), sandbar.NewID(), sandbar.Spec{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := driver.As[driver.Filer](b); ok {
-			t.Error("a bare sandbox has files")
+		if _, err := b.FS().Stat(t.Context(), "/"); sandbar.CodeOf(err) != sandbar.Unsupported {
+			t.Errorf("a sandbox without files: %v", err)
+		}
+		if _, ok := driver.As[driver.Dialer](b); ok {
+			t.Error("a bare sandbox has ports")
 		}
 		if !d.DieAll() || b.Destroy(t.Context()) != nil || d.DieAll() {
 			t.Error("DieAll")
@@ -374,8 +377,7 @@ func TestPorts(t *testing.T) {
 }
 
 func TestFiles(t *testing.T) {
-	f, _ := driver.As[driver.Filer](box(t, faulty.New()))
-	m, ctx := f.FS(), t.Context()
+	m, ctx := box(t, faulty.New()).FS(), t.Context()
 	put := func(path, text string, opt sandbar.CreateOptions) error {
 		w, err := m.Create(ctx, path, opt)
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 // There are files and directories, no links.
 type memory struct {
 	most int64 // bytes in all files; not positive is no limit
+	off  bool  // every operation fails with Unsupported
 
 	mu    sync.Mutex
 	used  int64
@@ -31,8 +32,8 @@ type node struct {
 	time time.Time
 }
 
-func newMemory(most int64) *memory {
-	m := &memory{most: most, nodes: map[string]*node{}}
+func newMemory(most int64, off bool) *memory {
+	m := &memory{most: most, off: off, nodes: map[string]*node{}}
 	for _, d := range []string{"/", "/home", sandbar.DefaultDir, "/tmp"} {
 		m.nodes[d] = &node{mode: fs.ModeDir | 0o755, time: time.Now()}
 	}
@@ -40,7 +41,10 @@ func newMemory(most int64) *memory {
 }
 
 // clean makes a path absolute, or refuses it.
-func clean(p string) (string, error) {
+func (m *memory) clean(p string) (string, error) {
+	if m.off {
+		return "", sandbar.Errorf(sandbar.Unsupported, "faulty: there are no files")
+	}
 	if p == "" || strings.ContainsRune(p, 0) || len(p) > 4095 {
 		return "", sandbar.Errorf(sandbar.Invalid, "the path is empty, too long or has a NUL")
 	}
@@ -56,7 +60,7 @@ func fail(c sandbar.Code, p, what string) error {
 
 // find returns the node at a path.
 func (m *memory) find(p string) (string, *node, error) {
-	p, err := clean(p)
+	p, err := m.clean(p)
 	if err != nil {
 		return "", nil, err
 	}
@@ -119,7 +123,7 @@ type memoryWriter struct {
 func (m *memory) Create(_ context.Context, p string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, err := clean(p)
+	p, err := m.clean(p)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +254,7 @@ func (m *memory) ReadDir(_ context.Context, p, after string, limit int) ([]sandb
 func (m *memory) Mkdir(_ context.Context, p string, mode fs.FileMode, parents bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, err := clean(p)
+	p, err := m.clean(p)
 	if err != nil {
 		return err
 	}
@@ -292,7 +296,7 @@ func (m *memory) Rename(_ context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if to, err = clean(to); err != nil {
+	if to, err = m.clean(to); err != nil {
 		return err
 	}
 	if from == to {

@@ -147,15 +147,12 @@ func (p *process) Signal(sig int) error {
 	return nil
 }
 
-// ableProcess is a process with all abilities.
-type ableProcess struct{ *process }
-
 // PID is the number of the program, from 2 on in the order of the starts.
-func (p ableProcess) PID() int { return p.pid }
+func (p *process) PID() int { return p.pid }
 
 // KillTree ends the program and what it has left behind. A program that hangs
 // resists.
-func (p ableProcess) KillTree() error {
+func (p *process) KillTree() error {
 	if err := p.b.d.hook(context.Background(), p.b.d.OnKillTree); err != nil {
 		return err
 	}
@@ -168,7 +165,7 @@ func (p ableProcess) KillTree() error {
 	}
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
-	p.b.clear(p.process)
+	p.b.clear(p)
 	return nil
 }
 

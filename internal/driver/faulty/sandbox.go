@@ -30,11 +30,8 @@ type sandbox struct {
 	connects sync.WaitGroup
 }
 
-// able is a sandbox with all abilities.
+// able is a sandbox with the abilities.
 type able struct{ *sandbox }
-
-// FS returns the sandbox's files.
-func (b able) FS() sandbar.FS { return b.fs }
 
 // Dead is closed when the sandbox has ended.
 func (b able) Dead() <-chan struct{} { return b.dead }
@@ -62,7 +59,7 @@ func (b able) DialPort(_ context.Context, port int) (net.Conn, error) {
 }
 
 func newSandbox(d *Driver, id sandbar.ID, s sandbar.Spec) *sandbox {
-	return &sandbox{d: d, id: id, spec: s, fs: newMemory(s.Limits.Disk), dead: make(chan struct{}),
+	return &sandbox{d: d, id: id, spec: s, fs: newMemory(s.Limits.Disk, d.NoFiles), dead: make(chan struct{}),
 		running: map[*process]struct{}{}, left: map[*process]int{}, ports: map[int]bool{}}
 }
 
@@ -92,11 +89,11 @@ func (b *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 	b.d.mu.Unlock()
 	b.d.started.Add(1)
 	p.start()
-	if b.d.Bare {
-		return p, nil
-	}
-	return ableProcess{p}, nil
+	return p, nil
 }
+
+// FS returns the sandbox's files.
+func (b *sandbox) FS() sandbar.FS { return b.fs }
 
 // Destroy ends the sandbox and waits for its programs, except those that hang.
 func (b *sandbox) Destroy(ctx context.Context) error {

@@ -45,7 +45,6 @@ type keeper struct {
 var (
 	_ driver.Evaluator     = (*fork)(nil)
 	_ driver.CodeEvaluator = (*fork)(nil)
-	_ driver.Filer         = (*fork)(nil)
 	_ driver.Dialer        = (*fork)(nil)
 	_ driver.Watcher       = (*fork)(nil)
 )

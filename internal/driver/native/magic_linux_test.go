@@ -32,8 +32,7 @@ while :; do ln -sf /proc/self/exe n; ln -f file n; done`}}, driver.Stdio{Stdout:
 	if _, err := out.Read(make([]byte, 16)); err != nil {
 		t.Fatal(err)
 	}
-	filer, _ := driver.As[driver.Filer](box)
-	files := filer.FS()
+	files := box.FS()
 	for range 300 {
 		files.Chmod(t.Context(), "n", 0o600, false)
 		files.Chmod(t.Context(), "link", 0, false)

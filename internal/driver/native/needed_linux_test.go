@@ -107,28 +107,24 @@ func TestNeededPrograms(t *testing.T) {
 // upload copies the wheels of a directory into a directory of the sandbox's home.
 func upload(t *testing.T, b driver.Sandbox, from, to string) {
 	t.Helper()
-	f, ok := driver.As[driver.Filer](b)
-	if !ok {
-		t.Fatal("the sandbox has no files")
-	}
 	names, err := filepath.Glob(filepath.Join(from, "*.whl"))
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no wheels in %s (%v)", from, err)
 	}
 	for _, name := range names {
-		if err := copyIn(f, name, sandbar.DefaultDir+"/"+to+"/"+filepath.Base(name)); err != nil {
+		if err := copyIn(b, name, sandbar.DefaultDir+"/"+to+"/"+filepath.Base(name)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
 }
 
-func copyIn(f driver.Filer, from, to string) error {
+func copyIn(b driver.Sandbox, from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	w, err := f.FS().Create(context.Background(), to, sandbar.CreateOptions{Mode: 0o644, Parents: true})
+	w, err := b.FS().Create(context.Background(), to, sandbar.CreateOptions{Mode: 0o644, Parents: true})
 	if err != nil {
 		return err
 	}

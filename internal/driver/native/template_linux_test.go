@@ -66,8 +66,7 @@ func newFork(t *testing.T, tmpl driver.Template) driver.Sandbox {
 
 // put writes a program to where the language has it.
 func put(b driver.Sandbox, program string) error {
-	f, _ := driver.As[driver.Filer](b)
-	w, err := f.FS().Create(context.Background(), sandbar.DefaultDir+"/main.py", sandbar.CreateOptions{Mode: 0o644})
+	w, err := b.FS().Create(context.Background(), sandbar.DefaultDir+"/main.py", sandbar.CreateOptions{Mode: 0o644})
 	if err != nil {
 		return err
 	}

@@ -168,9 +168,8 @@ func TestHostPackages(t *testing.T) {
 	}
 	bothKinds(t, func(t *testing.T, _ *Driver, box func() driver.Sandbox) {
 		b := box()
-		f, _ := driver.As[driver.Filer](b)
 		for _, name := range []string{pips[0], archive} {
-			if err := copyIn(f, name, filepath.Base(name)); err != nil {
+			if err := copyIn(b, name, filepath.Base(name)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -53,11 +53,7 @@ func TestPrograms(t *testing.T) {
 // Files pass both ways, more of them than any buffer on the way holds.
 func TestFiles(t *testing.T) {
 	box := newBox(t)
-	filer, ok := driver.As[driver.Filer](box)
-	if !ok {
-		t.Fatal("the sandbox has no files")
-	}
-	fs := filer.FS()
+	fs := box.FS()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	sent := make([]byte, 600_000)
@@ -106,7 +102,7 @@ func TestReset(t *testing.T) {
 		if r, err := busy.Wait(); err != nil || r.Outcome != sandbar.Signaled || r.Signal != 9 {
 			t.Errorf("what ran ended with %+v, %v", r, err)
 		}
-		if err := busy.(driver.TreeKiller).KillTree(); err != nil {
+		if err := busy.KillTree(); err != nil {
 			t.Errorf("ending what is gone: %v", err)
 		}
 		r := run(t, box, "ls; ls /etc/passwd; ps | grep -c '[s]leep 100000'; date +%s")
@@ -147,7 +143,7 @@ func TestKillTree(t *testing.T) {
 	if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Signaled || r.Signal != 9 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if err := p.(driver.TreeKiller).KillTree(); err != nil {
+	if err := p.KillTree(); err != nil {
 		t.Fatal(err)
 	}
 	if r := run(t, box, sleeping); r.stdout != "0\n" {

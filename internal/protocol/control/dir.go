@@ -29,11 +29,7 @@ func (e *entry) dir(r *http.Request) (wire.Dir, error) {
 			return wire.Dir{}, invalid(name, "query parameter "+sandbar.Quote(name, 40)+" is not known or given twice", "known are path and after")
 		}
 	}
-	files, err := e.sandbox.FS()
-	if err != nil {
-		return wire.Dir{}, err
-	}
-	all, err := files.ReadDir(r.Context(), q.Get("path"), q.Get("after"), maxPage+1)
+	all, err := e.sandbox.FS().ReadDir(r.Context(), q.Get("path"), q.Get("after"), maxPage+1)
 	if err != nil {
 		return wire.Dir{}, err
 	}

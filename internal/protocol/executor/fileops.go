@@ -66,27 +66,13 @@ func ofFile(err error) bool {
 	return false
 }
 
-// fsOr answers a request where the sandbox has no files.
-func (s *Server) fsOr(w http.ResponseWriter) (sandbar.FS, bool) {
-	files, err := s.sandbox.FS()
-	if err != nil {
-		s.failure(w, statusOf(sandbar.CodeOf(err)), err)
-		return nil, false
-	}
-	return files, true
-}
-
 // readPath reads a request that names a path.
 func (s *Server) readPath(w http.ResponseWriter, r *http.Request) (files sandbar.FS, path string, ok bool) {
 	ok = s.read(w, r, func(j *jsonReader) (err error) {
 		path, err = readOne(j, "path")
 		return err
 	})
-	if !ok {
-		return nil, "", false
-	}
-	files, ok = s.fsOr(w)
-	return files, path, ok
+	return s.sandbox.FS(), path, ok
 }
 
 // answerDone answers an operation on a file.

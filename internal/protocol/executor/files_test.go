@@ -102,7 +102,7 @@ func TestNoSpace(t *testing.T) {
 
 // A sandbox without files says so; its programs run all the same.
 func TestNoFiles(t *testing.T) {
-	r, _ := newFaulty(t, Options{}, func(d *faulty.Driver) { d.Bare = true })
+	r, _ := newFaulty(t, Options{}, func(d *faulty.Driver) { d.NoFiles = true })
 	for _, path := range []string{"/write_file", "/read_file", "/delete_file", "/make_dir", "/delete_dir", "/list_dir"} {
 		if a := r.post(path, `{"path":"/tmp/x","content":"x"}`); a.status != 501 {
 			t.Errorf("%s: %d %q", path, a.status, a.body)

@@ -15,11 +15,7 @@ import (
 // with ranges and conditions (RFC 9110, sections 13 and 14); PUT replaces one.
 // Errors are JSON objects with the members error and code.
 func (s *Server) files(w http.ResponseWriter, r *http.Request) {
-	files, err := s.sandbox.FS()
-	if err != nil {
-		s.refuseFile(w, sandbar.AsError(err).Error(), err)
-		return
-	}
+	files := s.sandbox.FS()
 	if r.Method == http.MethodPut {
 		s.putFile(w, r, files)
 	} else {

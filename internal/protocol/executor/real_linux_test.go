@@ -448,10 +448,7 @@ func TestBigRealFiles(t *testing.T) {
 func TestSendfile(t *testing.T) {
 	r := newReal(t, Options{})
 	r.put("path=/tmp/x", "content")
-	files, err := r.sandbox.FS()
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := r.sandbox.FS()
 	f, err := files.Open(t.Context(), "/tmp/x")
 	if err != nil {
 		t.Fatal(err)

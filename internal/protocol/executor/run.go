@@ -68,12 +68,8 @@ func (s *Server) badDir(ctx context.Context, c command, err error) bool {
 	default:
 		return false
 	}
-	files, err := s.sandbox.FS()
-	if err != nil {
-		return false
-	}
 	// With "/." the kernel follows a link at the end and asks for a directory.
-	info, err := files.Stat(ctx, c.cwd+"/.")
+	info, err := s.sandbox.FS().Stat(ctx, c.cwd+"/.")
 	switch sandbar.CodeOf(err) {
 	case "":
 		return !info.Mode.IsDir()

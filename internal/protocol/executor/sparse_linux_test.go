@@ -38,10 +38,7 @@ func TestSparseFiles(t *testing.T) {
 		t.Errorf("/read_file at the limit: %d bytes, %v", len(got["content"].(string)), got["error"])
 	}
 
-	files, err := r.sandbox.FS()
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := r.sandbox.FS()
 	f, err := files.Open(t.Context(), "/tmp/grows")
 	if err != nil {
 		t.Fatal(err)

@@ -18,11 +18,7 @@ import (
 // no more of it than a buffer. Nothing is seen at path before the whole request has arrived and is
 // in order.
 func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) {
-	files, ok := s.fsOr(w)
-	if !ok {
-		return
-	}
-	u := &upload{ctx: r.Context(), files: files, left: s.options.MaxContent}
+	u := &upload{ctx: r.Context(), files: s.sandbox.FS(), left: s.options.MaxContent}
 	defer u.abort()
 	if !s.read(w, r, u.read) {
 		return

@@ -91,7 +91,7 @@ func (s *Server) files(ctx context.Context) (sandbar.FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	return box.FS()
+	return box.FS(), nil
 }
 
 func (s *Server) write(ctx context.Context, r *request) any {

@@ -38,8 +38,9 @@ func (f *fake) Create(context.Context, sandbar.ID, sandbar.Spec) (driver.Sandbox
 }
 
 type fakeSandbox struct {
-	driver    *fake
-	destroyed bool
+	driver.Sandbox // nil: the doctor uses no other method
+	driver         *fake
+	destroyed      bool
 }
 
 func (s *fakeSandbox) Start(_ context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
@@ -64,8 +65,9 @@ func (s *fakeSandbox) Destroy(context.Context) error {
 
 // fakeProcess has ended as soon as its output is written.
 type fakeProcess struct {
-	code int
-	done chan struct{}
+	driver.Process // nil, as above
+	code           int
+	done           chan struct{}
 }
 
 func (p *fakeProcess) Wait() (sandbar.Result, error) {

@@ -66,11 +66,7 @@ func Imports(modules []string) func(context.Context, driver.Sandbox, lang.Langua
 
 // pythonImports asks Python which of the modules the code in file imports.
 func pythonImports(ctx context.Context, s driver.Sandbox, l lang.Language, file string, modules []string) ([]string, error) {
-	files, ok := driver.As[driver.Filer](s)
-	if !ok {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "this driver cannot read a file of a sandbox, and code is one")
-	}
-	code, err := files.FS().Open(ctx, file)
+	code, err := s.FS().Open(ctx, file)
 	if err != nil {
 		return nil, err
 	}

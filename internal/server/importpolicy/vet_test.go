@@ -34,8 +34,7 @@ func box(t *testing.T, d driver.Driver, code string) driver.Sandbox {
 			t.Error(err)
 		}
 	})
-	files, _ := driver.As[driver.Filer](s)
-	w, err := files.FS().Create(t.Context(), "main.py", sandbar.CreateOptions{Mode: 0o644})
+	w, err := s.FS().Create(t.Context(), "main.py", sandbar.CreateOptions{Mode: 0o644})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,11 +57,7 @@ func (a *ahead) use(ctx context.Context, e driver.Evaluation) error {
 
 // put writes a file of the sandbox.
 func (a *ahead) put(ctx context.Context, path string, b []byte, opt sandbar.CreateOptions) error {
-	f, ok := driver.As[driver.Filer](a.Sandbox)
-	if !ok {
-		return sandbar.Errorf(sandbar.Unsupported, "this driver cannot put files into a sandbox")
-	}
-	file, err := f.FS().Create(ctx, path, opt)
+	file, err := a.Sandbox.FS().Create(ctx, path, opt)
 	if err != nil {
 		return err
 	}

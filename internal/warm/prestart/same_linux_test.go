@@ -103,11 +103,7 @@ func nativeDriver(t *testing.T) driver.Driver {
 
 func write(t *testing.T, sb driver.Sandbox, name, text string) {
 	t.Helper()
-	f, ok := driver.As[driver.Filer](sb)
-	if !ok {
-		t.Fatal("no files")
-	}
-	w, err := f.FS().Create(t.Context(), name, sandbar.CreateOptions{})
+	w, err := sb.FS().Create(t.Context(), name, sandbar.CreateOptions{})
 	if err == nil {
 		_, err = io.WriteString(w, text)
 	}
@@ -291,8 +287,8 @@ func TestWaitingInterpreter(t *testing.T) {
 		if _, err := fmt.Fscan(r, &pid); err != nil {
 			t.Fatal(err)
 		}
-		if n, ok := driver.As[driver.Numbered](p); !ok || n.PID() != pid {
-			t.Errorf("number %v, the program says %d", n, pid)
+		if n := p.PID(); n != pid {
+			t.Errorf("number %d, the program says %d", n, pid)
 		}
 		if _, err := sb.(driver.Evaluator).Eval(t.Context(), driver.Evaluation{Path: "main.js"}, driver.Stdio{}); sandbar.CodeOf(err) != sandbar.Conflict {
 			t.Errorf("a second program: %v", err)
@@ -315,11 +311,7 @@ func TestWaitingInterpreter(t *testing.T) {
 			t.Fatal(err)
 		}
 		go io.Copy(io.Discard, r)
-		k, ok := driver.As[driver.TreeKiller](p)
-		if !ok {
-			t.Fatal("no KillTree")
-		}
-		if err := k.KillTree(); err != nil {
+		if err := p.KillTree(); err != nil {
 			t.Fatal(err)
 		}
 		if res, err := p.Wait(); err != nil || res.Signal != 9 {

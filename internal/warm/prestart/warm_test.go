@@ -55,7 +55,7 @@ func TestForkFails(t *testing.T) {
 		code sandbar.Code
 	}{
 		{"no sandbox", func(d *faulty.Driver) { d.OnCreate = faulty.FailFirst(1, errors.New("told to fail")) }, t.Context(), sandbar.Internal},
-		{"no files", func(d *faulty.Driver) { d.Bare = true }, t.Context(), sandbar.Unsupported},
+		{"no files", func(d *faulty.Driver) { d.NoFiles = true }, t.Context(), sandbar.Unsupported},
 		{"no interpreter", func(d *faulty.Driver) { d.Missing = []string{"node"} }, t.Context(), sandbar.NotFound},
 		{"it does not start", func(d *faulty.Driver) { d.OnStart = faulty.FailFirst(1, errors.New("told to fail")) }, t.Context(), sandbar.Internal},
 		// There is no main.js.
@@ -190,14 +190,16 @@ func TestDurationLeavesOutTheWaiting(t *testing.T) {
 		{time.Second, 2 * time.Second, 1},
 		{0, time.Second, 0}, // unknown stays unknown
 	} {
-		p := &process{Process: ended{sandbar.Result{Duration: c.told}}, std: newLate(""), waited: c.waited}
+		p := &process{Process: ended{r: sandbar.Result{Duration: c.told}}, std: newLate(""), waited: c.waited}
 		if r, err := p.Wait(); err != nil || r.Duration != c.want {
 			t.Errorf("%v after %v of waiting: %v, %v; want %v", c.told, c.waited, r.Duration, err, c.want)
 		}
 	}
 }
 
-type ended struct{ r sandbar.Result }
+type ended struct {
+	driver.Process
+	r sandbar.Result
+}
 
 func (e ended) Wait() (sandbar.Result, error) { return e.r, nil }
-func (ended) Signal(int) error                { return nil }

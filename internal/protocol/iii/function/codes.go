@@ -23,7 +23,7 @@ const (
 	S216 Code = "S216" // any other error of the file system
 	S217 Code = "S217" // the pattern is not a regular expression
 	S218 Code = "S218" // the caller's stream stopped
-	S219 Code = "S219" // the driver has no files
+	S219 Code = "S219" // the driver does not support the file operation
 	S300 Code = "S300" // the platform failed
 	S400 Code = "S400" // a limit was reached
 )

@@ -33,15 +33,7 @@ func (f *Functions) filesOf(uuid string) (sandbar.FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.files()
-}
-
-func (b *box) files() (sandbar.FS, error) {
-	files, err := b.sandbox.FS()
-	if err != nil {
-		return nil, fail(S219, "%s", sandbar.AsError(err).Error())
-	}
-	return files, nil
+	return b.sandbox.FS(), nil
 }
 
 // absolute makes a path absolute: a relative one starts at the root.

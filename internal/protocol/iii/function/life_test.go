@@ -298,7 +298,7 @@ func TestOutcomesOfPrograms(t *testing.T) {
 }
 
 func TestNoFiles(t *testing.T) {
-	r := newRig(t, Options{}, nil, func(d *faulty.Driver) { d.Bare = true })
+	r := newRig(t, Options{}, nil, func(d *faulty.Driver) { d.NoFiles = true })
 	id := r.create()
 	for name, ask := range map[string]object{
 		"ls": {"path": "/"}, "stat": {"path": "/"}, "mkdir": {"path": "/x"}, "rm": {"path": "/x"}, "chmod": {"path": "/x", "mode": "0"},

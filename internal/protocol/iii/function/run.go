@@ -104,10 +104,7 @@ const posixShell = "/bin/sh"
 
 // shellOf is the best shell of a sandbox.
 func shellOf(ctx context.Context, b *box) string {
-	files, err := b.files()
-	if err != nil {
-		return posixShell
-	}
+	files := b.sandbox.FS()
 	for _, bash := range []string{"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"} {
 		if _, _, err := follow(ctx, files, bash); err == nil {
 			return bash

@@ -81,14 +81,10 @@ func (f *Functions) beginWrite(ctx context.Context, b *box, req writeRequest, mo
 
 // openWrite opens a file for writing.
 func (f *Functions) openWrite(ctx context.Context, b *box, req writeRequest) (sandbar.FileWriter, error) {
-	files, err := b.files()
-	if err != nil {
-		return nil, err
-	}
 	if req.path == "" {
 		return nil, fail(S211, "path not found: ")
 	}
-	w, err := files.Create(ctx, absolute(req.path), sandbar.CreateOptions{Mode: fileMode(req.mode), Parents: req.parents})
+	w, err := b.sandbox.FS().Create(ctx, absolute(req.path), sandbar.CreateOptions{Mode: fileMode(req.mode), Parents: req.parents})
 	switch {
 	case err == nil:
 		return w, nil
@@ -214,14 +210,10 @@ func (f *Functions) fsRead(ctx context.Context, data json.RawMessage, ends chann
 	if err != nil {
 		return nil, err
 	}
-	files, err := b.files()
-	if err != nil {
-		return nil, err
-	}
 	if path == "" {
 		return nil, fail(S211, "path not found: ")
 	}
-	file, err := files.Open(ctx, absolute(path))
+	file, err := b.sandbox.FS().Open(ctx, absolute(path))
 	switch {
 	case errors.Is(err, syscall.EISDIR):
 		return nil, fail(S212, "is a directory: %s", clip(path))
