@@ -9,9 +9,3 @@ type Resetter interface {
 	// ended too. On error the sandbox should be destroyed.
 	Reset(ctx context.Context) error
 }
-
-// Gauge is the ability of a Sandbox to tell what it uses now.
-type Gauge interface {
-	// MemoryUsed is what counts towards Limits.Memory at this moment, in bytes.
-	MemoryUsed(ctx context.Context) (int64, error)
-}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"io"
 	"sync"
 	"time"
 
@@ -288,7 +287,7 @@ func (x *Execution) putCode(ctx context.Context, sb driver.Sandbox) error {
 	if file == "" {
 		return nil
 	}
-	if err := writeFile(ctx, sb, file, x.plan.code); err != nil {
+	if err := driver.WriteFile(ctx, sb.FS(), file, []byte(x.plan.code)); err != nil {
 		return err
 	}
 	if x.e.cfg.Vet == nil {
@@ -305,20 +304,3 @@ func (x *Execution) putCode(ctx context.Context, sb driver.Sandbox) error {
 type refused struct{ error }
 
 func (r *refused) Unwrap() error { return r.error }
-
-// writeFile puts the code into the sandbox.
-func writeFile(ctx context.Context, sb driver.Sandbox, path, text string) error {
-	files, opt := sb.FS(), sandbar.CreateOptions{Mode: 0o644, Parents: true}
-	if p, ok := files.(sandbar.Putter); ok && len(text) <= sandbar.MaxPut {
-		return p.Put(ctx, path, []byte(text), opt)
-	}
-	w, err := files.Create(ctx, path, opt)
-	if err != nil {
-		return err
-	}
-	if _, err := io.WriteString(w, text); err != nil {
-		w.Abort()
-		return err
-	}
-	return w.Commit()
-}

@@ -78,19 +78,21 @@ func (a *pools) copying(key poolKey) (*pool, driver.Template) {
 	return p, p.template
 }
 
-// startReady starts the program in a ready sandbox: in the interpreter that
-// waits there, if one does.
+// startReady starts the program in a ready sandbox: in its interpreter, if it has one.
+// Config.Vet reads the program's file, which must be there before.
 func (x *Execution) startReady(ctx context.Context, sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
 	p := &x.plan
 	env := overlay(p.spec.Env, p.cmd.Env)
 	evaluation := driver.Evaluation{Path: p.language.File, Args: p.args, Env: env, Dir: p.cmd.Dir}
-	if v, ok := driver.As[driver.CodeEvaluator](sb); ok && p.file() != "" && x.e.cfg.Vet == nil && v.TakesCode(len(p.code)) {
-		return v.EvalCode(ctx, evaluation, p.code, std)
+	v, warm := driver.As[driver.Evaluator](sb)
+	if warm && x.e.cfg.Vet == nil {
+		evaluation.Code = &p.code
+		return v.Eval(ctx, evaluation, std)
 	}
 	if err := x.putCode(ctx, sb); err != nil {
 		return nil, err
 	}
-	if v, ok := driver.As[driver.Evaluator](sb); ok {
+	if warm {
 		return v.Eval(ctx, evaluation, std)
 	}
 	cmd := p.cmd

@@ -46,9 +46,9 @@ type Options struct {
 	// Used if ChownPipes.
 	UID, GID   int
 	ChownPipes bool
-	// Holds: the sandbox has Linux's own way to begin an interrupted system call
-	// anew, on which driver.Holder rests.
-	Holds bool
+	// Blocks: the sandbox runs on Linux, which restarts an interrupted open(2) from the
+	// file's name (signal(7), SA_RESTART). StartBlocked needs that.
+	Blocks bool
 }
 
 // Usage is the kernel's account of a sandbox, counted since its creation.

@@ -12,25 +12,24 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// held is a program that waits for a file.
-type held struct {
+// blocked is a program that is blocked in opening a file.
+type blocked struct {
 	*process
 	path string
 	file uint32 // the handle of what will be the file; 0 when that has been used
 }
 
-var (
-	_ driver.Holder = (*Sandbox)(nil)
-	_ driver.Held   = (*held)(nil)
-)
-
-// Hold implements driver.Holder, if Options.Holds.
-func (s *Sandbox) Hold(ctx context.Context, c sandbar.Cmd, path string, std driver.Stdio) (driver.Held, error) {
-	if !s.opt.Holds {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "this driver cannot have a program wait for its file")
+// StartBlocked starts a program as Start does, and returns when the program is blocked
+// in opening path, which does not exist yet. It implements prestart.Blocker, and the
+// Process has prestart.Blocked. std.Stdin must be nil. Unsupported without
+// Options.Blocks, and if the program ends or goes on instead. After an error the
+// sandbox is good for nothing but Destroy.
+func (s *Sandbox) StartBlocked(ctx context.Context, c sandbar.Cmd, path string, std driver.Stdio) (driver.Process, error) {
+	if !s.opt.Blocks {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "this driver cannot block a program in opening its file")
 	}
 	if std.Stdin != nil {
-		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "stdin", Message: "a program that is held has no input"}
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "stdin", Message: "a blocked program has no input"}
 	}
 	f := files{s}
 	r, err := f.do(ctx, "hold", &wire.FSRequest{Op: wire.FSHold, Path: path, Mode: defaultFileMode}, f.forget)
@@ -45,7 +44,7 @@ func (s *Sandbox) Hold(ctx context.Context, c sandbar.Cmd, path string, std driv
 	if err != nil {
 		return nil, err
 	}
-	h := &held{process: p, path: path, file: file}
+	h := &blocked{process: p, path: path, file: file}
 	if err := h.request(ctx, &wire.FSRequest{Op: wire.FSHeld}); err != nil {
 		_ = p.KillTree() // its failure is the end of the sandbox
 		if sandbar.CodeOf(err) == sandbar.Gone && !s.gone() || errors.Is(err, syscall.ETIMEDOUT) {
@@ -66,8 +65,11 @@ func (s *Sandbox) gone() bool {
 	}
 }
 
-// Release implements driver.Held.
-func (h *held) Release(ctx context.Context, code *string) error {
+// Release unblocks the program, once; its result's Duration begins here. If code is not
+// nil the file appears with it, with mode 0644; if it is nil the caller has written the
+// file. After an error the program has not gone on, and the sandbox is good for nothing
+// but Destroy. Gone: the program has ended.
+func (h *blocked) Release(ctx context.Context, code *string) error {
 	r := &wire.FSRequest{Op: wire.FSRelease}
 	if code != nil {
 		if len(*code) > sandbar.MaxPut {
@@ -83,7 +85,7 @@ func (h *held) Release(ctx context.Context, code *string) error {
 }
 
 // begin has the program's time begin now, unless it has ended.
-func (h *held) begin() {
+func (h *blocked) begin() {
 	h.box.mu.Lock()
 	defer h.box.mu.Unlock()
 	if h.box.running[h.id] == h.process {
@@ -92,7 +94,7 @@ func (h *held) begin() {
 }
 
 // forsake removes the file and the pipe that were made for the program.
-func (h *held) forsake(ctx context.Context) error {
+func (h *blocked) forsake(ctx context.Context) error {
 	if h.file == 0 {
 		return nil
 	}
@@ -102,8 +104,9 @@ func (h *held) forsake(ctx context.Context) error {
 	return err
 }
 
-// Abandon implements driver.Held.
-func (h *held) Abandon(ctx context.Context) error {
+// Abandon ends a program that was not released, and removes the pipe that blocks it; not
+// a file that the caller has written at its path.
+func (h *blocked) Abandon(ctx context.Context) error {
 	if err := h.KillTree(); err != nil {
 		return err
 	}
@@ -112,7 +115,7 @@ func (h *held) Abandon(ctx context.Context) error {
 }
 
 // request asks something about the program. Gone: it has ended.
-func (h *held) request(ctx context.Context, r *wire.FSRequest) error {
+func (h *blocked) request(ctx context.Context, r *wire.FSRequest) error {
 	r.Path, r.Size = h.path, h.id
 	_, err := files{h.box}.do(ctx, "hold", r, nil)
 	if errors.Is(err, syscall.ESRCH) {

@@ -131,7 +131,7 @@ func play(t *testing.T, script []byte) bool {
 	watched, _ := conn.(*watchedConn)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	box, err := New(ctx, conn, Options{Destroy: func(context.Context) error { a.close(); return nil }, Holds: true})
+	box, err := New(ctx, conn, Options{Destroy: func(context.Context) error { a.close(); return nil }, Blocks: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,10 +388,11 @@ func useDial(ctx context.Context, box *Sandbox, mode byte) {
 }
 
 func useHeld(ctx context.Context, box *Sandbox, mode byte) {
-	h, err := box.Hold(ctx, sandbar.Cmd{Args: []string{"sh", "/held"}}, "/held", driver.Stdio{Stdout: newSink(mode)})
+	p, err := box.StartBlocked(ctx, sandbar.Cmd{Args: []string{"sh", "/held"}}, "/held", driver.Stdio{Stdout: newSink(mode)})
 	if err != nil {
 		return
 	}
+	h := p.(*blocked)
 	code := "true"
 	if h.Release(ctx, &code) == nil {
 		finish(ctx, h)

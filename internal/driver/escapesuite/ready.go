@@ -148,28 +148,10 @@ func (b *readyBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (
 	if b.kind.args {
 		e.Args = c.Args[3:]
 	}
-	if eval, ok := driver.As[driver.CodeEvaluator](b.Sandbox); ok && eval.TakesCode(len(c.Args[2])) {
-		return eval.EvalCode(ctx, e, c.Args[2], std)
-	}
 	eval, ok := driver.As[driver.Evaluator](b.Sandbox)
 	if !ok {
-		return nil, errors.New("the sandbox has no interpreter that waits")
+		return nil, errors.New("the sandbox has no interpreter without a program")
 	}
-	if err := b.put(ctx, c.Args[2]); err != nil {
-		return nil, err
-	}
+	e.Code = &c.Args[2]
 	return eval.Eval(ctx, e, std)
-}
-
-// put writes the program's file.
-func (b *readyBox) put(ctx context.Context, code string) error {
-	file, err := b.Sandbox.FS().Create(ctx, b.kind.file, sandbar.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	if _, err := file.Write([]byte(code)); err != nil {
-		file.Abort()
-		return err
-	}
-	return file.Commit()
 }

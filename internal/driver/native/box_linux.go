@@ -71,7 +71,7 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	uid, gid := b.hostIDs()
 	box, err := client.New(ctx, conn, client.Options{
 		Destroy: b.destroy, Usage: b.usage(), Enforced: b.d.caps.Enforced,
-		UID: uid, GID: gid, ChownPipes: b.d.ids.Ranged, Holds: true,
+		UID: uid, GID: gid, ChownPipes: b.d.ids.Ranged, Blocks: true,
 	})
 	if err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// The interpreter writes a program's file as the agent does, and only what surely
-// fits.
+// The interpreter writes a program's file as the agent does, and only if the file surely
+// fits; else the agent writes it.
 func TestEvalCode(t *testing.T) {
 	d := newDriver(t)
 	s := pythonTemplate(d)
@@ -21,7 +21,8 @@ func TestEvalCode(t *testing.T) {
 	want := eval(t, newFork(t, tmpl), program)
 	var out bytes.Buffer
 	f := newFork(t, tmpl).(*fork)
-	p, err := f.EvalCode(t.Context(), driver.Evaluation{Path: "main.py"}, program, driver.Stdio{Stdout: &out, Stderr: &out})
+	code := program
+	p, err := f.Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: &code}, driver.Stdio{Stdout: &out, Stderr: &out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,16 +38,29 @@ func TestEvalCode(t *testing.T) {
 		t.Errorf("the file has %q, mode %v, %v", b, r.Info().Mode, err)
 	}
 
-	large := newFork(t, tmpl).(*fork)
-	if large.TakesCode(maxCode+1) || !large.TakesCode(maxCode) {
-		t.Error("what it takes is not bounded")
-	}
-	if _, err := large.EvalCode(t.Context(), driver.Evaluation{Path: "main.py"}, strings.Repeat("#", maxCode+1), driver.Stdio{}); sandbar.CodeOf(err) != sandbar.Unsupported {
-		t.Errorf("a large program: %v", err)
-	}
-	s.Spec.Limits.Disk = codeDisk / 2
-	if newFork(t, newTemplate(t, d, s)).(*fork).TakesCode(1) {
-		t.Error("it takes a program for a disk that may have no room")
+	small := s
+	small.Spec.Limits.Disk = codeDisk / 2
+	for what, c := range map[string]struct {
+		tmpl   driver.Template
+		size   int
+		writes bool
+	}{
+		"a small program":            {tmpl, maxCode, true},
+		"a large program":            {tmpl, maxCode + 1, false},
+		"a program on a narrow disk": {newTemplate(t, d, small), len(program), false},
+	} {
+		if got := c.tmpl.(*template).writes(c.size); got != c.writes {
+			t.Errorf("%s: the interpreter writes it: %v, want %v", what, got, c.writes)
+		}
+		code := program + strings.Repeat("#", c.size-len(program))
+		var out bytes.Buffer
+		p, err := newFork(t, c.tmpl).(*fork).Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: &code}, driver.Stdio{Stdout: &out, Stderr: &out})
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if _, err := p.Wait(); err != nil || out.String() != want {
+			t.Errorf("%s: %q, %v; want %q", what, out.String(), err, want)
+		}
 	}
 }
 
@@ -56,7 +70,7 @@ func TestEvalCodeThatIsAnArchive(t *testing.T) {
 	tmpl := newTemplate(t, d, pythonTemplate(d))
 	archive := eval(t, newFork(t, tmpl), "import zipfile, sys, io\nb = io.BytesIO()\nz = zipfile.ZipFile(b, 'w')\nz.writestr('__main__.py', 'print(6 * 7)')\nz.close()\nsys.stdout.buffer.write(b.getvalue())")
 	var out bytes.Buffer
-	p, err := newFork(t, tmpl).(*fork).EvalCode(t.Context(), driver.Evaluation{Path: "main.py"}, archive, driver.Stdio{Stdout: &out, Stderr: &out})
+	p, err := newFork(t, tmpl).(*fork).Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: &archive}, driver.Stdio{Stdout: &out, Stderr: &out})
 	if err != nil {
 		t.Fatal(err)
 	}

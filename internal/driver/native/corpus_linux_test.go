@@ -75,23 +75,15 @@ func (p program) cold(ctx context.Context, d *Driver, s driver.TemplateSpec) (sa
 	})
 }
 
-// warm runs the program in a copy of the template, which writes its file where it can.
+// warm runs the program in a copy of the template, which writes its file.
 func (p program) warm(ctx context.Context, tmpl driver.Template) (said, error) {
 	b, err := tmpl.Fork(ctx, sandbar.NewID())
 	if err != nil {
 		return said{}, err
 	}
 	e, _ := driver.As[driver.Evaluator](b)
-	c, _ := driver.As[driver.CodeEvaluator](b)
 	return p.play(b, func(std driver.Stdio) (driver.Process, error) {
-		evaluation := driver.Evaluation{Path: "main.py", Args: p.Args, Env: p.Env, Dir: sandbar.DefaultDir}
-		if c.TakesCode(len(p.Code)) {
-			return c.EvalCode(ctx, evaluation, p.Code, std)
-		}
-		if err := put(b, p.Code); err != nil {
-			return nil, err
-		}
-		return e.Eval(ctx, evaluation, std)
+		return e.Eval(ctx, driver.Evaluation{Path: "main.py", Code: &p.Code, Args: p.Args, Env: p.Env, Dir: sandbar.DefaultDir}, std)
 	})
 }
 

@@ -43,10 +43,9 @@ type keeper struct {
 }
 
 var (
-	_ driver.Evaluator     = (*fork)(nil)
-	_ driver.CodeEvaluator = (*fork)(nil)
-	_ driver.Dialer        = (*fork)(nil)
-	_ driver.Watcher       = (*fork)(nil)
+	_ driver.Evaluator = (*fork)(nil)
+	_ driver.Dialer    = (*fork)(nil)
+	_ driver.Watcher   = (*fork)(nil)
 )
 
 // Fork makes a sandbox and has the template put a copy of itself there.
@@ -166,11 +165,6 @@ func (f *fork) await(ctx context.Context, b *box, mark uint64) error {
 	return err
 }
 
-// Eval has the interpreter run a program.
-func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
-	return f.eval(ctx, e, nil, std)
-}
-
 // What the interpreter can write itself, surely: a program that is no larger, to a
 // disk that has room for many of it.
 const (
@@ -179,25 +173,18 @@ const (
 	codeFiles = 64
 )
 
-// TakesCode reports whether the interpreter can write a program of n bytes.
-func (f *fork) TakesCode(n int) bool {
-	l := f.t.spec.Limits
+// writes reports whether the interpreter can write a program of n bytes, which saves
+// the agent's doing so.
+func (t *template) writes(n int) bool {
+	l := t.spec.Limits
 	return n <= maxCode && atLeast(l.Disk, codeDisk) && atLeast(l.Inodes, codeFiles)
-}
-
-// EvalCode has the interpreter write the program and run it.
-func (f *fork) EvalCode(ctx context.Context, e driver.Evaluation, code string, std driver.Stdio) (driver.Process, error) {
-	if !f.TakesCode(len(code)) {
-		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "the interpreter does not write a program of " + strconv.Itoa(len(code)) + " bytes here", Fix: "write it, and use Eval"}
-	}
-	return f.eval(ctx, e, &code, std)
 }
 
 // atLeast reports whether a limit leaves so much.
 func atLeast(limit, n int64) bool { return limit <= 0 || limit >= n }
 
-// eval has the interpreter run a program, whose file it writes if code is not nil.
-func (f *fork) eval(ctx context.Context, e driver.Evaluation, code *string, std driver.Stdio) (driver.Process, error) {
+// Eval implements driver.Evaluator.
+func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
 	f.mu.Lock()
 	conn := f.conn
 	f.conn = nil
@@ -213,7 +200,13 @@ func (f *fork) eval(ctx context.Context, e driver.Evaluation, code *string, std 
 	if err != nil {
 		return nil, err
 	}
-	job.Code = code
+	if e.Code != nil && f.t.writes(len(*e.Code)) {
+		job.Code = e.Code
+	} else if e.Code != nil {
+		if err := driver.WriteFile(ctx, f.FS(), f.t.file, []byte(*e.Code)); err != nil {
+			return nil, err
+		}
+	}
 	p, err := f.waiting.Begin(std, func(fds []int) error {
 		message := job.Append(nil)
 		n, _, err := conn.WriteMsgUnix(message, unix.UnixRights(fds...), nil)

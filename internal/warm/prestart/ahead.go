@@ -55,15 +55,10 @@ func (a *ahead) use(ctx context.Context, e driver.Evaluation) error {
 	}
 }
 
-// put writes a file of the sandbox.
-func (a *ahead) put(ctx context.Context, path string, b []byte, opt sandbar.CreateOptions) error {
-	file, err := a.Sandbox.FS().Create(ctx, path, opt)
-	if err != nil {
-		return err
+// write writes the program's file, if the program came with its code.
+func (a *ahead) write(ctx context.Context, code *string) error {
+	if code == nil {
+		return nil
 	}
-	if _, err := file.Write(b); err != nil {
-		file.Abort()
-		return err
-	}
-	return file.Commit()
+	return driver.WriteFile(ctx, a.FS(), a.t.spec.File, []byte(*code))
 }

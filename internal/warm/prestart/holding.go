@@ -8,30 +8,59 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// holding is a sandbox with an interpreter that waits where it opens its program
-// (driver.Holder), with nothing of ours in it.
-type holding struct {
-	*ahead
-	held driver.Held
+// Blocker is the ability of a Sandbox to start a program before the file exists that it
+// opens first. It serves interpreters that look at nothing of their program before
+// they open it: the program cannot tell. internal/agent/client has it on Linux.
+type Blocker interface {
+	// StartBlocked starts a program as Start does, and returns when the program is
+	// blocked in opening path, which does not exist yet. std.Stdin must be nil. The
+	// Process has Blocked; it can be signalled, killed and waited for already.
+	// Unsupported if the sandbox cannot do that, and if the program ends or goes on
+	// instead. After an error the sandbox is good for nothing but Destroy.
+	StartBlocked(ctx context.Context, c sandbar.Cmd, path string, std driver.Stdio) (driver.Process, error)
 }
 
-var _ driver.CodeEvaluator = (*holding)(nil)
+// Blocked is the ability of a Process of StartBlocked.
+type Blocked interface {
+	// Release unblocks the program, once; its result's Duration begins here. If code
+	// is not nil the file appears with it, with mode 0644 and at most sandbar.MaxPut
+	// bytes. If it is nil the caller has written the file. After an error the program
+	// has not gone on, and the sandbox is good for nothing but Destroy. Gone: the
+	// program has ended.
+	Release(ctx context.Context, code *string) error
+	// Abandon ends a program that was not released, and removes what was made for
+	// it; not a file that the caller has written at its path.
+	Abandon(ctx context.Context) error
+}
 
-// start starts the interpreter. It has its whole command and environment already,
+// holding is a sandbox with an interpreter that is blocked in opening its program, with
+// nothing of ours in the interpreter.
+type holding struct {
+	*ahead
+	process driver.Process
+	blocked Blocked // of process
+}
+
+var _ driver.Evaluator = (*holding)(nil)
+
+// start starts the interpreter with the command and environment of a cold start,
 // without arguments.
 func (h *holding) start(ctx context.Context) error {
-	holder, ok := driver.As[driver.Holder](h.Sandbox)
+	blocker, ok := driver.As[Blocker](h.Sandbox)
 	if !ok {
-		return sandbar.Errorf(sandbar.Unsupported, "this driver cannot have a program wait for its file")
+		return sandbar.Errorf(sandbar.Unsupported, "this driver cannot block a program in opening its file")
 	}
 	std := h.std.stdio()
 	std.Stdin = nil
-	held, err := holder.Hold(ctx, h.t.command(driver.Evaluation{Env: h.t.spec.Env, Dir: sandbar.DefaultDir}), h.t.spec.File, std)
+	p, err := blocker.StartBlocked(ctx, h.t.command(driver.Evaluation{Env: h.t.spec.Env, Dir: sandbar.DefaultDir}), h.t.spec.File, std)
 	if err != nil {
 		return err
 	}
-	h.held = held
-	h.follow(held)
+	if h.blocked, ok = driver.As[Blocked](p); !ok {
+		return sandbar.Errorf(sandbar.Internal, "the process that StartBlocked returned cannot be released")
+	}
+	h.process = p
+	h.follow(p)
 	return nil
 }
 
@@ -40,45 +69,32 @@ func (h *holding) fits(e driver.Evaluation, std driver.Stdio) bool {
 	return len(e.Args) == 0 && std.Stdin == nil && (e.Dir == "" || e.Dir == sandbar.DefaultDir) && maps.Equal(e.Env, h.t.spec.Env)
 }
 
-// Eval lets the interpreter go on. See driver.Evaluator.
+// Eval implements driver.Evaluator: it unblocks the interpreter. If the interpreter was
+// started otherwise than the program needs, another is started in the same sandbox.
 func (h *holding) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
-	return h.eval(ctx, e, nil, std)
-}
-
-// TakesCode reports whether a program of n bytes can be given with EvalCode.
-func (h *holding) TakesCode(n int) bool { return n <= sandbar.MaxPut }
-
-// EvalCode has the program appear and lets the interpreter go on.
-func (h *holding) EvalCode(ctx context.Context, e driver.Evaluation, code string, std driver.Stdio) (driver.Process, error) {
-	return h.eval(ctx, e, &code, std)
-}
-
-// eval is Eval, of a program that is in its file already if code is nil. What was
-// started otherwise than it needs is started again, in the same sandbox.
-func (h *holding) eval(ctx context.Context, e driver.Evaluation, code *string, std driver.Stdio) (driver.Process, error) {
 	if err := h.use(ctx, e); err != nil {
 		return nil, err
 	}
-	if !h.fits(e, std) {
-		return h.again(ctx, e, code, std)
-	}
-	h.std.give("", std)
-	if err := h.held.Release(ctx, code); err != nil {
-		return nil, err
-	}
-	return &process{Process: h.held, std: h.std}, nil
-}
-
-// again starts the interpreter as a cold start does, in place of the one that waits.
-func (h *holding) again(ctx context.Context, e driver.Evaluation, code *string, std driver.Stdio) (driver.Process, error) {
-	h.std.abandon()
-	if err := h.held.Abandon(ctx); err != nil {
-		return nil, err
-	}
-	if code != nil {
-		if err := h.put(ctx, h.t.spec.File, []byte(*code), sandbar.CreateOptions{}); err != nil {
+	fits := h.fits(e, std)
+	if !fits {
+		h.std.abandon()
+		if err := h.blocked.Abandon(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return h.Sandbox.Start(ctx, h.t.command(e), std)
+	code := e.Code
+	if code != nil && (!fits || len(*code) > sandbar.MaxPut) {
+		if err := h.write(ctx, code); err != nil {
+			return nil, err
+		}
+		code = nil
+	}
+	if !fits {
+		return h.Sandbox.Start(ctx, h.t.command(e), std)
+	}
+	h.std.give("", std)
+	if err := h.blocked.Release(ctx, code); err != nil {
+		return nil, err
+	}
+	return &process{Process: h.process, std: h.std}, nil
 }

@@ -36,13 +36,19 @@ func shell(t *testing.T, d driver.Driver) func(change ...func(*sandbar.Spec)) dr
 	}
 }
 
-func TestHeldShell(t *testing.T) {
+// with is an evaluation of code.
+func with(e driver.Evaluation, code string) driver.Evaluation {
+	e.Code = &code
+	return e
+}
+
+func TestBlockedShell(t *testing.T) {
 	fork := shell(t, nativeDriver(t))
 	job := driver.Evaluation{Path: "main.sh"}
 	run := func(t *testing.T, sb driver.Sandbox, code string) (sandbar.Result, string) {
 		t.Helper()
 		var out bytes.Buffer
-		p, err := sb.(driver.CodeEvaluator).EvalCode(t.Context(), job, code, driver.Stdio{Stdout: &out, Stderr: &out})
+		p, err := sb.(driver.Evaluator).Eval(t.Context(), with(job, code), driver.Stdio{Stdout: &out, Stderr: &out})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +73,7 @@ func TestHeldShell(t *testing.T) {
 
 	t.Run("is used once, and numbered", func(t *testing.T) {
 		sb := fork()
-		p, err := sb.(driver.CodeEvaluator).EvalCode(t.Context(), job, "exit 3", driver.Stdio{})
+		p, err := sb.(driver.Evaluator).Eval(t.Context(), with(job, "exit 3"), driver.Stdio{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +133,7 @@ func TestHeldShell(t *testing.T) {
 		sb := fork(func(s *sandbar.Spec) { s.Limits.Disk = 16 << 10 })
 		var out bytes.Buffer
 		code := "echo began\n" + strings.Repeat("# x\n", 10<<10)
-		_, err := sb.(driver.CodeEvaluator).EvalCode(t.Context(), job, code, driver.Stdio{Stdout: &out})
+		_, err := sb.(driver.Evaluator).Eval(t.Context(), with(job, code), driver.Stdio{Stdout: &out})
 		if sandbar.CodeOf(err) != sandbar.NoSpace || out.Len() > 0 {
 			t.Errorf("got %v, output %q", err, &out)
 		}
@@ -137,7 +143,7 @@ func TestHeldShell(t *testing.T) {
 		var out bytes.Buffer
 		e := job
 		e.Args = []string{"a"}
-		p, err := sb.(driver.CodeEvaluator).EvalCode(t.Context(), e, `echo "$1"; ls -A; set -- /proc/[0-9]*; echo $#`, driver.Stdio{Stdout: &out})
+		p, err := sb.(driver.Evaluator).Eval(t.Context(), with(e, `echo "$1"; ls -A; set -- /proc/[0-9]*; echo $#`), driver.Stdio{Stdout: &out})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,21 +164,21 @@ func TestHeldShell(t *testing.T) {
 		}
 	})
 	t.Run("input is refused", func(t *testing.T) {
-		h, _ := driver.As[driver.Holder](fork())
-		if _, err := h.Hold(t.Context(), sandbar.Cmd{Args: []string{"sh", "x"}}, "x", driver.Stdio{Stdin: strings.NewReader("")}); sandbar.CodeOf(err) != sandbar.Invalid {
+		h, _ := driver.As[prestart.Blocker](fork())
+		if _, err := h.StartBlocked(t.Context(), sandbar.Cmd{Args: []string{"sh", "x"}}, "x", driver.Stdio{Stdin: strings.NewReader("")}); sandbar.CodeOf(err) != sandbar.Invalid {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("what ends at once is not held", func(t *testing.T) {
-		h, _ := driver.As[driver.Holder](fork())
-		if _, err := h.Hold(t.Context(), sandbar.Cmd{Args: []string{"true"}}, "x", driver.Stdio{}); sandbar.CodeOf(err) != sandbar.Unsupported {
+	t.Run("what ends at once is not blocked", func(t *testing.T) {
+		h, _ := driver.As[prestart.Blocker](fork())
+		if _, err := h.StartBlocked(t.Context(), sandbar.Cmd{Args: []string{"true"}}, "x", driver.Stdio{}); sandbar.CodeOf(err) != sandbar.Unsupported {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
-// A driver without driver.Holder leaves the shell to its start.
-func TestShellWithoutHolder(t *testing.T) {
+// A driver without Blocker leaves the shell to its start.
+func TestShellWithoutBlocker(t *testing.T) {
 	d := faulty.New()
 	tpl, err := prestart.Prepare(d, driver.TemplateSpec{Language: "shell", Argv: []string{"sh"}, File: "main.sh"})
 	if err != nil {

@@ -152,9 +152,9 @@ func finish(t *testing.T, sb driver.Sandbox, p driver.Process, out, errOut *byte
 	return outcome{}
 }
 
-// compare runs every program of a corpus cold and warm and wants the same; warm in
-// two ways where codes.
-func compare(t *testing.T, programs []program, language, interpreter, file string, env map[string]string, codes bool) {
+// compare runs every program of a corpus cold and warm and wants the same. With files it
+// runs each a second time warm, with a file that was written before.
+func compare(t *testing.T, programs []program, language, interpreter, file string, env map[string]string, files bool) {
 	d := nativeDriver(t)
 	tpl, err := prestart.Prepare(d, driver.TemplateSpec{Spec: spec(), Language: language, Argv: []string{interpreter}, File: file, Env: env})
 	if err != nil {
@@ -204,20 +204,15 @@ func compare(t *testing.T, programs []program, language, interpreter, file strin
 					t.Errorf("cold (-) and warm (+, %s) differ:\n%.2000s", way, diff)
 				}
 			}
-			same("its file was written", warm(func(sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
-				write(t, sb, file, p.text)
-				return sb.(driver.Evaluator).Eval(t.Context(), job, std)
+			same("with its code", warm(func(sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
+				return sb.(driver.Evaluator).Eval(t.Context(), with(job, p.text), std)
 			}))
-			if !codes {
-				return
+			if files {
+				same("with a file", warm(func(sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
+					write(t, sb, file, p.text)
+					return sb.(driver.Evaluator).Eval(t.Context(), job, std)
+				}))
 			}
-			same("it came with its code", warm(func(sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
-				c := sb.(driver.CodeEvaluator)
-				if !c.TakesCode(len(p.text)) {
-					return nil, sandbar.Errorf(sandbar.Unsupported, "%d bytes", len(p.text))
-				}
-				return c.EvalCode(t.Context(), job, p.text, std)
-			}))
 		})
 	}
 }

@@ -24,6 +24,9 @@ func (w *waiting) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdi
 	if err := w.use(ctx, e); err != nil {
 		return nil, err
 	}
+	if err := w.write(ctx, e.Code); err != nil {
+		return nil, err
+	}
 	p := &process{Process: w.process, std: w.std, waited: now().Sub(w.started)}
 	w.std.give(w.t.kind.payload(e, std.Stdin), std)
 	return p, nil

@@ -178,7 +178,7 @@ func (w *waiting) start(ctx context.Context) error {
 	if k.pack != nil {
 		waiter = k.pack(waiter)
 	}
-	if err := w.put(ctx, k.file, waiter, sandbar.CreateOptions{Mode: 0o600}); err != nil {
+	if err := driver.WriteFile(ctx, w.FS(), k.file, waiter); err != nil {
 		return err
 	}
 	env := map[string]string{}
