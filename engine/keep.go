@@ -119,9 +119,9 @@ func (a *pools) beginPrepare(p *pool) {
 	p.preparing = true
 	go func() {
 		began := time.Now()
-		t, err := bounded(prepareTimeout, a.e.draining, func(ctx context.Context) (driver.Template, error) {
+		t, err := bounded(prepareTimeout, a.e.draining, func(ctx context.Context) (*preparedTemplate, error) {
 			return a.prepare(ctx, p)
-		}, func(t driver.Template) { a.closeTemplate(p, t) })
+		}, func(t *preparedTemplate) { a.closeTemplate(p, t) })
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		p.preparing = false
@@ -151,7 +151,7 @@ func (e *Engine) beginWork() bool {
 }
 
 // watch has keep look when a template dies.
-func (a *pools) watch(t driver.Template) {
+func (a *pools) watch(t *preparedTemplate) {
 	if c := t.Dead(); c != nil {
 		go func() {
 			select {
@@ -165,7 +165,7 @@ func (a *pools) watch(t driver.Template) {
 
 // closeTemplate closes a template, which may be nil, and ends what beginWork
 // began.
-func (a *pools) closeTemplate(p *pool, t driver.Template) {
+func (a *pools) closeTemplate(p *pool, t *preparedTemplate) {
 	defer a.e.work.add(-1)
 	if t == nil {
 		return
@@ -175,15 +175,25 @@ func (a *pools) closeTemplate(p *pool, t driver.Template) {
 	}
 }
 
-// prepare makes the template of a pool of the best kind there is: the driver's
-// own, one that only needs a driver to start programs, or plain sandboxes.
-func (a *pools) prepare(ctx context.Context, p *pool) (driver.Template, error) {
+// preparedTemplate is the template of a pool.
+type preparedTemplate struct {
+	driver.Template
+	// copies: a fork copies an interpreter that is up, which takes less time than
+	// starting one.
+	copies bool
+}
+
+// prepare makes the template of a pool, of the best kind there is: the driver's own,
+// whose forks copy an interpreter; one whose forks start an interpreter; sandboxes
+// without an interpreter.
+func (a *pools) prepare(ctx context.Context, p *pool) (*preparedTemplate, error) {
 	b, err := a.e.backend(p.spec.Driver)
 	if err != nil {
 		return nil, err
 	}
-	if p.language.Name == "" || p.cfg.Plain {
-		return plain{a.e, p.spec}, nil
+	bare := bareTemplate{a.e, p.spec}
+	if p.language.Name == "" || p.cfg.NoInterpreter {
+		return &preparedTemplate{Template: bare}, nil
 	}
 	argv, file := p.language.Argv("", nil), p.language.File
 	spec := driver.TemplateSpec{Spec: p.spec, Language: p.language.Name, File: file,
@@ -192,73 +202,78 @@ func (a *pools) prepare(ctx context.Context, p *pool) (driver.Template, error) {
 		made, err := t.Prepare(ctx, spec)
 		if len(spec.Imports) > 0 && missingImport(err) {
 			if p.told.CompareAndSwap(false, true) {
-				a.e.log.Warn("warm_imports are not imported ahead", "template", p.name, "error", err)
+				a.e.log.Warn("warm_imports are not imported in advance", "template", p.name, "error", err)
 			}
 			spec.Imports = nil
 			made, err = t.Prepare(ctx, spec)
 		}
-		if sandbar.CodeOf(err) != sandbar.Unsupported {
-			return made, err
+		switch {
+		case err == nil:
+			return &preparedTemplate{made, true}, nil
+		case sandbar.CodeOf(err) != sandbar.Unsupported:
+			return nil, err
 		}
 		a.e.log.Debug("the driver prepares no template for this language", "template", p.name, "error", err)
 	}
 	made, err := prestart.Prepare(b.driver, spec)
 	switch {
 	case sandbar.CodeOf(err) == sandbar.Unsupported:
-		return plain{a.e, p.spec}, nil
+		return &preparedTemplate{Template: bare}, nil
 	case err != nil:
 		return nil, err
 	}
-	return &hopeful{Template: made, plain: plain{a.e, p.spec}, name: p.name}, nil
+	return &preparedTemplate{Template: &fallbackTemplate{Template: made, bare: bare, name: p.name}}, nil
 }
 
-// missingImport reports whether a template could not be prepared since a module of its imports is
-// not there or fails.
+// missingImport reports whether a template could not be prepared because a module of its imports
+// does not exist or fails.
 func missingImport(err error) bool {
 	return sandbar.CodeOf(err) == sandbar.Unsupported && sandbar.AsError(err).Field == "imports"
 }
 
-// hopeful is a template of an interpreter of which only the first attempt shows
-// whether it can be made to wait. If it cannot, the forks are plain sandboxes.
-type hopeful struct {
+// fallbackTemplate is a template of package prestart, which learns only from the first
+// fork whether the interpreter can be prestarted. If it cannot, the forks are sandboxes
+// without an interpreter.
+type fallbackTemplate struct {
 	driver.Template
-	plain  plain
-	name   string
-	can    atomic.Bool // it has: what fails later is a failure, and tried again
-	cannot atomic.Bool
+	bare bareTemplate
+	name string
+	// works: a fork succeeded. A later fork that fails is an error and is tried again.
+	works  atomic.Bool
+	failed atomic.Bool
 }
 
-func (t *hopeful) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, error) {
-	if t.cannot.Load() {
-		return t.plain.Fork(ctx, id)
+func (t *fallbackTemplate) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, error) {
+	if t.failed.Load() {
+		return t.bare.Fork(ctx, id)
 	}
 	sb, err := t.Template.Fork(ctx, id)
 	if err == nil {
-		t.can.Store(true)
+		t.works.Store(true)
 	}
-	if sandbar.CodeOf(err) != sandbar.Unsupported || t.can.Load() {
+	if sandbar.CodeOf(err) != sandbar.Unsupported || t.works.Load() {
 		return sb, err
 	}
-	if t.cannot.CompareAndSwap(false, true) {
-		t.plain.e.log.Info("sandboxes are kept ready without a started interpreter", "template", t.name, "reason", err)
+	if t.failed.CompareAndSwap(false, true) {
+		t.bare.e.log.Info("sandboxes are kept ready without a started interpreter", "template", t.name, "reason", err)
 	}
-	return t.plain.Fork(ctx, id)
+	return t.bare.Fork(ctx, id)
 }
 
-// plain is a template without an interpreter: its forks are fresh sandboxes.
-type plain struct {
+// bareTemplate is a template whose forks are fresh sandboxes without an interpreter.
+type bareTemplate struct {
 	e    *Engine
 	spec sandbar.Spec
 }
 
-func (t plain) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, error) {
+func (t bareTemplate) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, error) {
 	return t.e.create(ctx, id, t.spec)
 }
-func (plain) Dead() <-chan struct{} { return nil }
-func (plain) Close() error          { return nil }
+func (bareTemplate) Dead() <-chan struct{} { return nil }
+func (bareTemplate) Close() error          { return nil }
 
 // fork makes one sandbox ready on a reserved place.
-func (a *pools) fork(p *pool, t driver.Template, place *ticket) {
+func (a *pools) fork(p *pool, t *preparedTemplate, place *ticket) {
 	began := time.Now()
 	id := sandbar.NewID()
 	sb, err := bounded(setupTimeout, a.e.draining, func(ctx context.Context) (driver.Sandbox, error) {

@@ -48,7 +48,7 @@ type pool struct {
 
 	ready     []*ready // the oldest first
 	filling   int
-	template  driver.Template // nil until prepared
+	template  *preparedTemplate // nil until prepared
 	preparing bool
 	told      atomic.Bool   // a missing module of cfg.Imports has been logged
 	pause     time.Duration // how long the last failure was waited for

@@ -72,7 +72,7 @@ func TestReadySandboxIsUsed(t *testing.T) {
 				IdleTimeout: time.Hour, Limits: sandbar.Limits{Timeout: time.Second, Output: 1000}}}, "one\ntwo\nA=b\nPYTHONUNBUFFERED=1\ninput/home/user\n", 1},
 		{"its environment gives way", engine.Template{Language: "python", Min: 2}, sandbar.Job{Language: "python",
 			Code: "env PYTHONUNBUFFERED", Spec: sandbar.Spec{Env: map[string]string{"PYTHONUNBUFFERED": ""}}}, "PYTHONUNBUFFERED=\n", 1},
-		{"a plain sandbox for a language", engine.Template{Language: "python", Min: 2, Plain: true}, script("env A\nprint stdout x"), "A is unset\nx\n", 0},
+		{"a plain sandbox for a language", engine.Template{Language: "python", Min: 2, NoInterpreter: true}, script("env A\nprint stdout x"), "A is unset\nx\n", 0},
 		{"a plain sandbox for any language", engine.Template{Min: 2}, script("print stdout x"), "x\n", 0},
 		{"a command", engine.Template{Min: 2}, sandbar.Job{Spec: sandbar.Spec{Env: map[string]string{"A": "b", "C": "d"}},
 			Cmd: sandbar.Cmd{Args: []string{"env", "A", ";", "env", "C"}, Env: map[string]string{"C": "e"}}}, "A=b\nC=e\n", 0},
@@ -642,7 +642,7 @@ func TestForkNow(t *testing.T) {
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			w := faulty.NewWarm()
-			r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 1, Max: 1, Plain: c.plain}))
+			r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 1, Max: 1, NoInterpreter: c.plain}))
 			r.wantPool(1, 0, 0, 0)
 			w.OnFork = c.fork
 			var jobs []<-chan answer

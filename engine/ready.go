@@ -63,16 +63,13 @@ func (a *pools) forkNow(ctx context.Context, x *Execution) *ready {
 	return nil
 }
 
-// copying is the pool of a key and its template, if that copies an interpreter.
-func (a *pools) copying(key poolKey) (*pool, driver.Template) {
+// copying returns the pool of a key and its template; nil unless the template copies an
+// interpreter.
+func (a *pools) copying(key poolKey) (*pool, *preparedTemplate) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.byKey[key]
-	if p == nil || p.template == nil || dead(p.template.Dead()) {
-		return nil, nil
-	}
-	switch p.template.(type) {
-	case plain, *hopeful: // these start one
+	if p == nil || p.template == nil || !p.template.copies || dead(p.template.Dead()) {
 		return nil, nil
 	}
 	return p, p.template

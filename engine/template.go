@@ -28,9 +28,9 @@ type Template struct {
 	// Min and Max bound how many are kept ready. Between them it is as many as
 	// came at once of late. Default of Max: 8, or Min if that is more.
 	Min, Max int
-	// Plain keeps sandboxes without an interpreter ready. What has to start an
-	// interpreter afresh for every program is then no fork of another's.
-	Plain bool
+	// NoInterpreter keeps sandboxes without an interpreter ready: every program starts
+	// its own, and none is a fork of another process.
+	NoInterpreter bool
 }
 
 // TemplateStats is the state of one template, and what it has done.

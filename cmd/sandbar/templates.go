@@ -22,7 +22,7 @@ func templates(cfg *config.Config, languages *lang.Catalogue, caps driver.Caps) 
 	var out []engine.Template
 	for _, t := range cfg.Templates.List {
 		out = append(out, engine.Template{
-			Language: t.Language, Imports: t.Imports, Min: int(t.Min), Max: int(t.Max), Plain: !t.Fork,
+			Language: t.Language, Imports: t.Imports, Min: int(t.Min), Max: int(t.Max), NoInterpreter: !t.Fork,
 			Spec: sandbar.Spec{Image: t.Image, Limits: sandbar.Limits{Memory: t.Memory, CPUs: t.CPUs}},
 		})
 	}
