@@ -10,8 +10,8 @@
 //	}
 //
 // The suite holds a driver to what package driver promises, group by group:
-// lifecycle, streams, endings, trees, limits, files, dial, abilities, races, and the
-// attacks of package escape. It reads the driver's Caps and tests each claim
+// lifecycle, streams, endings, trees, warm starts, limits, files, dial, abilities,
+// races, and the attacks of package escape. It reads the driver's Caps and tests each claim
 // both ways: what is claimed must hold, and what is not claimed must be seen
 // not to, or be refused.
 //
@@ -95,6 +95,7 @@ func groups() []group {
 		{"streams", streamCases()},
 		{"endings", endingCases()},
 		{"trees", treeCases()},
+		{"warm", warmCases()},
 		{"limits", limitCases()},
 		{"files", fileCases()},
 		{"dial", dialCases()},
@@ -174,6 +175,7 @@ type suite struct {
 	specimen driver.Sandbox
 	program  driver.Process // that has ended
 	factory  driver.Driver
+	warm     map[string]string // why the driver cannot warm a warmKind, by its name
 
 	mu      sync.Mutex
 	ids     map[sandbar.ID]bool // of every sandbox made
@@ -187,7 +189,7 @@ const patience = 10 * time.Second
 
 func newSuite(t *testing.T, h Harness) *suite {
 	s := &suite{h: h, top: t.Name(), token: nonce(), patience: patience,
-		ids: map[sandbar.ID]bool{}, skips: map[string]string{}, missing: map[string]string{}}
+		ids: map[sandbar.ID]bool{}, skips: map[string]string{}, missing: map[string]string{}, warm: map[string]string{}}
 	s.setUp(t)
 	return s
 }
@@ -213,9 +215,10 @@ func (s *suite) setUp(t *testing.T) {
 		for _, name := range []string{"/usr/bin/python3", "python3"} {
 			if r := c.try(box, sandbar.Cmd{Args: []string{name, "-c", "import ctypes, os, socket; print(6*7)"}}, driver.Stdio{}); r.out == "42\n" {
 				s.python = name
-				return
+				break
 			}
 		}
+		s.lookWarm(c)
 	})
 }
 

@@ -29,8 +29,9 @@ type fork struct {
 	keeper    keeper
 	rehearses bool
 
-	mu   sync.Mutex
-	conn *net.UnixConn // to the interpreter; nil when it has been used
+	mu        sync.Mutex
+	conn      *net.UnixConn // to the interpreter; nil when it has been used
+	destroyed bool
 }
 
 // keeper is the process that holds the interpreter's memory (package python), where
@@ -186,9 +187,12 @@ func atLeast(limit, n int64) bool { return limit <= 0 || limit >= n }
 // Eval implements driver.Evaluator.
 func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
 	f.mu.Lock()
-	conn := f.conn
+	conn, destroyed := f.conn, f.destroyed
 	f.conn = nil
 	f.mu.Unlock()
+	if destroyed {
+		return nil, sandbar.Errorf(sandbar.Gone, "the sandbox has been destroyed")
+	}
 	if conn == nil {
 		return nil, &sandbar.Error{Code: sandbar.Conflict, Message: "the interpreter of this sandbox has been used", Fix: "start the program instead"}
 	}
@@ -337,6 +341,7 @@ const maxJob = 64 << 10
 // Destroy removes the sandbox with the interpreter.
 func (f *fork) Destroy(ctx context.Context) error {
 	f.mu.Lock()
+	f.destroyed = true
 	if f.conn != nil {
 		f.conn.Close()
 		f.conn = nil

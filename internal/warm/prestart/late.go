@@ -21,12 +21,13 @@ type late struct {
 	given     chan struct{} // closed when the ends are known
 	abandoned chan struct{} // closed when there will be none
 	once      sync.Once     // closes abandoned
+	marked    int           // bytes of the mark
 	in        input
 	out, err  output
 }
 
 func newLate(mark string) *late {
-	l := &late{waits: make(chan struct{}), given: make(chan struct{}), abandoned: make(chan struct{})}
+	l := &late{waits: make(chan struct{}), given: make(chan struct{}), abandoned: make(chan struct{}), marked: len(mark)}
 	l.in.l, l.out.l, l.err.l = l, l, l
 	l.out.mark = mark
 	return l

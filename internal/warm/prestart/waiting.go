@@ -43,7 +43,8 @@ type process struct {
 func (p *process) Unwrap() any { return p.Process }
 
 // Wait returns the result. Its Duration leaves out the waiting, and is never
-// shorter than the program's: what Start itself took counts as the program's.
+// shorter than the program's: what Start itself took counts as the program's. Its
+// StdoutBytes leave out the mark.
 func (p *process) Wait() (sandbar.Result, error) {
 	r, err := p.Process.Wait()
 	p.std.out.first.Wait()
@@ -51,5 +52,6 @@ func (p *process) Wait() (sandbar.Result, error) {
 	if r.Duration > 0 {
 		r.Duration = max(r.Duration-p.waited, 1)
 	}
+	r.StdoutBytes = max(r.StdoutBytes-int64(p.std.marked), 0)
 	return r, err
 }
