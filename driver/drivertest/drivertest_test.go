@@ -16,6 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/driver/local"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+	"github.com/sandbar-dev/sandbar/internal/warm/prestart"
 )
 
 // A suite that cannot fail proves nothing. Each row is a driver with one
@@ -76,6 +77,10 @@ func TestFaultsAreFound(t *testing.T) {
 			l.killTree = func(driver.Process) error { return l.boxes[len(l.boxes)-1].Destroy(context.Background()) }
 		}, "trees/two-trees", "after the end of another tree"},
 		{"a KillTree that fails", func(l *liar) { l.killTree = func(driver.Process) error { return io.ErrUnexpectedEOF } }, "trees/obedient", "KillTree: "},
+		{"arguments lost in a warm start", func(l *liar) { l.evaluate = func(e *driver.Evaluation) { e.Args = nil } }, "warm/same-forked-python", "cold (-) and warm (+) differ"},
+		{"an interpreter that runs two programs", func(l *liar) { l.twice = true }, "warm/once-forked-python", "a second Eval: no error"},
+		{"a variable of the start ignored", func(l *liar) { l.evaluate = func(e *driver.Evaluation) { delete(e.Env, "PYTHONHASHSEED") } }, "warm/refuses-forked-python", "no error"},
+		{"a sandbox that ended and runs a program", func(l *liar) { l.undead = true }, "warm/gone-forked-python", "Eval after Destroy: no error"},
 		{"files that cannot be shut in", func(l *liar) { l.fs = func(f sandbar.FS) sandbar.FS { return inPlace{f} } }, "files/atomic", "Stat before Commit"},
 	} {
 		t.Run(tc.fault+" "+strings.ReplaceAll(tc.name, "/", "-"), func(t *testing.T) {
@@ -138,6 +143,8 @@ type liar struct {
 	startErr bool // Start loses codes
 	environ  bool // Start passes the daemon's environment on
 	fs       func(sandbar.FS) sandbar.FS
+	evaluate func(*driver.Evaluation)
+	twice    bool // an interpreter runs a second program
 
 	end chan struct{}
 
@@ -196,6 +203,49 @@ func (d *lyingDriver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec)
 		d.l.created(d.dir)
 	}
 	return &lyingBox{b, d.l}, nil
+}
+
+// Prepare makes a template whose forks lie.
+func (d *lyingDriver) Prepare(ctx context.Context, t driver.TemplateSpec) (driver.Template, error) {
+	made, err := prestart.Prepare(d, t)
+	if err != nil {
+		return nil, err
+	}
+	return lyingTemplate{made, d.l, t}, nil
+}
+
+type lyingTemplate struct {
+	driver.Template
+	l *liar
+	s driver.TemplateSpec
+}
+
+func (t lyingTemplate) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, error) {
+	b, err := t.Template.Fork(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &lyingFork{b, t, false}, nil
+}
+
+type lyingFork struct {
+	driver.Sandbox
+	t    lyingTemplate
+	used bool
+}
+
+func (f *lyingFork) Unwrap() any { return f.Sandbox }
+
+func (f *lyingFork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
+	if f.t.l.evaluate != nil {
+		f.t.l.evaluate(&e)
+	}
+	if f.used && f.t.l.twice {
+		return f.Start(ctx, sandbar.Cmd{Args: append(f.t.s.Argv, e.Path), Env: e.Env}, std)
+	}
+	f.used = true
+	v, _ := driver.As[driver.Evaluator](f.Sandbox)
+	return v.Eval(ctx, e, std)
 }
 
 type lyingBox struct {

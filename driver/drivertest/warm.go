@@ -24,6 +24,7 @@ import (
 type warmKind struct {
 	name                        string // in the names of cases
 	language, interpreter, file string
+	forked                      bool // by the driver's Templater
 	prepare                     func(context.Context, driver.Driver, driver.TemplateSpec) (driver.Template, error)
 	// Programs. show prints its arguments, the variable WARM, its directory, the
 	// directory's files and its input, and exits with 3. fail ends with an error of the
@@ -68,7 +69,8 @@ p = subprocess.Popen(["sleep", "%d"], start_new_session=True)
 print("up", flush=True)
 p.wait()`}
 	forked := python
-	forked.name, forked.prepare = "forked-python", func(ctx context.Context, d driver.Driver, t driver.TemplateSpec) (driver.Template, error) {
+	forked.name, forked.forked = "forked-python", true
+	forked.prepare = func(ctx context.Context, d driver.Driver, t driver.TemplateSpec) (driver.Template, error) {
 		if f, ok := driver.As[driver.Templater](d); ok {
 			return f.Prepare(ctx, t)
 		}
@@ -91,6 +93,9 @@ func prestarted(_ context.Context, d driver.Driver, t driver.TemplateSpec) (driv
 func warmCases() (all []testCase) {
 	for _, k := range warmKinds() {
 		needs := []need{needWarm(k)}
+		if k.forked {
+			needs = append([]need{needFactoryAbility[driver.Templater]("Templater")}, needs...)
+		}
 		if k.language == "python" {
 			needs = append([]need{needPython()}, needs...)
 		}
@@ -100,16 +105,17 @@ func warmCases() (all []testCase) {
 		} {
 			all = append(all, testCase{t.name + "-" + k.name, needs, t.run})
 		}
-		if k.name == "forked-python" {
+		if k.forked {
 			all = append(all, testCase{"dies-" + k.name, needs, k.dies})
 		}
 	}
 	return all
 }
 
-// needWarm is what a driver can warm, which one fork shows.
+// needWarm is what a driver can warm, which one fork shows. What a Templater refuses
+// depends on the host and on the Harness.
 func needWarm(k warmKind) need {
-	return need{ofDriver: true, unmet: func(s *suite) string { return s.warm[k.name] }}
+	return need{ofDriver: !k.forked, unmet: func(s *suite) string { return s.warm[k.name] }}
 }
 
 // lookWarm forks one sandbox of every kind and notes why it cannot be had.

@@ -44,7 +44,8 @@ func TestConformanceGVisor(t *testing.T) {
 	testenv.Need(t, testenv.UserNS, testenv.Python, testenv.Runsc)
 	conformance(t, kindRunsc, drivertest.Harness{Name: NameGVisor, Options: map[string]string{optionRuntime: testenv.RunscProgram()},
 		Later: append(later(), "dial/bad-ports", "endings/parallel-exits", "escape/33-thrash", "files/read-many-bounds", "lifecycle/create-empty",
-			"endings/directories", "files/list", "races/many-sandboxes", "streams/both-at-once", "streams/flood", "streams/one-line", "streams/last-bytes", "trees/fork-chain", "trees/left-alone", "trees/mutual-help", "trees/two-trees"),
+			"endings/directories", "files/list", "races/many-sandboxes", "streams/both-at-once", "streams/flood", "streams/one-line", "streams/last-bytes", "trees/fork-chain", "trees/left-alone", "trees/mutual-help", "trees/two-trees",
+			"warm/once-*", "warm/refuses-*", "warm/strangers-*", "warm/killed-*"),
 	})
 }
 
