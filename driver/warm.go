@@ -73,11 +73,11 @@ type Evaluator interface {
 // Evaluation is a program for an Evaluator.
 type Evaluation struct {
 	// Path is the file of the program as a cold start names it to the interpreter:
-	// TemplateSpec.File. A relative one is taken from Dir.
+	// TemplateSpec.File. A relative one is taken from Dir. The file must not exist: Eval
+	// writes it, with mode 0644.
 	Path string
-	// Code is what Eval writes to the file, with mode 0644. Nil: the caller has
-	// written the file.
-	Code *string
+	// Code is the program.
+	Code string
 	// Args are the program's arguments, without its own name.
 	Args []string
 	// Env and Dir are those of sandbar.Cmd.

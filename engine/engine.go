@@ -77,10 +77,10 @@ type Config struct {
 	// ReadyMemory is how many bytes ready sandboxes may hold together, as far as
 	// they are more than the floors of Templates; default 512 MiB, <0 nothing.
 	ReadyMemory int64
-	// Vet, if set, is asked about code that is in its file in the sandbox and has
-	// not run: a nil error lets it run. The time it takes is the setup's, which
-	// ctx bounds.
-	Vet func(ctx context.Context, s driver.Sandbox, l lang.Language, file string) error
+	// Vet, if set, is asked about the code of a job before it is written to the
+	// sandbox: a nil error lets it run. It may start programs in the sandbox. Its time
+	// is part of the setup's, which ctx bounds.
+	Vet func(ctx context.Context, s driver.Sandbox, l lang.Language, code string) error
 
 	// Record, if set, is called as the Run of each execution begins, with its job:
 	// the Spec is complete, and the input is left out. The Sink it returns is used

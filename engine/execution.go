@@ -280,20 +280,25 @@ func (x *Execution) buildCold(ctx context.Context, l *launched, out *outlet) (er
 	return err
 }
 
-// putCode writes the code, if there is any, to its file in the sandbox, and has
-// it vetted. A *refused is final: code that may not run may not run elsewhere.
+// putCode has the code, if there is any, vetted and writes it to its file in the sandbox.
 func (x *Execution) putCode(ctx context.Context, sb driver.Sandbox) error {
 	file := x.plan.file()
 	if file == "" {
 		return nil
 	}
-	if err := driver.WriteFile(ctx, sb.FS(), file, []byte(x.plan.code)); err != nil {
+	if err := x.vet(ctx, sb); err != nil {
 		return err
 	}
+	return driver.WriteFile(ctx, sb.FS(), file, []byte(x.plan.code))
+}
+
+// vet asks Config.Vet about the code. A *refused is final: code that may not run may not
+// run elsewhere.
+func (x *Execution) vet(ctx context.Context, sb driver.Sandbox) error {
 	if x.e.cfg.Vet == nil {
 		return nil
 	}
-	err := x.e.cfg.Vet(ctx, sb, x.plan.language, x.plan.language.File)
+	err := x.e.cfg.Vet(ctx, sb, x.plan.language, x.plan.code)
 	if sandbar.CodeOf(err) == sandbar.Denied {
 		return &refused{err}
 	}

@@ -76,21 +76,18 @@ func (a *pools) copying(key poolKey) (*pool, *preparedTemplate) {
 }
 
 // startReady starts the program in a ready sandbox: in its interpreter, if it has one.
-// Config.Vet reads the program's file, which must be there before.
 func (x *Execution) startReady(ctx context.Context, sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
 	p := &x.plan
 	env := overlay(p.spec.Env, p.cmd.Env)
-	evaluation := driver.Evaluation{Path: p.language.File, Args: p.args, Env: env, Dir: p.cmd.Dir}
-	v, warm := driver.As[driver.Evaluator](sb)
-	if warm && x.e.cfg.Vet == nil {
-		evaluation.Code = &p.code
+	evaluation := driver.Evaluation{Path: p.language.File, Code: p.code, Args: p.args, Env: env, Dir: p.cmd.Dir}
+	if v, ok := driver.As[driver.Evaluator](sb); ok {
+		if err := x.vet(ctx, sb); err != nil {
+			return nil, err
+		}
 		return v.Eval(ctx, evaluation, std)
 	}
 	if err := x.putCode(ctx, sb); err != nil {
 		return nil, err
-	}
-	if warm {
-		return v.Eval(ctx, evaluation, std)
 	}
 	cmd := p.cmd
 	cmd.Env = env

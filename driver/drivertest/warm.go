@@ -80,7 +80,7 @@ p.wait()`}
 		show: `printf '%s\n' "$0" "$@" "$WARM" "$(pwd)"; ls -A; ls -l main.sh | cut -c 1-10; cat; echo error >&2; exit 3`,
 		fail: "if true; then", die: "kill -9 $$", wait: "echo up $$; until [ -e go ]; do sleep 0.01; done",
 		strange:  `tr -d '\n' </proc/sys/kernel/random/uuid; echo; echo $(ls -A) ${TRACE-none}; : >trace; TRACE=1`,
-		stranger: "main.sh none", tree: "sleep %d & echo up; wait"}
+		stranger: "main.sh none", tree: "sleep %d & echo up; exec sleep 1000"}
 	return []warmKind{forked, python, shell}
 }
 
@@ -186,7 +186,7 @@ func (k warmKind) eval(c *C, b driver.Sandbox, e driver.Evaluation, std driver.S
 // begin runs a program in a fork with its output in a buffer.
 func (k warmKind) begin(c *C, b driver.Sandbox, code string, env map[string]string) (driver.Process, *buffer) {
 	out := &buffer{}
-	p, err := k.eval(c, b, driver.Evaluation{Code: &code, Env: env}, driver.Stdio{Stdout: out, Stderr: out})
+	p, err := k.eval(c, b, driver.Evaluation{Code: code, Env: env}, driver.Stdio{Stdout: out, Stderr: out})
 	c.ok(err, "Eval")
 	return p, out
 }
@@ -194,7 +194,6 @@ func (k warmKind) begin(c *C, b driver.Sandbox, code string, env map[string]stri
 // same compares programs after a cold and after a warm start.
 func (k warmKind) same(c *C) {
 	t := k.template(c)
-	written := "the caller wrote the file"
 	for name, p := range map[string]struct {
 		code, in string
 		args     []string
@@ -206,7 +205,6 @@ func (k warmKind) same(c *C) {
 		"large":     {code: k.show + strings.Repeat("# A comment.\n", sandbar.MaxPut/8)},
 		"error":     {code: k.fail},
 		"signal":    {code: k.die},
-		written:     {code: k.show},
 	} {
 		stdin := func() io.Reader {
 			if p.in == "" {
@@ -219,11 +217,7 @@ func (k warmKind) same(c *C) {
 		want := c.exec(cold, sandbar.Cmd{Args: append([]string{k.interpreter, k.file}, p.args...), Env: p.env, Dir: sandbar.DefaultDir}, stdin())
 
 		b := c.fork(t)
-		e := driver.Evaluation{Args: p.args, Env: p.env, Code: &p.code}
-		if name == written {
-			c.ok(driver.WriteFile(c.ctx, b.FS(), k.file, []byte(p.code)), "writing the program")
-			e.Code = nil
-		}
+		e := driver.Evaluation{Args: p.args, Env: p.env, Code: p.code}
 		var out, errOut buffer
 		run, err := k.eval(c, b, e, driver.Stdio{Stdin: stdin(), Stdout: &out, Stderr: &errOut})
 		c.ok(err, "Eval of %s", name)
@@ -256,14 +250,14 @@ func (k warmKind) once(c *C) {
 	if pid := p.PID(); pid != 0 && out.String() != fmt.Sprintf("up %d\n", pid) {
 		c.Errorf("PID says %d; the program says %s", pid, sandbar.Quote(out.String(), 100))
 	}
-	_, err := k.eval(c, b, driver.Evaluation{Code: &k.wait}, driver.Stdio{})
+	_, err := k.eval(c, b, driver.Evaluation{Code: k.wait}, driver.Stdio{})
 	c.code(err, "a second Eval", sandbar.Conflict)
 	c.exited(c.sh(b, "exit 5"), 5, "a program beside the interpreter's")
 	c.ok(driver.WriteFile(c.ctx, b.FS(), "go", nil), "writing a file")
 	if r := c.wait(p); r.Outcome != sandbar.Exited || r.ExitCode != 0 {
 		c.Errorf("the program: %+v, %s", r, out)
 	}
-	_, err = k.eval(c, b, driver.Evaluation{Code: &k.wait}, driver.Stdio{})
+	_, err = k.eval(c, b, driver.Evaluation{Code: k.wait}, driver.Stdio{})
 	c.code(err, "an Eval after the program's end", sandbar.Conflict)
 	c.exited(c.sh(b, "exit 6"), 6, "a program after the interpreter's")
 }
@@ -273,7 +267,7 @@ func (k warmKind) gone(c *C) {
 	t := k.template(c)
 	b := c.fork(t)
 	c.destroy(b)
-	_, err := k.eval(c, b, driver.Evaluation{Code: &k.show}, driver.Stdio{})
+	_, err := k.eval(c, b, driver.Evaluation{Code: k.show}, driver.Stdio{})
 	c.code(err, "Eval after Destroy", sandbar.Gone)
 	before := c.processes()
 	b = c.fork(t)
@@ -282,7 +276,7 @@ func (k warmKind) gone(c *C) {
 		return
 	}
 	out := &buffer{}
-	p, err := k.eval(c, b, driver.Evaluation{Code: &k.show}, driver.Stdio{Stdout: out})
+	p, err := k.eval(c, b, driver.Evaluation{Code: k.show}, driver.Stdio{Stdout: out})
 	if err != nil {
 		c.code(err, "Eval after the interpreter's death", sandbar.Gone)
 	} else if r := c.wait(p); r.Outcome != sandbar.Signaled && r.Outcome != sandbar.Lost || out.String() != "" {
@@ -299,7 +293,7 @@ func (k warmKind) refuses(c *C) {
 		jobs["a variable of the start"] = driver.Evaluation{Env: map[string]string{k.start: "7"}}
 	}
 	for what, e := range jobs {
-		e.Code = &k.show
+		e.Code = k.show
 		in, out := &touched{}, &buffer{}
 		b := c.fork(t)
 		_, err := k.eval(c, b, e, driver.Stdio{Stdin: in, Stdout: out})
@@ -357,7 +351,7 @@ func (k warmKind) fails(c *C) {
 	c.code(err, "Fork with the id of another", sandbar.Exists)
 	if small {
 		code, out := k.show+strings.Repeat("# A comment.\n", 1<<18), &buffer{}
-		_, err = k.eval(c, c.fork(t), driver.Evaluation{Code: &code}, driver.Stdio{Stdout: out})
+		_, err = k.eval(c, c.fork(t), driver.Evaluation{Code: code}, driver.Stdio{Stdout: out})
 		c.code(err, "Eval of more than the disk holds", sandbar.NoSpace)
 		if out.String() != "" {
 			c.Errorf("a program ran without its code: %s", sandbar.Quote(out.String(), 100))

@@ -30,22 +30,17 @@ type handle struct {
 // onFS hands a file operation to a worker.
 //
 // Whoever reads frames never waits for one that works: a signal behind a long
-// operation must not be late. More than there is room for is refused. Only what is
-// held is released at once, which is short.
+// operation must not be late. More than there is room for is refused.
 func (a *agent) onFS(f wire.Frame) error {
 	var r wire.FSRequest
 	if err := r.Decode(f.Payload); err != nil || !a.ready {
 		return unix.EPROTO
 	}
-	switch r.Op {
-	case wire.FSHold:
+	if r.Op == wire.FSBlock {
 		if err := a.readAsUser(); err != nil {
 			a.reply(f.ID, wire.FailFile, err, "", nil)
 			return nil
 		}
-	case wire.FSRelease:
-		a.answerFS(f.ID, &r)
-		return nil
 	}
 	select {
 	case a.jobs <- func() { a.answerFS(f.ID, &r) }:
@@ -111,12 +106,8 @@ func (a *agent) fsOp(r *wire.FSRequest) (data []byte, fd int, err error) {
 		err = a.fsPut(r)
 	case wire.FSUsage:
 		data, err = a.fsUsage()
-	case wire.FSHold:
-		data, err = a.fsHold(r)
-	case wire.FSHeld:
-		err = a.fsHeld(r.Size)
-	case wire.FSRelease:
-		err = a.fsRelease(r)
+	case wire.FSBlock:
+		data, err = a.fsBlock(r)
 	default:
 		err = unix.EOPNOTSUPP
 	}

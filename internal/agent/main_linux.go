@@ -125,6 +125,8 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onFS(f)
 	case wire.TypeDial:
 		return a.onDial(f)
+	case wire.TypeRelease:
+		return a.onRelease(f)
 	case wire.TypeClock:
 		return a.onClock(f)
 	case wire.TypeData, wire.TypeCredit, wire.TypeClose:

@@ -393,8 +393,7 @@ func useHeld(ctx context.Context, box *Sandbox, mode byte) {
 		return
 	}
 	h := p.(*blocked)
-	code := "true"
-	if h.Release(ctx, &code) == nil {
+	if h.Release(ctx, "true") == nil {
 		finish(ctx, h)
 		return
 	}

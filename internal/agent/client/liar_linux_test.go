@@ -272,7 +272,7 @@ func (a *liar) honest(f wire.Frame) (r wire.Reply, fds []int) {
 			if passes {
 				fds = []int{a.open(kindFile)}
 			}
-		case wire.FSHold:
+		case wire.FSBlock:
 			r.Data = wire.AppendHandle(nil, 3)
 		case wire.FSStat, wire.FSUsage:
 			r.Data = wire.AppendFileInfos(nil, []wire.FileInfo{info})

@@ -20,7 +20,7 @@
 // The agent says Hello, with its Generation. The host sends Setup where the
 // agent is to build its own sandbox, or to confine programs in one that
 // somebody else built; the agent answers Reply. Then the host
-// sends requests under ids of its choosing (Start, FS, Dial, Kill), each answered
+// sends requests under ids of its choosing (Start, FS, Release, Dial, Kill), each answered
 // by exactly one Reply with that id. The Reply to a Start that succeeded has a
 // Started; it is followed, under the same id, by one Exited, after which the id
 // is free. Signal has no answer. Kill names a program by its mark, also when it
@@ -62,7 +62,8 @@ package wire
 //	12 2026-11  FSPut
 //	13 2026-11  FSHold, FSHeld and FSRelease
 //	14 2026-11  MountCover and MountMasks; Setup, Launch and Stage have Mitigate
-const Generation = 14
+//	15 2026-11  FSHold is FSBlock; Release takes the place of FSHeld and FSRelease
+const Generation = 15
 
 // Limits of a frame and of a channel.
 const (
@@ -93,6 +94,8 @@ const (
 	TypeLend   Type = 14 // host: nothing; the answer has a Lent, and the Landlock ruleset if there is one
 	TypeAdopt  Type = 15 // host: Adopt
 	TypeClock  Type = 16 // host: Clock
+	// TypeRelease is a request of the host: Release.
+	TypeRelease Type = 17
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -130,7 +133,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeClock:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeRelease:
 		return Header{}, errHeader
 	}
 	return h, nil

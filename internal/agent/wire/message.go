@@ -196,6 +196,26 @@ func (m *Signal) Decode(p []byte) error {
 	return d.end()
 }
 
+// Release unblocks a program that opens a file of FSBlock.
+type Release struct {
+	Program uint32 // the id of its Start
+	Handle  uint32 // of FSBlock
+	Bytes   []byte // the end of the file, which appears with them
+}
+
+// Append appends the encoding of m.
+func (m *Release) Append(b []byte) []byte {
+	b = appendU32(appendU32(b, m.Program), m.Handle)
+	return append(appendU32(b, uint32(len(m.Bytes))), m.Bytes...)
+}
+
+// Decode reads m from a payload, whose memory Bytes shares.
+func (m *Release) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.Program, m.Handle, m.Bytes = d.u32(), d.u32(), d.bytes()
+	return d.end()
+}
+
 // Clock sets the clock of a whole machine, which has stood still.
 type Clock struct{ Time int64 } // nanoseconds since 1970
 
@@ -246,9 +266,7 @@ const (
 	FSChown                     // Path, UID, GID, Flags
 	FSUsage                     // Data: one FileInfo, whose Size is the bytes of memory in use; not every agent knows
 	FSPut                       // Path, Mode, Flags (FSParents), Bytes: a whole file, which appears when it is written
-	FSHold                      // Path, Mode: whoever opens the file waits; Data: handle of the pending file
-	FSHeld                      // Size (the id of a Start): answered when that program waits
-	FSRelease                   // Handle of FSHold or 0, Size as FSHeld's, Bytes: the file appears with these, and the program goes on
+	FSBlock                     // Path, Mode: opening the file blocks; Data: handle of the pending file, for Release
 )
 
 // Flags of file operations.

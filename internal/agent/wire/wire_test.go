@@ -28,6 +28,7 @@ func samples() map[string][2]message {
 		"exited":  {&Exited{Code: 3, Signal: 9, Watchdog: true, CPU: 1 << 40, MaxRSS: 1 << 41}, &Exited{}},
 		"signal":  {&Signal{Number: 15}, &Signal{}},
 		"lent":    {&Lent{Resource: 10, Mark: 1 << 62, Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1<<64 - 1}}}, &Lent{}},
+		"release": {&Release{Program: 7, Handle: 8, Bytes: []byte("x")}, &Release{}},
 		"adopt":   {&Adopt{PID: 1 << 30, Mark: 5}, &Adopt{}},
 		"launch": {&Launch{Args: []string{"python3"}, Env: []string{"A=b"}, Dir: "/tmp", Namespaces: 6, UID: 1, GID: 2,
 			Rlimits: []Rlimit{{Resource: 4, Soft: 1, Hard: 1}}, Seccomp: []byte{1, 2}, Score: "600"}, &Launch{}},
@@ -107,7 +108,7 @@ func TestHeader(t *testing.T) {
 	for name, h := range map[string]Header{
 		"too long":     {Length: MaxPayload + 1, Type: TypeHello},
 		"no type":      {},
-		"unknown type": {Type: TypeClock + 1},
+		"unknown type": {Type: TypeRelease + 1},
 		"too many fds": {Type: TypeStart, FDs: MaxFDs + 1},
 	} {
 		if _, err := ParseHeader(AppendHeader(nil, h)); err == nil {

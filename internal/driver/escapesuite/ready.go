@@ -144,7 +144,7 @@ func (b *readyBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (
 	if len(c.Args) < 3 || c.Args[0] != b.kind.argv[0] || c.Args[1] != "-c" || c.Dir != "" || !b.used.CompareAndSwap(false, true) {
 		return b.Sandbox.Start(ctx, c, std)
 	}
-	e := driver.Evaluation{Path: b.kind.file, Env: c.Env}
+	e := driver.Evaluation{Path: b.kind.file, Code: c.Args[2], Env: c.Env}
 	if b.kind.args {
 		e.Args = c.Args[3:]
 	}
@@ -152,6 +152,5 @@ func (b *readyBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (
 	if !ok {
 		return nil, errors.New("the sandbox has no interpreter without a program")
 	}
-	e.Code = &c.Args[2]
 	return eval.Eval(ctx, e, std)
 }

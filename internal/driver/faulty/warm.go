@@ -138,10 +138,8 @@ func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) 
 		_, err := std.Stdin.Read(make([]byte, 1))
 		return nil, errors.Join(errors.New("faulty: told to read and fail"), err)
 	}
-	if e.Code != nil {
-		if err := driver.WriteFile(ctx, f.FS(), e.Path, []byte(*e.Code)); err != nil {
-			return nil, err
-		}
+	if err := driver.WriteFile(ctx, f.FS(), e.Path, []byte(e.Code)); err != nil {
+		return nil, err
 	}
 	c := sandbar.Cmd{Args: slices.Concat(f.t.spec.Argv, []string{e.Path}, e.Args), Env: e.Env, Dir: e.Dir}
 	p, err := f.Start(ctx, c, std)

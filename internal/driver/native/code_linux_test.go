@@ -21,8 +21,7 @@ func TestEvalCode(t *testing.T) {
 	want := eval(t, newFork(t, tmpl), program)
 	var out bytes.Buffer
 	f := newFork(t, tmpl).(*fork)
-	code := program
-	p, err := f.Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: &code}, driver.Stdio{Stdout: &out, Stderr: &out})
+	p, err := f.Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: program}, driver.Stdio{Stdout: &out, Stderr: &out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +53,7 @@ func TestEvalCode(t *testing.T) {
 		}
 		code := program + strings.Repeat("#", c.size-len(program))
 		var out bytes.Buffer
-		p, err := newFork(t, c.tmpl).(*fork).Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: &code}, driver.Stdio{Stdout: &out, Stderr: &out})
+		p, err := newFork(t, c.tmpl).(*fork).Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: code}, driver.Stdio{Stdout: &out, Stderr: &out})
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
@@ -70,7 +69,7 @@ func TestEvalCodeThatIsAnArchive(t *testing.T) {
 	tmpl := newTemplate(t, d, pythonTemplate(d))
 	archive := eval(t, newFork(t, tmpl), "import zipfile, sys, io\nb = io.BytesIO()\nz = zipfile.ZipFile(b, 'w')\nz.writestr('__main__.py', 'print(6 * 7)')\nz.close()\nsys.stdout.buffer.write(b.getvalue())")
 	var out bytes.Buffer
-	p, err := newFork(t, tmpl).(*fork).Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: &archive}, driver.Stdio{Stdout: &out, Stderr: &out})
+	p, err := newFork(t, tmpl).(*fork).Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: archive}, driver.Stdio{Stdout: &out, Stderr: &out})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func (p program) warm(ctx context.Context, tmpl driver.Template) (said, error) {
 	}
 	e, _ := driver.As[driver.Evaluator](b)
 	return p.play(b, func(std driver.Stdio) (driver.Process, error) {
-		return e.Eval(ctx, driver.Evaluation{Path: "main.py", Code: &p.Code, Args: p.Args, Env: p.Env, Dir: sandbar.DefaultDir}, std)
+		return e.Eval(ctx, driver.Evaluation{Path: "main.py", Code: p.Code, Args: p.Args, Env: p.Env, Dir: sandbar.DefaultDir}, std)
 	})
 }
 

@@ -204,12 +204,10 @@ func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) 
 	if err != nil {
 		return nil, err
 	}
-	if e.Code != nil && f.t.writes(len(*e.Code)) {
-		job.Code = e.Code
-	} else if e.Code != nil {
-		if err := driver.WriteFile(ctx, f.FS(), f.t.file, []byte(*e.Code)); err != nil {
-			return nil, err
-		}
+	if f.t.writes(len(e.Code)) {
+		job.Code = &e.Code
+	} else if err := driver.WriteFile(ctx, f.FS(), f.t.file, []byte(e.Code)); err != nil {
+		return nil, err
 	}
 	p, err := f.waiting.Begin(std, func(fds []int) error {
 		message := job.Append(nil)

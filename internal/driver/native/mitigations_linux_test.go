@@ -47,11 +47,8 @@ print(*[ctypes.CDLL(None).prctl(*map(ctypes.c_ulong, (52, what, 0, 0, 0))) for w
 			std := driver.Stdio{Stdout: &out, Stderr: &out}
 			if warm {
 				box := newFork(t, newTemplate(t, d, pythonTemplate(d)))
-				if err := put(box, ask); err != nil {
-					t.Fatal(err)
-				}
 				e, _ := driver.As[driver.Evaluator](box)
-				p, err = e.Eval(t.Context(), driver.Evaluation{Path: "main.py"}, std)
+				p, err = e.Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: ask}, std)
 			} else {
 				box, cerr := d.Create(t.Context(), sandbar.NewID(), pythonTemplate(d).Spec)
 				if cerr != nil {

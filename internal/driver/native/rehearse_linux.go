@@ -50,7 +50,7 @@ func (f *fork) perform(ctx context.Context, code string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, rehearsalTime)
 	defer cancel()
 	out := report{most: python.MaxRehearsal}
-	p, err := f.Eval(ctx, driver.Evaluation{Path: path.Base(f.t.file), Code: &code}, driver.Stdio{Stdout: &out})
+	p, err := f.Eval(ctx, driver.Evaluation{Path: path.Base(f.t.file), Code: code}, driver.Stdio{Stdout: &out})
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"runtime"
@@ -66,29 +65,18 @@ func newFork(t *testing.T, tmpl driver.Template) driver.Sandbox {
 
 // put writes a program to where the language has it.
 func put(b driver.Sandbox, program string) error {
-	w, err := b.FS().Create(context.Background(), sandbar.DefaultDir+"/main.py", sandbar.CreateOptions{Mode: 0o644})
-	if err != nil {
-		return err
-	}
-	if _, err := io.WriteString(w, program); err != nil {
-		w.Abort()
-		return err
-	}
-	return w.Commit()
+	return driver.WriteFile(context.Background(), b.FS(), sandbar.DefaultDir+"/main.py", []byte(program))
 }
 
 // eval runs a program in a fork and returns what it printed.
 func eval(t *testing.T, b driver.Sandbox, program string) string {
 	t.Helper()
-	if err := put(b, program); err != nil {
-		t.Fatal(err)
-	}
 	e, ok := driver.As[driver.Evaluator](b)
 	if !ok {
 		t.Fatal("a fork cannot evaluate")
 	}
 	var out, errOut bytes.Buffer
-	p, err := e.Eval(t.Context(), driver.Evaluation{Path: "main.py"}, driver.Stdio{Stdout: &out, Stderr: &errOut})
+	p, err := e.Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: program}, driver.Stdio{Stdout: &out, Stderr: &errOut})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -455,10 +443,7 @@ func (b *warmBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 	if len(c.Args) < 3 || !strings.HasSuffix(c.Args[0], "python3") || c.Args[1] != "-c" || c.Dir != "" || !b.once.CompareAndSwap(false, true) {
 		return b.fork.Start(ctx, c, std)
 	}
-	if err := put(b.fork, c.Args[2]); err != nil {
-		return nil, err
-	}
-	return b.Eval(ctx, driver.Evaluation{Path: "main.py", Args: c.Args[3:], Env: env}, std)
+	return b.Eval(ctx, driver.Evaluation{Path: "main.py", Code: c.Args[2], Args: c.Args[3:], Env: env}, std)
 }
 
 // The attacks are contained when they run in a copy of a warm interpreter as well.

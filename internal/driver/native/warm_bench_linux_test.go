@@ -32,14 +32,11 @@ func BenchmarkWarm(b *testing.B) {
 			b.Fatal(err)
 		}
 		forks = append(forks, time.Since(begun))
-		if err := put(box, "print('hello world')\n"); err != nil {
-			b.Fatal(err)
-		}
 		pss = max(pss, waitingPSS(b, d))
 		e, _ := driver.As[driver.Evaluator](box)
 		var out bytes.Buffer
 		begun = time.Now()
-		p, err := e.Eval(b.Context(), driver.Evaluation{Path: "main.py"}, driver.Stdio{Stdout: &out, Stderr: &out})
+		p, err := e.Eval(b.Context(), driver.Evaluation{Path: "main.py", Code: "print('hello world')\n"}, driver.Stdio{Stdout: &out, Stderr: &out})
 		if err != nil {
 			b.Fatal(err)
 		}

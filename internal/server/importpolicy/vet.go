@@ -47,11 +47,11 @@ func (b *Blocked) Error() string { return "blocked imports: " + strings.Join(b.I
 // Denied without one for code that could not be looked at, since what cannot be
 // checked has not passed.
 func Imports(modules []string) func(context.Context, driver.Sandbox, lang.Language, string) error {
-	return func(ctx context.Context, s driver.Sandbox, l lang.Language, file string) error {
+	return func(ctx context.Context, s driver.Sandbox, l lang.Language, code string) error {
 		if l.Name != "python" || len(modules) == 0 {
 			return nil
 		}
-		found, err := pythonImports(ctx, s, l, file, modules)
+		found, err := pythonImports(ctx, s, l, code, modules)
 		if err != nil {
 			return err
 		}
@@ -64,17 +64,12 @@ func Imports(modules []string) func(context.Context, driver.Sandbox, lang.Langua
 	}
 }
 
-// pythonImports asks Python which of the modules the code in file imports.
-func pythonImports(ctx context.Context, s driver.Sandbox, l lang.Language, file string, modules []string) ([]string, error) {
-	code, err := s.FS().Open(ctx, file)
-	if err != nil {
-		return nil, err
-	}
-	defer code.Close()
+// pythonImports asks Python which of the modules the code imports.
+func pythonImports(ctx context.Context, s driver.Sandbox, l lang.Language, code string, modules []string) ([]string, error) {
 	out := &answer{}
 	// -I: neither the directory of the code nor the environment has a part in it.
 	p, err := s.Start(ctx, sandbar.Cmd{Args: []string{l.Interpreter(), "-I", "-c", importsScript, strings.Join(modules, ",")},
-		Dir: sandbar.DefaultDir, Env: l.Env}, driver.Stdio{Stdin: code, Stdout: out})
+		Dir: sandbar.DefaultDir, Env: l.Env}, driver.Stdio{Stdin: strings.NewReader(code), Stdout: out})
 	if err != nil {
 		if sandbar.CodeOf(err) == sandbar.NotFound {
 			return nil, nil // there is no such language here, which starting the program will tell

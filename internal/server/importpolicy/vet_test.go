@@ -3,7 +3,6 @@ package importpolicy_test
 import (
 	"context"
 	"errors"
-	"io"
 	"strings"
 	"testing"
 
@@ -22,8 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var modules = []string{"os", "subprocess", "shutil", "socket", "pathlib"}
 
-// box is a sandbox with code in it, gone at the test's end.
-func box(t *testing.T, d driver.Driver, code string) driver.Sandbox {
+// box is a sandbox that is destroyed at the test's end.
+func box(t *testing.T, d driver.Driver) driver.Sandbox {
 	t.Helper()
 	s, err := d.Create(t.Context(), sandbar.NewID(), sandbar.Spec{})
 	if err != nil {
@@ -34,16 +33,6 @@ func box(t *testing.T, d driver.Driver, code string) driver.Sandbox {
 			t.Error(err)
 		}
 	})
-	w, err := s.FS().Create(t.Context(), "main.py", sandbar.CreateOptions{Mode: 0o644})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(w, code); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Commit(); err != nil {
-		t.Fatal(err)
-	}
 	return s
 }
 
@@ -96,7 +85,7 @@ func TestImports(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			err := importpolicy.Imports(modules)(t.Context(), box(t, d, c.code), python(t), "main.py")
+			err := importpolicy.Imports(modules)(t.Context(), box(t, d), python(t), c.code)
 			if c.want == "" {
 				if err != nil {
 					t.Error(err)
@@ -118,7 +107,7 @@ func TestImports(t *testing.T) {
 		"an archive":        "PK\x05\x06" + strings.Repeat("\x00", 18),
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := importpolicy.Imports(modules)(t.Context(), box(t, d, code), python(t), "main.py")
+			err := importpolicy.Imports(modules)(t.Context(), box(t, d), python(t), code)
 			if _, named := errors.AsType[*importpolicy.Blocked](err); named || sandbar.CodeOf(err) != sandbar.Denied {
 				t.Errorf("%v; want it refused", err)
 			}
@@ -145,8 +134,8 @@ func TestImportsFailClosed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := faulty.New()
-			s := scripted{box(t, d, "import os"), strings.ReplaceAll(c.script, "; ", "\n")}
-			err := importpolicy.Imports(modules)(t.Context(), s, python(t), "main.py")
+			s := scripted{box(t, d), strings.ReplaceAll(c.script, "; ", "\n")}
+			err := importpolicy.Imports(modules)(t.Context(), s, python(t), "import os")
 			if sandbar.CodeOf(err) != c.code {
 				t.Errorf("%v; want %q", err, c.code)
 			}
@@ -155,26 +144,26 @@ func TestImportsFailClosed(t *testing.T) {
 	t.Run("cancelled", func(t *testing.T) {
 		d := faulty.New()
 		ctx, cancel := context.WithCancel(t.Context())
-		s := scripted{box(t, d, "import os"), "block-until never"}
+		s := scripted{box(t, d), "block-until never"}
 		go func() { <-d.Reached("never"); cancel() }()
-		if err := importpolicy.Imports(modules)(ctx, s, python(t), "main.py"); !errors.Is(err, context.Canceled) {
+		if err := importpolicy.Imports(modules)(ctx, s, python(t), "import os"); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v; want that it was cancelled", err)
 		}
 	})
 	t.Run("no interpreter", func(t *testing.T) {
 		d := faulty.New()
 		d.Missing = []string{"python3"}
-		if err := importpolicy.Imports(modules)(t.Context(), box(t, d, "import os"), python(t), "main.py"); err != nil {
+		if err := importpolicy.Imports(modules)(t.Context(), box(t, d), python(t), "import os"); err != nil {
 			t.Errorf("%v; want that starting the program tells", err)
 		}
 	})
 	t.Run("another language", func(t *testing.T) {
-		if err := importpolicy.Imports(modules)(t.Context(), nil, lang.Language{Name: "shell"}, "main.sh"); err != nil {
+		if err := importpolicy.Imports(modules)(t.Context(), nil, lang.Language{Name: "shell"}, "import os"); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("no modules", func(t *testing.T) {
-		if err := importpolicy.Imports(nil)(t.Context(), nil, python(t), "main.py"); err != nil {
+		if err := importpolicy.Imports(nil)(t.Context(), nil, python(t), "import os"); err != nil {
 			t.Error(err)
 		}
 	})

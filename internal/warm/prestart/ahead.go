@@ -54,11 +54,3 @@ func (a *ahead) use(ctx context.Context, e driver.Evaluation) error {
 		return nil
 	}
 }
-
-// write writes the program's file, if the program came with its code.
-func (a *ahead) write(ctx context.Context, code *string) error {
-	if code == nil {
-		return nil
-	}
-	return driver.WriteFile(ctx, a.FS(), a.t.spec.File, []byte(*code))
-}

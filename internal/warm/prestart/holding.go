@@ -12,24 +12,21 @@ import (
 // opens first. It serves interpreters that look at nothing of their program before
 // they open it: the program cannot tell. internal/agent/client has it on Linux.
 type Blocker interface {
-	// StartBlocked starts a program as Start does, and returns when the program is
-	// blocked in opening path, which does not exist yet. std.Stdin must be nil. The
-	// Process has Blocked; it can be signalled, killed and waited for already.
-	// Unsupported if the sandbox cannot do that, and if the program ends or goes on
-	// instead. After an error the sandbox is good for nothing but Destroy.
+	// StartBlocked starts a program as Start does, which blocks where it opens path
+	// until it is released. path must not exist, and std.Stdin must be nil. The Process
+	// has Blocked; it can be signalled, killed and waited for already. Unsupported if
+	// the sandbox cannot do that. After an error the sandbox is good for nothing but
+	// Destroy.
 	StartBlocked(ctx context.Context, c sandbar.Cmd, path string, std driver.Stdio) (driver.Process, error)
 }
 
 // Blocked is the ability of a Process of StartBlocked.
 type Blocked interface {
-	// Release unblocks the program, once; its result's Duration begins here. If code
-	// is not nil the file appears with it, with mode 0644 and at most sandbar.MaxPut
-	// bytes. If it is nil the caller has written the file. After an error the program
-	// has not gone on, and the sandbox is good for nothing but Destroy. Gone: the
-	// program has ended.
-	Release(ctx context.Context, code *string) error
-	// Abandon ends a program that was not released, and removes what was made for
-	// it; not a file that the caller has written at its path.
+	// Release writes code to the file, with mode 0644, and unblocks the program, once;
+	// its result's Duration begins here. After an error the program has not gone on, and
+	// the sandbox is good for nothing but Destroy. Gone: the program has ended.
+	Release(ctx context.Context, code string) error
+	// Abandon ends a program that was not released, and removes what was made for it.
 	Abandon(ctx context.Context) error
 }
 
@@ -75,25 +72,18 @@ func (h *holding) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdi
 	if err := h.use(ctx, e); err != nil {
 		return nil, err
 	}
-	fits := h.fits(e, std)
-	if !fits {
+	if !h.fits(e, std) {
 		h.std.abandon()
 		if err := h.blocked.Abandon(ctx); err != nil {
 			return nil, err
 		}
-	}
-	code := e.Code
-	if code != nil && (!fits || len(*code) > sandbar.MaxPut) {
-		if err := h.write(ctx, code); err != nil {
+		if err := driver.WriteFile(ctx, h.FS(), h.t.spec.File, []byte(e.Code)); err != nil {
 			return nil, err
 		}
-		code = nil
-	}
-	if !fits {
 		return h.Sandbox.Start(ctx, h.t.command(e), std)
 	}
 	h.std.give("", std)
-	if err := h.blocked.Release(ctx, code); err != nil {
+	if err := h.blocked.Release(ctx, e.Code); err != nil {
 		return nil, err
 	}
 	return &process{Process: h.process, std: h.std}, nil

@@ -3,6 +3,7 @@ package prestart_test
 import (
 	"bytes"
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func shell(t *testing.T, d driver.Driver) func(change ...func(*sandbar.Spec)) dr
 
 // with is an evaluation of code.
 func with(e driver.Evaluation, code string) driver.Evaluation {
-	e.Code = &code
+	e.Code = code
 	return e
 }
 
@@ -151,16 +152,11 @@ func TestBlockedShell(t *testing.T) {
 			t.Errorf("%+v, %v: %q", r, err, &out)
 		}
 	})
-	t.Run("another start without a file finds none", func(t *testing.T) {
+	t.Run("a large program is whole", func(t *testing.T) {
 		sb := fork()
-		e := job
-		e.Args = []string{"a"}
-		p, err := sb.(driver.Evaluator).Eval(t.Context(), e, driver.Stdio{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r, err := p.Wait(); err != nil || r.ExitCode != 2 {
-			t.Errorf("%+v, %v", r, err)
+		code := strings.Repeat("# x\n", sandbar.MaxPut) + "wc -c <main.sh"
+		if _, got := run(t, sb, code); got != strconv.Itoa(len(code))+"\n" {
+			t.Errorf("got %q", got)
 		}
 	})
 	t.Run("input is refused", func(t *testing.T) {
@@ -169,10 +165,25 @@ func TestBlockedShell(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("what ends at once is not blocked", func(t *testing.T) {
+	t.Run("what has ended is not released", func(t *testing.T) {
 		h, _ := driver.As[prestart.Blocker](fork())
-		if _, err := h.StartBlocked(t.Context(), sandbar.Cmd{Args: []string{"true"}}, "x", driver.Stdio{}); sandbar.CodeOf(err) != sandbar.Unsupported {
+		p, err := h.StartBlocked(t.Context(), sandbar.Cmd{Args: []string{"true"}}, "x", driver.Stdio{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Wait(); err != nil {
+			t.Error(err)
+		}
+		b, _ := driver.As[prestart.Blocked](p)
+		if err := b.Release(t.Context(), "true"); sandbar.CodeOf(err) != sandbar.Gone {
 			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("released as it starts, it runs", func(t *testing.T) {
+		for range 100 {
+			if _, got := run(t, fork(), "echo early"); got != "early\n" {
+				t.Fatalf("got %q", got)
+			}
 		}
 	})
 }

@@ -152,9 +152,8 @@ func finish(t *testing.T, sb driver.Sandbox, p driver.Process, out, errOut *byte
 	return outcome{}
 }
 
-// compare runs every program of a corpus cold and warm and wants the same. With files it
-// runs each a second time warm, with a file that was written before.
-func compare(t *testing.T, programs []program, language, interpreter, file string, env map[string]string, files bool) {
+// compare runs every program of a corpus cold and warm and wants the same.
+func compare(t *testing.T, programs []program, language, interpreter, file string, env map[string]string) {
 	d := nativeDriver(t)
 	tpl, err := prestart.Prepare(d, driver.TemplateSpec{Spec: spec(), Language: language, Argv: []string{interpreter}, File: file, Env: env})
 	if err != nil {
@@ -207,19 +206,13 @@ func compare(t *testing.T, programs []program, language, interpreter, file strin
 			same("with its code", warm(func(sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
 				return sb.(driver.Evaluator).Eval(t.Context(), with(job, p.text), std)
 			}))
-			if files {
-				same("with a file", warm(func(sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
-					write(t, sb, file, p.text)
-					return sb.(driver.Evaluator).Eval(t.Context(), job, std)
-				}))
-			}
 		})
 	}
 }
 
 func TestNodeCannotTell(t *testing.T) {
 	testenv.Need(t, testenv.Node)
-	compare(t, corpus(t, "javascript"), "javascript", "node", "main.js", nil, false)
+	compare(t, corpus(t, "javascript"), "javascript", "node", "main.js", nil)
 }
 
 // Where Python cannot be forked it waits as node does. The programs are the same
@@ -235,16 +228,16 @@ func TestPythonCannotTell(t *testing.T) {
 			programs = append(programs, program{p.Name, p.Code, p.Args, p.Env, p.Stdin})
 		}
 	}
-	compare(t, programs, "python", "python3", "main.py", nil, false)
+	compare(t, programs, "python", "python3", "main.py", nil)
 }
 
 func TestElixirCannotTell(t *testing.T) {
 	testenv.Need(t, testenv.Elixir)
-	compare(t, corpus(t, "elixir"), "elixir", "elixir", "main.exs", map[string]string{"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}, false)
+	compare(t, corpus(t, "elixir"), "elixir", "elixir", "main.exs", map[string]string{"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"})
 }
 
 func TestShellCannotTell(t *testing.T) {
-	compare(t, corpus(t, "shell"), "shell", "sh", "main.sh", nil, true)
+	compare(t, corpus(t, "shell"), "shell", "sh", "main.sh", nil)
 }
 
 // What a fork's process can do beyond running: it is numbered, signalled, killed
@@ -265,8 +258,7 @@ func TestWaitingInterpreter(t *testing.T) {
 		return sb
 	}
 	eval := func(sb driver.Sandbox, text string, std driver.Stdio) driver.Process {
-		write(t, sb, "main.js", text)
-		p, err := sb.(driver.Evaluator).Eval(t.Context(), driver.Evaluation{Path: "main.js"}, std)
+		p, err := sb.(driver.Evaluator).Eval(t.Context(), driver.Evaluation{Path: "main.js", Code: text}, std)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -356,9 +348,8 @@ func TestElixirHasItsWholeInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sb.Destroy(context.Background())
-	write(t, sb, "main.exs", `IO.write(String.trim(IO.gets("")))`)
 	var out, errOut bytes.Buffer
-	p, err := sb.(driver.Evaluator).Eval(t.Context(), driver.Evaluation{Path: "main.exs"},
+	p, err := sb.(driver.Evaluator).Eval(t.Context(), driver.Evaluation{Path: "main.exs", Code: `IO.write(String.trim(IO.gets("")))`},
 		driver.Stdio{Stdin: slowEnd{strings.NewReader("world")}, Stdout: &out, Stderr: &errOut})
 	if err != nil {
 		t.Fatal(err)

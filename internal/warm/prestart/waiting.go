@@ -24,7 +24,7 @@ func (w *waiting) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdi
 	if err := w.use(ctx, e); err != nil {
 		return nil, err
 	}
-	if err := w.write(ctx, e.Code); err != nil {
+	if err := driver.WriteFile(ctx, w.FS(), w.t.spec.File, []byte(e.Code)); err != nil {
 		return nil, err
 	}
 	p := &process{Process: w.process, std: w.std, waited: now().Sub(w.started)}

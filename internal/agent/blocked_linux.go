@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// A program that begins by opening a file can be started before there is anything
+// to put into the file. At first the file's name is that of a named pipe without a
+// writer: open(2) blocks (fifo(7)). Release renames the file over the pipe, and sends
+// SIGSTOP and SIGCONT. The two cancel each other, but interrupt the open, which the
+// kernel restarts from the name (signal(7)): so the program opens the file, in the call
+// that it made.
+//
+// Nobody needs to know how far the program has come: one that opens the file later finds
+// the file, and to one that is blocked elsewhere the signals do nothing.
+
+// fsBlock makes the pipe, and beside it the file that will take its name.
+func (a *agent) fsBlock(r *wire.FSRequest) ([]byte, error) {
+	h, err := a.newFile(&wire.FSRequest{Path: r.Path, Mode: r.Mode})
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Mknodat(h.dir, h.name, unix.S_IFIFO|0o600, 0); err != nil {
+		h.drop()
+		return nil, err
+	}
+	h.pipe = true
+	number, err := a.keepHandle(h)
+	return wire.AppendHandle(nil, number), err
+}
+
+// dropPipe removes the pipe, if it still has its name.
+func (h *handle) dropPipe() {
+	if !h.pipe {
+		return
+	}
+	if st, err := lstat(h.dir, h.name); err == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
+		unix.Unlinkat(h.dir, h.name, 0)
+	}
+}
+
+// running is the program of a Start, nil if it has ended.
+func (a *agent) running(id uint32) *process {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.byID[id]
+}
+
+// readAsUser makes the thread that reads frames reach files as the sandbox's user, for
+// good: Release writes a file. The thread is in no Landlock domain, unlike a worker, and
+// needs none: a worker has found the directory and the names.
+func (a *agent) readAsUser() error {
+	if !a.ranged || a.whole || a.readsAsUser {
+		return nil
+	}
+	runtime.LockOSThread() // never unlocked
+	a.readsAsUser = true
+	if err := setFileUser(a.uid, a.gid); err != nil {
+		return err
+	}
+	// A change of credentials resets the parent-death signal of the first thread and the
+	// dumpable attribute (prctl(2)).
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return err
+	}
+	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}
+
+// onRelease unblocks a program. It runs on the thread that reads frames: no worker has to
+// wake up, and the thread may signal programs.
+func (a *agent) onRelease(f wire.Frame) error {
+	var r wire.Release
+	if err := r.Decode(f.Payload); err != nil || !a.ready {
+		return unix.EPROTO
+	}
+	if err := a.release(&r); err != nil {
+		a.reply(f.ID, wire.FailFile, err, "", nil)
+		return nil
+	}
+	a.reply(f.ID, wire.OK, nil, "", nil)
+	return nil
+}
+
+// release writes the file, puts it in the place of the pipe and interrupts the program.
+func (a *agent) release(r *wire.Release) error {
+	if a.running(r.Program) == nil {
+		return unix.ESRCH
+	}
+	h, err := a.takeHandle(r.Handle)
+	if err != nil {
+		return err
+	}
+	defer h.drop()
+	if !h.pipe {
+		return unix.EINVAL
+	}
+	if err := h.write(r.Bytes); err != nil {
+		return err
+	}
+	if err := h.appear(); err != nil {
+		return err
+	}
+	a.interrupt(r.Program)
+	return nil
+}
+
+// interrupt has the kernel restart the system call that a program is blocked in.
+func (a *agent) interrupt(id uint32) {
+	a.mu.Lock() // the reaper needs the lock to free the process id
+	defer a.mu.Unlock()
+	if p := a.byID[id]; p != nil {
+		_ = unix.Kill(p.pid, unix.SIGSTOP)
+		_ = unix.Kill(p.pid, unix.SIGCONT)
+	}
+}
