@@ -212,7 +212,8 @@ func (t *tally) skipped() []testKey {
 	for pkg, p := range t.packages {
 		for name, r := range p.tests {
 			if r.status == "skip" {
-				keys = append(keys, testKey{pkg, name})
+				path, _, _ := strings.Cut(pkg, " ") // without the part
+				keys = append(keys, testKey{path, name})
 			}
 		}
 	}

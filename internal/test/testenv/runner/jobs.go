@@ -32,6 +32,7 @@ type suite struct {
 type testedPackage struct {
 	path   string // import path
 	dir    string // below the module's root
+	parts  int    // into which the runner divides its tests
 	binary string
 	built  chan struct{} // closed when binary is there or err is set
 	err    error         // of the compiler
@@ -52,17 +53,34 @@ type pass struct {
 	conclude func(ctx context.Context, t *tally) error
 }
 
-// job is the tests of one package under one identity.
+// job is the tests of one package under one identity, or one part of them: of every n tests in
+// the order of the sources the i-th, counted from 0.
 type job struct {
 	pass *pass
 	p    *testedPackage
+	i, n int
 }
 
-// first are the packages with the longest tests, the longest first: they begin first, so that
-// no lane works on one of them while the other lanes have nothing left.
-var first = []string{
-	"internal/driver/native", "internal/driver/docker", "internal/test/e2e", "internal/driver/oci", "internal/driver/wasm",
-	"internal/driver/v86", "internal/driver/local",
+// name is what the tally calls the job's package: its import path, and which part of how many.
+func (j job) name() string {
+	if j.n == 1 {
+		return j.p.path
+	}
+	return fmt.Sprintf("%s %d/%d", j.p.path, j.i+1, j.n)
+}
+
+// long are the packages with the longest tests, the longest first, and into how many parts the
+// runner divides each. They begin first, so that no lane works on one of them while the other
+// lanes have nothing left. Each part is a process of its own: tests within one process compare
+// its descriptors and goroutines, and so cannot run at the same time.
+var long = []struct {
+	dir   string
+	parts int
+}{
+	{"internal/test/e2e", 6}, {"internal/driver/native", 4}, {"internal/driver/docker", 2}, {"internal/protocol/iii", 4},
+	{"internal/driver/oci", 3}, {"internal/driver/v86", 2}, {"internal/driver/wasm", 2}, {"internal/warm/prestart", 2},
+	{"internal/driver/local", 1}, {"internal/linux/cgroup", 1}, {"cmd/sandbar", 2}, {"internal/protocol/stdio", 2},
+	{"internal/protocol/fathom", 1}, {"internal/protocol/executor", 1}, {"sandbox", 1},
 }
 
 // userDependent names the packages whose outcome depends on who runs their
@@ -104,13 +122,16 @@ func newSuite(ctx context.Context, o options, root, bin string) (*suite, error) 
 			return nil, err
 		}
 		binary := filepath.Join(bin, strings.ReplaceAll(dir, "/", "-")+".test")
-		s.packages = append(s.packages, &testedPackage{path: path, dir: dir, binary: binary, built: make(chan struct{})})
+		s.packages = append(s.packages, &testedPackage{path: path, dir: dir, parts: 1, binary: binary, built: make(chan struct{})})
 	}
 	weight := func(p *testedPackage) int {
-		if i := slices.Index(first, p.dir); i >= 0 {
-			return i
+		for i, l := range long {
+			if l.dir == p.dir {
+				p.parts = l.parts
+				return i
+			}
 		}
-		return len(first)
+		return len(long)
 	}
 	slices.SortStableFunc(s.packages, func(a, b *testedPackage) int { return cmp.Compare(weight(a), weight(b)) })
 	return s, nil
@@ -140,8 +161,12 @@ func (s *suite) run(ctx context.Context, passes []*pass) error {
 	}
 	for _, p := range s.packages {
 		for _, pass := range passes {
-			if pass.runs(p.dir) {
-				jobs <- job{pass, p}
+			n := p.parts
+			if s.o.only != "" {
+				n = 1
+			}
+			for i := 0; i < n && pass.runs(p.dir); i++ {
+				jobs <- job{pass, p, i, n}
 			}
 		}
 	}
@@ -187,13 +212,20 @@ func (s *suite) runJob(ctx context.Context, lane int, j job) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted: %w", context.Cause(ctx))
 	case j.p.err != nil:
-		j.pass.tally.add(event{Action: "build-output", ImportPath: j.p.path, Output: j.p.err.Error()})
-		j.pass.tally.add(event{Action: "fail", Package: j.p.path, FailedBuild: j.p.path})
+		j.pass.tally.add(event{Action: "build-output", ImportPath: j.name(), Output: j.p.err.Error()})
+		j.pass.tally.add(event{Action: "fail", Package: j.name(), FailedBuild: j.name()})
 		return nil
 	}
 	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.timeout=" + s.o.timeout.String()}
 	if s.o.only != "" {
 		args = append(args, "-test.run="+s.o.only)
+	}
+	if j.n > 1 {
+		part, err := s.part(ctx, lane, j)
+		if err != nil {
+			return err
+		}
+		args = append(args, "-test.run="+part)
 	}
 	// The binary ends itself at its timeout; this bound is for a binary that cannot.
 	bounded, cancel := context.WithTimeout(ctx, s.o.timeout+time.Minute)
@@ -201,7 +233,7 @@ func (s *suite) runJob(ctx context.Context, lane int, j job) error {
 	tests := j.pass.command(bounded, lane, j.p, args...)
 	tests.WaitDelay = 10 * time.Second
 	killGroup(tests)
-	if err := j.pass.tally.follow(bounded, tests, j.p.path); err != nil {
+	if err := j.pass.tally.follow(bounded, tests, j.name()); err != nil {
 		return fmt.Errorf("the tests of %s: %w", j.p.dir, err)
 	}
 	if j.pass.ended != nil {
@@ -213,7 +245,26 @@ func (s *suite) runJob(ctx context.Context, lane int, j job) error {
 	return nil
 }
 
-// follow runs a test binary and adds its events. The event of the package's end comes last: a
+// part returns a pattern of the tests that are the job's part of its package.
+func (s *suite) part(ctx context.Context, lane int, j job) (string, error) {
+	out, err := j.pass.command(ctx, lane, j.p, "-test.list=.").Output()
+	if err != nil {
+		return "", fmt.Errorf("listing the tests of %s: %w", j.p.dir, err)
+	}
+	var names []string
+	for line := range strings.Lines(string(out)) {
+		if name := strings.TrimSpace(line); strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Example") || strings.HasPrefix(name, "Fuzz") {
+			names = append(names, name)
+		}
+	}
+	var mine []string
+	for i := j.i; i < len(names); i += j.n {
+		mine = append(mine, names[i])
+	}
+	return "^(" + strings.Join(mine, "|") + ")$", nil
+}
+
+// follow runs a test binary and adds its events, as those of pkg. The event of the package's end comes last: a
 // binary that fails after its tests have passed has failed.
 func (t *tally) follow(ctx context.Context, tests *exec.Cmd, pkg string) error {
 	r, w, err := os.Pipe()
@@ -227,7 +278,7 @@ func (t *tally) follow(ctx context.Context, tests *exec.Cmd, pkg string) error {
 	if err != nil {
 		return err
 	}
-	convert := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", pkg)
+	convert := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", pkg) // which need not be a path
 	convert.WaitDelay = 10 * time.Second
 	convert.Stdin = r
 	var stderr bytes.Buffer

@@ -50,7 +50,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.check, "check", "", "run nothing: print those of these requirements (comma-separated, or \"all\") that are not met")
 	fs.StringVar(&o.summary, "summary", "", "also write the last line to this `file`")
 	fs.DurationVar(&o.timeout, "timeout", 20*time.Minute, "for the tests of one package")
-	fs.IntVar(&o.lanes, "p", runtime.NumCPU()+1, "packages tested at once; tests wait more than they compute")
+	fs.IntVar(&o.lanes, "p", 2*runtime.NumCPU(), "packages tested at once; tests wait more than they compute")
 	err := fs.Parse(args)
 	o.patterns = fs.Args()
 	if len(o.patterns) == 0 {
