@@ -20,7 +20,7 @@ func commonUmask() {}
 func killGroup(*exec.Cmd) {}
 
 // home exists on Linux only: elsewhere the passes are those of the user that runs this program.
-type home struct{}
+type home struct{ beside bool }
 
 func newHome(context.Context, int) (*home, error) {
 	return nil, errors.New("as root the tests run on Linux only; run them as another user")

@@ -136,6 +136,7 @@ func runPasses(ctx context.Context, o options, w io.Writer) (counts, error) {
 			return total, err
 		}
 		defer h.remove()
+		h.beside = !o.user
 		if s, err = newSuite(ctx, o, root, h.path("test")); err != nil {
 			return total, err
 		}

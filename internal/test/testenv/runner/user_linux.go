@@ -35,9 +35,10 @@ const firstUID = 54321
 // Each lane has a user of its own, so that a process that outlives its tests is found to be
 // of one package.
 type home struct {
-	dir   string
-	users []uint32 // by lane
-	lock  *os.File // held while this program lives; then the directory is stale
+	dir    string
+	users  []uint32 // by lane
+	beside bool     // root's pass runs as well
+	lock   *os.File // held while this program lives; then the directory is stale
 }
 
 const homePrefix = "sandbar-user-"
@@ -124,6 +125,10 @@ func (h *home) remove() {
 
 // command is a program that runs as a lane's user, with an environment of its own.
 func (h *home) command(ctx context.Context, lane int, name string, args ...string) *exec.Cmd {
+	beside := ""
+	if h.beside {
+		beside = "1"
+	}
 	uid := h.users[lane]
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = h.dir
@@ -137,6 +142,7 @@ func (h *home) command(ctx context.Context, lane int, name string, args ...strin
 		"TESTENV_CACHE=" + h.path("cache"),
 		"TESTENV_SKIPS=" + h.own(lane, "skips"),
 		"TESTENV_PREBUILT=1",
+		"TESTENV_BESIDE=" + beside,
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	return cmd
