@@ -319,12 +319,11 @@ func (t *template) job(e driver.Evaluation) (python.Job, error) {
 			return j, &sandbar.Error{Code: sandbar.Invalid, Field: "args", Message: "an argument has a NUL"}
 		}
 	}
+	if err := sandbar.CheckEnv(e.Env); err != nil {
+		return j, err
+	}
 	env := merge(t.env, e.Env)
 	for k, v := range e.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return j, &sandbar.Error{Code: sandbar.Invalid, Field: "env",
-				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
-		}
 		if slices.Contains(t.env, k+"="+v) {
 			continue
 		}

@@ -257,11 +257,8 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
 			Message: "the driver " + d.name + " makes sandboxes without a network only", Fix: "use the native driver for sandboxes that reach out"}
 	}
-	for k, v := range s.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
-				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
-		}
+	if err := sandbar.CheckEnv(s.Env); err != nil {
+		return err
 	}
 	if s.AllowDegraded {
 		return nil
