@@ -10,11 +10,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/local"
 	"github.com/sandbar-dev/sandbar/internal/protocol/control"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/lang"
+	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
 // What the kernel takes: one string of argv or environ, and, leaving room for
