@@ -164,7 +164,10 @@ func (a *app) told(ds platform.Drivers, err error) (platform.Drivers, error) {
 // newEngine makes the platform from the configuration and its drivers, which it
 // owns from then on. adjust may change what the configuration says.
 func (a *app) newEngine(cfg *config.Config, ds platform.Drivers, log *slog.Logger, adjust func(*engine.Config)) (*engine.Engine, error) {
-	recorder, err := sandbox.NewRecorder(cfg, ds.Caps, func(err error) { a.warn("%v", err) })
+	recorder, err := sandbox.NewRecorder(sandbox.RecorderOptions{
+		Dir: cfg.Code.Executions(), FailedOnly: cfg.Code.Store == config.StoreOnError, MaxOutput: cfg.Code.MaxOutput,
+		Caps: ds.Caps, Failed: func(err error) { a.warn("%v", err) },
+	})
 	if err != nil {
 		return nil, errors.Join(err, ds.Close())
 	}
