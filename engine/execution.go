@@ -11,7 +11,7 @@ import (
 )
 
 // Execution is one admitted job: a place in the queue, then a sandbox made for
-// it, then a result. See ExecutionAPI.
+// it, then a result.
 type Execution struct {
 	e        *Engine
 	id       sandbar.ID // of the sandbox, as soon as it is there

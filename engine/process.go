@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Process is a program that is followed rather than waited for. It remains
-// usable after its end, for as long as somebody holds it. See ProcessAPI.
+// Process is a program of Sandbox.Start. It remains usable after its end, for as long as the caller
+// keeps it.
 type Process struct {
 	box     *Sandbox
 	id      string

@@ -19,9 +19,8 @@ import (
 // bounds what their replay costs: 2 * Config.ReplayBytes each.
 const maxFollowed = 256
 
-// Sandbox is a long-lived sandbox. It ends by Stop, by being idle or too old,
-// or by its own death. See SandboxAPI. Calls on a sandbox that is being
-// stopped are Conflict, calls on one that has ended are Gone.
+// Sandbox is a long-lived sandbox. It ends by Stop, by being idle or too old, or by its own death.
+// Calls on a sandbox that is being stopped are Conflict, calls on one that has ended are Gone.
 type Sandbox struct {
 	e       *Engine
 	id      sandbar.ID
