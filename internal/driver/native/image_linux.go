@@ -26,7 +26,7 @@ const imageUID = 0
 
 // openImage finds the root of a sandbox: nil for the host's own programs.
 func (d *Driver) openImage(ctx context.Context, name string) (*driver.Image, error) {
-	image, err := hostenv.OpenImage(ctx, d.images, name)
+	image, err := hostenv.OpenImage(ctx, d.Images, name)
 	if image == nil || err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (d *Driver) refuseImage() error {
 	switch {
 	case hostenv.ImageNote() != "":
 		return lack("it needs Linux 6.6, where files in memory can carry the notes of overlay file systems", "use the image \"host\", or a newer kernel")
-	case d.ids.Ranged && d.mode != agent.ModeSocket:
+	case d.IDs.Ranged && d.mode != agent.ModeSocket:
 		return lack("its root is passed as a descriptor, which this connection to the agent cannot carry", "use the image \"host\"")
 	}
 	return nil
@@ -58,7 +58,7 @@ func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Sp
 		Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		Hostname: hostname, MachineID: hostenv.MachineID(), BootID: hostenv.BootID(),
 	}
-	if d.ids.Ranged {
+	if d.IDs.Ranged {
 		o.Dir = "" // it is passed
 	}
 	mounts, err := policy.ImageRoot(o)

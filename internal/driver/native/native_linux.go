@@ -36,24 +36,24 @@ func Factory(binary []byte) driver.Factory {
 
 // Driver makes sandboxes out of namespaces.
 type Driver struct {
-	log      *slog.Logger
-	mitigate bool   // see wire.Setup
+	Log      *slog.Logger
+	Mitigate bool   // see wire.Setup
 	cookies  bool   // the kernel gives forks core scheduling cookies of their own
 	mode     string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
 	forked   bool   // in tests: templates make copies without keepers
-	owner    string // names this process, see package daemonid
-	ids      spawn.IDs
-	host     hostenv.Layout
-	filter   []byte // of the agent and all programs
-	programs []byte // of programs besides
-	cgroups  *cgroup.Manager
-	caps     driver.Caps
-	exe      *spawn.Program
-	spawner  *spawn.Spawner
-	uids     *spawn.Ranges
+	Owner    string // names this process, see package daemonid
+	IDs      spawn.IDs
+	Layout     hostenv.Layout
+	Filter   []byte // of the agent and all programs
+	ProgramFilter []byte // of programs besides
+	Groups  *cgroup.Manager
+	Facts     driver.Caps
+	Program      *spawn.Program
+	Spawner  *spawn.Spawner
+	Ranges     *spawn.Ranges
 	net      network
-	images   driver.Images // nil: there are none
-	roster   driver.Roster
+	Images   driver.Images // nil: there are none
+	Roster   driver.Roster
 }
 
 var (
@@ -72,12 +72,12 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err := hostenv.Probe(Name); err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, mode: agent.ModeSocket, ids: spawn.DetectIDs(), images: h.Images, mitigate: !h.Speculation}
-	d.cookies = d.mitigate && coreScheduling()
-	if d.log == nil {
-		d.log = slog.New(slog.DiscardHandler)
+	d := &Driver{Log: h.Logger, mode: agent.ModeSocket, IDs: spawn.DetectIDs(), Images: h.Images, Mitigate: !h.Speculation}
+	d.cookies = d.Mitigate && coreScheduling()
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
 	}
-	if d.host, err = hostenv.ReadLayout(extra); err != nil {
+	if d.Layout, err = hostenv.ReadLayout(extra); err != nil {
 		return nil, err
 	}
 	if err := d.open(h, binary); err != nil {
@@ -88,38 +88,38 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 
 // open opens what release closes.
 func (d *Driver) open(h driver.Host, binary []byte) (err error) {
-	if d.owner, err = daemonid.Own(); err != nil {
+	if d.Owner, err = daemonid.Own(); err != nil {
 		return err
 	}
-	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
+	if d.Groups, err = cgroup.Detect(d.Owner); err != nil {
 		return err
 	}
-	if d.exe, err = spawn.OpenProgram(binary, d.ids); err != nil {
+	if d.Program, err = spawn.OpenProgram(binary, d.IDs); err != nil {
 		return err
 	}
-	if d.net, err = openNetwork(h, d.ids); err != nil {
+	if d.net, err = openNetwork(h, d.IDs); err != nil {
 		return err
 	}
-	d.uids, d.caps = spawn.NewRanges(), d.describe()
-	if d.filter, d.programs, err = compileFilters(d.caps); err != nil {
+	d.Ranges, d.Facts = spawn.NewRanges(), d.describe()
+	if d.Filter, d.ProgramFilter, err = compileFilters(d.Facts); err != nil {
 		return err
 	}
-	d.spawner, err = spawn.New(d.exe, d.owner)
+	d.Spawner, err = spawn.New(d.Program, d.Owner)
 	return err
 }
 
 // release closes what open has opened, the last first: the spawner is in the
 // control groups.
 func (d *Driver) release() error {
-	if d.spawner != nil {
-		d.spawner.Close()
+	if d.Spawner != nil {
+		d.Spawner.Close()
 	}
 	err := d.net.close()
-	if d.exe != nil {
-		_ = d.exe.Close()
+	if d.Program != nil {
+		_ = d.Program.Close()
 	}
-	if d.cgroups != nil {
-		err = errors.Join(err, d.cgroups.Close())
+	if d.Groups != nil {
+		err = errors.Join(err, d.Groups.Close())
 	}
 	return err
 }
@@ -143,7 +143,7 @@ func compileFilters(c driver.Caps) (all, programs []byte, err error) {
 
 // Close releases what the driver holds; all its sandboxes must be destroyed.
 func (d *Driver) Close() error {
-	if !d.roster.Shut() {
+	if !d.Roster.Shut() {
 		return nil
 	}
 	return d.release()
@@ -151,14 +151,14 @@ func (d *Driver) Close() error {
 
 // Caps tells what this driver is and can enforce on this host.
 func (d *Driver) Caps() driver.Caps {
-	c := d.caps
+	c := d.Facts
 	c.Outbound = d.canReachOut()
 	return c
 }
 
 // describe computes Caps from what was found.
 func (d *Driver) describe() driver.Caps {
-	e := d.cgroups.Caps()
+	e := d.Groups.Caps()
 	c := driver.Caps{
 		Name: Name, Boundary: driver.BoundaryNamespaces,
 		Enforced: sandbar.Enforcements{
@@ -186,7 +186,7 @@ func (d *Driver) describe() driver.Caps {
 			c.Enforced.CPUShares = sandbar.EnforcedNice
 		}
 	}
-	if c.Enforced.PIDs == sandbar.EnforcedNone && hostenv.KernelAtLeast(5, 14) && !d.ids.Ranged {
+	if c.Enforced.PIDs == sandbar.EnforcedNone && hostenv.KernelAtLeast(5, 14) && !d.IDs.Ranged {
 		// Since 5.14 RLIMIT_NPROC counts in the sandbox's own user namespace.
 		c.Enforced.PIDs = sandbar.EnforcedRlimit
 	}
@@ -209,10 +209,10 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 		set   bool
 		by    sandbar.Enforcement
 	}{
-		{"limits.memory", s.Limits.Memory > 0, d.caps.Enforced.Memory},
-		{"limits.cpus", s.Limits.CPUs > 0, d.caps.Enforced.CPUs},
-		{"limits.cpu_shares", s.Limits.CPUShares > 0, d.caps.Enforced.CPUShares},
-		{"limits.pids", s.Limits.PIDs > 0, d.caps.Enforced.PIDs},
+		{"limits.memory", s.Limits.Memory > 0, d.Facts.Enforced.Memory},
+		{"limits.cpus", s.Limits.CPUs > 0, d.Facts.Enforced.CPUs},
+		{"limits.cpu_shares", s.Limits.CPUShares > 0, d.Facts.Enforced.CPUShares},
+		{"limits.pids", s.Limits.PIDs > 0, d.Facts.Enforced.PIDs},
 	} {
 		if l.set && l.by == sandbar.EnforcedNone {
 			return &sandbar.Error{Code: sandbar.Unsupported, Field: l.field,
@@ -220,7 +220,7 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 				Fix:     "run `sandbar doctor` for what is missing, or allow degraded limits"}
 		}
 	}
-	if s.Limits.CPUShares > 1024 && d.caps.Enforced.CPUShares == sandbar.EnforcedNice {
+	if s.Limits.CPUShares > 1024 && d.Facts.Enforced.CPUShares == sandbar.EnforcedNice {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.cpu_shares",
 			Message: "this host holds weights by nice values, which can only lower one: at most 1024 is possible",
 			Fix:     "run `sandbar doctor` for what is missing, or allow degraded limits"}
@@ -239,24 +239,24 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 
 // create is Create with another owner of the sandbox's user namespace than an id of the
 // sandbox's own range, if owner is not 0.
-func (d *Driver) create(ctx context.Context, id sandbar.ID, s sandbar.Spec, owner int) (*client.Sandbox, *box, error) {
+func (d *Driver) create(ctx context.Context, id sandbar.ID, s sandbar.Spec, owner int) (*client.Sandbox, *resources, error) {
 	if err := d.refuse(s); err != nil {
 		return nil, nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
 	}
-	if err := d.roster.Claim(string(id)); err != nil {
+	if err := d.Roster.Claim(string(id)); err != nil {
 		return nil, nil, err
 	}
-	b := &box{d: d, id: id, owner: owner}
+	b := &resources{d: d, ID: id, owner: owner}
 	box, err := b.make(ctx, s)
 	if err != nil {
 		// What was made is unmade in any case, so not within ctx.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
 		if uerr := b.destroy(clean); uerr != nil {
-			d.log.Error("a sandbox that failed could not be removed", "sandbox", id, "error", uerr)
+			d.Log.Error("a sandbox that failed could not be removed", "sandbox", id, "error", uerr)
 		}
 		return nil, nil, err
 	}
@@ -266,5 +266,5 @@ func (d *Driver) create(ctx context.Context, id sandbar.ID, s sandbar.Spec, owne
 // Collect finds, and with remove ends, what daemons that were killed have left:
 // agents that have not noticed yet, and the groups of their sandboxes.
 func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, error) {
-	return spawn.Collect(ctx, d.cgroups, spawn.Agents, remove)
+	return spawn.Collect(ctx, d.Groups, spawn.Agents, remove)
 }

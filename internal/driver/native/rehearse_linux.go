@@ -36,7 +36,7 @@ func (t *template) rehearse(ctx context.Context, imports []string) error {
 	}
 	hot := python.Hot(imports, t.spec.Limits.Memory, output)
 	if err != nil || hot == nil {
-		t.d.log.Debug("the rehearsal of a template told nothing", "error", err)
+		t.d.Log.Debug("the rehearsal of a template told nothing", "error", err)
 		return nil
 	}
 	if _, err := t.control.Write(hot); err != nil {

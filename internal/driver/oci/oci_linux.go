@@ -51,26 +51,26 @@ func Factories(binary []byte) []driver.Factory {
 
 // Driver makes sandboxes with a container runtime.
 type Driver struct {
-	name     string
-	log      *slog.Logger
-	owner    string // names this process, see package daemonid
+	Name     string
+	Log      *slog.Logger
+	Owner    string // names this process, see package daemonid
 	runtime  *runtime
-	mitigate bool     // see wire.Setup
-	program  *os.File // the runtime's
-	ids      spawn.IDs
-	host     hostenv.Layout
-	images   driver.Images // nil: there are none
-	cgroups  *cgroup.Manager
-	caps     driver.Caps
-	exe      *spawn.Program
-	spawner  *spawn.Spawner
-	uids     *spawn.Ranges
+	Mitigate bool     // see wire.Setup
+	runtimeFile  *os.File // the runtime's
+	IDs      spawn.IDs
+	Layout     hostenv.Layout
+	Images   driver.Images // nil: there are none
+	Groups  *cgroup.Manager
+	Facts     driver.Caps
+	Program      *spawn.Program
+	Spawner  *spawn.Spawner
+	Ranges     *spawn.Ranges
 
 	mark          policy.Mark
-	filter        []byte          // of the agent and all programs
-	programFilter []byte          // of programs besides
+	Filter        []byte          // of the agent and all programs
+	ProgramFilter []byte          // of programs besides
 	profile       *policy.Profile // the runtime's own, coarser filter
-	roster        driver.Roster
+	Roster        driver.Roster
 }
 
 var (
@@ -82,10 +82,10 @@ var (
 // New makes the driver called name, Name or NameGVisor, or says with Unsupported
 // what this host lacks and how to get it.
 func New(h driver.Host, name string, binary []byte) (*Driver, error) {
-	d := &Driver{name: name, log: h.Logger, images: h.Images,
-		mitigate: !h.Speculation, ids: spawn.DetectIDs(), uids: spawn.NewRanges(), mark: policy.MarkLocks}
-	if d.log == nil {
-		d.log = slog.New(slog.DiscardHandler)
+	d := &Driver{Name: name, Log: h.Logger, Images: h.Images,
+		Mitigate: !h.Speculation, IDs: spawn.DetectIDs(), Ranges: spawn.NewRanges(), mark: policy.MarkLocks}
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
 	}
 	if err := d.configure(h.Options); err != nil {
 		return nil, err
@@ -100,8 +100,8 @@ func New(h driver.Host, name string, binary []byte) (*Driver, error) {
 func (d *Driver) configure(options map[string]string) error {
 	for k := range options {
 		if k != optionRuntime && k != optionArgs && k != optionPaths {
-			return &sandbar.Error{Code: sandbar.Invalid, Field: "drivers." + d.name + "." + k,
-				Message: "the driver " + d.name + " has no option " + sandbar.Quote(k, 40) + "; it has: " + strings.Join([]string{optionArgs, optionPaths, optionRuntime}, ", ")}
+			return &sandbar.Error{Code: sandbar.Invalid, Field: "drivers." + d.Name + "." + k,
+				Message: "the driver " + d.Name + " has no option " + sandbar.Quote(k, 40) + "; it has: " + strings.Join([]string{optionArgs, optionPaths, optionRuntime}, ", ")}
 		}
 	}
 	extra, err := hostenv.ParsePaths(options[optionPaths])
@@ -109,44 +109,44 @@ func (d *Driver) configure(options map[string]string) error {
 		return err
 	}
 	names := []kind{kindRunc, kindCrun, kindRunsc}
-	if d.name == NameGVisor {
+	if d.Name == NameGVisor {
 		names = []kind{kindRunsc}
 	}
-	if err := hostenv.Probe(d.name); err != nil {
+	if err := hostenv.Probe(d.Name); err != nil {
 		return err
 	}
-	if !d.ids.Ranged {
+	if !d.IDs.Ranged {
 		// The container's first program and the others would be one user, whose
 		// processes nothing here can count and hide as the driver promises.
-		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the driver " + d.name + " needs root, with ids to give to its sandboxes",
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the driver " + d.Name + " needs root, with ids to give to its sandboxes",
 			Fix: "run the daemon as root, or use the native driver, which an ordinary user can"}
 	}
 	if d.runtime, err = findRuntime(options[optionRuntime], strings.Fields(options[optionArgs]), names...); err != nil {
 		return err
 	}
-	d.host, err = hostenv.ReadLayout(extra)
+	d.Layout, err = hostenv.ReadLayout(extra)
 	return err
 }
 
 // open opens what release closes.
 func (d *Driver) open(binary []byte) (err error) {
-	if d.owner, err = daemonid.Own(); err != nil {
+	if d.Owner, err = daemonid.Own(); err != nil {
 		return err
 	}
-	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
+	if d.Groups, err = cgroup.Detect(d.Owner); err != nil {
 		return err
 	}
-	if d.exe, err = spawn.OpenProgram(binary, d.ids); err != nil {
+	if d.Program, err = spawn.OpenProgram(binary, d.IDs); err != nil {
 		return err
 	}
-	if d.program, err = d.runtime.open(); err != nil {
+	if d.runtimeFile, err = d.runtime.open(); err != nil {
 		return err
 	}
-	d.caps = d.describe()
+	d.Facts = d.describe()
 	if err := d.compile(); err != nil {
 		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
 	}
-	d.spawner, err = spawn.New(d.exe, d.owner)
+	d.Spawner, err = spawn.New(d.Program, d.Owner)
 	return err
 }
 
@@ -155,10 +155,10 @@ func (d *Driver) open(binary []byte) (err error) {
 // runtime's coarser filter.
 func (d *Driver) compile() (err error) {
 	filter := policy.CompileSeccomp
-	if d.caps.Enforced.Memory == sandbar.EnforcedWatchdog {
+	if d.Facts.Enforced.Memory == sandbar.EnforcedWatchdog {
 		filter = policy.CompileSeccompUncounted
 	}
-	if d.filter, err = filter(goruntime.GOARCH); err != nil {
+	if d.Filter, err = filter(goruntime.GOARCH); err != nil {
 		return err
 	}
 	if d.runtime.guestKernel() {
@@ -166,44 +166,44 @@ func (d *Driver) compile() (err error) {
 	} else if d.profile, err = policy.CompileProfile(goruntime.GOARCH); err != nil {
 		return err
 	}
-	d.programFilter, err = policy.CompilePrograms(goruntime.GOARCH, d.mark)
+	d.ProgramFilter, err = policy.CompilePrograms(goruntime.GOARCH, d.mark)
 	return err
 }
 
 // release closes what open has opened, the last first: the spawner is in the
 // control groups.
 func (d *Driver) release() (err error) {
-	if d.spawner != nil {
-		d.spawner.Close()
+	if d.Spawner != nil {
+		d.Spawner.Close()
 	}
-	if d.exe != nil {
-		err = d.exe.Close()
+	if d.Program != nil {
+		err = d.Program.Close()
 	}
-	if d.program != nil {
-		err = errors.Join(err, d.program.Close())
+	if d.runtimeFile != nil {
+		err = errors.Join(err, d.runtimeFile.Close())
 	}
-	if d.cgroups != nil {
-		err = errors.Join(err, d.cgroups.Close())
+	if d.Groups != nil {
+		err = errors.Join(err, d.Groups.Close())
 	}
 	return err
 }
 
 // Close releases what the driver holds; all its sandboxes must be destroyed.
 func (d *Driver) Close() error {
-	if !d.roster.Shut() {
+	if !d.Roster.Shut() {
 		return nil
 	}
 	return d.release()
 }
 
 // Caps tells what this driver is and can enforce on this host.
-func (d *Driver) Caps() driver.Caps { return d.caps }
+func (d *Driver) Caps() driver.Caps { return d.Facts }
 
 // describe computes Caps from what was found.
 func (d *Driver) describe() driver.Caps {
-	e := d.cgroups.Caps()
+	e := d.Groups.Caps()
 	c := driver.Caps{
-		Name: d.name, Boundary: driver.BoundaryContainer,
+		Name: d.Name, Boundary: driver.BoundaryContainer,
 		Enforced: sandbar.Enforcements{
 			Memory: e.Memory, CPUs: e.CPUs, CPUShares: e.CPUShares, PIDs: e.PIDs,
 			Disk: sandbar.EnforcedMount, Inodes: sandbar.EnforcedMount, Files: sandbar.EnforcedRlimit,
@@ -227,7 +227,7 @@ func (d *Driver) describe() driver.Caps {
 	if c.Enforced.CPUShares == sandbar.EnforcedNone {
 		c.Enforced.CPUShares = sandbar.EnforcedNice
 	}
-	if c.Enforced.PIDs == sandbar.EnforcedNone && !d.ids.Ranged {
+	if c.Enforced.PIDs == sandbar.EnforcedNone && !d.IDs.Ranged {
 		c.Enforced.PIDs = sandbar.EnforcedRlimit
 	}
 	return c
@@ -255,7 +255,7 @@ func (d *Driver) slack(memory int64) int64 {
 func (d *Driver) refuse(s sandbar.Spec) error {
 	if s.Network != "" && s.Network != sandbar.NetworkNone {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "the driver " + d.name + " makes sandboxes without a network only", Fix: "use the native driver for sandboxes that reach out"}
+			Message: "the driver " + d.Name + " makes sandboxes without a network only", Fix: "use the native driver for sandboxes that reach out"}
 	}
 	if err := sandbar.CheckEnv(s.Env); err != nil {
 		return err
@@ -268,10 +268,10 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 		set   bool
 		by    sandbar.Enforcement
 	}{
-		{"limits.memory", s.Limits.Memory > 0, d.caps.Enforced.Memory},
-		{"limits.cpus", s.Limits.CPUs > 0, d.caps.Enforced.CPUs},
-		{"limits.cpu_shares", s.Limits.CPUShares > 0, d.caps.Enforced.CPUShares},
-		{"limits.pids", s.Limits.PIDs > 0, d.caps.Enforced.PIDs},
+		{"limits.memory", s.Limits.Memory > 0, d.Facts.Enforced.Memory},
+		{"limits.cpus", s.Limits.CPUs > 0, d.Facts.Enforced.CPUs},
+		{"limits.cpu_shares", s.Limits.CPUShares > 0, d.Facts.Enforced.CPUShares},
+		{"limits.pids", s.Limits.PIDs > 0, d.Facts.Enforced.PIDs},
 	} {
 		if l.set && l.by == sandbar.EnforcedNone || l.field == "limits.cpu_shares" && l.by == sandbar.EnforcedNice && s.Limits.CPUShares > 1024 {
 			return &sandbar.Error{Code: sandbar.Unsupported, Field: l.field,
@@ -284,7 +284,7 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 
 // openImage finds the root of a sandbox: nil for the host's own programs.
 func (d *Driver) openImage(ctx context.Context, name string) (*driver.Image, error) {
-	image, err := hostenv.OpenImage(ctx, d.images, name)
+	image, err := hostenv.OpenImage(ctx, d.Images, name)
 	if image == nil || err != nil {
 		return nil, err
 	}
@@ -303,17 +303,17 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
 	}
-	if err := d.roster.Claim(string(id)); err != nil {
+	if err := d.Roster.Claim(string(id)); err != nil {
 		return nil, err
 	}
-	b := &box{d: d, id: id}
+	b := &resources{d: d, ID: id}
 	box, err := b.make(ctx, s)
 	if err != nil {
 		// What was made is unmade in any case, so not within ctx.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
 		if uerr := b.destroy(clean); uerr != nil {
-			d.log.Error("a sandbox that failed could not be removed", "sandbox", id, "error", uerr)
+			d.Log.Error("a sandbox that failed could not be removed", "sandbox", id, "error", uerr)
 		}
 		return nil, err
 	}
@@ -328,7 +328,7 @@ func containerID(owner string, id sandbar.ID) string { return owner + "." + stri
 // stages and runtimes that have not noticed yet, and the groups of their
 // sandboxes.
 func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, error) {
-	return spawn.Collect(ctx, d.cgroups, owned, remove)
+	return spawn.Collect(ctx, d.Groups, owned, remove)
 }
 
 // owned is spawn.Owned for all that this driver starts on the host.

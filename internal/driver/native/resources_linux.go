@@ -25,42 +25,42 @@ const undoTimeout = 10 * time.Second
 
 // box is what one sandbox consists of on the host. Its fields are filled in as
 // they come to exist, and destroy takes them back in reverse.
-type box struct {
+type resources struct {
 	d     *Driver
-	id    sandbar.ID
+	ID    sandbar.ID
 	owner int           // of the user namespace, if not 0: a template
 	nice  uint8         // of programs
-	image *driver.Image // nil: the host's own programs
-	uids  *spawn.Range
-	group *cgroup.Group
-	init  *spawn.Child
+	Image *driver.Image // nil: the host's own programs
+	Range  *spawn.Range
+	Group *cgroup.Group
+	Init  *spawn.Child
 	link  *egress.Link // nil if the sandbox does not reach out
 	pids  int64        // what programs may have; not positive: no limit
 	own   int          // processes and threads of the agent's
 
-	mu   sync.Mutex
+	Mu   sync.Mutex
 	gone bool
 }
 
 // make builds the sandbox. On error the caller calls destroy.
-func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error) {
+func (b *resources) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error) {
 	image, err := b.d.openImage(ctx, s.Image)
 	if err != nil {
 		return nil, err
 	}
-	b.image = image
+	b.Image = image
 	setup, err := b.d.plan(s, image)
 	if err != nil {
 		return nil, err
 	}
 	b.nice = setup.Nice
-	if b.d.ids.Ranged {
-		if b.uids, err = b.d.uids.Take(); err != nil {
+	if b.d.IDs.Ranged {
+		if b.Range, err = b.d.Ranges.Take(); err != nil {
 			return nil, err
 		}
 	}
 	if b.d.grouped() {
-		if b.group, err = b.d.cgroups.Create(string(b.id), hostenv.GroupLimits(b.d.cgroups.Caps(), s.Limits, agentTasks)); err != nil {
+		if b.Group, err = b.d.Groups.Create(string(b.ID), hostenv.GroupLimits(b.d.Groups.Caps(), s.Limits, agentTasks)); err != nil {
 			return nil, err
 		}
 	}
@@ -70,8 +70,8 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	}
 	uid, gid := b.hostIDs()
 	box, err := client.New(ctx, conn, client.Options{
-		Destroy: b.destroy, Usage: b.usage(), Enforced: b.d.caps.Enforced,
-		UID: uid, GID: gid, ChownPipes: b.d.ids.Ranged, Holds: true,
+		Destroy: b.destroy, Usage: b.usage(), Enforced: b.d.Facts.Enforced,
+		UID: uid, GID: gid, ChownPipes: b.d.IDs.Ranged, Holds: true,
 	})
 	if err != nil {
 		return nil, err
@@ -90,21 +90,21 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 
 // allow lets the programs have exactly as many processes as was asked for, beside
 // the agent's own and more of ours.
-func (b *box) allow(more int) error {
-	if b.group == nil || b.pids <= 0 {
+func (b *resources) allow(more int) error {
+	if b.Group == nil || b.pids <= 0 {
 		return nil
 	}
-	return b.group.SetPIDs(b.pids + int64(b.own+more))
+	return b.Group.SetPIDs(b.pids + int64(b.own+more))
 }
 
 // setUp has the agent build the sandbox.
-func (b *box) setUp(ctx context.Context, box *client.Sandbox, setup *wire.Setup) (threads int, err error) {
+func (b *resources) setUp(ctx context.Context, box *client.Sandbox, setup *wire.Setup) (threads int, err error) {
 	if err := b.makeDevice(&setup.Interface); err != nil {
 		return 0, err
 	}
 	var roots []int
-	if b.image != nil && b.d.ids.Ranged {
-		root, err := b.init.Show(b.image.Dir)
+	if b.Image != nil && b.d.IDs.Ranged {
+		root, err := b.Init.Show(b.Image.Dir)
 		if err != nil {
 			return 0, err
 		}
@@ -119,18 +119,18 @@ func (b *box) setUp(ctx context.Context, box *client.Sandbox, setup *wire.Setup)
 }
 
 // boot starts the agent in fresh namespaces and returns the connection to it.
-func (b *box) boot() (net.Conn, error) {
+func (b *resources) boot() (net.Conn, error) {
 	ours, theirs, err := spawn.SocketPair()
 	if err != nil {
 		return nil, err
 	}
 	defer ours.Close()
 	defer theirs.Close()
-	request := b.d.ids.Request(b.d.mode, b.uids, b.uid())
+	request := b.d.IDs.Request(b.d.mode, b.Range, b.uid())
 	if b.owner != 0 {
 		request.Owner = uint32(b.owner)
 	}
-	b.init, err = b.d.spawner.Start(request, b.group, theirs)
+	b.Init, err = b.d.Spawner.Start(request, b.Group, theirs)
 	if err != nil {
 		return nil, err
 	}
@@ -142,31 +142,31 @@ func (b *box) boot() (net.Conn, error) {
 }
 
 // hostIDs are the ids of the sandbox's user as the host numbers them.
-func (b *box) hostIDs() (uid, gid int) {
-	if b.uids == nil {
+func (b *resources) hostIDs() (uid, gid int) {
+	if b.Range == nil {
 		return os.Getuid(), os.Getgid()
 	}
-	return b.uids.First + b.uid(), b.uids.First + b.uid()
+	return b.Range.First + b.uid(), b.Range.First + b.uid()
 }
 
 // uid is the user, and the group, of the sandbox's programs as they see it.
-func (b *box) uid() int {
-	if b.image != nil {
+func (b *resources) uid() int {
+	if b.Image != nil {
 		return imageUID
 	}
 	return sandboxUID
 }
 
 // usage reads the cgroup's counters, if it has any.
-func (b *box) usage() func() client.Usage {
-	g := b.group // destroy forgets it, and may do so while this is called
+func (b *resources) usage() func() client.Usage {
+	g := b.Group // destroy forgets it, and may do so while this is called
 	if g == nil {
 		return nil
 	}
 	return func() client.Usage {
 		s, err := g.Totals()
 		if err != nil { // the sandbox is on its way out; what was read is right
-			b.d.log.Debug("a sandbox's counters could not be read", "sandbox", b.id, "error", err)
+			b.d.Log.Debug("a sandbox's counters could not be read", "sandbox", b.ID, "error", err)
 		}
 		return client.Usage{PeakMemory: s.MemoryPeak, CPU: s.CPUTime, OOMKills: s.OOMKills}
 	}
@@ -175,17 +175,17 @@ func (b *box) usage() func() client.Usage {
 // destroy kills everything in the sandbox and takes back what it consists of.
 // The death of PID 1 is the death of its namespace: when it has been waited
 // for, no process of the sandbox is left.
-func (b *box) destroy(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (b *resources) destroy(ctx context.Context) error {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	if b.gone {
 		return nil
 	}
-	if b.init != nil {
-		if err := b.init.End(ctx); err != nil {
+	if b.Init != nil {
+		if err := b.Init.End(ctx); err != nil {
 			return err
 		}
-		b.init = nil
+		b.Init = nil
 	}
 	if b.link != nil {
 		if err := b.link.Close(); err != nil {
@@ -193,21 +193,21 @@ func (b *box) destroy(ctx context.Context) error {
 		}
 		b.link = nil
 	}
-	if b.group != nil {
-		if err := b.group.Destroy(ctx); err != nil {
+	if b.Group != nil {
+		if err := b.Group.Destroy(ctx); err != nil {
 			return err
 		}
-		b.group = nil
+		b.Group = nil
 	}
-	if b.uids != nil {
-		b.d.uids.GiveBack(b.uids)
-		b.uids = nil
+	if b.Range != nil {
+		b.d.Ranges.GiveBack(b.Range)
+		b.Range = nil
 	}
-	if b.image != nil {
-		b.image.Close()
-		b.image = nil
+	if b.Image != nil {
+		b.Image.Close()
+		b.Image = nil
 	}
 	b.gone = true
-	b.d.roster.Release(string(b.id))
+	b.d.Roster.Release(string(b.ID))
 	return nil
 }

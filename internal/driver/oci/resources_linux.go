@@ -24,30 +24,30 @@ const undoTimeout = 10 * time.Second
 
 // box is what one sandbox consists of on the host. Its fields are filled in as
 // they come to exist, and destroy takes them back in reverse.
-type box struct {
+type resources struct {
 	d     *Driver
-	id    sandbar.ID
-	image *driver.Image // nil: the host's own programs
-	uids  *spawn.Range
-	group *cgroup.Group
-	init  *spawn.Child // the stage, then the runtime
-	said  *complaint   // what the runtime says
+	ID    sandbar.ID
+	Image *driver.Image // nil: the host's own programs
+	Range  *spawn.Range
+	Group *cgroup.Group
+	Init  *spawn.Child // the stage, then the runtime
+	output  *runtimeOutput   // what the runtime says
 	// held is the memory that the runtime and the agent had when no program had
 	// run yet.
-	held int64
+	baseline int64
 
 	mu   sync.Mutex
 	gone bool
 }
 
 // make builds the sandbox. On error the caller calls destroy.
-func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error) {
+func (b *resources) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error) {
 	image, err := b.d.openImage(ctx, s.Image)
 	if err != nil {
 		return nil, err
 	}
-	b.image = image
-	p, err := b.d.plan(b.id, s, image)
+	b.Image = image
+	p, err := b.d.plan(b.ID, s, image)
 	if err != nil {
 		return nil, err
 	}
@@ -60,8 +60,8 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	}
 	uid, gid := b.hostIDs(p.setup.UID)
 	box, err := client.New(ctx, conn, client.Options{
-		Destroy: b.destroy, Usage: b.usage(), Enforced: b.d.caps.Enforced,
-		UID: uid, GID: gid, ChownPipes: b.d.ids.Ranged, UsageRules: b.d.runtime.guestKernel(),
+		Destroy: b.destroy, Usage: b.usage(), Enforced: b.d.Facts.Enforced,
+		UID: uid, GID: gid, ChownPipes: b.d.IDs.Ranged, UsageRules: b.d.runtime.guestKernel(),
 	})
 	if err != nil {
 		return nil, b.explain(ctx, err)
@@ -78,34 +78,34 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 }
 
 // take takes the ids and makes the group.
-func (b *box) take(l sandbar.Limits) (err error) {
-	if b.d.ids.Ranged {
-		if b.uids, err = b.d.uids.Take(); err != nil {
+func (b *resources) take(l sandbar.Limits) (err error) {
+	if b.d.IDs.Ranged {
+		if b.Range, err = b.d.Ranges.Take(); err != nil {
 			return err
 		}
 	}
-	if !b.d.cgroups.Caps().Any() {
+	if !b.d.Groups.Caps().Any() {
 		return nil
 	}
-	limits := hostenv.GroupLimits(b.d.cgroups.Caps(), l, runtimeTasks)
+	limits := hostenv.GroupLimits(b.d.Groups.Caps(), l, runtimeTasks)
 	limits.Memory = 0 // see limit
 	if b.d.runtime.guestKernel() {
 		limits.PIDs = 0 // the programs are none of the host's processes
 	}
-	b.group, err = b.d.cgroups.Create(string(b.id), limits)
+	b.Group, err = b.d.Groups.Create(string(b.ID), limits)
 	return err
 }
 
 // boot starts the stage, tells it what to build and returns the connection,
 // which is the agent's as soon as there is one.
-func (b *box) boot(p *plan) (net.Conn, error) {
+func (b *resources) boot(p *plan) (net.Conn, error) {
 	ours, theirs, err := spawn.SocketPair()
 	if err != nil {
 		return nil, err
 	}
 	defer ours.Close()
 	defer theirs.Close()
-	if b.init, err = b.d.spawner.Start(b.d.ids.Request(agent.ModeStage, b.uids, 0), b.group, theirs); err != nil {
+	if b.Init, err = b.d.Spawner.Start(b.d.IDs.Request(agent.ModeStage, b.Range, 0), b.Group, theirs); err != nil {
 		return nil, err
 	}
 	conn, err := net.FileConn(ours)
@@ -123,16 +123,16 @@ func (b *box) boot(p *plan) (net.Conn, error) {
 }
 
 // prepare sends the plan with all that it needs.
-func (b *box) prepare(conn net.Conn, p *plan) error {
+func (b *resources) prepare(conn net.Conn, p *plan) error {
 	listen, speak, err := os.Pipe()
 	if err != nil {
 		return sandbar.Errorf(sandbar.Exhausted, "making a pipe: %w", err)
 	}
 	defer speak.Close()
-	b.said = hear(listen)
-	fds := []int{int(b.d.program.Fd()), int(speak.Fd())}
-	if b.image != nil && b.d.ids.Ranged {
-		root, err := b.init.Show(b.image.Dir)
+	b.output = readOutput(listen)
+	fds := []int{int(b.d.runtimeFile.Fd()), int(speak.Fd())}
+	if b.Image != nil && b.d.IDs.Ranged {
+		root, err := b.Init.Show(b.Image.Dir)
 		if err != nil {
 			return err
 		}
@@ -144,55 +144,55 @@ func (b *box) prepare(conn net.Conn, p *plan) error {
 
 // limit sets the limits of what the host counts: so much as was asked for,
 // beside what the runtime and the agent have now, before any program.
-func (b *box) limit(l sandbar.Limits) error {
-	if b.group == nil {
+func (b *resources) limit(l sandbar.Limits) error {
+	if b.Group == nil {
 		return nil
 	}
-	now, err := b.group.Stats()
+	now, err := b.Group.Stats()
 	if err != nil {
 		return err
 	}
-	b.held = now.MemoryCurrent
-	if l.Memory > 0 && b.d.cgroups.Caps().Memory != sandbar.EnforcedNone {
-		if err := b.group.SetMemory(l.Memory + b.held + b.d.slack(l.Memory)); err != nil {
+	b.baseline = now.MemoryCurrent
+	if l.Memory > 0 && b.d.Groups.Caps().Memory != sandbar.EnforcedNone {
+		if err := b.Group.SetMemory(l.Memory + b.baseline + b.d.slack(l.Memory)); err != nil {
 			return err
 		}
 	}
 	if l.PIDs > 0 && !b.d.runtime.guestKernel() {
-		return b.group.SetPIDs(l.PIDs + now.PIDsCurrent)
+		return b.Group.SetPIDs(l.PIDs + now.PIDsCurrent)
 	}
 	return nil
 }
 
 // hostIDs are the ids of the sandbox's user as the host numbers them.
-func (b *box) hostIDs(inside uint32) (uid, gid int) {
-	if b.uids == nil {
+func (b *resources) hostIDs(inside uint32) (uid, gid int) {
+	if b.Range == nil {
 		return os.Getuid(), os.Getgid()
 	}
-	return b.uids.First + int(inside), b.uids.First + int(inside)
+	return b.Range.First + int(inside), b.Range.First + int(inside)
 }
 
 // usage reads the control group's counters, if there is one.
-func (b *box) usage() func() client.Usage {
-	g := b.group // destroy forgets it, and may do so while this is called
+func (b *resources) usage() func() client.Usage {
+	g := b.Group // destroy forgets it, and may do so while this is called
 	if g == nil {
 		return nil
 	}
 	return func() client.Usage {
 		s, err := g.Totals()
 		if err != nil { // the sandbox is on its way out; what was read is right
-			b.d.log.Debug("a sandbox's counters could not be read", "sandbox", b.id, "error", err)
+			b.d.Log.Debug("a sandbox's counters could not be read", "sandbox", b.ID, "error", err)
 		}
-		return client.Usage{PeakMemory: max(0, s.MemoryPeak-b.held), CPU: s.CPUTime, OOMKills: s.OOMKills}
+		return client.Usage{PeakMemory: max(0, s.MemoryPeak-b.baseline), CPU: s.CPUTime, OOMKills: s.OOMKills}
 	}
 }
 
 // explain adds to an error what the runtime has said of it.
-func (b *box) explain(ctx context.Context, err error) error {
-	if ctx.Err() != nil || sandbar.CodeOf(err) != sandbar.Internal || b.said == nil {
+func (b *resources) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil || sandbar.CodeOf(err) != sandbar.Internal || b.output == nil {
 		return err
 	}
-	if said := b.said.wait(ctx); said != "" {
+	if said := b.output.wait(ctx); said != "" {
 		return &sandbar.Error{Code: sandbar.Unsupported, Err: err,
 			Message: string(b.d.runtime.kind) + " did not make the container: " + sandbar.Quote(said, 500),
 			Fix:     "run `sandbar doctor`; another runtime, or another driver, may work here"}
@@ -203,45 +203,45 @@ func (b *box) explain(ctx context.Context, err error) error {
 // destroy kills everything in the sandbox and takes back what it consists of.
 // The runtime is PID 1 of a namespace that the container is within: when it has
 // been waited for, no process of either is left, nor a mount, nor a file.
-func (b *box) destroy(ctx context.Context) error {
+func (b *resources) destroy(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
 		return nil
 	}
-	if b.init != nil {
-		if err := b.init.End(ctx); err != nil {
+	if b.Init != nil {
+		if err := b.Init.End(ctx); err != nil {
 			return err
 		}
-		b.init = nil
+		b.Init = nil
 	}
-	if b.said != nil {
-		b.said.close()
-		b.said = nil
+	if b.output != nil {
+		b.output.close()
+		b.output = nil
 	}
-	if b.group != nil {
-		if err := b.group.Destroy(ctx); err != nil {
+	if b.Group != nil {
+		if err := b.Group.Destroy(ctx); err != nil {
 			return err
 		}
-		b.group = nil
+		b.Group = nil
 	}
-	if b.uids != nil {
-		b.d.uids.GiveBack(b.uids)
-		b.uids = nil
+	if b.Range != nil {
+		b.d.Ranges.GiveBack(b.Range)
+		b.Range = nil
 	}
-	if b.image != nil {
-		b.image.Close()
-		b.image = nil
+	if b.Image != nil {
+		b.Image.Close()
+		b.Image = nil
 	}
 	b.gone = true
-	b.d.roster.Release(string(b.id))
+	b.d.Roster.Release(string(b.ID))
 	return nil
 }
 
 // complaint is what a runtime writes to its standard error output. Only the
 // beginning is kept, and the rest read and forgotten: the container's first
 // program has that output as well.
-type complaint struct {
+type runtimeOutput struct {
 	from *os.File
 	done chan struct{}
 	mu   sync.Mutex
@@ -249,18 +249,18 @@ type complaint struct {
 }
 
 // maxComplaint is how much of it is kept, in bytes.
-const maxComplaint = 4 << 10
+const maxRuntimeOutput = 4 << 10
 
 // hear takes over the reading end of a pipe.
-func hear(from *os.File) *complaint {
-	c := &complaint{from: from, done: make(chan struct{})}
+func readOutput(from *os.File) *runtimeOutput {
+	c := &runtimeOutput{from: from, done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
 		var buf [512]byte
 		for {
 			n, err := from.Read(buf[:])
 			c.mu.Lock()
-			c.text = append(c.text, buf[:min(n, maxComplaint-len(c.text))]...)
+			c.text = append(c.text, buf[:min(n, maxRuntimeOutput-len(c.text))]...)
 			c.mu.Unlock()
 			if err != nil {
 				return
@@ -271,11 +271,11 @@ func hear(from *os.File) *complaint {
 }
 
 // complaintTime is how long a runtime that has failed may take to say why.
-const complaintTime = 2 * time.Second
+const runtimeOutputTime = 2 * time.Second
 
 // wait returns what was said, when all is or ctx ends.
-func (c *complaint) wait(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, complaintTime)
+func (c *runtimeOutput) wait(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, runtimeOutputTime)
 	defer cancel()
 	select {
 	case <-c.done:
@@ -286,7 +286,7 @@ func (c *complaint) wait(ctx context.Context) string {
 	return strings.TrimSpace(string(c.text))
 }
 
-func (c *complaint) close() {
+func (c *runtimeOutput) close() {
 	c.from.Close()
 	<-c.done
 }
