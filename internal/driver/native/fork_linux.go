@@ -17,6 +17,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
@@ -24,7 +25,7 @@ import (
 type fork struct {
 	*client.Sandbox
 	t         *template
-	resources       *resources
+	resources *resources
 	waiting   *client.Adopted
 	keeper    keeper
 	rehearses bool
@@ -67,7 +68,7 @@ func (t *template) fork(ctx context.Context, id sandbar.ID, rehearse bool) (*for
 	}
 	f := &fork{Sandbox: sandbox, t: t, resources: b, rehearses: rehearse, keeper: keeper{gone: make(chan struct{})}}
 	if err := f.populate(ctx, b); err != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandboxes.UndoTimeout)
 		defer cancel()
 		if derr := f.Destroy(clean); derr != nil {
 			t.d.Log.Error("a fork that failed could not be removed", "sandbox", id, "error", derr)
@@ -240,7 +241,7 @@ const keepFor = 100 * time.Millisecond
 func (f *fork) outlive() {
 	<-f.waiting.Done()
 	time.AfterFunc(keepFor, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), sandboxes.UndoTimeout)
 		defer cancel()
 		if err := f.giveBack(ctx); err != nil {
 			f.t.d.Log.Error("a sandbox did not get the memory of its program back", "sandbox", f.resources.ID, "error", err)

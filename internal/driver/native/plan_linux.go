@@ -76,7 +76,7 @@ func hideFromRoot(mounts []wire.Mount) {
 // hostSetup is the part of the plan that depends on the image, for "host".
 func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 	root := policy.HostRootOptions{
-		Dirs: d.Layout.Dirs, Etc: d.Layout.Etc, Local: d.Layout.Local, Extra: d.Layout.Extra, Python: d.Layout.Python,
+		Dirs: d.layout.Dirs, Etc: d.layout.Etc, Local: d.layout.Local, Extra: d.layout.Extra, Python: d.layout.Python,
 		Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		UID: sandboxUID, GID: sandboxUID, Ranged: d.IDs.Ranged,
 		Hostname: hostname, MachineID: hostenv.MachineID(), BootID: hostenv.BootID(),
@@ -90,6 +90,3 @@ func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 	setup.Env = hostenv.HostEnvironment("user", s.Env)
 	return nil
 }
-
-// grouped reports whether sandboxes have control groups here.
-func (d *Driver) grouped() bool { return d.Groups.Caps().Any() }

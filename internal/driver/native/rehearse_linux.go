@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
@@ -26,7 +27,7 @@ func (t *template) rehearse(ctx context.Context, imports []string) error {
 		return err
 	}
 	output, err := f.perform(ctx, python.Rehearsal(imports))
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandboxes.UndoTimeout)
 	defer cancel()
 	if derr := f.Destroy(clean); derr != nil {
 		return derr

@@ -25,6 +25,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
@@ -61,7 +62,7 @@ type template struct {
 	kept  bool     // copies have keepers
 	owner int      // who owns the user namespaces of forks; 0: the daemon
 
-	home     *resources            // nil: it has none
+	home     *resources      // nil: it has none
 	sandbox  *client.Sandbox // the home's
 	launcher *os.Process     // the parent of the interpreter
 	control  *net.UnixConn
@@ -330,7 +331,7 @@ func (t *template) Close() error {
 		timer.Stop()
 	}
 	if t.sandbox != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), sandboxes.UndoTimeout)
 		defer cancel()
 		if err := t.sandbox.Destroy(ctx); err != nil {
 			return err

@@ -3,17 +3,15 @@ package oci
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	goruntime "runtime"
 	"strings"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
-	"github.com/sandbar-dev/sandbar/internal/linux/daemonid"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
@@ -51,26 +49,13 @@ func Factories(binary []byte) []driver.Factory {
 
 // Driver makes sandboxes with a container runtime.
 type Driver struct {
-	Name     string
-	Log      *slog.Logger
-	Owner    string // names this process, see package daemonid
-	runtime  *runtime
-	Mitigate bool     // see wire.Setup
-	runtimeFile  *os.File // the runtime's
-	IDs      spawn.IDs
-	Layout     hostenv.Layout
-	Images   driver.Images // nil: there are none
-	Groups  *cgroup.Manager
-	Facts     driver.Caps
-	Program      *spawn.Program
-	Spawner  *spawn.Spawner
-	Ranges     *spawn.Ranges
-
-	mark          policy.Mark
-	Filter        []byte          // of the agent and all programs
-	ProgramFilter []byte          // of programs besides
-	profile       *policy.Profile // the runtime's own, coarser filter
-	Roster        driver.Roster
+	sandboxes.Base
+	name        string
+	runtime     *runtime
+	runtimeFile *os.File
+	layout      hostenv.Layout
+	mark        policy.Mark
+	profile     *policy.Profile // the runtime's own, coarser filter
 }
 
 var (
@@ -82,11 +67,7 @@ var (
 // New makes the driver called name, Name or NameGVisor, or says with Unsupported
 // what this host lacks and how to get it.
 func New(h driver.Host, name string, binary []byte) (*Driver, error) {
-	d := &Driver{Name: name, Log: h.Logger, Images: h.Images,
-		Mitigate: !h.Speculation, IDs: spawn.DetectIDs(), Ranges: spawn.NewRanges(), mark: policy.MarkLocks}
-	if d.Log == nil {
-		d.Log = slog.New(slog.DiscardHandler)
-	}
+	d := &Driver{Base: sandboxes.New(h), name: name, mark: policy.MarkLocks}
 	if err := d.configure(h.Options); err != nil {
 		return nil, err
 	}
@@ -100,8 +81,8 @@ func New(h driver.Host, name string, binary []byte) (*Driver, error) {
 func (d *Driver) configure(options map[string]string) error {
 	for k := range options {
 		if k != optionRuntime && k != optionArgs && k != optionPaths {
-			return &sandbar.Error{Code: sandbar.Invalid, Field: "drivers." + d.Name + "." + k,
-				Message: "the driver " + d.Name + " has no option " + sandbar.Quote(k, 40) + "; it has: " + strings.Join([]string{optionArgs, optionPaths, optionRuntime}, ", ")}
+			return &sandbar.Error{Code: sandbar.Invalid, Field: "drivers." + d.name + "." + k,
+				Message: "the driver " + d.name + " has no option " + sandbar.Quote(k, 40) + "; it has: " + strings.Join([]string{optionArgs, optionPaths, optionRuntime}, ", ")}
 		}
 	}
 	extra, err := hostenv.ParsePaths(options[optionPaths])
@@ -109,81 +90,57 @@ func (d *Driver) configure(options map[string]string) error {
 		return err
 	}
 	names := []kind{kindRunc, kindCrun, kindRunsc}
-	if d.Name == NameGVisor {
+	if d.name == NameGVisor {
 		names = []kind{kindRunsc}
 	}
-	if err := hostenv.Probe(d.Name); err != nil {
+	if err := hostenv.Probe(d.name); err != nil {
 		return err
 	}
 	if !d.IDs.Ranged {
 		// The container's first program and the others would be one user, whose
 		// processes nothing here can count and hide as the driver promises.
-		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the driver " + d.Name + " needs root, with ids to give to its sandboxes",
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the driver " + d.name + " needs root, with ids to give to its sandboxes",
 			Fix: "run the daemon as root, or use the native driver, which an ordinary user can"}
 	}
 	if d.runtime, err = findRuntime(options[optionRuntime], strings.Fields(options[optionArgs]), names...); err != nil {
 		return err
 	}
-	d.Layout, err = hostenv.ReadLayout(extra)
+	d.layout, err = hostenv.ReadLayout(extra)
 	return err
 }
 
 // open opens what release closes.
 func (d *Driver) open(binary []byte) (err error) {
-	if d.Owner, err = daemonid.Own(); err != nil {
-		return err
-	}
-	if d.Groups, err = cgroup.Detect(d.Owner); err != nil {
-		return err
-	}
-	if d.Program, err = spawn.OpenProgram(binary, d.IDs); err != nil {
+	if err = d.Open(binary); err != nil {
 		return err
 	}
 	if d.runtimeFile, err = d.runtime.open(); err != nil {
 		return err
 	}
-	d.Facts = d.describe()
-	if err := d.compile(); err != nil {
-		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
+	d.describe()
+	if err = d.compile(); err != nil {
+		return err
 	}
-	d.Spawner, err = spawn.New(d.Program, d.Owner)
-	return err
+	return d.Start()
 }
 
 // compile makes the filters of system calls. gVisor's own kernel, which is what
 // a program's calls meet there, answers to the same as the host's, but for the
 // runtime's coarser filter.
 func (d *Driver) compile() (err error) {
-	filter := policy.CompileSeccomp
-	if d.Facts.Enforced.Memory == sandbar.EnforcedWatchdog {
-		filter = policy.CompileSeccompUncounted
-	}
-	if d.Filter, err = filter(goruntime.GOARCH); err != nil {
-		return err
-	}
 	if d.runtime.guestKernel() {
 		d.mark = policy.MarkResident
 	} else if d.profile, err = policy.CompileProfile(goruntime.GOARCH); err != nil {
-		return err
+		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
 	}
-	d.ProgramFilter, err = policy.CompilePrograms(goruntime.GOARCH, d.mark)
-	return err
+	return d.Compile(d.mark)
 }
 
-// release closes what open has opened, the last first: the spawner is in the
-// control groups.
-func (d *Driver) release() (err error) {
-	if d.Spawner != nil {
-		d.Spawner.Close()
-	}
-	if d.Program != nil {
-		err = d.Program.Close()
-	}
+// release closes what open has opened.
+func (d *Driver) release() error {
+	err := d.Release()
 	if d.runtimeFile != nil {
 		err = errors.Join(err, d.runtimeFile.Close())
-	}
-	if d.Groups != nil {
-		err = errors.Join(err, d.Groups.Close())
 	}
 	return err
 }
@@ -199,38 +156,21 @@ func (d *Driver) Close() error {
 // Caps tells what this driver is and can enforce on this host.
 func (d *Driver) Caps() driver.Caps { return d.Facts }
 
-// describe computes Caps from what was found.
-func (d *Driver) describe() driver.Caps {
-	e := d.Groups.Caps()
-	c := driver.Caps{
-		Name: d.Name, Boundary: driver.BoundaryContainer,
-		Enforced: sandbar.Enforcements{
-			Memory: e.Memory, CPUs: e.CPUs, CPUShares: e.CPUShares, PIDs: e.PIDs,
-			Disk: sandbar.EnforcedMount, Inodes: sandbar.EnforcedMount, Files: sandbar.EnforcedRlimit,
-		},
-		OOMCounted:   e.Memory != sandbar.EnforcedNone && e.OOMCounted,
-		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
-		HostPrograms: true,
-		Notes:        append([]string{"the container runtime is " + d.runtime.path + ": " + d.runtime.version}, e.Notes...),
+// describe sets Facts. Of the weaker means, gVisor has the watchdog alone: nice values and rlimits
+// do not reach the programs of its kernel.
+func (d *Driver) describe() {
+	d.Describe(d.name, driver.BoundaryContainer)
+	c := &d.Facts
+	c.Notes = append([]string{"the container runtime is " + d.runtime.path + ": " + d.runtime.version}, c.Notes...)
+	if !d.runtime.guestKernel() {
+		return
 	}
-	if d.runtime.guestKernel() {
-		c.Boundary = driver.BoundaryGVisor
-		c.Enforced.Memory, c.Enforced.PIDs, c.OOMCounted = sandbar.EnforcedWatchdog, sandbar.EnforcedRuntime, false
-		if !d.runtime.kvm {
-			c.Notes = append(c.Notes, "gVisor intercepts system calls by its systrap platform: this host has no virtualization that a process without rights may use (/dev/kvm)")
-		}
-		return c
+	c.Boundary = driver.BoundaryGVisor
+	c.Enforced.Memory, c.Enforced.PIDs, c.OOMCounted = sandbar.EnforcedWatchdog, sandbar.EnforcedRuntime, false
+	c.Enforced.CPUShares = d.Groups.Caps().CPUShares
+	if !d.runtime.kvm {
+		c.Notes = append(c.Notes, "gVisor intercepts system calls by its systrap platform: this host has no virtualization that a process without rights may use (/dev/kvm)")
 	}
-	if c.Enforced.Memory == sandbar.EnforcedNone {
-		c.Enforced.Memory = sandbar.EnforcedWatchdog
-	}
-	if c.Enforced.CPUShares == sandbar.EnforcedNone {
-		c.Enforced.CPUShares = sandbar.EnforcedNice
-	}
-	if c.Enforced.PIDs == sandbar.EnforcedNone && !d.IDs.Ranged {
-		c.Enforced.PIDs = sandbar.EnforcedRlimit
-	}
-	return c
 }
 
 // What gVisor's kernel and the bursts between two looks of the agent may take
@@ -255,69 +195,25 @@ func (d *Driver) slack(memory int64) int64 {
 func (d *Driver) refuse(s sandbar.Spec) error {
 	if s.Network != "" && s.Network != sandbar.NetworkNone {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "the driver " + d.Name + " makes sandboxes without a network only", Fix: "use the native driver for sandboxes that reach out"}
+			Message: "the driver " + d.name + " makes sandboxes without a network only", Fix: "use the native driver for sandboxes that reach out"}
 	}
-	if err := sandbar.CheckEnv(s.Env); err != nil {
-		return err
-	}
-	if s.AllowDegraded {
-		return nil
-	}
-	for _, l := range []struct {
-		field string
-		set   bool
-		by    sandbar.Enforcement
-	}{
-		{"limits.memory", s.Limits.Memory > 0, d.Facts.Enforced.Memory},
-		{"limits.cpus", s.Limits.CPUs > 0, d.Facts.Enforced.CPUs},
-		{"limits.cpu_shares", s.Limits.CPUShares > 0, d.Facts.Enforced.CPUShares},
-		{"limits.pids", s.Limits.PIDs > 0, d.Facts.Enforced.PIDs},
-	} {
-		if l.set && l.by == sandbar.EnforcedNone || l.field == "limits.cpu_shares" && l.by == sandbar.EnforcedNice && s.Limits.CPUShares > 1024 {
-			return &sandbar.Error{Code: sandbar.Unsupported, Field: l.field,
-				Message: "this host cannot enforce " + l.field + " as asked: no cgroup with that controller can be used",
-				Fix:     "run `sandbar doctor` for what is missing, or allow degraded limits"}
-		}
-	}
-	return nil
-}
-
-// openImage finds the root of a sandbox: nil for the host's own programs.
-func (d *Driver) openImage(ctx context.Context, name string) (*driver.Image, error) {
-	image, err := hostenv.OpenImage(ctx, d.Images, name)
-	if image == nil || err != nil {
-		return nil, err
-	}
-	if note := hostenv.ImageNote(); note != "" {
-		image.Close()
-		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "image", Message: note, Fix: "use the image \"host\", or a newer kernel"}
-	}
-	return image, nil
+	return d.Refuse(s)
 }
 
 // Create makes a sandbox.
-func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
+func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (sandbox driver.Sandbox, err error) {
 	if err := d.refuse(s); err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
-	}
-	if err := d.Roster.Claim(string(id)); err != nil {
-		return nil, err
-	}
-	b := &resources{d: d, ID: id}
-	box, err := b.make(ctx, s)
+	r := &resources{Resources: sandboxes.Resources{ID: id}, d: d}
+	err = d.Build(ctx, &r.Resources, func() (err error) {
+		sandbox, err = r.build(ctx, s)
+		return err
+	})
 	if err != nil {
-		// What was made is unmade in any case, so not within ctx.
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-		defer cancel()
-		if uerr := b.destroy(clean); uerr != nil {
-			d.Log.Error("a sandbox that failed could not be removed", "sandbox", id, "error", uerr)
-		}
 		return nil, err
 	}
-	return box, nil
+	return sandbox, nil
 }
 
 // containerID is what the runtime calls a container: its owner's name and the

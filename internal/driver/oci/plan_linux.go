@@ -45,7 +45,7 @@ func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan
 	}
 	c := container{
 		base: base, image: image != nil, guest: d.runtime.guestKernel(), passes: d.runtime.passes(),
-		agentUID: d.agent(uid), ranged: d.agent(uid) != uid, owner: d.Owner, profile: d.profile, hidden: d.Layout.Proc,
+		agentUID: d.agent(uid), ranged: d.agent(uid) != uid, owner: d.Owner, profile: d.profile, hidden: d.layout.Proc,
 		env: append(spawn.AgentEnv(), "PATH=/usr/bin:/bin"),
 	}
 	config, err := c.config()
@@ -108,7 +108,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 		return mounts, policy.RootLandlock(), err
 	}
 	o := policy.HostRootOptions{
-		Dirs: d.Layout.Dirs, Etc: d.Layout.Etc, Local: d.Layout.Local, Extra: d.Layout.Extra, Python: d.Layout.Python, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
+		Dirs: d.layout.Dirs, Etc: d.layout.Etc, Local: d.layout.Local, Extra: d.layout.Extra, Python: d.layout.Python, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		UID: uid, GID: uid, Ranged: d.IDs.Ranged, Hostname: hostname, MachineID: hostenv.MachineID(), Without: without,
 	}
 	mounts, err := policy.HostRoot(o)

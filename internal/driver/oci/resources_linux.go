@@ -11,128 +11,93 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
-	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
-	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 )
 
-// undoTimeout bounds the removal of a sandbox that could not be completed.
-const undoTimeout = 10 * time.Second
-
-// box is what one sandbox consists of on the host. Its fields are filled in as
-// they come to exist, and destroy takes them back in reverse.
+// resources are what one sandbox holds on the host. Init is the stage, which becomes the runtime: PID 1
+// of a namespace that the container is within. When Init has been waited for, no process of either is
+// left, nor a mount, nor a file.
 type resources struct {
-	d     *Driver
-	ID    sandbar.ID
-	Image *driver.Image // nil: the host's own programs
-	Range  *spawn.Range
-	Group *cgroup.Group
-	Init  *spawn.Child // the stage, then the runtime
-	output  *runtimeOutput   // what the runtime says
-	// held is the memory that the runtime and the agent had when no program had
-	// run yet.
-	baseline int64
-
-	mu   sync.Mutex
-	gone bool
+	sandboxes.Resources
+	d      *Driver
+	output *runtimeOutput
 }
 
-// make builds the sandbox. On error the caller calls destroy.
-func (b *resources) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error) {
-	image, err := b.d.openImage(ctx, s.Image)
+// build builds the sandbox.
+func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbox, err error) {
+	if r.Image, err = r.d.OpenImage(ctx, s.Image); err != nil {
+		return nil, err
+	}
+	p, err := r.d.plan(r.ID, s, r.Image)
 	if err != nil {
 		return nil, err
 	}
-	b.Image = image
-	p, err := b.d.plan(b.ID, s, image)
+	if err := r.TakeRange(); err != nil {
+		return nil, err
+	}
+	limits := hostenv.GroupLimits(r.d.Groups.Caps(), s.Limits, runtimeTasks)
+	limits.Memory = 0 // see limit
+	if r.d.runtime.guestKernel() {
+		limits.PIDs = 0 // the programs are not processes of the host's kernel
+	}
+	if err := r.TakeGroup(limits); err != nil {
+		return nil, err
+	}
+	conn, err := r.boot(p)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.take(s.Limits); err != nil {
-		return nil, err
-	}
-	conn, err := b.boot(p)
-	if err != nil {
-		return nil, err
-	}
-	uid, gid := b.hostIDs(p.setup.UID)
-	box, err := client.New(ctx, conn, client.Options{
-		Destroy: b.destroy, Usage: b.usage(), Enforced: b.d.Facts.Enforced,
-		UID: uid, GID: gid, ChownPipes: b.d.IDs.Ranged, UsageRules: b.d.runtime.guestKernel(),
+	uid, gid := r.HostIDs(int(p.setup.UID))
+	sandbox, err := client.New(ctx, conn, client.Options{
+		Destroy: r.Destroy, Usage: r.Usage(), Enforced: r.d.Facts.Enforced,
+		UID: uid, GID: gid, ChownPipes: r.d.IDs.Ranged, UsageRules: r.d.runtime.guestKernel(),
 	})
 	if err != nil {
-		return nil, b.explain(ctx, err)
+		return nil, r.explain(ctx, err)
 	}
-	_, _, err = box.Setup(ctx, p.setup)
+	_, _, err = sandbox.Setup(ctx, p.setup)
 	if err == nil {
-		err = b.limit(s.Limits)
+		err = r.limit(s.Limits)
 	}
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	return box, nil
+	return sandbox, nil
 }
 
-// take takes the ids and makes the group.
-func (b *resources) take(l sandbar.Limits) (err error) {
-	if b.d.IDs.Ranged {
-		if b.Range, err = b.d.Ranges.Take(); err != nil {
-			return err
-		}
-	}
-	if !b.d.Groups.Caps().Any() {
-		return nil
-	}
-	limits := hostenv.GroupLimits(b.d.Groups.Caps(), l, runtimeTasks)
-	limits.Memory = 0 // see limit
-	if b.d.runtime.guestKernel() {
-		limits.PIDs = 0 // the programs are none of the host's processes
-	}
-	b.Group, err = b.d.Groups.Create(string(b.ID), limits)
-	return err
-}
-
-// boot starts the stage, tells it what to build and returns the connection,
-// which is the agent's as soon as there is one.
-func (b *resources) boot(p *plan) (net.Conn, error) {
-	ours, theirs, err := spawn.SocketPair()
+// boot starts the stage, sends it the plan and returns the connection, which the stage passes on to
+// the agent.
+func (r *resources) boot(p *plan) (net.Conn, error) {
+	conn, err := r.Boot(r.d.IDs.Request(agent.ModeStage, r.Range, 0))
 	if err != nil {
 		return nil, err
 	}
-	defer ours.Close()
-	defer theirs.Close()
-	if b.Init, err = b.d.Spawner.Start(b.d.IDs.Request(agent.ModeStage, b.Range, 0), b.Group, theirs); err != nil {
-		return nil, err
-	}
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "connecting to the stage: %w", err)
-	}
-	if err := b.prepare(conn, p); err != nil {
+	if err := r.prepare(conn, p); err != nil {
 		conn.Close()
 		return nil, err
 	}
-	if !b.d.runtime.passes() {
-		conn = struct{ net.Conn }{conn} // no longer one that passes descriptors
+	if !r.d.runtime.passes() {
+		conn = struct{ net.Conn }{conn} // hides the ability to pass descriptors
 	}
 	return conn, nil
 }
 
 // prepare sends the plan with all that it needs.
-func (b *resources) prepare(conn net.Conn, p *plan) error {
+func (r *resources) prepare(conn net.Conn, p *plan) error {
 	listen, speak, err := os.Pipe()
 	if err != nil {
 		return sandbar.Errorf(sandbar.Exhausted, "making a pipe: %w", err)
 	}
 	defer speak.Close()
-	b.output = readOutput(listen)
-	fds := []int{int(b.d.runtimeFile.Fd()), int(speak.Fd())}
-	if b.Image != nil && b.d.IDs.Ranged {
-		root, err := b.Init.Show(b.Image.Dir)
+	r.output = readOutput(listen)
+	r.Ended = r.output.close
+	fds := []int{int(r.d.runtimeFile.Fd()), int(speak.Fd())}
+	if r.Image != nil && r.d.IDs.Ranged {
+		root, err := r.Init.Show(r.Image.Dir)
 		if err != nil {
 			return err
 		}
@@ -142,105 +107,43 @@ func (b *resources) prepare(conn net.Conn, p *plan) error {
 	return client.Prepare(conn, p.stage, fds...)
 }
 
-// limit sets the limits of what the host counts: so much as was asked for,
-// beside what the runtime and the agent have now, before any program.
-func (b *resources) limit(l sandbar.Limits) error {
-	if b.Group == nil {
+// limit sets the limits of the group: those of the programs, plus what the runtime and the agent hold
+// now. No program runs yet.
+func (r *resources) limit(l sandbar.Limits) error {
+	if r.Group == nil {
 		return nil
 	}
-	now, err := b.Group.Stats()
+	now, err := r.Group.Stats()
 	if err != nil {
 		return err
 	}
-	b.baseline = now.MemoryCurrent
-	if l.Memory > 0 && b.d.Groups.Caps().Memory != sandbar.EnforcedNone {
-		if err := b.Group.SetMemory(l.Memory + b.baseline + b.d.slack(l.Memory)); err != nil {
+	r.Baseline = now.MemoryCurrent
+	if l.Memory > 0 && r.d.Groups.Caps().Memory != sandbar.EnforcedNone {
+		if err := r.Group.SetMemory(l.Memory + r.Baseline + r.d.slack(l.Memory)); err != nil {
 			return err
 		}
 	}
-	if l.PIDs > 0 && !b.d.runtime.guestKernel() {
-		return b.Group.SetPIDs(l.PIDs + now.PIDsCurrent)
+	if l.PIDs > 0 && !r.d.runtime.guestKernel() {
+		return r.Group.SetPIDs(l.PIDs + now.PIDsCurrent)
 	}
 	return nil
 }
 
-// hostIDs are the ids of the sandbox's user as the host numbers them.
-func (b *resources) hostIDs(inside uint32) (uid, gid int) {
-	if b.Range == nil {
-		return os.Getuid(), os.Getgid()
-	}
-	return b.Range.First + int(inside), b.Range.First + int(inside)
-}
-
-// usage reads the control group's counters, if there is one.
-func (b *resources) usage() func() client.Usage {
-	g := b.Group // destroy forgets it, and may do so while this is called
-	if g == nil {
-		return nil
-	}
-	return func() client.Usage {
-		s, err := g.Totals()
-		if err != nil { // the sandbox is on its way out; what was read is right
-			b.d.Log.Debug("a sandbox's counters could not be read", "sandbox", b.ID, "error", err)
-		}
-		return client.Usage{PeakMemory: max(0, s.MemoryPeak-b.baseline), CPU: s.CPUTime, OOMKills: s.OOMKills}
-	}
-}
-
-// explain adds to an error what the runtime has said of it.
-func (b *resources) explain(ctx context.Context, err error) error {
-	if ctx.Err() != nil || sandbar.CodeOf(err) != sandbar.Internal || b.output == nil {
+// explain adds the runtime's error message to an error.
+func (r *resources) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil || sandbar.CodeOf(err) != sandbar.Internal || r.output == nil {
 		return err
 	}
-	if said := b.output.wait(ctx); said != "" {
+	if text := r.output.wait(ctx); text != "" {
 		return &sandbar.Error{Code: sandbar.Unsupported, Err: err,
-			Message: string(b.d.runtime.kind) + " did not make the container: " + sandbar.Quote(said, 500),
+			Message: string(r.d.runtime.kind) + " did not make the container: " + sandbar.Quote(text, 500),
 			Fix:     "run `sandbar doctor`; another runtime, or another driver, may work here"}
 	}
 	return err
 }
 
-// destroy kills everything in the sandbox and takes back what it consists of.
-// The runtime is PID 1 of a namespace that the container is within: when it has
-// been waited for, no process of either is left, nor a mount, nor a file.
-func (b *resources) destroy(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.gone {
-		return nil
-	}
-	if b.Init != nil {
-		if err := b.Init.End(ctx); err != nil {
-			return err
-		}
-		b.Init = nil
-	}
-	if b.output != nil {
-		b.output.close()
-		b.output = nil
-	}
-	if b.Group != nil {
-		if err := b.Group.Destroy(ctx); err != nil {
-			return err
-		}
-		b.Group = nil
-	}
-	if b.Range != nil {
-		b.d.Ranges.GiveBack(b.Range)
-		b.Range = nil
-	}
-	if b.Image != nil {
-		b.Image.Close()
-		b.Image = nil
-	}
-	b.gone = true
-	b.d.Roster.Release(string(b.ID))
-	return nil
-}
-
-// complaint is what a runtime writes to its standard error output. Only the
-// beginning is kept, and the rest read and forgotten: the container's first
-// program has that output as well.
+// runtimeOutput reads the standard error output of a runtime. It keeps the first maxRuntimeOutput bytes
+// and discards the rest: the container's first program inherits that output.
 type runtimeOutput struct {
 	from *os.File
 	done chan struct{}
@@ -248,10 +151,10 @@ type runtimeOutput struct {
 	text []byte
 }
 
-// maxComplaint is how much of it is kept, in bytes.
+// maxRuntimeOutput is how much a runtimeOutput keeps, in bytes.
 const maxRuntimeOutput = 4 << 10
 
-// hear takes over the reading end of a pipe.
+// readOutput reads from a pipe, whose reading end it owns.
 func readOutput(from *os.File) *runtimeOutput {
 	c := &runtimeOutput{from: from, done: make(chan struct{})}
 	go func() {
@@ -270,10 +173,10 @@ func readOutput(from *os.File) *runtimeOutput {
 	return c
 }
 
-// complaintTime is how long a runtime that has failed may take to say why.
+// runtimeOutputTime bounds the wait for the error message of a runtime that has failed.
 const runtimeOutputTime = 2 * time.Second
 
-// wait returns what was said, when all is or ctx ends.
+// wait returns the text so far when the output has ended, after runtimeOutputTime, or when ctx ends.
 func (c *runtimeOutput) wait(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, runtimeOutputTime)
 	defer cancel()
@@ -286,7 +189,9 @@ func (c *runtimeOutput) wait(ctx context.Context) string {
 	return strings.TrimSpace(string(c.text))
 }
 
-func (c *runtimeOutput) close() {
+// close ends the reading. The runtime has ended.
+func (c *runtimeOutput) close() error {
 	c.from.Close()
 	<-c.done
+	return nil
 }
