@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 	"github.com/sandbar-dev/sandbar/sandbox"
@@ -116,7 +117,7 @@ func (a *app) patient() []driver.Factory {
 // waiting shows a person what takes long: one line, and on a terminal the seconds
 // in place of it.
 func (a *app) waiting(what string) (done func()) {
-	if !onTerminal(a.stderr) {
+	if !cli.OnTerminal(a.stderr) {
 		a.warn("%s", what)
 		return func() {}
 	}
