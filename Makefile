@@ -17,7 +17,7 @@ export CGO_ENABLED = 0
 export WASM
 
 RUNNER      = .cache/bin/runner
-RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') $(if $(AGAIN),-again $(AGAIN)) -summary .cache/summary
+RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') $(if $(P),-p $(P)) -summary .cache/summary
 # These run on this machine even when GOOS or GOARCH name another.
 HOST        = env -u GOOS -u GOARCH
 

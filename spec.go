@@ -1,6 +1,9 @@
 package sandbar
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Unlimited asks for no limit. It is accepted only where the operator's
 // configuration allows an unlimited value.
@@ -158,4 +161,17 @@ type Job struct {
 	// Unrecorded keeps code and output out of what the operator has kept of
 	// executions (the setting code.store).
 	Unrecorded bool
+}
+
+// CheckEnv returns an Invalid error, with the Field "env", if env holds a name or a value that
+// execve(2) cannot pass on: an empty name, a name with "=", or a NUL byte. The engine checks every
+// environment with it; a driver checks what its own callers pass, since it also works alone.
+func CheckEnv(env map[string]string) error {
+	for k, v := range env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return &Error{Code: Invalid, Field: "env",
+				Message: "environment variable " + Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
+		}
+	}
+	return nil
 }

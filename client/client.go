@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
 const (

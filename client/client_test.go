@@ -19,7 +19,7 @@ import (
 	"testing/iotest"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
 func TestSandboxes(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
 // Streams are where a command's input comes from and its outputs go. A nil

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,11 +11,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/local"
 	"github.com/sandbar-dev/sandbar/internal/protocol/control"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
@@ -32,41 +33,17 @@ const token = "the-daemons-own-token"
 func newDaemon(t *testing.T, listen string) (*Client, string) {
 	t.Helper()
 	testenv.Need(t, testenv.Linux)
-	d, err := local.Factory().New(driver.Host{RuntimeDir: t.TempDir()})
+	url, stop, err := Serve(t.TempDir(), listen, token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The driver has no limits; nobody is asked to hold any.
-	none := sandbar.Limits{Memory: sandbar.Unlimited, PIDs: sandbar.Unlimited}
-	e, err := engine.New(engine.Config{Driver: d, AllowDegraded: true, Default: none})
-	if err != nil {
-		t.Fatal(err)
-	}
-	api := control.New(e, control.Options{NewExecutor: func(s *engine.Sandbox) control.Executor {
-		return executor.New(s, executor.Options{Authorize: func(*http.Request) error { return nil }})
-	}})
-	listener, err := httpd.Listen(httpd.Options{Listen: listen, Token: token, Routes: map[string]http.Handler{"/sandboxes": api, "/sandboxes/": api}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- listener.Serve() }()
-	c, err := New(listener.URL(), token)
+	c, err := New(url, token)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
 		c.Close()
-		api.Close()
-		if err := listener.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-		if err := e.Shutdown(ctx); err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -75,6 +52,36 @@ func newDaemon(t *testing.T, listen string) (*Client, string) {
 		t.Fatal(err)
 	}
 	return c, string(s.ID)
+}
+
+// Serve serves a daemon over the driver local at an address, and returns its URL. It is exported for
+// the examples, which are another package.
+func Serve(dir, listen, token string) (url string, stop func() error, err error) {
+	d, err := local.Factory().New(driver.Host{RuntimeDir: dir})
+	if err != nil {
+		return "", nil, err
+	}
+	// The driver has no limits, and no test asks for one.
+	none := sandbar.Limits{Memory: sandbar.Unlimited, PIDs: sandbar.Unlimited}
+	e, err := engine.New(engine.Config{Driver: d, AllowDegraded: true, Default: none})
+	if err != nil {
+		return "", nil, err
+	}
+	api := control.New(e, control.Options{NewExecutor: func(s *engine.Sandbox) control.Executor {
+		return executor.New(s, executor.Options{Authorize: func(*http.Request) error { return nil }})
+	}})
+	listener, err := httpd.Listen(httpd.Options{Listen: listen, Token: token, Routes: map[string]http.Handler{"/sandboxes": api, "/sandboxes/": api}})
+	if err != nil {
+		return "", nil, err
+	}
+	served := make(chan error, 1)
+	go func() { served <- listener.Serve() }()
+	return listener.URL(), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		api.Close()
+		return errors.Join(listener.Shutdown(ctx), <-served, e.Shutdown(ctx))
+	}, nil
 }
 
 func within(t *testing.T) context.Context {

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
 // Create makes a sandbox.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
 // upgradeTime bounds the way to an upgraded connection, once it is connected:

@@ -76,7 +76,7 @@ func (e *Engine) backend(name string) (backend, error) {
 		Fix:     "leave the driver out, or let the operator add it to allowed_drivers"}
 }
 
-// Drivers are the Caps of all drivers that a Spec may name. See API.
+// Drivers returns the Caps of all drivers that a Spec may name, that of Caps first.
 func (e *Engine) Drivers() []driver.Caps {
 	var all []driver.Caps
 	for _, b := range e.backends {

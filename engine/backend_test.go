@@ -12,8 +12,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/engine/lang"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
-	"github.com/sandbar-dev/sandbar/internal/lang"
 )
 
 // named is a faulty driver of a name of its own.

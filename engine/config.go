@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/lang"
+	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
 // The values that New puts into zero fields of Config.Default, Min and Max.

@@ -12,12 +12,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/lang"
+	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
 // Config is what an Engine is made from. New fills zero fields with the
@@ -125,54 +124,6 @@ type Stats struct {
 	Removing  int // ended sandboxes that resist removal; each keeps its place until it is gone
 }
 
-// API is the engine's surface, written down in one place. Protocols use the
-// concrete *Engine; this interface exists for the reader and for the compiler
-// to check.
-type API interface {
-	// Admit checks a job and takes a place in the queue; nothing is started.
-	// Errors: Invalid, TooLarge (code, environment), Unsupported (language,
-	// limit that cannot be enforced), Exhausted (queue full), Unavailable
-	// (shutting down). The Execution must be ended by Run or Cancel.
-	Admit(job sandbar.Job) (*Execution, error)
-	// Run is Admit and Execution.Run; the end of ctx cancels.
-	Run(ctx context.Context, job sandbar.Job, sink Sink) (sandbar.Result, error)
-
-	// Create makes a long-lived sandbox, waiting for a place if need be.
-	Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error)
-	// Get finds a live sandbox; NotFound if there is none of this id.
-	Get(id sandbar.ID) (*Sandbox, error)
-	// List returns the live sandboxes, oldest first.
-	List() []Info
-	// Stop kills and removes a sandbox. Stopping one that is already being
-	// stopped waits for the same end; NotFound if it is unknown.
-	Stop(ctx context.Context, id sandbar.ID) error
-
-	Stats() Stats
-	// Templates is the state of Config.Templates, in their order.
-	Templates() []TemplateStats
-	// Caps tells what the driver is and can enforce that a Spec gets which names
-	// none.
-	Caps() driver.Caps
-	// Drivers are the Caps of all drivers that a Spec may name, that of Caps first.
-	Drivers() []driver.Caps
-	Languages() *lang.Catalogue
-	// Available is the languages of the catalogue without those whose interpreter is known to be
-	// missing where a Spec names neither driver nor image. Probe looks.
-	Available() []string
-	Probe(ctx context.Context)
-	// Limits returns the resolved defaults and range, for error messages and
-	// --print-config.
-	Limits() (def, min, max sandbar.Limits)
-
-	// Shutdown admits nothing more, cancels the queue, lets running
-	// executions end until ctx ends, then cancels them, stops all sandboxes
-	// and closes the driver. When it returns nothing is left, or its error
-	// names what is. It is idempotent; the first ctx to end counts for all.
-	Shutdown(ctx context.Context) error
-}
-
-var _ API = (*Engine)(nil)
-
 // Sink receives what an execution does, in order, from one goroutine at a
 // time. A Sink that blocks holds the program back.
 //
@@ -199,28 +150,6 @@ type discard struct{}
 func (discard) Started()                   {}
 func (discard) Output(sandbar.Chunk) error { return nil }
 
-// ExecutionAPI is the surface of *Execution.
-type ExecutionAPI interface {
-	// Run waits for a place, makes the sandbox, runs the program and returns
-	// when its result is known; call it once. The sandbox is then being
-	// destroyed: its place is free only when nothing is left of it, and
-	// Shutdown waits for that. A result means the program started. An error
-	// means it never did, or that the platform failed: Canceled (before it
-	// started), Timeout (waited too long), Unsupported, Exhausted, Internal,
-	// Unavailable.
-	//
-	// A Sink that blocks does not stop the clocks: the program is killed when
-	// its time is up. Run returns once the Sink's last call has.
-	Run(sink Sink) (sandbar.Result, error)
-	// Cancel ends the execution at whatever stage it is: TERM, grace, KILL for
-	// a program that runs. It does not wait and may be called at any time.
-	Cancel()
-	// Kill is Cancel without the grace.
-	Kill()
-}
-
-var _ ExecutionAPI = (*Execution)(nil)
-
 // Info describes a long-lived sandbox.
 type Info struct {
 	ID       sandbar.ID
@@ -231,73 +160,5 @@ type Info struct {
 	Running  int // programs running in it
 }
 
-// SandboxAPI is the surface of *Sandbox, a long-lived sandbox.
-type SandboxAPI interface {
-	ID() sandbar.ID
-	Info() Info
-	// Exec runs one program to its end. lim's Timeout and Output apply to it
-	// (zero: the sandbox's); the end of ctx cancels it.
-	//
-	// A program that ends by itself leaves what it put into the background
-	// alone. One that the engine ends (time, output limit, cancellation) is
-	// ended with everything it started, and the result comes when that is gone.
-	Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (sandbar.Result, error)
-	// Start starts a program that is followed rather than waited for. Its
-	// output is kept for replay up to Config.ReplayBytes a stream; nobody
-	// needs to read it. lim as for Exec, but Timeout and Output default to none.
-	Start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits) (*Process, error)
-	// StartSink is Start for a caller that wants every byte and will take them:
-	// output goes to sink, which holds the program back while it is busy, and
-	// nothing is kept for replay (Follow delivers nothing). sink is called as
-	// Exec's is; its failure cancels the program. nil is Discard.
-	StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (*Process, error)
-	// Process finds a program started by Start or StartSink, running or
-	// finished; NotFound.
-	Process(id string) (*Process, error)
-	// Processes lists them in the order of their start.
-	Processes() []*Process
-	// FS returns the sandbox's files. A call under way and an open file count as work.
-	FS() sandbar.FS
-	// DialPort connects to a port inside; Unsupported if the driver cannot.
-	DialPort(ctx context.Context, port int) (net.Conn, error)
-	// Hold counts as work until release is called, so that the idle reaper
-	// spares the sandbox: an open transfer or a proxied connection.
-	Hold() (release func())
-	// Done is closed when the sandbox has ended, for whatever reason.
-	Done() <-chan struct{}
-}
-
-var _ SandboxAPI = (*Sandbox)(nil)
-
 // Offsets are places in the two outputs of a process.
 type Offsets struct{ Stdout, Stderr int64 }
-
-// ProcessAPI is the surface of *Process, a followed program.
-type ProcessAPI interface {
-	ID() string
-	Cmd() sandbar.Cmd
-	Started() time.Time
-	// Follow delivers output from the given offsets: what is kept, then what
-	// comes, until the program's end, ctx's end or fn's error. Bytes that are
-	// no longer kept show as a chunk whose Offset lies beyond what was asked.
-	// Followers are independent: a slow one neither holds the program back nor
-	// disturbs others; it may see gaps.
-	Follow(ctx context.Context, from Offsets, fn func(sandbar.Chunk) error) error
-	// PID is the program's process id as the sandbox's programs see it; 0 where
-	// the driver does not know.
-	PID() int
-	// Signal sends a signal to the program's process group.
-	Signal(sig int) error
-	// Cancel ends the program: TERM to its group, grace, then KILL to whatever
-	// is left of all it started. It returns at once; the outcome is Cancelled.
-	Cancel()
-	// Kill is Cancel without the grace. After the program's own end it ends
-	// what the program has left behind, and the result stays as it is.
-	Kill()
-	// Done is closed at the program's end.
-	Done() <-chan struct{}
-	// Wait returns the result.
-	Wait(ctx context.Context) (sandbar.Result, error)
-}
-
-var _ ProcessAPI = (*Process)(nil)

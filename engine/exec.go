@@ -10,8 +10,12 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Exec runs one program in the sandbox to its end. See SandboxAPI. lim may set
-// only Timeout and Output; zero is the sandbox's own.
+// Exec runs one program in the sandbox to its end. lim may set only Timeout and Output; zero is the
+// sandbox's own. The end of ctx cancels the program.
+//
+// A program that ends by itself leaves its background processes running. If the engine ends the
+// program (time, output limit, cancellation), the engine ends all processes that the program started
+// too, and returns the result when these are gone.
 func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (sandbar.Result, error) {
 	if ctx.Err() != nil {
 		return sandbar.Result{}, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
@@ -117,17 +121,17 @@ func dropProcess(p driver.Process) {
 	}
 }
 
-// Start starts a program that is followed rather than waited for. See
-// SandboxAPI. lim may set only Timeout and Output. More than 256 that run at
-// once in one sandbox are Exhausted.
+// Start starts a program in the background. Its output is kept for replay up to Config.ReplayBytes a
+// stream, whether or not a follower reads it. lim may set only Timeout and Output, whose default is
+// no limit. Exhausted: 256 programs run in the sandbox.
 func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits) (*Process, error) {
 	kept := newReplay(s.e.cfg.ReplayBytes)
 	return s.launch(ctx, c, stdin, lim, kept, kept)
 }
 
-// StartSink starts a program whose output goes to sink, without loss and
-// holding the program back, and is not kept. See SandboxAPI. All else is as
-// with Start.
+// StartSink is Start with a sink for all output. A sink that blocks holds the program back, and
+// nothing is kept for replay: Follow delivers nothing. sink is called as Exec's is; its failure
+// cancels the program. nil is Discard.
 func (s *Sandbox) StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (*Process, error) {
 	if sink == nil {
 		sink = Discard
@@ -223,7 +227,7 @@ func (s *Sandbox) forget() {
 	})
 }
 
-// Process finds a program started by Start, running or finished and kept.
+// Process finds a program of Start or StartSink that runs or is kept; NotFound.
 func (s *Sandbox) Process(id string) (*Process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

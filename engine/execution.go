@@ -10,7 +10,7 @@ import (
 )
 
 // Execution is one admitted job: a place in the queue, then a sandbox made for
-// it, then a result. See ExecutionAPI.
+// it, then a result.
 type Execution struct {
 	e        *Engine
 	id       sandbar.ID // of the sandbox, as soon as it is there
@@ -39,7 +39,9 @@ const (
 	withdrawn              // cancelled before it had one
 )
 
-// Admit checks a job and takes a place in the queue. See API.
+// Admit checks a job and takes a place in the queue; nothing is started. Errors: Invalid, TooLarge
+// (code, environment), Unsupported (language, a limit that cannot be enforced), Exhausted (queue
+// full), Unavailable (shutting down). The caller must end the Execution by Run or Cancel.
 func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	p, err := e.plan(job)
 	if err != nil {
@@ -87,8 +89,14 @@ func (e *Engine) Run(ctx context.Context, job sandbar.Job, sink Sink) (sandbar.R
 	return x.Run(sink)
 }
 
-// Run waits for a place, makes the sandbox, runs the program and returns when
-// its result is known. See ExecutionAPI.
+// Run waits for a place, makes the sandbox, runs the program and returns when its result is known;
+// call it once. The sandbox is then being destroyed: its place is free only when nothing is left of
+// it, and Shutdown waits for that. A result means that the program started. An error means that it
+// never did, or that the platform failed: Canceled (before it started), Timeout (waited too long),
+// Unsupported, Exhausted, Internal, Unavailable.
+//
+// A Sink that blocks does not stop the clocks: the program is killed when its time is up. Run returns
+// once the Sink's last call has returned.
 func (x *Execution) Run(sink Sink) (sandbar.Result, error) {
 	if err := x.begin(); err != nil {
 		return sandbar.Result{}, err
@@ -143,16 +151,17 @@ func (x *Execution) end(r sandbar.Result, err error) {
 	x.e.work.add(-1)
 }
 
-// Limits are those that the execution has, complete.
+// Limits returns the limits of the execution, with no field unset.
 func (x *Execution) Limits() sandbar.Limits { return x.plan.spec.Limits }
 
-// Cancel ends the execution with grace. See ExecutionAPI.
+// Cancel ends the execution at whatever stage it is. A running program gets TERM, the grace period and
+// KILL. Cancel does not wait, and may be called at any time.
 func (x *Execution) Cancel() {
 	x.brake.cancel()
 	x.withdraw(sandbar.Errorf(sandbar.Canceled, "cancelled before it started"))
 }
 
-// Kill ends the execution without grace. See ExecutionAPI.
+// Kill is Cancel without the grace period.
 func (x *Execution) Kill() {
 	x.brake.kill()
 	x.withdraw(sandbar.Errorf(sandbar.Canceled, "cancelled before it started"))

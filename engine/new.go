@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/lang"
+	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
 // Engine is the platform. Its methods may be called concurrently.
@@ -81,14 +81,13 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// Caps tells what the first driver is and can enforce. See API.
+// Caps returns the facts about the driver of a Spec that names none.
 func (e *Engine) Caps() driver.Caps { return e.caps }
 
 // Languages returns the language catalogue.
 func (e *Engine) Languages() *lang.Catalogue { return e.cfg.Languages }
 
-// Limits returns the defaults and the range of what may be asked for, with
-// nothing unset.
+// Limits returns the defaults and the range of what a caller may ask for, with no field unset.
 func (e *Engine) Limits() (def, min, max sandbar.Limits) {
 	return e.cfg.Default, e.cfg.Min, e.cfg.Max
 }
@@ -108,7 +107,7 @@ func (e *Engine) Stats() Stats {
 		Capacity: e.cfg.MaxSandboxes, Removing: e.removing}
 }
 
-// Templates returns the state of the templates, in the order of the Config.
+// Templates returns the state of Config.Templates, in their order.
 func (e *Engine) Templates() []TemplateStats { return e.pools.snapshot() }
 
 // unavailable is the refusal of everything once Shutdown has begun.

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Process is a program that is followed rather than waited for. It remains
-// usable after its end, for as long as somebody holds it. See ProcessAPI.
+// Process is a program of Sandbox.Start. It remains usable after its end, for as long as the caller
+// keeps it.
 type Process struct {
 	box     *Sandbox
 	id      string
@@ -40,9 +40,11 @@ func (p *Process) Cmd() sandbar.Cmd {
 // Started is the time of the start.
 func (p *Process) Started() time.Time { return p.started }
 
-// Follow delivers output from the given offsets on until the program's end.
-// See ProcessAPI. The end of ctx is a Canceled error, an error of fn is
-// returned as it is, and a negative offset is Invalid.
+// Follow delivers output from the given offsets: first the output that is kept, then new output, until
+// the program's end. Output that is no longer kept shows as a chunk whose Offset lies beyond the one
+// asked for. Followers are independent: a slow one neither holds the program back nor disturbs
+// others, and may see gaps. The end of ctx is a Canceled error, an error of fn is returned as it is,
+// and a negative offset is Invalid.
 func (p *Process) Follow(ctx context.Context, from Offsets, fn func(sandbar.Chunk) error) error {
 	if from.Stdout < 0 || from.Stderr < 0 {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "offset",

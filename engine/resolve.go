@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/lang"
+	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
 // What the kernel takes: one string of argv or environ, and, leaving room for
@@ -110,11 +110,10 @@ func (b backend) enforceable(asked sandbar.Limits, l *sandbar.Limits) error {
 func (e *Engine) checkEnv(a, b map[string]string) error {
 	var total int64
 	for _, m := range []map[string]string{a, b} {
+		if err := sandbar.CheckEnv(m); err != nil {
+			return err
+		}
 		for k, v := range m {
-			if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-				return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
-					Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
-			}
 			total += int64(len(k)) + int64(len(v))
 			if len(k)+len(v)+1 > maxString {
 				return tooLarge("env", "environment variable "+sandbar.Quote(k, 40), int64(len(k)+len(v)+1), maxString)

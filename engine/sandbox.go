@@ -19,9 +19,8 @@ import (
 // bounds what their replay costs: 2 * Config.ReplayBytes each.
 const maxFollowed = 256
 
-// Sandbox is a long-lived sandbox. It ends by Stop, by being idle or too old,
-// or by its own death. See SandboxAPI. Calls on a sandbox that is being
-// stopped are Conflict, calls on one that has ended are Gone.
+// Sandbox is a long-lived sandbox. It ends by Stop, by being idle or too old, or by its own death.
+// Calls on a sandbox that is being stopped are Conflict, calls on one that has ended are Gone.
 type Sandbox struct {
 	e       *Engine
 	id      sandbar.ID
@@ -47,8 +46,8 @@ type Sandbox struct {
 	started   int                 // how many processes there ever were
 }
 
-// Create makes a long-lived sandbox. See API. The end of ctx while waiting or
-// creating is Canceled.
+// Create makes a long-lived sandbox, and waits for a place if none is free. It is Canceled if ctx
+// ends before the sandbox is made.
 func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error) {
 	spec, err := e.resolve(spec)
 	if err != nil {
@@ -153,9 +152,9 @@ func (e *Engine) List() []Info {
 	return infos
 }
 
-// Stop kills and removes a sandbox and waits until nothing is left of it. See
-// API. The end of ctx ends only the waiting: it is Canceled, or Timeout for a
-// deadline, and the removal goes on.
+// Stop kills and removes a sandbox, and waits until nothing is left of it. A Stop of a sandbox that
+// is already being stopped waits for the same end; NotFound if the id is unknown. The end of ctx ends
+// only the waiting: it is Canceled, or Timeout for a deadline, and the removal goes on.
 func (e *Engine) Stop(ctx context.Context, id sandbar.ID) error {
 	s := e.find(id)
 	if s == nil {
@@ -369,11 +368,12 @@ func (s *Sandbox) Info() Info {
 		Enforced: s.e.capsOf(s.spec).Enforced, Running: len(s.brakes)}
 }
 
-// Done is closed when the sandbox can run nothing any more.
+// Done is closed when the sandbox has ended, for whatever reason, and can run nothing any more.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
-// Hold counts as work until release is called, once or more often. On a
-// sandbox that has ended it does nothing.
+// Hold counts as work until release is called, once or more often, so that the idle reaper spares
+// the sandbox during an open transfer or a proxied connection. On a sandbox that has ended it does
+// nothing.
 func (s *Sandbox) Hold() (release func()) {
 	release, err := s.hold()
 	if err != nil {

@@ -14,10 +14,11 @@ import (
 // killed, waits for drivers and receivers of output that are stuck.
 const lastWait = 15 * time.Second
 
-// Shutdown ends the engine in order. See API. It may be called again and
-// concurrently: every call waits for the same end and returns the same error,
-// and the first ctx to end is what ends the patience with running executions.
-// An error names the sandboxes that could not be removed.
+// Shutdown admits nothing more, cancels the queue, lets running executions end until ctx ends, then
+// cancels them, stops all sandboxes and closes the driver. When it returns nothing is left, or its
+// error names the sandboxes that could not be removed. It is idempotent and may be called
+// concurrently: every call waits for the same end and returns the same error, and the first ctx to
+// end cancels the running executions of all calls.
 func (e *Engine) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	first := !e.closing

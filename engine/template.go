@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/lang"
+	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
 // Template asks for sandboxes that are made before there is a job for them. A

@@ -15,35 +15,43 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
-// Recorder keeps code with what came of it: a file for each execution, by the
-// settings below "code". Its Record is for engine.Config.Record.
+// Recorder writes a file for each execution: the code, and its result. Its Record is for
+// engine.Config.Record.
 //
-// The files are the caller's and the program's own words. They hold neither the
-// environment nor the input of an execution, which are where secrets are.
+// A file holds the caller's and the program's own words. It holds neither the environment nor the
+// input of the execution, which may hold secrets.
 type Recorder struct {
-	dir     string // absolute
-	onError bool   // only what did not succeed
-	most    int64  // bytes of each stream
-	caps    func(driver string) driver.Caps
-	now     func() time.Time
-	failed  func(error)
+	o   RecorderOptions
+	now func() time.Time
 }
 
-// mostKept bounds what is kept of a stream where the settings do not, in bytes.
+// RecorderOptions are what a Recorder is made from.
+type RecorderOptions struct {
+	// Dir is the directory of the files, which NewRecorder makes. "" records nothing.
+	Dir string
+	// FailedOnly records only the executions that did not succeed.
+	FailedOnly bool
+	// MaxOutput is how many bytes are kept of each output. Negative: 1 MiB.
+	MaxOutput int64
+	// Caps returns the facts about the driver of a name; "" is the engine's first. Needed.
+	Caps func(driver string) driver.Caps
+	// Failed is called with the error if an execution cannot be recorded. The execution's result
+	// stays as it is. Needed.
+	Failed func(error)
+}
+
+// mostKept bounds what is kept of an output where RecorderOptions does not, in bytes.
 const mostKept = 1 << 20
 
-// NewRecorder makes the directory and a Recorder over it. It returns nil where
-// the settings keep nothing. caps tells of the engine's drivers by name; failed
-// is told of an execution that could not be kept, which takes nothing from its
-// result. Denied where the directory cannot be made or written.
-func NewRecorder(cfg *config.Config, caps func(driver string) driver.Caps, failed func(error)) (*Recorder, error) {
-	if cfg.Code.Store == config.StoreNever {
+// NewRecorder makes the directory and a Recorder over it. It returns nil, which is a Recorder that
+// records nothing, if Dir is "". Denied: the directory cannot be made, or is not writable.
+func NewRecorder(o RecorderOptions) (*Recorder, error) {
+	if o.Dir == "" {
 		return nil, nil
 	}
-	dir, err := filepath.Abs(filepath.Join(cfg.Code.Artifacts, "executions"))
+	dir, err := filepath.Abs(o.Dir)
 	if err == nil {
 		err = prepare(dir)
 	}
@@ -52,11 +60,11 @@ func NewRecorder(cfg *config.Config, caps func(driver string) driver.Caps, faile
 			Message: "the directory " + sandbar.Quote(dir, 200) + " for code and results cannot be used", Err: err,
 			Fix: "set code.artifacts (SANDBAR_CODE_ARTIFACTS) to a directory that can be written, or code.store (SANDBOX_STORE_CODE) to never"}
 	}
-	r := &Recorder{dir: dir, onError: cfg.Code.Store == config.StoreOnError, most: cfg.Code.MaxOutput, caps: caps, now: time.Now, failed: failed}
-	if r.most < 0 {
-		r.most = mostKept
+	o.Dir = dir
+	if o.MaxOutput < 0 {
+		o.MaxOutput = mostKept
 	}
-	return r, nil
+	return &Recorder{o: o, now: time.Now}, nil
 }
 
 // prepare makes the directory and tells whether files can be made in it.
@@ -98,24 +106,24 @@ func (r *Recorder) Record(j sandbar.Job, next engine.Sink) (engine.Sink, func(sa
 	if j.Language == "" {
 		return next, nil
 	}
-	c, began := newCapture(r.most, next), r.now()
+	c, began := newCapture(r.o.MaxOutput, next), r.now()
 	return c, func(result sandbar.Result, err error) {
 		a := r.artifact(j, c, result, err)
 		a.Timestamp = began.UTC()
-		if r.onError && a.Result != nil && a.Result.Succeeded() {
+		if r.o.FailedOnly && a.Result != nil && a.Result.Succeeded() {
 			return
 		}
 		if err := r.write(a); err != nil {
-			r.failed(&sandbar.Error{Code: sandbar.Unavailable, Field: "code.artifacts",
+			r.o.Failed(&sandbar.Error{Code: sandbar.Unavailable, Field: "code.artifacts",
 				Message: "the code and its result could not be kept", Err: err})
 		}
 	}
 }
 
 func (r *Recorder) artifact(j sandbar.Job, c *capture, result sandbar.Result, err error) artifact {
-	caps := r.caps(j.Spec.Driver)
+	caps := r.o.Caps(j.Spec.Driver)
 	a := artifact{Language: j.Language, Code: j.Code}
-	m := newMeta(caps, j.Language, j.Spec.Limits, r.most)
+	m := newMeta(caps, j.Language, j.Spec.Limits, r.o.MaxOutput)
 	if err == nil {
 		x := newResult(result, c, m, j.Spec.Limits)
 		a.Result = &x
@@ -144,7 +152,7 @@ func (r *Recorder) write(a artifact) error {
 		if try > 0 {
 			name = fmt.Sprintf("%s-%d.json", base, try)
 		}
-		name = filepath.Join(r.dir, name)
+		name = filepath.Join(r.o.Dir, name)
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 		if errors.Is(err, fs.ErrExist) {
 			continue

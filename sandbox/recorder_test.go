@@ -22,9 +22,10 @@ import (
 // newTestRecorder is a Recorder over a directory, at one moment for ever.
 func newTestRecorder(t *testing.T, store, dir string) *Recorder {
 	t.Helper()
-	cfg := &config.Config{Code: config.Code{Store: store, Artifacts: dir, MaxOutput: 5}}
-	r, err := NewRecorder(cfg, func(name string) driver.Caps { return driver.Caps{Name: name, Boundary: driver.BoundaryWasm} },
-		func(err error) { t.Error(err) })
+	code := config.Code{Store: store, Artifacts: dir}
+	r, err := NewRecorder(RecorderOptions{Dir: code.Executions(), FailedOnly: store == config.StoreOnError, MaxOutput: 5,
+		Caps:   func(name string) driver.Caps { return driver.Caps{Name: name, Boundary: driver.BoundaryWasm} },
+		Failed: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,14 +156,13 @@ func TestArtifactsCannotBe(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg := &config.Config{Code: config.Code{Store: config.StoreAlways, Artifacts: file}}
-	_, err := NewRecorder(cfg, nil, nil)
+	_, err := NewRecorder(RecorderOptions{Dir: filepath.Join(file, "executions")})
 	if e := sandbar.AsError(err); e == nil || e.Code != sandbar.Denied || e.Field != "code.artifacts" {
 		t.Errorf("%v", err)
 	}
 	r := newTestRecorder(t, config.StoreAlways, filepath.Join(dir, "gone"))
 	var told []error
-	r.failed = func(err error) { told = append(told, err) }
+	r.o.Failed = func(err error) { told = append(told, err) }
 	if err := os.RemoveAll(filepath.Join(dir, "gone")); err != nil {
 		t.Fatal(err)
 	}

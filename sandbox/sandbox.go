@@ -55,7 +55,31 @@ type Options struct {
 // methods may be called concurrently.
 type Sandbox struct {
 	engine *engine.Engine
-	cfg    *config.Config
+	rules  Rules
+}
+
+// Rules are what an operator decides for every request.
+type Rules struct {
+	// Timeout, unless it is 0, is the time limit of each request, whatever the request asks for.
+	Timeout time.Duration
+	// MaxOutput is how many bytes are kept of each output. Default: 10 KiB;
+	// sandbar.Unlimited keeps all.
+	MaxOutput int64
+	// Network gives every program sandbar.NetworkOutbound.
+	Network bool
+}
+
+// defaultMaxOutput is Rules.MaxOutput where it is 0, in bytes.
+const defaultMaxOutput = 10 << 10
+
+// Drivers returns the drivers of this build, the strongest boundary first, for a program that makes
+// an engine.Engine of its own. Invalid: a was not returned by Self or AgentProgram.
+func Drivers(a Agent) ([]driver.Factory, error) {
+	if !a.set {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "Options.Agent", Message: "there is no agent",
+			Fix: "call sandbox.Self first in main, and pass on what it returns"}
+	}
+	return all.Factories(a.program), nil
 }
 
 // Open makes the drivers and the engine that the settings ask for. Errors:
@@ -63,11 +87,10 @@ type Sandbox struct {
 // Unavailable where a driver that the settings name does not work here, and
 // Unsupported where "auto" finds none with a boundary.
 func Open(o Options) (*Sandbox, error) {
-	if !o.Agent.set {
-		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "Options.Agent", Message: "there is no agent",
-			Fix: "call sandbox.Self first in main, and pass on what it returns"}
+	factories, err := Drivers(o.Agent)
+	if err != nil {
+		return nil, err
 	}
-	factories := all.Factories(o.Agent.program)
 	cfg, err := config.Load(config.Input{File: o.File, Environ: o.Environ, Drivers: platform.Settings(factories)})
 	if err != nil {
 		return nil, err
@@ -80,7 +103,10 @@ func Open(o Options) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	recorder, err := NewRecorder(cfg, ds.Caps, func(err error) { log.Error("an execution could not be kept", "error", err) })
+	recorder, err := NewRecorder(RecorderOptions{
+		Dir: cfg.Code.Executions(), FailedOnly: cfg.Code.Store == config.StoreOnError, MaxOutput: cfg.Code.MaxOutput,
+		Caps: ds.Caps, Failed: func(err error) { log.Error("an execution could not be kept", "error", err) },
+	})
 	if err != nil {
 		return nil, errors.Join(err, ds.Close())
 	}
@@ -88,12 +114,16 @@ func Open(o Options) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sandbox{e, cfg}, nil
+	return Over(e, Rules{Timeout: cfg.Code.Timeout, MaxOutput: cfg.Code.MaxOutput, Network: cfg.Code.Network}), nil
 }
 
-// Over is a Sandbox over an engine that was made by the same settings. Its Close
-// ends that engine.
-func Over(e *engine.Engine, cfg *config.Config) *Sandbox { return &Sandbox{e, cfg} }
+// Over returns a Sandbox over an engine. Its Close shuts that engine down.
+func Over(e *engine.Engine, r Rules) *Sandbox {
+	if r.MaxOutput == 0 {
+		r.MaxOutput = defaultMaxOutput
+	}
+	return &Sandbox{e, r}
+}
 
 // Request is one piece of code to run.
 type Request struct {
@@ -131,11 +161,11 @@ func (s *Sandbox) Execute(ctx context.Context, r Request) (Result, error) {
 		return Result{}, err
 	}
 	defer context.AfterFunc(ctx, x.Cancel)()
-	out := newCapture(s.cfg.Code.MaxOutput, nil)
+	out := newCapture(s.rules.MaxOutput, nil)
 	result, err := x.Run(out)
 	caps := s.caps(r.Driver)
 	limits := x.Limits()
-	m := newMeta(caps, job.Language, limits, s.cfg.Code.MaxOutput)
+	m := newMeta(caps, job.Language, limits, s.rules.MaxOutput)
 	if blocked, ok := newBlocked(err, m); ok {
 		return blocked, nil
 	}
@@ -153,12 +183,12 @@ func (s *Sandbox) job(r Request) sandbar.Job {
 		language = "python"
 	}
 	timeout := r.Timeout
-	if s.cfg.Code.Timeout > 0 {
-		timeout = s.cfg.Code.Timeout
+	if s.rules.Timeout > 0 {
+		timeout = s.rules.Timeout
 	}
 	_, _, highest := s.engine.Limits()
 	network := sandbar.NetworkNone
-	if s.cfg.Code.Network {
+	if s.rules.Network {
 		network = sandbar.NetworkOutbound
 	}
 	return sandbar.Job{Language: language, Code: r.Code, Args: r.Args, Stdin: r.Stdin,

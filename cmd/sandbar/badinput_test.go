@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
 // Every mistake is told with what is allowed, and the exit code is 2. None of
@@ -105,7 +107,7 @@ func TestBadInput(t *testing.T) {
 			if diff := cmp.Diff(tc.want, stderr); diff != "" {
 				t.Error(diff)
 			}
-			if code != exitUsage || stdout != "" {
+			if code != cli.ExitUsage || stdout != "" {
 				t.Errorf("exit code %d, stdout %q", code, stdout)
 			}
 		})
@@ -114,7 +116,7 @@ func TestBadInput(t *testing.T) {
 
 func TestUnknownDriver(t *testing.T) {
 	code, _, stderr := invocation{args: []string{"eval", "python", "-c", "x", "--driver", "dokcer"}}.run(t)
-	if code != exitUsage || !strings.HasPrefix(stderr, "sandbar: --driver: there is no driver \"dokcer\" (allowed: auto, ") || !strings.HasSuffix(stderr, "local)\n") {
+	if code != cli.ExitUsage || !strings.HasPrefix(stderr, "sandbar: --driver: there is no driver \"dokcer\" (allowed: auto, ") || !strings.HasSuffix(stderr, "local)\n") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
 // brake turns signals to this process into an end of the program: the first
@@ -56,7 +57,7 @@ func (a *app) listen(run *engine.Execution) *brake {
 			case 2:
 				run.Kill()
 			default:
-				os.Exit(exitSignal + int(number))
+				os.Exit(cli.ExitSignal + int(number))
 			}
 		}
 	})

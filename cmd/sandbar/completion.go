@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
 func (a *app) completionCommand() *cobra.Command {
@@ -31,7 +33,7 @@ func (a *app) completionCommand() *cobra.Command {
 			}
 			write, ok := generate[args[0]]
 			if !ok {
-				return usagef(cmd, "there is no completion for the shell %s %s", quote(args[0]), allowed)
+				return usagef(cmd, "there is no completion for the shell %s %s", cli.Quote(args[0]), allowed)
 			}
 			return write(cmd.Root())
 		},

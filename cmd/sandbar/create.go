@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/client/wire"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
@@ -72,9 +73,9 @@ func (r *remote) create(args []string) error {
 		return err
 	}
 	if asJSON, _ := r.cmd.Flags().GetBool("json"); asJSON {
-		return writeJSON(r.app.stdout, s)
+		return cli.WriteJSON(r.app.stdout, s)
 	}
-	if onTerminal(r.app.stderr) {
+	if cli.OnTerminal(r.app.stderr) {
 		fmt.Fprintf(r.app.stderr, "sandbox ready in %.1fs\n", time.Since(began).Seconds())
 	}
 	_, err = fmt.Fprintln(r.app.stdout, s.ID)
@@ -122,7 +123,7 @@ func (r *remote) labels() (map[string]string, error) {
 	for _, l := range given {
 		name, value, ok := strings.Cut(l, "=")
 		if !ok || name == "" {
-			return nil, usagef(r.cmd, "--label: %s is no label (allowed: NAME=VALUE)", quote(l))
+			return nil, usagef(r.cmd, "--label: %s is no label (allowed: NAME=VALUE)", cli.Quote(l))
 		}
 		labels[name] = value
 	}
@@ -143,7 +144,7 @@ func (r *remote) seconds(flag, text string) (wire.Amount, error) {
 		err = errors.New("is no time at all")
 	}
 	if err != nil {
-		return 0, usagef(r.cmd, "--%s: %s %v (allowed: a duration such as 500ms, 30s or 5m, or unlimited)", flag, quote(text), err)
+		return 0, usagef(r.cmd, "--%s: %s %v (allowed: a duration such as 500ms, 30s or 5m, or unlimited)", flag, cli.Quote(text), err)
 	}
 	return wire.Seconds(d), nil
 }
@@ -159,7 +160,7 @@ func (r *remote) secret() (string, error) {
 	}
 	secret := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
 	if len(secret) < 16 || len(secret) > 4096 || strings.ContainsFunc(secret, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return "", usagef(r.cmd, "--secret-file: what is in %s is no secret (allowed: one line of 16 to 4096 visible ASCII characters)", printable(flag.Value.String()))
+		return "", usagef(r.cmd, "--secret-file: what is in %s is no secret (allowed: one line of 16 to 4096 visible ASCII characters)", cli.Printable(flag.Value.String()))
 	}
 	return secret, nil
 }

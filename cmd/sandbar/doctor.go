@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/doctor"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
@@ -61,12 +62,12 @@ Exit code: 0 if the driver ran a program, else 1.`,
 				Presets: func(ctx context.Context, d driver.Driver) []doctor.Preset { return platform.PresetStates(ctx, cfg, d) },
 			})
 			if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-				err = writeReport(a.stdout, report)
+				err = cli.WriteReport(a.stdout, report)
 			} else {
 				err = printReport(a.stdout, report)
 			}
 			if err == nil && !report.OK {
-				err = &exit{exitFailure}
+				err = cli.Exit(cli.ExitFailure)
 			}
 			return err
 		},
@@ -81,16 +82,16 @@ func printReport(w io.Writer, r doctor.Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	system := r.System.OS + "/" + r.System.Arch
 	if r.System.Kernel != "" {
-		system += ", kernel " + printable(r.System.Kernel)
+		system += ", kernel " + cli.Printable(r.System.Kernel)
 	}
 	fmt.Fprintf(t, "sandbar %s on %s, user %d, %d processors\n", r.Version, system, r.System.UID, r.System.CPUs)
 	printDrivers(t, r)
 	printKernel(t, r)
 	fmt.Fprint(t, "\nLANGUAGES\n")
 	for _, l := range r.Languages {
-		where := printable(l.Path)
+		where := cli.Printable(l.Path)
 		if !l.Available {
-			where = "not in the sandbox: install " + printable(l.Interpreter) + " below /usr"
+			where = "not in the sandbox: install " + cli.Printable(l.Interpreter) + " below /usr"
 			if !r.OK {
 				where = "unknown: there was no sandbox to look in"
 			}
@@ -115,7 +116,7 @@ func printReport(w io.Writer, r doctor.Report) error {
 
 // presetText says what a preset is.
 func presetText(p doctor.Preset) string {
-	ref := printable(p.Ref)
+	ref := cli.Printable(p.Ref)
 	switch p.Source {
 	case "installed":
 		return ref + ", installed"
@@ -180,7 +181,7 @@ func printAlternative(w io.Writer, a doctor.Alternative) {
 	}
 	fmt.Fprintf(w, "    %s %s: works, boundary: %s; limits: %s\n", a.Option, a.Value, a.Boundary, strings.Join(all, ", "))
 	for _, n := range a.Notes {
-		fmt.Fprintf(w, "      - %s\n", printable(n))
+		fmt.Fprintf(w, "      - %s\n", cli.Printable(n))
 	}
 }
 

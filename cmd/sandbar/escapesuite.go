@@ -21,6 +21,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/driver/escapesuite"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/doctor"
@@ -106,7 +107,7 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 				ok = ok && held
 			}
 			if !ok {
-				return &exit{exitFailure}
+				return cli.Exit(cli.ExitFailure)
 			}
 			return nil
 		},
@@ -172,7 +173,7 @@ func (e *escapeRun) play(ctx context.Context, r escapesuite.Role) (bool, error) 
 		args = append(args, "--image", imageName)
 	}
 	err = p.run(ctx, nil, e.app.stdout, e.app.stderr, args...)
-	if ended, ok := errors.AsType[*exec.ExitError](err); ok && ended.ExitCode() == exitFailure {
+	if ended, ok := errors.AsType[*exec.ExitError](err); ok && ended.ExitCode() == cli.ExitFailure {
 		return false, nil // and it has said why
 	}
 	return err == nil, err
@@ -214,9 +215,9 @@ func (e *escapeRun) notRun(r escapesuite.Role, why string) *escapeReport {
 func (e *escapeRun) print(r *escapeReport) error {
 	switch {
 	case e.json:
-		return writeReport(e.app.stdout, r)
+		return cli.WriteReport(e.app.stdout, r)
 	case r.NotRun != "":
-		_, err := fmt.Fprintf(e.app.stdout, "role %s NOT RUN: %s\n\n", r.Role, printable(r.NotRun))
+		_, err := fmt.Fprintf(e.app.stdout, "role %s NOT RUN: %s\n\n", r.Role, cli.Printable(r.NotRun))
 		return err
 	}
 	return printEscapes(e.app.stdout, r)
@@ -232,7 +233,7 @@ func chosenCases(patterns string) ([]escapesuite.Case, error) {
 	var chosen []escapesuite.Case
 	for pattern := range strings.SplitSeq(patterns, ",") {
 		if _, err := path.Match(pattern, ""); err != nil {
-			return nil, fmt.Errorf("%s is no pattern: * is any text, ? any character, [ab] one of these", quote(pattern))
+			return nil, fmt.Errorf("%s is no pattern: * is any text, ? any character, [ab] one of these", cli.Quote(pattern))
 		}
 	}
 	for _, c := range all {
@@ -241,7 +242,7 @@ func chosenCases(patterns string) ([]escapesuite.Case, error) {
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no case is named like %s", quote(patterns))
+		return nil, fmt.Errorf("no case is named like %s", cli.Quote(patterns))
 	}
 	return chosen, nil
 }
@@ -279,7 +280,7 @@ func (a *app) attackHost(ctx context.Context, cfg *config.Config, e *escapeRun, 
 		}
 	}
 	if !e.json {
-		fmt.Fprintf(a.stdout, "sandbar %s, role %s, driver %s, boundary %s, kernel %s\n\n", thisBuild().Version, r, caps.Name, caps.Boundary, printable(found.System.Kernel))
+		fmt.Fprintf(a.stdout, "sandbar %s, role %s, driver %s, boundary %s, kernel %s\n\n", thisBuild().Version, r, caps.Name, caps.Boundary, cli.Printable(found.System.Kernel))
 		s.Each = func(r escapesuite.Report) { printEscape(a.stdout, r) }
 	}
 	reports, err := s.Run(ctx, cases)
@@ -316,7 +317,7 @@ func printEscape(w io.Writer, r escapesuite.Report) {
 			fmt.Fprintf(w, "%41s …\n", "")
 			break
 		}
-		fmt.Fprintf(w, "%41s %.160s\n", "", printable(line))
+		fmt.Fprintf(w, "%41s %.160s\n", "", cli.Printable(line))
 	}
 }
 

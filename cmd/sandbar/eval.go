@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
@@ -93,7 +94,7 @@ func (a *app) evalSource(cmd *cobra.Command, args []string) (source, error) {
 	case len(own) == 0 || own[0] == "":
 		return s, usagef(cmd, "no language was given (allowed: %s)", strings.Join(a.languageNames(cmd), ", "))
 	case len(own) > 2 || len(own) == 2 && flag.Changed:
-		return s, usagef(cmd, "%s is one argument too many; the program's own arguments come after \"--\"", quote(own[len(own)-1]))
+		return s, usagef(cmd, "%s is one argument too many; the program's own arguments come after \"--\"", cli.Quote(own[len(own)-1]))
 	case len(own) == 2 && own[1] == "":
 		return s, usagef(cmd, "the file's name is empty (allowed: a file, or -)")
 	}
@@ -119,7 +120,7 @@ func (x *execution) readCode(s source) (fromStdin bool, err error) {
 	}
 	var r io.Reader = x.app.stdin
 	if s.file != "-" {
-		f, err := openFile(s.file)
+		f, err := cli.OpenFile(s.file)
 		if err != nil {
 			return false, usagef(x.cmd, "%s", err)
 		}
@@ -128,7 +129,7 @@ func (x *execution) readCode(s source) (fromStdin bool, err error) {
 	}
 	code, err := io.ReadAll(io.LimitReader(r, x.cfg.MaxCode+1))
 	if err != nil {
-		return false, &failure{exitUsage, errors.New("the code cannot be read: " + err.Error())}
+		return false, cli.Fail(cli.ExitUsage, errors.New("the code cannot be read: "+err.Error()))
 	}
 	if int64(len(code)) > x.cfg.MaxCode {
 		return false, usagef(x.cmd, "the code is larger than %s (allowed: up to max_code, which the configuration sets)", config.FormatSize(x.cfg.MaxCode))

@@ -9,7 +9,8 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/client/wire"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
@@ -54,7 +55,7 @@ func (r *remote) exec(args []string) error {
 	case len(args) == 0 || dash == 0 || args[0] == "":
 		return usagef(r.cmd, "ID is missing; \"sandbar list\" shows what there is")
 	case dash != 1:
-		return usagef(r.cmd, "the command comes after \"--\", as in: sandbar exec %s -- COMMAND", printable(args[0]))
+		return usagef(r.cmd, "the command comes after \"--\", as in: sandbar exec %s -- COMMAND", cli.Printable(args[0]))
 	case len(args) == 1 || args[1] == "":
 		return usagef(r.cmd, "no command was given after \"--\"")
 	}
@@ -81,7 +82,7 @@ func (r *remote) detach(id string, args []string, dir string, env map[string]str
 	}
 	p, err := r.StartProcess(r.ctx, id, shellWords(args), dir, env)
 	if err != nil {
-		return &failure{exitPlatform, err}
+		return cli.Fail(cli.ExitPlatform, err)
 	}
 	_, err = fmt.Fprintln(r.app.stdout, p.ID)
 	return err
@@ -116,9 +117,9 @@ func (r *remote) attach(id string, x wire.Exec) error {
 		}
 		x.Output = wire.Amount(l.Output)
 	}
-	s := client.Streams{Stdin: input{r.app.stdin}, Stdout: r.app.stdout, Stderr: r.app.stderr}
+	s := client.Streams{Stdin: cli.Input{Reader: r.app.stdin}, Stdout: r.app.stdout, Stderr: r.app.stderr}
 	if name := r.cmd.Flags().Lookup("stdin").Value.String(); name != "" && name != "-" {
-		f, err := openFile(name)
+		f, err := cli.OpenFile(name)
 		if err != nil {
 			return usagef(r.cmd, "--stdin: %s", err)
 		}
@@ -134,18 +135,18 @@ func (r *remote) attach(id string, x wire.Exec) error {
 
 func (r *remote) execFailed(err error) error {
 	if e, ok := errors.AsType[*client.OutputError](err); ok {
-		return outputError(e.Err)
+		return cli.OutputError(e.Err)
 	}
 	e := sandbar.AsError(err)
 	switch {
 	case e.Code == sandbar.Canceled && r.signal() != 0:
-		return &exit{exitSignal + r.signal()}
+		return cli.Exit(cli.ExitSignal + r.signal())
 	case e.Field == "id" || e.Code == sandbar.Unauthenticated:
-		return &failure{exitPlatform, err}
+		return cli.Fail(cli.ExitPlatform, err)
 	case e.Code == sandbar.Invalid || e.Code == sandbar.TooLarge:
-		return &failure{exitUsage, err}
+		return cli.Fail(cli.ExitUsage, err)
 	}
-	return &failure{platformCode(err, &brake{}), err}
+	return cli.Fail(platformCode(err, &brake{}), err)
 }
 
 // execEnded is the exit code for a command's end, and a line about an end that
@@ -154,29 +155,29 @@ func (r *remote) execEnded(x wire.Result) error {
 	switch x.Outcome {
 	case sandbar.Exited.String():
 		if x.ExitCode != nil {
-			return &exit{*x.ExitCode}
+			return cli.Exit(*x.ExitCode)
 		}
 	case sandbar.Signaled.String():
 		if x.Signal != nil {
 			if why := sandbar.ForeignCall(*x.Signal); why != "" {
 				r.app.warn("%s", why)
 			}
-			return &exit{exitSignal + *x.Signal}
+			return cli.Exit(cli.ExitSignal + *x.Signal)
 		}
 	case sandbar.OutOfMemory.String():
 		r.app.warn("killed: out of memory")
-		return &exit{exitSignal + signalKill}
+		return cli.Exit(cli.ExitSignal + cli.SignalKill)
 	case sandbar.OutputLimit.String():
 		r.app.warn("killed: too much output")
-		return &exit{exitSignal + signalFileSize}
+		return cli.Exit(cli.ExitSignal + cli.SignalFileSize)
 	case sandbar.TimedOut.String():
 		r.app.warn("killed: timeout")
-		return &exit{exitTimeout}
+		return cli.Exit(cli.ExitTimeout)
 	case sandbar.Cancelled.String():
 		if s := r.signal(); s != 0 {
-			return &exit{exitSignal + s}
+			return cli.Exit(cli.ExitSignal + s)
 		}
-		return &failure{exitPlatform, sandbar.Errorf(sandbar.Gone, "the command was ended with its sandbox")}
+		return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the command was ended with its sandbox"))
 	}
-	return &failure{exitPlatform, sandbar.Errorf(sandbar.Gone, "the sandbox died under the command; how the command ended is not known")}
+	return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the sandbox died under the command; how the command ended is not known"))
 }

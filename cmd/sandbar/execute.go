@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 	"github.com/sandbar-dev/sandbar/internal/text/truncate"
@@ -142,12 +141,12 @@ func (a *app) environment(cmd *cobra.Command, entries []string) (map[string]stri
 	for _, e := range entries {
 		name, value, given := strings.Cut(e, "=")
 		if name == "" {
-			return nil, usagef(cmd, "--env: %s has no name (allowed: NAME=VALUE or NAME)", quote(e))
+			return nil, usagef(cmd, "--env: %s has no name (allowed: NAME=VALUE or NAME)", cli.Quote(e))
 		}
 		if !given {
 			own, ok := lookup(a.environ, name)
 			if !ok {
-				return nil, usagef(cmd, "--env: %s is not set here, so it cannot be passed on (allowed: NAME=VALUE or NAME)", quote(name))
+				return nil, usagef(cmd, "--env: %s is not set here, so it cannot be passed on (allowed: NAME=VALUE or NAME)", cli.Quote(name))
 			}
 			value = own
 		}
@@ -165,10 +164,6 @@ func lookup(environ []string, name string) (string, bool) {
 	return "", false
 }
 
-// input is a program's standard input. It hides that it may be a file: no
-// program gets a descriptor of ours, least of all one of a terminal.
-type input struct{ io.Reader }
-
 // openStdin sets the program's standard input from --stdin. taken tells that
 // our own has been read for something else.
 func (x *execution) openStdin(taken bool) (closer func(), err error) {
@@ -181,31 +176,16 @@ func (x *execution) openStdin(taken bool) (closer func(), err error) {
 	case name == "" && taken:
 		return func() {}, nil
 	case name == "" || name == "-":
-		x.job.Stdin = input{x.app.stdin}
+		x.job.Stdin = cli.Input{Reader: x.app.stdin}
 		return func() {}, nil
 	default:
-		f, err := openFile(name)
+		f, err := cli.OpenFile(name)
 		if err != nil {
 			return nil, usagef(x.cmd, "--stdin: %s", err)
 		}
-		x.job.Stdin = input{f}
+		x.job.Stdin = cli.Input{Reader: f}
 		return func() { f.Close() }, nil
 	}
-}
-
-// openFile opens a file to read: anything but a directory.
-func openFile(name string) (*os.File, error) {
-	f, err := os.Open(name)
-	if err == nil {
-		if info, serr := f.Stat(); serr == nil && info.IsDir() {
-			f.Close()
-			err = &os.PathError{Op: "open", Path: name, Err: syscall.EISDIR}
-		}
-	}
-	if pe, ok := errors.AsType[*os.PathError](err); ok {
-		return nil, errors.New(printable(name) + " cannot be read: " + pe.Err.Error() + " (allowed: a file that can be read)")
-	}
-	return f, err
 }
 
 // run runs the job to its end and returns what the process's exit code is to
@@ -224,7 +204,7 @@ func (x *execution) run() error {
 	run, err := e.Admit(x.job)
 	if err != nil {
 		if err := sandbar.AsError(err); err.Field == "language" {
-			return &failure{exitUsage, err}
+			return cli.Fail(cli.ExitUsage, err)
 		}
 		return x.failed(err)
 	}
@@ -259,21 +239,21 @@ func (a *app) removeSandbox(e *engine.Engine) {
 // ended turns what came of the program into output and an exit code.
 func (x *execution) ended(r sandbar.Result, err error, out *streams, b *brake, caps driver.Caps) error {
 	if x.json {
-		if err := writeReport(x.app.stdout, newReport(r, err, out, caps)); err != nil {
-			return outputError(err)
+		if err := cli.WriteReport(x.app.stdout, newReport(r, err, out, caps)); err != nil {
+			return cli.OutputError(err)
 		}
 		if err != nil {
-			return &exit{platformCode(err, b)}
+			return cli.Exit(platformCode(err, b))
 		}
-		return &exit{resultCode(r, b)}
+		return cli.Exit(resultCode(r, b))
 	}
 	switch {
 	case err != nil && sandbar.CodeOf(err) == sandbar.Canceled && b.signal() != 0:
-		return &exit{exitSignal + b.signal()}
+		return cli.Exit(cli.ExitSignal + b.signal())
 	case err != nil:
-		return &failure{platformCode(err, b), err}
+		return cli.Fail(platformCode(err, b), err)
 	case out.err != nil && b.signal() == 0:
-		return outputError(out.err)
+		return cli.OutputError(out.err)
 	}
 	for _, name := range out.cut() {
 		x.app.warn("%s was cut off after %s", name, config.FormatSize(x.cut()))
@@ -281,15 +261,7 @@ func (x *execution) ended(r sandbar.Result, err error, out *streams, b *brake, c
 	if line := x.explain(r); line != "" {
 		x.app.warn("%s", line)
 	}
-	return &exit{resultCode(r, b)}
-}
-
-// outputError is what becomes of output that cannot be written.
-func outputError(err error) error {
-	if errors.Is(err, syscall.EPIPE) {
-		return &exit{exitSignal + signalPipe}
-	}
-	return &failure{exitPlatform, sandbar.Errorf(sandbar.Unavailable, "the output cannot be written: %w", err)}
+	return cli.Exit(resultCode(r, b))
 }
 
 // explain is a line about an end that the program's output does not show.
@@ -343,40 +315,40 @@ func resultCode(r sandbar.Result, b *brake) int {
 	case sandbar.Exited:
 		return r.ExitCode
 	case sandbar.Signaled:
-		return exitSignal + r.Signal
+		return cli.ExitSignal + r.Signal
 	case sandbar.OutOfMemory:
-		return exitSignal + signalKill
+		return cli.ExitSignal + cli.SignalKill
 	case sandbar.OutputLimit:
-		return exitSignal + signalFileSize
+		return cli.ExitSignal + cli.SignalFileSize
 	case sandbar.TimedOut:
-		return exitTimeout
+		return cli.ExitTimeout
 	case sandbar.Cancelled:
 		if b.signal() != 0 {
-			return exitSignal + b.signal()
+			return cli.ExitSignal + b.signal()
 		}
 	}
-	return exitPlatform
+	return cli.ExitPlatform
 }
 
 // failed is an error from before the program was admitted.
 func (x *execution) failed(err error) error {
-	code := exitPlatform
+	code := cli.ExitPlatform
 	if c := sandbar.CodeOf(err); c == sandbar.Invalid || c == sandbar.TooLarge {
-		code = exitUsage
+		code = cli.ExitUsage
 	}
-	if x.json && code == exitPlatform {
-		if err := writeReport(x.app.stdout, newReport(sandbar.Result{}, err, &streams{}, driver.Caps{})); err != nil {
-			return outputError(err)
+	if x.json && code == cli.ExitPlatform {
+		if err := cli.WriteReport(x.app.stdout, newReport(sandbar.Result{}, err, &streams{}, driver.Caps{})); err != nil {
+			return cli.OutputError(err)
 		}
-		return &exit{code}
+		return cli.Exit(code)
 	}
-	return &failure{code, err}
+	return cli.Fail(code, err)
 }
 
 // platformCode is the exit code for a program that did not run.
 func platformCode(err error, b *brake) int {
 	if b.signal() != 0 && sandbar.CodeOf(err) == sandbar.Canceled {
-		return exitSignal + b.signal()
+		return cli.ExitSignal + b.signal()
 	}
 	e := sandbar.AsError(err)
 	if e.Field == "language" && e.Err != nil { // no interpreter; the cause tells why
@@ -385,11 +357,11 @@ func platformCode(err error, b *brake) int {
 	switch {
 	case e.Field == "image" || e.Field == "dir":
 	case e.Code == sandbar.NotFound:
-		return exitNotFound
+		return cli.ExitNotFound
 	case e.Code == sandbar.Denied:
-		return exitNotExecutable
+		return cli.ExitNotExecutable
 	}
-	return exitPlatform
+	return cli.ExitPlatform
 }
 
 // streams passes a program's output on.

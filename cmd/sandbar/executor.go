@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
@@ -95,7 +96,7 @@ configuration.`,
 			dash := cmd.ArgsLenAtDash()
 			switch {
 			case dash < 0 && len(args) > 0 || dash > 0:
-				return usagef(cmd, "the command comes after \"--\", and %s does not", quote(args[0]))
+				return usagef(cmd, "the command comes after \"--\", and %s does not", cli.Quote(args[0]))
 			case dash == 0 && (len(args) == 0 || args[0] == ""):
 				return usagef(cmd, "no command was given after \"--\"")
 			}
@@ -184,7 +185,7 @@ func (a *app) executorLog() (*slog.Logger, error) {
 	name, _ := lookup(a.environ, levelVariable)
 	level, ok := levels[strings.ToUpper(name)]
 	if !ok && name != "" {
-		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: levelVariable, Message: levelVariable + ": " + quote(name) + " is not known", Fix: "allowed: TRACE, DEBUG, INFO, WARN, ERROR"}
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: levelVariable, Message: levelVariable + ": " + cli.Quote(name) + " is not known", Fix: "allowed: TRACE, DEBUG, INFO, WARN, ERROR"}
 	}
 	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: nameTrace})), nil
 }
@@ -207,7 +208,7 @@ func (a *app) portOf(cmd *cobra.Command, flag, variable, bind, initial string) (
 		from, text = "--"+flag, f.Value.String()
 	}
 	if n, err := strconv.ParseUint(text, 10, 16); err != nil || strconv.FormatUint(n, 10) != text {
-		return "", &sandbar.Error{Code: sandbar.Invalid, Field: from, Message: from + ": " + quote(text) + " is not a port", Fix: "allowed: 0 to 65535; 0 is any free one"}
+		return "", &sandbar.Error{Code: sandbar.Invalid, Field: from, Message: from + ": " + cli.Quote(text) + " is not a port", Fix: "allowed: 0 to 65535; 0 is any free one"}
 	}
 	return net.JoinHostPort(strings.Trim(bind, "[]"), text), nil
 }
@@ -222,7 +223,7 @@ func (a *app) executorAuth(loopback bool) (func(*http.Request) error, error) {
 	case "", "static":
 		switch {
 		case secret == "":
-			return nil, &failure{exitFailure, errors.New(secretVariable + " environment variable not set")}
+			return nil, cli.Fail(cli.ExitFailure, errors.New(secretVariable+" environment variable not set"))
 		case claimed:
 			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: claimVariable, Message: claimVariable + " is set, and nothing is claimed outside of mode pool",
 				Fix: "unset it, or set " + authVariable + "=pool"}
@@ -248,7 +249,7 @@ func (a *app) executorAuth(loopback bool) (func(*http.Request) error, error) {
 		}
 		return executor.Pool(path, may)
 	}
-	return nil, &sandbar.Error{Code: sandbar.Invalid, Field: authVariable, Message: authVariable + ": " + quote(mode) + " is not known", Fix: "allowed: static, pool"}
+	return nil, &sandbar.Error{Code: sandbar.Invalid, Field: authVariable, Message: authVariable + ": " + cli.Quote(mode) + " is not known", Fix: "allowed: static, pool"}
 }
 
 // guessable refuses a secret that is too short.
@@ -396,9 +397,9 @@ func (x *executorRun) startMain() (*mainCommand, error) {
 	}
 	c := &mainCommand{out: newStreams(x.app, sandbar.Unlimited)}
 	var err error
-	c.process, err = x.sandbox.StartSink(context.Background(), sandbar.Cmd{Args: x.main}, input{x.app.stdin}, sandbar.Limits{}, c.out)
+	c.process, err = x.sandbox.StartSink(context.Background(), sandbar.Cmd{Args: x.main}, cli.Input{Reader: x.app.stdin}, sandbar.Limits{}, c.out)
 	if err != nil {
-		return nil, &failure{platformCode(err, &brake{}), err}
+		return nil, cli.Fail(platformCode(err, &brake{}), err)
 	}
 	return c, nil
 }
@@ -423,15 +424,15 @@ func (c *mainCommand) ended() error {
 	r, err := c.process.Wait(context.Background())
 	switch {
 	case err != nil:
-		return &failure{platformCode(err, &brake{}), err}
+		return cli.Fail(platformCode(err, &brake{}), err)
 	case c.out.err != nil:
-		return outputError(c.out.err)
+		return cli.OutputError(c.out.err)
 	case r.Outcome == sandbar.Cancelled: // only ever by KILL
-		return &exit{exitSignal + signalKill}
+		return cli.Exit(cli.ExitSignal + cli.SignalKill)
 	case r.Outcome == sandbar.Lost:
-		return &failure{exitPlatform, sandbar.Errorf(sandbar.Gone, "the sandbox died under the command; how the command ended is not known")}
+		return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the sandbox died under the command; how the command ended is not known"))
 	}
-	return &exit{resultCode(r, &brake{})}
+	return cli.Exit(resultCode(r, &brake{}))
 }
 
 // shutdown lets requests under way end, for a while.
@@ -458,5 +459,5 @@ func (x *executorRun) endAtOnce() {
 	case <-x.signals:
 	case <-time.After(killTime):
 	}
-	os.Exit(exitSignal + int(number))
+	os.Exit(cli.ExitSignal + int(number))
 }

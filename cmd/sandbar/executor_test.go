@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
@@ -216,7 +217,7 @@ func TestExecutorMainCommand(t *testing.T) {
 		}
 		t.Run("no such program", func(t *testing.T) {
 			p := launchExecutor(t, io.Discard, environ, "--", "/no/such/program")
-			p.ends(exitNotFound)
+			p.ends(cli.ExitNotFound)
 		})
 		t.Run("a second signal", func(t *testing.T) {
 			out := transcript{changed: make(chan struct{})}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
@@ -63,7 +64,7 @@ Exit code: 0, or 1 if something could not be removed.`,
 				return err
 			}
 			if asJSON {
-				err = writeReport(a.stdout, report)
+				err = cli.WriteReport(a.stdout, report)
 			} else {
 				err = a.printCollected(report, cfg.Driver)
 			}
@@ -116,7 +117,7 @@ func collectWithin(ctx context.Context, d driver.Driver, remove bool) ([]driver.
 func (c collected) failed() error {
 	for _, l := range c.Leftovers {
 		if l.Error != "" {
-			return &exit{exitFailure}
+			return cli.Exit(cli.ExitFailure)
 		}
 	}
 	return nil
@@ -144,7 +145,7 @@ func (a *app) printCollected(c collected, asked string) error {
 		case l.Removed:
 			state = "removed"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Driver, l.Kind, printable(l.Name), state)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Driver, l.Kind, cli.Printable(l.Name), state)
 	}
 	return w.Flush()
 }

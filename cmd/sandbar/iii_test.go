@@ -15,6 +15,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
@@ -251,7 +252,7 @@ func TestWorkerRefuses(t *testing.T) {
 		"unnamed images": {invocation{args: []string{"worker"}, environ: []string{`SANDBAR_III_CUSTOM_IMAGES={"": x}`}}, "no name"},
 	} {
 		code, _, stderr := c.i.run(t)
-		if code != exitUsage || !strings.Contains(stderr, c.want) {
+		if code != cli.ExitUsage || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s: %d, %s", name, code, stderr)
 		}
 	}

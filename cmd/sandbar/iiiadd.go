@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
 )
 
@@ -23,7 +24,7 @@ func (a *app) iiiCommand() *cobra.Command {
 		cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs,
 			RunE: func(cmd *cobra.Command, args []string) error {
 				if len(args) > 0 {
-					return usagef(cmd, "there is no command %s%s", quote(cmd.Name()+" "+args[0]), suggestion(args[0], commandNames(cmd)))
+					return usagef(cmd, "there is no command %s%s", cli.Quote(cmd.Name()+" "+args[0]), suggestion(args[0], commandNames(cmd)))
 				}
 				return cmd.Help()
 			}}
@@ -51,18 +52,18 @@ func (a *app) iiiWorkerAdd(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if args[0] != "iii-sandbox" {
-		return usagef(cmd, "%s is not a worker that can be added (allowed: iii-sandbox; an image is fetched by: sandbar images pull REFERENCE)", quote(args[0]))
+		return usagef(cmd, "%s is not a worker that can be added (allowed: iii-sandbox; an image is fetched by: sandbar images pull REFERENCE)", cli.Quote(args[0]))
 	}
 	name, _ := cmd.Flags().GetString("file")
 	added, err := addWorker(name)
 	if err != nil {
-		return &failure{exitFailure, err}
+		return cli.Fail(cli.ExitFailure, err)
 	}
 	said := "%s has the worker iii-sandbox; nothing was changed\n"
 	if added {
 		said = "added the worker iii-sandbox to %s\n"
 	}
-	_, err = fmt.Fprintf(a.stdout, said, printable(name))
+	_, err = fmt.Fprintf(a.stdout, said, cli.Printable(name))
 	return err
 }
 
@@ -78,7 +79,7 @@ func addWorker(name string) (added bool, err error) {
 	case err != nil:
 		return false, err
 	case serr != nil || !info.Mode().IsRegular() || len(data) > maxForeignConfig:
-		return false, fmt.Errorf("%s is not a file of at most %d MiB", printable(name), maxForeignConfig>>20)
+		return false, fmt.Errorf("%s is not a file of at most %d MiB", cli.Printable(name), maxForeignConfig>>20)
 	default:
 		mode = info.Mode().Perm()
 	}

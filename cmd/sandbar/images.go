@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/image"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
@@ -64,10 +65,10 @@ type pullBar struct {
 }
 
 func newPullBar(w io.Writer, name string) *pullBar {
-	if !onTerminal(w) {
+	if !cli.OnTerminal(w) {
 		w = nil
 	}
-	return &pullBar{w: w, name: printable(name)}
+	return &pullBar{w: w, name: cli.Printable(name)}
 }
 
 func (b *pullBar) show(p image.Progress) {
@@ -76,7 +77,7 @@ func (b *pullBar) show(p image.Progress) {
 	}
 	line := "pulling " + b.name
 	if p.Step == "fetch" && p.Total > 0 {
-		line += fmt.Sprintf(": layer %d of %d, %d %% of %s", p.Layer, p.Layers, 100*p.Bytes/p.Total, bytesText(p.Total))
+		line += fmt.Sprintf(": layer %d of %d, %d %% of %s", p.Layer, p.Layers, 100*p.Bytes/p.Total, cli.FormatBytes(p.Total))
 	}
 	fmt.Fprintf(b.w, "\r\x1b[K%s", line)
 	b.shown = true
@@ -86,19 +87,6 @@ func (b *pullBar) end() {
 	if b.shown {
 		fmt.Fprint(b.w, "\r\x1b[K")
 	}
-}
-
-// bytesText writes a number of bytes as people read it.
-func bytesText(n int64) string {
-	for _, u := range []struct {
-		name string
-		of   float64
-	}{{"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}} {
-		if float64(n) >= u.of {
-			return fmt.Sprintf("%.1f %s", float64(n)/u.of, u.name)
-		}
-	}
-	return fmt.Sprintf("%d B", n)
 }
 
 func (a *app) imagesCommand() *cobra.Command {
@@ -121,7 +109,7 @@ read-only, by all sandboxes.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef(cmd, "there is no command %s%s", quote("images "+args[0]), suggestion(args[0], commandNames(cmd)))
+				return usagef(cmd, "there is no command %s%s", cli.Quote("images "+args[0]), suggestion(args[0], commandNames(cmd)))
 			}
 			return cmd.Help()
 		},
@@ -138,7 +126,7 @@ func (a *app) withStore(cmd *cobra.Command, least, most int, what string, run fu
 		case len(args) < least:
 			return usagef(cmd, "images %s needs %s", cmd.Name(), what)
 		case most >= 0 && len(args) > most:
-			return usagef(cmd, "images %s does not take %s", cmd.Name(), quote(args[most]))
+			return usagef(cmd, "images %s does not take %s", cmd.Name(), cli.Quote(args[most]))
 		}
 		cfg, err := a.configuration(cmd)
 		if err != nil {
@@ -146,18 +134,18 @@ func (a *app) withStore(cmd *cobra.Command, least, most int, what string, run fu
 		}
 		s, err := platform.ImageStore(cfg)
 		if err != nil {
-			return &failure{exitFailure, err}
+			return cli.Fail(cli.ExitFailure, err)
 		}
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
 		err = run(ctx, cmd, cfg, s, args)
-		if _, told := errors.AsType[*exit](err); err == nil || told {
+		if _, told := errors.AsType[*cli.ExitError](err); err == nil || told {
 			return err
 		}
-		if _, placed := errors.AsType[*failure](err); placed {
+		if _, placed := errors.AsType[*cli.Failure](err); placed {
 			return err
 		}
-		return &failure{exitFailure, err}
+		return cli.Fail(cli.ExitFailure, err)
 	}
 	cmd.Flags().Bool("json", false, "print JSON")
 	a.settings(cmd)
@@ -172,7 +160,7 @@ func (a *app) imagesListCommand() *cobra.Command {
 				return err
 			}
 			if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-				return writeReport(a.stdout, struct {
+				return cli.WriteReport(a.stdout, struct {
 					Images []image.Image `json:"images"`
 				}{all})
 			}
@@ -193,7 +181,7 @@ func (a *app) printImages(all []image.Image) error {
 			names = []string{"(none)"}
 		}
 		for _, name := range names {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(name), shortID(i.ID), bytesText(i.Size), i.Added.Local().Format(time.DateTime), use)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", cli.Printable(name), shortID(i.ID), cli.FormatBytes(i.Size), i.Added.Local().Format(time.DateTime), use)
 		}
 	}
 	return w.Flush()
@@ -208,7 +196,7 @@ func shortID(id string) string {
 // printImage says which image there is now.
 func (a *app) printImage(cmd *cobra.Command, i image.Image) error {
 	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-		return writeReport(a.stdout, i)
+		return cli.WriteReport(a.stdout, i)
 	}
 	_, err := fmt.Fprintln(a.stdout, i.ID)
 	return err
@@ -273,7 +261,7 @@ func newReference(s *image.Store, name string) (string, error) {
 		err = sandbar.Errorf(sandbar.Invalid, "\"host\" is this machine's own programs and is always there")
 	}
 	if err != nil {
-		return "", &failure{exitUsage, err}
+		return "", cli.Fail(cli.ExitUsage, err)
 	}
 	return ref, nil
 }
@@ -329,13 +317,13 @@ func (a *app) imagesImport(ctx context.Context, cmd *cobra.Command, _ *config.Co
 
 func (a *app) importFrom(ctx context.Context, s *image.Store, from string, o image.ImportOptions) (image.Image, error) {
 	if from == "-" {
-		return s.Import(ctx, input{a.stdin}, o)
+		return s.Import(ctx, cli.Input{Reader: a.stdin}, o)
 	}
 	info, err := os.Stat(from)
 	if err == nil && info.IsDir() {
 		return s.ImportDir(ctx, from, o)
 	}
-	f, err := openFile(from)
+	f, err := cli.OpenFile(from)
 	if err != nil {
 		return image.Image{}, &sandbar.Error{Code: sandbar.Invalid, Message: err.Error()}
 	}
@@ -370,13 +358,13 @@ has other names keeps them, and stays; with its last name, or by its ID, it goes
 			}
 		}
 		if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-			errs = append(errs, writeReport(a.stdout, report))
+			errs = append(errs, cli.WriteReport(a.stdout, report))
 		} else {
 			for _, name := range report.Removed {
-				fmt.Fprintf(a.stdout, "removed %s\n", printable(name))
+				fmt.Fprintf(a.stdout, "removed %s\n", cli.Printable(name))
 			}
 			for _, name := range report.Unnamed {
-				fmt.Fprintf(a.stdout, "removed the name %s; the image has others\n", printable(name))
+				fmt.Fprintf(a.stdout, "removed the name %s; the image has others\n", cli.Printable(name))
 			}
 		}
 		return errors.Join(errs...)
@@ -414,7 +402,7 @@ Exit code: 0, or 1 if something could not be removed.`,
 			rows = append(rows, row)
 		}
 		if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-			err = writeReport(a.stdout, struct {
+			err = cli.WriteReport(a.stdout, struct {
 				DryRun    bool             `json:"dry_run"`
 				Leftovers []collectedImage `json:"leftovers"`
 			}{dryRun, rows})
@@ -422,7 +410,7 @@ Exit code: 0, or 1 if something could not be removed.`,
 			err = a.printCollectedImages(rows)
 		}
 		if err == nil && failed {
-			err = &exit{exitFailure}
+			err = cli.Exit(cli.ExitFailure)
 		}
 		return err
 	})
@@ -445,7 +433,7 @@ func (a *app) printCollectedImages(rows []collectedImage) error {
 		if r.Error != "" {
 			state = "not removed: " + r.Error
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", r.Kind, printable(r.Name), state)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", r.Kind, cli.Printable(r.Name), state)
 	}
 	return w.Flush()
 }

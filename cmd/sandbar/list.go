@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
 func (a *app) listCommand() *cobra.Command {
@@ -28,7 +30,7 @@ func (r *remote) list([]string) error {
 		return err
 	}
 	if asJSON, _ := r.cmd.Flags().GetBool("json"); asJSON {
-		return writeJSON(r.app.stdout, map[string]any{"sandboxes": all})
+		return cli.WriteJSON(r.app.stdout, map[string]any{"sandboxes": all})
 	}
 	// The columns that scripts know from other programs of this kind.
 	const row = "%-36v  %-10v  %-8v  %v\n"
@@ -38,9 +40,9 @@ func (r *remote) list([]string) error {
 	for _, s := range all {
 		name := "-"
 		if s.Name != "" {
-			name = printable(s.Name)
+			name = cli.Printable(s.Name)
 		}
-		if _, err := fmt.Fprintf(r.app.stdout, row, s.ID, printable(s.Image), max(0, int64(time.Since(s.Created).Seconds())), name); err != nil {
+		if _, err := fmt.Fprintf(r.app.stdout, row, s.ID, cli.Printable(s.Image), max(0, int64(time.Since(s.Created).Seconds())), name); err != nil {
 			return err
 		}
 	}
@@ -68,7 +70,7 @@ func (r *remote) stopAll(ids []string) error {
 		if err := r.Stop(r.ctx, id); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(r.app.stdout, "stopped %s\n", printable(id))
+		_, err := fmt.Fprintf(r.app.stdout, "stopped %s\n", cli.Printable(id))
 		return err
 	})
 }
@@ -84,8 +86,8 @@ func (r *remote) eachOf(names []string, do func(string) error) error {
 		case len(names) == 1 || r.ctx.Err() != nil:
 			return err
 		default:
-			r.app.report(err)
-			failed = &exit{exitCode(err)}
+			cli.Report(r.app.stderr, err)
+			failed = cli.Exit(cli.ExitCode(err))
 		}
 	}
 	return failed

@@ -7,7 +7,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"log"
 	"os"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/embedded"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
 	"github.com/sandbar-dev/sandbar/internal/process/pid1"
 	"github.com/sandbar-dev/sandbar/internal/process/sigreset"
@@ -61,8 +61,8 @@ func (a *app) main(args []string) int { return a.execute(a.rootCommand(), args) 
 func (a *app) execute(root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	err := root.Execute()
-	a.report(err)
-	return exitCode(err)
+	cli.Report(a.stderr, err)
+	return cli.ExitCode(err)
 }
 
 func (a *app) rootCommand() *cobra.Command {
@@ -80,7 +80,7 @@ what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef(cmd, "there is no command %s%s", quote(args[0]), suggestion(args[0], commandNames(cmd)))
+				return usagef(cmd, "there is no command %s%s", cli.Quote(args[0]), suggestion(args[0], commandNames(cmd)))
 			}
 			return cmd.Help()
 		},
@@ -110,7 +110,7 @@ func (a *app) helpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return usagef(cmd, "there is no command %s%s", quote(args[len(args)-1]), suggestion(args[len(args)-1], commandNames(cmd.Root())))
+				return usagef(cmd, "there is no command %s%s", cli.Quote(args[len(args)-1]), suggestion(args[len(args)-1], commandNames(cmd.Root())))
 			}
 			return target.Help()
 		},
@@ -128,12 +128,12 @@ func commandNames(root *cobra.Command) []string {
 // noArgs refuses arguments for commands that take none.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef(cmd, "%s takes no arguments, and %s was given", cmd.Name(), quote(args[0]))
+		return usagef(cmd, "%s takes no arguments, and %s was given", cmd.Name(), cli.Quote(args[0]))
 	}
 	return nil
 }
 
 // warn writes one line for a person to standard error.
 func (a *app) warn(format string, args ...any) {
-	fmt.Fprintf(a.stderr, "sandbar: "+format+"\n", args...)
+	cli.Warn(a.stderr, format, args...)
 }

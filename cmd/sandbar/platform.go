@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 	"github.com/sandbar-dev/sandbar/sandbox"
@@ -116,7 +117,7 @@ func (a *app) patient() []driver.Factory {
 // waiting shows a person what takes long: one line, and on a terminal the seconds
 // in place of it.
 func (a *app) waiting(what string) (done func()) {
-	if !onTerminal(a.stderr) {
+	if !cli.OnTerminal(a.stderr) {
 		a.warn("%s", what)
 		return func() {}
 	}
@@ -164,7 +165,10 @@ func (a *app) told(ds platform.Drivers, err error) (platform.Drivers, error) {
 // newEngine makes the platform from the configuration and its drivers, which it
 // owns from then on. adjust may change what the configuration says.
 func (a *app) newEngine(cfg *config.Config, ds platform.Drivers, log *slog.Logger, adjust func(*engine.Config)) (*engine.Engine, error) {
-	recorder, err := sandbox.NewRecorder(cfg, ds.Caps, func(err error) { a.warn("%v", err) })
+	recorder, err := sandbox.NewRecorder(sandbox.RecorderOptions{
+		Dir: cfg.Code.Executions(), FailedOnly: cfg.Code.Store == config.StoreOnError, MaxOutput: cfg.Code.MaxOutput,
+		Caps: ds.Caps, Failed: func(err error) { a.warn("%v", err) },
+	})
 	if err != nil {
 		return nil, errors.Join(err, ds.Close())
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 )
 
@@ -52,7 +53,7 @@ func (r *remote) port(args []string) error {
 	}
 	defer context.AfterFunc(r.ctx, func() { l.Close() })()
 	defer l.Close()
-	fmt.Fprintf(r.app.stderr, "%s is port %d of %s\n", l.Addr(), inside, printable(args[0]))
+	fmt.Fprintf(r.app.stderr, "%s is port %d of %s\n", l.Addr(), inside, cli.Printable(args[0]))
 	var open sync.WaitGroup
 	places := make(chan struct{}, maxTunnels)
 	for {
@@ -61,7 +62,7 @@ func (r *remote) port(args []string) error {
 		if err != nil {
 			open.Wait()
 			if r.ctx.Err() != nil {
-				return &exit{exitSignal + r.signal()}
+				return cli.Exit(cli.ExitSignal + r.signal())
 			}
 			return sandbar.Errorf(sandbar.Unavailable, "connections to %s cannot be accepted: %w", l.Addr(), err)
 		}
@@ -79,7 +80,7 @@ func parsePorts(cmd *cobra.Command, text string) (inside, local int, err error) 
 		local, ok = parsePort(second)
 	}
 	if !ok || inside == 0 {
-		return 0, 0, usagef(cmd, "%s is not PORT or PORT:LOCAL (allowed: ports from 1 to 65535; LOCAL may be 0)", quote(text))
+		return 0, 0, usagef(cmd, "%s is not PORT or PORT:LOCAL (allowed: ports from 1 to 65535; LOCAL may be 0)", cli.Quote(text))
 	}
 	return inside, local, nil
 }
@@ -95,7 +96,7 @@ func (r *remote) tunnel(here net.Conn, id string, port int) {
 	there, err := r.Port(r.ctx, id, port)
 	if err != nil {
 		if r.ctx.Err() == nil {
-			r.app.report(err)
+			cli.Report(r.app.stderr, err)
 		}
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar/client"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
 func (a *app) psCommand() *cobra.Command {
@@ -38,7 +39,7 @@ func (r *remote) ps(args []string) error {
 		if all == nil {
 			all = []client.Process{}
 		}
-		return writeJSON(r.app.stdout, map[string]any{"processes": all})
+		return cli.WriteJSON(r.app.stdout, map[string]any{"processes": all})
 	}
 	w := tabwriter.NewWriter(r.app.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "PROCESS_ID\tPID\tSTATUS\tEXIT\tCOMMAND")
@@ -47,7 +48,7 @@ func (r *remote) ps(args []string) error {
 		if p.ExitCode != nil {
 			code = fmt.Sprint(*p.ExitCode)
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", printable(p.ID), p.PID, printable(p.Status), code, printable(p.Command))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", cli.Printable(p.ID), p.PID, cli.Printable(p.Status), code, cli.Printable(p.Command))
 	}
 	return w.Flush()
 }
@@ -70,7 +71,7 @@ as "sandbar ps" shows it.
 			if err := r.Kill(r.ctx, args[0], process); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(r.app.stdout, "killed %s\n", printable(process))
+			_, err := fmt.Fprintf(r.app.stdout, "killed %s\n", cli.Printable(process))
 			return err
 		})
 	})
@@ -105,7 +106,7 @@ func (r *remote) logs(args []string) error {
 	p.times, _ = r.cmd.Flags().GetBool("timestamps")
 	err := r.Logs(r.ctx, args[0], args[1], follow, p.print)
 	if p.err != nil {
-		return outputError(p.err)
+		return cli.OutputError(p.err)
 	}
 	return err
 }
@@ -120,7 +121,7 @@ type logPrinter struct {
 
 func (p *logPrinter) print(l client.Line) error {
 	if l.Lost > 0 {
-		p.app.warn("%d lines of %s are lost: they are no longer kept", l.Lost, printable(l.Stream))
+		p.app.warn("%d lines of %s are lost: they are no longer kept", l.Lost, cli.Printable(l.Stream))
 		return nil
 	}
 	var w io.Writer = p.app.stdout
@@ -159,7 +160,7 @@ func (a *app) processIDs(cmd *cobra.Command, args []string, word string) ([]stri
 	}
 	var ids []string
 	for _, p := range all {
-		ids = append(ids, p.ID+"\t"+printable(p.Command))
+		ids = append(ids, p.ID+"\t"+cli.Printable(p.Command))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 )
@@ -28,7 +29,7 @@ func (r *reloader) again() {
 		err = r.apply(next)
 	}
 	if err != nil {
-		for _, e := range each(err) {
+		for _, e := range cli.Each(err) {
 			r.log.Error("the configuration was not reloaded: the old one stays in force", "error", e)
 		}
 		return

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -12,10 +10,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
 // remoteSettings are the flags of the commands that speak to a daemon.
@@ -51,7 +49,7 @@ func (a *app) remoteCommand(cmd *cobra.Command, run func(r *remote, args []strin
 		defer r.close()
 		err = run(r, args)
 		if s := r.signal(); s != 0 && sandbar.CodeOf(err) == sandbar.Canceled {
-			return &exit{exitSignal + s}
+			return cli.Exit(cli.ExitSignal + s)
 		}
 		return err
 	}
@@ -72,7 +70,7 @@ func (a *app) connect(cmd *cobra.Command) (*remote, error) {
 		for s := range signals {
 			number, _ := s.(syscall.Signal)
 			if ctx.Err() != nil {
-				os.Exit(exitSignal + int(number))
+				os.Exit(cli.ExitSignal + int(number))
 			}
 			*r.by = number
 			cancel()
@@ -116,7 +114,7 @@ func (r *remote) signal() int {
 // be, the last least of which may be missing.
 func needArgs(cmd *cobra.Command, args []string, least int, names ...string) error {
 	if len(args) > len(names) && !strings.HasSuffix(names[len(names)-1], "...") {
-		return usagef(cmd, "%s is one argument too many", quote(args[len(names)]))
+		return usagef(cmd, "%s is one argument too many", cli.Quote(args[len(names)]))
 	}
 	for i, name := range names[:least] {
 		if i >= len(args) || args[i] == "" {
@@ -154,25 +152,11 @@ func completionTime() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 2*time.Second)
 }
 
-// writeJSON prints v for a program to read.
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// onTerminal reports whether what is written there is seen by a person.
-func onTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
 // checkUTF8 refuses what JSON cannot carry.
 func checkUTF8(cmd *cobra.Command, texts []string) error {
 	for _, s := range texts {
 		if !utf8.ValidString(s) {
-			return usagef(cmd, "%s is not UTF-8, and cannot be sent", quote(s))
+			return usagef(cmd, "%s is not UTF-8, and cannot be sent", cli.Quote(s))
 		}
 	}
 	return nil

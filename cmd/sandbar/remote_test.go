@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 

@@ -2,9 +2,7 @@ package main
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"io"
 	"time"
 	"unicode/utf8"
 
@@ -75,10 +73,4 @@ func encode(b []byte) (text, encoding string) {
 		return string(b), "utf-8"
 	}
 	return base64.StdEncoding.EncodeToString(b), "base64"
-}
-
-func writeReport(w io.Writer, p any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(p)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -29,7 +30,7 @@ docker.io/library/debian:stable, is pulled if it is not there.
 			case len(args) == 0 || dash == 0:
 				return usagef(cmd, "no image was given (allowed: host)")
 			case dash < 0 || dash > 1:
-				return usagef(cmd, "the command comes after \"--\", as in: sandbar run %s -- %s", printable(args[0]), "COMMAND")
+				return usagef(cmd, "the command comes after \"--\", as in: sandbar run %s -- %s", cli.Printable(args[0]), "COMMAND")
 			case len(args) == 1 || args[1] == "":
 				return usagef(cmd, "no command was given after \"--\"")
 			case args[0] == "":

@@ -20,6 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
 	"github.com/sandbar-dev/sandbar/internal/protocol/control"
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
@@ -203,7 +204,7 @@ func (a *app) token(cfg *config.Config, log *slog.Logger) (config.Token, error) 
 // token is printed.
 func (a *app) announce(t config.Token) {
 	if t.Fresh {
-		fmt.Fprintf(a.stderr, "sandbar: made a token, kept in %s and not shown again:\n\n    %s\n\n", printable(t.File), t.Value)
+		fmt.Fprintf(a.stderr, "sandbar: made a token, kept in %s and not shown again:\n\n    %s\n\n", cli.Printable(t.File), t.Value)
 	}
 }
 
@@ -309,7 +310,7 @@ wait:
 		err = errors.Join(err, <-served)
 	}
 	if s := p.second.Load(); s != 0 {
-		return &exit{exitSignal + int(s)}
+		return cli.Exit(cli.ExitSignal + int(s))
 	}
 	p.log.Info("ended")
 	return err
@@ -362,5 +363,5 @@ func (p *daemon) endAtOnce() {
 	case <-p.signals:
 	case <-time.After(killTime):
 	}
-	os.Exit(exitSignal + int(number))
+	os.Exit(cli.ExitSignal + int(number))
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/driver/v86"
 	"github.com/sandbar-dev/sandbar/internal/driver/wasm"
 	"github.com/sandbar-dev/sandbar/internal/protocol/stdio"
@@ -108,7 +109,7 @@ func planStdio(cmd *cobra.Command) (stdioPlan, error) {
 	p.image, _ = f.GetString("disk-image")
 	switch {
 	case p.mode != modeSimple && p.mode != modeV86:
-		return p, usagef(cmd, "--mode: there is no mode %s (allowed: %s, %s)", quote(p.mode), modeSimple, modeV86)
+		return p, usagef(cmd, "--mode: there is no mode %s (allowed: %s, %s)", cli.Quote(p.mode), modeSimple, modeV86)
 	case p.mode == modeV86 && p.image == "":
 		return p, usagef(cmd, "--mode v86 needs --disk-image")
 	case p.mode == modeV86 && (mb < minMachine || mb > maxMachine):
@@ -139,7 +140,7 @@ func (a *app) stdio(cmd *cobra.Command) error {
 	defer out.Close()
 	e, err := a.stdioEngine(cfg, p)
 	if err != nil {
-		return &failure{exitUsage, err}
+		return cli.Fail(cli.ExitUsage, err)
 	}
 	return a.serveStdio(e, p, out)
 }
@@ -212,7 +213,7 @@ func (a *app) serveStdio(e *engine.Engine, p stdioPlan, out io.Writer) error {
 	defer cancel()
 	s, err := stdio.New(ctx, e, stdio.Options{Memory: p.memory, Late: p.mode == modeV86})
 	if err != nil {
-		return &failure{exitUsage, errors.Join(err, shutDown(e))}
+		return cli.Fail(cli.ExitUsage, errors.Join(err, shutDown(e)))
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, a.stdin, out) }()
@@ -221,7 +222,7 @@ func (a *app) serveStdio(e *engine.Engine, p stdioPlan, out io.Writer) error {
 	case sig := <-signals:
 		// Serve may be in a read that nothing can end but the end of this process.
 		number, _ := sig.(syscall.Signal)
-		err = &exit{exitSignal + int(number)}
+		err = cli.Exit(cli.ExitSignal + int(number))
 	}
 	return errors.Join(err, shutDown(e))
 }

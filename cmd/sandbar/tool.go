@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
@@ -124,7 +125,7 @@ func (a *app) openTool(cfg *config.Config, driver string) (*sandbox.Sandbox, err
 	if err != nil {
 		return nil, err
 	}
-	return sandbox.Over(e, cfg), nil
+	return sandbox.Over(e, sandbox.Rules{Timeout: cfg.Code.Timeout, MaxOutput: cfg.Code.MaxOutput, Network: cfg.Code.Network}), nil
 }
 
 // maxToolStdin is the largest input of a program that a request can hold, in
@@ -195,29 +196,29 @@ func (a *app) answer(t toolAnswer, err error, asJSON bool) error {
 	}
 	var werr error
 	if asJSON {
-		werr = writeReport(a.stdout, t)
+		werr = cli.WriteReport(a.stdout, t)
 	} else {
 		_, werr = fmt.Fprintln(a.stdout, strings.TrimSuffix(t.Answer, "\n"))
 	}
 	if werr != nil {
-		return outputError(werr)
+		return cli.OutputError(werr)
 	}
-	return &exit{code}
+	return cli.Exit(code)
 }
 
 // toolFailure is the answer where there is no result, and its exit code.
 func toolFailure(err error) (toolAnswer, int) {
 	var lines []string
-	for _, e := range each(err) {
+	for _, e := range cli.Each(err) {
 		lines = append(lines, e.Error())
 	}
 	e := sandbar.AsError(err)
-	if u, ok := errors.AsType[*usage](err); ok {
-		e = sandbar.Errorf(sandbar.Invalid, "%s", u.message)
+	if u, ok := errors.AsType[*cli.UsageError](err); ok {
+		e = sandbar.Errorf(sandbar.Invalid, "%s", u.Message)
 	}
-	code := exitPlatform
+	code := cli.ExitPlatform
 	if e.Code == sandbar.Invalid || e.Code == sandbar.TooLarge || e.Field == "language" && e.Err == nil || e.Field == "driver" && e.Code == sandbar.Unsupported {
-		code = exitUsage
+		code = cli.ExitUsage
 	}
 	message := strings.Join(lines, "; ")
 	return toolAnswer{Answer: "Error: " + message, Error: &toolError{e.Code, e.Field, message}}, code

@@ -9,6 +9,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
@@ -88,7 +89,7 @@ func FuzzTool(f *testing.F) {
 		}
 		var out bytes.Buffer
 		a := &app{stdout: &out}
-		if code := exitCode(a.answer(toolAnswer{}, err, true)); code != exitUsage {
+		if code := cli.ExitCode(a.answer(toolAnswer{}, err, true)); code != cli.ExitUsage {
 			t.Errorf("exit code %d", code)
 		}
 		var answer toolAnswer

@@ -20,7 +20,8 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/client/wire"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
 // maxNesting is how deep directories are followed.
@@ -78,10 +79,10 @@ type progress struct{ bar *progressbar.ProgressBar }
 
 // newProgress begins a bar for so many bytes, or -1 if that is not known.
 func (r *remote) newProgress(size int64, what string) progress {
-	if !onTerminal(r.app.stderr) {
+	if !cli.OnTerminal(r.app.stderr) {
 		return progress{}
 	}
-	return progress{progressbar.NewOptions64(size, progressbar.OptionSetWriter(r.app.stderr), progressbar.OptionSetDescription(printable(what)),
+	return progress{progressbar.NewOptions64(size, progressbar.OptionSetWriter(r.app.stderr), progressbar.OptionSetDescription(cli.Printable(what)),
 		progressbar.OptionShowBytes(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(),
 		progressbar.OptionUseIECUnits(true), progressbar.OptionFullWidth(), progressbar.OptionSetElapsedTime(false))}
 }
@@ -129,7 +130,7 @@ func (r *remote) upload(args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(r.app.stdout, "uploaded %d bytes to %s:%s\n", sent, printable(id), printable(to))
+	_, err = fmt.Fprintf(r.app.stdout, "uploaded %d bytes to %s:%s\n", sent, cli.Printable(id), cli.Printable(to))
 	return err
 }
 
@@ -140,7 +141,7 @@ func (r *remote) mode() (fs.FileMode, error) {
 	}
 	n, err := strconv.ParseUint(flag.Value.String(), 8, 16)
 	if err != nil || n == 0 || n > 0o777 {
-		return 0, usagef(r.cmd, "--mode: %s is no permissions (allowed: octal from 1 to 777)", quote(flag.Value.String()))
+		return 0, usagef(r.cmd, "--mode: %s is no permissions (allowed: octal from 1 to 777)", cli.Quote(flag.Value.String()))
 	}
 	return fs.FileMode(n), nil
 }
@@ -150,9 +151,9 @@ func (r *remote) uploadFile(id, local, to string, mode fs.FileMode, parents bool
 	f, size := r.app.stdin, int64(-1)
 	if local != "-" {
 		var err error
-		if f, err = openFile(local); err != nil {
+		if f, err = cli.OpenFile(local); err != nil {
 			if info, serr := os.Stat(local); serr == nil && info.IsDir() {
-				return 0, usagef(r.cmd, "%s is a directory: use --recursive (-r)", printable(local))
+				return 0, usagef(r.cmd, "%s is a directory: use --recursive (-r)", cli.Printable(local))
 			}
 			return 0, usagef(r.cmd, "%s", err)
 		}
@@ -165,7 +166,7 @@ func (r *remote) uploadFile(id, local, to string, mode fs.FileMode, parents bool
 	p := r.newProgress(size, to)
 	defer p.finish()
 	counted := &counter{r: p.reader(f)}
-	if err := r.Upload(r.ctx, id, to, input{counted}, size, mode, parents); err != nil {
+	if err := r.Upload(r.ctx, id, to, cli.Input{Reader: counted}, size, mode, parents); err != nil {
 		return counted.n, inside(id, err)
 	}
 	return counted.n, nil
@@ -188,7 +189,7 @@ func (c *counter) Read(p []byte) (int, error) {
 func (r *remote) uploadTree(id, local, to string) (int64, error) {
 	root, err := os.OpenRoot(local)
 	if err != nil {
-		return 0, usagef(r.cmd, "%s cannot be read: %s (allowed: a directory)", printable(local), cause(err))
+		return 0, usagef(r.cmd, "%s cannot be read: %s (allowed: a directory)", cli.Printable(local), cli.Cause(err))
 	}
 	defer root.Close()
 	p := r.newProgress(-1, to)
@@ -196,7 +197,7 @@ func (r *remote) uploadTree(id, local, to string) (int64, error) {
 	var sent int64
 	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return sandbar.Errorf(sandbar.Unavailable, "%s cannot be read: %w", printable(filepath.Join(local, name)), cause(err))
+			return sandbar.Errorf(sandbar.Unavailable, "%s cannot be read: %w", cli.Printable(filepath.Join(local, name)), cli.Cause(err))
 		}
 		if err := checkUTF8(r.cmd, []string{name}); err != nil {
 			return err
@@ -205,7 +206,7 @@ func (r *remote) uploadTree(id, local, to string) (int64, error) {
 		case d.IsDir():
 			return r.MakeDir(r.ctx, id, path.Join(to, name))
 		case !d.Type().IsRegular():
-			r.app.warn("%s is left out: it is no file (%s)", printable(filepath.Join(local, name)), d.Type())
+			r.app.warn("%s is left out: it is no file (%s)", cli.Printable(filepath.Join(local, name)), d.Type())
 			return nil
 		}
 		n, err := r.uploadBelow(id, root, name, path.Join(to, name), p)
@@ -219,16 +220,16 @@ func (r *remote) uploadTree(id, local, to string) (int64, error) {
 func (r *remote) uploadBelow(id string, root *os.Root, name, to string, p progress) (int64, error) {
 	before, err := root.Lstat(name)
 	if err != nil {
-		return 0, sandbar.Errorf(sandbar.Unavailable, "%s cannot be read: %w", printable(name), cause(err))
+		return 0, sandbar.Errorf(sandbar.Unavailable, "%s cannot be read: %w", cli.Printable(name), cli.Cause(err))
 	}
 	f, err := root.Open(name)
 	if err != nil {
-		return 0, sandbar.Errorf(sandbar.Unavailable, "%s cannot be read: %w", printable(name), cause(err))
+		return 0, sandbar.Errorf(sandbar.Unavailable, "%s cannot be read: %w", cli.Printable(name), cli.Cause(err))
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || !os.SameFile(before, info) || !info.Mode().IsRegular() {
-		return 0, sandbar.Errorf(sandbar.Conflict, "%s was replaced while it was read", printable(name))
+		return 0, sandbar.Errorf(sandbar.Conflict, "%s was replaced while it was read", cli.Printable(name))
 	}
 	counted := &counter{r: p.reader(io.LimitReader(f, info.Size()))}
 	err = r.Upload(r.ctx, id, to, counted, info.Size(), max(info.Mode().Perm(), 0o400), false)
@@ -246,16 +247,8 @@ func inside(id string, err error) error {
 	if strings.HasSuffix(e.Message, syscall.EISDIR.Error()) {
 		e.Fix = "use --recursive (-r) for a directory"
 	}
-	e.Message = "in " + printable(id) + ": " + e.Message
+	e.Message = "in " + cli.Printable(id) + ": " + e.Message
 	return &e
-}
-
-// cause is an error without the operation and path that the caller names.
-func cause(err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Err
-	}
-	return err
 }
 
 func (r *remote) download(args []string) error {
@@ -287,7 +280,7 @@ func (r *remote) downloadTo(id, from string, w io.Writer) error {
 	defer d.Close()
 	out := &writer{w: w}
 	if _, err := r.copy(out, d, from); out.err != nil {
-		return outputError(out.err)
+		return cli.OutputError(out.err)
 	} else {
 		return err
 	}
@@ -317,7 +310,7 @@ func (r *remote) copy(w io.Writer, d *client.Download, name string) (int64, erro
 		return n, sandbar.Errorf(sandbar.Canceled, "cancelled: %w", context.Cause(r.ctx))
 	}
 	if err != nil {
-		return n, sandbar.Errorf(sandbar.Unavailable, "%s did not arrive whole: %w", printable(name), err)
+		return n, sandbar.Errorf(sandbar.Unavailable, "%s did not arrive whole: %w", cli.Printable(name), err)
 	}
 	return n, nil
 }
@@ -330,7 +323,7 @@ func (r *remote) downloadFile(id, from, local string) error {
 	case info.IsDir():
 		name := path.Base(from)
 		if !isName(name) {
-			return usagef(r.cmd, "%s has no name for a file in %s", quote(from), printable(local))
+			return usagef(r.cmd, "%s has no name for a file in %s", cli.Quote(from), cli.Printable(local))
 		}
 		local = filepath.Join(local, name)
 	default: // a device or FIFO, which is to be written to, not replaced
@@ -338,14 +331,14 @@ func (r *remote) downloadFile(id, from, local string) error {
 	}
 	root, err := os.OpenRoot(filepath.Dir(local))
 	if err != nil {
-		return usagef(r.cmd, "%s cannot be written: %s", printable(local), cause(err))
+		return usagef(r.cmd, "%s cannot be written: %s", cli.Printable(local), cli.Cause(err))
 	}
 	defer root.Close()
 	n, err := r.downloadBelow(id, from, root, filepath.Base(local), 0o666)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(r.app.stdout, "downloaded %d bytes to %s\n", n, printable(local))
+	_, err = fmt.Fprintf(r.app.stdout, "downloaded %d bytes to %s\n", n, cli.Printable(local))
 	return err
 }
 
@@ -353,7 +346,7 @@ func (r *remote) downloadFile(id, from, local string) error {
 func (r *remote) downloadInto(id, from, local string) error {
 	f, err := os.OpenFile(local, os.O_WRONLY, 0)
 	if err != nil {
-		return usagef(r.cmd, "%s cannot be written: %s", printable(local), cause(err))
+		return usagef(r.cmd, "%s cannot be written: %s", cli.Printable(local), cli.Cause(err))
 	}
 	return errors.Join(r.downloadTo(id, from, f), f.Close())
 }
@@ -367,7 +360,7 @@ func (r *remote) downloadBelow(id, from string, root *os.Root, name string, mode
 	}
 	defer d.Close()
 	unwritable := func(err error) error {
-		return sandbar.Errorf(sandbar.Unavailable, "%s cannot be written: %w", printable(filepath.Join(root.Name(), name)), cause(err))
+		return sandbar.Errorf(sandbar.Unavailable, "%s cannot be written: %w", cli.Printable(filepath.Join(root.Name(), name)), cli.Cause(err))
 	}
 	temporary := filepath.Join(filepath.Dir(name), ".sandbar-"+rand.Text())
 	f, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -400,37 +393,37 @@ func (r *remote) downloadTree(id, from, local string) error {
 		return err
 	}
 	if err := os.MkdirAll(local, 0o777); err != nil {
-		return usagef(r.cmd, "%s cannot be made: %s", printable(local), cause(err))
+		return usagef(r.cmd, "%s cannot be made: %s", cli.Printable(local), cli.Cause(err))
 	}
 	root, err := os.OpenRoot(local)
 	if err != nil {
-		return usagef(r.cmd, "%s cannot be written: %s", printable(local), cause(err))
+		return usagef(r.cmd, "%s cannot be written: %s", cli.Printable(local), cli.Cause(err))
 	}
 	defer root.Close()
 	n, err := r.downloadEntries(id, from, root, ".", entries, maxNesting)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(r.app.stdout, "downloaded %d bytes to %s\n", n, printable(local))
+	_, err = fmt.Fprintf(r.app.stdout, "downloaded %d bytes to %s\n", n, cli.Printable(local))
 	return err
 }
 
 func (r *remote) downloadEntries(id, from string, root *os.Root, below string, entries []wire.Entry, depth int) (n int64, err error) {
 	if depth == 0 {
-		return 0, sandbar.Errorf(sandbar.TooLarge, "%s has directories nested deeper than %d", printable(from), maxNesting)
+		return 0, sandbar.Errorf(sandbar.TooLarge, "%s has directories nested deeper than %d", cli.Printable(from), maxNesting)
 	}
 	for _, e := range entries {
 		remote, local := path.Join(from, e.Name), filepath.Join(below, e.Name)
 		var m int64
 		switch {
 		case !isName(e.Name):
-			return n, sandbar.Errorf(sandbar.Denied, "a file in %s is called %s, which is no name here", printable(from), quote(e.Name))
+			return n, sandbar.Errorf(sandbar.Denied, "a file in %s is called %s, which is no name here", cli.Printable(from), cli.Quote(e.Name))
 		case e.Type == wire.TypeDir:
 			m, err = r.downloadDir(id, remote, root, local, depth)
 		case e.Type == wire.TypeFile:
 			m, err = r.downloadBelow(id, remote, root, local, permissions(e.Mode))
 		default:
-			r.app.warn("%s is left out: it is no file (%s)", printable(remote), printable(e.Type))
+			r.app.warn("%s is left out: it is no file (%s)", cli.Printable(remote), cli.Printable(e.Type))
 		}
 		if n += m; err != nil {
 			return n, err
@@ -445,10 +438,10 @@ func (r *remote) downloadDir(id, from string, root *os.Root, local string, depth
 		return 0, err
 	}
 	if err := root.Mkdir(local, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-		return 0, sandbar.Errorf(sandbar.Unavailable, "%s cannot be made: %w", printable(local), cause(err))
+		return 0, sandbar.Errorf(sandbar.Unavailable, "%s cannot be made: %w", cli.Printable(local), cli.Cause(err))
 	}
 	if info, err := root.Lstat(local); err != nil || !info.IsDir() {
-		return 0, sandbar.Errorf(sandbar.Conflict, "%s is there already and no directory", printable(local))
+		return 0, sandbar.Errorf(sandbar.Conflict, "%s is there already and no directory", cli.Printable(local))
 	}
 	return r.downloadEntries(id, from, root, local, entries, depth-1)
 }

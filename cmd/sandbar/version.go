@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar/internal/agent/embedded"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
 // version is set by the linker (make build).
@@ -60,7 +61,7 @@ func (a *app) versionCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := thisBuild()
 			if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-				return writeReport(a.stdout, b)
+				return cli.WriteReport(a.stdout, b)
 			}
 			_, err := fmt.Fprintf(a.stdout, "sandbar %s\n", b)
 			return err

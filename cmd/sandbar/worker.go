@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
@@ -180,5 +181,5 @@ func (p *joined) endAtOnce() {
 	case <-p.signals:
 	case <-time.After(killTime):
 	}
-	os.Exit(exitSignal + int(number))
+	os.Exit(cli.ExitSignal + int(number))
 }

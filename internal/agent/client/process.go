@@ -114,11 +114,8 @@ func checkCmd(c sandbar.Cmd) error {
 			return &sandbar.Error{Code: sandbar.Invalid, Field: "args", Message: "argument " + sandbar.Quote(a, 40) + " has a NUL"}
 		}
 	}
-	for k, v := range c.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
-				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
-		}
+	if err := sandbar.CheckEnv(c.Env); err != nil {
+		return err
 	}
 	if strings.ContainsRune(c.Dir, 0) {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "dir", Message: "working directory " + sandbar.Quote(c.Dir, 40) + " has a NUL"}

@@ -89,11 +89,8 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 	if err := d.refuseNetwork(s.Network); err != nil {
 		return err
 	}
-	for k, v := range s.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
-				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
-		}
+	if err := sandbar.CheckEnv(s.Env); err != nil {
+		return err
 	}
 	if s.Limits.Memory > 0 && s.Limits.Memory < minMemory {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.memory", Message: "a container has at least 6 MiB of memory", Fix: "ask for more"}

@@ -152,7 +152,7 @@ func (d *Driver) check(s sandbar.Spec) error {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
 			Message: "driver local does not know the network " + sandbar.Quote(string(s.Network), 40) + "; its programs always have the host's"}
 	}
-	if err := checkEnv(s.Env); err != nil {
+	if err := sandbar.CheckEnv(s.Env); err != nil {
 		return err
 	}
 	if s.AllowDegraded {

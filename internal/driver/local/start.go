@@ -98,17 +98,7 @@ func checkCmd(c sandbar.Cmd) error {
 	if strings.ContainsRune(c.Dir, 0) {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "dir", Message: "the directory's name contains a NUL byte"}
 	}
-	return checkEnv(c.Env)
-}
-
-func checkEnv(env map[string]string) error {
-	for k, v := range env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
-				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\" and no NUL, a value no NUL"}
-		}
-	}
-	return nil
+	return sandbar.CheckEnv(c.Env)
 }
 
 // checkDir makes sure the working directory is one. Later it could only be

@@ -55,7 +55,7 @@ func playDaemon() int {
 			return 1
 		}
 	}
-	fmt.Println("ready", d.owner)
+	fmt.Println("ready", d.Owner)
 	select {}
 }
 
@@ -79,7 +79,7 @@ func TestKilledDaemon(t *testing.T) {
 		t.Errorf("groups %v are there and none was found", want)
 	}
 	for _, l := range found {
-		if strings.Contains(l.Name, d.owner) {
+		if strings.Contains(l.Name, d.Owner) {
 			t.Errorf("%s %s belongs to a live daemon", l.Kind, l.Name)
 		}
 	}
@@ -197,7 +197,7 @@ func TestAgentKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pid := range agentsOf(d.owner) {
+	for _, pid := range agentsOf(d.Owner) {
 		unix.Kill(pid, unix.SIGKILL)
 	}
 	r, err := p.Wait()

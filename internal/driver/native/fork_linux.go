@@ -17,6 +17,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
@@ -24,7 +25,7 @@ import (
 type fork struct {
 	*client.Sandbox
 	t         *template
-	box       *box
+	resources *resources
 	waiting   *client.Adopted
 	keeper    keeper
 	rehearses bool
@@ -64,12 +65,12 @@ func (t *template) fork(ctx context.Context, id sandbar.ID, rehearse bool) (*for
 	if err != nil {
 		return nil, err
 	}
-	f := &fork{Sandbox: sandbox, t: t, box: b, rehearses: rehearse, keeper: keeper{gone: make(chan struct{})}}
+	f := &fork{Sandbox: sandbox, t: t, resources: b, rehearses: rehearse, keeper: keeper{gone: make(chan struct{})}}
 	if err := f.populate(ctx, b); err != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandboxes.UndoTimeout)
 		defer cancel()
 		if derr := f.Destroy(clean); derr != nil {
-			t.d.log.Error("a fork that failed could not be removed", "sandbox", id, "error", derr)
+			t.d.Log.Error("a fork that failed could not be removed", "sandbox", id, "error", derr)
 		}
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (t *template) fork(ctx context.Context, id sandbar.ID, rehearse bool) (*for
 }
 
 // populate puts a copy into the sandbox.
-func (f *fork) populate(ctx context.Context, b *box) error {
+func (f *fork) populate(ctx context.Context, b *resources) error {
 	lent, ruleset, err := f.Lend(ctx)
 	if err != nil {
 		return err
@@ -126,27 +127,27 @@ func (f *fork) kept() int {
 
 // order makes the request for a copy, with the groups and namespaces that it
 // enters.
-func (f *fork) order(b *box, lent wire.Lent, held *files) (o python.Order, rooms []*os.File, err error) {
-	o = python.Order{Rehearse: f.rehearses, Core: f.t.d.cookies, Ranged: f.t.d.ids.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
+func (f *fork) order(b *resources, lent wire.Lent, held *files) (o python.Order, rooms []*os.File, err error) {
+	o = python.Order{Rehearse: f.rehearses, Core: f.t.d.cookies, Ranged: f.t.d.IDs.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
 	for _, r := range lent.Rlimits {
 		o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: r.Resource, Soft: r.Soft, Hard: r.Hard})
 	}
 	o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: lent.Resource, Soft: lent.Mark, Hard: lent.Mark})
-	if b.group != nil {
-		doors, err := b.group.Doors()
+	if b.Group != nil {
+		doors, err := b.Group.Doors()
 		if err != nil {
 			return o, nil, err
 		}
 		held.list = append(held.list, doors...)
 		rooms, o.Doors = doors, len(doors)
 	}
-	inside, err := held.namespaces(b.init, namespaces())
+	inside, err := held.namespaces(b.Init, namespaces())
 	o.Namespaces = len(inside)
 	return o, append(rooms, inside...), err
 }
 
 // await waits until the copy is ready and has the agent take it on.
-func (f *fork) await(ctx context.Context, b *box, mark uint64) error {
+func (f *fork) await(ctx context.Context, b *resources, mark uint64) error {
 	buf := make([]byte, python.MaxReady)
 	n, err := readWithin(ctx, f.conn, buf)
 	if err != nil {
@@ -234,10 +235,10 @@ const keepFor = 100 * time.Millisecond
 func (f *fork) outlive() {
 	<-f.waiting.Done()
 	time.AfterFunc(keepFor, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), sandboxes.UndoTimeout)
 		defer cancel()
 		if err := f.giveBack(ctx); err != nil {
-			f.t.d.log.Error("a sandbox did not get the memory of its program back", "sandbox", f.box.id, "error", err)
+			f.t.d.Log.Error("a sandbox did not get the memory of its program back", "sandbox", f.resources.ID, "error", err)
 		}
 	})
 }
@@ -261,9 +262,9 @@ func (f *fork) giveBack(ctx context.Context) error {
 	if err := f.keeper.wait(ctx); err != nil || f.kept() == 0 {
 		return err
 	}
-	f.box.mu.Lock()
-	defer f.box.mu.Unlock()
-	return f.box.allow(0)
+	f.resources.Mu.Lock()
+	defer f.resources.Mu.Unlock()
+	return f.resources.allow(0)
 }
 
 // release begins the keeper's end.
@@ -313,12 +314,11 @@ func (t *template) job(e driver.Evaluation) (python.Job, error) {
 			return j, &sandbar.Error{Code: sandbar.Invalid, Field: "args", Message: "an argument has a NUL"}
 		}
 	}
+	if err := sandbar.CheckEnv(e.Env); err != nil {
+		return j, err
+	}
 	env := merge(t.env, e.Env)
 	for k, v := range e.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return j, &sandbar.Error{Code: sandbar.Invalid, Field: "env",
-				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
-		}
 		if slices.Contains(t.env, k+"="+v) {
 			continue
 		}

@@ -26,29 +26,13 @@ const imageUID = 0
 
 // openImage finds the root of a sandbox: nil for the host's own programs.
 func (d *Driver) openImage(ctx context.Context, name string) (*driver.Image, error) {
-	image, err := hostenv.OpenImage(ctx, d.images, name)
-	if image == nil || err != nil {
-		return nil, err
-	}
-	if err := d.refuseImage(); err != nil {
+	image, err := d.OpenImage(ctx, name)
+	if image != nil && d.IDs.Ranged && d.mode != agent.ModeSocket {
 		image.Close()
-		return nil, err
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "image", Fix: "use the image \"host\"",
+			Message: "the native driver cannot use this image: its root is passed as a descriptor, which this connection to the agent cannot carry"}
 	}
-	return image, nil
-}
-
-func (d *Driver) refuseImage() error {
-	lack := func(what, fix string) error {
-		return &sandbar.Error{Code: sandbar.Unsupported, Field: "image",
-			Message: "the native driver cannot use this image: " + what, Fix: fix}
-	}
-	switch {
-	case hostenv.ImageNote() != "":
-		return lack("it needs Linux 6.6, where files in memory can carry the notes of overlay file systems", "use the image \"host\", or a newer kernel")
-	case d.ids.Ranged && d.mode != agent.ModeSocket:
-		return lack("its root is passed as a descriptor, which this connection to the agent cannot carry", "use the image \"host\"")
-	}
-	return nil
+	return image, err
 }
 
 // imageSetup is the part of the plan that depends on the image: the tree, whose
@@ -58,7 +42,7 @@ func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Sp
 		Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		Hostname: hostname, MachineID: hostenv.MachineID(), BootID: hostenv.BootID(),
 	}
-	if d.ids.Ranged {
+	if d.IDs.Ranged {
 		o.Dir = "" // it is passed
 	}
 	mounts, err := policy.ImageRoot(o)

@@ -171,7 +171,7 @@ func debianImage(t *testing.T) (dir string) {
 func imageDriver(t testing.TB, images driver.Images) *Driver {
 	t.Helper()
 	d := newDriver(t)
-	d.images = images
+	d.Images = images
 	return d
 }
 
@@ -385,7 +385,7 @@ func TestImageOverAStream(t *testing.T) {
 	d := imageDriver(t, &shelf{dirs: map[string]string{"small": smallImage(t)}})
 	d.mode = agent.ModeStream
 	b, err := d.Create(t.Context(), sandbar.NewID(), imageSpec(d, "small"))
-	if d.ids.Ranged {
+	if d.IDs.Ranged {
 		if sandbar.CodeOf(err) != sandbar.Unsupported {
 			t.Errorf("%v", err)
 		}

@@ -60,7 +60,7 @@ func TestKeeper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	uid, _ := f.box.hostIDs()
+	uid, _ := f.resources.HostIDs(f.resources.uid())
 	id := strconv.Itoa(uid)
 	wanted := []string{"Uid:\t" + id + "\t" + id + "\t" + id + "\t" + id, "NoNewPrivs:\t1", "Seccomp:\t2", "Threads:\t1",
 		"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000"}
@@ -78,7 +78,7 @@ func TestKeeper(t *testing.T) {
 	}
 	for _, kind := range namespaces() {
 		var own, sandbox unix.Stat_t
-		fd, err := f.box.init.Open("ns/" + kind)
+		fd, err := f.resources.Init.Open("ns/" + kind)
 		if err != nil {
 			t.Fatal(err)
 		}

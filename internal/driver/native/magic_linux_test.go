@@ -60,7 +60,7 @@ while :; do ln -sf /proc/self/exe n; ln -f file n; done`}}, driver.Stdio{Stdout:
 // programMode is the mode of the file that the spawner executes.
 func programMode(t *testing.T, d *Driver) uint32 {
 	t.Helper()
-	all := spawnersOf(d.owner)
+	all := spawnersOf(d.Owner)
 	if len(all) != 1 {
 		t.Fatalf("the driver has the spawners %v", all)
 	}

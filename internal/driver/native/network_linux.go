@@ -124,22 +124,22 @@ func (d *Driver) reachOut(setup *wire.Setup) {
 }
 
 // attach connects the sandbox's device to a stack. fd becomes the link's.
-func (b *box) attach(fd int) (err error) {
-	b.link, err = b.d.net.host.Attach(fd)
+func (r *resources) attach(fd int) (err error) {
+	r.link, err = r.d.net.host.Attach(fd)
 	return err
 }
 
 // makeDevice makes the device of a sandbox's plan in the network namespace of
 // its agent, if that is the daemon's to do, and connects it.
-func (b *box) makeDevice(i *wire.Interface) error {
+func (r *resources) makeDevice(i *wire.Interface) error {
 	if i.Name == "" || i.Device != "" {
 		return nil
 	}
-	fd, err := deviceIn(b.init, b.d.net.device, i.Name)
+	fd, err := deviceIn(r.Init, r.d.net.device, i.Name)
 	if err != nil {
 		return sandbar.Errorf(sandbar.Internal, "making the sandbox's network device: %w", err)
 	}
-	return b.attach(fd)
+	return r.attach(fd)
 }
 
 // deviceIn makes a TUN device in the network namespace of an agent.

@@ -28,14 +28,14 @@ const agentTasks = 64
 // for the host's own programs.
 func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) {
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
-		Held: d.caps.Enforced, Ceiling: hostenv.HardLimit,
+		Held: d.Facts.Enforced, Ceiling: hostenv.HardLimit,
 	})
 	if err != nil {
 		return nil, err
 	}
 	setup := &wire.Setup{
 		Hostname: hostname, Root: buildRoot, Sysctls: policy.Sysctls(), Rlimits: rlimits,
-		Mark: uint32(policy.MarkLocks), Seccomp: d.filter, Programs: d.programs, Dir: sandbar.DefaultDir, Mitigate: d.mitigate,
+		Mark: uint32(policy.MarkLocks), Seccomp: d.Filter, Programs: d.ProgramFilter, Dir: sandbar.DefaultDir, Mitigate: d.Mitigate,
 	}
 	if image != nil {
 		err = d.imageSetup(setup, image, s)
@@ -45,17 +45,17 @@ func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) 
 	if err != nil {
 		return nil, err
 	}
-	if os.Geteuid() == 0 && !d.ids.Ranged {
+	if os.Geteuid() == 0 && !d.IDs.Ranged {
 		hideFromRoot(setup.Mounts)
 	}
-	if d.caps.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
+	if d.Facts.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
 		setup.Watchdog = s.Limits.Memory
 		setup.WatchDisks = policy.Writable()[:1] // all are parts of one
 	}
 	if s.Network == sandbar.NetworkOutbound {
 		d.reachOut(setup)
 	}
-	if d.caps.Enforced.CPUShares == sandbar.EnforcedNice {
+	if d.Facts.Enforced.CPUShares == sandbar.EnforcedNice {
 		setup.Nice = hostenv.Niceness(s.Limits.CPUShares)
 	}
 	return setup, nil
@@ -76,9 +76,9 @@ func hideFromRoot(mounts []wire.Mount) {
 // hostSetup is the part of the plan that depends on the image, for "host".
 func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 	root := policy.HostRootOptions{
-		Dirs: d.host.Dirs, Etc: d.host.Etc, Local: d.host.Local, Extra: d.host.Extra, Python: d.host.Python,
+		Dirs: d.layout.Dirs, Etc: d.layout.Etc, Local: d.layout.Local, Extra: d.layout.Extra, Python: d.layout.Python,
 		Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-		UID: sandboxUID, GID: sandboxUID, Ranged: d.ids.Ranged,
+		UID: sandboxUID, GID: sandboxUID, Ranged: d.IDs.Ranged,
 		Hostname: hostname, MachineID: hostenv.MachineID(), BootID: hostenv.BootID(),
 	}
 	mounts, err := policy.HostRoot(root)
@@ -90,6 +90,3 @@ func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 	setup.Env = hostenv.HostEnvironment("user", s.Env)
 	return nil
 }
-
-// grouped reports whether sandboxes have control groups here.
-func (d *Driver) grouped() bool { return d.cgroups.Caps().Any() }

@@ -72,7 +72,7 @@ func TestReadySandboxes(t *testing.T) {
 	if err := e.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
-	if left := d.roster.IDs(); len(left) != 0 {
+	if left := d.Roster.IDs(); len(left) != 0 {
 		t.Errorf("sandboxes are left: %v", left)
 	}
 	// The driver was closed by the engine, so there are fewer than before if anything.
@@ -114,7 +114,7 @@ func killAgents(t *testing.T, d *Driver) (killed int) {
 	}
 	for _, dir := range dirs {
 		line, err := os.ReadFile(dir + "/cmdline")
-		if err != nil || !strings.Contains(string(line), d.owner) {
+		if err != nil || !strings.Contains(string(line), d.Owner) {
 			continue
 		}
 		status, err := os.ReadFile(dir + "/status")

@@ -17,7 +17,7 @@ import (
 func TestQuotasAreOwn(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	d := newDriver(t)
-	if !d.ids.Ranged {
+	if !d.IDs.Ranged {
 		return // the bounds that hold then are those of case 94
 	}
 	for name, owner := range map[string]int{"cold": 0, "template": firstFork} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
@@ -26,7 +27,7 @@ func (t *template) rehearse(ctx context.Context, imports []string) error {
 		return err
 	}
 	output, err := f.perform(ctx, python.Rehearsal(imports))
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandboxes.UndoTimeout)
 	defer cancel()
 	if derr := f.Destroy(clean); derr != nil {
 		return derr
@@ -36,7 +37,7 @@ func (t *template) rehearse(ctx context.Context, imports []string) error {
 	}
 	hot := python.Hot(imports, t.spec.Limits.Memory, output)
 	if err != nil || hot == nil {
-		t.d.log.Debug("the rehearsal of a template told nothing", "error", err)
+		t.d.Log.Debug("the rehearsal of a template told nothing", "error", err)
 		return nil
 	}
 	if _, err := t.control.Write(hot); err != nil {

@@ -42,9 +42,9 @@ func TestSpawnerKilled(t *testing.T) {
 		box, p := sleeper(t, d)
 		boxes, programs = append(boxes, box), append(programs, p)
 	}
-	first := spawnersOf(d.owner)
-	if len(first) != 1 || len(agentsOf(d.owner)) != len(boxes) {
-		t.Fatalf("the driver has the spawners %v and the agents %v", first, agentsOf(d.owner))
+	first := spawnersOf(d.Owner)
+	if len(first) != 1 || len(agentsOf(d.Owner)) != len(boxes) {
+		t.Fatalf("the driver has the spawners %v and the agents %v", first, agentsOf(d.Owner))
 	}
 	unix.Kill(first[0], unix.SIGKILL)
 	for i, p := range programs {
@@ -54,10 +54,10 @@ func TestSpawnerKilled(t *testing.T) {
 		w, _ := driver.As[driver.Watcher](boxes[i])
 		<-w.Dead()
 	}
-	waitUntil(t, "its agents have ended", func() bool { return len(agentsOf(d.owner)) == 0 })
+	waitUntil(t, "its agents have ended", func() bool { return len(agentsOf(d.Owner)) == 0 })
 
 	box, p := sleeper(t, d)
-	if now := spawnersOf(d.owner); len(now) != 1 || now[0] == first[0] {
+	if now := spawnersOf(d.Owner); len(now) != 1 || now[0] == first[0] {
 		t.Errorf("after %v the spawners are %v", first, now)
 	}
 	for _, b := range append(boxes, box) {
@@ -68,7 +68,7 @@ func TestSpawnerKilled(t *testing.T) {
 	if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Lost {
 		t.Errorf("got %v, %v; want lost", r.Outcome, err)
 	}
-	if groups := groupsOf(d.owner); len(groups) > 0 {
+	if groups := groupsOf(d.Owner); len(groups) > 0 {
 		t.Errorf("groups left: %v", groups)
 	}
 }
@@ -97,7 +97,7 @@ func TestSpawnerKilledMeanwhile(t *testing.T) {
 		close(made)
 	}()
 	for ended := false; !ended; {
-		for _, pid := range spawnersOf(d.owner) {
+		for _, pid := range spawnersOf(d.Owner) {
 			unix.Kill(pid, unix.SIGKILL)
 		}
 		select {
@@ -106,8 +106,8 @@ func TestSpawnerKilledMeanwhile(t *testing.T) {
 		default:
 		}
 	}
-	waitUntil(t, "no agent is left", func() bool { return len(agentsOf(d.owner)) == 0 })
-	if groups := groupsOf(d.owner); len(groups) > 0 {
+	waitUntil(t, "no agent is left", func() bool { return len(agentsOf(d.Owner)) == 0 })
+	if groups := groupsOf(d.Owner); len(groups) > 0 {
 		t.Errorf("groups left: %v", groups)
 	}
 	box, err := d.Create(t.Context(), sandbar.NewID(), degraded(d))
@@ -121,7 +121,7 @@ func TestSpawnerKilledMeanwhile(t *testing.T) {
 // zombie, and it holds nothing of them.
 func TestSpawnerKeepsNothing(t *testing.T) {
 	d := newDriver(t)
-	pid := spawnersOf(d.owner)[0]
+	pid := spawnersOf(d.Owner)[0]
 	open := func() int {
 		fds, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
 		if err != nil {
@@ -176,19 +176,19 @@ func TestSpawnRefused(t *testing.T) {
 	}
 	defer ours.Close()
 	defer theirs.Close()
-	r := d.ids.Request(d.mode, &spawn.Range{First: 0x70000000}, sandboxUID)
+	r := d.IDs.Request(d.mode, &spawn.Range{First: 0x70000000}, sandboxUID)
 	r.UIDs.Size = 0 // no map is empty
-	if _, err := d.spawner.Start(r, nil, theirs); sandbar.CodeOf(err) != sandbar.Internal || !strings.Contains(err.Error(), "start the agent") {
+	if _, err := d.Spawner.Start(r, nil, theirs); sandbar.CodeOf(err) != sandbar.Internal || !strings.Contains(err.Error(), "start the agent") {
 		t.Errorf("got %v", err)
 	}
-	before := spawnersOf(d.owner)
+	before := spawnersOf(d.Owner)
 	box, _ := sleeper(t, d)
 	box.Destroy(context.Background())
-	if now := spawnersOf(d.owner); len(now) != 1 || now[0] != before[0] {
+	if now := spawnersOf(d.Owner); len(now) != 1 || now[0] != before[0] {
 		t.Errorf("the spawners were %v, now %v", before, now)
 	}
 	// What it does not understand ends it, and with it what it started.
-	if _, err := d.spawner.Start(&wire.Spawn{Mode: "no mode"}, nil, theirs); err == nil || !strings.Contains(err.Error(), "twice") {
+	if _, err := d.Spawner.Start(&wire.Spawn{Mode: "no mode"}, nil, theirs); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -199,7 +199,7 @@ func TestSpawnerClosed(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if left := spawnersOf(d.owner); len(left) > 0 {
+	if left := spawnersOf(d.Owner); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 	if _, err := d.Create(t.Context(), sandbar.NewID(), degraded(d)); sandbar.CodeOf(err) != sandbar.Unavailable {
@@ -223,7 +223,7 @@ func TestProgramsHaveTheUsualTimers(t *testing.T) {
 	if err != nil || got != string(want) {
 		t.Errorf("timers may be late by %q ns, on the host by %q (%v)", got, want, err)
 	}
-	for _, pid := range agentsOf(d.owner) {
+	for _, pid := range agentsOf(d.Owner) {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/timerslack_ns")
 		if err == nil && string(b) == got {
 			t.Errorf("the agent's timers may be late by no more than those of programs: %q ns", b)

@@ -25,6 +25,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
@@ -61,7 +62,7 @@ type template struct {
 	kept  bool     // copies have keepers
 	owner int      // who owns the user namespaces of forks; 0: the daemon
 
-	home     *box            // nil: it has none
+	home     *resources      // nil: it has none
 	sandbox  *client.Sandbox // the home's
 	launcher *os.Process     // the parent of the interpreter
 	control  *net.UnixConn
@@ -86,7 +87,7 @@ func (d *Driver) Prepare(ctx context.Context, s driver.TemplateSpec) (driver.Tem
 	if errors.Is(err, errInterpreterEnded) {
 		// It may have been killed, which says nothing of what it can do. Twice in
 		// a row it says enough.
-		d.log.Warn("the interpreter of a template ended; it is started once more", "error", err)
+		d.Log.Warn("the interpreter of a template ended; it is started once more", "error", err)
 		t, err = d.prepare(ctx, s)
 	}
 	if err != nil {
@@ -114,7 +115,7 @@ func (d *Driver) prepare(ctx context.Context, s driver.TemplateSpec) (*template,
 	}
 	if err != nil {
 		if cerr := t.Close(); cerr != nil {
-			d.log.Error("a template that failed could not be removed", "error", cerr)
+			d.Log.Error("a template that failed could not be removed", "error", cerr)
 		}
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func (d *Driver) refuseTemplate(s driver.TemplateSpec) error {
 		return lack("command", "the interpreter is to be started on a file in "+sandbar.DefaultDir+", without options")
 	case s.Spec.Image != "" && s.Spec.Image != sandbar.ImageHost:
 		return lack("image", "it copies interpreters of the image \""+sandbar.ImageHost+"\" only")
-	case os.Geteuid() == 0 && !d.ids.Ranged:
+	case os.Geteuid() == 0 && !d.IDs.Ranged:
 		return lack("", "the daemon is root but may not give out ids, so that a template would be root itself")
 	case d.mode != agent.ModeSocket:
 		return lack("", "descriptors cannot be passed to its sandboxes")
@@ -143,7 +144,7 @@ func (d *Driver) refuseTemplate(s driver.TemplateSpec) error {
 
 // settle makes the template's home, where the daemon can give it one.
 func (t *template) settle(ctx context.Context) error {
-	if !t.d.ids.Ranged {
+	if !t.d.IDs.Ranged {
 		return nil
 	}
 	home := t.spec
@@ -155,7 +156,7 @@ func (t *template) settle(ctx context.Context) error {
 		return err
 	}
 	t.home, t.sandbox = b, sandbox
-	t.owner = b.uids.First + templateUID
+	t.owner = b.Range.First + templateUID
 	return nil
 }
 
@@ -230,7 +231,7 @@ func (t *template) launch(argv []string, namespaces int) ([]byte, error) {
 		env = append(env, python.PathVariable+"="+entry)
 	}
 	l := wire.Launch{Args: append(slices.Clone(argv), t.file), Env: env, Dir: "/", Namespaces: uint8(namespaces),
-		UID: uint32(t.owner), GID: uint32(t.owner), Rlimits: policy.TemplateRlimits(hostenv.HardLimit), Seccomp: filter, Score: templateScore, Mitigate: t.d.mitigate}
+		UID: uint32(t.owner), GID: uint32(t.owner), Rlimits: policy.TemplateRlimits(hostenv.HardLimit), Seccomp: filter, Score: templateScore, Mitigate: t.d.Mitigate}
 	return l.Append(nil), nil
 }
 
@@ -241,7 +242,7 @@ func (t *template) rooms(held *files) ([]*os.File, error) {
 	if t.home == nil {
 		return nil, nil
 	}
-	return held.namespaces(t.home.init, namespaces()[2:])
+	return held.namespaces(t.home.Init, namespaces()[2:])
 }
 
 // namespaces are those of a sandbox, that of users first: who enters that gets the
@@ -252,9 +253,9 @@ func namespaces() []string { return []string{"user", "pid", "net", "ipc", "uts",
 func (t *template) spawn(inherit []*os.File) (err error) {
 	var group *cgroup.Group
 	if t.home != nil {
-		group = t.home.group
+		group = t.home.Group
 	}
-	if t.launcher, err = t.d.spawner.Template(group, inherit); err != nil {
+	if t.launcher, err = t.d.Spawner.Template(group, inherit); err != nil {
 		return err
 	}
 	go func() {
@@ -267,8 +268,8 @@ func (t *template) spawn(inherit []*os.File) (err error) {
 // greet tells the interpreter what it needs, and waits until it has imported all.
 func (t *template) greet(ctx context.Context, imports []string) error {
 	// Where processes are counted by their user a keeper would be one of the program's.
-	forked := t.d.forked || t.d.caps.Enforced.PIDs == sandbar.EnforcedRlimit
-	config, err := python.Config{Arch: runtime.GOARCH, Forked: forked, Imports: imports, Filters: [][]byte{t.d.filter, t.d.programs}}.Append(nil)
+	forked := t.d.forked || t.d.Facts.Enforced.PIDs == sandbar.EnforcedRlimit
+	config, err := python.Config{Arch: runtime.GOARCH, Forked: forked, Imports: imports, Filters: [][]byte{t.d.Filter, t.d.ProgramFilter}}.Append(nil)
 	if err != nil {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "imports", Message: "the native driver cannot prepare this template: " + err.Error()}
 	}
@@ -330,7 +331,7 @@ func (t *template) Close() error {
 		timer.Stop()
 	}
 	if t.sandbox != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), sandboxes.UndoTimeout)
 		defer cancel()
 		if err := t.sandbox.Destroy(ctx); err != nil {
 			return err

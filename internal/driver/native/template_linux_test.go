@@ -106,7 +106,7 @@ func descendants(t testing.TB, d *Driver) (pids []int) {
 		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 		parents[pid], _ = strconv.Atoi(f[1])
 	}
-	spawners := spawnersOf(d.owner)
+	spawners := spawnersOf(d.Owner)
 	for pid := range parents {
 		for up := parents[pid]; up > 1; up = parents[up] {
 			if up == os.Getpid() && !slices.Contains(spawners, pid) {
@@ -132,7 +132,7 @@ func descriptors(t *testing.T) int {
 func TestTemplateLeavesNothing(t *testing.T) {
 	d := newDriver(t)
 	newBox(t, d).Destroy(t.Context()) // whatever is there from the first sandbox on
-	fds, groups := descriptors(t), len(groupsOf(d.owner))
+	fds, groups := descriptors(t), len(groupsOf(d.Owner))
 	tmpl := newTemplate(t, d, pythonTemplate(d))
 	first, second := newFork(t, tmpl), newFork(t, tmpl)
 	if err := first.Destroy(t.Context()); err != nil {
@@ -154,7 +154,7 @@ func TestTemplateLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitUntil(t, "nothing is left", func() bool {
-		return len(descendants(t, d)) == 0 && descriptors(t) == fds && len(groupsOf(d.owner)) == groups
+		return len(descendants(t, d)) == 0 && descriptors(t) == fds && len(groupsOf(d.Owner)) == groups
 	})
 }
 
@@ -319,7 +319,7 @@ func TestForkIsInside(t *testing.T) {
 	}
 	for _, kind := range namespaces() {
 		var own, agents unix.Stat_t
-		fd, err := f.box.init.Open("ns/" + kind)
+		fd, err := f.resources.Init.Open("ns/" + kind)
 		if err != nil {
 			t.Fatal(err)
 		}

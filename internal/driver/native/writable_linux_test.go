@@ -43,7 +43,7 @@ func bothKinds(t *testing.T, test func(t *testing.T, d *Driver, box func() drive
 	})
 	t.Run("warm", func(t *testing.T) {
 		d := newDriver(t)
-		if os.Geteuid() == 0 && !d.ids.Ranged {
+		if os.Geteuid() == 0 && !d.IDs.Ranged {
 			t.Fatal("root has no range of ids to make templates with")
 		}
 		tmpl := newTemplate(t, d, pythonTemplate(d))

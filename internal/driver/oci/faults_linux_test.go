@@ -82,8 +82,8 @@ func newDriver(t *testing.T, how string) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.program.Close()
-	if d.program, err = os.Open(self); err != nil {
+	d.runtimeFile.Close()
+	if d.runtimeFile, err = os.Open(self); err != nil {
 		t.Fatal(err)
 	}
 	d.runtime = &runtime{kind: kindRunc, args: []string{how}}
@@ -170,8 +170,8 @@ func TestRuntimeIsNoProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.program.Close()
-	d.program = text
+	d.runtimeFile.Close()
+	d.runtimeFile = text
 	if _, err := d.Create(t.Context(), sandbar.NewID(), spec()); sandbar.CodeOf(err) != sandbar.Unsupported || !strings.Contains(err.Error(), "start the runtime") {
 		t.Errorf("Create: %v", err)
 	}
@@ -181,8 +181,8 @@ func TestRuntimeIsNoProgram(t *testing.T) {
 // nothingLeft looks for what a sandbox consists of.
 func nothingLeft(t *testing.T, d *Driver) {
 	t.Helper()
-	for _, parent := range d.cgroups.Parents() {
-		left, _ := filepath.Glob(parent + "/" + d.owner + ".*")
+	for _, parent := range d.Groups.Parents() {
+		left, _ := filepath.Glob(parent + "/" + d.Owner + ".*")
 		if len(left) > 0 {
 			t.Errorf("control groups are left: %q", left)
 		}
@@ -191,11 +191,11 @@ func nothingLeft(t *testing.T, d *Driver) {
 	for _, file := range comms {
 		b, err := os.ReadFile(file)
 		args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
-		if owner, ok := owned(args); err == nil && ok && owner == d.owner && !slices.Contains(args, "spawner") {
+		if owner, ok := owned(args); err == nil && ok && owner == d.Owner && !slices.Contains(args, "spawner") {
 			t.Errorf("a process is left: %q", args)
 		}
 	}
-	if ids := d.roster.IDs(); len(ids) != 0 {
+	if ids := d.Roster.IDs(); len(ids) != 0 {
 		t.Errorf("ids are taken: %v", ids)
 	}
 }

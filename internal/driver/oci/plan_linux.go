@@ -45,7 +45,7 @@ func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan
 	}
 	c := container{
 		base: base, image: image != nil, guest: d.runtime.guestKernel(), passes: d.runtime.passes(),
-		agentUID: d.agent(uid), ranged: d.agent(uid) != uid, owner: d.owner, profile: d.profile, hidden: d.host.Proc,
+		agentUID: d.agent(uid), ranged: d.agent(uid) != uid, owner: d.Owner, profile: d.profile, hidden: d.layout.Proc,
 		env: append(spawn.AgentEnv(), "PATH=/usr/bin:/bin"),
 	}
 	config, err := c.config()
@@ -67,14 +67,14 @@ func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan
 	setup.Env = environment(user, s.Env)
 	return &plan{
 		stage: &wire.Stage{Base: base, Mounts: mounts, Config: config,
-			Args: d.runtime.command(base, containerID(d.owner, id)), Env: d.runtime.env(), Mitigate: d.mitigate},
+			Args: d.runtime.command(base, containerID(d.Owner, id)), Env: d.runtime.env(), Mitigate: d.Mitigate},
 		setup: setup,
 	}, nil
 }
 
 // programs is the user, and the group, of programs as they see it.
 func (d *Driver) programs(image *driver.Image) uint32 {
-	if image == nil && d.ids.Ranged {
+	if image == nil && d.IDs.Ranged {
 		return userUID
 	}
 	return 0
@@ -86,7 +86,7 @@ func (d *Driver) agent(programs uint32) uint32 {
 	switch {
 	case programs != 0:
 		return 0
-	case d.ids.Ranged || d.runtime.guestKernel():
+	case d.IDs.Ranged || d.runtime.guestKernel():
 		return agentUID
 	}
 	return 0
@@ -101,15 +101,15 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 	if image != nil {
 		o := policy.ImageRootOptions{Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 			Hostname: hostname, MachineID: hostenv.MachineID(), Without: without}
-		if d.ids.Ranged {
+		if d.IDs.Ranged {
 			o.Dir = "" // it is passed, see spawn.Child.Show
 		}
 		mounts, err := policy.ImageRoot(o)
 		return mounts, policy.RootLandlock(), err
 	}
 	o := policy.HostRootOptions{
-		Dirs: d.host.Dirs, Etc: d.host.Etc, Local: d.host.Local, Extra: d.host.Extra, Python: d.host.Python, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-		UID: uid, GID: uid, Ranged: d.ids.Ranged, Hostname: hostname, MachineID: hostenv.MachineID(), Without: without,
+		Dirs: d.layout.Dirs, Etc: d.layout.Etc, Local: d.layout.Local, Extra: d.layout.Extra, Python: d.layout.Python, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
+		UID: uid, GID: uid, Ranged: d.IDs.Ranged, Hostname: hostname, MachineID: hostenv.MachineID(), Without: without,
 	}
 	mounts, err := policy.HostRoot(o)
 	return mounts, policy.RootLandlock(), err
@@ -118,24 +118,24 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 // setup computes what the agent is to do, but for Landlock and the environment.
 func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
-		Held: d.caps.Enforced, Ceiling: hostenv.HardLimit, AgentThreads: runtimeTasks / 16,
+		Held: d.Facts.Enforced, Ceiling: hostenv.HardLimit, AgentThreads: runtimeTasks / 16,
 	})
 	if err != nil {
 		return nil, err
 	}
 	setup := &wire.Setup{Made: true, Rlimits: rlimits, UID: uid, GID: uid, Mark: uint32(d.mark),
-		Seccomp: d.filter, Programs: d.programFilter, Dir: sandbar.DefaultDir, Mitigate: d.mitigate}
+		Seccomp: d.Filter, Programs: d.ProgramFilter, Dir: sandbar.DefaultDir, Mitigate: d.Mitigate}
 	if d.runtime.guestKernel() {
 		setup.Rlimits = guestRlimits(rlimits)
 		setup.PIDs = max(s.Limits.PIDs, 0)
 		setup.Without = guestDevices()
 	}
-	if d.caps.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
+	if d.Facts.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
 		setup.Watchdog = s.Limits.Memory
 		setup.WatchDisks = policy.Writable()[:1] // all are parts of one
 		setup.WatchWhole = d.runtime.guestKernel()
 	}
-	if d.caps.Enforced.CPUShares == sandbar.EnforcedNice {
+	if d.Facts.Enforced.CPUShares == sandbar.EnforcedNice {
 		setup.Nice = hostenv.Niceness(s.Limits.CPUShares)
 	}
 	return setup, nil

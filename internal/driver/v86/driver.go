@@ -164,11 +164,8 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 	if s.Image != "" && s.Image != sandbar.ImageHost {
 		return &sandbar.Error{Code: sandbar.NotFound, Field: "image", Message: "image " + sandbar.Quote(s.Image, 100) + " is not known; the machine's own is \"" + sandbar.ImageHost + "\""}
 	}
-	for k, v := range s.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
-				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
-		}
+	if err := sandbar.CheckEnv(s.Env); err != nil {
+		return err
 	}
 	if m := s.Limits.Memory; m < MinMemory || m > MaxMemory {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.memory",

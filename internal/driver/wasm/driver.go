@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
-	"strings"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
@@ -141,11 +140,8 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
 			Message: "network " + sandbar.Quote(string(s.Network), 40) + " is not possible; the wasm driver has \"none\""}
 	}
-	for k, v := range s.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return &sandbar.Error{Code: sandbar.Invalid, Field: "env",
-				Message: "environment variable " + sandbar.Quote(k, 40) + ": a name is not empty and has no \"=\", and neither name nor value has a NUL"}
-		}
+	if err := sandbar.CheckEnv(s.Env); err != nil {
+		return err
 	}
 	if s.AllowDegraded {
 		return nil

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
 	"github.com/sandbar-dev/sandbar/internal/protocol/wiretest"
 )
 

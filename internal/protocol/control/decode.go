@@ -13,7 +13,7 @@ import (
 	"unicode"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
 

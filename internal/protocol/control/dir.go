@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
 // maxPage is how many entries of a directory one answer has.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
 )
 
 // origin is what a sandbox was made with that the engine does not keep. It does

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
+	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
 // requestTime is how long the first frame of a command may take.

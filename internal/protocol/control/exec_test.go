@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
 )
 
 // running is a command as its client sees it.

@@ -18,10 +18,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 )
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
 )
 
 // leastIdle is the shortest idle timeout: what is shorter could not be used

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/driver/local"
-	"github.com/sandbar-dev/sandbar/internal/protocol/control/wire"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 

@@ -20,7 +20,7 @@ import (
 // The clients of testdata/clients drive the real SDKs.
 
 func TestClientNpm(t *testing.T) {
-	testenv.Need(t, testenv.NpmIII, testenv.Python)
+	testenv.Need(t, testenv.Once, testenv.NpmIII, testenv.Python)
 	if strings.HasPrefix(t.Name(), throughAWorker) { // the large transfer takes long, and is the same
 		checkClient(t, clientRig(t).ws(), npm("lifecycle,exec,run,files,channels,aborted,errors,concurrent,functions,reconnect"), 10)
 		return
@@ -34,13 +34,13 @@ func TestClientNpm(t *testing.T) {
 
 // 70 s without a word: the SDK's own heartbeat must be answered.
 func TestClientNpmIdle(t *testing.T) {
-	testenv.Need(t, testenv.NpmIII)
+	testenv.Need(t, testenv.Once, testenv.NpmIII)
 	t.Parallel()
 	checkClient(t, clientRig(t).ws(), npm("idle"), 1)
 }
 
 func TestClientPython(t *testing.T) {
-	testenv.Need(t, testenv.PyIII)
+	testenv.Need(t, testenv.Once, testenv.PyIII)
 	checkClient(t, clientRig(t).ws(), python("client.py"), 7)
 }
 
@@ -113,7 +113,7 @@ func checkClient(t *testing.T, url string, cmd *exec.Cmd, checks int) {
 // The examples of the protocol's text, as they stand there but for the port.
 
 func TestExampleNpm(t *testing.T) {
-	testenv.Need(t, testenv.NpmIII, testenv.Python)
+	testenv.Need(t, testenv.Once, testenv.NpmIII, testenv.Python)
 	r := newReal(t, Options{})
 	example, err := os.ReadFile(filepath.Join("testdata", "clients", "example.mjs"))
 	if err != nil {
@@ -138,7 +138,7 @@ func TestExampleNpm(t *testing.T) {
 }
 
 func TestExamplePython(t *testing.T) {
-	testenv.Need(t, testenv.PyIII)
+	testenv.Need(t, testenv.Once, testenv.PyIII)
 	r := newReal(t, Options{})
 	cmd := python("run_example.py")
 	cmd.Dir = filepath.Join("testdata", "clients")

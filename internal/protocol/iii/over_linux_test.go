@@ -3,11 +3,13 @@ package iii
 import (
 	"testing"
 
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/backend"
 )
 
 // The functions over further drivers.
 func TestOver(t *testing.T) {
+	testenv.Need(t, testenv.Once)
 	backends.Over(t, []backend.Case{
 		{Name: "TheSpecsExample", Run: TestTheSpecsExample},
 		{Name: "Exec", Run: TestExec},

@@ -17,6 +17,8 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/channel"
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
+
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // noise is n bytes that do not repeat, from the same seed always.
@@ -89,6 +91,7 @@ func TestTransfer(t *testing.T) {
 // The size that the protocol's text is asked to be tried with; it needs the
 // engine to allow a sandbox more than its default.
 func TestTransferOf256MiB(t *testing.T) {
+	testenv.Need(t, testenv.Once)
 	r := newRealWith(t, Options{Config: config(func(c *settings.Config) { c.DefaultMemoryMB = 1024 })}, func(c *engine.Config) {
 		c.Default.Disk = largeDisk
 	})

@@ -10,11 +10,14 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
+
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // The same tests, with the functions of a worker that has joined the server:
 // what a caller sees is the same.
 func TestThroughAWorker(t *testing.T) {
+	testenv.Need(t, testenv.Once)
 	for name, test := range map[string]func(*testing.T){
 		"TheSpecsExample":            TestTheSpecsExample,
 		"Exec":                       TestExec,

@@ -22,6 +22,14 @@ type Code struct {
 	Artifacts      string // a directory; relative to the working directory
 }
 
+// Executions is the directory of the files of executions, "" if none are kept.
+func (c Code) Executions() string {
+	if c.Store == StoreNever {
+		return ""
+	}
+	return filepath.Join(c.Artifacts, "executions")
+}
+
 // The values of Code.Store.
 const (
 	StoreNever   = "never"

@@ -19,7 +19,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
-	"github.com/sandbar-dev/sandbar/internal/lang"
+	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
 // Input is what Examine looks with.

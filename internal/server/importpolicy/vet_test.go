@@ -10,9 +10,9 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/engine/lang"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 	"github.com/sandbar-dev/sandbar/internal/driver/local"
-	"github.com/sandbar-dev/sandbar/internal/lang"
 	"github.com/sandbar-dev/sandbar/internal/server/importpolicy"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )

@@ -23,7 +23,7 @@ const module = "github.com/sandbar-dev/sandbar"
 // source is one Go file.
 type source struct {
 	path string // below the module's root, with slashes
-	pkg  string // short name of its package: "sandbar", "driver", "internal/lang"
+	pkg  string // short name of its package: "sandbar", "driver", "engine/lang"
 	test bool
 	ast  *ast.File
 }

@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -74,16 +76,26 @@ func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "SANDBAR_") })
 }
 
-// freeAddress is a loopback address that nothing listens on.
+// freeAddress is a loopback address that nothing listens on. Its port is below those that the
+// kernel gives to outgoing connections (net.ipv4.ip_local_port_range, ip(7)), so that none of
+// these takes it before the daemon listens, and no two calls return the same.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const lowest, ports = 10_000, 20_000
+	for range ports {
+		port := lowest + (os.Getpid()*97+int(lastPort.Add(1)))%ports
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if l, err := net.Listen("tcp", address); err == nil {
+			l.Close()
+			return address
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatalf("something listens on each port from %d to %d", lowest, lowest+ports-1)
+	return ""
 }
+
+// lastPort counts the calls of freeAddress.
+var lastPort atomic.Uint32
 
 func (d *daemon) said() string {
 	b, _ := os.ReadFile(d.logs.Name())

@@ -43,6 +43,7 @@ func TestDockerKilled(t *testing.T) {
 		t.Errorf("without an engine a caller is told %+v", f)
 	}
 	restart(t, e)
+	c = d.dial(t) // nobody has answered the daemon's pings on the other one meanwhile
 	execute(t, c, "again", "exit 3")
 	if f := last(t, c, "again"); f.Type != "result" || f.ExitCode == nil || *f.ExitCode != 3 {
 		t.Errorf("when the engine is back a caller is told %+v", f)

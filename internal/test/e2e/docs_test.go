@@ -31,6 +31,7 @@ var pages = []page{
 	{"README.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/configuration.md", nil},
 	{"docs/deploy.md", []testenv.Requirement{testenv.Curl}},
+	{"docs/drivers.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/execution.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/executor.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.PyKoyeb}},
 	{"docs/fathom.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.NpmWS, testenv.PyWebsockets}},

@@ -18,7 +18,7 @@ import (
 // in their order, in one shell, so that they may use each other's variables.
 // Only address, secret and process id are changed.
 func TestExecutorExamples(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Curl, testenv.JQ, testenv.Python, testenv.Node, testenv.PyKoyeb)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Curl, testenv.JQ, testenv.Python, testenv.Node, testenv.PyKoyeb)
 	// What a user of the examples has: directories, and the programs of a project.
 	x := newExecutor(t, nil)
 	x.run(t, `mkdir -p /home/user/project /tmp/my/directory &&

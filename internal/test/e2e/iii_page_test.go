@@ -72,7 +72,7 @@ iii.shutdown()
 // The command line and iii-sdk see, use and stop each other's sandboxes, under both
 // spellings of their ids.
 func TestIIIAndCommandLineShareSandboxes(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python, testenv.PyIII)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Python, testenv.PyIII)
 	d, url := iiiDaemon(t, t.TempDir(), "SANDBAR_III_IMAGE_ALLOWLIST=python")
 	dir := t.TempDir()
 	local := filepath.Join(dir, "local")
@@ -161,7 +161,7 @@ func TestIIIOpenDoorSparesSecrets(t *testing.T) {
 
 // What a preset is follows the settings, and is told.
 func TestIIIPresets(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python, testenv.Node)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Python, testenv.Node)
 	for name, x := range map[string]struct {
 		env    []string
 		code   string // of sandbox::create's error; "" for none
@@ -229,7 +229,7 @@ func TestIIIDefaultsOfTheText(t *testing.T) {
 
 // "sandbar eval bash" is bash where the host has one; shell is what it was.
 func TestEvalBash(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS)
 	want := "bash\n"
 	if _, err := os.Stat("/bin/bash"); err != nil {
 		want = "sh\n"
@@ -243,7 +243,7 @@ func TestEvalBash(t *testing.T) {
 
 // "sandbar iii worker add iii-sandbox" makes a file with which the daemon serves.
 func TestIIIWorkerAdd(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Python)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yaml")
 	if err := os.WriteFile(file, []byte("workers:\n  - name: iii-http # ours\n    config: {port: 3111}\n"), 0o640); err != nil {

@@ -97,14 +97,14 @@ func iiiPlaces(t *testing.T, test func(t *testing.T, url string)) {
 
 // The real SDKs, as npm and PyPI have them, drive the built command.
 func TestIIINpm(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.NpmIII, testenv.Python)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.NpmIII, testenv.Python)
 	iiiPlaces(t, func(t *testing.T, url string) {
 		runIII(t, url, 11, "NODE_PATH="+testenv.NpmIIIModules(), "/usr/bin/node", "client.mjs")
 	})
 }
 
 func TestIIIPython(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.PyIII, testenv.Node)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.PyIII, testenv.Node)
 	iiiPlaces(t, func(t *testing.T, url string) {
 		runIII(t, url, 7, "PYTHONPATH="+testenv.PyIIIPath(), "/usr/bin/python3", "client.py")
 	})

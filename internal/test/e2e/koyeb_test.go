@@ -20,7 +20,7 @@ import (
 // The real SDK, as PyPI has it, drives a real executor: both of its clients,
 // everything they can do.
 func TestKoyebSDK(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.PyKoyeb)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.PyKoyeb)
 	for mode, least := range map[string]int{"sync": 49, "async": 49} {
 		t.Run(mode, func(t *testing.T) {
 			x := newExecutor(t, nil)
@@ -32,7 +32,7 @@ func TestKoyebSDK(t *testing.T) {
 // Sandbox.create() of the real SDK works against a daemon, with the five
 // routes of a control plane between them.
 func TestKoyebCreate(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.PyKoyeb)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.PyKoyeb)
 	d := newDaemon(t, t.TempDir())
 	for mode, least := range map[string]int{"create": 48, "create-async": 48} {
 		t.Run(mode, func(t *testing.T) {

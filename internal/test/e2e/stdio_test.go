@@ -25,7 +25,7 @@ type stdioSandbox struct {
 
 func newStdioSandbox(t *testing.T) *stdioSandbox {
 	t.Helper()
-	testenv.Need(t, testenv.Linux, testenv.WasmModules)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.WasmModules)
 	root, err := testenv.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestStdioKilled(t *testing.T) {
 // newMachineSandbox is the command in the mode v86, whose machine has booted.
 func newMachineSandbox(t *testing.T) *stdioSandbox {
 	t.Helper()
-	testenv.Need(t, testenv.Linux, testenv.V86)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.V86)
 	cache, err := testenv.V86Cache()
 	if err != nil {
 		t.Fatal(err)

@@ -34,6 +34,14 @@ var (
 		}
 		return nil
 	})
+	// Once: no other pass runs the test beside this one. A test needs it when its outcome does not
+	// depend on who runs it, and its package has tests whose outcome does.
+	Once = require("Once", "run \"make test-user\"", func() error {
+		if os.Getenv("TESTENV_BESIDE") != "" {
+			return errors.New("root's pass runs this test as well")
+		}
+		return nil
+	})
 	// UserNS: this user may make user namespaces.
 	UserNS = require("UserNS", "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "+
 		"kernel.apparmor_restrict_unprivileged_userns; in a container, its seccomp profile)", checkUserNS)

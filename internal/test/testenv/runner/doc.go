@@ -1,11 +1,11 @@
 // Runner runs the project's tests and says what came of them: "make test".
 //
-// It runs "go test -json" over all packages and reads the events. As root it
-// then runs the tests a second time as an ordinary user: the test binaries are
-// compiled first, and they, the sources' test data and the fetched tools are
-// copied to a directory that user can reach, so that it works when the clone
-// lies in a private home directory. The user is a number without a name that no
-// process has; what is still running under it at the end is a failure.
+// It compiles the tests of all packages and runs several packages at once. As root it runs each
+// package as root, and those whose outcome depends on the user a second time as an ordinary
+// user, side by side with root's: the compiled tests, the sources and the fetched tools are in a
+// directory that this user can reach, so that it works when the clone lies in a private home
+// directory. The user is a number that has no name and no process. A process that runs as this
+// user after the tests is a failure.
 //
 // It prints failures in full, a line a package, the slowest tests and every
 // skip with its reason. A skip counts as a failure when it
@@ -14,7 +14,7 @@
 //   - names a requirement that is met after all, or
 //   - is not allowed here by skips.golden.
 //
-// Failed tests are run a second time, see again.go; those that pass then are named.
+// No test runs a second time: a test that fails now and then is a failure.
 //
 // The last line, also written to the file of -summary, has the form
 //

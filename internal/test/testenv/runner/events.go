@@ -1,14 +1,13 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -38,50 +37,34 @@ type testRun struct {
 type packageRun struct {
 	status  string
 	elapsed time.Duration
-	output  []string // that belongs to no test
+	cpu     time.Duration // of the processes that were waited for
+	output  []string      // that belongs to no test
 	tests   map[string]*testRun
 	order   []string
 }
 
-// tally gathers events and prints each package when it has ended.
+// tally gathers the events of one pass and prints each package when it has ended. The methods
+// that add may be called concurrently.
 type tally struct {
-	out      io.Writer
-	prefix   string // of the module, cut from printed names
+	out    io.Writer
+	prefix string // of the module, cut from printed names
+	who    string // the identity of the pass
+
+	mu       sync.Mutex
 	packages map[string]*packageRun
 	order    []string            // packages in the order of their end
 	builds   map[string][]string // output of the compiler, by import path
 	problems []string            // failures that are no test's
-	unsteady []string            // tests that passed only the second time
 	now      counts
 }
 
-func newTally(out io.Writer, module string) *tally {
-	return &tally{out: out, prefix: module + "/", packages: map[string]*packageRun{}, builds: map[string][]string{}}
-}
-
-// read takes a stream of events to its end. A line that is no event is shown
-// as it is: it is the go command's own word.
-func (t *tally) read(r io.Reader) error {
-	for br := bufio.NewReader(r); ; {
-		line, err := br.ReadBytes('\n')
-		if len(line) > 0 {
-			var e event
-			if json.Unmarshal(line, &e) == nil && e.Action != "" {
-				t.add(e)
-			} else {
-				fmt.Fprintf(t.out, "%s", line)
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+func newTally(out io.Writer, module, who string) *tally {
+	return &tally{out: out, prefix: module + "/", who: who, packages: map[string]*packageRun{}, builds: map[string][]string{}}
 }
 
 func (t *tally) add(e event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch {
 	case e.Action == "build-output":
 		t.builds[e.ImportPath] = append(t.builds[e.ImportPath], e.Output)
@@ -152,9 +135,11 @@ func (t *tally) finish(name string, p *packageRun, failedBuild string) {
 	short := strings.TrimPrefix(name, t.prefix)
 	switch {
 	case p.status == "fail":
-		t.printFailure(short, p, c, failedBuild)
+		var text bytes.Buffer // one write: another pass prints as well
+		t.printFailure(&text, short, p, c, failedBuild)
+		t.out.Write(text.Bytes())
 	case len(p.tests) > 0:
-		fmt.Fprintf(t.out, "ok    %-36s %7.1fs  %s\n", short, p.elapsed.Seconds(), c)
+		fmt.Fprintf(t.out, "ok    %-36s %7.1fs %7.1fs of processor  %s, as %s\n", short, p.elapsed.Seconds(), p.cpu.Seconds(), c, t.who)
 	}
 }
 
@@ -186,10 +171,10 @@ func (p *packageRun) failedBelow(name string) bool {
 
 // printFailure prints all that the failed tests of a package wrote, and what
 // belongs to no test: the compiler's words, a panic, a timeout.
-func (t *tally) printFailure(short string, p *packageRun, c counts, failedBuild string) {
-	fmt.Fprintf(t.out, "\nFAIL  %-36s %7.1fs  %s\n", short, p.elapsed.Seconds(), c)
+func (t *tally) printFailure(w io.Writer, short string, p *packageRun, c counts, failedBuild string) {
+	fmt.Fprintf(w, "\nFAIL  %-36s %7.1fs %7.1fs of processor  %s, as %s\n", short, p.elapsed.Seconds(), p.cpu.Seconds(), c, t.who)
 	for _, line := range t.builds[failedBuild] {
-		fmt.Fprintf(t.out, "      %s", line)
+		fmt.Fprintf(w, "      %s", line)
 	}
 	for _, name := range p.order {
 		r := p.tests[name]
@@ -197,17 +182,26 @@ func (t *tally) printFailure(short string, p *packageRun, c counts, failedBuild 
 			continue
 		}
 		for _, line := range r.output {
-			fmt.Fprintf(t.out, "      %s", line)
+			fmt.Fprintf(w, "      %s", line)
 		}
 	}
 	for _, line := range p.output {
-		fmt.Fprintf(t.out, "      %s", line)
+		fmt.Fprintf(w, "      %s", line)
 	}
-	fmt.Fprintln(t.out)
+	fmt.Fprintln(w)
+}
+
+// spent notes the processor time of a package's tests.
+func (t *tally) spent(pkg string, d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pkg(pkg).cpu = d
 }
 
 // problem adds a failure that is no test's own.
 func (t *tally) problem(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.problems = append(t.problems, fmt.Sprintf(format, args...))
 	t.now.failed++
 }
@@ -218,7 +212,8 @@ func (t *tally) skipped() []testKey {
 	for pkg, p := range t.packages {
 		for name, r := range p.tests {
 			if r.status == "skip" {
-				keys = append(keys, testKey{pkg, name})
+				path, _, _ := strings.Cut(pkg, " ") // without the part
+				keys = append(keys, testKey{path, name})
 			}
 		}
 	}
@@ -246,7 +241,7 @@ func (t *tally) printSlowest(n int) {
 	if len(rows) == 0 {
 		return
 	}
-	fmt.Fprintln(t.out, "\nslowest:")
+	fmt.Fprintf(t.out, "\nslowest as %s:\n", t.who)
 	for _, r := range rows[:min(n, len(rows))] {
 		fmt.Fprintf(t.out, "  %6.1fs  %s\n", r.elapsed.Seconds(), r.name)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"path/filepath"
 )
 
 // readFacts looks at this host.
@@ -18,7 +19,14 @@ func commonUmask() {}
 // killGroup leaves the command as it is: its end does not reach its children.
 func killGroup(*exec.Cmd) {}
 
-// runAsUser exists on Linux only.
-func runAsUser(context.Context, options, string, []allowance, io.Writer) (counts, error) {
-	return counts{}, errors.New("the ordinary user's pass exists on Linux only")
+// home exists on Linux only: elsewhere the passes are those of the user that runs this program.
+type home struct{ beside bool }
+
+func newHome(context.Context, int) (*home, error) {
+	return nil, errors.New("as root the tests run on Linux only; run them as another user")
 }
+
+func (*home) remove()                                   {}
+func (*home) path(elem ...string) string                { return filepath.Join(elem...) }
+func (*home) fill(string) error                         { return nil }
+func (*home) pass(*suite, []allowance, io.Writer) *pass { return nil }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -31,7 +32,7 @@ type options struct {
 	check    string
 	summary  string
 	timeout  time.Duration
-	again    int
+	lanes    int
 	patterns []string
 }
 
@@ -49,7 +50,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.check, "check", "", "run nothing: print those of these requirements (comma-separated, or \"all\") that are not met")
 	fs.StringVar(&o.summary, "summary", "", "also write the last line to this `file`")
 	fs.DurationVar(&o.timeout, "timeout", 20*time.Minute, "for the tests of one package")
-	fs.IntVar(&o.again, "again", 3, "run failed tests a second time, by themselves, if there are no more than so many; those that pass then are listed")
+	fs.IntVar(&o.lanes, "p", 2*runtime.NumCPU(), "packages tested at once; tests wait more than they compute")
 	err := fs.Parse(args)
 	o.patterns = fs.Args()
 	if len(o.patterns) == 0 {
@@ -102,7 +103,7 @@ func (c *counts) add(o counts) {
 	c.skipped += o.skipped
 }
 
-// runPasses runs the passes that this user can run, one after the other.
+// runPasses runs the passes that this user can run, side by side.
 func runPasses(ctx context.Context, o options, w io.Writer) (counts, error) {
 	var total counts
 	root, err := testenv.ModuleRoot()
@@ -113,33 +114,45 @@ func runPasses(ctx context.Context, o options, w io.Writer) (counts, error) {
 	if err != nil {
 		return total, err
 	}
-	for _, p := range passes(o) {
-		fmt.Fprintf(w, "\n=== tests as %s\n\n", p.who)
-		got, err := p.run(ctx, o, root, golden, w)
-		total.add(got)
-		if err != nil {
-			return total, fmt.Errorf("tests as %s: %w", p.who, err)
+	dir, err := os.MkdirTemp("", "sandbar-tests-")
+	if err != nil {
+		return total, err
+	}
+	defer os.RemoveAll(dir)
+	skips := filepath.Join(dir, "skips")
+	if err := os.Mkdir(skips, 0o700); err != nil {
+		return total, err
+	}
+	var passes []*pass
+	var s *suite
+	if os.Geteuid() != 0 { // also on systems that have no such number
+		if s, err = newSuite(ctx, o, root, dir); err != nil {
+			return total, err
 		}
-		fmt.Fprintf(w, "\nas %s: %s\n", p.who, got)
+		passes = []*pass{s.here("this user", skips, golden, w)}
+	} else {
+		h, err := newHome(ctx, o.lanes)
+		if err != nil {
+			return total, err
+		}
+		defer h.remove()
+		h.beside = !o.user
+		if s, err = newSuite(ctx, o, root, h.path("test")); err != nil {
+			return total, err
+		}
+		if err := h.fill(root); err != nil {
+			return total, err
+		}
+		passes = []*pass{h.pass(s, golden, w)}
+		if !o.user {
+			passes = append([]*pass{s.here("root", skips, golden, w)}, passes...)
+		}
 	}
-	return total, nil
-}
-
-// pass is one run of the tests under one identity.
-type pass struct {
-	who string
-	run func(ctx context.Context, o options, root string, golden []allowance, w io.Writer) (counts, error)
-}
-
-func passes(o options) []pass {
-	switch {
-	case os.Geteuid() != 0: // also on systems that have no such number
-		return []pass{{"this user", runHere}}
-	case o.user:
-		return []pass{{"an ordinary user", runAsUser}}
-	default:
-		return []pass{{"root", runHere}, {"an ordinary user", runAsUser}}
+	err = s.run(ctx, passes)
+	for _, p := range passes {
+		total.add(p.tally.now)
 	}
+	return total, err
 }
 
 // printUnmet is -check: a line for each requirement that is not met.

@@ -3,13 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,20 +25,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// goTest runs "go test -json" over a module made of files and returns the
-// tally and what was printed.
-func goTest(t *testing.T, files map[string]string) (*tally, string) {
+// runModule runs the tests of a module made of files and returns the tally and what was
+// printed.
+func runModule(t *testing.T, files map[string]string) (*tally, string) {
 	t.Helper()
-	return goTestIn(t, t.TempDir(), files)
-}
-
-func goTestEnv() []string {
-	return append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod", "GOWORK=off")
-}
-
-// goTestIn is goTest with the module in a directory that the caller knows.
-func goTestIn(t *testing.T, dir string, files map[string]string) (*tally, string) {
-	t.Helper()
+	t.Setenv("GOFLAGS", "-mod=mod")
+	t.Setenv("GOWORK", "off")
+	dir := t.TempDir()
 	files["go.mod"] = "module example.test/m\n\ngo 1.26\n"
 	for name, text := range files {
 		path := filepath.Join(dir, name)
@@ -49,15 +42,17 @@ func goTestIn(t *testing.T, dir string, files map[string]string) (*tally, string
 			t.Fatal(err)
 		}
 	}
-	var out bytes.Buffer
-	got := newTally(&out, "example.test/m")
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-json", "-count=1", "./...")
-	cmd.Dir = dir
-	cmd.Env = goTestEnv()
-	if err := got.follow(t.Context(), cmd); err != nil {
+	s, err := newSuite(t.Context(), options{lanes: 2, timeout: time.Minute, patterns: []string{"./..."}}, dir, t.TempDir())
+	if err != nil {
 		t.Fatal(err)
 	}
-	return got, out.String()
+	var out bytes.Buffer
+	p := s.here("somebody", t.TempDir(), nil, &out)
+	p.conclude = func(context.Context, *tally) error { return nil } // the skips here are made without testenv
+	if err := s.run(t.Context(), []*pass{p}); err != nil {
+		t.Fatal(err)
+	}
+	return p.tally, out.String()
 }
 
 func TestTallyOfWhatTheGoCommandSays(t *testing.T) {
@@ -72,7 +67,7 @@ func TestTallyOfWhatTheGoCommandSays(t *testing.T) {
 		name:   "passes",
 		test:   "func TestA(t *testing.T) {}\nfunc TestB(t *testing.T) {}",
 		want:   counts{passed: 2},
-		prints: []string{`(?m)^ok    a .* 2 passed, 0 failed, 0 skipped$`},
+		prints: []string{`(?m)^ok    a .* 2 passed, 0 failed, 0 skipped, as somebody$`},
 	}, {
 		name: "parts are counted, not what holds them",
 		test: `func TestA(t *testing.T) {
@@ -105,7 +100,7 @@ func TestTallyOfWhatTheGoCommandSays(t *testing.T) {
 		name:   "dies in the middle of a test",
 		test:   `func TestA(t *testing.T) { os.Exit(3) }`,
 		want:   counts{failed: 1},
-		prints: []string{`=== RUN +TestA`, `FAIL\s+example.test/m/a`},
+		prints: []string{`=== RUN +TestA`, `FAIL\s+a .*`, `exit status 3`},
 	}, {
 		name:   "claims success in the middle of a test",
 		test:   `func TestA(t *testing.T) { os.Exit(0) }`,
@@ -123,7 +118,7 @@ func TestTallyOfWhatTheGoCommandSays(t *testing.T) {
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, out := goTest(t, map[string]string{"a/a_test.go": header + tt.test})
+			got, out := runModule(t, map[string]string{"a/a_test.go": header + tt.test})
 			if got.now != tt.want {
 				t.Errorf("counted %s, want %s", got.now, tt.want)
 			}
@@ -144,14 +139,15 @@ func TestTallyOfWhatTheGoCommandSays(t *testing.T) {
 	}
 }
 
+// A program that writes no event and fails is a failed package.
 func TestFollowTellsOfACommandThatFailsWithoutAWord(t *testing.T) {
 	var out bytes.Buffer
-	got := newTally(&out, "m")
-	if err := got.follow(t.Context(), exec.CommandContext(t.Context(), "go", "no-such-verb")); err != nil {
+	got := newTally(&out, "m", "somebody")
+	if err := got.follow(t.Context(), exec.CommandContext(t.Context(), "go", "no-such-verb"), "m/a"); err != nil {
 		t.Fatal(err)
 	}
-	if got.now.failed != 1 || len(got.problems) != 1 || !strings.Contains(out.String(), "no-such-verb") {
-		t.Errorf("counted %s, problems %q, printed %q", got.now, got.problems, out.String())
+	if got.now.failed != 1 || !strings.Contains(out.String(), "no-such-verb") {
+		t.Errorf("counted %s, printed %q", got.now, out.String())
 	}
 }
 
@@ -239,7 +235,7 @@ func TestJudgeSkips(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
-			got := newTally(&out, "m")
+			got := newTally(&out, "m", "somebody")
 			got.add(event{Action: "run", Package: "m/a", Test: "TestA"})
 			got.add(event{Action: "skip", Package: "m/a", Test: "TestA"})
 			got.add(event{Action: "pass", Package: "m/a"})
@@ -257,78 +253,6 @@ func TestJudgeSkips(t *testing.T) {
 				t.Errorf("problems %q, counted %s; want one with %q", got.problems, got.now, tt.problem)
 			}
 		})
-	}
-}
-
-func TestAgain(t *testing.T) {
-	const header = "package a\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nvar _ = os.Exit\n\n"
-	once := `if _, err := os.Stat("once"); err != nil { os.WriteFile("once", nil, 0o600); t.Error("the first time") }`
-	tests := []struct {
-		name string
-		test string
-		want counts
-		runs int    // of TestA
-		says string // at the end
-	}{
-		{"nothing failed", `func TestA(t *testing.T) {}`, counts{passed: 1}, 1, ""},
-		{"passes the second time", `func TestA(t *testing.T) { ` + once + ` }
-			func TestB(t *testing.T) {}`, counts{passed: 2}, 2, "a TestA"},
-		{"a part passes the second time", `func TestA(t *testing.T) {
-			t.Run("x", func(t *testing.T) { ` + once + ` })
-			t.Run("y", func(t *testing.T) {})
-		}`, counts{passed: 2}, 2, "a TestA"},
-		{"fails again", `func TestA(t *testing.T) { t.Error("always") }`, counts{failed: 1}, 2, ""},
-		{"too many", `func TestA(t *testing.T) { ` + once + ` }
-			func TestB(t *testing.T) { t.Fail() }
-			func TestC(t *testing.T) { t.Fail() }`, counts{failed: 3}, 1, ""},
-		{"died", `func TestA(t *testing.T) { ` + once + `; if t.Failed() { panic("x") } }
-			func TestB(t *testing.T) {}`, counts{failed: 1}, 1, ""},
-		{"exited", `func TestA(t *testing.T) { ` + once + `; if t.Failed() { os.Exit(1) } }`, counts{failed: 1}, 1, ""},
-		{"a part that is not run the second time", `func TestA(t *testing.T) {
-			if _, err := os.Stat("once"); err == nil { return }
-			t.Run("x", func(t *testing.T) { ` + once + ` })
-		}`, counts{failed: 1}, 2, ""},
-		{"skipped the second time", `func TestA(t *testing.T) { ` + once + ` else { t.Skip() } }`, counts{failed: 1}, 2, ""},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			got, _ := goTestIn(t, dir, map[string]string{"a/a_test.go": header + tt.test})
-			var out bytes.Buffer
-			got.out = &out
-			runs := 1
-			err := got.again(t.Context(), options{again: 2}, func(ctx context.Context, o options, again *tally, pkg string) error {
-				runs++
-				cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-run", o.only, pkg)
-				cmd.Dir, cmd.Env = dir, goTestEnv()
-				return again.follow(ctx, cmd)
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			got.printUnsteady()
-			if got.now != tt.want || runs != tt.runs {
-				t.Errorf("counted %s in %d runs, want %s in %d", got.now, runs, tt.want, tt.runs)
-			}
-			if named := strings.Contains(out.String(), "\n  "+tt.says+"\n"); named != (tt.says != "") {
-				t.Errorf("want %q named at the end of:\n%s", tt.says, out.String())
-			}
-		})
-	}
-}
-
-// The race detector is never wrong.
-func TestNotAgainWithRace(t *testing.T) {
-	got := newTally(io.Discard, "m")
-	got.add(event{Action: "fail", Package: "m/a", Test: "TestA"})
-	got.add(event{Action: "output", Package: "m/a", Output: "FAIL\n"})
-	got.add(event{Action: "fail", Package: "m/a"})
-	err := got.again(t.Context(), options{again: 3, race: true}, func(context.Context, options, *tally, string) error {
-		t.Error("run again")
-		return nil
-	})
-	if err != nil || got.now.failed != 1 {
-		t.Errorf("%v, counted %s", err, got.now)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,21 +18,21 @@ import (
 
 func TestHome(t *testing.T) {
 	testenv.Need(t, testenv.Root)
-	h, err := newHome(t.Context())
+	h, err := newHome(t.Context(), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.remove()
 
-	out, err := h.command(t.Context(), "/bin/sh", "-c", `id -u; id -G; echo mine > "$HOME/f" && cat "$HOME/f"; touch "$HOME/../x" 2>/dev/null || echo kept out`).Output()
+	out, err := h.command(t.Context(), 1, "/bin/sh", "-c", `id -u; id -G; echo mine > "$HOME/f" && cat "$HOME/f"; touch "$HOME/../x" 2>/dev/null || echo kept out`).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	uid := strconv.Itoa(int(h.uid))
+	uid := strconv.Itoa(int(h.users[1]))
 	if diff := cmp.Diff(uid+"\n"+uid+"\nmine\nkept out\n", string(out)); diff != "" {
 		t.Errorf("seen by the user (-want +got):\n%s", diff)
 	}
-	out, err = h.command(t.Context(), h.path("runner"), "-check", "Root,NonRoot").Output()
+	out, err = h.command(t.Context(), 1, h.path("runner"), "-check", "Root,NonRoot").Output()
 	if unmet := parseUnmet(string(out)); err != nil || len(unmet) != 1 || unmet["Root"] == "" {
 		t.Errorf("-check as the user: %v, %q", err, out)
 	}
@@ -44,36 +45,36 @@ func TestHome(t *testing.T) {
 
 func TestSurvivorsAreFoundAndKilled(t *testing.T) {
 	testenv.Need(t, testenv.Root)
-	h, err := newHome(t.Context())
+	h, err := newHome(t.Context(), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.remove()
-	cmd := h.command(t.Context(), "sleep", "600")
+	cmd := h.command(t.Context(), 1, "sleep", "600")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{strconv.Itoa(cmd.Process.Pid) + ` (sleep) "sleep 600"`}
-	if diff := cmp.Diff(want, h.survivors(0)); diff != "" {
+	if diff := cmp.Diff(want, h.survivors(1, 0)); diff != "" {
 		t.Errorf("survivors (-want +got):\n%s", diff)
 	}
 	if err := cmd.Wait(); err == nil || err.Error() != "signal: killed" {
 		t.Errorf("the survivor ended with %v, want signal: killed", err)
 	}
-	if left := h.survivors(0); left != nil {
+	if left := h.survivors(1, 0); left != nil {
 		t.Errorf("survivors after the last has gone: %q", left)
 	}
 }
 
 func TestRemoveStale(t *testing.T) {
 	base := t.TempDir()
-	uid := uint32(os.Getuid())
-	live, err := makeHome(base, uid)
+	uids := []uint32{uint32(os.Getuid())}
+	live, err := makeHome(base, uids)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer live.remove()
-	dead, err := makeHome(base, uid)
+	dead, err := makeHome(base, uids)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,19 +136,24 @@ func TestProcessesOf(t *testing.T) {
 	if _, ok := found[os.Getpid()]; !ok {
 		t.Error("this process is not among its user's")
 	}
-	uid, err := freeUID()
+	uids, err := freeUIDs(2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found := processesOf(uid); len(found) > 0 {
-		t.Errorf("user %d was said to be free, but has %v", uid, found)
+	if uids[0] == uids[1] {
+		t.Errorf("user %d was said to be free twice", uids[0])
+	}
+	for _, uid := range uids {
+		if found := processesOf(uid); len(found) > 0 {
+			t.Errorf("user %d was said to be free, but has %v", uid, found)
+		}
 	}
 }
 
 // The events of a compiled test arrive, whatever way it ends.
 func TestTestAsUser(t *testing.T) {
 	testenv.Need(t, testenv.Root)
-	h, err := newHome(t.Context())
+	h, err := newHome(t.Context(), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,11 +171,7 @@ func TestHangs(t *testing.T) { time.Sleep(time.Hour) }
 			t.Fatal(err)
 		}
 	}
-	p := testedPackage{path: "example.test/a", dir: "a", binary: h.path("test", "a.test")}
-	if err := os.MkdirAll(h.path("src", "a"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.compile(t.Context(), options{}, src, []testedPackage{p}); err != nil {
+	if err := os.MkdirAll(h.path("src"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -183,11 +185,17 @@ func TestHangs(t *testing.T) { time.Sleep(time.Hour) }
 		{"TestHangs", counts{failed: 1}, "test timed out"},
 	} {
 		t.Run(tt.only, func(t *testing.T) {
-			var out bytes.Buffer
-			got := newTally(&out, "example.test")
-			if err := h.test(t.Context(), options{only: tt.only, timeout: 2 * time.Second}, got, p); err != nil {
+			s, err := newSuite(t.Context(), options{only: tt.only, timeout: 2 * time.Second, lanes: 2, patterns: []string{"./..."}}, src, h.path("test"))
+			if err != nil {
 				t.Fatal(err)
 			}
+			var out bytes.Buffer
+			p := h.pass(s, nil, &out)
+			p.conclude = func(context.Context, *tally) error { return nil }
+			if err := s.run(t.Context(), []*pass{p}); err != nil {
+				t.Fatal(err)
+			}
+			got := p.tally
 			if got.now != tt.want || !strings.Contains(out.String(), tt.prints) {
 				t.Errorf("counted %s, want %s and %q; printed:\n%s", got.now, tt.want, tt.prints, out.String())
 			}

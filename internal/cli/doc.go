@@ -1,0 +1,3 @@
+// Package cli is what the subcommands of cmd/sandbar have in common: exit codes, the errors that carry
+// them, and text that is safe on a terminal. The packages below it do the work of subcommands.
+package cli

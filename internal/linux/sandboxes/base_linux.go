@@ -1,0 +1,206 @@
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
+	"github.com/sandbar-dev/sandbar/internal/linux/daemonid"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
+)
+
+// Base is what a driver has for all of its sandboxes. A driver embeds it, and calls New, Open, Describe,
+// Compile and Start in this order.
+type Base struct {
+	Log      *slog.Logger
+	Mitigate bool // see wire.Setup
+	IDs      spawn.IDs
+	Images   driver.Images // nil: there are none
+	Ranges   *spawn.Ranges
+	Roster   driver.Roster
+
+	// Open sets these.
+	Owner   string // names this process, see package daemonid
+	Groups  *cgroup.Manager
+	Program *spawn.Program // the agent's
+
+	Facts         driver.Caps // set by Describe
+	Filter        []byte      // system calls of the agent and all programs; set by Compile
+	ProgramFilter []byte      // system calls of programs, besides Filter; set by Compile
+	Spawner       *spawn.Spawner
+}
+
+// New returns a Base with what a driver needs of h. Nothing is open yet.
+func New(h driver.Host) Base {
+	log := h.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return Base{Log: log, Mitigate: !h.Speculation, IDs: spawn.DetectIDs(), Images: h.Images, Ranges: spawn.NewRanges()}
+}
+
+// Open opens the control groups and the agent's program. binary is the program; nil is the running
+// binary. After an error the caller calls Release.
+func (b *Base) Open(binary []byte) (err error) {
+	if b.Owner, err = daemonid.Own(); err != nil {
+		return err
+	}
+	if b.Groups, err = cgroup.Detect(b.Owner); err != nil {
+		return err
+	}
+	b.Program, err = spawn.OpenProgram(binary, b.IDs)
+	return err
+}
+
+// Start starts the process that starts agents.
+func (b *Base) Start() (err error) {
+	b.Spawner, err = spawn.New(b.Program, b.Owner)
+	return err
+}
+
+// Release closes what Open and Start opened. The spawner ends first, because it is in the control
+// groups. All sandboxes must be destroyed.
+func (b *Base) Release() (err error) {
+	if b.Spawner != nil {
+		b.Spawner.Close()
+	}
+	if b.Program != nil {
+		err = b.Program.Close()
+	}
+	if b.Groups != nil {
+		err = errors.Join(err, b.Groups.Close())
+	}
+	return err
+}
+
+// Describe sets Facts from what Open found, for a driver of a name and a boundary. Where no control
+// group holds a limit, a weaker means does if the host has one.
+func (b *Base) Describe(name string, boundary driver.Boundary) {
+	e := b.Groups.Caps()
+	c := driver.Caps{
+		Name: name, Boundary: boundary,
+		Enforced: sandbar.Enforcements{
+			Memory: e.Memory, CPUs: e.CPUs, CPUShares: e.CPUShares, PIDs: e.PIDs,
+			Disk: sandbar.EnforcedMount, Inodes: sandbar.EnforcedMount, Files: sandbar.EnforcedRlimit,
+		},
+		OOMCounted:   e.Memory != sandbar.EnforcedNone && e.OOMCounted,
+		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
+		HostPrograms: true,
+		Notes:        e.Notes,
+	}
+	if c.Enforced.Memory == sandbar.EnforcedNone {
+		c.Enforced.Memory = sandbar.EnforcedWatchdog
+	}
+	if c.Enforced.CPUShares == sandbar.EnforcedNone {
+		if n, ok := hostenv.Sysctl("/proc/sys/kernel/sched_autogroup_enabled"); ok && n == 1 {
+			c.Notes = append(c.Notes, "weights cannot be held: no control group has the cpu controller, and the kernel weighs sessions rather than nice values (as root: sysctl kernel.sched_autogroup_enabled=0)")
+		} else {
+			c.Enforced.CPUShares = sandbar.EnforcedNice
+		}
+	}
+	if c.Enforced.PIDs == sandbar.EnforcedNone && hostenv.KernelAtLeast(5, 14) && !b.IDs.Ranged {
+		// Since 5.14 RLIMIT_NPROC counts in the sandbox's own user namespace.
+		c.Enforced.PIDs = sandbar.EnforcedRlimit
+	}
+	b.Facts = c
+}
+
+// Compile sets the system-call filters, for Facts. Where the watchdog counts memory, Filter also
+// forbids the kinds of memory that the watchdog cannot see. Programs are marked by mark.
+func (b *Base) Compile(mark policy.Mark) (err error) {
+	compile := policy.CompileSeccomp
+	if b.Facts.Enforced.Memory == sandbar.EnforcedWatchdog {
+		compile = policy.CompileSeccompUncounted
+	}
+	if b.Filter, err = compile(runtime.GOARCH); err == nil {
+		b.ProgramFilter, err = policy.CompilePrograms(runtime.GOARCH, mark)
+	}
+	if err != nil {
+		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
+	}
+	return nil
+}
+
+// Grouped reports whether sandboxes have control groups on this host.
+func (b *Base) Grouped() bool { return b.Groups.Caps().Any() }
+
+// Refuse returns an error if s has an environment that cannot be, or a limit that this host cannot
+// enforce.
+func (b *Base) Refuse(s sandbar.Spec) error {
+	if err := sandbar.CheckEnv(s.Env); err != nil {
+		return err
+	}
+	if s.AllowDegraded {
+		return nil
+	}
+	held := b.Facts.Enforced
+	for _, l := range []struct {
+		field string
+		set   bool
+		by    sandbar.Enforcement
+	}{
+		{"limits.memory", s.Limits.Memory > 0, held.Memory},
+		{"limits.cpus", s.Limits.CPUs > 0, held.CPUs},
+		{"limits.cpu_shares", s.Limits.CPUShares > 0, held.CPUShares},
+		{"limits.pids", s.Limits.PIDs > 0, held.PIDs},
+	} {
+		if l.set && l.by == sandbar.EnforcedNone {
+			return &sandbar.Error{Code: sandbar.Unsupported, Field: l.field,
+				Message: "this host cannot enforce " + l.field + ": no cgroup with that controller can be used",
+				Fix:     "run `sandbar doctor` for what is missing, or allow degraded limits"}
+		}
+	}
+	if s.Limits.CPUShares > 1024 && held.CPUShares == sandbar.EnforcedNice {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.cpu_shares",
+			Message: "this host holds weights by nice values, which can only lower one: at most 1024 is possible",
+			Fix:     "run `sandbar doctor` for what is missing, or allow degraded limits"}
+	}
+	return nil
+}
+
+// OpenImage finds the root of a sandbox: nil for the host's own programs. Unsupported: this kernel
+// cannot mount an overlay over an image.
+func (b *Base) OpenImage(ctx context.Context, name string) (*driver.Image, error) {
+	image, err := hostenv.OpenImage(ctx, b.Images, name)
+	if image == nil || err != nil {
+		return nil, err
+	}
+	if note := hostenv.ImageNote(); note != "" {
+		image.Close()
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "image", Message: note, Fix: "use the image \"host\", or a newer kernel"}
+	}
+	return image, nil
+}
+
+// UndoTimeout bounds the removal of a sandbox that could not be completed.
+const UndoTimeout = 10 * time.Second
+
+// Build claims the sandbox's id and calls build. If build fails, the resources that it has taken are
+// destroyed and the id is free again.
+func (b *Base) Build(ctx context.Context, r *Resources, build func() error) error {
+	if err := ctx.Err(); err != nil {
+		return sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
+	}
+	if err := b.Roster.Claim(string(r.ID)); err != nil {
+		return err
+	}
+	r.base = b
+	err := build()
+	if err == nil {
+		return nil
+	}
+	// The removal must not end with ctx, which may be why build failed.
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), UndoTimeout)
+	defer cancel()
+	if uerr := r.Destroy(clean); uerr != nil {
+		b.Log.Error("a sandbox that failed could not be removed", "sandbox", r.ID, "error", uerr)
+	}
+	return err
+}
