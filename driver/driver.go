@@ -92,7 +92,7 @@ type Stdio struct {
 
 // Whole is an input that is all there already, as that of a strings.Reader: its end
 // does not depend on what the program does.
-type Whole interface {
+type Sized interface {
 	io.Reader
 	Len() int // bytes that are left
 }

@@ -12,7 +12,7 @@ import (
 // Create and Close promise: an id names one sandbox at a time, and a driver that
 // has been closed makes no more. Drivers embed it or keep it in a field; its zero
 // value is empty, and its methods may be called concurrently.
-type Roster struct {
+type Registry struct {
 	mu     sync.Mutex
 	live   map[string]bool
 	closed bool
@@ -20,7 +20,7 @@ type Roster struct {
 
 // Claim takes an id until Release. Exists: it is taken. Unavailable: the roster
 // has been closed.
-func (r *Roster) Claim(id string) error {
+func (r *Registry) Claim(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -37,28 +37,28 @@ func (r *Roster) Claim(id string) error {
 }
 
 // Release gives an id back. One that is not taken is no error.
-func (r *Roster) Release(id string) {
+func (r *Registry) Release(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.live, id)
 }
 
 // Has reports whether an id is taken.
-func (r *Roster) Has(id string) bool {
+func (r *Registry) Has(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.live[id]
 }
 
 // IDs lists what is taken, in order.
-func (r *Roster) IDs() []string {
+func (r *Registry) IDs() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.live))
 }
 
 // Shut makes every later Claim fail, and reports whether it was the first to do so.
-func (r *Roster) Shut() bool {
+func (r *Registry) Shut() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first := !r.closed

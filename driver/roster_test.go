@@ -7,7 +7,7 @@ import (
 )
 
 func TestRoster(t *testing.T) {
-	var r Roster
+	var r Registry
 	if err := r.Claim("a"); err != nil {
 		t.Fatal(err)
 	}

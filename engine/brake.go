@@ -5,31 +5,31 @@ import "sync"
 // brake is how a caller ends something at whatever stage it is. Cancel asks
 // for an end with grace, Kill for one without. Both may be called at any time,
 // often, and by many.
-type brake struct {
+type canceller struct {
 	soft, hard chan struct{} // closed by Cancel or Kill, and by Kill
 	mu         sync.Mutex
-	pulled     [2]bool
+	closed     [2]bool
 }
 
-func newBrake() *brake {
-	return &brake{soft: make(chan struct{}), hard: make(chan struct{})}
+func newCanceller() *canceller {
+	return &canceller{soft: make(chan struct{}), hard: make(chan struct{})}
 }
 
-func (b *brake) cancel() {
+func (b *canceller) cancel() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pull(0, b.soft)
+	b.close(0, b.soft)
 }
 
-func (b *brake) kill() {
+func (b *canceller) kill() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pull(1, b.hard) // first, so that whoever sees soft knows which it was
-	b.pull(0, b.soft)
+	b.close(1, b.hard) // first, so that whoever sees soft knows which it was
+	b.close(0, b.soft)
 }
 
 // killed reports whether Kill was called.
-func (b *brake) killed() bool {
+func (b *canceller) killed() bool {
 	select {
 	case <-b.hard:
 		return true
@@ -38,9 +38,9 @@ func (b *brake) killed() bool {
 	}
 }
 
-func (b *brake) pull(i int, c chan struct{}) {
-	if !b.pulled[i] {
-		b.pulled[i] = true
+func (b *canceller) close(i int, c chan struct{}) {
+	if !b.closed[i] {
+		b.closed[i] = true
 		close(c)
 	}
 }

@@ -29,7 +29,7 @@ func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, 
 	}
 	defer s.e.running.add(-1)
 	admitted := time.Now()
-	b := newBrake()
+	b := newCanceller()
 	defer context.AfterFunc(ctx, b.cancel)()
 	if err := s.begin(b, false); err != nil {
 		return sandbar.Result{}, err
@@ -51,7 +51,7 @@ func (e *Engine) beginExec() error {
 	return nil
 }
 
-func (s *Sandbox) exec(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, b *brake) (r sandbar.Result, setup time.Duration, err error) {
+func (s *Sandbox) exec(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, b *canceller) (r sandbar.Result, setup time.Duration, err error) {
 	if sink == nil {
 		sink = Discard
 	}
@@ -91,8 +91,8 @@ func (s *Sandbox) check(c sandbar.Cmd, lim, def sandbar.Limits) (sandbar.Cmd, sa
 }
 
 // start starts a program that ends with b. The caller supervises it.
-func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, b *brake) (*program, error) {
-	out := newOutlet(sink, lim.Output)
+func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, b *canceller) (*program, error) {
+	out := newLimitedWriter(sink, lim.Output)
 	c.Env = overlay(s.env, c.Env)
 	proc, err := bounded(setupTimeout, b.soft, func(ctx context.Context) (driver.Process, error) {
 		proc, err := s.inner.Start(ctx, c, driver.Stdio{Stdin: stdin,
@@ -109,7 +109,7 @@ func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, 
 		}
 		return nil, explain(err, s.e.force)
 	}
-	return &program{proc: proc, out: out, brake: b, timeout: lim.Timeout, grace: s.e.cfg.Grace,
+	return &program{proc: proc, out: out, canceller: b, timeout: lim.Timeout, grace: s.e.cfg.Grace,
 		began: time.Now(), dead: deathOf(s.inner), log: s.e.log.With("sandbox", s.id)}, nil
 }
 
@@ -117,7 +117,7 @@ func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, 
 // It is a courtesy: the guarantee is the end of its sandbox.
 func dropProcess(p driver.Process) {
 	if p != nil {
-		_ = guarded(func() error { return killTree(p) })
+		_ = guarded(func() error { return killTreeOf(p) })
 	}
 }
 
@@ -152,11 +152,11 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 		return nil, unavailable()
 	}
 	began := time.Now()
-	b := newBrake()
+	b := newCanceller()
 	if err := s.begin(b, true); err != nil {
 		return nil, err
 	}
-	p := &Process{box: s, cmd: c, brake: b, replay: kept, done: make(chan struct{})}
+	p := &Process{box: s, cmd: c, canceller: b, replay: kept, done: make(chan struct{})}
 	// ctx bounds the start only. Should it end at the last moment, the process
 	// is there and ends as Cancelled.
 	release := context.AfterFunc(ctx, b.cancel)
@@ -181,7 +181,7 @@ func (s *Sandbox) killLeft(p *Process) {
 	}
 	go func() {
 		defer release()
-		if err := guarded(func() error { return killTree(p.proc) }); err != nil {
+		if err := guarded(func() error { return killTreeOf(p.proc) }); err != nil {
 			s.e.log.Warn("what a program left behind could not all be ended", "sandbox", s.id, "process", p.id, "error", err)
 		}
 	}()
@@ -203,8 +203,8 @@ func (s *Sandbox) follow(p *Process, run *program, setup time.Duration) {
 		s.e.enforced(s.spec, &r)
 	}
 	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: setup + time.Since(p.started)})
-	s.finish(p.brake, p, r, err)
-	if p.brake.killed() && run.felled == nil { // perhaps too late for supervise, and too early for Kill to see the end
+	s.finish(p.canceller, p, r, err)
+	if p.canceller.killed() && run.treeEnded == nil { // perhaps too late for supervise, and too early for Kill to see the end
 		s.killLeft(p)
 	}
 }

@@ -12,15 +12,15 @@ import (
 // Execution is one admitted job: a place in the queue, then a sandbox made for
 // it, then a result.
 type Execution struct {
-	e        *Engine
-	id       sandbar.ID // of the sandbox, as soon as it is there
-	plan     plan
-	job      sandbar.Job // as it was asked for, for Config.Record
-	ready    *ready      // the sandbox that was ready for it, nil for none; given up in withdraw, used up in launch
-	stdin    sandbar.Input
-	ticket   *ticket
-	brake    *brake
-	admitted time.Time
+	e         *Engine
+	id        sandbar.ID // of the sandbox, as soon as it is there
+	plan      plan
+	job       sandbar.Job // as it was asked for, for Config.Record
+	ready     *ready      // the sandbox that was ready for it, nil for none; given up in withdraw, used up in launch
+	stdin     sandbar.Input
+	ticket    *ticket
+	canceller *canceller
+	admitted  time.Time
 
 	queued, setup time.Duration // for the Observation; written by run
 
@@ -53,7 +53,7 @@ func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	if err := e.checkInterpreter(&p); err != nil {
 		return nil, err
 	}
-	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, brake: newBrake(), admitted: time.Now()}
+	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, canceller: newCanceller(), admitted: time.Now()}
 	x.ready = e.takeReady(p.language.Name, p.spec)
 	if err := x.enter(); err != nil {
 		return nil, err
@@ -157,13 +157,13 @@ func (x *Execution) Limits() sandbar.Limits { return x.plan.spec.Limits }
 // Cancel ends the execution at whatever stage it is. A running program gets TERM, the grace period and
 // KILL. Cancel does not wait, and may be called at any time.
 func (x *Execution) Cancel() {
-	x.brake.cancel()
+	x.canceller.cancel()
 	x.withdraw(sandbar.Errorf(sandbar.Canceled, "cancelled before it started"))
 }
 
 // Kill is Cancel without the grace period.
 func (x *Execution) Kill() {
-	x.brake.kill()
+	x.canceller.kill()
 	x.withdraw(sandbar.Errorf(sandbar.Canceled, "cancelled before it started"))
 }
 
@@ -189,7 +189,7 @@ func (x *Execution) withdraw(why error) {
 
 // place waits for the place and makes it final.
 func (x *Execution) place() error {
-	err := x.e.awaitPlace(x.ticket, x.brake.soft, x.admitted)
+	err := x.e.awaitPlace(x.ticket, x.canceller.soft, x.admitted)
 	x.queued = time.Since(x.admitted)
 	if err != nil {
 		x.withdraw(err)
@@ -208,7 +208,7 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 		return sandbar.Result{}, err
 	}
 	began := time.Now()
-	out := newOutlet(sink, x.plan.spec.Limits.Output)
+	out := newLimitedWriter(sink, x.plan.spec.Limits.Output)
 	l, err := x.launch(out)
 	x.setup = time.Since(began)
 	if err != nil {
@@ -219,7 +219,7 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 	var once sync.Once
 	discard := func() { once.Do(func() { x.e.discard(l.id, l.sb, x.ticket) }) }
 	defer discard()
-	p := &program{proc: l.proc, out: out, brake: x.brake, timeout: x.plan.spec.Limits.Timeout, grace: x.e.cfg.Grace,
+	p := &program{proc: l.proc, out: out, canceller: x.canceller, timeout: x.plan.spec.Limits.Timeout, grace: x.e.cfg.Grace,
 		began: l.began, dead: deathOf(l.sb), destroy: discard, log: x.e.log.With("sandbox", x.id)}
 	r, err := p.supervise()
 	if err != nil {
@@ -242,8 +242,8 @@ type launched struct {
 
 // launch makes the sandbox and starts the program. On error the sandbox, if
 // there is one, is on its way out.
-func (x *Execution) launch(out *outlet) (launched, error) {
-	l, err := bounded(setupTimeout, x.brake.soft, func(ctx context.Context) (l launched, err error) {
+func (x *Execution) launch(out *limitedWriter) (launched, error) {
+	l, err := bounded(setupTimeout, x.canceller.soft, func(ctx context.Context) (l launched, err error) {
 		// A panic after Create must not lose the sandbox.
 		err = guarded(func() error { return x.build(ctx, &l, out) })
 		return l, err
@@ -255,7 +255,7 @@ func (x *Execution) launch(out *outlet) (launched, error) {
 }
 
 // build is the work of launch: what is made goes into l as soon as it is.
-func (x *Execution) build(ctx context.Context, l *launched, out *outlet) error {
+func (x *Execution) build(ctx context.Context, l *launched, out *limitedWriter) error {
 	r := x.ready
 	if r == nil {
 		r = x.e.pools.forkNow(ctx, x)
@@ -269,7 +269,7 @@ func (x *Execution) build(ctx context.Context, l *launched, out *outlet) error {
 }
 
 // buildCold makes a sandbox for this execution.
-func (x *Execution) buildCold(ctx context.Context, l *launched, out *outlet) (err error) {
+func (x *Execution) buildCold(ctx context.Context, l *launched, out *limitedWriter) (err error) {
 	l.id = x.id
 	if l.sb, err = x.e.create(ctx, x.id, x.plan.spec); err != nil {
 		return err

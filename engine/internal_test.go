@@ -53,7 +53,7 @@ func TestDecide(t *testing.T) {
 		{"marks at the very start", sandbar.Signaled, 5, 0, never, false, sandbar.Cancelled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := decide(sandbar.Result{Outcome: c.saw, Duration: c.ended}, marks{c.cancelled, c.timedOut, c.over})
+			got := decide(sandbar.Result{Outcome: c.saw, Duration: c.ended}, decisions{c.cancelled, c.timedOut, c.over})
 			if got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
@@ -65,7 +65,7 @@ func TestDecide(t *testing.T) {
 // applies, so that none is forgotten.
 func TestDecideKeepsWhatTheDriverSaw(t *testing.T) {
 	for _, o := range sandbar.Outcomes {
-		if got := decide(sandbar.Result{Outcome: o, Duration: 1}, marks{never, never, false}); got != o {
+		if got := decide(sandbar.Result{Outcome: o, Duration: 1}, decisions{never, never, false}); got != o {
 			t.Errorf("%v became %v", o, got)
 		}
 	}
@@ -370,14 +370,14 @@ func TestSharesModel(t *testing.T) {
 // Whether an input is there as a whole can be seen through what notes that it is read.
 func TestInputTellsThatItIsWhole(t *testing.T) {
 	whole := &input{from: strings.NewReader("abc")}
-	w, ok := whole.reader().(driver.Whole)
+	w, ok := whole.reader().(driver.Sized)
 	if !ok || w.Len() != 3 || whole.touched.Load() {
 		t.Fatalf("not seen, or read (%v)", ok)
 	}
 	if _, err := io.ReadAll(w); err != nil || !whole.touched.Load() || w.Len() != 0 {
 		t.Errorf("reading it: %v, %d bytes are left", err, w.Len())
 	}
-	if _, ok := (&input{from: io.LimitReader(nil, 0)}).reader().(driver.Whole); ok {
+	if _, ok := (&input{from: io.LimitReader(nil, 0)}).reader().(driver.Sized); ok {
 		t.Error("an input that may go on passes for one that is whole")
 	}
 	if (&input{}).reader() != nil {

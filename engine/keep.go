@@ -16,14 +16,14 @@ import (
 const prepareTimeout = 2 * time.Minute
 
 // keep tends the pools until Shutdown begins, and then empties them.
-func (a *pools) keep() {
-	defer close(a.over)
+func (a *pools) run() {
+	defer close(a.stopped)
 	timer := time.NewTicker(tick)
 	defer timer.Stop()
 	for {
-		a.tend(time.Now())
+		a.refill(time.Now())
 		select {
-		case <-a.poked:
+		case <-a.woken:
 		case <-timer.C:
 			a.trim()
 		case <-a.e.draining:
@@ -34,25 +34,25 @@ func (a *pools) keep() {
 }
 
 // tend begins what is to be begun: templates to prepare, sandboxes to fork.
-func (a *pools) tend(now time.Time) {
+func (a *pools) refill(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.aim(now)
+	a.setTargets(now)
 	for _, p := range a.list {
 		if now.Before(p.retry) || p.yields(now) {
 			continue
 		}
 		if p.template == nil {
-			if p.want > 0 && !p.preparing {
+			if p.target > 0 && !p.preparing {
 				a.beginPrepare(p)
 			}
 			continue
 		}
 		if dead(p.template.Dead()) {
-			a.bury(p)
+			a.removeTemplate(p)
 			continue
 		}
-		for len(p.ready)+p.filling < p.want && a.filling < a.slots {
+		for len(p.ready)+p.filling < p.target && a.filling < a.slots {
 			t := a.e.reserve()
 			if t == nil {
 				return // a place that becomes free pokes
@@ -93,7 +93,7 @@ func (e *Engine) reserve() *ticket {
 func (a *pools) trim() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.forget(time.Now())
+	a.removeIdle(time.Now())
 	for _, p := range a.list {
 		p.ready = slices.DeleteFunc(p.ready, func(r *ready) bool {
 			if r.alive() {
@@ -103,7 +103,7 @@ func (a *pools) trim() {
 			r.discard(a.e)
 			return true
 		})
-		if len(p.ready) > p.want {
+		if len(p.ready) > p.target {
 			r := p.ready[0]
 			p.ready = slices.Delete(p.ready, 0, 1)
 			r.discard(a.e)
@@ -136,7 +136,7 @@ func (a *pools) beginPrepare(p *pool) {
 		p.template = t
 		a.watch(t)
 		a.e.log.Info("template prepared", "template", p.name, "took", time.Since(began))
-		a.poke()
+		a.wake()
 	}()
 }
 
@@ -156,8 +156,8 @@ func (a *pools) watch(t *preparedTemplate) {
 		go func() {
 			select {
 			case <-c:
-				a.poke()
-			case <-a.over:
+				a.wake()
+			case <-a.stopped:
 			}
 		}()
 	}
@@ -287,7 +287,7 @@ func (a *pools) fork(p *pool, t *preparedTemplate, place *ticket) {
 	cost := costOf(sb)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	defer a.poke()
+	defer a.wake()
 	p.filling--
 	a.filling--
 	if err != nil {
@@ -297,7 +297,7 @@ func (a *pools) fork(p *pool, t *preparedTemplate, place *ticket) {
 	r := &ready{p: p, id: id, sb: sb, ticket: place}
 	p.stats.Forks++
 	p.stats.Refill += took
-	p.weigh(cost)
+	p.measure(cost)
 	p.pause, p.retry = 0, time.Time{}
 	if a.closed || a.e.queue.needed() {
 		r.discard(a.e) // its place is needed
@@ -308,14 +308,14 @@ func (a *pools) fork(p *pool, t *preparedTemplate, place *ticket) {
 
 // costOf is what a sandbox holds, 0 if nobody knows.
 func costOf(sb driver.Sandbox) int64 {
-	if m, ok := driver.As[driver.Meter](sb); ok {
+	if m, ok := driver.As[driver.PeakMemory](sb); ok {
 		return m.PeakMemory()
 	}
 	return 0
 }
 
 // weigh learns what one ready sandbox holds.
-func (p *pool) weigh(cost int64) {
+func (p *pool) measure(cost int64) {
 	if cost > 0 {
 		p.measured++
 		n := int64(min(p.measured, 8))
@@ -341,7 +341,7 @@ func (a *pools) fail(p *pool, what string, err error) {
 }
 
 // bury takes a dead template away, with mu held. What it has forked lives on.
-func (a *pools) bury(p *pool) {
+func (a *pools) removeTemplate(p *pool) {
 	t := p.template
 	p.template = nil
 	go a.closeTemplate(p, t)

@@ -63,14 +63,14 @@ func New(c Config) (*Engine, error) {
 		giveUp: make(chan struct{}), down: make(chan struct{}),
 		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},
 	}
-	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, c.Clients, func() { e.work.add(-1); e.pools.poke() })
+	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, c.Clients, func() { e.work.add(-1); e.pools.wake() })
 	paces := newPaces(c.Clients, nil)
 	e.paces.Store(&paces)
 	if len(c.Templates) > 0 {
 		if e.pools, err = e.newPools(c.Templates); err != nil {
 			return nil, err
 		}
-		go e.pools.keep()
+		go e.pools.run()
 	}
 	for _, b := range backends {
 		b.warn(c)
@@ -152,7 +152,7 @@ func (e *Engine) takeReady(language string, s sandbar.Spec) *ready {
 // makeRoom lets a ready sandbox give way to a ticket that waits for a place.
 func (e *Engine) makeRoom(t *ticket) {
 	if e.pools != nil && t.waits() {
-		e.pools.giveWay()
+		e.pools.evict()
 	}
 }
 

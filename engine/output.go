@@ -15,7 +15,7 @@ const maxChunk = 128 << 10
 // and a Sink, which is called from one goroutine at a time. It counts, cuts at
 // the cap to the byte, and holds the driver back while the Sink is busy; it
 // keeps no bytes of its own, so a slow Sink costs no memory.
-type outlet struct {
+type limitedWriter struct {
 	sink  Sink
 	limit int64 // of both streams together; negative: none
 
@@ -35,21 +35,21 @@ type outlet struct {
 	shut    bool
 }
 
-func newOutlet(sink Sink, limit int64) *outlet {
-	return &outlet{sink: sink, limit: limit,
+func newLimitedWriter(sink Sink, limit int64) *limitedWriter {
+	return &limitedWriter{sink: sink, limit: limit,
 		turn: make(chan struct{}, 1), open: make(chan struct{}),
 		over: make(chan struct{}), stuck: make(chan struct{})}
 }
 
 // writer returns the driver's end of one stream.
-func (o *outlet) writer(s sandbar.Stream) io.Writer { return outletWriter{o, s} }
+func (o *limitedWriter) writer(s sandbar.Stream) io.Writer { return limitedStream{o, s} }
 
-type outletWriter struct {
-	o *outlet
+type limitedStream struct {
+	o *limitedWriter
 	s sandbar.Stream
 }
 
-func (w outletWriter) Write(p []byte) (n int, err error) {
+func (w limitedStream) Write(p []byte) (n int, err error) {
 	for n < len(p) {
 		piece := p[n:min(len(p), n+maxChunk)]
 		if err := w.o.deliver(w.s, piece); err != nil {
@@ -61,7 +61,7 @@ func (w outletWriter) Write(p []byte) (n int, err error) {
 }
 
 // start tells the sink that the program runs and lets output through.
-func (o *outlet) start() {
+func (o *limitedWriter) start() {
 	o.turn <- struct{}{}
 	if !o.shut {
 		_ = o.call(func() error { o.sink.Started(); return nil })
@@ -73,7 +73,7 @@ func (o *outlet) start() {
 // deliver hands p to the sink up to the limit. What is beyond it, or comes
 // after the sink has failed, is taken and thrown away, so that the program is
 // not held up on its way to its end.
-func (o *outlet) deliver(s sandbar.Stream, p []byte) error {
+func (o *limitedWriter) deliver(s sandbar.Stream, p []byte) error {
 	<-o.open
 	o.turn <- struct{}{}
 	defer func() { <-o.turn }()
@@ -97,7 +97,7 @@ func (o *outlet) deliver(s sandbar.Stream, p []byte) error {
 }
 
 // cut returns the part of p that is within the limit and counts the rest.
-func (o *outlet) cut(p []byte) []byte {
+func (o *limitedWriter) cut(p []byte) []byte {
 	if o.limit < 0 {
 		return p
 	}
@@ -110,7 +110,7 @@ func (o *outlet) cut(p []byte) []byte {
 }
 
 // exceed counts n bytes beyond the limit; the first end the program.
-func (o *outlet) exceed(n int64) {
+func (o *limitedWriter) exceed(n int64) {
 	if o.dropped == 0 {
 		close(o.over)
 	}
@@ -118,7 +118,7 @@ func (o *outlet) exceed(n int64) {
 }
 
 // call calls the sink and returns its error. The first failure is the last call.
-func (o *outlet) call(f func() error) error {
+func (o *limitedWriter) call(f func() error) error {
 	o.calls.Add(1)
 	defer o.calls.Add(1)
 	err := guarded(f)
@@ -139,7 +139,7 @@ type counts struct {
 
 // close ends the outlet: once it has returned the sink is not called again. It
 // waits for a call under way.
-func (o *outlet) close() counts {
+func (o *limitedWriter) close() counts {
 	o.turn <- struct{}{}
 	o.shut = true
 	c := counts{o.sent[sandbar.Stdout], o.sent[sandbar.Stderr], o.dropped, o.failure}

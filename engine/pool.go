@@ -20,11 +20,11 @@ import (
 // Each ready sandbox has a place of the queue, so that there are never more
 // sandboxes than places. It is a reserved one: it gives way when it is needed.
 type pools struct {
-	e      *Engine
-	slots  int           // forks at once
-	budget int64         // bytes that ready sandboxes may hold together
-	poked  chan struct{} // something has happened that keep may care about
-	over   chan struct{} // closed when keep has returned
+	e       *Engine
+	slots   int           // forks at once
+	budget  int64         // bytes that ready sandboxes may hold together
+	woken   chan struct{} // something has happened that keep may care about
+	stopped chan struct{} // closed when keep has returned
 
 	mu      sync.Mutex
 	byKey   map[poolKey]*pool
@@ -56,7 +56,7 @@ type pool struct {
 	demand    demand
 	cost      int64 // bytes that one holds
 	measured  int
-	want      int
+	target    int
 	taken     time.Time      // when one was last handed out
 	stats     *TemplateStats // shared with those derived from it
 }
@@ -122,11 +122,11 @@ func (a *pools) take(language string, s sandbar.Spec) *ready {
 		if r := a.pop(p); r != nil {
 			p.stats.Hits++
 			p.taken = now
-			time.AfterFunc(yield, a.poke)
+			time.AfterFunc(yield, a.wake)
 			return r
 		}
 		p.stats.Misses++
-		a.poke()
+		a.wake()
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (a *pools) derive(language string, s sandbar.Spec) *pool {
 
 // forget takes away derived pools that nobody has asked of for long, with mu
 // held.
-func (a *pools) forget(now time.Time) {
+func (a *pools) removeIdle(now time.Time) {
 	a.list = slices.DeleteFunc(a.list, func(p *pool) bool {
 		if !p.derived || p.preparing || p.filling+len(p.ready) > 0 || p.demand.expected(now) > 0 {
 			return false
@@ -178,7 +178,7 @@ func (a *pools) forget(now time.Time) {
 
 // yields reports whether forking waits for the sake of a job that has just begun.
 func (p *pool) yields(now time.Time) bool {
-	return 2*len(p.ready) >= p.want && now.Sub(p.taken) < yield
+	return 2*len(p.ready) >= p.target && now.Sub(p.taken) < yield
 }
 
 // absent reports that nothing is to be had of a pool for some time: its image or
@@ -216,7 +216,7 @@ func (r *ready) discard(e *Engine) { e.discard(r.id, r.sb, r.ticket) }
 
 // giveWay discards one ready sandbox for the sake of somebody who waits for a
 // place: of the pool that has the most beyond its floor.
-func (a *pools) giveWay() {
+func (a *pools) evict() {
 	if a == nil {
 		return
 	}
@@ -243,12 +243,12 @@ func (a *pools) failed(p *pool) {
 }
 
 // poke has keep look. It does not wait and may be called with any lock held.
-func (a *pools) poke() {
+func (a *pools) wake() {
 	if a == nil {
 		return
 	}
 	select {
-	case a.poked <- struct{}{}:
+	case a.woken <- struct{}{}:
 	default:
 	}
 }
@@ -268,7 +268,7 @@ func (a *pools) snapshot() []TemplateStats {
 			for _, q := range a.list {
 				if q.stats == p.stats {
 					s.Ready += len(q.ready)
-					s.Want += q.want
+					s.Want += q.target
 				}
 			}
 			all = append(all, s)
@@ -317,16 +317,16 @@ func (d *demand) expected(now time.Time) int {
 // bounds, and within what is left of the budget after the floors of all and what
 // the pools before it were given. Floors are the operator's word and stand. It
 // is called with mu held.
-func (a *pools) aim(now time.Time) {
+func (a *pools) setTargets(now time.Time) {
 	left := a.budget
 	for _, p := range a.list {
-		p.want = p.cfg.Min
-		left -= int64(p.want) * p.cost
+		p.target = p.cfg.Min
+		left -= int64(p.target) * p.cost
 	}
 	for _, p := range a.list {
-		more := min(max(p.demand.expected(now), p.cfg.Min), p.cfg.Max) - p.want
+		more := min(max(p.demand.expected(now), p.cfg.Min), p.cfg.Max) - p.target
 		more = int(max(0, min(int64(more), left/p.cost)))
-		p.want += more
+		p.target += more
 		left -= int64(more) * p.cost
 	}
 }

@@ -13,13 +13,13 @@ import (
 // Process is a program of Sandbox.Start. It remains usable after its end, for as long as the caller
 // keeps it.
 type Process struct {
-	box     *Sandbox
-	id      string
-	cmd     sandbar.Cmd
-	started time.Time
-	proc    driver.Process
-	brake   *brake
-	replay  *replay
+	box       *Sandbox
+	id        string
+	cmd       sandbar.Cmd
+	started   time.Time
+	proc      driver.Process
+	canceller *canceller
+	replay    *replay
 
 	done chan struct{}
 	// written before done is closed
@@ -80,13 +80,13 @@ func (p *Process) PID() int {
 // Cancel ends the program: TERM to its process group, the grace, then KILL to
 // whatever is left of all it started. It returns at once; the outcome is
 // Cancelled. After the program's end it does nothing.
-func (p *Process) Cancel() { p.brake.cancel() }
+func (p *Process) Cancel() { p.canceller.cancel() }
 
 // Kill ends the program and all it started at once. It does not wait; the
 // outcome is Cancelled. After the program's own end it ends what the program
 // has left behind, and the result stays as it is.
 func (p *Process) Kill() {
-	p.brake.kill()
+	p.canceller.kill()
 	if !p.running() {
 		p.box.killLeft(p)
 	}

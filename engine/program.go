@@ -12,9 +12,9 @@ import (
 
 // program is one started program under the engine's clocks.
 type program struct {
-	proc  driver.Process
-	out   *outlet
-	brake *brake
+	proc      driver.Process
+	out       *limitedWriter
+	canceller *canceller
 	// timeout runs from began; negative is none. grace lies between TERM and
 	// KILL; not positive is none.
 	timeout, grace time.Duration
@@ -27,13 +27,13 @@ type program struct {
 	destroy func()
 	log     *slog.Logger
 
-	marks    marks
-	killed   bool
-	grc      <-chan time.Time // the end of the grace
-	felled   <-chan struct{}  // closed when all that the program started has ended
-	settle   <-chan time.Time // when to destroy
-	patience <-chan time.Time // when to give up on the driver
-	seen     int64            // the outlet's calls when patience began
+	decided   decisions
+	killed    bool
+	graceEnd  <-chan time.Time // the end of the grace
+	treeEnded <-chan struct{}  // closed when all that the program started has ended
+	destroyAt <-chan time.Time // when to destroy
+	giveUpAt  <-chan time.Time // when to give up on the driver
+	seen      int64            // the outlet's calls when patience began
 }
 
 // never marks something that has not happened.
@@ -41,7 +41,7 @@ const never time.Duration = -1
 
 // marks are the moments, counted from the program's start, at which the engine
 // decided to end it; never where it did not.
-type marks struct {
+type decisions struct {
 	cancelled, timedOut time.Duration
 	over                bool // more was written than is allowed
 }
@@ -53,7 +53,7 @@ type marks struct {
 // That proves it because the driver's clock starts before Start returns, and
 // the engine's, by which marks are set, after. A Duration of 0 is unknown and
 // proves nothing.
-func decide(r sandbar.Result, m marks) sandbar.Outcome {
+func decide(r sandbar.Result, m decisions) sandbar.Outcome {
 	e := ended{result: r}
 	switch {
 	case e.after(m.cancelled):
@@ -82,7 +82,7 @@ func (e ended) after(mark time.Duration) bool {
 // driver, so the clocks hold whatever those two do. Only the last step waits
 // for a call of the sink that is still under way.
 func (p *program) supervise() (sandbar.Result, error) {
-	p.marks = marks{cancelled: never, timedOut: never}
+	p.decided = decisions{cancelled: never, timedOut: never}
 	wait := p.wait()
 	go p.out.start()
 	var timeout <-chan time.Time
@@ -91,7 +91,7 @@ func (p *program) supervise() (sandbar.Result, error) {
 		defer t.Stop()
 		timeout = t.C
 	}
-	soft, hard, over, stuck, dead := p.brake.soft, p.brake.hard, p.out.over, p.out.stuck, p.dead
+	soft, hard, over, stuck, dead := p.canceller.soft, p.canceller.hard, p.out.over, p.out.stuck, p.dead
 	for {
 		select {
 		case e := <-wait:
@@ -100,12 +100,12 @@ func (p *program) supervise() (sandbar.Result, error) {
 			}
 			return p.conclude(e)
 		case <-timeout:
-			p.marks.timedOut = time.Since(p.began)
+			p.decided.timedOut = time.Since(p.began)
 			p.terminate()
 		case <-soft:
 			soft = nil
 			p.cancelled()
-			if !p.brake.killed() { // else hard follows: no TERM on the way
+			if !p.canceller.killed() { // else hard follows: no TERM on the way
 				p.terminate()
 			}
 		case <-stuck:
@@ -119,17 +119,17 @@ func (p *program) supervise() (sandbar.Result, error) {
 		case <-over:
 			over = nil
 			p.kill()
-		case <-p.grc:
+		case <-p.graceEnd:
 			p.kill()
-		case <-p.settle:
-			p.settle = nil
+		case <-p.destroyAt:
+			p.destroyAt = nil
 			if p.destroy != nil {
 				p.destroy()
 			}
 		case <-dead:
 			dead = nil
 			p.await()
-		case <-p.patience:
+		case <-p.giveUpAt:
 			if p.moved() {
 				p.await()
 				continue
@@ -151,14 +151,14 @@ func (p *program) wait() <-chan ended {
 }
 
 func (p *program) cancelled() {
-	if p.marks.cancelled == never {
-		p.marks.cancelled = time.Since(p.began)
+	if p.decided.cancelled == never {
+		p.decided.cancelled = time.Since(p.began)
 	}
 }
 
 // terminate asks the program to end and begins its grace.
 func (p *program) terminate() {
-	if p.killed || p.grc != nil {
+	if p.killed || p.graceEnd != nil {
 		return
 	}
 	if p.grace <= 0 {
@@ -166,7 +166,7 @@ func (p *program) terminate() {
 		return
 	}
 	p.signal(syscall.SIGTERM)
-	p.grc = time.After(p.grace)
+	p.graceEnd = time.After(p.grace)
 }
 
 // kill ends the program with all that it started: in a one-shot sandbox by
@@ -176,27 +176,27 @@ func (p *program) kill() {
 		return
 	}
 	p.killed = true
-	p.grc = nil
+	p.graceEnd = nil
 	p.signal(syscall.SIGKILL)
 	if p.destroy != nil {
-		p.settle = time.After(killSettle)
+		p.destroyAt = time.After(killSettle)
 	} else {
-		p.fell()
+		p.killTree()
 	}
 	p.await()
 }
 
 // fell begins to end all that the program started. Like signal it does not
 // wait for the driver.
-func (p *program) fell() {
-	if p.felled != nil {
+func (p *program) killTree() {
+	if p.treeEnded != nil {
 		return
 	}
 	gone := make(chan struct{})
-	p.felled = gone
+	p.treeEnded = gone
 	go func() {
 		defer close(gone)
-		if err := guarded(func() error { return killTree(p.proc) }); err != nil {
+		if err := guarded(func() error { return killTreeOf(p.proc) }); err != nil {
 			p.log.Warn("what a program started could not all be ended", "error", err)
 		}
 	}()
@@ -204,7 +204,7 @@ func (p *program) fell() {
 
 // killTree ends all that a program started. If the driver fails, it kills at least
 // the program's process group.
-func killTree(proc driver.Process) error {
+func killTreeOf(proc driver.Process) error {
 	err := proc.KillTree()
 	if err != nil {
 		err = errors.Join(err, proc.Signal(int(syscall.SIGKILL)))
@@ -225,17 +225,17 @@ func (p *program) endsTree(e ended) bool {
 		return true
 	default:
 	}
-	return p.felled != nil || p.marks.cancelled != never || e.after(p.marks.timedOut)
+	return p.treeEnded != nil || p.decided.cancelled != never || e.after(p.decided.timedOut)
 }
 
 // awaitTree waits until all that the program started has ended, as long as a
 // driver may take.
 func (p *program) awaitTree() {
-	p.fell()
+	p.killTree()
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	select {
-	case <-p.felled:
+	case <-p.treeEnded:
 	case <-limit.C:
 		p.log.Warn("the driver takes too long to end what a program started", "waited", patience)
 	}
@@ -254,7 +254,7 @@ func (p *program) signal(sig syscall.Signal) {
 // await begins the time in which the driver's Wait has to return.
 func (p *program) await() {
 	p.seen = p.out.calls.Load()
-	p.patience = time.After(patience)
+	p.giveUpAt = time.After(patience)
 }
 
 // moved reports whether the sink is at fault and not the driver: it is in a
@@ -307,8 +307,8 @@ func (p *program) abandon() (sandbar.Result, error) {
 
 // finish fills in what the engine knows better than the driver.
 func (p *program) finish(r sandbar.Result, c counts) sandbar.Result {
-	p.marks.over = c.dropped > 0
-	r.Outcome = decide(r, p.marks)
+	p.decided.over = c.dropped > 0
+	r.Outcome = decide(r, p.decided)
 	if r.Outcome != sandbar.Exited {
 		r.ExitCode = 0
 	}

@@ -18,7 +18,7 @@ import (
 // Otherwise nothing of the program has run: the sandbox is removed, the failure
 // counted, and the execution goes on in a fresh sandbox. Its caller sees only
 // that it takes longer, and is told from there of what fails there too.
-func (x *Execution) useReady(ctx context.Context, r *ready, l *launched, out *outlet) (done bool, err error) {
+func (x *Execution) useReady(ctx context.Context, r *ready, l *launched, out *limitedWriter) (done bool, err error) {
 	l.id, l.sb = r.id, r.sb
 	in := &input{from: x.stdin}
 	err = guarded(func() (err error) {
@@ -110,19 +110,19 @@ func (i *input) reader() io.Reader {
 	if i.from == nil {
 		return nil
 	}
-	if w, ok := i.from.(driver.Whole); ok {
-		return wholeInput{i, w}
+	if w, ok := i.from.(driver.Sized); ok {
+		return sizedInput{i, w}
 	}
 	return i
 }
 
 // wholeInput is an input that is driver.Whole.
-type wholeInput struct {
+type sizedInput struct {
 	*input
-	of driver.Whole
+	of driver.Sized
 }
 
-func (w wholeInput) Len() int { return w.of.Len() }
+func (w sizedInput) Len() int { return w.of.Len() }
 
 // removeBeside removes a sandbox whose place another is about to take. It waits
 // for one attempt, so that both are there at once only if that fails.

@@ -25,8 +25,8 @@ func (s *Sandbox) Reset(ctx context.Context) error {
 
 // MemoryUsed is what the sandbox holds at this moment of what Limits.Memory
 // counts, in bytes; Unsupported if the driver cannot tell.
-func (s *Sandbox) MemoryUsed(ctx context.Context) (int64, error) {
-	m, ok := driver.As[driver.Gauge](s.inner)
+func (s *Sandbox) CurrentMemory(ctx context.Context) (int64, error) {
+	m, ok := driver.As[driver.CurrentMemory](s.inner)
 	if !ok {
 		return 0, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot measure a sandbox", s.spec.Driver)
 	}
@@ -35,5 +35,5 @@ func (s *Sandbox) MemoryUsed(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	defer release()
-	return m.MemoryUsed(ctx)
+	return m.CurrentMemory(ctx)
 }

@@ -38,12 +38,12 @@ type Sandbox struct {
 	closed    bool   // the end has begun
 	why       string // what happened to it: "was stopped"
 	lastUsed  time.Time
-	work      int                 // what the idle reaper spares
-	brakes    map[*brake]struct{} // of the programs that run
-	programs  tally               // the same, to wait for
-	following int                 // processes that run or are being started
-	procs     []*Process          // in the order of their start
-	started   int                 // how many processes there ever were
+	work      int                     // what the idle reaper spares
+	brakes    map[*canceller]struct{} // of the programs that run
+	programs  tally                   // the same, to wait for
+	following int                     // processes that run or are being started
+	procs     []*Process              // in the order of their start
+	started   int                     // how many processes there ever were
 }
 
 // Create makes a long-lived sandbox, and waits for a place if none is free. It is Canceled if ctx
@@ -70,7 +70,7 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 	began := time.Now()
 	s := &Sandbox{e: e, id: sandbar.NewID(), spec: spec, ticket: t, created: began, lastUsed: began,
 		ending: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
-		brakes: map[*brake]struct{}{}}
+		brakes: map[*canceller]struct{}{}}
 	if r != nil {
 		s.id, s.inner, s.env = r.id, r.sb, spec.Env
 	} else if err := s.build(ctx); err != nil {
@@ -305,7 +305,7 @@ func (s *Sandbox) rest() {
 }
 
 // begin counts a program that ends with b. Its end is finish.
-func (s *Sandbox) begin(b *brake, followed bool) error {
+func (s *Sandbox) begin(b *canceller, followed bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -326,7 +326,7 @@ func (s *Sandbox) begin(b *brake, followed bool) error {
 
 // finish is the end of a program. p, if it was followed, ends in the same
 // step: whoever sees it ended finds it ended in every other way too.
-func (s *Sandbox) finish(b *brake, p *Process, r sandbar.Result, err error) {
+func (s *Sandbox) finish(b *canceller, p *Process, r sandbar.Result, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rest()

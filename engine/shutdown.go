@@ -69,7 +69,7 @@ func (e *Engine) shutdown() {
 	e.endAll()
 	e.awaitNothing()
 	if e.pools != nil {
-		<-e.pools.over
+		<-e.pools.stopped
 	}
 	err := e.closeDrivers()
 	e.mu.Lock()
@@ -89,7 +89,7 @@ func (e *Engine) shutdown() {
 func (e *Engine) endAll() {
 	e.forced.Do(func() { close(e.force) })
 	for _, x := range e.underWay() {
-		x.brake.cancel()
+		x.canceller.cancel()
 	}
 	e.mu.Lock()
 	all := slices.Collect(maps.Values(e.sandboxes))

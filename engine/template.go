@@ -77,7 +77,7 @@ func bare(s sandbar.Spec) sandbar.Spec {
 // out, and that is logged, if it repeats another or asks for what the driver
 // cannot do or enforce.
 func (e *Engine) newPools(templates []Template) (*pools, error) {
-	all := &pools{e: e, byKey: map[poolKey]*pool{}, poked: make(chan struct{}, 1), over: make(chan struct{}),
+	all := &pools{e: e, byKey: map[poolKey]*pool{}, woken: make(chan struct{}, 1), stopped: make(chan struct{}),
 		budget: e.cfg.ReadyMemory, slots: refillsAtOnce()}
 	names := map[string]int{}
 	for _, t := range templates {

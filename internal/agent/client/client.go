@@ -117,7 +117,7 @@ var (
 	_ driver.Sandbox = (*Sandbox)(nil)
 	_ driver.Dialer  = (*Sandbox)(nil)
 	_ driver.Watcher = (*Sandbox)(nil)
-	_ driver.Meter   = (*Sandbox)(nil)
+	_ driver.PeakMemory   = (*Sandbox)(nil)
 )
 
 // New takes over conn, waits for the agent's Hello and returns the sandbox. If

@@ -56,7 +56,7 @@ type Driver struct {
 	begun              atomic.Bool // there may be that volume
 	sweeper            *sweeper
 	oom                *oomWatch
-	roster             driver.Roster // of ids of sandboxes, and of what else is not left over
+	roster             driver.Registry // of ids of sandboxes, and of what else is not left over
 }
 
 // filters are the system-call filters that the agent installs.

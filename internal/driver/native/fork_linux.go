@@ -27,8 +27,8 @@ type fork struct {
 	t         *template
 	resources *resources
 	waiting   *client.Adopted
-	keeper    keeper
-	rehearses bool
+	holder    memoryHolder
+	profiles  bool
 
 	mu        sync.Mutex
 	conn      *net.UnixConn // to the interpreter; nil when it has been used
@@ -38,7 +38,7 @@ type fork struct {
 // keeper is the process that holds the interpreter's memory (package python), where
 // there is one. It is outside the sandbox's namespace of processes and inside its
 // control group.
-type keeper struct {
+type memoryHolder struct {
 	conn *net.UnixConn // its end of file ends the keeper, whose end is this one's; nil: there is none
 	once sync.Once
 	gone chan struct{} // closed when it has given back what it held, after release
@@ -65,8 +65,8 @@ func (t *template) fork(ctx context.Context, id sandbar.ID, rehearse bool) (*for
 	if err != nil {
 		return nil, err
 	}
-	f := &fork{Sandbox: sandbox, t: t, resources: b, rehearses: rehearse, keeper: keeper{gone: make(chan struct{})}}
-	if err := f.populate(ctx, b); err != nil {
+	f := &fork{Sandbox: sandbox, t: t, resources: b, profiles: rehearse, holder: memoryHolder{gone: make(chan struct{})}}
+	if err := f.enter(ctx, b); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandboxes.UndoTimeout)
 		defer cancel()
 		if derr := f.Destroy(clean); derr != nil {
@@ -78,7 +78,7 @@ func (t *template) fork(ctx context.Context, id sandbar.ID, rehearse bool) (*for
 }
 
 // populate puts a copy into the sandbox.
-func (f *fork) populate(ctx context.Context, b *resources) error {
+func (f *fork) enter(ctx context.Context, b *resources) error {
 	lent, ruleset, err := f.Lend(ctx)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (f *fork) populate(ctx context.Context, b *resources) error {
 	if ruleset >= 0 {
 		last = append(last, held.add(ruleset, "ruleset"))
 	}
-	for _, conn := range []**net.UnixConn{&f.conn, &f.keeper.conn} {
+	for _, conn := range []**net.UnixConn{&f.conn, &f.holder.conn} {
 		theirs, err := held.connect(conn, "fork", unix.SOCK_STREAM)
 		if err != nil {
 			return err
@@ -111,15 +111,15 @@ func (f *fork) populate(ctx context.Context, b *resources) error {
 	if err := f.await(ctx, b, lent.Mark); err != nil {
 		return err
 	}
-	if n := f.kept(); n > 0 {
+	if n := f.holders(); n > 0 {
 		return b.allow(n)
 	}
 	return nil
 }
 
 // kept is how many processes the sandbox's group has for the interpreter besides it.
-func (f *fork) kept() int {
-	if f.t.kept {
+func (f *fork) holders() int {
+	if f.t.holders {
 		return 1
 	}
 	return 0
@@ -127,19 +127,19 @@ func (f *fork) kept() int {
 
 // order makes the request for a copy, with the groups and namespaces that it
 // enters.
-func (f *fork) order(b *resources, lent wire.Lent, held *files) (o python.Order, rooms []*os.File, err error) {
-	o = python.Order{Rehearse: f.rehearses, Core: f.t.d.cookies, Ranged: f.t.d.IDs.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
+func (f *fork) order(b *resources, lent wire.Lent, held *files) (o python.ForkRequest, rooms []*os.File, err error) {
+	o = python.ForkRequest{Profile: f.profiles, Core: f.t.d.cookies, Ranged: f.t.d.IDs.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
 	for _, r := range lent.Rlimits {
 		o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: r.Resource, Soft: r.Soft, Hard: r.Hard})
 	}
 	o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: lent.Resource, Soft: lent.Mark, Hard: lent.Mark})
 	if b.Group != nil {
-		doors, err := b.Group.Doors()
+		doors, err := b.Group.EntryFiles()
 		if err != nil {
 			return o, nil, err
 		}
 		held.list = append(held.list, doors...)
-		rooms, o.Doors = doors, len(doors)
+		rooms, o.Cgroups = doors, len(doors)
 	}
 	inside, err := held.namespaces(b.Init, namespaces())
 	o.Namespaces = len(inside)
@@ -222,22 +222,22 @@ func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) 
 		return nil
 	})
 	if err == nil {
-		go f.outlive()
+		go f.freeMemoryLater()
 	}
 	return p, err
 }
 
 // keepFor is how long the memory of a program is kept when that has ended. Most
 // sandboxes are gone by then, and giving it back does not delay what was waited for.
-const keepFor = 100 * time.Millisecond
+const holdFor = 100 * time.Millisecond
 
 // outlive has a sandbox that goes on without its program have its memory back.
-func (f *fork) outlive() {
+func (f *fork) freeMemoryLater() {
 	<-f.waiting.Done()
-	time.AfterFunc(keepFor, func() {
+	time.AfterFunc(holdFor, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), sandboxes.UndoTimeout)
 		defer cancel()
-		if err := f.giveBack(ctx); err != nil {
+		if err := f.freeMemory(ctx); err != nil {
 			f.t.d.Log.Error("a sandbox did not get the memory of its program back", "sandbox", f.resources.ID, "error", err)
 		}
 	})
@@ -247,7 +247,7 @@ func (f *fork) outlive() {
 func (f *fork) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
 	select {
 	case <-f.waiting.Done():
-		if err := f.giveBack(ctx); err != nil {
+		if err := f.freeMemory(ctx); err != nil {
 			return nil, err
 		}
 	default:
@@ -257,9 +257,9 @@ func (f *fork) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driv
 
 // giveBack ends the keeper, after which the sandbox may have no process more than
 // any other.
-func (f *fork) giveBack(ctx context.Context) error {
-	f.keeper.release()
-	if err := f.keeper.wait(ctx); err != nil || f.kept() == 0 {
+func (f *fork) freeMemory(ctx context.Context) error {
+	f.holder.release()
+	if err := f.holder.wait(ctx); err != nil || f.holders() == 0 {
 		return err
 	}
 	f.resources.Mu.Lock()
@@ -268,7 +268,7 @@ func (f *fork) giveBack(ctx context.Context) error {
 }
 
 // release begins the keeper's end.
-func (k *keeper) release() {
+func (k *memoryHolder) release() {
 	k.once.Do(func() {
 		if k.conn == nil {
 			close(k.gone)
@@ -284,7 +284,7 @@ func (k *keeper) release() {
 }
 
 // wait waits until a keeper that was released has given back what it held.
-func (k *keeper) wait(ctx context.Context) error {
+func (k *memoryHolder) wait(ctx context.Context) error {
 	select {
 	case <-k.gone:
 		return nil
@@ -294,11 +294,11 @@ func (k *keeper) wait(ctx context.Context) error {
 }
 
 // job makes the message, or says why this program needs a start of its own.
-func (t *template) job(e driver.Evaluation) (python.Job, error) {
+func (t *template) job(e driver.Evaluation) (python.Run, error) {
 	lack := func(field, what string) error {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: field, Message: "a warm interpreter cannot run this program: " + what, Fix: "start the program instead"}
 	}
-	j := python.Job{Args: append([]string{e.Path}, e.Args...)}
+	j := python.Run{Args: append([]string{e.Path}, e.Args...)}
 	if e.Dir != "" && path.Clean(e.Dir) != sandbar.DefaultDir {
 		return j, lack("dir", "its working directory is another")
 	}
@@ -345,11 +345,11 @@ func (f *fork) Destroy(ctx context.Context) error {
 		f.conn = nil
 	}
 	f.mu.Unlock()
-	f.keeper.release()
+	f.holder.release()
 	if err := f.Sandbox.Destroy(ctx); err != nil {
 		return err
 	}
-	return f.keeper.wait(ctx)
+	return f.holder.wait(ctx)
 }
 
 // coreScheduling reports whether the kernel has core scheduling and the processors

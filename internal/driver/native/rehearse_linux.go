@@ -15,18 +15,18 @@ import (
 
 // rehearsalTime is how long a rehearsal has, the copy not counted. It imports what
 // the template has imported already.
-const rehearsalTime = 10 * time.Second
+const profileTime = 10 * time.Second
 
 // rehearse has a copy run a program of ours and tells the template which pages of
 // memory that wrote, so that copies have them before there is a program. A rehearsal
 // that fails, or goes on for too long, is one that tells nothing. An error is that of
 // a template that cannot be copied.
-func (t *template) rehearse(ctx context.Context, imports []string) error {
+func (t *template) profile(ctx context.Context, imports []string) error {
 	f, err := t.fork(ctx, sandbar.NewID(), true)
 	if err != nil {
 		return err
 	}
-	output, err := f.perform(ctx, python.Rehearsal(imports))
+	output, err := f.profile(ctx, python.ProfileProgram(imports))
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandboxes.UndoTimeout)
 	defer cancel()
 	if derr := f.Destroy(clean); derr != nil {
@@ -35,7 +35,7 @@ func (t *template) rehearse(ctx context.Context, imports []string) error {
 	if ctx.Err() != nil {
 		return sandbar.Errorf(contextCode(ctx), "preparing a template: %w", ctx.Err())
 	}
-	hot := python.Hot(imports, t.spec.Limits.Memory, output)
+	hot := python.WorkingSet(imports, t.spec.Limits.Memory, output)
 	if err != nil || hot == nil {
 		t.d.Log.Debug("the rehearsal of a template told nothing", "error", err)
 		return nil
@@ -47,10 +47,10 @@ func (t *template) rehearse(ctx context.Context, imports []string) error {
 }
 
 // perform runs the rehearsal and returns what it printed.
-func (f *fork) perform(ctx context.Context, code string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, rehearsalTime)
+func (f *fork) profile(ctx context.Context, code string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, profileTime)
 	defer cancel()
-	out := report{most: python.MaxRehearsal}
+	out := report{most: python.MaxProfile}
 	p, err := f.Eval(ctx, driver.Evaluation{Path: path.Base(f.t.file), Code: code}, driver.Stdio{Stdout: &out})
 	if err != nil {
 		return nil, err

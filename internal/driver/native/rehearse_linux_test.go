@@ -21,7 +21,7 @@ func TestRehearsalIsBounded(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
-		output, err := f.perform(ctx, code)
+		output, err := f.profile(ctx, code)
 		if err != nil {
 			t.Error(err)
 		}
@@ -31,7 +31,7 @@ func TestRehearsalIsBounded(t *testing.T) {
 		return output
 	}
 	perform(time.Second, "import atexit, time\natexit.register(time.sleep, 10_000)")
-	if n := len(perform(rehearsalTime, "print('x' * 3_000_000)")); n != python.MaxRehearsal {
+	if n := len(perform(profileTime, "print('x' * 3_000_000)")); n != python.MaxProfile {
 		t.Errorf("it keeps %d bytes", n)
 	}
 }

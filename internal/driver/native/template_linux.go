@@ -54,13 +54,13 @@ const (
 
 // template is a prepared template.
 type template struct {
-	d     *Driver
-	spec  sandbar.Spec
-	file  string   // the program's, absolute
-	env   []string // of every program, unless its job says otherwise
-	read  []string // variables that matter while modules are imported
-	kept  bool     // copies have keepers
-	owner int      // who owns the user namespaces of forks; 0: the daemon
+	d       *Driver
+	spec    sandbar.Spec
+	file    string   // the program's, absolute
+	env     []string // of every program, unless its job says otherwise
+	read    []string // variables that matter while modules are imported
+	holders bool     // copies have keepers
+	owner   int      // who owns the user namespaces of forks; 0: the daemon
 
 	home     *resources      // nil: it has none
 	sandbox  *client.Sandbox // the home's
@@ -103,15 +103,15 @@ var errInterpreterEnded = errors.New("it ended")
 func (d *Driver) prepare(ctx context.Context, s driver.TemplateSpec) (*template, error) {
 	t := &template{d: d, spec: s.Spec, file: path.Join(sandbar.DefaultDir, s.File),
 		env: merge(hostenv.HostEnvironment("user", s.Spec.Env), s.Env), dead: make(chan struct{})}
-	err := t.settle(ctx)
+	err := t.makeHome(ctx)
 	if err == nil {
 		err = t.start(s.Argv)
 	}
 	if err == nil {
-		err = t.greet(ctx, s.Imports)
+		err = t.configure(ctx, s.Imports)
 	}
 	if err == nil {
-		err = t.rehearse(ctx, s.Imports)
+		err = t.profile(ctx, s.Imports)
 	}
 	if err != nil {
 		if cerr := t.Close(); cerr != nil {
@@ -143,7 +143,7 @@ func (d *Driver) refuseTemplate(s driver.TemplateSpec) error {
 }
 
 // settle makes the template's home, where the daemon can give it one.
-func (t *template) settle(ctx context.Context) error {
+func (t *template) makeHome(ctx context.Context) error {
 	if !t.d.IDs.Ranged {
 		return nil
 	}
@@ -176,10 +176,10 @@ func (t *template) start(argv []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := t.furnish(); err != nil {
+	if err := t.putArchive(); err != nil {
 		return err
 	}
-	rooms, err := t.rooms(&held)
+	rooms, err := t.homeNamespaces(&held)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (t *template) start(argv []string) (err error) {
 const homeArchive = "/tmp/template.zip"
 
 // furnish puts the archive into the home.
-func (t *template) furnish() error {
+func (t *template) putArchive() error {
 	if t.sandbox == nil {
 		return nil
 	}
@@ -238,7 +238,7 @@ func (t *template) launch(argv []string, namespaces int) ([]byte, error) {
 // rooms opens the namespaces of the home that the template lives in: all but that
 // of users, which it is not to be held in, and that of processes, from which the
 // kernel lets nobody go to another that is not below it.
-func (t *template) rooms(held *files) ([]*os.File, error) {
+func (t *template) homeNamespaces(held *files) ([]*os.File, error) {
 	if t.home == nil {
 		return nil, nil
 	}
@@ -266,7 +266,7 @@ func (t *template) spawn(inherit []*os.File) (err error) {
 }
 
 // greet tells the interpreter what it needs, and waits until it has imported all.
-func (t *template) greet(ctx context.Context, imports []string) error {
+func (t *template) configure(ctx context.Context, imports []string) error {
 	// Where processes are counted by their user a keeper would be one of the program's.
 	forked := t.d.forked || t.d.Facts.Enforced.PIDs == sandbar.EnforcedRlimit
 	config, err := python.Config{Arch: runtime.GOARCH, Forked: forked, Imports: imports, Filters: [][]byte{t.d.Filter, t.d.ProgramFilter}}.Append(nil)
@@ -293,7 +293,7 @@ func (t *template) greet(ctx context.Context, imports []string) error {
 			Message: "the module " + hello.Module + " cannot be imported in a sandbox: " + sandbar.Quote(hello.Exception, 100),
 			Fix:     "install it where sandboxes see it, for all users, or take it off the list"}
 	}
-	t.read, t.kept = hello.Read, hello.Kept
+	t.read, t.holders = hello.Read, hello.Holders
 	return nil
 }
 

@@ -306,7 +306,7 @@ func TestForkIsInside(t *testing.T) {
 		}
 	}
 	inside, keepers := split(t, inside)
-	if len(inside) != 1 || len(keepers) != f.kept() {
+	if len(inside) != 1 || len(keepers) != f.holders() {
 		t.Fatalf("%d processes wait in the sandbox, and %d for its end", len(inside), len(keepers))
 	}
 	proc := "/proc/" + strconv.Itoa(inside[0])

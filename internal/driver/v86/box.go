@@ -35,9 +35,9 @@ type sandbox struct {
 }
 
 var (
-	_ driver.Sandbox  = (*sandbox)(nil)
-	_ driver.Resetter = (*sandbox)(nil)
-	_ driver.Gauge    = (*sandbox)(nil)
+	_ driver.Sandbox       = (*sandbox)(nil)
+	_ driver.Resetter      = (*sandbox)(nil)
+	_ driver.CurrentMemory = (*sandbox)(nil)
 )
 
 // make starts the worker with a snapshot. On error the caller calls discard.
@@ -102,4 +102,4 @@ func (s *sandbox) Reset(ctx context.Context) error {
 }
 
 // MemoryUsed is how much of its memory the machine uses now, in bytes.
-func (s *sandbox) MemoryUsed(ctx context.Context) (int64, error) { return s.Usage(ctx) }
+func (s *sandbox) CurrentMemory(ctx context.Context) (int64, error) { return s.Usage(ctx) }

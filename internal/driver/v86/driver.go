@@ -53,7 +53,7 @@ type Driver struct {
 	log    *slog.Logger
 	caps   driver.Caps
 	snaps  *snapshots
-	roster driver.Roster
+	roster driver.Registry
 }
 
 var (

@@ -115,7 +115,7 @@ func TestReset(t *testing.T) {
 			t.Errorf("the guest's clock is %v off (%v)", off, err)
 		}
 	}
-	if n, err := box.(driver.Gauge).MemoryUsed(t.Context()); err != nil || n < 1<<20 || n > machineMemory {
+	if n, err := box.(driver.CurrentMemory).CurrentMemory(t.Context()); err != nil || n < 1<<20 || n > machineMemory {
 		t.Errorf("%d bytes of memory are used, %v", n, err)
 	}
 }
@@ -164,7 +164,7 @@ func TestMachineDies(t *testing.T) {
 		"crashed": func(box driver.Sandbox) {
 			script(box, "echo c >/proc/sysrq-trigger")
 			for begun := time.Now(); time.Since(begun) < patience; {
-				if _, err := box.(driver.Gauge).MemoryUsed(context.Background()); err != nil {
+				if _, err := box.(driver.CurrentMemory).CurrentMemory(context.Background()); err != nil {
 					return
 				}
 			}

@@ -55,9 +55,9 @@ type sandbox struct {
 }
 
 var (
-	_ driver.Sandbox  = (*sandbox)(nil)
-	_ driver.Resetter = (*sandbox)(nil)
-	_ driver.Gauge    = (*sandbox)(nil)
+	_ driver.Sandbox       = (*sandbox)(nil)
+	_ driver.Resetter      = (*sandbox)(nil)
+	_ driver.CurrentMemory = (*sandbox)(nil)
 )
 
 // make starts the worker and has it build the sandbox. On error the caller
@@ -121,4 +121,4 @@ func (s *sandbox) Reset(ctx context.Context) error {
 }
 
 // MemoryUsed is what files and programs of the sandbox hold now, in bytes.
-func (s *sandbox) MemoryUsed(ctx context.Context) (int64, error) { return s.Sandbox.Usage(ctx) }
+func (s *sandbox) CurrentMemory(ctx context.Context) (int64, error) { return s.Sandbox.Usage(ctx) }

@@ -39,7 +39,7 @@ type Driver struct {
 	caps   driver.Caps
 	images driver.Images
 	cache  *cache
-	roster driver.Roster
+	roster driver.Registry
 	wait   func(what string) (done func())
 }
 

@@ -47,12 +47,12 @@ func TestReset(t *testing.T) {
 // what is limited, and what is told.
 func TestMemoryIsShared(t *testing.T) {
 	box := newBox(t, func(s *sandbar.Spec) { s.Limits.Memory, s.Limits.Disk = 100<<20, 100<<20 })
-	meter, ok := driver.As[driver.Gauge](box)
+	meter, ok := driver.As[driver.CurrentMemory](box)
 	if !ok {
 		t.Fatal("the sandbox cannot be measured")
 	}
 	used := func() int64 {
-		n, err := meter.MemoryUsed(t.Context())
+		n, err := meter.CurrentMemory(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ type Base struct {
 	IDs      spawn.IDs
 	Images   driver.Images // nil: there are none
 	Ranges   *spawn.Ranges
-	Roster   driver.Roster
+	Roster   driver.Registry
 
 	// Open sets these.
 	Owner   string // names this process, see package daemonid

@@ -183,7 +183,7 @@ func (s *Server) status(ctx context.Context, r *request) any {
 	}
 	answer.Ready = true
 	// A driver that cannot tell is no reason for an error; nothing is known then.
-	answer.MemoryUsed, _ = box.MemoryUsed(ctx)
+	answer.MemoryUsed, _ = box.CurrentMemory(ctx)
 	return answer
 }
 

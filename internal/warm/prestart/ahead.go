@@ -9,27 +9,27 @@ import (
 )
 
 // ahead is a sandbox with an interpreter that was started ahead.
-type ahead struct {
+type prestarted struct {
 	driver.Sandbox
 	t     *template
-	std   *late
+	std   *deferredStdio
 	ended chan struct{} // closed when the interpreter has ended
 	used  atomic.Bool
 }
 
-var _ driver.Unwrapper = (*ahead)(nil)
+var _ driver.Unwrapper = (*prestarted)(nil)
 
 // Unwrap shows the abilities of the sandbox itself.
-func (a *ahead) Unwrap() any { return a.Sandbox }
+func (a *prestarted) Unwrap() any { return a.Sandbox }
 
 // Destroy destroys the sandbox. Its outputs, if nobody has taken them, end.
-func (a *ahead) Destroy(ctx context.Context) error {
+func (a *prestarted) Destroy(ctx context.Context) error {
 	a.std.abandon()
 	return a.Sandbox.Destroy(ctx)
 }
 
 // follow has ended tell of the interpreter's end.
-func (a *ahead) follow(p driver.Process) {
+func (a *prestarted) follow(p driver.Process) {
 	go func() {
 		_, _ = p.Wait() // how it ended is asked again, if anybody is there to ask
 		close(a.ended)
@@ -37,7 +37,7 @@ func (a *ahead) follow(p driver.Process) {
 }
 
 // use takes the interpreter for a program, once.
-func (a *ahead) use(ctx context.Context, e driver.Evaluation) error {
+func (a *prestarted) use(ctx context.Context, e driver.Evaluation) error {
 	if a.used.Swap(true) {
 		return sandbar.Errorf(sandbar.Conflict, "the interpreter of this sandbox has been used")
 	}

@@ -32,17 +32,17 @@ type Blocked interface {
 
 // holding is a sandbox with an interpreter that is blocked in opening its program, with
 // nothing of ours in the interpreter.
-type holding struct {
-	*ahead
+type blockedInterpreter struct {
+	*prestarted
 	process driver.Process
 	blocked Blocked // of process
 }
 
-var _ driver.Evaluator = (*holding)(nil)
+var _ driver.Evaluator = (*blockedInterpreter)(nil)
 
 // start starts the interpreter with the command and environment of a cold start,
 // without arguments.
-func (h *holding) start(ctx context.Context) error {
+func (h *blockedInterpreter) start(ctx context.Context) error {
 	blocker, ok := driver.As[Blocker](h.Sandbox)
 	if !ok {
 		return sandbar.Errorf(sandbar.Unsupported, "this driver cannot block a program in opening its file")
@@ -62,13 +62,13 @@ func (h *holding) start(ctx context.Context) error {
 }
 
 // fits reports whether the interpreter was started as a program needs it.
-func (h *holding) fits(e driver.Evaluation, std driver.Stdio) bool {
+func (h *blockedInterpreter) fits(e driver.Evaluation, std driver.Stdio) bool {
 	return len(e.Args) == 0 && std.Stdin == nil && (e.Dir == "" || e.Dir == sandbar.DefaultDir) && maps.Equal(e.Env, h.t.spec.Env)
 }
 
 // Eval implements driver.Evaluator: it unblocks the interpreter. If the interpreter was
 // started otherwise than the program needs, another is started in the same sandbox.
-func (h *holding) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
+func (h *blockedInterpreter) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
 	if err := h.use(ctx, e); err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (h *holding) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdi
 		}
 		return h.Sandbox.Start(ctx, h.t.command(e), std)
 	}
-	h.std.give("", std)
+	h.std.connect("", std)
 	if err := h.blocked.Release(ctx, e.Code); err != nil {
 		return nil, err
 	}

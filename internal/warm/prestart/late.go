@@ -10,57 +10,57 @@ import (
 
 // maxHeld is how much of each output is kept that comes before there is anybody
 // to take it: the warnings of an interpreter about its environment.
-const maxHeld = 64 << 10
+const maxBuffer = 64 << 10
 
 var errAbandoned = errors.New("nobody will take this output")
 
 // late is the input and the outputs of a process whose other ends are known only
 // after its start.
-type late struct {
-	waits     chan struct{} // closed when the mark has come, if there is to be one
-	given     chan struct{} // closed when the ends are known
+type deferredStdio struct {
+	ready     chan struct{} // closed when the mark has come, if there is to be one
+	connected chan struct{} // closed when the ends are known
 	abandoned chan struct{} // closed when there will be none
 	once      sync.Once     // closes abandoned
-	marked    int           // bytes of the mark
+	marker    int           // bytes of the mark
 	in        input
 	out, err  output
 }
 
-func newLate(mark string) *late {
-	l := &late{waits: make(chan struct{}), given: make(chan struct{}), abandoned: make(chan struct{}), marked: len(mark)}
+func newDeferredStdio(mark string) *deferredStdio {
+	l := &deferredStdio{ready: make(chan struct{}), connected: make(chan struct{}), abandoned: make(chan struct{}), marker: len(mark)}
 	l.in.l, l.out.l, l.err.l = l, l, l
-	l.out.mark = mark
+	l.out.marker = mark
 	return l
 }
 
-func (l *late) stdio() driver.Stdio {
+func (l *deferredStdio) stdio() driver.Stdio {
 	return driver.Stdio{Stdin: &l.in, Stdout: &l.out, Stderr: &l.err}
 }
 
 // give connects the ends: what is read begins with header.
-func (l *late) give(header string, std driver.Stdio) {
+func (l *deferredStdio) connect(header string, std driver.Stdio) {
 	l.in.header, l.in.from = header, std.Stdin
-	l.out.give(std.Stdout)
-	l.err.give(std.Stderr)
-	close(l.given)
+	l.out.connect(std.Stdout)
+	l.err.connect(std.Stderr)
+	close(l.connected)
 }
 
 // abandon ends what waits for the ends to be given.
-func (l *late) abandon() { l.once.Do(func() { close(l.abandoned) }) }
+func (l *deferredStdio) abandon() { l.once.Do(func() { close(l.abandoned) }) }
 
 // input is what the process reads.
 type input struct {
-	l      *late
+	l      *deferredStdio
 	header string    // what is left of it; written before given is closed
 	from   io.Reader // nil is an empty input
 }
 
 func (i *input) Read(p []byte) (int, error) {
 	select {
-	case <-i.l.given:
+	case <-i.l.connected:
 	default:
 		select {
-		case <-i.l.given:
+		case <-i.l.connected:
 		case <-i.l.abandoned:
 			return 0, io.EOF
 		}
@@ -78,25 +78,25 @@ func (i *input) Read(p []byte) (int, error) {
 
 // output is where the process writes.
 type output struct {
-	l    *late
-	mark string // what has yet to come first, and is not the program's
+	l      *deferredStdio
+	marker string // what has yet to come first, and is not the program's
 
-	first sync.WaitGroup // the delivery of what was held
-	mu    sync.Mutex
-	given bool
-	to    io.Writer // nil discards
-	held  []byte
+	flushing  sync.WaitGroup // the delivery of what was held
+	mu        sync.Mutex
+	connected bool
+	to        io.Writer // nil discards
+	buffer    []byte
 }
 
 func (o *output) Write(p []byte) (int, error) {
 	n := len(p)
-	if o.mark != "" {
-		m := min(len(o.mark), len(p))
-		if string(p[:m]) != o.mark[:m] {
+	if o.marker != "" {
+		m := min(len(o.marker), len(p))
+		if string(p[:m]) != o.marker[:m] {
 			return 0, errors.New("the process writes before it waits")
 		}
-		if o.mark, p = o.mark[m:], p[m:]; o.mark == "" {
-			close(o.l.waits)
+		if o.marker, p = o.marker[m:], p[m:]; o.marker == "" {
+			close(o.l.ready)
 		}
 	}
 	if len(p) == 0 {
@@ -104,11 +104,11 @@ func (o *output) Write(p []byte) (int, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.given {
-		if len(o.held)+len(p) > maxHeld {
+	if !o.connected {
+		if len(o.buffer)+len(p) > maxBuffer {
 			return 0, errAbandoned
 		}
-		o.held = append(o.held, p...)
+		o.buffer = append(o.buffer, p...)
 		return n, nil
 	}
 	if err := o.flush(); err != nil {
@@ -124,13 +124,13 @@ func (o *output) Write(p []byte) (int, error) {
 }
 
 // give connects the output. What is held comes first.
-func (o *output) give(w io.Writer) {
+func (o *output) connect(w io.Writer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.given, o.to = true, w
-	if len(o.held) > 0 {
+	o.connected, o.to = true, w
+	if len(o.buffer) > 0 {
 		// The writer may block, and it is not this caller's to wait.
-		o.first.Go(func() {
+		o.flushing.Go(func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			_ = o.flush() // a writer that fails tells the next Write again
@@ -140,8 +140,8 @@ func (o *output) give(w io.Writer) {
 
 // flush delivers what is held, with mu held.
 func (o *output) flush() error {
-	held := o.held
-	o.held = nil
+	held := o.buffer
+	o.buffer = nil
 	if len(held) == 0 || o.to == nil {
 		return nil
 	}

@@ -11,16 +11,16 @@ import (
 func now() time.Time { return time.Now() }
 
 // waiting is a sandbox with an interpreter that waits for what comes in its input.
-type waiting struct {
-	*ahead
+type pausedInterpreter struct {
+	*prestarted
 	process driver.Process
 	started time.Time // when Start had returned
 }
 
-var _ driver.Evaluator = (*waiting)(nil)
+var _ driver.Evaluator = (*pausedInterpreter)(nil)
 
 // Eval lets the interpreter go on. See driver.Evaluator.
-func (w *waiting) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
+func (w *pausedInterpreter) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
 	if err := w.use(ctx, e); err != nil {
 		return nil, err
 	}
@@ -28,14 +28,14 @@ func (w *waiting) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdi
 		return nil, err
 	}
 	p := &process{Process: w.process, std: w.std, waited: now().Sub(w.started)}
-	w.std.give(w.t.kind.payload(e, std.Stdin), std)
+	w.std.connect(w.t.kind.payload(e, std.Stdin), std)
 	return p, nil
 }
 
 // process is an interpreter from the moment at which it got its program.
 type process struct {
 	driver.Process
-	std    *late
+	std    *deferredStdio
 	waited time.Duration
 }
 
@@ -47,11 +47,11 @@ func (p *process) Unwrap() any { return p.Process }
 // StdoutBytes leave out the mark.
 func (p *process) Wait() (sandbar.Result, error) {
 	r, err := p.Process.Wait()
-	p.std.out.first.Wait()
-	p.std.err.first.Wait()
+	p.std.out.flushing.Wait()
+	p.std.err.flushing.Wait()
 	if r.Duration > 0 {
 		r.Duration = max(r.Duration-p.waited, 1)
 	}
-	r.StdoutBytes = max(r.StdoutBytes-int64(p.std.marked), 0)
+	r.StdoutBytes = max(r.StdoutBytes-int64(p.std.marker), 0)
 	return r, err
 }

@@ -47,23 +47,23 @@ var waitBEAM string
 // mark is what a waiter writes when it waits. It stands in place of markWord in
 // the waiters.
 const (
-	mark     = "\x01sandbar waits\x01"
-	markWord = "READY_MARK"
+	readyMarker     = "\x01sandbar waits\x01"
+	readyMarkerWord = "READY_MARK"
 )
 
 // kind is how one interpreter is made to wait.
 type kind struct {
 	// holds: it waits where it opens the program's file, which is the first thing
 	// of the program's that it looks at. Nothing else below is needed.
-	holds  bool
+	blocks bool
 	argv   []string // the command it works with
 	file   string   // the waiter's name in sandbar.DefaultDir; it deletes itself
-	waiter string
+	hook   string
 	pack   func([]byte) []byte // makes the file of the waiter; nil: it is the file
 	env    map[string]string   // has the interpreter load the waiter
 	header func(payload string) string
 	// started tells of variables that the interpreter reads as it starts.
-	started func(name string) bool
+	readsAtStart func(name string) bool
 }
 
 // kinds are the languages that can be warmed.
@@ -71,23 +71,23 @@ func kinds() map[string]kind {
 	return map[string]kind{
 		// Where it cannot be forked (driver.Templater).
 		"python": {
-			argv: []string{"python3"}, file: ".sandbar-wait", waiter: waitPython, pack: sitezip.Pack,
-			env:     map[string]string{sitezip.Variable: ".sandbar-wait"},
-			header:  sized,
-			started: names("LANG LANGUAGE TZ HOME PATH", "PYTHON LD_ LC_ MALLOC_ GLIBC_ OPENSSL_ SSL_"),
+			argv: []string{"python3"}, file: ".sandbar-wait", hook: waitPython, pack: sitezip.Pack,
+			env:          map[string]string{sitezip.Variable: ".sandbar-wait"},
+			header:       sized,
+			readsAtStart: names("LANG LANGUAGE TZ HOME PATH", "PYTHON LD_ LC_ MALLOC_ GLIBC_ OPENSSL_ SSL_"),
 		},
 		"javascript": {
-			argv: []string{"node"}, file: ".sandbar-wait.cjs", waiter: waitNode,
-			env:     map[string]string{"NODE_OPTIONS": "--require=./.sandbar-wait.cjs"},
-			header:  sized,
-			started: names("LANG LANGUAGE TZ HOME PATH", "NODE_ V8_ UV_ LD_ LC_ ICU_ OPENSSL_ SSL_ MALLOC_ GLIBC_"),
+			argv: []string{"node"}, file: ".sandbar-wait.cjs", hook: waitNode,
+			env:          map[string]string{"NODE_OPTIONS": "--require=./.sandbar-wait.cjs"},
+			header:       sized,
+			readsAtStart: names("LANG LANGUAGE TZ HOME PATH", "NODE_ V8_ UV_ LD_ LC_ ICU_ OPENSSL_ SSL_ MALLOC_ GLIBC_"),
 		},
-		"shell": {holds: true, argv: []string{"sh"}},
+		"shell": {blocks: true, argv: []string{"sh"}},
 		"elixir": {
-			argv: []string{"elixir"}, file: ".sandbar-wait", waiter: waitBEAM,
-			env:     map[string]string{"ERL_AFLAGS": "-run file script .sandbar-wait"},
-			header:  func(p string) string { return base64.StdEncoding.EncodeToString([]byte(p)) + "\n" },
-			started: names("LANG LANGUAGE TZ HOME PATH ROOTDIR BINDIR EMU PROGNAME", "ERL_ ELIXIR_ RELEASE_ LD_ LC_ MALLOC_ GLIBC_"),
+			argv: []string{"elixir"}, file: ".sandbar-wait", hook: waitBEAM,
+			env:          map[string]string{"ERL_AFLAGS": "-run file script .sandbar-wait"},
+			header:       func(p string) string { return base64.StdEncoding.EncodeToString([]byte(p)) + "\n" },
+			readsAtStart: names("LANG LANGUAGE TZ HOME PATH ROOTDIR BINDIR EMU PROGNAME", "ERL_ ELIXIR_ RELEASE_ LD_ LC_ MALLOC_ GLIBC_"),
 		},
 	}
 }
@@ -143,7 +143,7 @@ func (t *template) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, err
 	if err != nil {
 		return nil, err
 	}
-	made := t.ahead(sb)
+	made := t.newSandbox(sb)
 	if err := made.start(ctx); err != nil {
 		if derr := made.Destroy(context.WithoutCancel(ctx)); derr != nil {
 			// The caller gets what is left, and no error that hides it.
@@ -160,21 +160,21 @@ type starter interface {
 	start(ctx context.Context) error // returns when it waits
 }
 
-func (t *template) ahead(sb driver.Sandbox) starter {
-	a := &ahead{Sandbox: sb, t: t, ended: make(chan struct{})}
-	if t.kind.holds {
-		a.std = newLate("")
-		return &holding{ahead: a}
+func (t *template) newSandbox(sb driver.Sandbox) starter {
+	a := &prestarted{Sandbox: sb, t: t, ended: make(chan struct{})}
+	if t.kind.blocks {
+		a.std = newDeferredStdio("")
+		return &blockedInterpreter{prestarted: a}
 	}
-	a.std = newLate(mark)
-	return &waiting{ahead: a}
+	a.std = newDeferredStdio(readyMarker)
+	return &pausedInterpreter{prestarted: a}
 }
 
 // start puts the waiter into the sandbox, starts the interpreter and waits until
 // that waits.
-func (w *waiting) start(ctx context.Context) error {
+func (w *pausedInterpreter) start(ctx context.Context) error {
 	k := w.t.kind
-	waiter := []byte(strings.ReplaceAll(k.waiter, markWord, mark))
+	waiter := []byte(strings.ReplaceAll(k.hook, readyMarkerWord, readyMarker))
 	if k.pack != nil {
 		waiter = k.pack(waiter)
 	}
@@ -194,7 +194,7 @@ func (w *waiting) start(ctx context.Context) error {
 	w.process, w.started = p, now()
 	w.follow(p)
 	select {
-	case <-w.std.waits:
+	case <-w.std.ready:
 		return nil
 	case <-w.ended:
 		return sandbar.Errorf(sandbar.Unsupported, "the interpreter ended before it waited for a program")
@@ -214,7 +214,7 @@ func (k kind) payload(e driver.Evaluation, in io.Reader) string {
 	stdin := "pipe"
 	if in == nil {
 		stdin = "none"
-	} else if _, whole := in.(driver.Whole); whole {
+	} else if _, whole := in.(driver.Sized); whole {
 		stdin = "whole"
 	}
 	dir := e.Dir
@@ -233,11 +233,11 @@ func (t *template) refuse(e driver.Evaluation) error {
 	if e.Path != t.spec.File {
 		return sandbar.Errorf(sandbar.Unsupported, "the interpreter waits for another file")
 	}
-	if t.kind.holds {
+	if t.kind.blocks {
 		return nil // and what it was not started with has it started again
 	}
 	for name, v := range e.Env {
-		if had, ok := t.spec.Env[name]; t.kind.started(name) && (!ok || had != v) {
+		if had, ok := t.spec.Env[name]; t.kind.readsAtStart(name) && (!ok || had != v) {
 			return sandbar.Errorf(sandbar.Unsupported, "the variable %s is read when an interpreter starts", sandbar.Quote(name, 40))
 		}
 		if !utf8.ValidString(name) || !utf8.ValidString(v) {

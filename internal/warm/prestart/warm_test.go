@@ -95,7 +95,7 @@ func TestLate(t *testing.T) {
 		{"and more", []string{"MA", "RKabc", "def"}, []string{"g", "", "h"}, "abcdefgh"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLate("MARK")
+			l := newDeferredStdio("MARK")
 			std := l.stdio()
 			write := func(all []string) {
 				for _, s := range all {
@@ -106,7 +106,7 @@ func TestLate(t *testing.T) {
 			}
 			write(c.before)
 			select {
-			case <-l.waits:
+			case <-l.ready:
 			default:
 				t.Fatal("the mark was not seen")
 			}
@@ -114,10 +114,10 @@ func TestLate(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out, errOut bytes.Buffer
-			l.give("header", driver.Stdio{Stdin: strings.NewReader("input"), Stdout: &out, Stderr: &errOut})
+			l.connect("header", driver.Stdio{Stdin: strings.NewReader("input"), Stdout: &out, Stderr: &errOut})
 			write(c.after)
-			l.out.first.Wait()
-			l.err.first.Wait()
+			l.out.flushing.Wait()
+			l.err.flushing.Wait()
 			in, err := io.ReadAll(std.Stdin)
 			if out.String() != c.want || errOut.String() != "warning" || string(in) != "headerinput" || err != nil {
 				t.Errorf("out %q, err %q, in %q (%v)", &out, &errOut, in, err)
@@ -127,11 +127,11 @@ func TestLate(t *testing.T) {
 }
 
 func TestLateFaults(t *testing.T) {
-	l := newLate("MARK")
+	l := newDeferredStdio("MARK")
 	if _, err := io.WriteString(l.stdio().Stdout, "MAzda"); err == nil {
 		t.Error("something else was taken for the mark")
 	}
-	if _, err := l.stdio().Stderr.Write(make([]byte, maxHeld)); err != nil {
+	if _, err := l.stdio().Stderr.Write(make([]byte, maxBuffer)); err != nil {
 		t.Error(err)
 	}
 	if _, err := l.stdio().Stderr.Write([]byte{1}); err == nil {
@@ -190,7 +190,7 @@ func TestDurationLeavesOutTheWaiting(t *testing.T) {
 		{time.Second, 2 * time.Second, 1},
 		{0, time.Second, 0}, // unknown stays unknown
 	} {
-		p := &process{Process: ended{r: sandbar.Result{Duration: c.told}}, std: newLate(""), waited: c.waited}
+		p := &process{Process: ended{r: sandbar.Result{Duration: c.told}}, std: newDeferredStdio(""), waited: c.waited}
 		if r, err := p.Wait(); err != nil || r.Duration != c.want {
 			t.Errorf("%v after %v of waiting: %v, %v; want %v", c.told, c.waited, r.Duration, err, c.want)
 		}

@@ -17,7 +17,7 @@ func FuzzParse(f *testing.F) {
 			if h.Module != "" || h.Exception != "" || strings.HasPrefix(string(b), "import") {
 				words = []string{"import", h.Module, h.Exception}
 			} else {
-				words = append([]string{"ready", h.Version, map[bool]string{true: "kept", false: "forked"}[h.Kept]}, h.Read...)
+				words = append([]string{"ready", h.Version, map[bool]string{true: "kept", false: "forked"}[h.Holders]}, h.Read...)
 			}
 			if again := strings.Join(words, "\x00"); again != string(b) {
 				t.Errorf("%q was read as %q", b, again)

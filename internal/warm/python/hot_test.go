@@ -32,11 +32,11 @@ func TestHot(t *testing.T) {
 		{"with little memory", []string{"numpy"}, 8 << 20, "1000 200000 17\n400000 1000 17\n", words(0x1000, 0x200000, 0x17)},
 		{"without a limit", nil, -1, "1000 200000 17\n400000 1000 17\n", words(0x1000, 0x200000, 0x17, 0x400000, 0x1000, 0x17)},
 	} {
-		if got := Hot(c.imports, c.memory, []byte(c.output)); !bytes.Equal(got, c.want) {
+		if got := WorkingSet(c.imports, c.memory, []byte(c.output)); !bytes.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
-	if n := len(Hot(nil, 0, []byte(strings.Repeat("1000 1000 16\n", 100_000)))); n > maxHot+24 {
+	if n := len(WorkingSet(nil, 0, []byte(strings.Repeat("1000 1000 16\n", 100_000)))); n > maxWorkingSet+24 {
 		t.Errorf("a message of %d bytes", n)
 	}
 }

@@ -153,7 +153,7 @@ type Hello struct {
 	Version string
 	// Kept tells that copies have a keeper: each is two processes until the end
 	// of the socket that the keeper holds.
-	Kept bool
+	Holders bool
 	// Read are the variables of the environment that imports asked for.
 	Read []string
 	// Module is one that could not be imported, with the name of the exception,
@@ -171,7 +171,7 @@ func ParseHello(b []byte) (Hello, bool) {
 	case words[0] == "import" && len(words) == 3:
 		return Hello{Module: words[1], Exception: words[2]}, true
 	case words[0] == "ready" && len(words) >= 4 && (words[2] == "kept" || words[2] == "forked"):
-		return Hello{Version: words[1], Kept: words[2] == "kept", Read: words[3:]}, true
+		return Hello{Version: words[1], Holders: words[2] == "kept", Read: words[3:]}, true
 	}
 	return Hello{}, false
 }
@@ -187,20 +187,20 @@ type Rlimit struct {
 // SOCK_STREAM end; another, whose end of file ends the keeper; the files by which a
 // process enters its control groups; its namespaces, that of users first; and the
 // Landlock ruleset or none.
-type Order struct {
-	Doors, Namespaces int  // how many of them
-	Ruleset           bool // whether there is one
-	Rehearse          bool // the copy tells at its end, after its output, what Hot reads
-	Core              bool // the copy asks for a core scheduling cookie of its own
-	Ranged            bool // the copy takes on UID and GID, and has no groups
-	UID, GID          uint32
-	Nice              uint8
-	Rlimits           []Rlimit
+type ForkRequest struct {
+	Cgroups, Namespaces int  // how many of them
+	Ruleset             bool // whether there is one
+	Profile             bool // the copy tells at its end, after its output, what Hot reads
+	Core                bool // the copy asks for a core scheduling cookie of its own
+	Ranged              bool // the copy takes on UID and GID, and has no groups
+	UID, GID            uint32
+	Nice                uint8
+	Rlimits             []Rlimit
 }
 
 // Append appends the message.
-func (o Order) Append(b []byte) []byte {
-	b = fmt.Appendf(b, "%d %d %d %d %d %d %d %d %d", o.Doors, o.Namespaces, bit(o.Ruleset), bit(o.Rehearse), bit(o.Core), bit(o.Ranged), o.UID, o.GID, o.Nice)
+func (o ForkRequest) Append(b []byte) []byte {
+	b = fmt.Appendf(b, "%d %d %d %d %d %d %d %d %d", o.Cgroups, o.Namespaces, bit(o.Ruleset), bit(o.Profile), bit(o.Core), bit(o.Ranged), o.UID, o.GID, o.Nice)
 	for _, r := range o.Rlimits {
 		b = fmt.Appendf(b, " %d %d %d", r.Resource, limit(r.Soft), limit(r.Hard))
 	}
@@ -224,7 +224,7 @@ func limit(n uint64) int64 {
 
 // Rehearsal is the program of a copy that rehearses: it imports what is to be ready,
 // and does little else, so that every program uses the memory that it does.
-func Rehearsal(imports []string) string {
+func ProfileProgram(imports []string) string {
 	var code strings.Builder
 	for _, name := range imports {
 		code.WriteString("import " + name + "\n")
@@ -243,7 +243,7 @@ const (
 // a rehearsal with these imports printed. A copy has them from its start then. It is
 // nil if the output names none, which is so where an interpreter ends by itself. Of the
 // memory that a copy may have, in bytes, 0 or less being any, they take no more than a quarter.
-func Hot(imports []string, memory int64, output []byte) []byte {
+func WorkingSet(imports []string, memory int64, output []byte) []byte {
 	pages := uint64(plainPages)
 	if len(imports) > 0 {
 		pages = importedPages
@@ -255,7 +255,7 @@ func Hot(imports []string, memory int64, output []byte) []byte {
 	empty := len(message)
 	for line := range strings.Lines(string(output)) {
 		var start, length, advice uint64
-		if n, err := fmt.Sscanf(line, "%x %x %x\n", &start, &length, &advice); n != 3 || err != nil || len(message) > maxHot {
+		if n, err := fmt.Sscanf(line, "%x %x %x\n", &start, &length, &advice); n != 3 || err != nil || len(message) > maxWorkingSet {
 			continue
 		}
 		if advice == populateWrite {
@@ -278,10 +278,10 @@ func Hot(imports []string, memory int64, output []byte) []byte {
 const populateWrite = 23
 
 // maxHot bounds the message of Hot, in bytes: the template takes 128 KiB.
-const maxHot = 96 << 10
+const maxWorkingSet = 96 << 10
 
 // MaxRehearsal bounds what a rehearsal prints, in bytes.
-const MaxRehearsal = 1 << 20
+const MaxProfile = 1 << 20
 
 // MaxReady bounds what a copy says before its job, in bytes.
 const MaxReady = 512
@@ -302,7 +302,7 @@ func ParseReady(b []byte) (pid uint32, failure string, ok bool) {
 
 // Job is the program that a copy runs. With its first byte go the descriptors of
 // its three streams.
-type Job struct {
+type Run struct {
 	Args []string // the program's file, as it is called, and its arguments
 	Env  []string // all of it, "K=V"; empty leaves that of the template
 	// Code is what the copy writes to the program's file; nil: the file is there.
@@ -313,7 +313,7 @@ type Job struct {
 const noCode = 1<<32 - 1
 
 // Append appends the message.
-func (j Job) Append(b []byte) []byte {
+func (j Run) Append(b []byte) []byte {
 	words := append([]string{strconv.Itoa(len(j.Args))}, j.Args...)
 	text := strings.Join(append(words, j.Env...), "\x00")
 	code, size := "", uint32(noCode)
