@@ -11,6 +11,7 @@ import (
 	"github.com/sandbar-dev/sandbar/client"
 	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/internal/cli"
+	"github.com/sandbar-dev/sandbar/internal/cli/outcome"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
@@ -130,7 +131,7 @@ func (r *remote) attach(id string, x wire.Exec) error {
 	if err != nil {
 		return r.execFailed(err)
 	}
-	return r.execEnded(result)
+	return outcome.Remote(r.app.stderr, result, r.signal())
 }
 
 func (r *remote) execFailed(err error) error {
@@ -146,38 +147,5 @@ func (r *remote) execFailed(err error) error {
 	case e.Code == sandbar.Invalid || e.Code == sandbar.TooLarge:
 		return cli.Fail(cli.ExitUsage, err)
 	}
-	return cli.Fail(platformCode(err, &brake{}), err)
-}
-
-// execEnded is the exit code for a command's end, and a line about an end that
-// its output does not show.
-func (r *remote) execEnded(x wire.Result) error {
-	switch x.Outcome {
-	case sandbar.Exited.String():
-		if x.ExitCode != nil {
-			return cli.Exit(*x.ExitCode)
-		}
-	case sandbar.Signaled.String():
-		if x.Signal != nil {
-			if why := sandbar.ForeignCall(*x.Signal); why != "" {
-				r.app.warn("%s", why)
-			}
-			return cli.Exit(cli.ExitSignal + *x.Signal)
-		}
-	case sandbar.OutOfMemory.String():
-		r.app.warn("killed: out of memory")
-		return cli.Exit(cli.ExitSignal + cli.SignalKill)
-	case sandbar.OutputLimit.String():
-		r.app.warn("killed: too much output")
-		return cli.Exit(cli.ExitSignal + cli.SignalFileSize)
-	case sandbar.TimedOut.String():
-		r.app.warn("killed: timeout")
-		return cli.Exit(cli.ExitTimeout)
-	case sandbar.Cancelled.String():
-		if s := r.signal(); s != 0 {
-			return cli.Exit(cli.ExitSignal + s)
-		}
-		return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the command was ended with its sandbox"))
-	}
-	return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the sandbox died under the command; how the command ended is not known"))
+	return cli.Fail(outcome.PlatformCode(err, 0), err)
 }

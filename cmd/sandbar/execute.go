@@ -1,22 +1,19 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/cli"
+	"github.com/sandbar-dev/sandbar/internal/cli/outcome"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
-	"github.com/sandbar-dev/sandbar/internal/text/truncate"
 )
 
 // limitFlags are the flags of run and eval for limits, by the limit's name in
@@ -194,11 +191,11 @@ func (x *execution) run() error {
 	a := x.app
 	d, err := a.newDriver(x.cfg, commandLogger(x.cfg, a.stderr))
 	if err != nil {
-		return x.failed(err)
+		return x.printer().Failed(err)
 	}
 	e, err := a.newEngine(x.cfg, d, commandLogger(x.cfg, a.stderr), func(c *engine.Config) { ownLimits(x.cfg, c) })
 	if err != nil {
-		return x.failed(err)
+		return x.printer().Failed(err)
 	}
 	defer a.removeSandbox(e)
 	run, err := e.Admit(x.job)
@@ -206,16 +203,18 @@ func (x *execution) run() error {
 		if err := sandbar.AsError(err); err.Field == "language" {
 			return cli.Fail(cli.ExitUsage, err)
 		}
-		return x.failed(err)
+		return x.printer().Failed(err)
 	}
 	brake := a.listen(run)
 	defer brake.close()
-	out := newStreams(a, x.cut())
+	out := outcome.NewStreams(a.stdout, a.stderr, x.cut())
 	if x.json {
-		out.stdout, out.stderr = &out.captured[0], &out.captured[1]
+		out.Capture()
 	}
 	result, err := run.Run(out)
-	return x.ended(result, err, out, brake, e.Caps())
+	p := x.printer()
+	p.Signal, p.Caps = brake.signal(), e.Caps()
+	return p.Ended(result, err, out)
 }
 
 // ownLimits are the limits of a command that has one sandbox, its caller's own.
@@ -236,49 +235,9 @@ func (a *app) removeSandbox(e *engine.Engine) {
 	}
 }
 
-// ended turns what came of the program into output and an exit code.
-func (x *execution) ended(r sandbar.Result, err error, out *streams, b *brake, caps driver.Caps) error {
-	if x.json {
-		if err := cli.WriteReport(x.app.stdout, newReport(r, err, out, caps)); err != nil {
-			return cli.OutputError(err)
-		}
-		if err != nil {
-			return cli.Exit(platformCode(err, b))
-		}
-		return cli.Exit(resultCode(r, b))
-	}
-	switch {
-	case err != nil && sandbar.CodeOf(err) == sandbar.Canceled && b.signal() != 0:
-		return cli.Exit(cli.ExitSignal + b.signal())
-	case err != nil:
-		return cli.Fail(platformCode(err, b), err)
-	case out.err != nil && b.signal() == 0:
-		return cli.OutputError(out.err)
-	}
-	for _, name := range out.cut() {
-		x.app.warn("%s was cut off after %s", name, config.FormatSize(x.cut()))
-	}
-	if line := x.explain(r); line != "" {
-		x.app.warn("%s", line)
-	}
-	return cli.Exit(resultCode(r, b))
-}
-
-// explain is a line about an end that the program's output does not show.
-func (x *execution) explain(r sandbar.Result) string {
-	switch r.Outcome {
-	case sandbar.Signaled:
-		return sandbar.ForeignCall(r.Signal)
-	case sandbar.OutOfMemory:
-		return "killed: out of memory" + limitNote(x.limits().Memory, config.FormatSize)
-	case sandbar.TimedOut:
-		return "killed: timeout" + limitNote(x.limits().Timeout, config.FormatDuration)
-	case sandbar.OutputLimit:
-		return "killed: too much output" + limitNote(x.limits().Output, config.FormatSize)
-	case sandbar.Lost:
-		return "the sandbox died under the program; how the program ended is not known"
-	}
-	return ""
+// printer returns what tells the caller how the program ended.
+func (x *execution) printer() outcome.Printer {
+	return outcome.Printer{Stdout: x.app.stdout, Stderr: x.app.stderr, JSON: x.json, MaxOutput: x.cut(), Limits: x.limits()}
 }
 
 // limits is what the program ran with, as far as it was asked for or configured.
@@ -295,115 +254,4 @@ func (x *execution) limits() sandbar.Limits {
 		l.Output = def.Output
 	}
 	return l
-}
-
-func limitNote[T int64 | time.Duration](v T, format func(T) string) string {
-	if v <= 0 {
-		return ""
-	}
-	text := format(v)
-	unit := strings.TrimLeft(text, "0123456789")
-	if _, isSize := any(v).(int64); isSize {
-		text = strings.TrimSuffix(text, unit) + " " + unit
-	}
-	return " (limit " + text + ")"
-}
-
-// resultCode is the exit code for a program that ran.
-func resultCode(r sandbar.Result, b *brake) int {
-	switch r.Outcome {
-	case sandbar.Exited:
-		return r.ExitCode
-	case sandbar.Signaled:
-		return cli.ExitSignal + r.Signal
-	case sandbar.OutOfMemory:
-		return cli.ExitSignal + cli.SignalKill
-	case sandbar.OutputLimit:
-		return cli.ExitSignal + cli.SignalFileSize
-	case sandbar.TimedOut:
-		return cli.ExitTimeout
-	case sandbar.Cancelled:
-		if b.signal() != 0 {
-			return cli.ExitSignal + b.signal()
-		}
-	}
-	return cli.ExitPlatform
-}
-
-// failed is an error from before the program was admitted.
-func (x *execution) failed(err error) error {
-	code := cli.ExitPlatform
-	if c := sandbar.CodeOf(err); c == sandbar.Invalid || c == sandbar.TooLarge {
-		code = cli.ExitUsage
-	}
-	if x.json && code == cli.ExitPlatform {
-		if err := cli.WriteReport(x.app.stdout, newReport(sandbar.Result{}, err, &streams{}, driver.Caps{})); err != nil {
-			return cli.OutputError(err)
-		}
-		return cli.Exit(code)
-	}
-	return cli.Fail(code, err)
-}
-
-// platformCode is the exit code for a program that did not run.
-func platformCode(err error, b *brake) int {
-	if b.signal() != 0 && sandbar.CodeOf(err) == sandbar.Canceled {
-		return cli.ExitSignal + b.signal()
-	}
-	e := sandbar.AsError(err)
-	if e.Field == "language" && e.Err != nil { // no interpreter; the cause tells why
-		e = sandbar.AsError(e.Err)
-	}
-	switch {
-	case e.Field == "image" || e.Field == "dir":
-	case e.Code == sandbar.NotFound:
-		return cli.ExitNotFound
-	case e.Code == sandbar.Denied:
-		return cli.ExitNotExecutable
-	}
-	return cli.ExitPlatform
-}
-
-// streams passes a program's output on.
-type streams struct {
-	stdout, stderr io.Writer
-	excerpts       [2]truncate.Excerpt
-	captured       [2]bytes.Buffer
-	err            error // what kept it from being written
-}
-
-// newStreams passes on as many bytes of each stream as most says; negative: all.
-func newStreams(a *app, most int64) *streams {
-	e := truncate.Excerpt{Most: most}
-	return &streams{stdout: a.stdout, stderr: a.stderr, excerpts: [2]truncate.Excerpt{e, e}}
-}
-
-// cut names the streams of which something was left out.
-func (s *streams) cut() (names []string) {
-	for i, stream := range []sandbar.Stream{sandbar.Stdout, sandbar.Stderr} {
-		if s.excerpts[i].Cut {
-			names = append(names, stream.String())
-		}
-	}
-	return names
-}
-
-// Started implements engine.Sink.
-func (s *streams) Started() {}
-
-// Output implements engine.Sink. An error ends the program.
-func (s *streams) Output(c sandbar.Chunk) error {
-	w, e := s.stdout, &s.excerpts[0]
-	if c.Stream == sandbar.Stderr {
-		w, e = s.stderr, &s.excerpts[1]
-	}
-	p := e.Take(c.Data)
-	if len(p) == 0 {
-		return nil
-	}
-	if _, err := w.Write(p); err != nil {
-		s.err = err
-		return err
-	}
-	return nil
 }

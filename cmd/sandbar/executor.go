@@ -20,6 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/cli"
+	"github.com/sandbar-dev/sandbar/internal/cli/outcome"
 	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
@@ -387,7 +388,7 @@ func (x *executorRun) wait(served <-chan error) error {
 // mainCommand is the command that the executor was started with.
 type mainCommand struct {
 	process *engine.Process
-	out     *streams
+	out     *outcome.Streams
 }
 
 // startMain starts the main command; nil if there is none.
@@ -395,11 +396,11 @@ func (x *executorRun) startMain() (*mainCommand, error) {
 	if len(x.main) == 0 {
 		return nil, nil
 	}
-	c := &mainCommand{out: newStreams(x.app, sandbar.Unlimited)}
+	c := &mainCommand{out: outcome.NewStreams(x.app.stdout, x.app.stderr, sandbar.Unlimited)}
 	var err error
 	c.process, err = x.sandbox.StartSink(context.Background(), sandbar.Cmd{Args: x.main}, cli.Input{Reader: x.app.stdin}, sandbar.Limits{}, c.out)
 	if err != nil {
-		return nil, cli.Fail(platformCode(err, &brake{}), err)
+		return nil, cli.Fail(outcome.PlatformCode(err, 0), err)
 	}
 	return c, nil
 }
@@ -424,15 +425,15 @@ func (c *mainCommand) ended() error {
 	r, err := c.process.Wait(context.Background())
 	switch {
 	case err != nil:
-		return cli.Fail(platformCode(err, &brake{}), err)
-	case c.out.err != nil:
-		return cli.OutputError(c.out.err)
+		return cli.Fail(outcome.PlatformCode(err, 0), err)
+	case c.out.Err != nil:
+		return cli.OutputError(c.out.Err)
 	case r.Outcome == sandbar.Cancelled: // only ever by KILL
 		return cli.Exit(cli.ExitSignal + cli.SignalKill)
 	case r.Outcome == sandbar.Lost:
 		return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the sandbox died under the command; how the command ended is not known"))
 	}
-	return cli.Exit(resultCode(r, &brake{}))
+	return cli.Exit(outcome.ResultCode(r, 0))
 }
 
 // shutdown lets requests under way end, for a while.

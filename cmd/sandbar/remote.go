@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -154,10 +153,5 @@ func completionTime() (context.Context, context.CancelFunc) {
 
 // checkUTF8 refuses what JSON cannot carry.
 func checkUTF8(cmd *cobra.Command, texts []string) error {
-	for _, s := range texts {
-		if !utf8.ValidString(s) {
-			return usagef(cmd, "%s is not UTF-8, and cannot be sent", cli.Quote(s))
-		}
-	}
-	return nil
+	return cli.CheckUTF8(cmd.CommandPath(), texts)
 }

@@ -48,7 +48,7 @@ docker.io/library/debian:stable, is pulled if it is not there.
 			}
 			defer closer()
 			if err := a.ensureImage(x.cfg, args[0]); err != nil {
-				return x.failed(err)
+				return x.printer().Failed(err)
 			}
 			return x.run()
 		},

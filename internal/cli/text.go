@@ -97,3 +97,13 @@ func FormatBytes(n int64) string {
 	}
 	return fmt.Sprintf("%d B", n)
 }
+
+// CheckUTF8 returns a UsageError if a text is not UTF-8, which JSON needs.
+func CheckUTF8(command string, texts []string) error {
+	for _, s := range texts {
+		if !utf8.ValidString(s) {
+			return Usagef(command, "%s is not UTF-8, and cannot be sent", Quote(s))
+		}
+	}
+	return nil
+}

@@ -1,4 +1,4 @@
-package main
+package outcome
 
 import (
 	"encoding/base64"
@@ -11,8 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/importpolicy"
 )
 
-// report is what --json prints. The names are stable.
-type report struct {
+// Report is how a program ended, as JSON. The names are stable.
+type Report struct {
 	Outcome        string                `json:"outcome"`   // as sandbar.Outcome, or "error"
 	ExitCode       *int                  `json:"exit_code"` // null unless the program ended by itself
 	Signal         *int                  `json:"signal"`    // null unless a signal ended it
@@ -27,24 +27,26 @@ type report struct {
 	Driver         string                `json:"driver"`
 	Boundary       driver.Boundary       `json:"boundary"`
 	Enforced       *sandbar.Enforcements `json:"enforced"`
-	Error          *reportError          `json:"error"`                     // null unless the platform failed
+	Error          *ReportError          `json:"error"`                     // null unless the platform failed
 	BlockedImports []string              `json:"blocked_imports,omitempty"` // for which the code was not run
 }
 
-type reportError struct {
+// ReportError is why a program did not run.
+type ReportError struct {
 	Code    sandbar.Code `json:"code"`
 	Field   string       `json:"field,omitempty"`
 	Message string       `json:"message"`
 }
 
-func newReport(r sandbar.Result, err error, out *streams, caps driver.Caps) report {
-	p := report{Driver: caps.Name, Boundary: caps.Boundary}
+// NewReport returns the Report of a program that caps' driver ran, with the output that out has captured.
+func NewReport(r sandbar.Result, err error, out *Streams, caps driver.Caps) Report {
+	p := Report{Driver: caps.Name, Boundary: caps.Boundary}
 	p.Stdout, p.StdoutEncoding = encode(out.captured[0].Bytes())
 	p.Stderr, p.StderrEncoding = encode(out.captured[1].Bytes())
 	if err != nil {
 		e := sandbar.AsError(err)
 		p.Outcome = "error"
-		p.Error = &reportError{e.Code, e.Field, err.Error()}
+		p.Error = &ReportError{e.Code, e.Field, err.Error()}
 		if blocked, ok := errors.AsType[*importpolicy.Blocked](err); ok {
 			p.BlockedImports = blocked.Imports
 		}
@@ -59,7 +61,7 @@ func newReport(r sandbar.Result, err error, out *streams, caps driver.Caps) repo
 	}
 	p.DurationMS, p.CPUTimeMS = milliseconds(r.Duration), milliseconds(r.CPUTime)
 	p.PeakMemory = r.PeakMemory
-	p.Truncated = r.Outcome == sandbar.OutputLimit || r.DroppedBytes > 0 || len(out.cut()) > 0
+	p.Truncated = r.Outcome == sandbar.OutputLimit || r.DroppedBytes > 0 || len(out.Cut()) > 0
 	p.Enforced = &r.Enforced
 	return p
 }

@@ -1,0 +1,57 @@
+package outcome
+
+import (
+	"bytes"
+	"io"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/text/truncate"
+)
+
+// Streams is an engine.Sink that passes a program's output on.
+type Streams struct {
+	Err error // why an output could not be written; nil if all could
+
+	stdout, stderr io.Writer
+	excerpts       [2]truncate.Excerpt
+	captured       [2]bytes.Buffer
+}
+
+// NewStreams returns Streams that pass on the first most bytes of each output; negative: all.
+func NewStreams(stdout, stderr io.Writer, most int64) *Streams {
+	e := truncate.Excerpt{Most: most}
+	return &Streams{stdout: stdout, stderr: stderr, excerpts: [2]truncate.Excerpt{e, e}}
+}
+
+// Capture keeps the output for a Report instead of passing it on.
+func (s *Streams) Capture() { s.stdout, s.stderr = &s.captured[0], &s.captured[1] }
+
+// Cut returns the names of the outputs that were not passed on whole.
+func (s *Streams) Cut() (names []string) {
+	for i, stream := range []sandbar.Stream{sandbar.Stdout, sandbar.Stderr} {
+		if s.excerpts[i].Cut {
+			names = append(names, stream.String())
+		}
+	}
+	return names
+}
+
+// Started implements engine.Sink.
+func (s *Streams) Started() {}
+
+// Output implements engine.Sink. An error ends the program.
+func (s *Streams) Output(c sandbar.Chunk) error {
+	w, e := s.stdout, &s.excerpts[0]
+	if c.Stream == sandbar.Stderr {
+		w, e = s.stderr, &s.excerpts[1]
+	}
+	p := e.Take(c.Data)
+	if len(p) == 0 {
+		return nil
+	}
+	if _, err := w.Write(p); err != nil {
+		s.Err = err
+		return err
+	}
+	return nil
+}
