@@ -21,18 +21,18 @@ func (a *agent) onLend(f wire.Frame) error {
 	if !a.ready || len(f.Payload) != 0 {
 		return unix.EPROTO
 	}
-	a.work(f.ID, func() {
-		if !a.link.passes && a.ruleset >= 0 {
+	a.submit(f.ID, func() {
+		if !a.conn.passesFDs && a.ruleset >= 0 {
 			a.reply(f.ID, wire.FailProtocol, unix.EOPNOTSUPP, "", nil)
 			return
 		}
-		mark, more := <-a.marks.next
+		mark, more := <-a.tags.next
 		if !more {
 			a.reply(f.ID, wire.FailExec, unix.EOVERFLOW, "", nil)
 			return
 		}
-		a.marks.taken <- struct{}{}
-		lent := wire.Lent{Mark: mark, Resource: uint32(a.marks.resource), Rlimits: a.rlimits}
+		a.tags.used <- struct{}{}
+		lent := wire.AdoptAttrs{Tag: mark, Resource: uint32(a.tags.resource), Rlimits: a.rlimits}
 		var fds []int
 		if a.ruleset >= 0 {
 			fds = append(fds, a.ruleset)
@@ -45,21 +45,21 @@ func (a *agent) onLend(f wire.Frame) error {
 // onAdopt takes a program on, under the frame's id.
 func (a *agent) onAdopt(f wire.Frame) error {
 	var w wire.Adopt
-	if err := w.Decode(f.Payload); err != nil || !a.ready || w.PID < 2 || w.Mark == 0 {
+	if err := w.Decode(f.Payload); err != nil || !a.ready || w.PID < 2 || w.Tag == 0 {
 		return unix.EPROTO
 	}
-	a.work(f.ID, func() {
+	a.submit(f.ID, func() {
 		if text, err := a.adopt(f.ID, w); err != nil {
 			a.reply(f.ID, wire.FailExec, err, text, nil)
 			return
 		}
-		a.watch.begin(a)
+		a.watch.start(a)
 	})
 	return nil
 }
 
 // work has a worker do a request, or answers that too many wait.
-func (a *agent) work(id uint32, f func()) {
+func (a *agent) submit(id uint32, f func()) {
 	select {
 	case a.jobs <- f:
 	default:
@@ -71,7 +71,7 @@ func (a *agent) work(id uint32, f func()) {
 // that Exited cannot overtake it. What is wrong with the process is in text.
 func (a *agent) adopt(id uint32, w wire.Adopt) (text string, err error) {
 	pid := int(w.PID)
-	if text := a.unlike(pid, w.Mark); text != "" {
+	if text := a.adoptionMismatch(pid, w.Tag); text != "" {
 		return text, unix.EPERM
 	}
 	a.mu.Lock()
@@ -85,7 +85,7 @@ func (a *agent) adopt(id uint32, w wire.Adopt) (text string, err error) {
 	}
 	p := &process{id: id, pid: pid}
 	a.byPID[pid], a.byID[id] = p, p
-	a.bear()
+	a.notifyReaper()
 	started := wire.Started(w)
 	a.reply(id, wire.OK, nil, "", started.Append(nil))
 	return "", nil
@@ -93,33 +93,33 @@ func (a *agent) adopt(id uint32, w wire.Adopt) (text string, err error) {
 
 // unlike tells what distinguishes a process from one that the launcher has
 // forked; "" if nothing does.
-func (a *agent) unlike(pid int, mark uint64) string {
-	limits, err := visible(pid, "limits")
+func (a *agent) adoptionMismatch(pid int, mark uint64) string {
+	limits, err := readVisibleProc(pid, "limits")
 	if err != nil {
 		return "it is not there"
 	}
-	if parseMark(limits, a.hunter.limit) != mark {
+	if parseTag(limits, a.killer.limitName) != mark {
 		return "its mark is another"
 	}
 	if group, err := unix.Getpgid(pid); err != nil || group != pid {
 		return "it leads no process group"
 	}
-	status, err := visible(pid, "status")
+	status, err := readVisibleProc(pid, "status")
 	if err != nil {
 		return "it is not there"
 	}
-	return a.unlikeStatus(status)
+	return a.statusMismatch(status)
 }
 
 // unlikeStatus is unlike for the text of /proc/PID/status.
-func (a *agent) unlikeStatus(status []byte) string {
+func (a *agent) statusMismatch(status []byte) string {
 	uid, gid := strconv.Itoa(int(a.uid)), strconv.Itoa(int(a.gid))
 	wanted := [][2]string{
 		{"PPid", strconv.Itoa(os.Getpid())}, {"TracerPid", "0"},
 		{"Uid", uid + "\t" + uid + "\t" + uid + "\t" + uid}, {"Gid", gid + "\t" + gid + "\t" + gid + "\t" + gid},
 		{"NoNewPrivs", "1"}, {"Seccomp", "2"},
 	}
-	if a.ranged {
+	if a.separateUser {
 		wanted = append(wanted, [2]string{"Groups", ""})
 	}
 	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {

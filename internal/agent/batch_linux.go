@@ -9,12 +9,12 @@ import (
 // fileBatch reads the beginnings of several files. Of files that follow each
 // other in the same directory it opens that directory once.
 type fileBatch struct {
-	a    *agent
-	path string // of dir, with the slash at its end
-	dir  int    // -1 if none is open
+	a       *agent
+	dirPath string // of dir, with the slash at its end
+	dir     int    // -1 if none is open
 	// plain is a device known not to be /proc; see regular.
-	plain uint64
-	most  int // bytes of one file
+	checkedDev uint64
+	maxBytes   int // bytes of one file
 	*buffers
 }
 
@@ -38,9 +38,9 @@ func (a *agent) answerReadFiles(id uint32, r *wire.FSRequest) {
 		mem = new(buffers)
 	}
 	defer a.buffers.Put(mem)
-	b := fileBatch{a: a, dir: -1, most: min(int(r.Size), wire.MaxReadBytes), buffers: mem}
+	b := fileBatch{a: a, dir: -1, maxBytes: min(int(r.Size), wire.MaxReadBytes), buffers: mem}
 	mem.reply = wire.AppendReply(mem.reply[:0], func(reply []byte) []byte { return b.readAll(reply, paths) })
-	a.link.write(wire.Frame{Type: wire.TypeReply, ID: id, Payload: mem.reply})
+	a.conn.write(wire.Frame{Type: wire.TypeReply, ID: id, Payload: mem.reply})
 }
 
 // readAll appends the first of the files to reply.
@@ -71,7 +71,7 @@ func (b *fileBatch) read(path string) (c wire.FileContent) {
 	}
 	defer unix.Close(fd)
 	for n := 0; ; {
-		got, err := unix.Read(fd, b.file[n:b.most+1])
+		got, err := unix.Read(fd, b.file[n:b.maxBytes+1])
 		if err == unix.EINTR {
 			continue
 		}
@@ -80,17 +80,17 @@ func (b *fileBatch) read(path string) (c wire.FileContent) {
 		}
 		n += got
 		switch {
-		case n > b.most:
-			return wire.FileContent{Bytes: b.file[:b.most]}
+		case n > b.maxBytes:
+			return wire.FileContent{Bytes: b.file[:b.maxBytes]}
 		case got == 0 || int64(n) == size: // less than there was room for
-			return wire.FileContent{Whole: true, Bytes: b.file[:n]}
+			return wire.FileContent{Complete: true, Bytes: b.file[:n]}
 		}
 	}
 }
 
 // open opens a regular file, not through a link, and tells its size.
 func (b *fileBatch) open(path string) (fd int, size int64, err error) {
-	name, err := b.enter(path)
+	name, err := b.openParent(path)
 	if err != nil {
 		return -1, 0, err
 	}
@@ -112,7 +112,7 @@ func (b *fileBatch) open(path string) (fd int, size int64, err error) {
 	if err != nil {
 		return -1, 0, err
 	}
-	if size, err = b.regular(fd); err != nil { // it may have been exchanged meanwhile
+	if size, err = b.requireRegular(fd); err != nil { // it may have been exchanged meanwhile
 		unix.Close(fd)
 		return -1, 0, err
 	}
@@ -121,23 +121,23 @@ func (b *fileBatch) open(path string) (fd int, size int64, err error) {
 
 // regular is as the function of that name, which it asks once for each device:
 // all of /proc is on one that nothing else is on. It tells the file's size.
-func (b *fileBatch) regular(fd int) (size int64, err error) {
+func (b *fileBatch) requireRegular(fd int) (size int64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Dev != b.plain {
-		if err := regular(fd); err != nil {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Dev != b.checkedDev {
+		if err := requireRegular(fd); err != nil {
 			return 0, err
 		}
-		b.plain = st.Dev
+		b.checkedDev = st.Dev
 	}
 	return st.Size, nil
 }
 
 // enter opens the directory of path, unless it is open, and returns the name in
 // it.
-func (b *fileBatch) enter(path string) (string, error) {
+func (b *fileBatch) openParent(path string) (string, error) {
 	path, err := b.a.absolute(path)
 	if err != nil {
 		return "", err
@@ -146,11 +146,11 @@ func (b *fileBatch) enter(path string) (string, error) {
 		return "", unix.EISDIR
 	}
 	dir, name, err := split(path)
-	if err != nil || b.dir >= 0 && dir == b.path {
+	if err != nil || b.dir >= 0 && dir == b.dirPath {
 		return name, err
 	}
 	b.close()
 	b.dir, err = openAt(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	b.path = dir
+	b.dirPath = dir
 	return name, err
 }

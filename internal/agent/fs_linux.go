@@ -20,11 +20,11 @@ const (
 
 // handle is an open file, or one being created.
 type handle struct {
-	fd   int
-	dir  int    // of a pending create: the directory it appears in
-	temp string // its name until then
-	name string // its name afterwards
-	pipe bool   // until then a pipe has that name (fsHold)
+	fd      int
+	dir     int    // of a pending create: the directory it appears in
+	temp    string // its name until then
+	name    string // its name afterwards
+	hasFIFO bool   // until then a pipe has that name (fsHold)
 }
 
 // onFS hands a file operation to a worker.
@@ -39,7 +39,7 @@ func (a *agent) onFS(f wire.Frame) error {
 	}
 	switch r.Op {
 	case wire.FSHold:
-		if err := a.readAsUser(); err != nil {
+		if err := a.readerBecomesUser(); err != nil {
 			a.reply(f.ID, wire.FailFile, err, "", nil)
 			return nil
 		}
@@ -133,7 +133,7 @@ func (a *agent) fsOpen(path string) ([]byte, int, error) {
 	if err != nil {
 		return nil, -1, err
 	}
-	err = regular(look)
+	err = requireRegular(look)
 	unix.Close(look)
 	if err != nil {
 		return nil, -1, err
@@ -142,7 +142,7 @@ func (a *agent) fsOpen(path string) ([]byte, int, error) {
 	if err != nil {
 		return nil, -1, err
 	}
-	if err := regular(fd); err != nil { // it may have been exchanged meanwhile
+	if err := requireRegular(fd); err != nil { // it may have been exchanged meanwhile
 		unix.Close(fd)
 		return nil, -1, err
 	}
@@ -153,40 +153,40 @@ func (a *agent) fsOpen(path string) ([]byte, int, error) {
 	}
 	_, name, _ := split(path)
 	info := describe(name, &st)
-	return a.give(&handle{fd: fd, dir: -1}, wire.AppendFileInfos(nil, []wire.FileInfo{info}))
+	return a.replyHandle(&handle{fd: fd, dir: -1}, wire.AppendFileInfos(nil, []wire.FileInfo{info}))
 }
 
 // give registers a handle and, where descriptors pass, gives that out as well.
-func (a *agent) give(h *handle, data []byte) ([]byte, int, error) {
-	number, err := a.keepHandle(h)
+func (a *agent) replyHandle(h *handle, data []byte) ([]byte, int, error) {
+	number, err := a.addHandle(h)
 	if err != nil {
 		return nil, -1, err
 	}
 	reply := append(wire.AppendHandle(nil, number), data...)
-	if a.link.passes {
+	if a.conn.passesFDs {
 		return reply, h.fd, nil
 	}
 	return reply, -1, nil
 }
 
 // keepHandle puts a handle into the table, or drops it.
-func (a *agent) keepHandle(h *handle) (number uint32, err error) {
+func (a *agent) addHandle(h *handle) (number uint32, err error) {
 	a.fsMu.Lock()
 	defer a.fsMu.Unlock()
 	if len(a.files) >= maxHandles {
-		h.drop()
+		h.discard()
 		return 0, unix.EMFILE
 	}
-	a.lastFD++
-	a.files[a.lastFD] = h
-	return a.lastFD, nil
+	a.lastHandle++
+	a.files[a.lastHandle] = h
+	return a.lastHandle, nil
 }
 
 // drop closes a handle; a file that is still pending is removed.
-func (h *handle) drop() {
+func (h *handle) discard() {
 	if h.temp != "" {
 		unix.Unlinkat(h.dir, h.temp, 0)
-		h.dropPipe()
+		h.removeFIFO()
 	}
 	if h.fd >= 0 {
 		unix.Close(h.fd)
@@ -220,40 +220,40 @@ func (a *agent) takeHandle(id uint32) (*handle, error) {
 func (a *agent) fsClose(id uint32) error {
 	h, err := a.takeHandle(id)
 	if err == nil {
-		h.drop()
+		h.discard()
 	}
 	return err
 }
 
 func (a *agent) fsCreate(r *wire.FSRequest) ([]byte, int, error) {
-	h, err := a.newFile(r)
+	h, err := a.newPending(r)
 	if err != nil {
 		return nil, -1, err
 	}
-	return a.give(h, nil)
+	return a.replyHandle(h, nil)
 }
 
 func (a *agent) fsPut(r *wire.FSRequest) error {
 	if r.Flags&wire.FSAppend != 0 {
 		return unix.EINVAL
 	}
-	h, err := a.newFile(r)
+	h, err := a.newPending(r)
 	if err != nil {
 		return err
 	}
-	defer h.drop()
+	defer h.discard()
 	if err := h.write(r.Bytes); err != nil {
 		return err
 	}
-	return h.appear()
+	return h.commit()
 }
 
 // newFile makes the file of a create, pending.
-func (a *agent) newFile(r *wire.FSRequest) (*handle, error) {
+func (a *agent) newPending(r *wire.FSRequest) (*handle, error) {
 	if err := checkMode(r.Mode); err != nil {
 		return nil, err
 	}
-	dir, name, err := a.openDir(r.Path, r.Flags&wire.FSParents != 0)
+	dir, name, err := a.openParent(r.Path, r.Flags&wire.FSParents != 0)
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +264,7 @@ func (a *agent) newFile(r *wire.FSRequest) (*handle, error) {
 		err = h.openTemp(r.Mode)
 	}
 	if err != nil {
-		h.drop()
+		h.discard()
 		return nil, err
 	}
 	return h, nil
@@ -278,7 +278,7 @@ func (h *handle) openAppend(mode uint32) error {
 		return err
 	}
 	h.fd = fd
-	return regular(fd)
+	return requireRegular(fd)
 }
 
 // openTemp makes a new file beside the one it will become.
@@ -296,7 +296,7 @@ func (h *handle) openTemp(mode uint32) error {
 		return err
 	}
 	h.fd, h.temp = fd, temp
-	if err := regular(fd); err != nil {
+	if err := requireRegular(fd); err != nil {
 		return err
 	}
 	return unix.Fchmod(fd, mode)
@@ -307,12 +307,12 @@ func (a *agent) fsCommit(id uint32) error {
 	if err != nil {
 		return err
 	}
-	defer h.drop()
-	return h.appear()
+	defer h.discard()
+	return h.commit()
 }
 
 // appear gives a pending file its name.
-func (h *handle) appear() error {
+func (h *handle) commit() error {
 	if h.temp == "" {
 		return nil // appended: it is there already
 	}
@@ -358,7 +358,7 @@ func (h *handle) write(b []byte) error {
 }
 
 func (a *agent) fsStat(path string) ([]byte, error) {
-	fd, name, err := a.openDir(path, false)
+	fd, name, err := a.openParent(path, false)
 	if err == unix.EINVAL && path != "" {
 		return a.statDir(path)
 	}
@@ -380,7 +380,7 @@ func (a *agent) statDir(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, st, err := find(unix.AT_FDCWD, abs, unix.O_DIRECTORY)
+	fd, st, err := openPath(unix.AT_FDCWD, abs, unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
@@ -409,21 +409,21 @@ func (a *agent) fsMkdir(path string, mode uint32, parents bool) error {
 	if err := checkMode(mode); err != nil {
 		return err
 	}
-	dir, name, err := a.openDir(path, parents)
+	dir, name, err := a.openParent(path, parents)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(dir)
 	err = unix.Mkdirat(dir, name, mode)
 	if err == unix.EEXIST && parents {
-		if fd, _, ferr := find(dir, name, unix.O_DIRECTORY); ferr == nil {
+		if fd, _, ferr := openPath(dir, name, unix.O_DIRECTORY); ferr == nil {
 			return unix.Close(fd)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	fd, _, err := find(dir, name, unix.O_NOFOLLOW|unix.O_DIRECTORY)
+	fd, _, err := openPath(dir, name, unix.O_NOFOLLOW|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
@@ -432,12 +432,12 @@ func (a *agent) fsMkdir(path string, mode uint32, parents bool) error {
 }
 
 func (a *agent) fsRename(from, to string, keep bool) error {
-	fromDir, fromName, err := a.openDir(from, false)
+	fromDir, fromName, err := a.openParent(from, false)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fromDir)
-	toDir, toName, err := a.openDir(to, false)
+	toDir, toName, err := a.openParent(to, false)
 	if err != nil {
 		return err
 	}

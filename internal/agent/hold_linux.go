@@ -22,22 +22,22 @@ import (
 
 // fsHold makes the pipe, and beside it the file that will take its name.
 func (a *agent) fsHold(r *wire.FSRequest) ([]byte, error) {
-	h, err := a.newFile(&wire.FSRequest{Path: r.Path, Mode: r.Mode})
+	h, err := a.newPending(&wire.FSRequest{Path: r.Path, Mode: r.Mode})
 	if err != nil {
 		return nil, err
 	}
 	if err := unix.Mknodat(h.dir, h.name, unix.S_IFIFO|0o600, 0); err != nil {
-		h.drop()
+		h.discard()
 		return nil, err
 	}
-	h.pipe = true
-	number, err := a.keepHandle(h)
+	h.hasFIFO = true
+	number, err := a.addHandle(h)
 	return wire.AppendHandle(nil, number), err
 }
 
 // dropPipe removes the pipe, if it still has its name.
-func (h *handle) dropPipe() {
-	if !h.pipe {
+func (h *handle) removeFIFO() {
+	if !h.hasFIFO {
 		return
 	}
 	if st, err := lstat(h.dir, h.name); err == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
@@ -47,15 +47,15 @@ func (h *handle) dropPipe() {
 
 const (
 	// heldWithin is how long a program may take until it waits.
-	heldWithin = 20 * time.Second
+	blockTimeout = 20 * time.Second
 	// heldPause is the time between two looks at it. An interpreter needs a
 	// millisecond or more.
-	heldPause = 300 * time.Microsecond
+	blockPollInterval = 300 * time.Microsecond
 )
 
 // fsHeld returns when a program waits.
 func (a *agent) fsHeld(id uint32) error {
-	for end := time.Now().Add(heldWithin); time.Now().Before(end); {
+	for end := time.Now().Add(blockTimeout); time.Now().Before(end); {
 		p := a.running(id)
 		if p == nil {
 			return unix.ESRCH
@@ -63,21 +63,21 @@ func (a *agent) fsHeld(id uint32) error {
 		// Between the two it may have ended and its number be another's, which
 		// shows at the next look, and in the worst case as a program that goes on
 		// before it has waited.
-		stat, err := visible(p.pid, "stat")
+		stat, err := readVisibleProc(p.pid, "stat")
 		if err != nil {
 			return unix.ESRCH
 		}
-		if sleeps(stat) {
+		if isSleeping(stat) {
 			return nil
 		}
-		pause := unix.NsecToTimespec(int64(heldPause))
+		pause := unix.NsecToTimespec(int64(blockPollInterval))
 		_ = unix.Nanosleep(&pause, nil) // this thread has nothing else to do
 	}
 	return unix.ETIMEDOUT
 }
 
 // sleeps tells from /proc/PID/stat whether a process waits, and not for a disk.
-func sleeps(stat []byte) bool {
+func isSleeping(stat []byte) bool {
 	// The name, which is before the state, may have anything in it.
 	_, after, ok := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
 	return ok && len(after) > 0 && after[0] == 'S'
@@ -93,12 +93,12 @@ func (a *agent) running(id uint32) *process {
 // readAsUser makes the thread that reads frames reach files as the sandbox's user, for
 // good: it will release what is held. It is in no Landlock domain, unlike a worker, and
 // needs none for that: which directory and which names it works on was found by a worker.
-func (a *agent) readAsUser() error {
-	if !a.ranged || a.whole || a.readsAsUser {
+func (a *agent) readerBecomesUser() error {
+	if !a.separateUser || a.wholeMachine || a.readerIsUser {
 		return nil
 	}
 	runtime.LockOSThread() // never unlocked
-	a.readsAsUser = true
+	a.readerIsUser = true
 	if err := setFileUser(a.uid, a.gid); err != nil {
 		return err
 	}
@@ -122,23 +122,23 @@ func (a *agent) fsRelease(r *wire.FSRequest) error {
 		if err != nil {
 			return err
 		}
-		defer h.drop()
-		if !h.pipe {
+		defer h.discard()
+		if !h.hasFIFO {
 			return unix.EINVAL
 		}
 		if err := h.write(r.Bytes); err != nil {
 			return err
 		}
-		if err := h.appear(); err != nil {
+		if err := h.commit(); err != nil {
 			return err
 		}
 	}
-	a.awake(r.Size)
+	a.restartSyscall(r.Size)
 	return nil
 }
 
 // awake has the kernel begin anew what a program waits in.
-func (a *agent) awake(id uint32) {
+func (a *agent) restartSyscall(id uint32) {
 	a.mu.Lock() // until then the number is not given to another
 	defer a.mu.Unlock()
 	if p := a.byID[id]; p != nil {

@@ -27,21 +27,21 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	if step, err := setRlimits(s.Rlimits); err != nil {
 		return step, err
 	}
-	if a.marks, err = newMarks(unix.RLIMIT_LOCKS); err != nil {
+	if a.tags, err = newProcessTags(unix.RLIMIT_LOCKS); err != nil {
 		return "number programs by a limit", err
 	}
 	if a.proc, err = openProcfs(); err != nil {
 		return "open /proc", err
 	}
-	a.hunter.track(unix.RLIMIT_LOCKS)
-	go a.hunter.run()
+	a.killer.setResource(unix.RLIMIT_LOCKS)
+	go a.killer.run()
 	return "", nil
 }
 
 // onClock sets the machine's clock.
 func (a *agent) onClock(f wire.Frame) error {
 	var c wire.Clock
-	if err := c.Decode(f.Payload); err != nil || !a.whole {
+	if err := c.Decode(f.Payload); err != nil || !a.wholeMachine {
 		return unix.EPROTO
 	}
 	now := unix.NsecToTimespec(c.Time)
@@ -51,7 +51,7 @@ func (a *agent) onClock(f wire.Frame) error {
 
 // fsUsage tells how much memory of the machine is in use.
 func (a *agent) fsUsage() ([]byte, error) {
-	if !a.whole {
+	if !a.wholeMachine {
 		return nil, unix.EOPNOTSUPP
 	}
 	b, err := os.ReadFile("/proc/meminfo")

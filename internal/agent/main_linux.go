@@ -43,27 +43,27 @@ func Main() {
 		runStage()
 		os.Exit(1)
 	}
-	l, err := openLink(mode, path)
+	l, err := openConn(mode, path)
 	if err != nil {
 		os.Stderr.WriteString("sandbar-agent: no connection to sandbar: " + err.Error() + "\n")
 		os.Exit(1)
 	}
 	a := &agent{
-		rank:      openRank(),
-		whole:     mode == ModeMachine,
-		impatient: mode == ModeStdio,
-		link:      l,
-		sealing:   make(chan []byte),
-		sealed:    make(chan error),
-		starts:    make(chan startRequest, backlog),
-		byPID:     map[int]*process{},
-		byID:      map[uint32]*process{},
-		files:     map[uint32]*handle{},
-		jobs:      make(chan func(), backlog),
-		channels:  map[uint32]*streams{},
-		born:      make(chan struct{}, 1),
+		oom:               openOOMScore(),
+		wholeMachine:      mode == ModeMachine,
+		boundFirstRequest: mode == ModeStdio,
+		conn:              l,
+		programFilter:     make(chan []byte),
+		filterInstalled:   make(chan error),
+		starts:            make(chan startRequest, backlog),
+		byPID:             map[int]*process{},
+		byID:              map[uint32]*process{},
+		files:             map[uint32]*handle{},
+		jobs:              make(chan func(), backlog),
+		channels:          map[uint32]*streams{},
+		childStarted:      make(chan struct{}, 1),
 	}
-	a.hunter = newHunter(a)
+	a.killer = newTreeKiller(a)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	_ = a.serve() // it ends with the connection, and nobody is left to tell
 	os.Exit(0)
@@ -75,7 +75,7 @@ const perThreadSyscall = syscall.Signal(33)
 // serve speaks the protocol from Hello to the connection's end.
 func (a *agent) serve() error {
 	hello := wire.Hello{Generation: wire.Generation}
-	if err := a.link.write(wire.Frame{Type: wire.TypeHello, Payload: hello.Append(nil)}); err != nil {
+	if err := a.conn.write(wire.Frame{Type: wire.TypeHello, Payload: hello.Append(nil)}); err != nil {
 		return err
 	}
 	if os.Getpid() == 1 {
@@ -87,13 +87,13 @@ func (a *agent) serve() error {
 		resetSignals(unix.SIGURG, unix.SIGCHLD, unix.SIGPIPE, perThreadSyscall)
 	}
 	go a.reap()
-	if a.impatient {
-		if err := a.link.await(firstWord); err != nil {
+	if a.boundFirstRequest {
+		if err := a.conn.awaitReadable(firstRequestTimeout); err != nil {
 			return err
 		}
 	}
 	for {
-		f, err := a.link.read()
+		f, err := a.conn.read()
 		if err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onSignal(f)
 	case wire.TypeKill:
 		return a.onKill(f)
-	case wire.TypeLend:
+	case wire.TypeAdoptAttrs:
 		return a.onLend(f)
 	case wire.TypeAdopt:
 		return a.onAdopt(f)
@@ -141,7 +141,7 @@ func (a *agent) onSetup(f wire.Frame) error {
 		return unix.EPROTO
 	}
 	set := a.setUp
-	if a.whole {
+	if a.wholeMachine {
 		set = a.setUpMachine
 	}
 	if step, err := set(&s, f.FDs); err != nil {
@@ -158,7 +158,7 @@ func (a *agent) onSetup(f wire.Frame) error {
 // reply answers the request id.
 func (a *agent) reply(id uint32, stage wire.Failure, err error, text string, data []byte, fds ...int) {
 	r := wire.Reply{Failure: stage, Errno: errno(err), Text: text, Data: data}
-	a.link.write(wire.Frame{Type: wire.TypeReply, ID: id, Payload: r.Append(nil), FDs: fds})
+	a.conn.write(wire.Frame{Type: wire.TypeReply, ID: id, Payload: r.Append(nil), FDs: fds})
 }
 
 // errno is the kernel's number in err; EIO for an error that has none.

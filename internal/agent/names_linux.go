@@ -24,12 +24,12 @@ func openAt(dir int, path string, flags uint64, mode uint32) (int, error) {
 
 // find returns an O_PATH descriptor of what path names below dir, and describes it.
 // flags may have O_NOFOLLOW and O_DIRECTORY. A file of the kernel's is EACCES.
-func find(dir int, path string, flags uint64) (fd int, st unix.Stat_t, err error) {
+func openPath(dir int, path string, flags uint64) (fd int, st unix.Stat_t, err error) {
 	fd, err = openAt(dir, path, unix.O_PATH|flags, 0)
 	if err != nil {
 		return -1, st, err
 	}
-	if err = ordinary(fd); err == nil {
+	if err = refuseKernelFile(fd); err == nil {
 		err = unix.Fstat(fd, &st)
 	}
 	if err != nil {
@@ -41,26 +41,26 @@ func find(dir int, path string, flags uint64) (fd int, st unix.Stat_t, err error
 
 // kernelFiles are the file systems whose files are the kernel's. In /proc the agent
 // would reach its own entries, where a program would reach the program's.
-var kernelFiles = []int64{
+var kernelFileSystems = []int64{
 	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC,
 	unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.NSFS_MAGIC, unix.PIPEFS_MAGIC, unix.SOCKFS_MAGIC,
 	unix.ANON_INODE_FS_MAGIC,
 }
 
 // ordinary refuses a file that is the kernel's.
-func ordinary(fd int) error {
+func refuseKernelFile(fd int) error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return err
 	}
-	if slices.Contains(kernelFiles, int64(fs.Type)) {
+	if slices.Contains(kernelFileSystems, int64(fs.Type)) {
 		return unix.EACCES
 	}
 	return nil
 }
 
 // regular refuses what is not a regular file, and files of the kernel's.
-func regular(fd int) error {
+func requireRegular(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
@@ -72,7 +72,7 @@ func regular(fd int) error {
 	default:
 		return unix.ENXIO
 	}
-	return ordinary(fd)
+	return refuseKernelFile(fd)
 }
 
 // absolute checks a path and makes it absolute.
@@ -110,7 +110,7 @@ func split(path string) (dir, name string, err error) {
 
 // openDir opens the directory of path, and makes it if parents, and returns the last
 // name of path.
-func (a *agent) openDir(path string, parents bool) (fd int, name string, err error) {
+func (a *agent) openParent(path string, parents bool) (fd int, name string, err error) {
 	path, err = a.absolute(path)
 	if err != nil {
 		return -1, "", err
@@ -126,7 +126,7 @@ func (a *agent) openDir(path string, parents bool) (fd int, name string, err err
 	if err != nil {
 		return -1, "", err
 	}
-	if err := ordinary(fd); err != nil {
+	if err := refuseKernelFile(fd); err != nil {
 		unix.Close(fd)
 		return -1, "", err
 	}
@@ -156,10 +156,10 @@ func makeDirs(path string) (fd int, err error) {
 // possibleMode is the bits that files may be given: those of permission, and the
 // sticky bit. Set-user-ID and set-group-ID give nothing in a sandbox, and harm where
 // a file of the host's is reached.
-const possibleMode = 0o1777
+const allowedMode = 0o1777
 
 func checkMode(mode uint32) error {
-	if mode&^possibleMode != 0 {
+	if mode&^allowedMode != 0 {
 		return unix.EINVAL
 	}
 	return nil

@@ -67,12 +67,12 @@ func configure(i *wire.Interface) error {
 		return err
 	}
 	for k, addr := range i.Addrs {
-		b := batch{}
+		b := netlinkBatch{}
 		if k == 0 {
-			b.link(index, i.MTU)
+			b.setLinkUp(index, i.MTU)
 		}
-		b.address(index, addr)
-		b.route(index, addr)
+		b.addAddress(index, addr)
+		b.addDefaultRoute(index, addr)
 		if err := b.send(fd); err != nil && k == 0 {
 			return err // another family may be missing or switched off
 		}
@@ -98,23 +98,23 @@ func indexOf(name string) (uint32, error) {
 }
 
 // batch is requests to rtnetlink that are sent together; the kernel answers each.
-type batch struct {
-	b     []byte
-	count int
+type netlinkBatch struct {
+	b        []byte
+	requests int
 }
 
 // request appends a request: its fixed part, then attributes.
-func (r *batch) request(kind, flags uint16, fixed []byte, attrs ...attr) {
+func (r *netlinkBatch) request(kind, flags uint16, fixed []byte, attrs ...routeAttr) {
 	size := unix.SizeofNlMsghdr + len(fixed)
 	for _, a := range attrs {
 		size += unix.SizeofRtAttr + (len(a.value)+3)&^3
 	}
-	r.count++
+	r.requests++
 	ne := binary.NativeEndian
 	r.b = ne.AppendUint32(r.b, uint32(size))
 	r.b = ne.AppendUint16(r.b, kind)
 	r.b = ne.AppendUint16(r.b, flags|unix.NLM_F_REQUEST|unix.NLM_F_ACK)
-	r.b = ne.AppendUint32(r.b, uint32(r.count))
+	r.b = ne.AppendUint32(r.b, uint32(r.requests))
 	r.b = ne.AppendUint32(r.b, 0)
 	r.b = append(r.b, fixed...)
 	for _, a := range attrs {
@@ -128,17 +128,17 @@ func (r *batch) request(kind, flags uint16, fixed []byte, attrs ...attr) {
 }
 
 // attr is an attribute of a request.
-type attr struct {
+type routeAttr struct {
 	kind  uint16
 	value []byte
 }
 
-func number(kind uint16, v uint32) attr {
-	return attr{kind, binary.NativeEndian.AppendUint32(nil, v)}
+func number(kind uint16, v uint32) routeAttr {
+	return routeAttr{kind, binary.NativeEndian.AppendUint32(nil, v)}
 }
 
 // link brings the interface up.
-func (r *batch) link(index, mtu uint32) {
+func (r *netlinkBatch) setLinkUp(index, mtu uint32) {
 	fixed := make([]byte, unix.SizeofIfInfomsg)
 	ne := binary.NativeEndian
 	ne.PutUint32(fixed[4:], index)
@@ -148,16 +148,16 @@ func (r *batch) link(index, mtu uint32) {
 }
 
 // address gives the interface an address, which nobody else can have.
-func (r *batch) address(index uint32, a wire.Addr) {
+func (r *netlinkBatch) addAddress(index uint32, a wire.Addr) {
 	fixed := binary.NativeEndian.AppendUint32([]byte{family(a), a.Bits, unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}, index)
-	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, fixed, attr{unix.IFA_LOCAL, a.IP}, attr{unix.IFA_ADDRESS, a.IP})
+	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, fixed, routeAttr{unix.IFA_LOCAL, a.IP}, routeAttr{unix.IFA_ADDRESS, a.IP})
 }
 
 // route sends everything that has no closer way by the address's gateway.
-func (r *batch) route(index uint32, a wire.Addr) {
+func (r *netlinkBatch) addDefaultRoute(index uint32, a wire.Addr) {
 	fixed := make([]byte, unix.SizeofRtMsg)
 	fixed[0], fixed[4], fixed[5], fixed[7] = family(a), unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RTN_UNICAST
-	r.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, fixed, attr{unix.RTA_GATEWAY, a.Gateway}, number(unix.RTA_OIF, index))
+	r.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, fixed, routeAttr{unix.RTA_GATEWAY, a.Gateway}, number(unix.RTA_OIF, index))
 }
 
 func family(a wire.Addr) byte {
@@ -168,18 +168,18 @@ func family(a wire.Addr) byte {
 }
 
 // send sends the requests and returns the first error in the answers.
-func (r *batch) send(fd int) error {
+func (r *netlinkBatch) send(fd int) error {
 	if err := unix.Sendto(fd, r.b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	var failed error
 	var b [4096]byte
-	for got := 0; got < r.count; {
+	for got := 0; got < r.requests; {
 		n, _, err := unix.Recvfrom(fd, b[:], 0)
 		if err != nil {
 			return err
 		}
-		k, err := answers(b[:n])
+		k, err := countAcks(b[:n])
 		if k == 0 && err == nil {
 			return unix.EPROTO
 		}
@@ -192,7 +192,7 @@ func (r *batch) send(fd int) error {
 }
 
 // answers counts the answers in what the kernel has sent, with the first error.
-func answers(b []byte) (n int, failed error) {
+func countAcks(b []byte) (n int, failed error) {
 	ne := binary.NativeEndian
 	for len(b) >= unix.SizeofNlMsghdr+4 {
 		size := int(ne.Uint32(b))

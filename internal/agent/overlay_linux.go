@@ -14,7 +14,7 @@ import (
 
 // hold takes hold of what the plan attaches before its first step: a directory
 // of the host may lie where the new root is built, and be hidden by it.
-func (b *builder) hold(plan []wire.Mount) (step string, err error) {
+func (b *builder) openSources(plan []wire.Mount) (step string, err error) {
 	for i := range plan {
 		m := &plan[i]
 		if m.Kind != wire.MountAttach || m.Source == "" {
@@ -24,25 +24,25 @@ func (b *builder) hold(plan []wire.Mount) (step string, err error) {
 		if err != nil {
 			return m.Kind.String() + " " + m.Target, err
 		}
-		b.held[m.Source] = fd
+		b.sourceMounts[m.Source] = fd
 	}
 	return "", nil
 }
 
 func (b *builder) close() {
-	for _, fd := range b.held {
+	for _, fd := range b.sourceMounts {
 		unix.Close(fd)
 	}
 }
 
 // attach puts a mount that is nowhere yet at target.
 func (b *builder) attach(m *wire.Mount, target string) error {
-	fd, ok := b.held[m.Source]
+	fd, ok := b.sourceMounts[m.Source]
 	if m.Source == "" {
-		if m.Size < 0 || m.Size >= int64(len(b.came)) {
+		if m.Size < 0 || m.Size >= int64(len(b.receivedMounts)) {
 			return unix.EBADF
 		}
-		fd, ok = b.came[m.Size], true
+		fd, ok = b.receivedMounts[m.Size], true
 	}
 	if !ok {
 		return unix.EBADF
@@ -62,7 +62,7 @@ func overlay(parts, target string, flags uint32) error {
 	if err := mkdirAll(target, 0o755); err != nil {
 		return err
 	}
-	if err := userAttributes(parts + "/upper"); err != nil {
+	if err := checkUserXattrs(parts + "/upper"); err != nil {
 		return err
 	}
 	return unix.Mount("overlay", target, "overlay", mountFlags(flags),
@@ -72,7 +72,7 @@ func overlay(parts, target string, flags uint32) error {
 // userAttributes fails where a directory cannot have user attributes. Overlay
 // would be mounted all the same, and a directory that replaces one of the image
 // would fail later, in the middle of somebody's program.
-func userAttributes(dir string) error {
+func checkUserXattrs(dir string) error {
 	const name = "user.sandbar"
 	if err := unix.Setxattr(dir, name, nil, 0); err != nil {
 		return err

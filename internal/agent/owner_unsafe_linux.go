@@ -8,7 +8,7 @@ import (
 // user namespaces that it makes, and returns the way back. The kernel takes the
 // owner from the thread's effective user. Its capabilities stay; a process that it
 // forks into a new user namespace gets a fresh set with that.
-func becomeOwner(uid int) (back func(), err error) {
+func setNamespaceOwner(uid int) (back func(), err error) {
 	if uid == 0 {
 		return func() {}, nil
 	}

@@ -99,6 +99,6 @@ func hasEnded(err error) bool { return err == unix.ENOENT || err == unix.ESRCH }
 // visible reads a file of a process by the /proc that programs see, for threads in
 // the programs' Landlock domain, which reaches no other. Any error is to be taken
 // for a refusal.
-func visible(pid int, name string) ([]byte, error) {
+func readVisibleProc(pid int, name string) ([]byte, error) {
 	return os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + name)
 }

@@ -13,45 +13,45 @@ import (
 
 // agent is the state of one agent.
 type agent struct {
-	link  *link
+	conn  *conn
 	ready bool // Setup has been done; only the reading goroutine looks
 	// readsAsUser: the reading goroutine reaches files as the sandbox's user.
-	readsAsUser bool
-	whole       bool // the sandbox is the machine
+	readerIsUser bool
+	wholeMachine bool // the sandbox is the machine
 	// impatient: a host that says nothing may never have been there.
-	impatient bool
+	boundFirstRequest bool
 
 	// From Setup, unchanged afterwards.
-	uid, gid uint32
-	ranged   bool // the agent is another user than its programs
-	env      []string
-	dir      string
-	nice     int
-	mitigate bool // see wire.Setup
-	ruleset  int
-	rlimits  []wire.Rlimit // as they were set
-	proc     procfs
-	watch    watchdog
-	rank     rank
-	tun      []int // the descriptor of the interface's device, until it is given away
-	marks    *marks
-	hunter   *hunter
+	uid, gid     uint32
+	separateUser bool // the agent is another user than its programs
+	env          []string
+	dir          string
+	nice         int
+	mitigate     bool // see wire.Setup
+	ruleset      int
+	rlimits      []wire.Rlimit // as they were set
+	proc         procfs
+	watch        watchdog
+	oom          oomScore
+	tun          []int // the descriptor of the interface's device, until it is given away
+	tags         *processTags
+	killer       *treeKiller
 
-	sealing chan []byte       // to the launcher, once: the filter of programs
-	sealed  chan error        // from it
-	starts  chan startRequest // to the launcher
-	jobs    chan func()       // to the workers
+	programFilter   chan []byte       // to the launcher, once: the filter of programs
+	filterInstalled chan error        // from it
+	starts          chan startRequest // to the launcher
+	jobs            chan func()       // to the workers
 
 	// mu is held from before a program is forked until it is in the tables, so
 	// that the reaper, which needs it to look a pid up, cannot be too early.
-	mu    sync.Mutex
-	byPID map[int]*process
-	byID  map[uint32]*process
-	born  chan struct{} // wakes a reaper that has had no children
+	mu           sync.Mutex
+	byPID        map[int]*process
+	byID         map[uint32]*process
+	childStarted chan struct{} // wakes a reaper that has had no children
 
-	fsMu   sync.Mutex
-	files  map[uint32]*handle
-	lastFD uint32
+	fsMu       sync.Mutex
+	files      map[uint32]*handle
+	lastHandle uint32
 	// buffers holds *buffers of the workers.
 	buffers sync.Pool
 
@@ -100,7 +100,7 @@ func (a *agent) startLauncher() (step string, err error) {
 		err  error
 	}
 	ready := make(chan outcome)
-	apart(func() {
+	runOnOwnThread(func() {
 		step, err := a.confineLauncher()
 		ready <- outcome{step, err}
 		if err != nil {
@@ -108,8 +108,8 @@ func (a *agent) startLauncher() (step string, err error) {
 		}
 		for {
 			select {
-			case filter := <-a.sealing:
-				a.sealed <- installFilter(filter, 0)
+			case filter := <-a.programFilter:
+				a.filterInstalled <- installFilter(filter, 0)
 			case r := <-a.starts:
 				a.launch(r)
 			}
@@ -124,12 +124,12 @@ func (a *agent) sealLauncher(filter []byte) (step string, err error) {
 	if len(filter) == 0 {
 		return "", nil
 	}
-	a.sealing <- filter
-	return "install the programs' seccomp filter", <-a.sealed
+	a.programFilter <- filter
+	return "install the programs' seccomp filter", <-a.filterInstalled
 }
 
 func (a *agent) confineLauncher() (step string, err error) {
-	if a.whole {
+	if a.wholeMachine {
 		return "", nil
 	}
 	if err := dropBounding(); err != nil {
@@ -142,11 +142,11 @@ func (a *agent) confineLauncher() (step string, err error) {
 	}
 	// Programs inherit it. Where another than the spawner has started the agent
 	// it is this already, and gVisor's kernel has none.
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0); err != nil && err != unix.EINVAL {
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, defaultTimerSlack, 0, 0, 0); err != nil && err != unix.EINVAL {
 		return "set the timer slack", err
 	}
 	if a.mitigate {
-		if err := prctl(unix.Prctl).endSpeculation(); err != nil {
+		if err := prctl(unix.Prctl).disableSpeculation(); err != nil {
 			return "switch speculation off", err
 		}
 	}
@@ -160,7 +160,7 @@ func (a *agent) confineLauncher() (step string, err error) {
 			return "enter the Landlock domain", err
 		}
 	}
-	if err := setCaps(a.keep()); err != nil {
+	if err := setCaps(a.keptCaps()); err != nil {
 		return "drop capabilities", err
 	}
 	return "", nil
@@ -191,7 +191,7 @@ func (a *agent) launch(r startRequest) {
 		a.reply(r.id, stage, err, "", nil)
 		return
 	}
-	a.watch.begin(a)
+	a.watch.start(a)
 }
 
 // fork resolves the program and starts it. The reply that it runs is sent under
@@ -210,7 +210,7 @@ func (a *agent) fork(r startRequest) (wire.Failure, error) {
 	p := &process{id: r.id}
 	fds := r.fds
 	if len(fds) == 0 {
-		if p.streams, fds, err = newProcessStreams(a.link, r.id, a.uid, a.gid, a.ranged); err != nil {
+		if p.streams, fds, err = newProcessStreams(a.conn, r.id, a.uid, a.gid, a.separateUser); err != nil {
 			return wire.FailExec, err
 		}
 		defer closeAll(fds)
@@ -221,16 +221,16 @@ func (a *agent) fork(r startRequest) (wire.Failure, error) {
 		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
-	if a.ranged {
+	if a.separateUser {
 		attr.Sys.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
 	}
 	for try := 0; ; try++ {
-		stage, err := a.run(p, path, r.start.Args, attr)
+		stage, err := a.forkAndReply(p, path, r.start.Args, attr)
 		if err != unix.ETXTBSY {
 			return stage, err
 		}
-		if try == busyTries {
-			p.streams.abandon()
+		if try == textBusyRetries {
+			p.streams.closeAll()
 			return stage, err
 		}
 		// Written a moment ago, and a process being forked at that moment still
@@ -241,35 +241,35 @@ func (a *agent) fork(r startRequest) (wire.Failure, error) {
 
 // busyTries is how often a program that is being written is tried again: for
 // some thirty milliseconds in all.
-const busyTries = 5
+const textBusyRetries = 5
 
 // run forks p and answers, under the lock.
-func (a *agent) run(p *process, path string, args []string, attr *syscall.ProcAttr) (stage wire.Failure, err error) {
-	mark, more := <-a.marks.next
+func (a *agent) forkAndReply(p *process, path string, args []string, attr *syscall.ProcAttr) (stage wire.Failure, err error) {
+	mark, more := <-a.tags.next
 	if !more {
-		p.streams.abandon()
+		p.streams.closeAll()
 		return wire.FailExec, unix.EOVERFLOW
 	}
-	defer func() { a.marks.taken <- struct{}{} }()
+	defer func() { a.tags.used <- struct{}{} }()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.byID[p.id] != nil {
-		p.streams.abandon()
+		p.streams.closeAll()
 		return wire.FailProtocol, unix.EEXIST
 	}
-	a.rank.raise()
+	a.oom.raise()
 	p.pid, err = syscall.ForkExec(path, args, attr)
-	a.rank.lower()
+	a.oom.restore()
 	if err != nil {
 		if err != unix.ETXTBSY {
-			p.streams.abandon()
+			p.streams.closeAll()
 		}
 		return wire.FailExec, err
 	}
 	a.byPID[p.pid], a.byID[p.id] = p, p
-	a.bear()
+	a.notifyReaper()
 	a.register(p.streams)
-	started := wire.Started{PID: uint32(p.pid), Mark: mark}
+	started := wire.Started{PID: uint32(p.pid), Tag: mark}
 	a.reply(p.id, wire.OK, nil, "", started.Append(nil))
 	p.streams.run()
 	return wire.OK, nil
@@ -314,7 +314,7 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // lookPath finds a program as a shell would, in the PATH of its environment.
 func lookPath(name, dir string, env []string) (string, error) {
 	if strings.IndexByte(name, '/') >= 0 {
-		return name, notMagic(name, dir)
+		return name, refuseMagicLink(name, dir)
 	}
 	path := defaultPath
 	for _, kv := range env {
@@ -328,7 +328,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 			d = dir + "/" + d
 		}
 		full := d + "/" + name
-		fd, st, err := find(unix.AT_FDCWD, full, 0)
+		fd, st, err := openPath(unix.AT_FDCWD, full, 0)
 		if err != nil {
 			continue
 		}
@@ -349,7 +349,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 // the name again, with a program's rights: a program that exchanges it meanwhile starts
 // the agent's program as one of its own, where that does nothing and cannot be changed
 // (package spawn, Program).
-func notMagic(name, dir string) error {
+func refuseMagicLink(name, dir string) error {
 	if name[0] != '/' {
 		name = dir + "/" + name
 	}
@@ -400,5 +400,5 @@ func (a *agent) ended(pid int, status syscall.WaitStatus, usage *syscall.Rusage)
 		e.Code = uint8(status.ExitStatus())
 	}
 	p.streams.ended()
-	a.link.write(wire.Frame{Type: wire.TypeExited, ID: p.id, Payload: e.Append(nil)})
+	a.conn.write(wire.Frame{Type: wire.TypeExited, ID: p.id, Payload: e.Append(nil)})
 }

@@ -23,10 +23,10 @@ func (a *agent) reap() {
 		if a.collect(unix.WNOHANG) { // what came before the signal could tell
 			select {
 			case <-signals:
-			case <-a.born:
+			case <-a.childStarted:
 			}
 		}
-		_ = byDefault.set(unix.SIGCHLD)
+		_ = defaultAction.set(unix.SIGCHLD)
 		a.collect(0)
 	}
 }
@@ -51,9 +51,9 @@ func (a *agent) collect(options int) (childless bool) {
 }
 
 // bear tells the reaper of a child.
-func (a *agent) bear() {
+func (a *agent) notifyReaper() {
 	select {
-	case a.born <- struct{}{}:
+	case a.childStarted <- struct{}{}:
 	default:
 	}
 }

@@ -19,25 +19,25 @@ import (
 func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	a.uid, a.gid = s.UID, s.GID
 	a.env, a.dir, a.nice = s.Env, s.Dir, int(s.Nice)
-	a.ranged, a.mitigate = os.Getuid() != int(s.UID), s.Mitigate
+	a.separateUser, a.mitigate = os.Getuid() != int(s.UID), s.Mitigate
 
 	for _, x := range s.Sysctls {
 		// The namespace's own bounds; a kernel without one has nothing to bound.
 		_ = writeFile("/proc/sys/"+x.Name, x.Value)
 	}
-	if step, err := a.buildAround(s, fds); err != nil {
+	if step, err := a.buildAndOpenProc(s, fds); err != nil {
 		return step, err
 	}
 	unix.Umask(0o022)
 	if a.ruleset, err = landlockRuleset(&s.Landlock); err != nil {
 		return "make the Landlock ruleset", err
 	}
-	group, step, err := makeGroup(s.PIDs)
+	group, step, err := makeGuestCgroup(s.PIDs)
 	if err != nil {
 		return step, err
 	}
 	if s.Mitigate {
-		if err := prctl(unix.Prctl).ownCore(); err != nil {
+		if err := prctl(unix.Prctl).createCoreCookie(); err != nil {
 			return "have a core scheduling cookie", err
 		}
 	}
@@ -47,39 +47,39 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	if err := a.dropCaps(); err != nil { // while there are few threads: each is stopped for it
 		return "drop capabilities", err
 	}
-	prespawn.Ahead(spares)
+	prespawn.Ahead(spareThreads)
 	if step, err := a.startWorkers(); err != nil {
 		return step, err
 	}
-	a.rlimits = ownCounted(s.Rlimits)
+	a.rlimits = addOwnThreads(s.Rlimits)
 	if step, err := setRlimits(a.rlimits); err != nil {
 		return step, err
 	}
-	if step, err := seal(s.Seccomp); err != nil {
+	if step, err := sealAgent(s.Seccomp); err != nil {
 		return step, err
 	}
-	if step, err := a.sealLauncher(s.Programs); err != nil {
+	if step, err := a.sealLauncher(s.ProgramSeccomp); err != nil {
 		return step, err
 	}
-	if a.marks, err = newMarks(s.Mark); err != nil {
+	if a.tags, err = newProcessTags(s.TagResource); err != nil {
 		return "number programs by a resource limit", err
 	}
-	a.hunter.track(s.Mark)
+	a.killer.setResource(s.TagResource)
 	if step, err := group.enter(); err != nil {
 		return step, err
 	}
-	go a.hunter.run()
-	return a.watch.ready(s, a.proc)
+	go a.killer.run()
+	return a.watch.open(s, a.proc)
 }
 
 // buildAround builds, and opens what the agent reads of processes and counts memory
 // by: partly before the root is built, where the host's /proc is still in view.
-func (a *agent) buildAround(s *wire.Setup, fds []int) (step string, err error) {
-	if s.Watchdog > 0 && !s.WatchWhole {
-		a.watch.each = boundSockets()
+func (a *agent) buildAndOpenProc(s *wire.Setup, fds []int) (step string, err error) {
+	if s.Watchdog > 0 && !s.WatchKernel {
+		a.watch.socketBytes = boundSockets()
 	}
 	var mounted error = unix.EPERM // elsewhere programs are another user, and /proc hides nothing
-	if !a.ranged && !s.Made {
+	if !a.separateUser && !s.Prebuilt {
 		a.proc, mounted = mountProcfs()
 	}
 	if step, err := a.build(s, fds); err != nil {
@@ -97,10 +97,10 @@ func (a *agent) buildAround(s *wire.Setup, fds []int) (step string, err error) {
 // fresh namespaces so far. In one that somebody else made it removes what is too
 // much.
 func (a *agent) build(s *wire.Setup, fds []int) (step string, err error) {
-	if s.Made {
-		return without(s.Without)
+	if s.Prebuilt {
+		return removeFiles(s.Remove)
 	}
-	a.rank.guest()
+	a.oom.setGuest()
 	unix.Umask(0) // modes of the plan are meant as written
 	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
 		return "set the host name", err
@@ -115,7 +115,7 @@ func (a *agent) build(s *wire.Setup, fds []int) (step string, err error) {
 }
 
 // without removes files and empty directories; what is missing is no error.
-func without(names []string) (step string, err error) {
+func removeFiles(names []string) (step string, err error) {
 	for _, name := range names {
 		err := unix.Unlink(name)
 		if err == unix.EISDIR {
@@ -130,7 +130,7 @@ func without(names []string) (step string, err error) {
 
 // ownCounted is the limits with the agent's own threads, which do not count
 // towards the programs' number of processes.
-func ownCounted(limits []wire.Rlimit) []wire.Rlimit {
+func addOwnThreads(limits []wire.Rlimit) []wire.Rlimit {
 	limits = slices.Clone(limits)
 	for i := range limits {
 		if r := &limits[i]; r.Resource == unix.RLIMIT_NPROC {
@@ -166,11 +166,11 @@ func ownThreads() uint32 {
 // can do that for the runtime's idle threads: there each thread that does
 // anything does it for itself, and the filter holds the others.
 func (a *agent) dropCaps() error {
-	err := setCapsAllThreads(a.keep())
+	err := setCapsAllThreads(a.keptCaps())
 	if err == unix.ENOTSUP {
-		prespawn.Ahead(spares, func() { _ = setCaps(a.keep()) })
+		prespawn.Ahead(spareThreads, func() { _ = setCaps(a.keptCaps()) })
 		runtime.LockOSThread() // for good: this one has none now
-		return setCaps(a.keep())
+		return setCaps(a.keptCaps())
 	}
 	return err
 }
@@ -178,19 +178,19 @@ func (a *agent) dropCaps() error {
 // keep is the capabilities that the agent goes on needing: to start programs as
 // another user and to signal them, and to give them the pipes that it makes where
 // the host cannot pass its own.
-func (a *agent) keep() uint64 {
-	if !a.ranged {
+func (a *agent) keptCaps() uint64 {
+	if !a.separateUser {
 		return 0
 	}
 	caps := uint64(1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL)
-	if !a.link.passes {
+	if !a.conn.passesFDs {
 		caps |= 1 << unix.CAP_CHOWN
 	}
 	return caps
 }
 
 // seal installs the filter, which programs inherit, and hides the agent.
-func seal(filter []byte) (step string, err error) {
+func sealAgent(filter []byte) (step string, err error) {
 	runtime.LockOSThread() // who installs a filter must have no_new_privs itself
 	defer runtime.UnlockOSThread()
 	// The filter's TSYNC carries no_new_privs to the other threads as well.
@@ -230,9 +230,9 @@ func buildRoot(base string, plan []wire.Mount, fds []int) (step string, err erro
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return "make mounts private", err
 	}
-	b := builder{base: base, root: base, came: fds, held: map[string]int{}, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
+	b := builder{base: base, root: base, receivedMounts: fds, sourceMounts: map[string]int{}, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
 	defer b.close()
-	if step, err := b.hold(plan); err != nil {
+	if step, err := b.openSources(plan); err != nil {
 		return step, err
 	}
 	for i := range plan {
@@ -259,13 +259,13 @@ func buildRoot(base string, plan []wire.Mount, fds []int) (step string, err erro
 
 // builder builds a root over base.
 type builder struct {
-	base  string
-	root  string         // what becomes the root: base, unless a step says otherwise
-	came  []int          // mounts that came with the plan
-	held  map[string]int // mounts of this host that the plan attaches, by path
-	empty string         // the first masked directory; the others show the same nothing
-	blank string         // an empty file that masked files show; it has no name once the root is sealed
-	veil  string         // the first masked file; the others show the same mount
+	base           string
+	root           string         // what becomes the root: base, unless a step says otherwise
+	receivedMounts []int          // mounts that came with the plan
+	sourceMounts   map[string]int // mounts of this host that the plan attaches, by path
+	maskDir        string         // the first masked directory; the others show the same nothing
+	emptyFile      string         // an empty file that masked files show; it has no name once the root is sealed
+	maskMount      string         // the first masked file; the others show the same mount
 
 	uid, gid uint32 // the agent's own, of what it makes
 }
@@ -282,7 +282,7 @@ func (b *builder) apply(m *wire.Mount) error {
 		return unix.Mount("tmpfs", target, "tmpfs", mountFlags(m.Flags), tmpfsOptions(m))
 	case wire.MountBind:
 		return bind(m.Source, target, m.Flags)
-	case wire.MountInner:
+	case wire.MountBindInner:
 		return bind(b.base+m.Source, target, m.Flags)
 	case wire.MountProc:
 		if err := mkdirAll(target, 0o755); err != nil {
@@ -302,13 +302,13 @@ func (b *builder) apply(m *wire.Mount) error {
 		return newFile(target, m.Source, m.Mode)
 	case wire.MountMask:
 		return b.mask(target)
-	case wire.MountMasks:
+	case wire.MountMaskOthers:
 		return b.maskOthers(target, strings.Fields(m.Source))
-	case wire.MountCover:
+	case wire.MountReplaceFile:
 		return b.cover(target, m.Source)
-	case wire.MountReseal:
-		if b.blank != "" {
-			if err := unix.Unlink(b.blank); err != nil && err != unix.ENOENT {
+	case wire.MountSetFlags:
+		if b.emptyFile != "" {
+			if err := unix.Unlink(b.emptyFile); err != nil && err != unix.ENOENT {
 				return err
 			}
 		}
@@ -381,10 +381,10 @@ func (b *builder) mask(target string) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return b.maskFile(target)
 	}
-	if b.empty != "" { // a bind costs a third of a new file system
-		return unix.Mount(b.empty, target, "", unix.MS_BIND, "")
+	if b.maskDir != "" { // a bind costs a third of a new file system
+		return unix.Mount(b.maskDir, target, "", unix.MS_BIND, "")
 	}
-	b.empty = target
+	b.maskDir = target
 	return unix.Mount("tmpfs", target, "tmpfs",
 		unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,nr_inodes=2,mode=0555")
 }
@@ -430,17 +430,17 @@ func (b *builder) cover(target, text string) error {
 // maskFile shows an empty read-only file. Not /dev/null, the usual mask: that
 // can be opened for writing, and what is written seems to have been taken.
 func (b *builder) maskFile(target string) error {
-	if b.veil != "" { // which has the flags already, and a bind takes them over
-		return unix.Mount(b.veil, target, "", unix.MS_BIND, "")
+	if b.maskMount != "" { // which has the flags already, and a bind takes them over
+		return unix.Mount(b.maskMount, target, "", unix.MS_BIND, "")
 	}
-	b.blank = b.base + "/.blank"
-	if err := touch(b.blank); err != nil {
+	b.emptyFile = b.base + "/.blank"
+	if err := touch(b.emptyFile); err != nil {
 		return err
 	}
-	if err := unix.Mount(b.blank, target, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(b.emptyFile, target, "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
-	b.veil = target
+	b.maskMount = target
 	return setMountFlags(target, wire.MountReadOnly|wire.MountNoSuid|wire.MountNoDev|wire.MountNoExec, false)
 }
 

@@ -21,11 +21,11 @@ import (
 // and the spawner with the daemon, by parent-death signals, which count from
 // the thread that forked.
 type spawner struct {
-	link  link
-	owner string
-	null  int            // what agents have as 0, 1 and 2
-	homes map[string]int // the files that lead the thread back, open
-	rank  rank
+	conn       conn
+	daemonID   string
+	null       int            // what agents have as 0, 1 and 2
+	leaveFiles map[string]int // the files that lead the thread back, open
+	oom        oomScore
 }
 
 // agentNamespaces are those an agent has of its own.
@@ -38,11 +38,11 @@ func runSpawner(owner string) error {
 	if err != nil {
 		return err
 	}
-	if err := leaveNoZombies(); err != nil {
+	if err := autoReapChildren(); err != nil {
 		return err
 	}
-	unprotect()
-	s := &spawner{link: link{in: SocketFD, out: SocketFD, passes: true}, owner: owner, null: null, homes: map[string]int{}, rank: floor()}
+	dropOOMProtection()
+	s := &spawner{conn: conn{in: SocketFD, out: SocketFD, passesFDs: true}, daemonID: owner, null: null, leaveFiles: map[string]int{}, oom: spawnerOOMScore()}
 	return offMainThread(s.serve)
 }
 
@@ -67,19 +67,19 @@ func offMainThread(f func() error) error {
 // usual 50 µs these looks are a twentieth of all that a sandbox costs. What is
 // started in a sandbox has the usual again, see confineLauncher.
 const (
-	agentSlack = 250_000
-	usualSlack = 50_000
+	agentTimerSlack   = 250_000
+	defaultTimerSlack = 50_000
 )
 
 func (s *spawner) serve() error {
 	// Agents inherit it from the thread that forks them, with all their threads.
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, agentSlack, 0, 0, 0)
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, agentTimerSlack, 0, 0, 0)
 	hello := wire.Hello{Generation: wire.Generation}
-	if err := s.link.write(wire.Frame{Type: wire.TypeHello, Payload: hello.Append(nil)}); err != nil {
+	if err := s.conn.write(wire.Frame{Type: wire.TypeHello, Payload: hello.Append(nil)}); err != nil {
 		return err
 	}
 	for {
-		f, err := s.link.read()
+		f, err := s.conn.read()
 		if err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (s *spawner) onSpawn(f wire.Frame) error {
 		reply = wire.Reply{Failure: wire.FailSpawn, Errno: errno(err), Text: step}
 	}
 	answer.Payload = reply.Append(nil)
-	if err := s.link.write(answer); err != nil {
+	if err := s.conn.write(answer); err != nil {
 		return err
 	}
 	if step == stepLeave { // the next agent would be born in this one's group
@@ -147,7 +147,7 @@ func (s *spawner) start(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (a
 		step = "start the agent"
 	}
 	for _, file := range r.Leave[:entered] {
-		if lerr := s.goHome(file); lerr != nil {
+		if lerr := s.leaveGroup(file); lerr != nil {
 			return agent, stepLeave, lerr
 		}
 	}
@@ -155,14 +155,14 @@ func (s *spawner) start(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (a
 }
 
 // goHome moves the thread back to a group it came from.
-func (s *spawner) goHome(file string) error {
-	fd, open := s.homes[file]
+func (s *spawner) leaveGroup(file string) error {
+	fd, open := s.leaveFiles[file]
 	if !open {
 		var err error
 		if fd, err = unix.Open(file, unix.O_WRONLY|unix.O_CLOEXEC, 0); err != nil {
 			return err
 		}
-		s.homes[file] = fd
+		s.leaveFiles[file] = fd
 	}
 	_, err := unix.Write(fd, []byte("0"))
 	return err
@@ -180,15 +180,15 @@ func (s *spawner) fork(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (sp
 	for c := range uintptr(r.Caps) {
 		attr.AmbientCaps = append(attr.AmbientCaps, c)
 	}
-	back, err := becomeOwner(int(r.Owner))
+	back, err := setNamespaceOwner(int(r.Owner))
 	if err != nil {
 		return agent, err
 	}
 	defer back()
-	s.rank.set(s.rank.raised)
-	defer s.rank.lower()
+	s.oom.set(s.oom.raised)
+	defer s.oom.restore()
 	null := uintptr(s.null)
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{Name, r.Mode, s.owner}, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{Name, r.Mode, s.daemonID}, &syscall.ProcAttr{
 		Dir: "/", Env: os.Environ(), Files: []uintptr{null, null, null, uintptr(socket)}, Sys: attr,
 	})
 	agent.pid = pid

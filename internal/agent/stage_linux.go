@@ -28,7 +28,7 @@ func runStage() {
 	if fd, err := unix.FcntlInt(SocketFD, unix.F_DUPFD_CLOEXEC, wire.StageAgentFD); err == nil && fd != wire.StageAgentFD {
 		unix.Close(fd)
 	}
-	l := link{in: SocketFD, out: SocketFD, passes: true}
+	l := conn{in: SocketFD, out: SocketFD, passesFDs: true}
 	f, err := l.read()
 	if err != nil {
 		return // nobody is left to tell
@@ -53,9 +53,9 @@ func stage(s *wire.Stage, fds []int) (step string, err error) {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return "mount the stage's /proc", err
 	}
-	b := builder{base: s.Base + wire.StageRoot, came: fds[2:], held: map[string]int{}}
+	b := builder{base: s.Base + wire.StageRoot, receivedMounts: fds[2:], sourceMounts: map[string]int{}}
 	defer b.close()
-	if step, err := b.hold(s.Mounts); err != nil {
+	if step, err := b.openSources(s.Mounts); err != nil {
 		return step, err
 	}
 	if err := unix.Mount("tmpfs", s.Base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0755,size=16m"); err != nil {
@@ -112,10 +112,10 @@ func becomeRuntime(s *wire.Stage, program, errors int) (step string, err error) 
 	}
 	runtime.LockOSThread()
 	if s.Mitigate { // the runtime inherits both, and so does a kernel in user space, in which the agent's would change nothing
-		if err := prctl(unix.Prctl).ownCore(); err != nil {
+		if err := prctl(unix.Prctl).createCoreCookie(); err != nil {
 			return "have a core scheduling cookie", err
 		}
-		if err := prctl(unix.Prctl).endSpeculation(); err != nil {
+		if err := prctl(unix.Prctl).disableSpeculation(); err != nil {
 			return "switch speculation off", err
 		}
 	}

@@ -20,28 +20,28 @@ const (
 // descriptors cannot be passed. All methods accept a nil receiver, which is a
 // process whose descriptors the host has.
 type streams struct {
-	link *link
+	conn *conn
 	id   uint32
 	in   *os.File // where channelIn goes
 	done func()   // called once, when no channel is left
 
-	mu     sync.Mutex
-	space  *sync.Cond // credit or the queue has grown, or the streams are closed
-	out    [3]*os.File
-	credit [3]int // what may still be sent
-	queue  []byte // input that has not been written yet
-	held   int    // bytes that the host has no credit for: those, and what is being written
-	inEnd  bool   // channelIn was closed by the host
-	open   int    // output channels not yet at their end
+	mu             sync.Mutex
+	changed        *sync.Cond // credit or the queue has grown, or the streams are closed
+	out            [3]*os.File
+	credit         [3]int // what may still be sent
+	queue          []byte // input that has not been written yet
+	unacknowledged int    // bytes that the host has no credit for: those, and what is being written
+	inputClosed    bool   // channelIn was closed by the host
+	openOutputs    int    // output channels not yet at their end
 }
 
 // maxData is how much output one frame carries.
 const maxData = 32 << 10
 
 // newStreams prepares channels; outs[0] is channelOut, outs[1] channelErr.
-func newStreams(l *link, id uint32, in *os.File, outs ...*os.File) *streams {
-	s := &streams{link: l, id: id, in: in, open: len(outs)}
-	s.space = sync.NewCond(&s.mu)
+func newStreams(l *conn, id uint32, in *os.File, outs ...*os.File) *streams {
+	s := &streams{conn: l, id: id, in: in, openOutputs: len(outs)}
+	s.changed = sync.NewCond(&s.mu)
 	for i, f := range outs {
 		s.out[channelOut+i] = f
 		s.credit[channelOut+i] = wire.Window
@@ -50,7 +50,7 @@ func newStreams(l *link, id uint32, in *os.File, outs ...*os.File) *streams {
 }
 
 // newProcessStreams makes the three pipes of a program and returns its ends.
-func newProcessStreams(l *link, id, uid, gid uint32, own bool) (*streams, []int, error) {
+func newProcessStreams(l *conn, id, uid, gid uint32, own bool) (*streams, []int, error) {
 	var ours, theirs [3]int
 	for i := range ours {
 		var p [2]int
@@ -75,7 +75,7 @@ func newProcessStreams(l *link, id, uid, gid uint32, own bool) (*streams, []int,
 }
 
 // abandon closes everything of streams that were never run.
-func (s *streams) abandon() {
+func (s *streams) closeAll() {
 	if s == nil {
 		return
 	}
@@ -92,10 +92,10 @@ func (s *streams) run() {
 	if s == nil {
 		return
 	}
-	go s.feed()
+	go s.copyInput()
 	for ch, f := range s.out {
 		if f != nil {
-			go s.drain(uint8(ch), f)
+			go s.copyOutput(uint8(ch), f)
 		}
 	}
 }
@@ -110,12 +110,12 @@ func (s *streams) ended() {
 func (s *streams) closeIn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.inEnd = true
-	s.space.Broadcast()
+	s.inputClosed = true
+	s.changed.Broadcast()
 }
 
 // feed writes what the host sent and gives credit back for it.
-func (s *streams) feed() {
+func (s *streams) copyInput() {
 	broken := false
 	for {
 		b := s.takeInput()
@@ -127,9 +127,9 @@ func (s *streams) feed() {
 			broken = err != nil
 		}
 		s.mu.Lock()
-		s.held -= len(b)
+		s.unacknowledged -= len(b)
 		s.mu.Unlock()
-		s.link.write(wire.Frame{Type: wire.TypeCredit, ID: s.id,
+		s.conn.write(wire.Frame{Type: wire.TypeCredit, ID: s.id,
 			Payload: wire.AppendCredit(nil, channelIn, uint32(len(b)))})
 	}
 	s.endIn()
@@ -139,8 +139,8 @@ func (s *streams) feed() {
 func (s *streams) takeInput() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.queue) == 0 && !s.inEnd {
-		s.space.Wait()
+	for len(s.queue) == 0 && !s.inputClosed {
+		s.changed.Wait()
 	}
 	b := s.queue
 	s.queue = nil
@@ -159,7 +159,7 @@ func (s *streams) endIn() {
 }
 
 // drain sends an output to its end, within the credit.
-func (s *streams) drain(ch uint8, f *os.File) {
+func (s *streams) copyOutput(ch uint8, f *os.File) {
 	buf := make([]byte, maxData)
 	for {
 		n := s.takeCredit(ch, len(buf))
@@ -169,7 +169,7 @@ func (s *streams) drain(ch uint8, f *os.File) {
 		got, err := f.Read(buf[:n])
 		if got > 0 {
 			payload := append(wire.AppendChannel(make([]byte, 0, got+1), ch), buf[:got]...)
-			if s.link.write(wire.Frame{Type: wire.TypeData, ID: s.id, Payload: payload}) != nil {
+			if s.conn.write(wire.Frame{Type: wire.TypeData, ID: s.id, Payload: payload}) != nil {
 				break
 			}
 		}
@@ -179,10 +179,10 @@ func (s *streams) drain(ch uint8, f *os.File) {
 		}
 	}
 	f.Close()
-	s.link.write(wire.Frame{Type: wire.TypeClose, ID: s.id, Payload: wire.AppendChannel(nil, ch)})
+	s.conn.write(wire.Frame{Type: wire.TypeClose, ID: s.id, Payload: wire.AppendChannel(nil, ch)})
 	s.mu.Lock()
-	s.open--
-	last := s.open == 0
+	s.openOutputs--
+	last := s.openOutputs == 0
 	s.mu.Unlock()
 	if last {
 		s.closeIn()
@@ -198,7 +198,7 @@ func (s *streams) takeCredit(ch uint8, max int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.credit[ch] == 0 {
-		s.space.Wait()
+		s.changed.Wait()
 	}
 	if s.credit[ch] < 0 {
 		return 0
@@ -217,7 +217,7 @@ func (s *streams) addCredit(ch uint8, n int) error {
 			return unix.EPROTO
 		}
 	}
-	s.space.Broadcast()
+	s.changed.Broadcast()
 	return nil
 }
 
@@ -236,7 +236,7 @@ func (a *agent) onStream(f wire.Frame) error {
 	}
 	switch f.Type {
 	case wire.TypeData:
-		return s.accept(ch, rest)
+		return s.queueInput(ch, rest)
 	case wire.TypeCredit:
 		n, err := wire.DecodeCredit(rest)
 		if err != nil || n > wire.Window || ch == channelIn {
@@ -244,32 +244,32 @@ func (a *agent) onStream(f wire.Frame) error {
 		}
 		return s.addCredit(ch, int(n))
 	case wire.TypeClose:
-		s.closed(ch)
+		s.onClose(ch)
 	}
 	return nil
 }
 
 // accept queues input; the host must not exceed the window.
-func (s *streams) accept(ch uint8, b []byte) error {
+func (s *streams) queueInput(ch uint8, b []byte) error {
 	if ch != channelIn || len(b) == 0 {
 		return unix.EPROTO
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.inEnd {
+	if s.inputClosed {
 		return nil
 	}
-	if s.held += len(b); s.held > wire.Window {
+	if s.unacknowledged += len(b); s.unacknowledged > wire.Window {
 		return unix.EPROTO
 	}
 	s.queue = append(s.queue, b...)
-	s.space.Broadcast()
+	s.changed.Broadcast()
 	return nil
 }
 
 // closed handles the host's Close: the end of the input, or that the host does
 // not want more of an output.
-func (s *streams) closed(ch uint8) {
+func (s *streams) onClose(ch uint8) {
 	if ch == channelIn {
 		s.closeIn()
 		return
@@ -277,7 +277,7 @@ func (s *streams) closed(ch uint8) {
 	s.mu.Lock()
 	f := s.out[ch]
 	s.credit[ch] = -1
-	s.space.Broadcast()
+	s.changed.Broadcast()
 	s.mu.Unlock()
 	if f != nil {
 		f.Close() // wakes a blocked Read
@@ -319,14 +319,14 @@ func (a *agent) dial(id uint32, port uint16) {
 		a.reply(id, wire.FailDial, err, "", nil)
 		return
 	}
-	if a.link.passes {
+	if a.conn.passesFDs {
 		a.reply(id, wire.OK, nil, "", nil, fd)
 		unix.Close(fd)
 		return
 	}
 	unix.SetNonblock(fd, true)
 	conn := os.NewFile(uintptr(fd), "connection")
-	s := newStreams(a.link, id, conn, conn)
+	s := newStreams(a.conn, id, conn, conn)
 	a.register(s)
 	a.reply(id, wire.OK, nil, "", nil)
 	s.run()

@@ -154,7 +154,7 @@ func landlockRestrict(ruleset int) error {
 type sigaction [8]uintptr
 
 // byDefault is SIG_DFL without flags.
-var byDefault sigaction
+var defaultAction sigaction
 
 // signalAction returns what this process does now.
 func signalAction(n syscall.Signal) (now sigaction) {
@@ -172,14 +172,14 @@ func (s *sigaction) set(n syscall.Signal) error {
 func resetSignals(keep ...syscall.Signal) {
 	for n := syscall.Signal(1); n <= 64; n++ {
 		if !slices.Contains(keep, n) {
-			_ = byDefault.set(n) // not every number has one
+			_ = defaultAction.set(n) // not every number has one
 		}
 	}
 }
 
 // leaveNoZombies has the kernel reap this process's children. It is not passed
 // on: an exec resets it.
-func leaveNoZombies() error {
+func autoReapChildren() error {
 	const noChildWait = 2               // SA_NOCLDWAIT
 	action := sigaction{1: noChildWait} // SIG_DFL, then the flags
 	return action.set(unix.SIGCHLD)

@@ -51,7 +51,7 @@ func startTemplate() (step string, err error) {
 	if err != nil {
 		return "start the interpreter", err
 	}
-	attend(pid)
+	waitInterpreter(pid)
 	return "", nil
 }
 
@@ -90,7 +90,7 @@ func confineTemplate(l *wire.Launch) (step string, err error) {
 		return "set no_new_privs", err
 	}
 	if l.Mitigate {
-		if err := prctl(unix.Prctl).endSpeculation(); err != nil {
+		if err := prctl(unix.Prctl).disableSpeculation(); err != nil {
 			return "switch speculation off", err
 		}
 	}
@@ -104,7 +104,7 @@ func confineTemplate(l *wire.Launch) (step string, err error) {
 }
 
 // attend waits for the interpreter's end, or ends it when asked to.
-func attend(pid int) {
+func waitInterpreter(pid int) {
 	for fd := range NamespaceFD + 16 { // the interpreter's, not this process's
 		unix.Close(fd)
 	}

@@ -21,7 +21,7 @@ func (a *agent) fsReadDir(path, after string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	if err := ordinary(fd); err != nil {
+	if err := refuseKernelFile(fd); err != nil {
 		return nil, err
 	}
 	if limit <= 0 || limit > maxListing {
@@ -110,7 +110,7 @@ func firstNames(fd int) (names []string, err error) {
 const maxNames = 256
 
 func (a *agent) fsRemove(path string, recursive bool) error {
-	dir, name, err := a.openDir(path, false)
+	dir, name, err := a.openParent(path, false)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (a *agent) fsRemove(path string, recursive bool) error {
 }
 
 // level is one directory on the way down a tree.
-type level struct {
+type dirID struct {
 	dev, ino uint64
 	name     string
 }
@@ -145,18 +145,18 @@ type level struct {
 // a mount is not entered.
 func removeContents(fd int) error {
 	defer func() { unix.Close(fd) }()
-	top, err := identify(fd)
+	top, err := dirIdentity(fd)
 	if err != nil {
 		return err
 	}
-	stack := []level{top}
+	stack := []dirID{top}
 	for {
-		child, err := removeFlat(fd)
+		child, err := removeEntries(fd)
 		if err != nil {
 			return err
 		}
 		if child != "" { // a directory that is not empty: go down
-			next, id, err := enter(fd, child, top.dev, len(stack))
+			next, id, err := openSubdir(fd, child, top.dev, len(stack))
 			if err != nil {
 				return err
 			}
@@ -171,7 +171,7 @@ func removeContents(fd int) error {
 		}
 		name := stack[len(stack)-1].name
 		stack = stack[:len(stack)-1]
-		up, err := leave(fd, stack[len(stack)-1])
+		up, err := openParentDir(fd, stack[len(stack)-1])
 		if err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func removeContents(fd int) error {
 
 // removeFlat removes everything in fd that goes at once and returns the name of
 // a directory that does not, "" when fd is empty.
-func removeFlat(fd int) (string, error) {
+func removeEntries(fd int) (string, error) {
 	for {
 		names, err := firstNames(fd)
 		if err != nil || len(names) == 0 {
@@ -208,32 +208,32 @@ func removeFlat(fd int) (string, error) {
 }
 
 // enter opens a directory below fd that is on the same mount.
-func enter(fd int, name string, dev uint64, depth int) (int, level, error) {
+func openSubdir(fd int, name string, dev uint64, depth int) (int, dirID, error) {
 	if depth >= maxTree {
-		return -1, level{}, unix.ELOOP
+		return -1, dirID{}, unix.ELOOP
 	}
 	next, err := openAt(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return -1, level{}, err
+		return -1, dirID{}, err
 	}
-	id, err := identify(next)
+	id, err := dirIdentity(next)
 	if err == nil && id.dev != dev {
 		err = unix.EXDEV
 	}
 	if err != nil {
 		unix.Close(next)
-		return -1, level{}, err
+		return -1, dirID{}, err
 	}
 	return next, id, nil
 }
 
 // leave opens the parent of fd and checks that it is the directory expected.
-func leave(fd int, want level) (int, error) {
+func openParentDir(fd int, want dirID) (int, error) {
 	up, err := openAt(fd, "..", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return -1, err
 	}
-	id, err := identify(up)
+	id, err := dirIdentity(up)
 	if err == nil && (id.dev != want.dev || id.ino != want.ino) {
 		err = unix.EBUSY // a program moved the tree while we were in it
 	}
@@ -244,14 +244,14 @@ func leave(fd int, want level) (int, error) {
 	return up, nil
 }
 
-func identify(fd int) (level, error) {
+func dirIdentity(fd int) (dirID, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
-	return level{dev: st.Dev, ino: st.Ino}, err
+	return dirID{dev: st.Dev, ino: st.Ino}, err
 }
 
 // change is what fsChmod and fsChown do to a file that find has found.
-type change func(fd int) error
+type fileChange func(fd int) error
 
 func (a *agent) fsChmod(path string, mode uint32, recursive bool) error {
 	if err := checkMode(mode); err != nil {
@@ -267,17 +267,17 @@ func (a *agent) fsChown(path string, uid, gid uint32, recursive bool) error {
 
 // change changes path, and what is below it. A link at path itself is followed, if it
 // is not a magic one.
-func (a *agent) change(path string, recursive bool, c change) error {
+func (a *agent) change(path string, recursive bool, c fileChange) error {
 	abs, err := a.absolute(path)
 	if err != nil {
 		return err
 	}
-	fd, st, err := find(unix.AT_FDCWD, abs, 0)
+	fd, st, err := openPath(unix.AT_FDCWD, abs, 0)
 	if err != nil {
 		return err
 	}
 	if recursive && st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return c.tree(fd, 0)
+		return c.applyTree(fd, 0)
 	}
 	defer unix.Close(fd)
 	return c(fd)
@@ -288,7 +288,7 @@ const maxChangeDepth = 200
 
 // tree changes a directory that find has found, children before parents, so that a mode
 // without the right to search does not stop it. Links are left alone. It closes found.
-func (c change) tree(found, depth int) error {
+func (c fileChange) applyTree(found, depth int) error {
 	fd, err := openAt(found, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	unix.Close(found)
 	if err != nil {
@@ -300,7 +300,7 @@ func (c change) tree(found, depth int) error {
 	}
 	var failed error
 	err = eachName(fd, func(name string) bool {
-		failed = c.entry(fd, name, depth)
+		failed = c.applyEntry(fd, name, depth)
 		return failed == nil
 	})
 	if failed != nil {
@@ -313,8 +313,8 @@ func (c change) tree(found, depth int) error {
 }
 
 // entry changes name in an open directory, and what is below it.
-func (c change) entry(dir int, name string, depth int) error {
-	fd, st, err := find(dir, name, unix.O_NOFOLLOW)
+func (c fileChange) applyEntry(dir int, name string, depth int) error {
+	fd, st, err := openPath(dir, name, unix.O_NOFOLLOW)
 	if err == unix.ENOENT {
 		return nil // it has just been removed
 	}
@@ -322,7 +322,7 @@ func (c change) entry(dir int, name string, depth int) error {
 		return err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return c.tree(fd, depth+1)
+		return c.applyTree(fd, depth+1)
 	}
 	defer unix.Close(fd)
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {

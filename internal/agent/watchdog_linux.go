@@ -32,14 +32,14 @@ type watchdog struct {
 	disks []string // tmpfs mounts, whose bytes are memory as well
 	// whole: the kernel is the sandbox's own, and its account of all memory is
 	// that of the sandbox. It knows no process's own part.
-	whole bool
-	own   int64 // of that, the agent's, in bytes
+	ownKernel  bool
+	agentBytes int64 // of that, the agent's, in bytes
 
-	proc    procfs
-	sockets int         // the file of the number of sockets, open
-	idle    int64       // how many there are without programs
-	each    int64       // what one can hold, in bytes
-	buf     [16384]byte // of files of /proc
+	proc        procfs
+	sockstat    int         // the file of the number of sockets, open
+	idleSockets int64       // how many there are without programs
+	socketBytes int64       // what one can hold, in bytes
+	buf         [16384]byte // of files of /proc
 
 	mu      sync.Mutex
 	running bool
@@ -48,79 +48,79 @@ type watchdog struct {
 const (
 	// watchEvery is the shortest pause between two looks. A program can overshoot
 	// by what it touches in this time.
-	watchEvery = 10 * time.Millisecond
+	watchMinInterval = 10 * time.Millisecond
 	// watchShare is how many times the processor time of a look the pause after it
 	// lasts, so that the watch takes no more than a fifth of a processor, until
 	// the pause is watchAtMost.
-	watchShare  = 4
-	watchAtMost = 50 * time.Millisecond
+	watchIdleRatio   = 4
+	watchMaxInterval = 50 * time.Millisecond
 	// watchAgain is the pause before the look that confirms what has been seen. A
 	// process and its child by vfork are two with the same memory until the child
 	// executes another program.
-	watchAgain = 3 * time.Millisecond
+	confirmDelay = 3 * time.Millisecond
 	// walkWithin bounds the processor time of a walk through page tables. The shares of processes that
 	// it does not come to count in full.
-	walkWithin = 50 * time.Millisecond
+	pssBudget = 50 * time.Millisecond
 )
 
 // ready opens what the watchdog counts by. All threads of the agent are there.
-func (w *watchdog) ready(s *wire.Setup, proc procfs) (step string, err error) {
-	w.limit, w.disks, w.whole, w.proc = s.Watchdog, s.WatchDisks, s.WatchWhole, proc
-	if w.whole {
-		w.own, err = anonymous()
+func (w *watchdog) open(s *wire.Setup, proc procfs) (step string, err error) {
+	w.limit, w.disks, w.ownKernel, w.proc = s.Watchdog, s.WatchDisks, s.WatchKernel, proc
+	if w.ownKernel {
+		w.agentBytes, err = anonymousBytes()
 		return "read how much memory is in use", err
 	}
 	if w.limit <= 0 {
 		return "", nil
 	}
 	const file = "self/net/sockstat"
-	if w.sockets, err = unix.Openat(proc.root, file, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-		w.idle, err = w.countSockets()
+	if w.sockstat, err = unix.Openat(proc.root, file, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+		w.idleSockets, err = w.countSockets()
 	}
 	return "open the number of sockets", err
 }
 
 // begin starts watching unless it is under way or there is nothing to hold.
-func (w *watchdog) begin(a *agent) {
+func (w *watchdog) start(a *agent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.limit <= 0 || w.running {
 		return
 	}
 	w.running = true
-	go w.watch(a)
+	go w.loop(a)
 }
 
-func (w *watchdog) watch(a *agent) {
+func (w *watchdog) loop(a *agent) {
 	runtime.LockOSThread() // for spent
 	defer runtime.UnlockOSThread()
-	pause := watchEvery
+	pause := watchMinInterval
 	for {
 		time.Sleep(pause)
-		began := spent()
-		over, idle := w.look()
+		began := threadCPUTime()
+		over, idle := w.overLimit()
 		if over {
-			time.Sleep(watchAgain)
-			if over, idle = w.look(); over {
+			time.Sleep(confirmDelay)
+			if over, idle = w.overLimit(); over {
 				a.killForMemory()
 			}
 		}
-		if w.stop(idle) {
+		if w.stopIfIdle(idle) {
 			return
 		}
-		pause = min(max(watchEvery, watchShare*(spent()-began)), watchAtMost)
+		pause = min(max(watchMinInterval, watchIdleRatio*(threadCPUTime()-began)), watchMaxInterval)
 	}
 }
 
 // spent is the processor time of the calling thread, which must be locked.
-func spent() time.Duration {
+func threadCPUTime() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
 	return time.Duration(t.Nano())
 }
 
 // stop ends the watch when nothing is left to watch.
-func (w *watchdog) stop(idle bool) bool {
+func (w *watchdog) stopIfIdle(idle bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running = !idle
@@ -128,7 +128,7 @@ func (w *watchdog) stop(idle bool) bool {
 }
 
 // share is what one process holds.
-type share struct {
+type processMemory struct {
 	pid    string
 	mapped int64 // in bytes; pages that others map as well count in full
 	tables int64 // of that, page tables
@@ -136,7 +136,7 @@ type share struct {
 
 // look reports whether programs hold more than the limit, and whether there are
 // none. What cannot be read is more than the limit.
-func (w *watchdog) look() (over, idle bool) {
+func (w *watchdog) overLimit() (over, idle bool) {
 	pids, err := w.proc.pids()
 	if err != nil {
 		return true, false
@@ -150,19 +150,19 @@ func (w *watchdog) look() (over, idle bool) {
 		}
 		rest -= int64(st.Blocks-st.Bfree) * int64(st.Bsize)
 	}
-	if w.whole {
-		n, err := anonymous()
-		return err != nil || n-w.own > rest, idle
+	if w.ownKernel {
+		n, err := anonymousBytes()
+		return err != nil || n-w.agentBytes > rest, idle
 	}
 	n, err := w.countSockets()
 	if err != nil {
 		return true, idle
 	}
-	rest -= max(n-w.idle, 0) * w.each
-	var all []share
+	rest -= max(n-w.idleSockets, 0) * w.socketBytes
+	var all []processMemory
 	var sum, most int64
 	for _, pid := range pids {
-		p, err := w.process(pid)
+		p, err := w.memoryOf(pid)
 		if hasEnded(err) {
 			continue
 		}
@@ -175,18 +175,18 @@ func (w *watchdog) look() (over, idle bool) {
 	if sum <= rest || most > rest { // together they hold no less than the largest does
 		return sum > rest, idle
 	}
-	return w.shared(all) > rest, idle
+	return w.sumPSS(all) > rest, idle
 }
 
 // shared adds up what processes hold, with pages that several of them map counted
 // once, in bytes. Where that cannot be found out they count as often as they are
 // mapped.
-func (w *watchdog) shared(all []share) (sum int64) {
-	end := spent() + walkWithin
+func (w *watchdog) sumPSS(all []processMemory) (sum int64) {
+	end := threadCPUTime() + pssBudget
 	for _, p := range all {
 		held := p.mapped
-		if spent() < end {
-			if part, ok := w.proportion(p.pid); ok {
+		if threadCPUTime() < end {
+			if part, ok := w.pss(p.pid); ok {
 				held = min(held, part+p.tables)
 			}
 		}
@@ -197,51 +197,51 @@ func (w *watchdog) shared(all []share) (sum int64) {
 
 // proportion is a process's proportional share of the memory that it maps, but for
 // files, in bytes. The kernel tells it only of processes that the agent may trace.
-func (w *watchdog) proportion(pid string) (n int64, ok bool) {
+func (w *watchdog) pss(pid string) (n int64, ok bool) {
 	b, err := readProc(w.proc.root, pid+"/smaps_rollup", w.buf[:])
 	if err != nil || !bytes.Contains(b, []byte("\nPss_Anon:")) { // before Linux 5.4
 		return 0, false
 	}
-	return total(b, "Pss_Anon", "Pss_Shmem", "SwapPss", "Shared_Hugetlb", "Private_Hugetlb"), true
+	return sumFields(b, "Pss_Anon", "Pss_Shmem", "SwapPss", "Shared_Hugetlb", "Private_Hugetlb"), true
 }
 
 // process looks at one process.
-func (w *watchdog) process(pid string) (share, error) {
+func (w *watchdog) memoryOf(pid string) (processMemory, error) {
 	b, err := readProc(w.proc.root, pid+"/status", w.buf[:])
 	if err != nil {
-		return share{}, err
+		return processMemory{}, err
 	}
 	if state, _ := statusField(b, "State"); len(state) > 0 && state[0] == 'Z' {
 		if threads, _ := statusField(b, "Threads"); parseNumber([]byte(threads)) > 1 {
-			return w.headless(pid)
+			return w.memoryOfThreads(pid)
 		}
 	}
-	return statusShare(pid, b), nil
+	return parseStatusMemory(pid, b), nil
 }
 
 // headless looks at a process whose first thread has ended, which therefore shows
 // no memory, by one that goes on.
-func (w *watchdog) headless(pid string) (share, error) {
+func (w *watchdog) memoryOfThreads(pid string) (processMemory, error) {
 	dir, err := w.proc.open(pid + "/task")
 	if err != nil {
-		return share{}, err
+		return processMemory{}, err
 	}
 	d := os.NewFile(uintptr(dir), "task")
 	defer d.Close()
 	for {
 		names, err := d.Readdirnames(16)
 		if err == io.EOF {
-			return share{pid: pid}, nil // the last thread has ended as well
+			return processMemory{pid: pid}, nil // the last thread has ended as well
 		}
 		if err != nil {
-			return share{}, err
+			return processMemory{}, err
 		}
 		for _, tid := range names {
 			b, err := readProc(dir, tid+"/status", w.buf[:])
 			if err != nil && !hasEnded(err) {
-				return share{}, err
+				return processMemory{}, err
 			}
-			if s := statusShare(pid, b); s.mapped > 0 {
+			if s := parseStatusMemory(pid, b); s.mapped > 0 {
 				return s, nil
 			}
 		}
@@ -249,14 +249,14 @@ func (w *watchdog) headless(pid string) (share, error) {
 }
 
 // statusShare reads the text of /proc/PID/status.
-func statusShare(pid string, status []byte) share {
-	tables := total(status, "VmPTE")
-	return share{pid, total(status, "RssAnon", "RssShmem", "VmSwap", "HugetlbPages") + tables, tables}
+func parseStatusMemory(pid string, status []byte) processMemory {
+	tables := sumFields(status, "VmPTE")
+	return processMemory{pid, sumFields(status, "RssAnon", "RssShmem", "VmSwap", "HugetlbPages") + tables, tables}
 }
 
 // total adds up lines of a text of /proc, in bytes. Lines that are not there count
 // nothing.
-func total(text []byte, names ...string) (n int64) {
+func sumFields(text []byte, names ...string) (n int64) {
 	for _, name := range names {
 		kib, _ := statusField(text, name)
 		number, _ := cutField([]byte(kib))
@@ -269,7 +269,7 @@ func total(text []byte, names ...string) (n int64) {
 // open, on the way between processes, or closed with bytes that nobody has read.
 func (w *watchdog) countSockets() (int64, error) {
 	var buf [512]byte
-	n, err := unix.Pread(w.sockets, buf[:], 0)
+	n, err := unix.Pread(w.sockstat, buf[:], 0)
 	if err != nil {
 		return 0, err
 	}
@@ -308,13 +308,13 @@ func boundSockets() int64 {
 	}
 	// What is sent over a UNIX socket counts as the sender's until it is read, and
 	// one message may begin below the bound and end above it.
-	unixes := 2 * bufferOf(unix.AF_UNIX, unix.SO_SNDBUF)
-	udp := bufferOf(unix.AF_INET, unix.SO_SNDBUF) + bufferOf(unix.AF_INET, unix.SO_RCVBUF)
+	unixes := 2 * defaultSocketBuffer(unix.AF_UNIX, unix.SO_SNDBUF)
+	udp := defaultSocketBuffer(unix.AF_INET, unix.SO_SNDBUF) + defaultSocketBuffer(unix.AF_INET, unix.SO_RCVBUF)
 	return max(tcp, unixes, udp) + socketSlack
 }
 
 // bufferOf is the size of a buffer of a new socket, in bytes.
-func bufferOf(family, option int) int64 {
+func defaultSocketBuffer(family, option int) int64 {
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0 // no program has one either
@@ -330,7 +330,7 @@ func bufferOf(family, option int) int64 {
 // anonymous is the memory that is no file's, in bytes, by the account of a kernel
 // that is the sandbox's own. gVisor's counts shared mappings, files in memory and
 // System V segments to it.
-func anonymous() (int64, error) {
+func anonymousBytes() (int64, error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, err
@@ -338,7 +338,7 @@ func anonymous() (int64, error) {
 	if _, ok := statusField(b, "AnonPages"); !ok {
 		return 0, unix.EPROTO
 	}
-	return total(b, "AnonPages"), nil
+	return sumFields(b, "AnonPages"), nil
 }
 
 // killForMemory kills every program and marks those the host knows.

@@ -18,7 +18,7 @@ const (
 	// the workers, and what the runtime needs besides. That is two that run, and
 	// one each for the delivery of signals, the reaper, the watchdog, the hunter, and
 	// two replies that block; and two more than that.
-	spares = 1 + fileWorkers + 10
+	spareThreads = 1 + fileWorkers + 10
 	// backlog is how many requests wait for the launcher, and for a worker.
 	backlog = 256
 )
@@ -26,7 +26,7 @@ const (
 // apart runs f on a thread of its own, for good, that is not the process's first: that
 // one stands for the whole process where a program looks at it or signals it, and must
 // not take on what a program has.
-func apart(f func()) {
+func runOnOwnThread(f func()) {
 	go func() {
 		runtime.LockOSThread() // never unlocked: what f gives up there, this thread has no more
 		if unix.Gettid() != os.Getpid() {
@@ -50,7 +50,7 @@ func apart(f func()) {
 func (a *agent) startWorkers() (step string, err error) {
 	ready := make(chan error)
 	for range fileWorkers {
-		apart(func() {
+		runOnOwnThread(func() {
 			err := a.becomeUser()
 			ready <- err
 			if err != nil {
@@ -71,10 +71,10 @@ func (a *agent) startWorkers() (step string, err error) {
 
 // becomeUser confines the calling goroutine's thread, which is its own.
 func (a *agent) becomeUser() error {
-	if a.whole {
+	if a.wholeMachine {
 		return nil
 	}
-	if a.ranged {
+	if a.separateUser {
 		if err := setFileUser(a.uid, a.gid); err != nil {
 			// gVisor has no such ids; the thread's effective ones do the same there.
 			if err := setThreadUser(a.uid, a.gid); err != nil {

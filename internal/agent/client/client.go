@@ -132,7 +132,7 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	slots := func() chan struct{} { return make(chan struct{}, maxUnderWay) }
 	work, rest := slots(), slots()
 	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: slots(), wire.TypeKill: slots(), wire.TypeFS: work, wire.TypeDial: work,
-		wire.TypeSetup: rest, wire.TypeLend: rest, wire.TypeAdopt: rest}
+		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest}
 	if err := s.hello(ctx); err != nil {
 		conn.Close()
 		return nil, err

@@ -412,7 +412,7 @@ func useAdopted(ctx context.Context, box *Sandbox, mode byte) {
 	if err != nil {
 		return
 	}
-	a, err := box.Adopt(ctx, wire.Adopt{PID: 9, Mark: lent.Mark})
+	a, err := box.Adopt(ctx, wire.Adopt{PID: 9, Tag: lent.Tag})
 	if err != nil {
 		return
 	}

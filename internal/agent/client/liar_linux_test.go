@@ -115,7 +115,7 @@ func (a *liar) listen() {
 				n := uint32(len(f.Payload) - 1)
 				a.write(wire.Frame{Type: wire.TypeCredit, ID: f.ID, Payload: wire.AppendCredit(nil, channelIn, n)})
 			}
-		case wire.TypeSetup, wire.TypeStart, wire.TypeFS, wire.TypeDial, wire.TypeKill, wire.TypeLend, wire.TypeAdopt:
+		case wire.TypeSetup, wire.TypeStart, wire.TypeFS, wire.TypeDial, wire.TypeKill, wire.TypeAdoptAttrs, wire.TypeAdopt:
 			select {
 			case a.requests <- f:
 				continue
@@ -245,13 +245,13 @@ func (a *liar) honest(f wire.Frame) (r wire.Reply, fds []int) {
 	info := wire.FileInfo{Name: "file", Size: 100, Mode: 0o100644}
 	switch f.Type {
 	case wire.TypeStart:
-		r.Data = (&wire.Started{PID: 7, Mark: uint64(f.ID)}).Append(nil)
+		r.Data = (&wire.Started{PID: 7, Tag: uint64(f.ID)}).Append(nil)
 	case wire.TypeAdopt:
 		var m wire.Adopt
 		_ = m.Decode(f.Payload) // the client's
-		r.Data = (&wire.Started{PID: m.PID, Mark: m.Mark}).Append(nil)
-	case wire.TypeLend:
-		r.Data = (&wire.Lent{Mark: 5, Resource: 10, Rlimits: []wire.Rlimit{{Resource: 1, Soft: 2, Hard: 3}}}).Append(nil)
+		r.Data = (&wire.Started{PID: m.PID, Tag: m.Tag}).Append(nil)
+	case wire.TypeAdoptAttrs:
+		r.Data = (&wire.AdoptAttrs{Tag: 5, Resource: 10, Rlimits: []wire.Rlimit{{Resource: 1, Soft: 2, Hard: 3}}}).Append(nil)
 	case wire.TypeSetup:
 		r.Data = wire.AppendHandle(nil, 9)
 	case wire.TypeDial:
@@ -283,7 +283,7 @@ func (a *liar) honest(f wire.Frame) (r wire.Reply, fds []int) {
 				r.Data = make([]byte, min(q.Size, 40))
 			}
 		case wire.FSReadFiles:
-			r.Data = wire.AppendFileContent(nil, wire.FileContent{Bytes: []byte("x"), Whole: true})
+			r.Data = wire.AppendFileContent(nil, wire.FileContent{Bytes: []byte("x"), Complete: true})
 		}
 	}
 	return r, fds

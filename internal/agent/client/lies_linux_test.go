@@ -60,7 +60,7 @@ func begun(t *testing.T, box *Sandbox, a *liar, w io.Writer) (p driver.Process, 
 	}()
 	f := a.read(t)
 	closeFDs(f.FDs)
-	a.reply(f.ID, wire.Reply{Data: (&wire.Started{PID: 7, Mark: 1}).Append(nil)})
+	a.reply(f.ID, wire.Reply{Data: (&wire.Started{PID: 7, Tag: 1}).Append(nil)})
 	return <-got, f.ID
 }
 

@@ -294,7 +294,7 @@ func (p *process) Signal(sig int) error {
 // when nothing of it runs. It works also after the program's end; a sandbox
 // that has ended runs nothing.
 func (p *process) KillTree() error {
-	m := wire.Kill{Mark: p.told.Mark}
+	m := wire.Kill{Tag: p.told.Tag}
 	r, err := p.box.insist(wire.TypeKill, m.Append(nil), &call{})
 	switch {
 	case sandbar.CodeOf(err) == sandbar.Gone:

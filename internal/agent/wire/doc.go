@@ -77,22 +77,22 @@ type Type uint8
 
 // The kinds of frame, with who sends them.
 const (
-	TypeHello  Type = 1  // agent: its generation
-	TypeSetup  Type = 2  // host: Setup, with the mounts to attach or none
-	TypeReply  Type = 3  // agent: Reply
-	TypeStart  Type = 4  // host: Start, with descriptors 0, 1, 2 or none
-	TypeExited Type = 5  // agent: Exited
-	TypeSignal Type = 6  // host: Signal
-	TypeFS     Type = 7  // host: FSRequest
-	TypeDial   Type = 8  // host: Dial
-	TypeData   Type = 9  // both: a byte naming the channel, then bytes
-	TypeCredit Type = 10 // both: a byte naming the channel, then uint32
-	TypeClose  Type = 11 // both: a byte naming the channel
-	TypeKill   Type = 12 // host: Kill
-	TypeSpawn  Type = 13 // host, to a spawner: Spawn, with the agent's connection and perhaps a cgroup
-	TypeLend   Type = 14 // host: nothing; the answer has a Lent, and the Landlock ruleset if there is one
-	TypeAdopt  Type = 15 // host: Adopt
-	TypeClock  Type = 16 // host: Clock
+	TypeHello      Type = 1  // agent: its generation
+	TypeSetup      Type = 2  // host: Setup, with the mounts to attach or none
+	TypeReply      Type = 3  // agent: Reply
+	TypeStart      Type = 4  // host: Start, with descriptors 0, 1, 2 or none
+	TypeExited     Type = 5  // agent: Exited
+	TypeSignal     Type = 6  // host: Signal
+	TypeFS         Type = 7  // host: FSRequest
+	TypeDial       Type = 8  // host: Dial
+	TypeData       Type = 9  // both: a byte naming the channel, then bytes
+	TypeCredit     Type = 10 // both: a byte naming the channel, then uint32
+	TypeClose      Type = 11 // both: a byte naming the channel
+	TypeKill       Type = 12 // host: Kill
+	TypeSpawn      Type = 13 // host, to a spawner: Spawn, with the agent's connection and perhaps a cgroup
+	TypeAdoptAttrs Type = 14 // host: nothing; the answer has a Lent, and the Landlock ruleset if there is one
+	TypeAdopt      Type = 15 // host: Adopt
+	TypeClock      Type = 16 // host: Clock
 )
 
 // Frame is one frame. Payload belongs to the receiver.

@@ -13,15 +13,15 @@ const (
 // one for each of the first paths, and at least one: the host asks for the rest
 // again.
 type FileContent struct {
-	Errno uint32 // the kernel's, if the file could not be read
-	Whole bool   // Bytes is all there is
-	Bytes []byte
+	Errno    uint32 // the kernel's, if the file could not be read
+	Complete bool   // Bytes is all there is
+	Bytes    []byte
 }
 
 // AppendFileContent appends the encoding of c. File contents follow each other
 // without a count.
 func AppendFileContent(b []byte, c FileContent) []byte {
-	b = append(appendU32(b, c.Errno), bit(c.Whole))
+	b = append(appendU32(b, c.Errno), bit(c.Complete))
 	return append(appendU32(b, uint32(len(c.Bytes))), c.Bytes...)
 }
 
@@ -30,7 +30,7 @@ func AppendFileContent(b []byte, c FileContent) []byte {
 func DecodeFileContents(p []byte) (all []FileContent, err error) {
 	d := decoder{b: p}
 	for len(d.b) > 0 && !d.failed && len(all) < MaxReadPaths {
-		all = append(all, FileContent{Errno: d.u32(), Whole: d.truth(), Bytes: d.bytes()})
+		all = append(all, FileContent{Errno: d.u32(), Complete: d.truth(), Bytes: d.bytes()})
 	}
 	return all, d.end()
 }

@@ -97,67 +97,67 @@ type Started struct {
 	PID uint32
 	// Mark names the program, and all that it starts, for Kill. No other
 	// program of the sandbox ever has it.
-	Mark uint64
+	Tag uint64
 }
 
 // Append appends the encoding of m.
-func (m *Started) Append(b []byte) []byte { return appendU64(appendU32(b, m.PID), m.Mark) }
+func (m *Started) Append(b []byte) []byte { return appendU64(appendU32(b, m.PID), m.Tag) }
 
 // Decode reads m from a payload.
 func (m *Started) Decode(p []byte) error {
 	d := decoder{b: p}
-	m.PID, m.Mark = d.u32(), d.u64()
+	m.PID, m.Tag = d.u32(), d.u64()
 	return d.end()
 }
 
 // Kill asks for the end of all that carries a mark.
-type Kill struct{ Mark uint64 }
+type Kill struct{ Tag uint64 }
 
 // Append appends the encoding of m.
-func (m *Kill) Append(b []byte) []byte { return appendU64(b, m.Mark) }
+func (m *Kill) Append(b []byte) []byte { return appendU64(b, m.Tag) }
 
 // Decode reads m from a payload.
 func (m *Kill) Decode(p []byte) error {
 	d := decoder{b: p}
-	m.Mark = d.u64()
+	m.Tag = d.u64()
 	return d.end()
 }
 
 // Lent is Data of the Reply to a Lend.
-type Lent struct {
+type AdoptAttrs struct {
 	// Mark is that of the program to come, see Started. It is the hard and the
 	// soft limit of Resource.
-	Mark     uint64
+	Tag      uint64
 	Resource uint32
 	// Rlimits are the agent's own, which programs inherit.
 	Rlimits []Rlimit
 }
 
 // Append appends the encoding of m.
-func (m *Lent) Append(b []byte) []byte {
-	return appendRlimits(appendU32(appendU64(b, m.Mark), m.Resource), m.Rlimits)
+func (m *AdoptAttrs) Append(b []byte) []byte {
+	return appendRlimits(appendU32(appendU64(b, m.Tag), m.Resource), m.Rlimits)
 }
 
 // Decode reads m from a payload.
-func (m *Lent) Decode(p []byte) error {
+func (m *AdoptAttrs) Decode(p []byte) error {
 	d := decoder{b: p}
-	m.Mark, m.Resource, m.Rlimits = d.u64(), d.u32(), d.rlimits()
+	m.Tag, m.Resource, m.Rlimits = d.u64(), d.u32(), d.rlimits()
 	return d.end()
 }
 
 // Adopt names a program that the host has put into the sandbox.
 type Adopt struct {
-	PID  uint32 // as the sandbox numbers it
-	Mark uint64 // from Lent
+	PID uint32 // as the sandbox numbers it
+	Tag uint64 // from Lent
 }
 
 // Append appends the encoding of m.
-func (m *Adopt) Append(b []byte) []byte { return appendU64(appendU32(b, m.PID), m.Mark) }
+func (m *Adopt) Append(b []byte) []byte { return appendU64(appendU32(b, m.PID), m.Tag) }
 
 // Decode reads m from a payload.
 func (m *Adopt) Decode(p []byte) error {
 	d := decoder{b: p}
-	m.PID, m.Mark = d.u32(), d.u64()
+	m.PID, m.Tag = d.u32(), d.u64()
 	return d.end()
 }
 

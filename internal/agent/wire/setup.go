@@ -9,13 +9,13 @@ type Setup struct {
 	// sandbox's namespaces, root and network already. Then Hostname, Interface,
 	// Root and Mounts mean nothing, and what follows confines the programs as
 	// ever.
-	Made bool
+	Prebuilt bool
 	// Hostname of the UTS namespace.
 	Hostname string
 	// Without are the files and empty directories which whoever made the sandbox
 	// has put into it and programs are not to find. They are removed in order,
 	// where they are there, if Made.
-	Without []string
+	Remove []string
 	// Root is an existing directory of the host over which the new root is
 	// built, in the agent's own mount namespace only; nobody else sees it.
 	Root string
@@ -43,7 +43,7 @@ type Setup struct {
 	// Mark is the resource whose hard limit tells what belongs to which program:
 	// RLIMIT_LOCKS (10), or in gVisor RLIMIT_RSS (5). Programs must forbid
 	// programs to change it.
-	Mark uint32
+	TagResource uint32
 	// Landlock is the second layer, on every thread that starts programs or
 	// touches files.
 	Landlock Landlock
@@ -52,7 +52,7 @@ type Setup struct {
 	Seccomp []byte
 	// Programs is another such program, for the one thread that starts programs
 	// and so for these: what only the agent itself may do.
-	Programs []byte
+	ProgramSeccomp []byte
 	// Env is the environment of every program, "K=V", before that of a Start.
 	Env []string
 	// Dir is the directory relative paths start from, and programs by default.
@@ -68,7 +68,7 @@ type Setup struct {
 	WatchDisks []string
 	// WatchWhole says that the kernel is the sandbox's own, so that its account
 	// of all memory is what the watchdog looks at.
-	WatchWhole bool
+	WatchKernel bool
 }
 
 // Launch is what the agent's program reads where it is to start an interpreter
@@ -93,21 +93,21 @@ type MountKind uint8
 // The kinds of step. Targets are made when missing: a directory, or for Bind
 // of a file and for File an empty file.
 const (
-	MountTmpfs   MountKind = iota + 1 // a new tmpfs: Size, Inodes, Mode, UID, GID
-	MountBind                         // Source of the host, with all below it
-	MountProc                         // proc of the new PID namespace, with the options in Source
-	MountDevpts                       // a private instance of devpts
-	MountMkdir                        // a directory: Mode, UID, GID
-	MountSymlink                      // a link whose text is Source
-	MountFile                         // a file with the bytes of Source: Mode
-	MountInner                        // bind of Source, a path of the new root, not of the host
-	MountMask                         // hide: an empty read-only directory or file over Target; a missing one is skipped
-	MountReseal                       // change the flags of the mount at Target
-	MountAttach                       // as Bind of a directory that may lie below Root; without Source, of a mount that came with Setup, descriptor Size
-	MountOverlay                      // of the directories lower, upper and work in Source, a path of the new root
-	MountCover                        // a read-only file without a name, with the bytes of Source, over the file Target; a missing one is skipped
-	MountMasks                        // Mask of all directly in Target that can be opened, but for processes, links and the names in Source, which spaces separate
-	MountRoot                         // the last step: what is mounted at Target becomes the root, and the rest is gone
+	MountTmpfs       MountKind = iota + 1 // a new tmpfs: Size, Inodes, Mode, UID, GID
+	MountBind                             // Source of the host, with all below it
+	MountProc                             // proc of the new PID namespace, with the options in Source
+	MountDevpts                           // a private instance of devpts
+	MountMkdir                            // a directory: Mode, UID, GID
+	MountSymlink                          // a link whose text is Source
+	MountFile                             // a file with the bytes of Source: Mode
+	MountBindInner                        // bind of Source, a path of the new root, not of the host
+	MountMask                             // hide: an empty read-only directory or file over Target; a missing one is skipped
+	MountSetFlags                         // change the flags of the mount at Target
+	MountAttach                           // as Bind of a directory that may lie below Root; without Source, of a mount that came with Setup, descriptor Size
+	MountOverlay                          // of the directories lower, upper and work in Source, a path of the new root
+	MountReplaceFile                      // a read-only file without a name, with the bytes of Source, over the file Target; a missing one is skipped
+	MountMaskOthers                       // Mask of all directly in Target that can be opened, but for processes, links and the names in Source, which spaces separate
+	MountRoot                             // the last step: what is mounted at Target becomes the root, and the rest is gone
 )
 
 // Flags of a mount. A bind gets its flags on everything below it.

@@ -77,8 +77,8 @@ func (d *Driver) planFor(id sandbar.ID, s sandbar.Spec, i image) (*plan, error) 
 		return nil, err
 	}
 	p := &plan{setup: wire.Setup{
-		Made: true, Dir: sandbar.DefaultDir, UID: sandboxUID, GID: sandboxUID,
-		Mark: uint32(policy.MarkLocks), Seccomp: d.filters.all, Programs: d.filters.programs,
+		Prebuilt: true, Dir: sandbar.DefaultDir, UID: sandboxUID, GID: sandboxUID,
+		TagResource: uint32(policy.MarkLocks), Seccomp: d.filters.all, ProgramSeccomp: d.filters.programs,
 		Landlock: policy.Landlock([]string{"/"}, []string{sandbar.DefaultDir, "/tmp", "/dev/shm"}),
 		Env:      environment(i.env, s.Env), Mitigate: d.mitigate,
 	}}

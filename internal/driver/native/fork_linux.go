@@ -108,7 +108,7 @@ func (f *fork) populate(ctx context.Context, b *box) error {
 	// Else a copy that dies on its way would not be noticed.
 	held.close()
 	held.list = nil
-	if err := f.await(ctx, b, lent.Mark); err != nil {
+	if err := f.await(ctx, b, lent.Tag); err != nil {
 		return err
 	}
 	if n := f.kept(); n > 0 {
@@ -127,12 +127,12 @@ func (f *fork) kept() int {
 
 // order makes the request for a copy, with the groups and namespaces that it
 // enters.
-func (f *fork) order(b *box, lent wire.Lent, held *files) (o python.Order, rooms []*os.File, err error) {
+func (f *fork) order(b *box, lent wire.AdoptAttrs, held *files) (o python.Order, rooms []*os.File, err error) {
 	o = python.Order{Rehearse: f.rehearses, Core: f.t.d.cookies, Ranged: f.t.d.ids.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
 	for _, r := range lent.Rlimits {
 		o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: r.Resource, Soft: r.Soft, Hard: r.Hard})
 	}
-	o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: lent.Resource, Soft: lent.Mark, Hard: lent.Mark})
+	o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: lent.Resource, Soft: lent.Tag, Hard: lent.Tag})
 	if b.group != nil {
 		doors, err := b.group.Doors()
 		if err != nil {
@@ -163,7 +163,7 @@ func (f *fork) await(ctx context.Context, b *box, mark uint64) error {
 	case failure != "":
 		return sandbar.Errorf(sandbar.Internal, "a copy of the template could not enter its sandbox: %s", sandbar.Quote(failure, 200))
 	}
-	f.waiting, err = f.Adopt(ctx, wire.Adopt{PID: pid, Mark: mark})
+	f.waiting, err = f.Adopt(ctx, wire.Adopt{PID: pid, Tag: mark})
 	return err
 }
 

@@ -35,7 +35,7 @@ func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) 
 	}
 	setup := &wire.Setup{
 		Hostname: hostname, Root: buildRoot, Sysctls: policy.Sysctls(), Rlimits: rlimits,
-		Mark: uint32(policy.MarkLocks), Seccomp: d.filter, Programs: d.programs, Dir: sandbar.DefaultDir, Mitigate: d.mitigate,
+		TagResource: uint32(policy.MarkLocks), Seccomp: d.filter, ProgramSeccomp: d.programs, Dir: sandbar.DefaultDir, Mitigate: d.mitigate,
 	}
 	if image != nil {
 		err = d.imageSetup(setup, image, s)

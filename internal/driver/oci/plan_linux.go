@@ -123,17 +123,17 @@ func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	if err != nil {
 		return nil, err
 	}
-	setup := &wire.Setup{Made: true, Rlimits: rlimits, UID: uid, GID: uid, Mark: uint32(d.mark),
-		Seccomp: d.filter, Programs: d.programFilter, Dir: sandbar.DefaultDir, Mitigate: d.mitigate}
+	setup := &wire.Setup{Prebuilt: true, Rlimits: rlimits, UID: uid, GID: uid, TagResource: uint32(d.mark),
+		Seccomp: d.filter, ProgramSeccomp: d.programFilter, Dir: sandbar.DefaultDir, Mitigate: d.mitigate}
 	if d.runtime.guestKernel() {
 		setup.Rlimits = guestRlimits(rlimits)
 		setup.PIDs = max(s.Limits.PIDs, 0)
-		setup.Without = guestDevices()
+		setup.Remove = guestDevices()
 	}
 	if d.caps.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
 		setup.Watchdog = s.Limits.Memory
 		setup.WatchDisks = policy.Writable()[:1] // all are parts of one
-		setup.WatchWhole = d.runtime.guestKernel()
+		setup.WatchKernel = d.runtime.guestKernel()
 	}
 	if d.caps.Enforced.CPUShares == sandbar.EnforcedNice {
 		setup.Nice = hostenv.Niceness(s.Limits.CPUShares)

@@ -95,7 +95,7 @@ func ImageRoot(o ImageRootOptions) ([]wire.Mount, error) {
 	p.imagePart("/shm", "/dev/shm")
 	p.at = imageRoot
 	p.proc(imageProc)
-	p.add(wire.Mount{Kind: wire.MountReseal, Target: imageRoot + "/dev", Flags: sealed})
+	p.add(wire.Mount{Kind: wire.MountSetFlags, Target: imageRoot + "/dev", Flags: sealed})
 	p.add(wire.Mount{Kind: wire.MountRoot, Target: imageRoot})
 	return p.steps, nil
 }

@@ -174,8 +174,8 @@ func HostRoot(o HostRootOptions) ([]wire.Mount, error) {
 	p.devices()
 	p.part("/shm", "/dev/shm", 0o1777, false)
 	p.proc("")
-	p.add(wire.Mount{Kind: wire.MountReseal, Target: "/etc", Flags: sealed})
-	p.add(wire.Mount{Kind: wire.MountReseal, Target: "/dev", Flags: sealed})
+	p.add(wire.Mount{Kind: wire.MountSetFlags, Target: "/etc", Flags: sealed})
+	p.add(wire.Mount{Kind: wire.MountSetFlags, Target: "/dev", Flags: sealed})
 	p.steps[0].Size, p.steps[0].Inodes = p.bounds(ownBytes(o.BootID), ownInodes(p.steps))
 	return p.steps, nil
 }
@@ -214,7 +214,7 @@ func ownInodes(steps []wire.Mount) int64 {
 			}
 		case wire.MountOverlay:
 			n += 2 // a directory of the kernel's in work, and the notes that it tries to write there
-		case wire.MountCover, wire.MountMasks:
+		case wire.MountReplaceFile, wire.MountMaskOthers:
 			n++ // a file that has no name
 		}
 	}
@@ -282,7 +282,7 @@ func (p *plan) bind(target string, flags uint32) {
 }
 
 func (p *plan) inner(source, target string, flags uint32) {
-	p.add(wire.Mount{Kind: wire.MountInner, Source: p.at + source, Target: p.at + target, Flags: flags})
+	p.add(wire.Mount{Kind: wire.MountBindInner, Source: p.at + source, Target: p.at + target, Flags: flags})
 }
 
 func (p *plan) link(text, target string) {
@@ -531,11 +531,11 @@ func (p *plan) proc(options string) {
 		p.inner(r.path, r.path, sealed|wire.MountOptional)
 	}
 	if p.o.BootID != "" {
-		p.add(wire.Mount{Kind: wire.MountCover, Source: p.o.BootID + "\n", Target: p.at + bootID})
+		p.add(wire.Mount{Kind: wire.MountReplaceFile, Source: p.o.BootID + "\n", Target: p.at + bootID})
 	} else {
 		p.mask(bootID)
 	}
-	p.add(wire.Mount{Kind: wire.MountMasks, Source: strings.Join(procNames(), " "), Target: p.at + "/proc"})
+	p.add(wire.Mount{Kind: wire.MountMaskOthers, Source: strings.Join(procNames(), " "), Target: p.at + "/proc"})
 }
 
 // procReadOnly are the parts of /proc that programs read and that must never

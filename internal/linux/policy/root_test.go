@@ -73,7 +73,7 @@ func planText(steps []wire.Mount) string {
 			fmt.Fprintf(&b, " -> %s", m.Source)
 		case wire.MountFile:
 			fmt.Fprintf(&b, " %q mode=%04o", m.Source, m.Mode)
-		case wire.MountBind, wire.MountInner, wire.MountAttach, wire.MountOverlay:
+		case wire.MountBind, wire.MountBindInner, wire.MountAttach, wire.MountOverlay:
 			fmt.Fprintf(&b, " from=%s", m.Source)
 		case wire.MountProc:
 			if m.Source != "" {
@@ -92,9 +92,9 @@ func planText(steps []wire.Mount) string {
 
 func kindText(k wire.MountKind) string {
 	return map[wire.MountKind]string{wire.MountTmpfs: "tmpfs", wire.MountBind: "bind", wire.MountProc: "proc", wire.MountDevpts: "devpts",
-		wire.MountMkdir: "mkdir", wire.MountSymlink: "symlink", wire.MountFile: "file", wire.MountInner: "inner",
-		wire.MountMask: "mask", wire.MountReseal: "reseal", wire.MountAttach: "attach", wire.MountOverlay: "overlay", wire.MountRoot: "root",
-		wire.MountCover: "cover", wire.MountMasks: "masks"}[k]
+		wire.MountMkdir: "mkdir", wire.MountSymlink: "symlink", wire.MountFile: "file", wire.MountBindInner: "inner",
+		wire.MountMask: "mask", wire.MountSetFlags: "reseal", wire.MountAttach: "attach", wire.MountOverlay: "overlay", wire.MountRoot: "root",
+		wire.MountReplaceFile: "cover", wire.MountMaskOthers: "masks"}[k]
 }
 
 func flagText(f uint32) string {
@@ -134,7 +134,7 @@ func checkPlan(o HostRootOptions, steps []wire.Mount) error {
 			if !made[path.Dir(m.Target)] {
 				return fmt.Errorf("step %d: %s comes before its directory", i, m.Target)
 			}
-		case wire.MountInner:
+		case wire.MountBindInner:
 			if base := m.Source; !made[base] && !strings.HasPrefix(base, "/proc/") {
 				return fmt.Errorf("step %d: %s comes before its source %s", i, m.Target, base)
 			}
@@ -158,7 +158,7 @@ func checkPlan(o HostRootOptions, steps []wire.Mount) error {
 		}
 	}
 	for _, name := range []string{"/etc", "/dev"} {
-		if !slices.Contains(steps, wire.Mount{Kind: wire.MountReseal, Target: name, Flags: sealed}) {
+		if !slices.Contains(steps, wire.Mount{Kind: wire.MountSetFlags, Target: name, Flags: sealed}) {
 			return fmt.Errorf("%s is not sealed", name)
 		}
 	}
@@ -304,7 +304,7 @@ func TestHostRootBounds(t *testing.T) {
 				t.Errorf("disk %d, inodes %d: size %d, inodes %d; want %d, %d", tt.disk, tt.inodes, m.Size, m.Inodes, tt.wantSize, tt.wantInodes)
 			}
 		}
-		home := wire.Mount{Kind: wire.MountInner, Source: Writable()[0], Target: Writable()[0], Flags: private}
+		home := wire.Mount{Kind: wire.MountBindInner, Source: Writable()[0], Target: Writable()[0], Flags: private}
 		if !slices.Contains(steps, home) {
 			t.Errorf("%s is no mount of its own", home.Target)
 		}
@@ -470,10 +470,10 @@ func TestProcIsAllowed(t *testing.T) {
 	}
 	for at, steps := range map[string][]wire.Mount{"": hostPlan, imageRoot: imagePlan} {
 		names := strings.Join(procNames(), " ")
-		if !slices.Contains(steps, wire.Mount{Kind: wire.MountMasks, Source: names, Target: at + "/proc"}) {
+		if !slices.Contains(steps, wire.Mount{Kind: wire.MountMaskOthers, Source: names, Target: at + "/proc"}) {
 			t.Errorf("%q: /proc is not masked but for %s", at, names)
 		}
-		if !slices.Contains(steps, wire.Mount{Kind: wire.MountCover, Source: id + "\n", Target: at + bootID}) {
+		if !slices.Contains(steps, wire.Mount{Kind: wire.MountReplaceFile, Source: id + "\n", Target: at + bootID}) {
 			t.Errorf("%q: the boot id is the host's", at)
 		}
 	}

@@ -21,23 +21,23 @@ import (
 //
 // The change is made beside the launcher, which is under that filter: while
 // one program starts, the mark of the next is set.
-type marks struct {
+type processTags struct {
 	resource int
 	next     chan uint64   // the mark that a program forked now will have; closed when there are no more
-	taken    chan struct{} // it has been forked
+	used     chan struct{} // it has been forked
 }
 
 const (
 	// topMark is the first mark where the hard limit does not forbid it; the
 	// kernel has limits of the processor's size.
-	topMark = 1 << (strconv.IntSize - 2)
+	maxTag = 1 << (strconv.IntSize - 2)
 	// fewMarks is less than a sandbox's life may need.
-	fewMarks = 1 << 16
+	minTags = 1 << 16
 )
 
 // markName is what /proc/PID/limits calls the resource whose limit is the mark.
 // Others than these are enforced, and no marks.
-func markName(resource uint32) string {
+func tagLimitName(resource uint32) string {
 	switch resource {
 	case unix.RLIMIT_LOCKS:
 		return "\nMax file locks "
@@ -48,38 +48,38 @@ func markName(resource uint32) string {
 }
 
 // newMarks begins to count where this process's hard limit allows it.
-func newMarks(resource uint32) (*marks, error) {
-	if markName(resource) == "" {
+func newProcessTags(resource uint32) (*processTags, error) {
+	if tagLimitName(resource) == "" {
 		return nil, unix.EINVAL
 	}
 	var now unix.Rlimit
 	if err := unix.Prlimit(0, int(resource), nil, &now); err != nil {
 		return nil, err
 	}
-	first := min(now.Max, topMark)
-	if first < fewMarks {
+	first := min(now.Max, maxTag)
+	if first < minTags {
 		return nil, unix.ERANGE
 	}
-	m := &marks{resource: int(resource), next: make(chan uint64), taken: make(chan struct{}, 1)}
+	m := &processTags{resource: int(resource), next: make(chan uint64), used: make(chan struct{}, 1)}
 	go m.run(first)
 	return m, nil
 }
 
 // run sets one mark after the other. It runs on any thread but the launcher's.
-func (m *marks) run(mark uint64) {
+func (m *processTags) run(mark uint64) {
 	defer close(m.next)
 	for ; mark > 0; mark-- {
 		if unix.Prlimit(0, m.resource, &unix.Rlimit{Cur: mark, Max: mark}, nil) != nil {
 			return
 		}
 		m.next <- mark
-		<-m.taken
+		<-m.used
 	}
 }
 
 // parseMark finds the mark, the limit that markName names, in the text of
 // /proc/PID/limits; 0 is none.
-func parseMark(limits []byte, name string) uint64 {
+func parseTag(limits []byte, name string) uint64 {
 	i := bytes.Index(limits, []byte(name))
 	if i < 0 {
 		return 0

@@ -12,30 +12,30 @@ import (
 
 // link is the agent's end of the connection: blocking reads from one
 // goroutine, writes from many.
-type link struct {
-	in, out int  // descriptors, of one socket or of two pipes
-	passes  bool // descriptors can be passed
+type conn struct {
+	in, out   int  // descriptors, of one socket or of two pipes
+	passesFDs bool // descriptors can be passed
 
-	mu    sync.Mutex // guards writing
-	frame []byte     // the one being written, kept for its memory
+	mu     sync.Mutex // guards writing
+	buffer []byte     // the one being written, kept for its memory
 }
 
 // openLink returns the connection that a mode has.
-func openLink(mode, path string) (*link, error) {
+func openConn(mode, path string) (*conn, error) {
 	switch mode {
 	case ModeStdio:
 		return takeStdio()
 	case ModeDial:
 		fd, err := dialHost(path)
-		return &link{in: fd, out: fd, passes: true}, err
+		return &conn{in: fd, out: fd, passesFDs: true}, err
 	}
-	return &link{in: SocketFD, out: SocketFD, passes: mode == ModeSocket}, nil
+	return &conn{in: SocketFD, out: SocketFD, passesFDs: mode == ModeSocket}, nil
 }
 
 // takeStdio makes the standard input and output a connection, and puts nothing
 // in their place, so that nothing else is ever written to it. What the agent
 // has to say to whoever started it goes to the standard error output.
-func takeStdio() (*link, error) {
+func takeStdio() (*conn, error) {
 	in, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, SocketFD)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func takeStdio() (*link, error) {
 			return nil, err
 		}
 	}
-	return &link{in: in, out: out}, nil
+	return &conn{in: in, out: out}, nil
 }
 
 // dialHost connects to the socket on which the host waits.
@@ -70,10 +70,10 @@ func dialHost(path string) (int, error) {
 // request, which comes at once, or never: a container engine that crashes while
 // it starts a container may leave it running, with an input that nobody has opened
 // and whose end never comes.
-const firstWord = time.Minute
+const firstRequestTimeout = time.Minute
 
 // await waits until there is something to read, be it the connection's end.
-func (l *link) await(bound time.Duration) error {
+func (l *conn) awaitReadable(bound time.Duration) error {
 	fds := []unix.PollFd{{Fd: int32(l.in), Events: unix.POLLIN}}
 	for end := time.Now().Add(bound); ; {
 		left := time.Until(end)
@@ -92,7 +92,7 @@ func (l *link) await(bound time.Duration) error {
 }
 
 // read returns the next frame.
-func (l *link) read() (wire.Frame, error) {
+func (l *conn) read() (wire.Frame, error) {
 	var head [wire.HeaderSize]byte
 	fds, err := l.readHeader(head[:])
 	if err != nil {
@@ -116,8 +116,8 @@ func (l *link) read() (wire.Frame, error) {
 }
 
 // readHeader reads a header and the descriptors attached to its first byte.
-func (l *link) readHeader(b []byte) ([]int, error) {
-	if !l.passes {
+func (l *conn) readHeader(b []byte) ([]int, error) {
+	if !l.passesFDs {
 		return nil, l.readFull(b)
 	}
 	oob := make([]byte, unix.CmsgSpace(4*wire.MaxFDs))
@@ -153,7 +153,7 @@ func parseRights(oob []byte) (fds []int) {
 	return fds
 }
 
-func (l *link) readFull(b []byte) error {
+func (l *conn) readFull(b []byte) error {
 	for len(b) > 0 {
 		n, err := unix.Read(l.in, b)
 		switch {
@@ -170,21 +170,21 @@ func (l *link) readFull(b []byte) error {
 }
 
 // write sends one frame.
-func (l *link) write(f wire.Frame) error {
+func (l *conn) write(f wire.Frame) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.frame = wire.AppendHeader(l.frame[:0], wire.Header{
+	l.buffer = wire.AppendHeader(l.buffer[:0], wire.Header{
 		Length: uint32(len(f.Payload)), Type: f.Type, FDs: uint8(len(f.FDs)), ID: f.ID})
 	if len(f.Payload) > maxCopied && len(f.FDs) == 0 {
-		if err := l.writeFull(l.frame); err != nil {
+		if err := l.writeFull(l.buffer); err != nil {
 			return err
 		}
 		return l.writeFull(f.Payload)
 	}
-	l.frame = append(l.frame, f.Payload...)
-	b := l.frame
-	if cap(l.frame) > 64<<10 {
-		l.frame = nil // do not keep a large frame's memory in an idle sandbox
+	l.buffer = append(l.buffer, f.Payload...)
+	b := l.buffer
+	if cap(l.buffer) > 64<<10 {
+		l.buffer = nil // do not keep a large frame's memory in an idle sandbox
 	}
 	if len(f.FDs) > 0 {
 		n, err := l.sendRights(b, f.FDs)
@@ -200,7 +200,7 @@ func (l *link) write(f wire.Frame) error {
 // both are written at once.
 const maxCopied = 16 << 10
 
-func (l *link) writeFull(b []byte) error {
+func (l *conn) writeFull(b []byte) error {
 	for len(b) > 0 {
 		n, err := unix.Write(l.out, b)
 		if err == unix.EINTR {
@@ -214,7 +214,7 @@ func (l *link) writeFull(b []byte) error {
 	return nil
 }
 
-func (l *link) sendRights(b []byte, fds []int) (int, error) {
+func (l *conn) sendRights(b []byte, fds []int) (int, error) {
 	rights := unix.UnixRights(fds...)
 	for {
 		n, err := unix.SendmsgN(l.out, b, rights, nil, unix.MSG_NOSIGNAL)

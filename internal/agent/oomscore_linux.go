@@ -15,55 +15,55 @@ import (
 // A child inherits the agent's score, so the agent raises its own for the
 // moment of the fork; it may lower it again to what it was. The file is opened
 // while the agent is still dumpable: afterwards it belongs to the host's root.
-type rank struct {
-	fd          int // -1: there is nothing to rank
-	own, raised []byte
+type oomScore struct {
+	fd               int // -1: there is nothing to rank
+	original, raised []byte
 }
 
 // guestScore is that of a sandbox that the agent builds: it goes before anything
 // that the host did not give a score itself.
 const (
-	guestScore       = "500"
-	guestScoreNumber = 500
+	guestOOMScore       = "500"
+	guestOOMScoreNumber = 500
 )
 
 // programsBefore is how much more a program's score is: a tenth of the memory
 // there is.
-const programsBefore = 100
+const programScoreOffset = 100
 
-func openRank() rank {
+func openOOMScore() oomScore {
 	fd, err := unix.Open("/proc/self/oom_score_adj", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return rank{fd: -1}
+		return oomScore{fd: -1}
 	}
-	return rank{fd: fd}
+	return oomScore{fd: fd}
 }
 
 // guest gives the agent the score of a guest. It may raise what it has; where
 // that is higher it stays.
-func (r *rank) guest() { r.set([]byte(guestScore)) }
+func (r *oomScore) setGuest() { r.set([]byte(guestOOMScore)) }
 
 // floor is the rank with which a spawner that is root forks agents: it has the score of a
 // guest for the moment of the fork. What such a process sets is also the least that its
 // children, and theirs, can set, so no program goes before an agent. Elsewhere the least
 // is what the daemon was started with; there only a /proc that cannot be written to
 // (package policy) keeps programs from lowering their score.
-func floor() rank {
+func spawnerOOMScore() oomScore {
 	if os.Geteuid() != 0 {
-		return rank{fd: -1}
+		return oomScore{fd: -1}
 	}
-	r := openRank()
-	r.learn()
-	if own, err := strconv.Atoi(string(r.own)); err != nil || own >= guestScoreNumber {
-		r.raised = r.own
+	r := openOOMScore()
+	r.read()
+	if own, err := strconv.Atoi(string(r.original)); err != nil || own >= guestOOMScoreNumber {
+		r.raised = r.original
 	} else {
-		r.raised = []byte(guestScore)
+		r.raised = []byte(guestOOMScore)
 	}
 	return r
 }
 
 // learn reads the score that the agent has.
-func (r *rank) learn() {
+func (r *oomScore) read() {
 	var buf [16]byte
 	n, err := unix.Pread(r.fd, buf[:], 0)
 	if err != nil || n <= 1 {
@@ -73,24 +73,24 @@ func (r *rank) learn() {
 	if err != nil {
 		return
 	}
-	r.own = strconv.AppendInt(nil, int64(score), 10)
-	r.raised = strconv.AppendInt(nil, int64(min(score+programsBefore, 1000)), 10)
+	r.original = strconv.AppendInt(nil, int64(score), 10)
+	r.raised = strconv.AppendInt(nil, int64(min(score+programScoreOffset, 1000)), 10)
 }
 
-func (r *rank) raise() {
-	if r.own == nil && r.fd >= 0 {
-		r.learn()
+func (r *oomScore) raise() {
+	if r.original == nil && r.fd >= 0 {
+		r.read()
 	}
 	r.set(r.raised)
 }
 
-func (r *rank) lower() { r.set(r.own) }
+func (r *oomScore) restore() { r.set(r.original) }
 
 // unprotect takes from this process, which the kernel trusts, what protects the
 // daemon from being killed for memory. A score that is inherited could be raised
 // by any program later, but then also be lowered again to what was inherited;
 // one that is set here is the lowest that agents and their programs can have.
-func unprotect() {
+func dropOOMProtection() {
 	const file = "/proc/self/oom_score_adj"
 	text, err := os.ReadFile(file)
 	if score, perr := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && perr == nil && score < 0 {
@@ -99,7 +99,7 @@ func unprotect() {
 }
 
 // set ignores failure: the order is a courtesy to a sandbox in trouble.
-func (r *rank) set(score []byte) {
+func (r *oomScore) set(score []byte) {
 	if r.fd >= 0 && score != nil {
 		_, _ = unix.Pwrite(r.fd, score, 0)
 	}

@@ -15,9 +15,9 @@ import (
 // the same time.
 //
 // A look lists the processes, the newest first, and kills at once what carries
-// a mark that is hunted. What is hunted may be forking all the time, so one
+// a mark that is targets. What is targets may be forking all the time, so one
 // empty look proves nothing: a hunt is over after two looks in a row that
-// found nothing and saw every process they had listed, alive, or dead already
+// found nothing and saw every process they had listed, alive, or zombies already
 // in the look before. What has died since may have forked since.
 //
 // Where new processes with the mark keep turning up, or processes keep dying
@@ -25,131 +25,131 @@ import (
 // standing still: the kernel sends SIGSTOP to all processes in one
 // step, which no fork can slip through. The others then go on; they notice no
 // more of it than of a shell's job control.
-type hunter struct {
-	a     *agent
-	asked chan quarry
-	buf   [8 << 10]byte // of files of /proc
+type treeKiller struct {
+	a        *agent
+	requests chan killTarget
+	buf      [8 << 10]byte // of files of /proc
 	// first: the agent is PID 1, and all processes are its own to stop.
-	first    bool
-	resource int             // whose hard limit is the mark
-	limit    string          // what that is called in /proc
-	shot     map[string]bool // the processes killed in the last look
-	dead     map[string]bool // those it found dead
+	isInit    bool
+	resource  int             // whose hard limit is the mark
+	limitName string          // what that is called in /proc
+	killed    map[string]bool // the processes killed in the last look
+	zombies   map[string]bool // those it found zombies
 }
 
-// quarry is one mark that is hunted.
-type quarry struct {
-	id    uint32 // of the request
-	mark  uint64
-	until time.Time // when to give up
-	found bool      // in the last look
-	empty int       // looks in a row that found nothing
+// quarry is one mark that is targets.
+type killTarget struct {
+	id         uint32 // of the request
+	tag        uint64
+	deadline   time.Time // when to give up
+	alive      bool      // in the last look
+	emptyScans int       // looks in a row that found nothing
 }
 
 const (
 	// huntLimit is how long a hunt goes on. What still runs then cannot be
 	// killed: it is in the kernel and does not come back.
-	huntLimit = 3 * time.Second
+	killTimeout = 3 * time.Second
 	// stubborn is after how many looks that settled nothing the sandbox is
 	// made to stand still.
-	stubborn = 6
+	stopAfterScans = 6
 	// huntPause is the first pause between looks, in which what was killed
 	// ends; it doubles up to maxHuntPause.
-	huntPause    = 100 * time.Microsecond
-	maxHuntPause = 5 * time.Millisecond
+	scanPause    = 100 * time.Microsecond
+	maxScanPause = 5 * time.Millisecond
 )
 
 // onKill hands a request to the hunter, which answers it.
 func (a *agent) onKill(f wire.Frame) error {
 	var k wire.Kill
-	if err := k.Decode(f.Payload); err != nil || !a.ready || k.Mark == 0 {
+	if err := k.Decode(f.Payload); err != nil || !a.ready || k.Tag == 0 {
 		return unix.EPROTO
 	}
 	select {
-	case a.hunter.asked <- quarry{id: f.ID, mark: k.Mark, until: time.Now().Add(huntLimit)}:
+	case a.killer.requests <- killTarget{id: f.ID, tag: k.Tag, deadline: time.Now().Add(killTimeout)}:
 	default:
 		a.reply(f.ID, wire.FailKill, unix.EAGAIN, "", nil)
 	}
 	return nil
 }
 
-func newHunter(a *agent) *hunter {
-	return &hunter{a: a, asked: make(chan quarry, backlog), first: unix.Getpid() == 1}
+func newTreeKiller(a *agent) *treeKiller {
+	return &treeKiller{a: a, requests: make(chan killTarget, backlog), isInit: unix.Getpid() == 1}
 }
 
 // track tells which resource has the marks.
-func (h *hunter) track(resource uint32) {
-	h.resource, h.limit = int(resource), markName(resource)
+func (h *treeKiller) setResource(resource uint32) {
+	h.resource, h.limitName = int(resource), tagLimitName(resource)
 }
 
 // run hunts whenever somebody asks.
-func (h *hunter) run() {
-	for q := range h.asked {
-		h.hunt([]quarry{q})
+func (h *treeKiller) run() {
+	for q := range h.requests {
+		h.killAll([]killTarget{q})
 	}
 }
 
-// hunt ends when nothing is hunted any more. Who asks meanwhile joins.
-func (h *hunter) hunt(hunted []quarry) {
-	h.shot, h.dead = nil, nil
-	pause, unsettled := huntPause, 0
-	for len(hunted) > 0 {
-		hunted = h.join(hunted)
-		var s sight
-		if unsettled >= stubborn && h.first { // elsewhere "all processes" are not ours alone
-			s = h.lookStill(hunted)
+// hunt ends when nothing is targets any more. Who asks meanwhile joins.
+func (h *treeKiller) killAll(targets []killTarget) {
+	h.killed, h.zombies = nil, nil
+	pause, unsettled := scanPause, 0
+	for len(targets) > 0 {
+		targets = h.addRequests(targets)
+		var s scanResult
+		if unsettled >= stopAfterScans && h.isInit { // elsewhere "all processes" are not ours alone
+			s = h.scanStopped(targets)
 			unsettled = 0
 		} else {
-			s = h.look(hunted)
+			s = h.scan(targets)
 		}
-		if s.fresh || s.missed && !s.found {
+		if s.newProcess || s.raced && !s.killed {
 			unsettled++
 		}
-		hunted = h.settle(hunted, s)
-		if s.found || s.blind {
+		targets = h.answerFinished(targets, s)
+		if s.killed || s.unreadable {
 			time.Sleep(pause)
-			pause = min(2*pause, maxHuntPause)
+			pause = min(2*pause, maxScanPause)
 		}
 	}
 }
 
 // join adds what has been asked for meanwhile.
-func (h *hunter) join(hunted []quarry) []quarry {
+func (h *treeKiller) addRequests(targets []killTarget) []killTarget {
 	for {
 		select {
-		case q := <-h.asked:
-			hunted = append(hunted, q)
+		case q := <-h.requests:
+			targets = append(targets, q)
 		default:
-			return hunted
+			return targets
 		}
 	}
 }
 
 // sight is what a look saw.
-type sight struct {
-	found  bool // something that is hunted
-	fresh  bool // something that was not killed before
-	missed bool // something has died that was alive when it was listed
-	blind  bool // something could not be looked at, or not be listed
-	still  bool // nothing could be born meanwhile
+type scanResult struct {
+	killed     bool // something that is targets
+	newProcess bool // something that was not killed before
+	raced      bool // something has died that was alive when it was listed
+	unreadable bool // something could not be looked at, or not be listed
+	stopped    bool // nothing could be born meanwhile
 }
 
 // settle answers those whose hunt is over and returns the others.
-func (h *hunter) settle(hunted []quarry, s sight) []quarry {
-	left := hunted[:0]
-	for _, q := range hunted {
+func (h *treeKiller) answerFinished(targets []killTarget, s scanResult) []killTarget {
+	left := targets[:0]
+	for _, q := range targets {
 		switch {
-		case q.found || s.blind:
-			q.empty = 0
-		case s.still:
-			q.empty = 2
-		case !s.missed:
-			q.empty++
+		case q.alive || s.unreadable:
+			q.emptyScans = 0
+		case s.stopped:
+			q.emptyScans = 2
+		case !s.raced:
+			q.emptyScans++
 		}
 		switch {
-		case q.empty >= 2:
+		case q.emptyScans >= 2:
 			h.a.reply(q.id, wire.OK, nil, "", nil)
-		case time.Now().After(q.until):
+		case time.Now().After(q.deadline):
 			h.a.reply(q.id, wire.FailKill, unix.EBUSY, "", nil)
 		default:
 			left = append(left, q)
@@ -158,47 +158,47 @@ func (h *hunter) settle(hunted []quarry, s sight) []quarry {
 	return left
 }
 
-// look kills what carries a hunted mark.
-func (h *hunter) look(hunted []quarry) (s sight) {
-	shot, dead := map[string]bool{}, map[string]bool{}
-	for i := range hunted {
-		hunted[i].found = false
+// look kills what carries a targets mark.
+func (h *treeKiller) scan(targets []killTarget) (s scanResult) {
+	killed, zombies := map[string]bool{}, map[string]bool{}
+	for i := range targets {
+		targets[i].alive = false
 	}
 	pids, err := h.a.proc.pids()
-	s.blind = err != nil
+	s.unreadable = err != nil
 	for i := len(pids) - 1; i >= 0; i-- { // the kernel lists the newest last
 		pid := pids[i]
-		switch h.shoot(pid, hunted) {
-		case gone:
-			s.missed = true
-		case hidden:
-			s.blind = true
-		case corpse:
-			dead[pid] = true
-			s.missed = s.missed || !h.dead[pid]
-		case killed:
-			s.found = true
-			s.fresh = s.fresh || !h.shot[pid]
-			shot[pid] = true
+		switch h.killIfTarget(pid, targets) {
+		case exited:
+			s.raced = true
+		case unknownTag:
+			s.unreadable = true
+		case zombie:
+			zombies[pid] = true
+			s.raced = s.raced || !h.zombies[pid]
+		case wasKilled:
+			s.killed = true
+			s.newProcess = s.newProcess || !h.killed[pid]
+			killed[pid] = true
 		}
 	}
-	h.shot, h.dead = shot, dead
+	h.killed, h.zombies = killed, zombies
 	return s
 }
 
 // lookStill is look with all processes stopped.
-func (h *hunter) lookStill(hunted []quarry) sight {
+func (h *treeKiller) scanStopped(targets []killTarget) scanResult {
 	stopped := map[string]bool{} // by somebody else, before
 	pids, err := h.a.proc.pids()
 	if err != nil {
-		return h.look(hunted)
+		return h.scan(targets)
 	}
 	for _, pid := range pids {
 		stopped[pid] = h.state(pid) == 'T'
 	}
 	unix.Kill(-1, unix.SIGSTOP) // spares PID 1, the caller
-	s := h.look(hunted)
-	s.still = true
+	s := h.scan(targets)
+	s.stopped = true
 	if pids, err = h.a.proc.pids(); err != nil {
 		unix.Kill(-1, unix.SIGCONT) // rather one too many than one that stands still for good
 	}
@@ -211,92 +211,92 @@ func (h *hunter) lookStill(hunted []quarry) sight {
 }
 
 // fate is what has become of a process that was listed.
-type fate int
+type scanOutcome int
 
 const (
-	spared fate = iota // it carries no hunted mark
-	killed
-	corpse // it is dead, carries a hunted mark and has not been waited for
-	gone   // it is dead, and its mark cannot be known any more
-	hidden // it may live, and its mark cannot be known
+	notTarget scanOutcome = iota // it carries no targets mark
+	wasKilled
+	zombie     // it is zombies, carries a targets mark and has not been waited for
+	exited     // it is zombies, and its mark cannot be known any more
+	unknownTag // it may live, and its mark cannot be known
 )
 
-// shoot kills a process if it carries a hunted mark and is not dead already.
-func (h *hunter) shoot(pid string, hunted []quarry) fate {
+// shoot kills a process if it carries a targets mark and is not zombies already.
+func (h *treeKiller) killIfTarget(pid string, targets []killTarget) scanOutcome {
 	dir, err := h.a.proc.open(pid)
 	if hasEnded(err) {
-		return gone
+		return exited
 	}
 	if err != nil {
-		return h.shootUnseen(pid, hunted)
+		return h.killByPidfd(pid, targets)
 	}
 	defer unix.Close(dir)
 	limits, err := readProc(dir, "limits", h.buf[:])
 	if hasEnded(err) || err == nil && len(limits) == 0 {
-		return gone
+		return exited
 	}
 	if err != nil {
-		return h.shootUnseen(pid, hunted)
+		return h.killByPidfd(pid, targets)
 	}
-	mark := parseMark(limits, h.limit)
-	if !marked(hunted, mark) {
-		return spared
+	mark := parseTag(limits, h.limitName)
+	if !isTarget(targets, mark) {
+		return notTarget
 	}
 	stat, err := readProc(dir, "stat", h.buf[:])
 	if hasEnded(err) || err == nil && isDead(stat) {
-		return corpse
+		return zombie
 	}
-	return kill(dir, hunted, mark)
+	return killTagged(dir, targets, mark)
 }
 
 // shootUnseen is shoot without /proc, where that refuses: the kernel tells everybody
 // of the same user another's limits. A pidfd holds on to the process, so that the
 // limits are known to be its own.
-func (h *hunter) shootUnseen(pid string, hunted []quarry) fate {
+func (h *treeKiller) killByPidfd(pid string, targets []killTarget) scanOutcome {
 	n := int(parseNumber([]byte(pid)))
 	fd, err := unix.PidfdOpen(n, 0)
 	if err == unix.ESRCH {
-		return gone
+		return exited
 	}
 	if err != nil {
-		return hidden
+		return unknownTag
 	}
 	defer unix.Close(fd)
 	var limit unix.Rlimit
 	err = unix.Prlimit(n, h.resource, nil, &limit)
 	if err == unix.ESRCH || unix.PidfdSendSignal(fd, 0, nil, 0) == unix.ESRCH {
-		return gone // and the limits may be those of another that got the number
+		return exited // and the limits may be those of another that got the number
 	}
 	if err != nil {
-		return hidden
+		return unknownTag
 	}
-	if !marked(hunted, limit.Max) {
-		return spared
+	if !isTarget(targets, limit.Max) {
+		return notTarget
 	}
 	ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	if n, err := unix.Poll(ended, 0); err == nil && n == 1 && ended[0].Revents&unix.POLLIN != 0 {
-		return corpse
+		return zombie
 	}
-	return kill(fd, hunted, limit.Max)
+	return killTagged(fd, targets, limit.Max)
 }
 
-// marked reports whether a mark is hunted.
-func marked(hunted []quarry, mark uint64) bool {
-	return slices.ContainsFunc(hunted, func(q quarry) bool { return q.mark == mark })
+// marked reports whether a mark is targets.
+func isTarget(targets []killTarget, mark uint64) bool {
+	return slices.ContainsFunc(targets, func(q killTarget) bool { return q.tag == mark })
 }
 
 // kill kills the process that a descriptor means. Only a later look shows whether
 // it has ended.
-func kill(fd int, hunted []quarry, mark uint64) fate {
+func killTagged(fd int, targets []killTarget, mark uint64) scanOutcome {
 	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-	for i := range hunted { // more than one may have asked for it
-		hunted[i].found = hunted[i].found || hunted[i].mark == mark
+	for i := range targets { // more than one may have asked for it
+		targets[i].alive = targets[i].alive || targets[i].tag == mark
 	}
-	return killed
+	return wasKilled
 }
 
 // state is the letter of a process's state in /proc; 0 when it is not known.
-func (h *hunter) state(pid string) byte {
+func (h *treeKiller) state(pid string) byte {
 	dir, err := h.a.proc.open(pid)
 	if err != nil {
 		return 0
