@@ -24,7 +24,7 @@ func (s *Setup) Append(b []byte) []byte {
 	return append(appendStrs(appendU64(appendU64(b, uint64(s.Watchdog)), uint64(s.PIDs)), s.WatchDisks), bit(s.WatchKernel))
 }
 
-// Decode reads s from a payload, whose memory Seccomp and Programs share.
+// Decode reads s from a payload. Seccomp and ProgramSeccomp share memory with the payload.
 func (s *Setup) Decode(p []byte) error {
 	d := decoder{b: p}
 	s.Prebuilt, s.Hostname, s.Remove, s.Root = d.truth(), d.str(), d.strs(), d.str()
@@ -61,7 +61,8 @@ func (l *Launch) Append(b []byte) []byte {
 	return append(b, bit(l.Mitigate))
 }
 
-// Decode reads l from a payload, whose memory Seccomp shares. Without Args it is an error.
+// Decode reads l from a payload. Seccomp shares memory with the payload. A Launch without Args is
+// an error.
 func (l *Launch) Decode(p []byte) error {
 	d := decoder{b: p}
 	l.Args, l.Env, l.Dir = d.strs(), d.strs(), d.str()
@@ -88,7 +89,7 @@ func (d *decoder) rlimits() []Rlimit {
 	return limits
 }
 
-// mountMin is the fewest bytes a Mount takes.
+// mountMin is the length of the shortest encoded Mount, in bytes.
 const mountMin = 1 + 4 + 4 + 4 + 8 + 8 + 4 + 4 + 4
 
 func (m *Mount) append(b []byte) []byte {
