@@ -8,23 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where a kernel in user space is what programs run on, no control group of the
-// host counts their processes: they are none of its own. That kernel has groups
-// itself, those of version 2.
+// A gVisor sandbox has a kernel of its own in user space. The host's pids cgroup does not count
+// that kernel's processes, so the limit is set in a version 2 cgroup of the sandbox's own kernel.
 const (
 	guestCgroupMount = "/sys"
 	guestCgroupDir   = guestCgroupMount + "/sandbox"
 )
 
-// processGroup is a group of the agent's own kernel, as open files: nobody can
-// open them any more. The zero value holds nothing.
+// guestCgroup is that cgroup, as open files, since /sys is hidden afterwards. The zero value limits
+// nothing.
 type guestCgroup struct {
-	limit               int64 // for programs, besides the agent
+	limit               int64 // for programs; the agent's threads come on top
 	procs, current, max *os.File
 }
 
-// makeGroup makes a group that is to have room for n processes and threads besides
-// the agent's, and hides /sys, where it is, as that is hidden everywhere else.
+// makeGuestCgroup creates a cgroup for n processes and threads besides the agent's, and then hides
+// /sys as in every other sandbox.
 func makeGuestCgroup(n int64) (g *guestCgroup, step string, err error) {
 	g = &guestCgroup{}
 	if n <= 0 {
@@ -32,13 +31,13 @@ func makeGuestCgroup(n int64) (g *guestCgroup, step string, err error) {
 	}
 	g.limit = n
 	if err := unix.Mount("cgroup", guestCgroupMount, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return g, "mount groups for processes", err
+		return g, "mount the pids cgroup", err
 	}
 	if err := writeFile(guestCgroupMount+"/cgroup.subtree_control", "+pids"); err != nil {
-		return g, "count processes", err
+		return g, "enable the pids controller", err
 	}
 	if err := unix.Mkdir(guestCgroupDir, 0o755); err != nil {
-		return g, "make a group for processes", err
+		return g, "make the pids cgroup", err
 	}
 	for _, f := range []struct {
 		to   **os.File
@@ -46,14 +45,14 @@ func makeGuestCgroup(n int64) (g *guestCgroup, step string, err error) {
 		how  int
 	}{{&g.procs, "/cgroup.procs", os.O_WRONLY}, {&g.max, "/pids.max", os.O_WRONLY}, {&g.current, "/pids.current", os.O_RDONLY}} {
 		if *f.to, err = os.OpenFile(guestCgroupDir+f.name, f.how, 0); err != nil {
-			return g, "open a group for processes", err
+			return g, "open the pids cgroup", err
 		}
 	}
-	return g, "hide the groups", unix.Mount("tmpfs", guestCgroupMount, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,mode=0555")
+	return g, "hide the cgroups", unix.Mount("tmpfs", guestCgroupMount, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,mode=0555")
 }
 
-// enter puts the agent, and so all that it starts, into the group and sets the
-// limit. The agent has all the threads that it will ever have.
+// enter moves the agent into the cgroup, which its children inherit, and sets the limit. All
+// threads of the agent must exist already.
 func (g *guestCgroup) enter() (step string, err error) {
 	if g.limit <= 0 {
 		return "", nil
@@ -62,7 +61,7 @@ func (g *guestCgroup) enter() (step string, err error) {
 	defer g.current.Close()
 	defer g.max.Close()
 	if _, err := g.procs.WriteString(strconv.Itoa(os.Getpid())); err != nil {
-		return "enter the group for processes", err
+		return "enter the pids cgroup", err
 	}
 	var buf [32]byte
 	n, err := g.current.Read(buf[:])

@@ -10,17 +10,17 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// link is the agent's end of the connection: blocking reads from one
-// goroutine, writes from many.
+// conn is the agent's end of the connection. One goroutine reads, blocking; any goroutine may
+// write.
 type conn struct {
 	in, out   int  // descriptors, of one socket or of two pipes
-	passesFDs bool // descriptors can be passed
+	passesFDs bool // SCM_RIGHTS works
 
 	mu     sync.Mutex // guards writing
-	buffer []byte     // the one being written, kept for its memory
+	buffer []byte     // the encoded frame being written; kept to reuse its memory
 }
 
-// openLink returns the connection that a mode has.
+// openConn returns the connection of a mode.
 func openConn(mode, path string) (*conn, error) {
 	switch mode {
 	case ModeStdio:
@@ -32,9 +32,9 @@ func openConn(mode, path string) (*conn, error) {
 	return &conn{in: SocketFD, out: SocketFD, passesFDs: mode == ModeSocket}, nil
 }
 
-// takeStdio makes the standard input and output a connection, and puts nothing
-// in their place, so that nothing else is ever written to it. What the agent
-// has to say to whoever started it goes to the standard error output.
+// takeStdio moves standard input and output to other descriptors, as the connection, and replaces
+// them with /dev/null, so that no stray write can reach it. Messages to the process that started
+// the agent go to standard error.
 func takeStdio() (*conn, error) {
 	in, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, SocketFD)
 	if err != nil {
@@ -57,7 +57,7 @@ func takeStdio() (*conn, error) {
 	return &conn{in: in, out: out}, nil
 }
 
-// dialHost connects to the socket on which the host waits.
+// dialHost connects to the host's listening socket.
 func dialHost(path string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -66,13 +66,12 @@ func dialHost(path string) (int, error) {
 	return fd, unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 }
 
-// firstWord is how long an agent on its standard input waits for the host's first
-// request, which comes at once, or never: a container engine that crashes while
-// it starts a container may leave it running, with an input that nobody has opened
-// and whose end never comes.
+// firstRequestTimeout bounds the wait of an agent in ModeStdio for the host's first request. The
+// host sends it at once. A container engine that crashes while it starts a container may leave the
+// agent running on an input that nobody has opened, which never reports its end.
 const firstRequestTimeout = time.Minute
 
-// await waits until there is something to read, be it the connection's end.
+// awaitReadable waits until data or the connection's end can be read, at most bound.
 func (l *conn) awaitReadable(bound time.Duration) error {
 	fds := []unix.PollFd{{Fd: int32(l.in), Events: unix.POLLIN}}
 	for end := time.Now().Add(bound); ; {
@@ -91,7 +90,7 @@ func (l *conn) awaitReadable(bound time.Duration) error {
 	}
 }
 
-// read returns the next frame.
+// read reads the next frame.
 func (l *conn) read() (wire.Frame, error) {
 	var head [wire.HeaderSize]byte
 	fds, err := l.readHeader(head[:])
@@ -115,7 +114,7 @@ func (l *conn) read() (wire.Frame, error) {
 	return f, nil
 }
 
-// readHeader reads a header and the descriptors attached to its first byte.
+// readHeader reads a header and the descriptors that are attached to its first byte.
 func (l *conn) readHeader(b []byte) ([]int, error) {
 	if !l.passesFDs {
 		return nil, l.readFull(b)
@@ -169,7 +168,7 @@ func (l *conn) readFull(b []byte) error {
 	return nil
 }
 
-// write sends one frame.
+// write writes one frame. It is atomic towards other writers.
 func (l *conn) write(f wire.Frame) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,7 +183,7 @@ func (l *conn) write(f wire.Frame) error {
 	l.buffer = append(l.buffer, f.Payload...)
 	b := l.buffer
 	if cap(l.buffer) > 64<<10 {
-		l.buffer = nil // do not keep a large frame's memory in an idle sandbox
+		l.buffer = nil // release the memory: most sandboxes are idle
 	}
 	if len(f.FDs) > 0 {
 		n, err := l.sendRights(b, f.FDs)
@@ -196,8 +195,8 @@ func (l *conn) write(f wire.Frame) error {
 	return l.writeFull(b)
 }
 
-// maxCopied is how large a payload is joined to its header, in bytes, so that
-// both are written at once.
+// maxCopied is the largest payload, in bytes, that is copied behind its header so that one write(2)
+// sends both.
 const maxCopied = 16 << 10
 
 func (l *conn) writeFull(b []byte) error {

@@ -6,32 +6,31 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// Bounds of single operations, so that no tree a program builds can make the
-// agent use memory or time without limit.
+// Bounds of single operations. They bound the agent's memory and time, whatever tree a program
+// builds.
 const (
 	maxPath     = 4096
 	maxName     = 255
-	maxListing  = 1000      // entries in one ReadDir reply
-	maxListData = 256 << 10 // bytes in one ReadDir reply
+	maxListing  = 1000      // entries of one ReadDir reply
+	maxListData = 256 << 10 // bytes of one ReadDir reply
 	maxHandles  = 256       // open files and pending creates
-	maxTree     = 20_000    // depth of a recursive operation
-	maxChunk    = 256 << 10 // bytes in one read
+	maxTree     = 20_000    // depth of a recursive removal
+	maxChunk    = 256 << 10 // bytes of one read
 )
 
-// handle is an open file, or one being created.
+// handle is an open file, or a pending one that has not appeared at its path yet.
 type handle struct {
 	fd      int
-	dir     int    // of a pending create: the directory it appears in
-	temp    string // its name until then
-	name    string // its name afterwards
-	hasFIFO bool   // until then a pipe has that name (fsHold)
+	dir     int    // directory of a pending file
+	temp    string // temporary name of a pending file
+	name    string // final name of a pending file
+	hasFIFO bool   // a FIFO has the final name until then (fsHold)
 }
 
-// onFS hands a file operation to a worker.
+// onFS queues a file operation for a worker, or refuses it if the queue is full.
 //
-// Whoever reads frames never waits for one that works: a signal behind a long
-// operation must not be late. More than there is room for is refused. Only what is
-// held is released at once, which is short.
+// The frame-reader goroutine never waits for a worker, so that a signal behind a long operation is
+// not delayed. It performs only FSRelease itself, which is short.
 func (a *agent) onFS(f wire.Frame) error {
 	var r wire.FSRequest
 	if err := r.Decode(f.Payload); err != nil || !a.ready {
@@ -66,7 +65,7 @@ func (a *agent) answerFS(id uint32, r *wire.FSRequest) {
 		a.reply(id, wire.FailFile, err, "", nil)
 	case fd >= 0:
 		a.reply(id, wire.OK, nil, "", data, fd)
-		if r.Op == wire.FSOpen { // the host has it now
+		if r.Op == wire.FSOpen { // the host has the descriptor now
 			handle, _, _ := wire.DecodeHandle(data)
 			a.fsClose(handle)
 		}
@@ -75,8 +74,8 @@ func (a *agent) answerFS(id uint32, r *wire.FSRequest) {
 	}
 }
 
-// fsOp performs one operation. A descriptor of at least 0 is to be passed to
-// the host; it remains its handle's.
+// fsOp performs one operation. A returned fd of 0 or more is to be passed to the host; its handle
+// keeps owning it.
 func (a *agent) fsOp(r *wire.FSRequest) (data []byte, fd int, err error) {
 	switch r.Op {
 	case wire.FSOpen:
@@ -128,7 +127,7 @@ func (a *agent) fsOpen(path string) ([]byte, int, error) {
 	if err != nil {
 		return nil, -1, err
 	}
-	// Look before opening: opening a FIFO or a device can have effects.
+	// Check before opening: opening a FIFO or a device can have effects.
 	look, err := openAt(unix.AT_FDCWD, path, unix.O_PATH, 0)
 	if err != nil {
 		return nil, -1, err
@@ -142,7 +141,7 @@ func (a *agent) fsOpen(path string) ([]byte, int, error) {
 	if err != nil {
 		return nil, -1, err
 	}
-	if err := requireRegular(fd); err != nil { // it may have been exchanged meanwhile
+	if err := requireRegular(fd); err != nil { // a program may have replaced it since
 		unix.Close(fd)
 		return nil, -1, err
 	}
@@ -156,7 +155,7 @@ func (a *agent) fsOpen(path string) ([]byte, int, error) {
 	return a.replyHandle(&handle{fd: fd, dir: -1}, wire.AppendFileInfos(nil, []wire.FileInfo{info}))
 }
 
-// give registers a handle and, where descriptors pass, gives that out as well.
+// replyHandle registers a handle, and returns its descriptor if the connection passes descriptors.
 func (a *agent) replyHandle(h *handle, data []byte) ([]byte, int, error) {
 	number, err := a.addHandle(h)
 	if err != nil {
@@ -169,7 +168,7 @@ func (a *agent) replyHandle(h *handle, data []byte) ([]byte, int, error) {
 	return reply, -1, nil
 }
 
-// keepHandle puts a handle into the table, or drops it.
+// addHandle registers a handle, or discards it if there are too many.
 func (a *agent) addHandle(h *handle) (number uint32, err error) {
 	a.fsMu.Lock()
 	defer a.fsMu.Unlock()
@@ -182,7 +181,7 @@ func (a *agent) addHandle(h *handle) (number uint32, err error) {
 	return a.lastHandle, nil
 }
 
-// drop closes a handle; a file that is still pending is removed.
+// discard closes a handle and removes a pending file.
 func (h *handle) discard() {
 	if h.temp != "" {
 		unix.Unlinkat(h.dir, h.temp, 0)
@@ -248,7 +247,7 @@ func (a *agent) fsPut(r *wire.FSRequest) error {
 	return h.commit()
 }
 
-// newFile makes the file of a create, pending.
+// newPending creates the file of an FSCreate: pending, or opened for append.
 func (a *agent) newPending(r *wire.FSRequest) (*handle, error) {
 	if err := checkMode(r.Mode); err != nil {
 		return nil, err
@@ -270,8 +269,8 @@ func (a *agent) newPending(r *wire.FSRequest) (*handle, error) {
 	return h, nil
 }
 
-// openAppend opens the file itself; a link is not followed, so that a name
-// planted for another file is not written through.
+// openAppend opens the file itself. It does not follow a link, through which a program could
+// redirect the write.
 func (h *handle) openAppend(mode uint32) error {
 	fd, err := openAt(h.dir, h.name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, mode)
 	if err != nil {
@@ -281,7 +280,7 @@ func (h *handle) openAppend(mode uint32) error {
 	return requireRegular(fd)
 }
 
-// openTemp makes a new file beside the one it will become.
+// openTemp creates a pending file beside its final name.
 func (h *handle) openTemp(mode uint32) error {
 	if st, err := lstat(h.dir, h.name); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return unix.EISDIR
@@ -311,10 +310,10 @@ func (a *agent) fsCommit(id uint32) error {
 	return h.commit()
 }
 
-// appear gives a pending file its name.
+// commit renames a pending file to its final name.
 func (h *handle) commit() error {
 	if h.temp == "" {
-		return nil // appended: it is there already
+		return nil // opened for append: no rename needed
 	}
 	if err := unix.Renameat(h.dir, h.temp, h.dir, h.name); err != nil {
 		return err
@@ -373,8 +372,7 @@ func (a *agent) fsStat(path string) ([]byte, error) {
 	return wire.AppendFileInfos(nil, []wire.FileInfo{info}), nil
 }
 
-// statDir describes the root, "." or "..": nothing but a directory, which has no link
-// to look behind.
+// statDir describes "/", or a path that ends in "." or "..": always a directory, never a link.
 func (a *agent) statDir(path string) ([]byte, error) {
 	abs, err := a.absolute(path)
 	if err != nil {
@@ -388,7 +386,7 @@ func (a *agent) statDir(path string) ([]byte, error) {
 	return wire.AppendFileInfos(nil, []wire.FileInfo{describe("/", &st)}), nil
 }
 
-// statInfo describes name in the directory dir, a link itself.
+// statInfo describes name in the directory dir, without following a link.
 func statInfo(dir int, name string) (wire.FileInfo, error) {
 	st, err := lstat(dir, name)
 	if err != nil {
@@ -428,7 +426,7 @@ func (a *agent) fsMkdir(path string, mode uint32, parents bool) error {
 		return err
 	}
 	defer unix.Close(fd)
-	return chmod(fd, mode) // rather than the umask's leftovers: the mode is meant as given
+	return chmod(fd, mode) // undo the umask: the mode is exact
 }
 
 func (a *agent) fsRename(from, to string, keep bool) error {

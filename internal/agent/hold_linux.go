@@ -10,17 +10,17 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// A program that begins by opening a file can be started before there is anything
-// to put into it. At first the file's name is that of a named pipe, which nobody
-// ever opens for writing: whoever opens it to read waits in the kernel. Then the
-// file takes the name, and a signal that the process never sees (a stop, taken back
-// at once) has the kernel begin the interrupted open anew, from the name. So what is
-// opened is the file, in the very call that was made; of the pipe nothing is left.
+// A shell can start before its script exists. At first the script's path names a FIFO that has no
+// writer, so the shell's open(2) blocks in the kernel (fifo(7)). Then the file is renamed over the
+// FIFO, and SIGSTOP followed at once by SIGCONT interrupts the open. The kernel restarts an open
+// that a stop signal interrupts (ERESTARTSYS), from the path lookup on; no handler runs, and the
+// process cannot observe it. So the same open(2) call returns the file, and nothing of the FIFO is
+// left.
 //
-// A program that has not come to the open yet, or waits for something else, is none
-// the wiser: it finds the file when it comes.
+// A program that has not reached the open yet, or sleeps elsewhere, is not affected: it finds the
+// file when it opens the path.
 
-// fsHold makes the pipe, and beside it the file that will take its name.
+// fsHold creates the FIFO, and beside it the pending file that will replace it.
 func (a *agent) fsHold(r *wire.FSRequest) ([]byte, error) {
 	h, err := a.newPending(&wire.FSRequest{Path: r.Path, Mode: r.Mode})
 	if err != nil {
@@ -35,7 +35,7 @@ func (a *agent) fsHold(r *wire.FSRequest) ([]byte, error) {
 	return wire.AppendHandle(nil, number), err
 }
 
-// dropPipe removes the pipe, if it still has its name.
+// removeFIFO removes the FIFO if its name still refers to one.
 func (h *handle) removeFIFO() {
 	if !h.hasFIFO {
 		return
@@ -46,23 +46,23 @@ func (h *handle) removeFIFO() {
 }
 
 const (
-	// heldWithin is how long a program may take until it waits.
+	// blockTimeout is how long a program may take until it blocks.
 	blockTimeout = 20 * time.Second
-	// heldPause is the time between two looks at it. An interpreter needs a
-	// millisecond or more.
+	// blockPollInterval is the interval between two reads of its state. An interpreter takes a
+	// millisecond or more to start.
 	blockPollInterval = 300 * time.Microsecond
 )
 
-// fsHeld returns when a program waits.
+// fsHeld returns when the program of the Start id sleeps.
 func (a *agent) fsHeld(id uint32) error {
 	for end := time.Now().Add(blockTimeout); time.Now().Before(end); {
 		p := a.running(id)
 		if p == nil {
 			return unix.ESRCH
 		}
-		// Between the two it may have ended and its number be another's, which
-		// shows at the next look, and in the worst case as a program that goes on
-		// before it has waited.
+		// The process may have exited since, and its pid belong to another process. The next read
+		// shows that. In the worst case the host releases a program that has not blocked yet, which
+		// is harmless.
 		stat, err := readVisibleProc(p.pid, "stat")
 		if err != nil {
 			return unix.ESRCH
@@ -71,28 +71,29 @@ func (a *agent) fsHeld(id uint32) error {
 			return nil
 		}
 		pause := unix.NsecToTimespec(int64(blockPollInterval))
-		_ = unix.Nanosleep(&pause, nil) // this thread has nothing else to do
+		_ = unix.Nanosleep(&pause, nil) // a blocking sleep is fine: the worker owns this thread
 	}
 	return unix.ETIMEDOUT
 }
 
-// sleeps tells from /proc/PID/stat whether a process waits, and not for a disk.
+// isSleeping reports whether /proc/PID/stat shows an interruptible sleep (S), which excludes disk
+// waits (D).
 func isSleeping(stat []byte) bool {
-	// The name, which is before the state, may have anything in it.
+	// The command name before the state may contain any byte, so cut at the last parenthesis.
 	_, after, ok := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
 	return ok && len(after) > 0 && after[0] == 'S'
 }
 
-// running is the program of a Start, nil if it has ended.
+// running returns the program of the Start id, nil if it has ended.
 func (a *agent) running(id uint32) *process {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.byID[id]
 }
 
-// readAsUser makes the thread that reads frames reach files as the sandbox's user, for
-// good: it will release what is held. It is in no Landlock domain, unlike a worker, and
-// needs none for that: which directory and which names it works on was found by a worker.
+// readerBecomesUser gives the frame-reader thread the sandbox's user for file access (setfsuid(2)),
+// for good, because that thread releases blocked programs. Unlike a worker it is in no Landlock
+// domain. It needs none: a worker has resolved the directory and the names that a release uses.
 func (a *agent) readerBecomesUser() error {
 	if !a.separateUser || a.wholeMachine || a.readerIsUser {
 		return nil
@@ -102,17 +103,17 @@ func (a *agent) readerBecomesUser() error {
 	if err := setFileUser(a.uid, a.gid); err != nil {
 		return err
 	}
-	// With other credentials the kernel forgets what the spawner has given an agent,
-	// to end with it, if this is the first thread, and what seal has done.
+	// A change of credentials clears the parent-death signal that the spawner set, if this is the
+	// main thread, and makes the process dumpable again (prctl(2)). Restore both.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return err
 	}
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// fsRelease lets a program go on. The file appears with the request's bytes, unless
-// there is no handle: then it is there already. It is called by who reads frames,
-// so that no worker has to wake up for it, nor somebody who may signal programs.
+// fsRelease lets a blocked program go on. With a handle, the pending file first gets the request's
+// bytes and replaces the FIFO; without one the file exists already. The frame-reader thread runs
+// it: no worker has to wake up, and unlike a worker this thread may signal programs.
 func (a *agent) fsRelease(r *wire.FSRequest) error {
 	if a.running(r.Size) == nil {
 		return unix.ESRCH
@@ -137,13 +138,13 @@ func (a *agent) fsRelease(r *wire.FSRequest) error {
 	return nil
 }
 
-// awake has the kernel begin anew what a program waits in.
+// restartSyscall makes the kernel restart the system call in which a program sleeps.
 func (a *agent) restartSyscall(id uint32) {
-	a.mu.Lock() // until then the number is not given to another
+	a.mu.Lock() // while the lock is held the pid is not reaped, so it cannot be reused
 	defer a.mu.Unlock()
 	if p := a.byID[id]; p != nil {
-		// The second takes back the first, if that has not stopped the process yet;
-		// the call is interrupted all the same.
+		// SIGCONT may cancel SIGSTOP before the process has stopped; the system call is interrupted
+		// all the same (signal(7)).
 		_ = unix.Kill(p.pid, unix.SIGSTOP)
 		_ = unix.Kill(p.pid, unix.SIGCONT)
 	}

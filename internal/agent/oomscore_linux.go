@@ -8,27 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rank puts programs before the agent in the kernel's choice of whom to kill
-// for memory. Without it a sandbox whose memory is full of files would lose
-// its agent, which is often its largest process, and with it everything.
+// oomScore makes the kernel's OOM killer prefer programs over the agent (oom_score_adj,
+// proc_pid_oom_score_adj(5)). Without it a sandbox whose tmpfs is full would lose its agent, often
+// the largest process, and so everything.
 //
-// A child inherits the agent's score, so the agent raises its own for the
-// moment of the fork; it may lower it again to what it was. The file is opened
-// while the agent is still dumpable: afterwards it belongs to the host's root.
+// A child inherits the score, so the agent raises its own during the fork and then restores it: a
+// process may always lower its score to the value it started with. The file is opened while the
+// agent is still dumpable; afterwards it belongs to the host's root.
 type oomScore struct {
-	fd               int // -1: there is nothing to rank
+	fd               int // -1 if the file cannot be opened
 	original, raised []byte
 }
 
-// guestScore is that of a sandbox that the agent builds: it goes before anything
-// that the host did not give a score itself.
+// guestOOMScore is the score of every sandbox that the agent builds. The kernel kills it before any
+// host process with a default score.
 const (
 	guestOOMScore       = "500"
 	guestOOMScoreNumber = 500
 )
 
-// programsBefore is how much more a program's score is: a tenth of the memory
-// there is.
+// programScoreOffset is added to the score of programs: 100 counts as much as 10 % of the memory.
 const programScoreOffset = 100
 
 func openOOMScore() oomScore {
@@ -39,15 +38,14 @@ func openOOMScore() oomScore {
 	return oomScore{fd: fd}
 }
 
-// guest gives the agent the score of a guest. It may raise what it has; where
-// that is higher it stays.
+// setGuest gives the agent guestOOMScore. It may only raise its score, so a higher one stays.
 func (r *oomScore) setGuest() { r.set([]byte(guestOOMScore)) }
 
-// floor is the rank with which a spawner that is root forks agents: it has the score of a
-// guest for the moment of the fork. What such a process sets is also the least that its
-// children, and theirs, can set, so no program goes before an agent. Elsewhere the least
-// is what the daemon was started with; there only a /proc that cannot be written to
-// (package policy) keeps programs from lowering their score.
+// spawnerOOMScore returns the score that a spawner with root rights sets while it forks an agent. A
+// score that a process with CAP_SYS_RESOURCE sets is also the minimum that its descendants can set
+// (oom_score_adj_min), so no program can set its score below that of its agent. Without root that minimum is the
+// daemon's own score, and only the read-only /proc (package policy) keeps programs from lowering
+// theirs.
 func spawnerOOMScore() oomScore {
 	if os.Geteuid() != 0 {
 		return oomScore{fd: -1}
@@ -62,7 +60,7 @@ func spawnerOOMScore() oomScore {
 	return r
 }
 
-// learn reads the score that the agent has.
+// read reads the agent's current score.
 func (r *oomScore) read() {
 	var buf [16]byte
 	n, err := unix.Pread(r.fd, buf[:], 0)
@@ -86,19 +84,18 @@ func (r *oomScore) raise() {
 
 func (r *oomScore) restore() { r.set(r.original) }
 
-// unprotect takes from this process, which the kernel trusts, what protects the
-// daemon from being killed for memory. A score that is inherited could be raised
-// by any program later, but then also be lowered again to what was inherited;
-// one that is set here is the lowest that agents and their programs can have.
+// dropOOMProtection resets a negative score of this process, with which a service manager may
+// protect the daemon. The spawner has CAP_SYS_RESOURCE, so its value becomes the minimum of agents
+// and their programs; an inherited negative score would let any program lower its own to that.
 func dropOOMProtection() {
 	const file = "/proc/self/oom_score_adj"
 	text, err := os.ReadFile(file)
 	if score, perr := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && perr == nil && score < 0 {
-		_ = writeFile(file, "0") // whoever may lower it may raise it
+		_ = writeFile(file, "0") // a process that may lower it may also raise it
 	}
 }
 
-// set ignores failure: the order is a courtesy to a sandbox in trouble.
+// set ignores errors: the score is only a preference.
 func (r *oomScore) set(score []byte) {
 	if r.fd >= 0 && score != nil {
 		_, _ = unix.Pwrite(r.fd, score, 0)

@@ -10,29 +10,30 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// spawner is this program as a child of the daemon that does one thing: it
-// forks agents. It is small and stays small, which the daemon is not: what a
-// fork costs grows with the memory of who forks, and a fork into a new user
-// namespace cannot do without the copy. And no copy of the daemon's memory is
-// ever in the namespaces of a sandbox, not even between fork and exec.
+// spawner is this program as a child of the daemon that only forks agents. It exists for two
+// reasons. The cost of a fork grows with the memory of the parent, and a fork into a new user
+// namespace cannot share it (CLONE_VM with CLONE_NEWUSER): the spawner stays small, the daemon does
+// not. And no copy of the daemon's memory ever runs in a sandbox's namespaces, not even between
+// fork and exec.
 //
-// Agents are its children. The kernel reaps them, since nobody but the daemon
-// asks how they ended, and the daemon has a pidfd. They end with the spawner,
-// and the spawner with the daemon, by parent-death signals, which count from
-// the thread that forked.
+// Agents are children of the spawner. The kernel reaps them (SA_NOCLDWAIT), because only the daemon
+// needs their end, and the daemon has a pidfd. Each agent has PR_SET_PDEATHSIG, which the kernel
+// sends when the thread that forked it exits. So agents end with the spawner, and the spawner with
+// the daemon.
 type spawner struct {
-	conn       conn
-	daemonID   string
-	null       int            // what agents have as 0, 1 and 2
-	leaveFiles map[string]int // the files that lead the thread back, open
+	conn     conn
+	daemonID string
+	null     int // /dev/null, which agents get as 0, 1 and 2
+	// open cgroup.procs files that move the forking thread out of a sandbox's cgroups, by path
+	leaveFiles map[string]int
 	oom        oomScore
 }
 
-// agentNamespaces are those an agent has of its own.
+// agentNamespaces are the namespaces that each agent gets anew.
 const agentNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// runSpawner serves the connection to its end.
+// runSpawner serves the connection until it ends.
 func runSpawner(owner string) error {
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -46,14 +47,15 @@ func runSpawner(owner string) error {
 	return offMainThread(s.serve)
 }
 
-// offMainThread runs f on a thread that is not the process's main one, to which
-// the kernel charges the memory of all threads: that one must stay out of the
-// control groups that the others enter.
+// offMainThread runs f on a thread other than the process's main one. In a version 1 memory cgroup
+// the kernel charges the memory of all threads to the cgroup of the main thread (memory.txt, mm
+// owner). The main thread must therefore stay out of the cgroups that the forking thread enters.
 func offMainThread(f func() error) error {
 	ended := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() { // hold it, so that the next is another
+		// this thread is locked to the main one, so the next goroutine gets another
+		if unix.Gettid() == unix.Getpid() {
 			ended <- offMainThread(f)
 			return
 		}
@@ -62,17 +64,18 @@ func offMainThread(f func() error) error {
 	return <-ended
 }
 
-// agentSlack is how late, in nanoseconds, an agent's timers may be. Its runtime
-// looks after its threads every 20 µs while it has something to do; late by the
-// usual 50 µs these looks are a twentieth of all that a sandbox costs. What is
-// started in a sandbox has the usual again, see confineLauncher.
+// agentTimerSlack is the timer slack of an agent in nanoseconds. The Go runtime's monitor thread
+// wakes every 20 µs while the agent is busy; with the default slack of 50 µs these wakeups are 5 %
+// of the cost of a sandbox. The launcher restores defaultTimerSlack for programs, see
+// confineLauncher.
 const (
 	agentTimerSlack   = 250_000
 	defaultTimerSlack = 50_000
 )
 
 func (s *spawner) serve() error {
-	// Agents inherit it from the thread that forks them, with all their threads.
+	// Every thread of an agent inherits the slack from the thread that forks it (prctl(2),
+	// PR_SET_TIMERSLACK).
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, agentTimerSlack, 0, 0, 0)
 	hello := wire.Hello{Generation: wire.Generation}
 	if err := s.conn.write(wire.Frame{Type: wire.TypeHello, Payload: hello.Append(nil)}); err != nil {
@@ -119,19 +122,20 @@ func (s *spawner) onSpawn(f wire.Frame) error {
 	if err := s.conn.write(answer); err != nil {
 		return err
 	}
-	if step == stepLeave { // the next agent would be born in this one's group
+	// the thread is still in this agent's cgroup, so the next agent would start there
+	if step == stepLeave {
 		return err
 	}
 	return nil
 }
 
-// stepLeave is the step after whose failure the thread cannot be used again.
+// stepLeave is the step whose failure makes the thread unusable.
 const stepLeave = "leave the control group"
 
-// spawned is an agent that runs.
+// spawned is a running agent.
 type spawned struct{ pid, pidfd int }
 
-// start forks an agent whose first moment is in its groups.
+// start forks an agent whose first instruction runs in its cgroups.
 func (s *spawner) start(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (agent spawned, step string, err error) {
 	agent.pidfd = -1
 	entered := 0
@@ -154,7 +158,7 @@ func (s *spawner) start(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (a
 	return agent, step, err
 }
 
-// goHome moves the thread back to a group it came from.
+// leaveGroup moves the thread back to a cgroup it came from.
 func (s *spawner) leaveGroup(file string) error {
 	fd, open := s.leaveFiles[file]
 	if !open {
@@ -168,7 +172,7 @@ func (s *spawner) leaveGroup(file string) error {
 	return err
 }
 
-// fork makes the process. The program is this one.
+// fork starts this same executable as the agent.
 func (s *spawner) fork(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (spawned, error) {
 	agent := spawned{pidfd: -1}
 	attr.Cloneflags, attr.Setsid, attr.Pdeathsig, attr.PidFD = agentNamespaces, true, unix.SIGKILL, &agent.pidfd

@@ -7,36 +7,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marks gives every program a number that all it starts inherits and that none
-// of them can change, so that what belongs to a program is found wherever it
-// went: into another group, session or parent.
+// processTags gives every program a number, its tag. All processes that it starts inherit the tag,
+// and none can change it. So the processes of a program can be found after they have changed their
+// process group, session or parent.
 //
-// The mark is the hard limit of a resource that nothing enforces and that
-// /proc/PID/limits shows to all: on Linux the number of file locks
-// (RLIMIT_LOCKS), not enforced since 2.4; in gVisor, where that cannot be
-// changed, the resident memory (RLIMIT_RSS), which counts in neither. The
-// agent changes its own before each program is forked; it counts down, as a
-// hard limit only can, so no mark comes twice. The filter that only the
-// launcher's thread and its programs have forbids them the same.
+// The tag is the hard limit of a resource that the kernel does not enforce and that
+// /proc/PID/limits shows. On Linux that is RLIMIT_LOCKS, not enforced since 2.4.25 (getrlimit(2));
+// in gVisor, where RLIMIT_LOCKS cannot be changed, it is RLIMIT_RSS. The agent sets its own limit
+// before each fork. A hard limit can only be lowered without CAP_SYS_RESOURCE, so tags count down
+// and no tag is used twice. The launcher's seccomp filter forbids programs to change that limit.
 //
-// The change is made beside the launcher, which is under that filter: while
-// one program starts, the mark of the next is set.
+// A goroutine on another thread sets the next tag while the launcher starts a program, because that
+// filter also applies to the launcher.
 type processTags struct {
 	resource int
-	next     chan uint64   // the mark that a program forked now will have; closed when there are no more
-	used     chan struct{} // it has been forked
+	next     chan uint64   // the tag of the next forked program; closed when there are none left
+	used     chan struct{} // the program with the last tag has been forked
 }
 
 const (
-	// topMark is the first mark where the hard limit does not forbid it; the
-	// kernel has limits of the processor's size.
+	// maxTag is the first tag if the hard limit does not forbid it. Limits have the size of the
+	// CPU's word.
 	maxTag = 1 << (strconv.IntSize - 2)
-	// fewMarks is less than a sandbox's life may need.
+	// minTags is the fewest tags that a sandbox must start with.
 	minTags = 1 << 16
 )
 
-// markName is what /proc/PID/limits calls the resource whose limit is the mark.
-// Others than these are enforced, and no marks.
+// tagLimitName returns the line of a resource in /proc/PID/limits, "" for a resource that the
+// kernel enforces and that therefore cannot be the tag.
 func tagLimitName(resource uint32) string {
 	switch resource {
 	case unix.RLIMIT_LOCKS:
@@ -47,7 +45,7 @@ func tagLimitName(resource uint32) string {
 	return ""
 }
 
-// newMarks begins to count where this process's hard limit allows it.
+// newProcessTags starts counting at this process's hard limit, or at maxTag if that is lower.
 func newProcessTags(resource uint32) (*processTags, error) {
 	if tagLimitName(resource) == "" {
 		return nil, unix.EINVAL
@@ -65,7 +63,7 @@ func newProcessTags(resource uint32) (*processTags, error) {
 	return m, nil
 }
 
-// run sets one mark after the other. It runs on any thread but the launcher's.
+// run sets one tag after the other. It must not run on the launcher's thread.
 func (m *processTags) run(mark uint64) {
 	defer close(m.next)
 	for ; mark > 0; mark-- {
@@ -77,19 +75,19 @@ func (m *processTags) run(mark uint64) {
 	}
 }
 
-// parseMark finds the mark, the limit that markName names, in the text of
-// /proc/PID/limits; 0 is none.
+// parseTag returns the tag in the text of /proc/PID/limits, 0 if there is none. name is of
+// tagLimitName.
 func parseTag(limits []byte, name string) uint64 {
 	i := bytes.Index(limits, []byte(name))
 	if i < 0 {
 		return 0
 	}
-	_, rest := cutField(limits[i+len(name):]) // the soft limit
+	_, rest := cutField(limits[i+len(name):]) // skip the soft limit
 	hard, _ := cutField(rest)
 	return parseNumber(hard)
 }
 
-// cutField returns the first word of a line and what follows it.
+// cutField returns the first word of a line and the rest.
 func cutField(b []byte) (word, rest []byte) {
 	b = bytes.TrimLeft(b, " ")
 	if i := bytes.IndexAny(b, " \n"); i >= 0 {
@@ -98,7 +96,7 @@ func cutField(b []byte) (word, rest []byte) {
 	return b, nil
 }
 
-// parseNumber reads a decimal number; 0 for what is none.
+// parseNumber reads a decimal number, 0 if malformed.
 func parseNumber(b []byte) (n uint64) {
 	for _, c := range b {
 		if c < '0' || c > '9' || n > (1<<64-10)/10 {

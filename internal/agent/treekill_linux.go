@@ -10,56 +10,52 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// hunter ends all that carries a mark. There is one, whose memory and whose
-// thread are there before any program runs, and it hunts for all who ask at
-// the same time.
+// treeKiller kills every process with a tag. There is one, with its own goroutine, memory and
+// thread from before the first program runs; it serves all requests together.
 //
-// A look lists the processes, the newest first, and kills at once what carries
-// a mark that is targets. What is targets may be forking all the time, so one
-// empty look proves nothing: a hunt is over after two looks in a row that
-// found nothing and saw every process they had listed, alive, or zombies already
-// in the look before. What has died since may have forked since.
+// A scan lists the processes, the newest first, and kills those with a requested tag. They may fork
+// during the scan, so one empty scan proves nothing. A request is done after two consecutive scans
+// that found no living process with the tag and that saw every listed process either alive or
+// already dead in the scan before. A process that died between the two may have forked in between.
 //
-// Where new processes with the mark keep turning up, or processes keep dying
-// before they can be looked at, the next look is taken with the sandbox
-// standing still: the kernel sends SIGSTOP to all processes in one
-// step, which no fork can slip through. The others then go on; they notice no
-// more of it than of a shell's job control.
+// If new processes with the tag keep appearing, or processes keep dying before they are read, the
+// next scan stops the whole sandbox: kill(-1, SIGSTOP) signals all processes in one step that no
+// fork can escape. The scan then continues the others with SIGCONT, as job control does.
 type treeKiller struct {
 	a        *agent
 	requests chan killTarget
-	buf      [8 << 10]byte // of files of /proc
-	// first: the agent is PID 1, and all processes are its own to stop.
+	buf      [8 << 10]byte // for files of /proc
+	// isInit: the agent is PID 1, so kill(-1) reaches this sandbox only.
 	isInit    bool
-	resource  int             // whose hard limit is the mark
-	limitName string          // what that is called in /proc
-	killed    map[string]bool // the processes killed in the last look
-	zombies   map[string]bool // those it found zombies
+	resource  int             // the resource whose hard limit is the tag
+	limitName string          // that resource's line in /proc/PID/limits
+	killed    map[string]bool // processes that the last scan killed
+	zombies   map[string]bool // processes that the last scan found dead
 }
 
-// quarry is one mark that is targets.
+// killTarget is one requested tag.
 type killTarget struct {
 	id         uint32 // of the request
 	tag        uint64
 	deadline   time.Time // when to give up
-	alive      bool      // in the last look
-	emptyScans int       // looks in a row that found nothing
+	alive      bool      // the last scan found a living process with the tag
+	emptyScans int       // consecutive scans that found none
 }
 
 const (
-	// huntLimit is how long a hunt goes on. What still runs then cannot be
-	// killed: it is in the kernel and does not come back.
+	// killTimeout bounds one request. A process that lives longer is in an uninterruptible sleep in
+	// the kernel.
 	killTimeout = 3 * time.Second
-	// stubborn is after how many looks that settled nothing the sandbox is
-	// made to stand still.
+	// stopAfterScans is the number of inconclusive scans after which the next one stops the
+	// sandbox.
 	stopAfterScans = 6
-	// huntPause is the first pause between looks, in which what was killed
-	// ends; it doubles up to maxHuntPause.
+	// scanPause is the first pause between scans, in which killed processes exit. It doubles up to
+	// maxScanPause.
 	scanPause    = 100 * time.Microsecond
 	maxScanPause = 5 * time.Millisecond
 )
 
-// onKill hands a request to the hunter, which answers it.
+// onKill passes a request to the tree killer, which answers it.
 func (a *agent) onKill(f wire.Frame) error {
 	var k wire.Kill
 	if err := k.Decode(f.Payload); err != nil || !a.ready || k.Tag == 0 {
@@ -77,26 +73,27 @@ func newTreeKiller(a *agent) *treeKiller {
 	return &treeKiller{a: a, requests: make(chan killTarget, backlog), isInit: unix.Getpid() == 1}
 }
 
-// track tells which resource has the marks.
+// setResource sets the resource whose hard limit is the tag.
 func (h *treeKiller) setResource(resource uint32) {
 	h.resource, h.limitName = int(resource), tagLimitName(resource)
 }
 
-// run hunts whenever somebody asks.
+// run serves requests.
 func (h *treeKiller) run() {
 	for q := range h.requests {
 		h.killAll([]killTarget{q})
 	}
 }
 
-// hunt ends when nothing is targets any more. Who asks meanwhile joins.
+// killAll scans until all targets are done. Requests that arrive meanwhile join.
 func (h *treeKiller) killAll(targets []killTarget) {
 	h.killed, h.zombies = nil, nil
 	pause, unsettled := scanPause, 0
 	for len(targets) > 0 {
 		targets = h.addRequests(targets)
 		var s scanResult
-		if unsettled >= stopAfterScans && h.isInit { // elsewhere "all processes" are not ours alone
+		// otherwise kill(-1) would reach processes outside of the sandbox
+		if unsettled >= stopAfterScans && h.isInit {
 			s = h.scanStopped(targets)
 			unsettled = 0
 		} else {
@@ -113,7 +110,7 @@ func (h *treeKiller) killAll(targets []killTarget) {
 	}
 }
 
-// join adds what has been asked for meanwhile.
+// addRequests adds the requests that have arrived.
 func (h *treeKiller) addRequests(targets []killTarget) []killTarget {
 	for {
 		select {
@@ -125,16 +122,16 @@ func (h *treeKiller) addRequests(targets []killTarget) []killTarget {
 	}
 }
 
-// sight is what a look saw.
+// scanResult is what one scan saw.
 type scanResult struct {
-	killed     bool // something that is targets
-	newProcess bool // something that was not killed before
-	raced      bool // something has died that was alive when it was listed
-	unreadable bool // something could not be looked at, or not be listed
-	stopped    bool // nothing could be born meanwhile
+	killed     bool // a process with a requested tag
+	newProcess bool // a process that the scan before had not killed
+	raced      bool // a process died after it was listed, so its children may be unseen
+	unreadable bool // a process or the list could not be read
+	stopped    bool // the sandbox was stopped, so nothing could fork
 }
 
-// settle answers those whose hunt is over and returns the others.
+// answerFinished answers the requests that are done or timed out, and returns the others.
 func (h *treeKiller) answerFinished(targets []killTarget, s scanResult) []killTarget {
 	left := targets[:0]
 	for _, q := range targets {
@@ -158,7 +155,7 @@ func (h *treeKiller) answerFinished(targets []killTarget, s scanResult) []killTa
 	return left
 }
 
-// look kills what carries a targets mark.
+// scan kills the processes with a requested tag.
 func (h *treeKiller) scan(targets []killTarget) (s scanResult) {
 	killed, zombies := map[string]bool{}, map[string]bool{}
 	for i := range targets {
@@ -186,9 +183,9 @@ func (h *treeKiller) scan(targets []killTarget) (s scanResult) {
 	return s
 }
 
-// lookStill is look with all processes stopped.
+// scanStopped is scan with all processes stopped.
 func (h *treeKiller) scanStopped(targets []killTarget) scanResult {
-	stopped := map[string]bool{} // by somebody else, before
+	stopped := map[string]bool{} // stopped by somebody else before
 	pids, err := h.a.proc.pids()
 	if err != nil {
 		return h.scan(targets)
@@ -196,32 +193,33 @@ func (h *treeKiller) scanStopped(targets []killTarget) scanResult {
 	for _, pid := range pids {
 		stopped[pid] = h.state(pid) == 'T'
 	}
-	unix.Kill(-1, unix.SIGSTOP) // spares PID 1, the caller
+	unix.Kill(-1, unix.SIGSTOP) // spares PID 1, the caller (kill(2))
 	s := h.scan(targets)
 	s.stopped = true
 	if pids, err = h.a.proc.pids(); err != nil {
-		unix.Kill(-1, unix.SIGCONT) // rather one too many than one that stands still for good
+		// better to continue a process that was stopped before than to leave one stopped for good
+		unix.Kill(-1, unix.SIGCONT)
 	}
 	for _, pid := range pids {
-		if !stopped[pid] { // to the dying it does nothing
+		if !stopped[pid] { // dying processes ignore SIGCONT
 			unix.Kill(int(parseNumber([]byte(pid))), unix.SIGCONT)
 		}
 	}
 	return s
 }
 
-// fate is what has become of a process that was listed.
+// scanOutcome is the result for one listed process.
 type scanOutcome int
 
 const (
-	notTarget scanOutcome = iota // it carries no targets mark
+	notTarget scanOutcome = iota // it has no requested tag
 	wasKilled
-	zombie     // it is zombies, carries a targets mark and has not been waited for
-	exited     // it is zombies, and its mark cannot be known any more
-	unknownTag // it may live, and its mark cannot be known
+	zombie     // it has a requested tag, is dead and is not reaped yet
+	exited     // it is dead, and its tag cannot be read any more
+	unknownTag // it may live, and its tag cannot be read
 )
 
-// shoot kills a process if it carries a targets mark and is not zombies already.
+// killIfTarget kills a process if it has a requested tag and is not dead.
 func (h *treeKiller) killIfTarget(pid string, targets []killTarget) scanOutcome {
 	dir, err := h.a.proc.open(pid)
 	if hasEnded(err) {
@@ -249,9 +247,9 @@ func (h *treeKiller) killIfTarget(pid string, targets []killTarget) scanOutcome 
 	return killTagged(dir, targets, mark)
 }
 
-// shootUnseen is shoot without /proc, where that refuses: the kernel tells everybody
-// of the same user another's limits. A pidfd holds on to the process, so that the
-// limits are known to be its own.
+// killByPidfd is killIfTarget for a process that /proc refuses to show: prlimit(2) shows limits to
+// every process of the same user. The pidfd is opened first and checked afterwards, so that the
+// limits are not those of another process with a reused pid.
 func (h *treeKiller) killByPidfd(pid string, targets []killTarget) scanOutcome {
 	n := int(parseNumber([]byte(pid)))
 	fd, err := unix.PidfdOpen(n, 0)
@@ -265,7 +263,7 @@ func (h *treeKiller) killByPidfd(pid string, targets []killTarget) scanOutcome {
 	var limit unix.Rlimit
 	err = unix.Prlimit(n, h.resource, nil, &limit)
 	if err == unix.ESRCH || unix.PidfdSendSignal(fd, 0, nil, 0) == unix.ESRCH {
-		return exited // and the limits may be those of another that got the number
+		return exited // the limits may be those of a process that reused the pid
 	}
 	if err != nil {
 		return unknownTag
@@ -280,22 +278,22 @@ func (h *treeKiller) killByPidfd(pid string, targets []killTarget) scanOutcome {
 	return killTagged(fd, targets, limit.Max)
 }
 
-// marked reports whether a mark is targets.
+// isTarget reports whether a tag is requested.
 func isTarget(targets []killTarget, mark uint64) bool {
 	return slices.ContainsFunc(targets, func(q killTarget) bool { return q.tag == mark })
 }
 
-// kill kills the process that a descriptor means. Only a later look shows whether
-// it has ended.
+// killTagged kills the process of a pidfd or /proc/PID descriptor. Only a later scan shows whether
+// it has exited.
 func killTagged(fd int, targets []killTarget, mark uint64) scanOutcome {
 	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-	for i := range targets { // more than one may have asked for it
+	for i := range targets { // several requests may have the same tag
 		targets[i].alive = targets[i].alive || targets[i].tag == mark
 	}
 	return wasKilled
 }
 
-// state is the letter of a process's state in /proc; 0 when it is not known.
+// state returns the process's state letter in /proc/PID/stat, 0 if unknown.
 func (h *treeKiller) state(pid string) byte {
 	dir, err := h.a.proc.open(pid)
 	if err != nil {
@@ -307,17 +305,15 @@ func (h *treeKiller) state(pid string) byte {
 	return state
 }
 
-// isDead reports whether the process of a stat file only waits to be reaped. A
-// first thread that has ended while others go on looks the same but for their
-// number.
+// isDead reports whether a stat file shows a process that waits to be reaped. A process whose main
+// thread has exited looks the same (Z), but has more than one thread.
 func isDead(stat []byte) bool {
 	state, threads := parseStat(stat)
 	return state == 0 || state == 'X' || state == 'Z' && threads <= 1
 }
 
-// parseStat reads the state and the number of threads of /proc/PID/stat; 0 and
-// 0 where there is nothing. The name in it may hold anything, so it ends at
-// the last parenthesis.
+// parseStat reads the state and the number of threads of /proc/PID/stat, 0 and 0 if the text is
+// malformed. The command name may contain any byte, so the fields start after the last parenthesis.
 func parseStat(stat []byte) (state byte, threads uint64) {
 	i := bytes.LastIndexByte(stat, ')')
 	if i < 0 {
@@ -334,7 +330,7 @@ func parseStat(stat []byte) (state byte, threads uint64) {
 	return state, parseNumber(word)
 }
 
-// Where proc(5) has the fields of /proc/PID/stat.
+// Field numbers of /proc/PID/stat (proc_pid_stat(5)).
 const (
 	stateField   = 3
 	threadsField = 20
