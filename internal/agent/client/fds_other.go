@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Descriptors travel between processes of one Linux kernel only; elsewhere
-// every connection carries frames.
+// Only processes of one Linux kernel can pass descriptors; elsewhere every connection carries
+// frames.
 
 func canPass(net.Conn) bool { return false }
 
