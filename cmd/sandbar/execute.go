@@ -395,21 +395,21 @@ func platformCode(err error, b *brake) int {
 // streams passes a program's output on.
 type streams struct {
 	stdout, stderr io.Writer
-	excerpts       [2]truncate.Excerpt
+	excerpts       [2]truncate.Prefix
 	captured       [2]bytes.Buffer
 	err            error // what kept it from being written
 }
 
 // newStreams passes on as many bytes of each stream as most says; negative: all.
 func newStreams(a *app, most int64) *streams {
-	e := truncate.Excerpt{Most: most}
-	return &streams{stdout: a.stdout, stderr: a.stderr, excerpts: [2]truncate.Excerpt{e, e}}
+	e := truncate.Prefix{Max: most}
+	return &streams{stdout: a.stdout, stderr: a.stderr, excerpts: [2]truncate.Prefix{e, e}}
 }
 
 // cut names the streams of which something was left out.
 func (s *streams) cut() (names []string) {
 	for i, stream := range []sandbar.Stream{sandbar.Stdout, sandbar.Stderr} {
-		if s.excerpts[i].Cut {
+		if s.excerpts[i].Truncated {
 			names = append(names, stream.String())
 		}
 	}

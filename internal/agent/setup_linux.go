@@ -53,7 +53,7 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	if err := a.dropCaps(); err != nil {
 		return "drop capabilities", err
 	}
-	prespawn.Ahead(spareThreads)
+	prespawn.Threads(spareThreads)
 	if step, err := a.startWorkers(); err != nil {
 		return step, err
 	}
@@ -173,7 +173,7 @@ func ownThreads() uint32 {
 func (a *agent) dropCaps() error {
 	err := setCapsAllThreads(a.keptCaps())
 	if err == unix.ENOTSUP {
-		prespawn.Ahead(spareThreads, func() { _ = setCaps(a.keptCaps()) })
+		prespawn.Threads(spareThreads, func() { _ = setCaps(a.keptCaps()) })
 		runtime.LockOSThread() // never unlocked: this thread has no capabilities any more
 		return setCaps(a.keptCaps())
 	}

@@ -28,7 +28,7 @@ func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, e
 	}
 	var found []driver.Leftover
 	for _, c := range list {
-		if !leftOver(c, daemonid.Here(), daemonid.Alive, time.Now()) {
+		if !leftOver(c, daemonid.Scope(), daemonid.Alive, time.Now()) {
 			continue
 		}
 		l := driver.Leftover{Kind: "container", Name: strings.TrimPrefix(strings.Join(c.Names, " "), "/")}
@@ -42,7 +42,7 @@ func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, e
 		return found, err
 	}
 	for _, v := range volumes {
-		if !ownerDead(v.Labels[labelOwner], daemonid.Here(), daemonid.Alive) {
+		if !ownerDead(v.Labels[labelOwner], daemonid.Scope(), daemonid.Alive) {
 			continue
 		}
 		l := driver.Leftover{Kind: "volume", Name: v.Name}

@@ -120,7 +120,7 @@ func (d *Driver) lookAround() error {
 		}
 	}
 	if d.filters.all, err = policy.CompileSeccomp(arch); err == nil {
-		d.filters.programs, err = policy.CompilePrograms(arch, policy.MarkLocks)
+		d.filters.programs, err = policy.CompilePrograms(arch, policy.TagLocks)
 	}
 	if err == nil {
 		d.profile, err = profileText(arch)
@@ -200,7 +200,7 @@ func isLocal(at endpoint, info system.Info) bool {
 func ownerLabel() string {
 	var b [8]byte
 	rand.Read(b[:])
-	here, name := daemonid.Here(), daemonid.Name(os.Getpid())
+	here, name := daemonid.Scope(), daemonid.ForPID(os.Getpid())
 	if here == "" || name == "" {
 		here, name = "?", "?"
 	}

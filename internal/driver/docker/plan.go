@@ -78,7 +78,7 @@ func (d *Driver) planFor(id sandbar.ID, s sandbar.Spec, i image) (*plan, error) 
 	}
 	p := &plan{setup: wire.Setup{
 		Prebuilt: true, Dir: sandbar.DefaultDir, UID: sandboxUID, GID: sandboxUID,
-		TagResource: uint32(policy.MarkLocks), Seccomp: d.filters.all, ProgramSeccomp: d.filters.programs,
+		TagResource: uint32(policy.TagLocks), Seccomp: d.filters.all, ProgramSeccomp: d.filters.programs,
 		Landlock: policy.Landlock([]string{"/"}, []string{sandbar.DefaultDir, "/tmp", "/dev/shm"}),
 		Env:      environment(i.env, s.Env), Mitigate: d.mitigate,
 	}}
@@ -222,7 +222,7 @@ func (d *Driver) agentThreads() int64 {
 // ulimits are the resource limits of the container's processes. The runtime sets
 // them, with the rights to raise what the engine itself has.
 func ulimits(l sandbar.Limits) ([]*container.Ulimit, error) {
-	limits, err := policy.Rlimits(l, policy.RlimitOptions{Held: sandbar.Enforcements{Memory: sandbar.EnforcedCgroup2, PIDs: sandbar.EnforcedCgroup2}})
+	limits, err := policy.Rlimits(l, policy.RlimitOptions{Enforced: sandbar.Enforcements{Memory: sandbar.EnforcedCgroup2, PIDs: sandbar.EnforcedCgroup2}})
 	if err != nil {
 		return nil, err
 	}

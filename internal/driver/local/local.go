@@ -49,7 +49,7 @@ func New(h driver.Host) (driver.Driver, error) {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: name,
 			Message: "driver local has no option " + sandbar.Quote(name, 40), Fix: "remove it: this driver has no options"}
 	}
-	_ = sigreset.Signals() // programs begin like those of every other driver
+	_ = sigreset.Reset() // programs begin like those of every other driver
 	base, err := filepath.Abs(filepath.Join(h.RuntimeDir, Name))
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Internal, "runtime directory: %w", err)

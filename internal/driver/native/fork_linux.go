@@ -134,7 +134,7 @@ func (f *fork) order(b *box, lent wire.AdoptAttrs, held *files) (o python.Order,
 	}
 	o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: lent.Resource, Soft: lent.Tag, Hard: lent.Tag})
 	if b.group != nil {
-		doors, err := b.group.Doors()
+		doors, err := b.group.JoinFiles()
 		if err != nil {
 			return o, nil, err
 		}

@@ -56,7 +56,7 @@ func (d *Driver) refuseImage() error {
 func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Spec) error {
 	o := policy.ImageRootOptions{
 		Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-		Hostname: hostname, MachineID: hostenv.MachineID(), BootID: hostenv.BootID(),
+		Hostname: hostname, MachineID: hostenv.NewMachineID(), BootID: hostenv.NewBootID(),
 	}
 	if d.ids.Ranged {
 		o.Dir = "" // it is passed

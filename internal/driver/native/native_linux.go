@@ -89,7 +89,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 
 // open opens what release closes.
 func (d *Driver) open(h driver.Host, binary []byte) (err error) {
-	if d.owner, err = daemonid.Own(); err != nil {
+	if d.owner, err = daemonid.Self(); err != nil {
 		return err
 	}
 	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
@@ -134,7 +134,7 @@ func compileFilters(c driver.Caps) (all, programs []byte, err error) {
 		compile = policy.CompileSeccompUncounted
 	}
 	if all, err = compile(runtime.GOARCH); err == nil {
-		programs, err = policy.CompilePrograms(runtime.GOARCH, policy.MarkLocks)
+		programs, err = policy.CompilePrograms(runtime.GOARCH, policy.TagLocks)
 	}
 	if err != nil {
 		return nil, nil, sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)

@@ -28,14 +28,14 @@ const agentTasks = 64
 // for the host's own programs.
 func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) {
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
-		Held: d.caps.Enforced, Ceiling: hostenv.HardLimit,
+		Enforced: d.caps.Enforced, Ceiling: hostenv.HardLimit,
 	})
 	if err != nil {
 		return nil, err
 	}
 	setup := &wire.Setup{
 		Hostname: hostname, Root: buildRoot, Sysctls: policy.Sysctls(), Rlimits: rlimits,
-		TagResource: uint32(policy.MarkLocks), Seccomp: d.filter, ProgramSeccomp: d.programs, Dir: sandbar.DefaultDir, Mitigate: d.mitigate,
+		TagResource: uint32(policy.TagLocks), Seccomp: d.filter, ProgramSeccomp: d.programs, Dir: sandbar.DefaultDir, Mitigate: d.mitigate,
 	}
 	if image != nil {
 		err = d.imageSetup(setup, image, s)
@@ -79,7 +79,7 @@ func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 		Dirs: d.host.Dirs, Etc: d.host.Etc, Local: d.host.Local, Extra: d.host.Extra, Python: d.host.Python,
 		Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		UID: sandboxUID, GID: sandboxUID, Ranged: d.ids.Ranged,
-		Hostname: hostname, MachineID: hostenv.MachineID(), BootID: hostenv.BootID(),
+		Hostname: hostname, MachineID: hostenv.NewMachineID(), BootID: hostenv.NewBootID(),
 	}
 	mounts, err := policy.HostRoot(root)
 	if err != nil {

@@ -66,7 +66,7 @@ type Driver struct {
 	spawner  *spawn.Spawner
 	uids     *spawn.Ranges
 
-	mark          policy.Mark
+	mark          policy.TagResource
 	filter        []byte          // of the agent and all programs
 	programFilter []byte          // of programs besides
 	profile       *policy.Profile // the runtime's own, coarser filter
@@ -83,7 +83,7 @@ var (
 // what this host lacks and how to get it.
 func New(h driver.Host, name string, binary []byte) (*Driver, error) {
 	d := &Driver{name: name, log: h.Logger, images: h.Images,
-		mitigate: !h.Speculation, ids: spawn.DetectIDs(), uids: spawn.NewRanges(), mark: policy.MarkLocks}
+		mitigate: !h.Speculation, ids: spawn.DetectIDs(), uids: spawn.NewRanges(), mark: policy.TagLocks}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -130,7 +130,7 @@ func (d *Driver) configure(options map[string]string) error {
 
 // open opens what release closes.
 func (d *Driver) open(binary []byte) (err error) {
-	if d.owner, err = daemonid.Own(); err != nil {
+	if d.owner, err = daemonid.Self(); err != nil {
 		return err
 	}
 	if d.cgroups, err = cgroup.Detect(d.owner); err != nil {
@@ -162,7 +162,7 @@ func (d *Driver) compile() (err error) {
 		return err
 	}
 	if d.runtime.guestKernel() {
-		d.mark = policy.MarkResident
+		d.mark = policy.TagRSS
 	} else if d.profile, err = policy.CompileProfile(goruntime.GOARCH); err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 	}
 	if image != nil {
 		o := policy.ImageRootOptions{Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-			Hostname: hostname, MachineID: hostenv.MachineID(), Without: without}
+			Hostname: hostname, MachineID: hostenv.NewMachineID(), Omit: without}
 		if d.ids.Ranged {
 			o.Dir = "" // it is passed, see spawn.Child.Show
 		}
@@ -109,7 +109,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 	}
 	o := policy.HostRootOptions{
 		Dirs: d.host.Dirs, Etc: d.host.Etc, Local: d.host.Local, Extra: d.host.Extra, Python: d.host.Python, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-		UID: uid, GID: uid, Ranged: d.ids.Ranged, Hostname: hostname, MachineID: hostenv.MachineID(), Without: without,
+		UID: uid, GID: uid, Ranged: d.ids.Ranged, Hostname: hostname, MachineID: hostenv.NewMachineID(), Omit: without,
 	}
 	mounts, err := policy.HostRoot(o)
 	return mounts, policy.RootLandlock(), err
@@ -118,7 +118,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 // setup computes what the agent is to do, but for Landlock and the environment.
 func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
-		Held: d.caps.Enforced, Ceiling: hostenv.HardLimit, AgentThreads: runtimeTasks / 16,
+		Enforced: d.caps.Enforced, Ceiling: hostenv.HardLimit, AgentThreads: runtimeTasks / 16,
 	})
 	if err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func (m *Manager) Caps() Caps {
 func (m *Manager) findCaps() Caps {
 	c := Caps{
 		Memory: m.enforced(memory), CPUs: m.enforced(cpu), CPUShares: m.enforced(cpu), PIDs: m.enforced(pids),
-		CPUCounted: m.with(cpuacct) != nil || m.version2() != nil,
+		CPUCounted: m.hierarchyOf(cpuacct) != nil || m.version2() != nil,
 	}
 	if h := m.version2(); h != nil {
 		c.AtomicKill = m.sys.Readable(h.parent + "/cgroup.kill")
@@ -56,7 +56,7 @@ func (m *Manager) findCaps() Caps {
 			c.Notes = append(c.Notes, sentence("control group controller "+ctl.Name+" cannot be used: "+ctl.Reason, ctl.Fix))
 		}
 	}
-	if h := m.with(memory); h != nil {
+	if h := m.hierarchyOf(memory); h != nil {
 		m.memoryCaps(h, &c)
 	}
 	return c
@@ -92,7 +92,7 @@ func sentence(what, fix string) string {
 }
 
 func (m *Manager) enforced(controller string) sandbar.Enforcement {
-	switch h := m.with(controller); {
+	switch h := m.hierarchyOf(controller); {
 	case h == nil:
 		return sandbar.EnforcedNone
 	case h.version == 1:

@@ -25,7 +25,7 @@ const (
 
 // wanted is the controllers that groups are made for, in the order they are
 // reported.
-func wanted() []string { return []string{memory, cpu, cpuacct, pids} }
+func wantedControllers() []string { return []string{memory, cpu, cpuacct, pids} }
 
 // Controller says where one controller can be used, or why it cannot.
 type Controller struct {
@@ -45,7 +45,7 @@ type hierarchy struct {
 
 	// Version 1: where threads come from and return to. It stays open so that
 	// they can return when no more files can be opened.
-	home io.WriteCloser
+	tasks io.WriteCloser
 
 	// Version 2: the group that this process moved to, to free base of
 	// processes, and what it then enabled in base; both for Close to undo.
@@ -155,7 +155,7 @@ func (d *detection) refuse(controllers []string, p problem) {
 // finish completes the report: a controller on no hierarchy is one that the
 // kernel was told to leave out, or was built without.
 func (d *detection) finish() {
-	for _, name := range wanted() {
+	for _, name := range wantedControllers() {
 		c, ok := d.found[name]
 		if !ok && name == cpuacct {
 			continue // version 2 has no such controller and needs none
@@ -202,8 +202,8 @@ func (m *Manager) Close() error {
 }
 
 func (m *Manager) release(h *hierarchy) {
-	if h.home != nil {
-		h.home.Close()
+	if h.tasks != nil {
+		h.tasks.Close()
 	}
 	if err := m.sys.Rmdir(h.parent); err != nil && err != unix.ENOENT {
 		return // in use by another daemon: it must stay as it is

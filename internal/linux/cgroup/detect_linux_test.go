@@ -425,7 +425,7 @@ func TestBelow(t *testing.T) {
 		{"/", "/", "", true}, {"/", "/a/b", "a/b", true}, {"/a", "/a", "", true}, {"/a", "/a/b", "b", true},
 		{"/a", "/ab", "", false}, {"/a", "/", "", false}, {"/", "/../x", "", false}, {"/..", "/", "", false},
 	} {
-		if got, ok := below(tt.root, tt.group); got != tt.want || ok != tt.ok {
+		if got, ok := relativeTo(tt.root, tt.group); got != tt.want || ok != tt.ok {
 			t.Errorf("below(%q, %q) = %q, %v; want %q, %v", tt.root, tt.group, got, ok, tt.want, tt.ok)
 		}
 	}

@@ -68,10 +68,10 @@ func (m *Manager) mkdir(h *hierarchy, dir string) error {
 	for try := 0; ; try++ {
 		err := m.sys.Mkdir(dir)
 		if err != unix.ENOENT || try == 10 {
-			return refuse("make "+dir, err)
+			return kernelError("make "+dir, err)
 		}
 		if err := m.makeParent(h); err != nil {
-			return refuse("make "+h.parent, err)
+			return kernelError("make "+h.parent, err)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func (g *Group) FD() (int, error) {
 			return unix.Open(g.dir(h), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		})
 		if err != nil {
-			return -1, refuse("open "+g.dir(h), err)
+			return -1, kernelError("open "+g.dir(h), err)
 		}
 		g.fd = fd
 	}
@@ -146,7 +146,7 @@ func (m *Manager) remove(ctx context.Context, dirs []string) error {
 				return true
 			}
 			if err != unix.EBUSY {
-				failed = refuse("remove "+dir, err)
+				failed = kernelError("remove "+dir, err)
 			}
 			return false
 		})
@@ -170,7 +170,7 @@ func (m *Manager) remove(ctx context.Context, dirs []string) error {
 
 // processes names a few of a group's processes.
 func (m *Manager) processes(dir string) string {
-	list, err := m.words(dir + "/cgroup.procs")
+	list, err := m.readWords(dir + "/cgroup.procs")
 	if err != nil || len(list) == 0 {
 		return "none that can be seen"
 	}
@@ -189,7 +189,7 @@ func (m *Manager) kill(dirs []string) error {
 		case unix.ENOENT, unix.EOPNOTSUPP:
 			rest = append(rest, dir)
 		default:
-			return refuse("kill what is in "+dir, err)
+			return kernelError("kill what is in "+dir, err)
 		}
 	}
 	// Forking is stopped first, where there is a limit of processes or the
@@ -200,7 +200,7 @@ func (m *Manager) kill(dirs []string) error {
 	}
 	for _, dir := range rest {
 		if err := m.killEach(dir); err != nil {
-			return refuse("kill what is in "+dir, err)
+			return kernelError("kill what is in "+dir, err)
 		}
 	}
 	return nil
@@ -212,7 +212,7 @@ func (m *Manager) killEach(dir string) error {
 	const passes = 1000
 	hit := map[string]bool{}
 	for range passes {
-		list, err := m.words(dir + "/cgroup.procs")
+		list, err := m.readWords(dir + "/cgroup.procs")
 		if err == unix.ENOENT || err == unix.ENODEV {
 			return nil // it is gone, and so are they
 		}
@@ -246,7 +246,7 @@ func (m *Manager) killOne(dir, pid string) bool {
 		return false
 	}
 	defer unix.Close(fd)
-	if list, err := m.words(dir + "/cgroup.procs"); err != nil || !slices.Contains(list, pid) {
+	if list, err := m.readWords(dir + "/cgroup.procs"); err != nil || !slices.Contains(list, pid) {
 		return false
 	}
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil

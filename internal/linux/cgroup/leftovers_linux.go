@@ -28,7 +28,7 @@ func (m *Manager) Leftovers(alive func(instance string) bool, recorded ...string
 			continue
 		}
 		if err != nil {
-			return nil, refuse("list "+parent, err)
+			return nil, kernelError("list "+parent, err)
 		}
 		for _, name := range names {
 			instance, id, ok := strings.Cut(name, ".")

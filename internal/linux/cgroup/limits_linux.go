@@ -31,7 +31,7 @@ type setting struct {
 
 // settings1 are the files that hold the limits in version 1 groups, in the
 // order they must be written. swap tells whether swap is accounted.
-func settings1(l sandbar.Limits, swap bool) []setting {
+func settingsV1(l sandbar.Limits, swap bool) []setting {
 	var s []setting
 	if l.Memory > 0 {
 		bytes := strconv.FormatInt(l.Memory, 10)
@@ -58,7 +58,7 @@ func settings1(l sandbar.Limits, swap bool) []setting {
 }
 
 // settings2 are the files that hold the limits in a version 2 group.
-func settings2(l sandbar.Limits, swap bool) []setting {
+func settingsV2(l sandbar.Limits, swap bool) []setting {
 	var s []setting
 	if l.Memory > 0 {
 		s = append(s, setting{memory, "memory.max", strconv.FormatInt(l.Memory, 10)})
@@ -108,7 +108,7 @@ func (m *Manager) check(l sandbar.Limits) error {
 		{l.CPUShares > 0, cpu, "cpu_shares"},
 		{l.PIDs > 0, pids, "pids"},
 	} {
-		if c.set && m.with(c.controller) == nil {
+		if c.set && m.hierarchyOf(c.controller) == nil {
 			err := sandbar.Errorf(sandbar.Unsupported, "the limit %s cannot be held by a control group: %s", c.field, m.reason(c.controller))
 			err.Field, err.Fix = c.field, m.fix(c.controller)
 			return err
@@ -123,7 +123,7 @@ func (m *Manager) check(l sandbar.Limits) error {
 }
 
 // with returns the hierarchy that a controller is used in, or nil.
-func (m *Manager) with(controller string) *hierarchy {
+func (m *Manager) hierarchyOf(controller string) *hierarchy {
 	for _, h := range m.hierarchies {
 		if h.has(controller) {
 			return h
@@ -146,9 +146,9 @@ func (m *Manager) fix(name string) string    { return m.controller(name).Fix }
 
 // apply writes the limits that h holds into the group at dir.
 func (m *Manager) apply(h *hierarchy, dir string, l sandbar.Limits) error {
-	plan := settings1
+	plan := settingsV1
 	if h.version == 2 {
-		plan = settings2
+		plan = settingsV2
 	}
 	for _, s := range plan(l, m.caps.SwapAccounted) {
 		if !h.has(s.controller) {
@@ -163,7 +163,7 @@ func (m *Manager) apply(h *hierarchy, dir string, l sandbar.Limits) error {
 			err = m.inheritQuota(h, dir, l.CPUs)
 		}
 		if err != nil {
-			return refuse("write "+s.value+" to "+dir+"/"+s.file, err)
+			return kernelError("write "+s.value+" to "+dir+"/"+s.file, err)
 		}
 	}
 	return nil
@@ -174,11 +174,11 @@ func (m *Manager) apply(h *hierarchy, dir string, l sandbar.Limits) error {
 // given none of its own; if nothing above is seen to be tighter, that is an error.
 func (m *Manager) inheritQuota(h *hierarchy, dir string, cpus float64) error {
 	for up := parentDir(dir); ; up = parentDir(up) {
-		quota, err := number(m.sys, up+"/cpu.cfs_quota_us")
+		quota, err := readNumber(m.sys, up+"/cpu.cfs_quota_us")
 		if err != nil {
 			return unix.EINVAL // above the top of what can be seen
 		}
-		per, err := number(m.sys, up+"/cpu.cfs_period_us")
+		per, err := readNumber(m.sys, up+"/cpu.cfs_period_us")
 		if err == nil && quota > 0 && per > 0 && float64(quota)/float64(per) <= cpus {
 			return nil
 		}
@@ -188,7 +188,7 @@ func (m *Manager) inheritQuota(h *hierarchy, dir string, cpus float64) error {
 func parentDir(dir string) string { return dir[:max(strings.LastIndexByte(dir, '/'), 0)] }
 
 // number reads a file that holds one number.
-func number(sys system, name string) (int64, error) {
+func readNumber(sys system, name string) (int64, error) {
 	b, err := sys.ReadFile(name)
 	if err != nil {
 		return 0, err
@@ -198,7 +198,7 @@ func number(sys system, name string) (int64, error) {
 
 // refuse turns an errno into an Error: what was being done, and whether
 // trying again can help.
-func refuse(doing string, err error) error {
+func kernelError(doing string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -80,7 +80,7 @@ func parseMemberships(self string) (v1 []membership, v2 *membership) {
 // below returns the part of group that follows root, and whether group is root
 // or below it. In a container the kernel writes what lies outside of the
 // cgroup namespace with "..": such a group has no known place in the mount.
-func below(root, group string) (string, bool) {
+func relativeTo(root, group string) (string, bool) {
 	if hasDotDot(root) || hasDotDot(group) {
 		return "", false
 	}
@@ -97,7 +97,7 @@ func below(root, group string) (string, bool) {
 func hasDotDot(p string) bool { return slices.Contains(strings.Split(p, "/"), "..") }
 
 // place is where this process's own group of a hierarchy is seen.
-type place struct {
+type location struct {
 	mount mount
 	dir   string // of the own group
 }
@@ -105,18 +105,18 @@ type place struct {
 // find returns the place of a group among mounts that are visible, preferring
 // one that can be written to. Where there is none, outside is a mount that
 // fits but does not show the group, if there is one.
-func find(mounts []mount, fits func(mount) bool, group string) (p place, outside string, ok bool) {
+func locate(mounts []mount, fits func(mount) bool, group string) (p location, outside string, ok bool) {
 	for _, m := range mounts {
 		if !fits(m) {
 			continue
 		}
-		rest, shown := below(m.root, group)
+		rest, shown := relativeTo(m.root, group)
 		if !shown {
 			outside = m.dir
 			continue
 		}
 		if !ok || p.mount.readOnly && !m.readOnly {
-			p, ok = place{mount: m, dir: path.Join(m.dir, rest)}, true
+			p, ok = location{mount: m, dir: path.Join(m.dir, rest)}, true
 		}
 	}
 	return p, outside, ok

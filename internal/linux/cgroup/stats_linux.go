@@ -25,32 +25,32 @@ func (g *Group) Stats() (Stats, error) { return g.read((*reader).stats) }
 // takes half the time, and every program waits for it.
 func (g *Group) Totals() (Stats, error) { return g.read((*reader).totals) }
 
-func (g *Group) read(f func(*reader, seats) Stats) (Stats, error) {
-	var at seats
-	if h := g.m.with(memory); h != nil {
-		at.memory, at.swap, at.peak = seat{g.dir(h), h.version}, g.m.caps.SwapAccounted, g.m.caps.PeakCounted
+func (g *Group) read(f func(*reader, statDirs) Stats) (Stats, error) {
+	var at statDirs
+	if h := g.m.hierarchyOf(memory); h != nil {
+		at.memory, at.swap, at.peak = statDir{g.dir(h), h.version}, g.m.caps.SwapAccounted, g.m.caps.PeakCounted
 	}
-	if h := g.m.with(cpuacct); h != nil {
-		at.cpu = seat{g.dir(h), h.version}
+	if h := g.m.hierarchyOf(cpuacct); h != nil {
+		at.cpu = statDir{g.dir(h), h.version}
 	} else if h := g.m.version2(); h != nil {
-		at.cpu = seat{g.dir(h), h.version}
+		at.cpu = statDir{g.dir(h), h.version}
 	}
-	if h := g.m.with(pids); h != nil {
-		at.pids = seat{g.dir(h), h.version}
+	if h := g.m.hierarchyOf(pids); h != nil {
+		at.pids = statDir{g.dir(h), h.version}
 	}
 	r := reader{sys: g.m.sys}
-	return f(&r, at), refuse("read the counters of "+g.name, r.err)
+	return f(&r, at), kernelError("read the counters of "+g.name, r.err)
 }
 
 // seats are where the counters of a group are.
-type seats struct {
-	memory, cpu, pids seat
+type statDirs struct {
+	memory, cpu, pids statDir
 	swap              bool // version 1: there is a peak of memory with swap
 	peak              bool // version 2: there is a peak
 }
 
 // seat is a directory of a hierarchy; of version 0 there is none.
-type seat struct {
+type statDir struct {
 	dir     string
 	version int
 }
@@ -61,7 +61,7 @@ type reader struct {
 	err error
 }
 
-func (r *reader) stats(at seats) Stats {
+func (r *reader) stats(at statDirs) Stats {
 	s := r.totals(at)
 	switch m := at.memory; m.version {
 	case 1:
@@ -76,7 +76,7 @@ func (r *reader) stats(at seats) Stats {
 	return s
 }
 
-func (r *reader) totals(at seats) (s Stats) {
+func (r *reader) totals(at statDirs) (s Stats) {
 	switch m := at.memory; m.version {
 	case 1:
 		peak := "/memory.max_usage_in_bytes"
@@ -101,7 +101,7 @@ func (r *reader) totals(at seats) (s Stats) {
 }
 
 func (r *reader) number(name string) int64 {
-	n, err := number(r.sys, name)
+	n, err := readNumber(r.sys, name)
 	if err != nil && r.err == nil {
 		r.err = err
 	}

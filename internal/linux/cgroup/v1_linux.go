@@ -14,7 +14,7 @@ import (
 // version1 tries the version 1 hierarchy that own is in.
 func (d *detection) version1(own membership) {
 	var ours []string
-	for _, c := range wanted() {
+	for _, c := range wantedControllers() {
 		if slices.Contains(own.controllers, c) {
 			ours = append(ours, c)
 		}
@@ -35,7 +35,7 @@ func (d *detection) tryVersion1(own membership, ours []string) (*hierarchy, prob
 	fits := func(m mount) bool {
 		return m.version == 1 && slices.Contains(m.controllers, ours[0]) && d.visible(m)
 	}
-	at, outside, ok := find(d.mounts, fits, own.path)
+	at, outside, ok := locate(d.mounts, fits, own.path)
 	switch {
 	case outside != "" && !ok:
 		return nil, outsideProblem(own.path, outside)
@@ -52,7 +52,7 @@ func (d *detection) tryVersion1(own membership, ours []string) (*hierarchy, prob
 	}
 	home, err := sys.OpenWriter(at.dir + "/tasks")
 	if err == nil {
-		h.home = home
+		h.tasks = home
 		err = d.m.probe(h)
 	}
 	if err != nil {
@@ -83,7 +83,7 @@ func (m *Manager) probe(h *hierarchy) error {
 		if err := m.sys.WriteFile(dir+"/tasks", "0"); err != nil {
 			return true, err
 		}
-		err := writeAll(h.home, "0")
+		err := writeAll(h.tasks, "0")
 		return err == nil, err
 	})
 	return errors.Join(err, m.sys.Rmdir(dir))
@@ -106,7 +106,7 @@ func (g *Group) EnterThread() (leave func() error, err error) {
 	leave = func() error {
 		var errs []error
 		for _, h := range entered {
-			errs = append(errs, writeAll(h.home, "0"))
+			errs = append(errs, writeAll(h.tasks, "0"))
 		}
 		return errors.Join(errs...)
 	}
@@ -115,7 +115,7 @@ func (g *Group) EnterThread() (leave func() error, err error) {
 			continue
 		}
 		if err := g.m.sys.WriteFile(g.dir(h)+"/tasks", "0"); err != nil {
-			return nil, errors.Join(refuse("enter "+g.dir(h), err), leave())
+			return nil, errors.Join(kernelError("enter "+g.dir(h), err), leave())
 		}
 		entered = append(entered, h)
 	}
@@ -126,7 +126,7 @@ func (g *Group) EnterThread() (leave func() error, err error) {
 // this one's groups does what EnterThread does: writing "0" to one of enter
 // moves the writing thread into the group, and to the same of leave back to
 // where this process is.
-func (g *Group) Tasks() (enter, leave []string) {
+func (g *Group) TaskFiles() (enter, leave []string) {
 	for _, h := range g.m.hierarchies {
 		if h.version == 1 {
 			enter, leave = append(enter, g.dir(h)+"/tasks"), append(leave, h.base+"/tasks")
@@ -163,7 +163,7 @@ func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
 		}
 		err = start()
 		if lerr := leave(); lerr != nil {
-			return false, errors.Join(err, refuse("return from "+g.name, lerr))
+			return false, errors.Join(err, kernelError("return from "+g.name, lerr))
 		}
 		return true, err
 	})

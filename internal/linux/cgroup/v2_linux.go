@@ -17,13 +17,13 @@ import (
 const leafName = "sandbar-daemon"
 
 // wanted2 is the controllers that version 2 has to be asked for.
-func wanted2() []string { return []string{memory, cpu, pids} }
+func wantedV2() []string { return []string{memory, cpu, pids} }
 
 // version2 tries the version 2 hierarchy. Controllers that are in use in
 // version 1 hierarchies do not appear in it.
 func (d *detection) version2(own membership) {
 	var open []string
-	for _, c := range wanted2() {
+	for _, c := range wantedV2() {
 		if _, known := d.found[c]; !known {
 			open = append(open, c)
 		}
@@ -32,7 +32,7 @@ func (d *detection) version2(own membership) {
 		return
 	}
 	fits := func(m mount) bool { return m.version == 2 && d.visible(m) }
-	at, outside, ok := find(d.mounts, fits, own.path)
+	at, outside, ok := locate(d.mounts, fits, own.path)
 	switch {
 	case outside != "" && !ok:
 		d.refuse(open, outsideProblem(own.path, outside))
@@ -42,7 +42,7 @@ func (d *detection) version2(own membership) {
 			"mount it: mkdir -p /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup"})
 		return
 	}
-	offered, err := d.m.words(at.mount.dir + "/cgroup.controllers")
+	offered, err := d.m.readWords(at.mount.dir + "/cgroup.controllers")
 	if err != nil {
 		d.refuse(open, problem{fmt.Sprintf("%s cannot be read: %v", at.mount.dir, err), ""})
 		return
@@ -61,14 +61,14 @@ func (d *detection) version2(own membership) {
 
 // chooseVersion2 takes the candidate with most controllers, the nearest of
 // those that have equally many; when the kernel refuses it all the same, the next.
-func (d *detection) chooseVersion2(at place, open []string) {
+func (d *detection) chooseVersion2(at location, open []string) {
 	candidates := d.m.candidates(at, open)
 	slices.SortStableFunc(candidates, func(a, b candidate) int { return len(b.usable) - len(a.usable) })
 	for _, c := range candidates {
 		if len(c.usable) == 0 {
 			break
 		}
-		h, err := d.m.adopt(c)
+		h, err := d.m.setUp(c)
 		if err != nil {
 			d.refuse(open, problem{fmt.Sprintf("no group can be made in %s: %v", c.dir, err), d.m.delegateFix()})
 			continue
@@ -87,16 +87,16 @@ func (d *detection) chooseVersion2(at place, open []string) {
 
 // candidate is a group in which groups might be made.
 type candidate struct {
-	dir     string
-	alone   bool     // it is this process's own, and nobody else is in it
-	missing []string // controllers to be enabled
-	usable  []string // controllers that then work
-	problem problem  // why usable is not all that is open
+	dir       string
+	exclusive bool     // it is this process's own, and nobody else is in it
+	missing   []string // controllers to be enabled
+	usable    []string // controllers that then work
+	problem   problem  // why usable is not all that is open
 }
 
 // candidates looks at this process's own group and those above it, nearest
 // first. It only reads.
-func (m *Manager) candidates(at place, open []string) []candidate {
+func (m *Manager) candidates(at location, open []string) []candidate {
 	var list []candidate
 	for dir := at.dir; ; dir = path.Dir(dir) {
 		// The leaf is one that this process, or the one it was before an exec,
@@ -119,13 +119,13 @@ func (m *Manager) candidate(dir string, own bool, open []string) candidate {
 			return c
 		}
 	}
-	available, err := m.words(dir + "/cgroup.controllers")
+	available, err := m.readWords(dir + "/cgroup.controllers")
 	if err != nil {
 		c.problem = problem{fmt.Sprintf("%s cannot be read: %v", dir, err), m.delegateFix()}
 		return c
 	}
-	enabled, _ := m.words(dir + "/cgroup.subtree_control")
-	procs, _ := m.words(dir + "/cgroup.procs")
+	enabled, _ := m.readWords(dir + "/cgroup.subtree_control")
+	procs, _ := m.readWords(dir + "/cgroup.procs")
 	available = common(open, available)
 	c.usable = common(available, enabled)
 	for _, name := range available {
@@ -134,11 +134,11 @@ func (m *Manager) candidate(dir string, own bool, open []string) candidate {
 		}
 	}
 	if len(c.missing) > 0 {
-		c.alone = own && len(procs) == 1 && procs[0] == strconv.Itoa(m.sys.Pid())
+		c.exclusive = own && len(procs) == 1 && procs[0] == strconv.Itoa(m.sys.Pid())
 		switch {
 		case m.sys.Writable(dir+"/cgroup.subtree_control") != nil:
 			c.problem = problem{"controllers cannot be enabled in " + dir, m.delegateFix()}
-		case len(procs) > 0 && !c.alone && !m.top(dir):
+		case len(procs) > 0 && !c.exclusive && !m.top(dir):
 			c.problem = problem{"other processes are in " + dir + ", so that it cannot limit groups below it", m.crowdFix(dir)}
 		default:
 			c.usable = available
@@ -159,9 +159,9 @@ func (m *Manager) top(dir string) bool {
 
 // adopt sets the candidate up: this process out of the way, controllers
 // enabled, the parent made. On error all of it is undone.
-func (m *Manager) adopt(c candidate) (*hierarchy, error) {
+func (m *Manager) setUp(c candidate) (*hierarchy, error) {
 	h := &hierarchy{version: 2, base: c.dir, parent: c.dir + "/" + parentName}
-	if c.alone {
+	if c.exclusive {
 		h.leaf = c.dir + "/" + leafName
 		if err := m.sys.Mkdir(h.leaf); err != nil && err != unix.EEXIST {
 			return nil, err
@@ -173,10 +173,10 @@ func (m *Manager) adopt(c candidate) (*hierarchy, error) {
 	}
 	h.controllers = c.usable
 	err := m.makeParent(h)
-	on, _ := m.words(h.parent + "/cgroup.subtree_control")
+	on, _ := m.readWords(h.parent + "/cgroup.subtree_control")
 	h.controllers = common(c.usable, on)
-	if c.alone { // what was enabled here is what Close gives back
-		on, _ = m.words(h.base + "/cgroup.subtree_control")
+	if c.exclusive { // what was enabled here is what Close gives back
+		on, _ = m.readWords(h.base + "/cgroup.subtree_control")
 		h.enabled = common(c.missing, on)
 	}
 	if len(h.controllers) > 0 {
@@ -208,7 +208,7 @@ func (m *Manager) makeParent(h *hierarchy) error {
 	}
 	switch err := m.sys.Mkdir(h.parent); err {
 	case nil:
-		m.weigh(h)
+		m.setParentWeight(h)
 	case unix.EEXIST: // made by another daemon, or by one before
 	default:
 		return err
@@ -217,7 +217,7 @@ func (m *Manager) makeParent(h *hierarchy) error {
 		return cmp.Or(enabled, m.enable(h.parent, h.controllers))
 	}
 	if h.has(memory) {
-		m.accountTree(h.parent)
+		m.useHierarchy(h.parent)
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (m *Manager) makeParent(h *hierarchy) error {
 // where it competes with single processes rather than with other groups: on
 // version 1 and at the top of version 2. By itself it would weigh as much as
 // one process, with all sandboxes in it. A failure leaves it at that.
-func (m *Manager) weigh(h *hierarchy) {
+func (m *Manager) setParentWeight(h *hierarchy) {
 	n := int64(runtime.NumCPU())
 	switch {
 	case !h.has(cpu):
@@ -240,7 +240,7 @@ func (m *Manager) weigh(h *hierarchy) {
 // enable switches controllers on for the groups below dir, each by itself: one
 // that the kernel refuses does not stop the others. It returns the first error.
 func (m *Manager) enable(dir string, controllers []string) error {
-	on, err := m.words(dir + "/cgroup.subtree_control")
+	on, err := m.readWords(dir + "/cgroup.subtree_control")
 	if err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (m *Manager) enable(dir string, controllers []string) error {
 
 // accountTree makes a version 1 group count what the groups below it use.
 // Kernels since 5.11 always do; before, limits above would not hold otherwise.
-func (m *Manager) accountTree(dir string) {
+func (m *Manager) useHierarchy(dir string) {
 	b, err := m.sys.ReadFile(dir + "/memory.use_hierarchy")
 	if err == nil && strings.TrimSpace(string(b)) == "0" {
 		m.sys.WriteFile(dir+"/memory.use_hierarchy", "1")
@@ -266,7 +266,7 @@ func (m *Manager) accountTree(dir string) {
 }
 
 // words reads a file of words.
-func (m *Manager) words(name string) ([]string, error) {
+func (m *Manager) readWords(name string) ([]string, error) {
 	b, err := m.sys.ReadFile(name)
 	if err != nil {
 		return nil, err

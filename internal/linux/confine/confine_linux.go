@@ -27,37 +27,37 @@ func Worker(readable ...string) error {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
 		return fmt.Errorf("closing descriptors: %w", err)
 	}
-	if err := limits(workerFiles); err != nil {
+	if err := setBaseLimits(workerFiles); err != nil {
 		return err
 	}
-	if err := guest(); err != nil {
+	if err := raiseOOMScore(); err != nil {
 		return err
 	}
-	if ok, err := privileges(); !ok {
+	if ok, err := setNoNewPrivs(); !ok {
 		return err
 	}
 	l := policy.WasmLandlock("/proc/self/exe", readable...)
 	if err := landlock(&l); err != nil {
 		return err
 	}
-	return filter(policy.WasmWorkerRules())
+	return installRules(policy.WasmWorkerRules())
 }
 
 // Runner confines a runner, which has the worker's confines already: it starts
 // nothing.
 func Runner() error {
-	if err := limits(runnerFiles); err != nil {
+	if err := setBaseLimits(runnerFiles); err != nil {
 		return err
 	}
-	if ok, err := privileges(); !ok {
+	if ok, err := setNoNewPrivs(); !ok {
 		return err
 	}
-	return filter(policy.WasmRunnerRules())
+	return installRules(policy.WasmRunnerRules())
 }
 
 // Data limits what this process can have of its own memory, in bytes: a net
 // under the limits that are exact.
-func Data(bytes int64) error {
+func LimitData(bytes int64) error {
 	l := unix.Rlimit{Cur: uint64(bytes), Max: uint64(bytes)}
 	if err := unix.Setrlimit(unix.RLIMIT_DATA, &l); err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("limiting memory: %w", err)
@@ -68,12 +68,12 @@ func Data(bytes int64) error {
 // limits sets what is the same for all: no core dumps, whose size is the
 // memory's, no files, few descriptors. The limit of core dumps is 1 and not 0: if
 // core_pattern is a pipe, the kernel runs the host's handler at 0 and not at 1.
-func limits(files uint64) error {
-	return limit(map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: files})
+func setBaseLimits(files uint64) error {
+	return lowerLimits(map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: files})
 }
 
 // limit lowers limits, soft and hard, to what they are at most.
-func limit(all map[int]uint64) error {
+func lowerLimits(all map[int]uint64) error {
 	for resource, most := range all {
 		var had unix.Rlimit
 		if err := unix.Getrlimit(resource, &had); err != nil {
@@ -92,7 +92,7 @@ func limit(all map[int]uint64) error {
 // score of native sandboxes, and it comes while this process has all its
 // privileges, since whoever has none can take back what another has set, but not
 // what was set with them.
-func guest() error {
+func raiseOOMScore() error {
 	const file, score = "/proc/self/oom_score_adj", 500
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -109,7 +109,7 @@ func guest() error {
 
 // privileges gives up for good what an exec could give back, on all threads.
 // not ok: not all threads can be reached, or it failed.
-func privileges() (ok bool, err error) {
+func setNoNewPrivs() (ok bool, err error) {
 	_, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
 	switch e {
 	case 0:
@@ -121,7 +121,7 @@ func privileges() (ok bool, err error) {
 }
 
 // filter installs rules on all threads. A kernel without filters goes without.
-func filter(rules []policy.Rule) error {
+func installRules(rules []policy.Rule) error {
 	program, err := policy.Compile(runtime.GOARCH, rules)
 	if err != nil {
 		return nil // no table for this processor

@@ -26,7 +26,7 @@ func installFilter(program []byte) error {
 }
 
 // noCapabilities empties the sets of all threads, the ambient set among them.
-func noCapabilities() error {
+func dropCapabilities() error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
 	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&none)), 0)
@@ -61,7 +61,7 @@ func landlock(l *wire.Landlock) error {
 	if abi == 0 {
 		return nil
 	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: l.HandledFS & known(abi)}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: l.HandledFS & knownRights(abi)}
 	size := unsafe.Offsetof(attr.Handled_access_net) // a kernel refuses fields it does not know
 	if abi >= abiScoped {
 		attr.Scoped = l.Scoped
@@ -73,7 +73,7 @@ func landlock(l *wire.Landlock) error {
 	}
 	defer unix.Close(int(set))
 	for _, r := range l.Rules {
-		if err := allow(set, r.Path, r.Access&attr.Handled_access_fs); err != nil {
+		if err := addRule(set, r.Path, r.Access&attr.Handled_access_fs); err != nil {
 			return fmt.Errorf("allowing %s: %w", r.Path, err)
 		}
 	}
@@ -84,7 +84,7 @@ func landlock(l *wire.Landlock) error {
 }
 
 // known is the file access rights that a version knows.
-func known(abi int) uint64 {
+func knownRights(abi int) uint64 {
 	rights := uint64(1)<<13 - 1 // version 1: EXECUTE to MAKE_SYM
 	for _, r := range []struct {
 		since int
@@ -99,7 +99,7 @@ func known(abi int) uint64 {
 }
 
 // allow gives access to what is beneath a path, or to a file.
-func allow(set uintptr, path string, access uint64) error {
+func addRule(set uintptr, path string, access uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err

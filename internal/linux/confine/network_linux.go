@@ -19,7 +19,7 @@ const networkID = 0x6fffffff
 const (
 	// leastNetworkMemory is in bytes. Above it the process may have half of the
 	// machine's memory.
-	leastNetworkMemory = 1 << 30
+	minNetworkMemory = 1 << 30
 	// networkFileSize is in bytes: above the largest ledger.
 	networkFileSize = 64 << 20
 )
@@ -32,23 +32,23 @@ func Network() error {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
 		return fmt.Errorf("closing descriptors: %w", err)
 	}
-	if err := limit(map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: networkFileSize}); err != nil {
+	if err := lowerLimits(map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: networkFileSize}); err != nil {
 		return err
 	}
 	memory, err := networkMemory()
 	if err != nil {
 		return err
 	}
-	if err := guest(); err != nil {
+	if err := raiseOOMScore(); err != nil {
 		return err
 	}
-	if ok, err := privileges(); !ok {
+	if ok, err := setNoNewPrivs(); !ok {
 		return err
 	}
-	if err := leaveRoot(); err != nil {
+	if err := dropRoot(); err != nil {
 		return err
 	}
-	if err := noCapabilities(); err != nil {
+	if err := dropCapabilities(); err != nil {
 		return fmt.Errorf("dropping capabilities: %w", err)
 	}
 	// A change of ids takes this back; the end of the connection ends the process
@@ -59,7 +59,7 @@ func Network() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("shutting out debuggers: %w", err)
 	}
-	if err := Data(memory); err != nil {
+	if err := LimitData(memory); err != nil {
 		return err
 	}
 	l := policy.NetworkLandlock()
@@ -82,13 +82,13 @@ func networkMemory() (int64, error) {
 	if err := unix.Sysinfo(&i); err != nil {
 		return 0, fmt.Errorf("asking for the machine's memory: %w", err)
 	}
-	return max(int64(uint64(i.Totalram)*uint64(i.Unit)/2), leastNetworkMemory), nil
+	return max(int64(uint64(i.Totalram)*uint64(i.Unit)/2), minNetworkMemory), nil
 }
 
 // leaveRoot makes a process of root's one of a user that owns nothing. Where that
 // user does not exist (a user namespace without it), or the daemon may not change
 // ids, the process stays its user without capabilities.
-func leaveRoot() error {
+func dropRoot() error {
 	if unix.Geteuid() != 0 {
 		return nil
 	}

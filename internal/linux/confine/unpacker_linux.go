@@ -29,16 +29,16 @@ func Unpacker(dir string, memory, file int64) error {
 		return fmt.Errorf("closing descriptors: %w", err)
 	}
 	size := map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: uint64(file), unix.RLIMIT_NOFILE: unpackerFiles}
-	if err := limit(size); err != nil {
+	if err := lowerLimits(size); err != nil {
 		return err
 	}
-	if err := Data(memory); err != nil {
+	if err := LimitData(memory); err != nil {
 		return err
 	}
-	if err := guest(); err != nil {
+	if err := raiseOOMScore(); err != nil {
 		return err
 	}
-	if ok, err := privileges(); !ok {
+	if ok, err := setNoNewPrivs(); !ok {
 		return err
 	}
 	if landlockVersion() >= abiRefer {
@@ -47,7 +47,7 @@ func Unpacker(dir string, memory, file int64) error {
 			return err
 		}
 	}
-	if err := noCapabilities(); err != nil {
+	if err := dropCapabilities(); err != nil {
 		return fmt.Errorf("dropping capabilities: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

@@ -25,14 +25,14 @@ type Host struct {
 	rules driver.Outbound
 	log   *slog.Logger
 
-	ctx   context.Context // ends with the Host
-	stop  context.CancelFunc
-	keeps sync.WaitGroup // the goroutine of keep
+	ctx        context.Context // ends with the Host
+	stop       context.CancelFunc
+	supervisor sync.WaitGroup // the goroutine of keep
 
 	mu      sync.Mutex
 	closed  bool
-	started *start // nil: no process was asked for
-	stack   *stack // nil: none runs
+	started *firstStart // nil: no process was asked for
+	stack   *stack      // nil: none runs
 	links   map[uint32]*Link
 	last    uint32
 }
@@ -101,7 +101,7 @@ func (h *Host) Close() error {
 	h.closed = true
 	h.mu.Unlock()
 	h.stop()
-	h.keeps.Wait()
+	h.supervisor.Wait()
 	return nil
 }
 
@@ -115,7 +115,7 @@ func (h *Host) Attach(fd int) (*Link, error) {
 		return nil, err
 	}
 	for {
-		if err := h.first(); err != nil {
+		if err := h.ensureStarted(); err != nil {
 			l.release()
 			return nil, err
 		}
@@ -130,13 +130,13 @@ func (h *Host) Attach(fd int) (*Link, error) {
 	l.id = h.last
 	h.links[l.id] = l
 	if h.stack != nil {
-		h.stack.hand(l)
+		h.stack.attach(l)
 	}
 	return l, nil
 }
 
 // first starts the process if none was started before, and waits for it.
-func (h *Host) first() error {
+func (h *Host) ensureStarted() error {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
@@ -144,33 +144,33 @@ func (h *Host) first() error {
 	}
 	s := h.started
 	if s == nil {
-		s = &start{over: make(chan struct{})}
+		s = &firstStart{done: make(chan struct{})}
 		h.started = s
-		h.keeps.Go(func() { h.keep(s) })
+		h.supervisor.Go(func() { h.supervise(s) })
 	}
 	h.mu.Unlock()
-	<-s.over
+	<-s.done
 	return s.err
 }
 
 // start is the start of the first process.
-type start struct {
-	over chan struct{} // closed when the process runs, or has not started
+type firstStart struct {
+	done chan struct{} // closed when the process runs, or has not started
 	err  error         // why it has not; valid after over
 }
 
 // The pause before a process is started again. It doubles with each that dies
 // within settled.
 const (
-	leastPause = 100 * time.Millisecond
-	mostPause  = 30 * time.Second
-	settled    = time.Minute
+	minRestartPause = 100 * time.Millisecond
+	maxRestartPause = 30 * time.Second
+	stableAfter     = time.Minute
 )
 
 // keep keeps a process running until the Host is closed or there are no links. If
 // the first does not start it returns; then another call of Attach tries again.
-func (h *Host) keep(started *start) {
-	pause := leastPause
+func (h *Host) supervise(started *firstStart) {
+	pause := minRestartPause
 	for n := 0; h.ctx.Err() == nil; n++ {
 		begun := time.Now()
 		s, err := h.startStack()
@@ -180,19 +180,19 @@ func (h *Host) keep(started *start) {
 				h.started = nil
 				h.mu.Unlock()
 			}
-			close(started.over)
+			close(started.done)
 			if err != nil {
 				return
 			}
 		}
 		if err == nil {
-			err = h.attend(s)
+			err = h.serveStack(s)
 		}
 		if h.ctx.Err() != nil || err == errIdle {
 			return
 		}
-		if time.Since(begun) > settled {
-			pause = leastPause
+		if time.Since(begun) > stableAfter {
+			pause = minRestartPause
 		}
 		h.log.Warn("the process that carries sandboxes' packets has ended; their connections are cut, and it is started again",
 			"error", err, "pause", pause)
@@ -202,15 +202,15 @@ func (h *Host) keep(started *start) {
 		case <-h.ctx.Done():
 			t.Stop()
 		}
-		pause = min(2*pause, mostPause)
+		pause = min(2*pause, maxRestartPause)
 	}
 }
 
 // attend hands a process what there is, and waits for its end or the Host's.
-func (h *Host) attend(s *stack) error {
+func (h *Host) serveStack(s *stack) error {
 	over := make(chan error, 1)
 	go func() { over <- s.listen() }()
-	if s.begin(h.rules) != nil {
+	if s.sendRules(h.rules) != nil {
 		s.kill()
 	}
 	h.mu.Lock()
@@ -219,12 +219,12 @@ func (h *Host) attend(s *stack) error {
 	h.mu.Unlock()
 	for _, id := range waiting { // one at a time: listen takes the lock as well
 		h.mu.Lock()
-		if l := h.links[id]; l != nil && l.holder == nil {
-			s.hand(l)
+		if l := h.links[id]; l != nil && l.stack == nil {
+			s.attach(l)
 		}
 		h.mu.Unlock()
 	}
-	retired := s.tend(h.ctx, h.rules.DNS, over)
+	retired := s.poll(h.ctx, h.rules.DNS, over)
 	h.mu.Lock()
 	if h.stack == s {
 		h.stack = nil
@@ -245,10 +245,10 @@ var errIdle = errors.New("there are no links")
 
 // retire reports whether there are no links, and forgets the process if so: the
 // next call of Attach starts another.
-func (h *Host) retire(s *stack) bool {
+func (h *Host) retireIfIdle(s *stack) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.links) > 0 || len(s.held) > 0 || h.stack != s {
+	if len(h.links) > 0 || len(s.links) > 0 || h.stack != s {
 		return false
 	}
 	h.started, h.stack = nil, nil

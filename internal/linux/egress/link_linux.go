@@ -23,14 +23,14 @@ type Link struct {
 	err  error
 
 	// Guarded by host.mu.
-	holder *stack                // the process that has the device; nil: none
-	let    chan struct{}         // closed when holder has let go of it; nil: it was not asked
-	noted  map[wire.Event]*stack // the last that told of it
+	stack    *stack                // the process that has the device; nil: none
+	detached chan struct{}         // closed when holder has let go of it; nil: it was not asked
+	reported map[wire.Event]*stack // the last that told of it
 }
 
 // newLink takes over the descriptor of a device.
 func (h *Host) newLink(device int) (*Link, error) {
-	l := &Link{host: h, device: device, ledger: -1, noted: map[wire.Event]*stack{}}
+	l := &Link{host: h, device: device, ledger: -1, reported: map[wire.Event]*stack{}}
 	// The device is read by who waits for it with a poller. The flag is one of the
 	// device's description, which all descriptors share.
 	err := unix.SetNonblock(device, true)
@@ -75,13 +75,13 @@ func (l *Link) release() error {
 }
 
 // letGo is how long a process may take to let go of a device.
-const letGo = 30 * time.Second
+const detachTimeout = 30 * time.Second
 
 // Close cuts all connections and releases all that the link holds. It is
 // idempotent, and when it returns no process has the device.
 func (l *Link) Close() error {
 	l.once.Do(func() {
-		l.recall()
+		l.detach()
 		l.err = l.release()
 	})
 	return l.err
@@ -89,21 +89,21 @@ func (l *Link) Close() error {
 
 // recall has the process that holds the device let go of it. One that does not
 // is killed.
-func (l *Link) recall() {
+func (l *Link) detach() {
 	h := l.host
 	h.mu.Lock()
 	delete(h.links, l.id)
-	s := l.holder
+	s := l.stack
 	if s != nil {
-		l.let = make(chan struct{})
+		l.detached = make(chan struct{})
 		s.send(wire.Frame{Kind: wire.Detach, Link: l.id})
 	}
-	let := l.let
+	let := l.detached
 	h.mu.Unlock()
 	if s == nil {
 		return
 	}
-	t := time.NewTimer(letGo)
+	t := time.NewTimer(detachTimeout)
 	defer t.Stop()
 	select {
 	case <-let:

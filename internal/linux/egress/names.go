@@ -23,7 +23,7 @@ func nameServers(configured []netip.AddrPort) []netip.AddrPort {
 	}
 	out := make([]netip.AddrPort, 0, wire.MaxServers)
 	for _, s := range list[:min(len(list), wire.MaxServers)] {
-		out = append(out, netip.AddrPortFrom(numbered(s.Addr()), s.Port()))
+		out = append(out, netip.AddrPortFrom(numericZone(s.Addr()), s.Port()))
 	}
 	return out
 }
@@ -49,7 +49,7 @@ func parseResolvConf(text string) []netip.AddrPort {
 
 // numbered replaces the name of an address's interface by its number: the
 // stack's process cannot look at interfaces.
-func numbered(a netip.Addr) netip.Addr {
+func numericZone(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	zone := a.Zone()
 	if zone == "" {

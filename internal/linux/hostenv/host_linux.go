@@ -82,7 +82,7 @@ func LocalNote() string {
 
 // fewestMarks is how many programs one sandbox must be able to start: the agent
 // refuses to work with less.
-const fewestMarks = 1 << 16
+const minTags = 1 << 16
 
 // Probe checks what a driver that makes namespaces cannot do without, with
 // Unsupported.
@@ -96,7 +96,7 @@ func Probe(driver string) error {
 	if _, err := os.Stat("/proc/self/ns/user"); err != nil {
 		return lack("the kernel has no user namespaces", "use a kernel with CONFIG_USER_NS, or another driver")
 	}
-	if n := HardLimit(unix.RLIMIT_LOCKS); n < fewestMarks {
+	if n := HardLimit(unix.RLIMIT_LOCKS); n < minTags {
 		return lack("the limit of file locks is "+strconv.FormatUint(n, 10)+", and programs are told apart by numbers up to that limit, which nothing else uses",
 			"start the daemon without that limit (ulimit -Hx unlimited, LimitLOCKS in systemd)")
 	}

@@ -24,7 +24,7 @@ type ImageRootOptions struct {
 	// BootID is as in HostRootOptions.
 	BootID string
 	// Without are parts that somebody else makes.
-	Without Parts
+	Omit Parts
 }
 
 // The places in the tree that is built, before the overlay becomes the root.
@@ -40,14 +40,14 @@ const (
 	// root, tmp and shm; what imageUpperDirs and imageFiles list; mtab; and the
 	// empty file that masks show; the boot id; and the attributes in which overlay
 	// keeps notes.
-	imageOwn = 8 + 6 + 4 + 1 + 1 + 1 + 1
+	imageReservedInodes = 8 + 6 + 4 + 1 + 1 + 1 + 1
 	// imageProc keeps programs from what /proc tells of the agent, which is the
 	// same user as they are. Of other programs they see everything.
 	imageProc = "hidepid=1"
 
 	// imageOwnBytes is a page for each of imageFiles that is not empty, and for the
 	// boot id.
-	imageOwnBytes = 4 * 4096
+	imageReservedBytes = 4 * 4096
 )
 
 // imageUpperDirs are directories that the sandbox needs to find, whatever the
@@ -78,22 +78,22 @@ func ImageRoot(o ImageRootOptions) ([]wire.Mount, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p := plan{o: HostRootOptions{Disk: o.Disk, Inodes: o.Inodes, Hostname: o.Hostname, MachineID: o.MachineID, BootID: o.BootID, Without: o.Without}}
-	p.bounded("/", imageOwnBytes, imageOwn)
+	p := plan{o: HostRootOptions{Disk: o.Disk, Inodes: o.Inodes, Hostname: o.Hostname, MachineID: o.MachineID, BootID: o.BootID, Omit: o.Omit}}
+	p.boundedTmpfs("/", imageReservedBytes, imageReservedInodes)
 	p.imageLower(o.Dir)
 	p.imageUpper()
-	p.add(wire.Mount{Kind: wire.MountOverlay, Source: "/", Target: imageRoot, Flags: private})
+	p.add(wire.Mount{Kind: wire.MountOverlay, Source: "/", Target: imageRoot, Flags: writable})
 	p.imagePart("/tmp", "/tmp")
-	p.at = imageRoot
+	p.prefix = imageRoot
 	// A mount of its own cannot be removed, and programs always have a place to
 	// start from.
-	p.inner(sandbar.DefaultDir, sandbar.DefaultDir, private)
+	p.bindInner(sandbar.DefaultDir, sandbar.DefaultDir, writable)
 	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: imageRoot + "/dev", Flags: wire.MountNoSuid | wire.MountNoExec,
 		Size: skeletonSize, Inodes: skeletonInodes, Mode: 0o755})
 	p.devices()
-	p.at = ""
+	p.prefix = ""
 	p.imagePart("/shm", "/dev/shm")
-	p.at = imageRoot
+	p.prefix = imageRoot
 	p.proc(imageProc)
 	p.add(wire.Mount{Kind: wire.MountSetFlags, Target: imageRoot + "/dev", Flags: sealed})
 	p.add(wire.Mount{Kind: wire.MountRoot, Target: imageRoot})
@@ -129,7 +129,7 @@ func (p *plan) imageLower(dir string) {
 func (p *plan) imageUpper() {
 	p.dir(imageWork, 0o700, false)
 	p.dir(imageUpper, 0o755, false)
-	p.at = imageUpper
+	p.prefix = imageUpper
 	for _, r := range imageUpperDirs() {
 		p.dir(r.path, 0o755, false)
 	}
@@ -137,7 +137,7 @@ func (p *plan) imageUpper() {
 		p.file(f.path, f.text)
 	}
 	p.link("../proc/self/mounts", "/etc/mtab")
-	p.at = ""
+	p.prefix = ""
 }
 
 // imageFiles are those of etcFiles that are the sandbox's own in an image too.
@@ -156,5 +156,5 @@ func imageFiles(o HostRootOptions) []textFile {
 // imagePart shows a directory of the bounded file system itself.
 func (p *plan) imagePart(part, target string) {
 	p.dir(part, 0o1777, false)
-	p.inner(part, imageRoot+target, private)
+	p.bindInner(part, imageRoot+target, writable)
 }

@@ -183,7 +183,7 @@ func TestRootLandlock(t *testing.T) {
 			t.Errorf("devices can be made in %s", r.Path)
 		}
 	}
-	if root&llOwn != llOwn || root&llIoctlDev != 0 || l.HandledFS != llEverything || l.Scoped == 0 {
+	if root&llWritable != llWritable || root&llIoctlDev != 0 || l.HandledFS != llEverything || l.Scoped == 0 {
 		t.Errorf("rights over the root: %x; %x, %x", root, l.HandledFS, l.Scoped)
 	}
 }

@@ -34,14 +34,14 @@ const (
 // What is granted where.
 const (
 	// llPrograms: files that are run and read.
-	llPrograms = llExecute | llReadFile | llReadDir
+	llReadExec = llExecute | llReadFile | llReadDir
 	// llSettings: files that are read.
-	llSettings = llReadFile | llReadDir
+	llRead = llReadFile | llReadDir
 	// llDevice: isatty asks every device with an ioctl, and a shell truncates
 	// what it writes to.
 	llDevice = llReadFile | llWriteFile | llTruncate | llIoctlDev
 	// llOwn: everything but devices, which a program cannot make.
-	llOwn = llEverything &^ (llMakeChar | llMakeBlock | llIoctlDev)
+	llWritable = llEverything &^ (llMakeChar | llMakeBlock | llIoctlDev)
 )
 
 // Landlock returns the second layer over a root file system: programs may run
@@ -66,10 +66,10 @@ func Landlock(programs, writable []string) wire.Landlock {
 		add(r.path, llDevice)
 	}
 	for _, p := range programs {
-		add(p, llPrograms)
+		add(p, llReadExec)
 	}
 	for _, p := range writable {
-		add(p, llOwn)
+		add(p, llWritable)
 	}
 	return l
 }
@@ -91,9 +91,9 @@ type landlockRow struct {
 func landlockRows() []landlockRow {
 	return []landlockRow{
 		{"/", llReadDir, "ls /, and walking down from there; names only, and the root holds none but ours"},
-		{"/etc", llSettings, "reading settings"},
-		{"/dev", llSettings, "looking at /dev; the devices have rows of their own"},
+		{"/etc", llRead, "reading settings"},
+		{"/dev", llRead, "looking at /dev; the devices have rows of their own"},
 		{"/dev/pts", llDevice | llReadDir, "terminals: pty in Python, script, expect"},
-		{"/proc", llSettings, "reading only: a process that writes its own oom_score_adj is killed for memory after its neighbours. prctl(2) names threads and sets timer slack; debuggers write memory by ptrace(2)"},
+		{"/proc", llRead, "reading only: a process that writes its own oom_score_adj is killed for memory after its neighbours. prctl(2) names threads and sets timer slack; debuggers write memory by ptrace(2)"},
 	}
 }

@@ -13,7 +13,7 @@ type RlimitOptions struct {
 	// Held tells how the driver holds memory and the number of processes.
 	// RLIMIT_DATA is set where Memory is EnforcedWatchdog, RLIMIT_NPROC where
 	// PIDs is EnforcedRlimit; a cgroup does both better.
-	Held sandbar.Enforcements
+	Enforced sandbar.Enforcements
 	// AgentThreads is how many threads of the agent count as the programs'
 	// user, and so towards RLIMIT_NPROC: 0 where the agent has an id of its own.
 	AgentThreads int64
@@ -112,11 +112,11 @@ func rlimitRows(l sandbar.Limits, o RlimitOptions) []rlimitRow {
 		{rlimitNice, 0, 0, "nobody becomes less nice than he was started"},
 		{rlimitRtprio, 0, 0, "no real-time class: it would run before everything on the host"},
 	}
-	if l.PIDs > 0 && o.Held.PIDs == sandbar.EnforcedRlimit {
+	if l.PIDs > 0 && o.Enforced.PIDs == sandbar.EnforcedRlimit {
 		n := uint64(l.PIDs) + uint64(max(o.AgentThreads, 0))
 		rows = append(rows, rlimitRow{rlimitNproc, n, n, "Limits.PIDs where no cgroup counts: since Linux 5.14 it is counted in the sandbox's own user namespace. The kernel never holds it against the host's root"})
 	}
-	if l.Memory > 0 && o.Held.Memory == sandbar.EnforcedWatchdog {
+	if l.Memory > 0 && o.Enforced.Memory == sandbar.EnforcedWatchdog {
 		n := uint64(l.Memory) + dataSlack
 		rows = append(rows, rlimitRow{rlimitData, n, n, "what one process can take between two looks of the watchdog"})
 	}

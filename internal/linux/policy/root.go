@@ -59,7 +59,7 @@ type HostRootOptions struct {
 	BootID string
 	// Without are parts that somebody else makes, such as a container runtime:
 	// they are left as empty directories.
-	Without Parts
+	Omit Parts
 }
 
 // Parts are parts of a root.
@@ -91,7 +91,7 @@ func hostDirs() []row {
 // reported, not followed) to fill in HostRootOptions.Dirs.
 func HostDirs() []string {
 	var out []string
-	for _, r := range append(hostDirs(), programMasks()...) {
+	for _, r := range append(hostDirs(), maskedHostDirs()...) {
 		out = append(out, r.path)
 	}
 	return out
@@ -114,7 +114,7 @@ func Writable() []string { return []string{sandbar.DefaultDir, "/tmp", "/dev/shm
 // parts is where directories of the bounded file system lie that are shown
 // elsewhere, or by the overlay alone. They have no name any more once the
 // sandbox's /proc is mounted there.
-const parts = "/proc"
+const stagingDir = "/proc"
 
 // LinksDir is a directory of the image "host", the last in its programs' PATH, for
 // names that the host lacks.
@@ -133,7 +133,7 @@ const (
 	readOnly = wire.MountReadOnly | wire.MountNoSuid | wire.MountNoDev
 	sealed   = readOnly | wire.MountNoExec
 	// private is what programs write: they may run what they have put there.
-	private = wire.MountNoSuid | wire.MountNoDev
+	writable = wire.MountNoSuid | wire.MountNoDev
 )
 
 // HostRoot returns the steps that build the root of the image "host": this
@@ -157,37 +157,37 @@ func HostRoot(o HostRootOptions) ([]wire.Mount, error) {
 	if !o.Ranged {
 		p.owner, p.group = o.UID, o.GID
 	}
-	p.bounded("/", 0, 0) // the bounds are known when all else is
+	p.boundedTmpfs("/", 0, 0) // the bounds are known when all else is
 	// Sticky: where programs are another user than the agent, they cannot replace
 	// what the agent puts into the root.
 	p.steps[0].Mode = 0o1777
-	p.dir(parts, 0o755, false)
+	p.dir(stagingDir, 0o755, false)
 	p.programs()
 	p.local()
-	p.places()
+	p.emptyDirs()
 	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: "/etc", Flags: sealed &^ wire.MountReadOnly,
 		Size: skeletonSize, Inodes: skeletonInodes, Mode: 0o755, UID: p.owner, GID: p.group})
 	p.settings()
 	p.extra()
 	p.dir("/dev", 0o755, false)
-	p.inner("/dev", "/dev", sealed&^wire.MountReadOnly)
+	p.bindInner("/dev", "/dev", sealed&^wire.MountReadOnly)
 	p.devices()
 	p.part("/shm", "/dev/shm", 0o1777, false)
 	p.proc("")
 	p.add(wire.Mount{Kind: wire.MountSetFlags, Target: "/etc", Flags: sealed})
 	p.add(wire.Mount{Kind: wire.MountSetFlags, Target: "/dev", Flags: sealed})
-	p.steps[0].Size, p.steps[0].Inodes = p.bounds(ownBytes(o.BootID), ownInodes(p.steps))
+	p.steps[0].Size, p.steps[0].Inodes = p.tmpfsBounds(reservedBytes(o.BootID), reservedInodes(p.steps))
 	return p.steps, nil
 }
 
 // part shows a directory that programs write in at target.
 func (p *plan) part(name, target string, mode uint32, programs bool) {
-	p.dir(parts+name, mode, programs)
-	p.inner(parts+name, target, private)
+	p.dir(stagingDir+name, mode, programs)
+	p.bindInner(stagingDir+name, target, writable)
 }
 
 // ownBytes is the space taken before a program runs: the page of the boot id.
-func ownBytes(bootID string) int64 {
+func reservedBytes(bootID string) int64 {
 	if bootID == "" {
 		return 0
 	}
@@ -197,7 +197,7 @@ func ownBytes(bootID string) int64 {
 // ownInodes is the inodes taken before a program runs: what the steps make on the
 // bounded file system. What they make for a device or an Extra that turns out not
 // to be there is counted all the same.
-func ownInodes(steps []wire.Mount) int64 {
+func reservedInodes(steps []wire.Mount) int64 {
 	made := map[string]bool{"/": true}
 	n := int64(1)
 	var others []string // where other file systems are mounted
@@ -271,25 +271,27 @@ func machineIDOK(s string) bool {
 type plan struct {
 	o            HostRootOptions
 	owner, group uint32
-	at           string // where in the tree that is built the root will be: "" for its top
+	prefix       string // where in the tree that is built the root will be: "" for its top
 	steps        []wire.Mount
 }
 
 func (p *plan) add(m wire.Mount) { p.steps = append(p.steps, m) }
 
 func (p *plan) bind(target string, flags uint32) {
-	p.add(wire.Mount{Kind: wire.MountBind, Source: target, Target: p.at + target, Flags: flags})
+	p.add(wire.Mount{Kind: wire.MountBind, Source: target, Target: p.prefix + target, Flags: flags})
 }
 
-func (p *plan) inner(source, target string, flags uint32) {
-	p.add(wire.Mount{Kind: wire.MountBindInner, Source: p.at + source, Target: p.at + target, Flags: flags})
+func (p *plan) bindInner(source, target string, flags uint32) {
+	p.add(wire.Mount{Kind: wire.MountBindInner, Source: p.prefix + source, Target: p.prefix + target, Flags: flags})
 }
 
 func (p *plan) link(text, target string) {
-	p.add(wire.Mount{Kind: wire.MountSymlink, Source: text, Target: p.at + target})
+	p.add(wire.Mount{Kind: wire.MountSymlink, Source: text, Target: p.prefix + target})
 }
 
-func (p *plan) mask(target string) { p.add(wire.Mount{Kind: wire.MountMask, Target: p.at + target}) }
+func (p *plan) mask(target string) {
+	p.add(wire.Mount{Kind: wire.MountMask, Target: p.prefix + target})
+}
 
 // dir makes a directory of the agent's, or with private of the programs'.
 func (p *plan) dir(target string, mode uint32, private bool) {
@@ -297,11 +299,11 @@ func (p *plan) dir(target string, mode uint32, private bool) {
 	if private {
 		uid, gid = p.o.UID, p.o.GID
 	}
-	p.add(wire.Mount{Kind: wire.MountMkdir, Target: p.at + target, Mode: mode, UID: uid, GID: gid})
+	p.add(wire.Mount{Kind: wire.MountMkdir, Target: p.prefix + target, Mode: mode, UID: uid, GID: gid})
 }
 
 func (p *plan) file(target, text string) {
-	p.add(wire.Mount{Kind: wire.MountFile, Source: text, Target: p.at + target, Mode: 0o644})
+	p.add(wire.Mount{Kind: wire.MountFile, Source: text, Target: p.prefix + target, Mode: 0o644})
 }
 
 // programs shows the host's own programs. Directories come before links, so
@@ -312,7 +314,7 @@ func (p *plan) programs() {
 		d, ok := p.o.find(r.path)
 		switch {
 		case !ok:
-		case leadsInside(d):
+		case pointsIntoUsr(d):
 			links = append(links, d)
 		default:
 			p.bind(r.path, readOnly)
@@ -329,14 +331,14 @@ func (p *plan) programs() {
 // from the start, as the programs' own, those in which they are to make files.
 func (p *plan) local() {
 	if len(p.o.Local) > 0 {
-		p.link("../usr/local", parts+"/lower")
-		p.dir(parts+"/work", 0o700, false)
+		p.link("../usr/local", stagingDir+"/lower")
+		p.dir(stagingDir+"/work", 0o700, false)
 		for _, d := range p.o.Local {
-			p.dir(path.Join(parts, "upper", d), 0o755, true)
+			p.dir(path.Join(stagingDir, "upper", d), 0o755, true)
 		}
-		p.add(wire.Mount{Kind: wire.MountOverlay, Source: parts, Target: "/usr/local", Flags: private | wire.MountOptional})
+		p.add(wire.Mount{Kind: wire.MountOverlay, Source: stagingDir, Target: "/usr/local", Flags: writable | wire.MountOptional})
 	}
-	for _, r := range programMasks() {
+	for _, r := range maskedHostDirs() {
 		// A link leads to what has its own row, or to nothing.
 		if d, ok := p.o.find(r.path); ok && d.Link == "" && !slices.Contains(p.o.Extra, r.path) {
 			p.part("/"+path.Base(r.path), r.path, 0o755, true)
@@ -383,7 +385,7 @@ func localRows() []row {
 
 // leadsInside tells whether d is a link into the directories that programs see
 // anyway. Any other link is not copied: what it leads to is shown in its place.
-func leadsInside(d HostDir) bool {
+func pointsIntoUsr(d HostDir) bool {
 	if d.Link == "" {
 		return false
 	}
@@ -396,7 +398,7 @@ func leadsInside(d HostDir) bool {
 
 // programMasks are directories beneath those of hostDirs that hold settings
 // rather than programs.
-func programMasks() []row {
+func maskedHostDirs() []row {
 	return []row{
 		{"/usr/local/etc", "the settings of locally installed programs, with the tokens that npmrc and gitconfig have in them; an operator who needs it lists it in Extra"},
 	}
@@ -452,12 +454,12 @@ func (p *plan) extra() {
 
 // places makes the directories that programs expect and find empty. The home is a
 // mount, so that programs always have a place to start from.
-func (p *plan) places() {
+func (p *plan) emptyDirs() {
 	for _, name := range []string{"/home", "/opt", "/run", "/srv", "/var", sandbar.DefaultDir} {
 		p.dir(name, 0o755, true)
 	}
 	p.dir("/tmp", 0o1777, false)
-	p.inner(sandbar.DefaultDir, sandbar.DefaultDir, private)
+	p.bindInner(sandbar.DefaultDir, sandbar.DefaultDir, writable)
 	p.link("../tmp", "/var/tmp")
 	p.link("../run", "/var/run")
 	if p.o.Python != "" {
@@ -469,7 +471,7 @@ func (p *plan) places() {
 // devices makes what is in /dev: a bound device brings its own mount, whose flags
 // count, and pts and shm are mounts of their own.
 func (p *plan) devices() {
-	if p.o.Without&Devices != 0 {
+	if p.o.Omit&Devices != 0 {
 		return
 	}
 	for _, r := range deviceRows() {
@@ -485,7 +487,7 @@ func (p *plan) devices() {
 	p.link("/proc/self/fd/0", "/dev/stdin")
 	p.link("/proc/self/fd/1", "/dev/stdout")
 	p.link("/proc/self/fd/2", "/dev/stderr")
-	p.add(wire.Mount{Kind: wire.MountDevpts, Target: p.at + "/dev/pts", Flags: wire.MountNoSuid | wire.MountNoExec})
+	p.add(wire.Mount{Kind: wire.MountDevpts, Target: p.prefix + "/dev/pts", Flags: wire.MountNoSuid | wire.MountNoExec})
 	p.link("pts/ptmx", "/dev/ptmx")
 }
 
@@ -503,14 +505,14 @@ func deviceRows() []row {
 
 // bounded mounts what bounds all that programs write, with so much beyond the
 // bounds for what is put there before they run.
-func (p *plan) bounded(target string, moreBytes, moreInodes int64) {
-	size, inodes := p.bounds(moreBytes, moreInodes)
-	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: target, Flags: private,
+func (p *plan) boundedTmpfs(target string, moreBytes, moreInodes int64) {
+	size, inodes := p.tmpfsBounds(moreBytes, moreInodes)
+	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: target, Flags: writable,
 		Size: size, Inodes: inodes, Mode: 0o700, UID: p.owner, GID: p.group})
 }
 
 // bounds are those of all that programs write, and so much beyond them.
-func (p *plan) bounds(moreBytes, moreInodes int64) (size, inodes int64) {
+func (p *plan) tmpfsBounds(moreBytes, moreInodes int64) (size, inodes int64) {
 	bound := func(n, more, most int64) int64 {
 		if n == sandbar.Unlimited || n > most-more {
 			return most
@@ -523,19 +525,19 @@ func (p *plan) bounds(moreBytes, moreInodes int64) (size, inodes int64) {
 // proc shows the sandbox's own processes, and of the kernel what programs need. It is
 // read-only: a process that writes its own oom_score_adj is killed after its neighbours.
 func (p *plan) proc(options string) {
-	if p.o.Without&Proc != 0 {
+	if p.o.Omit&Proc != 0 {
 		return
 	}
-	p.add(wire.Mount{Kind: wire.MountProc, Source: options, Target: p.at + "/proc", Flags: sealed})
+	p.add(wire.Mount{Kind: wire.MountProc, Source: options, Target: p.prefix + "/proc", Flags: sealed})
 	for _, r := range procReadOnly() {
-		p.inner(r.path, r.path, sealed|wire.MountOptional)
+		p.bindInner(r.path, r.path, sealed|wire.MountOptional)
 	}
 	if p.o.BootID != "" {
-		p.add(wire.Mount{Kind: wire.MountReplaceFile, Source: p.o.BootID + "\n", Target: p.at + bootID})
+		p.add(wire.Mount{Kind: wire.MountReplaceFile, Source: p.o.BootID + "\n", Target: p.prefix + bootID})
 	} else {
 		p.mask(bootID)
 	}
-	p.add(wire.Mount{Kind: wire.MountMaskOthers, Source: strings.Join(procNames(), " "), Target: p.at + "/proc"})
+	p.add(wire.Mount{Kind: wire.MountMaskOthers, Source: strings.Join(procNames(), " "), Target: p.prefix + "/proc"})
 }
 
 // procReadOnly are the parts of /proc that programs read and that must never
@@ -657,7 +659,7 @@ func procNames() []string {
 
 // never are paths that an operator cannot show to programs: they would undo
 // the sandbox or hide a part of it.
-func never() []row {
+func forbiddenExtra() []row {
 	return []row{
 		{"/proc", "it shows the host's processes"},
 		{"/sys", "it holds the host's switches"},
@@ -702,7 +704,7 @@ func CheckExtra(p string) error {
 	case p == "/":
 		return bad("it is the whole host")
 	}
-	for _, r := range never() {
+	for _, r := range forbiddenExtra() {
 		if beneath(p, r.path) {
 			return bad(r.path + ": " + r.why)
 		}
@@ -710,7 +712,7 @@ func CheckExtra(p string) error {
 			return bad("it holds " + r.path + ": " + r.why)
 		}
 	}
-	for _, r := range programMasks() {
+	for _, r := range maskedHostDirs() {
 		if p != r.path && beneath(p, r.path) {
 			return bad("it lies in " + r.path + ", which is shown as a whole or not at all")
 		}

@@ -243,29 +243,29 @@ func limitRules() []Rule {
 		{Names: []string{"getrlimit", "getrusage"}, Action: Allow, Why: "asking: every shell's ulimit and time"},
 		{Names: []string{"setrlimit"}, Args: []Cond{core(0)}, Action: Skip, Why: "ulimit -c: there is no core dump before and none after; GnuPG insists on success"},
 		{Names: []string{"setrlimit"}, Action: Allow, Why: "lowering limits; raising one needs a capability"},
-		{Names: []string{"prlimit64"}, Args: null(2), Action: Allow, Why: "asking: libc's getrlimit"},
-		{Names: []string{"prlimit64"}, Args: append([]Cond{core(1)}, null(3)...), Action: Skip, Why: "as setrlimit, which libc makes with this call"},
+		{Names: []string{"prlimit64"}, Args: isNull(2), Action: Allow, Why: "asking: libc's getrlimit"},
+		{Names: []string{"prlimit64"}, Args: append([]Cond{core(1)}, isNull(3)...), Action: Skip, Why: "as setrlimit, which libc makes with this call"},
 		{Names: []string{"prlimit64"}, Args: []Cond{core(1)}, Action: Errno(errPerm), Why: "changing and asking at once cannot be answered without doing it"},
 		{Names: []string{"prlimit64"}, Action: Allow, Why: "the other limits: every shell, and the agent"},
 	}
 }
 
 // null are the conditions that a pointer is NULL.
-func null(arg int) []Cond {
+func isNull(arg int) []Cond {
 	return []Cond{{Arg: arg, In: []uint32{0}}, {Arg: arg, High: true, In: []uint32{0}}}
 }
 
 // Mark is the resource whose hard limit the agent gives each program as a mark.
-type Mark uint32
+type TagResource uint32
 
 // The resources that can be marks: nothing enforces them.
 const (
 	// MarkLocks is the number of file locks, which Linux has not enforced since
 	// 2.4.
-	MarkLocks Mark = rlimitLocks
+	TagLocks TagResource = rlimitLocks
 	// MarkResident is the resident memory, which neither Linux nor gVisor
 	// enforces; in gVisor the number of file locks cannot be changed.
-	MarkResident Mark = rlimitRSS
+	TagRSS TagResource = rlimitRSS
 )
 
 // ProgramRules are what is forbidden to programs and not to the agent, which
@@ -275,18 +275,18 @@ const (
 //
 // With MarkResident, and so in gVisor, they are also what its kernel would let
 // any program do although Linux does not.
-func ProgramRules(mark Mark) []Rule {
+func ProgramRules(mark TagResource) []Rule {
 	eperm := Errno(errPerm)
 	marks := func(arg int) []Cond { return []Cond{{Arg: arg, In: []uint32{uint32(mark)}}} }
 	rules := []Rule{
 		{Names: []string{"setrlimit"}, Args: marks(0), Action: eperm, Why: "the mark stays"},
 		{Names: []string{"setrlimit"}, Action: Allow, Why: "the other limits are for the filter of all"},
-		{Names: []string{"prlimit64"}, Args: null(2), Action: Allow, Why: "asking: nobody's mark is a secret"},
+		{Names: []string{"prlimit64"}, Args: isNull(2), Action: Allow, Why: "asking: nobody's mark is a secret"},
 		{Names: []string{"prlimit64"}, Args: marks(1), Action: eperm, Why: "the mark stays, one's own and another's"},
 		{Names: []string{"prlimit64"}, Args: []Cond{{Arg: 0, In: []uint32{0}}}, Action: Allow, Why: "one's own limits: every shell"},
 		{Names: []string{"prlimit64"}, Action: eperm, Why: "another's limits: where the agent and its programs are one user, the agent's, which needs descriptors to find a program that is to end"},
 	}
-	if mark != MarkResident {
+	if mark != TagRSS {
 		return rules
 	}
 	return append(rules,

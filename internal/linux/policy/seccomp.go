@@ -37,7 +37,7 @@ const (
 	errNotSupp         = 95
 	errAFNoSupport     = 97
 	errnoMask          = 0xffff
-	unknownCall        = Skip | errNoSys // what a call without a row gets: libraries then use an older one
+	defaultAnswer      = Skip | errNoSys // what a call without a row gets: libraries then use an older one
 	auditArchAMD64     = 0xc000003e
 	auditArchARM64     = 0xc00000b7
 	x32Bit             = 0x40000000
@@ -120,7 +120,7 @@ func CompileSeccompUncounted(goarch string) ([]byte, error) {
 // CompilePrograms returns the filter of ProgramRules, which lets every other
 // call through. It is put on in addition, by the one thread that starts
 // programs.
-func CompilePrograms(goarch string, mark Mark) ([]byte, error) {
+func CompilePrograms(goarch string, mark TagResource) ([]byte, error) {
 	return compile(goarch, ProgramRules(mark), Allow)
 }
 
@@ -138,7 +138,7 @@ func CompileTemplate(goarch string) ([]byte, error) { return Compile(goarch, Tem
 // calls because it would cost more than it gives: kernels since 5.11 find out
 // which numbers are always allowed and do not run the filter for them at all.
 func Compile(goarch string, rules []Rule) ([]byte, error) {
-	return compile(goarch, rules, unknownCall)
+	return compile(goarch, rules, defaultAnswer)
 }
 
 // compile is Compile with another answer to a call without a row.
@@ -285,7 +285,7 @@ func prologue(a arch) []insn {
 			insn{code: opJumpAtLeast, jf: 3, k: x32Bit},
 			insn{code: opJumpEqual, jt: 1, k: ^uint32(0)},
 			insn{code: opReturn, k: uint32(Kill)},
-			insn{code: opReturn, k: uint32(unknownCall)})
+			insn{code: opReturn, k: uint32(defaultAnswer)})
 	}
 	return p
 }

@@ -68,7 +68,7 @@ func WasmLandlock(program string, readable ...string) wire.Landlock {
 		Rules: []wire.LandlockRule{{Path: program, Access: llExecute | llReadFile}}}
 	for _, dir := range readable {
 		if dir != "" {
-			l.Rules = append(l.Rules, wire.LandlockRule{Path: dir, Access: llSettings})
+			l.Rules = append(l.Rules, wire.LandlockRule{Path: dir, Access: llRead})
 		}
 	}
 	return l

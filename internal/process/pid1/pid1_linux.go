@@ -21,11 +21,11 @@ func Main() {
 }
 
 // passed are the signals that are passed on.
-var passed = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH}
+var forwarded = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH}
 
 func main() int {
 	signals := make(chan os.Signal, 16) // from before there is a child, so that none is lost
-	for _, s := range passed {
+	for _, s := range forwarded {
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}

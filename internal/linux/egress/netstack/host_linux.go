@@ -27,9 +27,9 @@ type Host struct {
 	discovers bool          // discover runs
 	asked     chan struct{} // closed when discover has asked once
 
-	sockets gauge // descriptors of all sandboxes' connections
-	packets pool  // as large as a packet can be
-	pieces  pool  // for connections whose buffers are smaller than that
+	sockets budget // descriptors of all sandboxes' connections
+	packets pool   // as large as a packet can be
+	pieces  pool   // for connections whose buffers are smaller than that
 }
 
 // New makes a Host of rules that are valid (wire.ValidRange). It fails where the
@@ -48,7 +48,7 @@ func newHost(o driver.Outbound, r *routes) *Host {
 	if h.most <= 0 {
 		h.most = driver.DefaultMaxConnections
 	}
-	h.sockets.most = mostSockets()
+	h.sockets.most = maxSockets()
 	h.packets.size, h.pieces.size = wire.MTU, leastBuffer
 	return h
 }
@@ -58,7 +58,7 @@ func (h *Host) Close() error { return h.routes.close() }
 
 // mostSockets is how many descriptors sandboxes may have together: half of what
 // the process may have, which Go raises to the hard limit at its start.
-func mostSockets() int64 {
+func maxSockets() int64 {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil || l.Cur > 1<<21 {
 		return 1 << 20
@@ -94,13 +94,13 @@ func (h *Host) control(_, address string, _ syscall.RawConn) error {
 }
 
 // gauge counts what is in use, up to a bound.
-type gauge struct {
+type budget struct {
 	most int64
 	now  atomic.Int64
 }
 
 // take takes n if they are there.
-func (g *gauge) take(n int64) bool {
+func (g *budget) reserve(n int64) bool {
 	if g.now.Add(n) <= g.most {
 		return true
 	}
@@ -108,11 +108,11 @@ func (g *gauge) take(n int64) bool {
 	return false
 }
 
-func (g *gauge) giveBack(n int64) { g.now.Add(-n) }
+func (g *budget) release(n int64) { g.now.Add(-n) }
 
 // share takes a part of what is left: a quarter, but at least lo and at most hi.
 // lo it takes even if there is less.
-func (g *gauge) share(lo, hi int64) int64 {
+func (g *budget) share(lo, hi int64) int64 {
 	n := min(max((g.most-g.now.Load())/4, lo), hi)
 	g.now.Add(n)
 	return n

@@ -49,11 +49,11 @@ type Link struct {
 	ctx  context.Context // ends with the link
 	stop context.CancelFunc
 
-	conns  gauge // connections and flows
-	memory gauge // bytes of buffers
+	conns  budget // connections and flows
+	memory budget // bytes of buffers
 	fresh  *rate.Limiter
 	asked  *rate.Limiter // questions to name servers
-	asking gauge
+	asking budget
 	id     uint32
 
 	ledger   *ledger
@@ -181,20 +181,20 @@ func (l *Link) begin() bool {
 }
 
 // takePlace takes what a connection or a flow needs of what is bounded.
-func (l *Link) takePlace() bool {
-	if !l.conns.take(1) {
+func (l *Link) reserveFlow() bool {
+	if !l.conns.reserve(1) {
 		return false
 	}
-	if !l.host.sockets.take(1) {
-		l.conns.giveBack(1)
+	if !l.host.sockets.reserve(1) {
+		l.conns.release(1)
 		return false
 	}
 	return true
 }
 
-func (l *Link) leavePlace() {
-	l.host.sockets.giveBack(1)
-	l.conns.giveBack(1)
+func (l *Link) releaseFlow() {
+	l.host.sockets.release(1)
+	l.conns.release(1)
 }
 
 // Close cuts all connections and releases all that the link holds. It is

@@ -35,7 +35,7 @@ func (s *netstack) listenDNS() error {
 	s.link.busy.Go(func() {
 		defer ep.Close()
 		for await(s.link.ctx, &wq, ep, waiter.ReadableEvents) {
-			if !s.takeQuestion() {
+			if !s.receiveQuery() {
 				return
 			}
 		}
@@ -44,7 +44,7 @@ func (s *netstack) listenDNS() error {
 }
 
 // takeQuestion reads a question and has it answered; false at the end.
-func (s *netstack) takeQuestion() bool {
+func (s *netstack) receiveQuery() bool {
 	var b bytes.Buffer
 	res, err := s.dns.Read(&b, tcpip.ReadOptions{NeedRemoteAddr: true})
 	switch err.(type) {
@@ -61,32 +61,32 @@ func (s *netstack) takeQuestion() bool {
 		}
 	}
 	l := s.link
-	if !l.asked.Allow() || !l.askPlace() {
+	if !l.asked.Allow() || !l.reserveQuery() {
 		reply(refusal(question, dnsmessage.RCodeRefused))
 		return true
 	}
 	l.busy.Go(func() {
-		defer l.askLeave()
+		defer l.releaseQuery()
 		reply(l.host.names.answer(l.ctx, "udp", question))
 	})
 	return true
 }
 
 // askPlace takes what a question needs of what is bounded.
-func (l *Link) askPlace() bool {
-	if !l.asking.take(1) {
+func (l *Link) reserveQuery() bool {
+	if !l.asking.reserve(1) {
 		return false
 	}
-	if !l.host.sockets.take(1) {
-		l.asking.giveBack(1)
+	if !l.host.sockets.reserve(1) {
+		l.asking.release(1)
 		return false
 	}
 	return true
 }
 
-func (l *Link) askLeave() {
-	l.host.sockets.giveBack(1)
-	l.asking.giveBack(1)
+func (l *Link) releaseQuery() {
+	l.host.sockets.release(1)
+	l.asking.release(1)
 }
 
 // Bounds of a connection for questions.

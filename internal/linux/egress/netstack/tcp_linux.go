@@ -34,11 +34,11 @@ func (s *netstack) onTCP(r *tcp.ForwarderRequest) {
 		return
 	}
 	defer l.busy.Done()
-	if !l.takePlace() {
+	if !l.reserveFlow() {
 		r.Complete(true)
 		return
 	}
-	defer l.leavePlace()
+	defer l.releaseFlow()
 	if !l.awaitTurn() {
 		r.Complete(true)
 		return
@@ -128,7 +128,7 @@ func (c *relay) keepAlive() {
 // run carries bytes until both directions have ended, and what was sent has
 // arrived.
 func (c *relay) run() {
-	defer c.link.memory.giveBack(c.size)
+	defer c.link.memory.release(c.size)
 	defer c.abort()
 	// Whoever waits for the world's socket is woken by its end.
 	stop := context.AfterFunc(c.cut, func() {

@@ -41,13 +41,13 @@ func (s *netstack) onUDP(r *udp.ForwarderRequest) {
 		s.unreachable(from, to)
 		l.busy.Done()
 	}
-	if !l.takePlace() {
+	if !l.reserveFlow() {
 		refuse()
 		return
 	}
 	out, err := l.host.dial(l.ctx, "udp", to)
 	if err != nil {
-		l.leavePlace()
+		l.releaseFlow()
 		refuse()
 		return
 	}
@@ -76,8 +76,8 @@ type flow struct {
 func (f *flow) release() {
 	f.out.Close()
 	l := f.stack.link
-	l.memory.giveBack(f.size)
-	l.leavePlace()
+	l.memory.release(f.size)
+	l.releaseFlow()
 	l.busy.Done()
 }
 

@@ -11,7 +11,7 @@ import (
 // to close. What counts is who opened them, so the process that writes needs no
 // right of its own. On version 2 a write may take the kernel some milliseconds,
 // which CLONE_INTO_CGROUP does not; it is for a process that is there already.
-func (g *Group) Doors() ([]*os.File, error) {
+func (g *Group) JoinFiles() ([]*os.File, error) {
 	var doors []*os.File
 	for _, h := range g.m.hierarchies {
 		name := g.dir(h) + "/cgroup.procs"
@@ -23,7 +23,7 @@ func (g *Group) Doors() ([]*os.File, error) {
 			for _, f := range doors {
 				f.Close()
 			}
-			return nil, refuse("open "+name, err)
+			return nil, kernelError("open "+name, err)
 		}
 		doors = append(doors, os.NewFile(uintptr(fd), name))
 	}

@@ -3,13 +3,13 @@
 package daemonid
 
 // Own names nobody here.
-func Own() (string, error) { return "", nil }
+func Self() (string, error) { return "", nil }
 
 // Name names no process here.
-func Name(int) string { return "" }
+func ForPID(int) string { return "" }
 
 // Alive reports that every owner lives, since it cannot be found out.
 func Alive(string) bool { return true }
 
 // Here names no place here.
-func Here() string { return "" }
+func Scope() string { return "" }

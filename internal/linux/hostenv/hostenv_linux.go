@@ -33,7 +33,7 @@ type Layout struct {
 // ReadLayout looks at the host once; what is installed later in the same
 // directories is seen all the same.
 func ReadLayout(extra []string) (Layout, error) {
-	l := Layout{Extra: extra, Python: lonePython()}
+	l := Layout{Extra: extra, Python: python3Alias()}
 	for _, name := range policy.HostDirs() {
 		link, err := os.Readlink(name)
 		if err != nil {
@@ -66,7 +66,7 @@ func ReadLayout(extra []string) (Layout, error) {
 }
 
 // lonePython is the path of python3 where programs would find no "python".
-func lonePython() string {
+func python3Alias() string {
 	python3 := ""
 	for _, dir := range filepath.SplitList(programPath) {
 		if _, err := os.Stat(dir + "/python"); err == nil {
@@ -173,14 +173,14 @@ func Niceness(shares int64) uint8 {
 }
 
 // MachineID is a fresh identity: no two sandboxes are the same machine.
-func MachineID() string {
+func NewMachineID() string {
 	var b [16]byte
 	rand.Read(b[:])
 	return hex.EncodeToString(b[:])
 }
 
 // BootID is a fresh identity of the kernel's run, a random UUID (RFC 9562).
-func BootID() string {
+func NewBootID() string {
 	var b [16]byte
 	rand.Read(b[:])
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80

@@ -13,8 +13,8 @@ import (
 )
 
 // Own names this process; where it has no name it says why.
-func Own() (string, error) {
-	if name := Name(os.Getpid()); name != "" {
+func Self() (string, error) {
+	if name := ForPID(os.Getpid()); name != "" {
 		return name, nil
 	}
 	return "", &sandbar.Error{Code: sandbar.Unsupported,
@@ -23,7 +23,7 @@ func Own() (string, error) {
 }
 
 // Name names the process pid as an owner, "" if there is none.
-func Name(pid int) string {
+func ForPID(pid int) string {
 	start, err := startTime(pid)
 	namespace := pidNamespace()
 	if err != nil || namespace == "" {
@@ -64,7 +64,7 @@ func split(name string) (pid int, start uint64, namespace string, ok bool) {
 
 // Here names the boot and the PID namespace in which names that Name gives say
 // something; "" if it cannot be found out.
-func Here() string {
+func Scope() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""

@@ -12,7 +12,7 @@ import (
 // Ahead returns when this process has n threads besides the caller's, which the
 // runtime keeps, and each has called all of f. If the kernel refuses one the
 // process ends, with the runtime's own message.
-func Ahead(n int, f ...func()) {
+func Threads(n int, f ...func()) {
 	var all, done sync.WaitGroup
 	all.Add(n)
 	for range n {

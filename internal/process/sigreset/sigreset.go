@@ -14,7 +14,7 @@ import (
 // script. They stay without effect on this process until it asks for them with
 // os/signal: whoever does that looks here first, because signal.Ignored no
 // longer tells. Of all others the Go runtime takes care.
-func Signals() (ignored []os.Signal) {
+func Reset() (ignored []os.Signal) {
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
 		if signal.Ignored(s) {
 			ignored = append(ignored, s)

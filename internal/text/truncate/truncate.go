@@ -8,28 +8,28 @@ import (
 )
 
 // Excerpt cuts a stream. Its zero value keeps nothing.
-type Excerpt struct {
-	Most int64 // bytes; negative: all
-	Cut  bool  // whether something was left out
+type Prefix struct {
+	Max       int64 // bytes; negative: all
+	Truncated bool  // whether something was left out
 
 	taken int64
 }
 
 // Take returns the beginning of p that still belongs to the excerpt. Where that
 // is not all of p, it does not end within a character.
-func (e *Excerpt) Take(p []byte) []byte {
-	if e.Cut {
+func (e *Prefix) Take(p []byte) []byte {
+	if e.Truncated {
 		return nil
 	}
-	if e.Most >= 0 && e.taken+int64(len(p)) > e.Most {
-		p, e.Cut = Whole(p[:e.Most-e.taken]), true
+	if e.Max >= 0 && e.taken+int64(len(p)) > e.Max {
+		p, e.Truncated = TrimPartialRune(p[:e.Max-e.taken]), true
 	}
 	e.taken += int64(len(p))
 	return p
 }
 
 // Whole is data without the beginning of a character at its end.
-func Whole(data []byte) []byte {
+func TrimPartialRune(data []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(data); i++ {
 		if !utf8.RuneStart(data[len(data)-i]) {
 			continue
