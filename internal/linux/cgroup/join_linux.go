@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Doors opens the files by which a process enters the group: one that writes "0"
-// to each is in it, and so is what it starts from then on. They are the caller's
-// to close. What counts is who opened them, so the process that writes needs no
-// right of its own. On version 2 a write may take the kernel some milliseconds,
-// which CLONE_INTO_CGROUP does not; it is for a process that is there already.
+// JoinFiles opens the files through which a process can join the group: a process that writes "0"
+// to each moves itself, and its later children, into the group. The kernel checks the rights of the
+// process that opened the file, so the writer needs none (cgroups(7), delegation). In version 2 a
+// write may take milliseconds, unlike CLONE_INTO_CGROUP; this is for processes that run already.
+// The caller closes the files.
 func (g *Group) JoinFiles() ([]*os.File, error) {
 	var doors []*os.File
 	for _, h := range g.m.hierarchies {
 		name := g.dir(h) + "/cgroup.procs"
 		if h.version == 1 {
-			name = g.dir(h) + "/tasks" // the way in that takes no grace period
+			name = g.dir(h) + "/tasks" // unlike cgroup.procs it needs no RCU grace period
 		}
 		fd, err := retry(func() (int, error) { return unix.Open(name, unix.O_WRONLY|unix.O_CLOEXEC, 0) })
 		if err != nil {

@@ -8,9 +8,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// SetMemory gives a group that has no limit of memory, or a larger one, a limit
-// of n bytes, everything in the group counted, and begins to count its peak anew
-// where the kernel can. It does nothing where no group holds that limit.
+// SetMemory sets a memory limit of n bytes on a group that has none or a larger one, and resets the
+// kernel's peak counter if it can. It does nothing if no hierarchy has the memory controller.
 func (g *Group) SetMemory(n int64) error {
 	h := g.m.hierarchyOf(memory)
 	if h == nil || n <= 0 {

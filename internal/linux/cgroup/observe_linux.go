@@ -8,17 +8,16 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Seen is the control groups that somebody else has put a process into, a
-// container engine for one. Their counters can be read and nothing else.
+// Observed is the cgroups of a process that someone else placed, such as a container engine. It
+// only reads their counters.
 type Observed struct {
 	sys  system
 	path string
 	dirs statDirs
 }
 
-// Of finds the groups of the process pid. NotFound if there is no such process,
-// Unsupported if its groups cannot be seen from here: it is in another part of
-// the tree than is mounted.
+// Observe finds the cgroups of process pid. NotFound: there is no such process. Unsupported: its
+// groups are not visible in the mounted part of the hierarchy.
 func Observe(pid int) (*Observed, error) { return observe(host{}, pid) }
 
 func observe(sys system, pid int) (*Observed, error) {
@@ -44,9 +43,8 @@ func observe(sys system, pid int) (*Observed, error) {
 	return s, nil
 }
 
-// find returns where a controller counts for the process, and the name of its
-// group there: on version 1 where the controller is mounted, else on version 2
-// if it has the file.
+// find returns the directory in which a controller counts the process, and the group's path: in
+// version 1 if the controller is mounted there, otherwise in version 2 if the file exists.
 func (s *Observed) find(mounts []mount, v1 []membership, v2 *membership, controller, file string) (statDir, string) {
 	for _, m := range v1 {
 		if !slices.Contains(m.controllers, controller) {
@@ -67,11 +65,11 @@ func (s *Observed) find(mounts []mount, v1 []membership, v2 *membership, control
 	return statDir{p.dir, 2}, v2.path
 }
 
-// Path is the name of the group that counts memory.
+// Path is the path of the group that counts memory.
 func (s *Observed) Path() string { return s.path }
 
-// Stats reads the counters. An error means that the group is gone, or that the
-// kernel could not be read; what was read is returned with it.
+// Stats reads the counters. An error means that the group is gone or cannot be read; the counters
+// read so far are returned with it.
 func (s *Observed) Stats() (Stats, error) {
 	r := reader{sys: s.sys}
 	return r.stats(s.dirs), kernelError("read the counters of "+s.path, r.err)

@@ -2,8 +2,8 @@ package cgroup
 
 import "strconv"
 
-// SetPIDs changes the limit of processes and threads, everything in the group
-// counted. It does nothing where no group holds that limit.
+// SetPIDs changes the limit of processes and threads of the group. It does nothing if no hierarchy
+// has the pids controller.
 func (g *Group) SetPIDs(n int64) error {
 	h := g.m.hierarchyOf(pids)
 	if h == nil {

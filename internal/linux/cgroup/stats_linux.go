@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// Stats is what the kernel counted for a group since it was made. A count that
-// this host does not keep is 0; Caps tells which those are.
+// Stats has the kernel's counters of a group since its creation. A counter that this host lacks is
+// 0; Caps tells which.
 type Stats struct {
-	MemoryCurrent int64         // bytes held now, files in memory included
-	MemoryPeak    int64         // bytes, the most ever held at once; with swap where version 1 accounts it
+	MemoryCurrent int64         // bytes in use, tmpfs files included
+	MemoryPeak    int64         // bytes, high-water mark; includes swap if version 1 accounts it
 	CPUTime       time.Duration // user and system, of every process that was ever in the group
-	OOMKills      int64         // processes that the kernel killed for memory
-	PIDsCurrent   int64         // processes and threads now
-	PIDsRefused   int64         // times that a process or thread was refused for the limit
+	OOMKills      int64         // processes that the OOM killer killed
+	PIDsCurrent   int64         // processes and threads in the group
+	PIDsRefused   int64         // forks that the pids limit refused
 }
 
-// Stats reads the counters, some 10 µs. An error means that the group is gone,
-// or that the kernel could not be read; what was read is returned with it.
+// Stats reads all counters, in about 10 µs. An error means that the group is gone or cannot be
+// read; the counters read so far are returned with it.
 func (g *Group) Stats() (Stats, error) { return g.read((*reader).stats) }
 
-// Totals is Stats without what is held now, which is 0, and what was refused. It
-// takes half the time, and every program waits for it.
+// Totals is Stats without MemoryCurrent, PIDsCurrent and PIDsRefused. It takes half the time, and
+// the end of every program waits for it.
 func (g *Group) Totals() (Stats, error) { return g.read((*reader).totals) }
 
 func (g *Group) read(f func(*reader, statDirs) Stats) (Stats, error) {
@@ -42,20 +42,20 @@ func (g *Group) read(f func(*reader, statDirs) Stats) (Stats, error) {
 	return f(&r, at), kernelError("read the counters of "+g.name, r.err)
 }
 
-// seats are where the counters of a group are.
+// statDirs are the directories of a group's counters.
 type statDirs struct {
 	memory, cpu, pids statDir
-	swap              bool // version 1: there is a peak of memory with swap
+	swap              bool // version 1: there is a peak of memory plus swap
 	peak              bool // version 2: there is a peak
 }
 
-// seat is a directory of a hierarchy; of version 0 there is none.
+// statDir is a directory of a hierarchy; version 0 means none.
 type statDir struct {
 	dir     string
 	version int
 }
 
-// reader reads numbers and keeps the first error.
+// reader reads counters and keeps the first error.
 type reader struct {
 	sys system
 	err error
@@ -108,8 +108,7 @@ func (r *reader) number(name string) int64 {
 	return n
 }
 
-// field reads one line of a file of "name value" lines; a line that is not
-// there is 0.
+// field reads one line of a file of "name value" lines, 0 if there is none.
 func (r *reader) field(name, key string) int64 {
 	b, err := r.sys.ReadFile(name)
 	if err != nil && r.err == nil {

@@ -1,11 +1,9 @@
-// Package daemonid names running daemons, so that whatever a daemon makes that
-// could outlive it carries the name of its owner, and others can tell whether
-// that one still lives.
+// Package daemonid identifies running daemons. A daemon writes its id on every resource that could
+// outlive it, so that other daemons can tell whether the owner still runs.
 //
-// A name is a pid, the moment that process started, and the PID namespace that
-// the number belongs to, which no other process of this boot shares. It says
-// something only where it was given: in one boot and one PID namespace, which Here
-// names; elsewhere, as in a container that shares the host's control groups, its
-// owner is taken for alive. Where processes cannot be told apart so (outside of
-// Linux, or where /proc is another namespace's) both are "".
+// An id is the daemon's pid, the start time of that process, and the number of its PID namespace.
+// No two processes of one boot have the same. An id has a meaning only in the boot and PID
+// namespace in which it was created, which Scope identifies. Elsewhere, for instance in a container
+// that shares the host's cgroups, the owner counts as alive. If ids are not available (not on
+// Linux, or /proc belongs to another PID namespace), the id and the scope are "".
 package daemonid

@@ -2,14 +2,14 @@
 
 package daemonid
 
-// Own names nobody here.
+// Self returns "": ids exist on Linux only.
 func Self() (string, error) { return "", nil }
 
-// Name names no process here.
+// ForPID returns "".
 func ForPID(int) string { return "" }
 
-// Alive reports that every owner lives, since it cannot be found out.
+// Alive returns true, since it cannot be determined.
 func Alive(string) bool { return true }
 
-// Here names no place here.
+// Scope returns "".
 func Scope() string { return "" }

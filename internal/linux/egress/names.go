@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// nameServers returns the servers that programs' questions go to: the operator's,
-// or the host's.
+// nameServers returns the name servers for programs: those of the operator's configuration, or the
+// host's.
 func nameServers(configured []netip.AddrPort) []netip.AddrPort {
 	list := configured
 	if len(list) == 0 {
@@ -28,8 +28,8 @@ func nameServers(configured []netip.AddrPort) []netip.AddrPort {
 	return out
 }
 
-// parseResolvConf returns the servers of a resolv.conf(5), the first few as the
-// C library does.
+// parseResolvConf returns the servers of a resolv.conf(5), at most wire.MaxServers, like the C
+// library.
 func parseResolvConf(text string) []netip.AddrPort {
 	var out []netip.AddrPort
 	for line := range strings.Lines(text) {
@@ -47,8 +47,8 @@ func parseResolvConf(text string) []netip.AddrPort {
 	return out
 }
 
-// numbered replaces the name of an address's interface by its number: the
-// stack's process cannot look at interfaces.
+// numericZone replaces an interface name in an address's zone by its index: the stack's process
+// cannot look interfaces up.
 func numericZone(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	zone := a.Zone()

@@ -24,18 +24,18 @@ type stack struct {
 	conn    *wire.Conn
 	stderr  *headBuffer
 
-	// Guarded by host.mu: the links that the process has, also those that it was
-	// asked to let go of.
+	// Guarded by host.mu: the links that the process has open, including those it was asked to
+	// release.
 	links map[uint32]*Link
 }
 
-// tail keeps the beginning of what a process says on its standard error.
+// headBuffer keeps the first bytes of a process's standard error output.
 type headBuffer struct {
 	mu sync.Mutex
 	b  []byte
 }
 
-// mostSaid is how much of that is kept, in bytes.
+// maxStderr is the number of bytes kept.
 const maxStderr = 512
 
 func (t *headBuffer) Write(p []byte) (int, error) {
@@ -51,16 +51,16 @@ func (t *headBuffer) String() string {
 	return string(t.b)
 }
 
-// environment of the process: what the runtime would look at again and again is in
-// files, which the process cannot open.
+// stackEnvironment disables runtime features that re-read files, since the process cannot open
+// files.
 func stackEnvironment() []string {
 	return []string{"GODEBUG=containermaxprocs=0,updatemaxprocs=0", "GOTRACEBACK=none"}
 }
 
-// startPatience is how long a process may take to be confined.
+// startTimeout bounds the time until the process has confined itself.
 const startTimeout = 30 * time.Second
 
-// startStack starts a process and waits until it is confined.
+// startStack starts a process and waits until it has confined itself.
 func (h *Host) startStack() (*stack, error) {
 	conn, theirs, err := wire.Pair()
 	if err != nil {
@@ -73,7 +73,7 @@ func (h *Host) startStack() (*stack, error) {
 		conn.Close()
 		return nil, err
 	}
-	theirs.Close() // so that its end is seen
+	theirs.Close() // so that the end of the process closes the connection
 	late := time.AfterFunc(startTimeout, s.kill)
 	defer late.Stop()
 	f, err := conn.ReceiveBare()
@@ -81,21 +81,21 @@ func (h *Host) startStack() (*stack, error) {
 		err = errProtocol
 	}
 	if err != nil {
-		return nil, &sandbar.Error{Code: sandbar.Internal, Err: s.end(err), Message: "the process that carries sandboxes' packets does not start",
-			Fix: "use the network \"none\", or look at the reason"}
+		return nil, &sandbar.Error{Code: sandbar.Internal, Err: s.end(err), Message: "the network process does not start",
+			Fix: "use the network \"none\", or fix the cause"}
 	}
 	return s, nil
 }
 
-// errOrder is the error of a frame that does not fit where it comes.
-var errProtocol = errors.New("the process broke the protocol")
+// errProtocol is the error of an unexpected frame.
+var errProtocol = errors.New("the network process violated the protocol")
 
 func (s *stack) kill() { s.process.Kill() }
 
-// ended is closed when nothing of the process is left.
+// ended is closed when the process has exited.
 func (s *stack) ended() <-chan struct{} { return s.process.Ended() }
 
-// end ends the process and tells how it ended, with what it said about it.
+// end kills the process and returns err with its exit status and its standard error output.
 func (s *stack) end(err error) error {
 	s.kill()
 	<-s.ended()
@@ -108,15 +108,15 @@ func (s *stack) end(err error) error {
 	return fmt.Errorf("%w (%v) %s", err, s.process.Err(), strconv.Quote(s.stderr.String()))
 }
 
-// send sends a frame. A process that does not take it is killed: then it is
-// started again, and handed what there is.
+// send sends a frame. If that fails it kills the process, which is then restarted and gets all
+// links again.
 func (s *stack) send(f wire.Frame, fds ...int) {
 	if s.conn.Send(f, fds...) != nil {
 		s.kill()
 	}
 }
 
-// begin sends the rules.
+// sendRules sends the operator's rules.
 func (s *stack) sendRules(o driver.Outbound) error {
 	allow, deny, ports := slices.Chunk(o.AllowPrivate, wire.MaxList), slices.Chunk(o.Deny, wire.MaxList), slices.Chunk(o.DeniedPorts, wire.MaxList)
 	var err error
@@ -138,19 +138,18 @@ func (s *stack) sendRules(o driver.Outbound) error {
 	return err
 }
 
-// hand hands a link over. The caller holds host.mu.
+// attach passes a link to the process. The caller holds host.mu.
 func (s *stack) attach(l *Link) {
 	l.stack, s.links[l.id] = s, l
 	s.send(wire.Frame{Kind: wire.Attach, Link: l.id}, l.device, l.ledger)
 }
 
-// tendEvery is how often the host's name servers are looked at, and whether there
-// are links. Without any at two looks the process is ended.
+// pollInterval is the interval of reading the host's name servers and of checking for links. After
+// two checks without links the process is ended.
 const pollInterval = 2500 * time.Millisecond
 
-// tend keeps the name servers of the process up to date until it ends (over), or
-// ctx does, with which it is killed. It reports whether the process is forgotten
-// because there are no links.
+// poll keeps the process's name servers current until the process ends (over) or ctx ends, with
+// which it kills the process. It reports whether the process was retired for lack of links.
 func (s *stack) poll(ctx context.Context, configured []netip.AddrPort, over chan error) (retired bool) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -183,7 +182,7 @@ func (s *stack) idle() bool {
 	return len(s.links) == 0
 }
 
-// listen takes what the process tells until the connection ends.
+// listen handles the frames of the process until the connection ends.
 func (s *stack) listen() error {
 	for {
 		f, err := s.conn.ReceiveBare()
@@ -196,8 +195,8 @@ func (s *stack) listen() error {
 	}
 }
 
-// take takes a frame. What does not fit is an error; so a process can make the
-// daemon do no more than there are links.
+// handle handles a frame. An unexpected one is an error, so a process can cause at most a fixed
+// number of actions per link in the daemon.
 func (s *stack) handle(f wire.Frame) error {
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
@@ -218,8 +217,8 @@ func (s *stack) handle(f wire.Frame) error {
 	return errProtocol
 }
 
-// once logs an event the first time that it is told of a link, and takes the second
-// for an error of the process.
+// logOnce logs an event of a link once. A second report by the same process is a protocol
+// violation.
 func (s *stack) logOnce(l *Link, e wire.Event, level slog.Level, text string, args ...any) error {
 	if l.reported[e] == s {
 		return errProtocol
