@@ -1,7 +1,6 @@
-// Package prespawn has the Go runtime make threads before they are needed. A
-// runtime that needs one and is refused it ends the process, so whoever is to
-// outlive a moment in which the host, a control group or a user has no more
-// processes has its threads made while there are some.
+// Package prespawn makes the Go runtime create threads before they are needed. The runtime aborts
+// the process if the kernel refuses it a thread. A process that must survive an exhausted process
+// limit (of the host, a cgroup or a user) creates its threads before.
 package prespawn
 
 import (
@@ -9,15 +8,15 @@ import (
 	"sync"
 )
 
-// Ahead returns when this process has n threads besides the caller's, which the
-// runtime keeps, and each has called all of f. If the kernel refuses one the
-// process ends, with the runtime's own message.
+// Threads returns when this process has n threads besides the caller's, and each has called all of
+// f. The runtime keeps idle threads. If the kernel refuses a thread, the runtime aborts the
+// process.
 func Threads(n int, f ...func()) {
 	var all, done sync.WaitGroup
 	all.Add(n)
 	for range n {
 		done.Go(func() {
-			// As many goroutines as hold one each at the same moment.
+			// All n goroutines hold a thread at the same time, so there are n threads.
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			for _, f := range f {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// boundListener has at most a number of connections open at once. Those beyond it
-// are answered without a look at what they ask, so that who is turned away knows
-// it at once and what is accepted stays served.
+// boundListener bounds the number of open connections. It answers further connections at once with
+// 503, without reading their requests, so that clients learn the reason and accepted connections
+// stay served.
 type boundListener struct {
 	net.Listener
 	places chan struct{}
-	mute   bool // nothing can be said to a connection that waits for TLS
+	mute   bool // no answer is possible: the connection expects TLS
 	busy   atomic.Int64
 }
 
@@ -21,15 +21,15 @@ func bound(ln net.Listener, most int, mute bool) *boundListener {
 	return &boundListener{Listener: ln, places: make(chan struct{}, most), mute: mute}
 }
 
-// tooMany is the whole answer to a connection that is one too many.
+// tooMany is the complete response to a connection beyond the bound.
 const tooMany = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json; charset=utf-8\r\nConnection: close\r\n" +
 	"Content-Length: 180\r\n\r\n" +
 	`{"error":{"code":"exhausted","message":"there are as many connections as there may be (max_connections)","fix":"try again in a second, or let the operator raise max_connections"}}` + "\n"
 
-// turnedAway is how many refusals may be under way; those beyond it are silent.
+// turnedAway bounds the refusals that run at once; further connections are closed silently.
 const turnedAway = 64
 
-// Accept returns the next connection that has a place.
+// Accept returns the next connection within the bound.
 func (l *boundListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -45,9 +45,8 @@ func (l *boundListener) Accept() (net.Conn, error) {
 	}
 }
 
-// refuse tells a connection that it is one too many and closes it. What the peer
-// has sent is read for a moment: closing over unread bytes would take the answer
-// back.
+// refuse answers a connection with 503 and closes it. It reads for a moment before: closing a
+// socket with unread data resets the connection and discards the answer.
 func (l *boundListener) refuse(c net.Conn) {
 	if l.mute || l.busy.Add(1) > turnedAway {
 		if !l.mute {
@@ -73,14 +72,14 @@ func (l *boundListener) refuse(c net.Conn) {
 	}()
 }
 
-// place is a connection's place, which it gives back when it is closed.
+// place is a slot of the bound, which a connection releases when it is closed.
 type place struct {
 	leave func()
 	once  sync.Once
 }
 
-// The connections have all abilities of what they are, which net/http and those
-// who take connections over use to copy without a buffer.
+// The wrappers keep the methods of the wrapped connections: net/http and handlers that hijack
+// connections use them to copy with sendfile(2) and splice(2).
 type (
 	tcpConn struct {
 		*net.TCPConn

@@ -1,5 +1,5 @@
-// Package truncate keeps the beginning of a stream of text: as many bytes as are
-// wanted, and no part of a character.
+// Package truncate keeps a prefix of a text stream, up to a number of bytes, without splitting a
+// character.
 package truncate
 
 import (
@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// Excerpt cuts a stream. Its zero value keeps nothing.
+// Prefix truncates a stream. Its zero value keeps nothing.
 type Prefix struct {
-	Max       int64 // bytes; negative: all
-	Truncated bool  // whether something was left out
+	Max       int64 // bytes; negative for no bound
+	Truncated bool  // something was left out
 
 	taken int64
 }
 
-// Take returns the beginning of p that still belongs to the excerpt. Where that
-// is not all of p, it does not end within a character.
+// Take returns the part of p that belongs to the prefix. If it is not all of p, it does not end
+// within a character.
 func (e *Prefix) Take(p []byte) []byte {
 	if e.Truncated {
 		return nil
@@ -28,7 +28,7 @@ func (e *Prefix) Take(p []byte) []byte {
 	return p
 }
 
-// Whole is data without the beginning of a character at its end.
+// TrimPartialRune removes an incomplete character at the end of data.
 func TrimPartialRune(data []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(data); i++ {
 		if !utf8.RuneStart(data[len(data)-i]) {
@@ -42,7 +42,7 @@ func TrimPartialRune(data []byte) []byte {
 	return data
 }
 
-// Text is data as text: each byte that is not UTF-8 becomes U+FFFD.
+// Text returns data as text: each byte that is not UTF-8 becomes U+FFFD.
 func Text(data []byte) string {
 	if utf8.Valid(data) {
 		return string(data)
