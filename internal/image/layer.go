@@ -16,19 +16,19 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// layer is one layer being unpacked into a directory of its own, with what it
-// says about the layers below it.
+// layer is a layer that is being unpacked into a directory of its own, with its effects on the
+// layers below.
 type layer struct {
 	ctx    context.Context
 	budget *budget
-	way    walker // to what is being made
-	other  walker // to what a hard link names
+	way    walker // path to the current entry
+	other  walker // path to a hard link's target
 
-	removed  []string        // paths of lower layers that are gone
-	opaque   []string        // directories of which nothing lower is left
-	links    [][2]string     // hard links into lower layers: the path, what it names
-	implicit map[string]bool // directories that no entry describes
-	dropped  int64           // devices and FIFOs
+	removed  []string        // paths of lower layers that it removes
+	opaque   []string        // directories whose lower contents it removes
+	links    [][2]string     // hard links to files of lower layers: path and target
+	implicit map[string]bool // directories without an entry of their own
+	dropped  int64           // number of devices and FIFOs
 }
 
 // unpack reads a layer, compressed or not, into an empty directory.
@@ -54,12 +54,12 @@ func unpack(ctx context.Context, dir *os.Root, r io.Reader, b *budget) (*layer, 
 			return nil, err
 		}
 	}
-	// What follows the end of the archive belongs to its digest.
+	// The digest includes bytes after the end of the archive.
 	_, err := io.Copy(io.Discard, r)
 	return l, err
 }
 
-// damaged tells a malformed archive from a reader that failed.
+// damaged distinguishes a malformed archive from a failed reader.
 func damaged(err error) error {
 	switch {
 	case err == nil:
@@ -70,7 +70,7 @@ func damaged(err error) error {
 	return err
 }
 
-// entry makes what one entry of the archive says.
+// entry creates one entry of the archive.
 func (l *layer) entry(h *tar.Header, content io.Reader) error {
 	if err := take(&l.budget.entries, 1, l.budget.tooMany); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (l *layer) entry(h *tar.Header, content io.Reader) error {
 		return err
 	}
 	dir, base := path.Split(p)
-	dir = path.Clean(dir) // "." for an entry at the top
+	dir = path.Clean(dir) // "." for a top-level entry
 	if rest, ok := strings.CutPrefix(base, whiteout); ok && p != "." {
 		return l.whiteout(dir, rest)
 	}
@@ -93,7 +93,7 @@ func (l *layer) entry(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// whiteout begins the names of entries that stand for something removed.
+// whiteout is the prefix of entries that stand for a removed file (OCI image layer specification).
 const whiteout = ".wh."
 
 func (l *layer) whiteout(dir, rest string) error {
@@ -101,7 +101,7 @@ func (l *layer) whiteout(dir, rest string) error {
 	case rest == whiteout+".opq":
 		l.opaque = append(l.opaque, dir)
 	case strings.HasPrefix(rest, whiteout):
-		// Notes of a file system that keeps some; they mean nothing here.
+		// metadata of AUFS, which has no meaning here
 	case rest == "" || rest == "." || rest == "..":
 		return hostile("it removes a name that is none")
 	default:
@@ -131,8 +131,8 @@ func (l *layer) make(h *tar.Header, p, dir, base string, content io.Reader) erro
 	return hostile("it has an entry of an unknown kind")
 }
 
-// Everything can be read, changed and removed by whom it belongs to: programs
-// of an image are its root, who has no rights beyond those of an owner.
+// The owner may read, change and remove everything: programs of an image run as its root, who has
+// only the rights of an owner.
 const (
 	dirBits  fs.FileMode = 0o700
 	fileBits fs.FileMode = 0o600
@@ -141,7 +141,7 @@ const (
 func (l *layer) directory(p string, mode fs.FileMode) error {
 	d, err := l.way.dir(p, true)
 	if errors.Is(err, errThroughLink) && p != "." {
-		// Perhaps this very name was something else before in the same layer.
+		// The same name may have been another kind of file earlier in this layer.
 		parent, base := path.Split(p)
 		if err := l.clear(path.Clean(parent), base, p); err != nil {
 			return err
@@ -155,8 +155,8 @@ func (l *layer) directory(p string, mode fs.FileMode) error {
 	return chmodDir(d, ".", mode|dirBits)
 }
 
-// chmodDir changes the mode of a directory. It opens the directory: an unpacker
-// may change modes by descriptor alone, see policy.UnpackRules.
+// chmodDir changes the mode of a directory through a descriptor: the unpacker's seccomp filter
+// allows nothing else, see policy.UnpackRules.
 func chmodDir(top *os.Root, name string, mode fs.FileMode) error {
 	f, err := top.Open(name)
 	if err != nil {
@@ -165,8 +165,7 @@ func chmodDir(top *os.Root, name string, mode fs.FileMode) error {
 	return errors.Join(f.Chmod(mode), f.Close())
 }
 
-// clear opens dir and removes what it has under a name; the last entry for a
-// path is the one that counts.
+// clear opens dir and removes its entry base, because the last entry for a path wins.
 func (l *layer) clear(dir, base, p string) error {
 	d, err := l.way.dir(dir, true)
 	if err != nil {
@@ -206,7 +205,7 @@ func (l *layer) file(h *tar.Header, p, dir, base string, mode fs.FileMode, conte
 		err = f.Chmod(mode | fileBits)
 	}
 	if err == nil {
-		// Python takes a compiled file for current by the time of its source.
+		// Python checks the modification time of a source file to validate its compiled file.
 		err = setTime(f, modified(h.ModTime))
 	}
 	if cerr := f.Close(); err == nil {
@@ -215,7 +214,7 @@ func (l *layer) file(h *tar.Header, p, dir, base string, mode fs.FileMode, conte
 	return damaged(err)
 }
 
-// modified is a time that every file system can hold.
+// modified clamps a time to one that every file system can represent.
 func modified(t time.Time) time.Time {
 	if t.Unix() < 0 || t.Unix() > 1<<32 {
 		return time.Unix(0, 0)
@@ -236,8 +235,7 @@ func (l *layer) symlink(to, p, dir, base string) error {
 	return l.way.last().Symlink(to, base)
 }
 
-// hardLink links to a file of the same layer now, and to one of a lower layer
-// when it is known what that has.
+// hardLink links to a file of the same layer now, and to one of a lower layer during the merge.
 func (l *layer) hardLink(to, p, dir, base string) error {
 	to, err := cleanPath(to)
 	if err != nil {
@@ -267,12 +265,11 @@ func (l *layer) hardLink(to, p, dir, base string) error {
 	if err := l.clear(dir, base, p); err != nil {
 		return err
 	}
-	return l.way.top.Link(to, p) // no link stands on either way
+	return l.way.top.Link(to, p) // neither path has a link
 }
 
-// cleanPath makes a name of an archive relative to the image's top. Absolute
-// names mean the same, as everywhere; names that lead up and out are refused,
-// not bent.
+// cleanPath makes a path of an archive relative to the image's root. Absolute paths are accepted;
+// paths with ".." that lead out are refused.
 func cleanPath(name string) (string, error) {
 	bad := func(what string) (string, error) {
 		return "", hostile("the name " + sandbar.Quote(name, 100) + " in it " + what)
@@ -297,7 +294,7 @@ func cleanPath(name string) (string, error) {
 	return path.Clean("./" + strings.TrimLeft(name, "/")), nil
 }
 
-// explainEntry names the entry that was refused.
+// explainEntry adds the path of the refused entry to an error.
 func explainEntry(p string, err error) error {
 	switch {
 	case errors.Is(err, errThroughLink):

@@ -20,8 +20,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/process/child"
 )
 
-// run has an unpacker do a job in b's staging directory. The unpacker has ended
-// when it returns.
+// run runs an unpacker with a job in b's staging directory. The unpacker has exited when run
+// returns.
 func (b *build) run(ctx context.Context, op operation) (result, error) {
 	if !child.Claimed(Name) {
 		return result{}, &sandbar.Error{Code: sandbar.Unsupported, Field: "image",
@@ -41,11 +41,11 @@ func (b *build) run(ctx context.Context, op operation) (result, error) {
 	stopped := !ended()
 	u.process.Kill()
 	u.conn.Close()
-	<-u.process.Ended() // nothing changes in the staging directory any more
+	<-u.process.Ended() // the staging directory does not change any more
 	cancel()
 	u.requests.Wait()
 	if failure := <-source; failure != nil && !stopped {
-		return result{}, failure // the end of what was read too early is not the image's fault
+		return result{}, failure // the source's own error, not one of the image
 	}
 	switch {
 	case err == nil:
@@ -58,18 +58,18 @@ func (b *build) run(ctx context.Context, op operation) (result, error) {
 	return result{}, err
 }
 
-// unpacking is an unpacker at work, as the daemon sees it.
+// unpacking is a running unpacker, as seen by the daemon.
 type unpacking struct {
 	op      operation
 	process *child.Process
 	conn    *net.UnixConn
-	// The archive, if there is one, is written to ours and read from theirs.
+	// The daemon writes the archive, if there is one, to ours; the unpacker reads it from theirs.
 	ours, theirs *os.File
 	stderr       tail
 	began        time.Time
 	messages     int64
 
-	slots    chan struct{} // one for each request being answered
+	slots    chan struct{} // one for each request in progress
 	requests sync.WaitGroup
 	mu       sync.Mutex // for writing
 }
@@ -102,7 +102,7 @@ func (u *unpacking) start() error {
 	return err
 }
 
-// feed writes the archive, and tells the error of its source.
+// feed writes the archive and returns the error of its source.
 func (u *unpacking) feed(ctx context.Context) <-chan error {
 	failed := make(chan error, 1)
 	if u.op.input == nil {
@@ -120,17 +120,16 @@ func (u *unpacking) feed(ctx context.Context) <-chan error {
 	return failed
 }
 
-// errEnded: the connection ended before the job was done. errStop: the job is
-// done without a result.
+// errEnded: the connection ended before the job was done. errStop: the store already has the image.
 var (
-	errEnded = errors.New("the process that unpacks images has ended")
+	errEnded = errors.New("the unpacking process has exited")
 	errStop  = errors.New("the store has the image")
 )
 
 // talk sends the job and answers requests until the unpacker is done.
 //
-// The lock of the directory goes with the job: it is held as long as the unpacker
-// lives. The archive goes there too.
+// The descriptor of the directory's lock goes with the job, so the lock is held as long as the
+// unpacker lives. That of the archive goes with it too.
 func (u *unpacking) talk(ctx context.Context, lock *os.File) (*result, error) {
 	files := []syscall.Conn{lock}
 	if u.theirs != nil {
@@ -170,7 +169,7 @@ func (u *unpacking) talk(ctx context.Context, lock *os.File) (*result, error) {
 	}
 }
 
-// serve answers one message.
+// serve handles one message.
 func (u *unpacking) serve(ctx context.Context, m *message) error {
 	switch {
 	case m.Kind == kindProgress && m.Progress != nil && m.Progress.valid(u.op.job.Limits):
@@ -198,10 +197,10 @@ func (u *unpacking) serve(ctx context.Context, m *message) error {
 	return lied("the message " + sandbar.Quote(m.Kind, 20) + " has no place there")
 }
 
-// answer sends the descriptor that was asked for, or why there is none. That the
-// unpacker cannot be reached shows where its messages are read.
+// answer sends the requested descriptor or an error. Errors of the send show where the unpacker's
+// messages are read.
 //
-// Of a file it gets a pipe: who has a descriptor of a file may change its mode.
+// For a file it sends a pipe: the holder of a file's descriptor could change the file's mode.
 func (u *unpacking) answer(ctx context.Context, m *message) {
 	a := &message{Kind: kindAnswer, ID: m.ID}
 	refuse := func(err error) {
@@ -235,7 +234,7 @@ func (u *unpacking) answer(ctx context.Context, m *message) {
 	w.Close()
 }
 
-// send sends a message, and descriptors with it.
+// send sends a message with descriptors.
 func (u *unpacking) send(m *message, files ...syscall.Conn) error {
 	b, err := encodeMessage(m)
 	if err != nil {
@@ -243,7 +242,7 @@ func (u *unpacking) send(m *message, files ...syscall.Conn) error {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	// The length goes alone: it is never cut, so the descriptors stay with it.
+	// The length is a send of its own: it is never split, so the descriptors stay attached to it.
 	if err := u.sendLength(b[:4], nil, files); err != nil {
 		return err
 	}
@@ -251,8 +250,8 @@ func (u *unpacking) send(m *message, files ...syscall.Conn) error {
 	return err
 }
 
-// sendLength sends the length of a message with the descriptors of files, after
-// those that fds has already. None is closed meanwhile.
+// sendLength sends the length of a message with the descriptors in fds and those of files. It keeps
+// the files open meanwhile.
 func (u *unpacking) sendLength(length []byte, fds []int, files []syscall.Conn) error {
 	if len(files) == 0 {
 		var rights []byte
@@ -271,7 +270,7 @@ func (u *unpacking) sendLength(length []byte, fds []int, files []syscall.Conn) e
 	return errors.Join(err, sent)
 }
 
-// died says that an unpacker ended before its job was done.
+// died returns the error for an unpacker that exited before its job was done.
 func (u *unpacking) died() error {
 	if strings.Contains(u.stderr.String(), "out of memory") {
 		return &sandbar.Error{Code: sandbar.TooLarge, Field: "image",
@@ -282,12 +281,12 @@ func (u *unpacking) died() error {
 		how = err.Error()
 	}
 	return &sandbar.Error{Code: sandbar.Unavailable, Field: "image",
-		Message: "the process that unpacks images ended before it was done (" + how + ")",
-		Fix:     "try again; if it ends so each time, do not use this image"}
+		Message: "the unpacking process exited before it was done (" + how + ")",
+		Fix:     "try again; if it fails each time, do not use this image"}
 }
 
-// tail keeps the first bytes of what an unpacker says when it crashes. They are
-// told to nobody: they may hold anything that the unpacker knows.
+// tail keeps the first bytes of an unpacker's standard error output. They are not shown to anyone,
+// because they may contain anything that the unpacker knows.
 type tail struct{ b bytes.Buffer }
 
 func (t *tail) Write(p []byte) (int, error) {

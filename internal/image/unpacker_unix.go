@@ -20,8 +20,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/confine"
 )
 
-// serve is an unpacker: it takes a job, gives up its rights, does the job and
-// tells what came of it. It returns the exit code.
+// serve runs an unpacker: it receives a job, confines itself, does the job and sends the result. It
+// returns the exit code.
 func serve(work func(context.Context, *job, daemon, *os.Root, io.Reader) (*result, error)) int {
 	if err := unix.SetNonblock(0, true); err != nil {
 		return 1
@@ -36,7 +36,7 @@ func serve(work func(context.Context, *job, daemon, *os.Root, io.Reader) (*resul
 		input = files[1]
 	}
 	r, err := l.prepare(first.Job, input, work)
-	runtime.KeepAlive(files) // nobody else refers to the lock
+	runtime.KeepAlive(files) // the only reference to the lock's file
 	m := &message{Kind: kindDone, Result: r}
 	if err != nil {
 		m.Result, m.Fault = nil, faultOf(failed(doing(first.Job), err))
@@ -50,7 +50,7 @@ func serve(work func(context.Context, *job, daemon, *os.Root, io.Reader) (*resul
 	return 0
 }
 
-// doing says what a job does, for an error.
+// doing describes a job, for errors.
 func doing(j *job) string {
 	if j.Kind == jobPull {
 		return "pulling " + j.Reference
@@ -58,8 +58,7 @@ func doing(j *job) string {
 	return "importing an image"
 }
 
-// prepare opens what the job takes while that is possible, and does the job
-// confined.
+// prepare opens the job's files before it confines the process, and then does the job.
 func (l *link) prepare(j *job, input io.Reader, work func(context.Context, *job, daemon, *os.Root, io.Reader) (*result, error)) (*result, error) {
 	top, err := os.OpenRoot(j.Dir)
 	if err != nil {
@@ -71,9 +70,10 @@ func (l *link) prepare(j *job, input io.Reader, work func(context.Context, *job,
 				return nil, err
 			}
 		}
-		_, _ = x509.SystemCertPool() // it is kept; without it TLS says what is missing
+		// caches the certificates; on failure TLS reports the missing ones
+		_, _ = x509.SystemCertPool()
 	}
-	_ = time.Now().Local() // reads the time zone, which is the host's
+	_ = time.Now().Local() // loads the host's time zone
 	debug.SetMemoryLimit(j.Memory / 2)
 	if err := confine.Unpacker(j.Dir, j.Memory, j.Limits.Bytes); err != nil {
 		return nil, sandbar.Errorf(sandbar.Unsupported, "confining the process that unpacks images: %w", err)
@@ -86,12 +86,12 @@ func (l *link) prepare(j *job, input io.Reader, work func(context.Context, *job,
 type link struct {
 	f *os.File
 
-	mu      sync.Mutex // for writing, and for what follows
+	mu      sync.Mutex // guards writing and the fields below
 	last    uint32
 	waiting map[uint32]chan answer
 }
 
-// answer is what the daemon has for a request.
+// answer is the daemon's answer to a request.
 type answer struct {
 	file *os.File // nil: none
 	err  error
@@ -99,8 +99,7 @@ type answer struct {
 
 var _ daemon = (*link)(nil)
 
-// listen gives answers to whoever waits for them. The unpacker ends with the
-// connection.
+// listen distributes answers to the waiting requests. The unpacker exits with the connection.
 func (l *link) listen() {
 	for {
 		m, f, err := l.read()
@@ -125,10 +124,10 @@ func (l *link) listen() {
 	}
 }
 
-// maxFiles is how many descriptors come with a message.
+// maxFiles is the most descriptors of one message.
 const maxFiles = 2
 
-// read reads a message, with the descriptors that came with it.
+// read reads a message with its descriptors.
 func (l *link) read() (*message, []*os.File, error) {
 	head, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4*maxFiles))
 	raw, err := l.f.SyscallConn()
@@ -160,7 +159,7 @@ func (l *link) read() (*message, []*os.File, error) {
 	return m, f, err
 }
 
-// received is the descriptors of a control message.
+// received returns the descriptors of a control message.
 func received(rights []byte) (files []*os.File, err error) {
 	if len(rights) == 0 {
 		return nil, nil
@@ -187,8 +186,8 @@ func (l *link) write(m *message) error {
 	return err
 }
 
-// request sends a request and waits for its answer. What comes after ctx is
-// closed.
+// request sends a request and waits for its answer. A descriptor that arrives after ctx has ended
+// is closed.
 func (l *link) request(ctx context.Context, m *message) (*os.File, error) {
 	to := make(chan answer, 1)
 	l.mu.Lock()
@@ -238,14 +237,14 @@ func (l *link) known(id, manifest string) error {
 
 func (l *link) progress(p Progress) { _ = l.write(&message{Kind: kindProgress, Progress: &p}) }
 
-// socket is a connection that the daemon made. Package net would ask the kernel
-// about it, which an unpacker may not.
+// socket is a connection that the daemon has opened. Package net would make system calls on it that
+// the unpacker's seccomp filter forbids.
 type socket struct{ *os.File }
 
 func (s socket) Read(p []byte) (int, error)  { return s.explain("read")(s.File.Read(p)) }
 func (s socket) Write(p []byte) (int, error) { return s.explain("write")(s.File.Write(p)) }
 
-// explain makes errors of files those of connections.
+// explain converts errors of files to those of connections.
 func (s socket) explain(op string) func(int, error) (int, error) {
 	return func(n int, err error) (int, error) {
 		if e, ok := errors.AsType[*os.PathError](err); ok {
