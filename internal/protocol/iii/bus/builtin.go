@@ -14,7 +14,7 @@ import (
 // serverID is the worker id of the server itself.
 const serverID = "00000000-0000-0000-0000-000000000000"
 
-// about is what a client tells of itself (engine::workers::register).
+// about is a client's description of itself (engine::workers::register).
 type about struct {
 	Name        string `json:"name"`
 	Runtime     string `json:"runtime,omitempty"`
@@ -24,7 +24,7 @@ type about struct {
 	PID         int64  `json:"pid,omitempty"`
 }
 
-// maxAbout is the most that is kept of each field of about, in bytes.
+// maxAbout is the most of each field of about that is stored, in bytes.
 const maxAbout = 256
 
 func (a *about) cut() {
@@ -35,7 +35,7 @@ func (a *about) cut() {
 	}
 }
 
-// builtin is a function of the engine itself. It does not block.
+// builtin is a function of the engine itself. It must not block.
 type builtin func(c *worker, data json.RawMessage) (any, error)
 
 func (s *Server) builtins() map[string]builtin {
@@ -49,7 +49,7 @@ func (s *Server) builtins() map[string]builtin {
 	}
 }
 
-// read decodes the payload of a builtin; null and nothing are the same.
+// read decodes the payload of a builtin. null and no payload are the same.
 func read(data json.RawMessage, v any) error {
 	if err := json.Unmarshal(data, v); err != nil {
 		return serialization(err.Error())
@@ -59,7 +59,7 @@ func read(data json.RawMessage, v any) error {
 
 func (s *Server) workersRegister(c *worker, data json.RawMessage) (any, error) {
 	var a about
-	// One odd field is no reason to know nothing of the client.
+	// one malformed field must not discard the others
 	_ = json.Unmarshal(data, &a)
 	a.cut()
 	s.mu.Lock()
@@ -86,7 +86,7 @@ func (s *Server) channelsCreate(_ *worker, data json.RawMessage) (any, error) {
 	return map[string]channel.Ref{"reader": r, "writer": w}, nil
 }
 
-// listed is a function as engine::functions::list shows it.
+// listed is a function in the result of engine::functions::list.
 type listed struct {
 	FunctionID  string          `json:"function_id"`
 	Namespace   string          `json:"namespace"`
@@ -95,7 +95,7 @@ type listed struct {
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
 }
 
-// described is a function as engine::functions::info shows it.
+// described is a function in the result of engine::functions::info.
 type described struct {
 	listed
 	Request    json.RawMessage `json:"request_schema,omitempty"`
@@ -103,8 +103,7 @@ type described struct {
 	Registered []struct{}      `json:"registered_triggers"`
 }
 
-// known returns every function, those of clients included, in the order of
-// their ids.
+// known returns all functions, those of clients included, sorted by id.
 func (s *Server) known() []described {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +149,7 @@ func (s *Server) functionsList(_ *worker, data json.RawMessage) (any, error) {
 	return map[string]any{"functions": functions}, nil
 }
 
-// maxAsked is how many functions one engine::functions::info may name.
+// maxAsked is the most functions in one engine::functions::info.
 const maxAsked = 32
 
 func (s *Server) functionsInfo(_ *worker, data json.RawMessage) (any, error) {
@@ -193,7 +192,7 @@ func (s *Server) functionsInfo(_ *worker, data json.RawMessage) (any, error) {
 	return nil, serialization("missing field `function_id`")
 }
 
-// shown is a worker as engine::workers::list shows it.
+// shown is a worker in the result of engine::workers::list.
 type shown struct {
 	about
 	ID        string `json:"id"`

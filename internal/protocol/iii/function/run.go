@@ -6,7 +6,7 @@ import (
 	"errors"
 )
 
-// runRequest is what sandbox::run asks for.
+// runRequest has the parameters of sandbox::run.
 type runRequest struct {
 	raw        request
 	image      string
@@ -18,13 +18,13 @@ type runRequest struct {
 	keep       bool
 }
 
-// runResult is what came of the code.
+// runResult is the result of the code.
 type runResult struct {
 	execResult
-	SandboxID string `json:"sandbox_id,omitempty"` // if it was kept
+	SandboxID string `json:"sandbox_id,omitempty"` // if the sandbox was kept
 }
 
-// run is sandbox::run: create, write, exec and stop in one call.
+// run implements sandbox::run: create, write, exec and stop in one call.
 func (f *Functions) run(ctx context.Context, data json.RawMessage) (any, error) {
 	var req runRequest
 	var err error
@@ -53,7 +53,7 @@ func (f *Functions) run(ctx context.Context, data json.RawMessage) (any, error) 
 	return res, nil
 }
 
-// runIn does all that happens in the sandbox.
+// runIn executes all steps inside the sandbox.
 func (f *Functions) runIn(ctx context.Context, b *box, req runRequest) (*execResult, error) {
 	for _, file := range req.files {
 		if err := f.plant(ctx, b, file.path, file.content); err != nil {
@@ -85,7 +85,7 @@ func (f *Functions) plant(ctx context.Context, b *box, path, text string) error 
 	return writeAll(w, path, []byte(text))
 }
 
-// interpreterOf says what runs a language, and the end of its files' names.
+// interpreterOf returns a language's interpreter and file extension.
 func interpreterOf(lang string) (program, ext string) {
 	switch lang {
 	case "node", "js", "javascript":
@@ -98,11 +98,10 @@ func interpreterOf(lang string) (program, ext string) {
 	return lang, "txt"
 }
 
-// posixShell is what every image has. Code of the language shell gets bash where
-// there is one.
+// posixShell exists in every image. Code of the language shell is run by bash, if there is one.
 const posixShell = "/bin/sh"
 
-// shellOf is the best shell of a sandbox.
+// shellOf returns a sandbox's preferred shell.
 func shellOf(ctx context.Context, b *box) string {
 	files, err := b.files()
 	if err != nil {
@@ -116,8 +115,8 @@ func shellOf(ctx context.Context, b *box) string {
 	return posixShell
 }
 
-// inStep tells in which step an error came. Its fix is not a payload to send: it
-// names the step and the sandbox, which is there if it was to be kept.
+// inStep adds the failed step to an error. Its fix is not a payload to send: it names the step, and
+// the sandbox if that was to be kept.
 func inStep(step, id string, err error) error {
 	var e *failure
 	if !errors.As(err, &e) {
