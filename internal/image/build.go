@@ -99,19 +99,19 @@ func (r *result) check(limits Limits, arch string) error {
 	i := &r.Image
 	switch {
 	case idDir(r.ID) == "":
-		return lied("its ID is " + sandbar.Quote(r.ID, 100))
+		return protocolViolation("its ID is " + sandbar.Quote(r.ID, 100))
 	case r.Manifest != "" && idDir(r.Manifest) == "":
-		return lied("the digest of its manifest is " + sandbar.Quote(r.Manifest, 100))
+		return protocolViolation("the digest of its manifest is " + sandbar.Quote(r.Manifest, 100))
 	case i.Arch != "" && i.Arch != arch:
-		return lied("it is for " + sandbar.Quote(i.Arch, 80))
+		return protocolViolation("it is for " + sandbar.Quote(i.Arch, 80))
 	case i.Size < 0, i.Size > limits.Bytes, i.Entries < 0, i.Entries > limits.Entries, i.Dropped < 0, i.Dropped > limits.Entries:
-		return lied("its sizes are out of bounds")
+		return protocolViolation("its sizes are out of bounds")
 	}
 	return nil
 }
 
-// lied returns the error for an impossible result of the unpacker.
-func lied(what string) error {
+// protocolViolation returns the error for an impossible result of the unpacker.
+func protocolViolation(what string) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: "image",
 		Message: "the process that unpacked the image violated its protocol: " + what,
 		Fix:     "do not use this image; its author may have taken over that process"}
@@ -135,7 +135,7 @@ func (b *build) finish(r result) error {
 	}
 	tree := filepath.Join(b.stage(), rootName)
 	if info, err := os.Lstat(tree); err != nil || !info.IsDir() {
-		return lied("there is no tree")
+		return protocolViolation("there is no tree")
 	}
 	done := filepath.Join(b.dir, doneName)
 	if err := os.Mkdir(done, 0o700); err != nil {

@@ -198,7 +198,7 @@ func (k *Catalogue) List() []Entry {
 	for i := range out {
 		_, err := k.c.Store.Find(out[i].Ref)
 		out[i].Installed = err == nil
-		out[i].Substitute = !out[i].Installed && k.standsIn(&out[i])
+		out[i].Substitute = !out[i].Installed && k.canSubstitute(&out[i])
 	}
 	return out
 }
@@ -211,8 +211,8 @@ func (k *Catalogue) Reference(name string) string {
 	return name
 }
 
-// standsIn reports whether the host can substitute an image.
-func (k *Catalogue) standsIn(e *Entry) bool {
+// canSubstitute reports whether the host can substitute an image.
+func (k *Catalogue) canSubstitute(e *Entry) bool {
 	return e.program != "" && k.c.OnHost != nil && k.c.OnHost(e.program)
 }
 
@@ -282,7 +282,7 @@ func (k *Catalogue) Ensure(ctx context.Context, name string, progress func(Progr
 		return Ready{Image: i}, nil
 	case sandbar.CodeOf(err) != sandbar.NotFound:
 		return Ready{}, err
-	case e != nil && k.standsIn(e):
+	case e != nil && k.canSubstitute(e):
 		return Ready{Substitute: true, Note: substituteNote(e)}, nil
 	case !k.c.AutoInstall, e == nil && !strings.ContainsRune(name, '/'):
 		return Ready{}, k.notInstalled(name)
@@ -318,7 +318,7 @@ func (k *Catalogue) Open(ctx context.Context, name string) (driver.Image, error)
 	if sandbar.CodeOf(err) != sandbar.NotFound {
 		return driver.Image{}, err
 	}
-	if e != nil && k.standsIn(e) {
+	if e != nil && k.canSubstitute(e) {
 		return driver.Image{ID: sandbar.ImageHost, Close: func() {}}, nil
 	}
 	return driver.Image{}, k.notInstalled(name)

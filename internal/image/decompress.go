@@ -60,9 +60,9 @@ func (s *source) explain(err error) error {
 	case s.err != nil:
 		return s.err
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		return hostile("decompressing it would take more than " + size(maxWindow) + " of memory")
+		return malformed("decompressing it would take more than " + size(maxWindow) + " of memory")
 	}
-	return hostile("a compressed stream is damaged or ends too early")
+	return malformed("a compressed stream is damaged or ends too early")
 }
 
 // translated is a decompressor with explained errors.
@@ -76,14 +76,14 @@ func (t translated) Read(p []byte) (int, error) {
 	return n, t.source.explain(err)
 }
 
-// counted charges read bytes to a budget.
-type counted struct {
+// countedReader charges read bytes to a budget.
+type countedReader struct {
 	r    io.Reader
 	left *int64
 	err  func() error
 }
 
-func (c counted) Read(p []byte) (int, error) {
+func (c countedReader) Read(p []byte) (int, error) {
 	if len(p) > 1 && int64(len(p)) > *c.left+1 {
 		p = p[:*c.left+1]
 	}

@@ -28,8 +28,8 @@ func size(n int64) string {
 	return number(n) + " bytes"
 }
 
-// hostile returns the error for malformed content.
-func hostile(what string) error {
+// malformed returns the error for malformed content.
+func malformed(what string) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: "image", Message: "the image is malformed: " + what,
 		Fix: "do not use this image; it was built by a broken tool or is an attack"}
 }

@@ -93,7 +93,7 @@ func copier(r io.Reader) func(context.Context, io.Writer) error {
 
 // archive reads an archive. Its kind is known after it has been unpacked.
 func (b *stage) archive(ctx context.Context, r io.Reader, o ImportOptions) (id string, err error) {
-	plain, err := decompress(counted{r, &b.budget.travel, b.budget.tooLarge})
+	plain, err := decompress(countedReader{r, &b.budget.travel, b.budget.tooLarge})
 	if err != nil {
 		return "", err
 	}
@@ -133,7 +133,7 @@ func (b *stage) archive(ctx context.Context, r io.Reader, o ImportOptions) (id s
 // plain creates the configuration of an image without one, and returns its ID.
 func (b *stage) plain(diffID, arch string) (id string, err error) {
 	if b.budget.entries == b.budget.limits.Entries {
-		return "", hostile("it has no files")
+		return "", malformed("it has no files")
 	}
 	var c struct {
 		Architecture string `json:"architecture"`
@@ -170,11 +170,11 @@ func isFile(top *os.Root, name string) bool {
 // inside the archive.
 func open(top *os.Root, name string) (*os.File, error) {
 	if !fs.ValidPath(name) {
-		return nil, hostile("the archive names the file " + printable(name))
+		return nil, malformed("the archive names the file " + printable(name))
 	}
 	info, err := top.Stat(name)
 	if err != nil || !info.Mode().IsRegular() {
-		return nil, hostile("the archive has no file " + printable(name))
+		return nil, malformed("the archive has no file " + printable(name))
 	}
 	return top.Open(name)
 }
@@ -195,7 +195,7 @@ func document(open opener, name string) ([]byte, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
 	if err == nil && len(b) > maxDocument {
-		err = hostile(printable(name) + " has more than " + size(maxDocument))
+		err = malformed(printable(name) + " has more than " + size(maxDocument))
 	}
 	return b, err
 }
@@ -212,7 +212,7 @@ func (b *stage) saved(ctx context.Context, open opener, o ImportOptions) (id str
 		Layers   []string
 	}
 	if err := json.Unmarshal(raw, &images); err != nil {
-		return "", hostile("its manifest.json is no JSON of the right form")
+		return "", malformed("its manifest.json is no JSON of the right form")
 	}
 	var tags []string
 	chosen := -1
@@ -223,7 +223,7 @@ func (b *stage) saved(ctx context.Context, open opener, o ImportOptions) (id str
 		}
 	}
 	if chosen < 0 {
-		return "", several(o.Pick, tags)
+		return "", ambiguousImage(o.Pick, tags)
 	}
 	image := images[chosen]
 	if raw, err = document(open, image.Config); err != nil {
@@ -242,8 +242,8 @@ func (b *stage) saved(ctx context.Context, open opener, o ImportOptions) (id str
 	return digestOf(raw), nil
 }
 
-// several returns the error for an ambiguous or unknown Pick.
-func several(pick string, has []string) error {
+// ambiguousImage returns the error for an ambiguous or unknown Pick.
+func ambiguousImage(pick string, has []string) error {
 	for i := range has {
 		has[i] = sandbar.Quote(has[i], 80)
 	}
@@ -286,7 +286,7 @@ func (b *stage) layout(ctx context.Context, open opener, o ImportOptions) (id st
 	}
 	m, err := v1.ParseManifest(bytes.NewReader(raw))
 	if err != nil {
-		return "", hostile("its manifest is no JSON of the right form")
+		return "", malformed("its manifest is no JSON of the right form")
 	}
 	if raw, err = verified(open, &m.Config); err != nil {
 		return "", err
@@ -316,7 +316,7 @@ const refName = "org.opencontainers.image.ref.name"
 func choose(open opener, raw []byte, o ImportOptions, depth int) (*v1.Descriptor, error) {
 	index, err := v1.ParseIndexManifest(bytes.NewReader(raw))
 	if err != nil || depth > maxIndexDepth {
-		return nil, hostile("its index is no JSON of the right form")
+		return nil, malformed("its index is no JSON of the right form")
 	}
 	var found []*v1.Descriptor
 	var names []string
@@ -338,7 +338,7 @@ func choose(open opener, raw []byte, o ImportOptions, depth int) (*v1.Descriptor
 	case len(found) == 0 && (depth > 0 || o.Pick == ""):
 		return nil, missingPlatform(index, o.Arch)
 	case len(found) != 1:
-		return nil, several(o.Pick, names)
+		return nil, ambiguousImage(o.Pick, names)
 	}
 	if found[0].MediaType.IsImage() {
 		return found[0], nil
@@ -351,7 +351,7 @@ func choose(open opener, raw []byte, o ImportOptions, depth int) (*v1.Descriptor
 
 func blobName(d *v1.Descriptor) (string, error) {
 	if idDir(d.Digest.String()) == "" {
-		return "", hostile("its digest is not of SHA-256")
+		return "", malformed("its digest is not of SHA-256")
 	}
 	return path.Join("blobs", "sha256", d.Digest.Hex), nil
 }
@@ -367,7 +367,7 @@ func verified(open opener, d *v1.Descriptor) ([]byte, error) {
 		return nil, err
 	}
 	if digestOf(b) != d.Digest.String() {
-		return nil, hostile(printable(name) + " is not what its digest says")
+		return nil, malformed(printable(name) + " is not what its digest says")
 	}
 	return b, nil
 }

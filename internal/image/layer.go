@@ -65,7 +65,7 @@ func damaged(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong), errors.Is(err, tar.ErrInsecurePath), errors.Is(err, io.ErrUnexpectedEOF):
-		return hostile("an archive is damaged")
+		return malformed("an archive is damaged")
 	}
 	return err
 }
@@ -103,7 +103,7 @@ func (l *layer) whiteout(dir, rest string) error {
 	case strings.HasPrefix(rest, whiteout):
 		// metadata of AUFS, which has no meaning here
 	case rest == "" || rest == "." || rest == "..":
-		return hostile("it removes a name that is none")
+		return malformed("it removes a name that is none")
 	default:
 		l.removed = append(l.removed, path.Join(dir, rest))
 	}
@@ -117,7 +117,7 @@ func (l *layer) make(h *tar.Header, p, dir, base string, content io.Reader) erro
 		return l.directory(p, mode|h.FileInfo().Mode()&fs.ModeSticky)
 	case tar.TypeReg, tar.TypeCont:
 		if p == "." {
-			return hostile("its top is a file")
+			return malformed("its top is a file")
 		}
 		return l.file(h, p, dir, base, mode, content)
 	case tar.TypeSymlink:
@@ -128,7 +128,7 @@ func (l *layer) make(h *tar.Header, p, dir, base string, content io.Reader) erro
 		l.dropped++
 		return nil
 	}
-	return hostile("it has an entry of an unknown kind")
+	return malformed("it has an entry of an unknown kind")
 }
 
 // The owner may read, change and remove everything: programs of an image run as its root, who has
@@ -224,10 +224,10 @@ func modified(t time.Time) time.Time {
 
 func (l *layer) symlink(to, p, dir, base string) error {
 	if p == "." {
-		return hostile("its top is a link")
+		return malformed("its top is a link")
 	}
 	if to == "" || len(to) >= maxPath || strings.ContainsRune(to, 0) {
-		return hostile("a link leads to a name that is none")
+		return malformed("a link leads to a name that is none")
 	}
 	if err := l.clear(dir, base, p); err != nil {
 		return err
@@ -242,7 +242,7 @@ func (l *layer) hardLink(to, p, dir, base string) error {
 		return err
 	}
 	if p == "." || to == "." || to == p {
-		return hostile("a hard link leads to itself or to the top")
+		return malformed("a hard link leads to itself or to the top")
 	}
 	toDir, toBase := path.Split(to)
 	d, err := l.other.dir(path.Clean(toDir), false)
@@ -252,7 +252,7 @@ func (l *layer) hardLink(to, p, dir, base string) error {
 	if err == nil {
 		var info fs.FileInfo
 		if info, err = d.Lstat(toBase); err == nil && info.IsDir() {
-			return hostile("a hard link leads to a directory")
+			return malformed("a hard link leads to a directory")
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -272,7 +272,7 @@ func (l *layer) hardLink(to, p, dir, base string) error {
 // paths with ".." that lead out are refused.
 func cleanPath(name string) (string, error) {
 	bad := func(what string) (string, error) {
-		return "", hostile("the name " + sandbar.Quote(name, 100) + " in it " + what)
+		return "", malformed("the name " + sandbar.Quote(name, 100) + " in it " + what)
 	}
 	if len(name) > maxPath || strings.ContainsRune(name, 0) {
 		return bad("is too long or has a NUL")
@@ -298,9 +298,9 @@ func cleanPath(name string) (string, error) {
 func explainEntry(p string, err error) error {
 	switch {
 	case errors.Is(err, errThroughLink):
-		return hostile("the path of " + printable(p) + " leads through a link or a file")
+		return malformed("the path of " + printable(p) + " leads through a link or a file")
 	case errors.Is(err, syscall.EMLINK), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EILSEQ), errors.Is(err, syscall.EINVAL):
-		return hostile(printable(p) + " cannot be made on this file system")
+		return malformed(printable(p) + " cannot be made on this file system")
 	}
 	return err
 }

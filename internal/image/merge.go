@@ -141,19 +141,19 @@ func (m *merger) link(w *walker, p, to string) error {
 	d, err := w.dir(path.Clean(toDir), false)
 	if err != nil {
 		if missing(err) {
-			return hostile("a hard link leads to " + printable(to) + ", which there is not")
+			return malformed("a hard link leads to " + printable(to) + ", which there is not")
 		}
 		return err
 	}
 	info, err := d.Lstat(toBase)
 	if errors.Is(err, fs.ErrNotExist) {
-		return hostile("a hard link leads to " + printable(to) + ", which there is not")
+		return malformed("a hard link leads to " + printable(to) + ", which there is not")
 	}
 	if err != nil {
 		return err
 	}
 	if info.IsDir() {
-		return hostile("a hard link leads to a directory")
+		return malformed("a hard link leads to a directory")
 	}
 	dir, base := path.Split(p)
 	d, err = w.dir(path.Clean(dir), true)

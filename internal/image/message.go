@@ -98,7 +98,7 @@ func encodeMessage(m *message) ([]byte, error) {
 		return nil, err
 	}
 	if len(b) > maxMessage {
-		return nil, hostile("its configuration has more than " + size(maxMessage))
+		return nil, malformed("its configuration has more than " + size(maxMessage))
 	}
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...), nil
 }

@@ -144,10 +144,10 @@ func (s *Store) pull(ctx context.Context, ref Reference, o PullOptions) (Image, 
 // checkPulled refuses digests that are malformed, or do not match the reference.
 func checkPulled(ref Reference, id, manifest string) error {
 	if idDir(id) == "" || idDir(manifest) == "" {
-		return lied("its digests are " + sandbar.Quote(id, 80) + " and " + sandbar.Quote(manifest, 80))
+		return protocolViolation("its digests are " + sandbar.Quote(id, 80) + " and " + sandbar.Quote(manifest, 80))
 	}
 	if d := ref.Digest(); d != "" && d != manifest {
-		return lied("the digest of its manifest is " + manifest)
+		return protocolViolation("the digest of its manifest is " + manifest)
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (p *puller) report(step string) {
 
 func (p *puller) options(ctx context.Context) []remote.Option {
 	return []remote.Option{
-		remote.WithContext(ctx), remote.WithTransport(guarded{p.hosts, p.transport}), remote.WithUserAgent("sandbar"),
+		remote.WithContext(ctx), remote.WithTransport(guardedTransport{p.hosts, p.transport}), remote.WithUserAgent("sandbar"),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: p.job.Arch}),
 		remote.WithRetryBackoff(remote.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Jitter: 0.2, Steps: 3}),
 		remote.WithAuth(p.job.Credentials.authenticator()),
@@ -233,7 +233,7 @@ func (p *puller) pull(ctx context.Context) (*result, error) {
 	}
 	id, digest := manifest.Config.Digest.String(), desc.Digest.String()
 	if idDir(id) == "" {
-		return nil, hostile("its digest is not of SHA-256")
+		return nil, malformed("its digest is not of SHA-256")
 	}
 	if err := p.daemon.known(id, digest); err != nil {
 		return nil, err
@@ -324,7 +324,7 @@ func (s *Store) bind(ctx context.Context, names ...namedBinding) error {
 // checkManifest checks a manifest before anything is fetched.
 func (p *puller) checkManifest(m *v1.Manifest) error {
 	if m.Config.Size < 0 || m.Config.Size > maxDocument {
-		return hostile("its configuration would have " + number(m.Config.Size) + " bytes")
+		return malformed("its configuration would have " + number(m.Config.Size) + " bytes")
 	}
 	if len(m.Layers) > p.limits.Layers {
 		return &sandbar.Error{Code: sandbar.TooLarge, Field: "image",
@@ -383,13 +383,13 @@ func (p *puller) tryLayer(ctx context.Context, l v1.Layer, diffID string) error 
 		return digestError(err)
 	}
 	defer body.Close()
-	r := &metered{r: body, p: p}
+	r := &progressReader{r: body, p: p}
 	return addCompressed(ctx, p.stage, r, diffID)
 }
 
 // addCompressed unpacks a layer whose decompressed content must have this digest.
 func addCompressed(ctx context.Context, b *stage, r io.Reader, diffID string) error {
-	travel := counted{r, &b.budget.travel, b.budget.tooLarge}
+	travel := countedReader{r, &b.budget.travel, b.budget.tooLarge}
 	plain, err := decompress(travel)
 	if err != nil {
 		return err
@@ -408,7 +408,7 @@ func addCompressed(ctx context.Context, b *stage, r io.Reader, diffID string) er
 
 func checkDigest(sum hash.Hash, want string) error {
 	if got := idPrefix + hex.EncodeToString(sum.Sum(nil)); got != want {
-		return hostile("a layer is not what its digest says: it has " + got + " instead of " + sandbar.Quote(want, 80))
+		return malformed("a layer is not what its digest says: it has " + got + " instead of " + sandbar.Quote(want, 80))
 	}
 	return nil
 }
@@ -424,7 +424,7 @@ func digestError(err error) error {
 	}
 	for _, words := range []string{"error verifying", "does not match requested digest", "does not match expected size", "manifest digest", "unsupported hash"} {
 		if strings.Contains(err.Error(), words) {
-			return hostile("what the registry sent is not what its digest says")
+			return malformed("what the registry sent is not what its digest says")
 		}
 	}
 	if strings.Contains(err.Error(), "SSRF protection") {
@@ -440,15 +440,15 @@ func isNetwork(err error) bool {
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// metered reports progress.
-type metered struct {
+// progressReader reports progress.
+type progressReader struct {
 	r io.Reader
 	p *puller
 	// time of the last report
 	told time.Time
 }
 
-func (m *metered) Read(b []byte) (int, error) {
+func (m *progressReader) Read(b []byte) (int, error) {
 	n, err := m.r.Read(b)
 	m.p.progress.Bytes += int64(n)
 	if now := time.Now(); err == io.EOF || now.Sub(m.told) > 100*time.Millisecond {

@@ -104,9 +104,9 @@ func isProxy(host, port string) bool {
 	return false
 }
 
-// guarded checks every request before the transport, including those through a proxy, whose
+// guardedTransport checks every request before the transport, including those through a proxy, whose
 // destination addresses the daemon does not see, and bounds every response.
-type guarded struct {
+type guardedTransport struct {
 	registries
 	next http.RoundTripper
 }
@@ -114,7 +114,7 @@ type guarded struct {
 // maxAnswer bounds a response other than content: tokens, errors, manifests. In bytes.
 const maxAnswer = maxDocument
 
-func (g guarded) RoundTrip(q *http.Request) (*http.Response, error) {
+func (g guardedTransport) RoundTrip(q *http.Request) (*http.Response, error) {
 	host, port := q.URL.Hostname(), q.URL.Port()
 	if q.URL.Scheme != "https" && q.URL.Scheme != "http" {
 		return nil, refused(q.URL.Scheme + ":")
@@ -134,9 +134,9 @@ func (g guarded) RoundTrip(q *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if isContent(q) && p.StatusCode < 300 {
-		p.Body = &patient{ReadCloser: p.Body, stall: g.stall}
+		p.Body = &stallBody{ReadCloser: p.Body, stall: g.stall}
 	} else {
-		p.Body = &bounded{ReadCloser: p.Body, left: maxAnswer}
+		p.Body = &boundedBody{ReadCloser: p.Body, left: maxAnswer}
 	}
 	return p, nil
 }
@@ -154,13 +154,13 @@ func isContent(q *http.Request) bool {
 	return false
 }
 
-// bounded fails a response that exceeds its bound.
-type bounded struct {
+// boundedBody fails a response that exceeds its bound.
+type boundedBody struct {
 	io.ReadCloser
 	left int64
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
 		return n, &sandbar.Error{Code: sandbar.TooLarge, Field: "image", Message: "the registry's answer is longer than " + size(maxAnswer)}
@@ -168,13 +168,13 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// patient closes a body that sends no data for too long.
-type patient struct {
+// stallBody closes a body that sends no data for too long.
+type stallBody struct {
 	io.ReadCloser
 	stall time.Duration
 }
 
-func (p *patient) Read(b []byte) (int, error) {
+func (p *stallBody) Read(b []byte) (int, error) {
 	t := time.AfterFunc(p.stall, func() { p.ReadCloser.Close() })
 	n, err := p.ReadCloser.Read(b)
 	if !t.Stop() && err != nil && err != io.EOF {

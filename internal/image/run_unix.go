@@ -29,7 +29,7 @@ func (b *build) run(ctx context.Context, op operation) (result, error) {
 			Fix:     "call sandbox.Self first in main, or use the sandbar command"}
 	}
 	op.job.Dir, op.job.Limits, op.job.Memory = b.stage(), b.s.limits, b.s.memory
-	u := &unpacking{op: op, began: time.Now(), slots: make(chan struct{}, maxRequests)}
+	u := &unpackerProcess{op: op, began: time.Now(), slots: make(chan struct{}, maxRequests)}
 	if err := u.start(); err != nil {
 		return result{}, err
 	}
@@ -58,8 +58,8 @@ func (b *build) run(ctx context.Context, op operation) (result, error) {
 	return result{}, err
 }
 
-// unpacking is a running unpacker, as seen by the daemon.
-type unpacking struct {
+// unpackerProcess is a running unpacker, as seen by the daemon.
+type unpackerProcess struct {
 	op      operation
 	process *child.Process
 	conn    *net.UnixConn
@@ -74,7 +74,7 @@ type unpacking struct {
 	mu       sync.Mutex // for writing
 }
 
-func (u *unpacking) start() error {
+func (u *unpackerProcess) start() error {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return sandbar.Errorf(sandbar.Exhausted, "making a connection to the process that unpacks images: %w", err)
@@ -103,7 +103,7 @@ func (u *unpacking) start() error {
 }
 
 // feed writes the archive and returns the error of its source.
-func (u *unpacking) feed(ctx context.Context) <-chan error {
+func (u *unpackerProcess) feed(ctx context.Context) <-chan error {
 	failed := make(chan error, 1)
 	if u.op.input == nil {
 		failed <- nil
@@ -130,7 +130,7 @@ var (
 //
 // The descriptor of the directory's lock goes with the job, so the lock is held as long as the
 // unpacker lives. That of the archive goes with it too.
-func (u *unpacking) talk(ctx context.Context, lock *os.File) (*result, error) {
+func (u *unpackerProcess) talk(ctx context.Context, lock *os.File) (*result, error) {
 	files := []syscall.Conn{lock}
 	if u.theirs != nil {
 		files = append(files, u.theirs)
@@ -149,13 +149,13 @@ func (u *unpacking) talk(ctx context.Context, lock *os.File) (*result, error) {
 		}
 		m, err := readBody(u.conn, head[:])
 		if errors.Is(err, errProtocol) {
-			return nil, lied(err.Error())
+			return nil, protocolViolation(err.Error())
 		}
 		if err != nil {
 			return nil, errEnded
 		}
 		if u.messages++; u.messages > allowance(u.began) {
-			return nil, lied("it sends too much")
+			return nil, protocolViolation("it sends too much")
 		}
 		switch {
 		case m.Kind == kindDone && m.Fault != nil:
@@ -170,7 +170,7 @@ func (u *unpacking) talk(ctx context.Context, lock *os.File) (*result, error) {
 }
 
 // serve handles one message.
-func (u *unpacking) serve(ctx context.Context, m *message) error {
+func (u *unpackerProcess) serve(ctx context.Context, m *message) error {
 	switch {
 	case m.Kind == kindProgress && m.Progress != nil && m.Progress.valid(u.op.job.Limits):
 		if u.op.progress != nil {
@@ -186,7 +186,7 @@ func (u *unpacking) serve(ctx context.Context, m *message) error {
 		select {
 		case u.slots <- struct{}{}:
 		default:
-			return lied("it asks for too much at once")
+			return protocolViolation("it asks for too much at once")
 		}
 		u.requests.Go(func() {
 			u.answer(ctx, m)
@@ -194,14 +194,14 @@ func (u *unpacking) serve(ctx context.Context, m *message) error {
 		})
 		return nil
 	}
-	return lied("the message " + sandbar.Quote(m.Kind, 20) + " has no place there")
+	return protocolViolation("the message " + sandbar.Quote(m.Kind, 20) + " has no place there")
 }
 
 // answer sends the requested descriptor or an error. Errors of the send show where the unpacker's
 // messages are read.
 //
 // For a file it sends a pipe: the holder of a file's descriptor could change the file's mode.
-func (u *unpacking) answer(ctx context.Context, m *message) {
+func (u *unpackerProcess) answer(ctx context.Context, m *message) {
 	a := &message{Kind: kindAnswer, ID: m.ID}
 	refuse := func(err error) {
 		a.Fault = faultOf(err)
@@ -235,7 +235,7 @@ func (u *unpacking) answer(ctx context.Context, m *message) {
 }
 
 // send sends a message with descriptors.
-func (u *unpacking) send(m *message, files ...syscall.Conn) error {
+func (u *unpackerProcess) send(m *message, files ...syscall.Conn) error {
 	b, err := encodeMessage(m)
 	if err != nil {
 		return err
@@ -252,7 +252,7 @@ func (u *unpacking) send(m *message, files ...syscall.Conn) error {
 
 // sendLength sends the length of a message with the descriptors in fds and those of files. It keeps
 // the files open meanwhile.
-func (u *unpacking) sendLength(length []byte, fds []int, files []syscall.Conn) error {
+func (u *unpackerProcess) sendLength(length []byte, fds []int, files []syscall.Conn) error {
 	if len(files) == 0 {
 		var rights []byte
 		if len(fds) > 0 {
@@ -271,7 +271,7 @@ func (u *unpacking) sendLength(length []byte, fds []int, files []syscall.Conn) e
 }
 
 // died returns the error for an unpacker that exited before its job was done.
-func (u *unpacking) died() error {
+func (u *unpackerProcess) died() error {
 	if strings.Contains(u.stderr.String(), "out of memory") {
 		return &sandbar.Error{Code: sandbar.TooLarge, Field: "image",
 			Message: "unpacking the image takes more than " + size(u.op.job.Memory) + " of memory", Fix: "use another image"}

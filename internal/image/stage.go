@@ -61,7 +61,7 @@ func (b *stage) unpack(ctx context.Context, r io.Reader) (*layer, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	return unpack(ctx, dir, counted{r, &b.budget.stream, b.budget.tooLarge}, b.budget)
+	return unpack(ctx, dir, countedReader{r, &b.budget.stream, b.budget.tooLarge}, b.budget)
 }
 
 // result returns the report for an image with this ID.

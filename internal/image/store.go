@@ -485,7 +485,7 @@ func (s *Store) unfinished(remove bool) ([]Leftover, error) {
 		}
 		if lock == "" || !exists(lock) {
 			// It may be so new that its creator has not locked it yet.
-			if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < youth {
+			if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < minLeftoverAge {
 				continue
 			}
 		}
@@ -498,8 +498,8 @@ func (s *Store) unfinished(remove bool) ([]Leftover, error) {
 	return found, nil
 }
 
-// youth is the age up to which an unlocked item counts as being created.
-const youth = time.Minute
+// minLeftoverAge is the age up to which an unlocked item counts as being created.
+const minLeftoverAge = time.Minute
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)

@@ -26,7 +26,7 @@ func serve(work func(context.Context, *job, daemon, *os.Root, io.Reader) (*resul
 	if err := unix.SetNonblock(0, true); err != nil {
 		return 1
 	}
-	l := &link{f: os.NewFile(0, "daemon"), waiting: map[uint32]chan answer{}}
+	l := &daemonConn{f: os.NewFile(0, "daemon"), waiting: map[uint32]chan answer{}}
 	first, files, err := l.read() // the lock, and the archive if there is one
 	if err != nil || first.Job == nil || len(files) == 0 {
 		return 1
@@ -59,7 +59,7 @@ func doing(j *job) string {
 }
 
 // prepare opens the job's files before it confines the process, and then does the job.
-func (l *link) prepare(j *job, input io.Reader, work func(context.Context, *job, daemon, *os.Root, io.Reader) (*result, error)) (*result, error) {
+func (l *daemonConn) prepare(j *job, input io.Reader, work func(context.Context, *job, daemon, *os.Root, io.Reader) (*result, error)) (*result, error) {
 	top, err := os.OpenRoot(j.Dir)
 	if err != nil {
 		return nil, err
@@ -82,8 +82,8 @@ func (l *link) prepare(j *job, input io.Reader, work func(context.Context, *job,
 	return work(context.Background(), j, l, top, input)
 }
 
-// link is an unpacker's connection to the daemon.
-type link struct {
+// daemonConn is an unpacker's connection to the daemon.
+type daemonConn struct {
 	f *os.File
 
 	mu      sync.Mutex // guards writing and the fields below
@@ -97,10 +97,10 @@ type answer struct {
 	err  error
 }
 
-var _ daemon = (*link)(nil)
+var _ daemon = (*daemonConn)(nil)
 
 // listen distributes answers to the waiting requests. The unpacker exits with the connection.
-func (l *link) listen() {
+func (l *daemonConn) listen() {
 	for {
 		m, f, err := l.read()
 		if err != nil || m.Kind != kindAnswer {
@@ -128,7 +128,7 @@ func (l *link) listen() {
 const maxFiles = 2
 
 // read reads a message with its descriptors.
-func (l *link) read() (*message, []*os.File, error) {
+func (l *daemonConn) read() (*message, []*os.File, error) {
 	head, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4*maxFiles))
 	raw, err := l.f.SyscallConn()
 	if err != nil {
@@ -175,7 +175,7 @@ func received(rights []byte) (files []*os.File, err error) {
 	return files, err
 }
 
-func (l *link) write(m *message) error {
+func (l *daemonConn) write(m *message) error {
 	b, err := encodeMessage(m)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (l *link) write(m *message) error {
 
 // request sends a request and waits for its answer. A descriptor that arrives after ctx has ended
 // is closed.
-func (l *link) request(ctx context.Context, m *message) (*os.File, error) {
+func (l *daemonConn) request(ctx context.Context, m *message) (*os.File, error) {
 	to := make(chan answer, 1)
 	l.mu.Lock()
 	l.last++
@@ -211,7 +211,7 @@ func (l *link) request(ctx context.Context, m *message) (*os.File, error) {
 	}
 }
 
-func (l *link) dial(ctx context.Context, addr string) (net.Conn, error) {
+func (l *daemonConn) dial(ctx context.Context, addr string) (net.Conn, error) {
 	f, err := l.request(ctx, &message{Kind: kindDial, Text: addr})
 	if err != nil {
 		return nil, err
@@ -222,7 +222,7 @@ func (l *link) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return socket{f}, nil
 }
 
-func (l *link) open(name string) (*os.File, error) {
+func (l *daemonConn) open(name string) (*os.File, error) {
 	f, err := l.request(context.Background(), &message{Kind: kindOpen, Text: name})
 	if err == nil && f == nil {
 		err = errProtocol
@@ -230,12 +230,12 @@ func (l *link) open(name string) (*os.File, error) {
 	return f, err
 }
 
-func (l *link) known(id, manifest string) error {
+func (l *daemonConn) known(id, manifest string) error {
 	_, err := l.request(context.Background(), &message{Kind: kindKnown, Text: id, Manifest: manifest})
 	return err
 }
 
-func (l *link) progress(p Progress) { _ = l.write(&message{Kind: kindProgress, Progress: &p}) }
+func (l *daemonConn) progress(p Progress) { _ = l.write(&message{Kind: kindProgress, Progress: &p}) }
 
 // socket is a connection that the daemon has opened. Package net would make system calls on it that
 // the unpacker's seccomp filter forbids.

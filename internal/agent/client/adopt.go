@@ -14,7 +14,7 @@ import (
 // sandbox, to be like a program that the agent has started. ruleset is a descriptor
 // of the Landlock ruleset, -1 if the kernel has none; it becomes the caller's.
 func (s *Sandbox) Lend(ctx context.Context) (lent wire.AdoptAttrs, ruleset int, err error) {
-	r, err := s.request(ctx, wire.TypeAdoptAttrs, nil, nil, &call{takes: 1})
+	r, err := s.request(ctx, wire.TypeAdoptAttrs, nil, nil, &call{maxFDs: 1})
 	if err != nil {
 		return lent, -1, err
 	}

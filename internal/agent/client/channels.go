@@ -34,22 +34,22 @@ type channels struct {
 	box *Sandbox
 	id  uint32
 
-	mu     sync.Mutex
-	change *sync.Cond
-	credit int    // bytes that may still be sent on channelIn
-	hurry  bool   // drop input if there is no credit
-	inEnd  bool   // input is closed
-	room   [3]int // bytes that the agent may still send, per channel
-	queue  [3][]byte
-	eof    [3]bool
-	finish [3]bool // report EOF once the queue is empty
-	unread [3]bool // no reader: discard incoming bytes
-	open   int     // outputs that have not ended
+	mu          sync.Mutex
+	change      *sync.Cond
+	credit      int    // bytes that may still be sent on channelIn
+	closing     bool   // drop input if there is no credit
+	inputClosed bool   // input is closed
+	agentCredit [3]int // bytes that the agent may still send, per channel
+	queue       [3][]byte
+	eof         [3]bool
+	finish      [3]bool // report EOF once the queue is empty
+	discard     [3]bool // no reader: discard incoming bytes
+	open        int     // outputs that have not ended
 
-	due   bool    // queued in box.dues
-	owed  [3]int  // credit to send, in bytes
-	tell  [3]bool // a Close is to be sent
-	ended [3]bool // closed by the host: grant no more credit
+	queued       bool    // queued in box.dues
+	creditToSend [3]int  // credit to send, in bytes
+	closeToSend  [3]bool // a Close is to be sent
+	ended        [3]bool // closed by the host: grant no more credit
 }
 
 // attachFrames prepares the channels of a program.
@@ -60,7 +60,7 @@ func (s *Sandbox) attachFrames(p *process, std driver.Stdio) (fds []int, ready, 
 		if w != nil {
 			p.outs = append(p.outs, &chanReader{c: c, ch: channelOut + i})
 		} else {
-			c.unread[channelOut+i] = true
+			c.discard[channelOut+i] = true
 		}
 	}
 	p.channels = c
@@ -73,7 +73,7 @@ func newChannels(s *Sandbox, outputs int) *channels {
 	c.change = sync.NewCond(&c.mu)
 	c.eof = [3]bool{true, true, true}
 	for ch := channelOut; ch < channelOut+outputs; ch++ {
-		c.eof[ch], c.room[ch] = false, wire.Window
+		c.eof[ch], c.agentCredit[ch] = false, wire.Window
 	}
 	return c
 }
@@ -127,12 +127,12 @@ func (c *channels) addCredit(n int) error {
 func (c *channels) accept(ch int, b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(b) == 0 || c.eof[ch] || len(b) > c.room[ch] {
+	if len(b) == 0 || c.eof[ch] || len(b) > c.agentCredit[ch] {
 		return errViolation
 	}
-	c.room[ch] -= len(b)
-	if c.unread[ch] {
-		c.owe(ch, len(b)) // otherwise the program would block for ever
+	c.agentCredit[ch] -= len(b)
+	if c.discard[ch] {
+		c.queueCredit(ch, len(b)) // otherwise the program would block for ever
 		return nil
 	}
 	c.queue[ch] = append(c.queue[ch], b...)
@@ -164,69 +164,69 @@ func (c *channels) closed(ch int) error {
 func (c *channels) lose() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.inEnd = true
+	c.inputClosed = true
 	c.eof = [3]bool{true, true, true}
 	c.change.Broadcast()
 }
 
-// owe queues credit for n bytes of an output. The caller holds mu.
-func (c *channels) owe(ch, n int) {
+// queueCredit queues credit for n bytes of an output. The caller holds mu.
+func (c *channels) queueCredit(ch, n int) {
 	if !c.eof[ch] && !c.ended[ch] {
-		c.owed[ch] += n
+		c.creditToSend[ch] += n
 		c.notify()
 	}
 }
 
-// end queues the Close of a channel. The caller holds mu.
-func (c *channels) end(ch int) {
-	c.tell[ch], c.ended[ch] = true, true
+// queueClose queues the Close of a channel. The caller holds mu.
+func (c *channels) queueClose(ch int) {
+	c.closeToSend[ch], c.ended[ch] = true, true
 	c.notify()
 }
 
 // notify wakes the sender. The caller holds mu.
 func (c *channels) notify() {
-	if !c.due {
-		c.due = true
-		c.box.dues.add(c)
+	if !c.queued {
+		c.queued = true
+		c.box.toSend.add(c)
 	}
 }
 
-// settle returns the queued frames, at most two per channel.
-func (c *channels) settle() (all []wire.Frame) {
+// takeFrames returns the queued frames, at most two per channel.
+func (c *channels) takeFrames() (all []wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.due = false
-	for ch := range c.owed {
-		if n := c.owed[ch]; n > 0 && !c.ended[ch] {
-			c.room[ch] += n
+	c.queued = false
+	for ch := range c.creditToSend {
+		if n := c.creditToSend[ch]; n > 0 && !c.ended[ch] {
+			c.agentCredit[ch] += n
 			all = append(all, wire.Frame{Type: wire.TypeCredit, ID: c.id, Payload: wire.AppendCredit(nil, uint8(ch), uint32(n))})
 		}
-		if c.tell[ch] {
+		if c.closeToSend[ch] {
 			all = append(all, wire.Frame{Type: wire.TypeClose, ID: c.id, Payload: wire.AppendChannel(nil, uint8(ch))})
 		}
-		c.owed[ch], c.tell[ch] = 0, false
+		c.creditToSend[ch], c.closeToSend[ch] = 0, false
 	}
 	return all
 }
 
-// dues is the sender's queue: channels with frames to send, each at most once.
-type dues struct {
-	mu    sync.Mutex
-	list  []*channels
-	wakes chan struct{} // room for one
+// sendQueue is the sender's queue: channels with frames to send, each at most once.
+type sendQueue struct {
+	mu   sync.Mutex
+	list []*channels
+	wake chan struct{} // room for one
 }
 
-func (d *dues) add(c *channels) {
+func (d *sendQueue) add(c *channels) {
 	d.mu.Lock()
 	d.list = append(d.list, c)
 	d.mu.Unlock()
 	select {
-	case d.wakes <- struct{}{}:
+	case d.wake <- struct{}{}:
 	default: // the sender has not run since the last wake-up
 	}
 }
 
-func (d *dues) take() []*channels {
+func (d *sendQueue) take() []*channels {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := d.list
@@ -234,18 +234,18 @@ func (d *dues) take() []*channels {
 	return list
 }
 
-// pay is the sender goroutine: it writes the queued frames of all channels until the connection
+// sendQueued is the sender goroutine: it writes the queued frames of all channels until the connection
 // ends.
-func (s *Sandbox) pay() {
+func (s *Sandbox) sendQueued() {
 	defer s.readers.Done()
 	for {
 		select {
-		case <-s.dues.wakes:
+		case <-s.toSend.wake:
 		case <-s.dead:
 			return
 		}
-		for _, c := range s.dues.take() {
-			for _, f := range c.settle() {
+		for _, c := range s.toSend.take() {
+			for _, f := range c.takeFrames() {
 				if s.send(context.Background(), f) != nil {
 					return
 				}
@@ -272,7 +272,7 @@ func (r *chanReader) Read(b []byte) (int, error) {
 		c.queue[r.ch] = nil
 	}
 	if n > 0 {
-		c.owe(r.ch, n)
+		c.queueCredit(r.ch, n)
 	}
 	c.mu.Unlock()
 	if n == 0 && len(b) > 0 {
@@ -285,7 +285,7 @@ func (r *chanReader) Read(b []byte) (int, error) {
 func (r *chanReader) finish() {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	r.c.finish[r.ch], r.c.unread[r.ch] = true, true
+	r.c.finish[r.ch], r.c.discard[r.ch] = true, true
 	r.c.change.Broadcast()
 }
 
@@ -294,12 +294,12 @@ func (r *chanReader) Close() error {
 	c := r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unread[r.ch] = true
+	c.discard[r.ch] = true
 	c.queue[r.ch] = nil
 	c.finish[r.ch] = true
 	c.change.Broadcast()
 	if !c.eof[r.ch] && !c.ended[r.ch] {
-		c.end(r.ch)
+		c.queueClose(r.ch)
 	}
 	return nil
 }
@@ -328,10 +328,10 @@ func (w *chanWriter) Write(b []byte) (n int, err error) {
 func (c *channels) takeCredit(want int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.credit == 0 && !c.inEnd && !c.hurry {
+	for c.credit == 0 && !c.inputClosed && !c.closing {
 		c.change.Wait()
 	}
-	if c.inEnd {
+	if c.inputClosed {
 		return 0
 	}
 	n := min(want, c.credit, 32<<10)
@@ -343,9 +343,9 @@ func (w *chanWriter) Close() error {
 	c := w.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.inEnd {
-		c.inEnd = true
-		c.end(channelIn)
+	if !c.inputClosed {
+		c.inputClosed = true
+		c.queueClose(channelIn)
 	}
 	c.change.Broadcast()
 	return nil
@@ -357,11 +357,11 @@ func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "port", Message: "a port is a number from 1 to 65535"}
 	}
 	d := wire.Dial{Port: uint16(port)}
-	cl := &call{takes: 1}
+	cl := &call{maxFDs: 1}
 	if !canPass(s.conn) {
 		c := newChannels(s, 1)
-		cl.takes, cl.channels = 0, c
-		cl.undo = func(response) { c.forsake() }
+		cl.maxFDs, cl.channels = 0, c
+		cl.undo = func(response) { c.closeAll() }
 	}
 	r, err := s.request(ctx, wire.TypeDial, d.Append(nil), nil, cl)
 	if err != nil {
@@ -381,8 +381,8 @@ func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	return nil, s.violated("connecting to port " + strconv.Itoa(port))
 }
 
-// forsake closes channels without a user.
-func (c *channels) forsake() {
+// closeAll closes channels without a user.
+func (c *channels) closeAll() {
 	for ch := channelOut; ch <= channelErr; ch++ {
 		(&chanReader{c: c, ch: ch}).Close()
 	}
@@ -431,7 +431,7 @@ func (cc *chanConn) CloseWrite() error { return cc.send.Close() }
 func (cc *chanConn) Close() error {
 	err := errors.Join(cc.send.Close(), cc.Conn.Close())
 	cc.c.mu.Lock()
-	cc.c.hurry = true
+	cc.c.closing = true
 	cc.c.change.Broadcast()
 	cc.c.mu.Unlock()
 	(&chanReader{c: cc.c, ch: channelOut}).Close()

@@ -36,10 +36,10 @@ type Options struct {
 	// Usage reads the kernel's counters of the whole sandbox. If nil, a result has only the
 	// counters of its program.
 	Usage func() Usage
-	// UsageRules makes Usage the only source of CPU time. It is for sandboxes with a kernel of
+	// UsageOnly makes Usage the only source of CPU time. It is for sandboxes with a kernel of
 	// their own (gVisor), which charges to its programs the time in which the host has not
 	// scheduled it.
-	UsageRules bool
+	UsageOnly bool
 	// Enforced is copied into every result.
 	Enforced sandbar.Enforcements
 	// UID and GID own the pipes of programs, as host ids, if ChownPipes is set.
@@ -65,9 +65,9 @@ const writeTimeout = 30 * time.Second
 // connection is closed. It is far beyond the agent's own bounds.
 const answerTimeout = 2 * time.Minute
 
-// maxUnderWay bounds the unanswered requests of each kind: half of the agent's queue. Further
+// maxPending bounds the unanswered requests of each kind: half of the agent's queue. Further
 // callers wait. A request whose caller has given up counts until its Reply arrives.
-const maxUnderWay = 128
+const maxPending = 128
 
 // Sandbox is a sandbox with an agent in it.
 type Sandbox struct {
@@ -77,7 +77,7 @@ type Sandbox struct {
 
 	writing chan struct{} // a lock, held by the goroutine that writes
 	out     []byte        // guarded by writing
-	dues    dues
+	toSend  sendQueue
 
 	mu       sync.Mutex
 	lastID   uint32
@@ -99,7 +99,7 @@ type call struct {
 	done      chan response // room for one
 	abandoned bool          // the caller has given up; undo cleans up a late success
 	undo      func(response)
-	takes     int           // the most descriptors that a successful Reply may have
+	maxFDs    int           // the most descriptors that a successful Reply may have
 	slot      chan struct{} // semaphore that the Reply releases
 	process   *process      // of a Start: in running as soon as the Reply arrives
 	channels  *channels     // open as soon as the Reply arrives
@@ -124,10 +124,10 @@ var (
 func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	s := &Sandbox{
 		conn: conn, opt: opt, dead: make(chan struct{}),
-		writing: make(chan struct{}, 1), dues: dues{wakes: make(chan struct{}, 1)},
+		writing: make(chan struct{}, 1), toSend: sendQueue{wake: make(chan struct{}, 1)},
 		pending: map[uint32]*call{}, running: map[uint32]*process{}, channels: map[uint32]*channels{},
 	}
-	slots := func() chan struct{} { return make(chan struct{}, maxUnderWay) }
+	slots := func() chan struct{} { return make(chan struct{}, maxPending) }
 	work, rest := slots(), slots()
 	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: slots(), wire.TypeKill: slots(), wire.TypeFS: work, wire.TypeDial: work,
 		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest}
@@ -139,7 +139,7 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	go s.read()
 	if !canPass(conn) {
 		s.readers.Add(1)
-		go s.pay()
+		go s.sendQueued()
 	}
 	return s, nil
 }
@@ -201,7 +201,7 @@ func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup, fds ...int) (thr
 	if setup.Interface.Name != "" && setup.Interface.Device != "" {
 		wanted = 1
 	}
-	r, err := s.request(ctx, wire.TypeSetup, setup.Append(nil), fds, &call{takes: wanted})
+	r, err := s.request(ctx, wire.TypeSetup, setup.Append(nil), fds, &call{maxFDs: wanted})
 	if err != nil {
 		return 0, -1, err
 	}
@@ -316,8 +316,8 @@ func (s *Sandbox) request(ctx context.Context, t wire.Type, payload []byte, fds 
 	}
 }
 
-// insist is request with answerTimeout, for callers without a deadline.
-func (s *Sandbox) insist(t wire.Type, payload []byte, c *call) (response, error) {
+// requestWithTimeout is request with answerTimeout, for callers without a deadline.
+func (s *Sandbox) requestWithTimeout(t wire.Type, payload []byte, c *call) (response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	r, err := s.request(ctx, t, payload, nil, c)
@@ -466,7 +466,7 @@ func (s *Sandbox) onReply(f wire.Frame) error {
 	err := r.Decode(f.Payload)
 	s.mu.Lock()
 	c := s.pending[f.ID]
-	if err != nil || c == nil || len(r.fds) > c.takes || r.Failure != wire.OK && len(r.fds) > 0 {
+	if err != nil || c == nil || len(r.fds) > c.maxFDs || r.Failure != wire.OK && len(r.fds) > 0 {
 		s.mu.Unlock()
 		closeFDs(r.fds)
 		return errViolation

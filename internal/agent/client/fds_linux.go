@@ -140,9 +140,9 @@ func (p *pipes) add(input, wanted bool) (*os.File, error) {
 	return os.NewFile(uintptr(ours), "pipe"), nil
 }
 
-// giveTo changes the owner of a pipe, best effort: without it the program only cannot reopen its
+// chownPipe changes the owner of a pipe, best effort: without it the program only cannot reopen its
 // pipe by name.
-func giveTo(fd, uid, gid int) { _ = unix.Fchown(fd, uid, gid) }
+func chownPipe(fd, uid, gid int) { _ = unix.Fchown(fd, uid, gid) }
 
 func (p *pipes) closeTheirs() {
 	closeFDs(p.theirs)
@@ -177,13 +177,13 @@ func (r *pipeReader) Read(b []byte) (int, error) {
 			return n, err
 		}
 		r.last = true
-		r.limit = r.held()
+		r.limit = r.buffered()
 	}
-	return r.readHeld(b)
+	return r.readBuffered(b)
 }
 
-// held returns the number of bytes in the pipe (FIONREAD, pipe(7)).
-func (r *pipeReader) held() (n int) {
+// buffered returns the number of bytes in the pipe (FIONREAD, pipe(7)).
+func (r *pipeReader) buffered() (n int) {
 	c, err := r.f.SyscallConn()
 	if err != nil {
 		return 0
@@ -192,8 +192,8 @@ func (r *pipeReader) held() (n int) {
 	return n
 }
 
-// readHeld reads without blocking, past the read deadline that finish has set.
-func (r *pipeReader) readHeld(b []byte) (n int, err error) {
+// readBuffered reads without blocking, past the read deadline that finish has set.
+func (r *pipeReader) readBuffered(b []byte) (n int, err error) {
 	if len(b) > r.limit {
 		b = b[:r.limit]
 	}
@@ -302,19 +302,19 @@ func asConn(fd int) (net.Conn, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &port{Conn: tcp, tcp: tcp, raw: raw}, nil
+	return &portConn{Conn: tcp, tcp: tcp, raw: raw}, nil
 }
 
-// port is a TCP connection whose open file description the agent shares. The agent can clear
+// portConn is a TCP connection whose open file description the agent shares. The agent can clear
 // O_NONBLOCK at any time, so every call passes MSG_DONTWAIT: a thread that blocks in the kernel
 // would ignore deadlines and Close.
-type port struct {
+type portConn struct {
 	net.Conn // methods that move no bytes
 	tcp      *net.TCPConn
 	raw      syscall.RawConn
 }
 
-func (p *port) Read(b []byte) (n int, err error) {
+func (p *portConn) Read(b []byte) (n int, err error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
@@ -323,10 +323,10 @@ func (p *port) Read(b []byte) (n int, err error) {
 
 // receive reads from a socket, after waiting for it to become readable. It calls take for a buffer
 // only then, and giveBack if the socket turns out to be empty.
-func (p *port) receive(raw syscall.RawConn, take func() []byte, giveBack func()) (n int, err error) {
+func (p *portConn) receive(raw syscall.RawConn, take func() []byte, giveBack func()) (n int, err error) {
 	if rerr := raw.Read(func(fd uintptr) bool {
 		b := take()
-		n, err = retry(func() (int, error) {
+		n, err = retryEINTR(func() (int, error) {
 			n, _, err := unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT)
 			return n, err
 		})
@@ -347,11 +347,11 @@ func (p *port) receive(raw syscall.RawConn, take func() []byte, giveBack func())
 	return n, nil
 }
 
-func (p *port) Write(b []byte) (n int, err error) {
+func (p *portConn) Write(b []byte) (n int, err error) {
 	for n < len(b) {
 		var k int
 		if werr := p.raw.Write(func(fd uintptr) bool {
-			k, err = retry(func() (int, error) {
+			k, err = retryEINTR(func() (int, error) {
 				return unix.SendmsgN(int(fd), b[n:], nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 			})
 			return err != unix.EAGAIN
@@ -367,10 +367,10 @@ func (p *port) Write(b []byte) (n int, err error) {
 }
 
 // WriteTo copies from the port to w until the end.
-func (p *port) WriteTo(w io.Writer) (int64, error) { return p.transfer(w, p.raw) }
+func (p *portConn) WriteTo(w io.Writer) (int64, error) { return p.transfer(w, p.raw) }
 
 // ReadFrom copies from r to the port until the end.
-func (p *port) ReadFrom(r io.Reader) (int64, error) {
+func (p *portConn) ReadFrom(r io.Reader) (int64, error) {
 	if c, ok := r.(*net.TCPConn); ok {
 		raw, err := c.SyscallConn()
 		if err != nil {
@@ -413,7 +413,7 @@ func giveBack(b []byte) {
 }
 
 // transfer copies from a socket to w. An idle connection holds no buffer.
-func (p *port) transfer(w io.Writer, from syscall.RawConn) (total int64, err error) {
+func (p *portConn) transfer(w io.Writer, from syscall.RawConn) (total int64, err error) {
 	for {
 		var buf []byte
 		n, err := p.receive(from, func() []byte {
@@ -437,8 +437,8 @@ func (p *port) transfer(w io.Writer, from syscall.RawConn) (total int64, err err
 	}
 }
 
-// retry repeats a call that a signal has interrupted.
-func retry(f func() (int, error)) (n int, err error) {
+// retryEINTR repeats a call that a signal has interrupted.
+func retryEINTR(f func() (int, error)) (n int, err error) {
 	for {
 		if n, err = f(); err != unix.EINTR {
 			return n, err
@@ -446,16 +446,16 @@ func retry(f func() (int, error)) (n int, err error) {
 	}
 }
 
-func (p *port) failed(op string, err error) error {
+func (p *portConn) failed(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: p.LocalAddr(), Addr: p.RemoteAddr(), Err: os.NewSyscallError(op, err)}
 }
 
 // CloseWrite half-closes the connection.
-func (p *port) CloseWrite() error { return p.tcp.CloseWrite() }
+func (p *portConn) CloseWrite() error { return p.tcp.CloseWrite() }
 
 // Close closes the connection. The agent can set SO_LINGER, which would make close(2) block, so it
 // is reset first.
-func (p *port) Close() error {
+func (p *portConn) Close() error {
 	_ = p.tcp.SetLinger(-1) // an error of a closed connection is returned below
 	return p.tcp.Close()
 }

@@ -37,7 +37,7 @@ func makePipes(stdin, stdout, stderr bool, own func(fd int)) (*pipes, error) {
 	return nil, sandbar.Errorf(sandbar.Unsupported, "descriptors cannot be passed on this system")
 }
 
-func giveTo(fd, uid, gid int) {}
+func chownPipe(fd, uid, gid int) {}
 
 func (p *pipes) closeTheirs() {}
 func (p *pipes) close()       {}

@@ -127,7 +127,7 @@ const bound = 30 * time.Second
 func play(t *testing.T, script []byte) bool {
 	t.Helper()
 	before := take()
-	a, conn := newLiar(t, script)
+	a, conn := newFakeAgent(t, script)
 	watched, _ := conn.(*watchedConn)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

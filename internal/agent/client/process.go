@@ -84,7 +84,7 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 				return
 			}
 			if p.channels != nil {
-				p.channels.forsake()
+				p.channels.closeAll()
 			}
 			// fails if the sandbox ends, or if a process cannot be killed
 			s.readers.Go(func() { _ = p.KillTree() })
@@ -134,7 +134,7 @@ func (s *Sandbox) attachPipes(p *process, std driver.Stdio) (fds []int, ready, a
 	var own func(int)
 	if s.opt.ChownPipes {
 		// so that the program can reopen /dev/stdout by name
-		own = func(fd int) { giveTo(fd, s.opt.UID, s.opt.GID) }
+		own = func(fd int) { chownPipe(fd, s.opt.UID, s.opt.GID) }
 	}
 	pp, err := makePipes(std.Stdin != nil, std.Stdout != nil, std.Stderr != nil, own)
 	if err != nil {
@@ -156,7 +156,7 @@ func (p *process) pump(std driver.Stdio) {
 	if p.in != nil && std.Stdin != nil {
 		// No one waits for it: the reader may block for ever, and the end of the program closes
 		// p.in.
-		go feed(p.in, std.Stdin)
+		go copyInput(p.in, std.Stdin)
 	} else if p.in != nil {
 		p.in.Close()
 	}
@@ -166,7 +166,7 @@ func (p *process) pump(std driver.Stdio) {
 		if w != nil {
 			o := outs[0]
 			outs = outs[1:]
-			wg.Go(func() { p.moved[i] = deliver(w, o) })
+			wg.Go(func() { p.moved[i] = copyOutput(w, o) })
 		}
 	}
 	go func() {
@@ -177,9 +177,9 @@ func (p *process) pump(std driver.Stdio) {
 
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// deliver copies an output to its writer and counts the accepted bytes. If the writer fails, the
+// copyOutput copies an output to its writer and counts the accepted bytes. If the writer fails, the
 // output is closed.
-func deliver(w io.Writer, o output) (moved int64) {
+func copyOutput(w io.Writer, o output) (moved int64) {
 	defer o.Close()
 	small := buffers.Get().(*[32 << 10]byte)
 	defer buffers.Put(small)
@@ -203,7 +203,7 @@ func deliver(w io.Writer, o output) (moved int64) {
 				buf = large[:]
 			}
 			if n < floodRead {
-				time.Sleep(gather)
+				time.Sleep(gatherDelay)
 			}
 		}
 	}
@@ -222,7 +222,7 @@ const (
 	floodRead   = 64 << 10
 	floodPipe   = 512 << 10
 	floodSafe   = 16 << 10 // bytes that may arrive within gather in a pipe that was not enlarged
-	gather      = 500 * time.Microsecond
+	gatherDelay = 500 * time.Microsecond
 )
 
 var floods = sync.Pool{New: func() any { return new([floodBuffer]byte) }}
@@ -247,7 +247,7 @@ func (f *flood) read(n int, o output) bool {
 	now := time.Now()
 	took := now.Sub(f.since)
 	f.is = took <= floodTime
-	if fast := time.Duration(f.n)*gather > floodSafe*took; f.is && fast {
+	if fast := time.Duration(f.n)*gatherDelay > floodSafe*took; f.is && fast {
 		if g, ok := o.(interface{ grow(int) bool }); ok && !f.grown && !f.cannot {
 			f.grown = g.grow(floodPipe)
 			f.cannot = !f.grown
@@ -258,8 +258,8 @@ func (f *flood) read(n int, o output) bool {
 	return f.is
 }
 
-// feed copies the input to a program, which may close its end at any time.
-func feed(w io.WriteCloser, r io.Reader) {
+// copyInput copies the input to a program, which may close its end at any time.
+func copyInput(w io.WriteCloser, r io.Reader) {
 	io.Copy(onlyWriter{w}, r)
 	w.Close()
 }
@@ -297,7 +297,7 @@ func (p *process) Signal(sig int) error {
 // that has ended it does nothing.
 func (p *process) KillTree() error {
 	m := wire.Kill{Tag: p.told.Tag}
-	r, err := p.box.insist(wire.TypeKill, m.Append(nil), &call{})
+	r, err := p.box.requestWithTimeout(wire.TypeKill, m.Append(nil), &call{})
 	switch {
 	case sandbar.CodeOf(err) == sandbar.Gone:
 		return nil
@@ -355,7 +355,7 @@ func (p *process) account(r *sandbar.Result) {
 		if now.PeakMemory > 0 {
 			r.PeakMemory = now.PeakMemory
 		}
-		if d := max(0, now.CPU-p.before.CPU); d > r.CPUTime || p.box.opt.UsageRules {
+		if d := max(0, now.CPU-p.before.CPU); d > r.CPUTime || p.box.opt.UsageOnly {
 			r.CPUTime = d
 		}
 	}

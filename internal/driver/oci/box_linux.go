@@ -61,7 +61,7 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 	uid, gid := b.hostIDs(p.setup.UID)
 	box, err := client.New(ctx, conn, client.Options{
 		Destroy: b.destroy, Usage: b.usage(), Enforced: b.d.caps.Enforced,
-		UID: uid, GID: gid, ChownPipes: b.d.ids.Ranged, UsageRules: b.d.runtime.guestKernel(),
+		UID: uid, GID: gid, ChownPipes: b.d.ids.Ranged, UsageOnly: b.d.runtime.guestKernel(),
 	})
 	if err != nil {
 		return nil, b.explain(ctx, err)

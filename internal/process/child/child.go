@@ -100,7 +100,7 @@ func StartOn(stdin *os.File, args, env []string, stderr io.Writer) (*Process, er
 // start starts the child, and a goroutine that waits for it.
 func (p *Process) start() error {
 	cmd := p.cmd
-	cmd.WaitDelay = politeness
+	cmd.WaitDelay = stopTimeout
 	started := make(chan error)
 	go func() {
 		// On Linux the kernel sends the parent-death signal when the thread that started the child
@@ -136,15 +136,15 @@ func (p *Process) Err() error { return p.err }
 // Kill kills the child, but not the processes that it started.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
 
-// politeness is the time in which a child must exit after the end of its input.
-const politeness = 2 * time.Second
+// stopTimeout is the time in which a child must exit after the end of its input.
+const stopTimeout = 2 * time.Second
 
 // Stop ends a child of Start: it closes the child's input and waits for the child to exit, which
 // must end its own children first. If the child does not exit in time, or before ctx ends, Stop
 // kills its process group. It closes the connection.
 func (p *Process) Stop(ctx context.Context) error {
 	_ = p.conn.w.Close()
-	t := time.NewTimer(politeness)
+	t := time.NewTimer(stopTimeout)
 	defer t.Stop()
 	select {
 	case <-p.ended:
@@ -154,7 +154,7 @@ func (p *Process) Stop(ctx context.Context) error {
 	kill(p.cmd.Process)
 	select {
 	case <-p.ended:
-	case <-time.After(2 * politeness):
+	case <-time.After(2 * stopTimeout):
 		return errors.New("a killed process has not exited yet")
 	}
 	p.conn.Close()

@@ -12,10 +12,10 @@ import (
 // Otherwise the daemon and all sandboxes have one origin in a browser.
 const confinement = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts"
 
-// dropped are the response headers of programs that no client receives. Programs use headers of
+// droppedHeaders are the response headers of programs that no client receives. Programs use headers of
 // their own, so an allow-list would break them. Browsers interpret a closed set of headers; this
 // list has those of them that affect more than the page itself.
-var dropped = []string{
+var droppedHeaders = []string{
 	// State that a browser keeps for the daemon's whole origin or host name.
 	"Accept-Ch",                   // client hints in all later requests
 	"Critical-Ch",                 // the same, at once
@@ -58,7 +58,7 @@ var dropped = []string{
 	"Refresh",
 }
 
-// confined is the transport to a program's server. It passes only final responses, without
+// confinedTransport is the transport to a program's server. It passes only final responses, without
 // trailers.
 //
 // Informational responses (1xx) are dropped: httputil.ReverseProxy would send them before the
@@ -66,10 +66,10 @@ var dropped = []string{
 // request's context; without a trace the transport discards them, and bounds them together with the
 // final header to MaxResponseHeaderBytes. Trailers are dropped because no filter sees them: they
 // arrive after the headers were sent (RFC 9110, section 6.5.1, allows it).
-type confined struct{ to http.RoundTripper }
+type confinedTransport struct{ to http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (c confined) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c confinedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	got, err := c.to.RoundTrip(r.WithContext(untraced{r.Context()}))
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ type page struct {
 
 // modify changes a program's response for the client. r.Request is the program's request.
 func (p page) modify(r *http.Response) {
-	for _, name := range dropped {
+	for _, name := range droppedHeaders {
 		r.Header.Del(name)
 	}
 	to := r.Header.Get("Location")

@@ -130,8 +130,8 @@ func (e *entry) gone() error {
 	return sandbar.Errorf(sandbar.Gone, "sandbox %s has ended", e.sandbox.ID())
 }
 
-// take counts a connection until release is called.
-func (e *entry) take() (release func(), err error) {
+// reserveConn counts a connection until release is called.
+func (e *entry) reserveConn() (release func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.taken >= e.server.options.MaxConnections {

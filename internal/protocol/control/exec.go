@@ -23,7 +23,7 @@ func (e *entry) serveExec(w http.ResponseWriter, r *http.Request) {
 		refuseUpgrade(w, wire.UpgradeExec)
 		return
 	}
-	release, err := e.take()
+	release, err := e.reserveConn()
 	if err != nil {
 		fail(w, err)
 		return

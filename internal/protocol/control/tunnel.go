@@ -27,7 +27,7 @@ func (e *entry) serveTunnel(w http.ResponseWriter, r *http.Request, text string)
 		refuseUpgrade(w, wire.UpgradeTCP)
 		return
 	}
-	release, err := e.take()
+	release, err := e.reserveConn()
 	if err != nil {
 		fail(w, err)
 		return

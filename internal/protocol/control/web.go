@@ -54,7 +54,7 @@ func (e *entry) serveWeb(w http.ResponseWriter, r *http.Request, t target) {
 			Fix: "bind one with POST …/bind_port of its executor"})
 		return
 	}
-	release, err := e.take()
+	release, err := e.reserveConn()
 	if err != nil {
 		fail(w, err)
 		return
@@ -72,7 +72,7 @@ func (e *entry) serveWeb(w http.ResponseWriter, r *http.Request, t target) {
 			w.Header().Set("Content-Security-Policy", confinement)
 			return nil
 		},
-		Transport:     confined{e.transport},
+		Transport:     confinedTransport{e.transport},
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0),
 		ErrorHandler:  webFailed,

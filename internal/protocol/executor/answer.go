@@ -64,14 +64,14 @@ func newLink(w http.ResponseWriter, ctx context.Context) link {
 	return link{control: http.NewResponseController(w), ctx: ctx}
 }
 
-// aLongTimeAgo is a deadline in the past.
-var aLongTimeAgo = time.Unix(1, 0)
+// expired is a deadline in the past.
+var expired = time.Unix(1, 0)
 
 // cut ends the steps in progress. It runs after the end of ctx, so a step that begins at the same
 // time sees one of the two.
 func (l link) cut() {
-	_ = l.control.SetReadDeadline(aLongTimeAgo)
-	_ = l.control.SetWriteDeadline(aLongTimeAgo)
+	_ = l.control.SetReadDeadline(expired)
+	_ = l.control.SetWriteDeadline(expired)
 }
 
 func (l link) readWithin(d time.Duration) error {
@@ -116,7 +116,7 @@ func (b *body) Read(p []byte) (int, error) {
 // stop ends a Read in progress and all later ones.
 func (b *body) stop() {
 	b.stopped.Store(true)
-	_ = b.control.SetReadDeadline(aLongTimeAgo)
+	_ = b.control.SetReadDeadline(expired)
 }
 
 func (s *Server) body(w http.ResponseWriter, r *http.Request) *body {

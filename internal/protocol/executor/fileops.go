@@ -323,7 +323,7 @@ func resolve(ctx context.Context, files sandbar.FS, name string) (target, error)
 		case info.Mode.IsDir():
 			return target{}, kernel(sandbar.Conflict, syscall.EISDIR)
 		case info.Mode&fs.ModeSymlink != 0:
-			name = behind(name, info.Target)
+			name = linkTarget(name, info.Target)
 		case !info.Mode.IsRegular():
 			return target{}, errNotRegular
 		case info.Mode.Perm()&0o222 == 0:
@@ -335,9 +335,9 @@ func resolve(ctx context.Context, files sandbar.FS, name string) (target, error)
 	return target{}, kernel(sandbar.Conflict, syscall.ELOOP)
 }
 
-// behind returns the path to which a link leads. It does not clean the path: only the kernel can
+// linkTarget returns the path to which a link leads. It does not clean the path: only the kernel can
 // resolve ".." after a link.
-func behind(name, to string) string {
+func linkTarget(name, to string) string {
 	if path.IsAbs(to) {
 		return to
 	}

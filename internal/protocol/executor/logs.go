@@ -16,7 +16,7 @@ func (s *Server) processLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := s.processes.find(id)
-	var from place
+	var from logPosition
 	if last := r.Header.Get("Last-Event-ID"); last != "" && p != nil {
 		var err error
 		if from, err = parsePlace(last); err != nil || !p.log.valid(from) {
@@ -40,7 +40,7 @@ func (s *Server) processLogs(w http.ResponseWriter, r *http.Request) {
 }
 
 // follow sends a log from a place until its end or that of the request.
-func (s *Server) follow(r *http.Request, o *out, log *logStore, from place) error {
+func (s *Server) follow(r *http.Request, o *out, log *logStore, from logPosition) error {
 	beat := time.NewTimer(s.options.Heartbeat)
 	defer beat.Stop()
 	var events [][]byte

@@ -18,14 +18,14 @@ const maxLogLine = 1 << 20
 // blockSize is the size of the memory blocks for lines, in bytes.
 const blockSize = 64 << 10
 
-// place is a position in a process's log: the numbers of lines of stdout and of stderr before it.
+// logPosition is a position in a process's log: the numbers of lines of stdout and of stderr before it.
 // Its text is the id of events, so that a client that reconnects continues exactly there.
-type place [2]int
+type logPosition [2]int
 
 // String returns the form of an id: "3-1".
-func (p place) String() string { return string(p.append(nil)) }
+func (p logPosition) String() string { return string(p.append(nil)) }
 
-func (p place) append(b []byte) []byte {
+func (p logPosition) append(b []byte) []byte {
 	b = strconv.AppendInt(b, int64(p[0]), 10)
 	b = append(b, '-')
 	return strconv.AppendInt(b, int64(p[1]), 10)
@@ -34,7 +34,7 @@ func (p place) append(b []byte) []byte {
 var errPlace = errors.New("not the id of an event of this log")
 
 // parsePlace parses the result of String, and nothing else.
-func parsePlace(s string) (p place, err error) {
+func parsePlace(s string) (p logPosition, err error) {
 	a, b, ok := strings.Cut(s, "-")
 	if !ok {
 		return p, errPlace
@@ -65,8 +65,8 @@ type logStore struct {
 
 	mu      sync.Mutex
 	lines   [2]lines
-	kept    [2]history
-	at      place // the end
+	kept    [2]outputHistory
+	at      logPosition // the end
 	time    []byte
 	scratch []byte
 	block   []byte        // the unused rest of the newest block
@@ -93,8 +93,8 @@ func newBudget(o Options) *budget {
 // over reports whether an output with that many bytes must drop lines.
 func (b *budget) over(held int64) bool { return held > b.share && b.used.Load() > b.most }
 
-// history is the stored lines of one output.
-type history struct {
+// outputHistory is the stored lines of one output.
+type outputHistory struct {
 	dropped int // lines before the first stored one
 	records []record
 	bytes   int64
@@ -189,7 +189,7 @@ func (l *logStore) release() {
 }
 
 // drop drops the oldest line and returns its size.
-func (h *history) drop() int64 {
+func (h *outputHistory) drop() int64 {
 	size := int64(len(h.records[0].event))
 	h.bytes -= size
 	h.records[0] = record{} // freed once no reader uses it
@@ -199,7 +199,7 @@ func (h *history) drop() int64 {
 }
 
 // appendLog appends the event of a line.
-func appendLog(b []byte, at place, time []byte, s sandbar.Stream, line []byte, partial bool) []byte {
+func appendLog(b []byte, at logPosition, time []byte, s sandbar.Stream, line []byte, partial bool) []byte {
 	b = at.append(append(b, "id: "...))
 	b = append(b, "\nevent: log\ndata: {\"timestamp\":\""...)
 	b = append(b, time...)
@@ -215,7 +215,7 @@ func appendLog(b []byte, at place, time []byte, s sandbar.Stream, line []byte, p
 
 // appendGap appends the event with the number of dropped lines of a stream. It has no member
 // "stream", because clients take an event with one for a line.
-func appendGap(b []byte, at place, s sandbar.Stream, lines int) []byte {
+func appendGap(b []byte, at logPosition, s sandbar.Stream, lines int) []byte {
 	b = at.append(append(b, "id: "...))
 	b = append(b, "\nevent: gap\ndata: {\"lost\":"...)
 	b = strconv.AppendInt(b, int64(lines), 10)
@@ -237,7 +237,7 @@ func (l *logStore) store(b []byte) []byte {
 }
 
 // valid reports whether a client may have received a place.
-func (l *logStore) valid(p place) bool {
+func (l *logStore) valid(p logPosition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return p[0] <= l.at[0] && p[1] <= l.at[1]
@@ -252,7 +252,7 @@ const (
 // take appends to events the events after a place, in order of arrival, and returns the place after
 // them. If there are none it returns a channel that is closed when there are, or nil after the end
 // of the log.
-func (l *logStore) take(events [][]byte, from place) (_ [][]byte, _ place, more <-chan struct{}) {
+func (l *logStore) take(events [][]byte, from logPosition) (_ [][]byte, _ logPosition, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := len(events)
@@ -281,7 +281,7 @@ func (l *logStore) take(events [][]byte, from place) (_ [][]byte, _ place, more 
 }
 
 // next returns the first line after a place, of either stream.
-func (l *logStore) next(from place) (i int, first *record) {
+func (l *logStore) next(from logPosition) (i int, first *record) {
 	for k := range l.kept {
 		h := &l.kept[k]
 		if at := from[k] - h.dropped; at < len(h.records) {

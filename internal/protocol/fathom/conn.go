@@ -24,10 +24,10 @@ const (
 // keepBuffer is the largest read buffer, in bytes, that a connection keeps between messages.
 const keepBuffer = 64 << 10
 
-// pongPatience is the age of a write up to which pings are still answered. The library closes the
+// maxPongDelay is the age of a write up to which pings are still answered. The library closes the
 // connection if a pong cannot be sent within 5 s, but a client that has paused must have
 // Options.WriteTimeout.
-const pongPatience = 100 * time.Millisecond
+const maxPongDelay = 100 * time.Millisecond
 
 // conn is one client's connection. Its goroutines are the reader (serve), the writer (outbox.run),
 // the pinger (keepAlive), and one per execution (run.run).
@@ -62,8 +62,8 @@ func (c *conn) serve() {
 	tasks.Go(c.keepAlive)
 	err := c.read()
 	c.out.close() // from here on output is discarded
-	tasks.Go(func() { c.hangUp(closeStatus(err)) })
-	c.orphan()
+	tasks.Go(func() { c.closeWith(closeStatus(err)) })
+	c.onDisconnect()
 	tasks.Wait()
 
 	log.Debug("fathom: disconnected", "remote", c.raw.RemoteAddr().String(), "reason", err)
@@ -77,9 +77,9 @@ func (c *conn) write(b []byte) error {
 // abort closes the connection without a close frame, so that blocked calls fail.
 func (c *conn) abort() { c.raw.Close() }
 
-// hangUp closes the connection with a status, and waits at most closeWait for the peer's close
+// closeWith closes the connection with a status, and waits at most closeWait for the peer's close
 // frame. After the first call, or after the peer's own close, it only waits.
-func (c *conn) hangUp(code websocket.StatusCode, reason string) {
+func (c *conn) closeWith(code websocket.StatusCode, reason string) {
 	// The library's close handshake can wait for ever for the rest of a message.
 	limit := time.AfterFunc(closeWait, c.abort)
 	defer limit.Stop()
@@ -105,13 +105,13 @@ func (c *conn) keepAlive() {
 			return
 		case <-tick.C:
 		}
-		if c.out.stalled(pongPatience) {
+		if c.out.stalled(maxPongDelay) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), c.server.options.PingInterval)
 		err := c.ws.Ping(ctx)
 		cancel()
-		if err != nil && !c.out.stalled(pongPatience) {
+		if err != nil && !c.out.stalled(maxPongDelay) {
 			c.abort()
 			return
 		}
@@ -119,7 +119,7 @@ func (c *conn) keepAlive() {
 }
 
 // onPing reports whether the library should answer a ping.
-func (c *conn) onPing(context.Context, []byte) bool { return !c.out.stalled(pongPatience) }
+func (c *conn) onPing(context.Context, []byte) bool { return !c.out.stalled(maxPongDelay) }
 
 // errGone ends read when no answer can be sent any more.
 var errGone = errors.New("the client does not read")
@@ -128,7 +128,7 @@ var errGone = errors.New("the client does not read")
 func (c *conn) read() error {
 	var buf bytes.Buffer
 	timeout := c.server.options.ReadTimeout
-	watchdog := time.AfterFunc(timeout, func() { c.hangUp(websocket.StatusPolicyViolation, reasonSlow) })
+	watchdog := time.AfterFunc(timeout, func() { c.closeWith(websocket.StatusPolicyViolation, reasonSlow) })
 	defer watchdog.Stop()
 	for {
 		watchdog.Stop() // no deadline between messages
@@ -164,7 +164,7 @@ func (c *conn) handle(kind websocket.MessageType, msg []byte) bool {
 	} else {
 		var req request
 		if req, bad = decode(msg, c.server.ranges); bad == nil {
-			bad = c.obey(req, f)
+			bad = c.executeRequest(req, f)
 		}
 	}
 	if bad != nil {
@@ -174,8 +174,8 @@ func (c *conn) handle(kind websocket.MessageType, msg []byte) bool {
 	return true
 }
 
-// obey executes a valid request. It uses the frame unless it returns a refusal.
-func (c *conn) obey(req request, f *frame) *refusal {
+// executeRequest executes a valid request. It uses the frame unless it returns a refusal.
+func (c *conn) executeRequest(req request, f *frame) *refusal {
 	switch req.kind {
 	case typeExecute:
 		return c.execute(req.id, &req.run, f)
@@ -191,7 +191,7 @@ func (c *conn) obey(req request, f *frame) *refusal {
 
 // execute starts an execution and acknowledges it.
 func (c *conn) execute(id string, e *execute, f *frame) *refusal {
-	if bad := c.admits(id); bad != nil {
+	if bad := c.checkAdmission(id); bad != nil {
 		return bad
 	}
 	// Without mu, because Admit may look for the interpreter. Only this goroutine adds executions,
@@ -215,8 +215,8 @@ func (c *conn) execute(id string, e *execute, f *frame) *refusal {
 	return nil
 }
 
-// admits checks whether the connection may start another execution.
-func (c *conn) admits(id string) *refusal {
+// checkAdmission checks whether the connection may start another execution.
+func (c *conn) checkAdmission(id string) *refusal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch _, running := c.runs[id]; {
@@ -263,8 +263,8 @@ func (c *conn) finish(r *run, last func(b []byte) []byte) {
 	}
 }
 
-// refuseMore refuses further executions. It closes idle after the running ones have ended.
-func (c *conn) refuseMore() {
+// stopAdmission refuses further executions. It closes idle after the running ones have ended.
+func (c *conn) stopAdmission() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.draining {
@@ -285,10 +285,10 @@ func (c *conn) each(end func(*engine.Execution)) {
 	}
 }
 
-// orphan gives the executions of a lost connection their grace period, cancels them and waits for
+// onDisconnect gives the executions of a lost connection their grace period, cancels them and waits for
 // their end (docs/protocols.md, Fathom: "Pending Executions on Disconnect").
-func (c *conn) orphan() {
-	c.refuseMore()
+func (c *conn) onDisconnect() {
+	c.stopAdmission()
 	grace := time.NewTimer(c.server.options.DisconnectGrace)
 	defer grace.Stop()
 	select {
@@ -301,19 +301,19 @@ func (c *conn) orphan() {
 
 // drain ends the connection gracefully, see Server.Shutdown.
 func (c *conn) drain(ctx context.Context) {
-	c.refuseMore()
+	c.stopAdmission()
 	done := make(chan struct{})
 	defer close(done)
-	stop := context.AfterFunc(ctx, func() { c.cutShort(done) })
+	stop := context.AfterFunc(ctx, func() { c.forceClose(done) })
 	defer stop()
 	<-c.idle
 	c.out.flush()
-	c.hangUp(websocket.StatusGoingAway, reasonShutdown)
+	c.closeWith(websocket.StatusGoingAway, reasonShutdown)
 }
 
-// cutShort cancels running executions, and after closeWait closes the connection by force: a
+// forceClose cancels running executions, and after closeWait closes the connection by force: a
 // program may ignore TERM, a client may not read.
-func (c *conn) cutShort(done <-chan struct{}) {
+func (c *conn) forceClose(done <-chan struct{}) {
 	c.each((*engine.Execution).Cancel)
 	wait := time.NewTimer(closeWait)
 	defer wait.Stop()

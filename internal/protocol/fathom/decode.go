@@ -273,7 +273,7 @@ func decodeLimits(raw json.RawMessage, r *ranges) (limits, *refusal) {
 	var l limits
 	for _, f := range []struct {
 		name     string
-		span     span
+		span     intRange
 		into     *int64
 		required bool
 	}{

@@ -9,19 +9,19 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/lang"
 )
 
-// span is an inclusive range of integers.
-type span struct{ min, max int64 }
+// intRange is an inclusive range of integers.
+type intRange struct{ min, max int64 }
 
-func (s span) String() string { return fmt.Sprintf("%d to %d", s.min, s.max) }
+func (s intRange) String() string { return fmt.Sprintf("%d to %d", s.min, s.max) }
 
-func (s span) holds(n int64) bool { return n >= s.min && n <= s.max }
+func (s intRange) holds(n int64) bool { return n >= s.min && n <= s.max }
 
 // ranges are the allowed values of requests: the operator's limits in the protocol's units.
 type ranges struct {
 	languages *lang.Catalogue
 	available func() []string // the languages to list in a refusal; nil: all
 
-	timeoutMS, memoryMB, cpuShares, outputBytes span
+	timeoutMS, memoryMB, cpuShares, outputBytes intRange
 	// defaultShares is the default weight. A request for that same weight counts as unset.
 	defaultShares int64
 
@@ -44,12 +44,12 @@ func newRanges(def, low, high sandbar.Limits, languages *lang.Catalogue, o Optio
 	}
 }
 
-func newSpan(low, high, unit int64) span {
+func newSpan(low, high, unit int64) intRange {
 	if high == sandbar.Unlimited {
 		high = math.MaxInt64
 	}
 	// 0 and negative values have other meanings in the engine ("unset", "unlimited").
-	return span{max(1, ceilDiv(low, unit)), high / unit}
+	return intRange{max(1, ceilDiv(low, unit)), high / unit}
 }
 
 func (r *ranges) checkLanguage(name string) *refusal {

@@ -136,7 +136,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ws.SetReadLimit(s.ranges.maxFrame())
 	c.ws, c.raw = ws, hj.conn
 	if !s.add(c) {
-		c.hangUp(websocket.StatusGoingAway, reasonShutdown)
+		c.closeWith(websocket.StatusGoingAway, reasonShutdown)
 		return
 	}
 	defer s.remove(c)
@@ -216,7 +216,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // of this server is left.
 func (s *Server) Close() error {
 	for _, c := range s.close() {
-		c.refuseMore()
+		c.stopAdmission()
 		c.abort()
 		c.each((*engine.Execution).Kill)
 	}

@@ -245,7 +245,7 @@ func (r *Report) try(ctx context.Context, d driver.Driver, in Input) {
 	r.Languages = catalogue(in.Languages)
 	began := time.Now()
 	var spent time.Duration
-	err := within(d, in.Languages, func(e *engine.Engine) error {
+	err := withEngine(d, in.Languages, func(e *engine.Engine) error {
 		sb, err := e.Create(ctx, sandbar.Spec{AllowDegraded: true})
 		if err != nil {
 			return err
@@ -266,8 +266,8 @@ func (r *Report) try(ctx context.Context, d driver.Driver, in Input) {
 	r.Sandbox = Trial{OK: true, TotalMS: float64(spent.Microseconds()) / 1000}
 }
 
-// within calls f with an engine over d, and then closes both.
-func within(d driver.Driver, languages *lang.Catalogue, f func(*engine.Engine) error) error {
+// withEngine calls f with an engine over d, and then closes both.
+func withEngine(d driver.Driver, languages *lang.Catalogue, f func(*engine.Engine) error) error {
 	e, err := engine.New(engine.Config{Driver: d, Languages: languages, Logger: slog.New(slog.DiscardHandler), AllowDegraded: true})
 	if err != nil {
 		return errors.Join(err, closeDriver(d))
@@ -296,7 +296,7 @@ func (r *Report) lookForInterpreters(ctx context.Context, e *engine.Engine) erro
 
 // output runs a program and returns its stdout. Any exit code but 0 is an error.
 func output(ctx context.Context, sb *engine.Sandbox, args ...string) (string, error) {
-	var out keep
+	var out stdoutSink
 	r, err := sb.Exec(ctx, sandbar.Cmd{Args: args}, nil, sandbar.Limits{Timeout: 20 * time.Second, Output: 64 << 10}, &out)
 	if err != nil {
 		return "", err
@@ -307,14 +307,14 @@ func output(ctx context.Context, sb *engine.Sandbox, args ...string) (string, er
 	return out.stdout.String(), nil
 }
 
-// keep is a sink that collects stdout.
-type keep struct{ stdout bytes.Buffer }
+// stdoutSink is a sink that collects stdout.
+type stdoutSink struct{ stdout bytes.Buffer }
 
 // Started implements engine.Sink.
-func (k *keep) Started() {}
+func (k *stdoutSink) Started() {}
 
 // Output implements engine.Sink.
-func (k *keep) Output(c sandbar.Chunk) error {
+func (k *stdoutSink) Output(c sandbar.Chunk) error {
 	if c.Stream == sandbar.Stdout {
 		k.stdout.Write(c.Data)
 	}

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// boundListener bounds the number of open connections. It answers further connections at once with
+// limitListener bounds the number of open connections. It answers further connections at once with
 // 503, without reading their requests, so that clients learn the reason and accepted connections
 // stay served.
-type boundListener struct {
+type limitListener struct {
 	net.Listener
 	places chan struct{}
 	mute   bool // no answer is possible: the connection expects TLS
 	busy   atomic.Int64
 }
 
-func bound(ln net.Listener, most int, mute bool) *boundListener {
-	return &boundListener{Listener: ln, places: make(chan struct{}, most), mute: mute}
+func bound(ln net.Listener, most int, mute bool) *limitListener {
+	return &limitListener{Listener: ln, places: make(chan struct{}, most), mute: mute}
 }
 
 // tooMany is the complete response to a connection beyond the bound.
@@ -26,11 +26,11 @@ const tooMany = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-T
 	"Content-Length: 180\r\n\r\n" +
 	`{"error":{"code":"exhausted","message":"there are as many connections as there may be (max_connections)","fix":"try again in a second, or let the operator raise max_connections"}}` + "\n"
 
-// turnedAway bounds the refusals that run at once; further connections are closed silently.
-const turnedAway = 64
+// maxRefusals bounds the refusals that run at once; further connections are closed silently.
+const maxRefusals = 64
 
 // Accept returns the next connection within the bound.
-func (l *boundListener) Accept() (net.Conn, error) {
+func (l *limitListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
@@ -38,7 +38,7 @@ func (l *boundListener) Accept() (net.Conn, error) {
 		}
 		select {
 		case l.places <- struct{}{}:
-			return placed(c, &place{leave: func() { <-l.places }}), nil
+			return placed(c, &slot{leave: func() { <-l.places }}), nil
 		default:
 			l.refuse(c)
 		}
@@ -47,8 +47,8 @@ func (l *boundListener) Accept() (net.Conn, error) {
 
 // refuse answers a connection with 503 and closes it. It reads for a moment before: closing a
 // socket with unread data resets the connection and discards the answer.
-func (l *boundListener) refuse(c net.Conn) {
-	if l.mute || l.busy.Add(1) > turnedAway {
+func (l *limitListener) refuse(c net.Conn) {
+	if l.mute || l.busy.Add(1) > maxRefusals {
 		if !l.mute {
 			l.busy.Add(-1)
 		}
@@ -72,8 +72,8 @@ func (l *boundListener) refuse(c net.Conn) {
 	}()
 }
 
-// place is a slot of the bound, which a connection releases when it is closed.
-type place struct {
+// slot is a slot of the bound, which a connection releases when it is closed.
+type slot struct {
 	leave func()
 	once  sync.Once
 }
@@ -83,15 +83,15 @@ type place struct {
 type (
 	tcpConn struct {
 		*net.TCPConn
-		*place
+		*slot
 	}
 	unixConn struct {
 		*net.UnixConn
-		*place
+		*slot
 	}
 	otherConn struct {
 		net.Conn
-		*place
+		*slot
 	}
 )
 
@@ -104,7 +104,7 @@ func (c unixConn) Close() error { defer c.once.Do(c.leave); return c.UnixConn.Cl
 // Close closes the connection.
 func (c otherConn) Close() error { defer c.once.Do(c.leave); return c.Conn.Close() }
 
-func placed(c net.Conn, p *place) net.Conn {
+func placed(c net.Conn, p *slot) net.Conn {
 	switch c := c.(type) {
 	case *net.TCPConn:
 		return tcpConn{c, p}

@@ -16,23 +16,23 @@ import (
 
 // guard decides whether a request passes.
 type guard struct {
-	tokens      []known  // the daemon's own first
-	hosts       []string // lower case, without port
-	origins     []string // lower case
+	tokens      []hashedToken // the daemon's own first
+	hosts       []string      // lower case, without port
+	origins     []string      // lower case
 	openMetrics bool
 }
 
-// known is the hash of a valid token.
-type known struct {
+// hashedToken is the hash of a valid token.
+type hashedToken struct {
 	client string
 	sum    [sha256.Size]byte
 }
 
 func newGuard(o Options, addr net.Addr) *guard {
 	g := &guard{openMetrics: o.MetricsOpen && isLoopback(addr)}
-	g.tokens = append(g.tokens, known{sum: sha256.Sum256([]byte(o.Token))})
+	g.tokens = append(g.tokens, hashedToken{sum: sha256.Sum256([]byte(o.Token))})
 	for name, token := range o.Clients {
-		g.tokens = append(g.tokens, known{name, sha256.Sum256([]byte(token))})
+		g.tokens = append(g.tokens, hashedToken{name, sha256.Sum256([]byte(token))})
 	}
 	for _, h := range o.AllowedHosts {
 		g.hosts = append(g.hosts, canonicalName(h))

@@ -243,7 +243,7 @@ func (s *Server) routes() {
 		s.mux.Handle("GET /metrics", s.options.Metrics.handler())
 	}
 	for pattern, h := range s.options.Routes {
-		s.mux.Handle(pattern, unhurried(h))
+		s.mux.Handle(pattern, withoutDeadlines(h))
 		if a, ok := h.(Admitter); ok {
 			s.admitters[pattern] = a
 		}
@@ -257,8 +257,8 @@ func (s *Server) admits(r *http.Request) bool {
 	return ok && a.Admits(r)
 }
 
-// unhurried removes this package's body and response deadlines for a route.
-func unhurried(h http.Handler) http.Handler {
+// withoutDeadlines removes this package's body and response deadlines for a route.
+func withoutDeadlines(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		control.SetReadDeadline(time.Time{})
@@ -269,13 +269,13 @@ func unhurried(h http.Handler) http.Handler {
 
 // serveHTTP handles every request.
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	defer s.rescue(w, r)
+	defer s.recoverPanic(w, r)
 	control := http.NewResponseController(w)
 	control.SetWriteDeadline(time.Now().Add(answerTimeout))
 	if r.ContentLength != 0 {
 		control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
-	secure(w.Header())
+	setSecurityHeaders(w.Header())
 	client, refusal := s.guard.Load().check(r, s.admits)
 	if refusal != nil {
 		s.refuse(w, r, refusal)
@@ -292,8 +292,8 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// rescue answers for a handler that panicked, if no response has begun.
-func (s *Server) rescue(w http.ResponseWriter, r *http.Request) {
+// recoverPanic answers for a handler that panicked, if no response has begun.
+func (s *Server) recoverPanic(w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
 		return
@@ -306,8 +306,8 @@ func (s *Server) rescue(w http.ResponseWriter, r *http.Request) {
 		Fix: "the daemon's log has more; try again, and report it"})
 }
 
-// secure sets headers that keep browsers from interpreting a response.
-func secure(h http.Header) {
+// setSecurityHeaders sets headers that keep browsers from interpreting a response.
+func setSecurityHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")

@@ -25,8 +25,8 @@ func Unguarded(ln net.Listener, h http.Handler, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.http = newHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer s.rescue(w, r)
-		secure(w.Header())
+		defer s.recoverPanic(w, r)
+		setSecurityHeaders(w.Header())
 		h.ServeHTTP(w, r)
 	}), o.Logger)
 	return s, nil

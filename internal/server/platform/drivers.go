@@ -19,13 +19,13 @@ func automatic() []string { return []string{"native", "wasm"} }
 type Drivers struct {
 	First  driver.Driver   // the setting driver
 	Others []driver.Driver // the setting allowed_drivers, without that of First
-	// Passed are the drivers that "auto" prefers but that do not work on this host, with the
+	// Skipped are the drivers that "auto" prefers but that do not work on this host, with the
 	// reasons.
-	Passed []Passed
+	Skipped []SkippedDriver
 }
 
-// Passed is a driver that does not work on this host.
-type Passed struct {
+// SkippedDriver is a driver that does not work on this host.
+type SkippedDriver struct {
 	Name string
 	Err  error
 }
@@ -40,7 +40,7 @@ func OpenDriver(cfg *config.Config, factories []driver.Factory, log *slog.Logger
 		d, err := open(cfg, factories, cfg.Driver, log)
 		return Drivers{First: d}, err
 	}
-	var passed []Passed
+	var passed []SkippedDriver
 	var errs []error
 	for _, name := range automatic() {
 		if _, ok := find(factories, name); !ok {
@@ -48,13 +48,13 @@ func OpenDriver(cfg *config.Config, factories []driver.Factory, log *slog.Logger
 		}
 		d, err := open(cfg, factories, name, log)
 		if err == nil {
-			return Drivers{First: d, Passed: passed}, nil
+			return Drivers{First: d, Skipped: passed}, nil
 		}
 		// a wrong setting must not lead to a weaker boundary
 		if sandbar.CodeOf(err) == sandbar.Invalid {
 			return Drivers{}, err
 		}
-		passed, errs = append(passed, Passed{name, err}), append(errs, err)
+		passed, errs = append(passed, SkippedDriver{name, err}), append(errs, err)
 	}
 	if len(errs) == 0 {
 		return Drivers{}, &sandbar.Error{Code: sandbar.Unsupported, Field: "driver",

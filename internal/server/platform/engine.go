@@ -20,7 +20,7 @@ func NewEngine(cfg *config.Config, ds Drivers, log *slog.Logger, adjust func(*en
 	}
 	c := engine.Config{
 		Driver: ds.First, Languages: languages, Logger: log,
-		Default: heldDefaults(cfg, ds.First.Caps()), Min: cfg.Limits.Min, Max: cfg.Limits.Max,
+		Default: enforceableDefaults(cfg, ds.First.Caps()), Min: cfg.Limits.Min, Max: cfg.Limits.Max,
 		MaxSandboxes: int(cfg.MaxSandboxes), MaxQueue: int(cfg.MaxQueue), QueueTimeout: cfg.QueueTimeout,
 		MaxCode: cfg.MaxCode, MaxEnv: cfg.MaxEnv, MaxFile: cfg.MaxFile,
 		Grace: cfg.Grace, IdleTimeout: cfg.IdleTimeout, MaxLifetime: cfg.MaxLifetime,
@@ -28,7 +28,7 @@ func NewEngine(cfg *config.Config, ds Drivers, log *slog.Logger, adjust func(*en
 		AllowDegraded: cfg.AllowDegraded,
 	}
 	for _, d := range ds.Others {
-		c.Others = append(c.Others, engine.Other{Driver: d, Default: heldDefaults(cfg, d.Caps())})
+		c.Others = append(c.Others, engine.Other{Driver: d, Default: enforceableDefaults(cfg, d.Caps())})
 	}
 	if cfg.Code.BlockImports {
 		c.Vet = importpolicy.Imports(cfg.Code.BlockedImports)
@@ -43,11 +43,11 @@ func NewEngine(cfg *config.Config, ds Drivers, log *slog.Logger, adjust func(*en
 	return e, nil
 }
 
-// heldDefaults returns the default limits. For a driver without a boundary it drops the built-in
+// enforceableDefaults returns the default limits. For a driver without a boundary it drops the built-in
 // defaults of memory and processes that the driver cannot enforce: the engine would refuse them,
 // since they protect the host from untrusted programs, but an operator who chooses such a driver
 // runs trusted ones. A limit that the operator or the caller sets explicitly is still refused.
-func heldDefaults(cfg *config.Config, caps driver.Caps) sandbar.Limits {
+func enforceableDefaults(cfg *config.Config, caps driver.Caps) sandbar.Limits {
 	l := cfg.Limits.Default
 	if caps.Boundary != driver.BoundaryNone {
 		return l

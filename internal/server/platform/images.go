@@ -55,20 +55,20 @@ func OnHost(program string) bool {
 	return false
 }
 
-// StandIn is the image that a driver uses for a preset that is not installed.
-type StandIn struct {
+// Substitute is the image that a driver uses for a preset that is not installed.
+type Substitute struct {
 	// Image is the name for a Spec, Ref the reference for display.
 	Image, Ref string
 	// Note is a sentence about it for the user of the preset.
 	Note string
 }
 
-// FindStandIn returns the substitute of a preset with a driver: the host's own program if the
+// FindSubstitute returns the substitute of a preset with a driver: the host's own program if the
 // driver supports the image "host", or an image of the driver itself.
-func FindStandIn(ctx context.Context, d driver.Driver, p image.Preset) (s StandIn, ok bool) {
+func FindSubstitute(ctx context.Context, d driver.Driver, p image.Preset) (s Substitute, ok bool) {
 	with := ""
 	if d.Caps().HostPrograms {
-		s, ok, with = StandIn{Image: sandbar.ImageHost, Ref: sandbar.ImageHost}, OnHost(p.Program), "this host's own "+p.Program
+		s, ok, with = Substitute{Image: sandbar.ImageHost, Ref: sandbar.ImageHost}, OnHost(p.Program), "this host's own "+p.Program
 	} else if own, is := driver.As[driver.Presets](d); is {
 		s.Image, s.Ref, ok = own.Preset(ctx, p.Name)
 		with = "the " + p.Program + " of the driver " + d.Caps().Name
@@ -85,7 +85,7 @@ func PresetStates(ctx context.Context, cfg *config.Config, d driver.Driver) []do
 	var all []doctor.Preset
 	for _, p := range image.Presets() {
 		state := doctor.Preset{Name: p.Name, Source: "missing", Ref: p.Ref}
-		s, ok := FindStandIn(ctx, d, p)
+		s, ok := FindSubstitute(ctx, d, p)
 		switch {
 		case installed(cfg, p.Ref):
 			state.Source = "installed"

@@ -157,7 +157,7 @@ func exchange(ctx context.Context, network string, server netip.AddrPort, questi
 		if err == nil && !answers(a, q[2:]) {
 			err = errors.New("an answer to another question")
 		}
-		return renumbered(a, question), err
+		return withID(a, question), err
 	}
 	buf := make([]byte, longestAnswer)
 	for {
@@ -166,7 +166,7 @@ func exchange(ctx context.Context, network string, server netip.AddrPort, questi
 			return nil, err
 		}
 		if answers(buf[:n], q) {
-			return renumbered(bytes.Clone(buf[:n]), question), nil
+			return withID(bytes.Clone(buf[:n]), question), nil
 		}
 	}
 }
@@ -209,8 +209,8 @@ func answers(a, q []byte) bool {
 		strings.EqualFold(got.Name.String(), want.Name.String())
 }
 
-// renumbered gives an answer the number of the question it goes back to.
-func renumbered(a, question []byte) []byte {
+// withID gives an answer the number of the question it goes back to.
+func withID(a, question []byte) []byte {
 	if len(a) >= 2 {
 		copy(a, question[:2])
 	}

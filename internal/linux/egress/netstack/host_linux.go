@@ -66,9 +66,9 @@ func maxSockets() int64 {
 	return max(int64(l.Cur/2), 16)
 }
 
-// connectPatience is how long a connection may take to be made. Linux gives up
+// connectTimeout is how long a connection may take to be made. Linux gives up
 // after about twice that; few programs wait so long.
-const connectPatience = 60 * time.Second
+const connectTimeout = 60 * time.Second
 
 // dial connects a socket of the process's to dst, if the policy lets it; the
 // error is then a *Denied within. The policy is asked about what the program
@@ -81,7 +81,7 @@ func (h *Host) dial(ctx context.Context, network string, dst netip.AddrPort) (ne
 	if err := h.policy.Check(dst); err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: connectPatience, Control: h.control}
+	d := net.Dialer{Timeout: connectTimeout, Control: h.control}
 	return d.DialContext(ctx, network, dst.String())
 }
 

@@ -37,8 +37,8 @@ const (
 	// second.
 	newBurst     = 256
 	newPerSecond = 200
-	// newPatience is how long a TCP connection waits for its turn.
-	newPatience = 10 * time.Second
+	// newTimeout is how long a TCP connection waits for its turn.
+	newTimeout = 10 * time.Second
 )
 
 // Link is the way out of one sandbox.

@@ -65,8 +65,8 @@ func serve() error {
 	return s.run()
 }
 
-// errOrder is the error of a frame that does not fit where it comes.
-var errOrder = errors.New("the daemon broke the protocol")
+// errProtocol is the error of a frame that does not fit where it comes.
+var errProtocol = errors.New("the daemon broke the protocol")
 
 // receiveRules takes frames up to Start.
 func receiveRules(c *wire.Conn) (o driver.Outbound, err error) {
@@ -79,13 +79,13 @@ func receiveRules(c *wire.Conn) (o driver.Outbound, err error) {
 			o.AllowPrivate, o.Deny = append(o.AllowPrivate, f.Allow...), append(o.Deny, f.Deny...)
 			o.DeniedPorts = append(o.DeniedPorts, f.Ports...)
 			if max(len(o.AllowPrivate), len(o.Deny), len(o.DeniedPorts)) > wire.MaxRules {
-				return o, errOrder
+				return o, errProtocol
 			}
 		case f.Kind == wire.Start:
 			o.MaxConnections, o.MaxBytes = int(f.MaxConnections), int64(f.MaxBytes)
 			return o, nil
 		default:
-			return o, errOrder
+			return o, errProtocol
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (s *server) run() error {
 		case wire.Detach:
 			err = s.detach(f.Link)
 		default:
-			err = errOrder
+			err = errProtocol
 		}
 		if err != nil {
 			return err
@@ -130,7 +130,7 @@ func (s *server) attach(id uint32, tun int, file *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.links[id]; there {
-		return errOrder
+		return errProtocol
 	}
 	dev, err := s.host.NewTun(tun)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *server) detach(id uint32) error {
 	defer s.mu.Unlock()
 	l, there := s.links[id]
 	if !there {
-		return errOrder
+		return errProtocol
 	}
 	delete(s.links, id)
 	go func() {

@@ -33,9 +33,9 @@ func (l layout) read(a netip.Addr) netip.Addr {
 	return netip.AddrFrom4([4]byte{b[l.at[0]], b[l.at[1]], b[l.at[2]], b[l.at[3]]})
 }
 
-// within returns the IPv4 addresses that an IPv6 address leads to, if it is of a
+// embeddedIPv4 returns the IPv4 addresses that an IPv6 address leads to, if it is of a
 // form that some machine on the way could take for them.
-func (p *Policy) within(a netip.Addr) (out []netip.Addr) {
+func (p *Policy) embeddedIPv4(a netip.Addr) (out []netip.Addr) {
 	if !a.Is6() {
 		return nil
 	}

@@ -53,14 +53,14 @@ func (p *Policy) Check(dst netip.AddrPort) error {
 	case slices.Contains(p.ports, dst.Port()):
 		return deny("the port is one of network.ports_denied")
 	}
-	if why := p.closed(dst.Addr()); why != "" {
+	if why := p.whyDenied(dst.Addr()); why != "" {
 		return deny(why)
 	}
 	return nil
 }
 
-// closed says why an address may not be reached, "" if it may.
-func (p *Policy) closed(a netip.Addr) string {
+// whyDenied says why an address may not be reached, "" if it may.
+func (p *Policy) whyDenied(a netip.Addr) string {
 	switch {
 	case !a.IsValid() || a.Zone() != "":
 		return "it is no address, or one of a single link"
@@ -69,13 +69,13 @@ func (p *Policy) closed(a netip.Addr) string {
 	case covers(p.deny, a):
 		return "it is in network.deny"
 	}
-	for _, v4 := range p.within(a) {
-		if why := p.closed(v4); why != "" {
+	for _, v4 := range p.embeddedIPv4(a) {
+		if why := p.whyDenied(v4); why != "" {
 			return "it leads to " + v4.String() + ": " + why
 		}
 	}
 	e := p.classify(a)
-	if !p.opened(e, a) {
+	if !p.isOpened(e, a) {
 		return e.why
 	}
 	if p.mayTranslate(e, a) {
@@ -95,8 +95,8 @@ func (p *Policy) closed(a netip.Addr) string {
 	return ""
 }
 
-// opened reports whether what shuts an address's range has been lifted.
-func (p *Policy) opened(e entry, a netip.Addr) bool {
+// isOpened reports whether what shuts an address's range has been lifted.
+func (p *Policy) isOpened(e entry, a netip.Addr) bool {
 	switch e.kind {
 	case open:
 		return true

@@ -26,7 +26,7 @@ func openRoutes() (*routes, error) {
 	}
 	// The kernel answers before the request returns; this only ends a wait that
 	// could not happen.
-	tv := unix.NsecToTimeval(int64(routePatience))
+	tv := unix.NsecToTimeval(int64(routeTimeout))
 	err = errors.Join(unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 	if err != nil {
@@ -36,7 +36,7 @@ func openRoutes() (*routes, error) {
 	return &routes{fd: fd}, nil
 }
 
-const routePatience = 1e9 // nanoseconds
+const routeTimeout = 1e9 // nanoseconds
 
 func (r *routes) close() error {
 	r.mu.Lock()

@@ -71,7 +71,7 @@ func (s *netstack) onTCP(r *tcp.ForwarderRequest) {
 
 // awaitTurn waits until one more connection is within the rate.
 func (l *Link) awaitTurn() bool {
-	ctx, cancel := context.WithTimeout(l.ctx, newPatience)
+	ctx, cancel := context.WithTimeout(l.ctx, newTimeout)
 	defer cancel()
 	return l.fresh.Wait(ctx) == nil
 }
@@ -144,8 +144,8 @@ func (c *relay) run() {
 	c.wq.EventRegister(&reset)
 	defer c.wq.EventUnregister(&reset)
 	var back sync.WaitGroup
-	back.Go(c.fromWorld)
-	c.toWorld()
+	back.Go(c.copyIn)
+	c.copyOut()
 	back.Wait()
 	if stop() { // both directions ended in order
 		c.drain()
@@ -178,8 +178,8 @@ func await(ctx context.Context, wq *waiter.Queue, ep tcpip.Endpoint, mask waiter
 	return true
 }
 
-// toWorld carries what the program sends.
-func (c *relay) toWorld() {
+// copyOut carries what the program sends.
+func (c *relay) copyOut() {
 	for c.wait(waiter.ReadableEvents) {
 		more, err := c.sendSome()
 		switch {
@@ -225,8 +225,8 @@ const (
 	mostSmall  = 64
 )
 
-// fromWorld carries what the world sends.
-func (c *relay) fromWorld() {
+// copyIn carries what the world sends.
+func (c *relay) copyIn() {
 	raw, err := c.out.SyscallConn()
 	if err == nil {
 		// Urgent data stays in its place, where it is counted like any other.
@@ -256,7 +256,7 @@ func (c *relay) fromWorld() {
 		}
 		if small >= mostSmall {
 			small = 0
-			if !c.settle() {
+			if !c.waitDelivered() {
 				return
 			}
 		}
@@ -333,10 +333,10 @@ func (p *inbound) Read(b []byte) (int, error) {
 	return 0, nil
 }
 
-// settle waits until the program's kernel has taken all that was sent. The
+// waitDelivered waits until the program's kernel has taken all that was sent. The
 // stack bounds what waits by its length, and many small pieces take far more
 // than that; a buffer of two bytes is writable exactly when nothing waits.
-func (c *relay) settle() bool {
+func (c *relay) waitDelivered() bool {
 	o := c.in.SocketOptions()
 	o.SetSendBufferSize(2, true)
 	ok := c.wait(waiter.WritableEvents)
@@ -344,14 +344,14 @@ func (c *relay) settle() bool {
 	return ok
 }
 
-// drainPatience is how long data may wait for a program that has closed its own
+// drainTimeout is how long data may wait for a program that has closed its own
 // direction and does not read.
-const drainPatience = 5 * time.Minute
+const drainTimeout = 5 * time.Minute
 
 // drain waits until what was sent last has been taken, so that the connection
 // keeps its place until then.
 func (c *relay) drain() {
-	ctx, cancel := context.WithTimeout(c.cut, drainPatience)
+	ctx, cancel := context.WithTimeout(c.cut, drainTimeout)
 	defer cancel()
 	closed := func() bool {
 		switch tcp.EndpointState(c.in.State()) {

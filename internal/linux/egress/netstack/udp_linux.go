@@ -91,9 +91,9 @@ func (f *flow) run() {
 	var back sync.WaitGroup
 	back.Go(func() {
 		defer cancel()
-		f.fromWorld(ctx)
+		f.copyIn(ctx)
 	})
-	f.toWorld(ctx)
+	f.copyOut(ctx)
 	cancel()
 	back.Wait()
 	f.in.Close()
@@ -108,8 +108,8 @@ func (f *flow) over(ctx context.Context) bool {
 	return ctx.Err() != nil || !time.Now().Before(f.deadline())
 }
 
-// toWorld carries what the program sends.
-func (f *flow) toWorld(ctx context.Context) {
+// copyOut carries what the program sends.
+func (f *flow) copyOut(ctx context.Context) {
 	for !f.over(ctx) {
 		bound, cancel := context.WithDeadline(ctx, f.deadline())
 		ready := await(bound, f.wq, f.in, waiter.ReadableEvents)
@@ -140,8 +140,8 @@ func (f *flow) sendOne() bool {
 	return f.note(err)
 }
 
-// fromWorld carries what the world sends.
-func (f *flow) fromWorld(ctx context.Context) {
+// copyIn carries what the world sends.
+func (f *flow) copyIn(ctx context.Context) {
 	raw, err := f.out.SyscallConn()
 	if err != nil {
 		return

@@ -17,8 +17,8 @@ type Conn struct {
 	mu sync.Mutex // guards sending
 }
 
-// patience bounds the time in which the other side must accept a frame.
-const patience = 10 * time.Second
+// sendTimeout bounds the time in which the other side must accept a frame.
+const sendTimeout = 10 * time.Second
 
 // Pair creates a connection and returns one end, and the file of the other end.
 func Pair() (*Conn, *os.File, error) {
@@ -61,7 +61,7 @@ func (c *Conn) Send(f Frame, fds ...int) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.socket.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.socket.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
 	_, _, err := c.socket.WriteMsgUnix(f.Append(nil), rights, nil)

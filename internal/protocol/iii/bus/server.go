@@ -101,7 +101,7 @@ type worker struct {
 	id, token string
 	sock      *socket
 
-	about     about
+	about     workerInfo
 	connected bool
 	functions map[string]*registration
 	bytes     int                 // of registrations

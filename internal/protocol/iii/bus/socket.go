@@ -19,9 +19,9 @@ const (
 	// write of a message.
 	readWithin  = 60 * time.Second
 	writeWithin = 60 * time.Second
-	// pongPatience is the age of a write up to which pings are still answered. The library closes
+	// maxPongDelay is the age of a write up to which pings are still answered. The library closes
 	// the connection if a pong cannot be sent within 5 s.
-	pongPatience = 100 * time.Millisecond
+	maxPongDelay = 100 * time.Millisecond
 )
 
 // maxMessage is the largest message that is read, in bytes.
@@ -56,7 +56,7 @@ func (s *socket) onPing(context.Context, []byte) bool { return !s.stalled() }
 
 func (s *socket) stalled() bool {
 	since := s.writing.Load()
-	return since != nil && time.Since(*since) > pongPatience
+	return since != nil && time.Since(*since) > maxPongDelay
 }
 
 // run reads messages until the end of the connection and passes each to handle, which must neither

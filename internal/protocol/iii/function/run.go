@@ -37,7 +37,7 @@ func (f *Functions) run(ctx context.Context, data json.RawMessage) (any, error) 
 	}
 	b, _, err := f.make(ctx, createRequest{image: req.image, env: req.env})
 	if err != nil {
-		return nil, inStep("create", "", err)
+		return nil, withStep("create", "", err)
 	}
 	r, err := f.runIn(ctx, b, req)
 	if !req.keep {
@@ -56,8 +56,8 @@ func (f *Functions) run(ctx context.Context, data json.RawMessage) (any, error) 
 // runIn executes all steps inside the sandbox.
 func (f *Functions) runIn(ctx context.Context, b *box, req runRequest) (*execResult, error) {
 	for _, file := range req.files {
-		if err := f.plant(ctx, b, file.path, file.content); err != nil {
-			return nil, inStep("fs::write (sibling file)", b.id, err)
+		if err := f.writeText(ctx, b, file.path, file.content); err != nil {
+			return nil, withStep("fs::write (sibling file)", b.id, err)
 		}
 	}
 	interpreter, ext := interpreterOf(req.lang)
@@ -65,19 +65,19 @@ func (f *Functions) runIn(ctx context.Context, b *box, req runRequest) (*execRes
 		interpreter = shellOf(ctx, b)
 	}
 	path := "/tmp/run." + ext
-	if err := f.plant(ctx, b, path, req.code); err != nil {
-		return nil, inStep("fs::write (code)", b.id, err)
+	if err := f.writeText(ctx, b, path, req.code); err != nil {
+		return nil, withStep("fs::write (code)", b.id, err)
 	}
 	r, err := f.execute(ctx, execRequest{id: b.id, command: command{cmd: interpreter, args: []string{path}},
 		stdin: req.stdin, env: req.env, timeout: req.timeout})
 	if err != nil {
-		return nil, inStep("exec", b.id, err)
+		return nil, withStep("exec", b.id, err)
 	}
 	return r, nil
 }
 
-// plant writes a text into the sandbox.
-func (f *Functions) plant(ctx context.Context, b *box, path, text string) error {
+// writeText writes a text into the sandbox.
+func (f *Functions) writeText(ctx context.Context, b *box, path, text string) error {
 	w, err := f.openWrite(ctx, b, writeRequest{path: path, mode: 0o644, parents: true})
 	if err != nil {
 		return err
@@ -115,9 +115,9 @@ func shellOf(ctx context.Context, b *box) string {
 	return posixShell
 }
 
-// inStep adds the failed step to an error. Its fix is not a payload to send: it names the step, and
+// withStep adds the failed step to an error. Its fix is not a payload to send: it names the step, and
 // the sandbox if that was to be kept.
-func inStep(step, id string, err error) error {
+func withStep(step, id string, err error) error {
 	var e *failure
 	if !errors.As(err, &e) {
 		return err

@@ -264,16 +264,16 @@ func split(file sandbar.File, b *box) (src io.ReadCloser, text *string, held int
 	return io.NopCloser(bytes.NewReader(head)), text, int64(len(head)), nil
 }
 
-// lent is an open file of a sandbox in a channel without a reader yet. It is closed with the
+// sandboxFile is an open file of a sandbox in a channel without a reader yet. It is closed with the
 // sandbox, because an open file would keep the sandbox's memory.
-type lent struct {
+type sandboxFile struct {
 	io.Reader
 	close func()
 }
 
-func newLent(r io.Reader, file sandbar.File, b *box) lent {
+func newLent(r io.Reader, file sandbar.File, b *box) sandboxFile {
 	closed := make(chan struct{})
-	l := lent{r, sync.OnceFunc(func() {
+	l := sandboxFile{r, sync.OnceFunc(func() {
 		close(closed)
 		file.Close()
 	})}
@@ -288,7 +288,7 @@ func newLent(r io.Reader, file sandbar.File, b *box) lent {
 }
 
 // Close implements io.Closer.
-func (l lent) Close() error {
+func (l sandboxFile) Close() error {
 	l.close()
 	return nil
 }
