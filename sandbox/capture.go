@@ -11,17 +11,17 @@ const truncationMark = "... (output truncated)"
 
 // kept is the beginning of one stream.
 type kept struct {
-	truncate.Excerpt
+	truncate.Prefix
 	data []byte
 }
 
 // text is what was kept, as UTF-8, and with a line of its own if something was
 // cut off.
 func (k *kept) text() (text string, cut bool) {
-	if !k.Cut {
+	if !k.Truncated {
 		return truncate.Text(k.data), false
 	}
-	return withLine(truncate.Text(truncate.Whole(k.data)), truncationMark), true
+	return withLine(truncate.Text(truncate.TrimPartialRune(k.data)), truncationMark), true
 }
 
 // capture is a Sink that keeps the beginning of each stream and lets the program
@@ -32,8 +32,8 @@ type capture struct {
 }
 
 func newCapture(most int64, next engine.Sink) *capture {
-	e := truncate.Excerpt{Most: most}
-	return &capture{stdout: kept{Excerpt: e}, stderr: kept{Excerpt: e}, next: next}
+	e := truncate.Prefix{Max: most}
+	return &capture{stdout: kept{Prefix: e}, stderr: kept{Prefix: e}, next: next}
 }
 
 // Started implements engine.Sink.

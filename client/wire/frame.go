@@ -7,48 +7,48 @@ import (
 	"io"
 )
 
-// The protocols that a connection is upgraded to.
+// The protocols of an upgraded connection.
 const (
 	UpgradeExec = "sandbar-exec" // frames, for a command
 	UpgradeTCP  = "tcp"          // bytes, for a port
 )
 
-// Kind is what a frame is.
+// Kind is the kind of a frame.
 type Kind byte
 
-// The frames of a client. Request comes first and once.
+// Frames of a client. Request is the first and occurs once.
 const (
 	Request Kind = 'r' // an Exec, in JSON
-	Stdin   Kind = 'i' // bytes of standard input; none is its end
+	Stdin   Kind = 'i' // bytes of standard input; an empty frame is its end
 	Cancel  Kind = 'c' // end the program: TERM, a grace, KILL
 )
 
-// The frames of a daemon. The last is Ended or Failed.
+// Frames of a daemon. The last one is Ended or Failed.
 const (
-	Credit  Kind = 'w' // so many more bytes of standard input may come: 4 bytes, big endian
+	// the client may send that many more bytes of standard input: 4 bytes, big endian
+	Credit  Kind = 'w'
 	Started Kind = 's' // the program runs
 	Stdout  Kind = 'o'
 	Stderr  Kind = 'e'
 	Ended   Kind = 'x' // a Result, in JSON
-	Failed  Kind = 'f' // an Error, in JSON: the platform failed, or never started it
+	Failed  Kind = 'f' // an Error, in JSON: the platform failed, or did not start the program
 )
 
 const (
-	// MaxFrame is the most bytes that a frame holds.
+	// MaxFrame is the most data in one frame, in bytes.
 	MaxFrame = 1 << 20
-	// Window is how many bytes of standard input a client may send before the
-	// first Credit.
+	// Window is the initial credit for standard input, in bytes.
 	Window = 256 << 10
 
 	headerSize = 5 // kind, length (4 bytes, big endian)
 )
 
-// AppendHeader appends the header of a frame of so many bytes, which follow it.
+// AppendHeader appends the header of a frame with size bytes of data, which follow it.
 func AppendHeader(b []byte, k Kind, size int) []byte {
 	return binary.BigEndian.AppendUint32(append(b, byte(k)), uint32(size))
 }
 
-// Append appends a whole frame.
+// Append appends a complete frame.
 func Append(b []byte, k Kind, data []byte) []byte {
 	return append(AppendHeader(b, k, len(data)), data...)
 }
@@ -58,7 +58,7 @@ func AppendCredit(b []byte, n int) []byte {
 	return binary.BigEndian.AppendUint32(AppendHeader(b, Credit, 4), uint32(n))
 }
 
-// CreditOf reads what a frame Credit holds.
+// CreditOf decodes the data of a Credit frame.
 func CreditOf(data []byte) (int, error) {
 	if len(data) != 4 {
 		return 0, fmt.Errorf("a credit of %d bytes where 4 are needed", len(data))

@@ -10,25 +10,25 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Create is the body of POST /sandboxes. All of it may be left out.
+// Create is the body of POST /sandboxes. All fields are optional.
 type Create struct {
 	Image         string            `json:"image,omitempty"` // default sandbar.ImageHost
-	Name          string            `json:"name,omitempty"`  // a person's name for it; need not be the only one
+	Name          string            `json:"name,omitempty"`  // for display; need not be unique
 	Env           map[string]string `json:"env,omitempty"`
 	Labels        map[string]string `json:"labels,omitempty"`
 	Limits        *Limits           `json:"limits,omitempty"`
-	Secret        string            `json:"secret,omitempty"`       // a token for this sandbox alone
+	Secret        string            `json:"secret,omitempty"`       // a token for this sandbox only
 	IdleTimeout   Amount            `json:"idle_timeout,omitempty"` // seconds
 	AllowDegraded bool              `json:"allow_degraded,omitempty"`
 	Network       sandbar.Network   `json:"network,omitempty"` // default sandbar.NetworkNone
-	Driver        string            `json:"driver,omitempty"`  // default the operator's; one that the operator allows
-	Cold          bool              `json:"cold,omitempty"`    // see sandbar.Spec
+	// default: the operator's; must be one that the operator allows
+	Driver string `json:"driver,omitempty"`
+	Cold   bool   `json:"cold,omitempty"` // see sandbar.Spec
 }
 
-// Limits are those of a sandbox: bytes, counts, processors and seconds. Zero is
-// the operator's default, except that Timeout and Output then are the most that
-// the operator allows: they are of one command, and a sandbox that lives long is
-// there for long ones.
+// Limits are those of a sandbox, in bytes, counts, CPUs and seconds. Zero means the operator's
+// default; for Timeout and Output it means the operator's maximum: they bound one command, and
+// long-lived sandboxes are for long commands.
 type Limits struct {
 	Memory    Amount `json:"memory,omitempty"`
 	CPUs      Amount `json:"cpus,omitempty"`
@@ -41,32 +41,31 @@ type Limits struct {
 	Output    Amount `json:"output,omitempty"`
 }
 
-// LimitsOf are the limits of the platform as they are sent.
+// LimitsOf converts the platform's limits to the API's.
 func LimitsOf(l sandbar.Limits) Limits {
 	return Limits{Memory: Amount(l.Memory), CPUs: Amount(l.CPUs), CPUShares: Amount(l.CPUShares), PIDs: Amount(l.PIDs), Disk: Amount(l.Disk),
 		Inodes: Amount(l.Inodes), Files: Amount(l.Files), Timeout: Seconds(l.Timeout), Output: Amount(l.Output)}
 }
 
-// Limits are the limits that were sent, as the platform has them.
+// Limits converts the API's limits to the platform's.
 func (l Limits) Limits() sandbar.Limits {
 	return sandbar.Limits{Memory: int64(l.Memory), CPUs: float64(l.CPUs), CPUShares: int64(l.CPUShares), PIDs: int64(l.PIDs), Disk: int64(l.Disk),
 		Inodes: int64(l.Inodes), Files: int64(l.Files), Timeout: l.Timeout.Duration(), Output: int64(l.Output)}
 }
 
-// Amount is a number that is not negative, or Unlimited, which JSON has as the
-// word "unlimited".
+// Amount is a number from 0, or Unlimited, which is "unlimited" in JSON.
 type Amount float64
 
-// Unlimited is no bound, or for a time: never.
+// Unlimited means no bound, or for a time: never.
 const Unlimited Amount = sandbar.Unlimited
 
-// The largest Amount: every whole number up to it is exact in JSON.
+// the largest Amount; all whole numbers up to it are exact in JSON
 const maxAmount = 1 << 53
 
-// unlimitedWord is how Unlimited is written.
+// unlimitedWord is the text of Unlimited.
 const unlimitedWord = "unlimited"
 
-// Seconds is a duration as an Amount. A negative one is Unlimited.
+// Seconds converts a duration to an Amount. A negative one is Unlimited.
 func Seconds(d time.Duration) Amount {
 	if d < 0 {
 		return Unlimited
@@ -74,7 +73,7 @@ func Seconds(d time.Duration) Amount {
 	return Amount(d.Seconds())
 }
 
-// Duration is an Amount of seconds, at most what a Duration can hold.
+// Duration converts an Amount of seconds, clamped to the largest Duration.
 func (a Amount) Duration() time.Duration {
 	if a < 0 {
 		return sandbar.Unlimited
@@ -90,7 +89,7 @@ func (a Amount) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(a), 'f', -1, 64), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads a number from 0 or "unlimited".
 func (a *Amount) UnmarshalJSON(b []byte) error {
 	if string(b) == `"`+unlimitedWord+`"` {
 		*a = Unlimited
@@ -107,7 +106,7 @@ func (a *Amount) UnmarshalJSON(b []byte) error {
 // Sandbox describes a live sandbox.
 type Sandbox struct {
 	ID          sandbar.ID           `json:"id"`
-	UUID        string               `json:"uuid"` // ID in its second spelling
+	UUID        string               `json:"uuid"` // ID as a UUID
 	Name        string               `json:"name"`
 	Image       string               `json:"image"`
 	Driver      string               `json:"driver"`
@@ -120,12 +119,12 @@ type Sandbox struct {
 	Enforced    sandbar.Enforcements `json:"enforced"`
 }
 
-// List is the answer to GET /sandboxes.
+// List is the response to GET /sandboxes.
 type List struct {
 	Sandboxes []Sandbox `json:"sandboxes"`
 }
 
-// Entry is one name in a directory of a sandbox.
+// Entry is one entry of a directory in a sandbox.
 type Entry struct {
 	Name     string    `json:"name"`
 	Type     string    `json:"type"` // TypeFile, TypeDir, TypeLink or TypeOther
@@ -142,20 +141,20 @@ const (
 	TypeOther = "other"
 )
 
-// Dir is the answer to GET /sandboxes/{id}/dir: a page of a directory, in the
-// order of names. More tells that there is another after the last of them.
+// Dir is the response to GET /sandboxes/{id}/dir: a page of a directory, in the order of names.
+// More says that further entries follow.
 type Dir struct {
 	Entries []Entry `json:"entries"`
 	More    bool    `json:"more"`
 }
 
-// Error is the body of an answer that is not 2xx, and of a frame Failed.
+// Error is the body of a response that is not 2xx, and of a Failed frame.
 type Error struct {
 	Error ErrorDetail `json:"error"`
 }
 
-// ErrorDetail is a *sandbar.Error as it is sent. Code, message and fix are always there, field where
-// a field is at fault.
+// ErrorDetail is a *sandbar.Error. Code, message and fix are always present, field only if one
+// field is wrong.
 type ErrorDetail struct {
 	Code    sandbar.Code `json:"code"`
 	Message string       `json:"message"`
@@ -163,7 +162,7 @@ type ErrorDetail struct {
 	Field   string       `json:"field,omitempty"`
 }
 
-// ErrorOf is an error as it is sent. The text of its cause is in the message.
+// ErrorOf converts an error. The message contains the text of its cause.
 func ErrorOf(err error) Error {
 	e := *sandbar.AsError(err)
 	d := ErrorDetail{Code: e.Code, Fix: e.Fix, Field: e.Field}
@@ -172,7 +171,7 @@ func ErrorOf(err error) Error {
 	return Error{d}
 }
 
-// Err is the error that was sent.
+// Err converts it back to an error.
 func (e Error) Err() error {
 	return &sandbar.Error{Code: e.Error.Code, Field: e.Error.Field, Message: e.Error.Message, Fix: e.Error.Fix}
 }
@@ -184,21 +183,22 @@ type Exec struct {
 	Dir     string            `json:"dir,omitempty"`     // default sandbar.DefaultDir
 	Timeout Amount            `json:"timeout,omitempty"` // seconds; default the sandbox's
 	Output  Amount            `json:"output,omitempty"`  // bytes; default the sandbox's
-	Stdin   bool              `json:"stdin,omitempty"`   // whether frames Stdin follow; else the input is empty
+	// Stdin frames follow; otherwise the input is empty
+	Stdin bool `json:"stdin,omitempty"`
 }
 
-// Result is how a command ended.
+// Result is the result of a command.
 type Result struct {
 	Outcome    string  `json:"outcome"`   // as sandbar.Outcome
-	ExitCode   *int    `json:"exit_code"` // null unless the program ended by itself
-	Signal     *int    `json:"signal"`    // null unless a signal ended it
+	ExitCode   *int    `json:"exit_code"` // null unless the program exited by itself
+	Signal     *int    `json:"signal"`    // null unless a signal ended the program
 	DurationMS float64 `json:"duration_ms"`
 	CPUTimeMS  float64 `json:"cpu_time_ms"`
 	PeakMemory int64   `json:"peak_memory_bytes"`
-	Truncated  bool    `json:"truncated"` // output was lost at the output limit
+	Truncated  bool    `json:"truncated"` // output beyond the output limit was discarded
 }
 
-// ResultOf is a result as it is sent.
+// ResultOf converts a result.
 func ResultOf(r sandbar.Result) Result {
 	w := Result{Outcome: r.Outcome.String(), DurationMS: float64(r.Duration.Microseconds()) / 1000, CPUTimeMS: float64(r.CPUTime.Microseconds()) / 1000,
 		PeakMemory: r.PeakMemory, Truncated: r.Outcome == sandbar.OutputLimit || r.DroppedBytes > 0}

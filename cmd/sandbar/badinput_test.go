@@ -91,7 +91,7 @@ func TestBadInput(t *testing.T) {
 
 		"no such configuration": {invocation{args: words("serve --config /none.yaml")}, "sandbar: configuration file /none.yaml: no such file or directory (name a YAML file of at most 1 MiB that can be read)\n"},
 		"empty configuration":   {invocation{args: []string{"serve", "--config", ""}}, "sandbar: --config: the name is empty (allowed: the path of a YAML file)\n" + tryServe},
-		"unknown variable":      {invocation{args: words("eval python -c x"), environ: words("SANDBAR_MEMORY=1GiB")}, "sandbar: environment variable SANDBAR_MEMORY is not a setting of Sandbar (unset it; \"sandbar serve --print-config\" lists all there are)\n"},
+		"unknown variable":      {invocation{args: words("eval python -c x"), environ: words("SANDBAR_MEMORY=1GiB")}, "sandbar: environment variable SANDBAR_MEMORY is not a setting of Sandbar (unset it; \"sandbar serve --print-config\" lists all settings)\n"},
 		"bad variable":          {invocation{args: words("serve"), environ: words("SANDBAR_GRACE=soon")}, "sandbar: SANDBAR_GRACE: \"soon\" is not a duration (allowed: a duration from 1ms to 5m, such as 30s)\n"},
 		"empty token":           {invocation{args: words("serve"), environ: words("SANDBAR_TOKEN=")}, "sandbar: SANDBAR_TOKEN: the value is empty (allowed: 1 to 4096 visible ASCII characters)\n"},
 		"listen nowhere":        {invocation{args: words("serve --listen nowhere")}, "sandbar: --listen: \"nowhere\" is not HOST:PORT (allowed: HOST:PORT with a port from 0 to 65535, or unix:/absolute/path)\n"},

@@ -431,7 +431,7 @@ func TestAddressInUse(t *testing.T) {
 	first := serve(t, "", []string{"SANDBAR_DRIVER=local", "SANDBAR_TOKEN=t"})
 	second := launch(t, "", []string{"SANDBAR_DRIVER=local", "SANDBAR_TOKEN=t"}, nil, "serve", "--listen", "unix:"+filepath.Join(first.dir, "s"))
 	second.ends(1)
-	second.stderr.await(t, "another process does")
+	second.stderr.await(t, "another process listens there")
 	if code, _ := first.get("/health", ""); code != 200 {
 		t.Errorf("health of the first: %d", code)
 	}

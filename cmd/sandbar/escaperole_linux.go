@@ -181,7 +181,7 @@ func (p *actor) run(ctx context.Context, in io.Reader, out, errs io.Writer, args
 	cmd := p.command(ctx, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errs
 	if p.group != nil {
-		doors, err := p.group.EntryFiles()
+		doors, err := p.group.JoinFiles()
 		if err != nil {
 			return err
 		}

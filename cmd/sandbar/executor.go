@@ -101,7 +101,7 @@ configuration.`,
 			case dash == 0 && (len(args) == 0 || args[0] == ""):
 				return usagef(cmd, "no command was given after \"--\"")
 			}
-			prespawn.Ahead(spareThreads)
+			prespawn.Threads(spareThreads)
 			x, err := a.newExecutor(cmd, args)
 			if err != nil {
 				return err

@@ -103,7 +103,7 @@ type iiiImages struct {
 	// found is the catalogue that fetches nothing, fetched the one that does.
 	found, fetched func() (*image.Catalogue, error)
 	// standIn finds what stands in for a preset that is not installed.
-	standIn func(ctx context.Context, preset string) (platform.StandIn, bool)
+	standIn func(ctx context.Context, preset string) (platform.Substitute, bool)
 }
 
 func newIIIImages(cfg *config.Config, d driver.Driver, log *slog.Logger) function.Images {
@@ -117,13 +117,13 @@ func newIIIImages(cfg *config.Config, d driver.Driver, log *slog.Logger) functio
 				Custom: cfg.III.CustomImages, Unrestricted: true})
 		})
 	}
-	standIn := func(ctx context.Context, preset string) (s platform.StandIn, ok bool) {
+	standIn := func(ctx context.Context, preset string) (s platform.Substitute, ok bool) {
 		all := image.Presets()
 		at := slices.IndexFunc(all, func(p image.Preset) bool { return p.Name == preset })
 		if at < 0 || !cfg.III.StandsIn() {
 			return s, false
 		}
-		return platform.FindStandIn(ctx, d, all[at])
+		return platform.FindSubstitute(ctx, d, all[at])
 	}
 	return iiiImages{log, catalogue(false), catalogue(true), standIn}
 }

@@ -40,7 +40,7 @@ func main() {
 func newApp(agentProgram []byte) *app {
 	return &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		environ: os.Environ(), ignored: sigreset.Signals(),
+		environ: os.Environ(), ignored: sigreset.Reset(),
 		factories: all.Factories(agentProgram),
 	}
 }

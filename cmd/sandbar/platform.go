@@ -153,7 +153,7 @@ func (a *app) told(ds platform.Drivers, err error) (platform.Drivers, error) {
 	if err != nil {
 		return ds, err
 	}
-	for _, p := range ds.Passed {
+	for _, p := range ds.Skipped {
 		a.warn("driver auto: %s does not work here, so %s is used: %v", p.Name, ds.First.Caps().Name, p.Err)
 	}
 	for _, d := range ds.All() {

@@ -372,7 +372,7 @@ func TestRemoteUsage(t *testing.T) {
 		t.Errorf("no daemon: exit code %d, %s", code, stderr)
 	}
 	code, _, stderr = invocation{args: []string{"list"}}.run(t)
-	if code != 1 || !strings.Contains(stderr, "no token is known") {
+	if code != 1 || !strings.Contains(stderr, "no token was found") {
 		t.Errorf("no token: exit code %d, %s", code, stderr)
 	}
 	code, _, stderr = invocation{args: []string{"exec", "box", "--", "true"}, environ: []string{"SANDBAR_URL=unix:/none/s", "SANDBAR_TOKEN=t"}}.run(t)

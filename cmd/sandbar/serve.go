@@ -116,7 +116,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	if err != nil {
 		return err
 	}
-	prespawn.Ahead(spareThreads)
+	prespawn.Threads(spareThreads)
 	d, err := a.newDrivers(cfg, log)
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ func (a *app) worker(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	prespawn.Ahead(spareThreads)
+	prespawn.Threads(spareThreads)
 	d, err := a.newDriver(cfg, log)
 	if err != nil {
 		return err

@@ -1,6 +1,5 @@
-// Package lang is the language catalogue: for each language a name, the file
-// its source goes into and the command that runs it. It is data; nothing here
-// starts a program.
+// Package lang is the language catalogue: for each language a name, the name of its source file and
+// the command that runs it. It is data; the package starts no program.
 package lang
 
 import (
@@ -11,28 +10,28 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Language says how source text of one language is run.
+// Language is one language of the catalogue.
 type Language struct {
 	// Name is the canonical name, lower case.
 	Name string `yaml:"name"`
-	// Aliases are other names it answers to.
+	// Aliases are further names of the language.
 	Aliases []string `yaml:"aliases"`
-	// Commands are commands of some of the aliases, by alias, in the place of
-	// Command. Such an alias is the Name of what Find returns, and is not listed.
+	// Commands has the commands of those aliases that have one of their own, by alias. Find returns
+	// such an alias as Name; Names does not list it.
 	Commands map[string][]string `yaml:"-"`
 	// File is the name of the source file in sandbar.DefaultDir.
 	File string `yaml:"file"`
-	// Command runs it; an element "{file}" becomes the path of the source
-	// file. Command[0] is the interpreter, looked up in the sandbox's PATH.
+	// Command runs the source file. An element "{file}" becomes the path of the file. Command[0] is
+	// the interpreter, looked up in the sandbox's PATH.
 	Command []string `yaml:"command"`
 	// Env is added to the program's environment.
 	Env map[string]string `yaml:"env"`
 }
 
-// Interpreter is the program a host needs for this language.
+// Interpreter returns the program that a sandbox needs for this language.
 func (l Language) Interpreter() string { return l.Command[0] }
 
-// Argv is the command for the source file at path, followed by args.
+// Argv returns the command for the source file at path, followed by args.
 func (l Language) Argv(path string, args []string) []string {
 	argv := make([]string, 0, len(l.Command)+len(args))
 	for _, a := range l.Command {
@@ -41,24 +40,23 @@ func (l Language) Argv(path string, args []string) []string {
 	return append(argv, args...)
 }
 
-// Default is the languages of the Fathom protocol (docs/protocols.md, Fathom:
-// "execute — Start Code Execution").
+// Default returns the languages of the Fathom protocol (docs/protocols.md, Fathom: "execute — Start
+// Code Execution").
 func Default() []Language {
 	return []Language{
 		{Name: "python", Aliases: []string{"python3", "py"}, File: "main.py", Command: []string{"python3", "{file}"},
-			// The file system of a sandbox lives for one program: no byte code is kept.
+			// no .pyc files: most sandboxes run one program
 			Env: map[string]string{"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}},
 		{Name: "javascript", Aliases: []string{"js", "node"}, File: "main.js", Command: []string{"node", "{file}"}},
 		{Name: "shell", Aliases: []string{"sh", "bash"}, File: "main.sh", Command: []string{"sh", "{file}"},
 			Commands: map[string][]string{"bash": {"sh", "-c", preferBash, "bash", "{file}"}}},
 		{Name: "elixir", Aliases: []string{"exs"}, File: "main.exs", Command: []string{"elixir", "{file}"},
-			// BEAM warns on every start when the locale is not UTF-8.
+			// BEAM warns at every start if the locale is not UTF-8.
 			Env: map[string]string{"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}},
 	}
 }
 
-// preferBash runs its arguments with bash where the sandbox has one, and else with
-// sh.
+// preferBash runs its arguments with bash if the sandbox has it, otherwise with sh.
 const preferBash = `command -v bash >/dev/null 2>&1 && exec bash "$@"; exec sh "$@"`
 
 // Catalogue finds languages by name. The zero Catalogue is empty.
@@ -67,9 +65,9 @@ type Catalogue struct {
 	names  []string
 }
 
-// New makes a catalogue. A later entry replaces an earlier one of the same
-// name, so configuration can change a default. An entry without name, file or
-// command, or whose file is not a plain name, is an Invalid error.
+// New creates a catalogue. A later entry replaces an earlier one of the same name, so configuration
+// can change a default. Invalid: an entry has no name, file or command, or its file is not a plain
+// file name.
 func New(languages ...Language) (*Catalogue, error) {
 	c := &Catalogue{byName: map[string]Language{}}
 	for _, l := range languages {
@@ -108,8 +106,8 @@ func check(l Language) error {
 	return nil
 }
 
-// Only returns a catalogue of those languages alone, called by any of their
-// names. A name that no language has is Unsupported, as from Find.
+// Only returns a catalogue of the languages with these names or aliases. An unknown name is
+// Unsupported, as in Find.
 func (c *Catalogue) Only(names ...string) (*Catalogue, error) {
 	var kept []Language
 	for _, n := range names {
@@ -122,8 +120,8 @@ func (c *Catalogue) Only(names ...string) (*Catalogue, error) {
 	return New(kept...)
 }
 
-// listed is the name under which a language is listed: that of the language whose
-// alias it is, if it is one with a command of its own.
+// listed returns the name under which Names lists a language: for an alias with a command of its
+// own, the name of its language.
 func (c *Catalogue) listed(l Language) string {
 	for _, n := range c.names {
 		if n != l.Name && !slices.Contains(c.names, l.Name) && slices.Contains(c.byName[n].Aliases, l.Name) {
@@ -133,10 +131,11 @@ func (c *Catalogue) listed(l Language) string {
 	return l.Name
 }
 
-// Names are the canonical names, sorted.
+// Names returns the canonical names, sorted.
 func (c *Catalogue) Names() []string { return slices.Clone(c.names) }
 
-// Find returns the language called name, or Unsupported naming those there are.
+// Find returns the language with that name or alias. Unsupported: there is none; the error lists
+// the available ones.
 func (c *Catalogue) Find(name string) (Language, error) {
 	if l, ok := c.byName[name]; ok {
 		return l, nil
@@ -144,7 +143,7 @@ func (c *Catalogue) Find(name string) (Language, error) {
 	return Language{}, Unknown(name, c.names)
 }
 
-// Unknown is the refusal of a name that no language has, which names those there are.
+// Unknown is the error for an unknown language. It lists the available ones.
 func Unknown(name string, available []string) error {
 	return &sandbar.Error{Code: sandbar.Unsupported, Field: "language",
 		Message: "language " + sandbar.Quote(name, 40) + " is not available in this sandbox; available are " + strings.Join(available, ", ")}

@@ -10,29 +10,29 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// A program can come into the sandbox without the agent's having started it: the
-// host puts a process that is up already there. Lend tells what it must take on
-// to be like one that the launcher has forked. Adopt makes it one of the agent's,
-// after it has been looked at: nothing is taken that has kept a right.
+// The host can put a running process into the sandbox, as a child of the agent: a fork of a
+// template's interpreter. AdoptAttrs tells the host what the process must take on to equal one that
+// the launcher forked. Adopt verifies the process from /proc and registers it; it refuses a process
+// that has kept any right.
 
-// onLend answers with the next mark, the limits and the ruleset. It may have to
-// wait for the mark, so a worker does it.
+// onLend answers with the next tag, the limits and the Landlock ruleset. It may wait for the tag,
+// so a worker runs it.
 func (a *agent) onLend(f wire.Frame) error {
 	if !a.ready || len(f.Payload) != 0 {
 		return unix.EPROTO
 	}
-	a.work(f.ID, func() {
-		if !a.link.passes && a.ruleset >= 0 {
+	a.submit(f.ID, func() {
+		if !a.conn.passesFDs && a.ruleset >= 0 {
 			a.reply(f.ID, wire.FailProtocol, unix.EOPNOTSUPP, "", nil)
 			return
 		}
-		mark, more := <-a.marks.next
+		mark, more := <-a.tags.next
 		if !more {
 			a.reply(f.ID, wire.FailExec, unix.EOVERFLOW, "", nil)
 			return
 		}
-		a.marks.taken <- struct{}{}
-		lent := wire.Lent{Mark: mark, Resource: uint32(a.marks.resource), Rlimits: a.rlimits}
+		a.tags.used <- struct{}{}
+		lent := wire.AdoptAttrs{Tag: mark, Resource: uint32(a.tags.resource), Rlimits: a.rlimits}
 		var fds []int
 		if a.ruleset >= 0 {
 			fds = append(fds, a.ruleset)
@@ -42,24 +42,24 @@ func (a *agent) onLend(f wire.Frame) error {
 	return nil
 }
 
-// onAdopt takes a program on, under the frame's id.
+// onAdopt registers a process under the frame's id.
 func (a *agent) onAdopt(f wire.Frame) error {
 	var w wire.Adopt
-	if err := w.Decode(f.Payload); err != nil || !a.ready || w.PID < 2 || w.Mark == 0 {
+	if err := w.Decode(f.Payload); err != nil || !a.ready || w.PID < 2 || w.Tag == 0 {
 		return unix.EPROTO
 	}
-	a.work(f.ID, func() {
+	a.submit(f.ID, func() {
 		if text, err := a.adopt(f.ID, w); err != nil {
 			a.reply(f.ID, wire.FailExec, err, text, nil)
 			return
 		}
-		a.watch.begin(a)
+		a.watch.start(a)
 	})
 	return nil
 }
 
-// work has a worker do a request, or answers that too many wait.
-func (a *agent) work(id uint32, f func()) {
+// submit queues a request for a worker, or answers EAGAIN if the queue is full.
+func (a *agent) submit(id uint32, f func()) {
 	select {
 	case a.jobs <- f:
 	default:
@@ -67,59 +67,60 @@ func (a *agent) work(id uint32, f func()) {
 	}
 }
 
-// adopt checks the process and enters it. The answer is sent under the lock, so
-// that Exited cannot overtake it. What is wrong with the process is in text.
+// adopt verifies the process and registers it. It replies under the lock, so that Exited cannot
+// overtake the Reply. text names the property that does not match.
 func (a *agent) adopt(id uint32, w wire.Adopt) (text string, err error) {
 	pid := int(w.PID)
-	if text := a.unlike(pid, w.Mark); text != "" {
+	if text := a.adoptionMismatch(pid, w.Tag); text != "" {
 		return text, unix.EPERM
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.byPID[pid] != nil || a.byID[id] != nil {
-		return "it is there already", unix.EEXIST
+		return "it is already registered", unix.EEXIST
 	}
-	// The reaper, which may have collected it already, needs the lock to report it.
+	// If the reaper has already collected the process, waitid(2) fails; if not, the reaper blocks
+	// on the lock and reports it afterwards.
 	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
-		return "it is no child of the agent", err
+		return "it is not a child of the agent", err
 	}
 	p := &process{id: id, pid: pid}
 	a.byPID[pid], a.byID[id] = p, p
-	a.bear()
+	a.notifyReaper()
 	started := wire.Started(w)
 	a.reply(id, wire.OK, nil, "", started.Append(nil))
 	return "", nil
 }
 
-// unlike tells what distinguishes a process from one that the launcher has
-// forked; "" if nothing does.
-func (a *agent) unlike(pid int, mark uint64) string {
-	limits, err := visible(pid, "limits")
+// adoptionMismatch returns how a process differs from one that the launcher forked, "" if it does
+// not.
+func (a *agent) adoptionMismatch(pid int, mark uint64) string {
+	limits, err := readVisibleProc(pid, "limits")
 	if err != nil {
-		return "it is not there"
+		return "it does not exist"
 	}
-	if parseMark(limits, a.hunter.limit) != mark {
-		return "its mark is another"
+	if parseTag(limits, a.killer.limitName) != mark {
+		return "its tag differs"
 	}
 	if group, err := unix.Getpgid(pid); err != nil || group != pid {
-		return "it leads no process group"
+		return "it does not lead a process group"
 	}
-	status, err := visible(pid, "status")
+	status, err := readVisibleProc(pid, "status")
 	if err != nil {
-		return "it is not there"
+		return "it does not exist"
 	}
-	return a.unlikeStatus(status)
+	return a.statusMismatch(status)
 }
 
-// unlikeStatus is unlike for the text of /proc/PID/status.
-func (a *agent) unlikeStatus(status []byte) string {
+// statusMismatch is adoptionMismatch for the text of /proc/PID/status (proc_pid_status(5)).
+func (a *agent) statusMismatch(status []byte) string {
 	uid, gid := strconv.Itoa(int(a.uid)), strconv.Itoa(int(a.gid))
 	wanted := [][2]string{
 		{"PPid", strconv.Itoa(os.Getpid())}, {"TracerPid", "0"},
 		{"Uid", uid + "\t" + uid + "\t" + uid + "\t" + uid}, {"Gid", gid + "\t" + gid + "\t" + gid + "\t" + gid},
 		{"NoNewPrivs", "1"}, {"Seccomp", "2"},
 	}
-	if a.ranged {
+	if a.separateUser {
 		wanted = append(wanted, [2]string{"Groups", ""})
 	}
 	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
@@ -130,17 +131,18 @@ func (a *agent) unlikeStatus(status []byte) string {
 			return "its " + w[0] + " differs"
 		}
 	}
-	// The two filters that the agent's own programs have, at least.
+	// At least the two filters of the agent's own programs. Linux before 5.9 has no such line.
 	if n, ok := statusField(status, "Seccomp_filters"); ok && parseNumber([]byte(n)) < programFilters {
-		return "it lacks a filter of system calls"
+		return "it lacks a seccomp filter"
 	}
 	return ""
 }
 
-// programFilters is how many filters a program has: that of all and that of programs.
+// programFilters is the number of seccomp filters of a program: Setup.Seccomp and
+// Setup.ProgramSeccomp.
 const programFilters = 2
 
-// statusField finds a line of /proc/PID/status.
+// statusField returns the value of a line of /proc/PID/status.
 func statusField(status []byte, name string) (value string, ok bool) {
 	i := bytes.Index(status, []byte("\n"+name+":"))
 	if i < 0 {

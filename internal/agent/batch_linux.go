@@ -6,27 +6,26 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// fileBatch reads the beginnings of several files. Of files that follow each
-// other in the same directory it opens that directory once.
+// fileBatch reads the first bytes of several files. It opens a directory once for consecutive files
+// in it.
 type fileBatch struct {
-	a    *agent
-	path string // of dir, with the slash at its end
-	dir  int    // -1 if none is open
-	// plain is a device known not to be /proc; see regular.
-	plain uint64
-	most  int // bytes of one file
+	a       *agent
+	dirPath string // of dir, with a trailing slash
+	dir     int    // -1 if none is open
+	// checkedDev is the last device that is known not to be a kernel file system; see
+	// requireRegular.
+	checkedDev uint64
+	maxBytes   int // bound of one file, in bytes
 	*buffers
 }
 
-// buffers are the memory that a batch needs. It is used again: it would be
-// garbage faster than anything else here.
+// buffers is the memory of a batch. It is pooled because it would be most of the agent's garbage.
 type buffers struct {
 	file  [wire.MaxReadBytes + 1]byte
 	reply []byte
 }
 
-// answerReadFiles answers an FSReadFiles: as many of the first files as fit
-// into one reply.
+// answerReadFiles answers an FSReadFiles with as many of the first files as fit into one Reply.
 func (a *agent) answerReadFiles(id uint32, r *wire.FSRequest) {
 	paths, err := wire.DecodePaths(r.Bytes)
 	if err != nil || len(paths) == 0 || len(paths) > wire.MaxReadPaths {
@@ -38,12 +37,12 @@ func (a *agent) answerReadFiles(id uint32, r *wire.FSRequest) {
 		mem = new(buffers)
 	}
 	defer a.buffers.Put(mem)
-	b := fileBatch{a: a, dir: -1, most: min(int(r.Size), wire.MaxReadBytes), buffers: mem}
+	b := fileBatch{a: a, dir: -1, maxBytes: min(int(r.Size), wire.MaxReadBytes), buffers: mem}
 	mem.reply = wire.AppendReply(mem.reply[:0], func(reply []byte) []byte { return b.readAll(reply, paths) })
-	a.link.write(wire.Frame{Type: wire.TypeReply, ID: id, Payload: mem.reply})
+	a.conn.write(wire.Frame{Type: wire.TypeReply, ID: id, Payload: mem.reply})
 }
 
-// readAll appends the first of the files to reply.
+// readAll appends the first files to reply.
 func (b *fileBatch) readAll(reply []byte, paths []string) []byte {
 	defer b.close()
 	for i, path := range paths {
@@ -63,7 +62,7 @@ func (b *fileBatch) close() {
 	}
 }
 
-// read reads one file. What it returns is valid until the next.
+// read reads one file. The result is valid until the next call.
 func (b *fileBatch) read(path string) (c wire.FileContent) {
 	fd, size, err := b.open(path)
 	if err != nil {
@@ -71,7 +70,7 @@ func (b *fileBatch) read(path string) (c wire.FileContent) {
 	}
 	defer unix.Close(fd)
 	for n := 0; ; {
-		got, err := unix.Read(fd, b.file[n:b.most+1])
+		got, err := unix.Read(fd, b.file[n:b.maxBytes+1])
 		if err == unix.EINTR {
 			continue
 		}
@@ -80,21 +79,21 @@ func (b *fileBatch) read(path string) (c wire.FileContent) {
 		}
 		n += got
 		switch {
-		case n > b.most:
-			return wire.FileContent{Bytes: b.file[:b.most]}
-		case got == 0 || int64(n) == size: // less than there was room for
-			return wire.FileContent{Whole: true, Bytes: b.file[:n]}
+		case n > b.maxBytes:
+			return wire.FileContent{Bytes: b.file[:b.maxBytes]}
+		case got == 0 || int64(n) == size: // fewer bytes than the buffer has room for: the end
+			return wire.FileContent{Complete: true, Bytes: b.file[:n]}
 		}
 	}
 }
 
-// open opens a regular file, not through a link, and tells its size.
+// open opens a regular file, without following a link, and returns its size.
 func (b *fileBatch) open(path string) (fd int, size int64, err error) {
-	name, err := b.enter(path)
+	name, err := b.openParent(path)
 	if err != nil {
 		return -1, 0, err
 	}
-	// Look before opening: opening a FIFO or a device can have effects.
+	// Stat before opening: opening a FIFO or a device can have effects.
 	st, err := lstat(b.dir, name)
 	if err != nil {
 		return -1, 0, err
@@ -112,32 +111,32 @@ func (b *fileBatch) open(path string) (fd int, size int64, err error) {
 	if err != nil {
 		return -1, 0, err
 	}
-	if size, err = b.regular(fd); err != nil { // it may have been exchanged meanwhile
+	if size, err = b.requireRegular(fd); err != nil { // a program may have replaced it since
 		unix.Close(fd)
 		return -1, 0, err
 	}
 	return fd, size, nil
 }
 
-// regular is as the function of that name, which it asks once for each device:
-// all of /proc is on one that nothing else is on. It tells the file's size.
-func (b *fileBatch) regular(fd int) (size int64, err error) {
+// requireRegular is the function of that name, but checks the file system once per device: a kernel
+// file system never shares a device with another. It returns the file's size.
+func (b *fileBatch) requireRegular(fd int) (size int64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Dev != b.plain {
-		if err := regular(fd); err != nil {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Dev != b.checkedDev {
+		if err := requireRegular(fd); err != nil {
 			return 0, err
 		}
-		b.plain = st.Dev
+		b.checkedDev = st.Dev
 	}
 	return st.Size, nil
 }
 
-// enter opens the directory of path, unless it is open, and returns the name in
-// it.
-func (b *fileBatch) enter(path string) (string, error) {
+// openParent opens the directory of path, unless it is open already, and returns the last name of
+// path.
+func (b *fileBatch) openParent(path string) (string, error) {
 	path, err := b.a.absolute(path)
 	if err != nil {
 		return "", err
@@ -146,11 +145,11 @@ func (b *fileBatch) enter(path string) (string, error) {
 		return "", unix.EISDIR
 	}
 	dir, name, err := split(path)
-	if err != nil || b.dir >= 0 && dir == b.path {
+	if err != nil || b.dir >= 0 && dir == b.dirPath {
 		return name, err
 	}
 	b.close()
 	b.dir, err = openAt(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	b.path = dir
+	b.dirPath = dir
 	return name, err
 }

@@ -23,9 +23,9 @@ func TestReadFiles(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := fileBatch{a: &agent{dir: dir}, dir: -1, most: 4, buffers: new(buffers)}
+	b := fileBatch{a: &agent{dir: dir}, dir: -1, maxBytes: 4, buffers: new(buffers)}
 	paths := []string{file, "/proc/self/status", "file", "/proc/self/status", pipe, "/dev/null", dir, dir + "/", "file/", "/"}
-	want := []wire.FileContent{{Whole: true, Bytes: []byte("text")}, {Errno: uint32(unix.EACCES)}, {Whole: true, Bytes: []byte("text")},
+	want := []wire.FileContent{{Complete: true, Bytes: []byte("text")}, {Errno: uint32(unix.EACCES)}, {Complete: true, Bytes: []byte("text")},
 		{Errno: uint32(unix.EACCES)}, {Errno: uint32(unix.ENXIO)}, {Errno: uint32(unix.ENXIO)}, {Errno: uint32(unix.EISDIR)},
 		{Errno: uint32(unix.EISDIR)}, {Errno: uint32(unix.EISDIR)}, {Errno: uint32(unix.EISDIR)}}
 	got, err := wire.DecodeFileContents(b.readAll(nil, paths))
@@ -36,9 +36,9 @@ func TestReadFiles(t *testing.T) {
 		t.Error("a directory remains open")
 	}
 	// One more byte than fits is never read as all there is.
-	b.most = 3
+	b.maxBytes = 3
 	got, err = wire.DecodeFileContents(b.readAll(nil, []string{file}))
-	if err != nil || len(got) != 1 || got[0].Whole || string(got[0].Bytes) != "tex" {
+	if err != nil || len(got) != 1 || got[0].Complete || string(got[0].Bytes) != "tex" {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -65,7 +65,7 @@ func BenchmarkTree(b *testing.B) {
 	b.Run("read", func(b *testing.B) {
 		mem := new(buffers)
 		for b.Loop() {
-			f := fileBatch{a: a, dir: -1, most: 32 << 10, buffers: mem}
+			f := fileBatch{a: a, dir: -1, maxBytes: 32 << 10, buffers: mem}
 			mem.reply = f.readAll(mem.reply[:0], paths)
 		}
 	})

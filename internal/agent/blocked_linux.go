@@ -20,22 +20,22 @@ import (
 
 // fsBlock makes the pipe, and beside it the file that will take its name.
 func (a *agent) fsBlock(r *wire.FSRequest) ([]byte, error) {
-	h, err := a.newFile(&wire.FSRequest{Path: r.Path, Mode: r.Mode})
+	h, err := a.newPending(&wire.FSRequest{Path: r.Path, Mode: r.Mode})
 	if err != nil {
 		return nil, err
 	}
 	if err := unix.Mknodat(h.dir, h.name, unix.S_IFIFO|0o600, 0); err != nil {
-		h.drop()
+		h.discard()
 		return nil, err
 	}
-	h.pipe = true
-	number, err := a.keepHandle(h)
+	h.hasFIFO = true
+	number, err := a.addHandle(h)
 	return wire.AppendHandle(nil, number), err
 }
 
-// dropPipe removes the pipe, if it still has its name.
-func (h *handle) dropPipe() {
-	if !h.pipe {
+// removeFIFO removes the pipe, if it still has its name.
+func (h *handle) removeFIFO() {
+	if !h.hasFIFO {
 		return
 	}
 	if st, err := lstat(h.dir, h.name); err == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
@@ -50,15 +50,15 @@ func (a *agent) running(id uint32) *process {
 	return a.byID[id]
 }
 
-// readAsUser makes the thread that reads frames reach files as the sandbox's user, for
+// readerBecomesUser makes the thread that reads frames reach files as the sandbox's user, for
 // good: Release writes a file. The thread is in no Landlock domain, unlike a worker, and
 // needs none: a worker has found the directory and the names.
-func (a *agent) readAsUser() error {
-	if !a.ranged || a.whole || a.readsAsUser {
+func (a *agent) readerBecomesUser() error {
+	if !a.separateUser || a.wholeMachine || a.readerIsUser {
 		return nil
 	}
 	runtime.LockOSThread() // never unlocked
-	a.readsAsUser = true
+	a.readerIsUser = true
 	if err := setFileUser(a.uid, a.gid); err != nil {
 		return err
 	}
@@ -94,22 +94,22 @@ func (a *agent) release(r *wire.Release) error {
 	if err != nil {
 		return err
 	}
-	defer h.drop()
-	if !h.pipe {
+	defer h.discard()
+	if !h.hasFIFO {
 		return unix.EINVAL
 	}
 	if err := h.write(r.Bytes); err != nil {
 		return err
 	}
-	if err := h.appear(); err != nil {
+	if err := h.commit(); err != nil {
 		return err
 	}
-	a.interrupt(r.Program)
+	a.restartSyscall(r.Program)
 	return nil
 }
 
-// interrupt has the kernel restart the system call that a program is blocked in.
-func (a *agent) interrupt(id uint32) {
+// restartSyscall makes the kernel restart the system call that a program is blocked in.
+func (a *agent) restartSyscall(id uint32) {
 	a.mu.Lock() // the reaper needs the lock to free the process id
 	defer a.mu.Unlock()
 	if p := a.byID[id]; p != nil {

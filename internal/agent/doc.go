@@ -1,32 +1,30 @@
-// Package agent is the half of Sandbar that lives inside a sandbox. It is PID 1
-// there: it builds the sandbox from a plan the host computed, starts programs,
-// reaps what is orphaned, does every file operation and dials ports — always
-// inside the sandbox's own namespaces and, for files, as the sandbox's user.
-// So a link that a program planted leads nowhere the program could not go
-// itself, and the host never resolves a path the guest can write.
+// Package agent is the half of Sandbar that runs inside a sandbox. The agent is PID 1 there. It
+// builds the sandbox from the host's plan (wire.Setup), starts programs, reaps orphans, performs
+// every file operation and dials ports. It does all of that in the sandbox's own namespaces, and
+// file operations as the sandbox's user. A symbolic link that a program planted therefore leads
+// only where the program itself can go, and the host never resolves a path that the guest can
+// change.
 //
-// What it promises:
+// Invariants:
 //
-//   - It holds no secrets and listens nowhere: it has one connection, which is
-//     there before any program is, and when that ends the agent ends, and with
-//     PID 1 everything in the sandbox.
-//   - It cannot be read, traced or signalled to death from inside: it is not
-//     dumpable, and its programs run under another uid where the user
-//     namespace has more than one, and in another Landlock domain.
-//   - It runs under the filter it gives its programs.
-//   - It never steals an exit code: the one reaper looks an ended pid up under
-//     the lock that a start holds.
-//   - Where descriptors can be passed no byte of output goes through it.
+//   - The agent holds no secrets and listens on no socket. Its one connection exists before any
+//     program starts. When the connection ends the agent exits, and the kernel kills every process
+//     of the PID namespace (pid_namespaces(7)).
+//   - No program can read, trace or kill the agent. The agent is not dumpable (PR_SET_DUMPABLE),
+//     and programs run in another Landlock domain and, if the user namespace maps more than one
+//     uid, as another user.
+//   - The agent runs under the seccomp filter of its programs.
+//   - No exit code is lost: the reaper looks up an exited pid under the lock that a start holds
+//     from before the fork.
+//   - If the connection can pass descriptors, no byte of output passes through the agent.
 //
-// Where somebody else made the sandbox, a container runtime for one, the agent
-// is that container's first program: it builds nothing (wire.Setup, Made) and
-// promises the same.
+// In a container that a runtime made, the agent is the container's first program. It then builds
+// nothing (wire.Setup.Prebuilt); the invariants are the same.
 //
-// The same program in another mode is the spawner: a child of the daemon that
-// starts agents and does nothing else.
+// The same program in another mode is the spawner: a child of the daemon that only starts agents.
 //
-// It is in every sandbox's memory, so it is small: the standard library
-// (without net, fmt or encoding), x/sys and package wire.
+// The agent's pages are part of the memory of every sandbox, so the program is small: the standard
+// library without net, fmt and encoding, x/sys and package wire.
 package agent
 
 import (
@@ -34,74 +32,68 @@ import (
 	"strings"
 )
 
-// Name is the agent's argv[0], or the last part of it; the host starts it under
+// Name is the agent's argv[0], or the last element of its path. The host starts the agent under
 // this name.
 const Name = "sandbar-agent"
 
-// ModeSocket is the argument that tells the agent to serve the unix socket it
-// inherited as descriptor SocketFD, over which descriptors can be passed.
+// ModeSocket makes the agent serve the inherited UNIX socket SocketFD, which can pass descriptors.
 const ModeSocket = "socket"
 
-// ModeStream is the argument that tells the agent to serve the byte stream it
-// inherited as descriptor SocketFD; descriptors cannot be passed.
+// ModeStream makes the agent serve the inherited byte stream SocketFD, which cannot pass
+// descriptors.
 const ModeStream = "stream"
 
-// ModeMachine is as ModeStream, for a machine that is the sandbox as a whole:
-// nothing is built, programs have all that the machine has, and of a Setup only
-// Env, Dir and Rlimits count.
+// ModeMachine is ModeStream for an agent in a virtual machine that is the sandbox. The agent builds
+// nothing and confines nothing; of a Setup it applies only Env, Dir and Rlimits.
 const ModeMachine = "machine"
 
-// ModeStdio is the argument that tells the agent to serve its standard input
-// and output, for who can hand a container nothing else. No program gets them.
+// ModeStdio makes the agent serve its standard input and output, for container runtimes that offer
+// only stdio. No program inherits the two descriptors.
 const ModeStdio = "stdio"
 
-// ModeDial is the argument that tells the agent to connect to the unix socket
-// whose path is the next argument, over which descriptors can be passed. The
-// host listens there and accepts once: who connects later finds nobody, and who
-// could be earlier than a container's first program is not in it.
+// ModeDial makes the agent connect to the UNIX socket at the path in the next argument, which can
+// pass descriptors. The host accepts one connection and then closes the listener. The agent is the
+// first program of its container, so no other program can connect before it.
 const ModeDial = "dial"
 
-// ModeSpawner is the argument that makes the program a spawner, which starts
-// agents for the daemon whose connection is descriptor SocketFD. The word that
-// tells whose it is follows, and its agents get it as well.
+// ModeSpawner makes the program a spawner: it starts agents for the daemon at the other end of
+// SocketFD. The next argument is the daemon's id, which its agents get as well.
 const ModeSpawner = "spawner"
 
-// ModeStage is the argument that makes the program a stage, which builds a
-// container's root and becomes the container runtime; see wire.Stage. Its
-// connection, descriptor SocketFD, is the agent's then.
+// ModeStage makes the program a stage: it builds a container's root and then executes the container
+// runtime; see wire.Stage. Its connection, SocketFD, becomes the agent's.
 const ModeStage = "stage"
 
-// ModeTemplate is the argument that has the program start an interpreter that will
-// be copied into sandboxes. The word that tells whose it is follows. Descriptors 0 to
-// 4 are the interpreter's; where it cannot be started, "launch", the step and the
-// reason, with NULs between them, go to descriptor SocketFD, which is a
-// SOCK_SEQPACKET then. It ends with the interpreter, and ends that on SIGTERM.
+// ModeTemplate makes the program start an interpreter that the host later forks into sandboxes. The
+// next argument is the daemon's id. The interpreter inherits descriptors 0 to 4. SocketFD is a
+// SOCK_SEQPACKET: if the interpreter cannot be started, the program sends "launch", the step and
+// the reason, separated by NULs. The program exits when the interpreter exits, and kills it on
+// SIGTERM.
 const ModeTemplate = "template"
 
-// Descriptors of ModeTemplate: the wire.Launch, and the namespaces to enter.
+// Descriptors of ModeTemplate.
 const (
+	// PlanFD holds the encoded wire.Launch, NamespaceFD is the first of the namespaces to enter.
 	PlanFD      = 5
 	NamespaceFD = 6
 )
 
-// SocketFD is the descriptor of the agent's one connection, where it inherits
-// one.
+// SocketFD is the descriptor of the connection, in every mode that inherits one.
 const SocketFD = 3
 
-// FDProgram is the beginning of argv[0] of an agent that a container runtime
-// starts by the descriptor of its program: the runtime has no other name for it.
+// FDProgram is the prefix of argv[0] if a container runtime starts the agent by a descriptor of its
+// executable, for which the runtime has no other name.
 const FDProgram = "/proc/self/fd/"
 
-// IsAgent reports whether this process was started to be an agent, or to start
-// agents: as Name, a mode with what belongs to it, and optionally a word that
-// tells whose it is. A binary that can also do other things asks before it does
-// them.
+// IsAgent reports whether this process was started as an agent, spawner, stage or template: with
+// Name as argv[0], a mode with its arguments, and optionally the daemon's id. A binary with other
+// functions must ask before it does anything else.
 func IsAgent() bool {
 	_, _, ok := parseArgs(os.Args)
 	return ok
 }
 
-// parseArgs takes the agent's arguments apart. path is ModeDial's.
+// parseArgs splits the arguments. path is that of ModeDial.
 func parseArgs(args []string) (mode, path string, ok bool) {
 	if len(args) < 2 || args[0][strings.LastIndexByte(args[0], '/')+1:] != Name && !strings.HasPrefix(args[0], FDProgram) {
 		return "", "", false

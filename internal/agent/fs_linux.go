@@ -6,28 +6,28 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// Bounds of single operations, so that no tree a program builds can make the
-// agent use memory or time without limit.
+// Bounds of single operations. They bound the agent's memory and time, whatever tree a program
+// builds.
 const (
 	maxPath     = 4096
 	maxName     = 255
-	maxListing  = 1000      // entries in one ReadDir reply
-	maxListData = 256 << 10 // bytes in one ReadDir reply
+	maxListing  = 1000      // entries of one ReadDir reply
+	maxListData = 256 << 10 // bytes of one ReadDir reply
 	maxHandles  = 256       // open files and pending creates
-	maxTree     = 20_000    // depth of a recursive operation
-	maxChunk    = 256 << 10 // bytes in one read
+	maxTree     = 20_000    // depth of a recursive removal
+	maxChunk    = 256 << 10 // bytes of one read
 )
 
-// handle is an open file, or one being created.
+// handle is an open file, or a pending one that has not appeared at its path yet.
 type handle struct {
-	fd   int
-	dir  int    // of a pending create: the directory it appears in
-	temp string // its name until then
-	name string // its name afterwards
-	pipe bool   // until then a pipe has that name (fsHold)
+	fd      int
+	dir     int    // directory of a pending file
+	temp    string // temporary name of a pending file
+	name    string // final name of a pending file
+	hasFIFO bool   // a FIFO has the final name until then (fsHold)
 }
 
-// onFS hands a file operation to a worker.
+// onFS queues a file operation for a worker, or refuses it if the queue is full.
 //
 // Whoever reads frames never waits for one that works: a signal behind a long
 // operation must not be late. More than there is room for is refused.
@@ -37,7 +37,7 @@ func (a *agent) onFS(f wire.Frame) error {
 		return unix.EPROTO
 	}
 	if r.Op == wire.FSBlock {
-		if err := a.readAsUser(); err != nil {
+		if err := a.readerBecomesUser(); err != nil {
 			a.reply(f.ID, wire.FailFile, err, "", nil)
 			return nil
 		}
@@ -61,7 +61,7 @@ func (a *agent) answerFS(id uint32, r *wire.FSRequest) {
 		a.reply(id, wire.FailFile, err, "", nil)
 	case fd >= 0:
 		a.reply(id, wire.OK, nil, "", data, fd)
-		if r.Op == wire.FSOpen { // the host has it now
+		if r.Op == wire.FSOpen { // the host has the descriptor now
 			handle, _, _ := wire.DecodeHandle(data)
 			a.fsClose(handle)
 		}
@@ -70,8 +70,8 @@ func (a *agent) answerFS(id uint32, r *wire.FSRequest) {
 	}
 }
 
-// fsOp performs one operation. A descriptor of at least 0 is to be passed to
-// the host; it remains its handle's.
+// fsOp performs one operation. A returned fd of 0 or more is to be passed to the host; its handle
+// keeps owning it.
 func (a *agent) fsOp(r *wire.FSRequest) (data []byte, fd int, err error) {
 	switch r.Op {
 	case wire.FSOpen:
@@ -119,12 +119,12 @@ func (a *agent) fsOpen(path string) ([]byte, int, error) {
 	if err != nil {
 		return nil, -1, err
 	}
-	// Look before opening: opening a FIFO or a device can have effects.
+	// Check before opening: opening a FIFO or a device can have effects.
 	look, err := openAt(unix.AT_FDCWD, path, unix.O_PATH, 0)
 	if err != nil {
 		return nil, -1, err
 	}
-	err = regular(look)
+	err = requireRegular(look)
 	unix.Close(look)
 	if err != nil {
 		return nil, -1, err
@@ -133,7 +133,7 @@ func (a *agent) fsOpen(path string) ([]byte, int, error) {
 	if err != nil {
 		return nil, -1, err
 	}
-	if err := regular(fd); err != nil { // it may have been exchanged meanwhile
+	if err := requireRegular(fd); err != nil { // a program may have replaced it since
 		unix.Close(fd)
 		return nil, -1, err
 	}
@@ -144,40 +144,40 @@ func (a *agent) fsOpen(path string) ([]byte, int, error) {
 	}
 	_, name, _ := split(path)
 	info := describe(name, &st)
-	return a.give(&handle{fd: fd, dir: -1}, wire.AppendFileInfos(nil, []wire.FileInfo{info}))
+	return a.replyHandle(&handle{fd: fd, dir: -1}, wire.AppendFileInfos(nil, []wire.FileInfo{info}))
 }
 
-// give registers a handle and, where descriptors pass, gives that out as well.
-func (a *agent) give(h *handle, data []byte) ([]byte, int, error) {
-	number, err := a.keepHandle(h)
+// replyHandle registers a handle, and returns its descriptor if the connection passes descriptors.
+func (a *agent) replyHandle(h *handle, data []byte) ([]byte, int, error) {
+	number, err := a.addHandle(h)
 	if err != nil {
 		return nil, -1, err
 	}
 	reply := append(wire.AppendHandle(nil, number), data...)
-	if a.link.passes {
+	if a.conn.passesFDs {
 		return reply, h.fd, nil
 	}
 	return reply, -1, nil
 }
 
-// keepHandle puts a handle into the table, or drops it.
-func (a *agent) keepHandle(h *handle) (number uint32, err error) {
+// addHandle registers a handle, or discards it if there are too many.
+func (a *agent) addHandle(h *handle) (number uint32, err error) {
 	a.fsMu.Lock()
 	defer a.fsMu.Unlock()
 	if len(a.files) >= maxHandles {
-		h.drop()
+		h.discard()
 		return 0, unix.EMFILE
 	}
-	a.lastFD++
-	a.files[a.lastFD] = h
-	return a.lastFD, nil
+	a.lastHandle++
+	a.files[a.lastHandle] = h
+	return a.lastHandle, nil
 }
 
-// drop closes a handle; a file that is still pending is removed.
-func (h *handle) drop() {
+// discard closes a handle and removes a pending file.
+func (h *handle) discard() {
 	if h.temp != "" {
 		unix.Unlinkat(h.dir, h.temp, 0)
-		h.dropPipe()
+		h.removeFIFO()
 	}
 	if h.fd >= 0 {
 		unix.Close(h.fd)
@@ -211,40 +211,40 @@ func (a *agent) takeHandle(id uint32) (*handle, error) {
 func (a *agent) fsClose(id uint32) error {
 	h, err := a.takeHandle(id)
 	if err == nil {
-		h.drop()
+		h.discard()
 	}
 	return err
 }
 
 func (a *agent) fsCreate(r *wire.FSRequest) ([]byte, int, error) {
-	h, err := a.newFile(r)
+	h, err := a.newPending(r)
 	if err != nil {
 		return nil, -1, err
 	}
-	return a.give(h, nil)
+	return a.replyHandle(h, nil)
 }
 
 func (a *agent) fsPut(r *wire.FSRequest) error {
 	if r.Flags&wire.FSAppend != 0 {
 		return unix.EINVAL
 	}
-	h, err := a.newFile(r)
+	h, err := a.newPending(r)
 	if err != nil {
 		return err
 	}
-	defer h.drop()
+	defer h.discard()
 	if err := h.write(r.Bytes); err != nil {
 		return err
 	}
-	return h.appear()
+	return h.commit()
 }
 
-// newFile makes the file of a create, pending.
-func (a *agent) newFile(r *wire.FSRequest) (*handle, error) {
+// newPending creates the file of an FSCreate: pending, or opened for append.
+func (a *agent) newPending(r *wire.FSRequest) (*handle, error) {
 	if err := checkMode(r.Mode); err != nil {
 		return nil, err
 	}
-	dir, name, err := a.openDir(r.Path, r.Flags&wire.FSParents != 0)
+	dir, name, err := a.openParent(r.Path, r.Flags&wire.FSParents != 0)
 	if err != nil {
 		return nil, err
 	}
@@ -255,24 +255,24 @@ func (a *agent) newFile(r *wire.FSRequest) (*handle, error) {
 		err = h.openTemp(r.Mode)
 	}
 	if err != nil {
-		h.drop()
+		h.discard()
 		return nil, err
 	}
 	return h, nil
 }
 
-// openAppend opens the file itself; a link is not followed, so that a name
-// planted for another file is not written through.
+// openAppend opens the file itself. It does not follow a link, through which a program could
+// redirect the write.
 func (h *handle) openAppend(mode uint32) error {
 	fd, err := openAt(h.dir, h.name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, mode)
 	if err != nil {
 		return err
 	}
 	h.fd = fd
-	return regular(fd)
+	return requireRegular(fd)
 }
 
-// openTemp makes a new file beside the one it will become.
+// openTemp creates a pending file beside its final name.
 func (h *handle) openTemp(mode uint32) error {
 	if st, err := lstat(h.dir, h.name); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return unix.EISDIR
@@ -287,7 +287,7 @@ func (h *handle) openTemp(mode uint32) error {
 		return err
 	}
 	h.fd, h.temp = fd, temp
-	if err := regular(fd); err != nil {
+	if err := requireRegular(fd); err != nil {
 		return err
 	}
 	return unix.Fchmod(fd, mode)
@@ -298,14 +298,14 @@ func (a *agent) fsCommit(id uint32) error {
 	if err != nil {
 		return err
 	}
-	defer h.drop()
-	return h.appear()
+	defer h.discard()
+	return h.commit()
 }
 
-// appear gives a pending file its name.
-func (h *handle) appear() error {
+// commit renames a pending file to its final name.
+func (h *handle) commit() error {
 	if h.temp == "" {
-		return nil // appended: it is there already
+		return nil // opened for append: no rename needed
 	}
 	if err := unix.Renameat(h.dir, h.temp, h.dir, h.name); err != nil {
 		return err
@@ -349,7 +349,7 @@ func (h *handle) write(b []byte) error {
 }
 
 func (a *agent) fsStat(path string) ([]byte, error) {
-	fd, name, err := a.openDir(path, false)
+	fd, name, err := a.openParent(path, false)
 	if err == unix.EINVAL && path != "" {
 		return a.statDir(path)
 	}
@@ -364,14 +364,13 @@ func (a *agent) fsStat(path string) ([]byte, error) {
 	return wire.AppendFileInfos(nil, []wire.FileInfo{info}), nil
 }
 
-// statDir describes the root, "." or "..": nothing but a directory, which has no link
-// to look behind.
+// statDir describes "/", or a path that ends in "." or "..": always a directory, never a link.
 func (a *agent) statDir(path string) ([]byte, error) {
 	abs, err := a.absolute(path)
 	if err != nil {
 		return nil, err
 	}
-	fd, st, err := find(unix.AT_FDCWD, abs, unix.O_DIRECTORY)
+	fd, st, err := openPath(unix.AT_FDCWD, abs, unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
@@ -379,7 +378,7 @@ func (a *agent) statDir(path string) ([]byte, error) {
 	return wire.AppendFileInfos(nil, []wire.FileInfo{describe("/", &st)}), nil
 }
 
-// statInfo describes name in the directory dir, a link itself.
+// statInfo describes name in the directory dir, without following a link.
 func statInfo(dir int, name string) (wire.FileInfo, error) {
 	st, err := lstat(dir, name)
 	if err != nil {
@@ -400,35 +399,35 @@ func (a *agent) fsMkdir(path string, mode uint32, parents bool) error {
 	if err := checkMode(mode); err != nil {
 		return err
 	}
-	dir, name, err := a.openDir(path, parents)
+	dir, name, err := a.openParent(path, parents)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(dir)
 	err = unix.Mkdirat(dir, name, mode)
 	if err == unix.EEXIST && parents {
-		if fd, _, ferr := find(dir, name, unix.O_DIRECTORY); ferr == nil {
+		if fd, _, ferr := openPath(dir, name, unix.O_DIRECTORY); ferr == nil {
 			return unix.Close(fd)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	fd, _, err := find(dir, name, unix.O_NOFOLLOW|unix.O_DIRECTORY)
+	fd, _, err := openPath(dir, name, unix.O_NOFOLLOW|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return chmod(fd, mode) // rather than the umask's leftovers: the mode is meant as given
+	return chmod(fd, mode) // undo the umask: the mode is exact
 }
 
 func (a *agent) fsRename(from, to string, keep bool) error {
-	fromDir, fromName, err := a.openDir(from, false)
+	fromDir, fromName, err := a.openParent(from, false)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fromDir)
-	toDir, toName, err := a.openDir(to, false)
+	toDir, toName, err := a.openParent(to, false)
 	if err != nil {
 		return err
 	}

@@ -9,15 +9,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// setUpMachine is setUp of an agent in a machine that is the sandbox: the
-// boundary is around the machine, and within it nothing is taken from programs.
+// setUpMachine is setUp for an agent in a virtual machine. The machine is the boundary, so programs
+// keep all rights inside it.
 func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	a.env, a.dir, a.ruleset = s.Env, s.Dir, -1
 	unix.Umask(0o022)
 	if err := mkdirAll(s.Dir, 0o755); err != nil {
 		return "make the directory that paths start from", err
 	}
-	_ = loopbackUp() // of a kernel that has a network
+	_ = loopbackUp() // fails on a kernel without network, which is no error
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
 	}
@@ -27,31 +27,32 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	if step, err := setRlimits(s.Rlimits); err != nil {
 		return step, err
 	}
-	if a.marks, err = newMarks(unix.RLIMIT_LOCKS); err != nil {
+	if a.tags, err = newProcessTags(unix.RLIMIT_LOCKS); err != nil {
 		return "number programs by a limit", err
 	}
 	if a.proc, err = openProcfs(); err != nil {
 		return "open /proc", err
 	}
-	a.hunter.track(unix.RLIMIT_LOCKS)
-	go a.hunter.run()
+	a.killer.setResource(unix.RLIMIT_LOCKS)
+	go a.killer.run()
 	return "", nil
 }
 
-// onClock sets the machine's clock.
+// onClock sets the machine's clock, CLOCK_REALTIME.
 func (a *agent) onClock(f wire.Frame) error {
 	var c wire.Clock
-	if err := c.Decode(f.Payload); err != nil || !a.whole {
+	if err := c.Decode(f.Payload); err != nil || !a.wholeMachine {
 		return unix.EPROTO
 	}
 	now := unix.NsecToTimespec(c.Time)
-	_ = unix.ClockSettime(unix.CLOCK_REALTIME, &now) // a machine that does not allow it goes wrong, and nothing else does
+	_ = unix.ClockSettime(unix.CLOCK_REALTIME, &now) // on failure only the guest's clock is wrong
 	return nil
 }
 
-// fsUsage tells how much memory of the machine is in use.
+// fsUsage reports the machine's memory in use, in bytes: MemTotal minus MemAvailable
+// (proc_meminfo(5)).
 func (a *agent) fsUsage() ([]byte, error) {
-	if !a.whole {
+	if !a.wholeMachine {
 		return nil, unix.EOPNOTSUPP
 	}
 	b, err := os.ReadFile("/proc/meminfo")
@@ -62,7 +63,7 @@ func (a *agent) fsUsage() ([]byte, error) {
 	return wire.AppendFileInfos(nil, []wire.FileInfo{{Name: "memory", Size: used}}), nil
 }
 
-// memoryLine is a line of /proc/meminfo, in bytes; 0 if it is not there.
+// memoryLine returns a line of /proc/meminfo in bytes, 0 if there is none.
 func memoryLine(text []byte, name string) uint64 {
 	for line := range bytes.Lines(text) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {

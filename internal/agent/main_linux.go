@@ -9,24 +9,25 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// Main is the agent, or the spawner. It never returns: when the connection ends,
-// so does the process, and with PID 1 the whole sandbox.
+// Main is the entry point of every mode. It never returns: the process exits when its connection
+// ends, and the kernel ends the sandbox with its PID 1.
 func Main() {
 	mode, path, ok := parseArgs(os.Args)
 	if !ok {
-		os.Stderr.WriteString("sandbar-agent: is started by sandbar, with a connection to it; it does nothing on its own\n")
+		os.Stderr.WriteString("sandbar-agent: sandbar starts this program with a connection; it does nothing on its own\n")
 		os.Exit(2)
 	}
-	// The daemon's own descriptors close on exec, but whoever started it may
-	// have left it others; no program may find one.
+	// The daemon's own descriptors are close-on-exec, but the process that started the daemon may
+	// have leaked others into it. No program may inherit one.
 	unix.CloseRange(SocketFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
-	// A program that cannot be read is not dumpable from its start, and its files of
-	// /proc are root's (package spawn, Program). Only what the daemon or the spawner has
-	// started has a socket here; what a program of a sandbox starts stays undumpable.
+	// The executable is not readable, so the process starts undumpable and its files in /proc
+	// belong to root (package spawn, Program). The daemon and the spawner pass a socket, so a
+	// process with a socket here is theirs and may become dumpable again. A process that a
+	// sandboxed program started from this executable stays undumpable.
 	if _, err := unix.GetsockoptInt(SocketFD, unix.SOL_SOCKET, unix.SO_TYPE); err == nil {
 		unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
 	}
-	// It was started by a descriptor's path, and would be called by its number.
+	// The kernel derived the name from the path, /proc/self/fd/N.
 	_ = writeFile("/proc/self/comm", Name)
 	if mode == ModeTemplate {
 		if step, err := startTemplate(); err != nil {
@@ -36,64 +37,64 @@ func Main() {
 		os.Exit(0)
 	}
 	if mode == ModeSpawner {
-		_ = runSpawner(os.Args[2]) // it ends with the connection, and takes its agents with it
+		// returns when the connection ends; PR_SET_PDEATHSIG then kills its agents
+		_ = runSpawner(os.Args[2])
 		os.Exit(0)
 	}
 	if mode == ModeStage {
 		runStage()
 		os.Exit(1)
 	}
-	l, err := openLink(mode, path)
+	l, err := openConn(mode, path)
 	if err != nil {
 		os.Stderr.WriteString("sandbar-agent: no connection to sandbar: " + err.Error() + "\n")
 		os.Exit(1)
 	}
 	a := &agent{
-		rank:      openRank(),
-		whole:     mode == ModeMachine,
-		impatient: mode == ModeStdio,
-		link:      l,
-		sealing:   make(chan []byte),
-		sealed:    make(chan error),
-		starts:    make(chan startRequest, backlog),
-		byPID:     map[int]*process{},
-		byID:      map[uint32]*process{},
-		files:     map[uint32]*handle{},
-		jobs:      make(chan func(), backlog),
-		channels:  map[uint32]*streams{},
-		born:      make(chan struct{}, 1),
+		oom:               openOOMScore(),
+		wholeMachine:      mode == ModeMachine,
+		boundFirstRequest: mode == ModeStdio,
+		conn:              l,
+		programFilter:     make(chan []byte),
+		filterInstalled:   make(chan error),
+		starts:            make(chan startRequest, backlog),
+		byPID:             map[int]*process{},
+		byID:              map[uint32]*process{},
+		files:             map[uint32]*handle{},
+		jobs:              make(chan func(), backlog),
+		channels:          map[uint32]*streams{},
+		childStarted:      make(chan struct{}, 1),
 	}
-	a.hunter = newHunter(a)
+	a.killer = newTreeKiller(a)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
-	_ = a.serve() // it ends with the connection, and nobody is left to tell
+	_ = a.serve() // an error means that the connection is gone, so nobody can receive a report
 	os.Exit(0)
 }
 
-// perThreadSyscall is the signal behind syscall.AllThreadsSyscall.
+// perThreadSyscall is the signal that syscall.AllThreadsSyscall uses.
 const perThreadSyscall = syscall.Signal(33)
 
-// serve speaks the protocol from Hello to the connection's end.
+// serve handles the connection from Hello to its end.
 func (a *agent) serve() error {
 	hello := wire.Hello{Generation: wire.Generation}
-	if err := a.link.write(wire.Frame{Type: wire.TypeHello, Payload: hello.Append(nil)}); err != nil {
+	if err := a.conn.write(wire.Frame{Type: wire.TypeHello, Payload: hello.Append(nil)}); err != nil {
 		return err
 	}
 	if os.Getpid() == 1 {
-		// The kernel keeps from PID 1 what it has no handler for. The runtime's
-		// handlers, some of which end the process, would let a program's
-		// signals through; needed are preemption, SIGCHLD, and what the runtime
-		// makes a system call on all threads with. SIGPIPE, which the runtime's
-		// handler ignores, ends a PID 1 where the kernel is gVisor's.
+		// The kernel discards signals for which PID 1 has no handler (pid_namespaces(7)), so a
+		// program cannot kill the agent. The Go runtime installs handlers for most signals, and
+		// some of them exit. Reset all but SIGURG (preemption), SIGCHLD, perThreadSyscall, and
+		// SIGPIPE: gVisor kills even PID 1 for an unhandled SIGPIPE.
 		resetSignals(unix.SIGURG, unix.SIGCHLD, unix.SIGPIPE, perThreadSyscall)
 	}
 	go a.reap()
-	if a.impatient {
-		if err := a.link.await(firstWord); err != nil {
+	if a.boundFirstRequest {
+		if err := a.conn.awaitReadable(firstRequestTimeout); err != nil {
 			return err
 		}
 	}
 	for {
-		f, err := a.link.read()
+		f, err := a.conn.read()
 		if err != nil {
 			return err
 		}
@@ -103,10 +104,10 @@ func (a *agent) serve() error {
 	}
 }
 
-// dispatch handles one frame. An error is a violation and ends the agent.
+// dispatch handles one frame. An error is a protocol violation and ends the agent.
 func (a *agent) dispatch(f wire.Frame) error {
 	if f.Type != wire.TypeStart && f.Type != wire.TypeSetup {
-		closeAll(f.FDs) // only these carry any
+		closeAll(f.FDs) // only Start and Setup carry descriptors
 	}
 	switch f.Type {
 	case wire.TypeSetup:
@@ -117,7 +118,7 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onSignal(f)
 	case wire.TypeKill:
 		return a.onKill(f)
-	case wire.TypeLend:
+	case wire.TypeAdoptAttrs:
 		return a.onLend(f)
 	case wire.TypeAdopt:
 		return a.onAdopt(f)
@@ -135,7 +136,7 @@ func (a *agent) dispatch(f wire.Frame) error {
 	return unix.EPROTO
 }
 
-// onSetup builds the sandbox.
+// onSetup applies the plan. A second Setup is a violation.
 func (a *agent) onSetup(f wire.Frame) error {
 	defer closeAll(f.FDs)
 	var s wire.Setup
@@ -143,7 +144,7 @@ func (a *agent) onSetup(f wire.Frame) error {
 		return unix.EPROTO
 	}
 	set := a.setUp
-	if a.whole {
+	if a.wholeMachine {
 		set = a.setUpMachine
 	}
 	if step, err := set(&s, f.FDs); err != nil {
@@ -152,18 +153,18 @@ func (a *agent) onSetup(f wire.Frame) error {
 	}
 	a.ready = true
 	a.reply(f.ID, wire.OK, nil, "", wire.AppendHandle(nil, ownThreads()), a.tun...)
-	closeAll(a.tun) // before any program is started
+	closeAll(a.tun) // programs must not inherit it
 	a.tun = nil
 	return nil
 }
 
-// reply answers the request id.
+// reply answers request id.
 func (a *agent) reply(id uint32, stage wire.Failure, err error, text string, data []byte, fds ...int) {
 	r := wire.Reply{Failure: stage, Errno: errno(err), Text: text, Data: data}
-	a.link.write(wire.Frame{Type: wire.TypeReply, ID: id, Payload: r.Append(nil), FDs: fds})
+	a.conn.write(wire.Frame{Type: wire.TypeReply, ID: id, Payload: r.Append(nil), FDs: fds})
 }
 
-// errno is the kernel's number in err; EIO for an error that has none.
+// errno returns the kernel's error number in err, 0 for nil and EIO for any other error.
 func errno(err error) uint32 {
 	switch e := err.(type) {
 	case nil:

@@ -4,7 +4,7 @@ package agent
 
 import "os"
 
-// Main is the agent; it exists on Linux only.
+// Main reports an error: the agent runs on Linux only.
 func Main() {
 	os.Stderr.WriteString("sandbar-agent: runs on Linux only\n")
 	os.Exit(125)

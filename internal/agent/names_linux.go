@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file is the agent's only way from a name in the guest's tree to a file. A test
-// (TestNamesAreResolvedSafely) forbids every other call that resolves one.
+// This file is the only way from a path in the guest's tree to a file. TestNamesAreResolvedSafely
+// forbids every other call that resolves one.
 //
-// A program may exchange any part of a name at any moment. So a name is resolved once,
-// by openat2(2) without the magic links of /proc, which lead to files that have no name
-// in the tree: the agent's program, its descriptors, other processes' roots. The inode
-// found is checked and changed by its descriptor; the name is not used again.
+// A program may replace any component of a path at any moment. So a path is resolved once, by
+// openat2(2) with RESOLVE_NO_MAGICLINKS. The magic links of /proc lead to files without a name in
+// the tree: the agent's executable, its descriptors, the roots of other processes. The inode that
+// was found is checked and changed through its descriptor; the path is not used again.
 
 // openAt opens path below dir. A magic link is ELOOP.
 func openAt(dir int, path string, flags uint64, mode uint32) (int, error) {
@@ -22,14 +22,14 @@ func openAt(dir int, path string, flags uint64, mode uint32) (int, error) {
 		Flags: flags | unix.O_CLOEXEC, Mode: uint64(mode), Resolve: unix.RESOLVE_NO_MAGICLINKS})
 }
 
-// find returns an O_PATH descriptor of what path names below dir, and describes it.
-// flags may have O_NOFOLLOW and O_DIRECTORY. A file of the kernel's is EACCES.
-func find(dir int, path string, flags uint64) (fd int, st unix.Stat_t, err error) {
+// openPath returns an O_PATH descriptor of path below dir, with its stat. flags may have O_NOFOLLOW
+// and O_DIRECTORY. A file of a kernel file system is EACCES.
+func openPath(dir int, path string, flags uint64) (fd int, st unix.Stat_t, err error) {
 	fd, err = openAt(dir, path, unix.O_PATH|flags, 0)
 	if err != nil {
 		return -1, st, err
 	}
-	if err = ordinary(fd); err == nil {
+	if err = refuseKernelFile(fd); err == nil {
 		err = unix.Fstat(fd, &st)
 	}
 	if err != nil {
@@ -39,28 +39,29 @@ func find(dir int, path string, flags uint64) (fd int, st unix.Stat_t, err error
 	return fd, st, nil
 }
 
-// kernelFiles are the file systems whose files are the kernel's. In /proc the agent
-// would reach its own entries, where a program would reach the program's.
-var kernelFiles = []int64{
+// kernelFileSystems are the file systems whose files are interfaces of the kernel. In /proc an
+// operation would reach the agent's own entries instead of the program's.
+var kernelFileSystems = []int64{
 	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC,
 	unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.NSFS_MAGIC, unix.PIPEFS_MAGIC, unix.SOCKFS_MAGIC,
 	unix.ANON_INODE_FS_MAGIC,
 }
 
-// ordinary refuses a file that is the kernel's.
-func ordinary(fd int) error {
+// refuseKernelFile returns EACCES for a file of a kernel file system.
+func refuseKernelFile(fd int) error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return err
 	}
-	if slices.Contains(kernelFiles, int64(fs.Type)) {
+	if slices.Contains(kernelFileSystems, int64(fs.Type)) {
 		return unix.EACCES
 	}
 	return nil
 }
 
-// regular refuses what is not a regular file, and files of the kernel's.
-func regular(fd int) error {
+// requireRegular returns EISDIR for a directory, ENXIO for any other file that is not regular, and
+// EACCES for a file of a kernel file system.
+func requireRegular(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
@@ -72,7 +73,7 @@ func regular(fd int) error {
 	default:
 		return unix.ENXIO
 	}
-	return ordinary(fd)
+	return refuseKernelFile(fd)
 }
 
 // absolute checks a path and makes it absolute.
@@ -90,13 +91,13 @@ func (a *agent) absolute(path string) (string, error) {
 	return path, nil
 }
 
-// split returns the directory of a path and the name in it. A path that ends in
-// a slash, "." or ".." names a directory by another name; it has no name here.
+// split returns the directory of a path and the last name in it. A path that ends in a slash, "."
+// or ".." is EINVAL: it names a directory that has another name in its parent.
 func split(path string) (dir, name string, err error) {
 	path = strings.TrimRight(path, "/")
 	i := strings.LastIndexByte(path, '/')
 	if i < 0 {
-		return "", "", unix.EINVAL // the root
+		return "", "", unix.EINVAL // the root directory
 	}
 	dir, name = path[:i+1], path[i+1:]
 	if len(name) > maxName {
@@ -108,9 +109,9 @@ func split(path string) (dir, name string, err error) {
 	return dir, name, nil
 }
 
-// openDir opens the directory of path, and makes it if parents, and returns the last
-// name of path.
-func (a *agent) openDir(path string, parents bool) (fd int, name string, err error) {
+// openParent opens the parent directory of path, after creating missing ones if parents is set, and
+// returns the last name of path.
+func (a *agent) openParent(path string, parents bool) (fd int, name string, err error) {
 	path, err = a.absolute(path)
 	if err != nil {
 		return -1, "", err
@@ -126,14 +127,14 @@ func (a *agent) openDir(path string, parents bool) (fd int, name string, err err
 	if err != nil {
 		return -1, "", err
 	}
-	if err := ordinary(fd); err != nil {
+	if err := refuseKernelFile(fd); err != nil {
 		unix.Close(fd)
 		return -1, "", err
 	}
 	return fd, name, nil
 }
 
-// makeDirs makes the missing directories of an absolute path and opens the last.
+// makeDirs creates the missing directories of an absolute path and opens the last.
 func makeDirs(path string) (fd int, err error) {
 	fd, err = openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0)
 	for part := range strings.SplitSeq(path, "/") {
@@ -153,20 +154,20 @@ func makeDirs(path string) (fd int, err error) {
 	return fd, err
 }
 
-// possibleMode is the bits that files may be given: those of permission, and the
-// sticky bit. Set-user-ID and set-group-ID give nothing in a sandbox, and harm where
-// a file of the host's is reached.
-const possibleMode = 0o1777
+// allowedMode has the mode bits that a request may set: permissions and the sticky bit. Set-user-ID
+// and set-group-ID have no effect in a sandbox (nosuid), and would be harmful on a file that the
+// host shares.
+const allowedMode = 0o1777
 
 func checkMode(mode uint32) error {
-	if mode&^possibleMode != 0 {
+	if mode&^allowedMode != 0 {
 		return unix.EINVAL
 	}
 	return nil
 }
 
-// chmod changes the mode of what find has found. Before Linux 6.6 no call does that
-// to an O_PATH descriptor.
+// chmod changes the mode of a descriptor of openPath. Linux before 6.6 has no fchmodat2(2), and
+// fchmod(2) refuses O_PATH descriptors.
 func chmod(fd int, mode uint32) error {
 	err := unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH)
 	if err == unix.EOPNOTSUPP {
@@ -175,9 +176,9 @@ func chmod(fd int, mode uint32) error {
 	return err
 }
 
-// chmodByProc is chmod by the magic link of the agent's own descriptor. The link leads
-// to the inode that find has checked, if the directory is the kernel's: /proc is a mount
-// that no program can replace, and that is checked.
+// chmodByProc changes the mode through the magic link of the agent's own descriptor, which leads to
+// the inode that openPath has checked. That holds only if the directory is procfs, so its type is
+// checked; programs cannot unmount or replace /proc.
 func chmodByProc(fd int, mode uint32) error {
 	dir, err := openAt(unix.AT_FDCWD, "/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -194,8 +195,8 @@ func chmodByProc(fd int, mode uint32) error {
 	return unix.Fchmodat(dir, strconv.Itoa(fd), mode, 0)
 }
 
-// chown changes the owner of what find has found. An id that the sandbox does not
-// have is refused as one that is somebody else's.
+// chown changes the owner of a descriptor of openPath. An id that the user namespace does not map
+// is EINVAL in the kernel; callers get EPERM.
 func chown(fd int, uid, gid uint32) error {
 	err := unix.Fchownat(fd, "", int(uid), int(gid), unix.AT_EMPTY_PATH)
 	if err == unix.EINVAL {
@@ -204,13 +205,14 @@ func chown(fd int, uid, gid uint32) error {
 	return err
 }
 
-// lstat describes name in an open directory, a link itself.
+// lstat describes name in an open directory, without following a link.
 func lstat(dir int, name string) (st unix.Stat_t, err error) {
 	err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	return st, err
 }
 
-// readLink reads a link of an open directory that find or openDir has checked.
+// readLink reads a link in a directory that openPath or openParent has checked. It returns "" on an
+// error.
 func readLink(dir int, name string) string {
 	buf := make([]byte, maxPath)
 	n, err := unix.Readlinkat(dir, name, buf)

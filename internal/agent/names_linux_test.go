@@ -30,15 +30,15 @@ var resolvers = map[string]string{
 	"setup_linux.go":      "names of the plan, before any program runs",
 	"overlay_linux.go":    "names of the plan, before any program runs",
 	"stage_linux.go":      "names of the plan, before any program runs",
-	"group_linux.go":      "a constant, before any program runs",
+	"cgroup_linux.go":     "a constant, before any program runs",
 	"network_linux.go":    "a constant, before any program runs",
 	"sys_unsafe_linux.go": "names of the plan, before any program runs",
 	"spawner_linux.go":    "names of the host's",
-	"link_linux.go":       "a constant, before any program runs",
+	"conn_linux.go":       "a constant, before any program runs",
 	"proc_linux.go":       "names of /proc, which no program can change",
 	"watchdog_linux.go":   "names of /proc, and mounts of the plan",
 	"adopt_linux.go":      "names of /proc, which no program can change",
-	"rank_linux.go":       "a constant of /proc",
+	"oomscore_linux.go":   "a constant of /proc",
 }
 
 func TestNamesAreResolvedSafely(t *testing.T) {
@@ -103,7 +103,7 @@ func TestChmodByDescriptor(t *testing.T) {
 		if err := os.WriteFile(path, nil, 0); err != nil { // that nobody may open
 			t.Fatal(err)
 		}
-		fd, _, err := find(unix.AT_FDCWD, path, 0)
+		fd, _, err := openPath(unix.AT_FDCWD, path, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestFindRefuses(t *testing.T) {
 		"/proc/self/exe": unix.ELOOP, "/proc/self/root/usr": unix.ELOOP, "/proc/self/fd/0": unix.ELOOP, link: unix.ELOOP,
 		"/proc/self/status": unix.EACCES, "/proc": unix.EACCES, "/proc/self": unix.EACCES, "/usr": nil,
 	} {
-		fd, _, err := find(unix.AT_FDCWD, path, 0)
+		fd, _, err := openPath(unix.AT_FDCWD, path, 0)
 		if err != want {
 			t.Errorf("%s: %v, want %v", path, err, want)
 		}

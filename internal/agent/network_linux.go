@@ -8,9 +8,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// makeInterface gives the sandbox the interface of the plan, if it has one. It
-// runs while the agent still sees the host's devices and has all rights over its
-// own network namespace; afterwards nobody inside has any.
+// makeInterface creates the plan's network interface, if the plan has one. It must run while the
+// agent still sees the host's device node and has CAP_NET_ADMIN in its network namespace.
 func (a *agent) makeInterface(i *wire.Interface) (step string, err error) {
 	if i.Name == "" {
 		return "", nil
@@ -22,8 +21,9 @@ func (a *agent) makeInterface(i *wire.Interface) (step string, err error) {
 		}
 		a.tun = []int{fd}
 	}
-	// No address but those of the plan: nothing of the kernel's own making, and no
-	// looking for routers. A kernel without IPv6 has nothing to switch off.
+	// addr_gen_mode 1 (IN6_ADDR_GEN_MODE_NONE) keeps the kernel from adding a link-local address
+	// and from soliciting routers: the interface has the plan's addresses only. The write fails on
+	// a kernel without IPv6, which has nothing to disable.
 	_ = writeFile("/proc/sys/net/ipv6/conf/"+i.Name+"/addr_gen_mode", "1")
 	if err := configure(i); err != nil {
 		return "configure the network device " + i.Name, err
@@ -31,10 +31,10 @@ func (a *agent) makeInterface(i *wire.Interface) (step string, err error) {
 	return "", nil
 }
 
-// OpenTun makes a TUN device (IFF_TUN, IFF_NO_PI) in the calling thread's network
-// namespace; device is /dev/net/tun or another node of it. It is there as long as the namespace, which the descriptor keeps: a
-// device that ends with its descriptor instead makes closing that wait for the
-// kernel's grace periods, which take longer than all else in a sandbox's life.
+// OpenTun creates a TUN device (IFF_TUN, IFF_NO_PI) in the calling thread's network namespace.
+// device is /dev/net/tun or another node of it. The device is persistent (TUNSETPERSIST), so it
+// lives as long as the namespace: closing the descriptor of a device that is not persistent waits
+// for RCU grace periods, which take longer than the rest of a sandbox's life.
 func OpenTun(device, name string) (int, error) {
 	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -55,7 +55,7 @@ func OpenTun(device, name string) (int, error) {
 	return fd, nil
 }
 
-// configure brings the interface up with its addresses and routes.
+// configure brings the interface up with the plan's addresses and routes.
 func configure(i *wire.Interface) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -67,20 +67,20 @@ func configure(i *wire.Interface) error {
 		return err
 	}
 	for k, addr := range i.Addrs {
-		b := batch{}
+		b := netlinkBatch{}
 		if k == 0 {
-			b.link(index, i.MTU)
+			b.setLinkUp(index, i.MTU)
 		}
-		b.address(index, addr)
-		b.route(index, addr)
+		b.addAddress(index, addr)
+		b.addDefaultRoute(index, addr)
 		if err := b.send(fd); err != nil && k == 0 {
-			return err // another family may be missing or switched off
+			return err // IPv6 may be missing or disabled
 		}
 	}
 	return nil
 }
 
-// indexOf is the number of an interface.
+// indexOf returns the index of an interface.
 func indexOf(name string) (uint32, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -97,24 +97,25 @@ func indexOf(name string) (uint32, error) {
 	return req.Uint32(), nil
 }
 
-// batch is requests to rtnetlink that are sent together; the kernel answers each.
-type batch struct {
-	b     []byte
-	count int
+// netlinkBatch is a sequence of rtnetlink(7) requests that are sent together. The kernel
+// acknowledges each.
+type netlinkBatch struct {
+	b        []byte
+	requests int
 }
 
-// request appends a request: its fixed part, then attributes.
-func (r *batch) request(kind, flags uint16, fixed []byte, attrs ...attr) {
+// request appends a request: its fixed header, then its attributes, padded to 4 bytes.
+func (r *netlinkBatch) request(kind, flags uint16, fixed []byte, attrs ...routeAttr) {
 	size := unix.SizeofNlMsghdr + len(fixed)
 	for _, a := range attrs {
 		size += unix.SizeofRtAttr + (len(a.value)+3)&^3
 	}
-	r.count++
+	r.requests++
 	ne := binary.NativeEndian
 	r.b = ne.AppendUint32(r.b, uint32(size))
 	r.b = ne.AppendUint16(r.b, kind)
 	r.b = ne.AppendUint16(r.b, flags|unix.NLM_F_REQUEST|unix.NLM_F_ACK)
-	r.b = ne.AppendUint32(r.b, uint32(r.count))
+	r.b = ne.AppendUint32(r.b, uint32(r.requests))
 	r.b = ne.AppendUint32(r.b, 0)
 	r.b = append(r.b, fixed...)
 	for _, a := range attrs {
@@ -127,18 +128,18 @@ func (r *batch) request(kind, flags uint16, fixed []byte, attrs ...attr) {
 	}
 }
 
-// attr is an attribute of a request.
-type attr struct {
+// routeAttr is an attribute of a request.
+type routeAttr struct {
 	kind  uint16
 	value []byte
 }
 
-func number(kind uint16, v uint32) attr {
-	return attr{kind, binary.NativeEndian.AppendUint32(nil, v)}
+func number(kind uint16, v uint32) routeAttr {
+	return routeAttr{kind, binary.NativeEndian.AppendUint32(nil, v)}
 }
 
-// link brings the interface up.
-func (r *batch) link(index, mtu uint32) {
+// setLinkUp sets the interface's MTU and brings it up.
+func (r *netlinkBatch) setLinkUp(index, mtu uint32) {
 	fixed := make([]byte, unix.SizeofIfInfomsg)
 	ne := binary.NativeEndian
 	ne.PutUint32(fixed[4:], index)
@@ -147,17 +148,18 @@ func (r *batch) link(index, mtu uint32) {
 	r.request(unix.RTM_NEWLINK, 0, fixed, number(unix.IFLA_MTU, mtu))
 }
 
-// address gives the interface an address, which nobody else can have.
-func (r *batch) address(index uint32, a wire.Addr) {
+// addAddress adds an address. IFA_F_NODAD skips duplicate address detection: no other host is on
+// this link.
+func (r *netlinkBatch) addAddress(index uint32, a wire.Addr) {
 	fixed := binary.NativeEndian.AppendUint32([]byte{family(a), a.Bits, unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}, index)
-	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, fixed, attr{unix.IFA_LOCAL, a.IP}, attr{unix.IFA_ADDRESS, a.IP})
+	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, fixed, routeAttr{unix.IFA_LOCAL, a.IP}, routeAttr{unix.IFA_ADDRESS, a.IP})
 }
 
-// route sends everything that has no closer way by the address's gateway.
-func (r *batch) route(index uint32, a wire.Addr) {
+// addDefaultRoute adds a default route through the address's gateway.
+func (r *netlinkBatch) addDefaultRoute(index uint32, a wire.Addr) {
 	fixed := make([]byte, unix.SizeofRtMsg)
 	fixed[0], fixed[4], fixed[5], fixed[7] = family(a), unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RTN_UNICAST
-	r.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, fixed, attr{unix.RTA_GATEWAY, a.Gateway}, number(unix.RTA_OIF, index))
+	r.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, fixed, routeAttr{unix.RTA_GATEWAY, a.Gateway}, number(unix.RTA_OIF, index))
 }
 
 func family(a wire.Addr) byte {
@@ -167,19 +169,19 @@ func family(a wire.Addr) byte {
 	return unix.AF_INET
 }
 
-// send sends the requests and returns the first error in the answers.
-func (r *batch) send(fd int) error {
+// send sends the requests and returns the first error among the acknowledgements.
+func (r *netlinkBatch) send(fd int) error {
 	if err := unix.Sendto(fd, r.b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	var failed error
 	var b [4096]byte
-	for got := 0; got < r.count; {
+	for got := 0; got < r.requests; {
 		n, _, err := unix.Recvfrom(fd, b[:], 0)
 		if err != nil {
 			return err
 		}
-		k, err := answers(b[:n])
+		k, err := countAcks(b[:n])
 		if k == 0 && err == nil {
 			return unix.EPROTO
 		}
@@ -191,8 +193,8 @@ func (r *batch) send(fd int) error {
 	return failed
 }
 
-// answers counts the answers in what the kernel has sent, with the first error.
-func answers(b []byte) (n int, failed error) {
+// countAcks returns the number of acknowledgements in b and their first error.
+func countAcks(b []byte) (n int, failed error) {
 	ne := binary.NativeEndian
 	for len(b) >= unix.SizeofNlMsghdr+4 {
 		size := int(ne.Uint32(b))

@@ -6,15 +6,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// An image's root is hostile: a program's tree as much as any, only made
-// earlier. Until the pivot the host's tree can be reached, and a link in the
-// image would lead there. So nothing is ever resolved through the image here:
-// what the sandbox needs in it is put into the upper directory, which is ours,
-// before the overlay is mounted, and hides what the image has in that place.
+// An image's root is as hostile as a program. Until pivot_root(2) the host's tree is reachable, so
+// a symbolic link in the image could lead there. For that reason no path is resolved through the
+// image before the pivot. Everything that the sandbox needs inside the image's tree is created in
+// the upper directory, which the agent made, before the overlay is mounted; it hides what the image
+// has at the same path.
 
-// hold takes hold of what the plan attaches before its first step: a directory
-// of the host may lie where the new root is built, and be hidden by it.
-func (b *builder) hold(plan []wire.Mount) (step string, err error) {
+// openSources clones the mounts that the plan attaches (open_tree(2)) before the first step: a
+// source directory of the host may lie below Root, where the new root would hide it.
+func (b *builder) openSources(plan []wire.Mount) (step string, err error) {
 	for i := range plan {
 		m := &plan[i]
 		if m.Kind != wire.MountAttach || m.Source == "" {
@@ -24,25 +24,25 @@ func (b *builder) hold(plan []wire.Mount) (step string, err error) {
 		if err != nil {
 			return m.Kind.String() + " " + m.Target, err
 		}
-		b.held[m.Source] = fd
+		b.sourceMounts[m.Source] = fd
 	}
 	return "", nil
 }
 
 func (b *builder) close() {
-	for _, fd := range b.held {
+	for _, fd := range b.sourceMounts {
 		unix.Close(fd)
 	}
 }
 
-// attach puts a mount that is nowhere yet at target.
+// attach moves a detached mount to target (move_mount(2)).
 func (b *builder) attach(m *wire.Mount, target string) error {
-	fd, ok := b.held[m.Source]
+	fd, ok := b.sourceMounts[m.Source]
 	if m.Source == "" {
-		if m.Size < 0 || m.Size >= int64(len(b.came)) {
+		if m.Size < 0 || m.Size >= int64(len(b.receivedMounts)) {
 			return unix.EBADF
 		}
-		fd, ok = b.came[m.Size], true
+		fd, ok = b.receivedMounts[m.Size], true
 	}
 	if !ok {
 		return unix.EBADF
@@ -56,23 +56,23 @@ func (b *builder) attach(m *wire.Mount, target string) error {
 	return setMountFlags(target, m.Flags, true)
 }
 
-// overlay mounts parts/upper over parts/lower at target. It keeps its notes in
-// user attributes, the only ones that a user namespace may write.
+// overlay mounts an overlay of dirs/upper over dirs/lower at target. userxattr makes overlayfs keep
+// its metadata in user.* attributes, the only ones that it may write in a user namespace (Linux
+// 5.11, overlayfs.rst).
 func overlay(parts, target string, flags uint32) error {
 	if err := mkdirAll(target, 0o755); err != nil {
 		return err
 	}
-	if err := userAttributes(parts + "/upper"); err != nil {
+	if err := checkUserXattrs(parts + "/upper"); err != nil {
 		return err
 	}
 	return unix.Mount("overlay", target, "overlay", mountFlags(flags),
 		"userxattr,lowerdir="+parts+"/lower,upperdir="+parts+"/upper,workdir="+parts+"/work")
 }
 
-// userAttributes fails where a directory cannot have user attributes. Overlay
-// would be mounted all the same, and a directory that replaces one of the image
-// would fail later, in the middle of somebody's program.
-func userAttributes(dir string) error {
+// checkUserXattrs fails if the file system has no user.* attributes. Without them the overlay
+// mounts all the same, and creating an opaque directory fails later, inside a program.
+func checkUserXattrs(dir string) error {
 	const name = "user.sandbar"
 	if err := unix.Setxattr(dir, name, nil, 0); err != nil {
 		return err

@@ -4,11 +4,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// becomeOwner makes the calling thread, and no other, the user who is to own the
-// user namespaces that it makes, and returns the way back. The kernel takes the
-// owner from the thread's effective user. Its capabilities stay; a process that it
-// forks into a new user namespace gets a fresh set with that.
-func becomeOwner(uid int) (back func(), err error) {
+// setNamespaceOwner changes the calling thread's effective user to uid, which owns the user
+// namespaces that the thread creates, and returns a function that undoes it. SECBIT_NO_SETUID_FIXUP
+// keeps the thread's capabilities across the change (capabilities(7)). A process that the thread
+// forks into a new user namespace has all capabilities there.
+func setNamespaceOwner(uid int) (back func(), err error) {
 	if uid == 0 {
 		return func() {}, nil
 	}
@@ -19,10 +19,11 @@ func becomeOwner(uid int) (back func(), err error) {
 	if err := setEffective(uid); err != nil {
 		return nil, err
 	}
-	return func() { _ = setEffective(0) }, nil // the real user is root still, whom it may take on again
+	return func() { _ = setEffective(0) }, nil // allowed: the real user is still root
 }
 
-// setEffective sets the calling thread's effective user; x/sys would set that of all threads.
+// setEffective sets the calling thread's effective user only; the x/sys function would change all
+// threads.
 func setEffective(uid int) error {
 	const same = ^uintptr(0)
 	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(uid), same); e != 0 {

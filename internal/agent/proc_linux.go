@@ -7,19 +7,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// procfs is the root of a proc file system, as a descriptor. All that the hunter
-// and the watchdog read of processes they read through one.
+// procfs is the root of a mounted proc file system, as a descriptor. The tree killer and the
+// watchdog read all processes through one.
 //
-// Where programs are the agent's own user it is a mount of the agent's own that is
-// attached nowhere. The mount in the sandbox's tree may hide processes that a
-// reader may not trace (hidepid), and the kernel lets nobody without capabilities
-// trace a process that is not dumpable: a program could hide from the agent. Since
-// Linux 5.8 hidepid belongs to one mount, so the agent's own hides nothing.
-// limits, stat, statm and status are open to every reader there.
+// If programs run as the agent's own user, it is a detached mount of the agent's own. The sandbox's
+// /proc may have the option hidepid, which hides processes that the reader may not trace, and a
+// process without capabilities may not trace one that is not dumpable. So a program could hide from
+// the agent there. Since Linux 5.8 hidepid is an option of one mount (proc(5)), and the agent's own
+// has none: every reader may open limits, stat, statm and status.
 type procfs struct{ root int }
 
-// mountProcfs makes the agent's own. It needs the rights over the PID namespace
-// and the mount of the host's /proc in view, so it runs before the root is built.
+// mountProcfs creates the detached mount. It must run before the root is built: the kernel allows
+// it only to a process with CAP_SYS_ADMIN that still sees a fully visible proc mount, the host's
+// (mount_namespaces(7)).
 func mountProcfs() (procfs, error) {
 	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -36,15 +36,15 @@ func mountProcfs() (procfs, error) {
 	return procfs{root}, err
 }
 
-// openProcfs opens the one that programs see. Who reads by it must take what it
-// refuses for unknown, never for absent.
+// openProcfs opens the /proc that programs see. If it refuses a file of a process, the caller must
+// not conclude that the process does not exist.
 func openProcfs() (procfs, error) {
 	root, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	return procfs{root}, err
 }
 
-// pids lists the processes but for the agent and PID 1, in the kernel's order.
-// After an error the list may lack any of them.
+// pids lists all processes except the agent and PID 1, in the kernel's order. After an error the
+// list may be incomplete.
 func (p procfs) pids() ([]string, error) {
 	fd, err := unix.Openat(p.root, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -63,15 +63,14 @@ func (p procfs) pids() ([]string, error) {
 	return pids, err
 }
 
-// open opens the directory of a process, or of what is below one. It means this
-// process, never another that got its number.
+// open opens the directory of a process, or one below it. The descriptor stays bound to this
+// process, even after its pid is reused.
 func (p procfs) open(pid string) (dir int, err error) {
 	return unix.Openat(p.root, pid, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
-// readProc reads a file of or below a directory of proc into buf, which must have room
-// for all of it. The file of a process that has been reaped is an error for which
-// hasEnded is true, or empty.
+// readProc reads a file below a /proc directory into buf, which must have room for the whole file.
+// After the process has been reaped, the result is empty or an error for which hasEnded is true.
 func readProc(dir int, name string, buf []byte) ([]byte, error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -79,7 +78,7 @@ func readProc(dir int, name string, buf []byte) ([]byte, error) {
 	}
 	defer unix.Close(fd)
 	for {
-		n, err := unix.Read(fd, buf) // the kernel gives all that fits at once
+		n, err := unix.Read(fd, buf) // the kernel returns the whole file if it fits
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
@@ -92,13 +91,12 @@ func readProc(dir int, name string, buf []byte) ([]byte, error) {
 	}
 }
 
-// hasEnded reports whether an error of open or readProc says that there is no such
-// process any more. Every other error leaves open whether there is.
+// hasEnded reports whether an error of open or readProc means that the process does not exist any
+// more. Any other error leaves that open.
 func hasEnded(err error) bool { return err == unix.ENOENT || err == unix.ESRCH }
 
-// visible reads a file of a process by the /proc that programs see, for threads in
-// the programs' Landlock domain, which reaches no other. Any error is to be taken
-// for a refusal.
-func visible(pid int, name string) ([]byte, error) {
+// readVisibleProc reads a file of a process through the sandbox's /proc, for threads in the
+// programs' Landlock domain, which allows no other. The caller must treat any error as a refusal.
+func readVisibleProc(pid int, name string) ([]byte, error) {
 	return os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + name)
 }

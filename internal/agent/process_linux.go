@@ -13,58 +13,58 @@ import (
 
 // agent is the state of one agent.
 type agent struct {
-	link  *link
-	ready bool // Setup has been done; only the reading goroutine looks
-	// readsAsUser: the reading goroutine reaches files as the sandbox's user.
-	readsAsUser bool
-	whole       bool // the sandbox is the machine
-	// impatient: a host that says nothing may never have been there.
-	impatient bool
+	conn  *conn
+	ready bool // Setup has been applied; only the frame-reader goroutine uses it
+	// readerIsUser says that the frame-reader thread accesses files as the sandbox's user.
+	readerIsUser bool
+	wholeMachine bool // the sandbox is a virtual machine (ModeMachine)
+	// boundFirstRequest makes serve give up if the host sends nothing within firstRequestTimeout.
+	boundFirstRequest bool
 
-	// From Setup, unchanged afterwards.
-	uid, gid uint32
-	ranged   bool // the agent is another user than its programs
-	env      []string
-	dir      string
-	nice     int
-	mitigate bool // see wire.Setup
-	ruleset  int
-	rlimits  []wire.Rlimit // as they were set
-	proc     procfs
-	watch    watchdog
-	rank     rank
-	tun      []int // the descriptor of the interface's device, until it is given away
-	marks    *marks
-	hunter   *hunter
+	// From Setup; constant afterwards.
+	uid, gid     uint32
+	separateUser bool // programs run as another user than the agent
+	env          []string
+	dir          string
+	nice         int
+	mitigate     bool // see wire.Setup
+	ruleset      int
+	rlimits      []wire.Rlimit // the limits that programs inherit
+	proc         procfs
+	watch        watchdog
+	oom          oomScore
+	tun          []int // the TUN device's descriptor, until the Reply to Setup passes it on
+	tags         *processTags
+	killer       *treeKiller
 
-	sealing chan []byte       // to the launcher, once: the filter of programs
-	sealed  chan error        // from it
-	starts  chan startRequest // to the launcher
-	jobs    chan func()       // to the workers
+	programFilter   chan []byte       // to the launcher, once: the seccomp filter of programs
+	filterInstalled chan error        // its result
+	starts          chan startRequest // requests for the launcher
+	jobs            chan func()       // work for the file workers
 
-	// mu is held from before a program is forked until it is in the tables, so
-	// that the reaper, which needs it to look a pid up, cannot be too early.
-	mu    sync.Mutex
-	byPID map[int]*process
-	byID  map[uint32]*process
-	born  chan struct{} // wakes a reaper that has had no children
+	// mu is held from before a program is forked until both tables have it. The reaper needs mu to
+	// look a pid up, so it cannot miss a program that exits at once.
+	mu           sync.Mutex
+	byPID        map[int]*process
+	byID         map[uint32]*process
+	childStarted chan struct{} // wakes the reaper if it had no children
 
-	fsMu   sync.Mutex
-	files  map[uint32]*handle
-	lastFD uint32
-	// buffers holds *buffers of the workers.
+	fsMu       sync.Mutex
+	files      map[uint32]*handle
+	lastHandle uint32
+	// buffers caches *buffers of the workers.
 	buffers sync.Pool
 
 	chanMu   sync.Mutex
-	channels map[uint32]*streams // open channels by their id
+	channels map[uint32]*streams // open channels, by id
 }
 
-// process is one program that was started.
+// process is a running program.
 type process struct {
 	id      uint32
 	pid     int
-	streams *streams // nil when the host has the descriptors
-	killed  bool     // by the watchdog
+	streams *streams // nil if the host has the descriptors
+	killed  bool     // by the memory watchdog
 }
 
 type startRequest struct {
@@ -73,7 +73,7 @@ type startRequest struct {
 	fds   []int
 }
 
-// onStart hands a request to the launcher and answers it.
+// onStart queues a request for the launcher, which answers it.
 func (a *agent) onStart(f wire.Frame) error {
 	r := startRequest{id: f.ID, fds: f.FDs}
 	err := r.start.Decode(f.Payload)
@@ -90,17 +90,17 @@ func (a *agent) onStart(f wire.Frame) error {
 	return nil
 }
 
-// startLauncher starts the one thread that forks programs. What a program must
-// not have is taken from that thread, for good, before the agent's own rights
-// are dropped: the bounding set, and all that Landlock does not allow. When the
-// filter of all threads is there, sealLauncher adds that of programs alone.
+// startLauncher starts the thread that forks all programs. That thread gives up for good what
+// programs must not have, before the agent drops its own capabilities: the capability bounding set
+// and everything that Landlock does not allow. sealLauncher adds the programs' seccomp filter once
+// the agent's own filter is installed.
 func (a *agent) startLauncher() (step string, err error) {
 	type outcome struct {
 		step string
 		err  error
 	}
 	ready := make(chan outcome)
-	apart(func() {
+	runOnOwnThread(func() {
 		step, err := a.confineLauncher()
 		ready <- outcome{step, err}
 		if err != nil {
@@ -108,8 +108,8 @@ func (a *agent) startLauncher() (step string, err error) {
 		}
 		for {
 			select {
-			case filter := <-a.sealing:
-				a.sealed <- installFilter(filter, 0)
+			case filter := <-a.programFilter:
+				a.filterInstalled <- installFilter(filter, 0)
 			case r := <-a.starts:
 				a.launch(r)
 			}
@@ -119,39 +119,40 @@ func (a *agent) startLauncher() (step string, err error) {
 	return o.step, o.err
 }
 
-// sealLauncher has the launcher install the filter that programs have besides.
+// sealLauncher makes the launcher install the programs' additional filter.
 func (a *agent) sealLauncher(filter []byte) (step string, err error) {
 	if len(filter) == 0 {
 		return "", nil
 	}
-	a.sealing <- filter
-	return "install the programs' seccomp filter", <-a.sealed
+	a.programFilter <- filter
+	return "install the programs' seccomp filter", <-a.filterInstalled
 }
 
 func (a *agent) confineLauncher() (step string, err error) {
-	if a.whole {
+	if a.wholeMachine {
 		return "", nil
 	}
 	if err := dropBounding(); err != nil {
 		return "drop the bounding set", err
 	}
-	// Securebits would not matter: with no_new_privs and an empty bounding set
-	// an exec can gain nothing, whoever owns the file.
+	// Securebits do not matter: with no_new_privs and an empty bounding set execve(2) gains no
+	// capability, whoever owns the file (capabilities(7)).
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return "set no_new_privs", err
 	}
-	// Programs inherit it. Where another than the spawner has started the agent
-	// it is this already, and gVisor's kernel has none.
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0); err != nil && err != unix.EINVAL {
+	// Programs inherit the slack. An agent that the spawner did not start has this value already;
+	// gVisor has no timer slack (EINVAL).
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, defaultTimerSlack, 0, 0, 0); err != nil && err != unix.EINVAL {
 		return "set the timer slack", err
 	}
 	if a.mitigate {
-		if err := prctl(unix.Prctl).endSpeculation(); err != nil {
+		if err := prctl(unix.Prctl).disableSpeculation(); err != nil {
 			return "switch speculation off", err
 		}
 	}
 	if a.nice > 0 {
-		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, a.nice); err != nil { // 0: this thread
+		// pid 0 is the calling thread
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, a.nice); err != nil {
 			return "lower the priority", err
 		}
 	}
@@ -160,18 +161,19 @@ func (a *agent) confineLauncher() (step string, err error) {
 			return "enter the Landlock domain", err
 		}
 	}
-	if err := setCaps(a.keep()); err != nil {
+	if err := setCaps(a.keptCaps()); err != nil {
 		return "drop capabilities", err
 	}
 	return "", nil
 }
 
-// dropBounding empties the calling thread's bounding set. Dropping needs a
-// right that the agent lacks where somebody else has emptied the set already.
+// dropBounding empties the calling thread's capability bounding set. PR_CAPBSET_DROP needs
+// CAP_SETPCAP, which the agent lacks if a container runtime has emptied the set already, so it
+// drops only what is there. The loop exceeds CAP_LAST_CAP in case the kernel is newer than x/sys.
 func dropBounding() error {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP+8; c++ {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
-		if err == unix.EINVAL { // this kernel does not know it
+		if err == unix.EINVAL { // the kernel has no such capability
 			continue
 		}
 		if err == nil && has != 0 {
@@ -184,18 +186,18 @@ func dropBounding() error {
 	return nil
 }
 
-// launch starts one program; it runs on the launcher's thread.
+// launch starts one program, on the launcher's thread.
 func (a *agent) launch(r startRequest) {
 	stage, err := a.fork(r)
 	if err != nil {
 		a.reply(r.id, stage, err, "", nil)
 		return
 	}
-	a.watch.begin(a)
+	a.watch.start(a)
 }
 
-// fork resolves the program and starts it. The reply that it runs is sent under
-// the lock, so that Exited cannot overtake it.
+// fork resolves the program and starts it. The Reply is sent under the lock, so that Exited cannot
+// overtake it.
 func (a *agent) fork(r startRequest) (wire.Failure, error) {
 	defer closeAll(r.fds)
 	dir, err := a.workDir(r.start.Dir)
@@ -210,7 +212,7 @@ func (a *agent) fork(r startRequest) (wire.Failure, error) {
 	p := &process{id: r.id}
 	fds := r.fds
 	if len(fds) == 0 {
-		if p.streams, fds, err = newProcessStreams(a.link, r.id, a.uid, a.gid, a.ranged); err != nil {
+		if p.streams, fds, err = newProcessStreams(a.conn, r.id, a.uid, a.gid, a.separateUser); err != nil {
 			return wire.FailExec, err
 		}
 		defer closeAll(fds)
@@ -221,62 +223,61 @@ func (a *agent) fork(r startRequest) (wire.Failure, error) {
 		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
-	if a.ranged {
+	if a.separateUser {
 		attr.Sys.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
 	}
 	for try := 0; ; try++ {
-		stage, err := a.run(p, path, r.start.Args, attr)
+		stage, err := a.forkAndReply(p, path, r.start.Args, attr)
 		if err != unix.ETXTBSY {
 			return stage, err
 		}
-		if try == busyTries {
-			p.streams.abandon()
+		if try == textBusyRetries {
+			p.streams.closeAll()
 			return stage, err
 		}
-		// Written a moment ago, and a process being forked at that moment still
-		// has the descriptor, until its exec.
+		// ETXTBSY: the executable was written a moment ago, and a process that was forked at that
+		// moment still has the descriptor until its execve(2).
 		time.Sleep(time.Millisecond << try)
 	}
 }
 
-// busyTries is how often a program that is being written is tried again: for
-// some thirty milliseconds in all.
-const busyTries = 5
+// textBusyRetries is the number of retries after ETXTBSY: about 30 ms in all.
+const textBusyRetries = 5
 
-// run forks p and answers, under the lock.
-func (a *agent) run(p *process, path string, args []string, attr *syscall.ProcAttr) (stage wire.Failure, err error) {
-	mark, more := <-a.marks.next
+// forkAndReply forks p and replies, under the lock.
+func (a *agent) forkAndReply(p *process, path string, args []string, attr *syscall.ProcAttr) (stage wire.Failure, err error) {
+	mark, more := <-a.tags.next
 	if !more {
-		p.streams.abandon()
+		p.streams.closeAll()
 		return wire.FailExec, unix.EOVERFLOW
 	}
-	defer func() { a.marks.taken <- struct{}{} }()
+	defer func() { a.tags.used <- struct{}{} }()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.byID[p.id] != nil {
-		p.streams.abandon()
+		p.streams.closeAll()
 		return wire.FailProtocol, unix.EEXIST
 	}
-	a.rank.raise()
+	a.oom.raise()
 	p.pid, err = syscall.ForkExec(path, args, attr)
-	a.rank.lower()
+	a.oom.restore()
 	if err != nil {
 		if err != unix.ETXTBSY {
-			p.streams.abandon()
+			p.streams.closeAll()
 		}
 		return wire.FailExec, err
 	}
 	a.byPID[p.pid], a.byID[p.id] = p, p
-	a.bear()
+	a.notifyReaper()
 	a.register(p.streams)
-	started := wire.Started{PID: uint32(p.pid), Mark: mark}
+	started := wire.Started{PID: uint32(p.pid), Tag: mark}
 	a.reply(p.id, wire.OK, nil, "", started.Append(nil))
 	p.streams.run()
 	return wire.OK, nil
 }
 
-// workDir makes dir absolute and checks that it is a directory reached without magic
-// links. The child resolves it again, with a program's rights and as that program could.
+// workDir makes dir absolute and checks that no magic link leads to it. The child resolves it again
+// with a program's rights, so a race gains nothing that the program could not reach itself.
 func (a *agent) workDir(dir string) (string, error) {
 	switch {
 	case dir == "":
@@ -291,7 +292,7 @@ func (a *agent) workDir(dir string) (string, error) {
 	return dir, unix.Close(fd)
 }
 
-// mergeEnv joins environments; the last value of a name wins.
+// mergeEnv joins two environments. The last value of a name wins.
 func mergeEnv(base, more []string) []string {
 	at := make(map[string]int, len(base)+len(more))
 	var env []string
@@ -311,10 +312,10 @@ func mergeEnv(base, more []string) []string {
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// lookPath finds a program as a shell would, in the PATH of its environment.
+// lookPath finds a program in the PATH of its environment, as a shell does.
 func lookPath(name, dir string, env []string) (string, error) {
 	if strings.IndexByte(name, '/') >= 0 {
-		return name, notMagic(name, dir)
+		return name, refuseMagicLink(name, dir)
 	}
 	path := defaultPath
 	for _, kv := range env {
@@ -328,7 +329,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 			d = dir + "/" + d
 		}
 		full := d + "/" + name
-		fd, st, err := find(unix.AT_FDCWD, full, 0)
+		fd, st, err := openPath(unix.AT_FDCWD, full, 0)
 		if err != nil {
 			continue
 		}
@@ -344,12 +345,12 @@ func lookPath(name, dir string, env []string) (string, error) {
 	return "", denied
 }
 
-// notMagic refuses a program that is named by a magic link, such as /proc/self/exe, which
-// would be the agent's. What else is wrong with a program exec tells. The child resolves
-// the name again, with a program's rights: a program that exchanges it meanwhile starts
-// the agent's program as one of its own, where that does nothing and cannot be changed
+// refuseMagicLink returns ELOOP for a program path through a magic link, such as /proc/self/exe,
+// which is the agent's executable. Any other fault of the path is left to execve(2). The child
+// resolves the path again with a program's rights: a program that exchanges the path in between at
+// most runs the agent's executable as an ordinary program, where it does nothing and is read-only
 // (package spawn, Program).
-func notMagic(name, dir string) error {
+func refuseMagicLink(name, dir string) error {
 	if name[0] != '/' {
 		name = dir + "/" + name
 	}
@@ -377,7 +378,7 @@ func (a *agent) onSignal(f wire.Frame) error {
 	return nil
 }
 
-// ended reports the end of a program; an orphan's end concerns nobody.
+// ended reports the exit of a program. It ignores orphans.
 func (a *agent) ended(pid int, status syscall.WaitStatus, usage *syscall.Rusage) {
 	a.mu.Lock()
 	p := a.byPID[pid]
@@ -400,5 +401,5 @@ func (a *agent) ended(pid int, status syscall.WaitStatus, usage *syscall.Rusage)
 		e.Code = uint8(status.ExitStatus())
 	}
 	p.streams.ended()
-	a.link.write(wire.Frame{Type: wire.TypeExited, ID: p.id, Payload: e.Append(nil)})
+	a.conn.write(wire.Frame{Type: wire.TypeExited, ID: p.id, Payload: e.Append(nil)})
 }

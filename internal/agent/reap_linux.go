@@ -8,31 +8,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reap collects every ended child, its own and the orphans it inherited.
+// reap collects every exited child: programs and the orphans that PID 1 inherits.
 //
-// While there are children it waits in the kernel, and no signal tells of their end:
-// handling one takes two threads more. While there
-// are none, an orphan may come at any time all the same, of a process that the host
-// has put into the sandbox; then the signal tells of it.
+// While there are children it blocks in wait4(2) and SIGCHLD has its default action: handling the
+// signal would wake two more threads per exit. While there are none, a process that the host puts
+// into the sandbox may still leave an orphan, and SIGCHLD reports it.
 func (a *agent) reap() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGCHLD)
 	told := signalAction(unix.SIGCHLD)
 	for {
 		_ = told.set(unix.SIGCHLD)
-		if a.collect(unix.WNOHANG) { // what came before the signal could tell
+		if a.collect(unix.WNOHANG) { // children that exited before the handler was set
 			select {
 			case <-signals:
-			case <-a.born:
+			case <-a.childStarted:
 			}
 		}
-		_ = byDefault.set(unix.SIGCHLD)
+		_ = defaultAction.set(unix.SIGCHLD)
 		a.collect(0)
 	}
 }
 
-// collect collects what has ended until there are no children, which it reports, or
-// with WNOHANG until none of them has ended.
+// collect collects exited children. Without WNOHANG it returns when there are no children, with it
+// when none has exited. It reports whether there are none.
 func (a *agent) collect(options int) (childless bool) {
 	for {
 		var status syscall.WaitStatus
@@ -50,10 +49,10 @@ func (a *agent) collect(options int) (childless bool) {
 	}
 }
 
-// bear tells the reaper of a child.
-func (a *agent) bear() {
+// notifyReaper tells the reaper that there is a child.
+func (a *agent) notifyReaper() {
 	select {
-	case a.born <- struct{}{}:
+	case a.childStarted <- struct{}{}:
 	default:
 	}
 }

@@ -13,73 +13,80 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
 )
 
-// setUp turns fresh namespaces, or what somebody else made, into a sandbox, in an order in which every step
-// still has the rights it needs, and no later step could undo an earlier one.
-// On failure it names the step. fds are the mounts that came with the plan.
+// setUp turns new namespaces, or a prebuilt container, into a confined sandbox. On failure it names
+// the step. fds are the detached mounts that came with the plan.
+//
+// The order matters. Each step needs rights that a later step drops: mounts before the Landlock
+// ruleset (Landlock forbids mounting, landlock(7)), the launcher's own restrictions before the
+// agent's capabilities go, all threads before the process limit, the filter last because it forbids
+// most of the above.
 func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	a.uid, a.gid = s.UID, s.GID
 	a.env, a.dir, a.nice = s.Env, s.Dir, int(s.Nice)
-	a.ranged, a.mitigate = os.Getuid() != int(s.UID), s.Mitigate
+	a.separateUser, a.mitigate = os.Getuid() != int(s.UID), s.Mitigate
 
 	for _, x := range s.Sysctls {
-		// The namespace's own bounds; a kernel without one has nothing to bound.
+		// Bounds of the sandbox's own namespaces. A kernel without the setting has no such
+		// resource.
 		_ = writeFile("/proc/sys/"+x.Name, x.Value)
 	}
-	if step, err := a.buildAround(s, fds); err != nil {
+	if step, err := a.buildAndOpenProc(s, fds); err != nil {
 		return step, err
 	}
 	unix.Umask(0o022)
 	if a.ruleset, err = landlockRuleset(&s.Landlock); err != nil {
 		return "make the Landlock ruleset", err
 	}
-	group, step, err := makeGroup(s.PIDs)
+	group, step, err := makeGuestCgroup(s.PIDs)
 	if err != nil {
 		return step, err
 	}
 	if s.Mitigate {
-		if err := prctl(unix.Prctl).ownCore(); err != nil {
+		if err := prctl(unix.Prctl).createCoreCookie(); err != nil {
 			return "have a core scheduling cookie", err
 		}
 	}
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
 	}
-	if err := a.dropCaps(); err != nil { // while there are few threads: each is stopped for it
+	// early, while there are few threads: AllThreadsSyscall stops each
+	if err := a.dropCaps(); err != nil {
 		return "drop capabilities", err
 	}
-	prespawn.Ahead(spares)
+	prespawn.Threads(spareThreads)
 	if step, err := a.startWorkers(); err != nil {
 		return step, err
 	}
-	a.rlimits = ownCounted(s.Rlimits)
+	a.rlimits = addOwnThreads(s.Rlimits)
 	if step, err := setRlimits(a.rlimits); err != nil {
 		return step, err
 	}
-	if step, err := seal(s.Seccomp); err != nil {
+	if step, err := sealAgent(s.Seccomp); err != nil {
 		return step, err
 	}
-	if step, err := a.sealLauncher(s.Programs); err != nil {
+	if step, err := a.sealLauncher(s.ProgramSeccomp); err != nil {
 		return step, err
 	}
-	if a.marks, err = newMarks(s.Mark); err != nil {
+	if a.tags, err = newProcessTags(s.TagResource); err != nil {
 		return "number programs by a resource limit", err
 	}
-	a.hunter.track(s.Mark)
+	a.killer.setResource(s.TagResource)
 	if step, err := group.enter(); err != nil {
 		return step, err
 	}
-	go a.hunter.run()
-	return a.watch.ready(s, a.proc)
+	go a.killer.run()
+	return a.watch.open(s, a.proc)
 }
 
-// buildAround builds, and opens what the agent reads of processes and counts memory
-// by: partly before the root is built, where the host's /proc is still in view.
-func (a *agent) buildAround(s *wire.Setup, fds []int) (step string, err error) {
-	if s.Watchdog > 0 && !s.WatchWhole {
-		a.watch.each = boundSockets()
+// buildAndOpenProc builds the sandbox and opens the procfs by which the agent reads processes. Part
+// of that runs before the root is built, because it needs the host's /proc.
+func (a *agent) buildAndOpenProc(s *wire.Setup, fds []int) (step string, err error) {
+	if s.Watchdog > 0 && !s.WatchKernel {
+		a.watch.socketBytes = boundSockets()
 	}
-	var mounted error = unix.EPERM // elsewhere programs are another user, and /proc hides nothing
-	if !a.ranged && !s.Made {
+	// with a user of its own the agent may read every process, so the sandbox's /proc suffices
+	var mounted error = unix.EPERM
+	if !a.separateUser && !s.Prebuilt {
 		a.proc, mounted = mountProcfs()
 	}
 	if step, err := a.build(s, fds); err != nil {
@@ -93,15 +100,14 @@ func (a *agent) buildAround(s *wire.Setup, fds []int) (step string, err error) {
 	return "", nil
 }
 
-// build makes the name, the network and the root of a sandbox that has only
-// fresh namespaces so far. In one that somebody else made it removes what is too
-// much.
+// build applies host name, network and root to new namespaces. In a prebuilt sandbox it removes
+// files that programs must not find.
 func (a *agent) build(s *wire.Setup, fds []int) (step string, err error) {
-	if s.Made {
-		return without(s.Without)
+	if s.Prebuilt {
+		return removeFiles(s.Remove)
 	}
-	a.rank.guest()
-	unix.Umask(0) // modes of the plan are meant as written
+	a.oom.setGuest()
+	unix.Umask(0) // the plan's modes are exact
 	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
 		return "set the host name", err
 	}
@@ -114,8 +120,8 @@ func (a *agent) build(s *wire.Setup, fds []int) (step string, err error) {
 	return buildRoot(s.Root, s.Mounts, fds)
 }
 
-// without removes files and empty directories; what is missing is no error.
-func without(names []string) (step string, err error) {
+// removeFiles removes files and empty directories and skips missing ones.
+func removeFiles(names []string) (step string, err error) {
 	for _, name := range names {
 		err := unix.Unlink(name)
 		if err == unix.EISDIR {
@@ -128,9 +134,9 @@ func without(names []string) (step string, err error) {
 	return "", nil
 }
 
-// ownCounted is the limits with the agent's own threads, which do not count
-// towards the programs' number of processes.
-func ownCounted(limits []wire.Rlimit) []wire.Rlimit {
+// addOwnThreads raises RLIMIT_NPROC by the agent's own threads: the kernel counts all threads of a
+// user, and the agent's must not count towards the limit of the programs.
+func addOwnThreads(limits []wire.Rlimit) []wire.Rlimit {
 	limits = slices.Clone(limits)
 	for i := range limits {
 		if r := &limits[i]; r.Resource == unix.RLIMIT_NPROC {
@@ -141,7 +147,7 @@ func ownCounted(limits []wire.Rlimit) []wire.Rlimit {
 	return limits
 }
 
-// setRlimits limits the calling process and so all that it starts.
+// setRlimits sets limits on the calling process, which its children inherit.
 func setRlimits(limits []wire.Rlimit) (step string, err error) {
 	for _, r := range limits {
 		lim := unix.Rlimit{Cur: r.Soft, Max: r.Hard}
@@ -152,48 +158,48 @@ func setRlimits(limits []wire.Rlimit) (step string, err error) {
 	return "", nil
 }
 
-// ownThreads is how many threads this process has.
+// ownThreads returns the number of threads of this process, 0 if unknown.
 func ownThreads() uint32 {
 	var st unix.Stat_t
 	if unix.Stat("/proc/self/task", &st) != nil || st.Nlink < 2 {
 		return 0
 	}
-	return uint32(st.Nlink - 2) // "." and "..", then one each
+	return uint32(st.Nlink - 2) // one link per thread directory, besides "." and ".."
 }
 
-// dropCaps gives up every right the agent no longer needs, on all its threads.
-// In a binary with cgo, which the one that is built for this is not, nobody
-// can do that for the runtime's idle threads: there each thread that does
-// anything does it for itself, and the filter holds the others.
+// dropCaps drops the capabilities that the agent no longer needs, on all threads. AllThreadsSyscall
+// is not available in a binary with cgo, such as a test under the race detector. There each
+// existing thread drops its own, and new threads inherit the reduced set.
 func (a *agent) dropCaps() error {
-	err := setCapsAllThreads(a.keep())
+	err := setCapsAllThreads(a.keptCaps())
 	if err == unix.ENOTSUP {
-		prespawn.Ahead(spares, func() { _ = setCaps(a.keep()) })
-		runtime.LockOSThread() // for good: this one has none now
-		return setCaps(a.keep())
+		prespawn.Threads(spareThreads, func() { _ = setCaps(a.keptCaps()) })
+		runtime.LockOSThread() // never unlocked: this thread has no capabilities any more
+		return setCaps(a.keptCaps())
 	}
 	return err
 }
 
-// keep is the capabilities that the agent goes on needing: to start programs as
-// another user and to signal them, and to give them the pipes that it makes where
-// the host cannot pass its own.
-func (a *agent) keep() uint64 {
-	if !a.ranged {
+// keptCaps returns the capabilities that the agent keeps: SETUID and SETGID to start programs as
+// another user, KILL to signal them, and CHOWN for the pipes of their streams if the host cannot
+// pass its own.
+func (a *agent) keptCaps() uint64 {
+	if !a.separateUser {
 		return 0
 	}
 	caps := uint64(1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL)
-	if !a.link.passes {
+	if !a.conn.passesFDs {
 		caps |= 1 << unix.CAP_CHOWN
 	}
 	return caps
 }
 
-// seal installs the filter, which programs inherit, and hides the agent.
-func seal(filter []byte) (step string, err error) {
-	runtime.LockOSThread() // who installs a filter must have no_new_privs itself
+// sealAgent installs the seccomp filter on all threads, which programs inherit, and makes the agent
+// undumpable.
+func sealAgent(filter []byte) (step string, err error) {
+	runtime.LockOSThread() // the thread that installs a filter must have no_new_privs (seccomp(2))
 	defer runtime.UnlockOSThread()
-	// The filter's TSYNC carries no_new_privs to the other threads as well.
+	// SECCOMP_FILTER_FLAG_TSYNC sets no_new_privs on the other threads too.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return "set no_new_privs", err
 	}
@@ -202,14 +208,14 @@ func seal(filter []byte) (step string, err error) {
 			return "install the seccomp filter", err
 		}
 	}
-	// Changing credentials made the process dumpable again.
+	// The change of credentials made the process dumpable again (prctl(2), PR_SET_DUMPABLE).
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return "become undumpable", err
 	}
 	return "", nil
 }
 
-// loopbackUp brings up the one interface of a fresh network namespace.
+// loopbackUp brings up "lo", the only interface of a new network namespace.
 func loopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -224,15 +230,15 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req)
 }
 
-// buildRoot makes the plan's tree over base and makes it the root. Nothing of
-// the host's tree remains reachable.
+// buildRoot builds the plan's tree over base and makes it the root (pivot_root(2)). No mount of the
+// host's tree stays reachable.
 func buildRoot(base string, plan []wire.Mount, fds []int) (step string, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return "make mounts private", err
 	}
-	b := builder{base: base, root: base, came: fds, held: map[string]int{}, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
+	b := builder{base: base, root: base, receivedMounts: fds, sourceMounts: map[string]int{}, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
 	defer b.close()
-	if step, err := b.hold(plan); err != nil {
+	if step, err := b.openSources(plan); err != nil {
 		return step, err
 	}
 	for i := range plan {
@@ -247,7 +253,8 @@ func buildRoot(base string, plan []wire.Mount, fds []int) (step string, err erro
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return "pivot to the new root", err
 	}
-	// The old root now lies over the new one; detaching it uncovers that.
+	// pivot_root(".", ".") stacks the old root over the new one. Detaching it uncovers the new root
+	// (pivot_root(2), NOTES).
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return "detach the old root", err
 	}
@@ -257,21 +264,23 @@ func buildRoot(base string, plan []wire.Mount, fds []int) (step string, err erro
 	return "", nil
 }
 
-// builder builds a root over base.
+// builder builds a root below base.
 type builder struct {
-	base  string
-	root  string         // what becomes the root: base, unless a step says otherwise
-	came  []int          // mounts that came with the plan
-	held  map[string]int // mounts of this host that the plan attaches, by path
-	empty string         // the first masked directory; the others show the same nothing
-	blank string         // an empty file that masked files show; it has no name once the root is sealed
-	veil  string         // the first masked file; the others show the same mount
+	base           string
+	root           string // becomes the root: base, or the target of MountRoot
+	receivedMounts []int  // detached mounts that came with the plan
+	// open_tree(2) clones of host directories that the plan attaches, by path
+	sourceMounts map[string]int
+	// mount point of the first masked directory, which later masks bind
+	maskDir   string
+	emptyFile string // an empty file that masked files show; MountSetFlags unlinks it
+	maskMount string // mount point of the first masked file, which later masks bind
 
-	uid, gid uint32 // the agent's own, of what it makes
+	uid, gid uint32 // the agent's own ids, which own what it creates
 }
 
-// apply performs one step of the plan. Only the plan's own paths are used: no
-// program has run yet, so nobody can have changed what they name.
+// apply performs one step of the plan. It resolves only paths of the plan. No program has run yet,
+// so nothing can have replaced them.
 func (b *builder) apply(m *wire.Mount) error {
 	target := b.base + m.Target
 	switch m.Kind {
@@ -282,7 +291,7 @@ func (b *builder) apply(m *wire.Mount) error {
 		return unix.Mount("tmpfs", target, "tmpfs", mountFlags(m.Flags), tmpfsOptions(m))
 	case wire.MountBind:
 		return bind(m.Source, target, m.Flags)
-	case wire.MountInner:
+	case wire.MountBindInner:
 		return bind(b.base+m.Source, target, m.Flags)
 	case wire.MountProc:
 		if err := mkdirAll(target, 0o755); err != nil {
@@ -302,13 +311,13 @@ func (b *builder) apply(m *wire.Mount) error {
 		return newFile(target, m.Source, m.Mode)
 	case wire.MountMask:
 		return b.mask(target)
-	case wire.MountMasks:
+	case wire.MountMaskOthers:
 		return b.maskOthers(target, strings.Fields(m.Source))
-	case wire.MountCover:
+	case wire.MountReplaceFile:
 		return b.cover(target, m.Source)
-	case wire.MountReseal:
-		if b.blank != "" {
-			if err := unix.Unlink(b.blank); err != nil && err != unix.ENOENT {
+	case wire.MountSetFlags:
+		if b.emptyFile != "" {
+			if err := unix.Unlink(b.emptyFile); err != nil && err != unix.ENOENT {
 				return err
 			}
 		}
@@ -328,10 +337,9 @@ func (b *builder) apply(m *wire.Mount) error {
 	return unix.EINVAL
 }
 
-// mkdir makes a directory of the plan, or makes one that is there what the plan
-// says.
+// mkdir creates a directory with the plan's mode and owner, or sets both on an existing one.
 func (b *builder) mkdir(target string, m *wire.Mount) error {
-	made := unix.Mkdir(target, m.Mode) == nil // exactly so: there is no umask
+	made := unix.Mkdir(target, m.Mode) == nil // the umask is 0, so the mode is exact
 	if !made {
 		if err := mkdirAll(target, 0o755); err != nil {
 			return err
@@ -342,13 +350,13 @@ func (b *builder) mkdir(target string, m *wire.Mount) error {
 			return err
 		}
 	}
-	if made && m.Mode&(unix.S_ISUID|unix.S_ISGID) == 0 { // which a change of owner may clear
+	if made && m.Mode&(unix.S_ISUID|unix.S_ISGID) == 0 { // chown(2) may clear the set-id bits
 		return nil
 	}
 	return unix.Chmod(target, m.Mode)
 }
 
-// bind attaches source, with all that is mounted below it, at target.
+// bind mounts source, with all mounts below it, at target.
 func bind(source, target string, flags uint32) error {
 	var st unix.Stat_t
 	if err := unix.Stat(source, &st); err != nil {
@@ -372,7 +380,7 @@ func bind(source, target string, flags uint32) error {
 	return setMountFlags(target, flags, true)
 }
 
-// mask hides what is at target; what is not there needs no hiding.
+// mask hides target. A missing target needs no mask.
 func (b *builder) mask(target string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(target, &st); err != nil {
@@ -381,18 +389,18 @@ func (b *builder) mask(target string) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return b.maskFile(target)
 	}
-	if b.empty != "" { // a bind costs a third of a new file system
-		return unix.Mount(b.empty, target, "", unix.MS_BIND, "")
+	if b.maskDir != "" { // a bind costs a third of the time of a new tmpfs
+		return unix.Mount(b.maskDir, target, "", unix.MS_BIND, "")
 	}
-	b.empty = target
+	b.maskDir = target
 	return unix.Mount("tmpfs", target, "tmpfs",
 		unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,nr_inodes=2,mode=0555")
 }
 
-// maskOthers masks the entries of dir, the /proc of the sandbox, but for
-// processes, shown, and links: what a link leads to has its own mask. What the
-// agent cannot open has none, since a mask costs time in every sandbox: the agent
-// has all rights of the sandbox's user namespace here, and programs have none.
+// maskOthers masks the entries of dir, which is the sandbox's /proc, except processes, symbolic
+// links and the names in shown. A link's target has a mask of its own. An entry that the agent
+// cannot access gets no mask, because each mask costs time in every sandbox: here the agent has all
+// capabilities of the user namespace, and programs have none.
 func (b *builder) maskOthers(dir string, shown []string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -409,7 +417,7 @@ func accessible(path string) bool {
 	return unix.Access(path, unix.R_OK) == nil || unix.Access(path, unix.W_OK) == nil || unix.Access(path, unix.X_OK) == nil
 }
 
-// cover shows a read-only file with text in place of the file at target.
+// cover binds a read-only file with the bytes of text over target, if target exists.
 func (b *builder) cover(target, text string) error {
 	if err := unix.Access(target, unix.F_OK); err != nil {
 		return nil
@@ -427,20 +435,20 @@ func (b *builder) cover(target, text string) error {
 	return setMountFlags(target, wire.MountReadOnly|wire.MountNoSuid|wire.MountNoDev|wire.MountNoExec, false)
 }
 
-// maskFile shows an empty read-only file. Not /dev/null, the usual mask: that
-// can be opened for writing, and what is written seems to have been taken.
+// maskFile binds an empty read-only file over target. /dev/null, the usual mask, would accept
+// writes and discard them.
 func (b *builder) maskFile(target string) error {
-	if b.veil != "" { // which has the flags already, and a bind takes them over
-		return unix.Mount(b.veil, target, "", unix.MS_BIND, "")
+	if b.maskMount != "" { // the bind inherits the read-only flags of the first mask
+		return unix.Mount(b.maskMount, target, "", unix.MS_BIND, "")
 	}
-	b.blank = b.base + "/.blank"
-	if err := touch(b.blank); err != nil {
+	b.emptyFile = b.base + "/.blank"
+	if err := touch(b.emptyFile); err != nil {
 		return err
 	}
-	if err := unix.Mount(b.blank, target, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(b.emptyFile, target, "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
-	b.veil = target
+	b.maskMount = target
 	return setMountFlags(target, wire.MountReadOnly|wire.MountNoSuid|wire.MountNoDev|wire.MountNoExec, false)
 }
 
@@ -461,9 +469,9 @@ func mountFlags(f uint32) uintptr {
 	return flags
 }
 
-// setMountFlags adds flags to a mount and, if all, to those below it. A user
-// namespace may add flags to what it was given but never clear them, so only
-// additions are asked for.
+// setMountFlags adds flags to a mount and, if all is set, to the mounts below it. A user namespace
+// cannot clear flags of a mount from its parent namespace (mount_namespaces(7), locked mounts), so
+// this only adds.
 func setMountFlags(target string, f uint32, all bool) error {
 	attr := unix.MountAttr{}
 	for _, p := range [...]struct {
@@ -502,7 +510,7 @@ func tmpfsOptions(m *wire.Mount) string {
 	return o
 }
 
-// mkdirAll makes a directory and those above it.
+// mkdirAll creates a directory and its missing parents.
 func mkdirAll(path string, mode uint32) error {
 	err := unix.Mkdir(path, mode)
 	if err == unix.ENOENT {
@@ -519,8 +527,8 @@ func mkdirAll(path string, mode uint32) error {
 	return err
 }
 
-// newFile makes a file. Package os would first prepare to wait for files, which
-// the agent never does.
+// newFile creates a file. It does not use package os, which would start the runtime's network
+// poller for the descriptor.
 func newFile(path, text string, mode uint32) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC, mode)
 	if err != nil {
@@ -537,7 +545,8 @@ func newFile(path, text string, mode uint32) error {
 	return nil
 }
 
-// writeFile writes a file that is there in one write.
+// writeFile writes an existing file with a single write(2), as files of /proc and of cgroups
+// require.
 func writeFile(path, value string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -548,8 +557,8 @@ func writeFile(path, value string) error {
 	return err
 }
 
-// touch makes an empty file to bind something over. What is there already is
-// left alone: opening it could be forbidden, or have effects.
+// touch creates an empty file as a mount point. An existing file stays unopened: opening it could
+// fail or, for a device or FIFO, have effects.
 func touch(path string) error {
 	err := unix.Mknod(path, unix.S_IFREG|0o644, 0)
 	if err == unix.ENOENT {

@@ -10,50 +10,52 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// spawner is this program as a child of the daemon that does one thing: it
-// forks agents. It is small and stays small, which the daemon is not: what a
-// fork costs grows with the memory of who forks, and a fork into a new user
-// namespace cannot do without the copy. And no copy of the daemon's memory is
-// ever in the namespaces of a sandbox, not even between fork and exec.
+// spawner is this program as a child of the daemon that only forks agents. It exists for two
+// reasons. The cost of a fork grows with the memory of the parent, and a fork into a new user
+// namespace cannot share it (CLONE_VM with CLONE_NEWUSER): the spawner stays small, the daemon does
+// not. And no copy of the daemon's memory ever runs in a sandbox's namespaces, not even between
+// fork and exec.
 //
-// Agents are its children. The kernel reaps them, since nobody but the daemon
-// asks how they ended, and the daemon has a pidfd. They end with the spawner,
-// and the spawner with the daemon, by parent-death signals, which count from
-// the thread that forked.
+// Agents are children of the spawner. The kernel reaps them (SA_NOCLDWAIT), because only the daemon
+// needs their end, and the daemon has a pidfd. Each agent has PR_SET_PDEATHSIG, which the kernel
+// sends when the thread that forked it exits. So agents end with the spawner, and the spawner with
+// the daemon.
 type spawner struct {
-	link  link
-	owner string
-	null  int            // what agents have as 0, 1 and 2
-	homes map[string]int // the files that lead the thread back, open
-	rank  rank
+	conn     conn
+	daemonID string
+	null     int // /dev/null, which agents get as 0, 1 and 2
+	// open cgroup.procs files that move the forking thread out of a sandbox's cgroups, by path
+	leaveFiles map[string]int
+	oom        oomScore
 }
 
-// agentNamespaces are those an agent has of its own.
+// agentNamespaces are the namespaces that each agent gets anew.
 const agentNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// runSpawner serves the connection to its end.
+// runSpawner serves the connection until it ends.
 func runSpawner(owner string) error {
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	if err := leaveNoZombies(); err != nil {
+	if err := autoReapChildren(); err != nil {
 		return err
 	}
-	unprotect()
-	s := &spawner{link: link{in: SocketFD, out: SocketFD, passes: true}, owner: owner, null: null, homes: map[string]int{}, rank: floor()}
+	dropOOMProtection()
+	s := &spawner{conn: conn{in: SocketFD, out: SocketFD, passesFDs: true}, daemonID: owner, null: null, leaveFiles: map[string]int{}, oom: spawnerOOMScore()}
 	return offMainThread(s.serve)
 }
 
-// offMainThread runs f on a thread that is not the process's main one, to which
-// the kernel charges the memory of all threads: that one must stay out of the
-// control groups that the others enter.
+// offMainThread runs f on a thread other than the process's main one. In a version 1 memory cgroup
+// the kernel charges the memory of all threads to the cgroup of the main thread (memory.txt, mm
+// owner). The main thread must therefore stay out of the cgroups that the forking thread enters.
 func offMainThread(f func() error) error {
 	ended := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() { // hold it, so that the next is another
+		// this thread is locked to the main one, so the next goroutine gets another
+		if unix.Gettid() == unix.Getpid() {
 			ended <- offMainThread(f)
 			return
 		}
@@ -62,24 +64,25 @@ func offMainThread(f func() error) error {
 	return <-ended
 }
 
-// agentSlack is how late, in nanoseconds, an agent's timers may be. Its runtime
-// looks after its threads every 20 µs while it has something to do; late by the
-// usual 50 µs these looks are a twentieth of all that a sandbox costs. What is
-// started in a sandbox has the usual again, see confineLauncher.
+// agentTimerSlack is the timer slack of an agent in nanoseconds. The Go runtime's monitor thread
+// wakes every 20 µs while the agent is busy; with the default slack of 50 µs these wakeups are 5 %
+// of the cost of a sandbox. The launcher restores defaultTimerSlack for programs, see
+// confineLauncher.
 const (
-	agentSlack = 250_000
-	usualSlack = 50_000
+	agentTimerSlack   = 250_000
+	defaultTimerSlack = 50_000
 )
 
 func (s *spawner) serve() error {
-	// Agents inherit it from the thread that forks them, with all their threads.
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, agentSlack, 0, 0, 0)
+	// Every thread of an agent inherits the slack from the thread that forks it (prctl(2),
+	// PR_SET_TIMERSLACK).
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, agentTimerSlack, 0, 0, 0)
 	hello := wire.Hello{Generation: wire.Generation}
-	if err := s.link.write(wire.Frame{Type: wire.TypeHello, Payload: hello.Append(nil)}); err != nil {
+	if err := s.conn.write(wire.Frame{Type: wire.TypeHello, Payload: hello.Append(nil)}); err != nil {
 		return err
 	}
 	for {
-		f, err := s.link.read()
+		f, err := s.conn.read()
 		if err != nil {
 			return err
 		}
@@ -116,22 +119,23 @@ func (s *spawner) onSpawn(f wire.Frame) error {
 		reply = wire.Reply{Failure: wire.FailSpawn, Errno: errno(err), Text: step}
 	}
 	answer.Payload = reply.Append(nil)
-	if err := s.link.write(answer); err != nil {
+	if err := s.conn.write(answer); err != nil {
 		return err
 	}
-	if step == stepLeave { // the next agent would be born in this one's group
+	// the thread is still in this agent's cgroup, so the next agent would start there
+	if step == stepLeave {
 		return err
 	}
 	return nil
 }
 
-// stepLeave is the step after whose failure the thread cannot be used again.
+// stepLeave is the step whose failure makes the thread unusable.
 const stepLeave = "leave the control group"
 
-// spawned is an agent that runs.
+// spawned is a running agent.
 type spawned struct{ pid, pidfd int }
 
-// start forks an agent whose first moment is in its groups.
+// start forks an agent whose first instruction runs in its cgroups.
 func (s *spawner) start(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (agent spawned, step string, err error) {
 	agent.pidfd = -1
 	entered := 0
@@ -147,28 +151,28 @@ func (s *spawner) start(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (a
 		step = "start the agent"
 	}
 	for _, file := range r.Leave[:entered] {
-		if lerr := s.goHome(file); lerr != nil {
+		if lerr := s.leaveGroup(file); lerr != nil {
 			return agent, stepLeave, lerr
 		}
 	}
 	return agent, step, err
 }
 
-// goHome moves the thread back to a group it came from.
-func (s *spawner) goHome(file string) error {
-	fd, open := s.homes[file]
+// leaveGroup moves the thread back to a cgroup it came from.
+func (s *spawner) leaveGroup(file string) error {
+	fd, open := s.leaveFiles[file]
 	if !open {
 		var err error
 		if fd, err = unix.Open(file, unix.O_WRONLY|unix.O_CLOEXEC, 0); err != nil {
 			return err
 		}
-		s.homes[file] = fd
+		s.leaveFiles[file] = fd
 	}
 	_, err := unix.Write(fd, []byte("0"))
 	return err
 }
 
-// fork makes the process. The program is this one.
+// fork starts this same executable as the agent.
 func (s *spawner) fork(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (spawned, error) {
 	agent := spawned{pidfd: -1}
 	attr.Cloneflags, attr.Setsid, attr.Pdeathsig, attr.PidFD = agentNamespaces, true, unix.SIGKILL, &agent.pidfd
@@ -180,15 +184,15 @@ func (s *spawner) fork(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (sp
 	for c := range uintptr(r.Caps) {
 		attr.AmbientCaps = append(attr.AmbientCaps, c)
 	}
-	back, err := becomeOwner(int(r.Owner))
+	back, err := setNamespaceOwner(int(r.Owner))
 	if err != nil {
 		return agent, err
 	}
 	defer back()
-	s.rank.set(s.rank.raised)
-	defer s.rank.lower()
+	s.oom.set(s.oom.raised)
+	defer s.oom.restore()
 	null := uintptr(s.null)
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{Name, r.Mode, s.owner}, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{Name, r.Mode, s.daemonID}, &syscall.ProcAttr{
 		Dir: "/", Env: os.Environ(), Files: []uintptr{null, null, null, uintptr(socket)}, Sys: attr,
 	})
 	agent.pid = pid

@@ -2,15 +2,15 @@ package agent
 
 import "golang.org/x/sys/unix"
 
-// prctl is unix.Prctl, or a test's.
+// prctl is unix.Prctl, or a replacement in tests.
 type prctl func(option int, arg2, arg3, arg4, arg5 uintptr) error
 
-// endSpeculation switches off, for good, what lets the calling thread and all
-// that it forks attack others by speculation: the bypass of stores (Spectre v4)
-// and shared predictions of indirect branches (Spectre v2). A kernel that offers
-// no such switch, for want of a hole, of microcode or of the permission of its
-// command line, has its own state, of which doctor tells (spec_ctrl.rst).
-func (p prctl) endSpeculation() error {
+// disableSpeculation disables, for good, the speculation through which the calling thread and its
+// children could attack other processes: speculative store bypass (Spectre v4) and shared indirect
+// branch prediction (Spectre v2). A kernel without such a switch (no vulnerability, no microcode,
+// or mitigations set on its command line) keeps its own setting, which "sandbar doctor" reports
+// (spec_ctrl.rst).
+func (p prctl) disableSpeculation() error {
 	for _, what := range [...]uintptr{unix.PR_SPEC_STORE_BYPASS, unix.PR_SPEC_INDIRECT_BRANCH} {
 		switch err := p(unix.PR_SET_SPECULATION_CTRL, what, unix.PR_SPEC_FORCE_DISABLE, 0, 0); err {
 		case nil, unix.ENODEV, unix.ENXIO, unix.EPERM, unix.EINVAL:
@@ -21,11 +21,11 @@ func (p prctl) endSpeculation() error {
 	return nil
 }
 
-// ownCore gives this process, and all that it starts, a core scheduling cookie
-// of its own: the hardware threads of a processor core never execute them and
-// something of others at once. A kernel without core scheduling, or without such
-// threads, needs or has none (core-scheduling.rst).
-func (p prctl) ownCore() error {
+// createCoreCookie gives this process and its children a core scheduling cookie of their own: the
+// hardware threads of one core never run them together with other processes. Linux has it since
+// 5.14; a kernel without it or without SMT returns an error, which is ignored
+// (core-scheduling.rst).
+func (p prctl) createCoreCookie() error {
 	const threadGroup = 1
 	switch err := p(unix.PR_SCHED_CORE, unix.PR_SCHED_CORE_CREATE, 0, threadGroup, 0); err {
 	case unix.ENODEV, unix.EINVAL:

@@ -18,14 +18,14 @@ func TestMitigations(t *testing.T) {
 			asked = append(asked, [4]uintptr{uintptr(option), a, b, c})
 			return answer
 		})
-		err := p.endSpeculation()
+		err := p.disableSpeculation()
 		if fails := answer == unix.ERANGE || answer == unix.ENOMEM; fails != (err != nil) {
 			t.Errorf("speculation control answers %v: %v", answer, err)
 		} else if want := [][4]uintptr{{53, 0, 8, 0}, {53, 1, 8, 0}}; !fails && !slices.Equal(asked, want) {
 			t.Errorf("asked %v, want %v", asked, want)
 		}
 		asked = nil
-		err = p.ownCore()
+		err = p.createCoreCookie()
 		if fails := answer != nil && answer != unix.ENODEV && answer != unix.EINVAL; fails != (err != nil) {
 			t.Errorf("core scheduling answers %v: %v", answer, err)
 		}

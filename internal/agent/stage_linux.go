@@ -10,28 +10,28 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// A stage is this program where a container runtime is to make the sandbox: it
-// builds the container's root and becomes the runtime. It is the first process
-// of namespaces of its own, and so is the runtime then: it has no right over the
-// host, nobody else sees its mounts, bundle and state, and when it ends there is
-// nothing left of any of it, nor of the container.
+// A stage is this program in front of a container runtime: it builds the container's root and then
+// executes the runtime. Both run as the first process of namespaces of their own. So the runtime
+// has no rights over the host, its mounts, bundle and state are private, and when it exits the
+// kernel removes all of them together with the container.
 //
-// The runtime inherits the connection to the host and the agent's program, and
-// hands both to the container, whose first program is the agent.
+// The runtime inherits the connection to the host and the agent's executable, and passes both to
+// the container, whose first program is the agent.
 
-// stageFirstFree is the first descriptor after those that the runtime inherits.
+// stageFirstFree is the first descriptor that the runtime does not inherit.
 const stageFirstFree = wire.StageAgentFD + 1
 
-// runStage returns only with an error, of which it has told the host.
+// runStage returns only after an error, which it has sent to the host.
 func runStage() {
-	// Taken before Go polls anything, so that what it polls with is not there.
+	// Reserve StageAgentFD before the Go runtime opens its epoll descriptor, which would otherwise
+	// get that number.
 	if fd, err := unix.FcntlInt(SocketFD, unix.F_DUPFD_CLOEXEC, wire.StageAgentFD); err == nil && fd != wire.StageAgentFD {
 		unix.Close(fd)
 	}
-	l := link{in: SocketFD, out: SocketFD, passes: true}
+	l := conn{in: SocketFD, out: SocketFD, passesFDs: true}
 	f, err := l.read()
 	if err != nil {
-		return // nobody is left to tell
+		return // the connection is gone, so nobody can receive a report
 	}
 	var s wire.Stage
 	step := "understand the plan"
@@ -44,7 +44,7 @@ func runStage() {
 	_ = l.write(wire.Frame{Type: wire.TypeReply, ID: f.ID, Payload: r.Append(nil)})
 }
 
-// stage builds and becomes the runtime.
+// stage builds the root and executes the runtime.
 func stage(s *wire.Stage, fds []int) (step string, err error) {
 	unix.Umask(0)
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -53,9 +53,9 @@ func stage(s *wire.Stage, fds []int) (step string, err error) {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return "mount the stage's /proc", err
 	}
-	b := builder{base: s.Base + wire.StageRoot, came: fds[2:], held: map[string]int{}}
+	b := builder{base: s.Base + wire.StageRoot, receivedMounts: fds[2:], sourceMounts: map[string]int{}}
 	defer b.close()
-	if step, err := b.hold(s.Mounts); err != nil {
+	if step, err := b.openSources(s.Mounts); err != nil {
 		return step, err
 	}
 	if err := unix.Mount("tmpfs", s.Base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0755,size=16m"); err != nil {
@@ -82,15 +82,15 @@ func stage(s *wire.Stage, fds []int) (step string, err error) {
 	return becomeRuntime(s, fds[0], fds[1])
 }
 
-// becomeRuntime executes the runtime's program with the connection, the agent's
-// program and nothing else.
+// becomeRuntime executes the runtime with the connection, the agent's executable, and no other
+// descriptor.
 func becomeRuntime(s *wire.Stage, program, errors int) (step string, err error) {
 	self, err := unix.Open("/proc/self/exe", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "open the agent's program", err
 	}
-	// Out of the way of where they go. The runtime's program stays there: what Go
-	// itself polls may have a low number, and must not be replaced under it.
+	// Move the descriptors above the fixed numbers. The runtime's executable stays there: the Go
+	// runtime's epoll descriptor may have a low number, and dup3(2) must not replace it.
 	for _, fd := range []*int{&program, &errors, &self} {
 		if *fd, err = unix.FcntlInt(uintptr(*fd), unix.F_DUPFD_CLOEXEC, stageFirstFree); err != nil {
 			return "arrange descriptors", err
@@ -111,11 +111,13 @@ func becomeRuntime(s *wire.Stage, program, errors int) (step string, err error) 
 		return "arrange descriptors", err
 	}
 	runtime.LockOSThread()
-	if s.Mitigate { // the runtime inherits both, and so does a kernel in user space, in which the agent's would change nothing
-		if err := prctl(unix.Prctl).ownCore(); err != nil {
+	// the runtime inherits both; gVisor's kernel runs in the runtime's processes, where a switch
+	// that the agent sets would have no effect
+	if s.Mitigate {
+		if err := prctl(unix.Prctl).createCoreCookie(); err != nil {
 			return "have a core scheduling cookie", err
 		}
-		if err := prctl(unix.Prctl).endSpeculation(); err != nil {
+		if err := prctl(unix.Prctl).disableSpeculation(); err != nil {
 			return "switch speculation off", err
 		}
 	}

@@ -9,39 +9,39 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// The channels of a process and of a dialled connection.
+// Channels of a process and of a dialled connection.
 const (
-	channelIn  = 0 // host to agent: standard input, or what is sent
-	channelOut = 1 // agent to host: standard output, or what is received
+	channelIn  = 0 // host to agent: standard input, or the bytes to send
+	channelOut = 1 // agent to host: standard output, or the received bytes
 	channelErr = 2 // agent to host: standard error
 )
 
-// streams carries the bytes of one process or connection in frames, where
-// descriptors cannot be passed. All methods accept a nil receiver, which is a
-// process whose descriptors the host has.
+// streams moves the bytes of one process or connection in frames, for connections that cannot pass
+// descriptors. All methods accept a nil receiver: a process whose descriptors the host has.
 type streams struct {
-	link *link
+	conn *conn
 	id   uint32
-	in   *os.File // where channelIn goes
-	done func()   // called once, when no channel is left
+	in   *os.File // destination of channelIn
+	done func()   // called once, after the last output has ended
 
-	mu     sync.Mutex
-	space  *sync.Cond // credit or the queue has grown, or the streams are closed
-	out    [3]*os.File
-	credit [3]int // what may still be sent
-	queue  []byte // input that has not been written yet
-	held   int    // bytes that the host has no credit for: those, and what is being written
-	inEnd  bool   // channelIn was closed by the host
-	open   int    // output channels not yet at their end
+	mu      sync.Mutex
+	changed *sync.Cond // credit or the queue has grown, or the streams are closed
+	out     [3]*os.File
+	credit  [3]int // bytes that may still be sent, per channel; -1 after the host's Close
+	queue   []byte // input that is not written yet
+	// input bytes without returned credit: the queue and the bytes being written
+	unacknowledged int
+	inputClosed    bool // the host has closed channelIn
+	openOutputs    int  // outputs that have not ended
 }
 
-// maxData is how much output one frame carries.
+// maxData is the most output in one frame, in bytes.
 const maxData = 32 << 10
 
-// newStreams prepares channels; outs[0] is channelOut, outs[1] channelErr.
-func newStreams(l *link, id uint32, in *os.File, outs ...*os.File) *streams {
-	s := &streams{link: l, id: id, in: in, open: len(outs)}
-	s.space = sync.NewCond(&s.mu)
+// newStreams prepares channels. outs[0] is channelOut, outs[1] channelErr.
+func newStreams(l *conn, id uint32, in *os.File, outs ...*os.File) *streams {
+	s := &streams{conn: l, id: id, in: in, openOutputs: len(outs)}
+	s.changed = sync.NewCond(&s.mu)
 	for i, f := range outs {
 		s.out[channelOut+i] = f
 		s.credit[channelOut+i] = wire.Window
@@ -49,8 +49,9 @@ func newStreams(l *link, id uint32, in *os.File, outs ...*os.File) *streams {
 	return s
 }
 
-// newProcessStreams makes the three pipes of a program and returns its ends.
-func newProcessStreams(l *link, id, uid, gid uint32, own bool) (*streams, []int, error) {
+// newProcessStreams creates the three pipes of a program and returns the program's ends. own gives
+// these to uid and gid.
+func newProcessStreams(l *conn, id, uid, gid uint32, own bool) (*streams, []int, error) {
 	var ours, theirs [3]int
 	for i := range ours {
 		var p [2]int
@@ -65,7 +66,7 @@ func newProcessStreams(l *link, id, uid, gid uint32, own bool) (*streams, []int,
 			ours[i], theirs[i] = p[0], p[1]
 		}
 		unix.SetNonblock(ours[i], true)
-		if own { // so that a program can open /dev/stdout
+		if own { // else the program cannot reopen its own /dev/stdout
 			unix.Fchown(theirs[i], int(uid), int(gid))
 		}
 	}
@@ -74,8 +75,8 @@ func newProcessStreams(l *link, id, uid, gid uint32, own bool) (*streams, []int,
 	return s, theirs[:], nil
 }
 
-// abandon closes everything of streams that were never run.
-func (s *streams) abandon() {
+// closeAll closes the files of streams that never ran.
+func (s *streams) closeAll() {
 	if s == nil {
 		return
 	}
@@ -87,20 +88,20 @@ func (s *streams) abandon() {
 	}
 }
 
-// run starts moving bytes.
+// run starts the copying goroutines.
 func (s *streams) run() {
 	if s == nil {
 		return
 	}
-	go s.feed()
+	go s.copyInput()
 	for ch, f := range s.out {
 		if f != nil {
-			go s.drain(uint8(ch), f)
+			go s.copyOutput(uint8(ch), f)
 		}
 	}
 }
 
-// ended ends the input of a program that has ended.
+// ended closes the input of a program that has exited.
 func (s *streams) ended() {
 	if s != nil {
 		s.closeIn()
@@ -110,12 +111,13 @@ func (s *streams) ended() {
 func (s *streams) closeIn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.inEnd = true
-	s.space.Broadcast()
+	s.inputClosed = true
+	s.changed.Broadcast()
 }
 
-// feed writes what the host sent and gives credit back for it.
-func (s *streams) feed() {
+// copyInput writes the host's bytes and returns credit for them. After a write error it discards
+// the rest, so that the host does not block.
+func (s *streams) copyInput() {
 	broken := false
 	for {
 		b := s.takeInput()
@@ -127,27 +129,27 @@ func (s *streams) feed() {
 			broken = err != nil
 		}
 		s.mu.Lock()
-		s.held -= len(b)
+		s.unacknowledged -= len(b)
 		s.mu.Unlock()
-		s.link.write(wire.Frame{Type: wire.TypeCredit, ID: s.id,
+		s.conn.write(wire.Frame{Type: wire.TypeCredit, ID: s.id,
 			Payload: wire.AppendCredit(nil, channelIn, uint32(len(b)))})
 	}
 	s.endIn()
 }
 
-// takeInput waits for input and takes all there is; nothing means the end.
+// takeInput waits for input and takes the whole queue. An empty result means the end.
 func (s *streams) takeInput() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.queue) == 0 && !s.inEnd {
-		s.space.Wait()
+	for len(s.queue) == 0 && !s.inputClosed {
+		s.changed.Wait()
 	}
 	b := s.queue
 	s.queue = nil
 	return b
 }
 
-// endIn ends the input: a pipe is closed, a connection half-closed.
+// endIn ends the input: it closes a pipe, and half-closes a connection.
 func (s *streams) endIn() {
 	if s.in != s.out[channelOut] {
 		s.in.Close()
@@ -158,8 +160,8 @@ func (s *streams) endIn() {
 	}
 }
 
-// drain sends an output to its end, within the credit.
-func (s *streams) drain(ch uint8, f *os.File) {
+// copyOutput sends an output until its end, within the credit.
+func (s *streams) copyOutput(ch uint8, f *os.File) {
 	buf := make([]byte, maxData)
 	for {
 		n := s.takeCredit(ch, len(buf))
@@ -169,20 +171,20 @@ func (s *streams) drain(ch uint8, f *os.File) {
 		got, err := f.Read(buf[:n])
 		if got > 0 {
 			payload := append(wire.AppendChannel(make([]byte, 0, got+1), ch), buf[:got]...)
-			if s.link.write(wire.Frame{Type: wire.TypeData, ID: s.id, Payload: payload}) != nil {
+			if s.conn.write(wire.Frame{Type: wire.TypeData, ID: s.id, Payload: payload}) != nil {
 				break
 			}
 		}
-		_ = s.addCredit(ch, n-got) // what was taken fits
+		_ = s.addCredit(ch, n-got) // cannot exceed the window: n was taken from it
 		if err != nil {
 			break
 		}
 	}
 	f.Close()
-	s.link.write(wire.Frame{Type: wire.TypeClose, ID: s.id, Payload: wire.AppendChannel(nil, ch)})
+	s.conn.write(wire.Frame{Type: wire.TypeClose, ID: s.id, Payload: wire.AppendChannel(nil, ch)})
 	s.mu.Lock()
-	s.open--
-	last := s.open == 0
+	s.openOutputs--
+	last := s.openOutputs == 0
 	s.mu.Unlock()
 	if last {
 		s.closeIn()
@@ -192,13 +194,13 @@ func (s *streams) drain(ch uint8, f *os.File) {
 	}
 }
 
-// takeCredit waits until something may be sent and takes at most max of it. 0
-// means that the channel was closed by the host.
+// takeCredit waits for credit and takes at most max bytes. 0 means that the host has closed the
+// channel.
 func (s *streams) takeCredit(ch uint8, max int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.credit[ch] == 0 {
-		s.space.Wait()
+		s.changed.Wait()
 	}
 	if s.credit[ch] < 0 {
 		return 0
@@ -208,7 +210,7 @@ func (s *streams) takeCredit(ch uint8, max int) int {
 	return n
 }
 
-// addCredit gives credit back, of which there is never more than the window.
+// addCredit returns credit. More than the window is a violation.
 func (s *streams) addCredit(ch uint8, n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,12 +219,12 @@ func (s *streams) addCredit(ch uint8, n int) error {
 			return unix.EPROTO
 		}
 	}
-	s.space.Broadcast()
+	s.changed.Broadcast()
 	return nil
 }
 
-// onStream handles a frame of an open channel. A frame for one that is closed
-// is no violation: it may have been sent before the host knew.
+// onStream handles a frame of a channel. A frame of a closed channel is no violation: the host may
+// have sent it before it received Close.
 func (a *agent) onStream(f wire.Frame) error {
 	ch, rest, err := wire.DecodeChannel(f.Payload)
 	if err != nil || ch > channelErr {
@@ -236,7 +238,7 @@ func (a *agent) onStream(f wire.Frame) error {
 	}
 	switch f.Type {
 	case wire.TypeData:
-		return s.accept(ch, rest)
+		return s.queueInput(ch, rest)
 	case wire.TypeCredit:
 		n, err := wire.DecodeCredit(rest)
 		if err != nil || n > wire.Window || ch == channelIn {
@@ -244,32 +246,31 @@ func (a *agent) onStream(f wire.Frame) error {
 		}
 		return s.addCredit(ch, int(n))
 	case wire.TypeClose:
-		s.closed(ch)
+		s.onClose(ch)
 	}
 	return nil
 }
 
-// accept queues input; the host must not exceed the window.
-func (s *streams) accept(ch uint8, b []byte) error {
+// queueInput queues input. Exceeding the window is a violation.
+func (s *streams) queueInput(ch uint8, b []byte) error {
 	if ch != channelIn || len(b) == 0 {
 		return unix.EPROTO
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.inEnd {
+	if s.inputClosed {
 		return nil
 	}
-	if s.held += len(b); s.held > wire.Window {
+	if s.unacknowledged += len(b); s.unacknowledged > wire.Window {
 		return unix.EPROTO
 	}
 	s.queue = append(s.queue, b...)
-	s.space.Broadcast()
+	s.changed.Broadcast()
 	return nil
 }
 
-// closed handles the host's Close: the end of the input, or that the host does
-// not want more of an output.
-func (s *streams) closed(ch uint8) {
+// onClose handles the host's Close: the end of the input, or of the host's interest in an output.
+func (s *streams) onClose(ch uint8) {
 	if ch == channelIn {
 		s.closeIn()
 		return
@@ -277,10 +278,10 @@ func (s *streams) closed(ch uint8) {
 	s.mu.Lock()
 	f := s.out[ch]
 	s.credit[ch] = -1
-	s.space.Broadcast()
+	s.changed.Broadcast()
 	s.mu.Unlock()
 	if f != nil {
-		f.Close() // wakes a blocked Read
+		f.Close() // unblocks Read
 	}
 }
 
@@ -299,7 +300,7 @@ func (a *agent) register(s *streams) {
 	a.chanMu.Unlock()
 }
 
-// onDial connects to a port on the loopback of the sandbox.
+// onDial connects to a port on the sandbox's loopback.
 func (a *agent) onDial(f wire.Frame) error {
 	var d wire.Dial
 	if err := d.Decode(f.Payload); err != nil || !a.ready {
@@ -319,20 +320,20 @@ func (a *agent) dial(id uint32, port uint16) {
 		a.reply(id, wire.FailDial, err, "", nil)
 		return
 	}
-	if a.link.passes {
+	if a.conn.passesFDs {
 		a.reply(id, wire.OK, nil, "", nil, fd)
 		unix.Close(fd)
 		return
 	}
 	unix.SetNonblock(fd, true)
 	conn := os.NewFile(uintptr(fd), "connection")
-	s := newStreams(a.link, id, conn, conn)
+	s := newStreams(a.conn, id, conn, conn)
 	a.register(s)
 	a.reply(id, wire.OK, nil, "", nil)
 	s.run()
 }
 
-// dialLoopback tries IPv4 and then IPv6, as servers bind either.
+// dialLoopback tries IPv4 and then IPv6, since a server may listen on either.
 func dialLoopback(port uint16) (int, error) {
 	fd, err := connect(unix.AF_INET, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}})
 	if err == nil {

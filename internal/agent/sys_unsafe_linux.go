@@ -10,10 +10,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// This file holds the system calls that x/sys has no function for.
+// This file has the system calls for which x/sys has no function.
 
-// setCapsAllThreads makes keep the effective and permitted set of every thread
-// and empties the inheritable and ambient sets.
+// setCapsAllThreads makes keep the effective and permitted set of every thread, and empties the
+// inheritable and ambient sets (capset(2)).
 func setCapsAllThreads(keep uint64) error {
 	hdr, data := capData(keep)
 	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET,
@@ -21,7 +21,7 @@ func setCapsAllThreads(keep uint64) error {
 	return orNil(e)
 }
 
-// setCaps does the same for the calling thread only.
+// setCaps does the same for the calling thread.
 func setCaps(keep uint64) error {
 	hdr, data := capData(keep)
 	return unix.Capset(&hdr, &data[0])
@@ -33,8 +33,8 @@ func capData(keep uint64) (unix.CapUserHeader, [2]unix.CapUserData) {
 		[2]unix.CapUserData{{Effective: lo, Permitted: lo}, {Effective: hi, Permitted: hi}}
 }
 
-// setThreadUser changes the effective ids of the calling thread only, which
-// those for files follow.
+// setThreadUser changes the effective ids of the calling thread only. The file system ids follow
+// them (credentials(7)).
 func setThreadUser(uid, gid uint32) error {
 	const same = ^uintptr(0)
 	if _, _, e := syscall.RawSyscall(unix.SYS_SETRESGID, same, uintptr(gid), same); e != 0 {
@@ -44,8 +44,8 @@ func setThreadUser(uid, gid uint32) error {
 	return orNil(e)
 }
 
-// installFilter installs a classic BPF program, as wire.Setup has it: on every
-// thread with the flag SECCOMP_FILTER_FLAG_TSYNC, else on the calling one.
+// installFilter installs a classic BPF program: on every thread with SECCOMP_FILTER_FLAG_TSYNC,
+// otherwise on the calling one (seccomp(2)).
 func installFilter(program []byte, flags uintptr) error {
 	const size = int(unsafe.Sizeof(unix.SockFilter{}))
 	n := len(program) / size
@@ -60,18 +60,20 @@ func installFilter(program []byte, flags uintptr) error {
 	return orNil(e)
 }
 
-// landlockRuleset makes a ruleset of what this kernel knows of the plan's
-// Landlock, and returns its descriptor, or -1 where there is no Landlock.
+// landlockRuleset creates a ruleset with the rights of l that this kernel knows, and returns its
+// descriptor, or -1 if the kernel has no usable Landlock.
 func landlockRuleset(l *wire.Landlock) (int, error) {
 	abi, _, e := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if e != 0 || abi < landlockReferABI || l.HandledFS == 0 {
-		// The second layer is optional; doctor tells of its absence. The first
-		// version would forbid every rename from one directory to another.
+		// Landlock is the second layer and optional; "sandbar doctor" reports its absence. ABI 1
+		// cannot allow a rename between directories (LANDLOCK_ACCESS_FS_REFER), so it counts as
+		// absent.
 		return -1, nil
 	}
 	known := landlockKnown(int(abi))
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: l.HandledFS & known}
-	size := unsafe.Offsetof(attr.Handled_access_net) // a kernel refuses fields it does not know
+	// the kernel refuses a larger struct than it knows
+	size := unsafe.Offsetof(attr.Handled_access_net)
 	if abi >= landlockScopedABI {
 		attr.Scoped = l.Scoped
 		size = unsafe.Offsetof(attr.Scoped) + unsafe.Sizeof(attr.Scoped)
@@ -89,7 +91,7 @@ func landlockRuleset(l *wire.Landlock) (int, error) {
 	return int(fd), nil
 }
 
-// The versions of Landlock's interface that brought what we use.
+// The ABI versions of Landlock that introduced what this file uses (landlock(7)).
 const (
 	landlockReferABI    = 2
 	landlockTruncateABI = 3
@@ -101,9 +103,9 @@ const (
 // landlockResolveUnix is LANDLOCK_ACCESS_FS_RESOLVE_UNIX.
 const landlockResolveUnix = 1 << 16
 
-// landlockKnown is the file access rights that a version knows.
+// landlockKnown returns the file access rights of an ABI version.
 func landlockKnown(abi int) uint64 {
-	known := uint64(1)<<13 - 1 // version 1: EXECUTE to MAKE_SYM
+	known := uint64(1)<<13 - 1 // ABI 1: EXECUTE to MAKE_SYM
 	known |= unix.LANDLOCK_ACCESS_FS_REFER
 	if abi >= landlockTruncateABI {
 		known |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
@@ -117,14 +119,14 @@ func landlockKnown(abi int) uint64 {
 	return known
 }
 
-// landlockFile is the rights that make sense for something not a directory.
+// landlockFile has the rights that the kernel accepts for a file that is not a directory.
 const landlockFile = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 	unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 
 func landlockAdd(ruleset int, path string, access uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil // a missing path needs no permission
+		return nil // a missing path needs no rule
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
@@ -149,37 +151,36 @@ func landlockRestrict(ruleset int) error {
 	return orNil(e)
 }
 
-// sigaction is what a process does at a signal, as the kernel has it: at least its
-// struct sigaction.
+// sigaction has at least the size of the kernel's struct sigaction.
 type sigaction [8]uintptr
 
-// byDefault is SIG_DFL without flags.
-var byDefault sigaction
+// defaultAction is SIG_DFL without flags.
+var defaultAction sigaction
 
-// signalAction returns what this process does now.
+// signalAction returns the process's current action for a signal.
 func signalAction(n syscall.Signal) (now sigaction) {
 	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), 0, uintptr(unsafe.Pointer(&now)), 8, 0, 0)
 	return now
 }
 
-// set has this process do it from now on.
+// set sets the process's action for a signal.
 func (s *sigaction) set(n syscall.Signal) error {
 	_, _, e := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(s)), 0, 8, 0, 0)
 	return orNil(e)
 }
 
-// resetSignals gives every signal its default action, except those in keep.
+// resetSignals gives every signal except those in keep its default action.
 func resetSignals(keep ...syscall.Signal) {
 	for n := syscall.Signal(1); n <= 64; n++ {
 		if !slices.Contains(keep, n) {
-			_ = byDefault.set(n) // not every number has one
+			_ = defaultAction.set(n) // fails for SIGKILL, SIGSTOP and unused numbers
 		}
 	}
 }
 
-// leaveNoZombies has the kernel reap this process's children. It is not passed
-// on: an exec resets it.
-func leaveNoZombies() error {
+// autoReapChildren makes the kernel reap this process's children (SA_NOCLDWAIT, sigaction(2)).
+// execve(2) resets it.
+func autoReapChildren() error {
 	const noChildWait = 2               // SA_NOCLDWAIT
 	action := sigaction{1: noChildWait} // SIG_DFL, then the flags
 	return action.set(unix.SIGCHLD)

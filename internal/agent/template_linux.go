@@ -12,14 +12,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// startTemplate is the agent's program in another part: it starts an interpreter
-// that is to be copied into sandboxes, confined, and stays as its parent until
-// that ends. What the interpreter is to be is in the wire.Launch that PlanFD holds;
-// NamespaceFD and those after it are the namespaces that it enters.
+// startTemplate is ModeTemplate: it starts the confined interpreter of a template and stays as its
+// parent until the interpreter exits. PlanFD holds the wire.Launch; NamespaceFD and the descriptors
+// after it are the namespaces to enter.
 //
-// Unlike a sandbox's programs the interpreter stays in the user namespace of the
-// daemon, without any capability: it is the owner of the user namespaces of its
-// copies' sandboxes, and nothing else, and that lets a copy enter them.
+// Unlike a sandbox's program, the interpreter stays in the daemon's user namespace, without
+// capabilities. It owns the user namespaces of the sandboxes of its forks, which is the one right
+// that lets a fork enter them (user_namespaces(7)).
 func startTemplate() (step string, err error) {
 	runtime.LockOSThread()
 	var l wire.Launch
@@ -30,7 +29,7 @@ func startTemplate() (step string, err error) {
 	if err != nil {
 		return "read the plan", err
 	}
-	_ = writeFile("/proc/self/oom_score_adj", l.Score) // only an order among those that may be killed
+	_ = writeFile("/proc/self/oom_score_adj", l.Score) // only a preference of the OOM killer
 	resetSignals(unix.SIGURG, unix.SIGCHLD, perThreadSyscall)
 	if step, err := enterNamespaces(int(l.Namespaces)); err != nil {
 		return step, err
@@ -51,17 +50,17 @@ func startTemplate() (step string, err error) {
 	if err != nil {
 		return "start the interpreter", err
 	}
-	attend(pid)
+	waitInterpreter(pid)
 	return "", nil
 }
 
-// enterNamespaces has the calling thread enter the namespaces that were
-// inherited. What it forks is then in all of them.
+// enterNamespaces moves the calling thread into the inherited namespaces, which its children share.
 func enterNamespaces(n int) (step string, err error) {
 	if n == 0 {
 		return "", nil
 	}
-	if err := unix.Unshare(unix.CLONE_FS); err != nil { // a mount namespace is entered by one
+	// setns(2) refuses a mount namespace if the thread shares its directories
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return "have directories of its own", err
 	}
 	for fd := NamespaceFD; fd < NamespaceFD+n; fd++ {
@@ -73,8 +72,8 @@ func enterNamespaces(n int) (step string, err error) {
 	return "", nil
 }
 
-// confineTemplate takes from the calling thread, and so from what it forks, all
-// rights but those to become another user.
+// confineTemplate drops all rights of the calling thread and its children, except those to change
+// user.
 func confineTemplate(l *wire.Launch) (step string, err error) {
 	if step, err := setRlimits(l.Rlimits); err != nil {
 		return step, err
@@ -90,7 +89,7 @@ func confineTemplate(l *wire.Launch) (step string, err error) {
 		return "set no_new_privs", err
 	}
 	if l.Mitigate {
-		if err := prctl(unix.Prctl).endSpeculation(); err != nil {
+		if err := prctl(unix.Prctl).disableSpeculation(); err != nil {
 			return "switch speculation off", err
 		}
 	}
@@ -103,9 +102,9 @@ func confineTemplate(l *wire.Launch) (step string, err error) {
 	return "", nil
 }
 
-// attend waits for the interpreter's end, or ends it when asked to.
-func attend(pid int) {
-	for fd := range NamespaceFD + 16 { // the interpreter's, not this process's
+// waitInterpreter waits until the interpreter exits, and kills it on SIGTERM.
+func waitInterpreter(pid int) {
+	for fd := range NamespaceFD + 16 { // these belong to the interpreter
 		unix.Close(fd)
 	}
 	asked := make(chan os.Signal, 1)

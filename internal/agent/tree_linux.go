@@ -9,8 +9,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// fsReadDir lists the first entries of a directory, in the order of their
-// names, after the name after. Memory is bounded by the page, not the directory.
+// fsReadDir lists the entries of a directory after the name after, in byte order. It keeps at most
+// limit names, however large the directory is.
 func (a *agent) fsReadDir(path, after string, limit int) ([]byte, error) {
 	path, err := a.absolute(path)
 	if err != nil {
@@ -21,13 +21,13 @@ func (a *agent) fsReadDir(path, after string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	if err := ordinary(fd); err != nil {
+	if err := refuseKernelFile(fd); err != nil {
 		return nil, err
 	}
 	if limit <= 0 || limit > maxListing {
 		limit = maxListing
 	}
-	var page []string // sorted, at most limit
+	var page []string // sorted, at most limit names
 	err = eachName(fd, func(name string) bool {
 		if name <= after && after != "" {
 			return true
@@ -50,10 +50,10 @@ func (a *agent) fsReadDir(path, after string, limit int) ([]byte, error) {
 	for _, name := range page {
 		info, err := statInfo(fd, name)
 		if err != nil {
-			continue // it has just been removed
+			continue // a program has just removed it
 		}
 		if size += len(info.Name) + len(info.Target) + 64; size > maxListData && len(infos) > 0 {
-			whole = false // the host asks again, from here
+			whole = false // the host asks again from here
 			break
 		}
 		infos = append(infos, info)
@@ -61,7 +61,7 @@ func (a *agent) fsReadDir(path, after string, limit int) ([]byte, error) {
 	return wire.AppendListing(make([]byte, 0, size), whole, infos), nil
 }
 
-// eachName calls f for the entries of an open directory until f returns false.
+// eachName calls f for each entry of an open directory until f returns false.
 func eachName(fd int, f func(name string) bool) error {
 	buf := make([]byte, 16<<10)
 	names := make([]string, 0, 64)
@@ -92,9 +92,8 @@ func eachName(fd int, f func(name string) bool) error {
 	}
 }
 
-// firstNames returns the first entries of an open directory, none if it is empty.
-// They are several because some kernels list a directory anew, however large, when
-// it has changed.
+// firstNames returns the first entries of an open directory, none if it is empty. It returns
+// several at once because some kernels list a changed directory again from its start.
 func firstNames(fd int) (names []string, err error) {
 	if _, err := unix.Seek(fd, 0, 0); err != nil {
 		return nil, err
@@ -106,11 +105,11 @@ func firstNames(fd int) (names []string, err error) {
 	return names, err
 }
 
-// maxNames is how many names are looked at together.
+// maxNames is the most names that firstNames returns.
 const maxNames = 256
 
 func (a *agent) fsRemove(path string, recursive bool) error {
-	dir, name, err := a.openDir(path, false)
+	dir, name, err := a.openParent(path, false)
 	if err != nil {
 		return err
 	}
@@ -133,30 +132,29 @@ func (a *agent) fsRemove(path string, recursive bool) error {
 	return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
 }
 
-// level is one directory on the way down a tree.
-type level struct {
+// dirID identifies one directory on the path down a tree.
+type dirID struct {
 	dev, ino uint64
 	name     string
 }
 
-// removeContents empties the open directory and closes it. However deep the
-// tree, it holds two descriptors: it goes down by name and up by "..", and
-// checks that up is where it came from. Links are removed, never followed;
-// a mount is not entered.
+// removeContents empties the open directory and closes it. It holds two descriptors at any depth:
+// it descends by name and ascends by "..", and verifies that the parent is the directory it came
+// from. It removes links without following them, and enters no other mount.
 func removeContents(fd int) error {
 	defer func() { unix.Close(fd) }()
-	top, err := identify(fd)
+	top, err := dirIdentity(fd)
 	if err != nil {
 		return err
 	}
-	stack := []level{top}
+	stack := []dirID{top}
 	for {
-		child, err := removeFlat(fd)
+		child, err := removeEntries(fd)
 		if err != nil {
 			return err
 		}
-		if child != "" { // a directory that is not empty: go down
-			next, id, err := enter(fd, child, top.dev, len(stack))
+		if child != "" { // not empty: descend
+			next, id, err := openSubdir(fd, child, top.dev, len(stack))
 			if err != nil {
 				return err
 			}
@@ -171,7 +169,7 @@ func removeContents(fd int) error {
 		}
 		name := stack[len(stack)-1].name
 		stack = stack[:len(stack)-1]
-		up, err := leave(fd, stack[len(stack)-1])
+		up, err := openParentDir(fd, stack[len(stack)-1])
 		if err != nil {
 			return err
 		}
@@ -183,9 +181,9 @@ func removeContents(fd int) error {
 	}
 }
 
-// removeFlat removes everything in fd that goes at once and returns the name of
-// a directory that does not, "" when fd is empty.
-func removeFlat(fd int) (string, error) {
+// removeEntries removes the entries of fd and returns the name of the first directory that is not
+// empty, "" when fd is empty.
+func removeEntries(fd int) (string, error) {
 	for {
 		names, err := firstNames(fd)
 		if err != nil || len(names) == 0 {
@@ -207,35 +205,35 @@ func removeFlat(fd int) (string, error) {
 	}
 }
 
-// enter opens a directory below fd that is on the same mount.
-func enter(fd int, name string, dev uint64, depth int) (int, level, error) {
+// openSubdir opens a directory below fd on the same device.
+func openSubdir(fd int, name string, dev uint64, depth int) (int, dirID, error) {
 	if depth >= maxTree {
-		return -1, level{}, unix.ELOOP
+		return -1, dirID{}, unix.ELOOP
 	}
 	next, err := openAt(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return -1, level{}, err
+		return -1, dirID{}, err
 	}
-	id, err := identify(next)
+	id, err := dirIdentity(next)
 	if err == nil && id.dev != dev {
 		err = unix.EXDEV
 	}
 	if err != nil {
 		unix.Close(next)
-		return -1, level{}, err
+		return -1, dirID{}, err
 	}
 	return next, id, nil
 }
 
-// leave opens the parent of fd and checks that it is the directory expected.
-func leave(fd int, want level) (int, error) {
+// openParentDir opens the parent of fd and verifies its identity.
+func openParentDir(fd int, want dirID) (int, error) {
 	up, err := openAt(fd, "..", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return -1, err
 	}
-	id, err := identify(up)
+	id, err := dirIdentity(up)
 	if err == nil && (id.dev != want.dev || id.ino != want.ino) {
-		err = unix.EBUSY // a program moved the tree while we were in it
+		err = unix.EBUSY // a program has moved the directory meanwhile
 	}
 	if err != nil {
 		unix.Close(up)
@@ -244,14 +242,14 @@ func leave(fd int, want level) (int, error) {
 	return up, nil
 }
 
-func identify(fd int) (level, error) {
+func dirIdentity(fd int) (dirID, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
-	return level{dev: st.Dev, ino: st.Ino}, err
+	return dirID{dev: st.Dev, ino: st.Ino}, err
 }
 
-// change is what fsChmod and fsChown do to a file that find has found.
-type change func(fd int) error
+// fileChange is one change to an open file: that of fsChmod or fsChown.
+type fileChange func(fd int) error
 
 func (a *agent) fsChmod(path string, mode uint32, recursive bool) error {
 	if err := checkMode(mode); err != nil {
@@ -260,35 +258,35 @@ func (a *agent) fsChmod(path string, mode uint32, recursive bool) error {
 	return a.change(path, recursive, func(fd int) error { return chmod(fd, mode) })
 }
 
-// fsChown gives files to a user and a group.
+// fsChown changes the user and group of files.
 func (a *agent) fsChown(path string, uid, gid uint32, recursive bool) error {
 	return a.change(path, recursive, func(fd int) error { return chown(fd, uid, gid) })
 }
 
-// change changes path, and what is below it. A link at path itself is followed, if it
-// is not a magic one.
-func (a *agent) change(path string, recursive bool, c change) error {
+// change applies c to path and, if recursive, to everything below it. It follows a symbolic link at
+// path itself, but no magic link.
+func (a *agent) change(path string, recursive bool, c fileChange) error {
 	abs, err := a.absolute(path)
 	if err != nil {
 		return err
 	}
-	fd, st, err := find(unix.AT_FDCWD, abs, 0)
+	fd, st, err := openPath(unix.AT_FDCWD, abs, 0)
 	if err != nil {
 		return err
 	}
 	if recursive && st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return c.tree(fd, 0)
+		return c.applyTree(fd, 0)
 	}
 	defer unix.Close(fd)
 	return c(fd)
 }
 
-// maxChangeDepth bounds the descriptors a recursive change holds.
+// maxChangeDepth bounds the descriptors that a recursive change holds.
 const maxChangeDepth = 200
 
-// tree changes a directory that find has found, children before parents, so that a mode
-// without the right to search does not stop it. Links are left alone. It closes found.
-func (c change) tree(found, depth int) error {
+// applyTree changes a directory, children before parents, so that a mode without search permission
+// does not stop it. It skips symbolic links, and closes found.
+func (c fileChange) applyTree(found, depth int) error {
 	fd, err := openAt(found, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	unix.Close(found)
 	if err != nil {
@@ -300,7 +298,7 @@ func (c change) tree(found, depth int) error {
 	}
 	var failed error
 	err = eachName(fd, func(name string) bool {
-		failed = c.entry(fd, name, depth)
+		failed = c.applyEntry(fd, name, depth)
 		return failed == nil
 	})
 	if failed != nil {
@@ -312,17 +310,17 @@ func (c change) tree(found, depth int) error {
 	return c(fd)
 }
 
-// entry changes name in an open directory, and what is below it.
-func (c change) entry(dir int, name string, depth int) error {
-	fd, st, err := find(dir, name, unix.O_NOFOLLOW)
+// applyEntry changes name in an open directory and everything below it.
+func (c fileChange) applyEntry(dir int, name string, depth int) error {
+	fd, st, err := openPath(dir, name, unix.O_NOFOLLOW)
 	if err == unix.ENOENT {
-		return nil // it has just been removed
+		return nil // a program has just removed it
 	}
 	if err != nil {
 		return err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return c.tree(fd, depth+1)
+		return c.applyTree(fd, depth+1)
 	}
 	defer unix.Close(fd)
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {

@@ -14,129 +14,124 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// watchdog holds the memory limit where no cgroup does: while programs run it
-// adds up what they hold and kills them all when that is too much.
+// watchdog enforces the memory limit on hosts without a memory cgroup. While programs run it
+// measures their memory at intervals, and kills all of them if the sum exceeds the limit.
 //
-// Of each process it counts private and shared memory, both with what is swapped
-// out of the private, huge pages and page tables. A page that several processes
-// map is at first counted for each of them. Only if that sum is above the limit the
-// kernel is asked for each process's proportional share (PSS), for which it walks
-// the page tables. Sockets count as many bytes as they can hold. Memory that cannot
-// be read counts as too much.
+// It counts, per process, anonymous and shared memory, swapped-out anonymous memory, huge pages and
+// page tables. A page that several processes map is first counted for each. Only if that sum
+// exceeds the limit does the watchdog read each process's proportional share (PSS), for which the
+// kernel walks the page tables. Each socket counts with the most bytes that it can buffer. Memory
+// that cannot be read counts as over the limit.
 //
-// The filter of uncounted memory (policy.UncountedRules) keeps programs from memory
-// that no process maps. What neither the filter nor the watchdog bounds is listed in
-// SECURITY.md.
+// policy.UncountedRules, a seccomp filter, forbids memory that no process maps, such as memfd and
+// System V segments. SECURITY.md lists what neither bounds.
 type watchdog struct {
 	limit int64
-	disks []string // tmpfs mounts, whose bytes are memory as well
-	// whole: the kernel is the sandbox's own, and its account of all memory is
-	// that of the sandbox. It knows no process's own part.
-	whole bool
-	own   int64 // of that, the agent's, in bytes
+	disks []string // tmpfs mount points, whose used bytes are memory
+	// ownKernel: the sandbox has a kernel of its own (gVisor). Its account of all memory is that of
+	// the sandbox; it has none per process.
+	ownKernel  bool
+	agentBytes int64 // the agent's part of that, in bytes
 
-	proc    procfs
-	sockets int         // the file of the number of sockets, open
-	idle    int64       // how many there are without programs
-	each    int64       // what one can hold, in bytes
-	buf     [16384]byte // of files of /proc
+	proc        procfs
+	sockstat    int         // descriptor of sockstat
+	idleSockets int64       // number of sockets before any program runs
+	socketBytes int64       // most bytes that one socket can buffer
+	buf         [16384]byte // for files of /proc
 
 	mu      sync.Mutex
 	running bool
 }
 
 const (
-	// watchEvery is the shortest pause between two looks. A program can overshoot
-	// by what it touches in this time.
-	watchEvery = 10 * time.Millisecond
-	// watchShare is how many times the processor time of a look the pause after it
-	// lasts, so that the watch takes no more than a fifth of a processor, until
-	// the pause is watchAtMost.
-	watchShare  = 4
-	watchAtMost = 50 * time.Millisecond
-	// watchAgain is the pause before the look that confirms what has been seen. A
-	// process and its child by vfork are two with the same memory until the child
-	// executes another program.
-	watchAgain = 3 * time.Millisecond
-	// walkWithin bounds the processor time of a walk through page tables. The shares of processes that
-	// it does not come to count in full.
-	walkWithin = 50 * time.Millisecond
+	// watchMinInterval is the shortest interval between two measurements. A program can exceed the
+	// limit by what it touches within it.
+	watchMinInterval = 10 * time.Millisecond
+	// watchIdleRatio is the ratio of the interval to the CPU time of the measurement before it, so
+	// that the watchdog uses at most a fifth of a CPU, up to watchMaxInterval.
+	watchIdleRatio   = 4
+	watchMaxInterval = 50 * time.Millisecond
+	// confirmDelay is the delay before a second measurement confirms the first. A process and its
+	// vfork(2) child show the same memory twice until the child calls execve(2).
+	confirmDelay = 3 * time.Millisecond
+	// pssBudget bounds the CPU time of reading PSS. Processes beyond it count in full.
+	pssBudget = 50 * time.Millisecond
 )
 
-// ready opens what the watchdog counts by. All threads of the agent are there.
-func (w *watchdog) ready(s *wire.Setup, proc procfs) (step string, err error) {
-	w.limit, w.disks, w.whole, w.proc = s.Watchdog, s.WatchDisks, s.WatchWhole, proc
-	if w.whole {
-		w.own, err = anonymous()
+// open opens the files by which the watchdog counts. All threads of the agent must exist already.
+func (w *watchdog) open(s *wire.Setup, proc procfs) (step string, err error) {
+	w.limit, w.disks, w.ownKernel, w.proc = s.Watchdog, s.WatchDisks, s.WatchKernel, proc
+	if w.ownKernel {
+		w.agentBytes, err = anonymousBytes()
 		return "read how much memory is in use", err
 	}
 	if w.limit <= 0 {
 		return "", nil
 	}
 	const file = "self/net/sockstat"
-	if w.sockets, err = unix.Openat(proc.root, file, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-		w.idle, err = w.countSockets()
+	if w.sockstat, err = unix.Openat(proc.root, file, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+		w.idleSockets, err = w.countSockets()
 	}
 	return "open the number of sockets", err
 }
 
-// begin starts watching unless it is under way or there is nothing to hold.
-func (w *watchdog) begin(a *agent) {
+// start starts the watchdog's goroutine unless it runs already or there is no limit.
+func (w *watchdog) start(a *agent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.limit <= 0 || w.running {
 		return
 	}
 	w.running = true
-	go w.watch(a)
+	go w.loop(a)
 }
 
-func (w *watchdog) watch(a *agent) {
-	runtime.LockOSThread() // for spent
+func (w *watchdog) loop(a *agent) {
+	runtime.LockOSThread() // for threadCPUTime
 	defer runtime.UnlockOSThread()
-	pause := watchEvery
+	pause := watchMinInterval
 	for {
 		time.Sleep(pause)
-		began := spent()
-		over, idle := w.look()
+		began := threadCPUTime()
+		over, idle := w.overLimit()
 		if over {
-			time.Sleep(watchAgain)
-			if over, idle = w.look(); over {
+			time.Sleep(confirmDelay)
+			if over, idle = w.overLimit(); over {
 				a.killForMemory()
 			}
 		}
-		if w.stop(idle) {
+		if w.stopIfIdle(idle) {
 			return
 		}
-		pause = min(max(watchEvery, watchShare*(spent()-began)), watchAtMost)
+		pause = min(max(watchMinInterval, watchIdleRatio*(threadCPUTime()-began)), watchMaxInterval)
 	}
 }
 
-// spent is the processor time of the calling thread, which must be locked.
-func spent() time.Duration {
+// threadCPUTime returns the CPU time of the calling thread, which must be locked to its goroutine.
+func threadCPUTime() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
 	return time.Duration(t.Nano())
 }
 
-// stop ends the watch when nothing is left to watch.
-func (w *watchdog) stop(idle bool) bool {
+// stopIfIdle ends the watchdog if no program is left.
+func (w *watchdog) stopIfIdle(idle bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running = !idle
 	return idle
 }
 
-// share is what one process holds.
-type share struct {
+// processMemory is the memory of one process.
+type processMemory struct {
 	pid    string
-	mapped int64 // in bytes; pages that others map as well count in full
-	tables int64 // of that, page tables
+	mapped int64 // in bytes; shared pages count in full
+	tables int64 // bytes of mapped that are page tables
 }
 
-// look reports whether programs hold more than the limit, and whether there are
-// none. What cannot be read is more than the limit.
-func (w *watchdog) look() (over, idle bool) {
+// overLimit reports whether programs exceed the limit, and whether there are none. A file that
+// cannot be read counts as over the limit.
+func (w *watchdog) overLimit() (over, idle bool) {
 	pids, err := w.proc.pids()
 	if err != nil {
 		return true, false
@@ -150,19 +145,19 @@ func (w *watchdog) look() (over, idle bool) {
 		}
 		rest -= int64(st.Blocks-st.Bfree) * int64(st.Bsize)
 	}
-	if w.whole {
-		n, err := anonymous()
-		return err != nil || n-w.own > rest, idle
+	if w.ownKernel {
+		n, err := anonymousBytes()
+		return err != nil || n-w.agentBytes > rest, idle
 	}
 	n, err := w.countSockets()
 	if err != nil {
 		return true, idle
 	}
-	rest -= max(n-w.idle, 0) * w.each
-	var all []share
+	rest -= max(n-w.idleSockets, 0) * w.socketBytes
+	var all []processMemory
 	var sum, most int64
 	for _, pid := range pids {
-		p, err := w.process(pid)
+		p, err := w.memoryOf(pid)
 		if hasEnded(err) {
 			continue
 		}
@@ -172,21 +167,20 @@ func (w *watchdog) look() (over, idle bool) {
 		all = append(all, p)
 		sum, most = sum+p.mapped, max(most, p.mapped)
 	}
-	if sum <= rest || most > rest { // together they hold no less than the largest does
+	if sum <= rest || most > rest { // the true sum is at least that of the largest process
 		return sum > rest, idle
 	}
-	return w.shared(all) > rest, idle
+	return w.sumPSS(all) > rest, idle
 }
 
-// shared adds up what processes hold, with pages that several of them map counted
-// once, in bytes. Where that cannot be found out they count as often as they are
-// mapped.
-func (w *watchdog) shared(all []share) (sum int64) {
-	end := spent() + walkWithin
+// sumPSS returns the memory of all processes in bytes, with shared pages counted once. Processes
+// whose PSS cannot be read within pssBudget count in full.
+func (w *watchdog) sumPSS(all []processMemory) (sum int64) {
+	end := threadCPUTime() + pssBudget
 	for _, p := range all {
 		held := p.mapped
-		if spent() < end {
-			if part, ok := w.proportion(p.pid); ok {
+		if threadCPUTime() < end {
+			if part, ok := w.pss(p.pid); ok {
 				held = min(held, part+p.tables)
 			}
 		}
@@ -195,68 +189,67 @@ func (w *watchdog) shared(all []share) (sum int64) {
 	return sum
 }
 
-// proportion is a process's proportional share of the memory that it maps, but for
-// files, in bytes. The kernel tells it only of processes that the agent may trace.
-func (w *watchdog) proportion(pid string) (n int64, ok bool) {
+// pss returns the proportional share of a process's memory except file mappings, in bytes. The
+// kernel shows it only if the agent may trace the process (proc_pid_smaps(5)).
+func (w *watchdog) pss(pid string) (n int64, ok bool) {
 	b, err := readProc(w.proc.root, pid+"/smaps_rollup", w.buf[:])
-	if err != nil || !bytes.Contains(b, []byte("\nPss_Anon:")) { // before Linux 5.4
+	if err != nil || !bytes.Contains(b, []byte("\nPss_Anon:")) { // the line exists since Linux 5.4
 		return 0, false
 	}
-	return total(b, "Pss_Anon", "Pss_Shmem", "SwapPss", "Shared_Hugetlb", "Private_Hugetlb"), true
+	return sumFields(b, "Pss_Anon", "Pss_Shmem", "SwapPss", "Shared_Hugetlb", "Private_Hugetlb"), true
 }
 
-// process looks at one process.
-func (w *watchdog) process(pid string) (share, error) {
+// memoryOf reads the memory of one process.
+func (w *watchdog) memoryOf(pid string) (processMemory, error) {
 	b, err := readProc(w.proc.root, pid+"/status", w.buf[:])
 	if err != nil {
-		return share{}, err
+		return processMemory{}, err
 	}
 	if state, _ := statusField(b, "State"); len(state) > 0 && state[0] == 'Z' {
 		if threads, _ := statusField(b, "Threads"); parseNumber([]byte(threads)) > 1 {
-			return w.headless(pid)
+			return w.memoryOfThreads(pid)
 		}
 	}
-	return statusShare(pid, b), nil
+	return parseStatusMemory(pid, b), nil
 }
 
-// headless looks at a process whose first thread has ended, which therefore shows
-// no memory, by one that goes on.
-func (w *watchdog) headless(pid string) (share, error) {
+// memoryOfThreads reads the memory of a process whose main thread has exited. Its own status shows
+// none, but that of any living thread does.
+func (w *watchdog) memoryOfThreads(pid string) (processMemory, error) {
 	dir, err := w.proc.open(pid + "/task")
 	if err != nil {
-		return share{}, err
+		return processMemory{}, err
 	}
 	d := os.NewFile(uintptr(dir), "task")
 	defer d.Close()
 	for {
 		names, err := d.Readdirnames(16)
 		if err == io.EOF {
-			return share{pid: pid}, nil // the last thread has ended as well
+			return processMemory{pid: pid}, nil // the last thread has exited as well
 		}
 		if err != nil {
-			return share{}, err
+			return processMemory{}, err
 		}
 		for _, tid := range names {
 			b, err := readProc(dir, tid+"/status", w.buf[:])
 			if err != nil && !hasEnded(err) {
-				return share{}, err
+				return processMemory{}, err
 			}
-			if s := statusShare(pid, b); s.mapped > 0 {
+			if s := parseStatusMemory(pid, b); s.mapped > 0 {
 				return s, nil
 			}
 		}
 	}
 }
 
-// statusShare reads the text of /proc/PID/status.
-func statusShare(pid string, status []byte) share {
-	tables := total(status, "VmPTE")
-	return share{pid, total(status, "RssAnon", "RssShmem", "VmSwap", "HugetlbPages") + tables, tables}
+// parseStatusMemory reads the text of /proc/PID/status.
+func parseStatusMemory(pid string, status []byte) processMemory {
+	tables := sumFields(status, "VmPTE")
+	return processMemory{pid, sumFields(status, "RssAnon", "RssShmem", "VmSwap", "HugetlbPages") + tables, tables}
 }
 
-// total adds up lines of a text of /proc, in bytes. Lines that are not there count
-// nothing.
-func total(text []byte, names ...string) (n int64) {
+// sumFields adds up lines of a /proc file, in bytes. A missing line counts 0.
+func sumFields(text []byte, names ...string) (n int64) {
 	for _, name := range names {
 		kib, _ := statusField(text, name)
 		number, _ := cutField([]byte(kib))
@@ -265,11 +258,11 @@ func total(text []byte, names ...string) (n int64) {
 	return n
 }
 
-// countSockets is how many sockets there are in the sandbox's network namespace,
-// open, on the way between processes, or closed with bytes that nobody has read.
+// countSockets returns the number of sockets in the network namespace: open ones, those in flight
+// between processes, and closed ones with unread bytes.
 func (w *watchdog) countSockets() (int64, error) {
 	var buf [512]byte
-	n, err := unix.Pread(w.sockets, buf[:], 0)
+	n, err := unix.Pread(w.sockstat, buf[:], 0)
 	if err != nil {
 		return 0, err
 	}
@@ -282,42 +275,41 @@ func (w *watchdog) countSockets() (int64, error) {
 }
 
 const (
-	// socketTCP is the most that a TCP socket buffers in each direction, in bytes,
-	// where the watchdog may say so. Programs cannot change any socket's buffers:
-	// the filter has no effect given to SO_SNDBUF and SO_RCVBUF.
+	// socketTCP is the most that a TCP socket buffers per direction, in bytes, if the watchdog may
+	// set tcp_rmem and tcp_wmem. Programs cannot raise a socket's buffers: the seccomp filter makes
+	// SO_SNDBUF and SO_RCVBUF have no effect.
 	socketTCP = 208 << 10
-	// socketSlack is what a socket is itself, and how far the kernel lets the last
-	// packet exceed a buffer.
+	// socketSlack is the size of a socket itself, and of the one packet by which the kernel may
+	// exceed a buffer, in bytes.
 	socketSlack = 64 << 10
 )
 
-// boundSockets lowers what TCP sockets of this network namespace may buffer, where
-// that is allowed, and returns what one socket of any kind can hold, in bytes. It
-// has to be called where /proc/sys can be read.
+// boundSockets lowers the TCP buffer limits of this network namespace if it may (tcp(7)), and
+// returns the most bytes that one socket of any kind can buffer. /proc/sys must be readable.
 func boundSockets() int64 {
 	var tcp int64
 	for _, name := range []string{"tcp_rmem", "tcp_wmem"} {
 		file := "/proc/sys/net/ipv4/" + name
 		_ = writeFile(file, "4096 65536 "+strconv.Itoa(socketTCP))
 		b, err := os.ReadFile(file)
-		if err != nil { // not even read: a socket is too much
+		if err != nil { // unknown, so any socket is over the limit
 			return 1 << 40
 		}
 		f := bytes.Fields(b)
 		tcp += int64(parseNumber(f[len(f)-1]))
 	}
-	// What is sent over a UNIX socket counts as the sender's until it is read, and
-	// one message may begin below the bound and end above it.
-	unixes := 2 * bufferOf(unix.AF_UNIX, unix.SO_SNDBUF)
-	udp := bufferOf(unix.AF_INET, unix.SO_SNDBUF) + bufferOf(unix.AF_INET, unix.SO_RCVBUF)
+	// A UNIX socket charges bytes to the sender until they are read, and the last message may start
+	// below the bound and end above it: twice the send buffer.
+	unixes := 2 * defaultSocketBuffer(unix.AF_UNIX, unix.SO_SNDBUF)
+	udp := defaultSocketBuffer(unix.AF_INET, unix.SO_SNDBUF) + defaultSocketBuffer(unix.AF_INET, unix.SO_RCVBUF)
 	return max(tcp, unixes, udp) + socketSlack
 }
 
-// bufferOf is the size of a buffer of a new socket, in bytes.
-func bufferOf(family, option int) int64 {
+// defaultSocketBuffer returns the buffer size of a new socket, in bytes.
+func defaultSocketBuffer(family, option int) int64 {
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return 0 // no program has one either
+		return 0 // no program can create one either
 	}
 	defer unix.Close(fd)
 	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option)
@@ -327,10 +319,10 @@ func bufferOf(family, option int) int64 {
 	return int64(n)
 }
 
-// anonymous is the memory that is no file's, in bytes, by the account of a kernel
-// that is the sandbox's own. gVisor's counts shared mappings, files in memory and
-// System V segments to it.
-func anonymous() (int64, error) {
+// anonymousBytes returns the memory that belongs to no file, in bytes, by the account of the
+// sandbox's own kernel. gVisor counts shared mappings, files in memory and System V segments as
+// anonymous.
+func anonymousBytes() (int64, error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, err
@@ -338,15 +330,15 @@ func anonymous() (int64, error) {
 	if _, ok := statusField(b, "AnonPages"); !ok {
 		return 0, unix.EPROTO
 	}
-	return total(b, "AnonPages"), nil
+	return sumFields(b, "AnonPages"), nil
 }
 
-// killForMemory kills every program and marks those the host knows.
+// killForMemory kills every program and records the cause on those that the host knows.
 func (a *agent) killForMemory() {
 	a.mu.Lock()
 	for _, p := range a.byPID {
 		p.killed = true
 	}
 	a.mu.Unlock()
-	unix.Kill(-1, unix.SIGKILL) // spares PID 1, the caller
+	unix.Kill(-1, unix.SIGKILL) // spares PID 1 and the caller, which are the agent (kill(2))
 }

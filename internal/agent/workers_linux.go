@@ -7,35 +7,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The agent counts towards the limit of processes of its own sandbox, and a
-// runtime that is refused a thread ends the process. So every thread the agent
-// will ever need is there before the first program runs, and a fork bomb finds
-// the agent complete.
+// The agent's threads count towards its sandbox's process limit, and the Go runtime aborts if it
+// cannot create a thread. So every thread that the agent will need exists before the first program
+// runs, and a fork bomb cannot break the agent.
 const (
-	// fileWorkers is how many file operations and dials run at once.
+	// fileWorkers is the number of file operations and dials that run at once.
 	fileWorkers = 2
-	// spares is how many threads are made ahead: one for the launcher, those of
-	// the workers, and what the runtime needs besides. That is two that run, and
-	// one each for the delivery of signals, the reaper, the watchdog, the hunter, and
-	// two replies that block; and two more than that.
-	spares = 1 + fileWorkers + 10
-	// backlog is how many requests wait for the launcher, and for a worker.
+	// spareThreads is the number of threads created in advance: 1 for the launcher, one per worker,
+	// and 10 for the runtime. The 10 are two that run Go code, one each for signal delivery, the
+	// reaper, the watchdog and the tree killer, two blocked replies, and two in reserve.
+	spareThreads = 1 + fileWorkers + 10
+	// backlog is the length of the queues of the launcher and of the workers.
 	backlog = 256
 )
 
-// apart runs f on a thread of its own, for good, that is not the process's first: that
-// one stands for the whole process where a program looks at it or signals it, and must
-// not take on what a program has.
-func apart(f func()) {
+// runOnOwnThread runs f on a thread of its own, for good, that is not the process's main thread.
+// The main thread stands for the process when a program reads its /proc entries or signals it, so
+// it must not take on the rights of programs.
+func runOnOwnThread(f func()) {
 	go func() {
-		runtime.LockOSThread() // never unlocked: what f gives up there, this thread has no more
+		runtime.LockOSThread() // never unlocked: f drops rights of this thread for good
 		if unix.Gettid() != os.Getpid() {
 			f()
 			return
 		}
 		other := make(chan struct{})
 		go func() {
-			runtime.LockOSThread() // another, while the first is held
+			runtime.LockOSThread() // another thread, while the first is locked
 			close(other)
 			f()
 		}()
@@ -44,13 +42,12 @@ func apart(f func()) {
 	}()
 }
 
-// startWorkers starts the threads on which files are touched and ports dialled.
-// Each has the rights of the sandbox's user and is in the Landlock domain of
-// its programs, for good.
+// startWorkers starts the threads that perform file operations and dial ports. Each has the file
+// access rights of the sandbox's user and is in the programs' Landlock domain, for good.
 func (a *agent) startWorkers() (step string, err error) {
 	ready := make(chan error)
 	for range fileWorkers {
-		apart(func() {
+		runOnOwnThread(func() {
 			err := a.becomeUser()
 			ready <- err
 			if err != nil {
@@ -69,14 +66,14 @@ func (a *agent) startWorkers() (step string, err error) {
 	return "take the user's rights for file operations", err
 }
 
-// becomeUser confines the calling goroutine's thread, which is its own.
+// becomeUser confines the calling thread, which must be locked to its goroutine.
 func (a *agent) becomeUser() error {
-	if a.whole {
+	if a.wholeMachine {
 		return nil
 	}
-	if a.ranged {
+	if a.separateUser {
 		if err := setFileUser(a.uid, a.gid); err != nil {
-			// gVisor has no such ids; the thread's effective ones do the same there.
+			// gVisor has no file system ids; the effective ids have the same effect there.
 			if err := setThreadUser(a.uid, a.gid); err != nil {
 				return err
 			}
@@ -94,13 +91,13 @@ func (a *agent) becomeUser() error {
 	return landlockRestrict(a.ruleset)
 }
 
-// setFileUser makes the calling thread reach files as another user, and stay
-// the agent's own to all else: a program of that user cannot signal it, and it can
+// setFileUser changes the user and group of the calling thread for file access only (setfsuid(2)).
+// For everything else it stays the agent's, so a program of that user cannot signal it, and it can
 // signal programs.
 func setFileUser(uid, gid uint32) error {
 	unix.Setfsgid(int(gid))
 	unix.Setfsuid(int(uid))
-	nowGID, gerr := unix.SetfsgidRetGid(-1) // changes nothing, and tells
+	nowGID, gerr := unix.SetfsgidRetGid(-1) // -1 changes nothing and returns the current id
 	nowUID, uerr := unix.SetfsuidRetUid(-1)
 	if gerr == nil && uerr == nil && uint32(nowGID) == gid && uint32(nowUID) == uid {
 		return nil

@@ -12,27 +12,26 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// build is an image in the making: a directory of its own, locked, that is gone
-// at the end whatever happens. The unpacker writes to the directory stageName in
-// it and nowhere else.
+// build is an image being created: a locked directory that is removed at the end in any case. The
+// unpacker writes only to the directory stageName in it.
 type build struct {
 	s    *Store
 	dir  string
 	lock *os.File
 }
 
-// stageName is the staging directory, doneName what becomes the image's.
+// stageName is the staging directory, doneName the directory that becomes the image's.
 const (
 	stageName = "stage"
 	doneName  = "done"
 )
 
-// buildTries is how often a directory to unpack in is made anew when another
-// that looks for leftovers has taken it between its making and its lock.
+// buildTries bounds the attempts to create a build directory: another process that searches for
+// leftovers may lock it before its creator does.
 const buildTries = 10
 
 func (s *Store) newBuild() (*build, error) {
-	_, _ = s.unfinished(true) // room for the new; what cannot be removed GC tells of
+	_, _ = s.unfinished(true) // makes room; GC reports what cannot be removed
 	for try := 1; ; try++ {
 		b, err := s.tryBuild()
 		taken := errors.Is(err, os.ErrNotExist) || errors.Is(err, errBusy)
@@ -60,17 +59,16 @@ func (s *Store) tryBuild() (*build, error) {
 
 func (b *build) stage() string { return filepath.Join(b.dir, stageName) }
 
-// close removes what was not published.
+// close removes the directory, unless it was published.
 func (b *build) close() {
-	_ = removeAll(b.dir) // what is left GC finds
+	_ = removeAll(b.dir) // GC finds what is left
 	if b.lock != nil {
 		b.lock.Close()
 	}
 }
 
-// publish puts the image that the unpacker has made into the store, under the
-// names, and returns it as it is there. The unpacker must have ended; its words
-// are checked here.
+// publish moves the unpacker's image into the store, binds the names, and returns the image. The
+// unpacker must have exited; its result is checked here.
 func (b *build) publish(ctx context.Context, r result, arch string, names ...namedBinding) (Image, error) {
 	if err := r.check(b.s.limits, arch); err != nil {
 		return Image{}, err
@@ -84,7 +82,7 @@ func (b *build) publish(ctx context.Context, r result, arch string, names ...nam
 		if err != nil && !exists(b.s.path(dir, infoName)) {
 			return failed("keeping the image", err)
 		}
-		// Somebody else may have been faster; one digest is one content.
+		// Another process may have been faster; one digest is one content.
 		for _, n := range names {
 			table[n.name] = n.binding
 		}
@@ -96,38 +94,37 @@ func (b *build) publish(ctx context.Context, r result, arch string, names ...nam
 	return b.s.Find(r.ID)
 }
 
-// check refuses a result that an unpacker in good order does not send.
+// check refuses a result that a correct unpacker does not send.
 func (r *result) check(limits Limits, arch string) error {
 	i := &r.Image
 	switch {
 	case idDir(r.ID) == "":
-		return lied("its ID is " + sandbar.Quote(r.ID, 100))
+		return protocolViolation("its ID is " + sandbar.Quote(r.ID, 100))
 	case r.Manifest != "" && idDir(r.Manifest) == "":
-		return lied("the digest of its manifest is " + sandbar.Quote(r.Manifest, 100))
+		return protocolViolation("the digest of its manifest is " + sandbar.Quote(r.Manifest, 100))
 	case i.Arch != "" && i.Arch != arch:
-		return lied("it is for " + sandbar.Quote(i.Arch, 80))
+		return protocolViolation("it is for " + sandbar.Quote(i.Arch, 80))
 	case i.Size < 0, i.Size > limits.Bytes, i.Entries < 0, i.Entries > limits.Entries, i.Dropped < 0, i.Dropped > limits.Entries:
-		return lied("its sizes are out of bounds")
+		return protocolViolation("its sizes are out of bounds")
 	}
 	return nil
 }
 
-// lied refuses what the unpacker says.
-func lied(what string) error {
+// protocolViolation returns the error for an impossible result of the unpacker.
+func protocolViolation(what string) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: "image",
-		Message: "the process that unpacked the image answered what it must not: " + what,
-		Fix:     "do not use this image; its maker may have taken over that process"}
+		Message: "the process that unpacked the image violated its protocol: " + what,
+		Fix:     "do not use this image; its author may have taken over that process"}
 }
 
-// namedBinding is a row of the table of names.
+// namedBinding is a row of the name table.
 type namedBinding struct {
 	name string
 	binding
 }
 
-// finish makes the directory that is going to be the image's: complete, and on
-// the disk. The unpacker's tree is moved by its own name; no name in it is
-// resolved.
+// finish creates the complete directory of the image and syncs it. It moves the unpacker's tree as
+// a whole and resolves no path in it.
 func (b *build) finish(r result) error {
 	i := r.Image
 	i.ID, i.Added = r.ID, time.Now().UTC().Truncate(time.Second)
@@ -138,7 +135,7 @@ func (b *build) finish(r result) error {
 	}
 	tree := filepath.Join(b.stage(), rootName)
 	if info, err := os.Lstat(tree); err != nil || !info.IsDir() {
-		return lied("there is no tree")
+		return protocolViolation("there is no tree")
 	}
 	done := filepath.Join(b.dir, doneName)
 	if err := os.Mkdir(done, 0o700); err != nil {
@@ -155,8 +152,8 @@ func (b *build) finish(r result) error {
 	return syncTree(done)
 }
 
-// removeAll removes a directory that an unpacker may have taken its owner's
-// rights from.
+// removeAll removes a directory of an unpacker, even if that has removed the owner's permissions
+// from directories.
 func removeAll(dir string) error {
 	err := os.RemoveAll(dir)
 	if !errors.Is(err, fs.ErrPermission) {
@@ -169,7 +166,7 @@ func removeAll(dir string) error {
 	defer top.Close()
 	_ = fs.WalkDir(top.FS(), ".", func(p string, e fs.DirEntry, err error) error {
 		if err == nil && e.IsDir() {
-			return top.Chmod(p, 0o700) // before it is read
+			return top.Chmod(p, 0o700) // before it is listed
 		}
 		return nil
 	})

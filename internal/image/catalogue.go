@@ -12,17 +12,16 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Preset is an image that every catalogue has.
+// Preset is an image of every catalogue.
 type Preset struct {
-	// Name is what callers say, Ref the reference it stands for.
+	// Name is the short name, Ref the reference.
 	Name, Ref string
-	// Program is what callers want of it: a host that has it can stand in for
-	// the image.
+	// Program is the program for which callers use the image. A host that has it can substitute the
+	// image.
 	Program string
 }
 
-// Presets are the images that every catalogue has, in the order of the iii
-// protocol.
+// Presets returns the presets, in the order of the iii protocol.
 func Presets() []Preset {
 	return []Preset{
 		{"python", "docker.io/iiidev/python:latest", "python3"},
@@ -30,89 +29,88 @@ func Presets() []Preset {
 	}
 }
 
-// Cap is the most that a sandbox of one image may ask for. What is not set is 0,
-// and then nothing may be asked for, as in the iii protocol.
+// Cap bounds the resources of sandboxes of one image. 0 means that none may be requested, as in the
+// iii protocol.
 type Cap struct {
 	CPUs     float64
 	MemoryMB int64
 }
 
-// CatalogueConfig is the operator's choice. The names of fields in the iii
-// protocol's configuration stand in parentheses.
+// CatalogueConfig is the operator's choice. Names in parentheses are those of the iii protocol's
+// configuration.
 type CatalogueConfig struct {
-	// Store is where images are. Never nil.
+	// Store is the image store. Never nil.
 	Store *Store
-	// AutoInstall has Ensure fetch what is not in the store (auto_install).
+	// AutoInstall makes Ensure pull images that are not in the store (auto_install).
 	AutoInstall bool
-	// Allow lists the names that may be used; what is not in it may not, so
-	// that nothing may where it is empty (image_allowlist).
+	// Allow lists the names that may be used. If it is empty, none may (image_allowlist).
 	Allow []string
-	// Custom are names beside the presets, and what they stand for
-	// (custom_images).
+	// Custom has further names and their references (custom_images).
 	Custom map[string]string
-	// Caps bound what may be asked for with some images (per_image_caps).
+	// Caps bounds the resources per image (per_image_caps).
 	Caps map[string]Cap
 	// Pull says how images are fetched.
 	Pull PullOptions
-	// OnHost reports whether sandboxes of the image "host" have a program. Nil:
-	// the host stands in for no image.
+	// OnHost reports whether sandboxes of the image "host" have a program. If nil, the host
+	// substitutes no image.
 	OnHost func(program string) bool
-	// Unrestricted is for whoever owns the host: every name of the catalogue
-	// and every image of the store may be used, allowed or not.
+	// Unrestricted allows every name of the catalogue and every image of the store. It is for the
+	// owner of the host.
 	Unrestricted bool
 }
 
 // Entry is one row of a catalogue.
 type Entry struct {
 	Name string `json:"name"`
-	// Ref is the reference that the name stands for.
+	// Ref is the reference of the name.
 	Ref string `json:"oci_ref"`
 	// Kind is "preset" or "custom".
 	Kind string `json:"kind"`
-	// Allowed reports whether the operator lets it be used.
+	// Allowed reports whether the operator allows the image.
 	Allowed bool `json:"allowed"`
 	// Installed reports whether it is in the store.
 	Installed bool `json:"installed"`
-	// Substitute reports that it is not, and that the host stands in for it.
+	// Substitute reports that it is not in the store, and that the host's own program is used
+	// instead.
 	Substitute bool `json:"substitute"`
 
 	program string
 }
 
-// Reason says why a catalogue does not give an image, closed: protocols have
-// codes for each.
+// Reason is the reason why a catalogue refuses an image. The set is closed: protocols map each to a
+// code.
 type Reason string
 
 // The reasons.
 const (
-	// Unknown: no such name, or the operator does not allow it. Callers cannot
-	// tell which. (S100 of the iii protocol.)
+	// Unknown: there is no such name, or the operator does not allow it; callers cannot distinguish
+	// the two. (S100 of the iii protocol.)
 	Unknown Reason = "unknown"
-	// NotInstalled: it is not in the store, and is not fetched by itself. (S101)
+	// NotInstalled: the image is not in the store, and AutoInstall is off. (S101)
 	NotInstalled Reason = "not_installed"
-	// InstallFailed: it could not be fetched. (S102)
+	// InstallFailed: the image could not be pulled. (S102)
 	InstallFailed Reason = "install_failed"
-	// OverCap: more was asked for than may be with this image. (S400)
+	// OverCap: the requested resources exceed the image's cap. (S400)
 	OverCap Reason = "over_cap"
 )
 
-// Reasons is every Reason, for tables and the tests that walk them.
+// Reasons are all reasons, for tables and their tests.
 var Reasons = []Reason{Unknown, NotInstalled, InstallFailed, OverCap}
 
-// Refusal is an error with a Reason. A *sandbar.Error is in its chain.
+// Refusal is an error with a Reason. Its chain contains a *sandbar.Error.
 type Refusal struct {
 	Reason Reason
 	Name   string // of the image
 	Err    *sandbar.Error
 }
 
-// Error returns the text of the error within.
+// Error returns the text of the wrapped error.
 func (r *Refusal) Error() string { return r.Err.Error() }
 
-// Unwrap returns the error within.
+// Unwrap returns the wrapped error.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// ReasonOf returns the Reason of an error, "" if it is no Refusal.
+// ReasonOf returns the Reason of an error, "" if it is not a Refusal.
 func ReasonOf(err error) Reason {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		return r.Reason
@@ -129,10 +127,8 @@ type Catalogue struct {
 
 var _ driver.Images = (*Catalogue)(nil)
 
-// NewCatalogue checks the configuration: Invalid for a custom image without a
-// name, with the name of a preset or of the image "host", or with a reference
-// that is none, for a name in Allow or Caps that nothing has, and for a negative
-// cap.
+// NewCatalogue checks the configuration. Invalid: a custom image has no name, the name of a preset
+// or "host", or a malformed reference; Allow or Caps has an unknown name; a cap is negative.
 func NewCatalogue(c CatalogueConfig) (*Catalogue, error) {
 	k := &Catalogue{c: c}
 	for _, p := range Presets() {
@@ -196,19 +192,18 @@ func (k *Catalogue) list(which func(Entry) bool) string {
 	return strings.Join(names, ", ")
 }
 
-// List returns the rows: presets first, then custom images by name.
+// List returns all entries: presets first, then custom images by name.
 func (k *Catalogue) List() []Entry {
 	out := slices.Clone(k.entries)
 	for i := range out {
 		_, err := k.c.Store.Find(out[i].Ref)
 		out[i].Installed = err == nil
-		out[i].Substitute = !out[i].Installed && k.standsIn(&out[i])
+		out[i].Substitute = !out[i].Installed && k.canSubstitute(&out[i])
 	}
 	return out
 }
 
-// Reference returns the reference that a name stands for: that of the catalogue,
-// or the name itself.
+// Reference returns the reference of a name of the catalogue, or the name itself.
 func (k *Catalogue) Reference(name string) string {
 	if e := k.find(name); e != nil {
 		return e.Ref
@@ -216,14 +211,13 @@ func (k *Catalogue) Reference(name string) string {
 	return name
 }
 
-// standsIn reports whether the host has what is wanted of an image.
-func (k *Catalogue) standsIn(e *Entry) bool {
+// canSubstitute reports whether the host can substitute an image.
+func (k *Catalogue) canSubstitute(e *Entry) bool {
 	return e.program != "" && k.c.OnHost != nil && k.c.OnHost(e.program)
 }
 
-// Check refuses what may not be asked for, before anything is fetched: a
-// Refusal that is Unknown, or OverCap for more processors or memory than the
-// image's caps. What is not asked for (0) is not checked.
+// Check refuses a request before anything is pulled. The Refusal is Unknown, or OverCap if the CPUs
+// or the memory exceed the image's cap. Resources of 0 are not checked.
 func (k *Catalogue) Check(name string, cpus float64, memoryMB int64) error {
 	if _, err := k.lookup(name); err != nil {
 		return err
@@ -247,8 +241,7 @@ func (k *Catalogue) Check(name string, cpus float64, memoryMB int64) error {
 
 func float(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 
-// lookup finds what may be used: a row, or nil for an image of the store by a
-// name of its own.
+// lookup returns the entry of an allowed name, or nil for an image of the store without one.
 func (k *Catalogue) lookup(name string) (*Entry, error) {
 	e := k.find(name)
 	if e != nil && (e.Allowed || k.c.Unrestricted) {
@@ -259,24 +252,22 @@ func (k *Catalogue) lookup(name string) (*Entry, error) {
 	}
 	allowed := func(e Entry) bool { return e.Allowed }
 	return nil, &Refusal{Unknown, name, &sandbar.Error{Code: sandbar.NotFound, Field: "image",
-		Message: "image " + sandbar.Quote(name, 100) + " is not one that may be used; there are " + k.list(allowed),
+		Message: "image " + sandbar.Quote(name, 100) + " is not available; available are " + k.list(allowed),
 		Fix:     "use one of them, or have the operator add it to custom_images and image_allowlist"}}
 }
 
-// Ready is an image that sandboxes can be made of.
+// Ready is an image from which sandboxes can be created.
 type Ready struct {
-	// Image is what the store has; its zero value for a Substitute.
+	// Image is the image in the store, zero for a Substitute.
 	Image Image
-	// Substitute: the image is not installed, and the host stands in for it.
+	// Substitute says that the image is not installed and the host's own program is used instead.
 	Substitute bool
-	// Note is a sentence about that for whoever asked, "" if there is nothing
-	// to say.
+	// Note is a sentence about that for the caller, or "".
 	Note string
 }
 
-// Ensure has an image ready for use, fetching it if there is none and the
-// operator wants that; progress, if not nil, is told how far. The image can be
-// removed at any time; Open is what keeps it.
+// Ensure makes an image available. It pulls a missing image if AutoInstall is on, and reports
+// progress if that is not nil. The image can be removed at any time; only Open keeps it.
 //
 // Errors are Refusals: Unknown, NotInstalled, InstallFailed.
 func (k *Catalogue) Ensure(ctx context.Context, name string, progress func(Progress)) (Ready, error) {
@@ -291,7 +282,7 @@ func (k *Catalogue) Ensure(ctx context.Context, name string, progress func(Progr
 		return Ready{Image: i}, nil
 	case sandbar.CodeOf(err) != sandbar.NotFound:
 		return Ready{}, err
-	case e != nil && k.standsIn(e):
+	case e != nil && k.canSubstitute(e):
 		return Ready{Substitute: true, Note: substituteNote(e)}, nil
 	case !k.c.AutoInstall, e == nil && !strings.ContainsRune(name, '/'):
 		return Ready{}, k.notInstalled(name)
@@ -327,7 +318,7 @@ func (k *Catalogue) Open(ctx context.Context, name string) (driver.Image, error)
 	if sandbar.CodeOf(err) != sandbar.NotFound {
 		return driver.Image{}, err
 	}
-	if e != nil && k.standsIn(e) {
+	if e != nil && k.canSubstitute(e) {
 		return driver.Image{ID: sandbar.ImageHost, Close: func() {}}, nil
 	}
 	return driver.Image{}, k.notInstalled(name)

@@ -6,7 +6,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// config is what an image says of itself: the part that matters here.
+// config is the part of an image's configuration that is used here.
 type config struct {
 	Architecture string `json:"architecture"`
 	OS           string `json:"os"`
@@ -22,15 +22,15 @@ type config struct {
 	} `json:"rootfs"`
 }
 
-// parseConfig reads the configuration of an image with so many layers. It is an
-// error when the image is for something else than linux on this processor.
+// parseConfig decodes the configuration of an image with that many layers. An image for another
+// platform than linux/arch is an error.
 func parseConfig(raw []byte, arch string, layers int) (*config, error) {
 	var c config
 	if err := json.Unmarshal(raw, &c); err != nil {
-		return nil, hostile("its configuration is no JSON of the right form")
+		return nil, malformed("its configuration is no JSON of the right form")
 	}
 	if len(c.RootFS.DiffIDs) != layers {
-		return nil, hostile("it has " + number(int64(layers)) + " layers, and its configuration tells of " + number(int64(len(c.RootFS.DiffIDs))))
+		return nil, malformed("it has " + number(int64(layers)) + " layers, and its configuration tells of " + number(int64(len(c.RootFS.DiffIDs))))
 	}
 	if c.OS != "linux" && c.OS != "" || c.Architecture != arch && c.Architecture != "" {
 		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "image",
@@ -39,7 +39,7 @@ func parseConfig(raw []byte, arch string, layers int) (*config, error) {
 	return &c, nil
 }
 
-// image is what the store keeps of it.
+// image returns the fields that the store keeps.
 func (c *config) image() Image {
 	return Image{Arch: c.Architecture, Env: c.Config.Env, WorkDir: c.Config.WorkingDir, User: c.Config.User,
 		Entrypoint: c.Config.Entrypoint, Cmd: c.Config.Cmd}

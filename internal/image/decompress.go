@@ -10,8 +10,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// decompress reads a stream that is gzip, zstd or neither, told by how it
-// begins. Memory is bounded, whatever window the stream asks for.
+// decompress reads a gzip, zstd or uncompressed stream, recognised by its first bytes. Memory is
+// bounded, whatever window the stream declares.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	source := &source{r: r}
 	b := bufio.NewReaderSize(source, 64<<10)
@@ -37,8 +37,8 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(b), nil
 }
 
-// source is what is decompressed. It remembers its own error, to tell it from
-// those of the decompressor.
+// source is the compressed stream. It records its own error, to distinguish it from the
+// decompressor's.
 type source struct {
 	r   io.Reader
 	err error
@@ -52,8 +52,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// explain says of a stream that it is damaged, unless it is its source that
-// failed.
+// explain returns that the stream is damaged, unless its source has failed.
 func (s *source) explain(err error) error {
 	switch {
 	case err == nil || err == io.EOF:
@@ -61,12 +60,12 @@ func (s *source) explain(err error) error {
 	case s.err != nil:
 		return s.err
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		return hostile("decompressing it would take more than " + size(maxWindow) + " of memory")
+		return malformed("decompressing it would take more than " + size(maxWindow) + " of memory")
 	}
-	return hostile("a compressed stream is damaged or ends too early")
+	return malformed("a compressed stream is damaged or ends too early")
 }
 
-// translated is a decompressor whose errors are explained.
+// translated is a decompressor with explained errors.
 type translated struct {
 	io.ReadCloser
 	source *source
@@ -77,14 +76,14 @@ func (t translated) Read(p []byte) (int, error) {
 	return n, t.source.explain(err)
 }
 
-// counted takes what is read from a budget.
-type counted struct {
+// countedReader charges read bytes to a budget.
+type countedReader struct {
 	r    io.Reader
 	left *int64
 	err  func() error
 }
 
-func (c counted) Read(p []byte) (int, error) {
+func (c countedReader) Read(p []byte) (int, error) {
 	if len(p) > 1 && int64(len(p)) > *c.left+1 {
 		p = p[:*c.left+1]
 	}

@@ -1,37 +1,35 @@
-// Package image is where root file systems come from: it fetches images from
-// registries, reads them from archives and directories, unpacks them and keeps
-// them for all sandboxes of a host.
+// Package image provides root file systems: it pulls images from registries, imports them from
+// archives and directories, unpacks them, and stores them for all sandboxes of a host.
 //
-// All of it is somebody else's: references, manifests, layers, names in them.
-// What the package promises whoever calls it:
+// All input is untrusted: references, manifests, layers, and the paths in them.
 //
-//   - Strangers' bytes are parsed in a process of their own, the unpacker, for each
-//     pull and import: confined to a staging directory, with no program and no
-//     socket (see confine.Unpacker). The daemon dials, opens and answers for it,
-//     checks its words, and moves its tree by the tree's own name.
-//   - Nothing is resolved through what was unpacked. Every path is walked from
-//     an open directory by names that were looked at first; a link is never
-//     followed, a name that leads out refuses the whole image.
-//   - Everything has a bound: entries, bytes, layers, depth, memory for
-//     decompression, time. What exceeds one is refused, and nothing of it stays.
-//   - Content is what its digest says, from the manifest to the last layer, both
-//     as it travels and unpacked; what is not is refused.
-//   - A registry is not a way into the operator's network: addresses that are
-//     not public are dialled only for registries that the operator listed.
-//   - Device nodes, FIFOs, setuid and setgid bits and extended attributes are
-//     dropped. Everything belongs to the daemon's user, who can read it.
-//   - An image appears in the store whole or not at all, is never written
-//     afterwards, and is not removed while a sandbox of any process uses it. What
-//     a process that was killed has left, GC removes.
+// Invariants:
 //
-// An image is kept as one tree, its layers applied one over the other, under
-// the digest of its configuration. Sandboxes share the tree read-only; the
-// driver puts a layer of each sandbox's own above it.
+//   - Untrusted bytes are parsed in a process of their own, the unpacker, one for each pull and
+//     import. It is confined to a staging directory, and can start no program and create no socket
+//     (confine.Unpacker). The daemon dials and opens files for it, checks its messages, and moves
+//     the finished tree as a whole.
+//   - No path is resolved through an unpacked tree. Every path is walked from an open directory, by
+//     names that were checked first. Links are not followed. A path that leads out of the tree
+//     refuses the whole image.
+//   - Everything is bounded: entries, bytes, layers, depth, memory for decompression, time. An
+//     image that exceeds a bound is refused and removed.
+//   - Digests are verified for all content, from the manifest to the last layer, compressed and
+//     uncompressed.
+//   - A registry cannot reach the operator's network: non-public addresses are dialled only for
+//     registries that the operator has listed.
+//   - Device nodes, FIFOs, setuid and setgid bits and extended attributes are dropped. The daemon's
+//     user owns all files and can read them.
+//   - An image appears in the store atomically, is never modified afterwards, and is not removed
+//     while a sandbox of any process uses it. GC removes what killed processes leave.
 //
-// A Catalogue is the operator's choice of what may be used, and under which
-// names; its fields and its refusals are those of the iii protocol.
+// The store keeps an image as one tree, its layers merged, under the digest of its configuration.
+// Sandboxes share the tree read-only; the driver adds a writable layer per sandbox.
 //
-// Credentials for registries come from the caller or, like those of other
-// tools, from the configuration of Docker in the user's home, which may name a
-// helper program to ask. The daemon asks; the unpacker gets the answer.
+// A Catalogue has the names that the operator allows; its fields and refusals are those of the iii
+// protocol.
+//
+// Registry credentials come from the caller or, as in other tools, from Docker's configuration in
+// the user's home directory, which may name a helper program. The daemon runs that program; the
+// unpacker gets only the credentials.
 package image

@@ -15,7 +15,7 @@ import (
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-// size writes a number of bytes for a person.
+// size formats a number of bytes.
 func size(n int64) string {
 	for _, u := range []struct {
 		name string
@@ -28,19 +28,19 @@ func size(n int64) string {
 	return number(n) + " bytes"
 }
 
-// hostile refuses an image for what it contains.
-func hostile(what string) error {
+// malformed returns the error for malformed content.
+func malformed(what string) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: "image", Message: "the image is malformed: " + what,
-		Fix: "do not use this image; whoever made it has a broken tool or bad intentions"}
+		Fix: "do not use this image; it was built by a broken tool or is an attack"}
 }
 
-// failed makes a platform's error of whatever kept an image from being had.
+// failed converts the error of a failed pull or import.
 func failed(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if own, ok := errors.AsType[*sandbar.Error](err); ok {
-		return own // what libraries put around it tells nobody more
+		return own // libraries have wrapped it in text without further information
 	}
 	e := &sandbar.Error{Code: sandbar.Unavailable, Field: "image", Message: doing, Err: err}
 	if t, ok := errors.AsType[*transport.Error](err); ok {
@@ -62,8 +62,7 @@ func failed(doing string, err error) error {
 	return e
 }
 
-// registryError tells apart what a registry answers. Its text is a stranger's,
-// and is quoted and cut.
+// registryError classifies a registry's error. Its text is untrusted, so it is quoted and cut.
 func registryError(e *sandbar.Error, t *transport.Error) error {
 	e.Err = nil
 	said := http.StatusText(t.StatusCode)

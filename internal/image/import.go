@@ -21,29 +21,27 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// ImportOptions say what an image that is brought in becomes.
+// ImportOptions are the parameters of an import.
 type ImportOptions struct {
-	// Name is the reference under which the image is found afterwards.
+	// Name is the reference of the imported image.
 	Name string
-	// Pick chooses one image of an archive that has several: a tag as the
-	// archive has it, or the digest of a manifest.
+	// Pick selects one image of an archive with several: a tag in the archive, or the digest of a
+	// manifest.
 	Pick string
-	// Arch is the processor, as Go calls it. Default: this one's.
+	// Arch is the processor architecture, a GOARCH. Default: the host's.
 	Arch string
 }
 
-// Import reads an image from an archive, compressed with gzip, zstd or not: what
-// `docker save` writes, an OCI layout, or else the files of a root as they are.
-// r is not read any more when it returns.
+// Import reads an image from an archive, gzip, zstd or uncompressed: the output of `docker save`,
+// an OCI layout, or the files of a root file system. It does not read from r after it returns.
 //
 // Errors are those of Pull.
 func (s *Store) Import(ctx context.Context, r io.Reader, o ImportOptions) (Image, error) {
 	return s.importing(ctx, o, operation{job: job{Kind: jobArchive}, input: copier(r)})
 }
 
-// ImportDir reads an image from a directory: an OCI layout, or else the files of
-// a root as they are. The directory is only read. A link in it is taken as a
-// link, and nothing outside it is looked at.
+// ImportDir reads an image from a directory: an OCI layout, or the files of a root file system. It
+// only reads the directory, and follows no link out of it.
 //
 // Errors are those of Pull.
 func (s *Store) ImportDir(ctx context.Context, dir string, o ImportOptions) (Image, error) {
@@ -84,7 +82,7 @@ func (s *Store) importing(ctx context.Context, o ImportOptions, op operation) (I
 	return i, failed("importing an image", err)
 }
 
-// copier writes what it reads from r, and returns the error of r alone.
+// copier returns a function that copies r to its argument, and returns errors of r only.
 func copier(r io.Reader) func(context.Context, io.Writer) error {
 	return func(_ context.Context, w io.Writer) error {
 		from := &source{r: r}
@@ -93,9 +91,9 @@ func copier(r io.Reader) func(context.Context, io.Writer) error {
 	}
 }
 
-// archive reads an archive. What it is shows when it has been unpacked.
+// archive reads an archive. Its kind is known after it has been unpacked.
 func (b *stage) archive(ctx context.Context, r io.Reader, o ImportOptions) (id string, err error) {
-	plain, err := decompress(counted{r, &b.budget.travel, b.budget.tooLarge})
+	plain, err := decompress(countedReader{r, &b.budget.travel, b.budget.tooLarge})
 	if err != nil {
 		return "", err
 	}
@@ -120,7 +118,7 @@ func (b *stage) archive(ctx context.Context, r io.Reader, o ImportOptions) (id s
 	if err := b.top.Rename(layerName, "archive"); err != nil {
 		return "", err
 	}
-	b.budget = newBudget(b.limits) // the archive's own files are not the image's
+	b.budget = newBudget(b.limits) // the archive's own files do not count towards the image
 	if isLayout(top) {
 		id, err = b.layout(ctx, opening(top), o)
 	} else {
@@ -132,10 +130,10 @@ func (b *stage) archive(ctx context.Context, r io.Reader, o ImportOptions) (id s
 	return id, b.top.RemoveAll("archive")
 }
 
-// plain makes the configuration of an image that has none, and returns its ID.
+// plain creates the configuration of an image without one, and returns its ID.
 func (b *stage) plain(diffID, arch string) (id string, err error) {
 	if b.budget.entries == b.budget.limits.Entries {
-		return "", hostile("it has no files")
+		return "", malformed("it has no files")
 	}
 	var c struct {
 		Architecture string `json:"architecture"`
@@ -168,27 +166,27 @@ func isFile(top *os.Root, name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// open opens a file of an archive. Old archives have links between layers; they
-// may lead anywhere inside.
+// open opens a file of an archive. Old archives have links between layers, which may lead anywhere
+// inside the archive.
 func open(top *os.Root, name string) (*os.File, error) {
 	if !fs.ValidPath(name) {
-		return nil, hostile("the archive names the file " + printable(name))
+		return nil, malformed("the archive names the file " + printable(name))
 	}
 	info, err := top.Stat(name)
 	if err != nil || !info.Mode().IsRegular() {
-		return nil, hostile("the archive has no file " + printable(name))
+		return nil, malformed("the archive has no file " + printable(name))
 	}
 	return top.Open(name)
 }
 
-// opener opens a file of a layout or an archive.
+// opener opens a file of a layout or archive.
 type opener func(name string) (*os.File, error)
 
 func opening(top *os.Root) opener {
 	return func(name string) (*os.File, error) { return open(top, name) }
 }
 
-// document reads a short file of an archive.
+// document reads a small file of an archive.
 func document(open opener, name string) ([]byte, error) {
 	f, err := open(name)
 	if err != nil {
@@ -197,12 +195,12 @@ func document(open opener, name string) ([]byte, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
 	if err == nil && len(b) > maxDocument {
-		err = hostile(printable(name) + " has more than " + size(maxDocument))
+		err = malformed(printable(name) + " has more than " + size(maxDocument))
 	}
 	return b, err
 }
 
-// saved reads what `docker save` writes.
+// saved reads the output of `docker save`.
 func (b *stage) saved(ctx context.Context, open opener, o ImportOptions) (id string, err error) {
 	raw, err := document(open, "manifest.json")
 	if err != nil {
@@ -214,7 +212,7 @@ func (b *stage) saved(ctx context.Context, open opener, o ImportOptions) (id str
 		Layers   []string
 	}
 	if err := json.Unmarshal(raw, &images); err != nil {
-		return "", hostile("its manifest.json is no JSON of the right form")
+		return "", malformed("its manifest.json is no JSON of the right form")
 	}
 	var tags []string
 	chosen := -1
@@ -225,7 +223,7 @@ func (b *stage) saved(ctx context.Context, open opener, o ImportOptions) (id str
 		}
 	}
 	if chosen < 0 {
-		return "", several(o.Pick, tags)
+		return "", ambiguousImage(o.Pick, tags)
 	}
 	image := images[chosen]
 	if raw, err = document(open, image.Config); err != nil {
@@ -244,8 +242,8 @@ func (b *stage) saved(ctx context.Context, open opener, o ImportOptions) (id str
 	return digestOf(raw), nil
 }
 
-// several asks which image of an archive is meant.
-func several(pick string, has []string) error {
+// ambiguousImage returns the error for an ambiguous or unknown Pick.
+func ambiguousImage(pick string, has []string) error {
 	for i := range has {
 		has[i] = sandbar.Quote(has[i], 80)
 	}
@@ -256,8 +254,7 @@ func several(pick string, has []string) error {
 	return &sandbar.Error{Code: sandbar.NotFound, Field: "pick", Message: "the archive has no image " + sandbar.Quote(pick, 80) + ": " + list}
 }
 
-// blob unpacks a layer that is a file of an archive. digest, if not "", is that
-// of the file.
+// blob unpacks a layer that is a file of an archive. digest, if not "", is the digest of that file.
 func (b *stage) blob(ctx context.Context, open opener, name, digest, diffID string) error {
 	f, err := open(name)
 	if err != nil {
@@ -289,7 +286,7 @@ func (b *stage) layout(ctx context.Context, open opener, o ImportOptions) (id st
 	}
 	m, err := v1.ParseManifest(bytes.NewReader(raw))
 	if err != nil {
-		return "", hostile("its manifest is no JSON of the right form")
+		return "", malformed("its manifest is no JSON of the right form")
 	}
 	if raw, err = verified(open, &m.Config); err != nil {
 		return "", err
@@ -311,15 +308,15 @@ func (b *stage) layout(ctx context.Context, open opener, o ImportOptions) (id st
 	return m.Config.Digest.String(), nil
 }
 
-// refName is the annotation by which a layout calls an image.
+// refName is the annotation with an image's name in a layout.
 const refName = "org.opencontainers.image.ref.name"
 
-// choose finds the one manifest of an index, or of the indexes in it, that is
-// for this processor and, if one was asked for, of this name.
+// choose finds the manifest of an index, or of a nested index, that is for this architecture and,
+// if requested, has this name.
 func choose(open opener, raw []byte, o ImportOptions, depth int) (*v1.Descriptor, error) {
 	index, err := v1.ParseIndexManifest(bytes.NewReader(raw))
 	if err != nil || depth > maxIndexDepth {
-		return nil, hostile("its index is no JSON of the right form")
+		return nil, malformed("its index is no JSON of the right form")
 	}
 	var found []*v1.Descriptor
 	var names []string
@@ -341,7 +338,7 @@ func choose(open opener, raw []byte, o ImportOptions, depth int) (*v1.Descriptor
 	case len(found) == 0 && (depth > 0 || o.Pick == ""):
 		return nil, missingPlatform(index, o.Arch)
 	case len(found) != 1:
-		return nil, several(o.Pick, names)
+		return nil, ambiguousImage(o.Pick, names)
 	}
 	if found[0].MediaType.IsImage() {
 		return found[0], nil
@@ -354,12 +351,12 @@ func choose(open opener, raw []byte, o ImportOptions, depth int) (*v1.Descriptor
 
 func blobName(d *v1.Descriptor) (string, error) {
 	if idDir(d.Digest.String()) == "" {
-		return "", hostile("its digest is not of SHA-256")
+		return "", malformed("its digest is not of SHA-256")
 	}
 	return path.Join("blobs", "sha256", d.Digest.Hex), nil
 }
 
-// verified reads a short blob of a layout.
+// verified reads a small blob of a layout and verifies its digest.
 func verified(open opener, d *v1.Descriptor) ([]byte, error) {
 	name, err := blobName(d)
 	if err != nil {
@@ -370,13 +367,13 @@ func verified(open opener, d *v1.Descriptor) ([]byte, error) {
 		return nil, err
 	}
 	if digestOf(b) != d.Digest.String() {
-		return nil, hostile(printable(name) + " is not what its digest says")
+		return nil, malformed(printable(name) + " is not what its digest says")
 	}
 	return b, nil
 }
 
-// writeFiles writes a directory as an archive, always in the same order. Every
-// import is of an archive, whose digest names the image.
+// writeFiles writes a directory as an archive in a fixed order. Every import is one of an archive,
+// whose digest identifies the image.
 func writeFiles(ctx context.Context, top *os.Root, w io.Writer) error {
 	t := tar.NewWriter(w)
 	err := fs.WalkDir(top.FS(), ".", func(p string, e fs.DirEntry, err error) error {
@@ -412,7 +409,7 @@ func writeEntry(top *os.Root, t *tar.Writer, p string, e fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
-	// Whose it is makes no difference, so it makes none to the digest.
+	// The owner is ignored, so it must not influence the digest.
 	*h = tar.Header{Typeflag: h.Typeflag, Name: p, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode, ModTime: h.ModTime, Format: tar.FormatPAX}
 	if info.IsDir() {
 		h.Name, h.ModTime = p+"/", modified(h.ModTime)

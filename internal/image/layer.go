@@ -16,19 +16,19 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// layer is one layer being unpacked into a directory of its own, with what it
-// says about the layers below it.
+// layer is a layer that is being unpacked into a directory of its own, with its effects on the
+// layers below.
 type layer struct {
 	ctx    context.Context
 	budget *budget
-	way    walker // to what is being made
-	other  walker // to what a hard link names
+	way    walker // path to the current entry
+	other  walker // path to a hard link's target
 
-	removed  []string        // paths of lower layers that are gone
-	opaque   []string        // directories of which nothing lower is left
-	links    [][2]string     // hard links into lower layers: the path, what it names
-	implicit map[string]bool // directories that no entry describes
-	dropped  int64           // devices and FIFOs
+	removed  []string        // paths of lower layers that it removes
+	opaque   []string        // directories whose lower contents it removes
+	links    [][2]string     // hard links to files of lower layers: path and target
+	implicit map[string]bool // directories without an entry of their own
+	dropped  int64           // number of devices and FIFOs
 }
 
 // unpack reads a layer, compressed or not, into an empty directory.
@@ -54,23 +54,23 @@ func unpack(ctx context.Context, dir *os.Root, r io.Reader, b *budget) (*layer, 
 			return nil, err
 		}
 	}
-	// What follows the end of the archive belongs to its digest.
+	// The digest includes bytes after the end of the archive.
 	_, err := io.Copy(io.Discard, r)
 	return l, err
 }
 
-// damaged tells a malformed archive from a reader that failed.
+// damaged distinguishes a malformed archive from a failed reader.
 func damaged(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong), errors.Is(err, tar.ErrInsecurePath), errors.Is(err, io.ErrUnexpectedEOF):
-		return hostile("an archive is damaged")
+		return malformed("an archive is damaged")
 	}
 	return err
 }
 
-// entry makes what one entry of the archive says.
+// entry creates one entry of the archive.
 func (l *layer) entry(h *tar.Header, content io.Reader) error {
 	if err := take(&l.budget.entries, 1, l.budget.tooMany); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (l *layer) entry(h *tar.Header, content io.Reader) error {
 		return err
 	}
 	dir, base := path.Split(p)
-	dir = path.Clean(dir) // "." for an entry at the top
+	dir = path.Clean(dir) // "." for a top-level entry
 	if rest, ok := strings.CutPrefix(base, whiteout); ok && p != "." {
 		return l.whiteout(dir, rest)
 	}
@@ -93,7 +93,7 @@ func (l *layer) entry(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// whiteout begins the names of entries that stand for something removed.
+// whiteout is the prefix of entries that stand for a removed file (OCI image layer specification).
 const whiteout = ".wh."
 
 func (l *layer) whiteout(dir, rest string) error {
@@ -101,9 +101,9 @@ func (l *layer) whiteout(dir, rest string) error {
 	case rest == whiteout+".opq":
 		l.opaque = append(l.opaque, dir)
 	case strings.HasPrefix(rest, whiteout):
-		// Notes of a file system that keeps some; they mean nothing here.
+		// metadata of AUFS, which has no meaning here
 	case rest == "" || rest == "." || rest == "..":
-		return hostile("it removes a name that is none")
+		return malformed("it removes a name that is none")
 	default:
 		l.removed = append(l.removed, path.Join(dir, rest))
 	}
@@ -117,7 +117,7 @@ func (l *layer) make(h *tar.Header, p, dir, base string, content io.Reader) erro
 		return l.directory(p, mode|h.FileInfo().Mode()&fs.ModeSticky)
 	case tar.TypeReg, tar.TypeCont:
 		if p == "." {
-			return hostile("its top is a file")
+			return malformed("its top is a file")
 		}
 		return l.file(h, p, dir, base, mode, content)
 	case tar.TypeSymlink:
@@ -128,11 +128,11 @@ func (l *layer) make(h *tar.Header, p, dir, base string, content io.Reader) erro
 		l.dropped++
 		return nil
 	}
-	return hostile("it has an entry of an unknown kind")
+	return malformed("it has an entry of an unknown kind")
 }
 
-// Everything can be read, changed and removed by whom it belongs to: programs
-// of an image are its root, who has no rights beyond those of an owner.
+// The owner may read, change and remove everything: programs of an image run as its root, who has
+// only the rights of an owner.
 const (
 	dirBits  fs.FileMode = 0o700
 	fileBits fs.FileMode = 0o600
@@ -141,7 +141,7 @@ const (
 func (l *layer) directory(p string, mode fs.FileMode) error {
 	d, err := l.way.dir(p, true)
 	if errors.Is(err, errThroughLink) && p != "." {
-		// Perhaps this very name was something else before in the same layer.
+		// The same name may have been another kind of file earlier in this layer.
 		parent, base := path.Split(p)
 		if err := l.clear(path.Clean(parent), base, p); err != nil {
 			return err
@@ -155,8 +155,8 @@ func (l *layer) directory(p string, mode fs.FileMode) error {
 	return chmodDir(d, ".", mode|dirBits)
 }
 
-// chmodDir changes the mode of a directory. It opens the directory: an unpacker
-// may change modes by descriptor alone, see policy.UnpackRules.
+// chmodDir changes the mode of a directory through a descriptor: the unpacker's seccomp filter
+// allows nothing else, see policy.UnpackRules.
 func chmodDir(top *os.Root, name string, mode fs.FileMode) error {
 	f, err := top.Open(name)
 	if err != nil {
@@ -165,8 +165,7 @@ func chmodDir(top *os.Root, name string, mode fs.FileMode) error {
 	return errors.Join(f.Chmod(mode), f.Close())
 }
 
-// clear opens dir and removes what it has under a name; the last entry for a
-// path is the one that counts.
+// clear opens dir and removes its entry base, because the last entry for a path wins.
 func (l *layer) clear(dir, base, p string) error {
 	d, err := l.way.dir(dir, true)
 	if err != nil {
@@ -206,7 +205,7 @@ func (l *layer) file(h *tar.Header, p, dir, base string, mode fs.FileMode, conte
 		err = f.Chmod(mode | fileBits)
 	}
 	if err == nil {
-		// Python takes a compiled file for current by the time of its source.
+		// Python checks the modification time of a source file to validate its compiled file.
 		err = setTime(f, modified(h.ModTime))
 	}
 	if cerr := f.Close(); err == nil {
@@ -215,7 +214,7 @@ func (l *layer) file(h *tar.Header, p, dir, base string, mode fs.FileMode, conte
 	return damaged(err)
 }
 
-// modified is a time that every file system can hold.
+// modified clamps a time to one that every file system can represent.
 func modified(t time.Time) time.Time {
 	if t.Unix() < 0 || t.Unix() > 1<<32 {
 		return time.Unix(0, 0)
@@ -225,10 +224,10 @@ func modified(t time.Time) time.Time {
 
 func (l *layer) symlink(to, p, dir, base string) error {
 	if p == "." {
-		return hostile("its top is a link")
+		return malformed("its top is a link")
 	}
 	if to == "" || len(to) >= maxPath || strings.ContainsRune(to, 0) {
-		return hostile("a link leads to a name that is none")
+		return malformed("a link leads to a name that is none")
 	}
 	if err := l.clear(dir, base, p); err != nil {
 		return err
@@ -236,15 +235,14 @@ func (l *layer) symlink(to, p, dir, base string) error {
 	return l.way.last().Symlink(to, base)
 }
 
-// hardLink links to a file of the same layer now, and to one of a lower layer
-// when it is known what that has.
+// hardLink links to a file of the same layer now, and to one of a lower layer during the merge.
 func (l *layer) hardLink(to, p, dir, base string) error {
 	to, err := cleanPath(to)
 	if err != nil {
 		return err
 	}
 	if p == "." || to == "." || to == p {
-		return hostile("a hard link leads to itself or to the top")
+		return malformed("a hard link leads to itself or to the top")
 	}
 	toDir, toBase := path.Split(to)
 	d, err := l.other.dir(path.Clean(toDir), false)
@@ -254,7 +252,7 @@ func (l *layer) hardLink(to, p, dir, base string) error {
 	if err == nil {
 		var info fs.FileInfo
 		if info, err = d.Lstat(toBase); err == nil && info.IsDir() {
-			return hostile("a hard link leads to a directory")
+			return malformed("a hard link leads to a directory")
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -267,15 +265,14 @@ func (l *layer) hardLink(to, p, dir, base string) error {
 	if err := l.clear(dir, base, p); err != nil {
 		return err
 	}
-	return l.way.top.Link(to, p) // no link stands on either way
+	return l.way.top.Link(to, p) // neither path has a link
 }
 
-// cleanPath makes a name of an archive relative to the image's top. Absolute
-// names mean the same, as everywhere; names that lead up and out are refused,
-// not bent.
+// cleanPath makes a path of an archive relative to the image's root. Absolute paths are accepted;
+// paths with ".." that lead out are refused.
 func cleanPath(name string) (string, error) {
 	bad := func(what string) (string, error) {
-		return "", hostile("the name " + sandbar.Quote(name, 100) + " in it " + what)
+		return "", malformed("the name " + sandbar.Quote(name, 100) + " in it " + what)
 	}
 	if len(name) > maxPath || strings.ContainsRune(name, 0) {
 		return bad("is too long or has a NUL")
@@ -297,13 +294,13 @@ func cleanPath(name string) (string, error) {
 	return path.Clean("./" + strings.TrimLeft(name, "/")), nil
 }
 
-// explainEntry names the entry that was refused.
+// explainEntry adds the path of the refused entry to an error.
 func explainEntry(p string, err error) error {
 	switch {
 	case errors.Is(err, errThroughLink):
-		return hostile("the path of " + printable(p) + " leads through a link or a file")
+		return malformed("the path of " + printable(p) + " leads through a link or a file")
 	case errors.Is(err, syscall.EMLINK), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EILSEQ), errors.Is(err, syscall.EINVAL):
-		return hostile(printable(p) + " cannot be made on this file system")
+		return malformed(printable(p) + " cannot be made on this file system")
 	}
 	return err
 }

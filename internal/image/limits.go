@@ -7,32 +7,32 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Limits bound what one image may cost. A zero field is its default.
+// Limits bound the cost of one image. A zero field is its default.
 type Limits struct {
-	// Bytes bounds an image as it travels, unpacked, and in between: each of
-	// them. Default 20 GiB.
+	// Bytes bounds each of: the compressed size, the decompressed size, and the size of the files.
+	// Default 20 GiB.
 	Bytes int64
-	// Entries is how many files, directories and links all layers have
-	// together, those that later layers remove included. Default 1,000,000.
+	// Entries bounds the files, directories and links of all layers together, including those that
+	// later layers remove. Default 1,000,000.
 	Entries int64
-	// Layers is how many layers there are. Default 256.
+	// Layers bounds the number of layers. Default 256.
 	Layers int
 	// Time bounds a pull or an import. Default 30 minutes.
 	Time time.Duration
-	// Stall is how long a registry may send nothing. Default 1 minute.
+	// Stall bounds the time without data from a registry. Default 1 minute.
 	Stall time.Duration
 }
 
-// Bounds that nobody needs to change.
+// Fixed bounds.
 const (
 	maxReference  = 512      // bytes of a reference
 	maxDocument   = 8 << 20  // bytes of a manifest, an index or a configuration
-	maxDepth      = 128      // directories above one another
+	maxDepth      = 128      // nested directories
 	maxPath       = 4096     // bytes of a path in an image
 	maxName       = 255      // bytes of a name in it
-	maxWindow     = 64 << 20 // bytes of memory that decompression may ask for
-	maxIndexDepth = 3        // indexes within indexes
-	layerTries    = 3        // how often one layer is fetched
+	maxWindow     = 64 << 20 // bytes of memory for decompression
+	maxIndexDepth = 3        // nested indexes
+	layerTries    = 3        // attempts to fetch one layer
 )
 
 func (l Limits) withDefaults() Limits {
@@ -45,11 +45,11 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// budget is what is left of Limits while one image is unpacked.
+// budget is the rest of Limits while one image is unpacked.
 type budget struct {
 	limits  Limits
 	bytes   int64 // of content
-	stream  int64 // decompressed, content or not
+	stream  int64 // decompressed, files or not
 	travel  int64 // compressed
 	entries int64
 }
@@ -58,7 +58,7 @@ func newBudget(l Limits) *budget {
 	return &budget{limits: l, bytes: l.Bytes, stream: l.Bytes, travel: l.Bytes, entries: l.Entries}
 }
 
-// take takes n from one of the fields.
+// take subtracts n from a field, or returns err.
 func take(left *int64, n int64, err func() error) error {
 	if n < 0 || n > *left {
 		return err()
@@ -69,12 +69,12 @@ func take(left *int64, n int64, err func() error) error {
 
 func (b *budget) tooLarge() error {
 	return &sandbar.Error{Code: sandbar.TooLarge, Field: "image",
-		Message: "the image has more than " + size(b.limits.Bytes) + ", compressed or not, which is the most that is accepted",
+		Message: "the image has more than " + size(b.limits.Bytes) + ", compressed or not, which is the limit",
 		Fix:     "use a smaller image, or raise images.max_bytes"}
 }
 
 func (b *budget) tooMany() error {
 	return &sandbar.Error{Code: sandbar.TooLarge, Field: "image",
-		Message: "the image has more than " + number(b.limits.Entries) + " files, directories and links, which is the most that is accepted",
+		Message: "the image has more than " + number(b.limits.Entries) + " files, directories and links, which is the limit",
 		Fix:     "use a smaller image, or raise images.max_entries"}
 }

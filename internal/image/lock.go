@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// A lock is a file that is locked as long as it is open, and no longer than the
-// process lives. Locks taken twice in one process exclude each other like those
-// of two.
+// A lock is a flock(2) on an open file. It ends with the descriptor, at the latest with the
+// process. Two locks within one process exclude each other like those of two processes.
 
-// errBusy: somebody else holds the lock.
+// errBusy: another holder has the lock.
 var errBusy = errors.New("in use")
 
-// lockPoll is how often a lock that is held is tried again.
+// lockPoll is the interval of attempts to take a busy lock.
 const lockPoll = 20 * time.Millisecond

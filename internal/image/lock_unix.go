@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryLock takes a lock on the file at path, alone or shared. It is made if there
-// is none and mk. When whoever held it before has removed it, what was locked is
-// not what others will find: then it tries again.
+// tryLock locks the file at path, exclusively or shared, after creating it if mk is set. If the
+// previous holder has removed the file, the lock is on an unlinked inode that others do not see, so
+// it tries again.
 func tryLock(path string, alone, mk bool) (*os.File, error) {
 	how, flags := unix.LOCK_SH, os.O_RDONLY
 	if alone {
@@ -55,7 +55,7 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// waitLock takes a lock alone, when it becomes free.
+// waitLock waits for an exclusive lock.
 func waitLock(ctx context.Context, path string) (*os.File, error) {
 	t := time.NewTicker(lockPoll)
 	defer t.Stop()

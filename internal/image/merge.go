@@ -7,9 +7,9 @@ import (
 	"path"
 )
 
-// merge moves a layer, unpacked below top/from, over the tree at top/to. What
-// the layer removes it removes from the tree, never from itself, wherever in the
-// archive it said so. Of paths only names are used that were looked at.
+// merge moves an unpacked layer below top/from over the tree at top/to. The layer's removals apply
+// to the tree only, never to the layer itself, wherever in the archive they are. It uses only names
+// that it has checked.
 func merge(top *os.Root, from, to string, l *layer) error {
 	m := merger{top: top, from: from, to: to, layer: l}
 	tree, err := top.OpenRoot(to)
@@ -36,11 +36,11 @@ func merge(top *os.Root, from, to string, l *layer) error {
 	return m.links(&w)
 }
 
-// missing reports that there is nothing at a path, as far as the tree below is
-// concerned: it ends before, or something else than directories leads there.
+// missing reports that the tree below has nothing at a path: the path does not exist, or leads
+// through something other than directories.
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errThroughLink) }
 
-// emptyDir removes everything in a directory.
+// emptyDir removes the contents of a directory.
 func emptyDir(w *walker, dir string) error {
 	d, err := w.dir(dir, false)
 	if err != nil {
@@ -80,7 +80,7 @@ type merger struct {
 	layer    *layer
 }
 
-// dir merges a directory that the layer and the tree both have.
+// dir merges a directory that exists in both the layer and the tree.
 func (m *merger) dir(p string) error {
 	if err := m.layer.ctx.Err(); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (m *merger) entry(p string, isDir bool) error {
 	return m.top.Rename(path.Join(m.from, p), target)
 }
 
-// links makes the hard links that name files of lower layers.
+// links creates the hard links to files of lower layers.
 func (m *merger) links(w *walker) error {
 	for _, link := range m.layer.links {
 		if err := m.link(w, link[0], link[1]); err != nil {
@@ -141,19 +141,19 @@ func (m *merger) link(w *walker, p, to string) error {
 	d, err := w.dir(path.Clean(toDir), false)
 	if err != nil {
 		if missing(err) {
-			return hostile("a hard link leads to " + printable(to) + ", which there is not")
+			return malformed("a hard link leads to " + printable(to) + ", which there is not")
 		}
 		return err
 	}
 	info, err := d.Lstat(toBase)
 	if errors.Is(err, fs.ErrNotExist) {
-		return hostile("a hard link leads to " + printable(to) + ", which there is not")
+		return malformed("a hard link leads to " + printable(to) + ", which there is not")
 	}
 	if err != nil {
 		return err
 	}
 	if info.IsDir() {
-		return hostile("a hard link leads to a directory")
+		return malformed("a hard link leads to a directory")
 	}
 	dir, base := path.Split(p)
 	d, err = w.dir(path.Clean(dir), true)

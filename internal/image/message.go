@@ -16,16 +16,16 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// The daemon and the unpacker exchange messages over a socket: four bytes of
-// length, most significant first, and JSON. The daemon sends the job and answers
-// requests; a descriptor that belongs to an answer travels with its length.
+// The daemon and the unpacker exchange messages over a socket: four bytes of length, most
+// significant first, and JSON. The daemon sends the job and answers requests. A descriptor of an
+// answer is attached to its length.
 
-// message is one of them.
+// message is one message.
 type message struct {
 	Kind string `json:"kind"`
 	// ID is the number of a request, and of its answer.
 	ID uint32 `json:"id,omitempty"`
-	// Text is what a request names: the address, the file, or the ID of an image.
+	// Text is the argument of a request: the address, the file, or the ID of an image.
 	Text string `json:"text,omitempty"`
 	// Manifest is the digest of the manifest in kindKnown.
 	Manifest string    `json:"manifest,omitempty"`
@@ -37,27 +37,27 @@ type message struct {
 
 // Kinds of messages.
 const (
-	kindJob      = "job"      // to the unpacker, the first
+	kindJob      = "job"      // to the unpacker, first
 	kindAnswer   = "answer"   // to the unpacker, with a descriptor or a fault
 	kindDial     = "dial"     // request: a connection to Text, host:port
 	kindOpen     = "open"     // request: the file Text of the layout
-	kindKnown    = "known"    // request: go on, unless the store has image Text
+	kindKnown    = "known"    // request: continue unless the store has image Text
 	kindProgress = "progress" // to the daemon
-	kindDone     = "done"     // to the daemon, the last: a result or a fault
+	kindDone     = "done"     // to the daemon, last: a result or a fault
 )
 
 // Kinds of jobs.
 const (
 	jobPull    = "pull"
-	jobArchive = "archive" // in the descriptor inputFD
-	jobLayout  = "layout"  // whose files are requested
+	jobArchive = "archive" // the archive is descriptor inputFD
+	jobLayout  = "layout"  // its files are requested
 )
 
-// job is what an unpacker does.
+// job is the job of an unpacker.
 type job struct {
 	Kind   string `json:"kind"`
 	Dir    string `json:"dir"`    // the staging directory
-	Memory int64  `json:"memory"` // bytes the unpacker may have
+	Memory int64  `json:"memory"` // bytes of memory that the unpacker may use
 	Limits Limits `json:"limits"`
 	Arch   string `json:"arch"`
 	Pick   string `json:"pick,omitempty"`
@@ -66,10 +66,10 @@ type job struct {
 	Registries  []string          `json:"registries,omitempty"`
 	Insecure    []string          `json:"insecure,omitempty"`
 	Credentials *credentials      `json:"credentials,omitempty"` // nil: none
-	Proxy       map[string]string `json:"proxy,omitempty"`       // variables that name proxies
+	Proxy       map[string]string `json:"proxy,omitempty"`       // the variables that name proxies
 }
 
-// credentials are authn.AuthConfig, whose own form in JSON loses fields.
+// credentials is authn.AuthConfig, whose own JSON form loses fields.
 type credentials struct{ Username, Password, Auth, IdentityToken, RegistryToken string }
 
 func (c *credentials) authenticator() authn.Authenticator {
@@ -79,14 +79,14 @@ func (c *credentials) authenticator() authn.Authenticator {
 	return authn.FromConfig(authn.AuthConfig(*c))
 }
 
-// result is what the unpacker says it has made.
+// result is the unpacker's report.
 type result struct {
 	ID       string `json:"id"`
 	Manifest string `json:"manifest,omitempty"`
 	Image    Image  `json:"image"`
 }
 
-// errProtocol: the other side sent what is no message.
+// errProtocol: the other side sent a malformed message.
 var errProtocol = errors.New("the message is malformed")
 
 // maxMessage bounds a message, in bytes.
@@ -98,12 +98,12 @@ func encodeMessage(m *message) ([]byte, error) {
 		return nil, err
 	}
 	if len(b) > maxMessage {
-		return nil, hostile("its configuration has more than " + size(maxMessage))
+		return nil, malformed("its configuration has more than " + size(maxMessage))
 	}
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...), nil
 }
 
-// readBody reads the message that follows its length.
+// readBody reads the message after its length.
 func readBody(r io.Reader, head []byte) (*message, error) {
 	n := binary.BigEndian.Uint32(head)
 	if n > maxMessage {
@@ -120,8 +120,8 @@ func readBody(r io.Reader, head []byte) (*message, error) {
 	return m, nil
 }
 
-// fault is an error in a message: a *sandbar.Error if Code is set, else what
-// telling it from others needs.
+// fault is an error in a message: a *sandbar.Error if Code is set, otherwise the fields that
+// identify other errors.
 type fault struct {
 	Code    sandbar.Code  `json:"code,omitempty"`
 	Field   string        `json:"field,omitempty"`
@@ -150,7 +150,7 @@ func faultOf(err error) *fault {
 // maxText bounds each text of a fault, in bytes.
 const maxText = 4 << 10
 
-// text is a stranger's text on one line, without control characters.
+// text returns an untrusted text as one line without control characters.
 func text(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

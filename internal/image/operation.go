@@ -11,26 +11,25 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/process/child"
 )
 
-// Name is the argv[0] of an unpacker: the process that reads what registries and
-// the makers of images wrote.
+// Name is the argv[0] of an unpacker, the process that parses data of registries and images.
 const Name = "sandbar-image-unpacker"
 
-// operation is a job for an unpacker, and what the daemon does for it meanwhile.
+// operation is a job for an unpacker, and the daemon's part of it.
 type operation struct {
 	job job
-	// input writes the archive of a jobArchive. Its error is one of the source's;
-	// what cannot be written is the unpacker's affair.
+	// input writes the archive of a jobArchive. It returns errors of the source only; the unpacker
+	// reports its own.
 	input func(context.Context, io.Writer) error
-	// dial answers kindDial, files kindOpen. nil: there are none.
+	// dial answers kindDial, files answers kindOpen; nil if not available.
 	dial  dialer
 	files opener
-	// known reports whether the store has an image already: the job is then done.
+	// known reports whether the store already has an image, which ends the job.
 	known func(id, manifest string) bool
-	// progress, if not nil, is told how far the job is.
+	// progress, if not nil, is called with the job's progress.
 	progress func(Progress)
 }
 
-// daemon is what an unpacker may ask of the process that started it.
+// daemon has the requests of an unpacker to the daemon.
 type daemon interface {
 	dial(ctx context.Context, addr string) (net.Conn, error)
 	open(name string) (*os.File, error)
@@ -38,12 +37,12 @@ type daemon interface {
 	progress(p Progress)
 }
 
-// maxMemory bounds an unpacker's own memory, in bytes: it holds one window of
-// decompression, a few documents and what layers remove.
+// maxMemory bounds an unpacker's memory in bytes: one decompression window, a few documents and the
+// lists of removed paths.
 const maxMemory = 1 << 30
 
-// environment is an unpacker's. The files of TLS are the operator's; the number
-// of processors is not looked at again and again.
+// environment is an unpacker's environment: the operator's TLS files, and runtime settings that
+// avoid re-reading the number of CPUs.
 func environment() []string {
 	env := []string{"GOMAXPROCS=2", "GODEBUG=containermaxprocs=0,updatemaxprocs=0", "GOTRACEBACK=none"}
 	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
@@ -54,10 +53,9 @@ func environment() []string {
 	return env
 }
 
-// Main does the work of an unpacker in a process that was started as one, and
-// then does not return. A program that pulls or imports images calls it first in
-// main: unpackers are further processes of it. Without it Pull and Import are
-// refused.
+// Main runs an unpacker and does not return, if this process was started as one; otherwise it
+// returns. A program that pulls or imports images must call it first in main, because unpackers are
+// further processes of the same program. Without it, Pull and Import fail.
 func Main() {
 	if len(os.Args) == 1 && os.Args[0] == Name {
 		os.Exit(serve(work))
@@ -65,8 +63,8 @@ func Main() {
 	child.Claim(Name)
 }
 
-// work does a job: it is what an unpacker is for, and knows nothing of how it is
-// confined. input is the archive, if there is one.
+// work does a job. It is independent of how the process is confined. input is the archive, if there
+// is one.
 func work(ctx context.Context, j *job, d daemon, top *os.Root, input io.Reader) (*result, error) {
 	b, err := newStage(top, j.Limits)
 	if err != nil {
@@ -94,14 +92,14 @@ func work(ctx context.Context, j *job, d daemon, top *os.Root, input io.Reader) 
 	return b.result(id, ""), nil
 }
 
-// maxRequests is how many requests of an unpacker are answered at once.
+// maxRequests is the number of an unpacker's requests that are answered at once.
 const maxRequests = 16
 
-// allowance is how many messages an unpacker may have sent after so long: ten
-// times what one in good order sends.
+// allowance is the number of messages that an unpacker may have sent after a time: ten times that
+// of a correct one.
 func allowance(since time.Time) int64 { return 10_000 + int64(100*time.Since(since).Seconds()) }
 
-// valid reports whether an unpacker in good order can be that far.
+// valid reports whether the progress is possible for a correct unpacker.
 func (p *Progress) valid(l Limits) bool {
 	return (p.Step == "resolve" || p.Step == "fetch") && p.Layer >= 0 && p.Layer <= p.Layers && p.Layers <= l.Layers &&
 		p.Bytes >= 0 && p.Total >= 0 && p.Total <= l.Bytes

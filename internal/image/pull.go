@@ -25,45 +25,45 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Credentials log in to a registry.
+// Credentials authenticate to a registry.
 type Credentials struct {
 	User, Password string
 	// Token is a bearer token, instead of User and Password.
 	Token string
 }
 
-// PullOptions say how an image is fetched.
+// PullOptions are the parameters of a pull.
 type PullOptions struct {
-	// Credentials, if set, are used instead of those of Docker's configuration.
+	// Credentials, if not nil, replace those of Docker's configuration.
 	Credentials *Credentials
-	// Registries are hosts, or host:port, that may have addresses which are not
-	// public. InsecureRegistries may too, and are spoken to without TLS.
+	// Registries are hosts, or host:port, that may have non-public addresses. InsecureRegistries
+	// may too, and are used without TLS.
 	Registries, InsecureRegistries []string
-	// Arch is the processor, as Go calls it. Default: this one's.
+	// Arch is the processor architecture, a GOARCH. Default: the host's.
 	Arch string
-	// Fresh asks the registry also when the store has the image.
+	// Fresh contacts the registry even if the store has the image.
 	Fresh bool
-	// Progress, if set, is told how far the pull is, by one goroutine at a time.
+	// Progress, if not nil, is called with the progress, by one goroutine at a time.
 	Progress func(Progress)
 }
 
-// Progress is how far a pull is.
+// Progress is the progress of a pull.
 type Progress struct {
 	// Step is "resolve", "fetch" or "done".
 	Step string
-	// Layer is the number of the layer being fetched, from 1, of Layers.
+	// Layer is the number of the current layer, from 1 to Layers.
 	Layer, Layers int
-	// Bytes of all layers have been read of Total, as they travel.
+	// Bytes is the number of compressed bytes read so far, of Total, over all layers.
 	Bytes, Total int64
 }
 
-// Pull fetches an image from its registry, unless the store has it, and returns
-// it. Pulls of one reference at the same time, by whatever process, are one.
+// Pull pulls an image from its registry, unless the store has it, and returns it. Concurrent pulls
+// of one reference, in any process, are done once.
 //
-// Errors: NotFound when the registry has no such image, Denied when it wants
-// other credentials or may not be dialled, Unsupported when it has none for this
-// processor, TooLarge, Invalid for an image that is not what its digests say or
-// is otherwise malformed, NoSpace, Timeout, Canceled, Unavailable.
+// Errors: NotFound, the registry has no such image; Denied, it needs other credentials or its
+// address may not be dialled; Unsupported, it has no image for this architecture; TooLarge;
+// Invalid, the image does not match its digests or is malformed; NoSpace; Timeout; Canceled;
+// Unavailable.
 func (s *Store) Pull(ctx context.Context, reference string, o PullOptions) (Image, error) {
 	ref, err := ParseReference(reference)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *Store) Pull(ctx context.Context, reference string, o PullOptions) (Imag
 	return i, failed("pulling "+ref.Text, err)
 }
 
-// pull has an unpacker fetch an image.
+// pull runs an unpacker that pulls an image.
 func (s *Store) pull(ctx context.Context, ref Reference, o PullOptions) (Image, error) {
 	login, err := o.credentials(ctx, ref)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Store) pull(ctx context.Context, ref Reference, o PullOptions) (Image, 
 		return Image{}, err
 	}
 	defer b.close()
-	var there Image // the image, if the store has it already
+	var there Image // set if the store has the image already
 	var last Progress
 	report := func(p Progress) {
 		if last = p; o.Progress != nil {
@@ -141,19 +141,19 @@ func (s *Store) pull(ctx context.Context, ref Reference, o PullOptions) (Image, 
 	return there, nil
 }
 
-// checkPulled refuses digests that are none, or not what the reference asks for.
+// checkPulled refuses digests that are malformed, or do not match the reference.
 func checkPulled(ref Reference, id, manifest string) error {
 	if idDir(id) == "" || idDir(manifest) == "" {
-		return lied("its digests are " + sandbar.Quote(id, 80) + " and " + sandbar.Quote(manifest, 80))
+		return protocolViolation("its digests are " + sandbar.Quote(id, 80) + " and " + sandbar.Quote(manifest, 80))
 	}
 	if d := ref.Digest(); d != "" && d != manifest {
-		return lied("the digest of its manifest is " + manifest)
+		return protocolViolation("the digest of its manifest is " + manifest)
 	}
 	return nil
 }
 
-// credentials are those for a registry, of whoever calls or of Docker's
-// configuration, whose helper programs are asked here.
+// credentials returns the credentials of a registry, from the caller or from Docker's
+// configuration, whose helper programs run here in the daemon.
 func (o PullOptions) credentials(ctx context.Context, ref Reference) (*credentials, error) {
 	if c := o.Credentials; c != nil {
 		return &credentials{Username: c.User, Password: c.Password, RegistryToken: c.Token}, nil
@@ -169,8 +169,8 @@ func (o PullOptions) credentials(ctx context.Context, ref Reference) (*credentia
 	return (*credentials)(c), nil
 }
 
-// proxyVariables are the variables that http.ProxyFromEnvironment reads. They may
-// hold a password, so they do not travel as the unpacker's environment.
+// proxyVariables are the variables of http.ProxyFromEnvironment. They may contain a password, so
+// they are not part of the unpacker's environment.
 func proxyVariables() map[string]string {
 	proxy := map[string]string{}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "REQUEST_METHOD"} {
@@ -210,7 +210,7 @@ func (p *puller) report(step string) {
 
 func (p *puller) options(ctx context.Context) []remote.Option {
 	return []remote.Option{
-		remote.WithContext(ctx), remote.WithTransport(guarded{p.hosts, p.transport}), remote.WithUserAgent("sandbar"),
+		remote.WithContext(ctx), remote.WithTransport(guardedTransport{p.hosts, p.transport}), remote.WithUserAgent("sandbar"),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: p.job.Arch}),
 		remote.WithRetryBackoff(remote.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Jitter: 0.2, Steps: 3}),
 		remote.WithAuth(p.job.Credentials.authenticator()),
@@ -233,7 +233,7 @@ func (p *puller) pull(ctx context.Context) (*result, error) {
 	}
 	id, digest := manifest.Config.Digest.String(), desc.Digest.String()
 	if idDir(id) == "" {
-		return nil, hostile("its digest is not of SHA-256")
+		return nil, malformed("its digest is not of SHA-256")
 	}
 	if err := p.daemon.known(id, digest); err != nil {
 		return nil, err
@@ -255,8 +255,8 @@ func (p *puller) pull(ctx context.Context) (*result, error) {
 	return p.result(id, digest), nil
 }
 
-// resolve finds the image for this platform. The registry's answer is checked
-// against the digest, if the reference has one, by the library.
+// resolve finds the image for this platform. The library checks the registry's answer against the
+// reference's digest, if it has one.
 func (p *puller) resolve(ctx context.Context, ref name.Reference) (*remote.Descriptor, v1.Image, error) {
 	desc, err := remote.Get(ref, p.options(ctx)...)
 	if err != nil {
@@ -273,7 +273,7 @@ func (p *puller) resolve(ctx context.Context, ref name.Reference) (*remote.Descr
 	return desc, img, err
 }
 
-// noPlatform tells which platforms an index has instead of the one asked for.
+// noPlatform lists the platforms that an index has instead of the requested one.
 func (p *puller) noPlatform(desc *remote.Descriptor, cause error) error {
 	index, err := desc.ImageIndex()
 	if err != nil {
@@ -294,11 +294,10 @@ func missingPlatform(m *v1.IndexManifest, arch string) error {
 		}
 	}
 	return &sandbar.Error{Code: sandbar.Unsupported, Field: "image",
-		Message: "the image is not there for linux/" + arch + "; it is for " + cmp.Or(strings.Join(has, ", "), "nothing that is named")}
+		Message: "the image does not exist for linux/" + arch + "; it is for " + cmp.Or(strings.Join(has, ", "), "nothing that is named")}
 }
 
-// known returns the image if the store has it already, perhaps under another
-// name.
+// known returns the image if the store already has it, possibly under another name.
 func (s *Store) known(ctx context.Context, n namedBinding) (Image, error) {
 	if _, err := s.Find(n.ID); err != nil {
 		return Image{}, err
@@ -309,7 +308,7 @@ func (s *Store) known(ctx context.Context, n namedBinding) (Image, error) {
 	return s.Find(n.ID)
 }
 
-// bind gives a name to an image that is in the store.
+// bind adds names to an image of the store.
 func (s *Store) bind(ctx context.Context, names ...namedBinding) error {
 	return s.changeNames(ctx, func(table map[string]binding) error {
 		for _, n := range names {
@@ -322,10 +321,10 @@ func (s *Store) bind(ctx context.Context, names ...namedBinding) error {
 	})
 }
 
-// checkManifest refuses by what the manifest says, before anything is fetched.
+// checkManifest checks a manifest before anything is fetched.
 func (p *puller) checkManifest(m *v1.Manifest) error {
 	if m.Config.Size < 0 || m.Config.Size > maxDocument {
-		return hostile("its configuration would have " + number(m.Config.Size) + " bytes")
+		return malformed("its configuration would have " + number(m.Config.Size) + " bytes")
 	}
 	if len(m.Layers) > p.limits.Layers {
 		return &sandbar.Error{Code: sandbar.TooLarge, Field: "image",
@@ -362,7 +361,7 @@ func (p *puller) fetch(ctx context.Context, img v1.Image, config *config) error 
 	return nil
 }
 
-// layer fetches one layer, again if the connection breaks.
+// layer fetches one layer, and retries if the connection breaks.
 func (p *puller) layer(ctx context.Context, l v1.Layer, diffID string) error {
 	for try := 1; ; try++ {
 		before := p.progress.Bytes
@@ -379,18 +378,18 @@ func (p *puller) layer(ctx context.Context, l v1.Layer, diffID string) error {
 }
 
 func (p *puller) tryLayer(ctx context.Context, l v1.Layer, diffID string) error {
-	body, err := l.Compressed() // it is checked against its digest as it is read
+	body, err := l.Compressed() // the library verifies the digest while it is read
 	if err != nil {
 		return digestError(err)
 	}
 	defer body.Close()
-	r := &metered{r: body, p: p}
+	r := &progressReader{r: body, p: p}
 	return addCompressed(ctx, p.stage, r, diffID)
 }
 
-// addCompressed unpacks a layer that must have this digest when decompressed.
+// addCompressed unpacks a layer whose decompressed content must have this digest.
 func addCompressed(ctx context.Context, b *stage, r io.Reader, diffID string) error {
-	travel := counted{r, &b.budget.travel, b.budget.tooLarge}
+	travel := countedReader{r, &b.budget.travel, b.budget.tooLarge}
 	plain, err := decompress(travel)
 	if err != nil {
 		return err
@@ -398,7 +397,7 @@ func addCompressed(ctx context.Context, b *stage, r io.Reader, diffID string) er
 	defer plain.Close()
 	sum := sha256.New()
 	err = b.add(ctx, io.TeeReader(plain, sum), func() error {
-		// The digest of what travels is known only when all of it has been read.
+		// The digest of the compressed stream is verified at its end.
 		if _, err := io.Copy(io.Discard, travel); err != nil {
 			return err
 		}
@@ -409,14 +408,13 @@ func addCompressed(ctx context.Context, b *stage, r io.Reader, diffID string) er
 
 func checkDigest(sum hash.Hash, want string) error {
 	if got := idPrefix + hex.EncodeToString(sum.Sum(nil)); got != want {
-		return hostile("a layer is not what its digest says: it has " + got + " instead of " + sandbar.Quote(want, 80))
+		return malformed("a layer is not what its digest says: it has " + got + " instead of " + sandbar.Quote(want, 80))
 	}
 	return nil
 }
 
-// digestError says of content that is not what its digest says, and of a
-// redirect to where nobody goes, that they are refused: the library tells that in
-// words only.
+// digestError classifies errors of the library that only their text identifies: digest mismatches
+// and refused redirects.
 func digestError(err error) error {
 	if err == nil {
 		return nil
@@ -426,7 +424,7 @@ func digestError(err error) error {
 	}
 	for _, words := range []string{"error verifying", "does not match requested digest", "does not match expected size", "manifest digest", "unsupported hash"} {
 		if strings.Contains(err.Error(), words) {
-			return hostile("what the registry sent is not what its digest says")
+			return malformed("what the registry sent is not what its digest says")
 		}
 	}
 	if strings.Contains(err.Error(), "SSRF protection") {
@@ -435,22 +433,22 @@ func digestError(err error) error {
 	return err
 }
 
-// isNetwork reports whether trying again may help.
+// isNetwork reports whether a retry may succeed.
 func isNetwork(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) && sandbar.CodeOf(err) == sandbar.Internal ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// metered tells of progress.
-type metered struct {
+// progressReader reports progress.
+type progressReader struct {
 	r io.Reader
 	p *puller
-	// told is when progress was last told of.
+	// time of the last report
 	told time.Time
 }
 
-func (m *metered) Read(b []byte) (int, error) {
+func (m *progressReader) Read(b []byte) (int, error) {
 	n, err := m.r.Read(b)
 	m.p.progress.Bytes += int64(n)
 	if now := time.Now(); err == io.EOF || now.Sub(m.told) > 100*time.Millisecond {

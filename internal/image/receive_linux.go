@@ -2,5 +2,5 @@ package image
 
 import "golang.org/x/sys/unix"
 
-// receiveFlags marks a received descriptor in the call that receives it.
+// receiveFlags sets close-on-exec on received descriptors atomically.
 const receiveFlags = unix.MSG_CMSG_CLOEXEC

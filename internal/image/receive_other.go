@@ -2,5 +2,5 @@
 
 package image
 
-// receiveFlags is nothing here: an unpacker starts no program.
+// receiveFlags is 0: an unpacker starts no program.
 const receiveFlags = 0

@@ -11,17 +11,16 @@ import (
 
 // Reference names an image: a registry, a repository, and a tag or a digest.
 type Reference struct {
-	// Text is the reference in full, with the registry and the tag or digest
-	// that were left out: "index.docker.io/library/debian:latest".
+	// Text is the complete reference, with the default registry and tag:
+	// "index.docker.io/library/debian:latest".
 	Text string
 
 	ref name.Reference
 }
 
-// ParseReference reads what people write for an image: "debian",
-// "ghcr.io/owner/name:1.2", "host:5000/name@sha256:…". Everything else is an
-// Invalid error: paths, URLs, names with "..", and what is longer than 512
-// bytes.
+// ParseReference parses a reference as users write it: "debian", "ghcr.io/owner/name:1.2",
+// "host:5000/name@sha256:…". Invalid: anything else, such as paths, URLs, names with "..", and more
+// than 512 bytes.
 func ParseReference(s string) (Reference, error) {
 	bad := func(what string) (Reference, error) {
 		return Reference{}, &sandbar.Error{Code: sandbar.Invalid, Field: "image",
@@ -50,10 +49,10 @@ func ParseReference(s string) (Reference, error) {
 	return Reference{Text: ref.Name(), ref: ref}, nil
 }
 
-// Registry is the host, with a port if there is one, that has the image.
+// Registry returns the registry's host, with a port if there is one.
 func (r Reference) Registry() string { return r.ref.Context().RegistryStr() }
 
-// Digest is the digest of the manifest, "" for a reference with a tag.
+// Digest returns the digest of the manifest, "" for a reference with a tag.
 func (r Reference) Digest() string {
 	if d, ok := r.ref.(name.Digest); ok {
 		return d.DigestStr()
@@ -61,7 +60,7 @@ func (r Reference) Digest() string {
 	return ""
 }
 
-// with is the reference with the scheme that the operator chose for its registry.
+// with returns the reference with the scheme that the operator configured for its registry.
 func (r Reference) with(insecure bool) (name.Reference, error) {
 	if !insecure {
 		return r.ref, nil
@@ -69,8 +68,8 @@ func (r Reference) with(insecure bool) (name.Reference, error) {
 	return name.ParseReference(r.Text, name.Insecure)
 }
 
-// publicAddress reports whether an address is somebody's on the internet:
-// neither this host, nor its neighbours, nor the metadata service of a cloud.
+// publicAddress reports whether an address is public: not this host's, not of a local network, and
+// not the metadata service of a cloud.
 func publicAddress(a netip.Addr) bool {
 	a = a.Unmap()
 	if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsPrivate() || a.IsMulticast() ||
@@ -85,13 +84,12 @@ func publicAddress(a netip.Addr) bool {
 	return true
 }
 
-// specialPrefixes are networks that are not public and that package netip has
-// no method for.
+// specialPrefixes are non-public networks for which package netip has no method.
 func specialPrefixes() []netip.Prefix {
 	var prefixes []netip.Prefix
 	for _, s := range []string{
 		"0.0.0.0/8",       // this network
-		"100.64.0.0/10",   // carriers' translation; clouds have metadata there too
+		"100.64.0.0/10",   // carrier-grade NAT; some clouds have metadata there too
 		"192.0.0.0/24",    // protocol assignments
 		"192.0.2.0/24",    // documentation
 		"192.88.99.0/24",  // 6to4 relays

@@ -16,16 +16,16 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// registries decides which hosts are dialled. The daemon dials; the unpacker
-// looks at every request as well.
+// registries decides which hosts may be contacted. The daemon checks each dial, the unpacker each
+// request.
 type registries struct {
-	// private are registries, host or host:port, that may have addresses which
-	// are not public; insecure are those of them that are spoken to without TLS.
+	// private are registries, host or host:port, that may have non-public addresses; insecure are
+	// those of them without TLS.
 	private, insecure []string
 	stall             time.Duration
 }
 
-// listed reports whether a list names host:port, or the host with any port.
+// listed reports whether a list contains host:port, or the host without a port.
 func listed(list []string, host, port string) bool {
 	return slices.ContainsFunc(list, func(s string) bool {
 		return strings.EqualFold(s, host) || strings.EqualFold(s, net.JoinHostPort(host, port))
@@ -36,8 +36,7 @@ func (r registries) mayBePrivate(host, port string) bool {
 	return listed(r.private, host, port) || listed(r.insecure, host, port)
 }
 
-// isInsecure reports whether a registry, as it stands in a reference, is spoken
-// to without TLS.
+// isInsecure reports whether a registry, as written in a reference, is used without TLS.
 func (r registries) isInsecure(registry string) bool {
 	host, port, err := net.SplitHostPort(registry)
 	if err != nil {
@@ -46,17 +45,17 @@ func (r registries) isInsecure(registry string) bool {
 	return listed(r.insecure, host, port)
 }
 
-// refused says that an address is not dialled.
+// refused returns the error for an address that may not be dialled.
 func refused(host string) error {
 	return &sandbar.Error{Code: sandbar.Denied, Field: "image",
-		Message: "the registry " + sandbar.Quote(host, 100) + " is not on the internet, and is not dialled",
+		Message: "the registry " + sandbar.Quote(host, 100) + " has a non-public address and is not dialled",
 		Fix:     "if it is yours, list it in images.registries"}
 }
 
 // dialer connects to host:port.
 type dialer func(ctx context.Context, addr string) (net.Conn, error)
 
-// transport speaks to registries, and to wherever they send us for layers.
+// transport returns an HTTP transport for registries and the hosts to which they redirect.
 func (r registries) transport(dial dialer) *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -69,8 +68,8 @@ func (r registries) transport(dial dialer) *http.Transport {
 	}
 }
 
-// dial connects to host:port. The address is looked at when it is dialled, so
-// that no name can change in between.
+// dial connects to host:port. It checks the resolved address at the time of the connect, so that
+// DNS cannot change it in between.
 func (r registries) dial(ctx context.Context, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -92,11 +91,11 @@ func checkAddress(host, address string) error {
 	return nil
 }
 
-// isProxy reports whether host:port is the proxy that the operator set in the
-// environment, which is wherever he says.
+// isProxy reports whether host:port is the proxy of the operator's environment, whose address is
+// not restricted.
 func isProxy(host, port string) bool {
 	for _, scheme := range []string{"http", "https"} {
-		// A name that no proxy is exempted for.
+		// a name that is not in NO_PROXY
 		u, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: scheme, Host: "registry.invalid"}})
 		if err == nil && u != nil && strings.EqualFold(u.Hostname(), host) && (u.Port() == port || u.Port() == "") {
 			return true
@@ -105,17 +104,17 @@ func isProxy(host, port string) bool {
 	return false
 }
 
-// guarded stands in front of the transport: it looks at every request, also at
-// those that a proxy carries to addresses we never see, and bounds every answer.
-type guarded struct {
+// guardedTransport checks every request before the transport, including those through a proxy, whose
+// destination addresses the daemon does not see, and bounds every response.
+type guardedTransport struct {
 	registries
 	next http.RoundTripper
 }
 
-// maxAnswer bounds an answer that is not content: tokens, errors, manifests.
+// maxAnswer bounds a response other than content: tokens, errors, manifests. In bytes.
 const maxAnswer = maxDocument
 
-func (g guarded) RoundTrip(q *http.Request) (*http.Response, error) {
+func (g guardedTransport) RoundTrip(q *http.Request) (*http.Response, error) {
 	host, port := q.URL.Hostname(), q.URL.Port()
 	if q.URL.Scheme != "https" && q.URL.Scheme != "http" {
 		return nil, refused(q.URL.Scheme + ":")
@@ -135,15 +134,14 @@ func (g guarded) RoundTrip(q *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if isContent(q) && p.StatusCode < 300 {
-		p.Body = &patient{ReadCloser: p.Body, stall: g.stall}
+		p.Body = &stallBody{ReadCloser: p.Body, stall: g.stall}
 	} else {
-		p.Body = &bounded{ReadCloser: p.Body, left: maxAnswer}
+		p.Body = &boundedBody{ReadCloser: p.Body, left: maxAnswer}
 	}
 	return p, nil
 }
 
-// isContent reports whether a request, or the one that was redirected to it, is
-// for the bytes of a layer or a configuration.
+// isContent reports whether a request, or the one before a redirect, is for a blob.
 func isContent(q *http.Request) bool {
 	for ; q != nil; q = q.Response.Request {
 		if strings.Contains(q.URL.Path, "/blobs/") {
@@ -156,13 +154,13 @@ func isContent(q *http.Request) bool {
 	return false
 }
 
-// bounded ends an answer that is longer than any of its kind.
-type bounded struct {
+// boundedBody fails a response that exceeds its bound.
+type boundedBody struct {
 	io.ReadCloser
 	left int64
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
 		return n, &sandbar.Error{Code: sandbar.TooLarge, Field: "image", Message: "the registry's answer is longer than " + size(maxAnswer)}
@@ -170,17 +168,17 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// patient closes a body that sends nothing for too long.
-type patient struct {
+// stallBody closes a body that sends no data for too long.
+type stallBody struct {
 	io.ReadCloser
 	stall time.Duration
 }
 
-func (p *patient) Read(b []byte) (int, error) {
+func (p *stallBody) Read(b []byte) (int, error) {
 	t := time.AfterFunc(p.stall, func() { p.ReadCloser.Close() })
 	n, err := p.ReadCloser.Read(b)
 	if !t.Stop() && err != nil && err != io.EOF {
-		err = fmt.Errorf("nothing came for %v: %w", p.stall, context.DeadlineExceeded)
+		err = fmt.Errorf("no data for %v: %w", p.stall, context.DeadlineExceeded)
 	}
 	return n, err
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/process/child"
 )
 
-// run has an unpacker do a job in b's staging directory. The unpacker has ended
-// when it returns.
+// run runs an unpacker with a job in b's staging directory. The unpacker has exited when run
+// returns.
 func (b *build) run(ctx context.Context, op operation) (result, error) {
 	if !child.Claimed(Name) {
 		return result{}, &sandbar.Error{Code: sandbar.Unsupported, Field: "image",
@@ -29,7 +29,7 @@ func (b *build) run(ctx context.Context, op operation) (result, error) {
 			Fix:     "call sandbox.Self first in main, or use the sandbar command"}
 	}
 	op.job.Dir, op.job.Limits, op.job.Memory = b.stage(), b.s.limits, b.s.memory
-	u := &unpacking{op: op, began: time.Now(), slots: make(chan struct{}, maxRequests)}
+	u := &unpackerProcess{op: op, began: time.Now(), slots: make(chan struct{}, maxRequests)}
 	if err := u.start(); err != nil {
 		return result{}, err
 	}
@@ -41,11 +41,11 @@ func (b *build) run(ctx context.Context, op operation) (result, error) {
 	stopped := !ended()
 	u.process.Kill()
 	u.conn.Close()
-	<-u.process.Ended() // nothing changes in the staging directory any more
+	<-u.process.Ended() // the staging directory does not change any more
 	cancel()
 	u.requests.Wait()
 	if failure := <-source; failure != nil && !stopped {
-		return result{}, failure // the end of what was read too early is not the image's fault
+		return result{}, failure // the source's own error, not one of the image
 	}
 	switch {
 	case err == nil:
@@ -58,23 +58,23 @@ func (b *build) run(ctx context.Context, op operation) (result, error) {
 	return result{}, err
 }
 
-// unpacking is an unpacker at work, as the daemon sees it.
-type unpacking struct {
+// unpackerProcess is a running unpacker, as seen by the daemon.
+type unpackerProcess struct {
 	op      operation
 	process *child.Process
 	conn    *net.UnixConn
-	// The archive, if there is one, is written to ours and read from theirs.
+	// The daemon writes the archive, if there is one, to ours; the unpacker reads it from theirs.
 	ours, theirs *os.File
 	stderr       tail
 	began        time.Time
 	messages     int64
 
-	slots    chan struct{} // one for each request being answered
+	slots    chan struct{} // one for each request in progress
 	requests sync.WaitGroup
 	mu       sync.Mutex // for writing
 }
 
-func (u *unpacking) start() error {
+func (u *unpackerProcess) start() error {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return sandbar.Errorf(sandbar.Exhausted, "making a connection to the process that unpacks images: %w", err)
@@ -102,8 +102,8 @@ func (u *unpacking) start() error {
 	return err
 }
 
-// feed writes the archive, and tells the error of its source.
-func (u *unpacking) feed(ctx context.Context) <-chan error {
+// feed writes the archive and returns the error of its source.
+func (u *unpackerProcess) feed(ctx context.Context) <-chan error {
 	failed := make(chan error, 1)
 	if u.op.input == nil {
 		failed <- nil
@@ -120,18 +120,17 @@ func (u *unpacking) feed(ctx context.Context) <-chan error {
 	return failed
 }
 
-// errEnded: the connection ended before the job was done. errStop: the job is
-// done without a result.
+// errEnded: the connection ended before the job was done. errStop: the store already has the image.
 var (
-	errEnded = errors.New("the process that unpacks images has ended")
+	errEnded = errors.New("the unpacking process has exited")
 	errStop  = errors.New("the store has the image")
 )
 
 // talk sends the job and answers requests until the unpacker is done.
 //
-// The lock of the directory goes with the job: it is held as long as the unpacker
-// lives. The archive goes there too.
-func (u *unpacking) talk(ctx context.Context, lock *os.File) (*result, error) {
+// The descriptor of the directory's lock goes with the job, so the lock is held as long as the
+// unpacker lives. That of the archive goes with it too.
+func (u *unpackerProcess) talk(ctx context.Context, lock *os.File) (*result, error) {
 	files := []syscall.Conn{lock}
 	if u.theirs != nil {
 		files = append(files, u.theirs)
@@ -150,13 +149,13 @@ func (u *unpacking) talk(ctx context.Context, lock *os.File) (*result, error) {
 		}
 		m, err := readBody(u.conn, head[:])
 		if errors.Is(err, errProtocol) {
-			return nil, lied(err.Error())
+			return nil, protocolViolation(err.Error())
 		}
 		if err != nil {
 			return nil, errEnded
 		}
 		if u.messages++; u.messages > allowance(u.began) {
-			return nil, lied("it sends too much")
+			return nil, protocolViolation("it sends too much")
 		}
 		switch {
 		case m.Kind == kindDone && m.Fault != nil:
@@ -170,8 +169,8 @@ func (u *unpacking) talk(ctx context.Context, lock *os.File) (*result, error) {
 	}
 }
 
-// serve answers one message.
-func (u *unpacking) serve(ctx context.Context, m *message) error {
+// serve handles one message.
+func (u *unpackerProcess) serve(ctx context.Context, m *message) error {
 	switch {
 	case m.Kind == kindProgress && m.Progress != nil && m.Progress.valid(u.op.job.Limits):
 		if u.op.progress != nil {
@@ -187,7 +186,7 @@ func (u *unpacking) serve(ctx context.Context, m *message) error {
 		select {
 		case u.slots <- struct{}{}:
 		default:
-			return lied("it asks for too much at once")
+			return protocolViolation("it asks for too much at once")
 		}
 		u.requests.Go(func() {
 			u.answer(ctx, m)
@@ -195,14 +194,14 @@ func (u *unpacking) serve(ctx context.Context, m *message) error {
 		})
 		return nil
 	}
-	return lied("the message " + sandbar.Quote(m.Kind, 20) + " has no place there")
+	return protocolViolation("the message " + sandbar.Quote(m.Kind, 20) + " has no place there")
 }
 
-// answer sends the descriptor that was asked for, or why there is none. That the
-// unpacker cannot be reached shows where its messages are read.
+// answer sends the requested descriptor or an error. Errors of the send show where the unpacker's
+// messages are read.
 //
-// Of a file it gets a pipe: who has a descriptor of a file may change its mode.
-func (u *unpacking) answer(ctx context.Context, m *message) {
+// For a file it sends a pipe: the holder of a file's descriptor could change the file's mode.
+func (u *unpackerProcess) answer(ctx context.Context, m *message) {
 	a := &message{Kind: kindAnswer, ID: m.ID}
 	refuse := func(err error) {
 		a.Fault = faultOf(err)
@@ -235,15 +234,15 @@ func (u *unpacking) answer(ctx context.Context, m *message) {
 	w.Close()
 }
 
-// send sends a message, and descriptors with it.
-func (u *unpacking) send(m *message, files ...syscall.Conn) error {
+// send sends a message with descriptors.
+func (u *unpackerProcess) send(m *message, files ...syscall.Conn) error {
 	b, err := encodeMessage(m)
 	if err != nil {
 		return err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	// The length goes alone: it is never cut, so the descriptors stay with it.
+	// The length is a send of its own: it is never split, so the descriptors stay attached to it.
 	if err := u.sendLength(b[:4], nil, files); err != nil {
 		return err
 	}
@@ -251,9 +250,9 @@ func (u *unpacking) send(m *message, files ...syscall.Conn) error {
 	return err
 }
 
-// sendLength sends the length of a message with the descriptors of files, after
-// those that fds has already. None is closed meanwhile.
-func (u *unpacking) sendLength(length []byte, fds []int, files []syscall.Conn) error {
+// sendLength sends the length of a message with the descriptors in fds and those of files. It keeps
+// the files open meanwhile.
+func (u *unpackerProcess) sendLength(length []byte, fds []int, files []syscall.Conn) error {
 	if len(files) == 0 {
 		var rights []byte
 		if len(fds) > 0 {
@@ -271,8 +270,8 @@ func (u *unpacking) sendLength(length []byte, fds []int, files []syscall.Conn) e
 	return errors.Join(err, sent)
 }
 
-// died says that an unpacker ended before its job was done.
-func (u *unpacking) died() error {
+// died returns the error for an unpacker that exited before its job was done.
+func (u *unpackerProcess) died() error {
 	if strings.Contains(u.stderr.String(), "out of memory") {
 		return &sandbar.Error{Code: sandbar.TooLarge, Field: "image",
 			Message: "unpacking the image takes more than " + size(u.op.job.Memory) + " of memory", Fix: "use another image"}
@@ -282,12 +281,12 @@ func (u *unpacking) died() error {
 		how = err.Error()
 	}
 	return &sandbar.Error{Code: sandbar.Unavailable, Field: "image",
-		Message: "the process that unpacks images ended before it was done (" + how + ")",
-		Fix:     "try again; if it ends so each time, do not use this image"}
+		Message: "the unpacking process exited before it was done (" + how + ")",
+		Fix:     "try again; if it fails each time, do not use this image"}
 }
 
-// tail keeps the first bytes of what an unpacker says when it crashes. They are
-// told to nobody: they may hold anything that the unpacker knows.
+// tail keeps the first bytes of an unpacker's standard error output. They are not shown to anyone,
+// because they may contain anything that the unpacker knows.
 type tail struct{ b bytes.Buffer }
 
 func (t *tail) Write(p []byte) (int, error) {

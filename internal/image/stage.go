@@ -9,8 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// stage is what the unpacker works on: the staging directory, and what is left
-// of the limits.
+// stage is the state of an unpacker: the staging directory, and the rest of the limits.
 type stage struct {
 	top    *os.Root
 	limits Limits
@@ -26,15 +25,15 @@ func newStage(top *os.Root, limits Limits) (*stage, error) {
 	return &stage{top: top, limits: limits, budget: newBudget(limits)}, nil
 }
 
-// layerName is where the next layer is unpacked.
+// layerName is the directory of the next layer.
 const layerName = "layer"
 
-// add unpacks a layer over those that were added before. check, if not nil, is
-// called when all of r has been read, and refuses what it was not supposed to be.
+// add unpacks a layer over those added before. check, if not nil, is called after all of r has been
+// read, and can refuse it.
 func (b *stage) add(ctx context.Context, r io.Reader, check func() error) error {
 	if b.layers++; b.layers > b.limits.Layers {
 		return &sandbar.Error{Code: sandbar.TooLarge, Field: "image",
-			Message: "the image has more than " + number(int64(b.limits.Layers)) + " layers, which is the most that is accepted"}
+			Message: "the image has more than " + number(int64(b.limits.Layers)) + " layers, which is the limit"}
 	}
 	before := *b.budget
 	l, err := b.unpack(ctx, r)
@@ -62,10 +61,10 @@ func (b *stage) unpack(ctx context.Context, r io.Reader) (*layer, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	return unpack(ctx, dir, counted{r, &b.budget.stream, b.budget.tooLarge}, b.budget)
+	return unpack(ctx, dir, countedReader{r, &b.budget.stream, b.budget.tooLarge}, b.budget)
 }
 
-// result is what has been made, under the ID.
+// result returns the report for an image with this ID.
 func (b *stage) result(id, manifest string) *result {
 	b.image.Size = b.limits.Bytes - b.budget.bytes
 	b.image.Entries = b.limits.Entries - b.budget.entries

@@ -18,37 +18,36 @@ import (
 
 // Image is an image in the store.
 type Image struct {
-	// ID is "sha256:" and the digest of the configuration, in hexadecimal. It
-	// stands for the content of all layers and for what the image says of itself.
+	// ID is "sha256:" and the hexadecimal digest of the configuration. It identifies the content of
+	// all layers and the configuration.
 	ID string `json:"id"`
-	// Names are the references that lead to it, sorted.
+	// Names are its references, sorted.
 	Names []string `json:"names"`
-	// Arch is the processor it is for, as Go calls it: "amd64".
+	// Arch is its processor architecture, a GOARCH: "amd64".
 	Arch string `json:"arch,omitempty"`
-	// Env, WorkDir, User, Entrypoint and Cmd are what the image asks for. They
-	// are told, not applied: programs are started as whoever starts them says.
+	// Env, WorkDir, User, Entrypoint and Cmd are those of the image's configuration. They are
+	// information only: callers choose how programs start.
 	Env        []string `json:"env,omitempty"`
 	WorkDir    string   `json:"work_dir,omitempty"`
 	User       string   `json:"user,omitempty"`
 	Entrypoint []string `json:"entrypoint,omitempty"`
 	Cmd        []string `json:"cmd,omitempty"`
-	// Size is in bytes: the files of all layers. Entries is how many files,
-	// directories and links the layers have, Dropped how many devices and FIFOs
-	// were left out.
+	// Size is the size of the files of all layers, in bytes. Entries is the number of their files,
+	// directories and links, Dropped that of omitted devices and FIFOs.
 	Size    int64 `json:"size"`
 	Entries int64 `json:"entries"`
 	Dropped int64 `json:"dropped"`
-	// Added is when it came into the store.
+	// Added is when it was added to the store.
 	Added time.Time `json:"added"`
-	// InUse reports that a sandbox, of whatever process, uses it now.
+	// InUse reports that a sandbox of any process uses it.
 	InUse bool `json:"in_use"`
 
-	// Dir is its root on the host; see driver.Image for what may be done with it.
+	// Dir is its root on the host; see driver.Image for its rules.
 	Dir string `json:"-"`
 }
 
-// Store keeps images in a directory. Several processes may use one at once. Its
-// methods may be called concurrently.
+// Store keeps images in a directory. Several processes may share one. Its methods may be called
+// concurrently.
 type Store struct {
 	dir    string
 	limits Limits
@@ -58,15 +57,14 @@ type Store struct {
 	leases map[string]*lease // by ID
 }
 
-// lease is a lock on an image, for all sandboxes of this process.
+// lease is a shared lock on an image for all sandboxes of this process.
 type lease struct {
 	lock  *os.File
 	users int
 }
 
-// The files of a store. An image is a directory idDir(ID) with rootName,
-// infoName and lockName in it; what is not finished is in a directory that
-// begins with tempPrefix and has a lockName too.
+// Files of a store. An image is a directory idDir(ID) with rootName, infoName and lockName. An
+// unfinished one is a directory with the prefix tempPrefix, and has a lockName too.
 const (
 	rootName   = "root"
 	infoName   = "image.json"
@@ -78,8 +76,8 @@ const (
 	dirPrefix  = "sha256-"
 )
 
-// OpenStore opens the store in a directory, which is made if there is none. It
-// must be the user's own; Denied if others may write to it.
+// OpenStore opens the store in a directory, after creating it if missing. The directory must belong
+// to the user; Denied if others can write to it.
 func OpenStore(dir string, limits Limits) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, failed("making the directory for images", err)
@@ -104,7 +102,7 @@ func (s *Store) path(name ...string) string {
 	return filepath.Join(append([]string{s.dir}, name...)...)
 }
 
-// idDir is the name of the directory of an image, "" for what is no ID.
+// idDir returns the directory name of an image, "" for a malformed ID.
 func idDir(id string) string {
 	hex, ok := strings.CutPrefix(id, idPrefix)
 	if !ok || len(hex) != 64 || strings.Trim(hex, "0123456789abcdef") != "" {
@@ -113,15 +111,15 @@ func idDir(id string) string {
 	return dirPrefix + hex
 }
 
-// binding is what the store knows of a name.
+// binding is the target of a name.
 type binding struct {
 	ID string `json:"id"`
-	// Manifest is the digest under which the registry has it, "" for imports.
+	// Manifest is the digest of the manifest in the registry, "" for imports.
 	Manifest string `json:"manifest,omitempty"`
 }
 
-// names reads the table of names. A table that cannot be understood is an error:
-// what it said would be lost by writing it.
+// names reads the name table. A malformed table is an error, because rewriting it would lose its
+// content.
 func (s *Store) names() (map[string]binding, error) {
 	b, err := os.ReadFile(s.path(namesName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -137,7 +135,7 @@ func (s *Store) names() (map[string]binding, error) {
 	return names, nil
 }
 
-// changeNames changes the table of names, excluding all other changes to it.
+// changeNames changes the name table, under an exclusive lock.
 func (s *Store) changeNames(ctx context.Context, change func(map[string]binding) error) error {
 	lock, err := waitLock(ctx, s.path(lockName))
 	if err != nil {
@@ -159,8 +157,8 @@ func (s *Store) changeNames(ctx context.Context, change func(map[string]binding)
 	return failed("writing the names of images", replaceFile(s.path(namesName), append(b, '\n')))
 }
 
-// replaceFile writes a file that others see as it was or as it is, also after
-// the power has failed.
+// replaceFile replaces a file atomically and durably: others see the old or the new content, even
+// after a power failure.
 func replaceFile(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
@@ -180,15 +178,15 @@ func replaceFile(path string, b []byte) error {
 	return os.Rename(f.Name(), path)
 }
 
-// notInstalled says that an image is not in the store.
+// notInstalled returns the error for an image that is not in the store.
 func notInstalled(name string) error {
 	return &sandbar.Error{Code: sandbar.NotFound, Field: "image",
 		Message: "image " + sandbar.Quote(name, 100) + " is not on this host",
 		Fix:     "fetch it with `sandbar images pull`, or see `sandbar images list`"}
 }
 
-// Find returns an image of the store by a reference, its ID, or at least twelve
-// digits of that. NotFound if there is none, Invalid for what can be neither.
+// Find returns an image by reference, ID, or at least twelve digits of the ID. NotFound: there is
+// none. Invalid: the name is malformed.
 func (s *Store) Find(name string) (Image, error) {
 	names, err := s.names()
 	if err != nil {
@@ -228,7 +226,7 @@ func (s *Store) findID(name string, names map[string]binding) (string, error) {
 	return "", notInstalled(name)
 }
 
-// findPrefix finds the image whose ID begins with these digits, "" if none does.
+// findPrefix returns the ID that begins with these digits, "" if there is none.
 func (s *Store) findPrefix(name, hex string) (string, error) {
 	found, err := filepath.Glob(s.path(dirPrefix + hex + "*"))
 	if err != nil || len(found) == 0 {
@@ -241,7 +239,7 @@ func (s *Store) findPrefix(name, hex string) (string, error) {
 	return idPrefix + strings.TrimPrefix(filepath.Base(found[0]), dirPrefix), nil
 }
 
-// load reads what the store knows of an image.
+// load reads an image's metadata.
 func (s *Store) load(id string, names map[string]binding) (Image, error) {
 	dir := idDir(id)
 	b, err := os.ReadFile(s.path(dir, infoName))
@@ -265,7 +263,7 @@ func (s *Store) load(id string, names map[string]binding) (Image, error) {
 	return i, nil
 }
 
-// List returns all images of the store, by name; those without one last.
+// List returns all images of the store by name; those without a name come last.
 func (s *Store) List() ([]Image, error) {
 	names, err := s.names()
 	if err != nil {
@@ -279,7 +277,7 @@ func (s *Store) List() ([]Image, error) {
 	for _, dir := range dirs {
 		i, err := s.load(idPrefix+strings.TrimPrefix(filepath.Base(dir), dirPrefix), names)
 		if sandbar.CodeOf(err) == sandbar.NotFound {
-			continue // it has just been removed
+			continue // just removed
 		}
 		if err != nil {
 			return nil, err
@@ -299,7 +297,7 @@ func (s *Store) List() ([]Image, error) {
 	return images, nil
 }
 
-// inUse reports whether somebody holds a lock.
+// inUse reports whether a lock is held.
 func inUse(lock string) bool {
 	f, err := tryLock(lock, true, false)
 	if err == nil {
@@ -308,8 +306,7 @@ func inUse(lock string) bool {
 	return errors.Is(err, errBusy)
 }
 
-// Use finds an image as Find does and keeps it from being removed, by any
-// process, until release is called.
+// Use finds an image as Find does, and prevents its removal by any process until release is called.
 func (s *Store) Use(ctx context.Context, name string) (i Image, release func(), err error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -321,7 +318,7 @@ func (s *Store) Use(ctx context.Context, name string) (i Image, release func(), 
 		}
 		err = s.take(i.ID)
 		if errors.Is(err, errBusy) {
-			time.Sleep(lockPoll) // it is being removed, or looked at
+			time.Sleep(lockPoll) // another process removes or examines it
 			continue
 		}
 		if errors.Is(err, fs.ErrNotExist) {
@@ -360,8 +357,8 @@ func (s *Store) giveBack(id string) {
 	}
 }
 
-// Remove takes a name away, and with its last name, or by its ID, the image.
-// Conflict if a sandbox uses the image.
+// Remove removes a name. With its last name, or by its ID, it removes the image. Conflict: a
+// sandbox uses the image.
 func (s *Store) Remove(ctx context.Context, name string) (removed bool, err error) {
 	var id string
 	err = s.changeNames(ctx, func(names map[string]binding) error {
@@ -390,8 +387,7 @@ func (s *Store) Remove(ctx context.Context, name string) (removed bool, err erro
 	return removed, err
 }
 
-// discard removes an image that nobody uses: in one step for all others, and
-// then its files.
+// discard removes an unused image: first by an atomic rename, then its files.
 func (s *Store) discard(dir string) error {
 	lock, err := tryLock(s.path(dir, lockName), true, false)
 	switch {
@@ -414,19 +410,19 @@ func (s *Store) discard(dir string) error {
 	return failed("removing an image", os.RemoveAll(gone))
 }
 
-// Leftover is something that GC removes.
+// Leftover is an item that GC removes.
 type Leftover struct {
-	// Kind is "unfinished" for what a process left that did not live to finish
-	// it, "unnamed" for an image that no name leads to any more.
+	// Kind is "unfinished" for the remains of a killed process, "unnamed" for an image without a
+	// name.
 	Kind string `json:"kind"`
 	// Name is a path, or the ID of an image.
 	Name string `json:"name"`
-	// Err tells why it could not be removed.
+	// Err is the reason why it could not be removed.
 	Err error `json:"-"`
 }
 
-// GC finds, and with remove removes, what killed processes have left, and images
-// that no name leads to and nobody uses.
+// GC finds, and with remove removes, the remains of killed processes, and images without a name
+// that are not in use.
 func (s *Store) GC(ctx context.Context, remove bool) ([]Leftover, error) {
 	found, err := s.unfinished(remove)
 	if err != nil {
@@ -449,7 +445,7 @@ func (s *Store) GC(ctx context.Context, remove bool) ([]Leftover, error) {
 	return found, nil
 }
 
-// removeUnnamed removes an image unless it has got a name meanwhile.
+// removeUnnamed removes an image unless it has got a name in the meantime.
 func (s *Store) removeUnnamed(ctx context.Context, id string) error {
 	return s.changeNames(ctx, func(names map[string]binding) error {
 		for _, b := range names {
@@ -461,7 +457,7 @@ func (s *Store) removeUnnamed(ctx context.Context, id string) error {
 	})
 }
 
-// unfinished finds directories and files whose process is gone.
+// unfinished finds directories and files whose process is dead.
 func (s *Store) unfinished(remove bool) ([]Leftover, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -484,12 +480,12 @@ func (s *Store) unfinished(remove bool) ([]Leftover, error) {
 				continue
 			}
 			if f != nil {
-				defer f.Close() // not before it is gone
+				defer f.Close() // after the removal
 			}
 		}
 		if lock == "" || !exists(lock) {
-			// It may be so young that its maker has not locked it yet.
-			if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < youth {
+			// It may be so new that its creator has not locked it yet.
+			if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < minLeftoverAge {
 				continue
 			}
 		}
@@ -502,8 +498,8 @@ func (s *Store) unfinished(remove bool) ([]Leftover, error) {
 	return found, nil
 }
 
-// youth is how long something without a lock is taken to be in the making.
-const youth = time.Minute
+// minLeftoverAge is the age up to which an unlocked item counts as being created.
+const minLeftoverAge = time.Minute
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncTree has everything in a directory on the disk when it returns: one call
-// for the whole file system instead of one for each of its thousands of files.
+// syncTree flushes a directory tree to disk with one syncfs(2), instead of one fsync(2) for each of
+// thousands of files.
 func syncTree(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -2,7 +2,5 @@
 
 package image
 
-// syncTree has everything in a directory on the disk when it returns. Only Linux
-// has a way to that is not slower than unpacking; there is no sandbox of an image
-// elsewhere.
+// syncTree does nothing. Only Linux has syncfs(2), and other systems have no sandboxes with images.
 func syncTree(string) error { return nil }

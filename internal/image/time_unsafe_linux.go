@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setTime sets the times of an open file. Package os sets them by name, which an
-// unpacker may not.
+// setTime sets the times of an open file. Package os does that by path, which the unpacker's
+// seccomp filter forbids.
 func setTime(f *os.File, t time.Time) error {
 	ts, err := unix.TimeToTimespec(t)
 	if err != nil {

@@ -41,7 +41,7 @@ func mainOfTests() {
 	if len(os.Args) == 1 && os.Args[0] == Name {
 		os.Exit(serve(func(ctx context.Context, j *job, d daemon, top *os.Root, input io.Reader) (*result, error) {
 			if crime := crimes()[j.Kind]; crime != nil {
-				return crime(d.(*link), top, j.Pick)
+				return crime(d.(*daemonConn), top, j.Pick)
 			}
 			return work(ctx, j, d, top, input)
 		}))
@@ -58,7 +58,7 @@ func mainOfTests() {
 }
 
 // crime is what somebody does who has taken over an unpacker.
-type crime func(l *link, top *os.Root, outside string) (*result, error)
+type crime func(l *daemonConn, top *os.Root, outside string) (*result, error)
 
 func crimes() map[string]crime {
 	good := func() *result {
@@ -66,14 +66,14 @@ func crimes() map[string]crime {
 	}
 	tree := func(top *os.Root) error { return top.Mkdir(rootName, 0o755) }
 	lie := func(change func(*result)) crime {
-		return func(_ *link, top *os.Root, _ string) (*result, error) {
+		return func(_ *daemonConn, top *os.Root, _ string) (*result, error) {
 			r := good()
 			change(r)
 			return r, tree(top)
 		}
 	}
 	says := func(ms ...*message) crime {
-		return func(l *link, top *os.Root, _ string) (*result, error) {
+		return func(l *daemonConn, top *os.Root, _ string) (*result, error) {
 			for _, m := range ms {
 				if err := l.write(m); err != nil {
 					return nil, err
@@ -90,11 +90,11 @@ func crimes() map[string]crime {
 		"another processor":       lie(func(r *result) { r.Image.Arch = "arm64" }),
 		"a negative size":         lie(func(r *result) { r.Image.Size = -1 }),
 		"too many entries":        lie(func(r *result) { r.Image.Entries = 1 << 40 }),
-		"no tree":                 func(*link, *os.Root, string) (*result, error) { return good(), nil },
-		"a link as tree": func(_ *link, top *os.Root, outside string) (*result, error) {
+		"no tree":                 func(*daemonConn, *os.Root, string) (*result, error) { return good(), nil },
+		"a link as tree": func(_ *daemonConn, top *os.Root, outside string) (*result, error) {
 			return good(), top.Symlink(outside, rootName)
 		},
-		"a directory without rights": func(_ *link, top *os.Root, _ string) (*result, error) {
+		"a directory without rights": func(_ *daemonConn, top *os.Root, _ string) (*result, error) {
 			err := top.MkdirAll("d/e", 0o700)
 			return nil, errors.Join(err, top.Chmod("d/e", 0), top.Chmod("d", 0), errors.New("left"))
 		},
@@ -102,39 +102,39 @@ func crimes() map[string]crime {
 		"progress out of order": says(&message{Kind: kindProgress, Progress: &Progress{Step: "done"}}),
 		"negative progress":     says(&message{Kind: kindProgress, Progress: &Progress{Step: "fetch", Bytes: -1}}),
 		"a file of no layout":   says(&message{Kind: kindOpen, Text: "/etc/passwd"}),
-		"an unknown error": func(*link, *os.Root, string) (*result, error) {
+		"an unknown error": func(*daemonConn, *os.Root, string) (*result, error) {
 			return nil, &sandbar.Error{Code: "owned", Message: "\x1b[2J" + strings.Repeat("x", 1<<20)}
 		},
-		"a flood": func(l *link, _ *os.Root, _ string) (*result, error) {
+		"a flood": func(l *daemonConn, _ *os.Root, _ string) (*result, error) {
 			for {
 				l.progress(Progress{Step: "resolve"})
 			}
 		},
-		"no end": func(*link, *os.Root, string) (*result, error) { select {} },
-		"a long message": func(l *link, _ *os.Root, _ string) (*result, error) {
+		"no end": func(*daemonConn, *os.Root, string) (*result, error) { select {} },
+		"a long message": func(l *daemonConn, _ *os.Root, _ string) (*result, error) {
 			_, err := l.f.Write([]byte{0xff, 0xff, 0xff, 0xff})
 			return good(), err
 		},
-		"no message": func(l *link, _ *os.Root, _ string) (*result, error) {
+		"no message": func(l *daemonConn, _ *os.Root, _ string) (*result, error) {
 			_, err := l.f.WriteString("\x00\x00\x00\x02x{")
 			return good(), err
 		},
-		"half a message": func(l *link, _ *os.Root, _ string) (*result, error) {
+		"half a message": func(l *daemonConn, _ *os.Root, _ string) (*result, error) {
 			_, _ = l.f.WriteString("\x00\x00\x00\x10")
 			os.Exit(0)
 			return nil, nil
 		},
-		"all requests": func(l *link, _ *os.Root, _ string) (*result, error) {
+		"all requests": func(l *daemonConn, _ *os.Root, _ string) (*result, error) {
 			for range 10 * maxRequests {
 				go l.dial(context.Background(), "x:1")
 			}
 			select {}
 		},
-		"dial": func(l *link, _ *os.Root, to string) (*result, error) {
+		"dial": func(l *daemonConn, _ *os.Root, to string) (*result, error) {
 			_, err := l.dial(context.Background(), to)
 			return nil, err
 		},
-		"memory": func(*link, *os.Root, string) (*result, error) {
+		"memory": func(*daemonConn, *os.Root, string) (*result, error) {
 			var all [][]byte
 			for {
 				if all = append(all, bytes.Repeat([]byte{1}, 8<<20)); len(all) == 0 {
@@ -146,7 +146,7 @@ func crimes() map[string]crime {
 }
 
 // tryAll tells what an unpacker can do, a line each.
-func tryAll(l *link, top *os.Root, outside string) (*result, error) {
+func tryAll(l *daemonConn, top *os.Root, outside string) (*result, error) {
 	var said []string
 	tell := func(what string, err error) {
 		answer := "refused"

@@ -20,13 +20,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/confine"
 )
 
-// serve is an unpacker: it takes a job, gives up its rights, does the job and
-// tells what came of it. It returns the exit code.
+// serve runs an unpacker: it receives a job, confines itself, does the job and sends the result. It
+// returns the exit code.
 func serve(work func(context.Context, *job, daemon, *os.Root, io.Reader) (*result, error)) int {
 	if err := unix.SetNonblock(0, true); err != nil {
 		return 1
 	}
-	l := &link{f: os.NewFile(0, "daemon"), waiting: map[uint32]chan answer{}}
+	l := &daemonConn{f: os.NewFile(0, "daemon"), waiting: map[uint32]chan answer{}}
 	first, files, err := l.read() // the lock, and the archive if there is one
 	if err != nil || first.Job == nil || len(files) == 0 {
 		return 1
@@ -36,7 +36,7 @@ func serve(work func(context.Context, *job, daemon, *os.Root, io.Reader) (*resul
 		input = files[1]
 	}
 	r, err := l.prepare(first.Job, input, work)
-	runtime.KeepAlive(files) // nobody else refers to the lock
+	runtime.KeepAlive(files) // the only reference to the lock's file
 	m := &message{Kind: kindDone, Result: r}
 	if err != nil {
 		m.Result, m.Fault = nil, faultOf(failed(doing(first.Job), err))
@@ -50,7 +50,7 @@ func serve(work func(context.Context, *job, daemon, *os.Root, io.Reader) (*resul
 	return 0
 }
 
-// doing says what a job does, for an error.
+// doing describes a job, for errors.
 func doing(j *job) string {
 	if j.Kind == jobPull {
 		return "pulling " + j.Reference
@@ -58,9 +58,8 @@ func doing(j *job) string {
 	return "importing an image"
 }
 
-// prepare opens what the job takes while that is possible, and does the job
-// confined.
-func (l *link) prepare(j *job, input io.Reader, work func(context.Context, *job, daemon, *os.Root, io.Reader) (*result, error)) (*result, error) {
+// prepare opens the job's files before it confines the process, and then does the job.
+func (l *daemonConn) prepare(j *job, input io.Reader, work func(context.Context, *job, daemon, *os.Root, io.Reader) (*result, error)) (*result, error) {
 	top, err := os.OpenRoot(j.Dir)
 	if err != nil {
 		return nil, err
@@ -71,9 +70,10 @@ func (l *link) prepare(j *job, input io.Reader, work func(context.Context, *job,
 				return nil, err
 			}
 		}
-		_, _ = x509.SystemCertPool() // it is kept; without it TLS says what is missing
+		// caches the certificates; on failure TLS reports the missing ones
+		_, _ = x509.SystemCertPool()
 	}
-	_ = time.Now().Local() // reads the time zone, which is the host's
+	_ = time.Now().Local() // loads the host's time zone
 	debug.SetMemoryLimit(j.Memory / 2)
 	if err := confine.Unpacker(j.Dir, j.Memory, j.Limits.Bytes); err != nil {
 		return nil, sandbar.Errorf(sandbar.Unsupported, "confining the process that unpacks images: %w", err)
@@ -82,26 +82,25 @@ func (l *link) prepare(j *job, input io.Reader, work func(context.Context, *job,
 	return work(context.Background(), j, l, top, input)
 }
 
-// link is an unpacker's connection to the daemon.
-type link struct {
+// daemonConn is an unpacker's connection to the daemon.
+type daemonConn struct {
 	f *os.File
 
-	mu      sync.Mutex // for writing, and for what follows
+	mu      sync.Mutex // guards writing and the fields below
 	last    uint32
 	waiting map[uint32]chan answer
 }
 
-// answer is what the daemon has for a request.
+// answer is the daemon's answer to a request.
 type answer struct {
 	file *os.File // nil: none
 	err  error
 }
 
-var _ daemon = (*link)(nil)
+var _ daemon = (*daemonConn)(nil)
 
-// listen gives answers to whoever waits for them. The unpacker ends with the
-// connection.
-func (l *link) listen() {
+// listen distributes answers to the waiting requests. The unpacker exits with the connection.
+func (l *daemonConn) listen() {
 	for {
 		m, f, err := l.read()
 		if err != nil || m.Kind != kindAnswer {
@@ -125,11 +124,11 @@ func (l *link) listen() {
 	}
 }
 
-// maxFiles is how many descriptors come with a message.
+// maxFiles is the most descriptors of one message.
 const maxFiles = 2
 
-// read reads a message, with the descriptors that came with it.
-func (l *link) read() (*message, []*os.File, error) {
+// read reads a message with its descriptors.
+func (l *daemonConn) read() (*message, []*os.File, error) {
 	head, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4*maxFiles))
 	raw, err := l.f.SyscallConn()
 	if err != nil {
@@ -160,7 +159,7 @@ func (l *link) read() (*message, []*os.File, error) {
 	return m, f, err
 }
 
-// received is the descriptors of a control message.
+// received returns the descriptors of a control message.
 func received(rights []byte) (files []*os.File, err error) {
 	if len(rights) == 0 {
 		return nil, nil
@@ -176,7 +175,7 @@ func received(rights []byte) (files []*os.File, err error) {
 	return files, err
 }
 
-func (l *link) write(m *message) error {
+func (l *daemonConn) write(m *message) error {
 	b, err := encodeMessage(m)
 	if err != nil {
 		return err
@@ -187,9 +186,9 @@ func (l *link) write(m *message) error {
 	return err
 }
 
-// request sends a request and waits for its answer. What comes after ctx is
-// closed.
-func (l *link) request(ctx context.Context, m *message) (*os.File, error) {
+// request sends a request and waits for its answer. A descriptor that arrives after ctx has ended
+// is closed.
+func (l *daemonConn) request(ctx context.Context, m *message) (*os.File, error) {
 	to := make(chan answer, 1)
 	l.mu.Lock()
 	l.last++
@@ -212,7 +211,7 @@ func (l *link) request(ctx context.Context, m *message) (*os.File, error) {
 	}
 }
 
-func (l *link) dial(ctx context.Context, addr string) (net.Conn, error) {
+func (l *daemonConn) dial(ctx context.Context, addr string) (net.Conn, error) {
 	f, err := l.request(ctx, &message{Kind: kindDial, Text: addr})
 	if err != nil {
 		return nil, err
@@ -223,7 +222,7 @@ func (l *link) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return socket{f}, nil
 }
 
-func (l *link) open(name string) (*os.File, error) {
+func (l *daemonConn) open(name string) (*os.File, error) {
 	f, err := l.request(context.Background(), &message{Kind: kindOpen, Text: name})
 	if err == nil && f == nil {
 		err = errProtocol
@@ -231,21 +230,21 @@ func (l *link) open(name string) (*os.File, error) {
 	return f, err
 }
 
-func (l *link) known(id, manifest string) error {
+func (l *daemonConn) known(id, manifest string) error {
 	_, err := l.request(context.Background(), &message{Kind: kindKnown, Text: id, Manifest: manifest})
 	return err
 }
 
-func (l *link) progress(p Progress) { _ = l.write(&message{Kind: kindProgress, Progress: &p}) }
+func (l *daemonConn) progress(p Progress) { _ = l.write(&message{Kind: kindProgress, Progress: &p}) }
 
-// socket is a connection that the daemon made. Package net would ask the kernel
-// about it, which an unpacker may not.
+// socket is a connection that the daemon has opened. Package net would make system calls on it that
+// the unpacker's seccomp filter forbids.
 type socket struct{ *os.File }
 
 func (s socket) Read(p []byte) (int, error)  { return s.explain("read")(s.File.Read(p)) }
 func (s socket) Write(p []byte) (int, error) { return s.explain("write")(s.File.Write(p)) }
 
-// explain makes errors of files those of connections.
+// explain converts errors of files to those of connections.
 func (s socket) explain(op string) func(int, error) (int, error) {
 	return func(n int, err error) (int, error) {
 		if e, ok := errors.AsType[*os.PathError](err); ok {

@@ -8,23 +8,21 @@ import (
 	"strings"
 )
 
-// walker finds directories of a tree by their paths without ever following a
-// link. The tree is the caller's alone: nobody else changes it meanwhile. It
-// keeps the way to the last directory open, since entries come in the order of
-// directories.
+// walker finds directories of a tree by path without following links. No other process may change
+// the tree meanwhile. It keeps the path to the last directory open, since consecutive entries are
+// mostly in the same one.
 type walker struct {
 	top   *os.Root
 	names []string
-	dirs  []*os.Root // one for each of names
-	// made, if set, is told of every directory that had to be made.
+	dirs  []*os.Root // one for each element of names
+	// made, if not nil, is called for each directory that was created.
 	made func(path string)
 }
 
-// errThroughLink: a path leads through what is not a directory.
+// errThroughLink: a path leads through something other than a directory.
 var errThroughLink = errors.New("its path leads through a link or a file")
 
-// dir returns the open directory dir, "." for the top. With mk, what is missing
-// is made.
+// dir returns the open directory dir, "." for the top. With mk it creates missing directories.
 func (w *walker) dir(dir string, mk bool) (*os.Root, error) {
 	var names []string
 	if dir != "." {
@@ -52,7 +50,7 @@ func (w *walker) last() *os.Root {
 	return w.dirs[len(w.dirs)-1]
 }
 
-// step opens the last of names in the directory that is open now.
+// step opens the last of names in the current directory.
 func (w *walker) step(names []string, mk bool) (*os.Root, error) {
 	at, name := w.last(), names[len(names)-1]
 	info, err := at.Lstat(name)
@@ -75,7 +73,7 @@ func (w *walker) step(names []string, mk bool) (*os.Root, error) {
 	return at.OpenRoot(name)
 }
 
-// cut forgets all but the first n directories of the way.
+// cut closes all but the first n directories of the path.
 func (w *walker) cut(n int) {
 	for _, d := range w.dirs[n:] {
 		d.Close()
@@ -83,7 +81,7 @@ func (w *walker) cut(n int) {
 	w.names, w.dirs = w.names[:n], w.dirs[:n]
 }
 
-// forget makes the walker look again at what is below path: it has changed.
+// forget closes what is open below path, because it has changed.
 func (w *walker) forget(p string) {
 	names := strings.Split(p, "/")
 	if len(names) > len(w.names) {

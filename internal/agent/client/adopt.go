@@ -13,8 +13,8 @@ import (
 // Lend asks what a process must take on that the backend is about to put into the
 // sandbox, to be like a program that the agent has started. ruleset is a descriptor
 // of the Landlock ruleset, -1 if the kernel has none; it becomes the caller's.
-func (s *Sandbox) Lend(ctx context.Context) (lent wire.Lent, ruleset int, err error) {
-	r, err := s.request(ctx, wire.TypeLend, nil, nil, &call{takes: 1})
+func (s *Sandbox) Lend(ctx context.Context) (lent wire.AdoptAttrs, ruleset int, err error) {
+	r, err := s.request(ctx, wire.TypeAdoptAttrs, nil, nil, &call{maxFDs: 1})
 	if err != nil {
 		return lent, -1, err
 	}
@@ -23,7 +23,7 @@ func (s *Sandbox) Lend(ctx context.Context) (lent wire.Lent, ruleset int, err er
 		return lent, -1, sandbar.Errorf(sandbar.Unsupported, "the sandbox takes in no process: %w", errnoOf(r.Errno))
 	case lent.Decode(r.Data) != nil || !possibleLimits(&lent) || len(r.fds) == 1 && !isAnonymous(r.fds[0]):
 		closeFDs(r.fds)
-		return wire.Lent{}, -1, s.violated("taking in a process")
+		return wire.AdoptAttrs{}, -1, s.violated("taking in a process")
 	case len(r.fds) == 1:
 		return lent, r.fds[0], nil
 	}
@@ -34,7 +34,7 @@ func (s *Sandbox) Lend(ctx context.Context) (lent wire.Lent, ruleset int, err er
 const rlimits = 16
 
 // possibleLimits reports whether there are such limits.
-func possibleLimits(l *wire.Lent) bool {
+func possibleLimits(l *wire.AdoptAttrs) bool {
 	return l.Resource < rlimits && len(l.Rlimits) <= rlimits &&
 		!slices.ContainsFunc(l.Rlimits, func(r wire.Rlimit) bool { return r.Resource >= rlimits })
 }
@@ -54,7 +54,7 @@ func (s *Sandbox) Adopt(ctx context.Context, a wire.Adopt) (*Adopted, error) {
 	switch {
 	case r.Failure != wire.OK:
 		return nil, sandbar.Errorf(sandbar.Internal, "the agent does not take on the process: %s: %w", said(r.Text), errnoOf(r.Errno))
-	case p.told.Decode(r.Data) != nil || p.told.PID != a.PID || p.told.Mark != a.Mark:
+	case p.told.Decode(r.Data) != nil || p.told.PID != a.PID || p.told.Tag != a.Tag:
 		return nil, s.violated("taking on a process")
 	}
 	return &Adopted{p}, nil

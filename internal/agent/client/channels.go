@@ -21,36 +21,35 @@ const (
 	channelErr = 2
 )
 
-// maxChannels bounds the programs and connections of one sandbox whose channels the
-// agent has not closed.
+// maxChannels bounds the programs and connections of one sandbox with open channels.
 const maxChannels = 4096
 
-// channels are the streams of one program or connection over a connection that
-// cannot pass descriptors. Each side sends within the other's credit.
+// channels are the streams of one program or connection over a connection that cannot pass
+// descriptors. Each side sends within the credit of the other.
 //
-// What the agent is owed, credit and Close, is noted here and sent by the sandbox's one
-// sender (Sandbox.pay): neither the frame reader nor a reader of output waits for an
-// agent that does not read.
+// Credit and Close frames for the agent are queued here, and the sandbox's one sender goroutine
+// (Sandbox.pay) writes them. So neither the frame reader nor a reader of output blocks on an agent
+// that does not read.
 type channels struct {
 	box *Sandbox
 	id  uint32
 
-	mu     sync.Mutex
-	change *sync.Cond
-	credit int    // bytes that may still be sent on channelIn
-	hurry  bool   // input that has no credit at once is dropped
-	inEnd  bool   // nothing more will be sent
-	room   [3]int // bytes that the agent may still send
-	queue  [3][]byte
-	eof    [3]bool
-	finish [3]bool // end when the queue is empty
-	unread [3]bool // no reader: drop what comes
-	open   int     // outputs whose end has not come
+	mu          sync.Mutex
+	change      *sync.Cond
+	credit      int    // bytes that may still be sent on channelIn
+	closing     bool   // drop input if there is no credit
+	inputClosed bool   // input is closed
+	agentCredit [3]int // bytes that the agent may still send, per channel
+	queue       [3][]byte
+	eof         [3]bool
+	finish      [3]bool // report EOF once the queue is empty
+	discard     [3]bool // no reader: discard incoming bytes
+	open        int     // outputs that have not ended
 
-	due   bool    // in box.dues
-	owed  [3]int  // bytes of credit to be sent
-	tell  [3]bool // a Close to be sent
-	ended [3]bool // closed by the host: no credit any more
+	queued       bool    // queued in box.dues
+	creditToSend [3]int  // credit to send, in bytes
+	closeToSend  [3]bool // a Close is to be sent
+	ended        [3]bool // closed by the host: grant no more credit
 }
 
 // attachFrames prepares the channels of a program.
@@ -61,20 +60,20 @@ func (s *Sandbox) attachFrames(p *process, std driver.Stdio) (fds []int, ready, 
 		if w != nil {
 			p.outs = append(p.outs, &chanReader{c: c, ch: channelOut + i})
 		} else {
-			c.unread[channelOut+i] = true
+			c.discard[channelOut+i] = true
 		}
 	}
 	p.channels = c
 	return nil, func() {}, func() {}, nil
 }
 
-// newChannels makes channels with 1 or 2 outputs.
+// newChannels returns channels with 1 or 2 outputs.
 func newChannels(s *Sandbox, outputs int) *channels {
 	c := &channels{box: s, credit: wire.Window, open: outputs}
 	c.change = sync.NewCond(&c.mu)
 	c.eof = [3]bool{true, true, true}
 	for ch := channelOut; ch < channelOut+outputs; ch++ {
-		c.eof[ch], c.room[ch] = false, wire.Window
+		c.eof[ch], c.agentCredit[ch] = false, wire.Window
 	}
 	return c
 }
@@ -93,7 +92,7 @@ func (s *Sandbox) onChannel(f wire.Frame) error {
 		if !issued {
 			return errViolation
 		}
-		return nil // sent before the agent knew that it was over; ids are not used again
+		return nil // sent before the agent received Close; ids are not reused
 	}
 	switch f.Type {
 	case wire.TypeData:
@@ -112,7 +111,7 @@ func (s *Sandbox) onChannel(f wire.Frame) error {
 	}
 }
 
-// addCredit notes that the agent takes n more bytes of input.
+// addCredit adds credit for n bytes of input.
 func (c *channels) addCredit(n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,17 +122,17 @@ func (c *channels) addCredit(n int) error {
 	return nil
 }
 
-// accept queues output, or drops it if there is no reader. The agent may not send more
-// than it has credit for.
+// accept queues output, or discards it if there is no reader. More bytes than the agent has credit
+// for are a violation.
 func (c *channels) accept(ch int, b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(b) == 0 || c.eof[ch] || len(b) > c.room[ch] {
+	if len(b) == 0 || c.eof[ch] || len(b) > c.agentCredit[ch] {
 		return errViolation
 	}
-	c.room[ch] -= len(b)
-	if c.unread[ch] {
-		c.owe(ch, len(b)) // else the program would be held for ever
+	c.agentCredit[ch] -= len(b)
+	if c.discard[ch] {
+		c.queueCredit(ch, len(b)) // otherwise the program would block for ever
 		return nil
 	}
 	c.queue[ch] = append(c.queue[ch], b...)
@@ -141,7 +140,7 @@ func (c *channels) accept(ch int, b []byte) error {
 	return nil
 }
 
-// closed handles the end of an output; after the last the id is free.
+// closed handles the end of an output. After the last one the id is free.
 func (c *channels) closed(ch int) error {
 	c.mu.Lock()
 	if c.eof[ch] {
@@ -161,73 +160,73 @@ func (c *channels) closed(ch int) error {
 	return nil
 }
 
-// lose ends everything: the connection has ended.
+// lose ends all channels after the connection has ended.
 func (c *channels) lose() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.inEnd = true
+	c.inputClosed = true
 	c.eof = [3]bool{true, true, true}
 	c.change.Broadcast()
 }
 
-// owe notes credit for n bytes of an output. The caller holds mu.
-func (c *channels) owe(ch, n int) {
+// queueCredit queues credit for n bytes of an output. The caller holds mu.
+func (c *channels) queueCredit(ch, n int) {
 	if !c.eof[ch] && !c.ended[ch] {
-		c.owed[ch] += n
+		c.creditToSend[ch] += n
 		c.notify()
 	}
 }
 
-// end notes that a channel is to be closed. The caller holds mu.
-func (c *channels) end(ch int) {
-	c.tell[ch], c.ended[ch] = true, true
+// queueClose queues the Close of a channel. The caller holds mu.
+func (c *channels) queueClose(ch int) {
+	c.closeToSend[ch], c.ended[ch] = true, true
 	c.notify()
 }
 
-// notify has the sender come by. The caller holds mu.
+// notify wakes the sender. The caller holds mu.
 func (c *channels) notify() {
-	if !c.due {
-		c.due = true
-		c.box.dues.add(c)
+	if !c.queued {
+		c.queued = true
+		c.box.toSend.add(c)
 	}
 }
 
-// settle returns the frames that are to be sent now, at most two a channel.
-func (c *channels) settle() (all []wire.Frame) {
+// takeFrames returns the queued frames, at most two per channel.
+func (c *channels) takeFrames() (all []wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.due = false
-	for ch := range c.owed {
-		if n := c.owed[ch]; n > 0 && !c.ended[ch] {
-			c.room[ch] += n
+	c.queued = false
+	for ch := range c.creditToSend {
+		if n := c.creditToSend[ch]; n > 0 && !c.ended[ch] {
+			c.agentCredit[ch] += n
 			all = append(all, wire.Frame{Type: wire.TypeCredit, ID: c.id, Payload: wire.AppendCredit(nil, uint8(ch), uint32(n))})
 		}
-		if c.tell[ch] {
+		if c.closeToSend[ch] {
 			all = append(all, wire.Frame{Type: wire.TypeClose, ID: c.id, Payload: wire.AppendChannel(nil, uint8(ch))})
 		}
-		c.owed[ch], c.tell[ch] = 0, false
+		c.creditToSend[ch], c.closeToSend[ch] = 0, false
 	}
 	return all
 }
 
-// dues are the channels for which something is to be sent, each once.
-type dues struct {
-	mu    sync.Mutex
-	list  []*channels
-	wakes chan struct{} // room for one
+// sendQueue is the sender's queue: channels with frames to send, each at most once.
+type sendQueue struct {
+	mu   sync.Mutex
+	list []*channels
+	wake chan struct{} // room for one
 }
 
-func (d *dues) add(c *channels) {
+func (d *sendQueue) add(c *channels) {
 	d.mu.Lock()
 	d.list = append(d.list, c)
 	d.mu.Unlock()
 	select {
-	case d.wakes <- struct{}{}:
-	default: // the sender has not looked since the last
+	case d.wake <- struct{}{}:
+	default: // the sender has not run since the last wake-up
 	}
 }
 
-func (d *dues) take() []*channels {
+func (d *sendQueue) take() []*channels {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := d.list
@@ -235,18 +234,18 @@ func (d *dues) take() []*channels {
 	return list
 }
 
-// pay sends what channels owe until the connection ends. It is the only goroutine that
-// does.
-func (s *Sandbox) pay() {
+// sendQueued is the sender goroutine: it writes the queued frames of all channels until the connection
+// ends.
+func (s *Sandbox) sendQueued() {
 	defer s.readers.Done()
 	for {
 		select {
-		case <-s.dues.wakes:
+		case <-s.toSend.wake:
 		case <-s.dead:
 			return
 		}
-		for _, c := range s.dues.take() {
-			for _, f := range c.settle() {
+		for _, c := range s.toSend.take() {
+			for _, f := range c.takeFrames() {
 				if s.send(context.Background(), f) != nil {
 					return
 				}
@@ -273,7 +272,7 @@ func (r *chanReader) Read(b []byte) (int, error) {
 		c.queue[r.ch] = nil
 	}
 	if n > 0 {
-		c.owe(r.ch, n)
+		c.queueCredit(r.ch, n)
 	}
 	c.mu.Unlock()
 	if n == 0 && len(b) > 0 {
@@ -282,25 +281,25 @@ func (r *chanReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// finish has the reader end after what is in the queue now.
+// finish makes the reader return EOF after the bytes in the queue.
 func (r *chanReader) finish() {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	r.c.finish[r.ch], r.c.unread[r.ch] = true, true
+	r.c.finish[r.ch], r.c.discard[r.ch] = true, true
 	r.c.change.Broadcast()
 }
 
-// Close tells the agent that nobody reads this output any more.
+// Close tells the agent that the output has no reader any more.
 func (r *chanReader) Close() error {
 	c := r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unread[r.ch] = true
+	c.discard[r.ch] = true
 	c.queue[r.ch] = nil
 	c.finish[r.ch] = true
 	c.change.Broadcast()
 	if !c.eof[r.ch] && !c.ended[r.ch] {
-		c.end(r.ch)
+		c.queueClose(r.ch)
 	}
 	return nil
 }
@@ -324,15 +323,15 @@ func (w *chanWriter) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// takeCredit waits until something may be sent; 0 means never, or not at once after
-// chanConn.Close.
+// takeCredit waits for credit and takes at most 32 KiB. 0 means that nothing more can be sent: the
+// input is closed, or there is no credit after chanConn.Close.
 func (c *channels) takeCredit(want int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.credit == 0 && !c.inEnd && !c.hurry {
+	for c.credit == 0 && !c.inputClosed && !c.closing {
 		c.change.Wait()
 	}
-	if c.inEnd {
+	if c.inputClosed {
 		return 0
 	}
 	n := min(want, c.credit, 32<<10)
@@ -344,9 +343,9 @@ func (w *chanWriter) Close() error {
 	c := w.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.inEnd {
-		c.inEnd = true
-		c.end(channelIn)
+	if !c.inputClosed {
+		c.inputClosed = true
+		c.queueClose(channelIn)
 	}
 	c.change.Broadcast()
 	return nil
@@ -358,11 +357,11 @@ func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "port", Message: "a port is a number from 1 to 65535"}
 	}
 	d := wire.Dial{Port: uint16(port)}
-	cl := &call{takes: 1}
+	cl := &call{maxFDs: 1}
 	if !canPass(s.conn) {
 		c := newChannels(s, 1)
-		cl.takes, cl.channels = 0, c
-		cl.undo = func(response) { c.forsake() }
+		cl.maxFDs, cl.channels = 0, c
+		cl.undo = func(response) { c.closeAll() }
 	}
 	r, err := s.request(ctx, wire.TypeDial, d.Append(nil), nil, cl)
 	if err != nil {
@@ -382,23 +381,23 @@ func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	return nil, s.violated("connecting to port " + strconv.Itoa(port))
 }
 
-// forsake closes channels that nobody uses.
-func (c *channels) forsake() {
+// closeAll closes channels without a user.
+func (c *channels) closeAll() {
 	for ch := channelOut; ch <= channelErr; ch++ {
 		(&chanReader{c: c, ch: ch}).Close()
 	}
 	(&chanWriter{c}).Close()
 }
 
-// chanConn is a connection made of two channels. Deadlines are those of
-// net.Pipe, of which it has one for each direction, so that one can be closed.
+// chanConn is a net.Conn made of two channels. A net.Pipe per direction provides deadlines and
+// half-close.
 type chanConn struct {
-	net.Conn // what is received
+	net.Conn // the receiving direction
 	send     net.Conn
 	c        *channels
 }
 
-// newChanConn bridges channels to an in-memory connection with deadlines.
+// newChanConn copies between channels and a pair of in-memory connections.
 func newChanConn(c *channels) net.Conn {
 	received, in := net.Pipe()
 	send, out := net.Pipe()
@@ -425,14 +424,14 @@ func (cc *chanConn) SetDeadline(t time.Time) error {
 
 func (cc *chanConn) SetWriteDeadline(t time.Time) error { return cc.send.SetWriteDeadline(t) }
 
-// CloseWrite ends what is sent, after all of it, and keeps receiving.
+// CloseWrite half-closes: it sends the bytes written so far, and receiving goes on.
 func (cc *chanConn) CloseWrite() error { return cc.send.Close() }
 
-// Close ends both directions. What the agent has no credit for is not sent any more.
+// Close closes both directions. It drops bytes for which the agent has granted no credit.
 func (cc *chanConn) Close() error {
 	err := errors.Join(cc.send.Close(), cc.Conn.Close())
 	cc.c.mu.Lock()
-	cc.c.hurry = true
+	cc.c.closing = true
 	cc.c.change.Broadcast()
 	cc.c.mu.Unlock()
 	(&chanReader{c: cc.c, ch: channelOut}).Close()

@@ -1,17 +1,17 @@
-// Package client is the host's half of the agent: it turns a connection to an
-// agent into a driver.Sandbox with files, ports and programs. A backend that
-// can boot an agent and hand over a connection is complete.
+// Package client is the host's half of the agent: it turns a connection to an agent into a
+// driver.Sandbox with files, ports and programs. A driver needs only to start an agent and pass its
+// connection to New.
 //
-// Over a unix socket descriptors are passed: the host makes the pipes and the
-// agent gives them to the program, and files and dialled ports come back as
-// descriptors, so no byte of output passes through the agent. Over any other
-// connection the same calls move bytes in frames with flow control.
+// Over a UNIX socket, descriptors are passed: the host creates a program's pipes and the agent
+// gives them to the program; files and dialled ports come back as descriptors. No byte of output
+// passes through the agent. Over any other connection the same calls move bytes in frames with flow
+// control.
 //
-// The agent is not trusted. Its frames are bounded, and so is what it can make the host
-// hold: requests without an answer, channels, bytes of a channel, descriptors of an
-// answer. Descriptors are checked before use. The goroutine that reads frames never
-// sends. The agent's death or a violation of the protocol ends this one sandbox, with
-// every waiting caller answered (Gone, or the Outcome Lost).
+// The agent is not trusted. The client bounds its frames, and all host resources that it can
+// occupy: unanswered requests, channels, bytes per channel, descriptors per Reply. It checks
+// descriptors before use. The frame-reader goroutine never sends, so an agent that does not read
+// cannot block it. The end of the connection or a protocol violation ends this one sandbox: every
+// pending call fails with Gone, every running program has the outcome Lost.
 package client
 
 import (
@@ -28,22 +28,21 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// Options complete a connection to a sandbox.
+// Options are what a driver adds to a connection to get a sandbox.
 type Options struct {
-	// Destroy kills everything in the sandbox and removes all of it. It is
-	// called until it succeeds, never concurrently with itself.
+	// Destroy kills every process of the sandbox and removes its resources. The client calls it
+	// until it succeeds, never concurrently.
 	Destroy func(context.Context) error
-	// Usage reads what the kernel counted for the sandbox as a whole. Nil:
-	// results tell what is known of the program alone.
+	// Usage reads the kernel's counters of the whole sandbox. If nil, a result has only the
+	// counters of its program.
 	Usage func() Usage
-	// UsageRules: the processor time of Usage counts and not what the sandbox says
-	// of a program, because it runs on a kernel of its own, which takes the time in
-	// which it is held up itself for that of its programs.
-	UsageRules bool
-	// Enforced is repeated in every result.
+	// UsageOnly makes Usage the only source of CPU time. It is for sandboxes with a kernel of
+	// their own (gVisor), which charges to its programs the time in which the host has not
+	// scheduled it.
+	UsageOnly bool
+	// Enforced is copied into every result.
 	Enforced sandbar.Enforcements
-	// UID and GID, as the host numbers them, own the pipes given to programs.
-	// Used if ChownPipes.
+	// UID and GID own the pipes of programs, as host ids, if ChownPipes is set.
 	UID, GID   int
 	ChownPipes bool
 	// Blocks: the sandbox runs on Linux, which restarts an interrupted open(2) from the
@@ -51,60 +50,59 @@ type Options struct {
 	Blocks bool
 }
 
-// Usage is the kernel's account of a sandbox, counted since its creation.
+// Usage has the kernel's counters of a sandbox since its creation.
 type Usage struct {
 	PeakMemory int64 // bytes
 	CPU        time.Duration
 	OOMKills   int64
 }
 
-// writeTimeout bounds the sending of one frame. Frames are small and the agent
-// does nothing but read, so an agent that takes longer is lost.
+// writeTimeout bounds the write of one frame. The agent's reader goroutine does nothing else, so
+// the connection of an agent that takes longer is closed.
 const writeTimeout = 30 * time.Second
 
-// answerTimeout bounds the wait for an answer where the caller gives no bound. An agent
-// that takes longer is lost. It is far beyond the agent's own bounds.
+// answerTimeout bounds the wait for a Reply if the caller's context has no deadline. After it the
+// connection is closed. It is far beyond the agent's own bounds.
 const answerTimeout = 2 * time.Minute
 
-// maxUnderWay is how many starts, and how many other requests, have no answer from the
-// agent at once. It is half of what the agent queues; a caller beyond it waits. A request
-// that its caller gave up counts until the answer comes.
-const maxUnderWay = 128
+// maxPending bounds the unanswered requests of each kind: half of the agent's queue. Further
+// callers wait. A request whose caller has given up counts until its Reply arrives.
+const maxPending = 128
 
 // Sandbox is a sandbox with an agent in it.
 type Sandbox struct {
 	conn net.Conn
 	opt  Options
-	dead chan struct{} // closed when the connection has ended
+	dead chan struct{} // closed after the connection has ended
 
-	writing chan struct{} // taken by who writes
+	writing chan struct{} // a lock, held by the goroutine that writes
 	out     []byte        // guarded by writing
-	dues    dues
+	toSend  sendQueue
 
 	mu       sync.Mutex
 	lastID   uint32
-	wrapped  bool // every id has been issued
+	wrapped  bool // every id has been used once
 	pending  map[uint32]*call
 	running  map[uint32]*process
 	channels map[uint32]*channels
-	ended    bool // the connection is no longer usable
+	ended    bool // the connection cannot be used any more
 
-	slots map[wire.Type]chan struct{} // requests without an answer
+	slots map[wire.Type]chan struct{} // semaphores of unanswered requests
 
 	destroyMu sync.Mutex
 	destroyed bool
 	readers   sync.WaitGroup
 }
 
-// call is a request that waits for its Reply.
+// call is a request without a Reply yet.
 type call struct {
 	done      chan response // room for one
-	abandoned bool          // the caller is gone; undo cleans up a late success
+	abandoned bool          // the caller has given up; undo cleans up a late success
 	undo      func(response)
-	takes     int           // the most descriptors that a Reply may have that is OK
-	slot      chan struct{} // given back when the Reply arrives
-	process   *process      // of a Start: running from the moment the Reply arrives
-	channels  *channels     // open from the moment the Reply arrives
+	maxFDs    int           // the most descriptors that a successful Reply may have
+	slot      chan struct{} // semaphore that the Reply releases
+	process   *process      // of a Start: in running as soon as the Reply arrives
+	channels  *channels     // open as soon as the Reply arrives
 }
 
 type response struct {
@@ -114,24 +112,24 @@ type response struct {
 }
 
 var (
-	_ driver.Sandbox = (*Sandbox)(nil)
-	_ driver.Dialer  = (*Sandbox)(nil)
-	_ driver.Watcher = (*Sandbox)(nil)
-	_ driver.PeakMemory   = (*Sandbox)(nil)
+	_ driver.Sandbox    = (*Sandbox)(nil)
+	_ driver.Dialer     = (*Sandbox)(nil)
+	_ driver.Watcher    = (*Sandbox)(nil)
+	_ driver.PeakMemory = (*Sandbox)(nil)
 )
 
-// New takes over conn, waits for the agent's Hello and returns the sandbox. If
-// it fails, conn is closed and the backend must clean up.
+// New takes ownership of conn, waits for the agent's Hello and returns the sandbox. On failure it
+// closes conn, and the driver must clean up the rest.
 func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	s := &Sandbox{
 		conn: conn, opt: opt, dead: make(chan struct{}),
-		writing: make(chan struct{}, 1), dues: dues{wakes: make(chan struct{}, 1)},
+		writing: make(chan struct{}, 1), toSend: sendQueue{wake: make(chan struct{}, 1)},
 		pending: map[uint32]*call{}, running: map[uint32]*process{}, channels: map[uint32]*channels{},
 	}
-	slots := func() chan struct{} { return make(chan struct{}, maxUnderWay) }
+	slots := func() chan struct{} { return make(chan struct{}, maxPending) }
 	work, rest := slots(), slots()
 	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: slots(), wire.TypeKill: slots(), wire.TypeFS: work, wire.TypeDial: work,
-		wire.TypeSetup: rest, wire.TypeLend: rest, wire.TypeAdopt: rest, wire.TypeRelease: work}
+		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest, wire.TypeRelease: work}
 	if err := s.hello(ctx); err != nil {
 		conn.Close()
 		return nil, err
@@ -140,7 +138,7 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	go s.read()
 	if !canPass(conn) {
 		s.readers.Add(1)
-		go s.pay()
+		go s.sendQueued()
 	}
 	return s, nil
 }
@@ -154,7 +152,7 @@ func (s *Sandbox) hello(ctx context.Context) error {
 	return err
 }
 
-// readHello reads what the other side says first.
+// readHello reads the first frame of an agent or a spawner.
 func readHello(conn net.Conn) error {
 	f, err := readFrame(conn)
 	if err != nil {
@@ -168,7 +166,7 @@ func readHello(conn net.Conn) error {
 	}
 	var h wire.Hello
 	if f.Type != wire.TypeHello || h.Decode(f.Payload) != nil {
-		return sandbar.Errorf(sandbar.Internal, "the agent does not speak the agent's protocol")
+		return sandbar.Errorf(sandbar.Internal, "the agent's first frame is not a Hello")
 	}
 	if h.Generation != wire.Generation {
 		return sandbar.Errorf(sandbar.Internal, "the agent speaks generation %d of the protocol and this host %d", h.Generation, wire.Generation)
@@ -176,10 +174,10 @@ func readHello(conn net.Conn) error {
 	return nil
 }
 
-// Prepare tells a stage, at the other end of conn, what to build and which runtime
-// to become. Whether it could is told by New, which waits for the agent that the
-// runtime starts. fds are the runtime's program, its standard error output and the
-// mounts that the plan attaches; they remain the caller's.
+// Prepare sends a stage, at the other end of conn, its plan. It does not wait for the result: New
+// does, because it reads either the Hello of the agent that the runtime starts or the stage's
+// error. fds are the runtime's executable, its standard error output and the detached mounts of the
+// plan; the caller keeps them.
 func Prepare(conn net.Conn, s *wire.Stage, fds ...int) error {
 	payload := s.Append(nil)
 	if len(payload) > wire.MaxPayload {
@@ -188,22 +186,21 @@ func Prepare(conn net.Conn, s *wire.Stage, fds ...int) error {
 	b := wire.AppendHeader(nil, wire.Header{Length: uint32(len(payload)), Type: wire.TypeSetup, FDs: uint8(len(fds))})
 	conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err := writeWithFDs(conn, append(b, payload...), fds); err != nil {
-		return sandbar.Errorf(sandbar.Internal, "the stage has ended: %w", err)
+		return sandbar.Errorf(sandbar.Internal, "the stage has exited: %w", err)
 	}
 	return nil
 }
 
-// Setup has the agent build its sandbox and returns how many threads the agent
-// has: they count wherever processes are limited. fds are the mounts that the
-// plan attaches; they remain the caller's. tun is the descriptor of the device
-// that the agent has made for the plan's Interface, -1 if it was to make none; it
-// becomes the caller's. The error names the step.
+// Setup makes the agent build its sandbox. It returns the number of the agent's threads, which
+// count towards every process limit, and the descriptor of the TUN device if the agent created one
+// for the plan's Interface (-1 if not), which the caller owns. fds are the detached mounts of the
+// plan; the caller keeps them. An error names the step that failed.
 func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup, fds ...int) (threads, tun int, err error) {
 	wanted := 0
 	if setup.Interface.Name != "" && setup.Interface.Device != "" {
 		wanted = 1
 	}
-	r, err := s.request(ctx, wire.TypeSetup, setup.Append(nil), fds, &call{takes: wanted})
+	r, err := s.request(ctx, wire.TypeSetup, setup.Append(nil), fds, &call{maxFDs: wanted})
 	if err != nil {
 		return 0, -1, err
 	}
@@ -222,14 +219,14 @@ func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup, fds ...int) (thr
 	return int(n), -1, nil
 }
 
-// maxThreads bounds how many threads an agent may say it has: the limit of processes is
-// raised by them. It has about ten.
+// maxThreads bounds the number of threads that an agent may report, because the process limit is
+// raised by it. A real agent has about ten.
 const maxThreads = 256
 
-// Dead is closed when the sandbox can run nothing any more.
+// Dead is closed when the sandbox cannot run programs any more.
 func (s *Sandbox) Dead() <-chan struct{} { return s.dead }
 
-// Destroy kills everything in the sandbox and removes all of it.
+// Destroy kills every process of the sandbox and removes its resources.
 func (s *Sandbox) Destroy(ctx context.Context) error {
 	s.destroyMu.Lock()
 	defer s.destroyMu.Unlock()
@@ -242,25 +239,25 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 	}
 	s.conn.Close()
 	s.readers.Wait()
-	s.writing <- struct{}{} // for ever: nothing is written any more
+	s.writing <- struct{}{} // never released: nothing may be written any more
 	s.destroyed = true
 	return nil
 }
 
-// refuse makes every further request fail with Gone.
+// refuse makes all further requests fail with Gone.
 func (s *Sandbox) refuse() {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
 }
 
-// errGone is the answer of a sandbox that has ended.
+// errGone is the error of all calls after the sandbox has ended.
 func errGone() error {
 	return &sandbar.Error{Code: sandbar.Gone, Message: "the sandbox has ended", Fix: "create a new one"}
 }
 
-// send writes one frame, which takes at most writeTimeout from the moment that the frames
-// before it are written. It waits for those as long as ctx allows.
+// send writes one frame. It waits for its turn until ctx ends, and then at most writeTimeout for
+// the write.
 func (s *Sandbox) send(ctx context.Context, f wire.Frame) error {
 	select {
 	case s.writing <- struct{}{}:
@@ -279,17 +276,17 @@ func (s *Sandbox) send(ctx context.Context, f wire.Frame) error {
 		s.out = nil
 	}
 	if err != nil {
-		s.conn.Close() // a frame cut short cannot be mended
+		s.conn.Close() // a partial frame cannot be completed
 		return errGone()
 	}
 	return nil
 }
 
-// request sends a frame and waits for its Reply, or for ctx.
+// request sends a frame and waits for its Reply or the end of ctx.
 func (s *Sandbox) request(ctx context.Context, t wire.Type, payload []byte, fds []int, c *call) (response, error) {
 	c.done = make(chan response, 1)
 	if ctx.Err() != nil {
-		return response{}, sandbar.Errorf(ctxCode(ctx), "not begun: %w", ctx.Err())
+		return response{}, sandbar.Errorf(ctxCode(ctx), "not started: %w", ctx.Err())
 	}
 	if len(payload) > wire.MaxPayload {
 		return response{}, sandbar.Errorf(sandbar.TooLarge, "the request to the sandbox has %d bytes; at most %d are possible", len(payload), wire.MaxPayload)
@@ -318,8 +315,8 @@ func (s *Sandbox) request(ctx context.Context, t wire.Type, payload []byte, fds 
 	}
 }
 
-// insist is request for callers that give no bound.
-func (s *Sandbox) insist(t wire.Type, payload []byte, c *call) (response, error) {
+// requestWithTimeout is request with answerTimeout, for callers without a deadline.
+func (s *Sandbox) requestWithTimeout(t wire.Type, payload []byte, c *call) (response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	r, err := s.request(ctx, t, payload, nil, c)
@@ -329,7 +326,7 @@ func (s *Sandbox) insist(t wire.Type, payload []byte, c *call) (response, error)
 	return r, err
 }
 
-// register gives a call its id.
+// register gives a call an id and enters it into the table.
 func (s *Sandbox) register(c *call) (id uint32, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -354,13 +351,13 @@ func (s *Sandbox) register(c *call) (id uint32, err error) {
 	return id, nil
 }
 
-// abandon gives up on a call. A success that comes too late is undone.
+// abandon gives up a call after ctx has ended. If its Reply succeeds later, undo runs.
 func (s *Sandbox) abandon(ctx context.Context, c *call) (response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case r := <-c.done:
-		return r, r.err // it was in time after all
+		return r, r.err // the Reply arrived at the same time
 	default:
 	}
 	c.abandoned = true
@@ -374,7 +371,8 @@ func ctxCode(ctx context.Context) sandbar.Code {
 	return sandbar.Canceled
 }
 
-// forget gives up a request that could not be sent. An answer to it is a violation.
+// forget removes a request that could not be sent. If it has an answer all the same, the agent has
+// invented it: a violation.
 func (s *Sandbox) forget(id uint32, c *call, err error) error {
 	s.mu.Lock()
 	waits := s.pending[id] == c
@@ -390,10 +388,10 @@ func (s *Sandbox) forget(id uint32, c *call, err error) error {
 	return err
 }
 
-// issued reports whether id has been that of a request. The caller holds mu.
+// issued reports whether a request has had this id. The caller holds mu.
 func (s *Sandbox) issued(id uint32) bool { return s.wrapped || id != 0 && id <= s.lastID }
 
-// newID returns an id that is not in use. The caller holds mu.
+// newID returns an unused id. The caller holds mu.
 func (s *Sandbox) newID() uint32 {
 	for {
 		s.lastID++
@@ -424,15 +422,15 @@ func (s *Sandbox) read() {
 	s.lose()
 }
 
-var errViolation = errors.New("the agent broke the protocol")
+var errViolation = errors.New("the agent violated the protocol")
 
-// violated ends the sandbox, whose agent has answered what it must not.
+// violated closes the connection after an impossible answer of the agent.
 func (s *Sandbox) violated(doing string) error {
 	s.conn.Close()
 	return sandbar.Errorf(sandbar.Internal, "%s: %w", doing, errViolation)
 }
 
-// said is a text of the agent's, safe to print and short.
+// said returns a text from the agent, cut to 200 bytes and without control characters.
 func said(text string) string {
 	const most = 200
 	if len(text) > most {
@@ -446,8 +444,8 @@ func said(text string) string {
 	}, text)
 }
 
-// dispatch handles one frame. It never waits for the agent: an agent that sends and does
-// not read would hold it for ever.
+// dispatch handles one frame. It never blocks on the agent: an agent that sends but does not read
+// would block it for ever.
 func (s *Sandbox) dispatch(f wire.Frame) error {
 	if f.Type == wire.TypeReply {
 		return s.onReply(f)
@@ -467,7 +465,7 @@ func (s *Sandbox) onReply(f wire.Frame) error {
 	err := r.Decode(f.Payload)
 	s.mu.Lock()
 	c := s.pending[f.ID]
-	if err != nil || c == nil || len(r.fds) > c.takes || r.Failure != wire.OK && len(r.fds) > 0 {
+	if err != nil || c == nil || len(r.fds) > c.maxFDs || r.Failure != wire.OK && len(r.fds) > 0 {
 		s.mu.Unlock()
 		closeFDs(r.fds)
 		return errViolation
@@ -495,7 +493,7 @@ func (s *Sandbox) onReply(f wire.Frame) error {
 	return nil
 }
 
-// lose answers everybody who waits: the connection has ended.
+// lose fails every pending call and ends every program, after the connection has ended.
 func (s *Sandbox) lose() {
 	s.mu.Lock()
 	s.ended = true

@@ -7,8 +7,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// readFrame reads one frame; its descriptors are the caller's to close, also
-// where it fails.
+// readFrame reads one frame. The caller owns its descriptors; on an error it has closed them.
 func readFrame(conn net.Conn) (wire.Frame, error) {
 	var head [wire.HeaderSize]byte
 	fds, err := readWithFDs(conn, head[:])

@@ -9,8 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// linuxErrno maps Linux's error numbers, which the agent sends, to this
-// system's, which may be numbered otherwise.
+// linuxErrno maps Linux error numbers, which the agent sends, to those of this operating system.
 var linuxErrno = map[uint32]syscall.Errno{
 	1: syscall.EPERM, 2: syscall.ENOENT, 3: syscall.ESRCH, 4: syscall.EINTR, 5: syscall.EIO, 6: syscall.ENXIO, 7: syscall.E2BIG,
 	8: syscall.ENOEXEC, 9: syscall.EBADF, 11: syscall.EAGAIN, 12: syscall.ENOMEM, 13: syscall.EACCES,
@@ -21,7 +20,7 @@ var linuxErrno = map[uint32]syscall.Errno{
 	103: syscall.ECONNABORTED, 104: syscall.ECONNRESET, 110: syscall.ETIMEDOUT, 111: syscall.ECONNREFUSED,
 }
 
-// errnoOf is the error for a number of the agent's kernel.
+// errnoOf returns the error for an error number of the agent's kernel.
 func errnoOf(n uint32) error {
 	if e, ok := linuxErrno[n]; ok {
 		return e
@@ -29,7 +28,7 @@ func errnoOf(n uint32) error {
 	return errors.New("error " + strconv.FormatUint(uint64(n), 10) + " of the sandbox's kernel")
 }
 
-// fileError says why an operation on path failed.
+// fileError returns the error of an operation on path.
 func fileError(verb, path string, n uint32) error {
 	cause := errnoOf(n)
 	code := sandbar.Internal
@@ -57,7 +56,7 @@ func fileError(verb, path string, n uint32) error {
 	return sandbar.Errorf(code, "%s %s: %w", verb, sandbar.Quote(path, 200), cause)
 }
 
-// writeError classifies what a write to a passed descriptor returned.
+// writeError classifies the error of a write to a passed descriptor.
 func writeError(path string, err error) error {
 	code := sandbar.Internal
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EFBIG) || errors.Is(err, syscall.EDQUOT) {
@@ -66,13 +65,13 @@ func writeError(path string, err error) error {
 	return sandbar.Errorf(code, "write %s: %w", sandbar.Quote(path, 200), errors.Unwrap(err))
 }
 
-// forbidden adds the next step to an error of a step that the kernel or a filter of
-// this process refuses.
+// forbidden adds a fix to an error that the host's kernel or a seccomp filter around this process
+// caused.
 func forbidden(err *sandbar.Error, cause error) *sandbar.Error {
 	if errors.Is(cause, syscall.EPERM) || errors.Is(cause, syscall.EACCES) {
 		err.Code = sandbar.Unsupported
 		err.Fix = "in a container, start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined " +
-			"--security-opt systempaths=unconfined (docs/deploy.md); elsewhere \"sandbar doctor\" tells what this host forbids"
+			"--security-opt systempaths=unconfined (docs/deploy.md); elsewhere \"sandbar doctor\" lists what this host forbids"
 	}
 	return err
 }

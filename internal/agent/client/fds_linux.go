@@ -14,13 +14,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// canPass reports whether descriptors can travel over conn.
+// canPass reports whether conn can carry descriptors.
 func canPass(conn net.Conn) bool {
 	_, ok := conn.(*net.UnixConn)
 	return ok
 }
 
-// readWithFDs fills b and returns the descriptors attached to its first byte.
+// readWithFDs fills b and returns the descriptors that are attached to its first byte.
 func readWithFDs(conn net.Conn, b []byte) ([]int, error) {
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -63,7 +63,7 @@ func writeWithFDs(conn net.Conn, b []byte, fds []int) error {
 			return err
 		}
 		if b = b[n:]; len(b) == 0 {
-			return nil // even a write of nothing fails if the other side has answered and gone
+			return nil // even an empty write fails if the other side has answered and closed
 		}
 	}
 	_, err := conn.Write(b)
@@ -76,15 +76,15 @@ func closeFDs(fds []int) {
 	}
 }
 
-// pipes are the three connections of a program, made by the host.
+// pipes are the three streams of a program, as the host creates them.
 type pipes struct {
 	in       *os.File
 	out, err *pipeReader
 	theirs   []int
 }
 
-// makePipes makes the pipes that stdio needs; what it does not need is
-// /dev/null. own, if set, is called on each end that the program gets.
+// makePipes creates the wanted pipes and opens /dev/null for the others. own, if not nil, is called
+// on each pipe end of the program.
 func makePipes(stdin, stdout, stderr bool, own func(fd int)) (p *pipes, err error) {
 	p = &pipes{}
 	defer func() {
@@ -114,7 +114,7 @@ func makePipes(stdin, stdout, stderr bool, own func(fd int)) (p *pipes, err erro
 	return p, nil
 }
 
-// add makes the next descriptor of the program and returns the other end.
+// add creates the program's next descriptor and returns the host's end.
 func (p *pipes) add(input, wanted bool) (*os.File, error) {
 	if !wanted {
 		fd, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -132,7 +132,7 @@ func (p *pipes) add(input, wanted bool) (*os.File, error) {
 		ours, theirs = fd[1], fd[0]
 	}
 	p.theirs = append(p.theirs, theirs)
-	// Ours only: the program's end is another open file and stays blocking.
+	// The host's end only: the program's end is another open file description and stays blocking.
 	if err := unix.SetNonblock(ours, true); err != nil {
 		unix.Close(ours)
 		return nil, err
@@ -140,9 +140,9 @@ func (p *pipes) add(input, wanted bool) (*os.File, error) {
 	return os.NewFile(uintptr(ours), "pipe"), nil
 }
 
-// giveTo makes a descriptor's file a user's. Failure only takes a convenience
-// from the program, so it is not one.
-func giveTo(fd, uid, gid int) { _ = unix.Fchown(fd, uid, gid) }
+// chownPipe changes the owner of a pipe, best effort: without it the program only cannot reopen its
+// pipe by name.
+func chownPipe(fd, uid, gid int) { _ = unix.Fchown(fd, uid, gid) }
 
 func (p *pipes) closeTheirs() {
 	closeFDs(p.theirs)
@@ -162,12 +162,12 @@ func (p *pipes) close() {
 	}
 }
 
-// pipeReader reads a program's output. After finish it delivers what the pipe
-// holds at that moment and then ends, whoever still has the other end.
+// pipeReader reads a program's output. After finish it delivers the bytes in the pipe at that
+// moment and then returns EOF, even if a process still holds the write end.
 type pipeReader struct {
 	f     *os.File
 	last  bool
-	limit int // bytes still to deliver once last is set
+	limit int // bytes to deliver once last is set
 }
 
 func (r *pipeReader) Read(b []byte) (int, error) {
@@ -177,13 +177,13 @@ func (r *pipeReader) Read(b []byte) (int, error) {
 			return n, err
 		}
 		r.last = true
-		r.limit = r.held()
+		r.limit = r.buffered()
 	}
-	return r.readHeld(b)
+	return r.readBuffered(b)
 }
 
-// held is how many bytes the pipe holds.
-func (r *pipeReader) held() (n int) {
+// buffered returns the number of bytes in the pipe (FIONREAD, pipe(7)).
+func (r *pipeReader) buffered() (n int) {
 	c, err := r.f.SyscallConn()
 	if err != nil {
 		return 0
@@ -192,8 +192,8 @@ func (r *pipeReader) held() (n int) {
 	return n
 }
 
-// readHeld reads without waiting, past the deadline that ended the waiting.
-func (r *pipeReader) readHeld(b []byte) (n int, err error) {
+// readBuffered reads without blocking, past the read deadline that finish has set.
+func (r *pipeReader) readBuffered(b []byte) (n int, err error) {
 	if len(b) > r.limit {
 		b = b[:r.limit]
 	}
@@ -214,8 +214,8 @@ func (r *pipeReader) readHeld(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// grow makes the pipe hold so many bytes, and reports whether it does. An ordinary user has a
-// bound on what all his pipes hold (pipe(7), pipe-user-pages-soft).
+// grow enlarges the pipe to size bytes and reports whether that succeeded. The kernel bounds all
+// pipes of an unprivileged user together (pipe(7), pipe-user-pages-soft).
 func (r *pipeReader) grow(size int) bool {
 	c, err := r.f.SyscallConn()
 	if err != nil {
@@ -226,15 +226,15 @@ func (r *pipeReader) grow(size int) bool {
 	return err == nil && got >= size
 }
 
-// finish ends the waiting for more.
+// finish ends the wait for further bytes.
 func (r *pipeReader) finish() { r.f.SetReadDeadline(time.Unix(1, 0)) }
 
 // Close closes the pipe; the program then gets EPIPE.
 func (r *pipeReader) Close() error { return r.f.Close() }
 
-// asFile checks that a descriptor from the agent is a regular file, open to be read or
-// written, and wraps it. What is written goes to no file of the kernel's own, where the
-// host's rights, and not the agent's, could decide.
+// asFile checks that a descriptor from the agent is a regular file, open for reading or writing,
+// and wraps it. It refuses files of procfs, sysfs and cgroups, where the kernel could check the
+// host's rights instead of the agent's.
 func asFile(fd int, name string, write bool) (*os.File, error) {
 	if !regular(fd, write) {
 		unix.Close(fd)
@@ -268,17 +268,17 @@ func isTun(fd int) bool {
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(10, 200)
 }
 
-// isAnonymous reports whether a descriptor is one of those that are no file, as a
-// Landlock ruleset is. The kernel checks which.
+// isAnonymous reports whether a descriptor is of an anonymous inode, as that of a Landlock ruleset
+// is. The kernel checks the kind on use.
 func isAnonymous(fd int) bool {
 	var st unix.Stat_t
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == 0
 }
 
-// asConn checks that a descriptor from the agent is a TCP socket and wraps it.
+// asConn checks that a descriptor from the agent is a connected TCP socket and wraps it.
 func asConn(fd int) (net.Conn, error) {
 	f := os.NewFile(uintptr(fd), "port")
-	defer f.Close() // FileConn has its own copy
+	defer f.Close() // FileConn duplicates the descriptor
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil || domain != unix.AF_INET && domain != unix.AF_INET6 {
 		return nil, errViolation
@@ -302,31 +302,31 @@ func asConn(fd int) (net.Conn, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &port{Conn: tcp, tcp: tcp, raw: raw}, nil
+	return &portConn{Conn: tcp, tcp: tcp, raw: raw}, nil
 }
 
-// port is a TCP connection whose open socket the agent has as well. The agent can take
-// O_NONBLOCK from it at any time, so each call asks by its flags not to wait: a thread
-// that waited in the kernel would wait past every deadline, and past Close.
-type port struct {
-	net.Conn // the methods that do not transfer
+// portConn is a TCP connection whose open file description the agent shares. The agent can clear
+// O_NONBLOCK at any time, so every call passes MSG_DONTWAIT: a thread that blocks in the kernel
+// would ignore deadlines and Close.
+type portConn struct {
+	net.Conn // methods that move no bytes
 	tcp      *net.TCPConn
 	raw      syscall.RawConn
 }
 
-func (p *port) Read(b []byte) (n int, err error) {
+func (p *portConn) Read(b []byte) (n int, err error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
 	return p.receive(p.raw, func() []byte { return b }, func() {})
 }
 
-// receive reads what a socket has, or waits until it has something. The buffer is taken
-// when there is something to read, and given back when there is not.
-func (p *port) receive(raw syscall.RawConn, take func() []byte, giveBack func()) (n int, err error) {
+// receive reads from a socket, after waiting for it to become readable. It calls take for a buffer
+// only then, and giveBack if the socket turns out to be empty.
+func (p *portConn) receive(raw syscall.RawConn, take func() []byte, giveBack func()) (n int, err error) {
 	if rerr := raw.Read(func(fd uintptr) bool {
 		b := take()
-		n, err = retry(func() (int, error) {
+		n, err = retryEINTR(func() (int, error) {
 			n, _, err := unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT)
 			return n, err
 		})
@@ -347,11 +347,11 @@ func (p *port) receive(raw syscall.RawConn, take func() []byte, giveBack func())
 	return n, nil
 }
 
-func (p *port) Write(b []byte) (n int, err error) {
+func (p *portConn) Write(b []byte) (n int, err error) {
 	for n < len(b) {
 		var k int
 		if werr := p.raw.Write(func(fd uintptr) bool {
-			k, err = retry(func() (int, error) {
+			k, err = retryEINTR(func() (int, error) {
 				return unix.SendmsgN(int(fd), b[n:], nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 			})
 			return err != unix.EAGAIN
@@ -366,11 +366,11 @@ func (p *port) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// WriteTo copies what comes from the port to w, up to the end.
-func (p *port) WriteTo(w io.Writer) (int64, error) { return p.transfer(w, p.raw) }
+// WriteTo copies from the port to w until the end.
+func (p *portConn) WriteTo(w io.Writer) (int64, error) { return p.transfer(w, p.raw) }
 
-// ReadFrom copies what r has to the port, up to the end.
-func (p *port) ReadFrom(r io.Reader) (int64, error) {
+// ReadFrom copies from r to the port until the end.
+func (p *portConn) ReadFrom(r io.Reader) (int64, error) {
 	if c, ok := r.(*net.TCPConn); ok {
 		raw, err := c.SyscallConn()
 		if err != nil {
@@ -381,16 +381,16 @@ func (p *port) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{p}, struct{ io.Reader }{r})
 }
 
-// A transfer moves up to largeTransfer bytes at once. splice(2) cannot be used: only
-// O_NONBLOCK, which the agent can clear, keeps it from waiting. With the 32 KiB of io.Copy
-// the proxy took 0.4 s more processor time per GiB, with 256 KiB 0.2 s (two processors).
+// largeTransfer and smallTransfer are buffer sizes in bytes. splice(2) is not possible: only
+// O_NONBLOCK, which the agent can clear, keeps it from blocking. With the 32 KiB of io.Copy the
+// proxy took 0.4 s more CPU time per GiB than with splice, with 256 KiB 0.2 s (two CPUs).
 const (
 	largeTransfer = 1 << 20
 	smallTransfer = 32 << 10
 )
 
-// largeTransfers bounds the large buffers of all transfers together to 32 MiB. A transfer
-// that gets none takes a small buffer: a client that does not read holds its buffer.
+// largeTransfers bounds the large buffers of all transfers to 32 MiB. A transfer beyond that uses a
+// small buffer, because a client that does not read keeps its buffer.
 var (
 	largeTransfers = make(chan struct{}, 32)
 	largeBuffers   = sync.Pool{New: func() any { return new([largeTransfer]byte) }}
@@ -412,8 +412,8 @@ func giveBack(b []byte) {
 	}
 }
 
-// transfer copies from a socket to w. A connection on which nothing comes holds no buffer.
-func (p *port) transfer(w io.Writer, from syscall.RawConn) (total int64, err error) {
+// transfer copies from a socket to w. An idle connection holds no buffer.
+func (p *portConn) transfer(w io.Writer, from syscall.RawConn) (total int64, err error) {
 	for {
 		var buf []byte
 		n, err := p.receive(from, func() []byte {
@@ -437,8 +437,8 @@ func (p *port) transfer(w io.Writer, from syscall.RawConn) (total int64, err err
 	}
 }
 
-// retry begins a call anew that a signal has interrupted.
-func retry(f func() (int, error)) (n int, err error) {
+// retryEINTR repeats a call that a signal has interrupted.
+func retryEINTR(f func() (int, error)) (n int, err error) {
 	for {
 		if n, err = f(); err != unix.EINTR {
 			return n, err
@@ -446,15 +446,16 @@ func retry(f func() (int, error)) (n int, err error) {
 	}
 }
 
-func (p *port) failed(op string, err error) error {
+func (p *portConn) failed(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: p.LocalAddr(), Addr: p.RemoteAddr(), Err: os.NewSyscallError(op, err)}
 }
 
 // CloseWrite half-closes the connection.
-func (p *port) CloseWrite() error { return p.tcp.CloseWrite() }
+func (p *portConn) CloseWrite() error { return p.tcp.CloseWrite() }
 
-// Close closes the connection. SO_LINGER, which the agent can set, would have it wait.
-func (p *port) Close() error {
-	_ = p.tcp.SetLinger(-1) // a connection that has been closed already says so below
+// Close closes the connection. The agent can set SO_LINGER, which would make close(2) block, so it
+// is reset first.
+func (p *portConn) Close() error {
+	_ = p.tcp.SetLinger(-1) // an error of a closed connection is returned below
 	return p.tcp.Close()
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Descriptors travel between processes of one Linux kernel only; elsewhere
-// every connection carries frames.
+// Only processes of one Linux kernel can pass descriptors; elsewhere every connection carries
+// frames.
 
 func canPass(net.Conn) bool { return false }
 
@@ -37,7 +37,7 @@ func makePipes(stdin, stdout, stderr bool, own func(fd int)) (*pipes, error) {
 	return nil, sandbar.Errorf(sandbar.Unsupported, "descriptors cannot be passed on this system")
 }
 
-func giveTo(fd, uid, gid int) {}
+func chownPipe(fd, uid, gid int) {}
 
 func (p *pipes) closeTheirs() {}
 func (p *pipes) close()       {}

@@ -15,12 +15,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// FS returns the sandbox's files. Every operation is done by the agent.
+// FS returns the sandbox's files. The agent performs every operation.
 func (s *Sandbox) FS() sandbar.FS { return files{s} }
 
 type files struct{ box *Sandbox }
 
-// The permission bits of files and directories made without a mode.
+// Permission bits of files and directories that are created without a mode.
 const (
 	defaultFileMode = 0o644
 	defaultDirMode  = 0o755
@@ -29,19 +29,19 @@ const (
 // do performs one operation.
 func (f files) do(ctx context.Context, verb string, r *wire.FSRequest, undo func(response)) (response, error) {
 	for _, p := range []string{r.Path, r.To} {
-		if p != "" && !possible(p) {
+		if p != "" && !validPath(p) {
 			return response{}, badPath(verb, p)
 		}
 	}
 	if r.Path == "" && r.Handle == 0 && r.Op != wire.FSReadFiles {
 		return response{}, badPath(verb, "")
 	}
-	if r.Mode&^possibleMode != 0 {
+	if r.Mode&^allowedMode != 0 {
 		return response{}, badMode(verb, r.Path, r.Mode)
 	}
 	c := &call{undo: undo}
 	if r.Op == wire.FSOpen || r.Op == wire.FSCreate {
-		c.takes = 1
+		c.maxFDs = 1
 	}
 	resp, err := f.box.request(ctx, wire.TypeFS, r.Append(nil), nil, c)
 	if err != nil {
@@ -53,8 +53,8 @@ func (f files) do(ctx context.Context, verb string, r *wire.FSRequest, undo func
 	return resp, nil
 }
 
-// must is do for callers that give no bound: see Sandbox.insist.
-func (f files) must(verb string, r *wire.FSRequest) (response, error) {
+// doWithTimeout is do with answerTimeout, see Sandbox.insist.
+func (f files) doWithTimeout(verb string, r *wire.FSRequest) (response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	resp, err := f.do(ctx, verb, r, nil)
@@ -64,20 +64,20 @@ func (f files) must(verb string, r *wire.FSRequest) (response, error) {
 	return resp, err
 }
 
-// possibleMode is the bits that a file may be given: those of permission and the sticky
-// bit, which directories that several users share have.
-const possibleMode = 0o1777
+// allowedMode has the mode bits that a file may get: permissions, and the sticky bit, which shared
+// directories have.
+const allowedMode = 0o1777
 
-// badMode refuses set-user-ID and set-group-ID.
+// badMode is the error for set-user-ID and set-group-ID bits.
 func badMode(verb, path string, mode uint32) error {
 	octal := func(m uint32) string { return "0" + strconv.FormatUint(uint64(m), 8) }
 	return &sandbar.Error{Code: sandbar.Invalid, Field: "mode",
-		Message: verb + " " + sandbar.Quote(path, 200) + ": the mode " + octal(mode) + " has the set-user-ID or the set-group-ID bit; a sandbox honours neither, and no file is given them",
-		Fix:     "ask for " + octal(mode&possibleMode) + ": bits of permission, and the sticky bit, are possible"}
+		Message: verb + " " + sandbar.Quote(path, 200) + ": the mode " + octal(mode) + " has the set-user-ID or the set-group-ID bit, which a sandbox does not support",
+		Fix:     "ask for " + octal(mode&allowedMode) + ": permission bits and the sticky bit are allowed"}
 }
 
-// possible reports whether a path can be asked for at all.
-func possible(path string) bool {
+// validPath reports whether a path is valid on Linux.
+func validPath(path string) bool {
 	return path != "" && len(path) < 4096 && strings.IndexByte(path, 0) < 0
 }
 
@@ -89,11 +89,12 @@ func badPath(verb, path string) error {
 	return e
 }
 
-// forget drops a handle whose owner is gone.
+// forget closes a handle without an owner.
 func (f files) forget(resp response) {
 	if h, _, err := wire.DecodeHandle(resp.Data); err == nil && h != 0 {
 		r := wire.FSRequest{Op: wire.FSClose, Handle: h}
-		f.box.readers.Go(func() { _, _ = f.box.insist(wire.TypeFS, r.Append(nil), &call{}) }) // its failure is the end of the sandbox
+		// fails only if the sandbox ends
+		f.box.readers.Go(func() { _, _ = f.box.requestWithTimeout(wire.TypeFS, r.Append(nil), &call{}) })
 	}
 }
 
@@ -104,7 +105,7 @@ func (f files) Open(ctx context.Context, path string) (sandbar.File, error) {
 	}
 	handle, rest, err := wire.DecodeHandle(resp.Data)
 	infos, err2 := wire.DecodeFileInfos(rest)
-	if err != nil || err2 != nil || len(infos) != 1 || !credible(&infos[0]) {
+	if err != nil || err2 != nil || len(infos) != 1 || !plausible(&infos[0]) {
 		closeFDs(resp.fds)
 		return nil, f.box.violated("open " + sandbar.Quote(path, 200))
 	}
@@ -119,7 +120,7 @@ func (f files) Open(ctx context.Context, path string) (sandbar.File, error) {
 	return &remoteFile{f: f, handle: handle, info: info}, nil
 }
 
-// passedFile is a file whose descriptor came from the agent.
+// passedFile is a file whose descriptor the agent has passed.
 type passedFile struct {
 	*os.File
 	info sandbar.FileInfo
@@ -127,7 +128,7 @@ type passedFile struct {
 
 func (p *passedFile) Info() sandbar.FileInfo { return p.info }
 
-// remoteFile is a file that the agent reads on our behalf.
+// remoteFile is a file that the agent reads for the host.
 type remoteFile struct {
 	f      files
 	handle uint32
@@ -143,7 +144,7 @@ func (r *remoteFile) Read(b []byte) (int, error) {
 		return 0, nil
 	}
 	size := min(len(b), 256<<10)
-	resp, err := r.f.must("read", &wire.FSRequest{Op: wire.FSRead, Handle: r.handle, Offset: uint64(r.offset), Size: uint32(size)})
+	resp, err := r.f.doWithTimeout("read", &wire.FSRequest{Op: wire.FSRead, Handle: r.handle, Offset: uint64(r.offset), Size: uint32(size)})
 	if err != nil {
 		return 0, err
 	}
@@ -177,7 +178,7 @@ func (r *remoteFile) Close() error {
 		return os.ErrClosed
 	}
 	r.closed = true
-	_, err := r.f.must("close", &wire.FSRequest{Op: wire.FSClose, Handle: r.handle})
+	_, err := r.f.doWithTimeout("close", &wire.FSRequest{Op: wire.FSClose, Handle: r.handle})
 	return err
 }
 
@@ -207,7 +208,7 @@ func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOption
 	return w, nil
 }
 
-// Put writes a whole file at once. See sandbar.Putter.
+// Put writes a complete file. See sandbar.Putter.
 func (f files) Put(ctx context.Context, path string, content []byte, opt sandbar.CreateOptions) error {
 	switch {
 	case len(content) > sandbar.MaxPut:
@@ -229,7 +230,7 @@ type writer struct {
 	f      files
 	path   string
 	handle uint32
-	file   *os.File // nil: the agent writes
+	file   *os.File // nil if the agent writes
 	ended  bool
 }
 
@@ -246,7 +247,7 @@ func (w *writer) Write(b []byte) (n int, err error) {
 	}
 	for len(b) > 0 {
 		piece := b[:min(len(b), 256<<10)]
-		if _, err := w.f.must("write", &wire.FSRequest{Op: wire.FSWrite, Path: w.path, Handle: w.handle, Bytes: piece}); err != nil {
+		if _, err := w.f.doWithTimeout("write", &wire.FSRequest{Op: wire.FSWrite, Path: w.path, Handle: w.handle, Bytes: piece}); err != nil {
 			return n, err
 		}
 		n += len(piece)
@@ -255,13 +256,13 @@ func (w *writer) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// copySize is how much is copied into a file at once: at 32 KiB, which io.Copy
-// uses, the system calls cost more than the copying.
+// copySize is the buffer size of copies into a file, in bytes. With the 32 KiB of io.Copy the
+// system calls cost more than the copying.
 const copySize = 256 << 10
 
 var copies = sync.Pool{New: func() any { return new([copySize]byte) }}
 
-// ReadFrom copies what r has into the file.
+// ReadFrom copies r into the file.
 func (w *writer) ReadFrom(r io.Reader) (int64, error) {
 	buf := copies.Get().(*[copySize]byte)
 	defer copies.Put(buf)
@@ -286,7 +287,7 @@ func (w *writer) end(op wire.FSOp, verb string) error {
 	if w.file != nil {
 		w.file.Close()
 	}
-	_, err := w.f.must(verb, &wire.FSRequest{Op: op, Path: w.path, Handle: w.handle})
+	_, err := w.f.doWithTimeout(verb, &wire.FSRequest{Op: op, Path: w.path, Handle: w.handle})
 	return err
 }
 
@@ -296,21 +297,21 @@ func (f files) Stat(ctx context.Context, path string) (sandbar.FileInfo, error) 
 		return sandbar.FileInfo{}, err
 	}
 	infos, err := wire.DecodeFileInfos(resp.Data)
-	if err != nil || len(infos) != 1 || !credible(&infos[0]) {
+	if err != nil || len(infos) != 1 || !plausible(&infos[0]) {
 		return sandbar.FileInfo{}, f.box.violated("stat " + sandbar.Quote(path, 200))
 	}
 	return fileInfo(&infos[0]), nil
 }
 
-// Usage is how many bytes of memory the sandbox uses. Not every agent can tell:
-// Internal, with ENOTSUP as its cause.
+// Usage returns the sandbox's memory in use, in bytes. An agent that cannot measure it returns
+// Internal with the cause ENOTSUP.
 func (s *Sandbox) Usage(ctx context.Context) (int64, error) {
 	resp, err := files{s}.do(ctx, "measure", &wire.FSRequest{Op: wire.FSUsage, Path: "/"}, nil)
 	if err != nil {
 		return 0, err
 	}
 	infos, err := wire.DecodeFileInfos(resp.Data)
-	if err != nil || len(infos) != 1 || !credible(&infos[0]) {
+	if err != nil || len(infos) != 1 || !plausible(&infos[0]) {
 		return 0, s.violated("measuring")
 	}
 	return int64(infos[0].Size), nil
@@ -335,7 +336,7 @@ func (f files) ReadDir(ctx context.Context, path, after string, limit int) ([]sa
 	return all, nil
 }
 
-// list asks for one page of a directory.
+// list reads one page of a directory.
 func (f files) list(ctx context.Context, path, after string, limit int) (whole bool, page []sandbar.FileInfo, err error) {
 	resp, err := f.do(ctx, "list", &wire.FSRequest{Op: wire.FSReadDir, Path: path, To: after, Size: uint32(limit)}, nil)
 	if err != nil {
@@ -347,7 +348,7 @@ func (f files) list(ctx context.Context, path, after string, limit int) (whole b
 	}
 	out := make([]sandbar.FileInfo, len(infos))
 	for i := range infos {
-		if !credible(&infos[i]) || !isEntry(infos[i].Name) || infos[i].Name <= after {
+		if !plausible(&infos[i]) || !isEntry(infos[i].Name) || infos[i].Name <= after {
 			return false, nil, f.box.violated("list " + sandbar.Quote(path, 200))
 		}
 		out[i], after = fileInfo(&infos[i]), infos[i].Name
@@ -416,7 +417,7 @@ func (f files) ReadFiles(ctx context.Context, paths []string, max int) ([]sandba
 	if max < 0 {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "max", Message: "read files: the limit must be at least 0"}
 	}
-	n := together(paths)
+	n := batchLength(paths)
 	if n == 0 {
 		return []sandbar.FileContent{{Err: badPath(verb, paths[0])}}, nil
 	}
@@ -437,31 +438,30 @@ func (f files) ReadFiles(ctx context.Context, paths []string, max int) ([]sandba
 		case c.Errno != 0:
 			all[i].Err = fileError(verb, paths[i], c.Errno)
 		default:
-			all[i] = sandbar.FileContent{Data: c.Bytes[:len(c.Bytes):len(c.Bytes)], Whole: c.Whole}
+			all[i] = sandbar.FileContent{Data: c.Bytes[:len(c.Bytes):len(c.Bytes)], Whole: c.Complete}
 		}
 	}
 	return all, nil
 }
 
-// together is how many of the first paths go into one request: 0 if the first
-// goes into none.
-func together(paths []string) int {
+// batchLength returns how many of the first paths fit into one request, 0 if the first is invalid.
+func batchLength(paths []string) int {
 	size := 0
 	for i, p := range paths {
-		if size += len(p); i == wire.MaxReadPaths || size > wire.MaxPathBytes || !possible(p) {
+		if size += len(p); i == wire.MaxReadPaths || size > wire.MaxPathBytes || !validPath(p) {
 			return i
 		}
 	}
 	return len(paths)
 }
 
-// modeBits turns permission bits into the kernel's.
+// modeBits converts a mode to the kernel's bits; missing is the default for 0.
 func modeBits(m fs.FileMode, missing uint32) uint32 {
 	if m == 0 {
 		return missing
 	}
 	bits := uint32(m.Perm())
-	for _, p := range special {
+	for _, p := range specialBits {
 		if m&p.flag != 0 {
 			bits |= p.bit
 		}
@@ -469,39 +469,38 @@ func modeBits(m fs.FileMode, missing uint32) uint32 {
 	return bits
 }
 
-// The kernel's file types (inode(7)).
-var kinds = map[uint32]fs.FileMode{
+// File types in st_mode (inode(7)).
+var fileTypes = map[uint32]fs.FileMode{
 	0o040000: fs.ModeDir, 0o120000: fs.ModeSymlink, 0o010000: fs.ModeNamedPipe, 0o140000: fs.ModeSocket,
 	0o060000: fs.ModeDevice, 0o020000: fs.ModeDevice | fs.ModeCharDevice,
 }
 
-// The bits above those of permission.
-var special = [...]struct {
+// The special mode bits in st_mode (inode(7)).
+var specialBits = [...]struct {
 	flag fs.FileMode
 	bit  uint32
 }{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}}
 
-// Bounds of what the agent says of a file, those of Linux.
+// Bounds of names and link targets from the agent: those of Linux, in bytes.
 const (
 	maxName   = 255
 	maxTarget = 4096
 )
 
-// credible reports whether a file can be as the agent says.
-func credible(w *wire.FileInfo) bool {
+// plausible reports whether the agent's description of a file is possible.
+func plausible(w *wire.FileInfo) bool {
 	return w.Size <= math.MaxInt64 && len(w.Name) <= maxName && len(w.Target) <= maxTarget &&
 		strings.IndexByte(w.Name, 0) < 0 && strings.IndexByte(w.Target, 0) < 0
 }
 
-// isEntry reports whether name can be that of a directory's entry. Callers join it to
-// paths of their own.
+// isEntry reports whether name can be a directory entry. Callers join it to their own paths.
 func isEntry(name string) bool {
 	return name != "" && name != "." && name != ".." && strings.IndexByte(name, '/') < 0
 }
 
 func fileInfo(w *wire.FileInfo) sandbar.FileInfo {
-	mode := fs.FileMode(w.Mode&0o777) | kinds[w.Mode&0o170000]
-	for _, p := range special {
+	mode := fs.FileMode(w.Mode&0o777) | fileTypes[w.Mode&0o170000]
+	for _, p := range specialBits {
 		if w.Mode&p.bit != 0 {
 			mode |= p.flag
 		}

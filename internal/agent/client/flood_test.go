@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// press is an output that a program fills at an even pace.
-type press struct {
+// bulkOutput is an output that a program fills at an even pace.
+type bulkOutput struct {
 	piece int           // bytes that it writes at once
 	every time.Duration // it writes so often
 	left  int           // bytes that are still to come
@@ -20,12 +20,12 @@ type press struct {
 	can   bool
 }
 
-func (p *press) ready() int {
+func (p *bulkOutput) ready() int {
 	return min(int(time.Since(p.began)/p.every)*p.piece-p.taken, p.left, p.hold)
 }
 
 // Read waits for the next piece and takes what is there.
-func (p *press) Read(b []byte) (int, error) {
+func (p *bulkOutput) Read(b []byte) (int, error) {
 	if p.left == 0 {
 		return 0, io.EOF
 	}
@@ -39,10 +39,10 @@ func (p *press) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func (p *press) Close() error { return nil }
-func (p *press) finish()      {}
+func (p *bulkOutput) Close() error { return nil }
+func (p *bulkOutput) finish()      {}
 
-func (p *press) grow(size int) bool {
+func (p *bulkOutput) grow(size int) bool {
 	if p.can {
 		p.hold = size
 	}
@@ -53,22 +53,22 @@ func (p *press) grow(size int) bool {
 // at once, and so is a flood whose pipe cannot hold what comes in the meantime.
 func TestFloodIsGathered(t *testing.T) {
 	for name, tc := range map[string]struct {
-		press
+		bulkOutput
 		atMost, atLeast int // reads
 	}{
-		"100 MB/s in pieces of 4 KiB":          {press{piece: 4 << 10, every: 40 * time.Microsecond, left: 16 << 20, can: true}, 400, 0},
-		"the same, and the pipe cannot grow":   {press{piece: 4 << 10, every: 40 * time.Microsecond, left: 16 << 20}, 5000, 4000},
-		"20,000 lines a second of 80 bytes":    {press{piece: 80, every: 50 * time.Microsecond, left: 80 * 20_000}, 2500, 0},
-		"100 lines a second":                   {press{piece: 80, every: 10 * time.Millisecond, left: 80 * 1000}, 1000, 1000},
-		"a large piece now and then":           {press{piece: 30 << 10, every: 100 * time.Millisecond, left: 30 << 20, can: true}, 1024, 1024},
-		"32 lines at once, as of a short list": {press{piece: 80, every: 10 * time.Microsecond, left: 80 * 31}, 31, 31},
+		"100 MB/s in pieces of 4 KiB":          {bulkOutput{piece: 4 << 10, every: 40 * time.Microsecond, left: 16 << 20, can: true}, 400, 0},
+		"the same, and the pipe cannot grow":   {bulkOutput{piece: 4 << 10, every: 40 * time.Microsecond, left: 16 << 20}, 5000, 4000},
+		"20,000 lines a second of 80 bytes":    {bulkOutput{piece: 80, every: 50 * time.Microsecond, left: 80 * 20_000}, 2500, 0},
+		"100 lines a second":                   {bulkOutput{piece: 80, every: 10 * time.Millisecond, left: 80 * 1000}, 1000, 1000},
+		"a large piece now and then":           {bulkOutput{piece: 30 << 10, every: 100 * time.Millisecond, left: 30 << 20, can: true}, 1024, 1024},
+		"32 lines at once, as of a short list": {bulkOutput{piece: 80, every: 10 * time.Microsecond, left: 80 * 31}, 31, 31},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := tc.press
+				p := tc.bulkOutput
 				p.began, p.hold = time.Now(), 64<<10
 				total := p.left
-				if moved := deliver(io.Discard, &p); moved != int64(total) {
+				if moved := copyOutput(io.Discard, &p); moved != int64(total) {
 					t.Errorf("%d bytes were delivered, of %d", moved, total)
 				}
 				if p.reads > tc.atMost || p.reads < tc.atLeast {

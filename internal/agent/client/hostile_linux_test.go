@@ -127,7 +127,7 @@ const bound = 30 * time.Second
 func play(t *testing.T, script []byte) bool {
 	t.Helper()
 	before := take()
-	a, conn := newLiar(t, script)
+	a, conn := newFakeAgent(t, script)
 	watched, _ := conn.(*watchedConn)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -410,7 +410,7 @@ func useAdopted(ctx context.Context, box *Sandbox, mode byte) {
 	if err != nil {
 		return
 	}
-	a, err := box.Adopt(ctx, wire.Adopt{PID: 9, Mark: lent.Mark})
+	a, err := box.Adopt(ctx, wire.Adopt{PID: 9, Tag: lent.Tag})
 	if err != nil {
 		return
 	}

@@ -1,7 +1,7 @@
 package client
 
-// PeakMemory is the most memory that the sandbox has held at once, its agent
-// included, as the kernel counted it; 0 where nothing counts.
+// PeakMemory returns the sandbox's peak memory in bytes, its agent included, as the kernel counted
+// it; 0 if nothing counts it.
 func (s *Sandbox) PeakMemory() int64 {
 	if s.opt.Usage == nil {
 		return 0

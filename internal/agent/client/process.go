@@ -16,40 +16,42 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// process is one program in the sandbox.
+// process is a program in the sandbox.
 type process struct {
 	box     *Sandbox
 	id      uint32
-	told    wire.Started // by the agent, before Start returns
-	asked   time.Time    // before the agent is asked for it
+	told    wire.Started // the agent's answer; set before Start returns
+	asked   time.Time    // before the request was sent
 	started time.Time
 	before  Usage
 
-	channels *channels // nil where descriptors are passed
+	channels *channels // nil if descriptors are passed
 
-	in    io.WriteCloser // nil: no input to feed
+	in    io.WriteCloser // nil if the program gets no input
 	outs  []output
 	idle  chan struct{} // closed when all output has been delivered
-	moved [2]int64      // bytes of stdout and stderr delivered; final once idle is closed
+	moved [2]int64      // delivered bytes of stdout and stderr; final once idle is closed
 
-	waits bool // one that was adopted: nobody takes its output yet; guarded by box.mu while it is in box.running
+	// an adopted process whose output has no reader yet; guarded by box.mu while it is in
+	// box.running
+	waits bool
 
 	once   sync.Once
 	done   chan struct{}
 	result sandbar.Result
 }
 
-// output is a program's output as the host reads it.
+// output is the host's end of a program's output.
 type output interface {
 	io.ReadCloser
-	finish() // deliver what is there, then end
+	finish() // deliver the buffered bytes, then return EOF
 }
 
 // Start starts a program in the sandbox.
 func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
 	p, err := s.start(ctx, c, std)
 	if err != nil {
-		return nil, err // and no nil that is a process
+		return nil, err // not p: a nil *process in the interface would not be nil
 	}
 	return p, nil
 }
@@ -82,9 +84,10 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 				return
 			}
 			if p.channels != nil {
-				p.channels.forsake()
+				p.channels.closeAll()
 			}
-			s.readers.Go(func() { _ = p.KillTree() }) // its failure is the end of the sandbox, or beyond help
+			// fails if the sandbox ends, or if a process cannot be killed
+			s.readers.Go(func() { _ = p.KillTree() })
 		},
 	})
 	switch {
@@ -96,7 +99,7 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 	}
 	if err != nil {
 		abort()
-		close(p.idle) // should it start late, nobody takes its output
+		close(p.idle) // if it starts late, its output has no reader
 		return nil, err
 	}
 	ready()
@@ -104,7 +107,7 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 	return p, nil
 }
 
-// checkCmd refuses what no kernel would take.
+// checkCmd refuses a command that no kernel accepts.
 func checkCmd(c sandbar.Cmd) error {
 	if len(c.Args) == 0 || c.Args[0] == "" {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "args", Message: "a command needs at least the program's name"}
@@ -123,12 +126,12 @@ func checkCmd(c sandbar.Cmd) error {
 	return nil
 }
 
-// attachPipes gives p the host's ends of pipes and returns the program's.
+// attachPipes gives p the host's ends of the pipes and returns the program's.
 func (s *Sandbox) attachPipes(p *process, std driver.Stdio) (fds []int, ready, abort func(), err error) {
 	var own func(int)
 	if s.opt.ChownPipes {
-		// So that the program can open /dev/stdout and its like by name.
-		own = func(fd int) { giveTo(fd, s.opt.UID, s.opt.GID) }
+		// so that the program can reopen /dev/stdout by name
+		own = func(fd int) { chownPipe(fd, s.opt.UID, s.opt.GID) }
 	}
 	pp, err := makePipes(std.Stdin != nil, std.Stdout != nil, std.Stderr != nil, own)
 	if err != nil {
@@ -145,12 +148,12 @@ func (s *Sandbox) attachPipes(p *process, std driver.Stdio) (fds []int, ready, a
 	return pp.theirs, pp.closeTheirs, pp.close, nil
 }
 
-// pump moves bytes between the program and std until both sides are done.
+// pump copies between the program and std until both sides have ended.
 func (p *process) pump(std driver.Stdio) {
 	if p.in != nil && std.Stdin != nil {
-		// Not waited for: the reader may block for ever, and the program's end
-		// closes p.in.
-		go feed(p.in, std.Stdin)
+		// No one waits for it: the reader may block for ever, and the end of the program closes
+		// p.in.
+		go copyInput(p.in, std.Stdin)
 	} else if p.in != nil {
 		p.in.Close()
 	}
@@ -160,7 +163,7 @@ func (p *process) pump(std driver.Stdio) {
 		if w != nil {
 			o := outs[0]
 			outs = outs[1:]
-			wg.Go(func() { p.moved[i] = deliver(w, o) })
+			wg.Go(func() { p.moved[i] = copyOutput(w, o) })
 		}
 	}
 	go func() {
@@ -171,9 +174,9 @@ func (p *process) pump(std driver.Stdio) {
 
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// deliver copies an output to its sink and counts what the sink took. A sink
-// that fails closes the output.
-func deliver(w io.Writer, o output) (moved int64) {
+// copyOutput copies an output to its writer and counts the accepted bytes. If the writer fails, the
+// output is closed.
+func copyOutput(w io.Writer, o output) (moved int64) {
 	defer o.Close()
 	small := buffers.Get().(*[32 << 10]byte)
 	defer buffers.Put(small)
@@ -197,17 +200,17 @@ func deliver(w io.Writer, o output) (moved int64) {
 				buf = large[:]
 			}
 			if n < floodRead {
-				time.Sleep(gather)
+				time.Sleep(gatherDelay)
 			}
 		}
 	}
 }
 
-// A program that prints without a pause is read in large pieces: one that is read whenever it has
-// printed a line costs the daemon a wake-up, a message and two system calls for each. Such a
-// program has filled floodReads reads, or floodSize bytes, within floodTime. Where less than
-// floodRead was in its pipe, the next read comes gather later, for which a pipe that fills fast is
-// enlarged. All other output is read at once.
+// A program that prints without pause is read in large pieces: reading after each line would cost
+// the daemon a wake-up, a message and two system calls per line. An output is such a flood if it
+// fills floodReads reads or floodSize bytes within floodTime. If less than floodRead bytes were in
+// the pipe, the next read is delayed by gather; a pipe that would fill up within gather is enlarged
+// first. All other output is read at once.
 const (
 	floodReads  = 32
 	floodSize   = 256 << 10
@@ -215,23 +218,23 @@ const (
 	floodBuffer = 128 << 10
 	floodRead   = 64 << 10
 	floodPipe   = 512 << 10
-	floodSafe   = 16 << 10 // what may come during gather into a pipe that was not enlarged
-	gather      = 500 * time.Microsecond
+	floodSafe   = 16 << 10 // bytes that may arrive within gather in a pipe that was not enlarged
+	gatherDelay = 500 * time.Microsecond
 )
 
 var floods = sync.Pool{New: func() any { return new([floodBuffer]byte) }}
 
-// flood tells whether an output is one.
+// flood detects such an output.
 type flood struct {
 	since    time.Time
 	reads, n int // reads since then, and their bytes
 	is       bool
 	grown    bool // the pipe has been enlarged
-	cannot   bool // it cannot be
+	cannot   bool // the pipe cannot be enlarged
 }
 
-// read counts what was read and reports whether the output is a flood whose pipe has room for what
-// comes until it is read next.
+// read counts one read, and reports whether the output is a flood whose pipe has room for the bytes
+// of the next gather.
 func (f *flood) read(n int, o output) bool {
 	f.reads++
 	f.n += n
@@ -241,7 +244,7 @@ func (f *flood) read(n int, o output) bool {
 	now := time.Now()
 	took := now.Sub(f.since)
 	f.is = took <= floodTime
-	if fast := time.Duration(f.n)*gather > floodSafe*took; f.is && fast {
+	if fast := time.Duration(f.n)*gatherDelay > floodSafe*took; f.is && fast {
 		if g, ok := o.(interface{ grow(int) bool }); ok && !f.grown && !f.cannot {
 			f.grown = g.grow(floodPipe)
 			f.cannot = !f.grown
@@ -252,23 +255,22 @@ func (f *flood) read(n int, o output) bool {
 	return f.is
 }
 
-// feed copies an input to a program; the program may close its end at any time.
-func feed(w io.WriteCloser, r io.Reader) {
+// copyInput copies the input to a program, which may close its end at any time.
+func copyInput(w io.WriteCloser, r io.Reader) {
 	io.Copy(onlyWriter{w}, r)
 	w.Close()
 }
 
-// onlyWriter hides ReadFrom, whose splice would hold the pipe open while the
-// source has nothing to say.
+// onlyWriter hides ReadFrom: splice(2) would hold the pipe's lock while the source is idle.
 type onlyWriter struct{ io.Writer }
 
-// Wait returns the result once the program has ended and its output is out.
+// Wait returns the result after the program has ended and its output is delivered.
 func (p *process) Wait() (sandbar.Result, error) {
 	<-p.done
 	return p.result, nil
 }
 
-// Signal signals the program's process group; after its end it does nothing.
+// Signal signals the program's process group. After the program's end it does nothing.
 func (p *process) Signal(sig int) error {
 	if sig < 0 || sig > maxSignal {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "signal", Message: "signals are numbered 0 to 64"}
@@ -282,37 +284,36 @@ func (p *process) Signal(sig int) error {
 	m := wire.Signal{Number: uint8(sig)}
 	err := p.box.send(context.Background(), wire.Frame{Type: wire.TypeSignal, ID: p.id, Payload: m.Append(nil)})
 	if sandbar.CodeOf(err) == sandbar.Gone {
-		return nil // it ended together with its sandbox
+		return nil // the program ended with its sandbox
 	}
 	return err
 }
 
-// KillTree ends everything the program started, wherever it went, and returns
-// when nothing of it runs. It works also after the program's end; a sandbox
-// that has ended runs nothing.
+// KillTree kills every process that the program started, in whatever process group, session or
+// parent, and returns when none runs any more. It works after the program's end too. In a sandbox
+// that has ended it does nothing.
 func (p *process) KillTree() error {
-	m := wire.Kill{Mark: p.told.Mark}
-	r, err := p.box.insist(wire.TypeKill, m.Append(nil), &call{})
+	m := wire.Kill{Tag: p.told.Tag}
+	r, err := p.box.requestWithTimeout(wire.TypeKill, m.Append(nil), &call{})
 	switch {
 	case sandbar.CodeOf(err) == sandbar.Gone:
 		return nil
 	case err != nil:
 		return err
 	case r.Failure != wire.OK:
-		return sandbar.Errorf(sandbar.Internal, "something that process %d started does not end: %w", p.told.PID, errnoOf(r.Errno))
+		return sandbar.Errorf(sandbar.Internal, "a process that process %d started does not end: %w", p.told.PID, errnoOf(r.Errno))
 	}
 	return nil
 }
 
-// PID is the program's process id as the sandbox's programs see it.
+// PID returns the program's process id in the sandbox's PID namespace.
 func (p *process) PID() int { return int(p.told.PID) }
 
-// Bounds of what the agent, or a backend's counters, say of a program's end, so that sums
-// of it do not overflow.
+// Bounds of an agent's or a driver's counters, so that sums do not overflow.
 const (
 	maxSignal = 64
-	maxCPUs   = 8192    // of any machine that Linux runs on
-	maxMemory = 1 << 52 // bytes that a processor addresses
+	maxCPUs   = 8192    // more than Linux supports
+	maxMemory = 1 << 52 // bytes of the largest address space
 )
 
 // onExited handles a program's end.
@@ -343,7 +344,7 @@ func (s *Sandbox) onExited(f wire.Frame) error {
 	return nil
 }
 
-// account adds what the kernel counted for the whole sandbox.
+// account adds the kernel's counters of the whole sandbox.
 func (p *process) account(r *sandbar.Result) {
 	if p.box.opt.Usage != nil {
 		now := p.box.opt.Usage()
@@ -351,11 +352,11 @@ func (p *process) account(r *sandbar.Result) {
 		if now.PeakMemory > 0 {
 			r.PeakMemory = now.PeakMemory
 		}
-		if d := max(0, now.CPU-p.before.CPU); d > r.CPUTime || p.box.opt.UsageRules {
+		if d := max(0, now.CPU-p.before.CPU); d > r.CPUTime || p.box.opt.UsageOnly {
 			r.CPUTime = d
 		}
 	}
-	// No machine can have given it more since it was asked for.
+	// No machine can have used more CPU time since the request.
 	r.CPUTime = max(0, min(r.CPUTime, maxCPUs*min(time.Since(p.asked), math.MaxInt64/maxCPUs)))
 	r.PeakMemory = min(r.PeakMemory, maxMemory)
 	clean := r.Outcome == sandbar.Exited && r.ExitCode == 0
@@ -364,26 +365,27 @@ func (p *process) account(r *sandbar.Result) {
 	}
 }
 
-// lost ends a process whose sandbox ended under it.
+// lost ends a process whose sandbox has ended.
 func (p *process) lost() {
 	r := sandbar.Result{Outcome: sandbar.Lost, Duration: time.Since(p.started), Enforced: p.box.opt.Enforced}
 	p.end(r)
 }
 
-// end publishes the result after the output, for which descendants that hold
-// it open get a short time.
+// end publishes the result after the output has been delivered. If a descendant holds the output
+// open, it waits at most driver.DrainWindow.
 func (p *process) end(r sandbar.Result) {
 	p.once.Do(func() {
 		p.result = r
 		if p.waits {
-			close(p.idle) // nobody ever will
+			close(p.idle) // no reader will come
 		}
 		go func() {
-			p.account(&p.result) // not by the frame reader: a backend may have to ask far away
+			// in a goroutine of its own: a driver may have to ask over a network
+			p.account(&p.result)
 			p.drain()
 			p.result.StdoutBytes, p.result.StderrBytes = p.moved[0], p.moved[1]
 			if p.in != nil {
-				p.in.Close() // wakes a feed that waits for the program to read
+				p.in.Close() // unblocks feed
 			}
 			close(p.done)
 		}()
@@ -412,7 +414,7 @@ func envList(env map[string]string) []string {
 	return list
 }
 
-// startError says why a program could not be started.
+// startError returns the error of a program that could not be started.
 func startError(r *wire.Reply, c sandbar.Cmd) error {
 	cause := errnoOf(r.Errno)
 	name, subject := sandbar.Quote(c.Args[0], 100), "program "
@@ -431,7 +433,7 @@ func startError(r *wire.Reply, c sandbar.Cmd) error {
 	}
 	if errors.Is(cause, syscall.EOVERFLOW) {
 		return &sandbar.Error{Code: sandbar.Exhausted, Err: cause,
-			Message: "the sandbox has started as many programs as the daemon's limit of file locks lets it number",
+			Message: "the sandbox has used up all process tags, which the daemon's RLIMIT_LOCKS bounds",
 			Fix:     "create a new sandbox, or start the daemon without that limit (ulimit -Hx, LimitLOCKS in systemd)"}
 	}
 	return sandbar.Errorf(sandbar.Internal, "starting %s: %w", name, cause)

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// Spawner is a connection to a process that starts agents: the agent's program
-// in agent.ModeSpawner. Its methods may be called concurrently.
+// Spawner is a connection to a process that starts agents: the agent's executable in
+// agent.ModeSpawner. Its methods may be called concurrently.
 type Spawner struct {
 	mu   sync.Mutex
 	conn *net.UnixConn
@@ -19,12 +19,10 @@ type Spawner struct {
 	out  []byte
 }
 
-// spawnTimeout bounds one Spawn, and the Hello. A spawner that takes longer is
-// stuck in the kernel and of no more use.
+// spawnTimeout bounds one Spawn, and the Hello. A spawner that takes longer is stuck in the kernel.
 const spawnTimeout = 30 * time.Second
 
-// NewSpawner takes over conn and waits for the spawner's Hello. If it fails,
-// conn is closed.
+// NewSpawner takes ownership of conn and waits for the spawner's Hello. On failure it closes conn.
 func NewSpawner(conn *net.UnixConn) (*Spawner, error) {
 	conn.SetDeadline(time.Now().Add(spawnTimeout))
 	if err := readHello(conn); err != nil {
@@ -34,12 +32,11 @@ func NewSpawner(conn *net.UnixConn) (*Spawner, error) {
 	return &Spawner{conn: conn}, nil
 }
 
-// Spawn starts an agent and returns its process id and a pidfd, which is the
-// caller's. fds are the agent's connection and, if r wants it, the control group
-// that it is born in; they remain the caller's.
+// Spawn starts an agent and returns its process id and a pidfd, which the caller owns. fds are the
+// agent's connection and, optionally, the cgroup in which it starts; the caller keeps them.
 //
-// Gone: the spawner has ended, and with it every agent it started. Any other
-// error is about this agent alone.
+// Gone means that the spawner has exited, and with it every agent that it started. Any other error
+// concerns this agent only.
 func (s *Spawner) Spawn(r *wire.Spawn, fds ...int) (pid, pidfd int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +55,7 @@ func (s *Spawner) Spawn(r *wire.Spawn, fds ...int) (pid, pidfd int, err error) {
 	return s.answered(f)
 }
 
-// answered reads the answer to the last request.
+// answered decodes the answer to the last request.
 func (s *Spawner) answered(f wire.Frame) (pid, pidfd int, err error) {
 	var r wire.Reply
 	var agent wire.Spawned
@@ -74,22 +71,22 @@ func (s *Spawner) answered(f wire.Frame) (pid, pidfd int, err error) {
 	return 0, -1, s.lost(errViolation)
 }
 
-// lost ends the connection, for it cannot be used any more.
+// lost closes the connection after a violation or an I/O error.
 func (s *Spawner) lost(err error) error {
 	s.conn.Close()
 	return sandbar.Errorf(sandbar.Gone, "the process that starts agents has ended: %w", err)
 }
 
-// Close ends the connection, and with it the spawner and all its agents.
+// Close closes the connection, which ends the spawner and all its agents.
 func (s *Spawner) Close() error { return s.conn.Close() }
 
-// spawnError says why an agent could not be started.
+// spawnError returns the error of an agent that could not be started.
 func spawnError(r *wire.Reply) error {
 	cause := errnoOf(r.Errno)
 	code := sandbar.Internal
 	switch cause {
 	case syscall.EAGAIN, syscall.ENOMEM, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE:
-		code = sandbar.Exhausted // the kernel's own bounds on processes and namespaces
+		code = sandbar.Exhausted // a kernel limit on processes or namespaces
 	}
 	return forbidden(sandbar.Errorf(code, "an agent could not be started: %s: %w", said(r.Text), cause), cause)
 }

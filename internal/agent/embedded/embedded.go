@@ -7,6 +7,6 @@ import _ "embed"
 //go:embed sandbar-agent
 var program []byte
 
-// Binary returns the agent's program, for the system and processor this binary
-// was built for. It must not be changed.
+// Binary returns the agent's executable for this binary's operating system and architecture. The
+// caller must not modify it.
 func Binary() []byte { return program }

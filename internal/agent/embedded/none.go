@@ -2,5 +2,5 @@
 
 package embedded
 
-// Binary returns nil: this build carries no agent.
+// Binary returns nil: this build embeds no agent.
 func Binary() []byte { return nil }

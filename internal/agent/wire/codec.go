@@ -24,8 +24,8 @@ func appendStrs(b []byte, ss []string) []byte {
 	return b
 }
 
-// decoder reads a message. After the first failure it returns zeros, so a
-// message is decoded in one go and checked once at the end.
+// decoder reads a message. After the first failure every method returns zero, so a caller decodes
+// the whole message and checks once, with end.
 type decoder struct {
 	b      []byte
 	failed bool
@@ -69,7 +69,7 @@ func (d *decoder) u64() uint64 {
 	return 0
 }
 
-// truth reads a byte that is 0 or 1.
+// truth reads a byte that must be 0 or 1.
 func (d *decoder) truth() bool {
 	v := d.u8()
 	d.failed = d.failed || v > 1
@@ -79,8 +79,9 @@ func (d *decoder) truth() bool {
 func (d *decoder) str() string   { return string(d.take(int(d.u32()))) }
 func (d *decoder) bytes() []byte { return d.take(int(d.u32())) }
 
-// count reads a number of elements that take at least size bytes each, so that
-// a lie about it cannot make us reserve more memory than the frame has bytes.
+// count reads a number of elements of at least size bytes each. It fails if the rest of the frame
+// is too short for them, so a false number cannot make the caller allocate more memory than the
+// frame's own size.
 func (d *decoder) count(size int) int {
 	n := int(d.u32())
 	if d.failed || n > len(d.b)/size {

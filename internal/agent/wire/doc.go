@@ -1,5 +1,5 @@
-// Package wire is the language between the host and the agent: frames over one
-// byte stream, and for each kind of frame a plain struct.
+// Package wire defines the protocol between the host and the agent: frames over one byte stream,
+// and one plain struct per kind of frame.
 //
 // # Frames
 //
@@ -11,9 +11,9 @@
 //	6  uint16  zero
 //	8  uint32  id: of the request, the process or the channel
 //
-// Descriptors are attached to the first byte of the frame, so only a unix
-// socket can carry them; over any other stream the number is always 0 and the
-// same protocol moves bytes in Data frames instead.
+// Descriptors are attached to the first byte of the frame (SCM_RIGHTS, unix(7)). Only a UNIX socket
+// can carry them. Over any other stream the number is always 0, and Data frames move the bytes
+// instead.
 //
 // # Conversation
 //
@@ -27,45 +27,44 @@
 // has ended; the answer comes when nothing that it started runs any more. Clock,
 // which only an agent of a whole machine knows, has no answer either.
 //
-// A program need not be started by the agent. Lend asks what one must take on to
-// be like those that are; when the host has put it into the sandbox, as a child of
-// the agent, Adopt makes it one of the agent's, answered and followed as a Start.
+// The host can also put a process into the sandbox itself. AdoptAttrs asks for the tag, limits and
+// Landlock ruleset which that process must take on. When the process is a child of the agent, Adopt
+// registers it as one of the agent's programs. The answers to Adopt are those to Start.
 //
-// Without descriptors, a process's streams and a dialled connection are
-// channels: Data carries bytes, Credit tells the sender how many more it may
-// send (it starts with Window), Close ends a direction. A sender never exceeds
-// its credit, so neither side ever holds more than Window bytes for a channel.
+// Without descriptors, the streams of a process and a dialled connection are channels: Data carries
+// bytes, Credit grants the sender that many more bytes, Close ends one direction. The initial
+// credit is Window. A sender never exceeds its credit, so each side buffers at most Window bytes
+// per channel.
 //
-// A spawner, which is the same program in another mode, speaks the same frames:
-// it says Hello, and then each Spawn is answered by a Reply, whose Data is a
-// Spawned and whose one descriptor is a pidfd.
+// A spawner is the same program in another mode and speaks the same frames. It sends Hello. It
+// answers each Spawn with a Reply, whose Data is a Spawned and whose one descriptor is a pidfd.
 //
-// Both sides treat the other as hostile: sizes are bounded before memory is
-// taken, and any violation ends the connection.
+// Each side treats the other as hostile: it bounds sizes before it allocates memory, and any
+// violation ends the connection.
 package wire
 
-// Generation numbers the protocol. Host and agent must agree; the host carries
-// its agent with it, so they differ only where an agent outlives a host's
-// upgrade or was put into an image.
+// Generation is the version of the protocol. Host and agent must have the same. The host carries
+// its own agent, so the two differ only if an agent outlives an upgrade of the host or is part of
+// an image.
 //
 //	1  2026-11  the first
 //	2  2026-11  Setup builds roots out of images, one of which may come with it
-//	3  2026-11  Kill; the answer to Start is Started; Setup has Programs
+//	3  2026-11  Kill; the answer to Start is Started; Setup has ProgramSeccomp
 //	4  2026-11  Setup has an Interface, whose device the answer may carry
-//	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is whole
-//	6  2026-11  Setup may be of a sandbox that somebody else made, and names the limit that is the mark
+//	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is complete
+//	6  2026-11  Setup may be of a prebuilt sandbox, and names the resource limit that is the tag
 //	7  2026-11  Spawn
-//	8  2026-11  Lend and Adopt, for programs that the host puts into the sandbox; Spawn has an Owner
+//	8  2026-11  AdoptAttrs and Adopt, for programs that the host puts into the sandbox; Spawn has an Owner
 //	9  2026-11  Stage; Setup has PIDs
 //	10 2026-11  Clock, and agents of whole machines
-//	11 2026-11  Setup has Without
+//	11 2026-11  Setup has Remove
 //	12 2026-11  FSPut
 //	13 2026-11  FSHold, FSHeld and FSRelease
 //	14 2026-11  MountCover and MountMasks; Setup, Launch and Stage have Mitigate
 //	15 2026-11  FSHold is FSBlock; Release takes the place of FSHeld and FSRelease
 const Generation = 15
 
-// Limits of a frame and of a channel.
+// Bounds of a frame and of a channel.
 const (
 	HeaderSize = 12
 	MaxPayload = 1 << 20
@@ -76,24 +75,24 @@ const (
 // Type is the kind of a frame.
 type Type uint8
 
-// The kinds of frame, with who sends them.
+// The kinds of frame, each with its sender and its payload.
 const (
-	TypeHello  Type = 1  // agent: its generation
-	TypeSetup  Type = 2  // host: Setup, with the mounts to attach or none
-	TypeReply  Type = 3  // agent: Reply
-	TypeStart  Type = 4  // host: Start, with descriptors 0, 1, 2 or none
-	TypeExited Type = 5  // agent: Exited
-	TypeSignal Type = 6  // host: Signal
-	TypeFS     Type = 7  // host: FSRequest
-	TypeDial   Type = 8  // host: Dial
-	TypeData   Type = 9  // both: a byte naming the channel, then bytes
-	TypeCredit Type = 10 // both: a byte naming the channel, then uint32
-	TypeClose  Type = 11 // both: a byte naming the channel
-	TypeKill   Type = 12 // host: Kill
-	TypeSpawn  Type = 13 // host, to a spawner: Spawn, with the agent's connection and perhaps a cgroup
-	TypeLend   Type = 14 // host: nothing; the answer has a Lent, and the Landlock ruleset if there is one
-	TypeAdopt  Type = 15 // host: Adopt
-	TypeClock  Type = 16 // host: Clock
+	TypeHello      Type = 1  // agent: its generation
+	TypeSetup      Type = 2  // host: Setup, with the mounts to attach or none
+	TypeReply      Type = 3  // agent: Reply
+	TypeStart      Type = 4  // host: Start, with descriptors 0, 1, 2 or none
+	TypeExited     Type = 5  // agent: Exited
+	TypeSignal     Type = 6  // host: Signal
+	TypeFS         Type = 7  // host: FSRequest
+	TypeDial       Type = 8  // host: Dial
+	TypeData       Type = 9  // both: a byte naming the channel, then bytes
+	TypeCredit     Type = 10 // both: a byte naming the channel, then uint32
+	TypeClose      Type = 11 // both: a byte naming the channel
+	TypeKill       Type = 12 // host: Kill
+	TypeSpawn      Type = 13 // host, to a spawner: Spawn, with the agent's connection and perhaps a cgroup
+	TypeAdoptAttrs Type = 14 // host: nothing; the answer has an AdoptAttrs, and the Landlock ruleset if there is one
+	TypeAdopt      Type = 15 // host: Adopt
+	TypeClock      Type = 16 // host: Clock
 	// TypeRelease is a request of the host: Release.
 	TypeRelease Type = 17
 )

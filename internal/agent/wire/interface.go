@@ -1,25 +1,25 @@
 package wire
 
-// Interface is the network interface that a sandbox has besides its loopback: a
-// TUN device (IFF_TUN, IFF_NO_PI), at whose other end is the host.
+// Interface is the sandbox's network interface besides the loopback: a TUN device (IFF_TUN,
+// IFF_NO_PI) whose packets the host reads and writes.
 type Interface struct {
 	// Name of the interface; "" for none.
 	Name string
-	// Device is the host's file with which the agent makes the device, whose
-	// descriptor comes with the Reply to Setup. "" if the host has made the
-	// device in the sandbox's network namespace already.
+	// Device is the host's device node from which the agent creates the interface; the Reply to
+	// Setup carries the descriptor. "" if the host has already created the interface in the
+	// sandbox's network namespace.
 	Device string
 	MTU    uint32
-	// Addrs are its addresses. Those of a family that the kernel does not have
-	// are left out, but for the first.
+	// Addrs are the addresses of the interface. The agent skips an address whose family the kernel
+	// lacks, except for the first, which must succeed.
 	Addrs []Addr
 }
 
-// Addr is an address of an Interface, of 4 or 16 bytes.
+// Addr is one address of an Interface. IP and Gateway have 4 or 16 bytes.
 type Addr struct {
 	IP      []byte
-	Bits    uint8  // length of the prefix of its network
-	Gateway []byte // where all else goes
+	Bits    uint8  // prefix length of the address's network
+	Gateway []byte // next hop of the default route
 }
 
 func (i *Interface) append(b []byte) []byte {

@@ -1,36 +1,35 @@
 package wire
 
-// Limits of one FSReadFiles: what the agent reads at most, and what the host
-// asks for at most, so that both frames stay below MaxPayload.
+// Bounds of one FSReadFiles. The agent reads and the host asks for at most this much, so that both
+// frames stay below MaxPayload.
 const (
 	MaxReadPaths = 256       // paths of one request
-	MaxPathBytes = 256 << 10 // bytes of them
+	MaxPathBytes = 256 << 10 // total length of the paths, in bytes
 	MaxReadBytes = 64 << 10  // bytes of one file
-	MaxReadReply = 256 << 10 // bytes of all files of one answer
+	MaxReadReply = 256 << 10 // bytes of all files of one Reply
 )
 
-// FileContent is the beginning of one file, as FSReadFiles answers it. There is
-// one for each of the first paths, and at least one: the host asks for the rest
-// again.
+// FileContent is the first bytes of one file, as a Reply to FSReadFiles holds it. The Reply has one
+// for each of the first paths, and at least one. The host asks again for the remaining paths.
 type FileContent struct {
-	Errno uint32 // the kernel's, if the file could not be read
-	Whole bool   // Bytes is all there is
-	Bytes []byte
+	Errno    uint32 // errno of the kernel, if the file could not be read
+	Complete bool   // Bytes is the whole file
+	Bytes    []byte
 }
 
 // AppendFileContent appends the encoding of c. File contents follow each other
 // without a count.
 func AppendFileContent(b []byte, c FileContent) []byte {
-	b = append(appendU32(b, c.Errno), bit(c.Whole))
+	b = append(appendU32(b, c.Errno), bit(c.Complete))
 	return append(appendU32(b, uint32(len(c.Bytes))), c.Bytes...)
 }
 
-// DecodeFileContents reads what AppendFileContent wrote, to the end of p, whose
-// memory Bytes shares. There are never more than MaxReadPaths.
+// DecodeFileContents reads what AppendFileContent wrote, to the end of p. Bytes share memory with
+// p. The result never has more than MaxReadPaths elements.
 func DecodeFileContents(p []byte) (all []FileContent, err error) {
 	d := decoder{b: p}
 	for len(d.b) > 0 && !d.failed && len(all) < MaxReadPaths {
-		all = append(all, FileContent{Errno: d.u32(), Whole: d.truth(), Bytes: d.bytes()})
+		all = append(all, FileContent{Errno: d.u32(), Complete: d.truth(), Bytes: d.bytes()})
 	}
 	return all, d.end()
 }
@@ -45,8 +44,7 @@ func DecodePaths(p []byte) ([]string, error) {
 	return paths, d.end()
 }
 
-// AppendListing appends the entries of a directory; whole says that there are
-// none after them.
+// AppendListing appends the entries of a directory. whole says that no entries follow them.
 func AppendListing(b []byte, whole bool, infos []FileInfo) []byte {
 	return AppendFileInfos(append(b, bit(whole)), infos)
 }

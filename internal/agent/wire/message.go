@@ -2,7 +2,7 @@ package wire
 
 import "encoding/binary"
 
-// Hello is the first thing an agent says.
+// Hello is the first message of an agent.
 type Hello struct{ Generation uint32 }
 
 // Append appends the encoding of m.
@@ -15,31 +15,31 @@ func (m *Hello) Decode(p []byte) error {
 	return d.end()
 }
 
-// Failure tells how far a request got.
+// Failure is the stage at which a request failed.
 type Failure uint8
 
-// The stages at which a request can fail.
+// The stages of a request.
 const (
 	OK           Failure = iota
-	FailProtocol         // the request is not understood or not possible now
-	FailSetup            // building the sandbox; Text names the step
+	FailProtocol         // the request is malformed, or not possible now
+	FailSetup            // the agent could not build the sandbox; Text names the step
 	FailDir              // the working directory
-	FailExec             // finding or executing the program
+	FailExec             // the program was not found or not executed
 	FailFile             // a file operation
 	FailDial             // connecting
-	FailKill             // ending what a program started: something resists
-	FailSpawn            // starting an agent; Text names the step
+	FailKill             // processes with the tag still run after the time limit
+	FailSpawn            // the spawner could not start an agent; Text names the step
 )
 
 // Reply answers a request. Errno is the kernel's error number, 0 if none.
 type Reply struct {
 	Failure Failure
 	Errno   uint32
-	Text    string // what was being done; from a fixed set or a path of the plan
-	Data    []byte // what the request asked for
+	Text    string // the step that failed: one of a fixed set, or a path of the plan
+	Data    []byte // the result of the request
 }
 
-// maxText bounds Text, in bytes: a path and a word or two.
+// maxText bounds Text, in bytes.
 const maxText = 8 << 10
 
 // Append appends the encoding of m.
@@ -50,8 +50,8 @@ func (m *Reply) Append(b []byte) []byte {
 	return append(appendU32(b, uint32(len(m.Data))), m.Data...)
 }
 
-// AppendReply appends the encoding of a Reply that is OK, with the Data that
-// data appends to what it is given.
+// AppendReply appends the encoding of a successful Reply. data appends the Reply's Data to its
+// argument.
 func AppendReply(b []byte, data func(b []byte) []byte) []byte {
 	b = (&Reply{}).Append(b)
 	begin := len(b)
@@ -60,7 +60,7 @@ func AppendReply(b []byte, data func(b []byte) []byte) []byte {
 	return b
 }
 
-// Decode reads m from a payload, whose memory Data shares.
+// Decode reads m from a payload. Data shares memory with the payload.
 func (m *Reply) Decode(p []byte) error {
 	d := decoder{b: p}
 	m.Failure = Failure(d.u8())
@@ -71,11 +71,11 @@ func (m *Reply) Decode(p []byte) error {
 	return d.end()
 }
 
-// Start asks for a program. With descriptors they become its 0, 1 and 2;
-// without, its streams are channels 0, 1 and 2 under the frame's id.
+// Start asks for a program. If the frame carries descriptors, they become the program's 0, 1 and 2.
+// Otherwise the program's streams are channels 0, 1 and 2 under the frame's id.
 type Start struct {
 	Args []string
-	Env  []string // "K=V", after those of Setup; later ones win
+	Env  []string // "K=V", appended to that of Setup; the last value of a name wins
 	Dir  string
 }
 
@@ -91,83 +91,83 @@ func (m *Start) Decode(p []byte) error {
 	return d.end()
 }
 
-// Started is Data of the Reply to a Start that succeeded.
+// Started is Data of the Reply to a successful Start.
 type Started struct {
-	// PID is the program's process id as the sandbox's programs see it.
+	// PID is the program's process id in the sandbox's PID namespace.
 	PID uint32
-	// Mark names the program, and all that it starts, for Kill. No other
-	// program of the sandbox ever has it.
-	Mark uint64
+	// Tag identifies the program and every process that it starts, for Kill. It is unique for the
+	// life of the sandbox.
+	Tag uint64
 }
 
 // Append appends the encoding of m.
-func (m *Started) Append(b []byte) []byte { return appendU64(appendU32(b, m.PID), m.Mark) }
+func (m *Started) Append(b []byte) []byte { return appendU64(appendU32(b, m.PID), m.Tag) }
 
 // Decode reads m from a payload.
 func (m *Started) Decode(p []byte) error {
 	d := decoder{b: p}
-	m.PID, m.Mark = d.u32(), d.u64()
+	m.PID, m.Tag = d.u32(), d.u64()
 	return d.end()
 }
 
-// Kill asks for the end of all that carries a mark.
-type Kill struct{ Mark uint64 }
+// Kill asks the agent to kill every process with a tag.
+type Kill struct{ Tag uint64 }
 
 // Append appends the encoding of m.
-func (m *Kill) Append(b []byte) []byte { return appendU64(b, m.Mark) }
+func (m *Kill) Append(b []byte) []byte { return appendU64(b, m.Tag) }
 
 // Decode reads m from a payload.
 func (m *Kill) Decode(p []byte) error {
 	d := decoder{b: p}
-	m.Mark = d.u64()
+	m.Tag = d.u64()
 	return d.end()
 }
 
-// Lent is Data of the Reply to a Lend.
-type Lent struct {
-	// Mark is that of the program to come, see Started. It is the hard and the
-	// soft limit of Resource.
-	Mark     uint64
+// AdoptAttrs is Data of the Reply to TypeAdoptAttrs: what a process must take on before Adopt.
+type AdoptAttrs struct {
+	// Tag is the tag of the process to adopt, see Started. The process must set it as soft and hard
+	// limit of Resource.
+	Tag      uint64
 	Resource uint32
-	// Rlimits are the agent's own, which programs inherit.
+	// Rlimits are the agent's own limits, which programs inherit.
 	Rlimits []Rlimit
 }
 
 // Append appends the encoding of m.
-func (m *Lent) Append(b []byte) []byte {
-	return appendRlimits(appendU32(appendU64(b, m.Mark), m.Resource), m.Rlimits)
+func (m *AdoptAttrs) Append(b []byte) []byte {
+	return appendRlimits(appendU32(appendU64(b, m.Tag), m.Resource), m.Rlimits)
 }
 
 // Decode reads m from a payload.
-func (m *Lent) Decode(p []byte) error {
+func (m *AdoptAttrs) Decode(p []byte) error {
 	d := decoder{b: p}
-	m.Mark, m.Resource, m.Rlimits = d.u64(), d.u32(), d.rlimits()
+	m.Tag, m.Resource, m.Rlimits = d.u64(), d.u32(), d.rlimits()
 	return d.end()
 }
 
-// Adopt names a program that the host has put into the sandbox.
+// Adopt registers a process that the host has put into the sandbox.
 type Adopt struct {
-	PID  uint32 // as the sandbox numbers it
-	Mark uint64 // from Lent
+	PID uint32 // in the sandbox's PID namespace
+	Tag uint64 // from AdoptAttrs
 }
 
 // Append appends the encoding of m.
-func (m *Adopt) Append(b []byte) []byte { return appendU64(appendU32(b, m.PID), m.Mark) }
+func (m *Adopt) Append(b []byte) []byte { return appendU64(appendU32(b, m.PID), m.Tag) }
 
 // Decode reads m from a payload.
 func (m *Adopt) Decode(p []byte) error {
 	d := decoder{b: p}
-	m.PID, m.Mark = d.u32(), d.u64()
+	m.PID, m.Tag = d.u32(), d.u64()
 	return d.end()
 }
 
-// Exited tells of a program's end.
+// Exited reports the end of a program.
 type Exited struct {
 	Code     uint8  // exit code, if Signal is 0
-	Signal   uint8  // the signal that ended it
-	Watchdog bool   // the agent's watchdog killed for memory
-	CPU      uint64 // microseconds, user and system, of it and its waited-for children
-	MaxRSS   uint64 // bytes, of the largest of them
+	Signal   uint8  // the signal that ended the program, or 0
+	Watchdog bool   // the agent's memory watchdog killed the program
+	CPU      uint64 // microseconds, user and system, of the program and its waited-for children
+	MaxRSS   uint64 // bytes; the largest resident set among them (ru_maxrss, getrusage(2))
 }
 
 // Append appends the encoding of m.
@@ -183,7 +183,7 @@ func (m *Exited) Decode(p []byte) error {
 	return d.end()
 }
 
-// Signal asks for a signal to the process group of the frame's id.
+// Signal asks the agent to signal the process group of the program with the frame's id.
 type Signal struct{ Number uint8 }
 
 // Append appends the encoding of m.
@@ -229,7 +229,7 @@ func (m *Clock) Decode(p []byte) error {
 	return d.end()
 }
 
-// Dial asks for a TCP connection to a port on the sandbox's loopback.
+// Dial asks for a TCP connection to a port on the sandbox's loopback interface.
 type Dial struct{ Port uint16 }
 
 // Append appends the encoding of m.
@@ -245,9 +245,9 @@ func (m *Dial) Decode(p []byte) error {
 // FSOp is a file operation.
 type FSOp uint8
 
-// The file operations and the fields each uses. Where a descriptor is the
-// answer and none can be passed, Data of the Reply is a handle (uint32) for
-// FSRead, FSWrite and FSClose.
+// The file operations, with the fields that each uses. If an operation returns a descriptor and the
+// connection cannot pass one, Data of the Reply is a handle (uint32) for FSRead, FSWrite and
+// FSClose.
 const (
 	FSOpen      FSOp = iota + 1 // Path → descriptor, read only; Data: one FileInfo
 	FSCreate                    // Path, Mode, Flags → descriptor; Data: handle of the pending file
@@ -271,13 +271,13 @@ const (
 
 // Flags of file operations.
 const (
-	FSParents   uint32 = 1 << iota // make missing directories above
-	FSRecursive                    // also what is below
+	FSParents   uint32 = 1 << iota // create missing parent directories
+	FSRecursive                    // apply to the contents of directories as well
 	FSAppend                       // FSCreate: write at the end of the file itself
-	FSNoReplace                    // FSRename: what is at To stays
+	FSNoReplace                    // FSRename: fail if To exists
 )
 
-// FSRequest is a file operation; unused fields are zero.
+// FSRequest is a file operation. Unused fields are zero.
 type FSRequest struct {
 	Op     FSOp
 	Path   string
@@ -287,12 +287,12 @@ type FSRequest struct {
 	Handle uint32
 	Offset uint64
 	Size   uint32
-	UID    uint32 // Same: as it is
+	UID    uint32 // Same: leave unchanged
 	GID    uint32
 	Bytes  []byte
 }
 
-// Same is a user or group that is left as it is; the kernel takes it for that.
+// Same is the user or group id that leaves a file's owner unchanged (chown(2): -1).
 const Same = 1<<32 - 1
 
 // Append appends the encoding of m.
@@ -305,7 +305,7 @@ func (m *FSRequest) Append(b []byte) []byte {
 	return append(appendU32(b, uint32(len(m.Bytes))), m.Bytes...)
 }
 
-// Decode reads m from a payload, whose memory Bytes shares.
+// Decode reads m from a payload. Bytes shares memory with the payload.
 func (m *FSRequest) Decode(p []byte) error {
 	d := decoder{b: p}
 	m.Op = FSOp(d.u8())
@@ -320,14 +320,14 @@ func (m *FSRequest) Decode(p []byte) error {
 // FileInfo describes one file; Mode is the kernel's st_mode.
 type FileInfo struct {
 	Name     string
-	Target   string // of a symbolic link
+	Target   string // text of a symbolic link
 	Size     uint64
 	Mode     uint32
 	UID, GID uint32
 	MTime    int64 // nanoseconds since 1970
 }
 
-// fileInfoMin is the fewest bytes a FileInfo takes.
+// fileInfoMin is the length of the shortest encoded FileInfo, in bytes.
 const fileInfoMin = 4 + 4 + 8 + 4 + 4 + 4 + 8
 
 // AppendFileInfos appends the encoding of infos.
@@ -360,7 +360,7 @@ func DecodeFileInfos(p []byte) ([]FileInfo, error) {
 // AppendHandle appends a handle, as Data of a Reply.
 func AppendHandle(b []byte, h uint32) []byte { return appendU32(b, h) }
 
-// DecodeHandle reads a handle from the front of p and returns what follows.
+// DecodeHandle reads a handle from the front of p and returns the rest.
 func DecodeHandle(p []byte) (uint32, []byte, error) {
 	d := decoder{b: p}
 	h := d.u32()

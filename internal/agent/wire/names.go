@@ -5,7 +5,7 @@ func (k MountKind) String() string {
 	switch k {
 	case MountTmpfs:
 		return "mount tmpfs on"
-	case MountBind, MountInner:
+	case MountBind, MountBindInner:
 		return "bind"
 	case MountProc:
 		return "mount proc on"
@@ -19,11 +19,11 @@ func (k MountKind) String() string {
 		return "write file"
 	case MountMask:
 		return "mask"
-	case MountMasks:
+	case MountMaskOthers:
 		return "mask others in"
-	case MountCover:
+	case MountReplaceFile:
 		return "cover"
-	case MountReseal:
+	case MountSetFlags:
 		return "seal"
 	case MountAttach:
 		return "attach"

@@ -1,122 +1,129 @@
 package wire
 
-// Setup is the first frame the host sends to an agent that is PID 1 of fresh
-// namespaces: the complete plan of the sandbox, computed by the host. The agent
-// applies it in the order of the fields below and never again. It holds no
-// secrets.
+// Setup is the first frame that the host sends to an agent that is PID 1 of new namespaces: the
+// complete plan of the sandbox. The agent applies it once, in the order of the fields below. A
+// Setup holds no secrets.
 type Setup struct {
-	// Made says that somebody else, a container runtime for one, has made the
-	// sandbox's namespaces, root and network already. Then Hostname, Interface,
-	// Root and Mounts mean nothing, and what follows confines the programs as
-	// ever.
-	Made bool
+	// Prebuilt says that a container runtime has already made the sandbox's namespaces, root and
+	// network. The agent then ignores Hostname, Interface, Root and Mounts, and applies the rest as
+	// usual.
+	Prebuilt bool
 	// Hostname of the UTS namespace.
 	Hostname string
-	// Without are the files and empty directories which whoever made the sandbox
-	// has put into it and programs are not to find. They are removed in order,
-	// where they are there, if Made.
-	Without []string
-	// Root is an existing directory of the host over which the new root is
-	// built, in the agent's own mount namespace only; nobody else sees it.
+	// Remove lists files and empty directories that the container runtime created and that programs
+	// must not find. A Prebuilt agent removes them in order and skips missing ones.
+	Remove []string
+	// Root is an existing directory of the host. The agent builds the new root over it, in its own
+	// mount namespace only.
 	Root string
-	// Interface is set up before the root is built.
+	// Interface is created before the root is built.
 	Interface Interface
-	// Mounts build the new root, in order. Paths of targets are absolute in
-	// the new root; the agent prefixes Root. Afterwards the agent pivots.
+	// Mounts build the new root, in order. Targets are absolute paths in the new root; the agent
+	// prefixes Root. Afterwards the agent pivots (pivot_root(2)).
 	Mounts []Mount
-	// Sysctls are set in the sandbox's own namespaces, where the kernel has them.
+	// Sysctls are set in the sandbox's own namespaces. The agent skips those that the kernel lacks.
 	Sysctls []Sysctl
-	// Rlimits are set on the agent and so on all that it starts.
+	// Rlimits are set on the agent, and every program inherits them.
 	Rlimits []Rlimit
-	// Nice is added to the priority of programs, 0 to 19: a weight where no
-	// cgroup has one.
+	// Nice is added to the nice value of programs, 0 to 19. It stands for the weight of a cgroup on
+	// hosts without one.
 	Nice uint8
-	// Mitigate switches off what lets programs attack others by speculation: store
-	// bypass and shared branch predictions of programs, and shared processor cores
-	// of the sandbox, where the kernel has the switches.
+	// Mitigate disables speculation across programs: store bypass and shared indirect branch
+	// prediction per program, and a core scheduling cookie for the whole sandbox. The agent skips
+	// what the kernel has no switch for.
 	Mitigate bool
-	// UID and GID, inside the user namespace, of programs and of every file
-	// operation. The agent itself is another user where the namespace has a range
-	// of ids, and has the capabilities SETUID, SETGID and KILL then, and CHOWN over
-	// a stream; it is UID where there is only one.
+	// UID and GID are those of programs and of every file operation, inside the user namespace. If
+	// the namespace maps a range of ids, the agent is another user and keeps the capabilities
+	// SETUID, SETGID and KILL, and on a stream connection CHOWN. If the namespace maps one id, the
+	// agent is UID too and has no capabilities.
 	UID, GID uint32
-	// Mark is the resource whose hard limit tells what belongs to which program:
-	// RLIMIT_LOCKS (10), or in gVisor RLIMIT_RSS (5). Programs must forbid
-	// programs to change it.
-	Mark uint32
-	// Landlock is the second layer, on every thread that starts programs or
-	// touches files.
+	// TagResource is the resource whose hard limit is the process tag: RLIMIT_LOCKS (10), or
+	// RLIMIT_RSS (5) in gVisor. ProgramSeccomp must forbid programs to change it.
+	TagResource uint32
+	// Landlock is the second layer of file access control. It applies to every thread that starts
+	// programs or opens files.
 	Landlock Landlock
-	// Seccomp is a classic BPF program of 8-byte instructions in native byte
-	// order, installed on all threads last.
+	// Seccomp is a classic BPF program of 8-byte instructions in native byte order (seccomp(2)).
+	// The agent installs it last, on all threads.
 	Seccomp []byte
-	// Programs is another such program, for the one thread that starts programs
-	// and so for these: what only the agent itself may do.
-	Programs []byte
-	// Env is the environment of every program, "K=V", before that of a Start.
+	// ProgramSeccomp is a second such filter for the launcher thread, and so for programs. It
+	// forbids what only the agent may do.
+	ProgramSeccomp []byte
+	// Env is the environment of every program, "K=V". A Start can add to it.
 	Env []string
-	// Dir is the directory relative paths start from, and programs by default.
+	// Dir is the directory that relative paths start from, and the default working directory.
 	Dir string
-	// Watchdog, if over 0, is how many bytes the programs may hold together
-	// where no cgroup counts; beyond it the agent kills them all.
+	// Watchdog is the most memory that all programs may hold together, in bytes, on a host without
+	// a memory cgroup. Beyond it the agent kills all programs. 0 means no watchdog.
 	Watchdog int64
-	// PIDs, if over 0, is how many processes and threads the programs may have
-	// together, held by the control groups of the kernel that the sandbox has of
-	// its own. 0 where the host's hold it.
+	// PIDs is the most processes and threads that the programs may have together. The agent
+	// enforces it with the cgroups of the sandbox's own kernel (gVisor). 0 if the host's cgroup
+	// enforces the limit.
 	PIDs int64
-	// WatchDisks are mount points whose used bytes count towards Watchdog.
+	// WatchDisks are mount points of tmpfs, whose used bytes count towards Watchdog.
 	WatchDisks []string
-	// WatchWhole says that the kernel is the sandbox's own, so that its account
-	// of all memory is what the watchdog looks at.
-	WatchWhole bool
+	// WatchKernel says that the sandbox has a kernel of its own (gVisor). The watchdog then reads
+	// that kernel's account of all memory.
+	WatchKernel bool
 }
 
-// Launch is what the agent's program reads where it is to start an interpreter
-// that will be copied into sandboxes, rather than to be an agent.
+// Launch is the plan for ModeTemplate: the agent's program starts an interpreter, which the host
+// later forks into sandboxes.
 type Launch struct {
 	Args []string // the interpreter, looked up in PATH of Env, and its arguments
-	Env  []string // "K=V", all of it
+	Env  []string // "K=V"; the interpreter has no other variables
 	Dir  string
-	// Namespaces is how many were inherited for it to enter. If there are some it
-	// takes on UID and GID, without groups; if there are none it stays who it is.
+	// Namespaces is the number of inherited namespace descriptors to enter. If it is over 0, the
+	// interpreter becomes UID and GID without supplementary groups. If it is 0, the interpreter
+	// keeps its user.
 	Namespaces uint8
 	UID, GID   uint32
 	Rlimits    []Rlimit
 	Seccomp    []byte // as in Setup
-	Score      string // for oom_score_adj
-	Mitigate   bool   // as in Setup, but for cores
+	Score      string // written to oom_score_adj
+	Mitigate   bool   // as in Setup, without the core scheduling cookie
 }
 
-// MountKind says what a Mount step does.
+// MountKind is the kind of a Mount step.
 type MountKind uint8
 
-// The kinds of step. Targets are made when missing: a directory, or for Bind
-// of a file and for File an empty file.
+// The kinds of step. A missing target is created: a directory, or an empty file for a bind of a
+// file and for MountFile.
 const (
-	MountTmpfs   MountKind = iota + 1 // a new tmpfs: Size, Inodes, Mode, UID, GID
-	MountBind                         // Source of the host, with all below it
-	MountProc                         // proc of the new PID namespace, with the options in Source
-	MountDevpts                       // a private instance of devpts
-	MountMkdir                        // a directory: Mode, UID, GID
-	MountSymlink                      // a link whose text is Source
-	MountFile                         // a file with the bytes of Source: Mode
-	MountInner                        // bind of Source, a path of the new root, not of the host
-	MountMask                         // hide: an empty read-only directory or file over Target; a missing one is skipped
-	MountReseal                       // change the flags of the mount at Target
-	MountAttach                       // as Bind of a directory that may lie below Root; without Source, of a mount that came with Setup, descriptor Size
-	MountOverlay                      // of the directories lower, upper and work in Source, a path of the new root
-	MountCover                        // a read-only file without a name, with the bytes of Source, over the file Target; a missing one is skipped
-	MountMasks                        // Mask of all directly in Target that can be opened, but for processes, links and the names in Source, which spaces separate
-	MountRoot                         // the last step: what is mounted at Target becomes the root, and the rest is gone
+	MountTmpfs MountKind = iota + 1 // a new tmpfs: Size, Inodes, Mode, UID, GID
+	MountBind                       // Source of the host, with all mounts below it
+	// proc of the new PID namespace, with the mount options in Source
+	MountProc
+	MountDevpts    // a private instance of devpts
+	MountMkdir     // a directory: Mode, UID, GID
+	MountSymlink   // a symbolic link whose text is Source
+	MountFile      // a file with the bytes of Source: Mode
+	MountBindInner // bind of Source, which is a path of the new root
+	// an empty read-only directory or file over Target; a missing Target is skipped
+	MountMask
+	MountSetFlags // set the flags of the mount at Target
+	// as Bind of a directory, which may lie below Root; if Source is "", attach the detached mount
+	// of descriptor number Size that came with Setup
+	MountAttach
+	// an overlay of the directories lower, upper and work in Source, a path of the new root
+	MountOverlay
+	// a read-only unlinked file with the bytes of Source over the file Target; a missing Target is
+	// skipped
+	MountReplaceFile
+	// Mask of every accessible entry of Target, except processes, symbolic links and the
+	// space-separated names in Source
+	MountMaskOthers
+	// the last step: the mount at Target becomes the root, and all else is detached
+	MountRoot
 )
 
-// Flags of a mount. A bind gets its flags on everything below it.
+// Flags of a mount. A bind sets its flags on all mounts below it too.
 const (
 	MountReadOnly uint32 = 1 << iota
 	MountNoSuid
 	MountNoDev
 	MountNoExec
-	MountOptional // a missing Source skips the step, as does an overlay that cannot be mounted
+	MountOptional // a missing Source skips the step; so does an overlay that the kernel refuses
 )
 
 // Mount is one step of building the root.
@@ -125,32 +132,32 @@ type Mount struct {
 	Source string
 	Target string
 	Flags  uint32
-	Size   int64 // bytes, tmpfs
-	Inodes int64 // tmpfs
+	Size   int64 // bytes, of a tmpfs
+	Inodes int64 // of a tmpfs
 	Mode   uint32
 	UID    uint32 // inside the user namespace
 	GID    uint32
 }
 
-// Sysctl is one setting below /proc/sys, such as "user/max_inotify_watches".
+// Sysctl is one setting below /proc/sys; Name is a path such as "user/max_inotify_watches".
 type Sysctl struct{ Name, Value string }
 
-// Rlimit is one resource limit; Resource is the kernel's number.
+// Rlimit is one resource limit. Resource is the kernel's number (getrlimit(2)).
 type Rlimit struct {
 	Resource   uint32
 	Soft, Hard uint64
 }
 
-// Landlock is a ruleset. The agent clears the bits that the running kernel
-// does not know (LANDLOCK_CREATE_RULESET_VERSION) before it uses it.
+// Landlock is a ruleset (landlock(7)). The agent clears the rights that the running kernel does not
+// know (LANDLOCK_CREATE_RULESET_VERSION).
 type Landlock struct {
 	HandledFS uint64 // LANDLOCK_ACCESS_FS_* ; 0 means no Landlock
 	Scoped    uint64 // LANDLOCK_SCOPE_*
 	Rules     []LandlockRule
 }
 
-// LandlockRule allows Access beneath Path, a path of the new root. A missing
-// path is skipped; bits that apply to directories only are cleared for a file.
+// LandlockRule allows Access beneath Path, a path of the new root. The agent skips a missing path,
+// and clears the rights of directories if Path is a file.
 type LandlockRule struct {
 	Path   string
 	Access uint64

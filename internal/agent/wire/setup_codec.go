@@ -2,7 +2,7 @@ package wire
 
 // Append appends the encoding of s.
 func (s *Setup) Append(b []byte) []byte {
-	b = s.Interface.append(appendStr(appendStrs(appendStr(append(b, bit(s.Made)), s.Hostname), s.Without), s.Root))
+	b = s.Interface.append(appendStr(appendStrs(appendStr(append(b, bit(s.Prebuilt)), s.Hostname), s.Remove), s.Root))
 	b = appendU32(b, uint32(len(s.Mounts)))
 	for i := range s.Mounts {
 		b = s.Mounts[i].append(b)
@@ -12,22 +12,22 @@ func (s *Setup) Append(b []byte) []byte {
 		b = appendStr(appendStr(b, x.Name), x.Value)
 	}
 	b = appendRlimits(b, s.Rlimits)
-	b = appendU32(appendU32(appendU32(append(b, s.Nice, bit(s.Mitigate)), s.UID), s.GID), s.Mark)
+	b = appendU32(appendU32(appendU32(append(b, s.Nice, bit(s.Mitigate)), s.UID), s.GID), s.TagResource)
 	b = appendU64(appendU64(b, s.Landlock.HandledFS), s.Landlock.Scoped)
 	b = appendU32(b, uint32(len(s.Landlock.Rules)))
 	for _, r := range s.Landlock.Rules {
 		b = appendU64(appendStr(b, r.Path), r.Access)
 	}
 	b = append(appendU32(b, uint32(len(s.Seccomp))), s.Seccomp...)
-	b = append(appendU32(b, uint32(len(s.Programs))), s.Programs...)
+	b = append(appendU32(b, uint32(len(s.ProgramSeccomp))), s.ProgramSeccomp...)
 	b = appendStr(appendStrs(b, s.Env), s.Dir)
-	return append(appendStrs(appendU64(appendU64(b, uint64(s.Watchdog)), uint64(s.PIDs)), s.WatchDisks), bit(s.WatchWhole))
+	return append(appendStrs(appendU64(appendU64(b, uint64(s.Watchdog)), uint64(s.PIDs)), s.WatchDisks), bit(s.WatchKernel))
 }
 
-// Decode reads s from a payload, whose memory Seccomp and Programs share.
+// Decode reads s from a payload. Seccomp and ProgramSeccomp share memory with the payload.
 func (s *Setup) Decode(p []byte) error {
 	d := decoder{b: p}
-	s.Made, s.Hostname, s.Without, s.Root = d.truth(), d.str(), d.strs(), d.str()
+	s.Prebuilt, s.Hostname, s.Remove, s.Root = d.truth(), d.str(), d.strs(), d.str()
 	s.Interface.decode(&d)
 	s.Mounts = make([]Mount, d.count(mountMin))
 	for i := range s.Mounts {
@@ -39,16 +39,16 @@ func (s *Setup) Decode(p []byte) error {
 	}
 	s.Rlimits = d.rlimits()
 	s.Nice, s.Mitigate = d.u8(), d.truth()
-	s.UID, s.GID, s.Mark = d.u32(), d.u32(), d.u32()
+	s.UID, s.GID, s.TagResource = d.u32(), d.u32(), d.u32()
 	s.Landlock.HandledFS, s.Landlock.Scoped = d.u64(), d.u64()
 	s.Landlock.Rules = make([]LandlockRule, d.count(12))
 	for i := range s.Landlock.Rules {
 		s.Landlock.Rules[i] = LandlockRule{Path: d.str(), Access: d.u64()}
 	}
-	s.Seccomp, s.Programs = d.bytes(), d.bytes()
+	s.Seccomp, s.ProgramSeccomp = d.bytes(), d.bytes()
 	s.Env, s.Dir = d.strs(), d.str()
 	s.Watchdog, s.PIDs = int64(d.u64()), int64(d.u64())
-	s.WatchDisks, s.WatchWhole = d.strs(), d.truth()
+	s.WatchDisks, s.WatchKernel = d.strs(), d.truth()
 	return d.end()
 }
 
@@ -61,7 +61,8 @@ func (l *Launch) Append(b []byte) []byte {
 	return append(b, bit(l.Mitigate))
 }
 
-// Decode reads l from a payload, whose memory Seccomp shares. Without Args it is an error.
+// Decode reads l from a payload. Seccomp shares memory with the payload. A Launch without Args is
+// an error.
 func (l *Launch) Decode(p []byte) error {
 	d := decoder{b: p}
 	l.Args, l.Env, l.Dir = d.strs(), d.strs(), d.str()
@@ -88,7 +89,7 @@ func (d *decoder) rlimits() []Rlimit {
 	return limits
 }
 
-// mountMin is the fewest bytes a Mount takes.
+// mountMin is the length of the shortest encoded Mount, in bytes.
 const mountMin = 1 + 4 + 4 + 4 + 8 + 8 + 4 + 4 + 4
 
 func (m *Mount) append(b []byte) []byte {

@@ -1,26 +1,27 @@
 package wire
 
-// Spawn asks a spawner for an agent, as PID 1 of fresh namespaces. The first
-// descriptor becomes the agent's connection; a second, if there is one, is the
-// version 2 control group that the agent is born in.
+// Spawn asks a spawner for an agent as PID 1 of new namespaces. The first descriptor becomes the
+// agent's connection. The optional second one is a version 2 cgroup in which the agent starts
+// (CLONE_INTO_CGROUP, clone(2)).
 type Spawn struct {
-	// Mode is the agent's, one of those of package agent.
+	// Mode is the agent's mode, one of the Mode constants of package agent.
 	Mode string
-	// UIDs and GIDs are the maps of its user namespace.
+	// UIDs and GIDs are the id maps of the agent's user namespace (user_namespaces(7)).
 	UIDs, GIDs IDMap
-	// Ranged: it becomes 0:0 of its namespace. Otherwise it keeps the one id
-	// it has, and as ambient ones the capabilities below Caps.
+	// Ranged says that the maps cover a range of ids, and that the agent becomes 0:0 of its
+	// namespace. Otherwise the agent keeps its one id, and its ambient capabilities are those below
+	// Caps.
 	Ranged bool
 	Caps   uint8
-	// Owner, if not 0, is the user who owns its user namespace, rather than the
-	// spawner's own.
+	// Owner, if not 0, is the user that owns the agent's user namespace. 0 means the spawner's own
+	// user.
 	Owner uint32
-	// Enter and Leave are files of version 1 control groups, to which the
-	// thread that forks writes before and after.
+	// Enter and Leave are the cgroup.procs files of version 1 cgroups. The forking thread writes
+	// itself to Enter before the fork and to Leave after it.
 	Enter, Leave []string
 }
 
-// IDMap is the one line of a user namespace's map.
+// IDMap is one line of a uid_map or gid_map.
 type IDMap struct{ Inside, Outside, Size uint32 }
 
 // Append appends the encoding of m.
@@ -47,10 +48,10 @@ func (m *Spawn) Decode(p []byte) error {
 	return d.end()
 }
 
-// Spawned is Data of the Reply to a Spawn that succeeded.
+// Spawned is Data of the Reply to a successful Spawn.
 type Spawned struct {
-	// PID is the agent's process id as the spawner sees it. It is the
-	// agent's for as long as the pidfd that came along names a live process.
+	// PID is the agent's process id in the spawner's PID namespace. It is valid while the pidfd of
+	// the Reply refers to a live process.
 	PID uint32
 }
 

@@ -1,20 +1,20 @@
 package wire
 
-// Stage is the first and only thing the host tells a stage (agent.ModeStage), in
-// a frame of TypeSetup. Its descriptors are the runtime's program, what becomes
-// the runtime's standard error output, and then the mounts that Mounts attaches.
+// Stage is the only request of the host to a stage (agent.ModeStage), in a frame of TypeSetup. Its
+// descriptors are, in order: the container runtime's executable, the runtime's standard error
+// output, and the detached mounts that Mounts attaches.
 type Stage struct {
-	// Base is an existing directory, over which the stage mounts a file system of
-	// its own, in its own mount namespace only. Below it are StageRoot, where
-	// Mounts build, and the runtime's own directory, StageState.
+	// Base is an existing directory. The stage mounts a tmpfs over it, in its own mount namespace
+	// only. Below it are StageRoot, where Mounts build the root, and StageState, the runtime's
+	// state directory.
 	Base string
 	// Mounts build the container's root, as those of Setup do.
 	Mounts []Mount
 	// Config is the bundle's config.json.
 	Config []byte
-	// Args and Env are the runtime's.
+	// Args and Env are those of the runtime.
 	Args, Env []string
-	// Mitigate is as in Setup, for the runtime and so for all of the sandbox.
+	// Mitigate is as in Setup. The runtime inherits the switches, and so does the whole sandbox.
 	Mitigate bool
 }
 
@@ -25,10 +25,10 @@ const (
 	StageState  = "/state"
 )
 
-// The descriptors that a stage gives the runtime, for the container.
+// Descriptors that the runtime passes on to the container.
 const (
 	StageSocketFD = 3 // the connection to the host
-	StageAgentFD  = 4 // the agent's program
+	StageAgentFD  = 4 // the agent's executable
 )
 
 // Append appends the encoding of s.
@@ -41,7 +41,7 @@ func (s *Stage) Append(b []byte) []byte {
 	return append(appendStrs(appendStrs(b, s.Args), s.Env), bit(s.Mitigate))
 }
 
-// Decode reads s from a payload, whose memory Config shares.
+// Decode reads s from a payload. Config shares memory with the payload.
 func (s *Stage) Decode(p []byte) error {
 	d := decoder{b: p}
 	s.Base = d.str()

@@ -20,16 +20,16 @@ func samples() map[string][2]message {
 		"hello":   {&Hello{Generation: 7}, &Hello{}},
 		"reply":   {&Reply{Failure: FailExec, Errno: 13, Text: "step", Data: []byte("data")}, &Reply{}},
 		"start":   {&Start{Args: []string{"sh", "-c", ""}, Env: []string{"A=b"}, Dir: "/tmp"}, &Start{}},
-		"started": {&Started{PID: 1 << 31, Mark: 1 << 62}, &Started{}},
-		"kill":    {&Kill{Mark: 1<<64 - 2}, &Kill{}},
+		"started": {&Started{PID: 1 << 31, Tag: 1 << 62}, &Started{}},
+		"kill":    {&Kill{Tag: 1<<64 - 2}, &Kill{}},
 		"spawn": {&Spawn{Mode: "socket", UIDs: IDMap{Inside: 1000, Outside: 1 << 31, Size: 1}, GIDs: IDMap{Size: 1 << 16},
 			Ranged: true, Caps: 41, Owner: 5, Enter: []string{"/a/tasks"}, Leave: []string{"/tasks"}}, &Spawn{}},
 		"spawned": {&Spawned{PID: 1 << 22}, &Spawned{}},
 		"exited":  {&Exited{Code: 3, Signal: 9, Watchdog: true, CPU: 1 << 40, MaxRSS: 1 << 41}, &Exited{}},
 		"signal":  {&Signal{Number: 15}, &Signal{}},
-		"lent":    {&Lent{Resource: 10, Mark: 1 << 62, Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1<<64 - 1}}}, &Lent{}},
+		"lent":    {&AdoptAttrs{Resource: 10, Tag: 1 << 62, Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1<<64 - 1}}}, &AdoptAttrs{}},
 		"release": {&Release{Program: 7, Handle: 8, Bytes: []byte("x")}, &Release{}},
-		"adopt":   {&Adopt{PID: 1 << 30, Mark: 5}, &Adopt{}},
+		"adopt":   {&Adopt{PID: 1 << 30, Tag: 5}, &Adopt{}},
 		"launch": {&Launch{Args: []string{"python3"}, Env: []string{"A=b"}, Dir: "/tmp", Namespaces: 6, UID: 1, GID: 2,
 			Rlimits: []Rlimit{{Resource: 4, Soft: 1, Hard: 1}}, Seccomp: []byte{1, 2}, Score: "600"}, &Launch{}},
 		"dial": {&Dial{Port: 65535}, &Dial{}},
@@ -37,7 +37,7 @@ func samples() map[string][2]message {
 			Offset: 1 << 33, Size: 5, UID: 6, GID: Same, Bytes: []byte{0, 1}}, &FSRequest{}},
 		"stage": {&Stage{Base: "/tmp", Mounts: []Mount{{Kind: MountProc, Target: "/proc", Size: -1}}, Config: []byte("{}"),
 			Args: []string{"runc", "run"}, Env: []string{"A=b"}}, &Stage{}},
-		"setup": {&Setup{Made: true, Mark: 10, Hostname: "h", Without: []string{"/dev/fuse"}, Root: "/tmp",
+		"setup": {&Setup{Prebuilt: true, TagResource: 10, Hostname: "h", Remove: []string{"/dev/fuse"}, Root: "/tmp",
 			Interface: Interface{Name: "eth0", Device: "/dev/net/tun", MTU: 1500, Addrs: []Addr{
 				{IP: []byte{192, 0, 0, 2}, Bits: 29, Gateway: []byte{192, 0, 0, 1}}, {IP: make([]byte, 16), Bits: 64, Gateway: make([]byte, 16)}}},
 			Mounts: []Mount{{Kind: MountTmpfs, Source: "s", Target: "/t", Flags: MountReadOnly, Size: 1 << 40,
@@ -45,8 +45,8 @@ func samples() map[string][2]message {
 			Sysctls: []Sysctl{{Name: "user/x", Value: "1"}},
 			Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1 << 63}}, Nice: 3, UID: 1000, GID: 1001,
 			Landlock: Landlock{HandledFS: 5, Scoped: 3, Rules: []LandlockRule{{Path: "/usr", Access: 1 << 15}}},
-			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, Programs: []byte{8, 7, 6, 5, 4, 3, 2, 1}, Env: []string{"PATH=/bin"}, Dir: "/home/user",
-			Watchdog: 1 << 30, PIDs: 9, WatchWhole: true, WatchDisks: []string{"/tmp"}}, &Setup{}},
+			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, ProgramSeccomp: []byte{8, 7, 6, 5, 4, 3, 2, 1}, Env: []string{"PATH=/bin"}, Dir: "/home/user",
+			Watchdog: 1 << 30, PIDs: 9, WatchKernel: true, WatchDisks: []string{"/tmp"}}, &Setup{}},
 	}
 }
 
@@ -161,7 +161,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-var someContents = []FileContent{{Whole: true, Bytes: []byte("all")}, {Errno: 2, Bytes: []byte{}}, {Bytes: []byte("a part")}}
+var someContents = []FileContent{{Complete: true, Bytes: []byte("all")}, {Errno: 2, Bytes: []byte{}}, {Bytes: []byte("a part")}}
 
 func contents(all []FileContent) (b []byte) {
 	for _, c := range all {

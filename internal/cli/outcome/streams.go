@@ -13,14 +13,14 @@ type Streams struct {
 	Err error // why an output could not be written; nil if all could
 
 	stdout, stderr io.Writer
-	excerpts       [2]truncate.Excerpt
+	excerpts       [2]truncate.Prefix
 	captured       [2]bytes.Buffer
 }
 
 // NewStreams returns Streams that pass on the first most bytes of each output; negative: all.
 func NewStreams(stdout, stderr io.Writer, most int64) *Streams {
-	e := truncate.Excerpt{Most: most}
-	return &Streams{stdout: stdout, stderr: stderr, excerpts: [2]truncate.Excerpt{e, e}}
+	e := truncate.Prefix{Max: most}
+	return &Streams{stdout: stdout, stderr: stderr, excerpts: [2]truncate.Prefix{e, e}}
 }
 
 // Capture keeps the output for a Report instead of passing it on.
@@ -29,7 +29,7 @@ func (s *Streams) Capture() { s.stdout, s.stderr = &s.captured[0], &s.captured[1
 // Cut returns the names of the outputs that were not passed on whole.
 func (s *Streams) Cut() (names []string) {
 	for i, stream := range []sandbar.Stream{sandbar.Stdout, sandbar.Stderr} {
-		if s.excerpts[i].Cut {
+		if s.excerpts[i].Truncated {
 			names = append(names, stream.String())
 		}
 	}

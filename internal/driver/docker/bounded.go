@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Bounds of what an engine sends as one answer: its bytes, headers and events included,
-// and its JSON objects, of which each may take a hundred times its length in memory.
+// Bounds of one answer of an engine: its bytes, headers and events included, and its JSON objects,
+// each of which may use a hundred times its length in memory.
 const (
 	maxAnswer  = 8 << 20
 	maxObjects = 1 << 16
@@ -17,19 +17,19 @@ const (
 
 var errFlood = errors.New("the engine's answer is too large")
 
-// boundedConn is a connection to an engine. What is read between two writes is one answer
-// or a part of it, as requests do not overlap.
+// boundedConn is a connection to an engine that bounds each answer. The bytes read between two
+// writes are one answer or a part of it, because requests do not overlap.
 type boundedConn struct {
 	net.Conn
-	free    *atomic.Bool // the connection has become a container's streams
+	free    *atomic.Bool // the connection has become a container's streams, which are not bounded
 	read    atomic.Int64
 	objects atomic.Int64
 }
 
-// freeKey is the key of a context's *atomic.Bool that becomes a connection's free.
+// freeKey is the context key of the *atomic.Bool that becomes a connection's free.
 type freeKey struct{}
 
-// bounded has a dialer make boundedConns.
+// bounded wraps a dialer to return boundedConns.
 func bounded(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -50,7 +50,7 @@ func (c *boundedConn) Read(b []byte) (int, error) {
 		return n, err
 	}
 	if c.read.Add(int64(n)) > maxAnswer || c.objects.Add(int64(bytes.Count(b[:n], []byte("{")))) > maxObjects {
-		_ = c.Conn.Close() // nothing of it is of use
+		_ = c.Conn.Close() // the connection cannot be used any more
 		return 0, errFlood
 	}
 	return n, err

@@ -10,24 +10,24 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 )
 
-// undoBound bounds the removal of a sandbox that could not be completed. What
-// takes longer goes on without anybody waiting.
+// undoBound bounds the removal of a sandbox whose creation failed. The sweeper continues a removal
+// that takes longer.
 const undoBound = 5 * time.Second
 
-// box is what one sandbox consists of. Its fields are filled in as they come to
-// exist.
+// box has the parts of one sandbox. Its fields are set as the parts are created.
 type box struct {
-	d       *Driver
-	id      sandbar.ID
-	image   image
-	asked   <-chan struct{} // closed when the engine has answered to the creation; nil before it was asked
+	d     *Driver
+	id    sandbar.ID
+	image image
+	// closed after the engine has answered the creation; nil before the request
+	asked   <-chan struct{}
 	stream  *stream
 	account *account
 }
 
 func (b *box) name() string { return containerName(b.id) }
 
-// make builds the sandbox. On error the caller calls undo.
+// make creates the sandbox. On an error the caller must call undo.
 func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error) {
 	var err error
 	if b.image, err = b.d.openImage(ctx, s.Image); err != nil {
@@ -47,13 +47,13 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 		return nil, err
 	}
 	if err := b.d.engine.start(ctx, b.name()); err != nil {
-		b.d.filled.Store(false) // perhaps somebody has removed the agent
+		b.d.filled.Store(false) // the agent may have been removed from its volume
 		return nil, err
 	}
 	return b.greet(ctx, p, s)
 }
 
-// greet waits for the agent and has it confine itself and its programs.
+// greet waits for the agent, and makes it confine itself and its programs.
 func (b *box) greet(ctx context.Context, p *plan, s sandbar.Spec) (*client.Sandbox, error) {
 	bounded, cancel := context.WithTimeout(ctx, quickBound)
 	defer cancel()
@@ -68,13 +68,13 @@ func (b *box) greet(ctx context.Context, p *plan, s sandbar.Spec) (*client.Sandb
 	}
 	if err != nil {
 		_ = b.stream.Close()
-		<-sb.Dead() // nothing of it goes on reading
+		<-sb.Dead() // the reader goroutine has ended
 		return nil, b.silent(ctx, err)
 	}
 	return sb, nil
 }
 
-// silent is the error of an agent that does not answer as it should.
+// silent returns the error for an agent that does not answer correctly.
 func (b *box) silent(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return sandbar.Errorf(codeOf(ctx), "waiting for the agent: %w", ctx.Err())
@@ -92,7 +92,7 @@ func (b *box) silent(ctx context.Context, err error) error {
 	return &e
 }
 
-// limitPIDs makes the limit exactly what was asked for, beside the agent's own.
+// limitPIDs sets the process limit to the requested number plus the agent's own threads.
 func (b *box) limitPIDs(ctx context.Context, asked, threads int64) error {
 	was := b.d.agentThreads()
 	b.d.threads.Store(threads)
@@ -102,7 +102,7 @@ func (b *box) limitPIDs(ctx context.Context, asked, threads int64) error {
 	return b.d.engine.setPIDs(ctx, b.name(), asked+threads)
 }
 
-// destroy ends the container and removes it.
+// destroy kills the container and removes it.
 func (b *box) destroy(ctx context.Context) error {
 	if err := b.d.engine.remove(ctx, b.name()); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (b *box) destroy(ctx context.Context) error {
 	return nil
 }
 
-// let gives back what the sandbox held here.
+// let releases the sandbox's local resources.
 func (b *box) let() {
 	if b.account != nil {
 		b.account.close()
@@ -120,8 +120,8 @@ func (b *box) let() {
 	b.d.roster.Release(string(b.id))
 }
 
-// undo takes back a sandbox that could not be completed: in any case, so not
-// within ctx. What the engine does not do now, the sweeper sees to.
+// undo removes a sandbox whose creation failed, even after the end of ctx. The sweeper removes what
+// the engine does not remove now.
 func (b *box) undo(ctx context.Context) {
 	if b.stream != nil {
 		_ = b.stream.Close()
@@ -135,7 +135,7 @@ func (b *box) undo(ctx context.Context) {
 	b.let()
 }
 
-// removeNow removes the container if the engine does so soon.
+// removeNow removes the container if the engine answers soon.
 func (b *box) removeNow(ctx context.Context) error {
 	select {
 	case <-b.asked:

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// describe computes Caps from what an engine says of itself. swaps: this
-// machine, where the engine is on it, has memory that it swaps to.
+// describe computes Caps from an engine's description of itself. swaps says that this machine has
+// swap, if the engine runs on it.
 func describe(info system.Info, at endpoint, o options, local, swaps bool) driver.Caps {
 	held := sandbar.EnforcedCgroup1
 	if info.CgroupVersion == "2" {
@@ -62,7 +62,7 @@ func describe(info system.Info, at endpoint, o options, local, swaps bool) drive
 	return c
 }
 
-// noteBoundary tells what the boundary of a container is made of on this engine.
+// noteBoundary describes what a container's boundary consists of on this engine.
 func noteBoundary(info system.Info, note func(string)) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(info.SecurityOptions, func(o string) bool {
@@ -84,7 +84,7 @@ func noteBoundary(info system.Info, note func(string)) {
 	}
 }
 
-// refuse returns an error if s asks for what cannot be done or enforced here.
+// refuse returns an error if the engine cannot do or enforce what s requests.
 func (d *Driver) refuse(s sandbar.Spec) error {
 	if err := d.refuseNetwork(s.Network); err != nil {
 		return err

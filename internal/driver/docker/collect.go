@@ -11,16 +11,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/daemonid"
 )
 
-// neverStarted is how old a container is that was made and never started, and
-// that no live daemon has any business with: between the two are milliseconds,
-// and at most startBound and what an engine's queue adds.
+// neverStarted is the age at which a created and never started container without a live daemon
+// counts as left over. Normally milliseconds pass between creation and start, at most startBound
+// plus the engine's queue.
 const neverStarted = 10 * time.Minute
 
-// Collect finds, and with remove removes, what daemons that were killed have
-// left on the engine: containers and the agents' volumes. Of daemons of this
-// host it is known whether they live. Those of other hosts, and of earlier boots,
-// end by themselves with their connection; what was never started of theirs is
-// left over when it is old.
+// Collect finds, and with remove removes, the leftovers of killed daemons on the engine: containers
+// and the agents' volumes. It can determine whether daemons of this host are alive. Containers of
+// other hosts, and of earlier boots, end with their connection; those that were never started are
+// left over at the age of neverStarted.
 func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, error) {
 	list, err := d.engine.labelled(ctx, labelOwner)
 	if err != nil {
@@ -28,7 +27,7 @@ func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, e
 	}
 	var found []driver.Leftover
 	for _, c := range list {
-		if !leftOver(c, daemonid.Here(), daemonid.Alive, time.Now()) {
+		if !leftOver(c, daemonid.Scope(), daemonid.Alive, time.Now()) {
 			continue
 		}
 		l := driver.Leftover{Kind: "container", Name: strings.TrimPrefix(strings.Join(c.Names, " "), "/")}
@@ -42,7 +41,7 @@ func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, e
 		return found, err
 	}
 	for _, v := range volumes {
-		if !ownerDead(v.Labels[labelOwner], daemonid.Here(), daemonid.Alive) {
+		if !ownerDead(v.Labels[labelOwner], daemonid.Scope(), daemonid.Alive) {
 			continue
 		}
 		l := driver.Leftover{Kind: "volume", Name: v.Name}
@@ -54,7 +53,7 @@ func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, e
 	return found, nil
 }
 
-// leftOver reports whether nobody has any business with a container.
+// leftOver reports whether no daemon uses a container any more.
 func leftOver(c container.Summary, here string, alive func(string) bool, now time.Time) bool {
 	if ownerDead(c.Labels[labelOwner], here, alive) {
 		return true
@@ -63,8 +62,8 @@ func leftOver(c container.Summary, here string, alive func(string) bool, now tim
 	return (here == "" || place != here) && c.State == container.StateCreated && now.Sub(time.Unix(c.Created, 0)) > neverStarted
 }
 
-// ownerDead reports whether an owner is known to be dead. here is where this
-// process can tell.
+// ownerDead reports whether an owner is known to be dead. here is the scope in which this process
+// can tell (daemonid.Scope).
 func ownerDead(label, here string, alive func(string) bool) bool {
 	parts := strings.Split(label, "/")
 	return len(parts) == 3 && here != "" && parts[0] == here && !alive(parts[1])

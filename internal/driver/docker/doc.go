@@ -1,32 +1,26 @@
-// Package docker makes each sandbox a container of a Docker Engine, spoken to
-// over its API: on this machine or another, by a unix socket or by TCP with TLS,
-// named by an option, DOCKER_HOST or a docker context.
+// Package docker makes each sandbox a container of a Docker Engine. It uses the engine's API, on
+// this machine or another, over a UNIX socket or TCP with TLS. An option, DOCKER_HOST or a docker
+// context names the engine.
 //
-// Package agent is the container's first program and does what it does in every
-// sandbox: it starts programs, touches files, dials ports. There is no docker
-// exec and no reading of logs. The agent's connection is the attach stream of
-// the container, its standard input and output, for every engine alike: a
-// request over it and back takes some 0.13 ms on one machine, nothing of the
-// host is shown to the container for it, and it ends with this process. Then
-// the agent ends, with it the container, and the engine removes that.
+// Package agent is the container's first program and has the same tasks as in every sandbox: it
+// starts programs, accesses files and dials ports. The driver uses neither docker exec nor logs.
+// The agent's connection is the container's attach stream, its standard input and output, on every
+// engine: a round trip takes about 0.13 ms on one machine, no part of the host is mounted for it,
+// and it ends with this process. Then the agent exits, the container stops, and the engine removes
+// it.
 //
-// The agent's program is in a volume that each daemon fills once, by way of an
-// archive, and that containers see read-only; so it does not matter where the
-// engine is.
+// The agent's executable is in a volume, which each daemon fills once with an archive, and which
+// containers mount read-only. So the engine can be on any machine.
 //
-// What stands between a program and the host is what a container has, with
-// everything switched on: no network; no capability in any set; no new
-// privileges; an ordinary user, who is neither root nor anybody; a read-only
-// root with a bounded file system in memory in the three places that programs
-// write to; /proc masked as in native and /sys hidden; the system-call filter of
-// package policy twice, as the engine's profile and exactly, by the agent; and
-// Landlock. Memory with swap, processors, weight and processes are held by the
-// container's control group, which the engine makes and the kernel counts in.
+// The boundary is that of a container with all its mechanisms: no network; no capability in any
+// set; no_new_privs; an unprivileged user; a read-only root, with a bounded tmpfs at the three
+// places that programs write to; /proc masked as in native, and /sys hidden; the seccomp filter of
+// package policy twice, as the engine's profile and exactly, by the agent; and Landlock. The
+// container's cgroup, created by the engine, enforces memory with swap, CPUs, weight and processes.
 //
-// How a container is made is computed first, as data (plan.go). Every call to
-// the engine has a bound (engine.go), and an engine that is absent, slow, or
-// lacks an image is a typed error with the next step. A creation that fails
-// midway or is given up leaves no container: what could not be taken back at
-// once is looked for until it is gone (sweep.go), by the labels that everything
-// carries, and so does Collect after a daemon was killed.
+// The container's parameters are first computed as data (plan.go). Every call to the engine has a
+// timeout (engine.go). If the engine is absent, slow, or lacks an image, the result is a typed
+// error with a fix. A failed or cancelled creation leaves no container: the driver searches for
+// what it could not remove at once until it is gone (sweep.go), by the labels of all its objects;
+// so does Collect after a daemon was killed.
 package docker

@@ -22,9 +22,9 @@ import (
 // Name is the driver's name in configuration and in Caps.
 const Name = "docker"
 
-// Factory returns the driver's factory. program is the agent's, for Linux on the
-// processor of the engine; nil is this process's own program, which must be a
-// static one for Linux that calls agent.Main when agent.IsAgent.
+// Factory returns the driver's factory. program is the agent's executable, for Linux on the
+// engine's architecture. If it is nil, the agent is this process's own executable, which must be a
+// static Linux program that calls agent.Main when agent.IsAgent.
 func Factory(program []byte) driver.Factory {
 	return driver.Factory{
 		Name:    Name,
@@ -34,8 +34,8 @@ func Factory(program []byte) driver.Factory {
 	}
 }
 
-// Driver makes sandboxes that are containers. It implements driver.Driver,
-// driver.Collector and driver.Closer.
+// Driver creates sandboxes that are containers. It implements driver.Driver, driver.Collector and
+// driver.Closer.
 type Driver struct {
 	log      *slog.Logger
 	opt      options
@@ -43,23 +43,23 @@ type Driver struct {
 	engine   *engine
 	info     system.Info
 	local    bool   // the engine's containers are processes of this machine
-	owner    string // label of everything this driver makes
-	program  []byte // the agent's
+	owner    string // the label of all objects of this driver
+	program  []byte // the agent's executable
 	images   driver.Images
-	profile  string // of system calls, as the engine takes it
+	profile  string // seccomp profile, in the engine's format
 	filters  filters
 	caps     driver.Caps
-	threads  atomic.Int64 // that the agent has, as the last one said; 0: none has yet
-	// importing and filling are taken while an image, or the agent, is sent.
+	threads  atomic.Int64 // number of the agent's threads, as the last agent reported; 0: unknown
+	// importing and filling are locks, held while an image or the agent is sent.
 	importing, filling chan struct{}
 	filled             atomic.Bool // the agent is in its volume
-	begun              atomic.Bool // there may be that volume
+	begun              atomic.Bool // that volume may exist
 	sweeper            *sweeper
 	oom                *oomWatch
 	roster             driver.Registry // of ids of sandboxes, and of what else is not left over
 }
 
-// filters are the system-call filters that the agent installs.
+// filters are the seccomp filters that the agent installs.
 type filters struct{ all, programs []byte }
 
 var (
@@ -68,9 +68,8 @@ var (
 	_ driver.Closer    = (*Driver)(nil)
 )
 
-// New finds the engine and looks what it enforces. Invalid for options that
-// cannot be, Unsupported, with the next step, where there is no engine that can
-// be used.
+// New finds the engine and determines what it enforces. Invalid: an option is wrong. Unsupported,
+// with a fix: no engine can be used.
 func New(h driver.Host, program []byte) (*Driver, error) {
 	opt, err := parseOptions(h.Options)
 	if err != nil {
@@ -90,7 +89,7 @@ func New(h driver.Host, program []byte) (*Driver, error) {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	if err := d.lookAround(); err != nil {
-		_ = api.Close() // it has nothing but idle connections
+		_ = api.Close() // it has only idle connections
 		return nil, err
 	}
 	d.sweeper = newSweeper(d.sweep)
@@ -98,12 +97,12 @@ func New(h driver.Host, program []byte) (*Driver, error) {
 	return d, nil
 }
 
-// lookAround finds out what the engine is and can do.
+// lookAround determines the engine's properties.
 func (d *Driver) lookAround() error {
 	info, err := d.engine.greet(context.Background())
 	if err != nil {
 		e := *sandbar.AsError(err)
-		e.Code = sandbar.Unsupported // of a driver that cannot be made
+		e.Code = sandbar.Unsupported // the code for a driver that cannot be opened
 		return &e
 	}
 	if info.OSType != "linux" {
@@ -120,7 +119,7 @@ func (d *Driver) lookAround() error {
 		}
 	}
 	if d.filters.all, err = policy.CompileSeccomp(arch); err == nil {
-		d.filters.programs, err = policy.CompilePrograms(arch, policy.MarkLocks)
+		d.filters.programs, err = policy.CompilePrograms(arch, policy.TagLocks)
 	}
 	if err == nil {
 		d.profile, err = profileText(arch)
@@ -139,7 +138,7 @@ func (d *Driver) lookAround() error {
 	return nil
 }
 
-// pullMissing has the engine pull what it does not have of the images that the operator names.
+// pullMissing makes the engine pull those of the operator's images that it lacks.
 func (d *Driver) pullMissing() error {
 	for _, ref := range append([]string{d.opt.image}, d.opt.images...) {
 		if ref == anyImage {
@@ -157,7 +156,7 @@ func (d *Driver) pullMissing() error {
 	return nil
 }
 
-// goArch is what Go calls a processor that the engine calls name.
+// goArch returns the GOARCH of an engine's architecture.
 func goArch(name string) (string, error) {
 	switch name {
 	case "x86_64", "amd64":
@@ -169,8 +168,8 @@ func goArch(name string) (string, error) {
 		Fix: "use an engine on one of them"}
 }
 
-// ownProgram is this process's own program, to be the agent on a machine like
-// this one.
+// ownProgram returns this process's own executable, to be the agent on a machine of the same
+// architecture.
 func ownProgram(arch string) ([]byte, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != arch {
 		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "this build carries no agent for Linux on " + arch,
@@ -186,28 +185,26 @@ func ownProgram(arch string) ([]byte, error) {
 	return nil, sandbar.Errorf(sandbar.Internal, "reading this process's program: %w", err)
 }
 
-// isLocal reports whether containers of an engine are processes of this
-// machine, as far as can be seen from here. Whoever relies on it looks again
-// (see usage).
+// isLocal reports whether an engine's containers are processes of this machine, as far as this
+// process can tell. Users of the result verify it again (see usage).
 func isLocal(at endpoint, info system.Info) bool {
 	name, err := os.Hostname()
 	return err == nil && strings.HasPrefix(at.host, "unix://") && info.Name == name && info.KernelVersion == kernelRelease()
 }
 
-// ownerLabel names a driver: where its process is, which it is there, and which
-// driver of it. Whoever is in the same place can tell by it whether that process
-// lives; where processes have no names nobody can.
+// ownerLabel identifies a driver: the scope of its process, the process, and the driver within it.
+// Processes in the same scope can tell by it whether that process is alive.
 func ownerLabel() string {
 	var b [8]byte
 	rand.Read(b[:])
-	here, name := daemonid.Here(), daemonid.Name(os.Getpid())
+	here, name := daemonid.Scope(), daemonid.ForPID(os.Getpid())
 	if here == "" || name == "" {
 		here, name = "?", "?"
 	}
 	return here + "/" + name + "/" + hex.EncodeToString(b[:])
 }
 
-// noteImage tells an operator that the image of all sandboxes is not there.
+// noteImage warns the operator if the default image is missing.
 func (d *Driver) noteImage() {
 	ctx, cancel := context.WithTimeout(context.Background(), greetBound)
 	defer cancel()
@@ -216,18 +213,18 @@ func (d *Driver) noteImage() {
 	}
 }
 
-// Caps tells what this driver is and what the engine enforces.
+// Caps returns the driver's properties and what the engine enforces.
 func (d *Driver) Caps() driver.Caps {
 	c := d.caps
 	c.Notes = append([]string(nil), c.Notes...)
 	return c
 }
 
-// closeBound is how long Close looks for what could not be removed before.
+// closeBound bounds the time in which Close removes what could not be removed before.
 const closeBound = 10 * time.Second
 
-// Close removes the agent from the engine; all sandboxes must be destroyed. What
-// it cannot remove, because the engine does not answer, Collect finds.
+// Close removes the agent's volume from the engine. All sandboxes must be destroyed. Collect finds
+// what it cannot remove because the engine does not answer.
 func (d *Driver) Close() error {
 	if !d.roster.Shut() {
 		return nil
@@ -242,13 +239,12 @@ func (d *Driver) Close() error {
 	if d.begun.Load() && err == nil {
 		err = d.engine.removeVolume(ctx, d.volume())
 	}
-	_ = d.engine.api.Close() // idle connections; it has no failure
+	_ = d.engine.api.Close() // idle connections; it cannot fail
 	return err
 }
 
-// Create makes a sandbox. Errors: Unsupported for what the engine does not
-// enforce, NotFound for an image it does not have, Unavailable where it cannot
-// be reached or does not answer in time.
+// Create creates a sandbox. Unsupported: the engine does not enforce a limit. NotFound: it lacks
+// the image. Unavailable: it cannot be reached or does not answer in time.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	if _, err := sandbar.ParseID(string(id)); err != nil {
 		return nil, err

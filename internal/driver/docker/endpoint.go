@@ -22,16 +22,16 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// endpoint is where an engine is and how it is spoken to.
+// endpoint is the address of an engine and its TLS settings.
 type endpoint struct {
 	host        string // unix:///…, npipe://…, tcp://…
 	ca, cert    string // files; "" without TLS
 	key         string
-	from        string // who said so, for errors
-	unencrypted bool   // tcp without TLS
+	from        string // the source of the address, for errors
+	unencrypted bool   // TCP without TLS
 }
 
-// surroundings are what of the process's own decides where the engine is.
+// surroundings is the part of the process's environment that determines the engine.
 type surroundings struct {
 	getenv func(string) string
 	home   string
@@ -39,16 +39,16 @@ type surroundings struct {
 }
 
 func here() surroundings {
-	home, _ := os.UserHomeDir() // without one there is no context, which is said where one is asked for
+	// without a home directory there are no contexts, which an error reports if one is requested
+	home, _ := os.UserHomeDir()
 	return surroundings{getenv: os.Getenv, home: home, exists: func(path string) bool {
 		_, err := os.Stat(path)
 		return err == nil
 	}}
 }
 
-// findEndpoint decides where the engine is: the options first, then DOCKER_HOST,
-// DOCKER_CONTEXT, the current context of the docker command, and at last this
-// machine's own socket, as the docker command does.
+// findEndpoint determines the engine's address, like the docker command: the options, DOCKER_HOST,
+// DOCKER_CONTEXT, the docker command's current context, and finally this machine's own socket.
 func findEndpoint(o options, s surroundings) (endpoint, error) {
 	switch {
 	case o.host != "":
@@ -70,8 +70,8 @@ func findEndpoint(o options, s surroundings) (endpoint, error) {
 	return addressed(ownSocket(s), o.certPath, "the default", s)
 }
 
-// ownSocket is the socket of this machine's engine: root's, else that of an
-// engine that runs as this user.
+// ownSocket returns the socket of this machine's engine: root's, or that of an engine that runs as
+// this user.
 func ownSocket(s surroundings) string {
 	if runtime.GOOS == "windows" {
 		return client.DefaultDockerHost
@@ -82,8 +82,8 @@ func ownSocket(s surroundings) string {
 	return client.DefaultDockerHost
 }
 
-// addressed is the endpoint of an address. TLS files are those of certPath, or
-// of DOCKER_CERT_PATH where DOCKER_TLS_VERIFY asks for them.
+// addressed returns the endpoint of an address. The TLS files are in certPath, or in
+// DOCKER_CERT_PATH if DOCKER_TLS_VERIFY is set.
 func addressed(host, certPath, from string, s surroundings) (endpoint, error) {
 	e := endpoint{host: host, from: from}
 	scheme, rest, ok := strings.Cut(host, "://")
@@ -121,7 +121,7 @@ func badEndpoint(e endpoint, what, fix string) error {
 		Message: "the Docker Engine's address " + sandbar.Quote(e.host, 200) + " (" + e.from + ") " + what, Fix: fix}
 }
 
-// dockerDir is where the docker command keeps its configuration.
+// dockerDir returns the docker command's configuration directory.
 func dockerDir(s surroundings) string {
 	if dir := s.getenv("DOCKER_CONFIG"); dir != "" {
 		return dir
@@ -129,11 +129,10 @@ func dockerDir(s surroundings) string {
 	return filepath.Join(s.home, ".docker")
 }
 
-// maxDockerFile bounds what is read of the docker command's files, in bytes.
+// maxDockerFile is the size of the largest file of the docker command that is read, in bytes.
 const maxDockerFile = 1 << 20
 
-// readDocker reads one of the docker command's files into v; found is false
-// where there is none.
+// readDocker reads a file of the docker command into v. found is false if it does not exist.
 func readDocker(path string, v any) (found bool, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -156,7 +155,7 @@ func readDocker(path string, v any) (found bool, err error) {
 	return true, nil
 }
 
-// currentContext is the context that the docker command would use, "" for none.
+// currentContext returns the docker command's current context, "" for none.
 func currentContext(s surroundings) (string, error) {
 	var config struct {
 		CurrentContext string `json:"currentContext"`
@@ -170,8 +169,8 @@ func currentContext(s surroundings) (string, error) {
 	return config.CurrentContext, nil
 }
 
-// contextEndpoint is the engine of a docker context. Contexts are kept in
-// directories named after the SHA-256 of their names.
+// contextEndpoint returns the endpoint of a docker context. Contexts are in directories named after
+// the SHA-256 of their names.
 func contextEndpoint(name string, s surroundings) (endpoint, error) {
 	if name == "default" {
 		return addressed(ownSocket(s), "", "the context \"default\"", s)
@@ -202,15 +201,14 @@ func contextEndpoint(name string, s surroundings) (endpoint, error) {
 	if !s.exists(tlsDir) {
 		tlsDir = ""
 	}
-	// A context's TLS is its own, whatever the variables say.
+	// A context has its own TLS settings; the environment variables do not apply.
 	return addressed(engine.Host, tlsDir, e.from, surroundings{getenv: func(string) string { return "" }, home: s.home, exists: s.exists})
 }
 
-// newClient makes the client. Nothing is sent yet.
+// newClient creates the client. It sends nothing yet.
 func newClient(e endpoint) (*client.Client, error) {
-	// On a local socket connections are made anew for each request, which costs
-	// nothing and leaves none behind; elsewhere a few are kept. HTTP/2 is not
-	// offered: an attached container's connection is taken out of HTTP/1.
+	// On a local socket each request has a new connection, which is cheap and leaves none behind;
+	// otherwise a few are kept. HTTP/2 is disabled, because attach hijacks an HTTP/1 connection.
 	local := strings.HasPrefix(e.host, "unix:") || strings.HasPrefix(e.host, "npipe:")
 	transport := &http.Transport{MaxIdleConns: 6, IdleConnTimeout: 30 * time.Second, DisableKeepAlives: local, Protocols: new(http.Protocols),
 		MaxResponseHeaderBytes: 1 << 20, DisableCompression: true}
@@ -224,7 +222,7 @@ func newClient(e endpoint) (*client.Client, error) {
 	}
 	options := []client.Opt{client.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}),
 		client.WithHost(e.host), client.WithUserAgent("sandbar")}
-	if !strings.HasPrefix(e.host, "npipe:") { // there only the client can dial
+	if !strings.HasPrefix(e.host, "npipe:") { // for named pipes only the client can dial
 		options = append(options, client.WithDialContext(bounded(e.dial)))
 	}
 	c, err := client.New(options...)
@@ -234,8 +232,7 @@ func newClient(e endpoint) (*client.Client, error) {
 	return c, nil
 }
 
-// dial connects to the engine. A path is that of the endpoint, however it is written in an
-// address.
+// dial connects to the engine. A path is that of the endpoint, whatever the address says.
 func (e endpoint) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: quickBound}
 	if path, ok := strings.CutPrefix(e.host, "unix://"); ok {
@@ -244,7 +241,7 @@ func (e endpoint) dial(ctx context.Context, network, address string) (net.Conn, 
 	return d.DialContext(ctx, network, address)
 }
 
-// tlsConfig trusts the endpoint's own authority and nobody else.
+// tlsConfig trusts only the endpoint's own certificate authority.
 func tlsConfig(e endpoint) (*tls.Config, error) {
 	bad := func(err error) error {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: optionCertPath, Err: err,

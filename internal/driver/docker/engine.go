@@ -13,22 +13,21 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// How long calls to the engine may take. They are far beyond what an engine
-// with time takes, and end waiting for one that hangs.
+// Timeouts of calls to the engine, far beyond the time that a healthy engine needs.
 const (
-	greetBound  = 5 * time.Second  // at New: is there an engine at all
-	quickBound  = 20 * time.Second // looking something up, making what does not run
-	startBound  = time.Minute      // starting a container, which includes its runtime
-	removeBound = time.Minute      // killing and removing one
+	greetBound  = 5 * time.Second  // in New: whether there is an engine
+	quickBound  = 20 * time.Second // lookups, and creating objects that do not run
+	startBound  = time.Minute      // starting a container, including its runtime
+	removeBound = time.Minute      // killing and removing a container
 	copyBound   = 15 * time.Minute // sending an image
 
-	// createPatience is how long a container that is being made is waited for
-	// when nobody wants it any more. It takes an engine some milliseconds.
+	// createPatience is the additional wait for a creation after its caller has left. An engine
+	// needs milliseconds.
 	createPatience = 2 * time.Second
 )
 
-// engine is a Docker Engine. Every call has a bound of its own besides its
-// caller's, and fails with an error of ours.
+// engine is a Docker Engine. Every call has its own timeout besides its caller's context, and
+// returns a *sandbar.Error.
 type engine struct {
 	api *client.Client
 	at  endpoint
@@ -41,11 +40,11 @@ func (e *engine) call(ctx context.Context, bound time.Duration, what string, f f
 	return e.failed(ctx, what, f(bounded))
 }
 
-// greet finds out what engine this is.
+// greet determines which engine this is.
 func (e *engine) greet(ctx context.Context) (info system.Info, err error) {
 	err = e.call(ctx, greetBound, "asking the engine what it is", func(ctx context.Context) error {
-		// The first call settles the version of the API. It is made apart since
-		// the client lets others go on without an answer.
+		// The first call negotiates the API version. It is separate, because the client continues
+		// other calls without an answer.
 		if _, err := e.api.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
 			return err
 		}
@@ -56,10 +55,9 @@ func (e *engine) greet(ctx context.Context) (info system.Info, err error) {
 	return info, err
 }
 
-// create makes a container that does not run yet. An engine goes on making one
-// that nobody waits for any more, so the call itself is not given up with ctx:
-// when ctx ends it is waited for a little longer, and answered is closed when the
-// engine has answered, or is known not to.
+// create creates a container without starting it. An engine completes a creation even if the client
+// leaves. So after the end of ctx the call continues for a little longer, and answered is closed
+// when the engine has answered or cannot answer any more.
 func (e *engine) create(ctx context.Context, o client.ContainerCreateOptions) (answered <-chan struct{}, err error) {
 	const what = "creating a container"
 	var cause error
@@ -83,8 +81,7 @@ func (e *engine) create(ctx context.Context, o client.ContainerCreateOptions) (a
 	return done, sandbar.Errorf(codeOf(ctx), "%s: %w", what, ctx.Err())
 }
 
-// attach connects to the standard streams of a container, before its start so
-// that nothing is missed.
+// attach connects to a container's standard streams, before its start, so that no output is lost.
 func (e *engine) attach(ctx context.Context, name string) (s *stream, err error) {
 	err = e.call(ctx, quickBound, "attaching to a container", func(ctx context.Context) error {
 		free := new(atomic.Bool)
@@ -98,8 +95,8 @@ func (e *engine) attach(ctx context.Context, name string) (s *stream, err error)
 	return s, err
 }
 
-// start starts a container. What the engine finds wrong only now is nobody's
-// request: it has accepted the same before.
+// start starts a container. An error here is not caused by the request: the engine has accepted the
+// same parameters before.
 func (e *engine) start(ctx context.Context, name string) error {
 	err := e.call(ctx, startBound, "starting a container", func(ctx context.Context) error {
 		_, err := e.api.ContainerStart(ctx, name, client.ContainerStartOptions{})
@@ -113,7 +110,7 @@ func (e *engine) start(ctx context.Context, name string) error {
 	return err
 }
 
-// inspect looks at a container. NotFound if there is none.
+// inspect returns a container's state. NotFound: there is none.
 func (e *engine) inspect(ctx context.Context, name string) (c container.InspectResponse, err error) {
 	err = e.call(ctx, quickBound, "looking at a container", func(ctx context.Context) error {
 		r, err := e.api.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
@@ -123,7 +120,7 @@ func (e *engine) inspect(ctx context.Context, name string) (c container.InspectR
 	return c, err
 }
 
-// remove ends a container and returns when there is none of that name.
+// remove kills a container, and returns when no container of that name exists.
 func (e *engine) remove(ctx context.Context, name string) error {
 	return e.call(ctx, removeBound, "removing a container", func(ctx context.Context) error {
 		for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -134,7 +131,7 @@ func (e *engine) remove(ctx context.Context, name string) error {
 			case !errdefs.IsConflict(err):
 				return err
 			}
-			// The engine is at it already: the container had ended by itself.
+			// The container has stopped by itself, and the engine removes it already.
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -144,7 +141,7 @@ func (e *engine) remove(ctx context.Context, name string) error {
 	})
 }
 
-// setPIDs changes how many processes and threads a container may have.
+// setPIDs changes the process limit of a container.
 func (e *engine) setPIDs(ctx context.Context, name string, n int64) error {
 	return e.call(ctx, quickBound, "limiting the processes of a container", func(ctx context.Context) error {
 		_, err := e.api.ContainerUpdate(ctx, name, client.ContainerUpdateOptions{Resources: &container.Resources{PidsLimit: &n}})
@@ -152,7 +149,7 @@ func (e *engine) setPIDs(ctx context.Context, name string, n int64) error {
 	})
 }
 
-// labelled are all containers with a label, those that do not run too.
+// labelled returns all containers with a label, including those that do not run.
 func (e *engine) labelled(ctx context.Context, label string) (list []container.Summary, err error) {
 	err = e.call(ctx, quickBound, "listing containers", func(ctx context.Context) error {
 		r, err := e.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", label)})

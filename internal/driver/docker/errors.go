@@ -15,11 +15,11 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// maxEngineText is how much of an engine's message is repeated, in bytes.
+// maxEngineText is the longest engine message in an error, in bytes.
 const maxEngineText = 300
 
-// failed turns what went wrong with a call to the engine into an error of ours.
-// caller is the context of whoever asked; the call itself had a bound besides.
+// failed converts the error of a call to the engine. caller is the context of the request; the call
+// had a timeout of its own besides.
 func (e *engine) failed(caller context.Context, what string, err error) error {
 	if err == nil {
 		return nil
@@ -49,13 +49,13 @@ func (e *engine) failed(caller context.Context, what string, err error) error {
 	return &sandbar.Error{Code: sandbar.Internal, Message: what + ": " + at + " says " + engineText(err)}
 }
 
-// engineText is what an engine says, safe to print. It may name images and
-// containers, never what is in them.
+// engineText returns an engine's message, safe to print. It may contain names of images and
+// containers, but nothing of their contents.
 func engineText(err error) string {
 	return sandbar.Quote(strings.TrimPrefix(err.Error(), "Error response from daemon: "), maxEngineText)
 }
 
-// plain is a word of an engine's, safe to print and short.
+// plain returns a word of an engine's answer, safe to print and short.
 func plain(word string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
@@ -77,8 +77,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// isGone reports that the other end of a connection went away or was never
-// there: an engine that crashed, or that is starting again.
+// isGone reports that the connection broke or was refused: the engine has crashed or is restarting.
 func isGone(err error) bool {
 	for _, gone := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, fs.ErrNotExist, net.ErrClosed} {
 		if errors.Is(err, gone) {

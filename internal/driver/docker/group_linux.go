@@ -7,17 +7,16 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
 )
 
-// group is the control group of a container on this machine.
-type group struct{ seen *cgroup.Seen }
+// group is the cgroup of a container on this machine.
+type group struct{ seen *cgroup.Observed }
 
-// groupOf returns the counters of the container id, whose first process is said
-// to be pid: nil unless that process is one of this machine's, and in a group
-// named after the container.
+// groupOf returns the counters of container id, whose first process is pid according to the engine.
+// It returns nil unless that process is one of this machine, in a cgroup named after the container.
 func groupOf(pid int, id string) counters {
 	if pid <= 0 || len(id) != 64 {
 		return nil
 	}
-	s, err := cgroup.Of(pid)
+	s, err := cgroup.Observe(pid)
 	if err != nil || !strings.Contains(s.Path(), id) {
 		return nil
 	}

@@ -13,12 +13,13 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// image is what a container is made from.
+// image is the image of a container.
 type image struct {
-	id      string        // the engine's
-	env     []string      // "K=V", as the image asks for
-	volumes []string      // directories that it wants kept
-	held    *driver.Image // of our store, until the sandbox is gone; nil for the engine's own
+	id      string   // the engine's id
+	env     []string // "K=V", from the image's configuration
+	volumes []string // its declared volumes
+	// an image of Sandbar's store, held until the sandbox is gone; nil for an image of the engine
+	held *driver.Image
 }
 
 func (i *image) close() {
@@ -28,11 +29,11 @@ func (i *image) close() {
 	}
 }
 
-// storeRepository is what images of our store are called on the engine. The
-// tag tells the content.
+// storeRepository is the repository name on the engine for images of Sandbar's store. The tag
+// identifies the content.
 const storeRepository = "sandbar/image"
 
-// Preset implements driver.Presets: an image of the engine's own, if that has it.
+// Preset implements driver.Presets: an image of the engine, if it exists.
 func (d *Driver) Preset(ctx context.Context, name string) (image, ref string, ok bool) {
 	ref = d.opt.preset(name)
 	if ref == "" {
@@ -47,10 +48,10 @@ func (d *Driver) Preset(ctx context.Context, name string) (image, ref string, ok
 	return ref, ref, true
 }
 
-// openImage finds what a Spec names: the operator's image where it names none,
-// an image of the engine that the operator allows, one of our store, which is
-// sent to the engine if that does not have it yet, or, for a preset that the store
-// does not have, the engine's image for it. Nothing is fetched here: see pullMissing.
+// openImage finds the image of a Spec: the operator's default if it names none; an image of the
+// engine that the operator allows; one of Sandbar's store, which is sent to the engine if missing
+// there; or, for a preset that the store lacks, the engine's image for it. It pulls nothing: see
+// pullMissing.
 func (d *Driver) openImage(ctx context.Context, name string) (image, error) {
 	switch {
 	case name == "" || name == sandbar.ImageHost:
@@ -84,7 +85,7 @@ func (d *Driver) openImage(ctx context.Context, name string) (image, error) {
 	return i, nil
 }
 
-// engineImage is an image that the engine has.
+// engineImage returns an image of the engine.
 func (d *Driver) engineImage(ctx context.Context, ref string) (image, error) {
 	i, found, err := d.engine.image(ctx, ref)
 	if err == nil && !found {
@@ -94,13 +95,13 @@ func (d *Driver) engineImage(ctx context.Context, ref string) (image, error) {
 	return i, err
 }
 
-// storeImage is an image of our store on the engine.
+// storeImage returns an image of Sandbar's store on the engine.
 func (d *Driver) storeImage(ctx context.Context, held *driver.Image) (image, error) {
 	if held.Dir == "" {
 		return d.engineImage(ctx, d.opt.image)
 	}
 	ref := storeReference(held.ID)
-	// One at a time: a second sandbox of the same image waits for the first's.
+	// One at a time: a second sandbox of the same image waits for the first transfer.
 	select {
 	case d.importing <- struct{}{}:
 		defer func() { <-d.importing }()
@@ -117,7 +118,7 @@ func (d *Driver) storeImage(ctx context.Context, held *driver.Image) (image, err
 	return d.engineImage(ctx, ref)
 }
 
-// storeReference is what an image of our store is called on the engine.
+// storeReference returns the reference on the engine for an image of Sandbar's store.
 func storeReference(id string) string {
 	tag := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
@@ -128,7 +129,7 @@ func storeReference(id string) string {
 	return storeRepository + ":" + tag[:min(len(tag), 127)]
 }
 
-// image looks an image up on the engine.
+// image looks up an image on the engine.
 func (e *engine) image(ctx context.Context, ref string) (i image, found bool, err error) {
 	err = e.call(ctx, quickBound, "looking for the image "+sandbar.Quote(ref, 100), func(ctx context.Context) error {
 		r, err := e.api.ImageInspect(ctx, ref)
@@ -151,7 +152,7 @@ func (e *engine) image(ctx context.Context, ref string) (i image, found bool, er
 	return i, found, err
 }
 
-// pull has the engine fetch an image from its registry. Unavailable where it cannot.
+// pull makes the engine pull an image. Unavailable: it cannot.
 func (e *engine) pull(ctx context.Context, ref string) error {
 	err := e.call(ctx, copyBound, "pulling the image "+sandbar.Quote(ref, 100), func(ctx context.Context) error {
 		answer, err := e.api.ImagePull(ctx, ref, client.ImagePullOptions{})
@@ -170,7 +171,7 @@ func (e *engine) pull(ctx context.Context, ref string) error {
 	return &failed
 }
 
-// importTree sends a tree of files to the engine as an image.
+// importTree sends a directory tree to the engine as an image.
 func (e *engine) importTree(ctx context.Context, dir, ref string) error {
 	return e.call(ctx, copyBound, "sending an image to the engine", func(ctx context.Context) error {
 		r, w := io.Pipe()

@@ -25,14 +25,13 @@ const (
 	optionPull     = "pull"
 )
 
-// DefaultImage is the image of sandboxes that ask for none, if the operator
-// says nothing.
+// DefaultImage is the default image if the operator sets none.
 const DefaultImage = "python:3.11-slim"
 
-// defaultNode is the image of the preset "node", if the operator says nothing.
+// defaultNode is the image of the preset "node" if the operator sets none.
 const defaultNode = "node:22-slim"
 
-// optionHelp is a line of help for each option.
+// optionHelp returns the documentation of each option.
 func optionHelp() map[string]string {
 	return map[string]string{
 		optionHost:     "address of the Docker Engine: unix:///path, tcp://host:port; default: DOCKER_HOST, the current docker context, or the socket of this machine's engine",
@@ -49,7 +48,7 @@ func optionHelp() map[string]string {
 	}
 }
 
-// options are the driver's settings, checked.
+// options are the validated options of the driver.
 type options struct {
 	host, context, certPath string
 	image                   string
@@ -58,13 +57,13 @@ type options struct {
 	network                 string
 	cpus                    float64 // 0: no limit
 	memory                  int64   // bytes; 0: no limit
-	pull                    bool    // the images that are missing
+	pull                    bool    // pull missing images
 }
 
 // anyImage in options.images allows every image the engine has.
 const anyImage = "*"
 
-// preset is the image of the engine that stands for a preset, "" for what is none.
+// preset returns the engine's image for a preset, "" for an unknown one.
 func (o options) preset(name string) string {
 	switch name {
 	case "python":
@@ -75,13 +74,13 @@ func (o options) preset(name string) string {
 	return ""
 }
 
-// isPreset reports whether an image of the engine stands for a preset.
+// isPreset reports whether an image of the engine is that of a preset.
 func (o options) isPreset(ref string) bool {
 	return ref == o.preset("python") || ref == o.preset("node")
 }
 
-// parseOptions checks the driver's section of the configuration. What it does
-// not know, and what it cannot read, is an Invalid error.
+// parseOptions validates the driver's section of the configuration. An unknown option or a
+// malformed value is an Invalid error.
 func parseOptions(raw map[string]string) (options, error) {
 	known := optionHelp()
 	for name := range raw {
@@ -107,7 +106,7 @@ func parseOptions(raw map[string]string) (options, error) {
 	case "none", "false":
 		o.network = ""
 	case "true":
-		o.network = "bridge" // the engine's own default
+		o.network = "bridge" // the engine's default network
 	}
 	if o.network == "host" || strings.HasPrefix(o.network, "container:") {
 		return o, badOption(optionNetwork, sandbar.Quote(o.network, 80)+" is somebody else's network, with all that listens there", "name a network of the engine's own, such as \"bridge\"")
@@ -140,7 +139,7 @@ func badOption(name, what, fix string) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: name, Message: "option " + sandbar.Quote(name, 40) + " of the driver docker: " + what, Fix: fix}
 }
 
-// parseCPUs reads a number of processors; "" is none.
+// parseCPUs parses a number of CPUs; "" is none.
 func parseCPUs(text string) (float64, error) {
 	if text == "" {
 		return 0, nil
@@ -152,8 +151,8 @@ func parseCPUs(text string) (float64, error) {
 	return n, nil
 }
 
-// parseMemory reads a number of bytes as docker writes it: a whole number, with
-// b, k, m or g for bytes and the powers of 1024. "" is none.
+// parseMemory parses a number of bytes in Docker's notation: a whole number with b, k, m or g for
+// powers of 1024. "" is none.
 func parseMemory(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -178,7 +177,7 @@ func parseMemory(text string) (int64, error) {
 	return n * unit, nil
 }
 
-// What an engine accepts at least.
+// The engine's minimum limits.
 const (
 	minCPUs   = 0.01
 	minMemory = 6 << 20

@@ -17,35 +17,32 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// What every container has.
+// Constants of every container.
 const (
 	// hostname is that of every sandbox.
 	hostname = "sandbar"
-	// sandboxUID is the user, and the group, of a sandbox's programs and of its
-	// agent.
+	// sandboxUID is the user and group of programs and of the agent.
 	sandboxUID = 1000
-	// agentDir is where the agent's program is, read-only, as agentFile.
+	// agentDir is the read-only directory of the agent's executable, agentFile.
 	agentDir  = "/.sandbar"
 	agentFile = agent.Name
-	// agentTasks is more processes and threads than the agent has while it
-	// confines itself. Afterwards it tells how many they are.
+	// agentTasks is more than the number of threads of an agent before it has confined itself.
+	// Afterwards the agent reports the exact number.
 	agentTasks = 64
-	// oomScore has the kernel choose a sandbox first where the host runs out of
-	// memory.
+	// oomScore makes the OOM killer prefer sandboxes if the host runs out of memory.
 	oomScore = 500
-	// namePrefix begins the names of containers and volumes.
+	// namePrefix is the prefix of container and volume names.
 	namePrefix = "sandbar-"
 )
 
 // The labels of containers and volumes.
 const (
-	labelOwner   = "dev.sandbar.owner"   // who made it, see ownerLabel
+	labelOwner   = "dev.sandbar.owner"   // the driver that created it, see ownerLabel
 	labelSandbox = "dev.sandbar.sandbox" // the sandbox's id
 )
 
-// parts are the file systems that a sandbox can write to, with their share of
-// its disk and inodes in eighths. Together they are all of it: a container
-// cannot show one file system in several places.
+// parts are the writable file systems of a sandbox, with their share of its disk and inodes in
+// eighths. Their sum is the whole: a container cannot mount one tmpfs at several places.
 func parts() []part {
 	return []part{
 		{sandbar.DefaultDir, 5, "mode=0755,uid=1000,gid=1000"},
@@ -60,25 +57,24 @@ type part struct {
 	options string
 }
 
-// containerName is what the container of a sandbox is called.
+// containerName returns the name of a sandbox's container.
 func containerName(id sandbar.ID) string { return namePrefix + string(id) }
 
-// plan is what a sandbox is made of: the container, and what the agent in it is
-// told.
+// plan has the parameters of a sandbox: those of the container, and the Setup of its agent.
 type plan struct {
 	container client.ContainerCreateOptions
 	setup     wire.Setup
 }
 
-// planFor computes the plan of a sandbox. It asks nobody.
+// planFor computes the plan of a sandbox, without calls to the engine.
 func (d *Driver) planFor(id sandbar.ID, s sandbar.Spec, i image) (*plan, error) {
 	ulimits, err := ulimits(s.Limits)
 	if err != nil {
 		return nil, err
 	}
 	p := &plan{setup: wire.Setup{
-		Made: true, Dir: sandbar.DefaultDir, UID: sandboxUID, GID: sandboxUID,
-		Mark: uint32(policy.MarkLocks), Seccomp: d.filters.all, Programs: d.filters.programs,
+		Prebuilt: true, Dir: sandbar.DefaultDir, UID: sandboxUID, GID: sandboxUID,
+		TagResource: uint32(policy.TagLocks), Seccomp: d.filters.all, ProgramSeccomp: d.filters.programs,
 		Landlock: policy.Landlock([]string{"/"}, []string{sandbar.DefaultDir, "/tmp", "/dev/shm"}),
 		Env:      environment(i.env, s.Env), Mitigate: d.mitigate,
 	}}
@@ -89,14 +85,14 @@ func (d *Driver) planFor(id sandbar.ID, s sandbar.Spec, i image) (*plan, error) 
 		CapDrop:        []string{"ALL"},
 		SecurityOpt:    []string{"no-new-privileges:true", "seccomp=" + d.profile},
 		NetworkMode:    "none",
-		IpcMode:        "none", // a namespace of its own, without a /dev/shm of the engine's
+		IpcMode:        "none", // a new IPC namespace, without the engine's /dev/shm
 		CgroupnsMode:   "private",
 		OomScoreAdj:    oomScore,
 		Tmpfs:          tmpfs(s.Limits),
 		Mounts:         d.mounts(i),
 		MaskedPaths:    append(policy.ProcMasks(), "/sys"),
-		// Without a user namespace it is only an ordinary user's lack of rights that
-		// keeps the trigger shut.
+		// Without a user namespace, only the lack of capabilities keeps programs from writing
+		// sysrq-trigger.
 		ReadonlyPaths: append(policy.ProcReadOnly(), "/proc/sysrq-trigger"),
 		Resources:     d.resources(s.Limits),
 	}
@@ -104,14 +100,14 @@ func (d *Driver) planFor(id sandbar.ID, s sandbar.Spec, i image) (*plan, error) 
 	if s.Network == sandbar.NetworkOutbound {
 		host.NetworkMode = container.NetworkMode(d.opt.network)
 	} else {
-		// What the host asks for names is nobody's business in there.
+		// Do not copy the host's name servers into the container.
 		host.DNS, host.DNSSearch = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, []string{"."}
 	}
 	p.container = client.ContainerCreateOptions{Name: containerName(id), HostConfig: host, Config: &container.Config{
 		Image: i.id, Hostname: hostname, User: strconv.Itoa(sandboxUID) + ":" + strconv.Itoa(sandboxUID),
 		Entrypoint: []string{agentDir + "/" + agentFile, agent.ModeStdio}, WorkingDir: "/", Env: agentEnv(),
 		AttachStdin: true, AttachStdout: true, AttachStderr: true, OpenStdin: true, StdinOnce: true,
-		// An image's own check would be a program nobody asked for.
+		// Disable the image's health check, which is a program of its own.
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGKILL",
 		Labels:      d.labels(string(id)),
@@ -119,20 +115,19 @@ func (d *Driver) planFor(id sandbar.ID, s sandbar.Spec, i image) (*plan, error) 
 	return p, nil
 }
 
-// labels are those of what belongs to a sandbox.
+// labels returns the labels of a sandbox's objects.
 func (d *Driver) labels(sandbox string) map[string]string {
 	return map[string]string{labelOwner: d.owner, labelSandbox: sandbox}
 }
 
-// agentEnv tunes the agent's runtime as in native: few threads and caches, a
-// heap that is collected late. An image may say otherwise for all programs of
-// Go; the agent is not its program.
+// agentEnv tunes the agent's Go runtime as in native: few threads and caches, rare garbage
+// collection. An image's own settings are for its programs, not for the agent.
 func agentEnv() []string {
 	return []string{"GOMAXPROCS=2", "GOGC=25", "GODEBUG=containermaxprocs=0,updatemaxprocs=0", "GOMEMLIMIT=off", "GOTRACEBACK=single"}
 }
 
-// environment is what every program starts from: what the image asks for, what
-// is the same in every sandbox, and the Spec's.
+// environment returns the initial environment of every program: the image's, that of all sandboxes,
+// and the Spec's.
 func environment(image []string, spec map[string]string) []string {
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"}
 	env = append(env, image...)
@@ -143,7 +138,7 @@ func environment(image []string, spec map[string]string) []string {
 	return env
 }
 
-// tmpfs are the writable file systems, each with its share of the limits.
+// tmpfs returns the writable file systems with their shares of the limits.
 func tmpfs(l sandbar.Limits) map[string]string {
 	m := map[string]string{}
 	for _, p := range parts() {
@@ -151,7 +146,7 @@ func tmpfs(l sandbar.Limits) map[string]string {
 		if l.Disk > 0 {
 			o += ",size=" + strconv.FormatInt(share(l.Disk, p.eighths), 10)
 		} else {
-			o += ",size=0" // no bound but that of memory
+			o += ",size=0" // bounded by memory only
 		}
 		if l.Inodes > 0 {
 			o += ",nr_inodes=" + strconv.FormatInt(max(share(l.Inodes, p.eighths), 2), 10)
@@ -163,13 +158,13 @@ func tmpfs(l sandbar.Limits) map[string]string {
 	return m
 }
 
-// share is so many eighths of n, rounded down.
+// share returns that many eighths of n, rounded down.
 func share(n, eighths int64) int64 {
 	return n/8*eighths + n%8*eighths/8
 }
 
-// mounts are the agent, and nothing in the places where the image would have
-// the engine make volumes, which nobody bounds.
+// mounts returns the agent's volume, and an empty tmpfs for each volume that the image declares,
+// which would otherwise be unbounded.
 func (d *Driver) mounts(i image) []mount.Mount {
 	m := []mount.Mount{{Type: mount.TypeVolume, Source: d.volume(), Target: agentDir, ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}}
 	for _, dir := range i.volumes {
@@ -180,7 +175,7 @@ func (d *Driver) mounts(i image) []mount.Mount {
 	return m
 }
 
-// resources are the limits that the container's control group holds.
+// resources returns the limits that the container's cgroup enforces.
 func (d *Driver) resources(l sandbar.Limits) container.Resources {
 	var r container.Resources
 	e := d.caps.Enforced
@@ -192,10 +187,10 @@ func (d *Driver) resources(l sandbar.Limits) container.Resources {
 		cpus = d.opt.cpus
 	}
 	if memory > 0 && e.Memory != sandbar.EnforcedNone {
-		r.Memory, r.MemorySwap = memory, memory // together: swap adds nothing
+		r.Memory, r.MemorySwap = memory, memory // the sum of memory and swap: no swap
 	}
 	if cpus > 0 && e.CPUs != sandbar.EnforcedNone {
-		// More than there are is no limit, which the engine would refuse.
+		// The engine refuses more CPUs than it has; that many are no limit.
 		if n := float64(d.info.NCPU); n > 0 {
 			cpus = min(cpus, n)
 		}
@@ -211,7 +206,7 @@ func (d *Driver) resources(l sandbar.Limits) container.Resources {
 	return r
 }
 
-// agentThreads is how many processes and threads of a container are the agent's.
+// agentThreads returns how many tasks of a container are the agent's.
 func (d *Driver) agentThreads() int64 {
 	if n := d.threads.Load(); n > 0 {
 		return n
@@ -219,17 +214,18 @@ func (d *Driver) agentThreads() int64 {
 	return agentTasks
 }
 
-// ulimits are the resource limits of the container's processes. The runtime sets
-// them, with the rights to raise what the engine itself has.
+// ulimits returns the resource limits of the container's processes. The runtime sets them with the
+// right to exceed the engine's own.
 func ulimits(l sandbar.Limits) ([]*container.Ulimit, error) {
-	limits, err := policy.Rlimits(l, policy.RlimitOptions{Held: sandbar.Enforcements{Memory: sandbar.EnforcedCgroup2, PIDs: sandbar.EnforcedCgroup2}})
+	limits, err := policy.Rlimits(l, policy.RlimitOptions{Enforced: sandbar.Enforcements{Memory: sandbar.EnforcedCgroup2, PIDs: sandbar.EnforcedCgroup2}})
 	if err != nil {
 		return nil, err
 	}
-	out := []*container.Ulimit{{Name: "locks", Soft: -1, Hard: -1}} // what the agent's marks are counted in
+	// RLIMIT_LOCKS, which carries the process tags
+	out := []*container.Ulimit{{Name: "locks", Soft: -1, Hard: -1}}
 	for _, r := range limits {
 		if r.Resource == rlimitNofile && l.Files <= 0 {
-			continue // the engine's own, over which it could not go
+			continue // that of the engine, which it cannot exceed
 		}
 		name, ok := policy.RlimitName(r.Resource)
 		if !ok {
@@ -243,7 +239,7 @@ func ulimits(l sandbar.Limits) ([]*container.Ulimit, error) {
 // rlimitNofile is RLIMIT_NOFILE.
 const rlimitNofile = 7
 
-// unbounded writes a limit as engines do, who have -1 for none.
+// unbounded converts a limit to the engine's notation, -1 for none.
 func unbounded(n uint64) int64 {
 	if n == policy.RlimitInfinity {
 		return -1

@@ -61,7 +61,7 @@ func TestPlan(t *testing.T) {
 	if diff := cmp.Diff(strings.Split(strings.TrimSpace(string(want)), "\n"), strings.Split(string(got), "\n")); diff != "" {
 		t.Errorf("(-want +got; -update writes it):\n%s", diff)
 	}
-	if !p.setup.Made || p.setup.UID != sandboxUID || len(p.setup.Landlock.Rules) == 0 {
+	if !p.setup.Prebuilt || p.setup.UID != sandboxUID || len(p.setup.Landlock.Rules) == 0 {
 		t.Errorf("the agent is told %+v", p.setup)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// profileText is the profile of system calls, as an engine takes it.
+// profileText returns the seccomp profile in the engine's format.
 func profileText(goarch string) (string, error) {
 	p, err := policy.CompileProfile(goarch)
 	if err != nil {

@@ -9,20 +9,19 @@ import (
 	"sync"
 )
 
-// stream is the attach stream of a container as a connection to the agent in
-// it: what is written is the agent's standard input, what is read its standard
-// output. The engine sends output in pieces, each with a header of 8 bytes: which
-// stream, three zeros, and the length as a big-endian number. What comes on the
-// standard error output is kept for a message, its beginning only.
+// stream is a container's attach stream as a connection to its agent: writes go to the agent's
+// standard input, reads come from its standard output. The engine sends output in pieces, each with
+// a header of 8 bytes: the stream, three zeros, and the length as a big-endian number. The first
+// bytes of standard error are kept for error messages.
 //
-// One goroutine reads.
+// Only one goroutine may read.
 type stream struct {
 	net.Conn
 	r    *bufio.Reader
-	left uint32 // of the piece that is being read
+	left uint32 // unread bytes of the current piece
 
 	mu   sync.Mutex
-	said []byte // by the agent or its runtime, on the standard error output
+	said []byte // standard error output of the agent or its runtime
 }
 
 const (
@@ -51,10 +50,10 @@ func (s *stream) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// next reads the header of the next piece of output.
+// next reads the header of the next piece.
 func (s *stream) next() error {
 	var head [8]byte
-	// Peeked at first, so that a deadline in the middle leaves it whole.
+	// Peek first, so that a deadline within the header does not lose a part of it.
 	h, err := s.r.Peek(len(head))
 	if err != nil {
 		if len(h) > 0 && errors.Is(err, io.EOF) {
@@ -79,7 +78,7 @@ func (s *stream) next() error {
 	return errStream
 }
 
-// keep reads a piece of the standard error output.
+// keep reads a piece of standard error output.
 func (s *stream) keep(length uint32) error {
 	s.mu.Lock()
 	room := min(int64(length), int64(maxSaid-len(s.said)))
@@ -95,7 +94,7 @@ func (s *stream) keep(length uint32) error {
 	return err
 }
 
-// Said is the beginning of the standard error output so far.
+// Said returns the first bytes of the standard error output.
 func (s *stream) Said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

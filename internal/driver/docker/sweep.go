@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// sweeper looks for containers that a creation which failed may have left, for
-// as long as there may be some: an engine that did not answer in time may still
-// make one later.
+// sweeper searches for containers that failed creations may have left, as long as there may be
+// some: an engine that did not answer in time may still create one later.
 type sweeper struct {
 	sweep func(context.Context) (found int, err error)
 
 	mu     sync.Mutex
-	owed   int // creations of which something may be left
+	owed   int // creations with possible leftovers
 	closed bool
 	stop   context.CancelFunc
 	done   sync.WaitGroup
@@ -23,9 +22,8 @@ type sweeper struct {
 const (
 	firstSweep = 200 * time.Millisecond
 	lastSweep  = 5 * time.Second
-	// cleanSweeps is how many times in a row nothing must be found. They are at
-	// least firstSweep apart, so that an engine that answers again has come to
-	// what it was asked before.
+	// cleanSweeps is the number of consecutive sweeps that must find nothing. They are at least
+	// firstSweep apart, so that an engine that answers again has processed earlier requests.
 	cleanSweeps = 3
 )
 
@@ -35,8 +33,8 @@ func newSweeper(sweep func(context.Context) (int, error)) *sweeper {
 	return s
 }
 
-// owe notes that something may be left of a creation. answered is closed when
-// the engine has answered it.
+// owe records that a creation may have left something. answered is closed when the engine has
+// answered it.
 func (s *sweeper) owe(answered <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +75,7 @@ func (s *sweeper) settle(answered <-chan struct{}) {
 	s.owed--
 }
 
-// close looks on for as long as ctx allows, then stops and reports whether
-// something may still be left.
+// close continues until ctx ends, then stops, and reports whether something may be left.
 func (s *sweeper) close(ctx context.Context) (owed bool) {
 	s.mu.Lock()
 	s.closed = true
@@ -90,8 +87,7 @@ func (s *sweeper) close(ctx context.Context) (owed bool) {
 	return s.owed > 0
 }
 
-// sweep removes what carries this driver's label and belongs to no sandbox that
-// it knows.
+// sweep removes containers with this driver's label that belong to no known sandbox.
 func (d *Driver) sweep(ctx context.Context) (found int, err error) {
 	list, err := d.engine.labelled(ctx, labelOwner+"="+d.owner)
 	if err != nil {

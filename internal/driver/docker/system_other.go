@@ -2,8 +2,8 @@
 
 package docker
 
-// kernelRelease is no engine's: there are no containers on this system itself.
+// kernelRelease matches no engine: containers are never processes of this system itself.
 func kernelRelease() string { return "?" }
 
-// swapsHere is about a machine whose containers are its own processes.
+// swapsHere is used only if containers are processes of this machine.
 func swapsHere() bool { return true }

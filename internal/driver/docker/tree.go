@@ -9,9 +9,8 @@ import (
 	"os"
 )
 
-// writeTree writes the files of an image's root as an archive. All belongs to
-// root there. Names and links are somebody else's choice: they are read within
-// the directory and never followed.
+// writeTree writes the files of an image's root as an archive, all owned by root. Names and links
+// are untrusted: they are read below the directory, and links are never followed.
 func writeTree(w io.Writer, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -28,8 +27,7 @@ func writeTree(w io.Writer, dir string) error {
 	return errors.Join(err, t.Close())
 }
 
-// writeEntry writes one file, directory or link; what is none of them is left
-// out.
+// writeEntry writes one file, directory or link, and skips other kinds.
 func writeEntry(t *tar.Writer, root *os.Root, path string) error {
 	info, err := root.Lstat(path)
 	if err != nil {
@@ -65,8 +63,7 @@ func writeEntry(t *tar.Writer, root *os.Root, path string) error {
 	return err
 }
 
-// importAnswer reads what the engine says while it takes an archive: notes, of
-// which a failure is one.
+// importAnswer reads the engine's progress messages of an import and returns its error.
 func importAnswer(r io.Reader) error {
 	for d := json.NewDecoder(r); ; {
 		var note struct {
@@ -83,7 +80,7 @@ func importAnswer(r io.Reader) error {
 	}
 }
 
-// agentArchive is an archive with the agent's program, as an engine takes it.
+// agentArchive writes an archive with the agent's executable.
 func agentArchive(w io.Writer, program []byte) error {
 	t := tar.NewWriter(w)
 	err := t.WriteHeader(&tar.Header{Name: agentFile, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(program))})

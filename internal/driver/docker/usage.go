@@ -13,26 +13,26 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 )
 
-// account reads what the kernel counted for one container: from its control
-// group, where the engine is on this machine, else from the engine.
+// account reads the kernel's counters of one container: from its cgroup if the engine is on this
+// machine, otherwise from the engine.
 type account struct {
 	d       *Driver
 	name    string
-	group   counters // nil: it cannot be seen from here
-	watched bool     // the engine's word of kills for memory is listened to
-	limit   int64    // of memory, in bytes
+	group   counters // nil if the cgroup is not visible here
+	watched bool     // the engine's OOM events are counted
+	limit   int64    // memory limit in bytes
 
 	mu   sync.Mutex
 	last client.Usage
 }
 
-// counters are those of a control group.
+// counters are the counters of a cgroup.
 type counters interface {
 	usage() (client.Usage, error)
 }
 
-// openAccount finds the counters of a container that has just been started. That
-// it cannot is no failure: then the engine is asked.
+// openAccount finds the counters of a container that was just started. If its cgroup is not
+// visible, the engine is asked.
 func (d *Driver) openAccount(ctx context.Context, name string) *account {
 	a := &account{d: d, name: name}
 	c, err := d.engine.inspect(ctx, name)
@@ -56,8 +56,7 @@ func (a *account) close() {
 	}
 }
 
-// usage is what was counted. When the container is on its way out it is what
-// was counted last.
+// usage returns the counters. While the container is being removed it returns the last ones.
 func (a *account) usage() client.Usage {
 	var u client.Usage
 	var err error
@@ -74,15 +73,15 @@ func (a *account) usage() client.Usage {
 	return a.last
 }
 
-// How long the engine is asked for counters at the end of a program, and how
-// long its word of a kill may be behind the kill.
+// Timeouts of asking the engine for counters at the end of a program, and of waiting for an OOM
+// event.
 const (
 	askBound = 2 * time.Second
 	oomDelay = 300 * time.Millisecond
 )
 
-// ask asks the engine. Kills for memory come as events, which may be behind;
-// they are waited for where memory was nearly used up.
+// ask asks the engine. OOM kills are reported as events, which may be late; ask waits for one if
+// the memory was nearly used up.
 func (a *account) ask() (client.Usage, error) {
 	var u client.Usage
 	err := a.d.engine.call(context.Background(), askBound, "reading the counters of a container", func(ctx context.Context) error {
@@ -106,8 +105,7 @@ func (a *account) ask() (client.Usage, error) {
 	return u, err
 }
 
-// oomWatch listens to what the engine says of kills for memory, for containers
-// whose control group cannot be seen from here.
+// oomWatch counts the engine's OOM events of containers whose cgroup is not visible here.
 type oomWatch struct {
 	engine *engine
 	label  string
@@ -123,7 +121,7 @@ func newOOMWatch(e *engine, owner string) *oomWatch {
 	return &oomWatch{engine: e, label: labelOwner + "=" + owner, count: map[string]int64{}, changed: make(chan struct{})}
 }
 
-// watch begins to count the kills in a container.
+// watch starts to count the kills in a container.
 func (w *oomWatch) watch(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +133,7 @@ func (w *oomWatch) watch(id string) {
 	}
 }
 
-// forget ends that; nobody listens for nobody.
+// forget stops counting. Without containers it stops listening.
 func (w *oomWatch) forget(id string) {
 	w.mu.Lock()
 	delete(w.count, id)
@@ -162,7 +160,7 @@ func (w *oomWatch) close() {
 	w.done.Wait()
 }
 
-// listen hears events until ctx ends, again after an engine went away.
+// listen receives events until ctx ends, and reconnects after the engine was gone.
 func (w *oomWatch) listen(ctx context.Context) {
 	filters := make(mobyclient.Filters).Add("type", string(events.ContainerEventType)).Add("event", string(events.ActionOOM)).Add("label", w.label)
 	for ctx.Err() == nil {
@@ -192,8 +190,7 @@ func (w *oomWatch) hear(r mobyclient.EventsResult) {
 	}
 }
 
-// kills is how many kills the engine has told of. With expected it waits a
-// moment for one that it has not told of yet.
+// kills returns the number of reported kills. With expected it waits briefly for one more.
 func (w *oomWatch) kills(id string, expected bool) int64 {
 	w.mu.Lock()
 	n, changed := w.count[id], w.changed

@@ -14,8 +14,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// volume is the name of the volume that holds the agent's program. Each driver
-// has its own, so that none removes what another needs.
+// volume returns the name of the volume with the agent's executable. Each driver has its own, so
+// that no other removes it.
 func (d *Driver) volume() string {
 	return namePrefix + "agent-" + strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '.' {
@@ -25,11 +25,11 @@ func (d *Driver) volume() string {
 	}, d.owner)
 }
 
-// porter is the id of the container that carries the agent into the volume. It
-// is never started.
+// porter is the id of the container through which the agent's executable is copied to the volume.
+// It is never started.
 const porter = "agent"
 
-// fillVolume sends the agent's program to the engine, once. i is any image.
+// fillVolume sends the agent's executable to the engine, once. i is any image.
 func (d *Driver) fillVolume(ctx context.Context, i image) error {
 	if d.filled.Load() {
 		return nil
@@ -47,8 +47,7 @@ func (d *Driver) fillVolume(ctx context.Context, i image) error {
 		return err
 	}
 	defer d.roster.Release(porter)
-	// Others wait for this one's end as well, so it is not given up with its
-	// caller.
+	// Other callers wait for the same transfer, so it does not end with its caller's context.
 	err := d.sendAgent(context.WithoutCancel(ctx), i)
 	if err == nil {
 		d.filled.Store(true)
@@ -56,15 +55,14 @@ func (d *Driver) fillVolume(ctx context.Context, i image) error {
 	return err
 }
 
-// sendAgent makes the volume and has a container that never runs take an
-// archive into it.
+// sendAgent creates the volume, and copies an archive to it through a container that never runs.
 func (d *Driver) sendAgent(ctx context.Context, i image) (err error) {
 	d.begun.Store(true)
 	if err := d.engine.makeVolume(ctx, d.volume(), d.labels(porter)); err != nil {
 		return err
 	}
 	name := d.volume()
-	if err := d.engine.remove(ctx, name); err != nil { // of an attempt that failed
+	if err := d.engine.remove(ctx, name); err != nil { // left by a failed attempt
 		return err
 	}
 	answered, err := d.engine.create(ctx, client.ContainerCreateOptions{Name: name,
@@ -92,7 +90,7 @@ func (e *engine) makeVolume(ctx context.Context, name string, labels map[string]
 	})
 }
 
-// removeVolume removes a volume; one that is not there is no error.
+// removeVolume removes a volume. A missing one is no error.
 func (e *engine) removeVolume(ctx context.Context, name string) error {
 	return e.call(ctx, quickBound, "removing the agent's volume", func(ctx context.Context) error {
 		if _, err := e.api.VolumeRemove(ctx, name, client.VolumeRemoveOptions{}); err != nil && !errdefs.IsNotFound(err) {
@@ -102,7 +100,7 @@ func (e *engine) removeVolume(ctx context.Context, name string) error {
 	})
 }
 
-// volumes are all volumes with a label.
+// volumes returns all volumes with a label.
 func (e *engine) volumes(ctx context.Context, label string) (list []volume.Volume, err error) {
 	err = e.call(ctx, quickBound, "listing volumes", func(ctx context.Context) error {
 		r, err := e.api.VolumeList(ctx, client.VolumeListOptions{Filters: make(client.Filters).Add("label", label)})

@@ -14,20 +14,19 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// child is a program that is a child of this process and leads its own
-// session and process group.
+// child is a child process that leads its own session and process group.
 type child struct {
 	id    int
 	floor int64 // see peakOf
 
-	mu    sync.Mutex // held to reap, so that id names this child while held
+	mu    sync.Mutex // held to reap: while it is held, id names this child
 	ended bool
 }
 
-// pid is the program's number; it may be another's once wait has returned.
+// pid returns the process id. After wait has returned it may belong to another process.
 func (c *child) pid() int { return c.id }
 
-// wait blocks until the program has ended and reaps it. It is called once.
+// wait blocks until the program has exited and reaps it. It must be called once.
 func (c *child) wait() (ending, error) {
 	if err := awaitEnd(c.id); err != nil {
 		return ending{outcome: sandbar.Lost}, sandbar.Errorf(sandbar.Internal, "waiting for process %d: %w", c.id, err)
@@ -61,11 +60,11 @@ func endingOf(w syscall.WaitStatus, ru *syscall.Rusage, floor int64) ending {
 	return e
 }
 
-// lingers reports whether the child must be remembered after its end. Here
-// what it left behind is found by its mark.
+// lingers reports whether the child must be remembered after its end. Here its descendants are
+// found by their mark, so it need not.
 func (c *child) lingers() bool { return false }
 
-// signal sends a signal to the group; after the program's end it does nothing.
+// signal signals the process group. After the program's end it does nothing.
 func (c *child) signal(sig int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,11 +81,11 @@ func (c *child) signal(sig int) error {
 	}
 }
 
-// kill ends the whole group.
+// kill kills the process group.
 func (c *child) kill() { c.signal(int(syscall.SIGKILL)) }
 
-// blocking returns the descriptors for a child. A pipe of package os does not
-// block, which programs do not expect of their standard streams.
+// blocking returns the descriptors for a child, in blocking mode. Pipes of package os are
+// non-blocking, which programs do not expect of their standard streams.
 func blocking(files [3]*os.File) []uintptr {
 	fds := make([]uintptr, len(files))
 	for i, f := range files {
@@ -96,9 +95,8 @@ func blocking(files [3]*os.File) []uintptr {
 	return fds
 }
 
-// sealDescriptors makes the descriptors that this process was itself given
-// close on exec. Go makes its own so; those from before it are not, and
-// programs would inherit them.
+// sealDescriptors sets close-on-exec on the descriptors that this process has inherited. Go sets it
+// only on those that it opens itself.
 func sealDescriptors() error {
 	names, err := os.ReadDir("/dev/fd")
 	if err != nil {
@@ -112,7 +110,7 @@ func sealDescriptors() error {
 	return nil
 }
 
-// pending is how many bytes can be read from a pipe without waiting.
+// pending returns the number of bytes in a pipe (FIONREAD).
 func pending(f *os.File) int {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -126,7 +124,7 @@ func pending(f *os.File) int {
 	return n
 }
 
-// executable checks that path can be executed by this user.
+// executable checks that this user can execute path.
 func executable(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -138,8 +136,8 @@ func executable(path string) (string, error) {
 	return path, unix.Access(path, unix.X_OK)
 }
 
-// newLock makes a locked file. It gets its name when it is locked, so that
-// nobody finds it unlocked.
+// newLock creates a locked file. The file gets its name after it is locked, so that nobody finds it
+// unlocked.
 func newLock(path string) (*os.File, error) {
 	young := path + ".new"
 	if f, err := os.OpenFile(young, os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
@@ -158,8 +156,7 @@ func newLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// lockFile opens and locks a file. The lock is the process's: it goes when the
-// process does, however that ends.
+// lockFile opens and locks a file. The kernel releases the lock at the end of the process.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

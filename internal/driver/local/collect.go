@@ -12,13 +12,12 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// youth is how long a directory without a lock is left in peace: its daemon
-// may be about to make one, or to remove the directory.
+// youth is the age up to which a directory without a lock is left alone: its daemon may be about to
+// create the lock, or to remove the directory.
 const youth = time.Minute
 
-// Collect finds the directories and processes of instances whose daemon is
-// dead: their lock can be taken. It holds the lock while it removes, so two
-// collectors do not disturb each other.
+// Collect finds the directories and processes of instances with a dead daemon: their lock can be
+// taken. It holds the lock while it removes them, so that collectors do not interfere.
 func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, error) {
 	entries, err := os.ReadDir(d.base)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -44,7 +43,7 @@ func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, e
 	return all, nil
 }
 
-// collectInstance looks at one directory. A live one has nothing left over.
+// collectInstance examines one directory. A live instance has no leftovers.
 func collectInstance(ctx context.Context, dir string, remove bool) ([]driver.Leftover, error) {
 	lock, dead := takeOver(dir)
 	if !dead {
@@ -67,8 +66,8 @@ func collectInstance(ctx context.Context, dir string, remove bool) ([]driver.Lef
 	return append(left, l), nil
 }
 
-// takeOver locks the directory of a dead instance. Without a lock file the
-// instance is being born or was being removed: dead if that is long ago.
+// takeOver locks the directory of a dead instance. An instance without a lock file is being created
+// or removed; it counts as dead if it is old.
 func takeOver(dir string) (lock *os.File, dead bool) {
 	path := filepath.Join(dir, lockName)
 	lock, err := lockFile(path)
@@ -77,10 +76,10 @@ func takeOver(dir string) (lock *os.File, dead bool) {
 		return nil, err == nil && time.Since(info.ModTime()) > youth
 	}
 	if err != nil {
-		return nil, false // its daemon lives, or another collector is at it
+		return nil, false // its daemon is alive, or another collector works on it
 	}
 	if !sameFile(lock, path) {
-		lock.Close() // removed and perhaps made anew since it was opened
+		lock.Close() // it was removed, and possibly created again, since it was opened
 		return nil, false
 	}
 	return lock, true

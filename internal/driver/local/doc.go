@@ -1,32 +1,28 @@
-// Package local runs programs as plain subprocesses of the daemon. It is for
-// trusted code: there is no boundary at all.
+// Package local runs programs as plain subprocesses of the daemon. It is for trusted code only:
+// there is no boundary.
 //
-// A program of this driver has the daemon's user, the host's files, network,
-// processes and devices. What the driver does keep is the shape of a sandbox,
-// so that everything above it works as it does elsewhere:
+// A program of this driver has the daemon's user, and the host's files, network, processes and
+// devices. The driver only provides the form of a sandbox, so that the layers above work as with
+// other drivers:
 //
-//   - Each sandbox has a private directory below Host.RuntimeDir with a home and
-//     a temporary directory. It stands for sandbar.DefaultDir: programs start
-//     there, HOME and TMPDIR name it, relative paths of FS and Cmd.Dir begin
-//     there, and sandbar.DefaultDir itself (and what is below it) means it in
-//     FS and Cmd.Dir. Every other absolute path is the host's own. Arguments of
-//     programs are never rewritten: a program finds its files by relative paths.
-//   - The daemon's environment is not inherited, apart from the few variables
-//     that tell where programs are and which language to speak (see inherited),
-//     so a token of the daemon does not leak by accident.
-//   - Every program starts in a session of its own. Destroy ends the whole tree,
-//     and KillTree that of one program.
-//     On Linux that includes what left the session and ignores signals: programs
-//     carry a mark in their environment and are looked for in /proc. A process
-//     that cleared its environment, left its session and lost its parent is not
-//     found; this is why the driver claims no boundary for processes. On darwin
-//     groups and parents are followed, on Windows a job object holds the tree.
-//   - When the daemon dies the programs it started die with it (Linux: the
-//     parent-death signal; Windows: the job). What outlives that is found by
-//     Collect, by the mark and by the lock of the directory.
+//   - Each sandbox has a private directory below Host.RuntimeDir with a home and a temporary
+//     directory. The home stands for sandbar.DefaultDir: programs start there, HOME and TMPDIR name
+//     the two, relative paths of FS and Cmd.Dir start there, and sandbar.DefaultDir itself (and
+//     paths below it) means it in FS and Cmd.Dir. Every other absolute path is the host's.
+//     Arguments are never rewritten: programs must use relative paths for their files.
+//   - Programs do not inherit the daemon's environment, except for a few variables for paths and
+//     locale (see inherited), so that a token of the daemon does not leak by accident.
+//   - Every program starts in a session of its own. Destroy kills all its descendants, and KillTree
+//     those of one program. On Linux that includes processes that left the session and ignore
+//     signals: programs have a mark in their environment, by which the driver finds them in /proc.
+//     A process that has cleared its environment, left its session and lost its parent is not
+//     found, so the driver claims no boundary for processes. On darwin it follows groups and
+//     parents; on Windows a job object contains the descendants.
+//   - When the daemon dies, the programs that it started die too (Linux: the parent-death signal;
+//     Windows: the job). Collect finds what survives, by the mark and by the lock of the directory.
 //
-// Limits: only Files is held, by rlimit on Linux. A Spec that sets another one
-// is refused unless it has AllowDegraded. So that the rlimit is there before
-// the program's first instruction, the program is started under ptrace, stopped
-// at exec and let go; a set-user-ID program therefore gains nothing.
+// Limits: only Files is enforced, by an rlimit on Linux. A Spec with another limit is refused
+// unless it has AllowDegraded. So that the rlimit is set before the program's first instruction,
+// the program starts under ptrace(2), stops at execve(2), and is then detached. As a consequence
+// set-user-ID programs gain no rights.
 package local

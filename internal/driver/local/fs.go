@@ -16,12 +16,11 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// files is the FS of a sandbox. There is no boundary: a link leads where the
-// daemon itself could go, and an absolute path is the host's (but see the
-// package comment for sandbar.DefaultDir).
+// files is the FS of a sandbox. There is no boundary: links lead wherever the daemon can go, and
+// absolute paths are the host's (but see the package comment for sandbar.DefaultDir).
 type files struct{ box *sandbox }
 
-// maxPath is the longest path accepted, in bytes; the kernel's own limit.
+// maxPath is the longest path in bytes, as in the kernel.
 const maxPath = 4096
 
 // path checks and resolves a path.
@@ -49,8 +48,8 @@ func (f *files) Open(ctx context.Context, path string) (sandbar.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Look first: opening a device can already do something to it. Then open
-	// without blocking and look again: the file may have been replaced.
+	// Check first: opening a device can have effects. Then open without blocking and check again:
+	// the file may have been replaced.
 	info, err := os.Stat(host)
 	if err == nil && !info.Mode().IsRegular() {
 		return nil, notRegular(path)
@@ -79,15 +78,15 @@ type openFile struct {
 	info sandbar.FileInfo
 }
 
-// Info describes the file as it was when it was opened.
+// Info returns the file's description at the time of the open.
 func (f openFile) Info() sandbar.FileInfo { return f.info }
 
-// uploadPrefix begins the name of a file until it is committed. It lies in the
-// directory of its target, so that it can be moved there in one step.
+// uploadPrefix is the prefix of the temporary name of an uncommitted file, which is in the
+// directory of its target, so that a rename is atomic.
 const uploadPrefix = ".sandbar-upload-"
 
-// Create opens a file for writing. What is at path, if it is no directory, is
-// replaced by Commit; a link there is replaced, not followed.
+// Create opens a file for writing. Commit replaces what is at path, unless it is a directory; it
+// replaces a link and does not follow it.
 func (f *files) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
 	host, err := f.path(ctx, path)
 	if err == nil {
@@ -131,11 +130,11 @@ func (f *files) Create(ctx context.Context, path string, opt sandbar.CreateOptio
 	return &upload{box: f.box, file: file, temp: temp, host: host, path: path}, nil
 }
 
-// makeParents makes the directories that a path lies in.
+// makeParents creates the parent directories of a path.
 func makeParents(host, path string) error {
 	err := os.MkdirAll(parentOf(host), 0o755)
 	if errors.Is(err, fs.ErrExist) {
-		err = syscall.ENOTDIR // a file where a directory is needed
+		err = syscall.ENOTDIR // a parent is a file
 	}
 	if err != nil {
 		return fileError("make the directories of", sandbar.Quote(path, 200), err)
@@ -158,8 +157,7 @@ func (f *files) appendTo(host, path string, mode fs.FileMode) (sandbar.FileWrite
 	return &upload{box: f.box, file: file, path: path}, nil
 }
 
-// upload is a file being written: into temp until Commit, or, appending, into
-// the file itself.
+// upload is a file being written: to temp until Commit or, if it is appended to, the file itself.
 type upload struct {
 	box              *sandbox
 	file             *os.File
@@ -175,8 +173,8 @@ func (u *upload) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// Commit makes the file appear. Errors: Conflict when it was ended already,
-// Gone when the sandbox is.
+// Commit makes the file appear. Conflict: it was already committed or aborted. Gone: the sandbox
+// was destroyed.
 func (u *upload) Commit() error {
 	if u.over {
 		return &sandbar.Error{Code: sandbar.Conflict, Message: "the file " + sandbar.Quote(u.path, 200) + " was committed or aborted before"}
@@ -209,7 +207,7 @@ func (u *upload) Abort() {
 	}
 }
 
-// Stat describes path itself.
+// Stat describes path, without following a link.
 func (f *files) Stat(ctx context.Context, path string) (sandbar.FileInfo, error) {
 	host, err := f.path(ctx, path)
 	if err != nil {
@@ -229,7 +227,7 @@ func lstat(host string) (sandbar.FileInfo, error) {
 	}
 	target := ""
 	if info.Mode()&fs.ModeSymlink != 0 {
-		target, _ = os.Readlink(host) // gone or replaced meanwhile: no target
+		target, _ = os.Readlink(host) // no target if it was just removed or replaced
 	}
 	return describe(info, target), nil
 }
@@ -240,8 +238,8 @@ func describe(info fs.FileInfo, target string) sandbar.FileInfo {
 		ModTime: info.ModTime(), UID: uid, GID: gid, Target: target}
 }
 
-// ReadDir lists at most limit entries (at least 1) in the order of names.
-// Memory is in proportion to limit, whatever the directory holds.
+// ReadDir lists at most limit entries (at least 1) in the order of names. Its memory is
+// proportional to limit, not to the directory.
 func (f *files) ReadDir(ctx context.Context, path, after string, limit int) ([]sandbar.FileInfo, error) {
 	host, err := f.path(ctx, path)
 	if err != nil {
@@ -259,15 +257,15 @@ func (f *files) ReadDir(ctx context.Context, path, after string, limit int) ([]s
 	}
 	list := make([]sandbar.FileInfo, 0, len(names))
 	for _, n := range names {
-		if info, err := lstat(joinKeeping(host, n)); err == nil { // else removed meanwhile
+		if info, err := lstat(joinKeeping(host, n)); err == nil { // otherwise it was just removed
 			list = append(list, info)
 		}
 	}
 	return list, nil
 }
 
-// firstNames returns the first limit names after `after`. The directory is
-// read in pieces and only the names that may be among the first are kept.
+// firstNames returns the first limit names after `after`. It reads the directory in pieces and
+// keeps only names that may be among the first.
 func firstNames(ctx context.Context, host, after string, limit int) ([]string, error) {
 	dir, err := openDir(host)
 	if err != nil {
@@ -301,17 +299,17 @@ func firstNames(ctx context.Context, host, after string, limit int) ([]string, e
 	return nil, ctx.Err()
 }
 
-// refuseMode refuses set-user-ID and set-group-ID: the file would be the daemon's user's.
+// refuseMode refuses set-user-ID and set-group-ID: the file belongs to the daemon's user.
 func refuseMode(mode fs.FileMode) error {
 	if mode&(fs.ModeSetuid|fs.ModeSetgid) == 0 {
 		return nil
 	}
 	return &sandbar.Error{Code: sandbar.Invalid, Field: "mode",
-		Message: "the mode " + mode.String() + " has the set-user-ID or the set-group-ID bit, and no file is given them",
-		Fix:     "ask for bits of permission alone"}
+		Message: "the mode " + mode.String() + " has the set-user-ID or the set-group-ID bit, which is not allowed",
+		Fix:     "request permission bits only"}
 }
 
-// Mkdir makes a directory.
+// Mkdir creates a directory.
 func (f *files) Mkdir(ctx context.Context, path string, mode fs.FileMode, parents bool) error {
 	host, err := f.path(ctx, path)
 	if err == nil {
@@ -333,7 +331,7 @@ func (f *files) Mkdir(ctx context.Context, path string, mode fs.FileMode, parent
 	}
 	err = os.Mkdir(host, mode.Perm())
 	if err == nil {
-		err = os.Chmod(host, mode.Perm()) // whatever the daemon's umask
+		err = os.Chmod(host, mode.Perm()) // independent of the daemon's umask
 	}
 	if err != nil {
 		return fileError("make the directory", sandbar.Quote(path, 200), err)
@@ -341,7 +339,7 @@ func (f *files) Mkdir(ctx context.Context, path string, mode fs.FileMode, parent
 	return nil
 }
 
-// isHome reports whether a resolved path names the sandbox's home.
+// isHome reports whether a resolved path is the sandbox's home.
 func (f *files) isHome(host string) bool { return filepath.Clean(host) == f.box.home }
 
 func homeStays() error {
@@ -372,8 +370,7 @@ func (f *files) Remove(ctx context.Context, path string, recursive bool) error {
 	return nil
 }
 
-// Rename moves a file or directory. Errors: Conflict also when the two places
-// are on different file systems.
+// Rename moves a file or directory. Conflict: also if the paths are on different file systems.
 func (f *files) Rename(ctx context.Context, from, to string) error {
 	return f.rename(ctx, from, to, renameFile)
 }
@@ -401,8 +398,7 @@ func (f *files) rename(ctx context.Context, from, to string, rename func(from, t
 	return nil
 }
 
-// Chmod sets permission bits. A link at path itself is followed; those below
-// it are left alone.
+// Chmod sets permission bits. It follows a link at path itself, and skips those below.
 func (f *files) Chmod(ctx context.Context, path string, mode fs.FileMode, recursive bool) error {
 	host, err := f.path(ctx, path)
 	if err == nil {
@@ -412,7 +408,7 @@ func (f *files) Chmod(ctx context.Context, path string, mode fs.FileMode, recurs
 		return err
 	}
 	if info, serr := os.Lstat(host); recursive && serr == nil && info.IsDir() {
-		// Shut the directory last, or what is in it could not be reached.
+		// Set the directory's own mode last, because it may deny access to the contents.
 		if err = os.Chmod(host, mode.Perm()|0o700); err == nil {
 			err = chmodBelow(ctx, host, mode.Perm())
 		}
@@ -429,8 +425,7 @@ func (f *files) Chmod(ctx context.Context, path string, mode fs.FileMode, recurs
 	return nil
 }
 
-// Chown implements sandbar.Owner. Errors: Unsupported where files have no
-// owners of that kind.
+// Chown implements sandbar.Owner. Unsupported: the system has no numeric owners.
 func (f *files) Chown(ctx context.Context, path string, uid, gid uint32, recursive bool) error {
 	host, err := f.path(ctx, path)
 	if err != nil {
@@ -445,7 +440,7 @@ func (f *files) Chown(ctx context.Context, path string, uid, gid uint32, recursi
 	return nil
 }
 
-// maxRead bounds what one ReadFiles returns, in bytes.
+// maxRead bounds the result of one ReadFiles, in bytes.
 const maxRead = 1 << 20
 
 // ReadFiles implements sandbar.BatchReader.
@@ -472,12 +467,12 @@ func (f *files) ReadFiles(ctx context.Context, paths []string, max int) ([]sandb
 	return all, nil
 }
 
-// readStart reads at most most bytes of a regular file that is no link.
+// readStart reads at most most bytes of a regular file, without following a link.
 func readStart(host, path string, most int) sandbar.FileContent {
 	failed := func(err error) sandbar.FileContent {
 		return sandbar.FileContent{Err: fileError("read", sandbar.Quote(path, 200), err)}
 	}
-	// Look, open, and look again: see Open.
+	// Check, open, and check again: see Open.
 	info, err := os.Lstat(host)
 	if err != nil {
 		return failed(err)
@@ -500,8 +495,7 @@ func readStart(host, path string, most int) sandbar.FileContent {
 	return sandbar.FileContent{Data: b[:min(len(b), most)], Whole: len(b) <= most}
 }
 
-// fileError turns an error of the operating system into one of sandbar's. what
-// is safe to print.
+// fileError converts an error of the operating system. what must be safe to print.
 func fileError(verb, what string, err error) error {
 	if e, ok := errors.AsType[*sandbar.Error](err); ok {
 		return e
@@ -514,7 +508,7 @@ func fileError(verb, what string, err error) error {
 		code = sandbar.Denied
 	case errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR),
 		errors.Is(err, syscall.EXDEV), errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ETXTBSY):
-		code = sandbar.Conflict // before Exists: Go takes ENOTEMPTY for it
+		code = sandbar.Conflict // before Exists, because Go maps ENOTEMPTY to fs.ErrExist
 	case errors.Is(err, fs.ErrExist):
 		code = sandbar.Exists
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, errQuota):

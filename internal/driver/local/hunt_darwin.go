@@ -11,9 +11,9 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// killMarked ends the groups and the descendants of children that are not
-// reaped. The environment of another process cannot be read here, so the mark
-// does not help: what left its group and lost its parent is not found.
+// killMarked kills the process groups and descendants of unreaped children. On this system the
+// environment of other processes cannot be read, so a process that has left its group and lost its
+// parent is not found.
 func killMarked(ctx context.Context, mark string, children []*child) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		found, err := killRound(children)
@@ -30,7 +30,7 @@ func killMarked(ctx context.Context, mark string, children []*child) error {
 
 func killRound(children []*child) (int, error) {
 	for _, c := range children {
-		c.mu.Lock() // it cannot be reaped now: its number means it
+		c.mu.Lock() // it cannot be reaped now, so its pid is valid
 		defer c.mu.Unlock()
 	}
 	table, err := unix.SysctlKinfoProcSlice("kern.proc.all")
@@ -64,5 +64,5 @@ func killRound(children []*child) (int, error) {
 	return found, nil
 }
 
-// leftProcesses finds none: see killMarked.
+// leftProcesses returns none: see killMarked.
 func leftProcesses(context.Context, string, bool) ([]int, error) { return nil, nil }

@@ -16,25 +16,25 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// A hunt finds the processes of a sandbox in /proc and ends them. A process
-// belongs when it carries the mark, is a child of ours that is not reaped or
-// in that child's session, or descends from one that belongs.
+// A hunt finds the processes of a sandbox in /proc and kills them. A process belongs to the sandbox
+// if it has the mark, is an unreaped child of this process or in that child's session, or descends
+// from such a process.
 //
-// What is hunted may be forking all the time, so one empty look proves
-// nothing. A hunt is over after two looks in a row that found nothing and that
-// saw every process they had listed alive, or dead already in the look before:
-// what has died since may have forked since. See quiet for the bound on that.
+// The processes may fork during a scan, so one empty scan proves nothing. A hunt is over after two
+// consecutive scans that found nothing and that saw every listed process either alive or already
+// dead in the scan before: a process that died between the two may have forked in between. quiet
+// bounds the number of scans.
 type hunt struct {
-	marked   func(word string) bool // a word of the mark's variable
+	marked   func(word string) bool // matches a word of the mark's variable
 	children []*child
-	corpses  map[proc]bool // the dead of the last look
+	corpses  map[proc]bool // dead processes of the last scan
 }
 
-// quiet bounds how many looks a hunt takes when it finds nothing but processes
-// on the host keep vanishing while it looks.
+// quiet bounds the scans of a hunt that finds nothing while other processes of the host keep
+// exiting.
 const quiet = 40
 
-// killMarked ends all processes that carry mark or descend from children.
+// killMarked kills all processes that have mark or descend from children.
 func killMarked(ctx context.Context, mark string, children []*child) error {
 	h := hunt{marked: func(w string) bool { return w == mark }, children: children}
 	return h.kill(ctx)
@@ -62,7 +62,8 @@ func (h *hunt) kill(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			if found == 0 {
-				return nil // a busy host: its looks take long, and this is as much as quiet of them
+				// on a busy host scans take long, and this takes as long as quiet scans elsewhere
+				return nil
 			}
 			return sandbar.Errorf(sandbar.Internal, "%d processes of a sandbox do not die", found)
 		case <-time.After(pause):
@@ -71,8 +72,8 @@ func (h *hunt) kill(ctx context.Context) error {
 	}
 }
 
-// round takes one look and kills what it finds. Our own children cannot be
-// reaped meanwhile, so that their numbers mean them.
+// round performs one scan and kills what it finds. Children cannot be reaped meanwhile, so their
+// pids are valid.
 func (h *hunt) round() (found int, sawAll bool, err error) {
 	for _, c := range h.children {
 		c.mu.Lock()
@@ -85,9 +86,8 @@ func (h *hunt) round() (found int, sawAll bool, err error) {
 	return len(prey), sawAll, err
 }
 
-// look lists the processes that belong, newest first. With stop it also stops
-// each as soon as it is seen, so that it forks no more and the line of
-// descent stays whole.
+// look lists the processes that belong to the sandbox, newest first. With stop it also stops each
+// at once, so that it forks no more and the chain of parents stays intact.
 func (h *hunt) look(stop bool) (prey []proc, sawAll bool, err error) {
 	pids, err := listPIDs()
 	if err != nil {
@@ -129,22 +129,22 @@ func (h *hunt) look(stop bool) (prey []proc, sawAll bool, err error) {
 	return append(prey, descendants(prey, others)...), sawAll, nil
 }
 
-// ours reports whether p is a child that is not reaped, or in its session.
+// ours reports whether p is an unreaped child, or in its session.
 func (h *hunt) ours(p proc) bool {
 	return slices.ContainsFunc(h.children, func(c *child) bool {
 		return !c.ended && (p.pid == c.id || p.session == c.id)
 	})
 }
 
-// carries reports whether the mark is in the environment that the process was
-// given, and whether the process has ended before that could be read. Another
-// user's environment cannot be read, and is not ours.
+// carries reports whether a process's initial environment has the mark, and whether the process
+// exited before it could be read. The environment of another user's process cannot be read; such a
+// process is not ours.
 func (h *hunt) carries(p proc) (marked, gone bool) {
 	env, err := os.ReadFile(procFile(p.pid, "environ"))
 	if err != nil {
 		return false, vanished(err)
 	}
-	if len(env) == 0 { // older kernels: also of one that is just ending
+	if len(env) == 0 { // older kernels: also of a process that is just exiting
 		now, err := readProc(p.pid)
 		return false, err != nil || now.dead() || now.bare
 	}
@@ -156,7 +156,7 @@ func (h *hunt) carries(p proc) (marked, gone bool) {
 	return false, false
 }
 
-// descendants returns those of others whose line leads to one of prey.
+// descendants returns those of others that descend from prey.
 func descendants(prey, others []proc) []proc {
 	in := map[int]bool{}
 	for _, p := range prey {
@@ -175,23 +175,23 @@ func descendants(prey, others []proc) []proc {
 	return found
 }
 
-// proc is what /proc says of a process. pid and start together name it.
+// proc is a process in /proc. pid and start together identify it.
 type proc struct {
 	pid, ppid, session int
 	threads            int
-	kernel             bool // a thread of the kernel's
-	bare               bool // has given up its memory on the way to its end
+	kernel             bool // a kernel thread
+	bare               bool // has released its memory while exiting
 	state              byte
 	start              string
 }
 
-// dead reports whether the process only waits to be reaped. One whose first
-// thread has ended while others go on looks the same but for their number.
+// dead reports whether the process waits to be reaped. A process whose main thread has exited looks
+// the same (Z), but has more than one thread.
 func (p proc) dead() bool { return p.threads <= 1 && p.state == 'Z' || p.state == 'X' }
 
-// signal sends a signal to this process, never to another that got its number.
+// signal signals this process, never another with the same pid.
 func (p proc) signal(sig syscall.Signal) {
-	h, err := os.FindProcess(p.pid) // holds a pidfd where the kernel has them
+	h, err := os.FindProcess(p.pid) // holds a pidfd if the kernel has them
 	if err != nil {
 		return
 	}
@@ -201,8 +201,8 @@ func (p proc) signal(sig syscall.Signal) {
 	}
 }
 
-// listPIDs lists all processes, the newest numbers first: what forks fast is
-// seen before it is gone.
+// listPIDs lists all processes, highest pids first, so that a fast forker's latest children are
+// seen.
 func listPIDs() ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -231,15 +231,15 @@ func readProc(pid int) (proc, error) {
 	return parseStat(pid, string(b))
 }
 
-// kernelThread is PF_KTHREAD among a process's flags.
+// kernelThread is PF_KTHREAD in a process's flags.
 const kernelThread = 0x00200000
 
-// parseStat reads /proc/PID/stat. The name in it may hold anything, so it
-// ends at the last parenthesis.
+// parseStat parses /proc/PID/stat. The command name may contain any byte, so the fields start after
+// the last parenthesis.
 func parseStat(pid int, stat string) (proc, error) {
 	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	// From the third field of proc(5): state ppid pgrp session … flags (9th) …
-	// num_threads (20th) … starttime (22nd) vsize (23rd).
+	// Fields of proc_pid_stat(5) from the third: state ppid pgrp session … flags (9) … num_threads
+	// (20) … starttime (22) vsize (23).
 	if len(f) < 21 {
 		return proc{}, fmt.Errorf("process %d: /proc has %d fields", pid, len(f))
 	}
@@ -253,13 +253,12 @@ func parseStat(pid int, stat string) (proc, error) {
 
 func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
 
-// vanished reports whether a process was gone when it was looked at.
+// vanished reports whether an error means that the process does not exist any more.
 func vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
 }
 
-// leftProcesses finds the processes that a dead instance left behind; with
-// remove it kills them.
+// leftProcesses finds the processes of a dead instance; with remove it kills them.
 func leftProcesses(ctx context.Context, instance string, remove bool) ([]int, error) {
 	h := hunt{marked: func(w string) bool { return strings.HasPrefix(w, instance+".") }}
 	prey, _, err := h.look(false)

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// newJob makes a job object that ends its processes when its last handle is
-// closed.
+// newJob creates a job object that ends its processes when its last handle is closed.
 func newJob() (windows.Handle, error) {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
@@ -24,7 +23,7 @@ func newJob() (windows.Handle, error) {
 	return job, nil
 }
 
-// jobEmpty reports whether no process is left in a job.
+// jobEmpty reports whether a job has no process.
 func jobEmpty(job windows.Handle) bool {
 	var info struct { // JOBOBJECT_BASIC_ACCOUNTING_INFORMATION
 		userTime, kernelTime, periodUserTime, periodKernelTime int64

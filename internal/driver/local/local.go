@@ -19,7 +19,7 @@ import (
 // Name is the driver's name in configuration and in Caps.
 const Name = "local"
 
-// Factory describes the driver. It has no options.
+// Factory returns the driver's factory. It has no options.
 func Factory() driver.Factory {
 	return driver.Factory{
 		Name:    Name,
@@ -28,8 +28,8 @@ func Factory() driver.Factory {
 	}
 }
 
-// Driver makes sandboxes that are directories and subprocesses. It implements
-// driver.Driver, driver.Collector and driver.Closer.
+// Driver creates sandboxes that are directories and subprocesses. It implements driver.Driver,
+// driver.Collector and driver.Closer.
 type Driver struct {
 	base     string // RuntimeDir/local
 	instance instance
@@ -42,14 +42,13 @@ type Driver struct {
 	boxes  map[sandbar.ID]*sandbox
 }
 
-// New makes a driver. Errors: Invalid for any option, Internal when the
-// runtime directory cannot be used.
+// New opens the driver. Invalid: it has no options. Internal: the runtime directory cannot be used.
 func New(h driver.Host) (driver.Driver, error) {
 	for name := range h.Options {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: name,
 			Message: "driver local has no option " + sandbar.Quote(name, 40), Fix: "remove it: this driver has no options"}
 	}
-	_ = sigreset.Signals() // programs begin like those of every other driver
+	_ = sigreset.Reset() // programs start with default signal actions, as with every other driver
 	base, err := filepath.Abs(filepath.Join(h.RuntimeDir, Name))
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Internal, "runtime directory: %w", err)
@@ -71,8 +70,8 @@ func New(h driver.Host) (driver.Driver, error) {
 	return d, nil
 }
 
-// capsOf tells what the driver can do. setsLimits: this host lets rlimits be
-// set before a program's first instruction.
+// capsOf returns the driver's Caps. setsLimits says that this host can set rlimits before a
+// program's first instruction.
 func capsOf(setsLimits bool) driver.Caps {
 	none := sandbar.EnforcedNone
 	c := driver.Caps{
@@ -92,13 +91,12 @@ func capsOf(setsLimits bool) driver.Caps {
 	return c
 }
 
-// Caps tells that there is no boundary and which limit is held.
+// Caps returns the driver's properties: no boundary, and the enforced limit.
 func (d *Driver) Caps() driver.Caps { return d.caps }
 
-// Create makes a sandbox: a directory. Errors: Unsupported for a limit that is
-// not held (without AllowDegraded), an image or a network other than the
-// defaults; Exists for an id in use; Unavailable after Close; Canceled and
-// Timeout when ctx has ended.
+// Create creates a sandbox: a directory. Unsupported: a limit that is not enforced (without
+// AllowDegraded), or another image or network than the default. Exists: the id is in use.
+// Unavailable: after Close. Canceled and Timeout: ctx has ended.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	if err := contextError(ctx); err != nil {
 		return nil, err
@@ -120,7 +118,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	return box, nil
 }
 
-// add registers a sandbox under its id, so that the id is taken once.
+// add registers a sandbox under its id, atomically.
 func (d *Driver) add(id sandbar.ID, s sandbar.Spec) (*sandbox, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,7 +139,7 @@ func (d *Driver) forget(id sandbar.ID) {
 	delete(d.boxes, id)
 }
 
-// check refuses what this driver cannot do, before anything is made.
+// check refuses a Spec that this driver cannot satisfy, before anything is created.
 func (d *Driver) check(s sandbar.Spec) error {
 	if s.Image != "" && s.Image != sandbar.ImageHost {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "image",
@@ -171,7 +169,7 @@ func (d *Driver) check(s sandbar.Spec) error {
 	return nil
 }
 
-// notHeld names the first limit that l sets and e does not hold, or "".
+// notHeld returns the name of the first limit that l sets and e does not enforce, or "".
 func notHeld(l sandbar.Limits, e sandbar.Enforcements) string {
 	for _, row := range []struct {
 		name string
@@ -193,8 +191,8 @@ func notHeld(l sandbar.Limits, e sandbar.Enforcements) string {
 	return ""
 }
 
-// files is the limit of open files to set for a Spec, 0 for none. With
-// AllowDegraded it is cut to what the host allows.
+// files returns the limit of open files for a Spec, 0 for none. With AllowDegraded it is at most
+// the host's.
 func (d *Driver) files(l sandbar.Limits) int64 {
 	if d.caps.Enforced.Files == sandbar.EnforcedNone || l.Files <= 0 {
 		return 0
@@ -202,8 +200,8 @@ func (d *Driver) files(l sandbar.Limits) int64 {
 	return min(l.Files, maxFiles(), math.MaxInt32)
 }
 
-// Close releases what the driver holds: the thread that starts programs and
-// the directory of this instance. Sandboxes that are left are destroyed.
+// Close destroys the remaining sandboxes, and releases the thread that starts programs and the
+// directory of this instance.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -229,15 +227,15 @@ func (d *Driver) Close() error {
 	return first
 }
 
-// instance is one life of the driver: a directory and a lock that lives as
-// long as the process. Collect tells the dead from the living by the lock.
+// instance is one run of the driver: a directory, and a lock that the process holds while it lives.
+// Collect identifies dead instances by the lock.
 type instance struct {
 	name string
 	dir  string
 	lock *os.File
 }
 
-// lockName is the lock's file in the directory of an instance.
+// lockName is the name of the lock file in an instance's directory.
 const lockName = "lock"
 
 func newInstance(base string) (instance, error) {
@@ -257,8 +255,8 @@ func newInstance(base string) (instance, error) {
 	return in, nil
 }
 
-// remove removes the directory and gives the lock back. The lock's file goes
-// last: while it is there and held, nobody else touches the directory.
+// remove removes the directory and releases the lock. The lock file is removed last: while it is
+// locked, no other process touches the directory.
 func (in instance) remove() error {
 	defer in.lock.Close()
 	entries, err := os.ReadDir(in.dir)

@@ -17,23 +17,23 @@ import (
 type process struct {
 	box     *sandbox
 	child   *child
-	mark    string // in the environment of all it starts
+	mark    string // in the environment of the program and its descendants
 	started time.Time
 	stdin   *input
 	outs    [2]*output
 
-	reaped chan struct{} // closed when the program has ended
-	done   chan struct{} // closed when result is complete
+	reaped chan struct{} // closed after the program has exited
+	done   chan struct{} // closed after result is complete
 	result report
 }
 
-// report is what Wait returns; it is written once, before done is closed.
+// report is the result of Wait. It is written once, before done is closed.
 type report struct {
 	sandbar.Result
 	err error
 }
 
-// ending is how the operating system says a program ended.
+// ending is the operating system's report of a program's end.
 type ending struct {
 	outcome sandbar.Outcome
 	code    int
@@ -42,8 +42,7 @@ type ending struct {
 	peak    int64
 }
 
-// launchProcess makes the pipes and starts the program. On error nothing is
-// left open.
+// launchProcess creates the pipes and starts the program. On an error it leaves nothing open.
 func launchProcess(s *sandbox, l launch, std driver.Stdio) (*process, error) {
 	pl, err := newPlumbing(std)
 	if err != nil {
@@ -102,15 +101,14 @@ func (p *process) supervise() {
 	}
 }
 
-// Wait returns how the program ended, when it has and its output is delivered.
+// Wait returns the result after the program has exited and its output is delivered.
 func (p *process) Wait() (sandbar.Result, error) {
 	<-p.done
 	return p.result.Result, p.result.err
 }
 
-// Signal sends a signal to the program's process group. Errors: Invalid for a
-// number that is no signal, Unsupported where the system has no such signal,
-// Denied when the program has changed its user.
+// Signal signals the program's process group. Invalid: the number is no signal. Unsupported: the
+// system lacks it. Denied: the program has changed its user.
 func (p *process) Signal(sig int) error {
 	if sig < 1 || sig > 64 {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "signal", Message: "signal " + strconv.Itoa(sig) + " is outside 1 to 64"}
@@ -118,9 +116,8 @@ func (p *process) Signal(sig int) error {
 	return p.child.signal(sig)
 }
 
-// KillTree ends the program and all it started, as far as Destroy finds it: see
-// the package comment. Errors: Internal when something does not die within
-// seconds.
+// KillTree kills the program and its descendants, as far as Destroy finds them: see the package
+// comment. Internal: a process does not die within seconds.
 func (p *process) KillTree() error {
 	ctx, cancel := context.WithTimeout(context.Background(), treeBound)
 	defer cancel()
@@ -129,20 +126,20 @@ func (p *process) KillTree() error {
 		return err
 	}
 	select {
-	case <-p.done: // what lingered is gone now
+	case <-p.done: // remaining processes are gone now
 		p.box.forgetProcess(p)
 	default:
 	}
 	return nil
 }
 
-// treeBound is how long what is killed may take to die.
+// treeBound bounds the time in which killed processes must exit.
 const treeBound = 4 * time.Second
 
-// PID is the program's number, the host's own.
+// PID returns the program's process id on the host.
 func (p *process) PID() int { return p.child.pid() }
 
-// plumbing is the descriptors of a program that is about to start.
+// plumbing has the descriptors of a program that is about to start.
 type plumbing struct {
 	child [3]*os.File // the program's ends
 	stdin *input
@@ -200,7 +197,7 @@ func (pl *plumbing) closeChild() {
 	}
 }
 
-// closeOwn closes our ends, when the program did not start.
+// closeOwn closes this process's ends after a failed start.
 func (pl *plumbing) closeOwn() {
 	if pl.stdin != nil {
 		pl.stdin.w.Close()
@@ -212,14 +209,14 @@ func (pl *plumbing) closeOwn() {
 	}
 }
 
-// input carries a reader of the caller's to the program.
+// input copies a caller's reader to the program.
 type input struct {
 	w *os.File
 	r io.Reader
 }
 
-// pump copies until the reader ends or the program reads no more. A Read that
-// blocks keeps this goroutine and nothing else.
+// pump copies until the reader ends or the program closes its end. A blocked Read occupies only
+// this goroutine.
 func (in *input) pump() {
 	defer in.w.Close()
 	buf := make([]byte, 32<<10)
@@ -236,21 +233,21 @@ func (in *input) pump() {
 	}
 }
 
-// stop is called at the program's end; a Write that blocks fails.
+// stop is called at the program's end. It unblocks a Write.
 func (in *input) stop() { in.w.Close() }
 
-// output carries what the program writes to a writer of the caller's.
+// output copies the program's output to a caller's writer.
 type output struct {
 	r    *os.File
-	done chan struct{} // closed when nothing more will be delivered by pump
+	done chan struct{} // closed when pump delivers nothing more
 
-	mu  sync.Mutex // held during Write; guards what follows
+	mu  sync.Mutex // held during Write; guards the fields below
 	w   io.Writer  // nil after finish gave up
 	sum int64
 }
 
-// pump copies until the last holder of the pipe has closed it, the writer
-// fails, or finish has set a deadline and it has passed.
+// pump copies until all write ends are closed, the writer fails, or the deadline of finish has
+// passed.
 func (o *output) pump() {
 	defer close(o.done)
 	defer o.r.Close()
@@ -269,8 +266,8 @@ func (o *output) pump() {
 	}
 }
 
-// deliverRest delivers what is in the pipe now, and nothing that is written
-// from here on: a descendant may be writing without end.
+// deliverRest delivers the bytes that are in the pipe now, and none that are written later: a
+// descendant may write for ever.
 func (o *output) deliverRest(buf []byte) {
 	if o.r.SetReadDeadline(time.Time{}) != nil {
 		return
@@ -284,7 +281,7 @@ func (o *output) deliverRest(buf []byte) {
 	}
 }
 
-// deliver reports whether the writer took it all.
+// deliver writes b and reports whether the writer accepted all of it.
 func (o *output) deliver(b []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -296,16 +293,16 @@ func (o *output) deliver(b []byte) bool {
 	return err == nil
 }
 
-// finish is called at the program's end. What is left in the pipe is
-// delivered; a descendant that holds the pipe is waited for DrainWindow.
+// finish is called at the program's end. It delivers the rest of the pipe, and waits at most
+// DrainWindow for descendants that hold the pipe open.
 func (o *output) finish() {
 	err := o.r.SetReadDeadline(time.Now().Add(driver.DrainWindow))
 	if !errors.Is(err, os.ErrNoDeadline) {
 		<-o.done
 		return
 	}
-	// Pipes have no deadlines on this system. The pump goes on until the last
-	// holder is gone, but delivers nothing after this.
+	// This system has no deadlines for pipes. The pump continues until all write ends are closed,
+	// but delivers nothing after this.
 	window := time.NewTimer(driver.DrainWindow)
 	defer window.Stop()
 	select {
@@ -317,7 +314,7 @@ func (o *output) finish() {
 	}
 }
 
-// count is how many bytes were delivered. A nil output has none.
+// count returns the number of delivered bytes, 0 for a nil output.
 func (o *output) count() int64 {
 	if o == nil {
 		return 0

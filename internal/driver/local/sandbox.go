@@ -15,8 +15,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// sandbox is a directory and the programs that were started for it. It
-// implements driver.Sandbox, Filer, Dialer and Watcher.
+// sandbox is a directory and the programs that were started in it. It implements driver.Sandbox,
+// Filer, Dialer and Watcher.
 type sandbox struct {
 	d    *Driver
 	id   sandbar.ID
@@ -26,18 +26,18 @@ type sandbox struct {
 	tmp  string
 	dead chan struct{}
 
-	// starting is held for reading while a program is being started and for
-	// writing when closed is set: after that no program can appear.
+	// starting is held for reading while a program starts, and for writing to set closed:
+	// afterwards no program can appear.
 	starting sync.RWMutex
 	closed   bool
 
 	mu      sync.Mutex
-	started int // programs, ever
+	started int // number of programs ever started
 	procs   map[*process]struct{}
-	attempt *teardown // the Destroy under way, or the last one
+	attempt *teardown // the current Destroy, or the last one
 }
 
-// teardown is one attempt to destroy a sandbox, shared by all who ask for it.
+// teardown is one attempt to destroy a sandbox, shared by all callers.
 type teardown struct {
 	done chan struct{}
 	err  error
@@ -62,19 +62,19 @@ func (s *sandbox) makeDirs() error {
 	return nil
 }
 
-// discard undoes a Create that failed half way.
+// discard removes the remains of a failed Create.
 func (s *sandbox) discard() {
 	removeAll(s.dir)
 	s.d.forget(s.id)
 }
 
-// Dead is closed when the sandbox is being destroyed; nothing else ends it.
+// Dead is closed when Destroy begins; nothing else ends the sandbox.
 func (s *sandbox) Dead() <-chan struct{} { return s.dead }
 
-// FS returns the files: relative paths in the sandbox's home, others the host's.
+// FS returns the files: relative paths are in the sandbox's home, others are the host's.
 func (s *sandbox) FS() sandbar.FS { return &files{box: s} }
 
-// gone is the error of everything that comes after Destroy.
+// gone is the error of all calls after Destroy.
 func (s *sandbox) gone() error {
 	return sandbar.Errorf(sandbar.Gone, "sandbox %s has been destroyed", s.id)
 }
@@ -89,9 +89,8 @@ func (s *sandbox) ended() bool {
 	}
 }
 
-// Start starts a program. Errors: those of driver.Sandbox, and Invalid for a
-// malformed command, TooLarge for arguments beyond the kernel's limit,
-// Exhausted when the host has no room for another process.
+// Start starts a program. Errors: those of driver.Sandbox; Invalid: the command is malformed;
+// TooLarge: the arguments exceed the kernel's limit; Exhausted: the host allows no further process.
 func (s *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
 	if err := contextError(ctx); err != nil {
 		return nil, err
@@ -116,7 +115,7 @@ func (s *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 	return p, nil
 }
 
-// plan turns a Cmd into what the operating system needs; nothing is started.
+// plan computes the operating system's parameters of a Cmd. It starts nothing.
 func (s *sandbox) plan(c sandbar.Cmd) (launch, error) {
 	if err := checkCmd(c); err != nil {
 		return launch{}, err
@@ -134,7 +133,7 @@ func (s *sandbox) plan(c sandbar.Cmd) (launch, error) {
 	return launch{path: path, args: c.Args, env: envList(env, s.mark()+" "+mark), mark: mark, dir: dir, files: s.d.files(s.spec.Limits)}, nil
 }
 
-// resolve turns a path of Cmd.Dir or FS into the host's.
+// resolve converts a path of Cmd.Dir or FS to the host's.
 func (s *sandbox) resolve(path string) string {
 	switch rest, below := cutDefaultDir(path); {
 	case below:
@@ -146,10 +145,10 @@ func (s *sandbox) resolve(path string) string {
 	}
 }
 
-// mark is the value of the variable that all programs of the sandbox carry.
+// mark returns the value of the variable that all programs of the sandbox have.
 func (s *sandbox) mark() string { return s.d.instance.name + "." + string(s.id) }
 
-// nextMark is the value that, besides, names one program and all it starts.
+// nextMark returns the value for one program and its descendants.
 func (s *sandbox) nextMark() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,8 +162,7 @@ func (s *sandbox) forgetProcess(p *process) {
 	delete(s.procs, p)
 }
 
-// running returns the programs that have not ended, or whose output is still
-// being delivered.
+// running returns the programs that have not exited, or whose output is still being delivered.
 func (s *sandbox) running() []*process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,9 +173,9 @@ func (s *sandbox) running() []*process {
 	return ps
 }
 
-// Destroy kills every program of the sandbox and removes its directory. When
-// ctx ends first the error is Canceled or Timeout and the work goes on; a
-// later call waits for it, or tries again if it failed.
+// Destroy kills every program of the sandbox and removes its directory. If ctx ends first, the
+// error is Canceled or Timeout and the work continues; a later call waits for it, or retries if it
+// failed.
 func (s *sandbox) Destroy(ctx context.Context) error {
 	s.starting.Lock()
 	if !s.closed {
@@ -216,8 +214,8 @@ func (t *teardown) failed() bool {
 	}
 }
 
-// Bounds of a Destroy. They are met in milliseconds unless a process hangs in
-// the kernel (a dead network file system); then Destroy says so.
+// Timeouts of Destroy. It takes milliseconds, unless a process hangs in the kernel (such as on a
+// dead network file system), which Destroy then reports.
 const (
 	killBound  = 10 * time.Second
 	drainBound = 4 * driver.DrainWindow
@@ -241,8 +239,8 @@ func (s *sandbox) tearDown() error {
 	return nil
 }
 
-// killTree ends all programs and waits until they are reaped and their
-// outputs delivered. A writer of the caller's that blocks is not waited for.
+// killTree kills all programs and waits until they are reaped and their outputs are delivered. It
+// does not wait for a caller's blocked writer.
 func (s *sandbox) killTree(ctx context.Context) error {
 	live := s.running()
 	var children []*child
@@ -264,14 +262,14 @@ func (s *sandbox) killTree(ctx context.Context) error {
 		select {
 		case <-p.done:
 		case <-drained.C:
-			drained.Reset(0) // the others get no more time either
+			drained.Reset(0) // the others get no further time
 		}
 	}
 	return nil
 }
 
-// DialPort connects to a port on the host's loopback, which is the sandbox's:
-// this driver claims no private network.
+// DialPort connects to a port on the host's loopback, which is also the sandbox's: the driver has
+// no network isolation.
 func (s *sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "port", Message: "port " + strconv.Itoa(port) + " is outside 1 to 65535"}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spawner starts programs. This system has neither a parent-death signal nor a
-// way to set another process's limits, so there is nothing to hold.
+// spawner starts programs. This system has no parent-death signal and cannot set another process's
+// limits, so the type has no state.
 type spawner struct{}
 
 func newSpawner() (*spawner, error) { return &spawner{}, sealDescriptors() }
@@ -36,11 +36,11 @@ func (s *spawner) start(l launch, std [3]*os.File) (*child, error) {
 
 func maxFiles() int64 { return math.MaxInt64 }
 
-// peakOf takes the peak from a child's usage, which is in bytes here.
+// peakOf returns a child's peak memory in bytes, which is the unit of ru_maxrss on this system.
 func peakOf(ru *syscall.Rusage, floor int64) int64 { return ru.Maxrss }
 
-// awaitEnd blocks until the child has ended and leaves it to be reaped, so
-// that its number stays its own.
+// awaitEnd blocks until the child has exited, and leaves it to be reaped, so that its pid stays
+// valid.
 func awaitEnd(pid int) error {
 	kq, err := unix.Kqueue()
 	if err != nil {
@@ -54,7 +54,7 @@ func awaitEnd(pid int) error {
 		n, err := unix.Kevent(kq, []unix.Kevent_t{event}, got, nil)
 		switch {
 		case err == unix.EINTR:
-		case err == unix.ESRCH: // ended before it could be watched
+		case err == unix.ESRCH: // exited before it could be watched
 			return nil
 		case err != nil:
 			return err
@@ -77,5 +77,5 @@ var (
 	tmpNames          = []string{"TMPDIR"}
 )
 
-// pendingRequest asks a pipe how much it holds: FIONREAD of sys/filio.h.
+// pendingRequest is FIONREAD of sys/filio.h.
 const pendingRequest = 0x4004667f

@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spawner starts programs from one thread of its own. The kernel ties two
-// things to the thread that forks: the parent-death signal is sent when that
-// thread ends (Go ends threads as it likes), and only that thread may command
-// a child it traces.
+// spawner starts programs from a thread of its own. The kernel binds two things to the forking
+// thread: it sends the parent-death signal when that thread exits (prctl(2); Go ends threads at any
+// time), and only that thread can control a traced child (ptrace(2)).
 type spawner struct {
 	work   chan func()
 	ended  chan struct{}
@@ -47,7 +46,7 @@ func (s *spawner) do(f func()) {
 	<-done
 }
 
-// close ends the thread. No start may be under way or follow.
+// close ends the thread. No start may be in progress or follow.
 func (s *spawner) close() {
 	close(s.work)
 	<-s.ended
@@ -56,8 +55,8 @@ func (s *spawner) close() {
 // setsLimits reports whether rlimits can be set before a program runs.
 func (s *spawner) setsLimits() bool { return s.traces }
 
-// probeTrace finds out whether this process may trace its children: it starts
-// itself, stopped at exec, and kills that child before its first instruction.
+// probeTrace reports whether this process can trace its children: it starts itself, stopped at
+// execve(2), and kills that child before its first instruction.
 func probeTrace() bool {
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"sandbar-probe"}, &syscall.ProcAttr{
 		Sys: &syscall.SysProcAttr{Ptrace: true, Pdeathsig: syscall.SIGKILL},
@@ -74,8 +73,8 @@ func probeTrace() bool {
 	}
 }
 
-// awaitExec waits until a traced child has stopped at its exec. A child that
-// was killed instead is left to be reaped, and is ESRCH.
+// awaitExec waits until a traced child has stopped at its execve(2). A child that was killed
+// instead is left to be reaped, and is ESRCH.
 func awaitExec(pid int) error {
 	var info unix.Siginfo
 	for {
@@ -96,9 +95,8 @@ func awaitExec(pid int) error {
 // cldTrapped is CLD_TRAPPED of waitid(2).
 const cldTrapped = 4
 
-// busyTries bounds how often a program file that is "busy" is tried again.
-// Another child, forked while the file was being written, holds it open until
-// that child's own exec, a moment later.
+// busyTries bounds the retries after ETXTBSY. Another child, which was forked while the executable
+// was being written, has it open until its own execve(2), a moment later.
 const busyTries = 20
 
 // start starts a program in a session of its own.
@@ -137,17 +135,16 @@ func (s *spawner) fork(l launch, std [3]*os.File) (*child, error) {
 	return c, nil
 }
 
-// release sets the limits of a child that is stopped at its exec and lets it
-// run. A child that somebody killed already is not an error; its end is seen
-// by wait.
+// release sets the limits of a child that is stopped at execve(2) and detaches from it. A child
+// that was killed meanwhile is no error; wait reports its end.
 func (s *spawner) release(pid int, files int64) error {
 	if err := awaitExec(pid); err == unix.ESRCH {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	// 1, not 0: where core dumps go to a program, the kernel starts that
-	// program for a limit of 0 but not for 1; and no file fits in 1.
+	// 1 and not 0: if core_pattern is a pipe, the kernel runs the handler at 0 but not at 1, and no
+	// core file fits into 1 byte (core(5)).
 	limits := []rlimit{{unix.RLIMIT_CORE, 1}}
 	if files > 0 {
 		limits = append(limits, rlimit{unix.RLIMIT_NOFILE, uint64(files)})
@@ -163,7 +160,7 @@ func (s *spawner) release(pid int, files int64) error {
 	return nil
 }
 
-// rlimit is a limit to set, never above what the daemon itself has.
+// rlimit is a limit to set, at most the daemon's own.
 type rlimit struct {
 	resource int
 	max      uint64
@@ -180,7 +177,7 @@ func (l rlimit) set(pid int) error {
 	return unix.Prlimit(pid, l.resource, &unix.Rlimit{Cur: l.max, Max: l.max}, nil)
 }
 
-// maxFiles is the most open files that a program can be allowed.
+// maxFiles returns the highest limit of open files that a program can have.
 func maxFiles() int64 {
 	var l unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &l); err != nil || l.Max > math.MaxInt64 {
@@ -189,7 +186,7 @@ func maxFiles() int64 {
 	return int64(l.Max)
 }
 
-// ownPeak is the most memory this process ever held, in bytes.
+// ownPeak returns this process's peak memory in bytes.
 func ownPeak() int64 {
 	var ru syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &ru) != nil {
@@ -198,9 +195,9 @@ func ownPeak() int64 {
 	return ru.Maxrss << 10
 }
 
-// peakOf takes the peak from a child's usage. A child is born with the
-// daemon's own peak, since it shares the daemon's memory until its exec; a
-// value that is not above it says nothing about the program: 0, unknown.
+// peakOf returns a child's peak memory in bytes. A child starts with the daemon's peak, since it
+// shares the daemon's memory until execve(2). So a value up to floor says nothing about the
+// program, and the result is 0, unknown.
 func peakOf(ru *syscall.Rusage, floor int64) int64 {
 	if peak := ru.Maxrss << 10; peak > floor {
 		return peak
@@ -208,8 +205,8 @@ func peakOf(ru *syscall.Rusage, floor int64) int64 {
 	return 0
 }
 
-// awaitEnd blocks until the child has ended and leaves it to be reaped, so
-// that its number stays its own.
+// awaitEnd blocks until the child has exited, and leaves it to be reaped, so that its pid stays
+// valid.
 func awaitEnd(pid int) error {
 	for {
 		if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT|unix.WALL, nil); err != unix.EINTR {
@@ -226,5 +223,5 @@ var (
 	tmpNames          = []string{"TMPDIR"}
 )
 
-// pendingRequest asks a pipe how much it holds.
+// pendingRequest is the ioctl for the number of bytes in a pipe.
 const pendingRequest = unix.TIOCINQ

@@ -13,25 +13,23 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// launch is a program that is ready to be started: every name resolved.
+// launch has the resolved parameters of a program to start.
 type launch struct {
 	path  string   // of the executable, absolute
 	args  []string // args[0] as the caller gave it
 	env   []string
-	mark  string // of this program and all it starts
+	mark  string // of this program and its descendants
 	dir   string // absolute
-	files int64  // limit of open descriptors; 0 leaves it alone
+	files int64  // RLIMIT_NOFILE; 0 leaves it unchanged
 }
 
-// markName is the variable that every program of this driver carries. Its
-// value has two words for each sandbox the program is in, one that names the
-// sandbox and one that names the program that was started in it: a daemon that
-// itself runs inside one adds its own.
+// markName is the environment variable that marks every program of this driver. Its value has two
+// words per sandbox, one for the sandbox and one for the program that was started in it: a daemon
+// inside a sandbox adds its own.
 const markName = "SANDBAR_LOCAL"
 
-// inherited are the variables a program gets from the daemon: where programs
-// are, and which language and time zone people here use. Nothing else, so that
-// a token in the daemon's environment stays there.
+// inherited are the variables that programs inherit from the daemon: paths, language and time zone.
+// All others may contain secrets.
 var inherited = []string{"PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_COLLATE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME", "TZ"}
 
 func inheritedEnv() map[string]string {
@@ -47,7 +45,7 @@ func inheritedEnv() map[string]string {
 	return env
 }
 
-// base is what every program of the sandbox has in its environment.
+// base returns the environment of every program of the sandbox.
 func (s *sandbox) base() map[string]string {
 	env := map[string]string{}
 	for _, name := range homeNames {
@@ -59,7 +57,7 @@ func (s *sandbox) base() map[string]string {
 	return env
 }
 
-// environment merges; later maps win.
+// environment merges maps; later ones win.
 func environment(layers ...map[string]string) map[string]string {
 	env := map[string]string{}
 	for _, l := range layers {
@@ -70,8 +68,7 @@ func environment(layers ...map[string]string) map[string]string {
 	return env
 }
 
-// envList is the form the operating system takes, with the marks, which nobody
-// can override.
+// envList returns the environment as a list, with the marks, which cannot be overridden.
 func envList(env map[string]string, mark string) []string {
 	if outer := os.Getenv(markName); outer != "" {
 		mark = outer + " " + mark
@@ -101,8 +98,8 @@ func checkCmd(c sandbar.Cmd) error {
 	return sandbar.CheckEnv(c.Env)
 }
 
-// checkDir makes sure the working directory is one. Later it could only be
-// told from a missing program by guessing.
+// checkDir checks the working directory. After a failed start it could not be distinguished from a
+// missing program.
 func checkDir(dir, asked string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
@@ -119,8 +116,8 @@ func checkDir(dir, asked string) error {
 		Message: "the working directory " + sandbar.Quote(asked, 200) + " cannot be entered", Err: cause(err)}
 }
 
-// lookUp finds the executable: a name with a slash from dir, one without in
-// the PATH that the program itself will have.
+// lookUp finds the executable: a name with a slash relative to dir, one without in the program's
+// own PATH.
 func lookUp(name, dir string, env map[string]string) (string, error) {
 	var candidates []string
 	if strings.ContainsRune(name, '/') || strings.ContainsRune(name, filepath.Separator) {
@@ -148,8 +145,8 @@ func lookUp(name, dir string, env map[string]string) (string, error) {
 	return "", &sandbar.Error{Code: sandbar.NotFound, Field: "args", Message: "there is no program " + sandbar.Quote(name, 200)}
 }
 
-// absolute is path seen from dir. It does not clean "a/../b": where a is a
-// link that is another place.
+// absolute returns path relative to dir as an absolute path. It does not clean "a/../b", which is
+// another directory if a is a link.
 func absolute(path, dir string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -165,8 +162,7 @@ func joinKeeping(dir, path string) string {
 	return dir + string(filepath.Separator) + path
 }
 
-// parentOf is the directory that a path lies in. Unlike filepath.Dir it does
-// not clean the path.
+// parentOf returns the parent directory of a path. Unlike filepath.Dir it does not clean the path.
 func parentOf(path string) string {
 	dir, _ := splitLast(path)
 	return dir
@@ -184,8 +180,8 @@ func splitLast(path string) (dir, name string) {
 	return path[:i+1], path[i+1:]
 }
 
-// cutDefaultDir returns what follows sandbar.DefaultDir in path, and whether
-// path is that directory or below it.
+// cutDefaultDir returns the part of path after sandbar.DefaultDir, and whether path is that
+// directory or below it.
 func cutDefaultDir(path string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, sandbar.DefaultDir)
 	if !ok || rest != "" && rest[0] != '/' {
@@ -194,12 +190,12 @@ func cutDefaultDir(path string) (string, bool) {
 	return rest, true
 }
 
-// startError tells why the operating system did not start a program.
+// startError converts the error of a failed start.
 func startError(name string, err error) error {
 	code := sandbar.Internal
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		code = sandbar.NotFound // the program, or the interpreter that its first line names
+		code = sandbar.NotFound // the program, or the interpreter of its first line
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.EISDIR):
 		code = sandbar.Denied
 	case errors.Is(err, syscall.E2BIG):
@@ -210,8 +206,7 @@ func startError(name string, err error) error {
 	return &sandbar.Error{Code: code, Field: "args", Message: "program " + sandbar.Quote(name, 200) + " cannot be started", Err: cause(err)}
 }
 
-// cause takes the bare system error out of the wrapping of package os, whose
-// text holds paths of the host.
+// cause returns the errno in an error of package os, whose text contains paths of the host.
 func cause(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
@@ -219,7 +214,7 @@ func cause(err error) error {
 	return err
 }
 
-// contextError is nil while ctx goes on, then Canceled or Timeout.
+// contextError returns nil while ctx continues, then Canceled or Timeout.
 func contextError(ctx context.Context) error {
 	switch err := ctx.Err(); {
 	case err == nil:

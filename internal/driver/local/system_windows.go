@@ -15,8 +15,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// spawner starts programs, each in a job object of its own. The job ends with
-// all its processes when its last handle is closed, so also with the daemon.
+// spawner starts programs, each in a job object of its own. The system ends a job's processes when
+// its last handle is closed, and so also with the daemon.
 type spawner struct{ resume *windows.LazyProc }
 
 func newSpawner() (*spawner, error) {
@@ -31,18 +31,18 @@ func (s *spawner) close() {}
 
 func (s *spawner) setsLimits() bool { return false }
 
-// child is a program and the job that holds it and all it starts.
+// child is a program and the job that contains it and its descendants.
 type child struct {
 	proc *os.Process
 
 	mu    sync.Mutex
 	job   windows.Handle // 0 once closed
-	by    int            // the signal that ended the job, if we did
+	by    int            // the signal with which this process ended the job, if it did
 	ended bool
 }
 
-// start starts a program suspended, puts it in its job and lets it run, so
-// that nothing it starts can be outside.
+// start starts a program suspended, assigns it to its job and resumes it, so that no descendant can
+// be outside of the job.
 func (s *spawner) start(l launch, std [3]*os.File) (*child, error) {
 	job, err := newJob()
 	if err != nil {
@@ -78,8 +78,8 @@ func (s *spawner) start(l launch, std [3]*os.File) (*child, error) {
 
 func (c *child) pid() int { return c.proc.Pid }
 
-// wait blocks until the program has ended. Its job stays until kill when the
-// program left something behind in it.
+// wait blocks until the program has exited. If the program left processes in its job, the job stays
+// until kill.
 func (c *child) wait() (ending, error) {
 	state, err := c.proc.Wait()
 	c.mu.Lock()
@@ -99,14 +99,14 @@ func (c *child) wait() (ending, error) {
 	return e, nil
 }
 
-// lingers reports whether there may be processes of this child's to end.
+// lingers reports whether the child may have remaining processes.
 func (c *child) lingers() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.job != 0
 }
 
-// signal knows only ends: TERM and KILL end the whole job at once.
+// signal supports only TERM and KILL, which end the whole job at once.
 func (c *child) signal(sig int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *child) signal(sig int) error {
 	return nil
 }
 
-// kill ends the program and everything it started, and closes the job.
+// kill kills the program and its descendants, and closes the job.
 func (c *child) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,18 +138,18 @@ func (c *child) kill() {
 	c.job = 0
 }
 
-// killMarked has nothing to add to the end of the jobs.
+// killMarked does nothing: the jobs have ended all processes.
 func killMarked(context.Context, string, []*child) error { return nil }
 
-// leftProcesses finds none: a job ends with its daemon.
+// leftProcesses returns none: a job ends with its daemon.
 func leftProcesses(context.Context, string, bool) ([]int, error) { return nil, nil }
 
 func maxFiles() int64 { return math.MaxInt64 }
 
-// pending is not needed where pipes have no deadlines.
+// pending is not needed: pipes have no deadlines here.
 func pending(*os.File) int { return 0 }
 
-// executable finds path, with the endings that PATHEXT allows.
+// executable finds path, with the extensions of PATHEXT.
 func executable(path string) (string, error) {
 	found, err := exec.LookPath(path)
 	if err != nil {
@@ -158,10 +158,10 @@ func executable(path string) (string, error) {
 	return found, nil
 }
 
-// newLock makes a file that nobody else can open while it is open here.
+// newLock creates a file that no other process can open while it is open here.
 func newLock(path string) (*os.File, error) { return openAlone(path, windows.CREATE_NEW) }
 
-// lockFile opens such a file. The lock goes with the process, however that ends.
+// lockFile opens such a file. The lock ends with the process.
 func lockFile(path string) (*os.File, error) { return openAlone(path, windows.OPEN_EXISTING) }
 
 func openAlone(path string, how uint32) (*os.File, error) {
@@ -169,7 +169,7 @@ func openAlone(path string, how uint32) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Others may delete it: it is the last thing removed, and held till then.
+	// Sharing the deletion: the file is removed last, while it is still open.
 	h, err := windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, windows.FILE_SHARE_DELETE, nil, how, 0, 0)
 	if err != nil {
 		return nil, err
@@ -179,14 +179,14 @@ func openAlone(path string, how uint32) (*os.File, error) {
 
 const nonblock = 0
 
-// errQuota is what the system says when a user's share of a disk is used up.
+// errQuota is the error for an exhausted disk quota.
 const errQuota = windows.ERROR_DISK_QUOTA_EXCEEDED
 
 func owner(fs.FileInfo) (uid, gid uint32) { return 0, 0 }
 
 func renameFile(from, to string) error { return os.Rename(from, to) }
 
-// renameNew renames, but replaces nothing.
+// renameNew renames without replacing.
 func renameNew(from, to string) error {
 	old, err := windows.UTF16PtrFromString(from)
 	if err != nil {
@@ -199,10 +199,10 @@ func renameNew(from, to string) error {
 	return windows.MoveFileEx(old, name, 0)
 }
 
-// notLink has no meaning where links are looked for before.
+// notLink has no effect: links are checked before.
 const notLink = 0
 
-// chownTree cannot do anything: files have owners of another kind here.
+// chownTree fails: files have no numeric owners here.
 func chownTree(context.Context, string, uint32, uint32, bool) error {
 	return sandbar.Errorf(sandbar.Unsupported, "files have no numbered owners on this system")
 }
@@ -219,8 +219,8 @@ func removeTree(ctx context.Context, path string) error {
 	return os.RemoveAll(path)
 }
 
-// removeAll removes a directory of the driver's own. A file of a process that
-// is just ending can stay locked for a moment.
+// removeAll removes a directory of the driver. A file of an exiting process can stay locked for a
+// moment.
 func removeAll(path string) (err error) {
 	for range 20 {
 		if err = os.RemoveAll(path); err == nil {
@@ -231,8 +231,7 @@ func removeAll(path string) (err error) {
 	return err
 }
 
-// chmodBelow does nothing: the only permission here is "read only", and of a
-// tree that is no help to anybody.
+// chmodBelow does nothing: the only permission here is "read only", which has no use for a tree.
 func chmodBelow(context.Context, string, fs.FileMode) error { return nil }
 
 const defaultPath = `C:\Windows\System32;C:\Windows`

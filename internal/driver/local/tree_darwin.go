@@ -6,7 +6,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// renameNew renames, but replaces nothing.
+// renameNew renames without replacing.
 func renameNew(from, to string) error {
 	err := unix.RenamexNp(from, to, unix.RENAME_EXCL)
 	if err == unix.ENOTSUP {
@@ -15,12 +15,12 @@ func renameNew(from, to string) error {
 	return err
 }
 
-// openSubdir opens a directory that is not a link. A mount shows by its device.
+// openSubdir opens a directory that is not a link. A mount is detected by its device.
 func openSubdir(dir int, name string) (int, error) {
 	return unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// chmodNoFollow sets the mode of a file, of the link itself if it is one.
+// chmodNoFollow sets the mode of a file, or of the link itself.
 func chmodNoFollow(dir int, name string, mode uint32) error {
 	return unix.Fchmodat(dir, name, mode, unix.AT_SYMLINK_NOFOLLOW)
 }

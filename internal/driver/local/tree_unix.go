@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trees are walked by descriptors, a directory at a time and never through a
-// link, so that whatever is swapped under the walk it stays below its start.
+// Trees are walked by descriptors, one directory at a time and never through a link. So the walk
+// stays below its start, even if directories are exchanged meanwhile.
 
 const nonblock = syscall.O_NONBLOCK
 
-// errQuota is what the kernel says when a user's share of a disk is used up.
+// errQuota is the error for an exhausted disk quota.
 const errQuota = syscall.EDQUOT
 
 func owner(info fs.FileInfo) (uid, gid uint32) {
@@ -29,16 +29,16 @@ func owner(info fs.FileInfo) (uid, gid uint32) {
 	return 0, 0
 }
 
-// renameFile leaves all judgement to the kernel, unlike os.Rename.
+// renameFile renames with the kernel's own checks only, unlike os.Rename.
 func renameFile(from, to string) error {
 	err := syscall.Rename(from, to)
 	if err == syscall.EEXIST {
-		return syscall.ENOTEMPTY // rename(2) may say either of a full directory
+		return syscall.ENOTEMPTY // rename(2) may return either for a directory that is not empty
 	}
 	return err
 }
 
-// notLink opens a file, but not through a link.
+// notLink makes an open fail at a link.
 const notLink = syscall.O_NOFOLLOW
 
 // openDir opens a directory, and nothing else.
@@ -46,8 +46,8 @@ func openDir(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|nonblock, 0)
 }
 
-// openBelow opens the directory called name in dir, unless it is a link or,
-// where the kernel can tell, a mount.
+// openBelow opens the directory called name in dir, unless it is a link or, if the kernel can tell,
+// a mount point.
 func openBelow(dir *os.File, name string) (*os.File, error) {
 	fd, err := openSubdir(int(dir.Fd()), name)
 	if err != nil {
@@ -59,24 +59,24 @@ func openBelow(dir *os.File, name string) (*os.File, error) {
 // removal removes a tree.
 type removal struct {
 	ctx   context.Context
-	force bool     // open up directories that forbid it, when they are ours
-	dev   uint64   // the file system that is not left
-	top   *os.File // where branches that are too deep are put
-	moved int      // how many were
+	force bool     // change directories that deny access, if they are this user's
+	dev   uint64   // the device of the tree, which is not left
+	top   *os.File // destination of branches that are too deep
+	moved int      // number of moved branches
 }
 
-// maxDepth is how many directories a removal holds open. What lies deeper is
-// moved to the top first; a tree can be as deep as its file system allows.
+// maxDepth is the number of directories that a removal holds open. Deeper branches are first moved
+// to the top, since a tree can be as deep as its file system allows.
 const maxDepth = 64
 
-// removeTree removes path and what is below it. It crosses no mount: what is
-// mounted below, and the directories above that, stay, and the error is EBUSY.
+// removeTree removes path and everything below it. It crosses no mount: mount points and their
+// parents stay, and the error is EBUSY.
 func removeTree(ctx context.Context, path string) error {
 	return (&removal{ctx: ctx}).run(path)
 }
 
-// removeAll removes a directory of the driver's own, whatever a program did
-// to the permissions in it. Nothing there is no error.
+// removeAll removes a directory of the driver, whatever permissions a program has set in it. A
+// missing directory is no error.
 func removeAll(path string) error {
 	err := (&removal{ctx: context.Background(), force: true}).run(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +136,7 @@ func orNil(ok bool, err error) error {
 func (r *removal) branch(dir *os.File, name string, depth int) error {
 	sub, err := openBelow(dir, name)
 	if r.force && errors.Is(err, unix.EACCES) {
-		// No program is left that could put a link here now.
+		// no program is left that could put a link here
 		if err := unix.Fchmodat(int(dir.Fd()), name, 0o700, 0); err != nil {
 			return err
 		}
@@ -162,8 +162,8 @@ func (r *removal) branch(dir *os.File, name string, depth int) error {
 	return r.contents(sub, depth)
 }
 
-// contents removes everything in dir. Removing while listing can make a file
-// system skip names, so it lists until there is nothing.
+// contents removes everything in dir. Some file systems skip names if files are removed during a
+// listing, so it lists until nothing is left.
 func (r *removal) contents(dir *os.File, depth int) error {
 	for {
 		names, err := dir.Readdirnames(256)
@@ -184,10 +184,10 @@ func (r *removal) contents(dir *os.File, depth int) error {
 	}
 }
 
-// moveUp puts a branch that is too deep into the top directory, whose contents
-// are listed again until there are none.
+// moveUp moves a branch that is too deep to the top directory, which is listed again until it is
+// empty.
 func (r *removal) moveUp(dir *os.File, name string) error {
-	if r.force { // to move a directory is to write to it
+	if r.force { // moving a directory requires write permission on it
 		unix.Fchmodat(int(dir.Fd()), name, 0o700, 0)
 	}
 	for {
@@ -200,12 +200,11 @@ func (r *removal) moveUp(dir *os.File, name string) error {
 	}
 }
 
-// changeDepth is how deep a recursive chmod or chown goes. Deeper is ELOOP: each level
-// holds a descriptor.
+// changeDepth bounds the depth of a recursive chmod or chown, since each level holds a descriptor.
+// Deeper trees are ELOOP.
 const changeDepth = 512
 
-// chmodBelow sets the mode of all files and directories below path. Links are
-// left alone and mounts are not crossed.
+// chmodBelow sets the mode of everything below path. It skips links and crosses no mount.
 func chmodBelow(ctx context.Context, path string, mode fs.FileMode) error {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() {
@@ -230,8 +229,7 @@ func chmodContents(ctx context.Context, dir *os.File, mode uint32, dev uint64, d
 	return eachName(ctx, dir, func(name string) error { return chmodEntry(ctx, dir, name, mode, dev, depth) })
 }
 
-// eachName calls f for everything in dir. What has just been removed is no
-// error.
+// eachName calls f for everything in dir. A name that was just removed is no error.
 func eachName(ctx context.Context, dir *os.File, f func(name string) error) error {
 	for {
 		names, err := dir.Readdirnames(256)
@@ -252,8 +250,8 @@ func eachName(ctx context.Context, dir *os.File, f func(name string) error) erro
 	}
 }
 
-// chmodEntry sets a file's mode, or that of a directory and all in it: the
-// contents first when the new mode would shut the directory.
+// chmodEntry sets the mode of a file, or of a directory and its contents: the contents first if the
+// new mode denies access to the directory.
 func chmodEntry(ctx context.Context, dir *os.File, name string, mode uint32, dev uint64, depth int) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -283,8 +281,8 @@ func chmodEntry(ctx context.Context, dir *os.File, name string, mode uint32, dev
 	return chmodNoFollow(int(dir.Fd()), name, mode)
 }
 
-// chownTree gives path, and with recursive what is below it, to a user and a
-// group. Links below path are left alone and mounts are not crossed.
+// chownTree changes the user and group of path and, with recursive, of everything below it. It
+// skips links below path and crosses no mount.
 func chownTree(ctx context.Context, path string, uid, gid uint32, recursive bool) error {
 	if info, err := os.Lstat(path); recursive && err == nil && info.IsDir() {
 		dir, err := openDir(path)
@@ -304,7 +302,7 @@ func chownTree(ctx context.Context, path string, uid, gid uint32, recursive bool
 	return unix.Chown(path, int(uid), int(gid))
 }
 
-// chowner gives away a tree on one file system.
+// chowner changes the owner of a tree on one file system.
 type chowner struct {
 	ctx      context.Context
 	uid, gid int

@@ -108,7 +108,7 @@ func (f *fork) enter(ctx context.Context, b *resources) error {
 	// Else a copy that dies on its way would not be noticed.
 	held.close()
 	held.list = nil
-	if err := f.await(ctx, b, lent.Mark); err != nil {
+	if err := f.await(ctx, b, lent.Tag); err != nil {
 		return err
 	}
 	if n := f.holders(); n > 0 {
@@ -127,14 +127,14 @@ func (f *fork) holders() int {
 
 // order makes the request for a copy, with the groups and namespaces that it
 // enters.
-func (f *fork) order(b *resources, lent wire.Lent, held *files) (o python.ForkRequest, rooms []*os.File, err error) {
+func (f *fork) order(b *resources, lent wire.AdoptAttrs, held *files) (o python.ForkRequest, rooms []*os.File, err error) {
 	o = python.ForkRequest{Profile: f.profiles, Core: f.t.d.cookies, Ranged: f.t.d.IDs.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
 	for _, r := range lent.Rlimits {
 		o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: r.Resource, Soft: r.Soft, Hard: r.Hard})
 	}
-	o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: lent.Resource, Soft: lent.Mark, Hard: lent.Mark})
+	o.Rlimits = append(o.Rlimits, python.Rlimit{Resource: lent.Resource, Soft: lent.Tag, Hard: lent.Tag})
 	if b.Group != nil {
-		doors, err := b.Group.EntryFiles()
+		doors, err := b.Group.JoinFiles()
 		if err != nil {
 			return o, nil, err
 		}
@@ -163,7 +163,7 @@ func (f *fork) await(ctx context.Context, b *resources, mark uint64) error {
 	case failure != "":
 		return sandbar.Errorf(sandbar.Internal, "a copy of the template could not enter its sandbox: %s", sandbar.Quote(failure, 200))
 	}
-	f.waiting, err = f.Adopt(ctx, wire.Adopt{PID: pid, Mark: mark})
+	f.waiting, err = f.Adopt(ctx, wire.Adopt{PID: pid, Tag: mark})
 	return err
 }
 

@@ -40,7 +40,7 @@ func (d *Driver) openImage(ctx context.Context, name string) (*driver.Image, err
 func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Spec) error {
 	o := policy.ImageRootOptions{
 		Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-		Hostname: hostname, MachineID: hostenv.MachineID(), BootID: hostenv.BootID(),
+		Hostname: hostname, MachineID: hostenv.NewMachineID(), BootID: hostenv.NewBootID(),
 	}
 	if d.IDs.Ranged {
 		o.Dir = "" // it is passed

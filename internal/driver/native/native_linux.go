@@ -82,7 +82,7 @@ func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 			d.Facts.Notes = append(d.Facts.Notes, note)
 		}
 	}
-	if err = d.Compile(policy.MarkLocks); err != nil {
+	if err = d.Compile(policy.TagLocks); err != nil {
 		return err
 	}
 	return d.Start()

@@ -28,14 +28,14 @@ const agentTasks = 64
 // for the host's own programs.
 func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) {
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
-		Held: d.Facts.Enforced, Ceiling: hostenv.HardLimit,
+		Enforced: d.Facts.Enforced, Ceiling: hostenv.HardLimit,
 	})
 	if err != nil {
 		return nil, err
 	}
 	setup := &wire.Setup{
 		Hostname: hostname, Root: buildRoot, Sysctls: policy.Sysctls(), Rlimits: rlimits,
-		Mark: uint32(policy.MarkLocks), Seccomp: d.Filter, Programs: d.ProgramFilter, Dir: sandbar.DefaultDir, Mitigate: d.Mitigate,
+		TagResource: uint32(policy.TagLocks), Seccomp: d.Filter, ProgramSeccomp: d.ProgramFilter, Dir: sandbar.DefaultDir, Mitigate: d.Mitigate,
 	}
 	if image != nil {
 		err = d.imageSetup(setup, image, s)
@@ -79,7 +79,7 @@ func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 		Dirs: d.layout.Dirs, Etc: d.layout.Etc, Local: d.layout.Local, Extra: d.layout.Extra, Python: d.layout.Python,
 		Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		UID: sandboxUID, GID: sandboxUID, Ranged: d.IDs.Ranged,
-		Hostname: hostname, MachineID: hostenv.MachineID(), BootID: hostenv.BootID(),
+		Hostname: hostname, MachineID: hostenv.NewMachineID(), BootID: hostenv.NewBootID(),
 	}
 	mounts, err := policy.HostRoot(root)
 	if err != nil {

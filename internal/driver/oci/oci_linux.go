@@ -54,7 +54,7 @@ type Driver struct {
 	runtime     *runtime
 	runtimeFile *os.File
 	layout      hostenv.Layout
-	mark        policy.Mark
+	mark        policy.TagResource
 	profile     *policy.Profile // the runtime's own, coarser filter
 }
 
@@ -67,7 +67,7 @@ var (
 // New makes the driver called name, Name or NameGVisor, or says with Unsupported
 // what this host lacks and how to get it.
 func New(h driver.Host, name string, binary []byte) (*Driver, error) {
-	d := &Driver{Base: sandboxes.New(h), name: name, mark: policy.MarkLocks}
+	d := &Driver{Base: sandboxes.New(h), name: name, mark: policy.TagLocks}
 	if err := d.configure(h.Options); err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (d *Driver) open(binary []byte) (err error) {
 // runtime's coarser filter.
 func (d *Driver) compile() (err error) {
 	if d.runtime.guestKernel() {
-		d.mark = policy.MarkResident
+		d.mark = policy.TagRSS
 	} else if d.profile, err = policy.CompileProfile(goruntime.GOARCH); err != nil {
 		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
 	}

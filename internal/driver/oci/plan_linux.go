@@ -100,7 +100,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 	}
 	if image != nil {
 		o := policy.ImageRootOptions{Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-			Hostname: hostname, MachineID: hostenv.MachineID(), Without: without}
+			Hostname: hostname, MachineID: hostenv.NewMachineID(), Omit: without}
 		if d.IDs.Ranged {
 			o.Dir = "" // it is passed, see spawn.Child.Show
 		}
@@ -109,7 +109,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 	}
 	o := policy.HostRootOptions{
 		Dirs: d.layout.Dirs, Etc: d.layout.Etc, Local: d.layout.Local, Extra: d.layout.Extra, Python: d.layout.Python, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-		UID: uid, GID: uid, Ranged: d.IDs.Ranged, Hostname: hostname, MachineID: hostenv.MachineID(), Without: without,
+		UID: uid, GID: uid, Ranged: d.IDs.Ranged, Hostname: hostname, MachineID: hostenv.NewMachineID(), Omit: without,
 	}
 	mounts, err := policy.HostRoot(o)
 	return mounts, policy.RootLandlock(), err
@@ -118,22 +118,22 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 // setup computes what the agent is to do, but for Landlock and the environment.
 func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
-		Held: d.Facts.Enforced, Ceiling: hostenv.HardLimit, AgentThreads: runtimeTasks / 16,
+		Enforced: d.Facts.Enforced, Ceiling: hostenv.HardLimit, AgentThreads: runtimeTasks / 16,
 	})
 	if err != nil {
 		return nil, err
 	}
-	setup := &wire.Setup{Made: true, Rlimits: rlimits, UID: uid, GID: uid, Mark: uint32(d.mark),
-		Seccomp: d.Filter, Programs: d.ProgramFilter, Dir: sandbar.DefaultDir, Mitigate: d.Mitigate}
+	setup := &wire.Setup{Prebuilt: true, Rlimits: rlimits, UID: uid, GID: uid, TagResource: uint32(d.mark),
+		Seccomp: d.Filter, ProgramSeccomp: d.ProgramFilter, Dir: sandbar.DefaultDir, Mitigate: d.Mitigate}
 	if d.runtime.guestKernel() {
 		setup.Rlimits = guestRlimits(rlimits)
 		setup.PIDs = max(s.Limits.PIDs, 0)
-		setup.Without = guestDevices()
+		setup.Remove = guestDevices()
 	}
 	if d.Facts.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
 		setup.Watchdog = s.Limits.Memory
 		setup.WatchDisks = policy.Writable()[:1] // all are parts of one
-		setup.WatchWhole = d.runtime.guestKernel()
+		setup.WatchKernel = d.runtime.guestKernel()
 	}
 	if d.Facts.Enforced.CPUShares == sandbar.EnforcedNice {
 		setup.Nice = hostenv.Niceness(s.Limits.CPUShares)

@@ -14,10 +14,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
 )
 
-// undoTimeout bounds the removal of a sandbox that could not be completed.
+// undoTimeout bounds the removal of a sandbox whose creation failed.
 const undoTimeout = 10 * time.Second
 
-// plan computes what a worker builds from a Spec. It is pure.
+// plan computes a worker's Setup from a Spec. It is pure.
 func plan(s sandbar.Spec) *worker.Setup {
 	bound := func(n int64) int64 { return max(n, 0) } // Unlimited is 0
 	w := &worker.Setup{
@@ -36,8 +36,7 @@ func plan(s sandbar.Spec) *worker.Setup {
 	return w
 }
 
-// box is what one sandbox consists of on the host: one process, which ends its
-// own.
+// box is one sandbox on the host: a worker process, which ends its own runners.
 type box struct {
 	d     *Driver
 	id    sandbar.ID
@@ -60,8 +59,7 @@ var (
 	_ driver.CurrentMemory = (*sandbox)(nil)
 )
 
-// make starts the worker and has it build the sandbox. On error the caller
-// calls discard.
+// make starts the worker and makes it build the sandbox. On an error the caller must call discard.
 func (b *box) make(ctx context.Context, compiled string) (driver.Sandbox, error) {
 	p, err := child.Start(worker.Args(compiled, b.d.cache.modules), worker.Env(), nil)
 	if err != nil {
@@ -69,7 +67,7 @@ func (b *box) make(ctx context.Context, compiled string) (driver.Sandbox, error)
 	}
 	b.worker = p
 	conn := p.Conn()
-	// Where pipes have no deadlines, only the worker's end ends a wait.
+	// On systems without deadlines for pipes, only the worker's exit ends a blocked read.
 	defer context.AfterFunc(ctx, p.Kill)()
 	c, err := client.New(ctx, conn, client.Options{Destroy: b.destroy, Enforced: b.d.caps.Enforced})
 	if err != nil {
@@ -82,8 +80,8 @@ func (b *box) make(ctx context.Context, compiled string) (driver.Sandbox, error)
 	return &sandbox{c, b}, nil
 }
 
-// destroy ends the worker. It ends its runners first, so that nothing is left
-// when it has been waited for; one that does not is killed together with them.
+// destroy ends the worker, which first ends its runners, so that no process is left when the worker
+// has exited. A worker that does not exit is killed together with them.
 func (b *box) destroy(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +99,7 @@ func (b *box) destroy(ctx context.Context) error {
 	return nil
 }
 
-// discard removes what there is of a sandbox that could not be completed.
+// discard removes a sandbox whose creation failed.
 func (b *box) discard(ctx context.Context) {
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
@@ -110,8 +108,7 @@ func (b *box) discard(ctx context.Context) {
 	}
 }
 
-// Reset ends every program of the sandbox and puts its files back to what they
-// were when it was made.
+// Reset kills every program of the sandbox and restores the initial files.
 func (s *sandbox) Reset(ctx context.Context) error {
 	_, _, err := s.Sandbox.Setup(ctx, s.b.setup.Wire())
 	if sandbar.CodeOf(err) == sandbar.Unsupported {

@@ -23,15 +23,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
 )
 
-// cache is where compiled modules are kept: a directory for each combination of
-// compiler, processor and modules, complete or not there at all. It belongs to
-// the daemon's user and nobody else may write it; runners only read it.
+// cache is the directory of compiled modules. It has one directory per combination of compiler,
+// architecture and modules, which appears atomically when it is complete. Only the daemon's user
+// may write it; runners only read it.
 type cache struct {
 	dir     string // of all combinations
 	key     string
 	modules string
 
-	ctx     context.Context // of compilations, which outlive the request that began them
+	ctx     context.Context // of compilations, which outlive the request that started them
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
@@ -40,13 +40,13 @@ type cache struct {
 	underWay *compilation // nil for none
 }
 
-// compilation is one that is under way, or has failed.
+// compilation is a compilation in progress, or a failed one.
 type compilation struct {
 	done chan struct{}
-	err  error // once done is closed
+	err  error // valid after done is closed
 }
 
-// openCache finds or makes the cache's directory.
+// openCache opens or creates the cache's directory.
 func openCache(dir, modules string) (*cache, error) {
 	unusable := func(err error) error {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: optionCache, Err: err,
@@ -62,12 +62,12 @@ func openCache(dir, modules string) (*cache, error) {
 	return c, nil
 }
 
-// compiler is the version of wazero, whose compiled code no other one may run. A
-// binary of "go test" does not know its dependencies, and wazero keeps what such
-// a one compiles elsewhere; so both are told apart.
+// compiler is the version of wazero; other versions cannot run its compiled code. A binary of "go
+// test" does not know the versions of its dependencies, and wazero then uses another subdirectory;
+// the key distinguishes the two.
 const compiler = "v1.12.0"
 
-// cacheKey names what a compilation depends on.
+// cacheKey identifies everything on which compiled code depends.
 func cacheKey() string {
 	h := sha256.New()
 	add := func(s string) { h.Write([]byte(s + "\n")) }
@@ -88,10 +88,10 @@ func cacheKey() string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// compiling begins the name of a directory in which a compilation is under way.
+// compiling is the prefix of the directory of a compilation in progress.
 const compiling = ".compiling-"
 
-// complete is a file that tells that a compilation came to its end.
+// complete is a file that marks a finished compilation.
 const complete = "complete"
 
 func (c *cache) path() string { return filepath.Join(c.dir, c.key) }
@@ -101,9 +101,9 @@ func (c *cache) there() bool {
 	return err == nil
 }
 
-// ready returns the directory of compiled modules, and has them compiled if it is
-// not there. The compilation goes on when ctx ends, since the next request needs it
-// as well and would begin again: a slow machine would never come to its end.
+// ready returns the directory of compiled modules, and compiles them if it is missing. The
+// compilation continues after the end of ctx, because the next request needs it too and would
+// otherwise start over: a slow machine would never finish.
 func (c *cache) ready(ctx context.Context, log *slog.Logger, wait func(string) func()) (string, error) {
 	w := c.begin(log, wait)
 	if w == nil {
@@ -119,8 +119,8 @@ func (c *cache) ready(ctx context.Context, log *slog.Logger, wait func(string) f
 	}
 }
 
-// begin returns the compilation that is under way, after it began one if there must
-// be one; nil if all is compiled.
+// begin returns the compilation in progress, after starting one if necessary, or nil if everything
+// is compiled.
 func (c *cache) begin(log *slog.Logger, wait func(string) func()) *compilation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,14 +162,14 @@ func (c *cache) alone(ctx context.Context, log *slog.Logger, wait func(string) f
 	return err
 }
 
-// close ends a compilation that is under way.
+// close cancels a compilation in progress.
 func (c *cache) close() {
 	c.cancel()
 	c.running.Wait()
 }
 
-// compile has a process compile into a new directory, which then takes its
-// place in one step.
+// compile makes a process compile into a new directory, which then replaces the final one
+// atomically.
 func (c *cache) compile(ctx context.Context) error {
 	fail := func(what string, err error) error {
 		return sandbar.Errorf(sandbar.Unsupported, "compiling the WebAssembly modules: %s: %w", what, err)
@@ -198,10 +198,10 @@ func (c *cache) compile(ctx context.Context) error {
 	return nil
 }
 
-// collect finds, and removes, what compilations have left behind that were
-// killed. Workers and runners need no collecting: they end with the daemon.
+// collect finds, and with remove removes, the leftovers of killed compilations. Workers and runners
+// leave nothing: they exit with the daemon.
 func (c *cache) collect(remove bool) ([]driver.Leftover, error) {
-	// Nobody compiles while we have the lock; who does is alive.
+	// While this process has the lock, nobody compiles.
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	unlock, err := cachedir.Lock(now, c.dir)
@@ -227,8 +227,7 @@ func (c *cache) collect(remove bool) ([]driver.Leftover, error) {
 	return left, nil
 }
 
-// Collect finds, and with remove also removes, what daemons that were killed
-// have left behind.
+// Collect finds, and with remove removes, the leftovers of killed daemons.
 func (d *Driver) Collect(_ context.Context, remove bool) ([]driver.Leftover, error) {
 	return d.cache.collect(remove)
 }

@@ -33,7 +33,7 @@ func Factory() driver.Factory {
 	}
 }
 
-// Driver makes sandboxes out of processes that run WebAssembly.
+// Driver creates sandboxes that are processes which run WebAssembly.
 type Driver struct {
 	log    *slog.Logger
 	caps   driver.Caps
@@ -50,8 +50,7 @@ var (
 	_ driver.Preparer  = (*Driver)(nil)
 )
 
-// New makes the driver. It fails with Unsupported where the modules are missing
-// or the cache directory cannot be used.
+// New opens the driver. Unsupported: the modules are missing or the cache directory cannot be used.
 func New(h driver.Host) (*Driver, error) {
 	for name := range h.Options {
 		if name != optionModules && name != optionCache {
@@ -77,7 +76,7 @@ func New(h driver.Host) (*Driver, error) {
 	return d, nil
 }
 
-// absolute makes a path absolute that is not empty.
+// absolute makes a path absolute, unless it is empty.
 func absolute(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -100,8 +99,8 @@ func checkModules(dir string) error {
 	return nil
 }
 
-// describe is what this driver is, which is the same everywhere but for whether
-// its first sandbox has to wait.
+// describe returns the driver's Caps, which are the same everywhere, except that the first sandbox
+// may have to wait for the compilation.
 func describe(cached *cache) driver.Caps {
 	c := driver.Caps{
 		Name: Name, Boundary: driver.BoundaryWasm,
@@ -118,23 +117,22 @@ func describe(cached *cache) driver.Caps {
 	return c
 }
 
-// Preset implements driver.Presets: the interpreters of this driver are in its one
-// image.
+// Preset implements driver.Presets: the single image has this driver's interpreters.
 func (d *Driver) Preset(_ context.Context, name string) (image, ref string, ok bool) {
 	return sandbar.ImageHost, sandbar.ImageHost, name == "python" || name == "node"
 }
 
-// Caps tells what this driver is and can enforce on this host.
+// Caps returns the driver's properties and what it enforces.
 func (d *Driver) Caps() driver.Caps { return d.caps }
 
-// Close releases what the driver holds.
+// Close releases the driver's resources.
 func (d *Driver) Close() error {
 	d.roster.Shut()
 	d.cache.close()
 	return nil
 }
 
-// refuse returns an error if s asks for what cannot be done or enforced here.
+// refuse returns an error if the driver cannot do or enforce what s requests.
 func (d *Driver) refuse(s sandbar.Spec) error {
 	if s.Network != "" && s.Network != sandbar.NetworkNone {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
@@ -159,7 +157,7 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 	return nil
 }
 
-// checkImage refuses images that have files of their own.
+// checkImage refuses images with files of their own.
 func (d *Driver) checkImage(ctx context.Context, name string) error {
 	if name == "" || name == sandbar.ImageHost {
 		return nil
@@ -182,7 +180,7 @@ func (d *Driver) checkImage(ctx context.Context, name string) error {
 	return nil
 }
 
-// contextCode tells what the end of ctx is to a caller.
+// contextCode returns the code for the end of ctx.
 func contextCode(ctx context.Context) sandbar.Code {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return sandbar.Timeout
@@ -190,14 +188,13 @@ func contextCode(ctx context.Context) sandbar.Code {
 	return sandbar.Canceled
 }
 
-// Prepare compiles the modules for this machine, unless that has been done.
+// Prepare compiles the modules for this machine, unless that is done already.
 func (d *Driver) Prepare(ctx context.Context) error {
 	_, err := d.cache.ready(ctx, d.log, d.wait)
 	return err
 }
 
-// Create makes a sandbox. The first one of all waits until the modules have
-// been compiled.
+// Create creates a sandbox. The first one waits until the modules are compiled.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	if err := d.refuse(s); err != nil {
 		return nil, err
@@ -219,7 +216,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	sb, err := b.make(ctx, compiled)
 	if err != nil {
 		b.discard(ctx)
-		if ctx.Err() != nil { // which ended the worker
+		if ctx.Err() != nil { // the end of ctx has ended the worker
 			return nil, sandbar.Errorf(contextCode(ctx), "creating a sandbox: %w", ctx.Err())
 		}
 		return nil, err

@@ -8,35 +8,36 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Caps is what groups can hold and count on this host.
+// Caps says what the cgroups of this host can enforce and count.
 type Caps struct {
-	// Memory, CPUs, CPUShares and PIDs tell how each limit is held:
-	// EnforcedCgroup2, EnforcedCgroup1 or EnforcedNone.
+	// Memory, CPUs, CPUShares and PIDs are the mechanism of each limit: EnforcedCgroup2,
+	// EnforcedCgroup1 or EnforcedNone.
 	Memory, CPUs, CPUShares, PIDs sandbar.Enforcement
-	// SwapAccounted: the memory limit covers swap.
+	// SwapAccounted says that the memory limit includes swap.
 	SwapAccounted bool
-	// MemoryExact: the memory limit covers all that a sandbox can hold, since
-	// swap is accounted or there is none. False when Memory is EnforcedNone.
+	// MemoryExact says that the memory limit covers all memory of a sandbox: swap is accounted, or
+	// the host has none. False if Memory is EnforcedNone.
 	MemoryExact bool
-	// OOMCounted: Stats.OOMKills is the kernel's counter.
+	// OOMCounted says that Stats.OOMKills is the kernel's counter.
 	OOMCounted bool
-	// PeakCounted: Stats.MemoryPeak is the kernel's high-water mark.
+	// PeakCounted says that Stats.MemoryPeak is the kernel's high-water mark.
 	PeakCounted bool
-	// CPUCounted: Stats.CPUTime covers every process that was in the group.
+	// CPUCounted says that Stats.CPUTime covers every process that was in the group.
 	CPUCounted bool
-	// AtomicKill: the kernel kills a group as a whole (version 2, Linux 5.14).
+	// AtomicKill says that the kernel can kill a group as a whole (cgroup.kill: version 2, Linux
+	// 5.14).
 	AtomicKill bool
-	// Notes are sentences for an operator: what is missing, why, what to do.
+	// Notes are sentences for an operator: what is missing, why, and how to fix it.
 	Notes []string
 }
 
-// Any reports whether groups can be made at all.
+// Any reports whether groups can be created at all.
 func (c Caps) Any() bool {
 	return slices.ContainsFunc([]sandbar.Enforcement{c.Memory, c.CPUs, c.PIDs},
 		func(e sandbar.Enforcement) bool { return e != sandbar.EnforcedNone })
 }
 
-// Caps returns what was found out by Detect.
+// Caps returns the result of Detect.
 func (m *Manager) Caps() Caps {
 	c := m.caps
 	c.Notes = slices.Clone(c.Notes)
@@ -46,7 +47,7 @@ func (m *Manager) Caps() Caps {
 func (m *Manager) findCaps() Caps {
 	c := Caps{
 		Memory: m.enforced(memory), CPUs: m.enforced(cpu), CPUShares: m.enforced(cpu), PIDs: m.enforced(pids),
-		CPUCounted: m.with(cpuacct) != nil || m.version2() != nil,
+		CPUCounted: m.hierarchyOf(cpuacct) != nil || m.version2() != nil,
 	}
 	if h := m.version2(); h != nil {
 		c.AtomicKill = m.sys.Readable(h.parent + "/cgroup.kill")
@@ -56,7 +57,7 @@ func (m *Manager) findCaps() Caps {
 			c.Notes = append(c.Notes, sentence("control group controller "+ctl.Name+" cannot be used: "+ctl.Reason, ctl.Fix))
 		}
 	}
-	if h := m.with(memory); h != nil {
+	if h := m.hierarchyOf(memory); h != nil {
 		m.memoryCaps(h, &c)
 	}
 	return c
@@ -76,7 +77,7 @@ func (m *Manager) memoryCaps(h *hierarchy, c *Caps) {
 	c.OOMCounted = err == nil && counted
 	c.MemoryExact = c.SwapAccounted || !m.swapOn()
 	if !c.MemoryExact {
-		c.Notes = append(c.Notes, sentence("the kernel does not account swap, so that what a sandbox has in swap is not counted against its memory",
+		c.Notes = append(c.Notes, sentence("the kernel does not account swap, so a sandbox's swapped-out memory does not count towards its memory limit",
 			"boot with swapaccount=1 on the kernel's command line, or switch swap off: swapoff -a"))
 	}
 	if !c.OOMCounted {
@@ -92,7 +93,7 @@ func sentence(what, fix string) string {
 }
 
 func (m *Manager) enforced(controller string) sandbar.Enforcement {
-	switch h := m.with(controller); {
+	switch h := m.hierarchyOf(controller); {
 	case h == nil:
 		return sandbar.EnforcedNone
 	case h.version == 1:
@@ -110,8 +111,8 @@ func (m *Manager) version2() *hierarchy {
 	return nil
 }
 
-// swapOn reports whether this host swaps: /proc/swaps has a heading and a line
-// for each device. What cannot be read is taken for yes.
+// swapOn reports whether the host has swap: /proc/swaps has a heading and one line per device. If
+// the file cannot be read, it reports true.
 func (m *Manager) swapOn() bool {
 	b, err := m.sys.ReadFile("/proc/swaps")
 	return err != nil || strings.Count(strings.TrimSpace(string(b)), "\n") > 0

@@ -11,11 +11,10 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// parentName is the directory that holds all groups of all daemons.
+// parentName is the directory that contains the groups of all daemons.
 const parentName = "sandbar"
 
-// The controllers. cpuacct exists in version 1 only: version 2 counts
-// processor time in every group.
+// The controllers. cpuacct exists in version 1 only; version 2 counts CPU time in every group.
 const (
 	memory  = "memory"
 	cpu     = "cpu"
@@ -23,40 +22,39 @@ const (
 	pids    = "pids"
 )
 
-// wanted is the controllers that groups are made for, in the order they are
-// reported.
-func wanted() []string { return []string{memory, cpu, cpuacct, pids} }
+// wantedControllers are the controllers in use, in the order of reports.
+func wantedControllers() []string { return []string{memory, cpu, cpuacct, pids} }
 
-// Controller says where one controller can be used, or why it cannot.
+// Controller says in which hierarchy a controller works, or why in none.
 type Controller struct {
 	Name    string // "memory", "cpu", "cpuacct" or "pids"
-	Version int    // of its hierarchy, 1 or 2; 0 when the controller cannot be used
-	Dir     string // where groups are made, when it can be used
-	Reason  string // why it cannot be used
-	Fix     string // what an operator can do about it
+	Version int    // of its hierarchy, 1 or 2; 0 if the controller does not work
+	Dir     string // the parent directory of groups, if the controller works
+	Reason  string // why the controller does not work
+	Fix     string // how an operator can fix that
 }
 
-// hierarchy is one that is in use: a directory in which groups are made.
+// hierarchy is a hierarchy in use: a directory in which groups are created.
 type hierarchy struct {
 	version     int
-	controllers []string // those of wanted that work here
-	base        string   // the group that holds the parent
+	controllers []string // the wanted ones that work here
+	base        string   // the group that contains parent
 	parent      string   // base + "/sandbar"
 
-	// Version 1: where threads come from and return to. It stays open so that
-	// they can return when no more files can be opened.
-	home io.WriteCloser
+	// Version 1: the tasks file of base, to which threads return. It stays open, so that they can
+	// return even if the process is out of descriptors.
+	tasks io.WriteCloser
 
-	// Version 2: the group that this process moved to, to free base of
-	// processes, and what it then enabled in base; both for Close to undo.
+	// Version 2: the group that this process moved to, so that base has no processes, and the
+	// controllers that it then enabled in base. Close undoes both.
 	leaf    string
 	enabled []string
 }
 
 func (h *hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
 
-// Manager makes groups. Its methods may be called concurrently. A process has
-// one at a time: Close returns the process to where it was.
+// Manager creates groups. Its methods may be called concurrently. A process has at most one,
+// because Close moves the process back to its original groups.
 type Manager struct {
 	sys         system
 	instance    string
@@ -67,13 +65,13 @@ type Manager struct {
 	closing sync.Once
 }
 
-// Detect finds where this process can make groups and proves each place by
-// making one. instance names this daemon; it becomes part of each group's
-// name: 1 to 64 of A-Z, a-z, 0-9, "_" and "-". A host that offers nothing is
-// no error: then Caps claims nothing and Controllers tells why.
+// Detect finds the hierarchies in which this process can create groups, and verifies each by
+// creating one. instance names this daemon and is part of each group's name: 1 to 64 of A-Z, a-z,
+// 0-9, "_" and "-". A host without usable cgroups is no error: Caps then claims nothing, and
+// Controllers gives the reasons.
 //
-// On version 2 it may move this process into a group "sandbar-daemon" below
-// the one it is in, which a group must be free of before it can limit others.
+// In version 2 a group with processes cannot limit groups below it (cgroups(7), "no internal
+// processes" rule). So Detect may move this process to a group "sandbar-daemon" below its own.
 // Close undoes that.
 func Detect(instance string) (*Manager, error) { return detect(host{}, instance) }
 
@@ -102,7 +100,7 @@ func detect(sys system, instance string) (*Manager, error) {
 	return m, nil
 }
 
-// validName reports whether a part of a group's name has the form of one.
+// validName reports whether s is a valid part of a group's name.
 func validName(s string) bool {
 	if s == "" || len(s) > 64 {
 		return false
@@ -122,7 +120,7 @@ type detection struct {
 	found  map[string]Controller // by name
 }
 
-// problem is why a place cannot be used, and what to do about it.
+// problem is the reason why a hierarchy cannot be used, and a fix.
 type problem struct{ reason, fix string }
 
 const readOnlyFix = "mount it read-write; in a container start with docker run --privileged"
@@ -132,10 +130,10 @@ func outsideProblem(group, dir string) problem {
 		"give the container a cgroup namespace of its own (docker run --cgroupns=private), or start sandbar outside of it"}
 }
 
-// visible reports whether the mount can be seen: another may lie over it.
+// visible reports whether the mount can be seen; another mount may cover it.
 func (d *detection) visible(m mount) bool { return d.m.sys.Version(m.dir) == m.version }
 
-// use notes that h works for its controllers.
+// use records that h works for its controllers.
 func (d *detection) use(h *hierarchy) {
 	d.m.hierarchies = append(d.m.hierarchies, h)
 	for _, name := range h.controllers {
@@ -143,7 +141,7 @@ func (d *detection) use(h *hierarchy) {
 	}
 }
 
-// refuse notes why the controllers cannot be used.
+// refuse records why the controllers do not work.
 func (d *detection) refuse(controllers []string, p problem) {
 	for _, name := range controllers {
 		if d.found[name].Version == 0 {
@@ -152,13 +150,13 @@ func (d *detection) refuse(controllers []string, p problem) {
 	}
 }
 
-// finish completes the report: a controller on no hierarchy is one that the
-// kernel was told to leave out, or was built without.
+// finish completes the report. A controller in no hierarchy is disabled on the kernel's command
+// line or not compiled in.
 func (d *detection) finish() {
-	for _, name := range wanted() {
+	for _, name := range wantedControllers() {
 		c, ok := d.found[name]
 		if !ok && name == cpuacct {
-			continue // version 2 has no such controller and needs none
+			continue // version 2 counts CPU time without this controller
 		}
 		if !ok {
 			c = Controller{Name: name, Reason: "the kernel offers this controller on no hierarchy", Fix: bootFix(name)}
@@ -175,12 +173,11 @@ func bootFix(controller string) string {
 	return "boot without cgroup_disable=" + controller + ", or use a kernel that has the controller"
 }
 
-// Controllers says for each controller where it can be used or why it cannot.
+// Controllers returns for each controller where it works, or why it does not.
 func (m *Manager) Controllers() []Controller { return slices.Clone(m.controllers) }
 
-// Parents returns the directories in which this manager makes groups. A daemon
-// that records them lets a later one, started in another group, find what is
-// left over (Leftovers).
+// Parents returns the directories in which this manager creates groups. If a daemon records them, a
+// later daemon in another group can find the leftovers (Leftovers).
 func (m *Manager) Parents() []string {
 	var dirs []string
 	for _, h := range m.hierarchies {
@@ -189,9 +186,8 @@ func (m *Manager) Parents() []string {
 	return dirs
 }
 
-// Close removes the directories that hold the groups, unless groups are left
-// in them (another daemon's, say), and moves this process back to where Detect
-// found it. No Group may be used afterwards.
+// Close removes the parent directories, unless they contain groups (such as those of another
+// daemon), and moves this process back to its original groups. No Group may be used afterwards.
 func (m *Manager) Close() error {
 	m.closing.Do(func() {
 		for _, h := range m.hierarchies {
@@ -202,18 +198,18 @@ func (m *Manager) Close() error {
 }
 
 func (m *Manager) release(h *hierarchy) {
-	if h.home != nil {
-		h.home.Close()
+	if h.tasks != nil {
+		h.tasks.Close()
 	}
 	if err := m.sys.Rmdir(h.parent); err != nil && err != unix.ENOENT {
-		return // in use by another daemon: it must stay as it is
+		return // another daemon uses it, so nothing may be undone
 	}
 	if h.leaf == "" {
 		return
 	}
 	for _, c := range h.enabled {
 		if m.sys.WriteFile(h.base+"/cgroup.subtree_control", "-"+c) != nil {
-			return // somebody else made groups there
+			return // another process has created groups there
 		}
 	}
 	if m.sys.WriteFile(h.base+"/cgroup.procs", fmt.Sprint(m.sys.Pid())) == nil {

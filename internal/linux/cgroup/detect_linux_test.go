@@ -327,7 +327,7 @@ func TestCaps(t *testing.T) {
 	const v1, v2 = sandbar.EnforcedCgroup1, sandbar.EnforcedCgroup2
 	full := Caps{Memory: v2, CPUs: v2, CPUShares: v2, PIDs: v2, SwapAccounted: true, MemoryExact: true,
 		OOMCounted: true, PeakCounted: true, CPUCounted: true, AtomicKill: true}
-	swapNote := "the kernel does not account swap, so that what a sandbox has in swap is not counted against its memory" +
+	swapNote := "the kernel does not account swap, so a sandbox's swapped-out memory does not count towards its memory limit" +
 		" (boot with swapaccount=1 on the kernel's command line, or switch swap off: swapoff -a)"
 	for _, tt := range []struct {
 		name    string
@@ -425,7 +425,7 @@ func TestBelow(t *testing.T) {
 		{"/", "/", "", true}, {"/", "/a/b", "a/b", true}, {"/a", "/a", "", true}, {"/a", "/a/b", "b", true},
 		{"/a", "/ab", "", false}, {"/a", "/", "", false}, {"/", "/../x", "", false}, {"/..", "/", "", false},
 	} {
-		if got, ok := below(tt.root, tt.group); got != tt.want || ok != tt.ok {
+		if got, ok := relativeTo(tt.root, tt.group); got != tt.want || ok != tt.ok {
 			t.Errorf("below(%q, %q) = %q, %v; want %q, %v", tt.root, tt.group, got, ok, tt.want, tt.ok)
 		}
 	}

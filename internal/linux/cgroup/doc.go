@@ -1,43 +1,36 @@
-// Package cgroup puts sandboxes into control groups of the Linux kernel, which
-// bound and count the memory, processor time and processes of a sandbox as a
-// whole. It speaks version 2, version 1, and hosts that mount both.
+// Package cgroup puts sandboxes into control groups (cgroups(7)), which limit and count a sandbox's
+// memory, CPU time and processes. It supports version 2, version 1, and hosts with both.
 //
-// # What it promises
+// # Invariants
 //
-//   - Detect looks for a place where this process may make groups and proves
-//     it by making one. Where there is none it says why and what to do, for
-//     each controller (Manager.Controllers), and Manager.Caps claims only what
-//     was proved.
-//   - A Group has all its limits before the first process is in it. A limit
-//     that cannot be written is an error and nothing is left behind; no limit
-//     is dropped or weakened in silence.
-//   - Groups are made below the group this process is in, or as near to it as
-//     can be, so that limits put on the daemon hold for its sandboxes too.
-//   - Out-of-memory kills, peak memory and processor time come from the
-//     kernel's counters.
-//   - Groups carry the name of the daemon that made them ("INSTANCE.ID"), so
-//     that those of a daemon that was killed can be told apart and removed
-//     (Manager.Leftovers). The directory that holds all groups, "sandbar",
-//     goes when the last daemon closes.
+//   - Detect finds the hierarchies in which this process may create groups, and verifies each by
+//     creating one. For a controller without one it gives the reason and a fix
+//     (Manager.Controllers). Manager.Caps claims only what was verified.
+//   - A Group has all its limits before its first process. If a limit cannot be written, Create
+//     fails and removes the group; no limit is dropped or weakened silently.
+//   - Groups are created below the group of this process, or as near to it as possible, so that
+//     limits on the daemon apply to its sandboxes too.
+//   - Out-of-memory kills, peak memory and CPU time are the kernel's counters.
+//   - A group's name contains the daemon's ("INSTANCE.ID"), so that groups of a killed daemon can
+//     be identified and removed (Manager.Leftovers). The last daemon to close removes the parent
+//     directory, "sandbar".
 //
-// # Getting a process in
+// # Putting a process into a group
 //
-// Moving a process by writing its number to cgroup.procs waits for a grace
-// period of the whole kernel, some 10 ms. Group.Start avoids it both ways: on
-// version 2 the process is cloned straight into the group; on version 1 the
-// thread that clones it joins the group for that moment, which takes
-// microseconds, and the child is born there.
+// Writing a process id to cgroup.procs waits for an RCU grace period, about 10 ms. Group.Start
+// avoids that. In version 2 it clones the process into the group (CLONE_INTO_CGROUP, clone(2)). In
+// version 1 it moves the cloning thread into the group for the duration of the clone, through the
+// tasks file, which takes microseconds.
 //
-// # Memory and the out-of-memory killer
+// # Memory and the OOM killer
 //
-// The memory limit counts swap: where the kernel accounts swap a sandbox gets
-// none (version 2) or memory and swap share one limit (version 1). Where it
-// does not, and swap is on, Caps.MemoryExact is false and says so in a note.
+// The memory limit includes swap if the kernel accounts swap: a sandbox then has no swap (version
+// 2), or memory and swap share one limit (version 1). If the kernel does not account swap and the
+// host has some, Caps.MemoryExact is false and a note says so.
 //
-// memory.oom.group stays 0: the kernel kills the largest process of the group,
-// not all of it. The sandbox's small process 1 lives in the same group and
-// must survive to tell how its programs ended. Nothing is lost by that: the
-// limit holds whoever is killed, and each kill is counted.
+// memory.oom.group stays 0: the kernel kills the largest process of the group, not all of them. The
+// sandbox's small init process is in the same group and must survive to report how its programs
+// ended. The limit holds whichever process is killed, and the kernel counts each kill.
 //
-// Only Linux has control groups; elsewhere this package is empty.
+// Cgroups exist on Linux only; on other systems the package is empty.
 package cgroup

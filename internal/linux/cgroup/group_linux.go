@@ -14,25 +14,24 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Group is the control groups of one sandbox: one directory in each hierarchy
-// that is in use. Its methods may be called concurrently.
+// Group is the cgroups of one sandbox: one directory per hierarchy. Its methods may be called
+// concurrently.
 type Group struct {
 	m    *Manager
 	name string
 
 	mu   sync.Mutex
-	fd   int // of the version 2 directory; -1 when not open
+	fd   int // of the version 2 directory; -1 if not open
 	gone bool
 }
 
-// Create makes a group named after this daemon and id (1 to 64 of A-Z, a-z,
-// 0-9, "_" and "-") and gives it its limits: Memory, CPUs, CPUShares and PIDs
-// of l. A limit that is 0 or less is not set; the other fields are not this
-// package's. Everything in the group counts, the sandbox's own process 1 too.
+// Create creates a group named after this daemon and id (1 to 64 of A-Z, a-z, 0-9, "_" and "-"),
+// with the limits Memory, CPUs, CPUShares and PIDs of l. A limit of 0 or less is not set. Every
+// process in the group counts, the sandbox's own init too.
 //
-// On error nothing is left. Unsupported: a limit cannot be held here.
-// Exhausted: the kernel has no room for another group. Exists: there is one of
-// this name. Invalid: the id, or fewer CPUs than MinCPUs.
+// On an error it leaves nothing behind. Unsupported: this host cannot enforce a limit. Exhausted:
+// the kernel has reached its number of groups. Exists: the name is taken. Invalid: the id is
+// invalid, or CPUs is below MinCPUs.
 func (m *Manager) Create(id string, l sandbar.Limits) (*Group, error) {
 	if !validName(id) {
 		return nil, sandbar.Errorf(sandbar.Invalid, "group name %s: it is 1 to 64 of A-Z, a-z, 0-9, _ and -", sandbar.Quote(id, 80))
@@ -49,7 +48,7 @@ func (m *Manager) Create(id string, l sandbar.Limits) (*Group, error) {
 	for i, h := range m.hierarchies {
 		err := m.mkdir(h, g.dir(h))
 		if err == nil {
-			i++ // this one is there to be removed
+			i++ // this directory exists and is removed too
 			err = m.apply(h, g.dir(h), l)
 		}
 		if err != nil {
@@ -62,16 +61,16 @@ func (m *Manager) Create(id string, l sandbar.Limits) (*Group, error) {
 	return g, nil
 }
 
-// mkdir makes a group, and its parent when another daemon that closed has
-// removed that.
+// mkdir creates a group. If another daemon has removed the parent on its exit, mkdir creates that
+// again.
 func (m *Manager) mkdir(h *hierarchy, dir string) error {
 	for try := 0; ; try++ {
 		err := m.sys.Mkdir(dir)
 		if err != unix.ENOENT || try == 10 {
-			return refuse("make "+dir, err)
+			return kernelError("make "+dir, err)
 		}
 		if err := m.makeParent(h); err != nil {
-			return refuse("make "+h.parent, err)
+			return kernelError("make "+h.parent, err)
 		}
 	}
 }
@@ -90,9 +89,8 @@ func (g *Group) Dirs() []string {
 
 func (g *Group) dir(h *hierarchy) string { return h.parent + "/" + g.name }
 
-// FD returns a descriptor of the version 2 directory for CLONE_INTO_CGROUP, or
-// -1 on a host where version 2 is not in use. It belongs to the group and is
-// closed by Destroy.
+// FD returns a descriptor of the version 2 directory for CLONE_INTO_CGROUP, or -1 on a host without
+// version 2. The group owns it; Destroy closes it.
 func (g *Group) FD() (int, error) {
 	h := g.m.version2()
 	if h == nil {
@@ -108,22 +106,20 @@ func (g *Group) FD() (int, error) {
 			return unix.Open(g.dir(h), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		})
 		if err != nil {
-			return -1, refuse("open "+g.dir(h), err)
+			return -1, kernelError("open "+g.dir(h), err)
 		}
 		g.fd = fd
 	}
 	return g.fd, nil
 }
 
-// Kill sends SIGKILL to every process in the group, and prevents that more are
-// made where the kernel can: at once on version 2, in passes on version 1. It
-// does not wait for their end. It is the belt to the braces: the death of a
-// sandbox's process 1 already kills everything in its PID namespace.
+// Kill sends SIGKILL to every process in the group and stops further forks if the kernel can:
+// atomically in version 2, in passes in version 1. It does not wait for the processes to exit. It
+// is a second mechanism: the death of a sandbox's init already kills its whole PID namespace.
 func (g *Group) Kill() error { return g.m.kill(g.Dirs()) }
 
-// Destroy kills what is left in the group and removes it, waiting for the last
-// process to be gone as long as ctx allows. It is idempotent; a group that is
-// gone is no error.
+// Destroy kills the remaining processes of the group and removes it. It waits for the last process
+// to exit until ctx ends. It is idempotent; a missing group is no error.
 func (g *Group) Destroy(ctx context.Context) error {
 	g.mu.Lock()
 	if g.fd >= 0 {
@@ -134,8 +130,8 @@ func (g *Group) Destroy(ctx context.Context) error {
 	return g.m.remove(ctx, g.Dirs())
 }
 
-// remove kills and removes groups. A dying process keeps its group for a
-// moment after it can be waited for, so that the first tries may find it busy.
+// remove kills and removes groups. An exiting process keeps its group for a moment after wait(2)
+// has returned, so the first attempts may find the group busy.
 func (m *Manager) remove(ctx context.Context, dirs []string) error {
 	dirs = slices.Clone(dirs)
 	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
@@ -146,7 +142,7 @@ func (m *Manager) remove(ctx context.Context, dirs []string) error {
 				return true
 			}
 			if err != unix.EBUSY {
-				failed = refuse("remove "+dir, err)
+				failed = kernelError("remove "+dir, err)
 			}
 			return false
 		})
@@ -168,11 +164,11 @@ func (m *Manager) remove(ctx context.Context, dirs []string) error {
 	}
 }
 
-// processes names a few of a group's processes.
+// processes lists some of a group's processes, for an error.
 func (m *Manager) processes(dir string) string {
-	list, err := m.words(dir + "/cgroup.procs")
+	list, err := m.readWords(dir + "/cgroup.procs")
 	if err != nil || len(list) == 0 {
-		return "none that can be seen"
+		return "none visible"
 	}
 	if len(list) > 8 {
 		return strings.Join(list[:8], " ") + " and others"
@@ -180,41 +176,40 @@ func (m *Manager) processes(dir string) string {
 	return strings.Join(list, " ")
 }
 
-// kill kills everything in the groups.
+// kill kills all processes of the groups.
 func (m *Manager) kill(dirs []string) error {
 	var rest []string
 	for _, dir := range dirs {
 		switch err := m.sys.WriteFile(dir+"/cgroup.kill", "1"); err {
-		case nil, unix.ENODEV: // ENODEV: it was removed just now
+		case nil, unix.ENODEV: // ENODEV: the group was just removed
 		case unix.ENOENT, unix.EOPNOTSUPP:
 			rest = append(rest, dir)
 		default:
-			return refuse("kill what is in "+dir, err)
+			return kernelError("kill what is in "+dir, err)
 		}
 	}
-	// Forking is stopped first, where there is a limit of processes or the
-	// group can be frozen (SIGKILL reaches the frozen): then two passes do.
+	// Stop forks first, by the pids limit or by freezing the group (SIGKILL reaches frozen
+	// processes): then two passes suffice.
 	for _, dir := range rest {
 		m.sys.WriteFile(dir+"/pids.max", "0")
 		m.sys.WriteFile(dir+"/cgroup.freeze", "1")
 	}
 	for _, dir := range rest {
 		if err := m.killEach(dir); err != nil {
-			return refuse("kill what is in "+dir, err)
+			return kernelError("kill what is in "+dir, err)
 		}
 	}
 	return nil
 }
 
-// killEach kills the processes of a group one by one, in passes until one
-// finds no process that was not there before.
+// killEach kills the processes of a group one by one, in passes, until a pass finds no new process.
 func (m *Manager) killEach(dir string) error {
 	const passes = 1000
 	hit := map[string]bool{}
 	for range passes {
-		list, err := m.words(dir + "/cgroup.procs")
+		list, err := m.readWords(dir + "/cgroup.procs")
 		if err == unix.ENOENT || err == unix.ENODEV {
-			return nil // it is gone, and so are they
+			return nil // the group is gone, and so are its processes
 		}
 		if err != nil {
 			return err
@@ -232,10 +227,8 @@ func (m *Manager) killEach(dir string) error {
 	return unix.EAGAIN
 }
 
-// killOne kills a process if it is in the group still: between the reading of
-// the list and the signal its number may have come to name another process.
-// This process itself is never killed: one of its threads may be in the group
-// for the moment of starting something.
+// killOne kills a process if it is still in the group: its pid may have been reused since the list
+// was read. It never kills this process: one of its threads may be in the group while it clones.
 func (m *Manager) killOne(dir, pid string) bool {
 	n, err := strconv.Atoi(pid)
 	if err != nil || n <= 0 || n == m.sys.Pid() {
@@ -246,7 +239,7 @@ func (m *Manager) killOne(dir, pid string) bool {
 		return false
 	}
 	defer unix.Close(fd)
-	if list, err := m.words(dir + "/cgroup.procs"); err != nil || !slices.Contains(list, pid) {
+	if list, err := m.readWords(dir + "/cgroup.procs"); err != nil || !slices.Contains(list, pid) {
 		return false
 	}
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil

@@ -290,7 +290,7 @@ func TestHostCPUs(t *testing.T) {
 	if most := time.Duration(cpus*1.3*float64(wall)) + 50*time.Millisecond; s.CPUTime > most {
 		t.Errorf("used %v of processor time in %v, want at most %v", s.CPUTime, wall, most)
 	}
-	b, err := os.ReadFile(g.dir(m.with(cpu)) + "/cpu.stat")
+	b, err := os.ReadFile(g.dir(m.hierarchyOf(cpu)) + "/cpu.stat")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -437,7 +437,7 @@ sleep 1000`
 
 func processesIn(t *testing.T, g *Group) []string {
 	t.Helper()
-	list, err := g.m.words(g.Dirs()[0] + "/cgroup.procs")
+	list, err := g.m.readWords(g.Dirs()[0] + "/cgroup.procs")
 	if err != nil {
 		t.Fatal(err)
 	}

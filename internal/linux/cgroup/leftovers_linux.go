@@ -9,16 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Leftover is a group whose daemon is dead.
+// Leftover is a group of a daemon that does not run any more.
 type Leftover struct {
 	Name string   // "INSTANCE.ID"
-	Dirs []string // its directories, one in each hierarchy that still has it
+	Dirs []string // one per hierarchy in which it exists
 }
 
-// Leftovers returns the groups whose daemon is not alive, by name. alive is
-// asked for each instance that occurs. It looks in this manager's Parents and
-// in recorded, Parents of earlier daemons that may have been started in
-// another group; of those, what is no directory of groups of ours is ignored.
+// Leftovers returns the groups of dead daemons, by name. It calls alive for each instance. It
+// searches this manager's Parents and those in recorded, the Parents of earlier daemons in other
+// groups; it ignores recorded directories that are not parents of groups.
 func (m *Manager) Leftovers(alive func(instance string) bool, recorded ...string) ([]Leftover, error) {
 	known := map[string]bool{}
 	found := map[string]*Leftover{}
@@ -28,12 +27,12 @@ func (m *Manager) Leftovers(alive func(instance string) bool, recorded ...string
 			continue
 		}
 		if err != nil {
-			return nil, refuse("list "+parent, err)
+			return nil, kernelError("list "+parent, err)
 		}
 		for _, name := range names {
 			instance, id, ok := strings.Cut(name, ".")
 			if !ok || !validName(instance) || !validName(id) {
-				continue // not made by a daemon
+				continue // not a group of a daemon
 			}
 			if _, asked := known[instance]; !asked {
 				known[instance] = instance == m.instance || alive(instance)
@@ -55,7 +54,7 @@ func (m *Manager) Leftovers(alive func(instance string) bool, recorded ...string
 	return list, nil
 }
 
-// searched returns the directories to look in, each once.
+// searched returns the directories to search, without duplicates.
 func (m *Manager) searched(recorded []string) []string {
 	dirs := m.Parents()
 	for _, dir := range recorded {
@@ -67,16 +66,16 @@ func (m *Manager) searched(recorded []string) []string {
 	return dirs
 }
 
-// Remove kills what is in a leftover and removes it, and the directory it was
-// in when that is empty then and not one of this manager's Parents. It waits
-// for processes to be gone as long as ctx allows.
+// Remove kills the processes of a leftover and removes it. It also removes the parent directory, if
+// that is empty and not one of this manager's Parents. It waits for processes to exit until ctx
+// ends.
 func (m *Manager) Remove(ctx context.Context, l Leftover) error {
 	if err := m.remove(ctx, l.Dirs); err != nil {
 		return err
 	}
 	for _, dir := range l.Dirs {
 		if parent := path.Dir(dir); !slices.Contains(m.Parents(), parent) {
-			m.sys.Rmdir(parent) // EBUSY: other groups are there
+			m.sys.Rmdir(parent) // EBUSY: it contains other groups
 		}
 	}
 	return nil

@@ -8,11 +8,10 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// SetMemory gives a group that has no limit of memory, or a larger one, a limit
-// of n bytes, everything in the group counted, and begins to count its peak anew
-// where the kernel can. It does nothing where no group holds that limit.
+// SetMemory sets a memory limit of n bytes on a group that has none or a larger one, and resets the
+// kernel's peak counter if it can. It does nothing if no hierarchy has the memory controller.
 func (g *Group) SetMemory(n int64) error {
-	h := g.m.with(memory)
+	h := g.m.hierarchyOf(memory)
 	if h == nil || n <= 0 {
 		return nil
 	}
@@ -24,7 +23,7 @@ func (g *Group) SetMemory(n int64) error {
 	}
 	for _, file := range []string{"/memory.max_usage_in_bytes", "/memory.memsw.max_usage_in_bytes"} {
 		if err := g.m.sys.WriteFile(g.dir(h)+file, strconv.Itoa(0)); err != nil && err != unix.ENOENT {
-			return refuse("count the peak of "+g.name+" anew", err)
+			return kernelError("count the peak of "+g.name+" anew", err)
 		}
 	}
 	return nil

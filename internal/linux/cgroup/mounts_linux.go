@@ -6,17 +6,16 @@ import (
 	"strings"
 )
 
-// mount is a mounted hierarchy, from a line of /proc/self/mountinfo
-// (proc_pid_mountinfo(5)).
+// mount is a mounted cgroup hierarchy, from a line of /proc/self/mountinfo (proc_pid_mountinfo(5)).
 type mount struct {
 	version     int
-	root        string   // the group that is seen at dir
-	dir         string   // where it is mounted
-	readOnly    bool     // by the mount's options or the file system's
+	root        string   // the group that is visible at dir
+	dir         string   // mount point
+	readOnly    bool     // of the mount, or of the file system
 	controllers []string // version 1 only
 }
 
-// parseMounts returns the mounted hierarchies in the order they were mounted.
+// parseMounts returns the mounted hierarchies in mount order.
 func parseMounts(mountinfo string) []mount {
 	var mounts []mount
 	for line := range strings.Lines(mountinfo) {
@@ -42,7 +41,7 @@ func parseMounts(mountinfo string) []mount {
 	return mounts
 }
 
-// unescape undoes the octal escapes of space, tab, newline and backslash.
+// unescape decodes the octal escapes of space, tab, newline and backslash.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -50,15 +49,15 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// membership is the group this process is in, in one hierarchy, from a line of
-// /proc/self/cgroup (cgroups(7)).
+// membership is the group of a process in one hierarchy, from a line of /proc/PID/cgroup
+// (cgroups(7)).
 type membership struct {
 	controllers []string // nil for version 2
 	path        string
 }
 
-// parseMemberships returns this process's groups: those of version 1
-// hierarchies that have controllers, and that of version 2 if it has one.
+// parseMemberships returns the groups of a process: those of version 1 hierarchies with
+// controllers, and that of version 2 if there is one.
 func parseMemberships(self string) (v1 []membership, v2 *membership) {
 	for line := range strings.Lines(self) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -77,10 +76,10 @@ func parseMemberships(self string) (v1 []membership, v2 *membership) {
 	return v1, v2
 }
 
-// below returns the part of group that follows root, and whether group is root
-// or below it. In a container the kernel writes what lies outside of the
-// cgroup namespace with "..": such a group has no known place in the mount.
-func below(root, group string) (string, bool) {
+// relativeTo returns the part of group after root, and whether group is root or below it. In a
+// container the kernel writes paths outside of the cgroup namespace with "..": such a group is not
+// visible in the mount.
+func relativeTo(root, group string) (string, bool) {
 	if hasDotDot(root) || hasDotDot(group) {
 		return "", false
 	}
@@ -96,27 +95,27 @@ func below(root, group string) (string, bool) {
 
 func hasDotDot(p string) bool { return slices.Contains(strings.Split(p, "/"), "..") }
 
-// place is where this process's own group of a hierarchy is seen.
-type place struct {
+// location is the directory of a group in a mount.
+type location struct {
 	mount mount
-	dir   string // of the own group
+	dir   string // of the group
 }
 
-// find returns the place of a group among mounts that are visible, preferring
-// one that can be written to. Where there is none, outside is a mount that
-// fits but does not show the group, if there is one.
-func find(mounts []mount, fits func(mount) bool, group string) (p place, outside string, ok bool) {
+// locate returns the location of a group in the visible mounts, preferably in a writable one. If
+// there is none, outside is a mount of the right hierarchy that does not show the group, if there
+// is one.
+func locate(mounts []mount, fits func(mount) bool, group string) (p location, outside string, ok bool) {
 	for _, m := range mounts {
 		if !fits(m) {
 			continue
 		}
-		rest, shown := below(m.root, group)
+		rest, shown := relativeTo(m.root, group)
 		if !shown {
 			outside = m.dir
 			continue
 		}
 		if !ok || p.mount.readOnly && !m.readOnly {
-			p, ok = place{mount: m, dir: path.Join(m.dir, rest)}, true
+			p, ok = location{mount: m, dir: path.Join(m.dir, rest)}, true
 		}
 	}
 	return p, outside, ok

@@ -6,62 +6,62 @@ import (
 	"time"
 )
 
-// Stats is what the kernel counted for a group since it was made. A count that
-// this host does not keep is 0; Caps tells which those are.
+// Stats has the kernel's counters of a group since its creation. A counter that this host lacks is
+// 0; Caps tells which.
 type Stats struct {
-	MemoryCurrent int64         // bytes held now, files in memory included
-	MemoryPeak    int64         // bytes, the most ever held at once; with swap where version 1 accounts it
+	MemoryCurrent int64         // bytes in use, tmpfs files included
+	MemoryPeak    int64         // bytes, high-water mark; includes swap if version 1 accounts it
 	CPUTime       time.Duration // user and system, of every process that was ever in the group
-	OOMKills      int64         // processes that the kernel killed for memory
-	PIDsCurrent   int64         // processes and threads now
-	PIDsRefused   int64         // times that a process or thread was refused for the limit
+	OOMKills      int64         // processes that the OOM killer killed
+	PIDsCurrent   int64         // processes and threads in the group
+	PIDsRefused   int64         // forks that the pids limit refused
 }
 
-// Stats reads the counters, some 10 µs. An error means that the group is gone,
-// or that the kernel could not be read; what was read is returned with it.
+// Stats reads all counters, in about 10 µs. An error means that the group is gone or cannot be
+// read; the counters read so far are returned with it.
 func (g *Group) Stats() (Stats, error) { return g.read((*reader).stats) }
 
-// Totals is Stats without what is held now, which is 0, and what was refused. It
-// takes half the time, and every program waits for it.
+// Totals is Stats without MemoryCurrent, PIDsCurrent and PIDsRefused. It takes half the time, and
+// the end of every program waits for it.
 func (g *Group) Totals() (Stats, error) { return g.read((*reader).totals) }
 
-func (g *Group) read(f func(*reader, seats) Stats) (Stats, error) {
-	var at seats
-	if h := g.m.with(memory); h != nil {
-		at.memory, at.swap, at.peak = seat{g.dir(h), h.version}, g.m.caps.SwapAccounted, g.m.caps.PeakCounted
+func (g *Group) read(f func(*reader, statDirs) Stats) (Stats, error) {
+	var at statDirs
+	if h := g.m.hierarchyOf(memory); h != nil {
+		at.memory, at.swap, at.peak = statDir{g.dir(h), h.version}, g.m.caps.SwapAccounted, g.m.caps.PeakCounted
 	}
-	if h := g.m.with(cpuacct); h != nil {
-		at.cpu = seat{g.dir(h), h.version}
+	if h := g.m.hierarchyOf(cpuacct); h != nil {
+		at.cpu = statDir{g.dir(h), h.version}
 	} else if h := g.m.version2(); h != nil {
-		at.cpu = seat{g.dir(h), h.version}
+		at.cpu = statDir{g.dir(h), h.version}
 	}
-	if h := g.m.with(pids); h != nil {
-		at.pids = seat{g.dir(h), h.version}
+	if h := g.m.hierarchyOf(pids); h != nil {
+		at.pids = statDir{g.dir(h), h.version}
 	}
 	r := reader{sys: g.m.sys}
-	return f(&r, at), refuse("read the counters of "+g.name, r.err)
+	return f(&r, at), kernelError("read the counters of "+g.name, r.err)
 }
 
-// seats are where the counters of a group are.
-type seats struct {
-	memory, cpu, pids seat
-	swap              bool // version 1: there is a peak of memory with swap
+// statDirs are the directories of a group's counters.
+type statDirs struct {
+	memory, cpu, pids statDir
+	swap              bool // version 1: there is a peak of memory plus swap
 	peak              bool // version 2: there is a peak
 }
 
-// seat is a directory of a hierarchy; of version 0 there is none.
-type seat struct {
+// statDir is a directory of a hierarchy; version 0 means none.
+type statDir struct {
 	dir     string
 	version int
 }
 
-// reader reads numbers and keeps the first error.
+// reader reads counters and keeps the first error.
 type reader struct {
 	sys system
 	err error
 }
 
-func (r *reader) stats(at seats) Stats {
+func (r *reader) stats(at statDirs) Stats {
 	s := r.totals(at)
 	switch m := at.memory; m.version {
 	case 1:
@@ -76,7 +76,7 @@ func (r *reader) stats(at seats) Stats {
 	return s
 }
 
-func (r *reader) totals(at seats) (s Stats) {
+func (r *reader) totals(at statDirs) (s Stats) {
 	switch m := at.memory; m.version {
 	case 1:
 		peak := "/memory.max_usage_in_bytes"
@@ -101,15 +101,14 @@ func (r *reader) totals(at seats) (s Stats) {
 }
 
 func (r *reader) number(name string) int64 {
-	n, err := number(r.sys, name)
+	n, err := readNumber(r.sys, name)
 	if err != nil && r.err == nil {
 		r.err = err
 	}
 	return n
 }
 
-// field reads one line of a file of "name value" lines; a line that is not
-// there is 0.
+// field reads one line of a file of "name value" lines, 0 if there is none.
 func (r *reader) field(name, key string) int64 {
 	b, err := r.sys.ReadFile(name)
 	if err != nil && r.err == nil {

@@ -8,34 +8,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// system is what this package asks of the kernel. The tests put a model of a
-// kernel in its place, for hosts that they do not run on.
+// system is this package's interface to the kernel. Tests replace it with a model, for hosts on
+// which they do not run.
 type system interface {
 	// ReadFile returns a file's contents.
 	ReadFile(name string) ([]byte, error)
-	// WriteFile writes to an existing file, in one write, on the calling thread.
+	// WriteFile writes to an existing file, with one write(2), on the calling thread.
 	WriteFile(name, data string) error
 	// OpenWriter opens an existing file for writing.
 	OpenWriter(name string) (io.WriteCloser, error)
-	// Readable reports whether a file is there to be read.
+	// Readable reports whether a file exists and can be read.
 	Readable(name string) bool
-	// Mkdir and Rmdir make and remove a directory.
+	// Mkdir and Rmdir create and remove a directory.
 	Mkdir(name string) error
 	Rmdir(name string) error
 	// Subdirs returns the names of the directories in a directory.
 	Subdirs(name string) ([]string, error)
-	// Writable returns nil when this process may write to a file, or make
-	// directories in a directory.
+	// Writable returns nil if this process may write the file, or create directories in the
+	// directory.
 	Writable(name string) error
-	// Version returns 1 or 2 for a directory of such a hierarchy, else 0.
+	// Version returns 1 or 2 for a directory of that cgroup version, otherwise 0.
 	Version(name string) int
-	// Pid and Uid are this process's.
+	// Pid and Uid are those of this process.
 	Pid() int
 	Uid() int
 }
 
-// host is the kernel this process runs on. Errors are plain errno values: the
-// callers know the path and say more about it than an *fs.PathError would.
+// host is the kernel of this process. Errors are plain errno values, because callers report the
+// path themselves.
 type host struct{}
 
 func (host) ReadFile(name string) ([]byte, error) {
@@ -44,7 +44,7 @@ func (host) ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	// Most files here are a line or two; mountinfo can be long.
+	// Most files have a line or two; mountinfo can be long.
 	var small [1024]byte
 	buf := small[:0]
 	for {
@@ -132,7 +132,7 @@ func retry(call func() (int, error)) (int, error) {
 	}
 }
 
-// errnoOf strips the path that package os puts around an errno.
+// errnoOf unwraps the errno of an error of package os.
 func errnoOf(err error) error {
 	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return errno

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// version1 tries the version 1 hierarchy that own is in.
+// version1 tries the version 1 hierarchy of membership own.
 func (d *detection) version1(own membership) {
 	var ours []string
-	for _, c := range wanted() {
+	for _, c := range wantedControllers() {
 		if slices.Contains(own.controllers, c) {
 			ours = append(ours, c)
 		}
@@ -35,7 +35,7 @@ func (d *detection) tryVersion1(own membership, ours []string) (*hierarchy, prob
 	fits := func(m mount) bool {
 		return m.version == 1 && slices.Contains(m.controllers, ours[0]) && d.visible(m)
 	}
-	at, outside, ok := find(d.mounts, fits, own.path)
+	at, outside, ok := locate(d.mounts, fits, own.path)
 	switch {
 	case outside != "" && !ok:
 		return nil, outsideProblem(own.path, outside)
@@ -52,7 +52,7 @@ func (d *detection) tryVersion1(own membership, ours []string) (*hierarchy, prob
 	}
 	home, err := sys.OpenWriter(at.dir + "/tasks")
 	if err == nil {
-		h.home = home
+		h.tasks = home
 		err = d.m.probe(h)
 	}
 	if err != nil {
@@ -71,9 +71,9 @@ func version1Fix(uid int) string {
 		"cgcreate -t %d -a %d -g %s:/user-%d, then cgexec -g %s:/user-%d sandbar …", uid, uid, set, uid, set, uid)
 }
 
-// probe makes a group in h, and has a thread enter it and return: the only
-// proof that it works, since a container's filters, a cpuset without
-// processors or missing permissions can each prevent it.
+// probe creates a group in h and moves a thread into it and back. Nothing less proves that it
+// works: a container's seccomp filter, a cpuset without CPUs or missing permissions may each
+// prevent it.
 func (m *Manager) probe(h *hierarchy) error {
 	dir := h.parent + "/" + m.instance + ".probe"
 	if err := m.sys.Mkdir(dir); err != nil && err != unix.EEXIST {
@@ -83,21 +83,20 @@ func (m *Manager) probe(h *hierarchy) error {
 		if err := m.sys.WriteFile(dir+"/tasks", "0"); err != nil {
 			return true, err
 		}
-		err := writeAll(h.home, "0")
+		err := writeAll(h.tasks, "0")
 		return err == nil, err
 	})
 	return errors.Join(err, m.sys.Rmdir(dir))
 }
 
-// EnterThread moves the calling thread into the group's version 1 hierarchies,
-// so that a process it then starts is born there; leave moves it back. It
-// takes some microseconds. The caller has locked its goroutine to the thread,
-// and when leave fails must not unlock it: the runtime then ends the thread
-// with the goroutine. On a host without version 1 hierarchies both do nothing.
+// EnterThread moves the calling thread into the group's version 1 hierarchies, so that a process
+// which it then clones starts there; leave moves it back. It takes microseconds. The caller must
+// have locked its goroutine to the thread. If leave fails, the caller must not unlock it, so that
+// the runtime ends the thread with the goroutine. On a host without version 1 both do nothing.
 //
-// It refuses the main thread of the process: memory that any thread of the
-// daemon touches is charged to the group of its main thread, and the kernel
-// would find the daemon itself when it looks for somebody to kill there.
+// It refuses the main thread: in version 1 the kernel charges memory of all threads to the cgroup
+// of the process's main thread, so the OOM killer would consider the daemon itself a member of the
+// sandbox's group.
 func (g *Group) EnterThread() (leave func() error, err error) {
 	if unix.Gettid() == unix.Getpid() {
 		return nil, errors.New("cgroup: the main thread cannot enter a group")
@@ -106,7 +105,7 @@ func (g *Group) EnterThread() (leave func() error, err error) {
 	leave = func() error {
 		var errs []error
 		for _, h := range entered {
-			errs = append(errs, writeAll(h.home, "0"))
+			errs = append(errs, writeAll(h.tasks, "0"))
 		}
 		return errors.Join(errs...)
 	}
@@ -115,18 +114,17 @@ func (g *Group) EnterThread() (leave func() error, err error) {
 			continue
 		}
 		if err := g.m.sys.WriteFile(g.dir(h)+"/tasks", "0"); err != nil {
-			return nil, errors.Join(refuse("enter "+g.dir(h), err), leave())
+			return nil, errors.Join(kernelError("enter "+g.dir(h), err), leave())
 		}
 		entered = append(entered, h)
 	}
 	return leave, nil
 }
 
-// Tasks names the files of version 1 hierarchies with which another process of
-// this one's groups does what EnterThread does: writing "0" to one of enter
-// moves the writing thread into the group, and to the same of leave back to
-// where this process is.
-func (g *Group) Tasks() (enter, leave []string) {
+// TaskFiles returns the files with which another process in the groups of this one can do what
+// EnterThread does: writing "0" to a file of enter moves the writing thread into the group, and
+// writing it to the corresponding file of leave moves the thread back.
+func (g *Group) TaskFiles() (enter, leave []string) {
 	for _, h := range g.m.hierarchies {
 		if h.version == 1 {
 			enter, leave = append(enter, g.dir(h)+"/tasks"), append(leave, h.base+"/tasks")
@@ -135,15 +133,13 @@ func (g *Group) Tasks() (enter, leave []string) {
 	return enter, leave
 }
 
-// Start runs start so that the process which start clones is born in the
-// group. attr is what start will use: on version 2 Start sets UseCgroupFD and
-// CgroupFD for the time of the call; on version 1 start runs on another
-// goroutine, locked to a thread that is in the group for that time. It must do
-// no more than start the process. The thread that starts it goes on to other
-// work and lives as long as this process, so that a parent-death signal in
-// attr means the death of this process.
+// Start calls start such that the process which start clones begins in the group. attr must be the
+// attributes that start uses. In version 2 Start sets UseCgroupFD and CgroupFD for the duration of
+// the call. In version 1 start runs on another goroutine, locked to a thread in the group, and must
+// only start the process. That thread is reused and lives as long as this process, so a
+// parent-death signal in attr means the death of this process.
 //
-// After an error the group must be destroyed: there may be a process in it.
+// After an error the caller must destroy the group: it may contain a process.
 func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
 	fd, err := g.FD()
 	if err != nil {
@@ -163,7 +159,7 @@ func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
 		}
 		err = start()
 		if lerr := leave(); lerr != nil {
-			return false, errors.Join(err, refuse("return from "+g.name, lerr))
+			return false, errors.Join(err, kernelError("return from "+g.name, lerr))
 		}
 		return true, err
 	})
@@ -173,9 +169,8 @@ func (m *Manager) hasVersion1() bool {
 	return slices.ContainsFunc(m.hierarchies, func(h *hierarchy) bool { return h.version == 1 })
 }
 
-// onThread runs f on a goroutine that is locked to a thread, which is not the
-// process's main thread. When f does not find the thread good for other uses
-// the thread ends with the goroutine.
+// onThread runs f on a goroutine that is locked to a thread other than the main one. If f reports
+// that the thread is not reusable, the thread ends with the goroutine.
 func onThread(f func() (reusable bool, err error)) error {
 	err := errors.New("cgroup: the function ended its goroutine")
 	done := make(chan struct{})
@@ -183,7 +178,7 @@ func onThread(f func() (reusable bool, err error)) error {
 		defer close(done)
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// This is the main thread: hold it, so that the next is another.
+			// lock the main thread, so that the next goroutine gets another
 			err = onThread(f)
 			runtime.UnlockOSThread()
 			return

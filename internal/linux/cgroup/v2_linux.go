@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leafName is the group that this process moves to when it has a group to
-// itself. A group of version 2 that has processes cannot limit groups below it.
+// leafName is the group that this process moves to if it is alone in its group. A version 2 group
+// with processes cannot limit groups below it (cgroups(7), "no internal processes" rule).
 const leafName = "sandbar-daemon"
 
-// wanted2 is the controllers that version 2 has to be asked for.
-func wanted2() []string { return []string{memory, cpu, pids} }
+// wantedV2 are the controllers that must be enabled in version 2.
+func wantedV2() []string { return []string{memory, cpu, pids} }
 
-// version2 tries the version 2 hierarchy. Controllers that are in use in
-// version 1 hierarchies do not appear in it.
+// version2 tries the version 2 hierarchy. Controllers that are in use in version 1 do not appear in
+// it.
 func (d *detection) version2(own membership) {
 	var open []string
-	for _, c := range wanted2() {
+	for _, c := range wantedV2() {
 		if _, known := d.found[c]; !known {
 			open = append(open, c)
 		}
@@ -32,7 +32,7 @@ func (d *detection) version2(own membership) {
 		return
 	}
 	fits := func(m mount) bool { return m.version == 2 && d.visible(m) }
-	at, outside, ok := find(d.mounts, fits, own.path)
+	at, outside, ok := locate(d.mounts, fits, own.path)
 	switch {
 	case outside != "" && !ok:
 		d.refuse(open, outsideProblem(own.path, outside))
@@ -42,12 +42,12 @@ func (d *detection) version2(own membership) {
 			"mount it: mkdir -p /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup"})
 		return
 	}
-	offered, err := d.m.words(at.mount.dir + "/cgroup.controllers")
+	offered, err := d.m.readWords(at.mount.dir + "/cgroup.controllers")
 	if err != nil {
 		d.refuse(open, problem{fmt.Sprintf("%s cannot be read: %v", at.mount.dir, err), ""})
 		return
 	}
-	// What the top does not offer is nowhere below either: finish says so.
+	// A controller that the root does not offer is nowhere below either; finish reports it.
 	open = common(open, offered)
 	if len(open) == 0 {
 		return
@@ -59,16 +59,16 @@ func (d *detection) version2(own membership) {
 	d.chooseVersion2(at, open)
 }
 
-// chooseVersion2 takes the candidate with most controllers, the nearest of
-// those that have equally many; when the kernel refuses it all the same, the next.
-func (d *detection) chooseVersion2(at place, open []string) {
+// chooseVersion2 uses the candidate with the most controllers, and of several the nearest. If the
+// kernel refuses it, the next one is tried.
+func (d *detection) chooseVersion2(at location, open []string) {
 	candidates := d.m.candidates(at, open)
 	slices.SortStableFunc(candidates, func(a, b candidate) int { return len(b.usable) - len(a.usable) })
 	for _, c := range candidates {
 		if len(c.usable) == 0 {
 			break
 		}
-		h, err := d.m.adopt(c)
+		h, err := d.m.setUp(c)
 		if err != nil {
 			d.refuse(open, problem{fmt.Sprintf("no group can be made in %s: %v", c.dir, err), d.m.delegateFix()})
 			continue
@@ -80,27 +80,26 @@ func (d *detection) chooseVersion2(at place, open []string) {
 	if _, refused := d.found[open[0]]; refused {
 		return
 	}
-	// None is usable: the nearest tells most about what to do.
+	// None is usable; the problem of the nearest group says most about a fix.
 	nearest := slices.MaxFunc(candidates, func(a, b candidate) int { return len(a.dir) - len(b.dir) })
 	d.refuse(open, nearest.problem)
 }
 
-// candidate is a group in which groups might be made.
+// candidate is a group in which groups might be created.
 type candidate struct {
-	dir     string
-	alone   bool     // it is this process's own, and nobody else is in it
-	missing []string // controllers to be enabled
-	usable  []string // controllers that then work
-	problem problem  // why usable is not all that is open
+	dir       string
+	exclusive bool     // this process's own group, and it is the only process there
+	missing   []string // controllers to enable
+	usable    []string // controllers that work after that
+	problem   problem  // why usable is not complete
 }
 
-// candidates looks at this process's own group and those above it, nearest
-// first. It only reads.
-func (m *Manager) candidates(at place, open []string) []candidate {
+// candidates returns this process's own group and its ancestors, nearest first. It changes nothing.
+func (m *Manager) candidates(at location, open []string) []candidate {
 	var list []candidate
 	for dir := at.dir; ; dir = path.Dir(dir) {
-		// The leaf is one that this process, or the one it was before an exec,
-		// made; the group above it is set up.
+		// This process, or the one before an execve(2), has created the leaf; the group above it is
+		// set up already.
 		if path.Base(dir) != leafName {
 			list = append(list, m.candidate(dir, dir == at.dir, open))
 		}
@@ -112,20 +111,21 @@ func (m *Manager) candidates(at place, open []string) []candidate {
 
 func (m *Manager) candidate(dir string, own bool, open []string) candidate {
 	c := candidate{dir: dir}
-	// To make groups; to bring processes from below dir into them.
+	// The directory, to create groups; cgroup.procs, because moving a process needs write access to
+	// that of the common ancestor (cgroups(7), delegation).
 	for _, name := range []string{dir, dir + "/cgroup.procs"} {
 		if err := m.sys.Writable(name); err != nil {
 			c.problem = problem{fmt.Sprintf("%s cannot be written to: %v", name, err), m.delegateFix()}
 			return c
 		}
 	}
-	available, err := m.words(dir + "/cgroup.controllers")
+	available, err := m.readWords(dir + "/cgroup.controllers")
 	if err != nil {
 		c.problem = problem{fmt.Sprintf("%s cannot be read: %v", dir, err), m.delegateFix()}
 		return c
 	}
-	enabled, _ := m.words(dir + "/cgroup.subtree_control")
-	procs, _ := m.words(dir + "/cgroup.procs")
+	enabled, _ := m.readWords(dir + "/cgroup.subtree_control")
+	procs, _ := m.readWords(dir + "/cgroup.procs")
 	available = common(open, available)
 	c.usable = common(available, enabled)
 	for _, name := range available {
@@ -134,11 +134,11 @@ func (m *Manager) candidate(dir string, own bool, open []string) candidate {
 		}
 	}
 	if len(c.missing) > 0 {
-		c.alone = own && len(procs) == 1 && procs[0] == strconv.Itoa(m.sys.Pid())
+		c.exclusive = own && len(procs) == 1 && procs[0] == strconv.Itoa(m.sys.Pid())
 		switch {
 		case m.sys.Writable(dir+"/cgroup.subtree_control") != nil:
 			c.problem = problem{"controllers cannot be enabled in " + dir, m.delegateFix()}
-		case len(procs) > 0 && !c.alone && !m.top(dir):
+		case len(procs) > 0 && !c.exclusive && !m.top(dir):
 			c.problem = problem{"other processes are in " + dir + ", so that it cannot limit groups below it", m.crowdFix(dir)}
 		default:
 			c.usable = available
@@ -150,18 +150,18 @@ func (m *Manager) candidate(dir string, own bool, open []string) candidate {
 	return c
 }
 
-// top reports whether dir is the top of the whole hierarchy, which may have
-// processes and enabled controllers at once. It is the one group that has no type.
+// top reports whether dir is the root of the hierarchy, the only group that may have both processes
+// and enabled controllers, and the only one without cgroup.type.
 func (m *Manager) top(dir string) bool {
 	_, err := m.sys.ReadFile(dir + "/cgroup.type")
 	return err == unix.ENOENT
 }
 
-// adopt sets the candidate up: this process out of the way, controllers
-// enabled, the parent made. On error all of it is undone.
-func (m *Manager) adopt(c candidate) (*hierarchy, error) {
+// setUp prepares the candidate: it moves this process out of the way, enables controllers and
+// creates the parent. On an error it undoes all of that.
+func (m *Manager) setUp(c candidate) (*hierarchy, error) {
 	h := &hierarchy{version: 2, base: c.dir, parent: c.dir + "/" + parentName}
-	if c.alone {
+	if c.exclusive {
 		h.leaf = c.dir + "/" + leafName
 		if err := m.sys.Mkdir(h.leaf); err != nil && err != unix.EEXIST {
 			return nil, err
@@ -173,10 +173,10 @@ func (m *Manager) adopt(c candidate) (*hierarchy, error) {
 	}
 	h.controllers = c.usable
 	err := m.makeParent(h)
-	on, _ := m.words(h.parent + "/cgroup.subtree_control")
+	on, _ := m.readWords(h.parent + "/cgroup.subtree_control")
 	h.controllers = common(c.usable, on)
-	if c.alone { // what was enabled here is what Close gives back
-		on, _ = m.words(h.base + "/cgroup.subtree_control")
+	if c.exclusive { // Close disables what was enabled here
+		on, _ = m.readWords(h.base + "/cgroup.subtree_control")
 		h.enabled = common(c.missing, on)
 	}
 	if len(h.controllers) > 0 {
@@ -189,7 +189,7 @@ func (m *Manager) adopt(c candidate) (*hierarchy, error) {
 	return h, nil
 }
 
-// probe2 makes a group in h and removes it.
+// probeV2 creates a group in h and removes it.
 func (m *Manager) probe2(h *hierarchy) error {
 	dir := h.parent + "/" + m.instance + ".probe"
 	if err := m.sys.Mkdir(dir); err != nil && err != unix.EEXIST {
@@ -198,9 +198,9 @@ func (m *Manager) probe2(h *hierarchy) error {
 	return m.sys.Rmdir(dir)
 }
 
-// makeParent makes the directory that holds the groups, or finds it, and on
-// version 2 enables in it what h uses. It is called again when the directory
-// is gone: another daemon that closes removes it while no group is in it.
+// makeParent creates the parent directory of the groups, if it does not exist, and in version 2
+// enables h's controllers in it. It is called again if the directory has disappeared: a daemon that
+// closes removes it if it has no groups.
 func (m *Manager) makeParent(h *hierarchy) error {
 	var enabled error
 	if h.version == 2 {
@@ -208,8 +208,8 @@ func (m *Manager) makeParent(h *hierarchy) error {
 	}
 	switch err := m.sys.Mkdir(h.parent); err {
 	case nil:
-		m.weigh(h)
-	case unix.EEXIST: // made by another daemon, or by one before
+		m.setParentWeight(h)
+	case unix.EEXIST: // another daemon, or an earlier one, created it
 	default:
 		return err
 	}
@@ -217,16 +217,15 @@ func (m *Manager) makeParent(h *hierarchy) error {
 		return cmp.Or(enabled, m.enable(h.parent, h.controllers))
 	}
 	if h.has(memory) {
-		m.accountTree(h.parent)
+		m.useHierarchy(h.parent)
 	}
 	return nil
 }
 
-// weigh gives the parent the weight of one ordinary process on each processor,
-// where it competes with single processes rather than with other groups: on
-// version 1 and at the top of version 2. By itself it would weigh as much as
-// one process, with all sandboxes in it. A failure leaves it at that.
-func (m *Manager) weigh(h *hierarchy) {
+// setParentWeight gives the parent the weight of one ordinary process per CPU if it competes with
+// processes instead of groups: in version 1, and below the root of version 2. Otherwise all
+// sandboxes together would weigh as much as one process. Errors are ignored.
+func (m *Manager) setParentWeight(h *hierarchy) {
 	n := int64(runtime.NumCPU())
 	switch {
 	case !h.has(cpu):
@@ -237,10 +236,10 @@ func (m *Manager) weigh(h *hierarchy) {
 	}
 }
 
-// enable switches controllers on for the groups below dir, each by itself: one
-// that the kernel refuses does not stop the others. It returns the first error.
+// enable enables controllers for the groups below dir, one by one, so that one refusal does not
+// stop the others. It returns the first error.
 func (m *Manager) enable(dir string, controllers []string) error {
-	on, err := m.words(dir + "/cgroup.subtree_control")
+	on, err := m.readWords(dir + "/cgroup.subtree_control")
 	if err != nil {
 		return err
 	}
@@ -256,17 +255,17 @@ func (m *Manager) enable(dir string, controllers []string) error {
 	return first
 }
 
-// accountTree makes a version 1 group count what the groups below it use.
-// Kernels since 5.11 always do; before, limits above would not hold otherwise.
-func (m *Manager) accountTree(dir string) {
+// useHierarchy makes a version 1 group count the memory of the groups below it. Linux always does
+// since 5.11; before, limits of ancestors would not apply without it.
+func (m *Manager) useHierarchy(dir string) {
 	b, err := m.sys.ReadFile(dir + "/memory.use_hierarchy")
 	if err == nil && strings.TrimSpace(string(b)) == "0" {
 		m.sys.WriteFile(dir+"/memory.use_hierarchy", "1")
 	}
 }
 
-// words reads a file of words.
-func (m *Manager) words(name string) ([]string, error) {
+// readWords reads a file of words.
+func (m *Manager) readWords(name string) ([]string, error) {
 	b, err := m.sys.ReadFile(name)
 	if err != nil {
 		return nil, err
@@ -274,7 +273,7 @@ func (m *Manager) words(name string) ([]string, error) {
 	return strings.Fields(string(b)), nil
 }
 
-// common returns those of a that are in b.
+// common returns the elements of a that are in b.
 func common(a, b []string) []string {
 	var both []string
 	for _, s := range a {
@@ -285,13 +284,13 @@ func common(a, b []string) []string {
 	return both
 }
 
-// systemd reports whether this host was booted with it (sd_booted(3)).
+// systemd reports whether the host was booted with systemd (sd_booted(3)).
 func (m *Manager) systemd() bool {
 	_, err := m.sys.Subdirs("/run/systemd/system")
 	return err == nil
 }
 
-// delegateFix says how to get a group of one's own.
+// delegateFix says how to get a delegated group.
 func (m *Manager) delegateFix() string {
 	uid := m.sys.Uid()
 	switch {
@@ -304,7 +303,7 @@ func (m *Manager) delegateFix() string {
 		"chown %d /sys/fs/cgroup/user-%d /sys/fs/cgroup/user-%d/cgroup.* && echo SHELL_PID > /sys/fs/cgroup/user-%d/cgroup.procs", uid, uid, uid, uid, uid)
 }
 
-// crowdFix says how to have a group to oneself.
+// crowdFix says how to get a group without other processes.
 func (m *Manager) crowdFix(dir string) string {
 	if m.systemd() {
 		scope := "systemd-run --scope -p Delegate=yes sandbar …"
@@ -317,7 +316,7 @@ func (m *Manager) crowdFix(dir string) string {
 		"mkdir %s/others && for p in $(cat %s/cgroup.procs); do echo $p > %s/others/cgroup.procs; done", dir, dir, dir)
 }
 
-// enableFix says how to get a controller that is not passed down to dir.
+// enableFix says how to enable a controller that is not available in dir.
 func (m *Manager) enableFix(dir string) string {
 	if m.systemd() && m.sys.Uid() != 0 {
 		return "as root, write \"[Service]\\nDelegate=cpu memory pids\" to /etc/systemd/system/user@.service.d/delegate.conf, " +

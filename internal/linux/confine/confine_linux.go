@@ -14,66 +14,65 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// Limits on descriptors. A worker has three for each runner.
+// RLIMIT_NOFILE. A worker needs three descriptors for each runner.
 const (
 	workerFiles = 1024
 	runnerFiles = 64
 )
 
-// Worker confines a worker: it can read the given directories, start this
-// program and nothing else, and speak to whom it has a connection with.
+// Worker confines a worker: it can read the given directories, execute only this program, and use
+// the connections that it has.
 func Worker(readable ...string) error {
-	// What whoever started the daemon has left open is not for runners.
+	// Descriptors that the process which started the daemon leaked must not reach runners.
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
 		return fmt.Errorf("closing descriptors: %w", err)
 	}
-	if err := limits(workerFiles); err != nil {
+	if err := setBaseLimits(workerFiles); err != nil {
 		return err
 	}
-	if err := guest(); err != nil {
+	if err := raiseOOMScore(); err != nil {
 		return err
 	}
-	if ok, err := privileges(); !ok {
+	if ok, err := setNoNewPrivs(); !ok {
 		return err
 	}
 	l := policy.WasmLandlock("/proc/self/exe", readable...)
 	if err := landlock(&l); err != nil {
 		return err
 	}
-	return filter(policy.WasmWorkerRules())
+	return installRules(policy.WasmWorkerRules())
 }
 
-// Runner confines a runner, which has the worker's confines already: it starts
-// nothing.
+// Runner confines a runner further than its worker: it starts no processes.
 func Runner() error {
-	if err := limits(runnerFiles); err != nil {
+	if err := setBaseLimits(runnerFiles); err != nil {
 		return err
 	}
-	if ok, err := privileges(); !ok {
+	if ok, err := setNoNewPrivs(); !ok {
 		return err
 	}
-	return filter(policy.WasmRunnerRules())
+	return installRules(policy.WasmRunnerRules())
 }
 
-// Data limits what this process can have of its own memory, in bytes: a net
-// under the limits that are exact.
-func Data(bytes int64) error {
+// LimitData sets RLIMIT_DATA, in bytes: a coarse bound besides the exact limits of the WebAssembly
+// runtime.
+func LimitData(bytes int64) error {
 	l := unix.Rlimit{Cur: uint64(bytes), Max: uint64(bytes)}
 	if err := unix.Setrlimit(unix.RLIMIT_DATA, &l); err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("limiting memory: %w", err)
 	}
-	return nil // EPERM: it is tighter already
+	return nil // EPERM: the limit is lower already
 }
 
-// limits sets what is the same for all: no core dumps, whose size is the
-// memory's, no files, few descriptors. The limit of core dumps is 1 and not 0: if
-// core_pattern is a pipe, the kernel runs the host's handler at 0 and not at 1.
-func limits(files uint64) error {
-	return limit(map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: files})
+// setBaseLimits sets the limits that all processes share: no core dumps, which contain the memory;
+// no files; few descriptors. RLIMIT_CORE is 1 and not 0: if core_pattern is a pipe, the kernel runs
+// the host's handler at 0 but not at 1 (core(5)).
+func setBaseLimits(files uint64) error {
+	return lowerLimits(map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: files})
 }
 
-// limit lowers limits, soft and hard, to what they are at most.
-func limit(all map[int]uint64) error {
+// lowerLimits lowers soft and hard limits to the given values, or leaves lower ones.
+func lowerLimits(all map[int]uint64) error {
 	for resource, most := range all {
 		var had unix.Rlimit
 		if err := unix.Getrlimit(resource, &had); err != nil {
@@ -87,29 +86,28 @@ func limit(all map[int]uint64) error {
 	return nil
 }
 
-// guest has the kernel, when memory is short, kill this process and what it
-// starts before the daemon and whatever else nobody has given a score. It is the
-// score of native sandboxes, and it comes while this process has all its
-// privileges, since whoever has none can take back what another has set, but not
-// what was set with them.
-func guest() error {
+// raiseOOMScore makes the OOM killer prefer this process and its children over the daemon, with the
+// score of native sandboxes. It must run while the process has its capabilities: a score that
+// CAP_SYS_RESOURCE has set is also the minimum that the process can set later
+// (proc_pid_oom_score_adj(5)).
+func raiseOOMScore() error {
 	const file, score = "/proc/self/oom_score_adj", 500
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil // there is no such order here
+		return nil // no procfs, or no OOM score
 	}
 	if had, err := strconv.Atoi(strings.TrimSpace(string(text))); err != nil || had >= score {
 		return nil
 	}
 	if err := os.WriteFile(file, strconv.AppendInt(nil, score, 10), 0); err != nil {
-		return fmt.Errorf("going before others when memory is short: %w", err)
+		return fmt.Errorf("raising the OOM score: %w", err)
 	}
 	return nil
 }
 
-// privileges gives up for good what an exec could give back, on all threads.
-// not ok: not all threads can be reached, or it failed.
-func privileges() (ok bool, err error) {
+// setNoNewPrivs sets no_new_privs on all threads. ok is false on an error, or if a binary with cgo
+// cannot reach all threads.
+func setNoNewPrivs() (ok bool, err error) {
 	_, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
 	switch e {
 	case 0:
@@ -117,14 +115,14 @@ func privileges() (ok bool, err error) {
 	case syscall.ENOTSUP:
 		return false, nil
 	}
-	return false, fmt.Errorf("giving up privileges: %w", e)
+	return false, fmt.Errorf("setting no_new_privs: %w", e)
 }
 
-// filter installs rules on all threads. A kernel without filters goes without.
-func filter(rules []policy.Rule) error {
+// installRules installs a seccomp filter on all threads. A kernel without seccomp is no error.
+func installRules(rules []policy.Rule) error {
 	program, err := policy.Compile(runtime.GOARCH, rules)
 	if err != nil {
-		return nil // no table for this processor
+		return nil // no system call table for this architecture
 	}
 	if err := installFilter(program); err != nil && err != unix.ENOSYS && err != unix.EINVAL {
 		return fmt.Errorf("installing the system-call filter: %w", err)

@@ -9,7 +9,7 @@ func Worker(readable ...string) error { return nil }
 func Runner() error { return nil }
 
 // Data does nothing on this system.
-func Data(int64) error { return nil }
+func LimitData(int64) error { return nil }
 
 // Unpacker does nothing on this system.
 func Unpacker(dir string, memory, file int64) error { return nil }

@@ -25,8 +25,8 @@ func installFilter(program []byte) error {
 	return nil
 }
 
-// noCapabilities empties the sets of all threads, the ambient set among them.
-func noCapabilities() error {
+// dropCapabilities empties all capability sets of all threads.
+func dropCapabilities() error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
 	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&none)), 0)
@@ -36,7 +36,7 @@ func noCapabilities() error {
 	return nil
 }
 
-// The versions of Landlock's interface that brought what we use.
+// The ABI versions of Landlock that introduced what this file uses (landlock(7)).
 const (
 	abiRefer    = 2
 	abiTruncate = 3
@@ -45,7 +45,7 @@ const (
 	abiUnix     = 9
 )
 
-// landlockVersion is the version of this kernel's Landlock, 0 without it.
+// landlockVersion returns the kernel's Landlock ABI version, 0 without Landlock.
 func landlockVersion() int {
 	abi, _, e := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if e != 0 {
@@ -54,15 +54,16 @@ func landlockVersion() int {
 	return int(abi)
 }
 
-// landlock puts all threads into the domain of a ruleset, as far as this kernel
-// knows its rights. One without Landlock goes without.
+// landlock puts all threads into the domain of a ruleset, reduced to the rights that this kernel
+// knows. A kernel without Landlock is no error.
 func landlock(l *wire.Landlock) error {
 	abi := landlockVersion()
 	if abi == 0 {
 		return nil
 	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: l.HandledFS & known(abi)}
-	size := unsafe.Offsetof(attr.Handled_access_net) // a kernel refuses fields it does not know
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: l.HandledFS & knownRights(abi)}
+	// the kernel refuses a larger struct than it knows
+	size := unsafe.Offsetof(attr.Handled_access_net)
 	if abi >= abiScoped {
 		attr.Scoped = l.Scoped
 		size = unsafe.Offsetof(attr.Scoped) + unsafe.Sizeof(attr.Scoped)
@@ -73,7 +74,7 @@ func landlock(l *wire.Landlock) error {
 	}
 	defer unix.Close(int(set))
 	for _, r := range l.Rules {
-		if err := allow(set, r.Path, r.Access&attr.Handled_access_fs); err != nil {
+		if err := addRule(set, r.Path, r.Access&attr.Handled_access_fs); err != nil {
 			return fmt.Errorf("allowing %s: %w", r.Path, err)
 		}
 	}
@@ -83,9 +84,9 @@ func landlock(l *wire.Landlock) error {
 	return nil
 }
 
-// known is the file access rights that a version knows.
-func known(abi int) uint64 {
-	rights := uint64(1)<<13 - 1 // version 1: EXECUTE to MAKE_SYM
+// knownRights returns the file access rights of an ABI version.
+func knownRights(abi int) uint64 {
+	rights := uint64(1)<<13 - 1 // ABI 1: EXECUTE to MAKE_SYM
 	for _, r := range []struct {
 		since int
 		right uint64
@@ -98,8 +99,8 @@ func known(abi int) uint64 {
 	return rights
 }
 
-// allow gives access to what is beneath a path, or to a file.
-func allow(set uintptr, path string, access uint64) error {
+// addRule allows access to a file, or beneath a directory.
+func addRule(set uintptr, path string, access uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err

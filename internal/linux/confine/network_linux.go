@@ -11,55 +11,54 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// networkID is the user and the group of the network's process where the daemon is
-// root. It is just below the ids of sandboxes, and nobody else's.
+// networkID is the user and group of the network process if the daemon is root. It is just below
+// the ids of sandboxes and belongs to nobody else.
 const networkID = 0x6fffffff
 
-// Bounds of the network's process.
+// Bounds of the network process.
 const (
-	// leastNetworkMemory is in bytes. Above it the process may have half of the
-	// machine's memory.
-	leastNetworkMemory = 1 << 30
-	// networkFileSize is in bytes: above the largest ledger.
+	// minNetworkMemory is in bytes. The limit is this or half of the machine's memory, whichever is
+	// more.
+	minNetworkMemory = 1 << 30
+	// networkFileSize is RLIMIT_FSIZE in bytes: more than the largest ledger.
 	networkFileSize = 64 << 20
 )
 
-// Network confines the process that carries sandboxes' packets. It keeps its
-// descriptors and can make sockets that connect; it can open no file, start nothing,
-// signal nobody and listen nowhere. A kernel without Landlock goes without that
-// layer; one without filters is an error.
+// Network confines the process that runs sandboxes' TCP/IP stacks. It keeps its descriptors and can
+// create outgoing sockets. It can open no file, start no process, signal no other process and
+// listen on no socket. A kernel without Landlock is no error, one without seccomp is.
 func Network() error {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
 		return fmt.Errorf("closing descriptors: %w", err)
 	}
-	if err := limit(map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: networkFileSize}); err != nil {
+	if err := lowerLimits(map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: networkFileSize}); err != nil {
 		return err
 	}
 	memory, err := networkMemory()
 	if err != nil {
 		return err
 	}
-	if err := guest(); err != nil {
+	if err := raiseOOMScore(); err != nil {
 		return err
 	}
-	if ok, err := privileges(); !ok {
+	if ok, err := setNoNewPrivs(); !ok {
 		return err
 	}
-	if err := leaveRoot(); err != nil {
+	if err := dropRoot(); err != nil {
 		return err
 	}
-	if err := noCapabilities(); err != nil {
+	if err := dropCapabilities(); err != nil {
 		return fmt.Errorf("dropping capabilities: %w", err)
 	}
-	// A change of ids takes this back; the end of the connection ends the process
-	// as well.
+	// setresuid(2) clears the parent-death signal, so it is set afterwards. The end of the
+	// connection ends the process as well.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return fmt.Errorf("asking to end with the daemon: %w", err)
+		return fmt.Errorf("setting the parent-death signal: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("shutting out debuggers: %w", err)
+		return fmt.Errorf("becoming undumpable: %w", err)
 	}
-	if err := Data(memory); err != nil {
+	if err := LimitData(memory); err != nil {
 		return err
 	}
 	l := policy.NetworkLandlock()
@@ -76,19 +75,18 @@ func Network() error {
 	return nil
 }
 
-// networkMemory is how much memory the process may have, in bytes.
+// networkMemory returns the process's memory limit, in bytes.
 func networkMemory() (int64, error) {
 	var i unix.Sysinfo_t
 	if err := unix.Sysinfo(&i); err != nil {
 		return 0, fmt.Errorf("asking for the machine's memory: %w", err)
 	}
-	return max(int64(uint64(i.Totalram)*uint64(i.Unit)/2), leastNetworkMemory), nil
+	return max(int64(uint64(i.Totalram)*uint64(i.Unit)/2), minNetworkMemory), nil
 }
 
-// leaveRoot makes a process of root's one of a user that owns nothing. Where that
-// user does not exist (a user namespace without it), or the daemon may not change
-// ids, the process stays its user without capabilities.
-func leaveRoot() error {
+// dropRoot changes a root process to a user that owns nothing. If the user namespace does not map
+// that user, or the daemon may not change ids, the process stays its user, without capabilities.
+func dropRoot() error {
 	if unix.Geteuid() != 0 {
 		return nil
 	}

@@ -11,34 +11,33 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// unpackerFiles bounds the descriptors of the process that unpacks images: it
-// keeps a few ways of nested directories open.
+// unpackerFiles is RLIMIT_NOFILE of the unpacker: it keeps some paths of nested directories open.
 const unpackerFiles = 1024
 
-// Unpacker confines the process that unpacks images: it writes and reads in one
-// directory, starts nothing, makes no socket, and has no capability, even as
-// root. memory bounds its own memory and file the size of each file it writes,
-// in bytes. Descriptors beyond the standard ones stay open if they are marked to
-// be closed on exec; the others come from whoever started the daemon.
+// Unpacker confines the process that unpacks images: it reads and writes one directory, starts no
+// process, creates no socket, and has no capability, even as root. memory is the bound of its own
+// memory and file that of each file it writes, in bytes. It closes descriptors other than the
+// standard ones unless they are close-on-exec: those without the flag were leaked by the process
+// that started the daemon.
 //
-// Landlock is left out on kernels that have none or, up to 5.18, cannot allow a
-// rename from directory to directory. A kernel without filters is an error. Where the program is linked with C nothing
-// but the limits is taken, as for Worker.
+// Landlock is left out on kernels without it, and on those before 5.19, whose ABI 1 cannot allow a
+// rename between directories. A kernel without seccomp is an error. In a binary with cgo only the
+// limits are set, as in Worker.
 func Unpacker(dir string, memory, file int64) error {
 	if err := closeInherited(); err != nil {
 		return fmt.Errorf("closing descriptors: %w", err)
 	}
 	size := map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_FSIZE: uint64(file), unix.RLIMIT_NOFILE: unpackerFiles}
-	if err := limit(size); err != nil {
+	if err := lowerLimits(size); err != nil {
 		return err
 	}
-	if err := Data(memory); err != nil {
+	if err := LimitData(memory); err != nil {
 		return err
 	}
-	if err := guest(); err != nil {
+	if err := raiseOOMScore(); err != nil {
 		return err
 	}
-	if ok, err := privileges(); !ok {
+	if ok, err := setNoNewPrivs(); !ok {
 		return err
 	}
 	if landlockVersion() >= abiRefer {
@@ -47,11 +46,11 @@ func Unpacker(dir string, memory, file int64) error {
 			return err
 		}
 	}
-	if err := noCapabilities(); err != nil {
+	if err := dropCapabilities(); err != nil {
 		return fmt.Errorf("dropping capabilities: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("shutting out debuggers: %w", err)
+		return fmt.Errorf("becoming undumpable: %w", err)
 	}
 	program, err := policy.Compile(runtime.GOARCH, policy.UnpackRules(uint32(unix.Getpid())))
 	if err != nil {
@@ -63,7 +62,7 @@ func Unpacker(dir string, memory, file int64) error {
 	return nil
 }
 
-// closeInherited closes the descriptors that an exec would pass on.
+// closeInherited closes the descriptors that are not close-on-exec.
 func closeInherited() error {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

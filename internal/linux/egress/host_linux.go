@@ -19,34 +19,32 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/process/child"
 )
 
-// Host is the ways out of all sandboxes of one daemon. It is safe for concurrent
-// use.
+// Host provides network access to all sandboxes of one daemon. It is safe for concurrent use.
 type Host struct {
 	rules driver.Outbound
 	log   *slog.Logger
 
-	ctx   context.Context // ends with the Host
-	stop  context.CancelFunc
-	keeps sync.WaitGroup // the goroutine of keep
+	ctx        context.Context // ends with the Host
+	stop       context.CancelFunc
+	supervisor sync.WaitGroup // the goroutine of supervise
 
 	mu      sync.Mutex
 	closed  bool
-	started *start // nil: no process was asked for
-	stack   *stack // nil: none runs
+	started *firstStart // nil: no process was requested
+	stack   *stack      // nil: no process runs
 	links   map[uint32]*Link
 	last    uint32
 }
 
-// New makes a Host. It fails with Invalid for rules that make no sense, and with
-// Unsupported where the kernel cannot be asked for its routes or this program
-// cannot be started as the stack's process.
+// New creates a Host. Invalid: a rule is malformed. Unsupported: the kernel refuses netlink route
+// queries, or this program cannot start itself as the stack's process.
 func New(o driver.Outbound, log *slog.Logger) (*Host, error) {
 	if err := checkRules(o); err != nil {
 		return nil, err
 	}
 	if !child.Claimed(wire.Name) {
-		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "sandboxes cannot be given a network: this program does not start as its own helper",
-			Fix: "call sandbox.Self first in main"}
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "sandboxes cannot be given a network: this program does not call sandbox.Self",
+			Fix: "call sandbox.Self at the beginning of main"}
 	}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -73,7 +71,7 @@ func checkRules(o driver.Outbound) error {
 		for _, x := range list.from {
 			if !wire.ValidRange(x) {
 				return &sandbar.Error{Code: sandbar.Invalid, Field: list.field,
-					Message: sandbar.Quote(x.String(), 60) + " is no range of addresses",
+					Message: sandbar.Quote(x.String(), 60) + " is not an address range",
 					Fix:     "write it as 10.1.0.0/16 or fd12:3456::/32, with nothing but zeros after the prefix"}
 			}
 		}
@@ -94,28 +92,26 @@ func tooMany(field string, n, most int) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: field, Message: fmt.Sprintf("%d is too many; at most %d are possible", n, most)}
 }
 
-// Close ends the stack's process and releases what the Host holds; all its Links
-// must be closed.
+// Close ends the stack's process and releases the Host's resources. All its Links must be closed.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
 	h.stop()
-	h.keeps.Wait()
+	h.supervisor.Wait()
 	return nil
 }
 
-// Attach takes over fd, the descriptor of a TUN device (IFF_TUN with IFF_NO_PI),
-// and has what is sent over it carried until Close. On failure fd is closed. The
-// first call starts the stack's process and fails with what keeps that from
-// starting; later the device waits for a process where there is none.
+// Attach takes ownership of fd, a TUN device (IFF_TUN with IFF_NO_PI), and forwards its packets
+// until Close. On failure it closes fd. The first call starts the stack's process and returns the
+// error of that start; later, a device waits for the process to be restarted.
 func (h *Host) Attach(fd int) (*Link, error) {
 	l, err := h.newLink(fd)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		if err := h.first(); err != nil {
+		if err := h.ensureStarted(); err != nil {
 			l.release()
 			return nil, err
 		}
@@ -123,20 +119,20 @@ func (h *Host) Attach(fd int) (*Link, error) {
 		if h.started != nil {
 			break
 		}
-		h.mu.Unlock() // the process has been ended meanwhile for want of links
+		h.mu.Unlock() // the process was ended in between, for lack of links
 	}
 	defer h.mu.Unlock()
 	h.last++
 	l.id = h.last
 	h.links[l.id] = l
 	if h.stack != nil {
-		h.stack.hand(l)
+		h.stack.attach(l)
 	}
 	return l, nil
 }
 
-// first starts the process if none was started before, and waits for it.
-func (h *Host) first() error {
+// ensureStarted starts the process unless it was started before, and waits for it.
+func (h *Host) ensureStarted() error {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
@@ -144,33 +140,32 @@ func (h *Host) first() error {
 	}
 	s := h.started
 	if s == nil {
-		s = &start{over: make(chan struct{})}
+		s = &firstStart{done: make(chan struct{})}
 		h.started = s
-		h.keeps.Go(func() { h.keep(s) })
+		h.supervisor.Go(func() { h.supervise(s) })
 	}
 	h.mu.Unlock()
-	<-s.over
+	<-s.done
 	return s.err
 }
 
-// start is the start of the first process.
-type start struct {
-	over chan struct{} // closed when the process runs, or has not started
-	err  error         // why it has not; valid after over
+// firstStart is the first start of a process.
+type firstStart struct {
+	done chan struct{} // closed when the process runs or has failed to start
+	err  error         // why it has failed; valid after done
 }
 
-// The pause before a process is started again. It doubles with each that dies
-// within settled.
+// Pause before a restart. It doubles with each process that ends within stableAfter.
 const (
-	leastPause = 100 * time.Millisecond
-	mostPause  = 30 * time.Second
-	settled    = time.Minute
+	minRestartPause = 100 * time.Millisecond
+	maxRestartPause = 30 * time.Second
+	stableAfter     = time.Minute
 )
 
-// keep keeps a process running until the Host is closed or there are no links. If
-// the first does not start it returns; then another call of Attach tries again.
-func (h *Host) keep(started *start) {
-	pause := leastPause
+// supervise keeps a process running until the Host is closed or there are no links. If the first
+// start fails it returns; the next Attach tries again.
+func (h *Host) supervise(started *firstStart) {
+	pause := minRestartPause
 	for n := 0; h.ctx.Err() == nil; n++ {
 		begun := time.Now()
 		s, err := h.startStack()
@@ -180,21 +175,21 @@ func (h *Host) keep(started *start) {
 				h.started = nil
 				h.mu.Unlock()
 			}
-			close(started.over)
+			close(started.done)
 			if err != nil {
 				return
 			}
 		}
 		if err == nil {
-			err = h.attend(s)
+			err = h.serveStack(s)
 		}
 		if h.ctx.Err() != nil || err == errIdle {
 			return
 		}
-		if time.Since(begun) > settled {
-			pause = leastPause
+		if time.Since(begun) > stableAfter {
+			pause = minRestartPause
 		}
-		h.log.Warn("the process that carries sandboxes' packets has ended; their connections are cut, and it is started again",
+		h.log.Warn("the network process has ended; sandboxes' connections are cut; restarting it",
 			"error", err, "pause", pause)
 		t := time.NewTimer(pause)
 		select {
@@ -202,29 +197,29 @@ func (h *Host) keep(started *start) {
 		case <-h.ctx.Done():
 			t.Stop()
 		}
-		pause = min(2*pause, mostPause)
+		pause = min(2*pause, maxRestartPause)
 	}
 }
 
-// attend hands a process what there is, and waits for its end or the Host's.
-func (h *Host) attend(s *stack) error {
+// serveStack passes the rules and all links to a process, and waits for its end or the Host's.
+func (h *Host) serveStack(s *stack) error {
 	over := make(chan error, 1)
 	go func() { over <- s.listen() }()
-	if s.begin(h.rules) != nil {
+	if s.sendRules(h.rules) != nil {
 		s.kill()
 	}
 	h.mu.Lock()
 	h.stack = s
 	waiting := slices.Collect(maps.Keys(h.links))
 	h.mu.Unlock()
-	for _, id := range waiting { // one at a time: listen takes the lock as well
+	for _, id := range waiting { // one at a time, because listen needs the lock too
 		h.mu.Lock()
-		if l := h.links[id]; l != nil && l.holder == nil {
-			s.hand(l)
+		if l := h.links[id]; l != nil && l.stack == nil {
+			s.attach(l)
 		}
 		h.mu.Unlock()
 	}
-	retired := s.tend(h.ctx, h.rules.DNS, over)
+	retired := s.poll(h.ctx, h.rules.DNS, over)
 	h.mu.Lock()
 	if h.stack == s {
 		h.stack = nil
@@ -240,15 +235,15 @@ func (h *Host) attend(s *stack) error {
 	return err
 }
 
-// errIdle is the end of a process that no link needs.
+// errIdle is the end of a process without links.
 var errIdle = errors.New("there are no links")
 
-// retire reports whether there are no links, and forgets the process if so: the
-// next call of Attach starts another.
-func (h *Host) retire(s *stack) bool {
+// retireIfIdle reports whether there are no links. If so it forgets the process, and the next
+// Attach starts another.
+func (h *Host) retireIfIdle(s *stack) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.links) > 0 || len(s.held) > 0 || h.stack != s {
+	if len(h.links) > 0 || len(s.links) > 0 || h.stack != s {
 		return false
 	}
 	h.started, h.stack = nil, nil

@@ -147,7 +147,7 @@ func TestLinksComeAndGo(t *testing.T) {
 		last = h.running(first)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return last != nil && stays.holder == last
+		return last != nil && stays.stack == last
 	})
 	until(t, "descriptors are given back", func() bool { return openFDs(t) <= fds })
 }
@@ -171,32 +171,32 @@ func TestIdleProcessEnds(t *testing.T) {
 // that it has, and is told once.
 func TestProcessBreaksTheProtocol(t *testing.T) {
 	h := newHost(t, driver.Outbound{})
-	s := &stack{host: h, held: map[uint32]*Link{}}
-	l := &Link{host: h, id: 7, noted: map[wire.Event]*stack{}, holder: s}
-	s.held[7] = l
+	s := &stack{host: h, links: map[uint32]*Link{}}
+	l := &Link{host: h, id: 7, reported: map[wire.Event]*stack{}, stack: s}
+	s.links[7] = l
 	for name, f := range map[string]wire.Frame{
 		"a link that it has not":         {Kind: wire.Note, Link: 8, Event: wire.UsedUp},
 		"letting go without being asked": {Kind: wire.Detached, Link: 7},
 		"what the daemon says":           {Kind: wire.Attach, Link: 7},
 		"ready again":                    {Kind: wire.Ready},
 	} {
-		if s.take(f) == nil {
+		if s.handle(f) == nil {
 			t.Errorf("%s is taken", name)
 		}
 	}
 	note := wire.Frame{Kind: wire.Note, Link: 7, Event: wire.UsedUp}
-	if err := s.take(note); err != nil {
+	if err := s.handle(note); err != nil {
 		t.Error(err)
 	}
-	if s.take(note) == nil {
+	if s.handle(note) == nil {
 		t.Error("a second time is taken")
 	}
-	l.let = make(chan struct{})
+	l.detached = make(chan struct{})
 	done := wire.Frame{Kind: wire.Detached, Link: 7}
-	if err := s.take(done); err != nil {
+	if err := s.handle(done); err != nil {
 		t.Error(err)
 	}
-	if s.take(done) == nil {
+	if s.handle(done) == nil {
 		t.Error("letting go twice is taken")
 	}
 }

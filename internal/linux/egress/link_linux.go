@@ -12,27 +12,28 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// Link is the way out of one sandbox.
+// Link is the network access of one sandbox.
 type Link struct {
 	host   *Host
 	id     uint32
-	device int // a descriptor of the TUN device
-	ledger int // a memory file, which only stack processes look into
+	device int // descriptor of the TUN device
+	// memory file with the byte counts and connections, which only stack processes access
+	ledger int
 
 	once sync.Once
 	err  error
 
 	// Guarded by host.mu.
-	holder *stack                // the process that has the device; nil: none
-	let    chan struct{}         // closed when holder has let go of it; nil: it was not asked
-	noted  map[wire.Event]*stack // the last that told of it
+	stack    *stack                // the process that has the device open; nil: none
+	detached chan struct{}         // closed when stack has released the device; nil: not requested
+	reported map[wire.Event]*stack // the last process that reported the event
 }
 
-// newLink takes over the descriptor of a device.
+// newLink takes ownership of a TUN device's descriptor.
 func (h *Host) newLink(device int) (*Link, error) {
-	l := &Link{host: h, device: device, ledger: -1, noted: map[wire.Event]*stack{}}
-	// The device is read by who waits for it with a poller. The flag is one of the
-	// device's description, which all descriptors share.
+	l := &Link{host: h, device: device, ledger: -1, reported: map[wire.Event]*stack{}}
+	// The stack process reads the device through a poller, so it must be non-blocking. O_NONBLOCK
+	// belongs to the open file description, which all its descriptors share.
 	err := unix.SetNonblock(device, true)
 	if err == nil {
 		l.ledger, err = newLedger(wire.LedgerSize(int64(h.rules.MaxConnections)))
@@ -44,12 +45,12 @@ func (h *Host) newLink(device int) (*Link, error) {
 	return l, nil
 }
 
-// newLedger makes a memory file whose size nobody can change: one that shrinks
-// could take bytes back that are charged.
+// newLedger creates a memory file of fixed size (F_SEAL_SHRINK, F_SEAL_GROW): a stack process that
+// could shrink it could reset the counted bytes.
 func newLedger(size int64) (fd int, err error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err = unix.MemfdCreate("sandbar-ledger", flags|unix.MFD_NOEXEC_SEAL)
-	if err == unix.EINVAL { // before Linux 6.3
+	if err == unix.EINVAL { // Linux before 6.3 has no MFD_NOEXEC_SEAL
 		fd, err = unix.MemfdCreate("sandbar-ledger", flags)
 	}
 	if err != nil {
@@ -74,36 +75,35 @@ func (l *Link) release() error {
 	return err
 }
 
-// letGo is how long a process may take to let go of a device.
-const letGo = 30 * time.Second
+// detachTimeout bounds the time in which a process must release a device.
+const detachTimeout = 30 * time.Second
 
-// Close cuts all connections and releases all that the link holds. It is
-// idempotent, and when it returns no process has the device.
+// Close cuts all connections and releases the link's resources. It is idempotent. When it returns,
+// no process has the device open.
 func (l *Link) Close() error {
 	l.once.Do(func() {
-		l.recall()
+		l.detach()
 		l.err = l.release()
 	})
 	return l.err
 }
 
-// recall has the process that holds the device let go of it. One that does not
-// is killed.
-func (l *Link) recall() {
+// detach makes the process release the device, and kills it after detachTimeout.
+func (l *Link) detach() {
 	h := l.host
 	h.mu.Lock()
 	delete(h.links, l.id)
-	s := l.holder
+	s := l.stack
 	if s != nil {
-		l.let = make(chan struct{})
+		l.detached = make(chan struct{})
 		s.send(wire.Frame{Kind: wire.Detach, Link: l.id})
 	}
-	let := l.let
+	let := l.detached
 	h.mu.Unlock()
 	if s == nil {
 		return
 	}
-	t := time.NewTimer(letGo)
+	t := time.NewTimer(detachTimeout)
 	defer t.Stop()
 	select {
 	case <-let:

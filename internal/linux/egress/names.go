@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// nameServers returns the servers that programs' questions go to: the operator's,
-// or the host's.
+// nameServers returns the name servers for programs: those of the operator's configuration, or the
+// host's.
 func nameServers(configured []netip.AddrPort) []netip.AddrPort {
 	list := configured
 	if len(list) == 0 {
@@ -23,13 +23,13 @@ func nameServers(configured []netip.AddrPort) []netip.AddrPort {
 	}
 	out := make([]netip.AddrPort, 0, wire.MaxServers)
 	for _, s := range list[:min(len(list), wire.MaxServers)] {
-		out = append(out, netip.AddrPortFrom(numbered(s.Addr()), s.Port()))
+		out = append(out, netip.AddrPortFrom(numericZone(s.Addr()), s.Port()))
 	}
 	return out
 }
 
-// parseResolvConf returns the servers of a resolv.conf(5), the first few as the
-// C library does.
+// parseResolvConf returns the servers of a resolv.conf(5), at most wire.MaxServers, like the C
+// library.
 func parseResolvConf(text string) []netip.AddrPort {
 	var out []netip.AddrPort
 	for line := range strings.Lines(text) {
@@ -47,9 +47,9 @@ func parseResolvConf(text string) []netip.AddrPort {
 	return out
 }
 
-// numbered replaces the name of an address's interface by its number: the
-// stack's process cannot look at interfaces.
-func numbered(a netip.Addr) netip.Addr {
+// numericZone replaces an interface name in an address's zone by its index: the stack's process
+// cannot look interfaces up.
+func numericZone(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	zone := a.Zone()
 	if zone == "" {

@@ -32,7 +32,7 @@ func TestNumbered(t *testing.T) {
 		"9.9.9.9": "9.9.9.9", "::1": "::1", "::ffff:9.9.9.9": "9.9.9.9",
 		"fe80::1%7": "fe80::1%7", "fe80::1%no-such-interface": "fe80::1",
 	} {
-		if got := numbered(netip.MustParseAddr(a)); got.String() != want {
+		if got := numericZone(netip.MustParseAddr(a)); got.String() != want {
 			t.Errorf("%s: %v, want %s", a, got, want)
 		}
 	}

@@ -22,102 +22,102 @@ type stack struct {
 	host    *Host
 	process *child.Process
 	conn    *wire.Conn
-	said    *tail
+	stderr  *headBuffer
 
-	// Guarded by host.mu: the links that the process has, also those that it was
-	// asked to let go of.
-	held map[uint32]*Link
+	// Guarded by host.mu: the links that the process has open, including those it was asked to
+	// release.
+	links map[uint32]*Link
 }
 
-// tail keeps the beginning of what a process says on its standard error.
-type tail struct {
+// headBuffer keeps the first bytes of a process's standard error output.
+type headBuffer struct {
 	mu sync.Mutex
 	b  []byte
 }
 
-// mostSaid is how much of that is kept, in bytes.
-const mostSaid = 512
+// maxStderr is the number of bytes kept.
+const maxStderr = 512
 
-func (t *tail) Write(p []byte) (int, error) {
+func (t *headBuffer) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.b = append(t.b, p[:min(len(p), mostSaid-len(t.b))]...)
+	t.b = append(t.b, p[:min(len(p), maxStderr-len(t.b))]...)
 	return len(p), nil
 }
 
-func (t *tail) String() string {
+func (t *headBuffer) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.b)
 }
 
-// environment of the process: what the runtime would look at again and again is in
-// files, which the process cannot open.
-func environment() []string {
+// stackEnvironment disables runtime features that re-read files, since the process cannot open
+// files.
+func stackEnvironment() []string {
 	return []string{"GODEBUG=containermaxprocs=0,updatemaxprocs=0", "GOTRACEBACK=none"}
 }
 
-// startPatience is how long a process may take to be confined.
-const startPatience = 30 * time.Second
+// startTimeout bounds the time until the process has confined itself.
+const startTimeout = 30 * time.Second
 
-// startStack starts a process and waits until it is confined.
+// startStack starts a process and waits until it has confined itself.
 func (h *Host) startStack() (*stack, error) {
 	conn, theirs, err := wire.Pair()
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Exhausted, "making a socket pair: %w", err)
 	}
 	defer theirs.Close()
-	s := &stack{host: h, conn: conn, said: &tail{}, held: map[uint32]*Link{}}
-	s.process, err = child.StartOn(theirs, []string{wire.Name}, environment(), s.said)
+	s := &stack{host: h, conn: conn, stderr: &headBuffer{}, links: map[uint32]*Link{}}
+	s.process, err = child.StartOn(theirs, []string{wire.Name}, stackEnvironment(), s.stderr)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	theirs.Close() // so that its end is seen
-	late := time.AfterFunc(startPatience, s.kill)
+	theirs.Close() // so that the end of the process closes the connection
+	late := time.AfterFunc(startTimeout, s.kill)
 	defer late.Stop()
 	f, err := conn.ReceiveBare()
 	if err == nil && f.Kind != wire.Ready {
-		err = errOrder
+		err = errProtocol
 	}
 	if err != nil {
-		return nil, &sandbar.Error{Code: sandbar.Internal, Err: s.end(err), Message: "the process that carries sandboxes' packets does not start",
-			Fix: "use the network \"none\", or look at the reason"}
+		return nil, &sandbar.Error{Code: sandbar.Internal, Err: s.end(err), Message: "the network process does not start",
+			Fix: "use the network \"none\", or fix the cause"}
 	}
 	return s, nil
 }
 
-// errOrder is the error of a frame that does not fit where it comes.
-var errOrder = errors.New("the process broke the protocol")
+// errProtocol is the error of an unexpected frame.
+var errProtocol = errors.New("the network process violated the protocol")
 
 func (s *stack) kill() { s.process.Kill() }
 
-// ended is closed when nothing of the process is left.
+// ended is closed when the process has exited.
 func (s *stack) ended() <-chan struct{} { return s.process.Ended() }
 
-// end ends the process and tells how it ended, with what it said about it.
+// end kills the process and returns err with its exit status and its standard error output.
 func (s *stack) end(err error) error {
 	s.kill()
 	<-s.ended()
 	s.conn.Close()
 	s.host.mu.Lock()
-	for _, l := range s.held {
-		l.holder = nil
+	for _, l := range s.links {
+		l.stack = nil
 	}
 	s.host.mu.Unlock()
-	return fmt.Errorf("%w (%v) %s", err, s.process.Err(), strconv.Quote(s.said.String()))
+	return fmt.Errorf("%w (%v) %s", err, s.process.Err(), strconv.Quote(s.stderr.String()))
 }
 
-// send sends a frame. A process that does not take it is killed: then it is
-// started again, and handed what there is.
+// send sends a frame. If that fails it kills the process, which is then restarted and gets all
+// links again.
 func (s *stack) send(f wire.Frame, fds ...int) {
 	if s.conn.Send(f, fds...) != nil {
 		s.kill()
 	}
 }
 
-// begin sends the rules.
-func (s *stack) begin(o driver.Outbound) error {
+// sendRules sends the operator's rules.
+func (s *stack) sendRules(o driver.Outbound) error {
 	allow, deny, ports := slices.Chunk(o.AllowPrivate, wire.MaxList), slices.Chunk(o.Deny, wire.MaxList), slices.Chunk(o.DeniedPorts, wire.MaxList)
 	var err error
 	send := func(f wire.Frame) {
@@ -138,21 +138,20 @@ func (s *stack) begin(o driver.Outbound) error {
 	return err
 }
 
-// hand hands a link over. The caller holds host.mu.
-func (s *stack) hand(l *Link) {
-	l.holder, s.held[l.id] = s, l
+// attach passes a link to the process. The caller holds host.mu.
+func (s *stack) attach(l *Link) {
+	l.stack, s.links[l.id] = s, l
 	s.send(wire.Frame{Kind: wire.Attach, Link: l.id}, l.device, l.ledger)
 }
 
-// tendEvery is how often the host's name servers are looked at, and whether there
-// are links. Without any at two looks the process is ended.
-const tendEvery = 2500 * time.Millisecond
+// pollInterval is the interval of reading the host's name servers and of checking for links. After
+// two checks without links the process is ended.
+const pollInterval = 2500 * time.Millisecond
 
-// tend keeps the name servers of the process up to date until it ends (over), or
-// ctx does, with which it is killed. It reports whether the process is forgotten
-// because there are no links.
-func (s *stack) tend(ctx context.Context, configured []netip.AddrPort, over chan error) (retired bool) {
-	tick := time.NewTicker(tendEvery)
+// poll keeps the process's name servers current until the process ends (over) or ctx ends, with
+// which it kills the process. It reports whether the process was retired for lack of links.
+func (s *stack) poll(ctx context.Context, configured []netip.AddrPort, over chan error) (retired bool) {
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	var had []netip.AddrPort
 	for idle := false; ; {
@@ -163,7 +162,7 @@ func (s *stack) tend(ctx context.Context, configured []netip.AddrPort, over chan
 		select {
 		case <-tick.C:
 			was := idle
-			if idle = s.idle(); idle && was && s.host.retire(s) {
+			if idle = s.idle(); idle && was && s.host.retireIfIdle(s) {
 				return true
 			}
 		case err := <-over:
@@ -180,15 +179,15 @@ func (s *stack) tend(ctx context.Context, configured []netip.AddrPort, over chan
 func (s *stack) idle() bool {
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	return len(s.held) == 0
+	return len(s.links) == 0
 }
 
-// listen takes what the process tells until the connection ends.
+// listen handles the frames of the process until the connection ends.
 func (s *stack) listen() error {
 	for {
 		f, err := s.conn.ReceiveBare()
 		if err == nil {
-			err = s.take(f)
+			err = s.handle(f)
 		}
 		if err != nil {
 			return err
@@ -196,37 +195,37 @@ func (s *stack) listen() error {
 	}
 }
 
-// take takes a frame. What does not fit is an error; so a process can make the
-// daemon do no more than there are links.
-func (s *stack) take(f wire.Frame) error {
+// handle handles a frame. An unexpected one is an error, so a process can cause at most a fixed
+// number of actions per link in the daemon.
+func (s *stack) handle(f wire.Frame) error {
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	l := s.held[f.Link]
+	l := s.links[f.Link]
 	switch {
 	case l == nil:
-		return errOrder
-	case f.Kind == wire.Detached && l.let != nil:
-		delete(s.held, f.Link)
-		l.holder = nil
-		close(l.let)
+		return errProtocol
+	case f.Kind == wire.Detached && l.detached != nil:
+		delete(s.links, f.Link)
+		l.stack = nil
+		close(l.detached)
 		return nil
 	case f.Kind == wire.Note && f.Event == wire.UsedUp:
-		return s.once(l, f.Event, slog.LevelInfo, "a sandbox has used up what it may send and receive", "bytes", s.host.rules.MaxBytes)
+		return s.logOnce(l, f.Event, slog.LevelInfo, "a sandbox has used up what it may send and receive", "bytes", s.host.rules.MaxBytes)
 	case f.Kind == wire.Note && f.Event == wire.Broken:
-		return s.once(l, f.Event, slog.LevelError, "a sandbox has no network: its stack could not be made")
+		return s.logOnce(l, f.Event, slog.LevelError, "a sandbox has no network: its stack could not be made")
 	}
-	return errOrder
+	return errProtocol
 }
 
-// once logs an event the first time that it is told of a link, and takes the second
-// for an error of the process.
-func (s *stack) once(l *Link, e wire.Event, level slog.Level, text string, args ...any) error {
-	if l.noted[e] == s {
-		return errOrder
+// logOnce logs an event of a link once. A second report by the same process is a protocol
+// violation.
+func (s *stack) logOnce(l *Link, e wire.Event, level slog.Level, text string, args ...any) error {
+	if l.reported[e] == s {
+		return errProtocol
 	}
-	if l.noted[e] == nil {
+	if l.reported[e] == nil {
 		s.host.log.Log(context.Background(), level, text, args...)
 	}
-	l.noted[e] = s
+	l.reported[e] = s
 	return nil
 }

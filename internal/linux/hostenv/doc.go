@@ -1,5 +1,4 @@
-// Package hostenv is what sandboxes that are made of Linux namespaces are given,
-// whoever makes them: of the host its programs and settings, an environment, an
-// identity, and limits as the kernel takes them. What of it a sandbox may see is
-// not decided here but in package policy.
+// Package hostenv computes what drivers that use Linux namespaces give to sandboxes: the host's
+// programs and settings, an environment, an identity and resource limits. Package policy decides
+// which parts of the host a sandbox may see.
 package hostenv

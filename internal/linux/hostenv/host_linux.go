@@ -13,8 +13,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// ParsePaths reads the option that adds directories of the host to sandboxes:
-// colon-separated, each as policy.CheckExtra accepts it, and each of them there.
+// ParsePaths parses the option with additional host directories: colon-separated, each valid for
+// policy.CheckExtra and existing.
 func ParsePaths(option string) (paths []string, err error) {
 	for _, p := range strings.Split(option, ":") {
 		if p == "" {
@@ -32,7 +32,7 @@ func ParsePaths(option string) (paths []string, err error) {
 	return paths, nil
 }
 
-// OpenImage finds the root of a sandbox: nil for the host's own programs.
+// OpenImage opens the image of a sandbox. nil means the image "host".
 func OpenImage(ctx context.Context, images driver.Images, name string) (*driver.Image, error) {
 	if name == "" || name == sandbar.ImageHost {
 		return nil, nil
@@ -53,20 +53,20 @@ func OpenImage(ctx context.Context, images driver.Images, name string) (*driver.
 	return &image, nil
 }
 
-// ImageNote says what images lack on this kernel, "" if nothing.
+// ImageNote says why images do not work on this kernel, "" if they do.
 func ImageNote() string {
 	if KernelAtLeast(6, 6) {
 		return ""
 	}
-	return "sandboxes can be made of the image \"host\" only: others need Linux 6.6, where files in memory can carry the notes of overlay file systems"
+	return "sandboxes can be made of the image \"host\" only: others need Linux 6.6, where tmpfs has user extended attributes, which overlayfs needs"
 }
 
-// LocalNote says why programs cannot write in /usr/local of the image "host" on
-// this host, "" if nothing is known to be in the way.
+// LocalNote says why programs cannot write in /usr/local of the image "host" on this host, "" if no
+// reason is known.
 func LocalNote() string {
 	const what = "/usr/local is read-only in sandboxes of the image \"host\": "
 	if !KernelAtLeast(6, 6) {
-		return what + "an overlay over it needs Linux 6.6, where files in memory can carry the notes of overlay file systems"
+		return what + "an overlay over it needs Linux 6.6, where tmpfs has user extended attributes, which overlayfs needs"
 	}
 	if info, err := os.Lstat("/usr/local"); err != nil || !info.IsDir() {
 		return what + "this host has no directory of that name"
@@ -80,24 +80,24 @@ func LocalNote() string {
 	return ""
 }
 
-// fewestMarks is how many programs one sandbox must be able to start: the agent
-// refuses to work with less.
-const fewestMarks = 1 << 16
+// minTags is the number of programs that one sandbox must be able to start. The agent refuses
+// fewer.
+const minTags = 1 << 16
 
-// Probe checks what a driver that makes namespaces cannot do without, with
-// Unsupported.
+// Probe checks the requirements of a driver that uses namespaces. It returns Unsupported if one is
+// missing.
 func Probe(driver string) error {
 	lack := func(what, fix string) error {
 		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the " + driver + " driver cannot run here: " + what, Fix: fix}
 	}
 	if !KernelAtLeast(5, 12) {
-		return lack("the kernel is older than 5.12, which brought mount_setattr", "use a newer kernel, or another driver")
+		return lack("the kernel is older than 5.12 and has no mount_setattr(2)", "use a newer kernel, or another driver")
 	}
 	if _, err := os.Stat("/proc/self/ns/user"); err != nil {
 		return lack("the kernel has no user namespaces", "use a kernel with CONFIG_USER_NS, or another driver")
 	}
-	if n := HardLimit(unix.RLIMIT_LOCKS); n < fewestMarks {
-		return lack("the limit of file locks is "+strconv.FormatUint(n, 10)+", and programs are told apart by numbers up to that limit, which nothing else uses",
+	if n := HardLimit(unix.RLIMIT_LOCKS); n < minTags {
+		return lack("the limit of file locks is "+strconv.FormatUint(n, 10)+"; the agent numbers programs with values up to that limit",
 			"start the daemon without that limit (ulimit -Hx unlimited, LimitLOCKS in systemd)")
 	}
 	if pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern"); err == nil && coreReachesHandler(string(pattern), HardLimit(unix.RLIMIT_CORE)) {
@@ -120,14 +120,14 @@ func Probe(driver string) error {
 	return nil
 }
 
-// coreReachesHandler reports whether a program of the host gets the memory of
-// sandboxes' programs that crash: if pattern is a pipe and the limit of core
-// dumps, which is 1 in a sandbox, can only be 0 (core(5)).
+// coreReachesHandler reports whether a crash of a sandboxed program would start the host's core
+// handler with the program's memory: core_pattern is a pipe, and RLIMIT_CORE cannot be 1, the value
+// in sandboxes, because the daemon's hard limit is 0 (core(5)).
 func coreReachesHandler(pattern string, hard uint64) bool {
 	return strings.HasPrefix(pattern, "|") && hard == 0
 }
 
-// Sysctl reads a file of /proc/sys that holds a number.
+// Sysctl reads a number from a file of /proc/sys.
 func Sysctl(path string) (int, bool) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -137,7 +137,7 @@ func Sysctl(path string) (int, bool) {
 	return n, err == nil
 }
 
-// KernelAtLeast compares the running kernel's version.
+// KernelAtLeast reports whether the running kernel has at least this version.
 func KernelAtLeast(major, minor int) bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {

@@ -2,9 +2,8 @@ package policy
 
 import "slices"
 
-// ProcMasks are the paths below /proc that programs do not see, for container
-// runtimes, which mask paths. names are those in the /proc of the runtime's
-// host, if it is known: whatever is not among ProcShown is masked.
+// ProcMasks returns the paths below /proc that container runtimes mask. names are the entries of
+// /proc on the runtime's host, if they are known: each one that is not in ProcShown is masked.
 func ProcMasks(names ...string) []string {
 	out := paths(procMasks())
 	for _, name := range names {
@@ -15,7 +14,7 @@ func ProcMasks(names ...string) []string {
 	return out
 }
 
-// ProcReadOnly are the paths below /proc that programs read and must not write.
+// ProcReadOnly returns the paths below /proc that programs can read but not write.
 func ProcReadOnly() []string { return paths(procReadOnly()) }
 
 func paths(rows []row) []string {
@@ -26,8 +25,8 @@ func paths(rows []row) []string {
 	return out
 }
 
-// RlimitName is what container runtimes call a resource, without "RLIMIT_" and
-// in small letters; ok is false for one that Rlimits does not set.
+// RlimitName returns the name of a resource in runtime configurations, such as "nofile". ok is
+// false for a resource that Rlimits does not set.
 func RlimitName(resource uint32) (name string, ok bool) {
 	name, ok = map[uint32]string{
 		rlimitData: "data", rlimitStack: "stack", rlimitCore: "core", rlimitNproc: "nproc", rlimitNofile: "nofile", rlimitMemlock: "memlock",

@@ -6,19 +6,19 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Of /etc a sandbox sees what programs cannot do without and every user of the
-// host may read anyway. What is left out on purpose:
+// A sandbox sees the entries of the host's /etc that programs need and that every user of the host
+// can read. Left out on purpose:
 //
 //	shadow, gshadow, sudoers, ssh, ssl/private   secrets
 //	docker, kubernetes, letsencrypt              keys
-//	npmrc, pip.conf, gitconfig, maven            registries' tokens
+//	npmrc, pip.conf, gitconfig, maven            registry tokens
 //	profile, profile.d, environment, bash.bashrc administrators export tokens there
-//	python3.*, ld.so.preload                     hooks of the host's own (apport), dangling without harm
+//	python3.*, ld.so.preload                     hooks of the host (apport); their absence does no harm
 //	passwd, group, hosts, hostname, resolv.conf, nsswitch.conf, machine-id
-//	                                             written anew for each sandbox, see etcFiles
+//	                                             written for each sandbox, see etcFiles
 
-// etcRows are the files and directories of the host's /etc that programs see,
-// read-only. A pattern is matched with the host's names.
+// etcRows are the read-only files and directories of the host's /etc in a sandbox. A pattern
+// matches the names in the host's /etc.
 func etcRows() []row {
 	return []row{
 		{"/etc/ld.so.cache", "the loader finds libraries outside its default directories by it: every program, and faster"},
@@ -51,11 +51,11 @@ func etcRows() []row {
 	}
 }
 
-// textFile is a file written for a sandbox.
+// textFile is a file that is written for one sandbox.
 type textFile struct{ path, text, why string }
 
-// etcFiles are the files of /etc that each sandbox gets of its own. They name
-// nobody of the host.
+// etcFiles are the files of /etc that each sandbox has of its own. They contain no name of the
+// host.
 func etcFiles(o HostRootOptions) []textFile {
 	files := []textFile{
 		{"/etc/passwd", passwd(o), "getpwuid: Python's getpass and pathlib's home, git, ssh"},
@@ -74,13 +74,13 @@ func etcFiles(o HostRootOptions) []textFile {
 
 const (
 	nobody = 65534
-	// shell is that of the user; POSIX has it in this place.
+	// shell is the user's login shell. POSIX systems have it at this path.
 	shell = "/bin/sh"
 )
 
-// passwd names the programs' user, root, and nobody, to whom files of ids
-// outside the user namespace seem to belong. The user's line comes first, so
-// that an id of 0 or nobody's is still his.
+// passwd has lines for the programs' user, root, and nobody, the owner that stat(2) reports for ids
+// outside of the user namespace. The user's line comes first: lookups by id take the first match,
+// so an id of 0 or 65534 is still the user.
 func passwd(o HostRootOptions) string {
 	uid, gid := strconv.FormatUint(uint64(o.UID), 10), strconv.FormatUint(uint64(o.GID), 10)
 	s := "user:x:" + uid + ":" + gid + ":user:" + sandbar.DefaultDir + ":" + shell + "\n"

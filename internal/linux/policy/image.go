@@ -7,52 +7,50 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// ImageRootOptions are what the root of an image depends on.
+// ImageRootOptions are the parameters of an image's root.
 type ImageRootOptions struct {
-	// Dir is the image's root on the host. "" when it comes
-	// with the plan, as its first and only descriptor.
+	// Dir is the image's root on the host. "" if its mount comes with the plan, as the first and
+	// only descriptor.
 	Dir string
-	// Disk and Inodes bound all that programs write or change, anywhere. Disk
-	// is in bytes and is rounded up to a page; sandbar.Unlimited lifts a bound;
-	// 0 is an error.
+	// Disk and Inodes bound everything that programs write or change. Disk is in bytes and rounded
+	// up to a page. sandbar.Unlimited removes a bound; 0 is an error.
 	Disk, Inodes int64
-	// Hostname is the sandbox's own.
+	// Hostname is the sandbox's host name.
 	Hostname string
-	// MachineID is 32 hexadecimal digits for /etc/machine-id; "" means that the
-	// image's own is seen. It must be fresh for each sandbox.
+	// MachineID is the content of /etc/machine-id, 32 hexadecimal digits. It must be new for each
+	// sandbox. "" keeps the image's own file.
 	MachineID string
 	// BootID is as in HostRootOptions.
 	BootID string
-	// Without are parts that somebody else makes.
-	Without Parts
+	// Omit are parts that a container runtime builds.
+	Omit Parts
 }
 
-// The places in the tree that is built, before the overlay becomes the root.
-// The agent knows lower, upper and work by these names (wire.MountOverlay).
+// Directories of the tree below the new root, before the overlay becomes the root. The agent knows
+// lower, upper and work by these names (wire.MountOverlay).
 const (
 	imageLower = "/lower"
 	imageUpper = "/upper"
 	imageWork  = "/work"
 	imageRoot  = "/root"
 
-	// imageOwn is the inodes taken before a program runs: the top of the file
-	// system; lower, upper, work, the directory that the kernel makes in work,
-	// root, tmp and shm; what imageUpperDirs and imageFiles list; mtab; and the
-	// empty file that masks show; the boot id; and the attributes in which overlay
-	// keeps notes.
-	imageOwn = 8 + 6 + 4 + 1 + 1 + 1 + 1
-	// imageProc keeps programs from what /proc tells of the agent, which is the
-	// same user as they are. Of other programs they see everything.
+	// imageReservedInodes are the inodes in use before a program runs: the top of the tmpfs; lower,
+	// upper, work, the directory that the kernel creates in work, root, tmp and shm; the entries of
+	// imageUpperDirs and imageFiles; mtab; the empty file of the masks; the boot id; and
+	// overlayfs's extended attributes.
+	imageReservedInodes = 8 + 6 + 4 + 1 + 1 + 1 + 1
+	// imageProc is the mount option that keeps programs from reading the agent's entries in /proc:
+	// the agent runs as the same user. They still see all entries of other programs.
 	imageProc = "hidepid=1"
 
-	// imageOwnBytes is a page for each of imageFiles that is not empty, and for the
-	// boot id.
-	imageOwnBytes = 4 * 4096
+	// imageReservedBytes is one page for each non-empty file of imageFiles, and one for the boot
+	// id.
+	imageReservedBytes = 4 * 4096
 )
 
-// imageUpperDirs are directories that the sandbox needs to find, whatever the
-// image has in their place. In the upper directory they hide a file or a link
-// of that name and are joined with a directory of that name.
+// imageUpperDirs are directories that a sandbox needs, whatever the image has at these paths. In
+// the upper directory each hides a file or link of the same name, and merges with a directory of
+// the same name.
 func imageUpperDirs() []row {
 	return []row{
 		{"/dev", "the devices"},
@@ -64,38 +62,36 @@ func imageUpperDirs() []row {
 	}
 }
 
-// ImageRoot returns the steps that build the root of a sandbox out of an image:
-// the image, read-only, under a private and bounded layer that takes every
-// change; /tmp and /dev/shm within the same bounds; /dev and /proc as in the
-// image "host"; and nothing of the host. Programs are 0:0 there, who owns all
-// of it, without any capability.
+// ImageRoot returns the steps that build a sandbox's root from an image: the read-only image; over
+// it a private and bounded layer that takes every change; /tmp and /dev/shm within the same bounds;
+// /dev and /proc as in the image "host"; and nothing of the host. Programs are 0:0 there and own
+// all files, without any capability.
 //
-// No step resolves a name in the image: all that is mounted on or written is in
-// the upper directory before the overlay is mounted.
+// No step resolves a path in the image: mount points and files are created in the upper directory
+// before the overlay is mounted.
 //
-// It is an Invalid error to leave a field unset.
+// An unset field is an Invalid error.
 func ImageRoot(o ImageRootOptions) ([]wire.Mount, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p := plan{o: HostRootOptions{Disk: o.Disk, Inodes: o.Inodes, Hostname: o.Hostname, MachineID: o.MachineID, BootID: o.BootID, Without: o.Without}}
-	p.bounded("/", imageOwnBytes, imageOwn)
+	p := plan{o: HostRootOptions{Disk: o.Disk, Inodes: o.Inodes, Hostname: o.Hostname, MachineID: o.MachineID, BootID: o.BootID, Omit: o.Omit}}
+	p.boundedTmpfs("/", imageReservedBytes, imageReservedInodes)
 	p.imageLower(o.Dir)
 	p.imageUpper()
-	p.add(wire.Mount{Kind: wire.MountOverlay, Source: "/", Target: imageRoot, Flags: private})
+	p.add(wire.Mount{Kind: wire.MountOverlay, Source: "/", Target: imageRoot, Flags: writable})
 	p.imagePart("/tmp", "/tmp")
-	p.at = imageRoot
-	// A mount of its own cannot be removed, and programs always have a place to
-	// start from.
-	p.inner(sandbar.DefaultDir, sandbar.DefaultDir, private)
+	p.prefix = imageRoot
+	// A mount point cannot be removed, so programs always have their home.
+	p.bindInner(sandbar.DefaultDir, sandbar.DefaultDir, writable)
 	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: imageRoot + "/dev", Flags: wire.MountNoSuid | wire.MountNoExec,
 		Size: skeletonSize, Inodes: skeletonInodes, Mode: 0o755})
 	p.devices()
-	p.at = ""
+	p.prefix = ""
 	p.imagePart("/shm", "/dev/shm")
-	p.at = imageRoot
+	p.prefix = imageRoot
 	p.proc(imageProc)
-	p.add(wire.Mount{Kind: wire.MountReseal, Target: imageRoot + "/dev", Flags: sealed})
+	p.add(wire.Mount{Kind: wire.MountSetFlags, Target: imageRoot + "/dev", Flags: sealed})
 	p.add(wire.Mount{Kind: wire.MountRoot, Target: imageRoot})
 	return p.steps, nil
 }
@@ -119,17 +115,17 @@ func (o ImageRootOptions) check() error {
 	return nil
 }
 
-// imageLower shows the image, read-only, where only the overlay looks. dir "" is
-// the first of the mounts that come with the plan.
+// imageLower mounts the image, read-only, at a path that only overlayfs uses. dir "" is the first
+// of the mounts that come with the plan.
 func (p *plan) imageLower(dir string) {
 	p.add(wire.Mount{Kind: wire.MountAttach, Source: dir, Target: imageLower, Flags: readOnly})
 }
 
-// imageUpper makes the private layer.
+// imageUpper creates the upper directory.
 func (p *plan) imageUpper() {
 	p.dir(imageWork, 0o700, false)
 	p.dir(imageUpper, 0o755, false)
-	p.at = imageUpper
+	p.prefix = imageUpper
 	for _, r := range imageUpperDirs() {
 		p.dir(r.path, 0o755, false)
 	}
@@ -137,11 +133,11 @@ func (p *plan) imageUpper() {
 		p.file(f.path, f.text)
 	}
 	p.link("../proc/self/mounts", "/etc/mtab")
-	p.at = ""
+	p.prefix = ""
 }
 
-// imageFiles are those of etcFiles that are the sandbox's own in an image too.
-// Who its users are, and where its names come from, is the image's affair.
+// imageFiles are the files of etcFiles that replace those of an image. Users and name services stay
+// the image's own.
 func imageFiles(o HostRootOptions) []textFile {
 	var files []textFile
 	for _, f := range etcFiles(o) {
@@ -153,8 +149,8 @@ func imageFiles(o HostRootOptions) []textFile {
 	return files
 }
 
-// imagePart shows a directory of the bounded file system itself.
+// imagePart binds a directory of the bounded tmpfs at target.
 func (p *plan) imagePart(part, target string) {
 	p.dir(part, 0o1777, false)
-	p.inner(part, imageRoot+target, private)
+	p.bindInner(part, imageRoot+target, writable)
 }

@@ -84,7 +84,7 @@ func checkImagePlan(o ImageRootOptions, steps []wire.Mount) error {
 
 // innerSource is the path in the new root that a step reads from.
 func innerSource(m wire.Mount) string {
-	if m.Kind == wire.MountInner {
+	if m.Kind == wire.MountBindInner {
 		return m.Source
 	}
 	return ""
@@ -119,10 +119,10 @@ func TestImagePlansAreChecked(t *testing.T) {
 			return slices.Insert(s, len(s)-1, wire.Mount{Kind: wire.MountFile, Target: imageRoot + "/etc/hosts"})
 		},
 		"a mount on the image's": func(s []wire.Mount) []wire.Mount {
-			return slices.Insert(s, len(s)-1, wire.Mount{Kind: wire.MountInner, Source: "/tmp", Target: imageRoot + "/var/tmp"})
+			return slices.Insert(s, len(s)-1, wire.Mount{Kind: wire.MountBindInner, Source: "/tmp", Target: imageRoot + "/var/tmp"})
 		},
 		"a bind of the image's": func(s []wire.Mount) []wire.Mount {
-			return slices.Insert(s, len(s)-1, wire.Mount{Kind: wire.MountInner, Source: imageRoot + "/usr", Target: imageRoot + "/home"})
+			return slices.Insert(s, len(s)-1, wire.Mount{Kind: wire.MountBindInner, Source: imageRoot + "/usr", Target: imageRoot + "/home"})
 		},
 		"the host": func(s []wire.Mount) []wire.Mount {
 			return slices.Insert(s, 1, wire.Mount{Kind: wire.MountBind, Source: "/usr", Target: "/x", Flags: readOnly})
@@ -183,7 +183,7 @@ func TestRootLandlock(t *testing.T) {
 			t.Errorf("devices can be made in %s", r.Path)
 		}
 	}
-	if root&llOwn != llOwn || root&llIoctlDev != 0 || l.HandledFS != llEverything || l.Scoped == 0 {
+	if root&llWritable != llWritable || root&llIoctlDev != 0 || l.HandledFS != llEverything || l.Scoped == 0 {
 		t.Errorf("rights over the root: %x; %x, %x", root, l.HandledFS, l.Scoped)
 	}
 }

@@ -2,8 +2,8 @@ package policy
 
 import "github.com/sandbar-dev/sandbar/internal/agent/wire"
 
-// The rights of Landlock over files (LANDLOCK_ACCESS_FS_*), and what it can
-// shut in (LANDLOCK_SCOPE_*). The agent clears what the kernel does not know.
+// Access rights of Landlock (LANDLOCK_ACCESS_FS_*) and its scopes (LANDLOCK_SCOPE_*), as of
+// landlock(7). The agent clears those that the kernel does not know.
 const (
 	llExecute     uint64 = 1 << 0
 	llWriteFile   uint64 = 1 << 1
@@ -18,42 +18,40 @@ const (
 	llMakeFIFO    uint64 = 1 << 10
 	llMakeBlock   uint64 = 1 << 11
 	llMakeSym     uint64 = 1 << 12
-	llRefer       uint64 = 1 << 13 // link or rename between directories, version 2
-	llTruncate    uint64 = 1 << 14 // version 3
-	llIoctlDev    uint64 = 1 << 15 // ioctl on a device, version 5
-	llResolveUnix uint64 = 1 << 16 // connect to a UNIX socket by its path, version 9
+	llRefer       uint64 = 1 << 13 // link or rename between directories, ABI 2
+	llTruncate    uint64 = 1 << 14 // ABI 3
+	llIoctlDev    uint64 = 1 << 15 // ioctl on a device, ABI 5
+	llResolveUnix uint64 = 1 << 16 // connect to a UNIX socket by its path, ABI 9
 
 	llEverything = llResolveUnix<<1 - 1
 
-	// Connecting by abstract name to UNIX sockets made outside the domain;
-	// signals to processes outside it. Version 6.
+	// Connecting to abstract UNIX sockets, and signalling processes, outside of the domain. ABI 6.
 	llScopeAbstractUnix uint64 = 1 << 0
 	llScopeSignal       uint64 = 1 << 1
 )
 
-// What is granted where.
+// Sets of rights.
 const (
-	// llPrograms: files that are run and read.
-	llPrograms = llExecute | llReadFile | llReadDir
-	// llSettings: files that are read.
-	llSettings = llReadFile | llReadDir
-	// llDevice: isatty asks every device with an ioctl, and a shell truncates
-	// what it writes to.
+	// llReadExec is for programs.
+	llReadExec = llExecute | llReadFile | llReadDir
+	// llRead is for configuration.
+	llRead = llReadFile | llReadDir
+	// llDevice includes ioctl, because isatty(3) needs it, and truncation, because a shell
+	// truncates the target of a redirection.
 	llDevice = llReadFile | llWriteFile | llTruncate | llIoctlDev
-	// llOwn: everything but devices, which a program cannot make.
-	llOwn = llEverything &^ (llMakeChar | llMakeBlock | llIoctlDev)
+	// llWritable is everything except creating devices, which the kernel refuses in a user
+	// namespace.
+	llWritable = llEverything &^ (llMakeChar | llMakeBlock | llIoctlDev)
 )
 
-// Landlock returns the second layer over a root file system: programs may run
-// and read what is in programs, do anything to what is in writable, and use
-// /dev, /proc and /etc as they must, each a row here. Whatever else should turn
-// up in the mount namespace stays shut.
+// Landlock returns the second layer over a root file system. Programs may execute and read the
+// paths in programs, do anything in those in writable, and use /dev, /proc and /etc as the rows
+// allow. Any other path of the mount namespace is denied.
 //
-// The rules allow what ordinary programs do in their own directories: rename
-// and link across them, FIFOs, UNIX sockets, truncation, running what was just
-// compiled. Version 1 of Landlock (Linux 5.13 to 5.18) knows no right to rename
-// or link between directories and refuses it always, with EXDEV; who cannot
-// have that must do without Landlock there.
+// The rules allow what ordinary programs do in their own directories: rename and link between
+// directories, create FIFOs and UNIX sockets, truncate, and execute a file that was just compiled.
+// ABI 1 (Linux 5.13 to 5.18) always denies rename and link between directories, with EXDEV, so the
+// agent does not use Landlock there.
 func Landlock(programs, writable []string) wire.Landlock {
 	l := wire.Landlock{HandledFS: llEverything, Scoped: llScopeAbstractUnix | llScopeSignal}
 	add := func(path string, access uint64) {
@@ -66,22 +64,21 @@ func Landlock(programs, writable []string) wire.Landlock {
 		add(r.path, llDevice)
 	}
 	for _, p := range programs {
-		add(p, llPrograms)
+		add(p, llReadExec)
 	}
 	for _, p := range writable {
-		add(p, llOwn)
+		add(p, llWritable)
 	}
 	return l
 }
 
-// RootLandlock is Landlock for the roots that HostRoot and ImageRoot make.
-// Programs can make directories in the root, and a rule about a directory is one
-// about all below it. So what is left to forbid is devices, what is not below the
-// root, and what leads out of the sandbox; that /usr, /etc and /proc stay as they
-// are is what their mounts are read-only for.
+// RootLandlock is Landlock for the roots of HostRoot and ImageRoot. Programs can create directories
+// in the root, and a Landlock rule covers everything beneath its path, so the rule is about "/". It
+// still denies creating devices, paths that are not beneath the root, and connections and signals
+// out of the sandbox. /usr, /etc and /proc are protected by their read-only mounts.
 func RootLandlock() wire.Landlock { return Landlock(nil, []string{"/"}) }
 
-// landlockRow is what is granted beneath a path on every root, and why.
+// landlockRow is a right that every root grants beneath a path, and the reason.
 type landlockRow struct {
 	path   string
 	access uint64
@@ -90,10 +87,10 @@ type landlockRow struct {
 
 func landlockRows() []landlockRow {
 	return []landlockRow{
-		{"/", llReadDir, "ls /, and walking down from there; names only, and the root holds none but ours"},
-		{"/etc", llSettings, "reading settings"},
-		{"/dev", llSettings, "looking at /dev; the devices have rows of their own"},
+		{"/", llReadDir, "ls / and path walks; names only, and every entry of the root is the sandbox's own"},
+		{"/etc", llRead, "reading settings"},
+		{"/dev", llRead, "looking at /dev; the devices have rows of their own"},
 		{"/dev/pts", llDevice | llReadDir, "terminals: pty in Python, script, expect"},
-		{"/proc", llSettings, "reading only: a process that writes its own oom_score_adj is killed for memory after its neighbours. prctl(2) names threads and sets timer slack; debuggers write memory by ptrace(2)"},
+		{"/proc", llRead, "reading only: a process that writes its own oom_score_adj is killed for memory after its neighbours. prctl(2) names threads and sets timer slack; debuggers write memory by ptrace(2)"},
 	}
 }

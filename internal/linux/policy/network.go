@@ -7,8 +7,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// WithNameserver returns the steps of a root for a sandbox that can ask a name
-// server at the address: those that write the resolver's settings write others.
+// WithNameserver returns the steps of a root whose resolver asks a name server at address. It
+// replaces the contents of the resolver's files.
 func WithNameserver(steps []wire.Mount, address string) []wire.Mount {
 	steps = slices.Clone(steps)
 	for i := range steps {
@@ -25,8 +25,8 @@ func WithNameserver(steps []wire.Mount, address string) []wire.Mount {
 	return steps
 }
 
-// resolverFiles are those of etcFiles that tell where names come from. In an
-// image nsswitch.conf is the image's own, and mostly asks DNS as well.
+// resolverFiles are the files of etcFiles that configure the resolver. An image keeps its own
+// nsswitch.conf, which normally asks DNS.
 func resolverFiles(address string) []textFile {
 	return []textFile{
 		{"/etc/resolv.conf", "nameserver " + address + "\n", "the gateway of the sandbox's own link, which asks the operator's name servers"},

@@ -7,9 +7,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Profile is a filter of system calls in the form that container runtimes take
-// (the runtime specification's linux.seccomp, and Docker's seccomp profiles),
-// as JSON.
+// Profile is a seccomp filter as JSON, in the format of container runtimes (linux.seccomp of the
+// runtime specification) and of Docker.
 type Profile struct {
 	DefaultAction   string        `json:"defaultAction"`
 	DefaultErrnoRet uint          `json:"defaultErrnoRet"`
@@ -17,8 +16,7 @@ type Profile struct {
 	Syscalls        []ProfileCall `json:"syscalls"`
 }
 
-// ProfileCall is what happens to some system calls whose arguments fulfil all
-// of Args.
+// ProfileCall is the action for system calls whose arguments meet all conditions of Args.
 type ProfileCall struct {
 	Names    []string     `json:"names"`
 	Action   string       `json:"action"`
@@ -26,8 +24,8 @@ type ProfileCall struct {
 	Args     []ProfileArg `json:"args,omitempty"`
 }
 
-// ProfileArg is a condition on one argument: with Op "SCMP_CMP_MASKED_EQ", that
-// it has the bits ValueTwo among those of the mask Value.
+// ProfileArg is a condition on one argument. Op "SCMP_CMP_MASKED_EQ" means: argument & Value ==
+// ValueTwo.
 type ProfileArg struct {
 	Index    uint   `json:"index"`
 	Value    uint64 `json:"value"`
@@ -35,21 +33,19 @@ type ProfileArg struct {
 	Op       string `json:"op"`
 }
 
-// The actions and the one comparison of a Profile.
+// The actions and the operator of a Profile.
 const (
 	profileAllow    = "SCMP_ACT_ALLOW"
 	profileErrno    = "SCMP_ACT_ERRNO"
 	profileMaskedEq = "SCMP_CMP_MASKED_EQ"
 )
 
-// CompileProfile returns Rules as a runtime takes them, for a GOARCH. It is the
-// coarser of two filters: the agent installs the exact one, that of
-// CompileSeccomp, on top before any program runs. What a profile cannot say,
-// since all its rules for one call must lead to one action, it allows: a call
-// that is allowed but for some arguments. It never refuses what Rules allow.
+// CompileProfile returns Rules as a Profile for a GOARCH. The Profile is the coarser of two
+// filters: the agent installs the exact one (CompileSeccomp) before any program runs. In a Profile
+// all rules of one call must have the same action. So it allows a call that Rules denies for some
+// arguments only, and never denies what Rules allow.
 //
-// A call made through another architecture's entry ends the process, as with
-// the exact filter.
+// As in the exact filter, a call through another architecture's entry point kills the process.
 func CompileProfile(goarch string) (*Profile, error) {
 	a, err := findArch(goarch)
 	if err != nil {
@@ -75,7 +71,7 @@ func CompileProfile(goarch string) (*Profile, error) {
 	return p, nil
 }
 
-// add adds a call, to an entry that says the same if there is one.
+// add adds a call to the entry with the same action and conditions, or creates one.
 func (p *Profile) add(name string, c ProfileCall) {
 	i := slices.IndexFunc(p.Syscalls, func(x ProfileCall) bool {
 		return x.Action == c.Action && slices.Equal(x.Args, c.Args) && (x.ErrnoRet == nil) == (c.ErrnoRet == nil) && (x.ErrnoRet == nil || *x.ErrnoRet == *c.ErrnoRet)
@@ -87,8 +83,8 @@ func (p *Profile) add(name string, c ProfileCall) {
 	p.Syscalls[i].Names = append(p.Syscalls[i].Names, name)
 }
 
-// profileCalls turns the rules of one call, of which the last has no
-// conditions, into entries without a name.
+// profileCalls converts the rules of one call, the last of which has no conditions, to entries
+// without a name.
 func profileCalls(rules []Rule) ([]ProfileCall, error) {
 	if len(rules) == 0 {
 		return nil, nil
@@ -110,16 +106,15 @@ func profileCalls(rules []Rule) ([]ProfileCall, error) {
 			out = append(out, ProfileCall{Action: profileAllow, Args: a})
 		}
 	}
-	// What has no entry gets the default, which old runtimes take for EPERM; where
-	// libraries fall back on ENOSYS that matters.
+	// A call without an entry gets the default action. Old runtimes return EPERM for it, but
+	// libraries fall back only on ENOSYS.
 	if len(out) == 0 {
 		out = append(out, ProfileCall{Action: profileErrno, ErrnoRet: new(uint(last & errnoMask))})
 	}
 	return out, nil
 }
 
-// profileArgs writes conditions, each of which names several values, as
-// alternatives of conditions with one value each.
+// profileArgs expands conditions with several values to alternatives with one value each.
 func profileArgs(conds []Cond) ([][]ProfileArg, error) {
 	out := [][]ProfileArg{nil}
 	for i, c := range conds {

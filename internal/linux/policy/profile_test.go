@@ -85,7 +85,7 @@ func TestProfileRefuses(t *testing.T) {
 
 // Runtimes know every resource that is limited by a name.
 func TestRlimitNames(t *testing.T) {
-	limits, err := Rlimits(sandbar.Limits{Files: 64}, RlimitOptions{Held: sandbar.Enforcements{Memory: sandbar.EnforcedWatchdog, PIDs: sandbar.EnforcedRlimit}})
+	limits, err := Rlimits(sandbar.Limits{Files: 64}, RlimitOptions{Enforced: sandbar.Enforcements{Memory: sandbar.EnforcedWatchdog, PIDs: sandbar.EnforcedRlimit}})
 	if err != nil {
 		t.Fatal(err)
 	}

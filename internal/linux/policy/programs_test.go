@@ -40,7 +40,7 @@ func TestProgramRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		otherMark(t, goarch, a)
-		prog, err := CompilePrograms(goarch, MarkLocks)
+		prog, err := CompilePrograms(goarch, TagLocks)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestProgramRules(t *testing.T) {
 // otherMark looks at a filter with another mark: that is what cannot be changed.
 func otherMark(t *testing.T, goarch string, a arch) {
 	t.Helper()
-	prog, err := CompilePrograms(goarch, MarkResident)
+	prog, err := CompilePrograms(goarch, TagRSS)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,25 +7,24 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// RlimitOptions are what the resource limits of a sandbox's processes depend on
-// beyond its Limits.
+// RlimitOptions are the parameters of the resource limits, besides Limits.
 type RlimitOptions struct {
-	// Held tells how the driver holds memory and the number of processes.
-	// RLIMIT_DATA is set where Memory is EnforcedWatchdog, RLIMIT_NPROC where
-	// PIDs is EnforcedRlimit; a cgroup does both better.
-	Held sandbar.Enforcements
-	// AgentThreads is how many threads of the agent count as the programs'
-	// user, and so towards RLIMIT_NPROC: 0 where the agent has an id of its own.
+	// Enforced tells which mechanism enforces memory and the number of processes. RLIMIT_DATA is
+	// set if Memory is EnforcedWatchdog, RLIMIT_NPROC if PIDs is EnforcedRlimit. A cgroup needs
+	// neither.
+	Enforced sandbar.Enforcements
+	// AgentThreads is the number of the agent's threads that the kernel counts towards the
+	// programs' RLIMIT_NPROC, 0 if the agent has a user of its own.
 	AgentThreads int64
-	// Ceiling is the hard limit of the daemon for a resource (RLIMIT_*), which
-	// nothing in a user namespace can raise; nil means that there is none.
+	// Ceiling returns the daemon's hard limit of a resource (RLIMIT_*), which a process in a user
+	// namespace cannot exceed. nil means no limit.
 	Ceiling func(resource uint32) uint64
 }
 
-// RlimitInfinity is the kernel's number for no limit.
+// RlimitInfinity is RLIM_INFINITY.
 const RlimitInfinity = ^uint64(0)
 
-// The numbers of resources; they are the same on both architectures.
+// Resource numbers. They are the same on both architectures.
 const (
 	rlimitData       = 2
 	rlimitStack      = 3
@@ -39,27 +38,26 @@ const (
 )
 
 const (
-	// dataSlack is how far RLIMIT_DATA lies above the memory limit. It counts
-	// what is reserved, not what is used: a dozen thread stacks of 8 MiB in
-	// Node, arenas of 64 MiB in Go, code areas in BEAM.
+	// dataSlack is the distance of RLIMIT_DATA above the memory limit, in bytes. RLIMIT_DATA counts
+	// reserved memory, not used memory: a dozen thread stacks of 8 MiB in Node, arenas of 64 MiB in
+	// Go, code areas in BEAM.
 	dataSlack = 256 << 20
-	// maxFiles is the kernel's default for fs.nr_open, over which it accepts
-	// no RLIMIT_NOFILE.
+	// maxFiles is the default of fs.nr_open, above which the kernel accepts no RLIMIT_NOFILE.
 	maxFiles = 1 << 20
 )
 
-// rlimitRow is one limit, and why.
+// rlimitRow is one limit and its reason.
 type rlimitRow struct {
 	resource   uint32
 	soft, hard uint64
 	why        string
 }
 
-// Rlimits returns the resource limits of a sandbox. They are set on the agent,
-// inherited by programs, and lie at or under the daemon's own hard limits.
+// Rlimits returns the resource limits of a sandbox. The agent sets them on itself and programs
+// inherit them. None exceeds the daemon's own hard limit.
 //
-// Files over the daemon's hard limit is an Unsupported error: a program would
-// otherwise have less than it was promised.
+// If Files exceeds the daemon's hard limit, the error is Unsupported: a lower limit would break the
+// promise.
 func Rlimits(l sandbar.Limits, o RlimitOptions) ([]wire.Rlimit, error) {
 	ceiling := o.Ceiling
 	if ceiling == nil {
@@ -78,9 +76,9 @@ func Rlimits(l sandbar.Limits, o RlimitOptions) ([]wire.Rlimit, error) {
 	return out, nil
 }
 
-// TemplateRlimits are the limits of an interpreter that is copied into sandboxes,
-// whose copies take on those of their sandbox: what a program has from its start,
-// and what its filter keeps anybody from setting. Ceiling is as in RlimitOptions.
+// TemplateRlimits are the limits of a template's interpreter: those that take effect at a program's
+// start, and the one that the seccomp filter forbids to change. Its forks set all limits of their
+// sandbox. Ceiling is as in RlimitOptions.
 func TemplateRlimits(ceiling func(resource uint32) uint64) []wire.Rlimit {
 	var out []wire.Rlimit
 	for _, r := range rlimitRows(sandbar.Limits{}, RlimitOptions{}) {
@@ -92,11 +90,10 @@ func TemplateRlimits(ceiling func(resource uint32) uint64) []wire.Rlimit {
 	return out
 }
 
-// rlimitRows are the limits. RLIMIT_FSIZE is not among them: the size of the
-// one writable file system is the bound, and a limit on a file's length would
-// kill programs that make sparse files. Nor are RLIMIT_AS, which counts address
-// space that V8, BEAM and Java reserve by the terabyte and never touch, and
-// RLIMIT_CPU: the engine's clock and the cgroup's quota hold the time.
+// rlimitRows are the limits. Not set on purpose: RLIMIT_FSIZE, since the size of the writable file
+// system is the bound and a limit on file length would kill programs that write sparse files;
+// RLIMIT_AS, since V8, BEAM and Java reserve terabytes of address space that they never touch;
+// RLIMIT_CPU, since the engine's clock and the cgroup's quota bound the time.
 func rlimitRows(l sandbar.Limits, o RlimitOptions) []rlimitRow {
 	files := uint64(maxFiles)
 	if l.Files > 0 {
@@ -104,21 +101,21 @@ func rlimitRows(l sandbar.Limits, o RlimitOptions) []rlimitRow {
 	}
 	rows := []rlimitRow{
 		{rlimitNofile, files, files, "Limits.Files"},
-		{rlimitCore, 1, 1, "no core dump. 1 and not 0: where core_pattern is a pipe the kernel ignores 0 and runs the host's handler on the sandbox's memory; 1 is its mark for \"do not\", and too small for a file"},
+		{rlimitCore, 1, 1, "no core dump. 1 and not 0: where core_pattern is a pipe the kernel ignores 0 and runs the host's handler on the sandbox's memory; 1 means \"no dump\" to it, and is too small for a file"},
 		{rlimitStack, 8 << 20, RlimitInfinity, "the usual main stack, whatever the daemon was started with (unlimited changes the layout of memory); a program may raise it, and memory is bounded elsewhere"},
 		{rlimitMemlock, 8 << 20, 8 << 20, "what the kernel gives an ordinary user; pinned memory cannot be reclaimed for the neighbours"},
 		{rlimitMsgqueue, 409600, 409600, "half of the kernel's default, which counts by user, so that one sandbox cannot use up the daemon's: POSIX message queues hold the kernel's memory"},
 		{rlimitSigpending, 4096, 4096, "queued signals and timers hold the kernel's memory; its default grows with the machine"},
-		{rlimitNice, 0, 0, "nobody becomes less nice than he was started"},
-		{rlimitRtprio, 0, 0, "no real-time class: it would run before everything on the host"},
+		{rlimitNice, 0, 0, "a program cannot raise its priority above the initial one"},
+		{rlimitRtprio, 0, 0, "no real-time scheduling class: it would pre-empt every process of the host"},
 	}
-	if l.PIDs > 0 && o.Held.PIDs == sandbar.EnforcedRlimit {
+	if l.PIDs > 0 && o.Enforced.PIDs == sandbar.EnforcedRlimit {
 		n := uint64(l.PIDs) + uint64(max(o.AgentThreads, 0))
-		rows = append(rows, rlimitRow{rlimitNproc, n, n, "Limits.PIDs where no cgroup counts: since Linux 5.14 it is counted in the sandbox's own user namespace. The kernel never holds it against the host's root"})
+		rows = append(rows, rlimitRow{rlimitNproc, n, n, "Limits.PIDs where no cgroup counts: since Linux 5.14 the kernel counts it in the sandbox's own user namespace. It is never enforced for the host's root"})
 	}
-	if l.Memory > 0 && o.Held.Memory == sandbar.EnforcedWatchdog {
+	if l.Memory > 0 && o.Enforced.Memory == sandbar.EnforcedWatchdog {
 		n := uint64(l.Memory) + dataSlack
-		rows = append(rows, rlimitRow{rlimitData, n, n, "what one process can take between two looks of the watchdog"})
+		rows = append(rows, rlimitRow{rlimitData, n, n, "bounds one process between two measurements of the watchdog"})
 	}
 	return rows
 }

@@ -27,13 +27,13 @@ func TestRlimits(t *testing.T) {
 		code   sandbar.Code
 	}{
 		{name: "cgroups hold the rest", limits: sandbar.Limits{Files: 256, PIDs: 10, Memory: 1 << 20},
-			o:    RlimitOptions{Held: sandbar.Enforcements{Memory: sandbar.EnforcedCgroup2, PIDs: sandbar.EnforcedCgroup1}, AgentThreads: 9},
+			o:    RlimitOptions{Enforced: sandbar.Enforcements{Memory: sandbar.EnforcedCgroup2, PIDs: sandbar.EnforcedCgroup1}, AgentThreads: 9},
 			want: base(256)},
-		{name: "no cgroups", limits: sandbar.Limits{Files: 256, PIDs: 10, Memory: 64 << 20}, o: RlimitOptions{Held: everything},
+		{name: "no cgroups", limits: sandbar.Limits{Files: 256, PIDs: 10, Memory: 64 << 20}, o: RlimitOptions{Enforced: everything},
 			want: append(base(256), rl(6, 10, 10), rl(2, 320<<20, 320<<20))},
-		{name: "the agent is the same user", limits: sandbar.Limits{Files: 256, PIDs: 10, Memory: 64 << 20}, o: RlimitOptions{Held: everything, AgentThreads: 12},
+		{name: "the agent is the same user", limits: sandbar.Limits{Files: 256, PIDs: 10, Memory: 64 << 20}, o: RlimitOptions{Enforced: everything, AgentThreads: 12},
 			want: append(base(256), rl(6, 22, 22), rl(2, 320<<20, 320<<20))},
-		{name: "unlimited", limits: sandbar.Limits{Files: sandbar.Unlimited, PIDs: sandbar.Unlimited, Memory: sandbar.Unlimited}, o: RlimitOptions{Held: everything},
+		{name: "unlimited", limits: sandbar.Limits{Files: sandbar.Unlimited, PIDs: sandbar.Unlimited, Memory: sandbar.Unlimited}, o: RlimitOptions{Enforced: everything},
 			want: base(1 << 20)},
 		{name: "under the daemon's own", limits: sandbar.Limits{Files: 512, PIDs: 10},
 			o: RlimitOptions{Ceiling: func(r uint32) uint64 {

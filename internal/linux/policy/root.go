@@ -10,71 +10,66 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// HostDir is a directory of a host, as the caller found it.
+// HostDir is a directory of the host's root.
 type HostDir struct {
-	// Name is one of HostDirs. Those that do not exist are left out.
+	// Name is one of HostDirs. The caller leaves out those that do not exist.
 	Name string
-	// Link is the text of the symbolic link that Name is, "" for a directory.
+	// Link is the text of the link if Name is a symbolic link, "" if it is a directory.
 	Link string
 }
 
-// HostRootOptions are what the root of the image "host" depends on.
+// HostRootOptions are the parameters of the root of the image "host".
 type HostRootOptions struct {
 	// Dirs are those of HostDirs that exist on this host.
 	Dirs []HostDir
-	// Etc is the names in the host's /etc, for rows that are patterns. It may
-	// be empty: then those rows are left out.
+	// Etc are the names in the host's /etc, for rows with patterns. If it is empty, those rows are
+	// left out.
 	Etc []string
-	// Local are the directories in /usr/local that programs can write in, as
-	// LocalDirs names them; "" is /usr/local itself. Empty: /usr/local is
-	// read-only, as all of /usr is.
+	// Local are the directories in /usr/local that programs can write in, from LocalDirs; "" is
+	// /usr/local itself. If it is empty, /usr/local is read-only, like all of /usr.
 	Local []string
-	// Extra are paths of the host, from the operator's configuration, that
-	// programs also see, read-only, in the same place. CheckExtra says which
-	// are accepted. One that does not exist is skipped.
+	// Extra are paths of the host from the operator's configuration. Programs see them read-only at
+	// the same path. CheckExtra defines which are valid. A path that does not exist is skipped.
 	Extra []string
 
-	// Python is the path of python3 on a host that has no "python": programs find it
-	// under that name too, in LinksDir. "" for no such link.
+	// Python is the path of python3 on a host without a command "python". LinksDir then has a link
+	// "python" to it. "" for no link.
 	Python string
 
-	// Disk and Inodes bound all writable directories together. Disk is in
-	// bytes and is rounded up to a page; sandbar.Unlimited lifts a bound; 0 is
-	// an error.
+	// Disk and Inodes bound all writable directories together. Disk is in bytes and rounded up to a
+	// page. sandbar.Unlimited removes a bound; 0 is an error.
 	Disk, Inodes int64
 	// UID and GID are the programs' ids inside the user namespace.
 	UID, GID uint32
-	// Ranged: the user namespace has a range of ids and the agent is 0 in it,
-	// so that what programs must not own belongs to somebody else. Without it
-	// everything belongs to UID, and being read-only protects it.
+	// Ranged says that the user namespace maps a range of ids and the agent is 0 in it, so that the
+	// agent owns what programs must not own. Otherwise UID owns everything, and read-only mounts
+	// protect it.
 	Ranged bool
-	// Hostname is the sandbox's own.
+	// Hostname is the sandbox's host name.
 	Hostname string
-	// MachineID is 32 hexadecimal digits for /etc/machine-id; "" means no such
-	// file. It must be fresh for each sandbox.
+	// MachineID is the content of /etc/machine-id, 32 hexadecimal digits, "" for no such file. It
+	// must be new for each sandbox.
 	MachineID string
-	// BootID is a UUID, lower case with hyphens, for the sandbox's own
-	// /proc/sys/kernel/random/boot_id; "" means that the file is empty. It must be
-	// fresh for each sandbox.
+	// BootID is a UUID in lower case for the sandbox's own /proc/sys/kernel/random/boot_id, "" for
+	// an empty file. It must be new for each sandbox.
 	BootID string
-	// Without are parts that somebody else makes, such as a container runtime:
-	// they are left as empty directories.
-	Without Parts
+	// Omit are parts that a container runtime builds. They are left as empty directories.
+	Omit Parts
 }
 
-// Parts are parts of a root.
+// Parts is a set of parts of a root.
 type Parts uint8
 
-// The parts that a root can be without.
+// The parts that can be omitted.
 const (
 	Proc    Parts = 1 << iota // /proc and its masks (ProcMasks, ProcReadOnly)
-	Devices                   // /dev but for /dev/shm, which is always there
+	Devices                   // /dev except /dev/shm, which is always there
 )
 
-// row is a path with a reason.
+// row is a path and the reason for it.
 type row struct{ path, why string }
 
-// hostDirs are the parts of the host's root that hold its programs.
+// hostDirs are the directories of the host's root that contain programs.
 func hostDirs() []row {
 	return []row{
 		{"/usr", "the interpreters, their libraries and data"},
@@ -87,17 +82,17 @@ func hostDirs() []row {
 	}
 }
 
-// HostDirs names the directories a caller looks for (with lstat: links are
-// reported, not followed) to fill in HostRootOptions.Dirs.
+// HostDirs returns the directories that a caller looks up to fill HostRootOptions.Dirs. It must use
+// lstat(2), because links are reported and not followed.
 func HostDirs() []string {
 	var out []string
-	for _, r := range append(hostDirs(), programMasks()...) {
+	for _, r := range append(hostDirs(), maskedHostDirs()...) {
 		out = append(out, r.path)
 	}
 	return out
 }
 
-// find returns what the caller found in place of a directory.
+// find returns the caller's entry of a directory.
 func (o HostRootOptions) find(name string) (HostDir, bool) {
 	i := slices.IndexFunc(o.Dirs, func(d HostDir) bool { return d.Name == name })
 	if i < 0 {
@@ -106,49 +101,44 @@ func (o HostRootOptions) find(name string) (HostDir, bool) {
 	return o.Dirs[i], true
 }
 
-// Writable names directories that programs can write and that are there in every
-// sandbox. They are parts of one file system, so the used bytes of any of them are
-// those of all (wire.Setup.WatchDisks needs one). No program can remove the first.
+// Writable returns directories that programs can write in every sandbox. They are parts of one file
+// system, so the used bytes of one are those of all (wire.Setup.WatchDisks needs one). Programs
+// cannot remove the first.
 func Writable() []string { return []string{sandbar.DefaultDir, "/tmp", "/dev/shm"} }
 
-// parts is where directories of the bounded file system lie that are shown
-// elsewhere, or by the overlay alone. They have no name any more once the
-// sandbox's /proc is mounted there.
-const parts = "/proc"
+// stagingDir is where directories of the bounded tmpfs are created before they are bound to other
+// paths or used by the overlay. The sandbox's /proc is mounted over it afterwards, so programs
+// cannot reach them by another path.
+const stagingDir = "/proc"
 
-// LinksDir is a directory of the image "host", the last in its programs' PATH, for
-// names that the host lacks.
+// LinksDir is the last directory in the PATH of programs in the image "host". It has commands that
+// the host lacks.
 const LinksDir = "/run/bin"
 
-// Sizes of the parts that nobody can write to once the sandbox runs. Links and
-// directories take no space, and each of the few files a page.
+// Sizes in bytes, and inodes, of file systems that are read-only once the sandbox runs. Links and
+// directories take no space, each file takes a page.
 const (
 	skeletonSize   = 1 << 20
 	skeletonInodes = 4096
-	// The kernel knows no "unlimited" for these options; this is more than
-	// any machine has.
+	// tmpfs has no option for "unlimited"; no machine has that much memory.
 	unlimitedSize   = 1 << 50
 	unlimitedInodes = 1 << 40
 
 	readOnly = wire.MountReadOnly | wire.MountNoSuid | wire.MountNoDev
 	sealed   = readOnly | wire.MountNoExec
-	// private is what programs write: they may run what they have put there.
-	private = wire.MountNoSuid | wire.MountNoDev
+	// writable is for directories that programs write in and execute from.
+	writable = wire.MountNoSuid | wire.MountNoDev
 )
 
-// HostRoot returns the steps that build the root of the image "host": this
-// machine's own programs and a chosen few of its settings, read-only; the few
-// devices that programs need; a masked /proc; no /sys; and nothing else of this
-// machine. Of its /root, /home, /opt, /srv and /var nothing is ever a source,
-// unless the operator asked for it in Extra.
+// HostRoot returns the steps that build the root of the image "host": the host's own programs and
+// selected files of its /etc, read-only; a few devices; a masked /proc; no /sys. Nothing of the
+// host's /root, /home, /opt, /srv and /var is visible, unless the operator lists it in Extra.
 //
-// All else is one private and bounded file system in memory, which programs can
-// write: the root itself, /home, /opt, /run, /srv, /tmp, /var, /dev/shm and, by an
-// overlay over this machine's, the directories Local of /usr/local. Where the
-// kernel does not mount that overlay, /usr/local is read-only.
+// Everything else is one private and bounded tmpfs that programs can write: the root itself, /home,
+// /opt, /run, /srv, /tmp, /var, /dev/shm and, through an overlay over the host's, the directories
+// Local of /usr/local. If the kernel does not mount that overlay, /usr/local is read-only.
 //
-// It is an Invalid error to leave a field unset or to give an Extra path that
-// CheckExtra does not accept.
+// An unset field, or an Extra path that CheckExtra refuses, is an Invalid error.
 func HostRoot(o HostRootOptions) ([]wire.Mount, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -157,50 +147,50 @@ func HostRoot(o HostRootOptions) ([]wire.Mount, error) {
 	if !o.Ranged {
 		p.owner, p.group = o.UID, o.GID
 	}
-	p.bounded("/", 0, 0) // the bounds are known when all else is
-	// Sticky: where programs are another user than the agent, they cannot replace
-	// what the agent puts into the root.
+	p.boundedTmpfs("/", 0, 0) // the bounds are set at the end
+	// Sticky: if programs are another user than the agent, they cannot replace the agent's entries
+	// of the root.
 	p.steps[0].Mode = 0o1777
-	p.dir(parts, 0o755, false)
+	p.dir(stagingDir, 0o755, false)
 	p.programs()
 	p.local()
-	p.places()
+	p.emptyDirs()
 	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: "/etc", Flags: sealed &^ wire.MountReadOnly,
 		Size: skeletonSize, Inodes: skeletonInodes, Mode: 0o755, UID: p.owner, GID: p.group})
 	p.settings()
 	p.extra()
 	p.dir("/dev", 0o755, false)
-	p.inner("/dev", "/dev", sealed&^wire.MountReadOnly)
+	p.bindInner("/dev", "/dev", sealed&^wire.MountReadOnly)
 	p.devices()
 	p.part("/shm", "/dev/shm", 0o1777, false)
 	p.proc("")
-	p.add(wire.Mount{Kind: wire.MountReseal, Target: "/etc", Flags: sealed})
-	p.add(wire.Mount{Kind: wire.MountReseal, Target: "/dev", Flags: sealed})
-	p.steps[0].Size, p.steps[0].Inodes = p.bounds(ownBytes(o.BootID), ownInodes(p.steps))
+	p.add(wire.Mount{Kind: wire.MountSetFlags, Target: "/etc", Flags: sealed})
+	p.add(wire.Mount{Kind: wire.MountSetFlags, Target: "/dev", Flags: sealed})
+	p.steps[0].Size, p.steps[0].Inodes = p.tmpfsBounds(reservedBytes(o.BootID), reservedInodes(p.steps))
 	return p.steps, nil
 }
 
-// part shows a directory that programs write in at target.
+// part binds a writable directory at target.
 func (p *plan) part(name, target string, mode uint32, programs bool) {
-	p.dir(parts+name, mode, programs)
-	p.inner(parts+name, target, private)
+	p.dir(stagingDir+name, mode, programs)
+	p.bindInner(stagingDir+name, target, writable)
 }
 
-// ownBytes is the space taken before a program runs: the page of the boot id.
-func ownBytes(bootID string) int64 {
+// reservedBytes are the bytes in use before a program runs: one page for the boot id.
+func reservedBytes(bootID string) int64 {
 	if bootID == "" {
 		return 0
 	}
 	return 4096
 }
 
-// ownInodes is the inodes taken before a program runs: what the steps make on the
-// bounded file system. What they make for a device or an Extra that turns out not
-// to be there is counted all the same.
-func ownInodes(steps []wire.Mount) int64 {
+// reservedInodes are the inodes in use before a program runs: those that the steps create on the
+// bounded tmpfs. It also counts mount points of devices and Extra paths that turn out to be
+// missing.
+func reservedInodes(steps []wire.Mount) int64 {
 	made := map[string]bool{"/": true}
 	n := int64(1)
-	var others []string // where other file systems are mounted
+	var others []string // mount points of other file systems
 	for _, m := range steps {
 		in := func(other string) bool { return m.Target != other && beneath(m.Target, other) }
 		for dir := m.Target; !made[dir] && !slices.ContainsFunc(others, in); dir = path.Dir(dir) {
@@ -213,9 +203,11 @@ func ownInodes(steps []wire.Mount) int64 {
 				others = append(others, m.Target)
 			}
 		case wire.MountOverlay:
-			n += 2 // a directory of the kernel's in work, and the notes that it tries to write there
-		case wire.MountCover, wire.MountMasks:
-			n++ // a file that has no name
+			// a directory that the kernel creates in work, and the attribute that it tries to write
+			// there
+			n += 2
+		case wire.MountReplaceFile, wire.MountMaskOthers:
+			n++ // an unlinked file
 		}
 	}
 	return n
@@ -267,52 +259,54 @@ func machineIDOK(s string) bool {
 	return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// plan collects steps. owner and group are those of what programs must not own.
+// plan collects steps. owner and group own what programs must not own.
 type plan struct {
 	o            HostRootOptions
 	owner, group uint32
-	at           string // where in the tree that is built the root will be: "" for its top
+	prefix       string // path of the future root in the tree being built, "" for its top
 	steps        []wire.Mount
 }
 
 func (p *plan) add(m wire.Mount) { p.steps = append(p.steps, m) }
 
 func (p *plan) bind(target string, flags uint32) {
-	p.add(wire.Mount{Kind: wire.MountBind, Source: target, Target: p.at + target, Flags: flags})
+	p.add(wire.Mount{Kind: wire.MountBind, Source: target, Target: p.prefix + target, Flags: flags})
 }
 
-func (p *plan) inner(source, target string, flags uint32) {
-	p.add(wire.Mount{Kind: wire.MountInner, Source: p.at + source, Target: p.at + target, Flags: flags})
+func (p *plan) bindInner(source, target string, flags uint32) {
+	p.add(wire.Mount{Kind: wire.MountBindInner, Source: p.prefix + source, Target: p.prefix + target, Flags: flags})
 }
 
 func (p *plan) link(text, target string) {
-	p.add(wire.Mount{Kind: wire.MountSymlink, Source: text, Target: p.at + target})
+	p.add(wire.Mount{Kind: wire.MountSymlink, Source: text, Target: p.prefix + target})
 }
 
-func (p *plan) mask(target string) { p.add(wire.Mount{Kind: wire.MountMask, Target: p.at + target}) }
+func (p *plan) mask(target string) {
+	p.add(wire.Mount{Kind: wire.MountMask, Target: p.prefix + target})
+}
 
-// dir makes a directory of the agent's, or with private of the programs'.
+// dir creates a directory that the agent owns or, if private, the programs.
 func (p *plan) dir(target string, mode uint32, private bool) {
 	uid, gid := p.owner, p.group
 	if private {
 		uid, gid = p.o.UID, p.o.GID
 	}
-	p.add(wire.Mount{Kind: wire.MountMkdir, Target: p.at + target, Mode: mode, UID: uid, GID: gid})
+	p.add(wire.Mount{Kind: wire.MountMkdir, Target: p.prefix + target, Mode: mode, UID: uid, GID: gid})
 }
 
 func (p *plan) file(target, text string) {
-	p.add(wire.Mount{Kind: wire.MountFile, Source: text, Target: p.at + target, Mode: 0o644})
+	p.add(wire.Mount{Kind: wire.MountFile, Source: text, Target: p.prefix + target, Mode: 0o644})
 }
 
-// programs shows the host's own programs. Directories come before links, so
-// that a link never stands where a directory is to be made.
+// programs binds the host's programs. Directories come before links, so that no link is at a path
+// where a directory is needed.
 func (p *plan) programs() {
 	var links []HostDir
 	for _, r := range hostDirs() {
 		d, ok := p.o.find(r.path)
 		switch {
 		case !ok:
-		case leadsInside(d):
+		case pointsIntoUsr(d):
 			links = append(links, d)
 		default:
 			p.bind(r.path, readOnly)
@@ -323,29 +317,29 @@ func (p *plan) programs() {
 	}
 }
 
-// local has programs write in /usr/local, where package managers install what is
-// for all users, and puts a directory of theirs where the host has settings there. The directories below it belong to ids that the user namespace does
-// not have, and the kernel copies nothing of these up: so the upper directory has
-// from the start, as the programs' own, those in which they are to make files.
+// local makes /usr/local writable, where package managers install for all users, and puts an empty
+// directory over the host's configuration there. The host's directories below /usr/local belong to
+// ids that the user namespace does not map, and overlayfs cannot copy up such a directory. So the
+// upper directory contains, owned by the programs, every directory in which they may create files.
 func (p *plan) local() {
 	if len(p.o.Local) > 0 {
-		p.link("../usr/local", parts+"/lower")
-		p.dir(parts+"/work", 0o700, false)
+		p.link("../usr/local", stagingDir+"/lower")
+		p.dir(stagingDir+"/work", 0o700, false)
 		for _, d := range p.o.Local {
-			p.dir(path.Join(parts, "upper", d), 0o755, true)
+			p.dir(path.Join(stagingDir, "upper", d), 0o755, true)
 		}
-		p.add(wire.Mount{Kind: wire.MountOverlay, Source: parts, Target: "/usr/local", Flags: private | wire.MountOptional})
+		p.add(wire.Mount{Kind: wire.MountOverlay, Source: stagingDir, Target: "/usr/local", Flags: writable | wire.MountOptional})
 	}
-	for _, r := range programMasks() {
-		// A link leads to what has its own row, or to nothing.
+	for _, r := range maskedHostDirs() {
+		// a link points to a path that has its own row, or to nothing
 		if d, ok := p.o.find(r.path); ok && d.Link == "" && !slices.Contains(p.o.Extra, r.path) {
 			p.part("/"+path.Base(r.path), r.path, 0o755, true)
 		}
 	}
 }
 
-// LocalDirs are patterns, as path.Match has them, of the directories in /usr/local
-// that programs can write in where the host has them.
+// LocalDirs returns patterns (path.Match) of the directories in /usr/local that programs can write
+// in, if the host has them.
 func LocalDirs() []string {
 	var out []string
 	for _, r := range localRows() {
@@ -354,7 +348,7 @@ func LocalDirs() []string {
 	return out
 }
 
-// localRows are directories in which package managers make files and directories.
+// localRows are directories in which package managers create files.
 func localRows() []row {
 	return []row{
 		{"/usr/local", "opt, var and whatever else a Makefile's prefix has"},
@@ -381,9 +375,9 @@ func localRows() []row {
 	}
 }
 
-// leadsInside tells whether d is a link into the directories that programs see
-// anyway. Any other link is not copied: what it leads to is shown in its place.
-func leadsInside(d HostDir) bool {
+// pointsIntoUsr reports whether d is a link into /usr, which programs see anyway. The target of any
+// other link is bound in its place.
+func pointsIntoUsr(d HostDir) bool {
 	if d.Link == "" {
 		return false
 	}
@@ -394,15 +388,15 @@ func leadsInside(d HostDir) bool {
 	return beneath(path.Clean(to), "/usr")
 }
 
-// programMasks are directories beneath those of hostDirs that hold settings
-// rather than programs.
-func programMasks() []row {
+// maskedHostDirs are directories below those of hostDirs that contain configuration instead of
+// programs.
+func maskedHostDirs() []row {
 	return []row{
 		{"/usr/local/etc", "the settings of locally installed programs, with the tokens that npmrc and gitconfig have in them; an operator who needs it lists it in Extra"},
 	}
 }
 
-// settings fills /etc.
+// settings builds /etc.
 func (p *plan) settings() {
 	for _, r := range etcRows() {
 		for _, name := range matching(r.path, p.o.Etc) {
@@ -415,8 +409,8 @@ func (p *plan) settings() {
 	p.link("../proc/self/mounts", "/etc/mtab")
 }
 
-// matching returns the paths that a row of /etc stands for: itself, or for a
-// pattern those names of the host that match.
+// matching returns the paths of a row of /etc: the path itself, or the host's names that match its
+// pattern.
 func matching(pattern string, names []string) []string {
 	if !strings.ContainsAny(pattern, "*?[") {
 		return []string{pattern}
@@ -431,7 +425,7 @@ func matching(pattern string, names []string) []string {
 	return out
 }
 
-// extra shows what the operator chose, unless programs see it already.
+// extra binds the operator's paths, except those that programs see already.
 func (p *plan) extra() {
 	var shown []string
 	for _, d := range p.o.Dirs {
@@ -441,7 +435,7 @@ func (p *plan) extra() {
 		shown = append(shown, matching(r.path, p.o.Etc)...)
 	}
 	extra := slices.Clone(p.o.Extra)
-	slices.Sort(extra) // parents before what is in them
+	slices.Sort(extra) // parents before their contents
 	for _, e := range extra {
 		if !slices.ContainsFunc(shown, func(s string) bool { return beneath(e, s) }) {
 			p.bind(e, readOnly|wire.MountOptional)
@@ -450,14 +444,14 @@ func (p *plan) extra() {
 	}
 }
 
-// places makes the directories that programs expect and find empty. The home is a
-// mount, so that programs always have a place to start from.
-func (p *plan) places() {
+// emptyDirs creates the empty directories that programs expect. The home directory is a mount
+// point, so that programs cannot remove it.
+func (p *plan) emptyDirs() {
 	for _, name := range []string{"/home", "/opt", "/run", "/srv", "/var", sandbar.DefaultDir} {
 		p.dir(name, 0o755, true)
 	}
 	p.dir("/tmp", 0o1777, false)
-	p.inner(sandbar.DefaultDir, sandbar.DefaultDir, private)
+	p.bindInner(sandbar.DefaultDir, sandbar.DefaultDir, writable)
 	p.link("../tmp", "/var/tmp")
 	p.link("../run", "/var/run")
 	if p.o.Python != "" {
@@ -466,18 +460,18 @@ func (p *plan) places() {
 	}
 }
 
-// devices makes what is in /dev: a bound device brings its own mount, whose flags
-// count, and pts and shm are mounts of their own.
+// devices builds /dev. A bound device keeps the flags of its own mount, and pts and shm are mounts
+// of their own.
 func (p *plan) devices() {
-	if p.o.Without&Devices != 0 {
+	if p.o.Omit&Devices != 0 {
 		return
 	}
 	for _, r := range deviceRows() {
-		// Read-only keeps the host's node as it is, its times included;
-		// the device itself can be written to all the same.
+		// Read-only protects the host's inode, including its times. Writing to the device works all
+		// the same.
 		flags := wire.MountReadOnly | wire.MountNoSuid | wire.MountNoExec
 		if r.path != "/dev/null" {
-			flags |= wire.MountOptional // a daemon in a container may lack some
+			flags |= wire.MountOptional // a daemon in a container may have fewer devices
 		}
 		p.bind(r.path, flags)
 	}
@@ -485,14 +479,14 @@ func (p *plan) devices() {
 	p.link("/proc/self/fd/0", "/dev/stdin")
 	p.link("/proc/self/fd/1", "/dev/stdout")
 	p.link("/proc/self/fd/2", "/dev/stderr")
-	p.add(wire.Mount{Kind: wire.MountDevpts, Target: p.at + "/dev/pts", Flags: wire.MountNoSuid | wire.MountNoExec})
+	p.add(wire.Mount{Kind: wire.MountDevpts, Target: p.prefix + "/dev/pts", Flags: wire.MountNoSuid | wire.MountNoExec})
 	p.link("pts/ptmx", "/dev/ptmx")
 }
 
-// deviceRows are the devices of the host that programs see.
+// deviceRows are the host's devices that programs see.
 func deviceRows() []row {
 	return []row{
-		{"/dev/null", "every program; masks of /proc are made of it"},
+		{"/dev/null", "every program"},
 		{"/dev/zero", "dd and old memory allocators"},
 		{"/dev/full", "tests of how programs take ENOSPC"},
 		{"/dev/random", "older cryptographic libraries"},
@@ -501,16 +495,16 @@ func deviceRows() []row {
 	}
 }
 
-// bounded mounts what bounds all that programs write, with so much beyond the
-// bounds for what is put there before they run.
-func (p *plan) bounded(target string, moreBytes, moreInodes int64) {
-	size, inodes := p.bounds(moreBytes, moreInodes)
-	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: target, Flags: private,
+// boundedTmpfs mounts the tmpfs that bounds all that programs write. moreBytes and moreInodes are
+// added for what the steps create on it.
+func (p *plan) boundedTmpfs(target string, moreBytes, moreInodes int64) {
+	size, inodes := p.tmpfsBounds(moreBytes, moreInodes)
+	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: target, Flags: writable,
 		Size: size, Inodes: inodes, Mode: 0o700, UID: p.owner, GID: p.group})
 }
 
-// bounds are those of all that programs write, and so much beyond them.
-func (p *plan) bounds(moreBytes, moreInodes int64) (size, inodes int64) {
+// tmpfsBounds returns the bounds of that tmpfs.
+func (p *plan) tmpfsBounds(moreBytes, moreInodes int64) (size, inodes int64) {
 	bound := func(n, more, most int64) int64 {
 		if n == sandbar.Unlimited || n > most-more {
 			return most
@@ -520,38 +514,37 @@ func (p *plan) bounds(moreBytes, moreInodes int64) (size, inodes int64) {
 	return bound(p.o.Disk, moreBytes, unlimitedSize), bound(p.o.Inodes, moreInodes, unlimitedInodes)
 }
 
-// proc shows the sandbox's own processes, and of the kernel what programs need. It is
-// read-only: a process that writes its own oom_score_adj is killed after its neighbours.
+// proc mounts the sandbox's /proc, without the entries that programs do not need. It is read-only:
+// a process that could write its own oom_score_adj would be killed after its neighbours.
 func (p *plan) proc(options string) {
-	if p.o.Without&Proc != 0 {
+	if p.o.Omit&Proc != 0 {
 		return
 	}
-	p.add(wire.Mount{Kind: wire.MountProc, Source: options, Target: p.at + "/proc", Flags: sealed})
+	p.add(wire.Mount{Kind: wire.MountProc, Source: options, Target: p.prefix + "/proc", Flags: sealed})
 	for _, r := range procReadOnly() {
-		p.inner(r.path, r.path, sealed|wire.MountOptional)
+		p.bindInner(r.path, r.path, sealed|wire.MountOptional)
 	}
 	if p.o.BootID != "" {
-		p.add(wire.Mount{Kind: wire.MountCover, Source: p.o.BootID + "\n", Target: p.at + bootID})
+		p.add(wire.Mount{Kind: wire.MountReplaceFile, Source: p.o.BootID + "\n", Target: p.prefix + bootID})
 	} else {
 		p.mask(bootID)
 	}
-	p.add(wire.Mount{Kind: wire.MountMasks, Source: strings.Join(procNames(), " "), Target: p.at + "/proc"})
+	p.add(wire.Mount{Kind: wire.MountMaskOthers, Source: strings.Join(procNames(), " "), Target: p.prefix + "/proc"})
 }
 
-// procReadOnly are the parts of /proc that programs read and that must never
-// be written, whoever they belong to. sysrq-trigger has no row here or among the
-// masks: the agent's mask refuses to be written to, and a runtime's, which is
-// /dev/null, would seem to take the command. Without a mask only the host's root
-// may open it, which nobody in a user namespace is.
+// procReadOnly are the writable parts of /proc that stay visible read-only, whoever owns them.
+// sysrq-trigger is neither here nor in procMasks: the agent's mask refuses writes, and a runtime's
+// mask, which is /dev/null, would silently accept a command. Without a mask only the host's root
+// can open it, and no process in a user namespace is that.
 func procReadOnly() []row {
 	return []row{
 		{"/proc/sys", "the kernel's switches, core_pattern among them; libc, Node and BEAM read a few"},
 	}
 }
 
-// procShown are the names in /proc, besides those of processes, that programs
-// see. Every other name is masked, whatever the host's kernel and its modules
-// put there. SECURITY.md lists those that tell of the host.
+// procShown are the names in /proc, besides the process directories, that programs see. Every other
+// name is masked, whatever the host's kernel and modules add. SECURITY.md lists those that reveal
+// facts about the host.
 func procShown() []row {
 	return []row{
 		{"/proc/self", "the program itself: /proc/self/fd, maps and exe"},
@@ -571,9 +564,9 @@ func procShown() []row {
 	}
 }
 
-// procMasks are the parts of /proc, known today, that programs do not see. A
-// container runtime takes these paths; the agent masks whatever procShown lacks
-// and could be opened in the sandbox. One that a kernel lacks is skipped.
+// procMasks are the entries of /proc, known today, that programs do not see. Container runtimes
+// take this list. The agent masks every entry that procShown lacks and that could be opened in the
+// sandbox. An entry that the kernel lacks is skipped.
 func procMasks() []row {
 	return []row{
 		{"/proc/acpi", "the host's hardware; older kernels take commands there"},
@@ -638,15 +631,15 @@ func procMasks() []row {
 	}
 }
 
-// bootID names the run of a kernel.
+// bootID identifies one boot of the kernel.
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// ProcShown tells whether a name of the host's /proc is one that programs see.
+// ProcShown reports whether programs see a name of the host's /proc.
 func ProcShown(name string) bool {
 	return slices.Contains(procNames(), name) || strings.Trim(name, "0123456789") == ""
 }
 
-// procNames are those of procShown.
+// procNames returns the names of procShown.
 func procNames() []string {
 	var out []string
 	for _, r := range procShown() {
@@ -655,9 +648,9 @@ func procNames() []string {
 	return out
 }
 
-// never are paths that an operator cannot show to programs: they would undo
-// the sandbox or hide a part of it.
-func never() []row {
+// forbiddenExtra are paths that an operator cannot add: they would break the isolation, or hide a
+// part of the sandbox.
+func forbiddenExtra() []row {
 	return []row{
 		{"/proc", "it shows the host's processes"},
 		{"/sys", "it holds the host's switches"},
@@ -685,9 +678,8 @@ func never() []row {
 	}
 }
 
-// CheckExtra returns an Invalid error unless p can be one of
-// HostRootOptions.Extra: an absolute, plain path that neither is, nor holds,
-// nor is held by something that would undo the sandbox.
+// CheckExtra returns an Invalid error unless p can be one of HostRootOptions.Extra: an absolute,
+// clean path that neither equals, contains, nor lies in a path of forbiddenExtra.
 func CheckExtra(p string) error {
 	bad := func(what string) error {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "paths",
@@ -702,7 +694,7 @@ func CheckExtra(p string) error {
 	case p == "/":
 		return bad("it is the whole host")
 	}
-	for _, r := range never() {
+	for _, r := range forbiddenExtra() {
 		if beneath(p, r.path) {
 			return bad(r.path + ": " + r.why)
 		}
@@ -710,7 +702,7 @@ func CheckExtra(p string) error {
 			return bad("it holds " + r.path + ": " + r.why)
 		}
 	}
-	for _, r := range programMasks() {
+	for _, r := range maskedHostDirs() {
 		if p != r.path && beneath(p, r.path) {
 			return bad("it lies in " + r.path + ", which is shown as a whole or not at all")
 		}
@@ -718,5 +710,5 @@ func CheckExtra(p string) error {
 	return nil
 }
 
-// beneath tells whether p is dir or lies in it; both are clean.
+// beneath reports whether p is dir or lies in it. Both must be clean paths.
 func beneath(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }

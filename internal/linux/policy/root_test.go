@@ -73,7 +73,7 @@ func planText(steps []wire.Mount) string {
 			fmt.Fprintf(&b, " -> %s", m.Source)
 		case wire.MountFile:
 			fmt.Fprintf(&b, " %q mode=%04o", m.Source, m.Mode)
-		case wire.MountBind, wire.MountInner, wire.MountAttach, wire.MountOverlay:
+		case wire.MountBind, wire.MountBindInner, wire.MountAttach, wire.MountOverlay:
 			fmt.Fprintf(&b, " from=%s", m.Source)
 		case wire.MountProc:
 			if m.Source != "" {
@@ -92,9 +92,9 @@ func planText(steps []wire.Mount) string {
 
 func kindText(k wire.MountKind) string {
 	return map[wire.MountKind]string{wire.MountTmpfs: "tmpfs", wire.MountBind: "bind", wire.MountProc: "proc", wire.MountDevpts: "devpts",
-		wire.MountMkdir: "mkdir", wire.MountSymlink: "symlink", wire.MountFile: "file", wire.MountInner: "inner",
-		wire.MountMask: "mask", wire.MountReseal: "reseal", wire.MountAttach: "attach", wire.MountOverlay: "overlay", wire.MountRoot: "root",
-		wire.MountCover: "cover", wire.MountMasks: "masks"}[k]
+		wire.MountMkdir: "mkdir", wire.MountSymlink: "symlink", wire.MountFile: "file", wire.MountBindInner: "inner",
+		wire.MountMask: "mask", wire.MountSetFlags: "reseal", wire.MountAttach: "attach", wire.MountOverlay: "overlay", wire.MountRoot: "root",
+		wire.MountReplaceFile: "cover", wire.MountMaskOthers: "masks"}[k]
 }
 
 func flagText(f uint32) string {
@@ -134,7 +134,7 @@ func checkPlan(o HostRootOptions, steps []wire.Mount) error {
 			if !made[path.Dir(m.Target)] {
 				return fmt.Errorf("step %d: %s comes before its directory", i, m.Target)
 			}
-		case wire.MountInner:
+		case wire.MountBindInner:
 			if base := m.Source; !made[base] && !strings.HasPrefix(base, "/proc/") {
 				return fmt.Errorf("step %d: %s comes before its source %s", i, m.Target, base)
 			}
@@ -146,7 +146,7 @@ func checkPlan(o HostRootOptions, steps []wire.Mount) error {
 				return fmt.Errorf("step %d: %w", i, err)
 			}
 		case wire.MountOverlay:
-			if m.Target != "/usr/local" || m.Source != parts || m.Flags != private|wire.MountOptional {
+			if m.Target != "/usr/local" || m.Source != stagingDir || m.Flags != writable|wire.MountOptional {
 				return fmt.Errorf("step %d: an overlay %+v", i, m)
 			}
 		}
@@ -158,7 +158,7 @@ func checkPlan(o HostRootOptions, steps []wire.Mount) error {
 		}
 	}
 	for _, name := range []string{"/etc", "/dev"} {
-		if !slices.Contains(steps, wire.Mount{Kind: wire.MountReseal, Target: name, Flags: sealed}) {
+		if !slices.Contains(steps, wire.Mount{Kind: wire.MountSetFlags, Target: name, Flags: sealed}) {
 			return fmt.Errorf("%s is not sealed", name)
 		}
 	}
@@ -172,7 +172,7 @@ func checkInner(m wire.Mount) error {
 		return fmt.Errorf("%s honours setuid, or devices work in it", m.Target)
 	}
 	for _, layer := range []string{"/lower", "/upper", "/work"} {
-		if beneath(m.Source, parts+layer) || m.Source == parts && m.Target != parts {
+		if beneath(m.Source, stagingDir+layer) || m.Source == stagingDir && m.Target != stagingDir {
 			return fmt.Errorf("%s is shown as %s", m.Source, m.Target)
 		}
 	}
@@ -278,7 +278,7 @@ func TestHostRootBounds(t *testing.T) {
 		{1, 1, plain, 1, own + local + 1},
 		{64 << 20, 1000, plain, 64 << 20, own + local + 1000},
 		{64 << 20, 1000, func(o *HostRootOptions) { o.Local = nil }, 64 << 20, own + 1000},
-		{64 << 20, 1000, func(o *HostRootOptions) { o.Local, o.Without = nil, Proc }, 64 << 20, own - 1 + 1000},
+		{64 << 20, 1000, func(o *HostRootOptions) { o.Local, o.Omit = nil, Proc }, 64 << 20, own - 1 + 1000},
 		{64 << 20, 1000, func(o *HostRootOptions) { o.BootID = "01234567-89ab-4cde-8f01-23456789abcd" }, 64<<20 + 4096, own + local + 1 + 1000},
 		{64 << 20, 1000, func(o *HostRootOptions) { o.Extra = []string{"/opt/a/b"} }, 64 << 20, own + local + 2 + 1000},
 		{sandbar.Unlimited, sandbar.Unlimited, plain, 1 << 50, 1 << 40},
@@ -304,7 +304,7 @@ func TestHostRootBounds(t *testing.T) {
 				t.Errorf("disk %d, inodes %d: size %d, inodes %d; want %d, %d", tt.disk, tt.inodes, m.Size, m.Inodes, tt.wantSize, tt.wantInodes)
 			}
 		}
-		home := wire.Mount{Kind: wire.MountInner, Source: Writable()[0], Target: Writable()[0], Flags: private}
+		home := wire.Mount{Kind: wire.MountBindInner, Source: Writable()[0], Target: Writable()[0], Flags: writable}
 		if !slices.Contains(steps, home) {
 			t.Errorf("%s is no mount of its own", home.Target)
 		}
@@ -332,7 +332,7 @@ func TestHostRootOwners(t *testing.T) {
 			case !ranged && !programs:
 				t.Errorf("%s belongs to %d:%d, which is not mapped", m.Target, m.UID, m.GID)
 			case !ranged:
-			case slices.Contains(theirs, m.Target) || beneath(m.Target, parts+"/upper"):
+			case slices.Contains(theirs, m.Target) || beneath(m.Target, stagingDir+"/upper"):
 				if !programs {
 					t.Errorf("%s belongs to %d:%d, and is for programs", m.Target, m.UID, m.GID)
 				}
@@ -410,8 +410,8 @@ func TestCheckExtra(t *testing.T) {
 // TestRowsSayWhy: every row of every table has a reason, and none stands twice.
 func TestRowsSayWhy(t *testing.T) {
 	for name, rows := range map[string][]row{
-		"hostDirs": hostDirs(), "localRows": localRows(), "programMasks": programMasks(), "etcRows": etcRows(), "deviceRows": deviceRows(),
-		"procReadOnly": procReadOnly(), "procShown": procShown(), "procMasks": procMasks(), "never": never(), "imageUpperDirs": imageUpperDirs(),
+		"hostDirs": hostDirs(), "localRows": localRows(), "programMasks": maskedHostDirs(), "etcRows": etcRows(), "deviceRows": deviceRows(),
+		"procReadOnly": procReadOnly(), "procShown": procShown(), "procMasks": procMasks(), "never": forbiddenExtra(), "imageUpperDirs": imageUpperDirs(),
 	} {
 		seen := map[string]bool{}
 		for _, r := range rows {
@@ -470,10 +470,10 @@ func TestProcIsAllowed(t *testing.T) {
 	}
 	for at, steps := range map[string][]wire.Mount{"": hostPlan, imageRoot: imagePlan} {
 		names := strings.Join(procNames(), " ")
-		if !slices.Contains(steps, wire.Mount{Kind: wire.MountMasks, Source: names, Target: at + "/proc"}) {
+		if !slices.Contains(steps, wire.Mount{Kind: wire.MountMaskOthers, Source: names, Target: at + "/proc"}) {
 			t.Errorf("%q: /proc is not masked but for %s", at, names)
 		}
-		if !slices.Contains(steps, wire.Mount{Kind: wire.MountCover, Source: id + "\n", Target: at + bootID}) {
+		if !slices.Contains(steps, wire.Mount{Kind: wire.MountReplaceFile, Source: id + "\n", Target: at + bootID}) {
 			t.Errorf("%q: the boot id is the host's", at)
 		}
 	}

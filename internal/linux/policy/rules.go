@@ -2,51 +2,47 @@ package policy
 
 import "slices"
 
-// The floor of these rules is the default seccomp profile of Docker (moby) for
-// a container without capabilities. Where they differ from it and from gVisor's,
-// and why, stands in docs/system-calls.md, call by call, which TestPeers holds
-// against the rules.
+// The baseline of these rules is Docker's default seccomp profile (moby) for a container without
+// capabilities. docs/system-calls.md lists, call by call, where the rules differ from it and from
+// gVisor's, and why. TestPeers compares that list with the rules.
 
-// Rules returns the system calls a program may make where the kernel counts
-// memory by cgroup. The agent lives under the same rules. Every call in
-// numbers has at least one row.
+// Rules returns the rules for programs on a host with a memory cgroup. The agent runs under them
+// too. Every call of numbers has at least one rule.
 func Rules() []Rule {
 	return slices.Concat(fileRules(), memoryRules(), countedRules(), processRules(), socketRules(),
 		waitRules(), identityRules(), limitRules(), refusedRules(), absentRules())
 }
 
-// TemplateRules are those of an interpreter that is copied into sandboxes: Rules,
-// the call by which a copy gets there, and the call by which it gets a core
-// scheduling cookie of its own. The copy has the sandbox's own filters put on
-// there as well.
+// TemplateRules are the rules of a template's interpreter: Rules, setns(2), with which a fork
+// enters its sandbox, and the prctl(2) with which a fork gets its own core scheduling cookie. The
+// sandbox's own filters are installed on the fork too.
 func TemplateRules() []Rule {
 	rules := Rules()
 	for i := range rules {
 		rules[i].Names = slices.DeleteFunc(rules[i].Names, func(name string) bool { return name == "setns" })
 	}
 	rules = append(rules, Rule{Names: []string{"setns"}, Action: Allow,
-		Why: "a copy enters its sandbox; it can do so only where the kernel lets its user, who owns nothing but the sandboxes of copies"})
+		Why: "a fork enters its sandbox; the kernel allows it only for namespaces that the interpreter's user owns, which are those of the forks' sandboxes"})
 	cookie := Rule{Names: []string{"prctl"}, Args: []Cond{{Arg: 0, In: []uint32{prctlSchedCore}}, {Arg: 1, In: []uint32{prctlSchedCoreCreate}}},
-		Action: Allow, Why: "a copy leaves the core scheduling group of the template for one of its own"}
+		Action: Allow, Why: "a fork leaves the core scheduling group of the template for one of its own"}
 	return slices.Insert(rules, slices.IndexFunc(rules, func(r Rule) bool { return slices.Contains(r.Names, "prctl") }), cookie)
 }
 
-// UncountedRules is Rules for a host without a memory cgroup, where a watchdog
-// adds up what processes hold: memory that no process shows as its own is not
-// to be had.
+// UncountedRules is Rules for a host without a memory cgroup, where the agent's watchdog adds up
+// the memory of processes. It denies memory that /proc shows for no process.
 func UncountedRules() []Rule {
 	return slices.Concat(fileRules(), memoryRules(), uncountedRules(), processRules(), socketRules(),
 		waitRules(), identityRules(), limitRules(), refusedRules(), absentRules())
 }
 
-// fileRules are about files and directories. What may be reached is decided by
-// mounts, modes and Landlock, not here.
+// fileRules are the rules of files and directories. Mounts, modes and Landlock decide which files
+// can be reached.
 func fileRules() []Rule {
 	return []Rule{
 		{Names: []string{"read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev", "preadv2", "pwritev2", "lseek"},
 			Action: Allow, Why: "reading and writing: every program"},
 		{Names: []string{"open", "openat", "openat2", "creat", "close", "close_range"},
-			Action: Allow, Why: "opening files: every program; openat2 is how the agent keeps paths in their place, close_range how everyone closes before exec"},
+			Action: Allow, Why: "opening files: every program; the agent resolves paths with openat2, and libraries close descriptors before exec with close_range"},
 		{Names: []string{"stat", "fstat", "lstat", "newfstatat", "statx", "statfs", "fstatfs", "access", "faccessat", "faccessat2", "readlink", "readlinkat"},
 			Action: Allow, Why: "asking about files: every program; faccessat2 and statx are what current libc uses"},
 		{Names: []string{"getdents", "getdents64", "getcwd", "chdir", "fchdir", "mkdir", "mkdirat", "rmdir"},
@@ -83,7 +79,7 @@ func fileRules() []Rule {
 	}
 }
 
-// memoryRules are about a process's own memory.
+// memoryRules are the rules of a process's own memory.
 func memoryRules() []Rule {
 	return []Rule{
 		{Names: []string{"mmap", "munmap", "mremap", "mprotect", "brk", "msync"},
@@ -102,7 +98,7 @@ func memoryRules() []Rule {
 	}
 }
 
-// countedRules are memory that is no process's own, where a cgroup counts it.
+// countedRules are the rules of memory outside of any process, if a cgroup counts it.
 func countedRules() []Rule {
 	return []Rule{
 		{Names: []string{"madvise"}, Action: Allow, Why: "memory: every allocator"},
@@ -112,7 +108,7 @@ func countedRules() []Rule {
 	}
 }
 
-// uncountedRules are the same calls where nothing counts that memory.
+// uncountedRules are the rules of the same calls if nothing counts that memory.
 func uncountedRules() []Rule {
 	return []Rule{
 		{Names: []string{"madvise"}, Args: []Cond{{Arg: 2, In: []uint32{madvPageOut}}},
@@ -130,7 +126,7 @@ func sysvCalls() []string {
 	return []string{"shmget", "shmat", "shmdt", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl"}
 }
 
-// processRules are about processes, threads and their endings.
+// processRules are the rules of processes and threads.
 func processRules() []Rule {
 	return []Rule{
 		{Names: []string{"clone"}, Args: []Cond{{Arg: 0, Mask: cloneNewAny, In: []uint32{0}}},
@@ -167,9 +163,8 @@ func processRules() []Rule {
 	}
 }
 
-// socketRules are about sockets. The network namespace has a loopback and at
-// most one device that leads to the daemon's stack; these rules keep the
-// protocols few.
+// socketRules are the rules of sockets. The network namespace has a loopback and at most one TUN
+// device to the daemon's stack. The rules keep the number of reachable protocols small.
 func socketRules() []Rule {
 	inet := Cond{Arg: 0, In: []uint32{afInet, afInet6}}
 	kind := func(t ...uint32) Cond { return Cond{Arg: 1, Mask: sockTypeMask, In: t} }
@@ -206,7 +201,7 @@ func socketRules() []Rule {
 	}
 }
 
-// waitRules are about time and about waiting for things.
+// waitRules are the rules of time and of waiting for events.
 func waitRules() []Rule {
 	return []Rule{
 		{Names: []string{"poll", "ppoll", "select", "pselect6", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "eventfd", "eventfd2"},
@@ -221,9 +216,9 @@ func waitRules() []Rule {
 	}
 }
 
-// identityRules are about who a process is. Programs have no capabilities and
-// no_new_privs, so setting an identity does nothing for them; the agent, which
-// has a range of ids, starts them with these calls.
+// identityRules are the rules of credentials. Programs have no capabilities and no_new_privs, so
+// changing ids has no effect for them. The agent starts programs as another user with these calls
+// if the user namespace maps a range of ids.
 func identityRules() []Rule {
 	return []Rule{
 		{Names: []string{"getuid", "geteuid", "getgid", "getegid", "getresuid", "getresgid", "getgroups", "capget"},
@@ -234,67 +229,65 @@ func identityRules() []Rule {
 	}
 }
 
-// limitRules are about resource limits and usage. RLIMIT_CORE stays as the
-// plan of Rlimits sets it: at any other value, 0 too, the kernel may run the
-// host's core handler on the sandbox's memory.
+// limitRules are the rules of resource limits and usage. RLIMIT_CORE must stay as Rlimits sets it:
+// at any other value, 0 included, the kernel may run the host's core handler on the sandbox's
+// memory (core(5)).
 func limitRules() []Rule {
 	core := func(arg int) Cond { return Cond{Arg: arg, In: []uint32{rlimitCore}} }
 	return []Rule{
 		{Names: []string{"getrlimit", "getrusage"}, Action: Allow, Why: "asking: every shell's ulimit and time"},
 		{Names: []string{"setrlimit"}, Args: []Cond{core(0)}, Action: Skip, Why: "ulimit -c: there is no core dump before and none after; GnuPG insists on success"},
 		{Names: []string{"setrlimit"}, Action: Allow, Why: "lowering limits; raising one needs a capability"},
-		{Names: []string{"prlimit64"}, Args: null(2), Action: Allow, Why: "asking: libc's getrlimit"},
-		{Names: []string{"prlimit64"}, Args: append([]Cond{core(1)}, null(3)...), Action: Skip, Why: "as setrlimit, which libc makes with this call"},
+		{Names: []string{"prlimit64"}, Args: isNull(2), Action: Allow, Why: "asking: libc's getrlimit"},
+		{Names: []string{"prlimit64"}, Args: append([]Cond{core(1)}, isNull(3)...), Action: Skip, Why: "as setrlimit, which libc makes with this call"},
 		{Names: []string{"prlimit64"}, Args: []Cond{core(1)}, Action: Errno(errPerm), Why: "changing and asking at once cannot be answered without doing it"},
 		{Names: []string{"prlimit64"}, Action: Allow, Why: "the other limits: every shell, and the agent"},
 	}
 }
 
-// null are the conditions that a pointer is NULL.
-func null(arg int) []Cond {
+// isNull returns the conditions of a NULL pointer: both halves of the argument are 0.
+func isNull(arg int) []Cond {
 	return []Cond{{Arg: arg, In: []uint32{0}}, {Arg: arg, High: true, In: []uint32{0}}}
 }
 
-// Mark is the resource whose hard limit the agent gives each program as a mark.
-type Mark uint32
+// TagResource is the resource whose hard limit is the process tag (internal/agent, processTags).
+type TagResource uint32
 
-// The resources that can be marks: nothing enforces them.
+// The resources that can carry the tag. The kernel enforces neither.
 const (
-	// MarkLocks is the number of file locks, which Linux has not enforced since
-	// 2.4.
-	MarkLocks Mark = rlimitLocks
-	// MarkResident is the resident memory, which neither Linux nor gVisor
-	// enforces; in gVisor the number of file locks cannot be changed.
-	MarkResident Mark = rlimitRSS
+	// TagLocks is RLIMIT_LOCKS, which Linux has not enforced since 2.4.25 (getrlimit(2)).
+	TagLocks TagResource = rlimitLocks
+	// TagRSS is RLIMIT_RSS, which neither Linux nor gVisor enforces. In gVisor RLIMIT_LOCKS cannot
+	// be changed.
+	TagRSS TagResource = rlimitRSS
 )
 
-// ProgramRules are what is forbidden to programs and not to the agent, which
-// marks each of them with a limit of its own, that of mark. All that a program
-// starts inherits the mark, and by it the agent finds what belongs to which
-// program, wherever it went. A mark that could be changed would be none.
+// ProgramRules are the rules for programs only, in addition to Rules. They keep a program from
+// changing its tag, the hard limit of resource mark: its children inherit the tag, and the agent
+// finds the processes of a program by it.
 //
-// With MarkResident, and so in gVisor, they are also what its kernel would let
-// any program do although Linux does not.
-func ProgramRules(mark Mark) []Rule {
+// With TagRSS, and so in gVisor, they also deny what that kernel would allow programs but Linux
+// does not.
+func ProgramRules(mark TagResource) []Rule {
 	eperm := Errno(errPerm)
 	marks := func(arg int) []Cond { return []Cond{{Arg: arg, In: []uint32{uint32(mark)}}} }
 	rules := []Rule{
-		{Names: []string{"setrlimit"}, Args: marks(0), Action: eperm, Why: "the mark stays"},
-		{Names: []string{"setrlimit"}, Action: Allow, Why: "the other limits are for the filter of all"},
-		{Names: []string{"prlimit64"}, Args: null(2), Action: Allow, Why: "asking: nobody's mark is a secret"},
-		{Names: []string{"prlimit64"}, Args: marks(1), Action: eperm, Why: "the mark stays, one's own and another's"},
-		{Names: []string{"prlimit64"}, Args: []Cond{{Arg: 0, In: []uint32{0}}}, Action: Allow, Why: "one's own limits: every shell"},
-		{Names: []string{"prlimit64"}, Action: eperm, Why: "another's limits: where the agent and its programs are one user, the agent's, which needs descriptors to find a program that is to end"},
+		{Names: []string{"setrlimit"}, Args: marks(0), Action: eperm, Why: "the tag must not change"},
+		{Names: []string{"setrlimit"}, Action: Allow, Why: "Rules decides on the other limits"},
+		{Names: []string{"prlimit64"}, Args: isNull(2), Action: Allow, Why: "reading: tags are not secret"},
+		{Names: []string{"prlimit64"}, Args: marks(1), Action: eperm, Why: "the tag must not change, neither the caller's nor that of another process"},
+		{Names: []string{"prlimit64"}, Args: []Cond{{Arg: 0, In: []uint32{0}}}, Action: Allow, Why: "the caller's own limits: every shell"},
+		{Names: []string{"prlimit64"}, Action: eperm, Why: "limits of other processes, such as the agent's, if it runs as the same user: it needs descriptors to find the processes to kill"},
 	}
-	if mark != MarkResident {
+	if mark != TagRSS {
 		return rules
 	}
 	return append(rules,
-		Rule{Names: []string{"setpriority"}, Args: []Cond{{Arg: 2, Mask: signBit, In: []uint32{signBit}}}, Action: Errno(errAcces), Why: "a priority above the usual, which RLIMIT_NICE does not hold there"},
+		Rule{Names: []string{"setpriority"}, Args: []Cond{{Arg: 2, Mask: signBit, In: []uint32{signBit}}}, Action: Errno(errAcces), Why: "a priority above the default, which gVisor does not check against RLIMIT_NICE"},
 		Rule{Names: []string{"setpriority"}, Action: Allow, Why: "giving way to others"})
 }
 
-// refusedRules are calls that a program without rights has no business with.
+// refusedRules are the rules of privileged calls: EPERM, as from a kernel without the capability.
 func refusedRules() []Rule {
 	eperm := Errno(errPerm)
 	return []Rule{
@@ -316,9 +309,8 @@ func refusedRules() []Rule {
 	}
 }
 
-// absentRules are calls answered as by a kernel that does not have them. They
-// stand here, although an unknown call gets the same answer, so that each was
-// decided by somebody.
+// absentRules are the calls that are answered with ENOSYS, as by a kernel without them. A call
+// without a rule gets the same answer; the rules here record that each was decided.
 func absentRules() []Rule {
 	enosys := Errno(errNoSys)
 	return []Rule{
@@ -332,8 +324,7 @@ func absentRules() []Rule {
 	}
 }
 
-// What rows compare with. The values are the kernel's and the same on both
-// architectures.
+// Values that rules compare. They are the same on both architectures.
 const (
 	// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 	cloneNewAny = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000

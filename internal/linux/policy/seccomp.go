@@ -8,36 +8,36 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Action is what the filter does with a system call. It is the value that the
-// kernel takes from a filter (SECCOMP_RET_*).
+// Action is what the filter does with a system call, as the kernel's return value of a filter
+// (SECCOMP_RET_*, seccomp(2)).
 type Action uint32
 
-// The actions. Errno makes the others.
+// The actions. Errno returns all others.
 const (
 	// Allow lets the call through.
 	Allow Action = 0x7fff0000
-	// Kill ends the whole process with SIGSYS.
+	// Kill kills the process with SIGSYS.
 	Kill Action = 0x80000000
-	// Skip answers 0 without doing anything, for calls whose purpose is
-	// fulfilled by doing nothing.
+	// Skip returns 0 without executing the call. It is for calls that need no effect in a sandbox.
 	Skip Action = 0x00050000
 )
 
-// Errno answers a call with an error number without doing anything.
+// Errno returns an error number without executing the call.
 func Errno(number uint16) Action { return Skip | Action(number) }
 
-// The error numbers that rows use; they are the same on both architectures.
+// Error numbers that rules use. They are the same on both architectures.
 const (
-	errPerm            = 1
-	errAcces           = 13
-	errInval           = 22
-	errNoSys           = 38
-	errNoProtoOpt      = 92
-	errProtoNoSupport  = 93
-	errNotSupp         = 95
-	errAFNoSupport     = 97
-	errnoMask          = 0xffff
-	unknownCall        = Skip | errNoSys // what a call without a row gets: libraries then use an older one
+	errPerm           = 1
+	errAcces          = 13
+	errInval          = 22
+	errNoSys          = 38
+	errNoProtoOpt     = 92
+	errProtoNoSupport = 93
+	errNotSupp        = 95
+	errAFNoSupport    = 97
+	errnoMask         = 0xffff
+	// answer to a call without a rule; libraries then use an older call
+	defaultAnswer      = Skip | errNoSys
 	auditArchAMD64     = 0xc000003e
 	auditArchARM64     = 0xc00000b7
 	x32Bit             = 0x40000000
@@ -45,8 +45,7 @@ const (
 	maxConditionalJump = 255  // a conditional jump has 8 bits
 )
 
-// String returns the action in words: "allow", "kill", "skip" or the name of
-// the error.
+// String returns "allow", "kill", "skip" or the name of the error.
 func (a Action) String() string {
 	switch a {
 	case Allow:
@@ -66,12 +65,11 @@ func (a Action) String() string {
 	return "0x" + strconv.FormatUint(uint64(a), 16)
 }
 
-// Cond is a condition on one argument of a system call: the chosen half of the
-// argument, with Mask, is one of In.
+// Cond is a condition on one argument of a system call: the selected half of the argument, masked
+// with Mask, is one of In.
 //
-// The low half is what matters wherever the kernel itself takes an int, and a
-// program that fills the high half gains nothing by it. Where an argument is a
-// pointer that is compared with NULL, a second Cond looks at the high half.
+// The low half suffices wherever the kernel takes an int: it ignores the high half. A comparison of
+// a pointer with NULL needs a second Cond for the high half.
 type Cond struct {
 	Arg  int    // 0 to 5
 	High bool   // the high 32 bits instead of the low
@@ -86,8 +84,8 @@ func (c Cond) mask() uint32 {
 	return c.Mask
 }
 
-// offset is where the half stands in the kernel's struct seccomp_data: after
-// number, architecture and instruction pointer, low half first.
+// offset is the offset of the half in struct seccomp_data, after number, architecture and
+// instruction pointer, low half first.
 func (c Cond) offset() uint32 {
 	off := uint32(16 + 8*c.Arg)
 	if c.High {
@@ -96,19 +94,17 @@ func (c Cond) offset() uint32 {
 	return off
 }
 
-// Rule says what happens to some system calls. The rules of one call are tried
-// in order, and the first whose conditions all hold decides. The last rule of
-// a call has no conditions.
+// Rule is the action for some system calls. The rules of one call are tried in order; the first
+// whose conditions all hold applies. The last rule of a call has no conditions.
 type Rule struct {
-	Names  []string // as in the kernel's tables, on whichever architecture has them
+	Names  []string // as in the kernel's tables, on every architecture that has them
 	Args   []Cond   // all must hold; none means always
 	Action Action
 	Why    string
 }
 
-// CompileSeccomp returns the filter of Rules for a GOARCH, "amd64" or "arm64",
-// as the bytes of a classic BPF program in that architecture's byte order (both
-// are little-endian), 8 bytes an instruction. An architecture without a table
+// CompileSeccomp returns the filter of Rules for a GOARCH, "amd64" or "arm64": a classic BPF
+// program of 8-byte instructions, little-endian as both architectures are. Any other architecture
 // is an Unsupported error.
 func CompileSeccomp(goarch string) ([]byte, error) { return Compile(goarch, Rules()) }
 
@@ -117,10 +113,9 @@ func CompileSeccompUncounted(goarch string) ([]byte, error) {
 	return Compile(goarch, UncountedRules())
 }
 
-// CompilePrograms returns the filter of ProgramRules, which lets every other
-// call through. It is put on in addition, by the one thread that starts
-// programs.
-func CompilePrograms(goarch string, mark Mark) ([]byte, error) {
+// CompilePrograms returns the filter of ProgramRules, which allows every other call. The thread
+// that starts programs installs it in addition to that of Rules.
+func CompilePrograms(goarch string, mark TagResource) ([]byte, error) {
 	return compile(goarch, ProgramRules(mark), Allow)
 }
 
@@ -129,19 +124,17 @@ func CompileTemplate(goarch string) ([]byte, error) { return Compile(goarch, Tem
 
 // Compile is CompileSeccomp for other rules.
 //
-// A call made through another architecture's entry (int 0x80, a 32-bit
-// program) or with the x32 bit ends the process: its numbers mean other calls.
-// A number without a rule is answered with ENOSYS.
+// A call through another architecture's entry point (int 0x80, a 32-bit program) or with the x32
+// bit kills the process, because its numbers mean other calls. A number without a rule is ENOSYS.
 //
-// The program is a balanced tree over the ranges of numbers that are treated
-// alike, about seven comparisons deep. There is no short cut for frequent
-// calls because it would cost more than it gives: kernels since 5.11 find out
-// which numbers are always allowed and do not run the filter for them at all.
+// The program is a balanced binary tree over ranges of numbers with equal treatment, about seven
+// comparisons deep. Frequent calls need no short cut: since Linux 5.11 the kernel determines which
+// numbers a filter always allows, and does not run the filter for them.
 func Compile(goarch string, rules []Rule) ([]byte, error) {
-	return compile(goarch, rules, unknownCall)
+	return compile(goarch, rules, defaultAnswer)
 }
 
-// compile is Compile with another answer to a call without a row.
+// compile is Compile with another answer to a call without a rule.
 func compile(goarch string, rules []Rule, other Action) ([]byte, error) {
 	a, err := findArch(goarch)
 	if err != nil {
@@ -158,7 +151,7 @@ func compile(goarch string, rules []Rule, other Action) ([]byte, error) {
 	return encode(prog), nil
 }
 
-// arch is what the compiler knows about an architecture.
+// arch describes an architecture to the compiler.
 type arch struct {
 	audit uint32
 	x32   bool
@@ -177,14 +170,14 @@ func findArch(goarch string) (arch, error) {
 		Fix:     "run on one of them, or add a column to internal/linux/policy/numbers.go"}
 }
 
-// leaf is what is done with the numbers from first to the next leaf's first.
+// leaf is the treatment of the numbers from first up to the first of the next leaf.
 type leaf struct {
 	first uint32
 	code  []insn
 }
 
-// leavesOf divides all numbers into runs that are treated alike; other is the
-// answer to a number without a rule.
+// leavesOf divides all numbers into ranges with equal treatment. other is the answer to a number
+// without a rule.
 func leavesOf(a arch, rules []Rule, other Action) ([]leaf, error) {
 	byName, err := byName(rules)
 	if err != nil {
@@ -216,12 +209,12 @@ func leavesOf(a arch, rules []Rule, other Action) ([]leaf, error) {
 	return merge(leaves), nil
 }
 
-// merge joins neighbours that are treated alike.
+// merge joins adjacent ranges with equal treatment.
 func merge(leaves []leaf) []leaf {
 	return slices.CompactFunc(leaves, func(x, y leaf) bool { return slices.Equal(x.code, y.code) })
 }
 
-// byName sorts rules by the call they are for and checks their form.
+// byName groups rules by system call and checks their form.
 func byName(rules []Rule) (map[string][]Rule, error) {
 	known := map[string]bool{}
 	for _, n := range numbers() {
@@ -246,22 +239,21 @@ func byName(rules []Rule) (map[string][]Rule, error) {
 	return m, nil
 }
 
-// insn is one instruction of classic BPF, as the kernel's struct sock_filter.
+// insn is a classic BPF instruction, as struct sock_filter.
 type insn struct {
 	code   uint16
-	jt, jf uint8 // how many instructions are jumped over if true, if false
+	jt, jf uint8 // number of instructions to skip if true, if false
 	k      uint32
 }
 
-// The instructions that are used. They are those whose outcome the kernel can
-// foresee (see Compile).
+// The opcodes in use: only those that the kernel can evaluate in advance (see Compile).
 const (
 	opLoad        = 0x20 // A = the word at offset k
 	opAnd         = 0x54 // A &= k
-	opJump        = 0x05 // jump over k instructions
+	opJump        = 0x05 // skip k instructions
 	opJumpEqual   = 0x15 // if A == k
 	opJumpAtLeast = 0x35 // if A >= k
-	opReturn      = 0x06 // the answer is k
+	opReturn      = 0x06 // return k
 
 	offsetNumber = 0
 	offsetArch   = 4
@@ -269,8 +261,8 @@ const (
 
 func answer(a Action) []insn { return []insn{{code: opReturn, k: uint32(a)}} }
 
-// prologue ends processes that make a call of another architecture, and leaves
-// the call's number in the accumulator.
+// prologue kills a process that makes a call of another architecture, and loads the call's number
+// into the accumulator.
 func prologue(a arch) []insn {
 	p := []insn{
 		{code: opLoad, k: offsetArch},
@@ -279,18 +271,18 @@ func prologue(a arch) []insn {
 		{code: opLoad, k: offsetNumber},
 	}
 	if a.x32 {
-		// -1 has the x32 bit as well, but is no x32 call: it is what a tracer
-		// writes to make a call not happen.
+		// -1 has the x32 bit too, but is no x32 call: a tracer writes it to suppress a call
+		// (ptrace(2)).
 		p = append(p,
 			insn{code: opJumpAtLeast, jf: 3, k: x32Bit},
 			insn{code: opJumpEqual, jt: 1, k: ^uint32(0)},
 			insn{code: opReturn, k: uint32(Kill)},
-			insn{code: opReturn, k: uint32(unknownCall)})
+			insn{code: opReturn, k: uint32(defaultAnswer)})
 	}
 	return p
 }
 
-// tree finds the leaf of the number in the accumulator by halving.
+// tree finds the range of the number in the accumulator by binary search.
 func tree(leaves []leaf) []insn {
 	if len(leaves) == 1 {
 		return leaves[0].code
@@ -308,8 +300,7 @@ func tree(leaves []leaf) []insn {
 	return append(append(out, low...), high...)
 }
 
-// callCode decides one call by its rules. A call without rules is answered
-// with other.
+// callCode evaluates the rules of one call. Without rules the answer is other.
 func callCode(rules []Rule, other Action) ([]insn, error) {
 	if len(rules) == 0 {
 		return answer(other), nil
@@ -325,7 +316,7 @@ func callCode(rules []Rule, other Action) ([]insn, error) {
 	return out, nil
 }
 
-// ruleCode answers if all conditions hold and otherwise runs off its end.
+// ruleCode returns the action if all conditions hold, and otherwise falls through to the next rule.
 func ruleCode(r Rule) ([]insn, error) {
 	out := answer(r.Action)
 	for _, c := range slices.Backward(r.Args) {
@@ -338,8 +329,7 @@ func ruleCode(r Rule) ([]insn, error) {
 	return out, nil
 }
 
-// condCode goes on if c holds and otherwise jumps over the rest instructions
-// that follow.
+// condCode continues if c holds, and otherwise skips the rest instructions that follow.
 func condCode(c Cond, rest int) ([]insn, error) {
 	if c.Arg < 0 || c.Arg > 5 || len(c.In) == 0 || rest+1 > maxConditionalJump || len(c.In) > maxConditionalJump {
 		return nil, fmt.Errorf("condition %+v cannot be compiled", c)
@@ -358,7 +348,7 @@ func condCode(c Cond, rest int) ([]insn, error) {
 	return out, nil
 }
 
-// encode writes a program as the kernel reads it on a little-endian machine.
+// encode writes a program in the kernel's format on a little-endian machine.
 func encode(prog []insn) []byte {
 	out := make([]byte, 0, 8*len(prog))
 	for _, i := range prog {

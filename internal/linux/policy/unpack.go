@@ -2,24 +2,22 @@ package policy
 
 import "github.com/sandbar-dev/sandbar/internal/agent/wire"
 
-// What the process that fetches and unpacks images may do. It executes our code
-// alone, but reads what registries and the makers of images wrote: these rules
-// are for that code, should somebody come to control it. A call without a row is
-// answered with ENOSYS: programs and sockets first of all.
+// The rules of the process that downloads and unpacks images. It runs only Sandbar's code, but
+// parses data from registries and image authors. The rules limit an attacker who takes that code
+// over. A call without a rule is ENOSYS, in particular those that start programs or create sockets.
 
-// UnpackRules are the system calls of the process with this pid that unpacks
-// images. It has its connection to the daemon from the start, and further ones
-// arrive over it.
+// UnpackRules returns the rules of that process, whose process id is pid. It inherits its
+// connection to the daemon, and receives further connections over it.
 //
-// Landlock does not look at changes of modes and times. They are allowed on
-// descriptors alone: Landlock leaves none of a file outside the staging directory,
-// and the daemon passes none.
+// Landlock does not cover changes of modes and times. The rules allow them on descriptors only:
+// Landlock prevents that the process opens a file outside of the staging directory, and the daemon
+// passes it none.
 func UnpackRules(pid uint32) []Rule {
 	return []Rule{
 		{Names: []string{"read", "write", "pread64", "lseek", "close", "fstat", "newfstatat", "statx", "getdents64", "readlinkat"},
 			Action: Allow, Why: "the connections, and the files of the staging directory"},
 		{Names: []string{"fcntl"}, Args: []Cond{{Arg: 1, In: []uint32{fcntlGetFD, fcntlSetFD, fcntlGetFL, fcntlSetFL, fcntlDupCloexec}}},
-			Action: Allow, Why: "no waiting in reads and writes"},
+			Action: Allow, Why: "O_NONBLOCK"},
 		{Names: []string{"fcntl"}, Action: Errno(errPerm), Why: "no locks, no leases, no signals"},
 		{Names: []string{"recvmsg"}, Action: Allow, Why: "descriptors from the daemon: connections to registries, pipes"},
 		{Names: []string{"openat"}, Args: []Cond{{Arg: 3, Mask: modeSetID, In: []uint32{0}}},
@@ -40,12 +38,12 @@ func UnpackRules(pid uint32) []Rule {
 		{Names: []string{"rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "getpid", "gettid"},
 			Action: Allow, Why: "the runtime interrupts its own threads with signals"},
 		{Names: []string{"tgkill"}, Args: []Cond{{Arg: 0, In: []uint32{pid}}}, Action: Allow, Why: "the same"},
-		{Names: []string{"tgkill"}, Action: Errno(errPerm), Why: "others are not signalled"},
+		{Names: []string{"tgkill"}, Action: Errno(errPerm), Why: "no signals to other processes"},
 		{Names: []string{"exit", "exit_group", "getrandom", "uname", "getrlimit"}, Action: Allow, Why: "ending, and random numbers for TLS"},
 	}
 }
 
-// What rows compare with, beyond those of Rules.
+// Values that rules compare, besides those of Rules.
 const (
 	modeSetID  = 0o6000 // S_ISUID and S_ISGID
 	unpackExec = 0x4    // PROT_EXEC
@@ -54,9 +52,8 @@ const (
 	fcntlDupCloexec                                = 1030 // F_DUPFD_CLOEXEC
 )
 
-// UnpackLandlock lets the process that unpacks images do in one directory what
-// that takes, and nothing anywhere else: no devices, no sockets, no FIFOs, and
-// nothing is executed.
+// UnpackLandlock allows in one directory what unpacking needs, and nothing elsewhere: no devices,
+// sockets or FIFOs, and no execution.
 func UnpackLandlock(dir string) wire.Landlock {
 	return wire.Landlock{HandledFS: llEverything, Scoped: llScopeAbstractUnix | llScopeSignal,
 		Rules: []wire.LandlockRule{{Path: dir, Access: llReadFile | llReadDir | llWriteFile | llTruncate |

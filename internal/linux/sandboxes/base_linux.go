@@ -49,7 +49,7 @@ func New(h driver.Host) Base {
 // Open opens the control groups and the agent's program. binary is the program; nil is the running
 // binary. After an error the caller calls Release.
 func (b *Base) Open(binary []byte) (err error) {
-	if b.Owner, err = daemonid.Own(); err != nil {
+	if b.Owner, err = daemonid.Self(); err != nil {
 		return err
 	}
 	if b.Groups, err = cgroup.Detect(b.Owner); err != nil {
@@ -114,7 +114,7 @@ func (b *Base) Describe(name string, boundary driver.Boundary) {
 
 // Compile sets the system-call filters, for Facts. Where the watchdog counts memory, Filter also
 // forbids the kinds of memory that the watchdog cannot see. Programs are marked by mark.
-func (b *Base) Compile(mark policy.Mark) (err error) {
+func (b *Base) Compile(mark policy.TagResource) (err error) {
 	compile := policy.CompileSeccomp
 	if b.Facts.Enforced.Memory == sandbar.EnforcedWatchdog {
 		compile = policy.CompileSeccompUncounted

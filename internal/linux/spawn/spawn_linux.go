@@ -190,7 +190,7 @@ func (s *Spawner) Start(r *wire.Spawn, g *cgroup.Group, socket *os.File) (*Child
 		if fd >= 0 {
 			fds = append(fds, fd)
 		}
-		r.Enter, r.Leave = g.Tasks()
+		r.Enter, r.Leave = g.TaskFiles()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

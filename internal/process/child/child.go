@@ -1,11 +1,9 @@
-// Package child starts further processes of this same program, under another
-// name, and speaks to them over two pipes. It works without rights and on every
-// system.
+// Package child starts this program again under another name, and communicates with the child over
+// two pipes. It needs no privileges and works on every system.
 //
-// What it promises: a child starts in the root directory, with the environment
-// it is given and no descriptors but its standard ones; it ends with the end of
-// its input, or is killed; and nothing of it, or of what it started, is left
-// when Stop returns nil.
+// Invariants: a child starts in the root directory, with exactly the given environment and its
+// standard descriptors. It exits at the end of its input, or is killed. When Stop returns nil, the
+// child and all processes that it started have exited.
 package child
 
 import (
@@ -30,8 +28,7 @@ type Process struct {
 	err   error
 }
 
-// Command is this program, to be run under the name args[0] and waited for by
-// the caller.
+// Command returns a command that runs this program as args[0]. The caller waits for it.
 func Command(ctx context.Context, args, env []string) (*exec.Cmd, error) {
 	exe, err := executable()
 	if err != nil {
@@ -42,8 +39,7 @@ func Command(ctx context.Context, args, env []string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// Start starts a child. stderr takes what it says about itself; nil: nothing
-// does.
+// Start starts a child. stderr receives its standard error output; nil discards it.
 func Start(args, env []string, stderr io.Writer) (*Process, error) {
 	cmd, err := Command(context.Background(), args, env)
 	if err != nil {
@@ -70,12 +66,11 @@ func Start(args, env []string, stderr io.Writer) (*Process, error) {
 	return p, nil
 }
 
-// claimed are the names under which this program, when it is started, does the
-// work of a child.
+// claimed are the names under which this program does a child's work when it is started.
 var claimed sync.Map
 
-// Claim tells that this program does a child's work when it is started under a
-// name. A program that does not say so would do its own work again.
+// Claim declares that this program does a child's work when it is started under name. Without that,
+// a child would run the program's normal main again.
 func Claim(name string) { claimed.Store(name, true) }
 
 // Claimed reports whether a name was claimed.
@@ -84,11 +79,11 @@ func Claimed(name string) bool {
 	return ok
 }
 
-// StartOn starts a child whose connection is its standard input, which stays the
-// caller's; it ends by Kill. args[0] must have been claimed.
+// StartOn starts a child whose connection is its standard input; the caller keeps the descriptor.
+// Kill ends it. args[0] must have been claimed.
 func StartOn(stdin *os.File, args, env []string, stderr io.Writer) (*Process, error) {
 	if !Claimed(args[0]) {
-		return nil, sandbar.Errorf(sandbar.Internal, "starting %s: this program does not do its work", args[0])
+		return nil, sandbar.Errorf(sandbar.Internal, "starting %s: this program has not claimed that name", args[0])
 	}
 	cmd, err := Command(context.Background(), args, env)
 	if err != nil {
@@ -102,14 +97,14 @@ func StartOn(stdin *os.File, args, env []string, stderr io.Writer) (*Process, er
 	return p, nil
 }
 
-// start starts the child and has it waited for.
+// start starts the child, and a goroutine that waits for it.
 func (p *Process) start() error {
 	cmd := p.cmd
-	cmd.WaitDelay = politeness
+	cmd.WaitDelay = stopTimeout
 	started := make(chan error)
 	go func() {
-		// The kernel ends the child with the thread that started it, where it does
-		// so at all: that may not be a thread which ends with another goroutine.
+		// On Linux the kernel sends the parent-death signal when the thread that started the child
+		// exits, so that must be a thread that lives as long as this process.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -128,29 +123,28 @@ func (p *Process) start() error {
 // PID is the child's process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Conn is the connection to the child's standard input and output; nil after
-// StartOn. Where pipes
-// have no deadlines, only the child's end ends a wait.
+// Conn is the connection to the child's standard input and output, nil after StartOn. On systems
+// without deadlines for pipes, only the child's exit ends a blocked read.
 func (p *Process) Conn() net.Conn { return p.conn }
 
-// Ended is closed when the child has ended and was waited for.
+// Ended is closed after the child has exited and been reaped.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Err is how the child ended, once it has: nil if with exit code 0.
+// Err is the child's exit status after Ended: nil for exit code 0.
 func (p *Process) Err() error { return p.err }
 
-// Kill ends the child, but not what it started.
+// Kill kills the child, but not the processes that it started.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
 
-// politeness is how long a child may take to end by itself.
-const politeness = 2 * time.Second
+// stopTimeout is the time in which a child must exit after the end of its input.
+const stopTimeout = 2 * time.Second
 
-// Stop, for children of Start, ends the child's input and waits for the child, which ends what it
-// started first. One that does not end in time, or before ctx, is killed
-// together with that. The connection is closed.
+// Stop ends a child of Start: it closes the child's input and waits for the child to exit, which
+// must end its own children first. If the child does not exit in time, or before ctx ends, Stop
+// kills its process group. It closes the connection.
 func (p *Process) Stop(ctx context.Context) error {
 	_ = p.conn.w.Close()
-	t := time.NewTimer(politeness)
+	t := time.NewTimer(stopTimeout)
 	defer t.Stop()
 	select {
 	case <-p.ended:
@@ -160,8 +154,8 @@ func (p *Process) Stop(ctx context.Context) error {
 	kill(p.cmd.Process)
 	select {
 	case <-p.ended:
-	case <-time.After(2 * politeness):
-		return errors.New("a killed process has not ended yet")
+	case <-time.After(2 * stopTimeout):
+		return errors.New("a killed process has not exited yet")
 	}
 	p.conn.Close()
 	return nil

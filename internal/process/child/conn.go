@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// pipeConn is a connection made of two pipes.
+// pipeConn is a connection of two pipes.
 type pipeConn struct{ r, w *os.File }
 
 func (c *pipeConn) Read(b []byte) (int, error)  { return c.r.Read(b) }
@@ -18,8 +18,8 @@ func (c *pipeConn) Close() error { return errors.Join(c.w.Close(), c.r.Close()) 
 func (c *pipeConn) LocalAddr() net.Addr  { return pipeAddr{} }
 func (c *pipeConn) RemoteAddr() net.Addr { return pipeAddr{} }
 
-// Deadlines are those of pipes, which not every system has; a wait is then
-// ended by the end of the worker.
+// Not every system has deadlines for pipes; without them, only the exit of the child ends a blocked
+// read.
 func (c *pipeConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.r.SetReadDeadline(t), c.w.SetWriteDeadline(t))
 }

@@ -1,10 +1,9 @@
-// Package pid1 is what a program does that is the first process of a container, or
-// of a machine. Whatever loses its parent there becomes its child, and is a zombie
-// until it has been waited for; the namespace of processes that such a zombie was the
-// last of does not end either. A program that waits for children of its own cannot
-// wait for any, so it is made two.
+// Package pid1 does the duties of the first process of a container or a machine. Orphans become
+// children of PID 1 and stay zombies until PID 1 reaps them, and a PID namespace does not end
+// before its last zombie is reaped (pid_namespaces(7)). A program that waits for particular
+// children cannot wait for any child at the same time, so the program runs as a child of a small
+// PID 1.
 //
-// It promises that the program in it is the same as anywhere else: its arguments,
-// environment, streams and terminal, the signals that somebody sends it, and its exit
-// code.
+// The program in the child behaves as everywhere else: it has the same arguments, environment,
+// streams and terminal, receives the same signals, and its exit code is the container's.
 package pid1

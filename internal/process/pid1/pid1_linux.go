@@ -9,10 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Main returns unless this is the first process. There it starts the same program
-// again, as its child, passes signals on to that, waits for all that become its
-// children, and ends with the child's exit code; 128 and the signal's number if a
-// signal ended it.
+// Main returns unless this process is PID 1. As PID 1 it starts the same program as its child,
+// forwards signals to it, reaps all children, and exits with the child's exit code, or 128 plus the
+// number of the signal that killed the child.
 func Main() {
 	if os.Getpid() != 1 {
 		return
@@ -20,12 +19,12 @@ func Main() {
 	os.Exit(main())
 }
 
-// passed are the signals that are passed on.
-var passed = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH}
+// forwarded are the signals that are forwarded to the child.
+var forwarded = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH}
 
 func main() int {
-	signals := make(chan os.Signal, 16) // from before there is a child, so that none is lost
-	for _, s := range passed {
+	signals := make(chan os.Signal, 16) // before the child exists, so that no signal is lost
+	for _, s := range forwarded {
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}
@@ -37,16 +36,15 @@ func main() int {
 	}
 	go func() {
 		for s := range signals {
-			// Its number names no other process before it has been waited for, and
-			// then this process ends.
+			// The pid cannot be reused before the child is reaped, and then this process exits.
 			_ = unix.Kill(child, s.(syscall.Signal))
 		}
 	}()
 	return reap(child)
 }
 
-// start starts the child, in a group of its own, which has the terminal if there is
-// one: a key that sends a signal must not send it twice.
+// start starts the child in a process group of its own, which becomes the terminal's foreground
+// group: otherwise a key such as Ctrl-C would signal it twice.
 func start() (pid int, err error) {
 	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true}}
 	if group, err := unix.IoctlGetInt(0, unix.TIOCGPGRP); err == nil && group == unix.Getpgrp() {
@@ -55,7 +53,7 @@ func start() (pid int, err error) {
 	return syscall.ForkExec("/proc/self/exe", os.Args, attr)
 }
 
-// reap waits for every child and returns the exit code of one.
+// reap reaps all children and returns the exit code of one.
 func reap(child int) int {
 	for {
 		var status unix.WaitStatus

@@ -2,5 +2,5 @@
 
 package pid1
 
-// Main returns: elsewhere nobody runs programs as the first process.
+// Main returns: only Linux runs programs as PID 1.
 func Main() {}

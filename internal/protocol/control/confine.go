@@ -8,36 +8,36 @@ import (
 	"unicode"
 )
 
-// confinement is the policy that gives a page of a sandbox an opaque origin. A
-// browser has the daemon and all sandboxes under one origin otherwise.
+// confinement is the Content-Security-Policy that gives a sandbox's page an opaque origin.
+// Otherwise the daemon and all sandboxes have one origin in a browser.
 const confinement = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts"
 
-// dropped are the headers of a program's answer that no client gets. Programs
-// have headers of their own, so an allow-list would break them; browsers give a
-// meaning to a closed set, and of that set each header stands here that acts
-// beyond the page that it came with.
-var dropped = []string{
+// droppedHeaders are the response headers of programs that no client receives. Programs use headers of
+// their own, so an allow-list would break them. Browsers interpret a closed set of headers; this
+// list has those of them that affect more than the page itself.
+var droppedHeaders = []string{
 	// State that a browser keeps for the daemon's whole origin or host name.
-	"Accept-Ch",                              // client hints in all later requests
-	"Critical-Ch",                            // the same, at once
-	"Alt-Svc",                                // another server for the name
-	"Clear-Site-Data",                        // cookies and caches of the origin
-	"Expect-Ct",                              // certificates of the host
-	"Public-Key-Pins",                        // keys of the host
-	"Public-Key-Pins-Report-Only",            // the same, with reports
-	"Strict-Transport-Security",              // no plain HTTP for the host
-	"Nel",                                    // reports of failed requests to the origin
-	"Report-To",                              // where reports of the origin go
-	"Reporting-Endpoints",                    // the same; only the page's own, but the names are the origin's
-	"Origin-Agent-Cluster",                   // which pages of the origin share a process
-	"Service-Worker-Allowed",                 // a service worker for paths beyond the sandbox's
-	"Set-Login",                              // whether the user is logged in at the origin
-	"Secure-Session-Registration",            // sessions of the origin that are bound to a device
-	"Sec-Session-Registration",               // the same, by its first name
-	"Use-As-Dictionary",                      // compresses other answers of the origin
+	"Accept-Ch",                   // client hints in all later requests
+	"Critical-Ch",                 // the same, at once
+	"Alt-Svc",                     // another server for the host name
+	"Clear-Site-Data",             // cookies and caches of the origin
+	"Expect-Ct",                   // certificates of the host
+	"Public-Key-Pins",             // keys of the host
+	"Public-Key-Pins-Report-Only", // the same, with reports
+	"Strict-Transport-Security",   // no plain HTTP for the host
+	"Nel",                         // reports of failed requests to the origin
+	"Report-To",                   // where reports of the origin go
+	"Reporting-Endpoints",         // the same; only the page's own, but the names are the origin's
+	"Origin-Agent-Cluster",        // which pages of the origin share a process
+	"Service-Worker-Allowed",      // a service worker for paths outside of the sandbox's
+	"Set-Login",                   // whether the user is logged in at the origin
+	"Secure-Session-Registration", // sessions of the origin that are bound to a device
+	"Sec-Session-Registration",    // the same, by its first name
+	// a compression dictionary for other responses of the origin
+	"Use-As-Dictionary",
 	"Attribution-Reporting-Register-Source",  // reports about the origin
 	"Attribution-Reporting-Register-Trigger", // the same
-	// Who may read answers of the daemon: its own decision, by allowed_origins.
+	// The daemon decides with allowed_origins which pages may read its responses.
 	"Access-Control-Allow-Credentials",
 	"Access-Control-Allow-Headers",
 	"Access-Control-Allow-Methods",
@@ -46,56 +46,55 @@ var dropped = []string{
 	"Access-Control-Expose-Headers",
 	"Access-Control-Max-Age",
 	"Timing-Allow-Origin",
-	// The listener has set these.
+	// The listener sets these.
 	"Cross-Origin-Resource-Policy",
 	"Referrer-Policy",
 	"X-Content-Type-Options",
-	// A browser asks its user for a password of the daemon's name. Programs see
-	// no Authorization header, so that the answer would be of no use to them.
+	// The browser would ask its user for a password for the daemon. Programs do not receive the
+	// Authorization header, so they gain nothing by it.
 	"Www-Authenticate",
 	"Authentication-Info",
-	// Leads elsewhere like Location, in a form that has no grammar to check.
+	// Redirects like Location, in a format without a grammar to check.
 	"Refresh",
 }
 
-// confined is the way to a program's server. Its answers are final responses
-// without trailers.
+// confinedTransport is the transport to a program's server. It passes only final responses, without
+// trailers.
 //
-// Informational responses (1xx) end here: httputil.ReverseProxy would send them
-// before the response that is confined, and clear the headers that the listener
-// has set. It asks for them with a trace in the request's context, and a
-// transport that finds no trace drops them and bounds them, with the final
-// header, to MaxResponseHeaderBytes. Trailers end here since no filter sees them:
-// they are read after the headers were sent (RFC 9110, section 6.5.1, allows it).
-type confined struct{ to http.RoundTripper }
+// Informational responses (1xx) are dropped: httputil.ReverseProxy would send them before the
+// confined response, and clear the headers of the listener. It requests them with a trace in the
+// request's context; without a trace the transport discards them, and bounds them together with the
+// final header to MaxResponseHeaderBytes. Trailers are dropped because no filter sees them: they
+// arrive after the headers were sent (RFC 9110, section 6.5.1, allows it).
+type confinedTransport struct{ to http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (c confined) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c confinedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	got, err := c.to.RoundTrip(r.WithContext(untraced{r.Context()}))
 	if err != nil {
 		return nil, err
 	}
-	final := *got // trailers are written to the original
+	final := *got // the transport writes trailers to the original
 	final.Trailer = nil
 	return &final, nil
 }
 
-// untraced is a context's end without its values.
+// untraced keeps a context's cancellation without its values.
 type untraced struct{ context.Context }
 
 // Value implements context.Context.
 func (untraced) Value(any) any { return nil }
 
-// page is where a sandbox's pages are for a browser, and for its programs.
+// page has the location of a sandbox's pages, for a browser and for its programs.
 type page struct {
-	prefix string // of paths, "/r/ID"
+	prefix string // path prefix, "/r/ID"
 	host   string // of the program, "localhost:PORT"
-	daemon string // host and port by which the client has reached the daemon
+	daemon string // host and port at which the client has reached the daemon
 }
 
-// modify makes the answer that the client sees. The program was asked at r.Request.
+// modify changes a program's response for the client. r.Request is the program's request.
 func (p page) modify(r *http.Response) {
-	for _, name := range dropped {
+	for _, name := range droppedHeaders {
 		r.Header.Del(name)
 	}
 	to := r.Header.Get("Location")
@@ -117,15 +116,14 @@ func (p page) modify(r *http.Response) {
 	}
 }
 
-// location is where a redirection leads, for the client; false for nowhere. The
-// program was asked for the page at.
+// location translates the target of a redirection for the client; false drops it. at is the URL of
+// the program's page.
 //
-// A client that follows a redirection sends its token again to the host that it
-// asked, and some clients to other ports and subdomains of that host. So a
-// redirection to the daemon leads below the sandbox's prefix, where the program
-// has it, and one to another port or a subdomain of the daemon's host is dropped.
-// Dropped is also what browsers read otherwise than package url: no host after
-// http:, dots in escaped form, hosts that are not ASCII.
+// A client that follows a redirection sends its token again to the same host, and some clients to
+// other ports and subdomains of that host. So a redirection to the daemon is moved below the
+// sandbox's prefix, and one to another port or a subdomain of the daemon's host is dropped. URLs
+// that browsers parse differently from package url are dropped too: without a host after http:,
+// with escaped dots, with hosts that are not ASCII.
 func (p page) location(to string, at *url.URL) (string, bool) {
 	u, err := url.Parse(to)
 	if err != nil || to == "" {
@@ -134,7 +132,7 @@ func (p page) location(to string, at *url.URL) (string, bool) {
 	web := u.Scheme == "http" || u.Scheme == "https"
 	switch {
 	case u.Scheme != "" && !web:
-		return to, true // no client sends its token there
+		return to, true // clients send no token there
 	case u.Opaque != "" || web && u.Host == "" || strings.ContainsFunc(u.Host, beyondASCII):
 		return "", false
 	case u.Host != "" && !sameHost(u.Host, p.host) && !sameHost(u.Host, at.Host) && !sameHost(u.Host, p.daemon):
@@ -149,7 +147,7 @@ func (p page) location(to string, at *url.URL) (string, bool) {
 	}
 	u.Scheme, u.Host, u.User = "", "", nil
 	if escaped := u.EscapedPath(); escaped != p.prefix && !strings.HasPrefix(escaped, p.prefix+"/") {
-		// Else the program has heeded X-Forwarded-Prefix.
+		// otherwise the program uses X-Forwarded-Prefix itself
 		return p.prefix + "/" + strings.TrimPrefix(u.String(), "/"), true
 	}
 	return u.String(), true
@@ -157,12 +155,12 @@ func (p page) location(to string, at *url.URL) (string, bool) {
 
 func beyondASCII(c rune) bool { return c > unicode.MaxASCII }
 
-// sameHost reports whether two hosts have one name and one port.
+// sameHost reports whether two hosts have the same name and port.
 func sameHost(a, b string) bool {
 	return nameOf(a) == nameOf(b) && (&url.URL{Host: a}).Port() == (&url.URL{Host: b}).Port()
 }
 
-// nameOf is a host without its port, in the one form of its name.
+// nameOf returns the canonical name of a host, without its port.
 func nameOf(host string) string {
 	return strings.ToLower(strings.TrimSuffix((&url.URL{Host: host}).Hostname(), "."))
 }

@@ -33,7 +33,7 @@ func (r *rig) exchange(id, path string, headers ...string) string {
 // everyDropped is a header block with all that no client may get.
 func everyDropped() string {
 	var b strings.Builder
-	for _, name := range dropped {
+	for _, name := range droppedHeaders {
 		fmt.Fprintf(&b, "%s: x-from-inside\r\n", name)
 	}
 	return b.String()

@@ -22,25 +22,24 @@ const (
 	maxName  = 128     // of a sandbox, in bytes
 	bodyTime = 30 * time.Second
 
-	// body is what a request's body is called in errors.
+	// the name of a request's body in errors
 	body = "the body"
 
-	// The length of a sandbox's own secret. The least is what cannot be guessed
-	// by asking, if it is random.
+	// Length of a sandbox's own secret. A random secret of the minimum length cannot be guessed
+	// over the network.
 	minSecret, maxSecret = 16, 4096
 )
 
-// invalid is the error for a field.
+// invalid returns the error for a field.
 func invalid(field, message, fix string) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: field, Message: message, Fix: fix}
 }
 
 // readBody reads a request's body.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	// What cannot have a deadline is no connection, and ends by itself. The
-	// deadline is for the body alone: one that passes later would look like the
-	// client's leaving. Of a body that was not read to its end the server tries
-	// to read the rest, so there the deadline stays.
+	// A connection without deadline support is a test's and ends by itself. The deadline applies to
+	// the body only: afterwards it would look as if the client had left. If the body was not read
+	// to its end, the server will try to read the rest, so the deadline stays.
 	control := http.NewResponseController(w)
 	control.SetReadDeadline(time.Now().Add(bodyTime))
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -101,7 +100,7 @@ func decodeExec(raw []byte) (wire.Exec, error) {
 		amount("timeout", "seconds", false, &x.Timeout), amount("output", "bytes", true, &x.Output), strictjson.Truth("stdin", &x.Stdin))
 }
 
-// checkName checks a sandbox's name: it is shown to people, and stands in paths.
+// checkName checks a sandbox's name, which is displayed and used in paths.
 func checkName(s string) error {
 	_, err := sandbar.ReadID(s)
 	if len(s) > maxName || strings.ContainsFunc(s, func(r rune) bool { return r == '/' || !unicode.IsGraphic(r) }) || s == "." || s == ".." || err == nil {
@@ -111,7 +110,7 @@ func checkName(s string) error {
 	return nil
 }
 
-// checkSecret says what is wrong with a secret without showing it.
+// checkSecret checks a secret. Its errors do not show it.
 func checkSecret(s string) error {
 	if s == "" {
 		return nil

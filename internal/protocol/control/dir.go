@@ -9,10 +9,10 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// maxPage is how many entries of a directory one answer has.
+// maxPage is the most entries of a directory in one response.
 const maxPage = 1000
 
-// serveDir answers with a page of a directory.
+// serveDir responds with a page of a directory.
 func (e *entry) serveDir(w http.ResponseWriter, r *http.Request) {
 	d, err := e.dir(r)
 	if err != nil {

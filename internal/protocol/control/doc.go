@@ -1,11 +1,11 @@
-// Package control is the daemon's own HTTP API: it makes, lists and removes
-// long-lived sandboxes, and leads to what is in them. The command line is its
-// client, and so is a control plane that has sandboxes made for others.
+// Package control serves the daemon's own HTTP API. It creates, lists and removes long-lived
+// sandboxes, and gives access to their contents. Its clients are the command line, and control
+// planes that create sandboxes for others.
 //
-//	POST   /sandboxes                    make one (wire.Create): 201 and wire.Sandbox
-//	GET    /sandboxes                    all that live (wire.List)
+//	POST   /sandboxes                    create one (wire.Create): 201 and wire.Sandbox
+//	GET    /sandboxes                    all live ones (wire.List)
 //	GET    /sandboxes/{id}               one (wire.Sandbox)
-//	DELETE /sandboxes/{id}               end one: 204 when nothing is left of it
+//	DELETE /sandboxes/{id}               remove one: 204 when nothing of it is left
 //	GET    /sandboxes/{id}/dir?path=     a page of a directory (wire.Dir); after= for the next
 //	GET    /sandboxes/{id}/exec          Upgrade: sandbar-exec; one command, in frames (package wire)
 //	GET    /sandboxes/{id}/ports/{port}  Upgrade: tcp; a connection to a port inside
@@ -13,34 +13,31 @@
 //	ANY    /koyeb-sandbox/…              the same, of the sandbox that X-Routing-Key names
 //	ANY    /r/{id}/…                     HTTP to the port that the executor has bound
 //
-// {id} is a sandbox's id, as "sb_…" or as the UUID of the same bits, or, for who
-// bears the daemon's token, its name, if no other has it.
+// {id} is a sandbox's id, as "sb_…" or as a UUID of the same bits. With the daemon's token it can
+// also be the sandbox's name, if no other sandbox has it.
 //
-// # Who may do what
+// # Authorization
 //
-// The daemon's token opens everything, and the listener checks it. A sandbox may
-// have a secret of its own, given when it is made. It opens what leads into that
-// sandbox and nothing else: exec, ports, executor, /koyeb-sandbox/ and /r/. Who
-// bears neither gets the same 401 whether there is such a sandbox or not; the
-// package takes part in that as an httpd.Admitter. Secrets are kept as hashes
-// and compared in constant time, and an Authorization header never reaches a
-// program in a sandbox.
+// The daemon's token allows everything; the listener checks it. A sandbox may have a secret of its
+// own, set at its creation. The secret allows only the paths into that sandbox: exec, ports,
+// executor, /koyeb-sandbox/ and /r/. A request with neither gets the same 401 whether or not the
+// sandbox exists; for that the package implements httpd.Admitter. Secrets are stored as hashes and
+// compared in constant time. Authorization headers never reach a program in a sandbox.
 //
-// # What it promises
+// # Invariants
 //
-//   - Bodies are strict: an unknown field, a field given twice, a wrong type or
-//     a number out of range is refused, says what is allowed, and has no effect.
-//   - Every error is {"error":{"code","message","fix"}} with a status from the
-//     table in errors.go. Secrets and environments are in none, nor in a log.
-//   - Commands are exact: the bytes of both outputs as they were written, with
-//     back-pressure to the program; a client that leaves takes its command along.
-//   - A page that a program in a sandbox serves below /r/ is not of the daemon's
-//     origin for a browser: it is confined with a Content-Security-Policy, and so
-//     is every other answer of the program. Informational answers and trailers are
-//     dropped. No redirection leads a client to another part of the daemon.
-//   - What clients can hold open is bounded per sandbox (Options.MaxConnections).
+//   - Bodies are strict: an unknown or duplicate field, a wrong type or a number out of range is
+//     refused with the allowed values, and has no effect.
+//   - Every error is {"error":{"code","message","fix"}} with a status of the table in errors.go.
+//     Secrets and environments are in no error and in no log.
+//   - Commands deliver the exact bytes of both outputs, with back-pressure to the program. If the
+//     client leaves, its command is cancelled.
+//   - For a browser, a page of a program below /r/ does not have the daemon's origin: a
+//     Content-Security-Policy confines it and every other response of the program. Informational
+//     responses and trailers are dropped. No redirection leads a client to another part of the
+//     daemon.
+//   - The number of open connections and commands is bounded per sandbox (Options.MaxConnections).
 //
-// A sandbox with a shorter idle_timeout than the operator's is ended when no
-// request to it has been under way and no work in it for so long. To follow a
-// log is a request.
+// A sandbox with a shorter idle_timeout than the operator's is removed after that time without
+// requests and without work. Following a log counts as a request.
 package control

@@ -13,15 +13,14 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// origin is what a sandbox was made with that the engine does not keep. It does
-// not change.
+// origin has the creation parameters of a sandbox that the engine does not keep. It is constant.
 type origin struct {
 	secret  [sha256.Size]byte // a hash
-	guarded bool              // it has a secret
+	guarded bool              // the sandbox has a secret
 	idle    time.Duration     // 0: the engine's own; negative: never
 }
 
-// describe is a sandbox as clients see it.
+// describe returns a sandbox's description for clients.
 func (o origin) describe(i engine.Info, operatorsIdle time.Duration) wire.Sandbox {
 	idle := operatorsIdle
 	if o.idle != 0 {
@@ -35,7 +34,7 @@ func (o origin) describe(i engine.Info, operatorsIdle time.Duration) wire.Sandbo
 		Running: i.Running, Labels: labels, Limits: wire.LimitsOf(i.Spec.Limits), Enforced: i.Enforced}
 }
 
-// entry is a sandbox that the server knows, and what belongs to it here.
+// entry is a sandbox known to the server, with the resources that the server has for it.
 type entry struct {
 	origin
 	server    *Server
@@ -44,10 +43,10 @@ type entry struct {
 
 	mu       sync.Mutex
 	closed   bool
-	requests int       // under way
-	lastUse  time.Time // the end of the last request
-	taken    int       // connections, as Options.MaxConnections counts them
-	executor Executor  // nil until it is asked for
+	requests int       // in progress
+	lastUse  time.Time // end of the last request
+	taken    int       // as counted by Options.MaxConnections
+	executor Executor  // nil until the first use
 	closers  map[*io.Closer]struct{}
 }
 
@@ -61,8 +60,8 @@ func (e *entry) describe() wire.Sandbox {
 	return e.origin.describe(e.sandbox.Info(), e.server.options.IdleTimeout)
 }
 
-// watch waits for the sandbox's end, or the server's, ends the sandbox if it is
-// idle for too long, and then closes all that belongs to it.
+// watch waits for the end of the sandbox or the server, removes the sandbox if it is idle for too
+// long, and then closes the entry's resources.
 func (e *entry) watch() {
 	var look <-chan time.Time
 	if e.idle > 0 {
@@ -80,7 +79,7 @@ func (e *entry) watch() {
 			left := e.idleFor()
 			if left == 0 {
 				e.server.options.Logger.Info("sandbox is idle", "sandbox", e.sandbox.ID(), "idle_timeout", e.idle)
-				// Its end is the engine's to see through, and is seen at Done.
+				// The engine completes the removal, and closes Done.
 				go e.server.engine.Stop(context.Background(), e.sandbox.ID())
 				left = e.idle
 			}
@@ -91,9 +90,8 @@ func (e *entry) watch() {
 	e.server.forget(e.sandbox.ID())
 }
 
-// idleFor returns when to look again, or 0 if the sandbox has been idle for
-// too long. It then takes no more requests: all work begins with one, so that
-// none can begin now.
+// idleFor returns the time of the next check, or 0 if the sandbox has been idle for too long. It
+// then refuses further requests: all work begins with a request, so none can begin any more.
 func (e *entry) idleFor() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,8 +130,8 @@ func (e *entry) gone() error {
 	return sandbar.Errorf(sandbar.Gone, "sandbox %s has ended", e.sandbox.ID())
 }
 
-// take counts a connection until release is called.
-func (e *entry) take() (release func(), err error) {
+// reserveConn counts a connection until release is called.
+func (e *entry) reserveConn() (release func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.taken >= e.server.options.MaxConnections {
@@ -147,8 +145,8 @@ func (e *entry) take() (release func(), err error) {
 	}, nil
 }
 
-// track has c closed when the sandbox ends, unless untrack is called before.
-// After the end c is closed at once.
+// track closes c when the sandbox ends, unless untrack was called. After the sandbox's end it
+// closes c at once.
 func (e *entry) track(c io.Closer) (untrack func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -165,7 +163,7 @@ func (e *entry) track(c io.Closer) (untrack func()) {
 	}
 }
 
-// close refuses requests from now on and ends those that are under way.
+// close refuses new requests and ends those in progress.
 func (e *entry) close() {
 	e.mu.Lock()
 	e.closed = true
@@ -181,7 +179,7 @@ func (e *entry) close() {
 	e.transport.CloseIdleConnections()
 }
 
-// theExecutor returns the sandbox's executor, and makes it at the first call.
+// theExecutor returns the sandbox's executor, after creating it on the first call.
 func (e *entry) theExecutor() (Executor, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -196,7 +194,7 @@ func (e *entry) theExecutor() (Executor, error) {
 	return e.executor, nil
 }
 
-// serveExecutor passes a request on, under the path that the executor knows.
+// serveExecutor forwards a request with the path that the executor expects.
 func (e *entry) serveExecutor(w http.ResponseWriter, r *http.Request, t target) {
 	x, err := e.theExecutor()
 	if err != nil {

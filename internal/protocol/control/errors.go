@@ -10,7 +10,7 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// statusOf is the HTTP status for every code of the platform's errors.
+// statusOf returns the HTTP status of each code of the platform's errors.
 func statusOf(c sandbar.Code) int {
 	switch c {
 	case sandbar.Invalid:
@@ -32,7 +32,7 @@ func statusOf(c sandbar.Code) int {
 	case sandbar.Timeout:
 		return http.StatusGatewayTimeout
 	case sandbar.Canceled:
-		return http.StatusRequestTimeout // nobody is there to read it
+		return http.StatusRequestTimeout // the client has left and does not read it
 	case sandbar.Exhausted, sandbar.Unavailable:
 		return http.StatusServiceUnavailable
 	case sandbar.Gone:
@@ -41,7 +41,7 @@ func statusOf(c sandbar.Code) int {
 	return http.StatusInternalServerError
 }
 
-// fail answers with an error.
+// fail responds with an error.
 func fail(w http.ResponseWriter, err error) {
 	status := statusOf(sandbar.CodeOf(err))
 	if wait := sandbar.AsError(err).RetryAfter; wait > 0 {
@@ -51,7 +51,7 @@ func fail(w http.ResponseWriter, err error) {
 	failWith(w, status, err)
 }
 
-// failWith is fail with a status of its own.
+// failWith is fail with a given status.
 func failWith(w http.ResponseWriter, status int, err error) {
 	if status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
 		w.Header().Set("Retry-After", "1")
@@ -63,7 +63,7 @@ func failWith(w http.ResponseWriter, status int, err error) {
 	answer(w, status, body)
 }
 
-// fixOf is the next step after an error that names none.
+// fixOf returns the fix of an error that has none.
 func fixOf(c sandbar.Code, field string) string {
 	switch c {
 	case sandbar.Gone:
@@ -87,7 +87,7 @@ func fixOf(c sandbar.Code, field string) string {
 	return "the daemon's log has more; try again, and report it"
 }
 
-// answer answers with JSON.
+// answer responds with JSON.
 func answer(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -98,7 +98,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 	w.Write(append(body, '\n'))
 }
 
-// notAllowed refuses a method.
+// notAllowed responds with 405.
 func notAllowed(w http.ResponseWriter, r *http.Request, allow string) {
 	w.Header().Set("Allow", allow)
 	failWith(w, http.StatusMethodNotAllowed, &sandbar.Error{Code: sandbar.Invalid, Field: "method",

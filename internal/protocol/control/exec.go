@@ -14,7 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// requestTime is how long the first frame of a command may take.
+// requestTime bounds the wait for the first frame of a command.
 const requestTime = 30 * time.Second
 
 // serveExec runs one command over an upgraded connection.
@@ -23,7 +23,7 @@ func (e *entry) serveExec(w http.ResponseWriter, r *http.Request) {
 		refuseUpgrade(w, wire.UpgradeExec)
 		return
 	}
-	release, err := e.take()
+	release, err := e.reserveConn()
 	if err != nil {
 		fail(w, err)
 		return
@@ -36,7 +36,7 @@ func (e *entry) serveExec(w http.ResponseWriter, r *http.Request) {
 	defer conn.Close()
 	c := newCall(r.Context(), conn, e.server.options.StallTimeout)
 	defer c.cancel()
-	// The end of the server must not wait for a client that takes nothing.
+	// The end of the server must not wait for a client that does not read.
 	defer context.AfterFunc(r.Context(), func() { conn.SetDeadline(time.Now().Add(linger)) })()
 	c.serve(e)
 }
@@ -50,7 +50,7 @@ type call struct {
 	stdin  *window
 	stall  time.Duration
 
-	mu  sync.Mutex // of writing
+	mu  sync.Mutex // guards writing
 	buf []byte
 }
 
@@ -61,7 +61,7 @@ func newCall(ctx context.Context, conn *upgraded, stall time.Duration) *call {
 	return c
 }
 
-// serve reads the request, runs the command and says how it ended.
+// serve reads the request, runs the command and reports its end.
 func (c *call) serve(e *entry) {
 	c.conn.SetReadDeadline(time.Now().Add(requestTime))
 	x, err := c.request()
@@ -98,8 +98,8 @@ func (c *call) request() (wire.Exec, error) {
 	return decodeExec(data)
 }
 
-// read takes the client's frames until it hangs up. Whatever cannot be
-// understood ends the command.
+// read handles the client's frames until it closes the connection. A malformed frame cancels the
+// command.
 func (c *call) read() {
 	defer c.cancel()
 	for {
@@ -124,8 +124,8 @@ func (c *call) read() {
 // Started implements engine.Sink.
 func (c *call) Started() { c.write(wire.Started, nil) }
 
-// Output implements engine.Sink. An error, of a client that is gone or takes
-// nothing, cancels the command.
+// Output implements engine.Sink. An error means that the client is gone or does not read, and
+// cancels the command.
 func (c *call) Output(chunk sandbar.Chunk) error {
 	k := wire.Stdout
 	if chunk.Stream == sandbar.Stderr {
@@ -145,13 +145,13 @@ func (c *call) credit(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.conn.SetWriteDeadline(time.Now().Add(c.stall))
-	c.conn.Write(wire.AppendCredit(nil, n)) // a connection that broke is found by its reader
+	c.conn.Write(wire.AppendCredit(nil, n)) // the reader detects a broken connection
 }
 
 func (c *call) write(k wire.Kind, data []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ctx.Err() == nil { // else there is a deadline already
+	if c.ctx.Err() == nil { // otherwise a deadline is set already
 		c.conn.SetWriteDeadline(time.Now().Add(c.stall))
 	}
 	c.buf = wire.AppendHeader(c.buf[:0], k, len(data))
@@ -160,12 +160,12 @@ func (c *call) write(k wire.Kind, data []byte) error {
 	return err
 }
 
-// last says how the command ended and gives the client the time to hear it: to
-// close a connection on which it still sends would take the word back.
+// last reports the command's end and gives the client time to read it: closing a connection on
+// which the client still sends would reset it and discard the report.
 func (c *call) last(k wire.Kind, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		c.conn.Close() // a fault: these types can be written
+		c.conn.Close() // a bug: these types can be encoded
 		return
 	}
 	deadline := time.Now().Add(linger)
@@ -179,17 +179,17 @@ func (c *call) last(k wire.Kind, v any) {
 	c.conn.SetReadDeadline(deadline)
 }
 
-// window is standard input on its way from a client to a program: at most
-// wire.Window bytes, for which the client has credit.
+// window buffers standard input on its way from the client to the program: at most wire.Window
+// bytes, the client's credit.
 type window struct {
 	credit func(n int)
 
 	mu    sync.Mutex
 	ready sync.Cond
 	buf   []byte
-	owed  int  // read by the program and not yet credited
-	done  bool // no more comes
-	shut  bool // no more is taken
+	owed  int  // read by the program but not credited yet
+	done  bool // the input has ended
+	shut  bool // further input is discarded
 }
 
 func newWindow(credit func(int)) *window {
@@ -200,8 +200,7 @@ func newWindow(credit func(int)) *window {
 
 var errCredit = errors.New("the client sent more input than it had credit for")
 
-// add takes what the client has sent. It never waits: a cancel behind the input
-// must be seen.
+// add buffers input of the client. It never blocks, so that a Cancel behind the input is seen.
 func (w *window) add(p []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,7 +215,7 @@ func (w *window) add(p []byte) error {
 	return nil
 }
 
-// finish is the end of the input.
+// finish marks the end of the input.
 func (w *window) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -224,7 +223,7 @@ func (w *window) finish() {
 	w.ready.Broadcast()
 }
 
-// close ends it for a program that has ended.
+// close discards the input of a program that has ended.
 func (w *window) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// kind is what a path leads to.
+// kind is the kind of a path.
 type kind int
 
 const (
@@ -23,25 +23,24 @@ const (
 	web                    // /r/{id}/…
 )
 
-// inside reports whether it is within a sandbox, so that the sandbox's own
-// secret opens it.
+// inside reports whether the path leads into a sandbox, so that the sandbox's own secret allows it.
 func (k kind) inside() bool { return k == command || k == port || k == executor || k == web }
 
-// target is what a request is for.
+// target is the target of a request.
 type target struct {
 	kind kind
 	key  string // the id or name of a sandbox
-	// rest is what follows: the port, or a path that begins with "/". raw is
-	// the path as it was escaped, or "".
+	// rest is the remainder: the port, or a path that begins with "/". raw is its escaped form, or
+	// "".
 	rest, raw string
-	prefix    string // what stands before rest, for web
+	prefix    string // the part before rest, for web
 }
 
-// routingKey names the sandbox of a request below /koyeb-sandbox/.
+// routingKey is the header with the sandbox of a request below /koyeb-sandbox/.
 const routingKey = "X-Routing-Key"
 
-// route finds what a request is for. It is the one place that reads a path:
-// what is admitted and what is then done cannot be two things.
+// route parses a request's path. It is the only function that does, so authorization and execution
+// cannot disagree about the target.
 func route(r *http.Request) (target, bool) {
 	path := r.URL.Path
 	switch {
@@ -86,8 +85,8 @@ func routeSandbox(r *http.Request) (target, bool) {
 	return target{}, false
 }
 
-// below fills in the path after the first n segments. An escaped slash among
-// those is refused: the two forms of the path must have the same segments.
+// below fills in the path after the first n segments. It refuses an escaped slash among those,
+// because both forms of the path must have the same segments.
 func below(u *url.URL, n int, t target) (target, bool) {
 	t.prefix, t.rest = split(u.Path, n)
 	if u.RawPath != "" {
@@ -99,7 +98,7 @@ func below(u *url.URL, n int, t target) (target, bool) {
 	return t, true
 }
 
-// split cuts a path after n segments. The second part begins with a slash.
+// split splits a path after n segments. The second part begins with a slash.
 func split(path string, n int) (head, rest string) {
 	at := 0
 	for range n {
@@ -115,15 +114,14 @@ func split(path string, n int) (head, rest string) {
 func unescaped(s string) string {
 	u, err := url.PathUnescape(s)
 	if err != nil {
-		return "" // no path that was parsed
+		return "" // not possible for a parsed path
 	}
 	return u
 }
 
-// Admits implements httpd.Admitter: it reports whether the request bears the
-// secret of the sandbox that it leads into. A sandbox is known here by its id
-// only, in either spelling, which no other ever has. That there is none of this id takes as long to
-// find out as that the secret is wrong.
+// Admits implements httpd.Admitter: it reports whether the request has the secret of the sandbox
+// into which it leads. Here a sandbox is identified by its id only, in either form; ids are never
+// reused. A missing sandbox takes as long as a wrong secret.
 func (s *Server) Admits(r *http.Request) bool {
 	secret, given := bearer(r)
 	t, known := route(r)
@@ -134,7 +132,7 @@ func (s *Server) Admits(r *http.Request) bool {
 	return same && has && given && known && err == nil && t.kind.inside()
 }
 
-// bearer is the token of the one Authorization header.
+// bearer returns the token of the only Authorization header.
 func bearer(r *http.Request) (string, bool) {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {

@@ -11,8 +11,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// leastIdle is the shortest idle timeout: what is shorter could not be used
-// between two requests.
+// leastIdle is the shortest idle timeout: a shorter one could expire between two requests.
 const leastIdle = time.Second
 
 func (s *Server) serveCollection(w http.ResponseWriter, r *http.Request) {
@@ -48,8 +47,8 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusCreated, e.describe())
 }
 
-// make makes a sandbox. It is removed again if the client left meanwhile: it
-// could not know of it.
+// make creates a sandbox. If the client has left in the meantime, it is removed, because the client
+// does not know its id.
 func (s *Server) make(w http.ResponseWriter, r *http.Request) (*entry, error) {
 	body, err := readBody(w, r)
 	if err != nil {
@@ -78,7 +77,7 @@ func (s *Server) make(w http.ResponseWriter, r *http.Request) (*entry, error) {
 	return e, nil
 }
 
-// spec is what the engine is to make.
+// spec returns the engine's Spec.
 func (s *Server) spec(c wire.Create, client sandbar.Client) sandbar.Spec {
 	spec := sandbar.Spec{Image: c.Image, Name: c.Name, Env: c.Env, Labels: c.Labels, AllowDegraded: c.AllowDegraded, Network: c.Network, Driver: c.Driver, Cold: c.Cold,
 		Client: client}
@@ -95,7 +94,7 @@ func (s *Server) spec(c wire.Create, client sandbar.Client) sandbar.Spec {
 	return spec
 }
 
-// originOf is what is kept of a request beside the sandbox.
+// originOf returns the creation parameters that the entry keeps.
 func (s *Server) originOf(c wire.Create) (origin, error) {
 	o := origin{idle: c.IdleTimeout.Duration()}
 	if c.Secret != "" {
@@ -115,7 +114,7 @@ func (s *Server) originOf(c wire.Create) (origin, error) {
 	return o, invalid("idle_timeout", "idle_timeout is out of range", "allowed: "+allowed)
 }
 
-// remove ends a sandbox and answers when nothing is left of it.
+// remove removes a sandbox and responds when nothing of it is left.
 func (s *Server) remove(w http.ResponseWriter, r *http.Request, key string) {
 	id, err := sandbar.ReadID(key)
 	if err != nil {

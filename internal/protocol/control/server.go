@@ -13,32 +13,29 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// Executor serves what is inside one sandbox. Paths begin at "/".
+// Executor serves the executor protocol of one sandbox. Paths begin at "/".
 type Executor interface {
 	http.Handler
-	// Bound is the port that /r/ leads to, if one is bound.
+	// Bound returns the port to which /r/ leads, if one is bound.
 	Bound() (port int, ok bool)
 	// Close ends streams and connections, not the sandbox.
 	Close()
 }
 
-// Options are what a Server is made from. New fills zero fields with the
-// defaults given here.
+// Options are the parameters of a Server. New replaces zero fields with the defaults given here.
 type Options struct {
-	// NewExecutor makes the executor of a sandbox when it is first asked for.
-	// The Server closes it when the sandbox ends. Default: there is none, and
-	// what leads to one is Unsupported.
+	// NewExecutor creates the executor of a sandbox on its first use. The Server closes it when the
+	// sandbox ends. Default: none; paths of an executor are then Unsupported.
 	NewExecutor func(*engine.Sandbox) Executor
-	// IdleTimeout is the engine's own: the most a client may ask for. Default
-	// 10 min; negative: never.
+	// IdleTimeout is the engine's own: the maximum for clients. Default 10 min; negative: never.
 	IdleTimeout time.Duration
-	// MaxConnections is how many commands, tunnels and requests to a port one
-	// sandbox may have under way at once; more are Exhausted. Default 1024.
+	// MaxConnections is the most commands, tunnels and requests to ports in progress per sandbox;
+	// further ones are Exhausted. Default 1024.
 	MaxConnections int
-	// StallTimeout is how long a client may take nothing of a command's output
-	// before it is taken for gone. Default 5 min.
+	// StallTimeout is the time without reading a command's output after which a client counts as
+	// gone. Default 5 min.
 	StallTimeout time.Duration
-	// Logger takes structured logs. Default: discards.
+	// Logger receives structured logs. Default: discards.
 	Logger *slog.Logger
 }
 
@@ -62,20 +59,20 @@ type Server struct {
 	engine  *engine.Engine
 	options Options
 
-	patient  context.Context // of requests that would not end by themselves; ends when Shutdown begins
+	patient  context.Context // of requests without an end of their own; ends when Shutdown begins
 	hurry    context.CancelFunc
-	all      context.Context // of everything; ends when Close is called
+	all      context.Context // of all requests; ends when Close is called
 	cut      context.CancelFunc
 	serving  sync.WaitGroup // requests
-	working  sync.WaitGroup // those of them that Shutdown lets end
+	working  sync.WaitGroup // the requests that Shutdown lets finish
 	watching sync.WaitGroup // entries
 
 	mu      sync.Mutex
-	closing bool // guards Add of the groups, too
+	closing bool // also guards Add of the groups
 	entries map[sandbar.ID]*entry
 }
 
-// New makes a Server of the sandboxes of e.
+// New returns a Server of the sandboxes of e.
 func New(e *engine.Engine, o Options) *Server {
 	s := &Server{engine: e, options: o.withDefaults(), entries: map[sandbar.ID]*entry{}}
 	s.all, s.cut = context.WithCancel(context.Background())
@@ -83,8 +80,8 @@ func New(e *engine.Engine, o Options) *Server {
 	return s
 }
 
-// ServeHTTP serves one request. The listener has checked Host and Origin, and
-// that the request bears the daemon's token or is one that Admits.
+// ServeHTTP serves one request. The listener has checked Host and Origin, and that the request has
+// the daemon's token or that Admits accepted it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, ok := route(r)
 	if !ok {
@@ -128,7 +125,7 @@ func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e 
 		notAllowed(w, r, allow)
 		return
 	}
-	if t.kind == single { // to look at it is not to use it
+	if t.kind == single { // looking at a sandbox does not count as use
 		answer(w, http.StatusOK, e.describe())
 		return
 	}
@@ -152,8 +149,8 @@ func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e 
 	}
 }
 
-// begin counts a request and returns the context it is to have: one that ends
-// with the request's own, and with the server.
+// begin counts a request and returns its context, which ends with the request's own and with the
+// server.
 func (s *Server) begin(parent context.Context, t target) (ctx context.Context, end func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,17 +176,15 @@ func (s *Server) begin(parent context.Context, t target) (ctx context.Context, e
 	}, nil
 }
 
-// endless reports whether a request has no end of its own, so that a shutdown
-// need not wait for it: a connection to a port, and what follows the log of a
-// process, which goes on as long as the sandbox lives.
+// endless reports whether a request has no end of its own, so that Shutdown need not wait for it: a
+// connection to a port, and following a process's log, which lasts as long as the sandbox.
 func endless(t target) bool {
 	return t.kind == port || t.kind == web || t.kind == executor && strings.HasSuffix(t.rest, "_logs_streaming")
 }
 
-// Shutdown ends the server in order. New requests are refused; commands and
-// transfers under way go on until they end or ctx does; then all is as after
-// Close. It returns ctx's error if ctx ended first. The sandboxes are the
-// engine's to end, after this.
+// Shutdown ends the server gracefully. It refuses new requests; commands and transfers in progress
+// continue until they end or ctx ends; then it acts as Close. It returns ctx's error if ctx ended
+// first. The engine's sandboxes are shut down after this.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.refuse()
 	s.hurry()
@@ -203,12 +198,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Close ends the server at once: commands are cancelled, connections cut. When
-// it returns no request is under way.
+// Close ends the server at once: it cancels commands and cuts connections. When it returns, no
+// request is in progress.
 func (s *Server) Close() error {
 	s.refuse()
 	s.cut()
-	s.watching.Wait() // entries have closed what belongs to them
+	s.watching.Wait() // entries have closed their resources
 	s.serving.Wait()
 	return nil
 }
@@ -219,8 +214,8 @@ func (s *Server) refuse() {
 	s.closing = true
 }
 
-// find returns the live sandbox of an id or a name. One that another protocol
-// has made is known from then on.
+// find returns the live sandbox with an id or a name. It also registers one that another protocol
+// has created.
 func (s *Server) find(key string) (*entry, error) {
 	id, err := sandbar.ReadID(key)
 	if err != nil {
@@ -235,7 +230,7 @@ func (s *Server) find(key string) (*entry, error) {
 	return s.adopt(sandbox, origin{})
 }
 
-// named returns the id of the one live sandbox of a name.
+// named returns the id of the only live sandbox with a name.
 func (s *Server) named(name string) (sandbar.ID, error) {
 	var found []sandbar.ID
 	for _, i := range s.engine.List() {
@@ -252,13 +247,13 @@ func (s *Server) named(name string) (sandbar.ID, error) {
 	return "", &sandbar.Error{Code: sandbar.Conflict, Field: "id", Message: "more than one sandbox is called " + sandbar.Quote(name, 40), Fix: "use an id"}
 }
 
-// Guarded reports whether a sandbox was made here with a secret of its own.
+// Guarded reports whether a sandbox was created here with a secret of its own.
 func (s *Server) Guarded(id sandbar.ID) bool {
 	_, ok := s.secretOf(id)
 	return ok
 }
 
-// secretOf is the hash of a sandbox's own secret, and whether it has one.
+// secretOf returns the hash of a sandbox's own secret, and whether it has one.
 func (s *Server) secretOf(id sandbar.ID) (hash [sha256.Size]byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,14 +263,14 @@ func (s *Server) secretOf(id sandbar.ID) (hash [sha256.Size]byte, ok bool) {
 	return hash, false
 }
 
-// known is the entry of a sandbox, or nil.
+// known returns the entry of a sandbox, or nil.
 func (s *Server) known(id sandbar.ID) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.entries[id]
 }
 
-// adopt returns the entry of a sandbox, and makes it if there is none.
+// adopt returns the entry of a sandbox, after creating it if there is none.
 func (s *Server) adopt(sandbox *engine.Sandbox, o origin) (*entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// dialTime bounds a connection to a port inside.
+// dialTime bounds the connect to a port inside.
 const dialTime = 30 * time.Second
 
 // serveTunnel connects a client to a port inside, byte for byte.
@@ -27,7 +27,7 @@ func (e *entry) serveTunnel(w http.ResponseWriter, r *http.Request, text string)
 		refuseUpgrade(w, wire.UpgradeTCP)
 		return
 	}
-	release, err := e.take()
+	release, err := e.reserveConn()
 	if err != nil {
 		fail(w, err)
 		return
@@ -46,7 +46,7 @@ func (e *entry) serveTunnel(w http.ResponseWriter, r *http.Request, text string)
 	defer outside.Close()
 	defer e.sandbox.Hold()()
 	defer e.track(inside)()
-	// The request's context ends with the server, and with nothing else now.
+	// After the upgrade, the request's context ends only with the server.
 	defer context.AfterFunc(r.Context(), func() { inside.Close(); outside.Close() })()
 	join(outside, inside)
 }
@@ -66,8 +66,8 @@ func (e *entry) dial(ctx context.Context, number int) (net.Conn, error) {
 	return e.sandbox.DialPort(ctx, number)
 }
 
-// join copies both ways until both are over. The end of one direction is
-// passed on as just that. A connection that breaks takes the other along.
+// join copies in both directions until both have ended. It passes on a half-close as such. An error
+// of one direction ends the other too.
 func join(outside *upgraded, inside net.Conn) {
 	var ways sync.WaitGroup
 	broken := func() { inside.Close(); outside.Close() }

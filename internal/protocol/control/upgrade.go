@@ -12,17 +12,16 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// linger is how long a connection whose last word is said waits for the
-// client to take it and to hang up.
+// linger bounds the wait for the client to read the last message and to close the connection.
 const linger = 5 * time.Second
 
-// upgraded is a connection that speaks something else than HTTP from now on.
+// upgraded is a connection after its upgrade from HTTP.
 type upgraded struct {
 	net.Conn
-	in *bufio.Reader // what the client has sent; first what was read already
+	in *bufio.Reader // the client's bytes, including those that were read already
 }
 
-// wants reports whether the client asks for the protocol, and for no other.
+// wants reports whether the client requests this protocol, and no other.
 func wants(r *http.Request, protocol string) bool {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), protocol) || len(r.Header.Values("Upgrade")) != 1 {
 		return false
@@ -37,7 +36,7 @@ func wants(r *http.Request, protocol string) bool {
 	return false
 }
 
-// refuseUpgrade answers a request that should have asked for an upgrade.
+// refuseUpgrade responds to a request that lacks the upgrade.
 func refuseUpgrade(w http.ResponseWriter, protocol string) {
 	w.Header().Set("Upgrade", protocol)
 	w.Header().Set("Connection", "Upgrade")
@@ -45,8 +44,7 @@ func refuseUpgrade(w http.ResponseWriter, protocol string) {
 		Fix: "send \"Connection: Upgrade\" and \"Upgrade: " + protocol + "\""})
 }
 
-// upgrade takes the connection over. After an error all has been answered, or
-// nobody is there.
+// upgrade takes over the connection. On an error the response has been sent, or the client is gone.
 func upgrade(w http.ResponseWriter, protocol string) (*upgraded, error) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -62,13 +60,13 @@ func upgrade(w http.ResponseWriter, protocol string) (*upgraded, error) {
 	return &upgraded{conn, rw.Reader}, nil
 }
 
-// pending is what has been read from the connection and not yet been used.
+// pending returns the bytes that were read from the connection and not used yet.
 func (u *upgraded) pending() []byte {
-	b, _ := u.in.Peek(u.in.Buffered()) // what is buffered can be had
+	b, _ := u.in.Peek(u.in.Buffered()) // never fails for buffered bytes
 	return b
 }
 
-// closeWrite ends one direction, or where that cannot be, both.
+// closeWrite half-closes a connection, or closes it if half-close is not possible.
 func closeWrite(c io.Closer) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

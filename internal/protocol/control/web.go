@@ -13,11 +13,11 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// What a program in a sandbox may send before its answer's body.
+// maxWebHeader bounds a program's response header, in bytes.
 const maxWebHeader = 64 << 10
 
-// newTransport makes HTTP connections to ports inside. The port is in the
-// address, so that a connection to one is never used for another.
+// newTransport returns a transport to ports inside. The port is part of the address, so connections
+// are not reused for another port.
 func (e *entry) newTransport() *http.Transport {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
@@ -31,7 +31,7 @@ func (e *entry) newTransport() *http.Transport {
 			}
 			return e.dial(ctx, number)
 		},
-		DisableCompression:     true, // bytes as they are
+		DisableCompression:     true, // pass the bytes unchanged
 		MaxIdleConnsPerHost:    16,
 		IdleConnTimeout:        30 * time.Second,
 		MaxResponseHeaderBytes: maxWebHeader,
@@ -41,7 +41,7 @@ func (e *entry) newTransport() *http.Transport {
 	return t
 }
 
-// serveWeb passes a request on to the port that the executor has bound.
+// serveWeb forwards a request to the port that the executor has bound.
 func (e *entry) serveWeb(w http.ResponseWriter, r *http.Request, t target) {
 	x, err := e.theExecutor()
 	if err != nil {
@@ -54,7 +54,7 @@ func (e *entry) serveWeb(w http.ResponseWriter, r *http.Request, t target) {
 			Fix: "bind one with POST …/bind_port of its executor"})
 		return
 	}
-	release, err := e.take()
+	release, err := e.reserveConn()
 	if err != nil {
 		fail(w, err)
 		return
@@ -64,15 +64,15 @@ func (e *entry) serveWeb(w http.ResponseWriter, r *http.Request, t target) {
 	p := page{prefix: "/r/" + string(e.sandbox.ID()), host: "localhost:" + strconv.Itoa(bound), daemon: r.Host}
 	proxy := httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { p.rewrite(r, t, bound) },
-		// Until the program's final answer is here, the header of the client's
-		// answer is the listener's, under which a browser shows nothing.
+		// Until the program's final response is here, the header of the client's response is the
+		// listener's, with which a browser displays nothing.
 		ModifyResponse: func(r *http.Response) error {
 			p.modify(r)
-			w.Header().Del("Cache-Control") // the page's own affair
+			w.Header().Del("Cache-Control") // the program decides on caching
 			w.Header().Set("Content-Security-Policy", confinement)
 			return nil
 		},
-		Transport:     confined{e.transport},
+		Transport:     confinedTransport{e.transport},
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0),
 		ErrorHandler:  webFailed,
@@ -80,23 +80,23 @@ func (e *entry) serveWeb(w http.ResponseWriter, r *http.Request, t target) {
 	proxy.ServeHTTP(w, r)
 }
 
-// rewrite makes the request that the program sees.
+// rewrite makes the request for the program.
 func (p page) rewrite(r *httputil.ProxyRequest, t target, bound int) {
 	out := r.Out
 	out.URL.Scheme, out.URL.Host = "http", net.JoinHostPort("127.0.0.1", strconv.Itoa(bound))
 	out.URL.Path, out.URL.RawPath = t.rest, t.raw
-	out.Host = p.host // servers made for development answer to no other name
+	out.Host = p.host // development servers accept no other name
 	r.SetXForwarded()
 	out.Header.Set("X-Forwarded-Prefix", p.prefix)
-	// The daemon's token, or the sandbox's: neither is for its programs.
+	// The token is the daemon's or the sandbox's; programs must not see either.
 	out.Header.Del("Authorization")
 	out.Header.Del(routingKey)
 }
 
-// webFailed answers for a program that did not.
+// webFailed responds for a program that failed to.
 func webFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // the client left, or the daemon is ending
+		panic(http.ErrAbortHandler) // the client left, or the daemon is shutting down
 	}
 	e := sandbar.AsError(err)
 	if e.Code == sandbar.Internal {
@@ -104,7 +104,7 @@ func webFailed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	status := statusOf(e.Code)
 	if e.Code == sandbar.Unavailable {
-		status = http.StatusBadGateway // unlike 503 no reason for a client to try again at once
+		status = http.StatusBadGateway // unlike 503, it does not make clients retry at once
 	}
 	failWith(w, status, e)
 }

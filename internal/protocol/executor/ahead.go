@@ -2,17 +2,16 @@ package executor
 
 import "io"
 
-// aheadSize is how much of a body is read while as much is being written.
+// aheadSize is the size of the pieces of copyAhead, in bytes: it reads one while it writes another.
 const aheadSize = 128 << 10
 
-// maxDrain is how much of a body is still read, in bytes, when the file it was
-// for has failed. Many clients do not look for an answer before they have sent
-// all, and would only find the connection broken.
+// maxDrain is how much of a body is still read, in bytes, after its file has failed. Many clients
+// read no response before they have sent the whole body, and would only see a broken connection.
 const maxDrain = 1 << 30
 
-// copyAhead copies src, of so many bytes or -1 for not known, to dst. It reads
-// the next piece while it writes the last, since a file in memory takes as long
-// to fill as a connection to empty. The error is dst's, or else src's.
+// copyAhead copies src, of size bytes or -1 if unknown, to dst. It reads the next piece while it
+// writes the last, since writing to a file in memory takes as long as reading from a connection. It
+// returns dst's error, otherwise src's.
 func copyAhead(dst io.Writer, src *body, size int64) error {
 	if 0 <= size && size <= aheadSize {
 		_, err := io.Copy(dst, src)

@@ -13,13 +13,12 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// answerText answers in the form that the text's error bodies have.
+// answerText responds in the form of the protocol's error bodies.
 func answerText(w http.ResponseWriter, status int, text string) {
 	http.Error(w, text, status)
 }
 
-// answerJSON answers with a JSON text. A client that is gone meanwhile is
-// nobody's error here.
+// answerJSON responds with JSON. It ignores a broken connection.
 func answerJSON(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -34,7 +33,7 @@ type member struct {
 	value any // string, int or bool
 }
 
-// object makes a JSON object.
+// object encodes a JSON object.
 func object(members ...member) []byte {
 	b := []byte{'{'}
 	for i, m := range members {
@@ -54,8 +53,8 @@ func object(members ...member) []byte {
 	return append(b, '}')
 }
 
-// link is the connection of a request, with a clock for each step on it. A
-// ResponseWriter that knows no deadlines has none: it belongs to a test.
+// link is the connection of a request, with a deadline for each step. A ResponseWriter without
+// deadline support is a test's and has none.
 type link struct {
 	control *http.ResponseController
 	ctx     context.Context // its end ends every step
@@ -65,14 +64,14 @@ func newLink(w http.ResponseWriter, ctx context.Context) link {
 	return link{control: http.NewResponseController(w), ctx: ctx}
 }
 
-// aLongTimeAgo is a deadline that has passed.
-var aLongTimeAgo = time.Unix(1, 0)
+// expired is a deadline in the past.
+var expired = time.Unix(1, 0)
 
-// cut ends the steps under way. It comes after the end of ctx, so that a step
-// that begins at the same time sees one or the other.
+// cut ends the steps in progress. It runs after the end of ctx, so a step that begins at the same
+// time sees one of the two.
 func (l link) cut() {
-	_ = l.control.SetReadDeadline(aLongTimeAgo)
-	_ = l.control.SetWriteDeadline(aLongTimeAgo)
+	_ = l.control.SetReadDeadline(expired)
+	_ = l.control.SetWriteDeadline(expired)
 }
 
 func (l link) readWithin(d time.Duration) error {
@@ -85,12 +84,12 @@ func (l link) writeWithin(d time.Duration) error {
 	return l.ctx.Err()
 }
 
-// body is a request's body whose sender may not dawdle.
+// body is a request's body with a deadline for each read.
 type body struct {
 	link
 	r    io.Reader
 	wait time.Duration
-	err  error // of r, but for io.EOF
+	err  error // of r, except io.EOF
 
 	stopped atomic.Bool
 }
@@ -107,24 +106,24 @@ func (b *body) Read(p []byte) (int, error) {
 	if err != io.EOF {
 		b.err = err
 	} else {
-		// The connection goes on: what watches it for the client's departure
-		// must not take the deadline for that.
+		// Reset the deadline: the server's background read, which detects that the client leaves,
+		// must not see it expire.
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// stop ends a Read under way, and all that come after.
+// stop ends a Read in progress and all later ones.
 func (b *body) stop() {
 	b.stopped.Store(true)
-	_ = b.control.SetReadDeadline(aLongTimeAgo)
+	_ = b.control.SetReadDeadline(expired)
 }
 
 func (s *Server) body(w http.ResponseWriter, r *http.Request) *body {
 	return &body{link: newLink(w, s.ctx), r: r.Body, wait: s.options.BodyTimeout}
 }
 
-// read reads a request's body with f and answers one that cannot be read.
+// read reads a request's body with f, and responds if that fails.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, f func(*jsonReader) error) bool {
 	buf := s.buffers.Get().(*[bufferSize]byte)
 	defer s.buffers.Put(buf)
@@ -135,11 +134,11 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, f func(*jsonReader
 	return err == nil
 }
 
-// refuseBody answers a body that could not be read.
+// refuseBody responds to a body that could not be read.
 func (s *Server) refuseBody(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errTooLarge):
-		// Nobody waits for the rest of it.
+		// The rest of the body is not read.
 		w.Header().Set("Connection", "close")
 		answerText(w, http.StatusRequestEntityTooLarge, "Request too large: at most "+strconv.FormatInt(s.options.MaxJSON, 10)+
 			" bytes of a request, content aside, are accepted (executor.max_json)")
@@ -155,7 +154,7 @@ func (s *Server) refuseBody(w http.ResponseWriter, err error) {
 	}
 }
 
-// out is an answer of any length. Its reader may not dawdle.
+// out is a response of any length, with a deadline for each write.
 type out struct {
 	http.ResponseWriter
 	link
@@ -166,7 +165,7 @@ func (s *Server) out(w http.ResponseWriter) *out {
 	return &out{ResponseWriter: w, link: newLink(w, s.ctx), stall: s.options.Stall}
 }
 
-// Write writes p, or fails when the client has taken none of it for too long.
+// Write writes p. It fails if the client reads nothing for Options.Stall.
 func (o *out) Write(p []byte) (int, error) {
 	if err := o.writeWithin(o.stall); err != nil {
 		return 0, err
@@ -174,11 +173,11 @@ func (o *out) Write(p []byte) (int, error) {
 	return o.ResponseWriter.Write(p)
 }
 
-// atOnce is how much of a file is written under one deadline.
+// atOnce is how much of a file is written under one deadline, in bytes.
 const atOnce = 4 << 20
 
-// ReadFrom writes what r has, in steps that each have their own deadline. Where
-// r is a file, io.Copy and this method let the kernel do the copying.
+// ReadFrom writes all of r, in steps with a deadline each. If r is a file, io.Copy and this method
+// use sendfile(2).
 func (o *out) ReadFrom(r io.Reader) (n int64, err error) {
 	rest, limited := r.(*io.LimitedReader)
 	to, able := o.ResponseWriter.(io.ReaderFrom)
@@ -199,8 +198,8 @@ func (o *out) ReadFrom(r io.Reader) (n int64, err error) {
 	return n, nil
 }
 
-// innermost is the file itself, if r is a file that wraps one: then the kernel
-// can do the copying. How much is copied is the caller's to bound.
+// innermost returns the *os.File in r, if r wraps one, so that the kernel can copy. The caller
+// bounds the copy.
 func innermost(r io.Reader) io.Reader {
 	for {
 		u, ok := r.(interface{ Unwrap() any })
@@ -215,7 +214,7 @@ func innermost(r io.Reader) io.Reader {
 	}
 }
 
-// onlyWriter hides what a writer can do besides.
+// onlyWriter hides all methods except Write.
 type onlyWriter struct{ io.Writer }
 
 // Flush sends what has been written.
@@ -226,8 +225,8 @@ func (o *out) Flush() error {
 	return o.control.Flush()
 }
 
-// failure answers an error of the platform where the text knows only a status
-// and a text.
+// failure responds to an error of the platform, for which the protocol has only a status and a
+// text.
 func (s *Server) failure(w http.ResponseWriter, status int, err error) {
 	e := sandbar.AsError(err)
 	if status >= http.StatusInternalServerError {

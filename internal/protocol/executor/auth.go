@@ -18,22 +18,21 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// MinSecret is how many bytes a secret has at least that is to keep others out:
-// 16 of random letters and digits are beyond guessing, also at a million guesses
-// a second.
+// MinSecret is the shortest secret, in bytes: 16 random letters and digits cannot be guessed, even
+// at a million guesses per second.
 const MinSecret = 16
 
 // maxSecret is the longest secret that can be claimed, in bytes.
 const maxSecret = 4096
 
-// ClaimHeader is where a request bears the operator's token for claims.
+// ClaimHeader is the header with the operator's token for claims.
 const ClaimHeader = "X-Sandbox-Claim"
 
 var errUnauthorized = &sandbar.Error{Code: sandbar.Unauthenticated, Message: "the token is missing or wrong",
 	Fix: `send exactly one header "Authorization: Bearer TOKEN"`}
 
-// Static lets pass who bears the secret: exactly one header "Authorization:
-// Bearer SECRET", compared in constant time. An empty secret lets nobody pass.
+// Static authorizes requests with the secret: exactly one header "Authorization: Bearer SECRET",
+// compared in constant time. An empty secret authorizes nobody.
 func Static(secret string) func(*http.Request) error {
 	want := sha256.Sum256([]byte(secret))
 	return func(r *http.Request) error {
@@ -45,7 +44,7 @@ func Static(secret string) func(*http.Request) error {
 	}
 }
 
-// bearer is the token of a request; false if it has none, or more than one.
+// bearer returns the token of a request, false if it has none or several.
 func bearer(r *http.Request) (string, bool) {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
@@ -55,15 +54,14 @@ func bearer(r *http.Request) (string, bool) {
 	return token, ok && token != ""
 }
 
-// sameSum compares in a time that tells nothing of either side, not even a
-// length.
+// sameSum compares in constant time, which reveals nothing about either side, not even a length.
 func sameSum(token string, want [sha256.Size]byte) bool {
 	sum := sha256.Sum256([]byte(token))
 	return subtle.ConstantTimeCompare(sum[:], want[:]) == 1
 }
 
-// ClaimLocally lets requests claim that come over loopback and that no proxy says
-// to have passed on: those of this machine's users.
+// ClaimLocally allows claims from loopback connections without proxy headers: those of this
+// machine's users.
 func ClaimLocally(r *http.Request) bool {
 	for _, name := range []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
 		if r.Header.Get(name) != "" {
@@ -74,8 +72,8 @@ func ClaimLocally(r *http.Request) bool {
 	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
-// ClaimWith lets requests claim that bear the token of the operator: exactly one
-// header X-Sandbox-Claim, compared in constant time. An empty token lets none.
+// ClaimWith allows claims with the operator's token: exactly one header X-Sandbox-Claim, compared
+// in constant time. An empty token allows none.
 func ClaimWith(token string) func(*http.Request) bool {
 	want := sha256.Sum256([]byte(token))
 	return func(r *http.Request) bool {
@@ -84,16 +82,14 @@ func ClaimWith(token string) func(*http.Request) bool {
 	}
 }
 
-// Pool lets the token of the first request that may claim become the secret, which
-// is kept in a file and required from then on, also after a restart
-// (docs/protocols.md, Executor: "Authentication"; the warm pool's way). may
-// decides who may claim; nil is ClaimLocally. A secret has MinSecret bytes or more.
-// What a browser sends, known by its headers Origin and Sec-Fetch-Site, never
-// becomes the secret: any web page could send it.
+// Pool makes the token of the first claim the secret. The secret is kept in a file and required
+// from then on, also after a restart (docs/protocols.md, Executor: "Authentication"; the warm
+// pool's way). may decides which requests may claim; nil is ClaimLocally. A secret has at least
+// MinSecret bytes. A request of a browser, recognised by its headers Origin and Sec-Fetch-Site, is
+// never a claim, because any web page could send it.
 //
-// It fails with Invalid when the file is there and holds no such secret, and with
-// Internal when it cannot be read. A request that would become the secret but
-// cannot be saved is an Internal error, and the next may try again.
+// Invalid: the file exists but has no such secret. Internal: it cannot be read. A claim whose
+// secret cannot be saved gets an Internal error, and the next claim can try again.
 func Pool(path string, may func(*http.Request) bool) (func(*http.Request) error, error) {
 	secret, err := readSecret(path)
 	if err != nil {
@@ -109,7 +105,7 @@ func Pool(path string, may func(*http.Request) bool) (func(*http.Request) error,
 	return p.authorize, nil
 }
 
-// pool is what Pool knows.
+// pool is the state of Pool.
 type pool struct {
 	path string
 	may  func(*http.Request) bool
@@ -143,8 +139,7 @@ func (p *pool) authorize(r *http.Request) error {
 	return nil
 }
 
-// claimable reports whether a token is a secret that comes out of a file as it went
-// in.
+// claimable reports whether a token survives being written to and read from a file.
 func claimable(token string) bool {
 	return len(token) >= MinSecret && len(token) <= maxSecret && token == strings.TrimSpace(token) && !strings.ContainsAny(token, "\r\n\x00")
 }
@@ -177,8 +172,7 @@ func unreadable(path string, err error) error {
 		Message: "the secret's file " + sandbar.Quote(path, 200) + " cannot be read", Err: err}
 }
 
-// saveSecret writes the secret's file in one step: it is whole or it is not
-// there.
+// saveSecret writes the secret's file atomically.
 func saveSecret(path, secret string) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -1,14 +1,13 @@
 package executor
 
-// A request's fields have names that are compared exactly. null is the same as
-// left out, fields that are not known are ignored, and a known one that comes
-// twice makes the request invalid: whatever stands before this server might
-// have looked at the other.
+// Names of fields are compared exactly. null counts as absent, and unknown fields are ignored. A
+// known field that occurs twice makes the request invalid, because a proxy in front of this server
+// might have checked the other one.
 
-// fields says how the fields of a request are read.
+// fields has a decoder for each field of a request.
 type fields map[string]func(*jsonReader) error
 
-// read reads a request and nothing after it.
+// read decodes a request. Nothing may follow it.
 func (f fields) read(j *jsonReader) error {
 	seen := make(map[string]bool, len(f))
 	err := j.object(func(name string) error {
@@ -38,7 +37,7 @@ func text(to *string) func(*jsonReader) error {
 	}
 }
 
-// environment reads an object of strings.
+// environment decodes an object of strings.
 func environment(to *map[string]string) func(*jsonReader) error {
 	return func(j *jsonReader) error {
 		env := map[string]string{}
@@ -58,15 +57,14 @@ func environment(to *map[string]string) func(*jsonReader) error {
 type command struct {
 	cmd, cwd string
 	env      map[string]string
-	// timeout is in seconds; only if timed.
+	// in seconds; only if timed
 	timeout float64
 	timed   bool
-	// encoding of the output in the answer: "", "utf-8" or "base64".
+	// encoding is that of the output in the response: "", "utf-8" or "base64".
 	encoding string
 }
 
-// extras are the fields that the text does not have, and which of the
-// endpoints have them.
+// extras are the fields that the protocol does not have, and whether an endpoint has them.
 type extras struct{ timeout, encoding bool }
 
 func readCommand(j *jsonReader, with extras) (command, error) {
@@ -85,7 +83,7 @@ func readCommand(j *jsonReader, with extras) (command, error) {
 	return c, f.read(j)
 }
 
-// readOne reads a request of which one text counts.
+// readOne decodes a request with one string field.
 func readOne(j *jsonReader, name string) (value string, err error) {
 	return value, fields{name: text(&value)}.read(j)
 }

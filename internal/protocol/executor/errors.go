@@ -8,9 +8,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// statusOf maps every code of the platform's errors to a status. 503 makes the
-// protocol's client try again up to three times, so it stands only for what was
-// refused before anything was done.
+// statusOf returns the HTTP status of each code. 503 makes the protocol's client retry up to three
+// times, so it is only for requests that were refused before they had an effect.
 func statusOf(c sandbar.Code) int {
 	switch c {
 	case sandbar.Invalid:
@@ -32,12 +31,12 @@ func statusOf(c sandbar.Code) int {
 	case sandbar.NoSpace:
 		return http.StatusInsufficientStorage
 	}
-	// Timeout, Canceled, Gone, Internal, and any code this table does not know.
+	// Timeout, Canceled, Gone, Internal, and unknown codes.
 	return http.StatusInternalServerError
 }
 
-// startStatusOf is statusOf for a program that was not started. Statuses
-// between 404 and 409 would speak of the endpoint, not of the program.
+// startStatusOf is statusOf for a program that could not be started. A status from 404 to 409 would
+// be about the endpoint instead of the program.
 func startStatusOf(c sandbar.Code) int {
 	switch status := statusOf(c); status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusServiceUnavailable:
@@ -57,18 +56,17 @@ const (
 	killed    state = "killed"
 )
 
-// nonZero is what the text has every command say that did not exit with 0.
+// nonZero is the protocol's error text of every command with an exit code other than 0.
 const nonZero = "Non-zero exit code"
 
-// ending is what a client is told about how a program ended.
+// ending is the report of a program's end.
 type ending struct {
-	code   int    // -1 for what has no exit code
+	code   int    // -1 without an exit code
 	state  state  // of a process
-	reason string // of a command: why code is not 0
+	reason string // of a command: the reason for a code other than 0
 }
 
-// endingOf maps every outcome of a program that ran. timeout is what it was
-// given, where it was given one.
+// endingOf maps every outcome of a program. timeout is the program's time limit, if it has one.
 func endingOf(r sandbar.Result, timeout time.Duration) ending {
 	switch r.Outcome {
 	case sandbar.Exited:
@@ -93,7 +91,6 @@ func endingOf(r sandbar.Result, timeout time.Duration) ending {
 		}
 		return e
 	}
-	// Lost, and any outcome this table does not know: the truth is that the end
-	// is not known.
+	// Lost, or an outcome that this table lacks: how the program ended is unknown.
 	return ending{code: -1, state: killed, reason: "the sandbox was lost while the program ran; how it ended is not known"}
 }

@@ -13,27 +13,24 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// maxEntries is how many entries /list_dir lists. More is an error, after them.
+// maxEntries is the most entries that /list_dir lists. If there are more, an error follows them.
 const maxEntries = 1 << 20
 
 var errEntries = &sandbar.Error{Code: sandbar.TooLarge, Message: "the directory has more than 1048576 entries; the first are listed"}
 
-// pageSize is how many entries are asked for at once.
+// pageSize is the number of entries per ReadDir call.
 const pageSize = 1000
 
-// maxLinks is how many symbolic links are followed to where a file is written,
-// as by the kernel.
+// maxLinks is the most symbolic links that are followed, as in the kernel (path_resolution(7)).
 const maxLinks = 40
 
-// pathText is what an error of a file operation says: the verb, the path and
-// the cause, as the functions of package os write them. Known clients look for
-// "no such file", "exists" and "not empty" in it.
+// pathText returns the text of an error of a file operation: the verb, the path and the cause, as
+// package os formats them. Known clients search it for "no such file", "exists" and "not empty".
 func pathText(verb, path string, err error) string {
 	return verb + " " + clip(path, 4096) + ": " + causeOf(err)
 }
 
-// causeOf is the cause of an error in the kernel's words, where the kernel gave
-// one, or else in ours.
+// causeOf returns the kernel's text for an error's cause, otherwise Sandbar's own.
 func causeOf(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
@@ -45,7 +42,7 @@ func causeOf(err error) string {
 	return e.Error()
 }
 
-// plainCause is what the kernel would have said.
+// plainCause has the kernel's error for each code.
 var plainCause = map[sandbar.Code]syscall.Errno{
 	sandbar.NotFound: syscall.ENOENT,
 	sandbar.Exists:   syscall.EEXIST,
@@ -53,11 +50,10 @@ var plainCause = map[sandbar.Code]syscall.Errno{
 	sandbar.NoSpace:  syscall.ENOSPC,
 }
 
-// kernel is an error as the kernel would give it, found without asking it.
+// kernel returns an error as the kernel would return it.
 func kernel(c sandbar.Code, errno syscall.Errno) error { return &sandbar.Error{Code: c, Err: errno} }
 
-// ofFile reports whether an error is about the file, and not one of the
-// platform.
+// ofFile reports whether an error is about the file instead of the platform.
 func ofFile(err error) bool {
 	switch sandbar.CodeOf(err) {
 	case sandbar.Invalid, sandbar.NotFound, sandbar.Exists, sandbar.Denied, sandbar.Conflict, sandbar.TooLarge, sandbar.NoSpace:
@@ -75,7 +71,7 @@ func (s *Server) readPath(w http.ResponseWriter, r *http.Request) (files sandbar
 	return s.sandbox.FS(), path, ok
 }
 
-// answerDone answers an operation on a file.
+// answerDone responds to a file operation.
 func (s *Server) answerDone(w http.ResponseWriter, verb, path string, err error) {
 	switch {
 	case err == nil:
@@ -87,10 +83,10 @@ func (s *Server) answerDone(w http.ResponseWriter, verb, path string, err error)
 	}
 }
 
-// maxPath is the longest path, in bytes, as in the kernel.
+// maxPath is the longest path in bytes, as in the kernel.
 const maxPath = 4095
 
-// checkPath refuses, in the kernel's words, what no kernel would take.
+// checkPath refuses a path that no kernel accepts, with the kernel's error.
 func checkPath(path string) error {
 	switch {
 	case path == "":
@@ -103,7 +99,7 @@ func checkPath(path string) error {
 	return nil
 }
 
-// deleteFile serves POST /delete_file: a file, a link or an empty directory.
+// deleteFile serves POST /delete_file: it removes a file, a link or an empty directory.
 func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) {
 	files, path, ok := s.readPath(w, r)
 	if !ok {
@@ -116,7 +112,7 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) {
 	s.answerDone(w, "remove", path, err)
 }
 
-// makeDir serves POST /make_dir: the directory and those above it.
+// makeDir serves POST /make_dir: it creates a directory and its missing parents.
 func (s *Server) makeDir(w http.ResponseWriter, r *http.Request) {
 	files, path, ok := s.readPath(w, r)
 	if !ok {
@@ -129,8 +125,7 @@ func (s *Server) makeDir(w http.ResponseWriter, r *http.Request) {
 	s.answerDone(w, "mkdir", path, err)
 }
 
-// mkdir makes a directory unless it is there. The error for a file that is
-// there is that of os.MkdirAll.
+// mkdir creates a directory unless it exists. If a file exists, the error is that of os.MkdirAll.
 func (s *Server) mkdir(ctx context.Context, files sandbar.FS, path string) error {
 	err := files.Mkdir(ctx, path, 0o755, true)
 	switch sandbar.CodeOf(err) {
@@ -146,7 +141,7 @@ func (s *Server) mkdir(ctx context.Context, files sandbar.FS, path string) error
 	return err
 }
 
-// deleteDir serves POST /delete_dir: whatever is there, with all that is in it.
+// deleteDir serves POST /delete_dir: it removes a path recursively.
 func (s *Server) deleteDir(w http.ResponseWriter, r *http.Request) {
 	files, path, ok := s.readPath(w, r)
 	if !ok {
@@ -162,8 +157,8 @@ func (s *Server) deleteDir(w http.ResponseWriter, r *http.Request) {
 	s.answerDone(w, "unlinkat", path, err)
 }
 
-// listDir serves POST /list_dir. Entries are sent as they come, a page at a
-// time; an error that comes after some of them stands at the end.
+// listDir serves POST /list_dir. It sends entries page by page; a later error is at the end of the
+// response.
 func (s *Server) listDir(w http.ResponseWriter, r *http.Request) {
 	files, path, ok := s.readPath(w, r)
 	if !ok {
@@ -210,7 +205,7 @@ func (s *Server) listDir(w http.ResponseWriter, r *http.Request) {
 	b.flush()
 }
 
-// listVerb is the verb of package os for a directory that cannot be listed.
+// listVerb is package os's verb for a directory that cannot be listed.
 func listVerb(err error) string {
 	if errors.Is(err, syscall.ENOTDIR) {
 		return "readdirent"
@@ -218,7 +213,7 @@ func listVerb(err error) string {
 	return "open"
 }
 
-// openVerb is the verb of package os for a file that cannot be read.
+// openVerb is package os's verb for a file that cannot be read.
 func openVerb(err error) string {
 	if errors.Is(err, syscall.EISDIR) {
 		return "read"
@@ -226,8 +221,8 @@ func openVerb(err error) string {
 	return "open"
 }
 
-// readFile serves POST /read_file. The content is sent as it is read; an error
-// that comes in the middle stands at the end.
+// readFile serves POST /read_file. It sends the content as it is read; a later error is at the end
+// of the response.
 func (s *Server) readFile(w http.ResponseWriter, r *http.Request) {
 	files, path, ok := s.readPath(w, r)
 	if !ok {
@@ -260,11 +255,11 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) {
 	b.flush()
 }
 
-// copyText adds what r has as the inside of a string.
+// copyText appends all of r as the content of a JSON string.
 func (s *Server) copyText(b *batch, r io.Reader) error {
 	buf := s.buffers.Get().(*[bufferSize]byte)
 	defer s.buffers.Put(buf)
-	held := 0 // the beginning of a character
+	held := 0 // length of an incomplete character
 	for b.err == nil {
 		n, err := r.Read(buf[held:])
 		p := buf[:held+n]
@@ -282,19 +277,18 @@ func (s *Server) copyText(b *batch, r io.Reader) error {
 	return nil
 }
 
-// target is where a file is to be written, and how.
+// target is the destination of a write.
 type target struct {
-	path string      // behind all links
-	mode fs.FileMode // of the file that is there
-	is   bool        // one is there
+	path string      // after following all links
+	mode fs.FileMode // of the existing file
+	is   bool        // the file exists
 }
 
-// errNotRegular is about what can be no file's place.
+// errNotRegular: the path is not a regular file.
 var errNotRegular = &sandbar.Error{Code: sandbar.Conflict, Message: "not a regular file"}
 
-// resolve finds where a file is to be written: what is there is replaced, so
-// that links must be followed before. Directories, devices, FIFOs, sockets and
-// files that nobody may write are refused.
+// resolve finds the destination of a write. It follows links first, because a write replaces the
+// file. It refuses directories, devices, FIFOs, sockets, and files without any write permission.
 func resolve(ctx context.Context, files sandbar.FS, name string) (target, error) {
 	for range maxLinks {
 		if err := checkPath(name); err != nil {
@@ -315,7 +309,7 @@ func resolve(ctx context.Context, files sandbar.FS, name string) (target, error)
 		case info.Mode.IsDir():
 			return target{}, kernel(sandbar.Conflict, syscall.EISDIR)
 		case info.Mode&fs.ModeSymlink != 0:
-			name = behind(name, info.Target)
+			name = linkTarget(name, info.Target)
 		case !info.Mode.IsRegular():
 			return target{}, errNotRegular
 		case info.Mode.Perm()&0o222 == 0:
@@ -327,17 +321,17 @@ func resolve(ctx context.Context, files sandbar.FS, name string) (target, error)
 	return target{}, kernel(sandbar.Conflict, syscall.ELOOP)
 }
 
-// behind is the path that a link leads to. It is not cleaned: ".." is for the
-// kernel, which knows what the names before it are.
-func behind(name, to string) string {
+// linkTarget returns the path to which a link leads. It does not clean the path: only the kernel can
+// resolve ".." after a link.
+func linkTarget(name, to string) string {
 	if path.IsAbs(to) {
 		return to
 	}
 	return name[:strings.LastIndexByte(name, '/')+1] + to
 }
 
-// create begins to write a file. mode 0 keeps that of a file that is there, and
-// is 0644 for a new one.
+// create starts the write of a file. mode 0 keeps the mode of an existing file, and is 0644 for a
+// new one.
 func create(ctx context.Context, files sandbar.FS, name string, mode fs.FileMode, parents bool) (sandbar.FileWriter, target, error) {
 	t, err := resolve(ctx, files, name)
 	if err != nil {

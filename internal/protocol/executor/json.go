@@ -10,49 +10,47 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
 
-// bufferSize is how much of a body is looked at at once, and how much of a file
-// is read or written at once on its way through JSON.
+// bufferSize is the size in bytes of the buffer for a body, and of the pieces of a file on its way
+// through JSON.
 const bufferSize = 64 << 10
 
-// maxDepth is how deep the parts of a request that nobody reads may be nested.
+// maxDepth is the deepest nesting of ignored parts of a request.
 const maxDepth = 64
 
-// maxMembers is how many members the objects of one request may have.
+// maxMembers is the most members of all objects of one request.
 const maxMembers = 1 << 16
 
 var (
-	// errSyntax: the body is not the JSON that was expected.
+	// errSyntax: the body is not the expected JSON.
 	errSyntax = errors.New("the body is not valid JSON of the expected form")
-	// errTooLarge: more would have to be held in memory than is allowed.
+	// errTooLarge: the body needs more memory than allowed.
 	errTooLarge = errors.New("the body is larger than is accepted")
-	// errContent: the content of a file is larger than is allowed.
+	// errContent: the content of a file is larger than allowed.
 	errContent = errors.New("the content is larger than is accepted")
 )
 
-// jsonReader reads one JSON value from a body, as it arrives. It holds no more
-// than its buffer and what it returns, and it is strict: no byte order mark, no
-// bytes that are not UTF-8, no escapes of unpaired surrogates (no UTF-8 can
-// hold them), nothing after the value.
+// jsonReader decodes one JSON value from a body as it arrives. It holds only its buffer and its
+// results. It is strict: no byte order mark, no bytes that are not UTF-8, no escapes of unpaired
+// surrogates (UTF-8 cannot represent them), nothing after the value.
 type jsonReader struct {
 	src  io.Reader
 	buf  []byte
-	pos  int // buf[pos:end] has not been used yet
+	pos  int // buf[pos:end] is unread
 	end  int
 	err  error // of src
-	most int64 // bytes that may be read, but for those of streamed texts
-	used int64 // bytes read and used before buf[0]
-	free int64 // of those, bytes of streamed texts
+	most int64 // bound of the bytes read, except those of streamed strings
+	used int64 // bytes consumed before buf[0]
+	free int64 // of those, bytes of streamed strings
 
 	members int
 }
 
-// newJSONReader returns a reader of src that uses buf, which is at least 16
-// bytes long.
+// newJSONReader returns a reader of src that uses buf, which must have at least 16 bytes.
 func newJSONReader(src io.Reader, buf []byte, most int64) *jsonReader {
 	return &jsonReader{src: src, buf: buf, most: most}
 }
 
-// need makes n bytes available, if the body has so many. n is at most 16.
+// need makes n bytes available, if the body has that many. n is at most 16.
 func (j *jsonReader) need(n int) error {
 	for j.end-j.pos < n {
 		if err := j.fill(); err != nil {
@@ -62,7 +60,7 @@ func (j *jsonReader) need(n int) error {
 	return nil
 }
 
-// fill reads more. At the body's end it returns io.EOF.
+// fill reads more. At the end of the body it returns io.EOF.
 func (j *jsonReader) fill() error {
 	j.used += int64(j.pos)
 	j.end = copy(j.buf, j.buf[j.pos:j.end])
@@ -82,7 +80,7 @@ func (j *jsonReader) fill() error {
 	return nil
 }
 
-// must is need for what has to be there.
+// must is need for bytes that must exist.
 func (j *jsonReader) must(n int) error {
 	err := j.need(n)
 	if err == io.EOF {
@@ -91,7 +89,7 @@ func (j *jsonReader) must(n int) error {
 	return err
 }
 
-// space skips white space and returns the byte after it, which stays.
+// space skips white space and returns the next byte without consuming it.
 func (j *jsonReader) space() (byte, error) {
 	for {
 		if err := j.must(1); err != nil {
@@ -116,7 +114,7 @@ func (j *jsonReader) token(c byte) (bool, error) {
 	return true, nil
 }
 
-// finish checks that nothing but white space is left.
+// finish checks that only white space is left.
 func (j *jsonReader) finish() error {
 	for {
 		for ; j.pos < j.end; j.pos++ {
@@ -132,8 +130,7 @@ func (j *jsonReader) finish() error {
 	}
 }
 
-// object reads an object. member is called for each of its members, with the
-// value still to be read.
+// object decodes an object. It calls member for each member, before the member's value.
 func (j *jsonReader) object(member func(name string) error) error {
 	if ok, err := j.token('{'); err != nil || !ok {
 		return or(err, errSyntax)
@@ -168,7 +165,7 @@ func (j *jsonReader) object(member func(name string) error) error {
 	}
 }
 
-// or returns the first error there is.
+// or returns the first error.
 func or(err, otherwise error) error {
 	if err != nil {
 		return err
@@ -176,7 +173,7 @@ func or(err, otherwise error) error {
 	return otherwise
 }
 
-// isNull reads a null, if one comes next.
+// isNull consumes a null, if it is next.
 func (j *jsonReader) isNull() (bool, error) {
 	c, err := j.space()
 	if err != nil || c != 'n' {
@@ -196,7 +193,7 @@ func (j *jsonReader) word(w string) error {
 	return nil
 }
 
-// text reads a string.
+// text decodes a string.
 func (j *jsonReader) text() (string, error) {
 	var s []byte
 	err := j.stringTo(func(p []byte) error {
@@ -206,15 +203,15 @@ func (j *jsonReader) text() (string, error) {
 	return string(s), err
 }
 
-// stream reads a string of any length and gives it to w in pieces, which are
-// valid until w returns.
+// stream decodes a string of any length and passes it to w in pieces, which are valid until w
+// returns.
 func (j *jsonReader) stream(w func([]byte) error) error {
 	if _, err := j.space(); err != nil {
 		return err
 	}
 	start := j.used + int64(j.pos)
 	err := j.stringTo(func(p []byte) error {
-		// What has been given on is no longer held, so it is not counted.
+		// passed on, so it does not count as memory
 		j.free += j.used + int64(j.pos) - start
 		start = j.used + int64(j.pos)
 		return w(p)
@@ -222,7 +219,7 @@ func (j *jsonReader) stream(w func([]byte) error) error {
 	return err
 }
 
-// stringTo reads a string and gives it to w in pieces.
+// stringTo decodes a string and passes it to w in pieces.
 func (j *jsonReader) stringTo(w func([]byte) error) error {
 	if ok, err := j.token('"'); err != nil || !ok {
 		return or(err, errSyntax)
@@ -262,7 +259,7 @@ func (j *jsonReader) stringTo(w func([]byte) error) error {
 	}
 }
 
-// runes gives the characters beyond ASCII that come next to w.
+// runes passes the following non-ASCII characters to w.
 func (j *jsonReader) runes(w func([]byte) error) error {
 	for !utf8.FullRune(j.buf[j.pos:j.end]) {
 		if err := j.must(j.end - j.pos + 1); err != nil {
@@ -281,7 +278,7 @@ func (j *jsonReader) runes(w func([]byte) error) error {
 	return w(j.buf[j.pos-n : j.pos])
 }
 
-// escape reads one escape, which may be two for one character, into b.
+// escape decodes one escape, or a surrogate pair, into b.
 func (j *jsonReader) escape(b []byte) (int, error) {
 	if err := j.must(2); err != nil {
 		return 0, err
@@ -344,7 +341,7 @@ func (j *jsonReader) hex() (rune, error) {
 	return r, nil
 }
 
-// number reads a number.
+// number decodes a number.
 func (j *jsonReader) number() (float64, error) {
 	if _, err := j.space(); err != nil {
 		return 0, err
@@ -366,7 +363,7 @@ func (j *jsonReader) number() (float64, error) {
 	if !validNumber(digits) {
 		return 0, errSyntax
 	}
-	// Too large for a float64 is infinity, which is for the caller to refuse.
+	// Too large for a float64 is infinity, which the caller refuses.
 	f, err := strconv.ParseFloat(string(digits), 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0, errSyntax
@@ -374,8 +371,7 @@ func (j *jsonReader) number() (float64, error) {
 	return f, nil
 }
 
-// validNumber reports whether p is a number as JSON writes them (RFC 8259,
-// section 6).
+// validNumber reports whether p is a JSON number (RFC 8259, section 6).
 func validNumber(p []byte) bool {
 	if len(p) > 0 && p[0] == '-' {
 		p = p[1:]
@@ -411,7 +407,7 @@ func digitsOf(p []byte) (digits, rest []byte) {
 	return p[:n], p[n:]
 }
 
-// skip reads a value that nobody wants; depth is how deep it stands.
+// skip skips an ignored value at nesting depth.
 func (j *jsonReader) skip(depth int) error {
 	c, err := j.space()
 	if err != nil {

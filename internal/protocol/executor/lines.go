@@ -2,26 +2,24 @@ package executor
 
 import "bytes"
 
-// lines cuts the bytes of one output into lines. A line is given without its
-// line feed and without the carriage returns before it. One that is longer than
-// most comes in pieces, cut between characters; all but the last are partial.
-// What follows the last line feed is a line if there is anything.
+// lines splits the bytes of one output into lines, without their line feed and the carriage returns
+// before it. A line longer than most is split into pieces between characters; all but the last are
+// partial. Bytes after the last line feed are a line.
 //
-// The zero lines with most set is the start of a stream. It holds at most most
-// bytes, and nothing while whole lines arrive.
+// The zero lines with most set is the start of a stream. It holds at most most bytes, and none
+// while complete lines arrive.
 type lines struct {
-	most int // bytes in one piece; at least 4
-	// held is the beginning of a line whose end has not come. It is never empty
-	// when a piece of the line has been given.
+	most int // bytes per piece; at least 4
+	// held is the start of an incomplete line. It is never empty if a piece of the line has been
+	// passed on.
 	held []byte
 }
 
-// keepHeld is how large a buffer for the beginning of a line is kept for the
-// next line.
+// keepHeld is the largest buffer of an incomplete line that is kept for the next one, in bytes.
 const keepHeld = 64 << 10
 
-// add takes the next bytes and calls emit for each line or piece. The text is
-// valid until emit returns. An error of emit is returned at once.
+// add takes the next bytes and calls emit for each line or piece. The text is valid until emit
+// returns. An error of emit is returned at once.
 func (l *lines) add(p []byte, emit func(line []byte, partial bool) error) error {
 	for len(p) > 0 {
 		i := bytes.IndexByte(p, '\n')
@@ -43,8 +41,7 @@ func (l *lines) add(p []byte, emit func(line []byte, partial bool) error) error 
 	return nil
 }
 
-// hold adds to the line that is not whole yet and gives the pieces of it that
-// are full.
+// hold adds to the incomplete line and emits its full pieces.
 func (l *lines) hold(p []byte, emit func([]byte, bool) error) error {
 	for len(p) > 0 {
 		if len(l.held) == l.most {
@@ -59,7 +56,7 @@ func (l *lines) hold(p []byte, emit func([]byte, bool) error) error {
 	return nil
 }
 
-// piece gives what is held, but for the beginning of a character at its end.
+// piece emits the held bytes, except for an incomplete character at their end.
 func (l *lines) piece(emit func([]byte, bool) error) error {
 	n := whole(l.held)
 	if err := emit(l.held[:n], true); err != nil {
@@ -69,7 +66,7 @@ func (l *lines) piece(emit func([]byte, bool) error) error {
 	return nil
 }
 
-// end gives the last piece of a line, mostly its only one.
+// end emits the last piece of a line, usually its only one.
 func (l *lines) end(line []byte, emit func([]byte, bool) error) error {
 	err := emit(bytes.TrimRight(line, "\r"), false)
 	l.held = l.held[:0]
@@ -79,7 +76,7 @@ func (l *lines) end(line []byte, emit func([]byte, bool) error) error {
 	return err
 }
 
-// finish gives the last line if it has no line feed.
+// finish emits a last line without a line feed.
 func (l *lines) finish(emit func([]byte, bool) error) error {
 	if len(l.held) == 0 {
 		return nil

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// processLogs serves GET /process_logs_streaming (docs/protocols.md, Executor:
-// "Stream Process Logs"): what is kept, then what comes, to the end. The header
-// Last-Event-ID goes on after the event with that id. With follow=false, which is
-// ours, the stream ends after what is kept.
+// processLogs serves GET /process_logs_streaming (docs/protocols.md, Executor: "Stream Process
+// Logs"): the stored lines and then new ones, until the process's end. With the header
+// Last-Event-ID it continues after that event. With follow=false, an extension, the stream ends
+// after the stored lines.
 func (s *Server) processLogs(w http.ResponseWriter, r *http.Request) {
 	id := r.URL.Query().Get("id")
 	if id == "" {
@@ -16,7 +16,7 @@ func (s *Server) processLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := s.processes.find(id)
-	var from place
+	var from logPosition
 	if last := r.Header.Get("Last-Event-ID"); last != "" && p != nil {
 		var err error
 		if from, err = parsePlace(last); err != nil || !p.log.valid(from) {
@@ -39,8 +39,8 @@ func (s *Server) processLogs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// follow sends a log from a place on, until its end or that of the request.
-func (s *Server) follow(r *http.Request, o *out, log *logStore, from place) error {
+// follow sends a log from a place until its end or that of the request.
+func (s *Server) follow(r *http.Request, o *out, log *logStore, from logPosition) error {
 	beat := time.NewTimer(s.options.Heartbeat)
 	defer beat.Stop()
 	var events [][]byte
@@ -53,7 +53,7 @@ func (s *Server) follow(r *http.Request, o *out, log *logStore, from place) erro
 			for _, e := range events {
 				b = append(b, e...)
 			}
-			clear(events) // what is dropped meanwhile can go
+			clear(events) // so that dropped lines can be freed
 			if err := o.send(b); err != nil {
 				return err
 			}

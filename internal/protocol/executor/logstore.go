@@ -12,22 +12,20 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// maxLogLine is the longest line that is kept as one, in bytes. A longer one is
-// kept in pieces.
+// maxLogLine is the longest line that is stored as one, in bytes. A longer one is stored in pieces.
 const maxLogLine = 1 << 20
 
-// blockSize is the memory that lines are kept in, a block at a time.
+// blockSize is the size of the memory blocks for lines, in bytes.
 const blockSize = 64 << 10
 
-// place is a place in a process's log: how many lines of stdout and of stderr
-// come before it. Its text is what events have as their id, so that a client
-// that comes back goes on exactly where it was.
-type place [2]int
+// logPosition is a position in a process's log: the numbers of lines of stdout and of stderr before it.
+// Its text is the id of events, so that a client that reconnects continues exactly there.
+type logPosition [2]int
 
-// String is the form of an id: "3-1".
-func (p place) String() string { return string(p.append(nil)) }
+// String returns the form of an id: "3-1".
+func (p logPosition) String() string { return string(p.append(nil)) }
 
-func (p place) append(b []byte) []byte {
+func (p logPosition) append(b []byte) []byte {
 	b = strconv.AppendInt(b, int64(p[0]), 10)
 	b = append(b, '-')
 	return strconv.AppendInt(b, int64(p[1]), 10)
@@ -35,8 +33,8 @@ func (p place) append(b []byte) []byte {
 
 var errPlace = errors.New("not the id of an event of this log")
 
-// parsePlace reads what String wrote, and nothing else.
-func parsePlace(s string) (p place, err error) {
+// parsePlace parses the result of String, and nothing else.
+func parsePlace(s string) (p logPosition, err error) {
 	a, b, ok := strings.Cut(s, "-")
 	if !ok {
 		return p, errPlace
@@ -51,16 +49,15 @@ func parsePlace(s string) (p place, err error) {
 	return p, nil
 }
 
-// index is a stream's index in a place.
+// index returns a stream's index in a place.
 func index(s sandbar.Stream) int { return int(s) - 1 }
 
-// streams are the streams by their index.
+// streams are the streams by index.
 var streams = [2]sandbar.Stream{sandbar.Stdout, sandbar.Stderr}
 
-// logStore keeps the last lines of a process, each as the event that it will
-// be sent as. It is the engine's Sink: it never waits for a reader, and takes
-// everything; what is too much pushes out the oldest. Readers have places of
-// their own and do not know of each other.
+// logStore stores the last lines of a process, each as its encoded event. It is the engine's Sink:
+// it never waits for a reader and accepts everything; the oldest lines are dropped for new ones.
+// Readers have their own positions and are independent.
 type logStore struct {
 	keepLines int
 	keepBytes int64
@@ -68,45 +65,44 @@ type logStore struct {
 
 	mu      sync.Mutex
 	lines   [2]lines
-	kept    [2]history
-	at      place // the end
+	kept    [2]outputHistory
+	at      logPosition // the end
 	time    []byte
 	scratch []byte
 	block   []byte        // the unused rest of the newest block
-	ended   bool          // nothing more will come
+	ended   bool          // no further lines will come
 	free    bool          // not counted in total any more
-	changed chan struct{} // closed when something comes; nil if nobody waits
+	changed chan struct{} // closed when something comes; nil without a waiting reader
 }
 
-// budget is what the logs of all processes may hold together, in bytes. One of
-// them may go on beyond it up to its even share, so that the logs of processes
-// that have ended cannot silence those that run.
+// budget bounds the logs of all processes together, in bytes. Beyond it a log may still grow to its
+// even share, so that the logs of finished processes cannot displace those of running ones.
 type budget struct {
 	most  int64
-	share int64 // of one output
+	share int64 // per output
 	used  atomic.Int64
 }
 
-// maxRunning is how many processes the engine lets run at once in a sandbox.
+// maxRunning is the engine's bound of running processes in a sandbox.
 const maxRunning = 256
 
 func newBudget(o Options) *budget {
 	return &budget{most: o.KeepTotal, share: o.KeepTotal / int64(2*(maxRunning+max(o.KeepFinished, 0)))}
 }
 
-// over reports whether an output that holds so much has to let go of some.
+// over reports whether an output with that many bytes must drop lines.
 func (b *budget) over(held int64) bool { return held > b.share && b.used.Load() > b.most }
 
-// history is what is kept of one output.
-type history struct {
-	dropped int // lines before the first that is kept
+// outputHistory is the stored lines of one output.
+type outputHistory struct {
+	dropped int // lines before the first stored one
 	records []record
 	bytes   int64
 }
 
-// record is one line. Its event never changes once it is kept.
+// record is one line. Its event never changes.
 type record struct {
-	number int // of lines of both streams, in the order in which they came
+	number int // number among the lines of both streams, in order of arrival
 	event  []byte
 }
 
@@ -123,7 +119,7 @@ func newLogStore(keepLines int, keepBytes int64, total *budget) *logStore {
 // Started implements engine.Sink.
 func (*logStore) Started() {}
 
-// Output implements engine.Sink. All lines of a chunk came at the same time.
+// Output implements engine.Sink. All lines of a chunk have the same time.
 func (l *logStore) Output(c sandbar.Chunk) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,8 +132,7 @@ func (l *logStore) Output(c sandbar.Chunk) error {
 	return nil
 }
 
-// end keeps the last lines and says that nothing more will come. It calls tell
-// before any reader can know.
+// end stores the last lines and ends the log. It calls tell before any reader sees the end.
 func (l *logStore) end(tell func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,12 +155,12 @@ func (l *logStore) wake() {
 	}
 }
 
-// stamp notes the time of what comes now: RFC 3339 with all nanoseconds.
+// stamp sets the time of the current chunk: RFC 3339 with nanoseconds.
 func (l *logStore) stamp() {
 	l.time = time.Now().UTC().AppendFormat(l.time[:0], "2006-01-02T15:04:05.000000000Z")
 }
 
-// keep keeps a line and drops what is then too much.
+// keep stores a line and drops old ones beyond the bounds.
 func (l *logStore) keep(s sandbar.Stream, line []byte, partial bool) {
 	i := index(s)
 	l.at[i]++
@@ -182,8 +177,8 @@ func (l *logStore) keep(s sandbar.Stream, line []byte, partial bool) {
 	}
 }
 
-// release gives back what the log has of the budget: it has been forgotten, and
-// goes with its last reader. It has ended.
+// release returns the log's part of the budget, after the log has ended and was forgotten. Its
+// memory is freed with its last reader.
 func (l *logStore) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,18 +188,18 @@ func (l *logStore) release() {
 	}
 }
 
-// drop drops the oldest line and returns how much it was.
-func (h *history) drop() int64 {
+// drop drops the oldest line and returns its size.
+func (h *outputHistory) drop() int64 {
 	size := int64(len(h.records[0].event))
 	h.bytes -= size
-	h.records[0] = record{} // the memory goes as soon as no reader needs it
+	h.records[0] = record{} // freed once no reader uses it
 	h.records = h.records[1:]
 	h.dropped++
 	return size
 }
 
-// appendLog makes the event of a line.
-func appendLog(b []byte, at place, time []byte, s sandbar.Stream, line []byte, partial bool) []byte {
+// appendLog appends the event of a line.
+func appendLog(b []byte, at logPosition, time []byte, s sandbar.Stream, line []byte, partial bool) []byte {
 	b = at.append(append(b, "id: "...))
 	b = append(b, "\nevent: log\ndata: {\"timestamp\":\""...)
 	b = append(b, time...)
@@ -218,9 +213,9 @@ func appendLog(b []byte, at place, time []byte, s sandbar.Stream, line []byte, p
 	return append(b, "\"}\n\n"...)
 }
 
-// appendGap makes the event that says how many lines of a stream are no longer
-// kept. It has no member "stream": clients take what has one for a line.
-func appendGap(b []byte, at place, s sandbar.Stream, lines int) []byte {
+// appendGap appends the event with the number of dropped lines of a stream. It has no member
+// "stream", because clients take an event with one for a line.
+func appendGap(b []byte, at logPosition, s sandbar.Stream, lines int) []byte {
 	b = at.append(append(b, "id: "...))
 	b = append(b, "\nevent: gap\ndata: {\"lost\":"...)
 	b = strconv.AppendInt(b, int64(lines), 10)
@@ -228,7 +223,7 @@ func appendGap(b []byte, at place, s sandbar.Stream, lines int) []byte {
 	return append(append(b, s.String()...), "\"}\n\n"...)
 }
 
-// store copies b to where it stays.
+// store copies b to the block memory.
 func (l *logStore) store(b []byte) []byte {
 	if len(b) > blockSize/4 {
 		return append([]byte(nil), b...)
@@ -241,23 +236,23 @@ func (l *logStore) store(b []byte) []byte {
 	return kept
 }
 
-// valid reports whether a place may have been given to a client.
-func (l *logStore) valid(p place) bool {
+// valid reports whether a client may have received a place.
+func (l *logStore) valid(p logPosition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return p[0] <= l.at[0] && p[1] <= l.at[1]
 }
 
-// What a reader takes at once.
+// Bounds of what a reader takes at once.
 const (
 	takeEvents = 1024
 	takeBytes  = 64 << 10
 )
 
-// take appends to events what comes after a place, in the order in which it
-// came, and returns the place after it. When there is nothing it returns a
-// channel that is closed when there is more, or nil if nothing more will come.
-func (l *logStore) take(events [][]byte, from place) (_ [][]byte, _ place, more <-chan struct{}) {
+// take appends to events the events after a place, in order of arrival, and returns the place after
+// them. If there are none it returns a channel that is closed when there are, or nil after the end
+// of the log.
+func (l *logStore) take(events [][]byte, from logPosition) (_ [][]byte, _ logPosition, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := len(events)
@@ -285,8 +280,8 @@ func (l *logStore) take(events [][]byte, from place) (_ [][]byte, _ place, more 
 	return events, from, l.changed
 }
 
-// next returns the first line after a place, of whichever stream.
-func (l *logStore) next(from place) (i int, first *record) {
+// next returns the first line after a place, of either stream.
+func (l *logStore) next(from logPosition) (i int, first *record) {
 	for k := range l.kept {
 		h := &l.kept[k]
 		if at := from[k] - h.dropped; at < len(h.records) {

@@ -22,7 +22,7 @@ func newTestStore(lines int, bytes int64) *logStore {
 // reader reads a log as a client does that comes when it likes.
 type reader struct {
 	log *logStore
-	at  place
+	at  logPosition
 }
 
 // read takes all that is there, in short form: "stdout text", or "lost N of
@@ -186,7 +186,7 @@ func streamOf(name string) sandbar.Stream {
 	return sandbar.Stdout
 }
 
-func parsed(t testing.TB, s string) place {
+func parsed(t testing.TB, s string) logPosition {
 	t.Helper()
 	p, err := parsePlace(s)
 	if err != nil {

@@ -12,15 +12,14 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// probeWait is how long a connection is kept that comes while no port is bound:
-// those who check a port's health take an end at once for a failure.
+// probeWait is how long a connection is kept open while no port is bound: health checks take an
+// immediate close for a failure.
 const probeWait = 100 * time.Millisecond
 
-// dialWait bounds the connecting to a port of the sandbox.
+// dialWait bounds the connect to a port of the sandbox.
 const dialWait = 10 * time.Second
 
-// Bound returns the port of the sandbox that connections are passed on to;
-// false if there is none.
+// Bound returns the port to which connections are forwarded, false if there is none.
 func (s *Server) Bound() (port int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,13 +54,13 @@ func (s *Server) bindPort(w http.ResponseWriter, r *http.Request) {
 		member{"port", strconv.Itoa(port)}))
 }
 
-// parsePort reads a port that is written in digits.
+// parsePort parses a port in decimal digits.
 func parsePort(text string) (int, bool) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return int(n), err == nil && n > 0
 }
 
-// bind binds a port, or returns the one that is bound.
+// bind binds a port, or returns the one that is already bound.
 func (s *Server) bind(port int) (current int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,8 +71,8 @@ func (s *Server) bind(port int) (current int) {
 	return s.port
 }
 
-// unbindPort serves POST /unbind_port (docs/protocols.md, Executor: "Unbind
-// Port"), whose body is not read. Connections that are open stay so.
+// unbindPort serves POST /unbind_port (docs/protocols.md, Executor: "Unbind Port"). It does not
+// read the body. Open connections stay open.
 func (s *Server) unbindPort(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	s.port = 0
@@ -81,10 +80,9 @@ func (s *Server) unbindPort(w http.ResponseWriter, _ *http.Request) {
 	answerJSON(w, http.StatusOK, object(member{"success", true}, member{"message", "Port binding removed"}))
 }
 
-// ServeProxy accepts connections and passes them on to the port that is bound
-// at that moment, raw bytes both ways, until Close, which also closes l. Where
-// nothing is bound, or nothing answers, they are closed. It returns nil after
-// Close, and else the listener's error.
+// ServeProxy accepts connections and forwards them to the currently bound port, raw bytes in both
+// directions, until Close, which also closes l. If no port is bound, or nothing answers there, it
+// closes them. It returns nil after Close, otherwise the listener's error.
 func (s *Server) ServeProxy(l net.Listener) error {
 	if !s.listen(l) {
 		l.Close()
@@ -101,7 +99,7 @@ func (s *Server) ServeProxy(l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return err
 		default:
-			// No descriptors are left, or a connection broke off: the next may do.
+			// out of descriptors, or an aborted connection: the next Accept may succeed
 			s.options.Logger.Warn("a connection could not be accepted", "error", err)
 			select {
 			case <-time.After(probeWait):
@@ -130,7 +128,7 @@ func (s *Server) unlisten(l net.Listener) {
 	s.busy.Done()
 }
 
-// accept serves a connection in a goroutine of its own, if there is room.
+// accept serves a connection in a goroutine, within MaxProxied.
 func (s *Server) accept(conn net.Conn) {
 	s.mu.Lock()
 	full := s.closed || s.proxied >= s.options.MaxProxied
@@ -176,8 +174,7 @@ func (s *Server) proxy(conn net.Conn) {
 	join(conn, inside)
 }
 
-// join copies both ways. The end of one direction is passed on and leaves the
-// other open; an error ends both.
+// join copies in both directions. It passes on a half-close as such; an error ends both directions.
 func join(a, b net.Conn) {
 	done := make(chan struct{})
 	go func() {
@@ -188,7 +185,7 @@ func join(a, b net.Conn) {
 	<-done
 }
 
-// oneWay copies from src to dst. Between TCP connections the kernel does it.
+// oneWay copies from src to dst. Between TCP connections it uses splice(2).
 func oneWay(dst, src net.Conn) {
 	_, err := io.Copy(dst, src)
 	half, ok := dst.(interface{ CloseWrite() error })

@@ -14,14 +14,14 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// process is one background process.
+// process is a background process.
 type process struct {
 	id      string
 	command string
 	proc    *engine.Process
 	log     *logStore
-	done    chan struct{} // closed when end is known
-	// written before done is closed
+	done    chan struct{} // closed after end is set
+	// set before done is closed
 	end   ending
 	ended time.Time
 }
@@ -36,9 +36,9 @@ func (p *process) state() state {
 	}
 }
 
-// table is the processes, in the order of their start.
+// table has the processes in start order.
 type table struct {
-	keep int // finished ones
+	keep int // number of finished ones to keep
 
 	mu  sync.Mutex
 	all []*process
@@ -50,7 +50,7 @@ func (t *table) add(p *process) {
 	t.all = append(t.all, p)
 }
 
-// find returns a process, nil if there is none of this id.
+// find returns a process, nil if there is none with this id.
 func (t *table) find(id string) *process {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +68,7 @@ func (t *table) list() []*process {
 	return slices.Clone(t.all)
 }
 
-// forget drops the oldest finished processes that are too many.
+// forget drops the oldest finished processes beyond keep.
 func (t *table) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +91,7 @@ func (t *table) forget() {
 // newUUID returns a random UUID (RFC 9562, version 4).
 func newUUID() string {
 	var b [16]byte
-	rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	rand.Read(b[:]) // never fails: crypto/rand crashes the process instead
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
@@ -125,8 +125,7 @@ func (s *Server) startProcess(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// watch waits for the end of a process, which comes with that of its sandbox at
-// the latest.
+// watch waits for the end of a process, at the latest that of its sandbox.
 func (s *Server) watch(p *process) {
 	res, err := p.proc.Wait(context.Background())
 	p.end = endingOf(res, 0)
@@ -135,8 +134,8 @@ func (s *Server) watch(p *process) {
 		p.end = ending{code: -1, state: failed}
 	}
 	p.ended = time.Now()
-	// In this order: who sees that it has ended finds all its lines, and who
-	// reads its last line finds that it has ended.
+	// In this order, a client that sees the end finds all lines, and a reader of the last line sees
+	// the end.
 	p.log.end(func() { close(p.done) })
 	s.processes.forget()
 }
@@ -154,8 +153,7 @@ func (s *Server) listProcesses(w http.ResponseWriter, _ *http.Request) {
 	answerJSON(w, http.StatusOK, append(b, "]}"...))
 }
 
-// append appends what is told of a process. A known client takes these keys
-// and no others.
+// append appends the JSON of a process. A known client accepts exactly these keys.
 func (p *process) append(b []byte) []byte {
 	state := p.state()
 	b = appendString(append(b, `{"id":`...), p.id)
@@ -174,7 +172,7 @@ func appendTime(b []byte, t time.Time) []byte {
 	return append(t.UTC().AppendFormat(append(b, '"'), time.RFC3339Nano), '"')
 }
 
-// readID reads a request that names a process.
+// readID decodes a request with a process id.
 func (s *Server) readID(w http.ResponseWriter, r *http.Request) (id string, ok bool) {
 	ok = s.read(w, r, func(j *jsonReader) (err error) {
 		id, err = readOne(j, "id")
@@ -189,8 +187,8 @@ func (s *Server) readID(w http.ResponseWriter, r *http.Request) (id string, ok b
 
 func notFound(id string) string { return "process not found: " + clip(id, 256) }
 
-// killProcess serves POST /kill_process (docs/protocols.md, Executor: "Kill
-// Process"). It answers when nothing of the process is left.
+// killProcess serves POST /kill_process (docs/protocols.md, Executor: "Kill Process"). It responds
+// after all processes that the process started have ended.
 func (s *Server) killProcess(w http.ResponseWriter, r *http.Request) {
 	id, ok := s.readID(w, r)
 	if !ok {
@@ -212,7 +210,7 @@ func (s *Server) killProcess(w http.ResponseWriter, r *http.Request) {
 			s.failure(w, http.StatusInternalServerError, sandbar.Errorf(sandbar.Canceled, "the process is being killed: %w", context.Cause(r.Context())))
 			return
 		}
-		// It may have ended by itself in the meantime.
+		// it may have ended by itself in the meantime
 		if p.end.state == killed {
 			answerJSON(w, http.StatusOK, object(member{"success", true}, member{"message", "Process killed successfully"}))
 			return

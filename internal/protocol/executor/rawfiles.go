@@ -11,9 +11,9 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// files serves /files?path=, which is ours: GET and HEAD send a file as it is,
-// with ranges and conditions (RFC 9110, sections 13 and 14); PUT replaces one.
-// Errors are JSON objects with the members error and code.
+// files serves /files?path=, an extension: GET and HEAD send a file unchanged, with ranges and
+// conditions (RFC 9110, sections 13 and 14); PUT replaces one. Errors are JSON objects with the
+// members error and code.
 func (s *Server) files(w http.ResponseWriter, r *http.Request) {
 	files := s.sandbox.FS()
 	if r.Method == http.MethodPut {
@@ -23,7 +23,7 @@ func (s *Server) files(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuseFile answers a file that cannot be sent or written.
+// refuseFile responds to a file that cannot be sent or written.
 func (s *Server) refuseFile(w http.ResponseWriter, text string, err error) {
 	code := sandbar.CodeOf(err)
 	answerJSON(w, statusOf(code), object(member{"error", text}, member{"code", string(code)}))
@@ -53,7 +53,8 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, files sandbar.F
 	name := q.Get("path")
 	mode, err := parseMode(q.Get("mode"))
 	parents, perr := parseBool(q.Get("parents"))
-	if r.Header.Get("Content-Range") != "" { // a part must not become the whole (RFC 9110, section 14.4)
+	// a part must not replace the whole file (RFC 9110, section 14.4)
+	if r.Header.Get("Content-Range") != "" {
 		err = &sandbar.Error{Code: sandbar.Invalid, Field: "Content-Range", Message: "Invalid Content-Range: a file is sent as a whole"}
 	}
 	body := s.body(w, r)
@@ -84,16 +85,15 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, files sandbar.F
 	}
 }
 
-// drain reads a body that nobody wants, for clients that look for an answer only
-// when they have sent all; see maxDrain. Those that ask first need it not.
+// drain reads the rest of a body, for clients that read the response only after they have sent all;
+// see maxDrain. Clients that use Expect: 100-continue do not need it.
 func drain(r *http.Request, b *body) {
 	if r.Header.Get("Expect") == "" {
 		_, _ = io.CopyN(io.Discard, b, maxDrain)
 	}
 }
 
-// refusePut answers an upload that broke off, by the fault of the file or of
-// the body.
+// refusePut responds to a failed upload, whether the file or the body failed.
 func (s *Server) refusePut(w http.ResponseWriter, name string, b *body, err error) {
 	w.Header().Set("Connection", "close")
 	switch {
@@ -106,7 +106,7 @@ func (s *Server) refusePut(w http.ResponseWriter, name string, b *body, err erro
 	}
 }
 
-// parseMode reads permission bits, octal as in chmod; "" is 0.
+// parseMode parses octal permission bits, as in chmod; "" is 0.
 func parseMode(s string) (fs.FileMode, error) {
 	if s == "" {
 		return 0, nil

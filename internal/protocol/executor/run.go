@@ -15,18 +15,18 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// errEnded is why a stream that has ended takes nothing more.
+// errEnded: the stream has ended and accepts nothing more.
 var errEnded = errors.New("the stream has ended")
 
-// errOutput is why a program is ended that prints more than /run keeps.
+// errOutput ends a program that prints more than /run stores.
 var errOutput = errors.New("more output than is kept")
 
-// shell is the program that runs a command of the text.
+// shell returns the shell command line of a command.
 func (c command) shell() sandbar.Cmd {
 	return sandbar.Cmd{Args: []string{"sh", "-c", c.cmd}, Env: c.env, Dir: c.cwd}
 }
 
-// limits is what the command asks for; zero is what the sandbox has.
+// limits returns the command's limits; zero means the sandbox's.
 func (c command) limits() (sandbar.Limits, error) {
 	if !c.timed {
 		return sandbar.Limits{}, nil
@@ -36,12 +36,11 @@ func (c command) limits() (sandbar.Limits, error) {
 		return sandbar.Limits{}, &sandbar.Error{Code: sandbar.Invalid, Field: "timeout",
 			Message: "Invalid timeout: " + strconv.FormatFloat(c.timeout, 'g', -1, 64) + " (a number of seconds greater than 0)"}
 	}
-	// At least one, for zero would be no timeout at all.
+	// At least 1 ns, because zero would mean no timeout.
 	return sandbar.Limits{Timeout: max(1, time.Duration(c.timeout*float64(time.Second)))}, nil
 }
 
-// readCommand reads the body of a request that runs something, and answers one
-// that cannot be read.
+// readCommand decodes the body of a request that runs a command, and responds if that fails.
 func (s *Server) readCommand(w http.ResponseWriter, r *http.Request, with extras) (c command, lim sandbar.Limits, ok bool) {
 	ok = s.read(w, r, func(j *jsonReader) (err error) {
 		c, err = readCommand(j, with)
@@ -57,8 +56,8 @@ func (s *Server) readCommand(w http.ResponseWriter, r *http.Request, with extras
 	return c, lim, err == nil
 }
 
-// badDir reports whether a program could not be started because its working
-// directory is none.
+// badDir reports whether a program could not be started because its working directory is not a
+// directory.
 func (s *Server) badDir(ctx context.Context, c command, err error) bool {
 	if c.cwd == "" {
 		return false
@@ -79,12 +78,12 @@ func (s *Server) badDir(ctx context.Context, c command, err error) bool {
 	return false
 }
 
-// refuseDir answers a working directory that is none.
+// refuseDir responds to an invalid working directory.
 func refuseDir(w http.ResponseWriter, c command) {
 	answerText(w, http.StatusBadRequest, "Invalid working directory: "+clip(c.cwd, 4096))
 }
 
-// clip cuts what a client sent before it is sent back.
+// clip shortens a client's text for a response.
 func clip(s string, most int) string {
 	return string(cutText([]byte(s), most))
 }
@@ -114,7 +113,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// captured is the output of a program that is answered as a whole.
+// captured stores the output of a program for a single response.
 type captured struct {
 	most           int64 // bytes of both streams together
 	buffers        *sync.Pool
@@ -145,16 +144,16 @@ func (c *captured) Output(chunk sandbar.Chunk) error {
 	return nil
 }
 
-// free gives the memory back.
+// free releases the memory.
 func (c *captured) free() {
 	c.stdout.free(c.buffers)
 	c.stderr.free(c.buffers)
 }
 
-// blocks is a text in pieces of one size. Unlike a slice that grows it holds each byte once, and
-// its memory serves the next request.
+// blocks is a text in blocks of one size. Unlike a growing slice it stores each byte once, and its
+// memory is reused for later requests.
 type blocks struct {
-	all  []*[bufferSize]byte // full, but for the last
+	all  []*[bufferSize]byte // all full except the last
 	size int64
 }
 
@@ -197,13 +196,13 @@ func (b *blocks) free(buffers *sync.Pool) {
 	*b = blocks{}
 }
 
-// answerRun answers /run for a program that has ended.
+// answerRun responds to /run after the program has ended.
 func (s *Server) answerRun(w http.ResponseWriter, c command, got *captured, res sandbar.Result, timeout time.Duration) {
 	if got.over {
 		res.Outcome = sandbar.OutputLimit
 	}
-	// Neither of these is the program's own doing. Not 503: it was started, and
-	// must not be started again by itself.
+	// The platform failed. Not 503: the program was started, and clients must not retry by
+	// themselves.
 	switch res.Outcome {
 	case sandbar.Lost:
 		answerText(w, http.StatusInternalServerError, endingOf(res, timeout).reason)
@@ -236,7 +235,7 @@ func (s *Server) answerRun(w http.ResponseWriter, c command, got *captured, res 
 	b.flush()
 }
 
-// batch collects an answer and writes it in large pieces.
+// batch collects a response and writes it in large pieces.
 type batch struct {
 	w   io.Writer
 	b   []byte
@@ -247,7 +246,7 @@ func newBatch(w io.Writer) *batch { return &batch{w: w} }
 
 func (b *batch) raw(s string) { b.b = append(b.b, s...) }
 
-// flush writes what has been collected.
+// flush writes the collected bytes.
 func (b *batch) flush() {
 	if b.err == nil && len(b.b) > 0 {
 		_, b.err = b.w.Write(b.b)
@@ -255,7 +254,7 @@ func (b *batch) flush() {
 	b.b = b.b[:0]
 }
 
-// text adds a part of the inside of a string; p ends between characters.
+// text adds a part of the content of a JSON string. p ends between characters.
 func (b *batch) text(p []byte) {
 	for len(p) > 0 && b.err == nil {
 		piece := cutText(p, bufferSize)
@@ -267,7 +266,7 @@ func (b *batch) text(p []byte) {
 	}
 }
 
-// output adds a program's output as a string.
+// output adds a program's output as a JSON string.
 func (s *Server) output(b *batch, encoding string, p *blocks) {
 	b.raw(`"`)
 	if encoding == "base64" {
@@ -280,7 +279,7 @@ func (s *Server) output(b *batch, encoding string, p *blocks) {
 	b.raw(`"`)
 }
 
-// Write adds p as it is.
+// Write adds p unchanged.
 func (b *batch) Write(p []byte) (int, error) {
 	b.b = append(b.b, p...)
 	if len(b.b) >= bufferSize {

@@ -14,52 +14,48 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// prefix is the path under which the protocol's cloud serves it, and which a
-// client may therefore put before every path.
+// prefix is the path prefix of the protocol's cloud service, which clients may put before every
+// path.
 const prefix = "/koyeb-sandbox"
 
-// Options are what an operator can set. New fills zero fields with the
-// defaults given here.
+// Options are the operator's settings. New replaces zero fields with the defaults given here.
 type Options struct {
-	// Authorize decides about every request but GET /health: nil lets it pass,
-	// an error of the code Unauthenticated is 401, any other 500. Static and
-	// Pool make one. Without one nobody passes.
+	// Authorize decides on every request except GET /health: nil allows it, an error of code
+	// Unauthenticated is 401, any other 500. Static and Pool return such functions. Without one,
+	// every request is refused.
 	Authorize func(*http.Request) error
-	// MaxJSON is in bytes and bounds what of one request's body is held in
-	// memory; more is 413. The content of /write_file is not held. Default 16 MiB.
+	// MaxJSON bounds the part of a request's body that is held in memory, in bytes; more is 413.
+	// The content of /write_file does not count. Default 16 MiB.
 	MaxJSON int64
-	// MaxContent is in bytes and bounds the content of one /write_file, decoded; more is 413.
-	// Default 16 GiB.
+	// MaxContent bounds the decoded content of one /write_file, in bytes; more is 413. Default 16
+	// GiB.
 	MaxContent int64
-	// MaxOutput is in bytes and bounds the output, of both streams together, that one answer of
-	// /run holds. A program that writes more is ended, and the answer has truncated. Default 64 MiB.
+	// MaxOutput bounds the output of both streams in one response of /run, in bytes. A program that
+	// writes more is killed, and the response has truncated. Default 64 MiB.
 	MaxOutput int64
-	// KeepLines and KeepBytes bound what is kept of each of a process's two
-	// outputs; the bytes are those of the events the lines are kept as, which
-	// are about 130 more than a line has. Defaults: 10000, 8 MiB.
+	// KeepLines and KeepBytes bound the stored lines of each of a process's two outputs; the bytes
+	// are those of the encoded events, about 130 more per line. Defaults: 10000, 8 MiB.
 	KeepLines int
 	KeepBytes int64
-	// KeepTotal, in bytes, is the same over all processes: when so much is kept
-	// a process keeps no more than fits into its even share of it, so that never
-	// more than twice as much is kept. Default 256 MiB.
+	// KeepTotal bounds the stored lines of all processes, in bytes. Beyond it each process is
+	// limited to its even share, so that at most twice as much is stored. Default 256 MiB.
 	KeepTotal int64
-	// KeepFinished is how many finished processes are remembered, with their
-	// lines. Default 64; negative: none.
+	// KeepFinished is the number of finished processes that are remembered with their lines.
+	// Default 64; negative: none.
 	KeepFinished int
 	// Heartbeat is the time after which a stream without events sends a
 	// comment. Default 10 s.
 	Heartbeat time.Duration
-	// Stall is how long a client may take no bytes of an answer before it is
-	// cut off, and with it a program whose output it was reading. Default 5 min.
+	// Stall is the time without reading a response after which a client is cut off, together with a
+	// program whose output it reads. Default 5 min.
 	Stall time.Duration
-	// BodyTimeout is how long a client may send no bytes of a body that it has
-	// begun. Default 60 s.
+	// BodyTimeout is the time without sending after which a started body is refused. Default 60 s.
 	BodyTimeout time.Duration
-	// MaxProxied is how many connections of the port proxy may be open at once;
-	// more are closed at once. Default 1024.
+	// MaxProxied is the most open connections of the port proxy; further ones are closed at once.
+	// Default 1024.
 	MaxProxied int
-	// Logger takes structured logs, never of commands, environment, output,
-	// bodies or secrets. Default: discards.
+	// Logger receives structured logs, never commands, environment, output, bodies or secrets.
+	// Default: discards.
 	Logger *slog.Logger
 }
 
@@ -98,23 +94,22 @@ type Server struct {
 	processes table
 
 	mu        sync.Mutex
-	closed    bool // guards Add of busy, too
+	closed    bool // also guards Add of busy
 	busy      sync.WaitGroup
 	listeners map[net.Listener]struct{}
 	proxied   int
-	port      int // that connections are passed on to; 0 is none
+	port      int // the target of forwarded connections; 0 is none
 }
 
-// route is one endpoint.
+// route is an endpoint.
 type route struct {
-	method string // the one allowed
-	more   string // others allowed, with commas
+	method string // the main method
+	more   string // other allowed methods, with commas
 	open   bool   // needs no authorization
 	serve  func(*Server, http.ResponseWriter, *http.Request)
 }
 
-// New makes a Server for a sandbox. The sandbox is the caller's: nothing here
-// stops it.
+// New returns a Server for a sandbox. The caller keeps the sandbox; the Server does not stop it.
 func New(s *engine.Sandbox, o Options) *Server {
 	x := &Server{sandbox: s, options: o.withDefaults(), listeners: map[net.Listener]struct{}{}}
 	x.ctx, x.cancel = context.WithCancel(context.Background())
@@ -125,8 +120,8 @@ func New(s *engine.Sandbox, o Options) *Server {
 	return x
 }
 
-// newRoutes is every endpoint (docs/protocols.md, Executor: "API
-// Endpoints"), and /files, which is ours.
+// newRoutes returns all endpoints (docs/protocols.md, Executor: "API Endpoints"), and the extension
+// /files.
 func newRoutes() map[string]route {
 	return map[string]route{
 		"/health":                 {method: http.MethodGet, more: http.MethodHead, open: true, serve: (*Server).health},
@@ -148,8 +143,8 @@ func newRoutes() map[string]route {
 	}
 }
 
-// ServeHTTP serves one request. Paths are those of the text, below "/" or
-// below "/koyeb-sandbox/".
+// ServeHTTP serves one request. Paths are those of the protocol, below "/" or below
+// "/koyeb-sandbox/".
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
 	if rest, ok := strings.CutPrefix(path, prefix); ok && strings.HasPrefix(rest, "/") {
@@ -157,7 +152,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	route, ok := s.routes[path]
 	if !ok {
-		// Before authorization, so that a request for nothing claims nothing.
+		// Before authorization, so that a request for an unknown path cannot claim the sandbox.
 		answerText(w, http.StatusNotFound, "Not found")
 		return
 	}
@@ -199,7 +194,7 @@ func (r route) allowed() string {
 	return r.method + ", " + r.more
 }
 
-// authorized answers a request that may not pass.
+// authorized responds to a request that is not authorized.
 func (s *Server) authorized(w http.ResponseWriter, r *http.Request) bool {
 	err := s.options.Authorize(r)
 	switch {
@@ -215,7 +210,7 @@ func (s *Server) authorized(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// begin counts something that Close waits for; false after Close.
+// begin counts an activity for which Close waits. It returns false after Close.
 func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,10 +221,9 @@ func (s *Server) begin() bool {
 	return true
 }
 
-// Close ends the server: requests under way are cancelled, with the programs of
-// /run and /run_streaming, streams and proxied connections are cut, and the
-// listeners of ServeProxy closed. It waits until all of that is over. The
-// sandbox and its background processes are left alone.
+// Close ends the server: it cancels requests in progress with the programs of /run and
+// /run_streaming, cuts streams and forwarded connections, closes the listeners of ServeProxy, and
+// waits for all of them. It leaves the sandbox and its background processes running.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -241,7 +235,7 @@ func (s *Server) Close() {
 	s.busy.Wait()
 }
 
-// health answers GET /health: "ok" as long as the sandbox can run something.
+// health responds to GET /health: "ok" as long as the sandbox can run programs.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	select {
 	case <-s.sandbox.Done():

@@ -7,31 +7,30 @@ import (
 	"time"
 )
 
-// streamBuffer is how much of a stream waits while as much is being sent. A
-// program that prints more is held back.
+// streamBuffer bounds the queued part of a stream, in bytes, while as much is being sent. A program
+// that prints more blocks.
 const streamBuffer = 128 << 10
 
-// heartbeat is a comment: clients pass over it, and know that we are there.
+// heartbeat is a comment that keeps the connection alive; clients ignore it.
 const heartbeat = ": heartbeat\n\n"
 
-// beginEvents makes an answer a stream of Server-Sent Events.
+// beginEvents starts a response of Server-Sent Events.
 func beginEvents(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Connection", "keep-alive")
-	h.Set("X-Accel-Buffering", "no") // a proxy in between must not wait for more
+	h.Set("X-Accel-Buffering", "no") // proxies must not buffer
 	w.WriteHeader(http.StatusOK)
 }
 
-// events is the link of a stream: the out of an answer that also ends when the
-// client has gone. stop releases it.
+// events returns the out of a stream, which also ends when the client leaves. stop releases it.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) (o *out, stop func() bool) {
 	o = &out{ResponseWriter: w, link: newLink(w, r.Context()), stall: s.options.Stall}
 	return o, context.AfterFunc(r.Context(), o.cut)
 }
 
-// send writes and sends b.
+// send writes and flushes b.
 func (o *out) send(b []byte) error {
 	if _, err := o.Write(b); err != nil {
 		return err
@@ -39,16 +38,15 @@ func (o *out) send(b []byte) error {
 	return o.Flush()
 }
 
-// stream is a stream of events that a program's output is pushed into. What it
-// holds is bounded: whoever adds waits until there is room. Only one goroutine
-// adds at a time.
+// stream is a stream of events with a bounded buffer: adding blocks until there is room. Only one
+// goroutine adds at a time.
 type stream struct {
-	more chan struct{} // holds a token when there may be something to send
-	room chan struct{} // holds a token when there may be room
+	more chan struct{} // has a token if there may be something to send
+	room chan struct{} // has a token if there may be room
 	dead chan struct{} // closed when nothing will be sent any more
 
 	mu     sync.Mutex
-	front  []byte // to be sent next
+	front  []byte // next bytes to send
 	within bool   // front ends within an event
 	ended  bool   // nothing more will be added
 	err    error  // why nothing will be sent any more
@@ -66,8 +64,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// awaitRoom waits, with mu held, until there is room or nothing will be sent
-// any more.
+// awaitRoom waits, with mu held, until there is room or nothing will be sent any more.
 func (s *stream) awaitRoom() error {
 	for len(s.front) >= streamBuffer && s.err == nil {
 		s.mu.Unlock()
@@ -81,7 +78,7 @@ func (s *stream) awaitRoom() error {
 	return s.err
 }
 
-// end says that nothing more will be added.
+// end marks the end of the stream.
 func (s *stream) end() {
 	s.mu.Lock()
 	s.ended = true
@@ -89,7 +86,7 @@ func (s *stream) end() {
 	signal(s.more)
 }
 
-// fail says that nothing more will be sent.
+// fail ends the sending with an error.
 func (s *stream) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +96,7 @@ func (s *stream) fail(err error) {
 	}
 }
 
-// take exchanges what is to be sent for an empty buffer.
+// take swaps the queued bytes for an empty buffer.
 func (s *stream) take(empty []byte) (full []byte, within, ended bool) {
 	s.mu.Lock()
 	full, s.front = s.front, empty[:0]
@@ -111,9 +108,9 @@ func (s *stream) take(empty []byte) (full []byte, within, ended bool) {
 	return full, within, ended
 }
 
-// serve sends what is added until the end of the stream, or of the client's
-// patience, or of ctx, and then takes nothing more. It sends as soon as there
-// is something; what comes in the meantime goes together.
+// serve sends queued events until the end of the stream, a stalled client, or the end of ctx, after
+// which the stream accepts nothing more. It sends at once; events that arrive during a send are
+// sent together.
 func (s *stream) serve(ctx context.Context, o *out, beat time.Duration) (err error) {
 	defer func() { s.fail(or(err, errEnded)) }()
 	t := time.NewTimer(beat)

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// maxLine is the longest line that is one event of /run_streaming, in bytes. A
-// longer one comes in pieces.
+// maxLine is the longest line in one event of /run_streaming, in bytes. A longer one is sent in
+// pieces.
 const maxLine = 4 << 20
 
 // runStreaming serves POST /run_streaming (docs/protocols.md, Executor: "Run
@@ -37,11 +37,11 @@ func (s *Server) runStreaming(w http.ResponseWriter, r *http.Request) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		// Not bounded: an end that is asked for comes.
+		// Not bounded: a cancelled program always ends.
 		res, err := p.Wait(context.Background())
 		printer.complete(res, err, lim.Timeout)
 	}()
-	// The headers go now, whenever the program has something to say.
+	// send the headers before the first output
 	if err := o.Flush(); err != nil {
 		printer.out.fail(err)
 	}
@@ -52,16 +52,15 @@ func (s *Server) runStreaming(w http.ResponseWriter, r *http.Request) {
 	<-ended
 }
 
-// event makes an event.
+// event encodes an event.
 func event(name string, data []byte) []byte {
 	b := append([]byte("event: "), name...)
 	b = append(b, "\ndata: "...)
 	return append(append(b, data...), "\n\n"...)
 }
 
-// printer is the engine's Sink of /run_streaming: it cuts output into lines and
-// pushes them into a stream. It blocks when the client does not read, which
-// holds the program back.
+// printer is the engine's Sink of /run_streaming: it splits output into lines and adds them to a
+// stream. It blocks if the client does not read, which blocks the program (back-pressure).
 type printer struct {
 	out   *stream
 	lines [3]lines // by sandbar.Stream
@@ -98,8 +97,7 @@ func (p *printer) Output(c sandbar.Chunk) error {
 	return err
 }
 
-// emit adds one event, with the stream's mu held. A long line is added as there
-// is room.
+// emit adds one event, with the stream's mu held. It adds a long line in parts, as there is room.
 func (p *printer) emit(head string, line []byte, partial bool) error {
 	s := p.out
 	if err := s.awaitRoom(); err != nil {
@@ -125,7 +123,7 @@ func (p *printer) emit(head string, line []byte, partial bool) error {
 	return nil
 }
 
-// complete adds the last lines and the last event of a program that has ended.
+// complete adds the last lines and the final event of a program.
 func (p *printer) complete(res sandbar.Result, failure error, timeout time.Duration) {
 	p.out.mu.Lock()
 	var err error
@@ -141,8 +139,8 @@ func (p *printer) complete(res sandbar.Result, failure error, timeout time.Durat
 	p.out.end()
 }
 
-// completion is the data of the event complete. Why a program ended otherwise
-// than by itself stands in a message, which the text does not have.
+// completion returns the data of the event complete. If the program did not end by itself it has a
+// member message, an extension, with the reason.
 func completion(res sandbar.Result, failure error, timeout time.Duration) []byte {
 	e := endingOf(res, timeout)
 	if failure != nil {

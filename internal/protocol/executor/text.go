@@ -6,19 +6,18 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
 
-// appendString appends p to b as a JSON string.
+// appendString appends p as a JSON string.
 func appendString[T ~string | ~[]byte](b []byte, p T) []byte {
 	b = append(b, '"')
 	b = appendText(b, []byte(p))
 	return append(b, '"')
 }
 
-// appendText appends p to b in the form it has inside a JSON string. What comes
-// out is valid UTF-8: bytes that are not become U+FFFD, one for each longest
-// run that could have begun a character, which is what browsers and Python do.
+// appendText appends p, escaped for a JSON string. The result is valid UTF-8: invalid bytes become
+// U+FFFD, one for each maximal subpart, as in browsers and Python.
 //
-// NEL (U+0085) and U+2028 and U+2029 are escaped although JSON does not ask for
-// it: a known client cuts streams into lines at them.
+// NEL (U+0085), U+2028 and U+2029 are escaped although JSON does not require it: a known client
+// splits streams into lines at them.
 func appendText(b, p []byte) []byte {
 	for {
 		var n int
@@ -31,8 +30,8 @@ func appendText(b, p []byte) []byte {
 	}
 }
 
-// appendRunes appends the characters beyond ASCII that p begins with and
-// returns how many bytes of p they are; at least one.
+// appendRunes appends the non-ASCII characters at the start of p and returns their length in bytes,
+// at least one.
 func appendRunes(b, p []byte) (_ []byte, n int) {
 	for n < len(p) && p[n] >= utf8.RuneSelf {
 		r, size := utf8.DecodeRune(p[n:])
@@ -52,9 +51,8 @@ func appendRunes(b, p []byte) (_ []byte, n int) {
 	return b, n
 }
 
-// whole returns the longest beginning of p that does not end within a
-// character: at most three bytes less than p, and all of p when its end cannot
-// be the beginning of a character.
+// whole returns the length of the longest prefix of p without an incomplete character at its end:
+// at most three bytes less than p.
 func whole(p []byte) int {
 	for back := 1; back < utf8.UTFMax && back <= len(p); back++ {
 		if c := p[len(p)-back]; utf8.RuneStart(c) {
@@ -67,9 +65,8 @@ func whole(p []byte) int {
 	return len(p)
 }
 
-// cutText returns a beginning of p of at most max bytes, cut between
-// characters; max is at least utf8.UTFMax, so it is never empty for a p that is
-// not.
+// cutText returns a prefix of p of at most max bytes, cut between characters. max must be at least
+// utf8.UTFMax, so it is not empty unless p is.
 func cutText(p []byte, max int) []byte {
 	if len(p) <= max {
 		return p

@@ -13,10 +13,10 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// writeFile serves POST /write_file (docs/protocols.md, Executor: "Write File"). The content goes into a file of
-// the sandbox as it arrives, whichever of path and content comes first, so that the server holds
-// no more of it than a buffer. Nothing is seen at path before the whole request has arrived and is
-// in order.
+// writeFile serves POST /write_file (docs/protocols.md, Executor: "Write File"). It writes the
+// content to a file of the sandbox as it arrives, whichever of path and content comes first, so the
+// server holds only a buffer of it. The file appears at path only after the whole request has
+// arrived and is valid.
 func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) {
 	u := &upload{ctx: r.Context(), files: s.sandbox.FS(), left: s.options.MaxContent}
 	defer u.abort()
@@ -27,18 +27,19 @@ func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) {
 	s.answerDone(w, u.verb, u.path, err)
 }
 
-// upload is one request to write a file.
+// upload is a request to write a file.
 type upload struct {
 	ctx   context.Context
 	files sandbar.FS
 
 	path string
 	file sandbar.FileWriter // nil until the content needs one
-	pool string             // the file's temporary path, if the content came before the path
-	left int64              // bytes of content that may still come
-	verb string             // of err
-	err  error              // why the file cannot be written; the request is read all the same
-	out  []byte             // what the file gets next
+	pool string             // temporary path, if the content came before the path
+	left int64              // bytes of content that are still allowed
+	verb string             // verb of err
+	// why the file cannot be written; the request is read to its end all the same
+	err error
+	out []byte // next bytes for the file
 }
 
 // read reads the request.
@@ -65,14 +66,14 @@ func (u *upload) read(j *jsonReader) error {
 	}.read(j)
 }
 
-// open begins the file.
+// open starts the write of the file.
 func (u *upload) open() {
 	u.verb = "open"
 	u.file, _, u.err = create(u.ctx, u.files, u.path, 0, false)
 }
 
-// write takes the next piece of content. After an error of the file the rest is
-// thrown away: the client hears of it when it has sent all.
+// write takes the next piece of content. After an error of the file it discards the rest, because
+// the client reads the response only after it has sent all.
 func (u *upload) write(p []byte) error {
 	if u.left -= int64(len(p)); u.left < 0 {
 		return errContent
@@ -86,8 +87,8 @@ func (u *upload) write(p []byte) error {
 	return u.ctx.Err()
 }
 
-// flush writes what has been collected. Content that came before its path goes into a temporary
-// file, unless the collected piece is all of it.
+// flush writes the collected bytes. Content before its path goes to a temporary file, unless the
+// collected bytes are all of it.
 func (u *upload) flush() {
 	if u.err == nil && len(u.out) > 0 {
 		if u.file == nil {
@@ -101,8 +102,8 @@ func (u *upload) flush() {
 	u.out = u.out[:0]
 }
 
-// openPool begins a temporary file in the sandbox's own directory. The name is random: a program
-// of the sandbox cannot plant a link there ahead of time.
+// openPool creates a temporary file in the sandbox's home directory. Its name is random, so a
+// program of the sandbox cannot plant a link there in advance.
 func (u *upload) openPool() {
 	var random [8]byte
 	rand.Read(random[:])
@@ -175,7 +176,7 @@ func (u *upload) copyPool() error {
 	return to.Commit()
 }
 
-// removeTime bounds the removal of a temporary file whose client may be gone.
+// removeTime bounds the removal of a temporary file after its client may have left.
 const removeTime = 10 * time.Second
 
 func (u *upload) abort() {
@@ -185,6 +186,6 @@ func (u *upload) abort() {
 	if u.pool != "" {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), removeTime)
 		defer cancel()
-		_ = u.files.Remove(ctx, u.pool, false) // it may never have appeared
+		_ = u.files.Remove(ctx, u.pool, false) // it may not exist
 	}
 }

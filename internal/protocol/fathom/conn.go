@@ -14,25 +14,23 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// Reasons in close frames.
+// Reasons of close frames.
 const (
 	reasonShutdown = "the server is shutting down"
 	reasonSlow     = "the message did not arrive in time"
 	reasonProtocol = "WebSocket protocol violation"
 )
 
-// keepBuffer is the size of read buffer that a connection keeps between
-// messages; a larger one is given up.
+// keepBuffer is the largest read buffer, in bytes, that a connection keeps between messages.
 const keepBuffer = 64 << 10
 
-// pongPatience is how long a write may have been under way for a ping still to
-// be answered. The library gives a connection up when a pong does not leave
-// within 5 s; a client that has paused is owed Options.WriteTimeout.
-const pongPatience = 100 * time.Millisecond
+// maxPongDelay is the age of a write up to which pings are still answered. The library closes the
+// connection if a pong cannot be sent within 5 s, but a client that has paused must have
+// Options.WriteTimeout.
+const maxPongDelay = 100 * time.Millisecond
 
-// conn is one client. Its goroutines are: the one that reads and serves
-// (serve), the one that writes (outbox.run), the one that pings (keepAlive), and
-// one for each execution (run.run).
+// conn is one client's connection. Its goroutines are the reader (serve), the writer (outbox.run),
+// the pinger (keepAlive), and one per execution (run.run).
 type conn struct {
 	server *Server
 	client sandbar.Client
@@ -42,7 +40,7 @@ type conn struct {
 
 	mu       sync.Mutex
 	runs     map[string]*run
-	draining bool          // no more executions
+	draining bool          // no new executions
 	idle     chan struct{} // closed when draining and runs is empty
 }
 
@@ -50,7 +48,7 @@ func newConn(s *Server, client sandbar.Client) *conn {
 	return &conn{server: s, client: client, out: newOutbox(), runs: map[string]*run{}, idle: make(chan struct{})}
 }
 
-// serve serves the connection until it has ended and its executions, too.
+// serve serves the connection until it and all its executions have ended.
 func (c *conn) serve() {
 	log := c.server.options.Logger
 	log.Debug("fathom: connected", "remote", c.raw.RemoteAddr().String())
@@ -64,40 +62,40 @@ func (c *conn) serve() {
 	tasks.Go(c.keepAlive)
 	err := c.read()
 	c.out.close() // from here on output is discarded
-	tasks.Go(func() { c.hangUp(closeStatus(err)) })
-	c.orphan()
+	tasks.Go(func() { c.closeWith(closeStatus(err)) })
+	c.onDisconnect()
 	tasks.Wait()
 
 	log.Debug("fathom: disconnected", "remote", c.raw.RemoteAddr().String(), "reason", err)
 }
 
-// write sends one message. It has no deadline of its own: the outbox aborts.
+// write sends one message. The outbox enforces the deadline, by abort.
 func (c *conn) write(b []byte) error {
 	return c.ws.Write(context.Background(), websocket.MessageText, b)
 }
 
-// abort ends the connection without a word; what is blocked on it fails.
+// abort closes the connection without a close frame, so that blocked calls fail.
 func (c *conn) abort() { c.raw.Close() }
 
-// hangUp closes the connection with a status, and gives the peer closeWait to
-// take note. After the first time, or after the peer's own close, it only waits.
-func (c *conn) hangUp(code websocket.StatusCode, reason string) {
-	// The library's handshake can wait for ever for the rest of a message.
+// closeWith closes the connection with a status, and waits at most closeWait for the peer's close
+// frame. After the first call, or after the peer's own close, it only waits.
+func (c *conn) closeWith(code websocket.StatusCode, reason string) {
+	// The library's close handshake can wait for ever for the rest of a message.
 	limit := time.AfterFunc(closeWait, c.abort)
 	defer limit.Stop()
 	c.ws.Close(code, reason)
 }
 
-// closeStatus is what a client is told when reading from it failed.
+// closeStatus returns the status and reason for a client from which a read failed.
 func closeStatus(err error) (websocket.StatusCode, string) {
 	if errors.Is(err, websocket.ErrMessageTooBig) {
-		return websocket.StatusMessageTooBig, "" // the library has said so already
+		return websocket.StatusMessageTooBig, "" // the library has sent this status already
 	}
 	return websocket.StatusProtocolError, reasonProtocol
 }
 
-// keepAlive pings, and drops a peer that does not answer. While a message is
-// stuck the write timeout decides instead.
+// keepAlive sends pings and drops a peer that does not answer. While a write is blocked, the write
+// timeout applies instead.
 func (c *conn) keepAlive() {
 	tick := time.NewTicker(c.server.options.PingInterval)
 	defer tick.Stop()
@@ -107,33 +105,33 @@ func (c *conn) keepAlive() {
 			return
 		case <-tick.C:
 		}
-		if c.out.stalled(pongPatience) {
+		if c.out.stalled(maxPongDelay) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), c.server.options.PingInterval)
 		err := c.ws.Ping(ctx)
 		cancel()
-		if err != nil && !c.out.stalled(pongPatience) {
+		if err != nil && !c.out.stalled(maxPongDelay) {
 			c.abort()
 			return
 		}
 	}
 }
 
-// onPing reports whether the library shall answer a ping.
-func (c *conn) onPing(context.Context, []byte) bool { return !c.out.stalled(pongPatience) }
+// onPing reports whether the library should answer a ping.
+func (c *conn) onPing(context.Context, []byte) bool { return !c.out.stalled(maxPongDelay) }
 
-// errGone ends read when nothing can be answered any more.
+// errGone ends read when no answer can be sent any more.
 var errGone = errors.New("the client does not read")
 
-// read takes messages one at a time until the connection's end.
+// read reads and handles messages, one at a time, until the connection ends.
 func (c *conn) read() error {
 	var buf bytes.Buffer
 	timeout := c.server.options.ReadTimeout
-	watchdog := time.AfterFunc(timeout, func() { c.hangUp(websocket.StatusPolicyViolation, reasonSlow) })
+	watchdog := time.AfterFunc(timeout, func() { c.closeWith(websocket.StatusPolicyViolation, reasonSlow) })
 	defer watchdog.Stop()
 	for {
-		watchdog.Stop() // between messages a client may take its time
+		watchdog.Stop() // no deadline between messages
 		kind, r, err := c.ws.Reader(context.Background())
 		if err != nil {
 			return err
@@ -152,9 +150,9 @@ func (c *conn) read() error {
 	}
 }
 
-// handle obeys or refuses one message. It waits for room for an answer first,
-// so a client that sends and does not read is not read from either. It reports
-// whether the connection is still there.
+// handle executes or refuses one message. It first waits for a free answer frame, so it reads no
+// further messages from a client that does not read. It reports whether the connection still
+// exists.
 func (c *conn) handle(kind websocket.MessageType, msg []byte) bool {
 	f := c.out.take(c.out.replies)
 	if f == nil {
@@ -166,7 +164,7 @@ func (c *conn) handle(kind websocket.MessageType, msg []byte) bool {
 	} else {
 		var req request
 		if req, bad = decode(msg, c.server.ranges); bad == nil {
-			bad = c.obey(req, f)
+			bad = c.executeRequest(req, f)
 		}
 	}
 	if bad != nil {
@@ -176,9 +174,8 @@ func (c *conn) handle(kind websocket.MessageType, msg []byte) bool {
 	return true
 }
 
-// obey does what a valid request asks for. It uses the frame unless it returns
-// a refusal.
-func (c *conn) obey(req request, f *frame) *refusal {
+// executeRequest executes a valid request. It uses the frame unless it returns a refusal.
+func (c *conn) executeRequest(req request, f *frame) *refusal {
 	switch req.kind {
 	case typeExecute:
 		return c.execute(req.id, &req.run, f)
@@ -194,11 +191,11 @@ func (c *conn) obey(req request, f *frame) *refusal {
 
 // execute starts an execution and acknowledges it.
 func (c *conn) execute(id string, e *execute, f *frame) *refusal {
-	if bad := c.admits(id); bad != nil {
+	if bad := c.checkAdmission(id); bad != nil {
 		return bad
 	}
-	// Without mu: Admit may have to look whether there is such an interpreter. Only this goroutine
-	// adds executions, so that what admits has found holds, but for a drain that begins.
+	// Without mu, because Admit may look for the interpreter. Only this goroutine adds executions,
+	// so the result of admits stays valid unless a drain begins.
 	exec, err := c.server.engine.Admit(e.job(c.client, &c.server.options))
 	if err != nil {
 		return refuse(id, err)
@@ -211,15 +208,15 @@ func (c *conn) execute(id string, e *execute, f *frame) *refusal {
 	}
 	r := &run{conn: c, id: newExecID(id), exec: exec}
 	c.runs[id] = r
-	// Queued before the execution can queue anything.
+	// Queued before any message of the execution.
 	f.b = appendAck(f.b[:0], r.id, time.Now())
 	c.out.send(f)
 	go r.run()
 	return nil
 }
 
-// admits refuses an execution that the connection cannot have, whatever it is.
-func (c *conn) admits(id string) *refusal {
+// checkAdmission checks whether the connection may start another execution.
+func (c *conn) checkAdmission(id string) *refusal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch _, running := c.runs[id]; {
@@ -235,7 +232,7 @@ func (c *conn) admits(id string) *refusal {
 	return nil
 }
 
-// cancel ends an execution; the execution itself tells the client.
+// cancel cancels an execution, which then reports its own end.
 func (c *conn) cancel(id string, f *frame) *refusal {
 	c.mu.Lock()
 	r, ok := c.runs[id]
@@ -250,9 +247,8 @@ func (c *conn) cancel(id string, f *frame) *refusal {
 	return nil
 }
 
-// finish removes an execution and sends its last message. Both happen at once:
-// when the client sees the message the id is free again, and an execution that
-// takes the id over says nothing before it.
+// finish removes an execution and sends its last message, under one lock. So the id is free when
+// the client sees the message, and an execution that reuses the id sends nothing before it.
 func (c *conn) finish(r *run, last func(b []byte) []byte) {
 	f := c.out.take(c.out.runs)
 	c.mu.Lock()
@@ -267,9 +263,8 @@ func (c *conn) finish(r *run, last func(b []byte) []byte) {
 	}
 }
 
-// refuseMore lets no more executions begin. idle is closed once those under
-// way have ended.
-func (c *conn) refuseMore() {
+// stopAdmission refuses further executions. It closes idle after the running ones have ended.
+func (c *conn) stopAdmission() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.draining {
@@ -281,7 +276,7 @@ func (c *conn) refuseMore() {
 	}
 }
 
-// each calls end for every execution under way.
+// each calls end for every running execution.
 func (c *conn) each(end func(*engine.Execution)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,11 +285,10 @@ func (c *conn) each(end func(*engine.Execution)) {
 	}
 }
 
-// orphan gives executions whose client is gone their grace, cancels them and
-// waits for their end (docs/protocols.md, Fathom: "Pending Executions on
-// Disconnect").
-func (c *conn) orphan() {
-	c.refuseMore()
+// onDisconnect gives the executions of a lost connection their grace period, cancels them and waits for
+// their end (docs/protocols.md, Fathom: "Pending Executions on Disconnect").
+func (c *conn) onDisconnect() {
+	c.stopAdmission()
 	grace := time.NewTimer(c.server.options.DisconnectGrace)
 	defer grace.Stop()
 	select {
@@ -305,21 +299,21 @@ func (c *conn) orphan() {
 	}
 }
 
-// drain ends the connection in order, see Server.Shutdown.
+// drain ends the connection gracefully, see Server.Shutdown.
 func (c *conn) drain(ctx context.Context) {
-	c.refuseMore()
+	c.stopAdmission()
 	done := make(chan struct{})
 	defer close(done)
-	stop := context.AfterFunc(ctx, func() { c.cutShort(done) })
+	stop := context.AfterFunc(ctx, func() { c.forceClose(done) })
 	defer stop()
 	<-c.idle
 	c.out.flush()
-	c.hangUp(websocket.StatusGoingAway, reasonShutdown)
+	c.closeWith(websocket.StatusGoingAway, reasonShutdown)
 }
 
-// cutShort cancels what is under way, and ends by force what has not ended
-// closeWait later: a program that ignores TERM, a client that does not read.
-func (c *conn) cutShort(done <-chan struct{}) {
+// forceClose cancels running executions, and after closeWait closes the connection by force: a
+// program may ignore TERM, a client may not read.
+func (c *conn) forceClose(done <-chan struct{}) {
 	c.each((*engine.Execution).Cancel)
 	wait := time.NewTimer(closeWait)
 	defer wait.Stop()

@@ -15,13 +15,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
 
-// maxDepth is how deep a message may nest. The protocol needs two levels; the
-// rest is room for fields that are ignored.
+// maxDepth is the deepest nesting of a message. The protocol needs two levels; the rest is for
+// ignored fields.
 const maxDepth = 32
 
-// maxMembers is how many commas a message may hold outside its strings. An
-// environment of the default size has far fewer; without a bound a message of
-// tiny members would take many times its own size in memory.
+// maxMembers bounds the commas outside of strings in a message. A default-sized environment has far
+// fewer. Without the bound, a message of tiny members would use many times its own size in memory.
 const maxMembers = 1 << 16
 
 // maxID is the longest execution id, in bytes.
@@ -34,7 +33,7 @@ type request struct {
 	run  execute
 }
 
-// execute is what an execute message asks for, validated against the ranges.
+// execute has the fields of an execute message, validated against the ranges.
 type execute struct {
 	language string
 	code     string
@@ -43,28 +42,27 @@ type execute struct {
 	limits   limits
 }
 
-// limits are in the protocol's own units; 0 is unset.
+// limits are in the protocol's own units; 0 means unset.
 type limits struct {
 	timeoutMS, memoryMB, cpuShares, outputBytes int64
 }
 
-// refusal is why a message is answered with an error instead of being obeyed.
-// id is the execution's if it could be read, else empty.
+// refusal is the error answer to a message. id is the execution's id, or "" if it could not be
+// read.
 type refusal struct {
 	id      string
 	code    Code
 	message string
 }
 
-// invalid makes the most common refusal.
+// invalid returns a refusal with INVALID_REQUEST.
 func invalid(format string, args ...any) *refusal {
 	return &refusal{code: CodeInvalidRequest, message: fmt.Sprintf(format, args...)}
 }
 
-// decode reads one message. It never has a partial effect: the result is a
-// complete, valid request or a refusal that says what is wrong and what would
-// be right. Neither holds a reference to msg, and a refusal repeats no code,
-// no environment value and no standard input.
+// decode decodes one message: the result is a complete, valid request, or a refusal with the reason
+// and the allowed values. Neither references msg. A refusal contains no code, no environment value
+// and no standard input.
 func decode(msg []byte, r *ranges) (request, *refusal) {
 	fields, bad := decodeFields(msg)
 	if bad != nil {
@@ -79,8 +77,8 @@ func decode(msg []byte, r *ranges) (request, *refusal) {
 	return req, nil
 }
 
-// decodeFields reads the outermost object. Field names are compared exactly;
-// of fields with the same name the last one counts.
+// decodeFields decodes the top-level object. Field names are compared exactly; the last of several
+// fields with one name counts.
 func decodeFields(msg []byte) (map[string]json.RawMessage, *refusal) {
 	switch {
 	case bytes.HasPrefix(msg, []byte("\xef\xbb\xbf")):
@@ -103,10 +101,9 @@ func decodeFields(msg []byte) (map[string]json.RawMessage, *refusal) {
 	return fields, nil
 }
 
-// checkShape refuses what the JSON grammar allows and this protocol does not:
-// great depth, a great many members, and escapes of unpaired surrogates, which
-// no UTF-8 text can hold and which would otherwise be replaced without a word.
-// msg need not be valid JSON.
+// checkShape refuses valid JSON that this protocol does not allow: deep nesting, very many members,
+// and escapes of unpaired surrogates, which UTF-8 cannot represent and which encoding/json would
+// replace silently. msg need not be valid JSON.
 func checkShape(msg []byte) *refusal {
 	depth, members, inString := 0, 0, false
 	for i := 0; i < len(msg); i++ {
@@ -135,8 +132,7 @@ func checkShape(msg []byte) *refusal {
 	return nil
 }
 
-// decodeID reads the field id. The empty string and a refusal are returned for
-// an id that cannot be used.
+// decodeID decodes the field id. For an unusable id it returns "" and a refusal.
 func decodeID(raw json.RawMessage) (string, *refusal) {
 	id, kind := stringOf(raw)
 	switch {
@@ -163,8 +159,7 @@ func decodeRequest(fields map[string]json.RawMessage, id string, badID *refusal,
 	case k == mistyped:
 		return request{}, invalid("type must be a string, one of execute, cancel, ping, not %s", kindOf(fields["type"]))
 	}
-	// The time is the client's business: it is not read, only its type is
-	// checked, and clients that leave it out are served.
+	// The server does not use ts. It checks its type only, and accepts messages without it.
 	if _, k := stringOf(fields["ts"]); k == mistyped {
 		return request{}, invalid("ts must be a string, an ISO 8601 time, not %s", kindOf(fields["ts"]))
 	}
@@ -238,8 +233,7 @@ func checkSize(what string, size int, max int64) *refusal {
 	return nil
 }
 
-// decodeEnv reads the environment. A message about a variable names it and
-// never shows its value.
+// decodeEnv decodes the environment. An error names the variable and never shows its value.
 func decodeEnv(raw json.RawMessage, max int64) (map[string]string, *refusal) {
 	if isNull(raw) {
 		return nil, nil
@@ -250,7 +244,8 @@ func decodeEnv(raw json.RawMessage, max int64) (map[string]string, *refusal) {
 	}
 	env := make(map[string]string, len(fields))
 	size := 0
-	for _, name := range slices.Sorted(maps.Keys(fields)) { // the same message each time
+	// sorted, so that the error is deterministic
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		raw := fields[name]
 		value, k := stringOf(raw)
 		switch {
@@ -278,7 +273,7 @@ func decodeLimits(raw json.RawMessage, r *ranges) (limits, *refusal) {
 	var l limits
 	for _, f := range []struct {
 		name     string
-		span     span
+		span     intRange
 		into     *int64
 		required bool
 	}{
@@ -309,7 +304,7 @@ func decodeLimits(raw json.RawMessage, r *ranges) (limits, *refusal) {
 	return l, nil
 }
 
-// presence tells whether a string is there.
+// presence is whether a field has a string.
 type presence int
 
 const (
@@ -331,7 +326,7 @@ func stringOf(raw json.RawMessage) (string, presence) {
 	return s, present
 }
 
-// problem is what keeps a value from being an int64.
+// problem is the reason why a value is not an int64.
 type problem int
 
 const (
@@ -339,11 +334,10 @@ const (
 	isAbsent
 	isMistyped
 	isFraction
-	isHuge // beyond an int64, even beyond a float64
+	isHuge // beyond an int64 or even a float64
 )
 
-// integerOf reads an integer in any form that JSON has for it: 30000, 30000.0
-// and 3e4 are the same.
+// integerOf decodes an integer in any notation of JSON: 30000, 30000.0 and 3e4 are equal.
 func integerOf(raw json.RawMessage) (int64, problem) {
 	switch {
 	case isNull(raw):
@@ -364,7 +358,7 @@ func integerOf(raw json.RawMessage) (int64, problem) {
 	return int64(f), isFine
 }
 
-// kindOf names the type of a value, for messages.
+// kindOf returns the name of a value's type, for errors.
 func kindOf(raw json.RawMessage) string {
 	if isNull(raw) {
 		return "null"
@@ -382,7 +376,7 @@ func kindOf(raw json.RawMessage) string {
 	return "a number"
 }
 
-// cut shortens a number for a message.
+// cut shortens a number for an error.
 func cut(raw json.RawMessage) string {
 	if len(raw) > 24 {
 		return string(raw[:24]) + "…"

@@ -361,7 +361,7 @@ func TestDecodeKeepsNothing(t *testing.T) {
 func TestRanges(t *testing.T) {
 	unlimited := newRanges(sandbar.Limits{}, sandbar.Limits{Timeout: time.Nanosecond},
 		sandbar.Limits{Timeout: sandbar.Unlimited, Memory: sandbar.Unlimited, CPUShares: sandbar.Unlimited, Output: sandbar.Unlimited}, nil, Options{})
-	for name, s := range map[string]span{"timeout": unlimited.timeoutMS, "memory": unlimited.memoryMB,
+	for name, s := range map[string]intRange{"timeout": unlimited.timeoutMS, "memory": unlimited.memoryMB,
 		"shares": unlimited.cpuShares, "output": unlimited.outputBytes} {
 		if s.min != 1 || s.max < 1<<40 {
 			t.Errorf("%s without a limit is %v", name, s)

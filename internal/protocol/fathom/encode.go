@@ -7,8 +7,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Version is the protocol version that this package speaks, as in the field v
-// and in the header X-Protocol-Version.
+// Version is the protocol version of this package, as in the field v and the header
+// X-Protocol-Version.
 const Version = 1
 
 // The message types (docs/protocols.md, Fathom: "Client → Sandbox Messages"
@@ -27,8 +27,8 @@ const (
 	typePong   = "pong"
 )
 
-// Status is the state of an execution in a status message. The set is closed:
-// a status that the text does not name makes a known client crash.
+// Status is the state of an execution in a status message. The set is closed: a known client
+// crashes at a status that the specification does not have.
 type Status string
 
 // The statuses.
@@ -41,9 +41,8 @@ const (
 	OOM       Status = "oom"
 )
 
-// An execID is a client's name for an execution: the text, and the same as a
-// JSON string, so that it is encoded once and not for every message. The zero
-// execID is no id, and the field is left out.
+// An execID is a client's id of an execution, as text and as an encoded JSON string, so that it is
+// encoded only once. The zero execID is no id; messages then omit the field.
 type execID struct {
 	name    string
 	encoded []byte
@@ -56,8 +55,8 @@ func newExecID(name string) execID {
 	return execID{name, appendString(nil, name)}
 }
 
-// Every message is appended to a buffer by a function of its own. Nothing here
-// uses reflection: output passes through at the speed of a copy.
+// Each message type has a function that appends it to a buffer. They use no reflection: output
+// passes through at the speed of a copy.
 
 func appendHead(b []byte, kind string, id execID, now time.Time) []byte {
 	b = append(b, `{"v":1,"type":"`...)
@@ -87,7 +86,7 @@ func appendStatus(b []byte, id execID, now time.Time, s Status) []byte {
 	return append(append(b, s...), `"}`...)
 }
 
-// appendOutputHead begins an output message; the inside of data follows, then
+// appendOutputHead begins an output message. The encoded content of data follows, and then
 // appendOutputEnd.
 func appendOutputHead(b []byte, id execID, now time.Time, s sandbar.Stream) []byte {
 	kind := typeStdout
@@ -142,7 +141,7 @@ func appendPong(b []byte, now time.Time, active, queued int) []byte {
 // mebibyte is the "MB" of memory_mb and peak_memory_mb.
 const mebibyte = 1 << 20
 
-// ceilDiv divides and rounds up; both numbers are positive or zero.
+// ceilDiv divides and rounds up. Both numbers must not be negative.
 func ceilDiv(a, b int64) int64 {
 	if a <= 0 {
 		return 0

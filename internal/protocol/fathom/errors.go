@@ -19,8 +19,7 @@ const (
 	CodeNetworkError         Code = "NETWORK_ERROR"
 )
 
-// Retryable reports the "Retryable" column of the table of error codes: it is
-// a property of the code alone.
+// Retryable returns the "Retryable" column of the table of error codes.
 func (c Code) Retryable() bool {
 	switch c {
 	case CodeSandboxOverloaded, CodeInternalError, CodeNetworkError:
@@ -29,8 +28,8 @@ func (c Code) Retryable() bool {
 	return false
 }
 
-// ending is what the client is told about an outcome: a terminal status, an
-// error, or both, and whether a result follows.
+// ending is the report of an execution's end: a terminal status, an error, or both, and whether a
+// result follows.
 type ending struct {
 	status   Status // "" for none
 	code     Code   // "" for none
@@ -39,7 +38,7 @@ type ending struct {
 	exitCode bool // the result has an exit code; otherwise it is null
 }
 
-// endingOf maps every outcome of a program that ran.
+// endingOf maps every outcome of a program.
 func endingOf(r sandbar.Result) ending {
 	switch r.Outcome {
 	case sandbar.Exited:
@@ -59,8 +58,7 @@ func endingOf(r sandbar.Result) ending {
 	case sandbar.Cancelled:
 		return ending{status: Cancelled, result: true}
 	}
-	// Lost, and any outcome this table does not know: the truth is that the
-	// end is not known.
+	// Lost, or an outcome that this table lacks: how the program ended is unknown.
 	return ending{code: CodeInternalError,
 		message: "the sandbox was lost while the program ran; how the program ended is not known"}
 }
@@ -71,8 +69,8 @@ func codeOf(e *sandbar.Error) Code {
 	case sandbar.Invalid, sandbar.TooLarge, sandbar.Denied, sandbar.Unauthenticated:
 		return CodeInvalidRequest
 	case sandbar.Unsupported:
-		// A language that the catalogue or the sandbox lacks, or else a limit
-		// that this host cannot enforce.
+		// the catalogue or the sandbox lacks the language; otherwise the host cannot enforce a
+		// limit
 		if e.Field == "language" {
 			return CodeLanguageNotSupported
 		}
@@ -82,11 +80,10 @@ func codeOf(e *sandbar.Error) Code {
 	case sandbar.Timeout:
 		return CodeTimeout
 	case sandbar.Unavailable, sandbar.Canceled:
-		// The backend cannot be reached, or this server is shutting down (a
-		// cancel by the client itself is not an error, see run.go).
+		// The backend cannot be reached, or the server is shutting down. A cancellation by the
+		// client is no error, see run.go.
 		return CodeNetworkError
 	}
-	// NotFound, Exists, Conflict, NoSpace, Gone, Internal: nothing that the
-	// client named or could change.
+	// NotFound, Exists, Conflict, NoSpace, Gone, Internal: not caused by the client's request.
 	return CodeInternalError
 }

@@ -6,37 +6,34 @@ import (
 	"time"
 )
 
-// Sizes of a connection's outgoing side. They bound its memory, whatever the
-// client reads or does not read: runFrames of at most about 6 × maxData bytes
-// each, and replyFrames of a few kilobytes.
+// Bounds of a connection's outgoing queue: runFrames of at most about 6 × maxData bytes each, and
+// replyFrames of a few kilobytes. They bound its memory if the client does not read.
 const (
-	// maxData is the most bytes of output in one message. Escaped, they are
-	// at most six times as many.
+	// maxData is the most bytes of output in one message. Escaped, they can be six times as many.
 	maxData = 128 << 10
-	// runFrames is how many messages of executions may wait to be written.
+	// runFrames is the number of queued messages of executions.
 	runFrames = 4
-	// replyFrames is how many answers to requests may wait to be written;
-	// while so many wait nothing more is read from the client.
+	// replyFrames is the number of queued answers to requests. While all are in use, no further
+	// request is read.
 	replyFrames = 64
 )
 
-// frame is one outgoing message, or none when it is a flush mark.
+// frame is an outgoing message, or a flush mark.
 type frame struct {
 	b    []byte
-	home chan *frame   // where it goes when it has been written
-	mark chan struct{} // closed when everything before has been written
+	home chan *frame   // the supply to which it returns after the write
+	mark chan struct{} // closed when everything before it has been written
 }
 
-// outbox is the outgoing side of a connection. One goroutine writes; what
-// waits for it waits in one queue, so that messages leave in the order in which
-// they were sent. There are two supplies of frames, one for executions and one
-// for answers: a client that does not read the output of its programs, and so
-// holds them back, can still cancel them. Whoever waits for a frame is served
-// in the order of asking, so executions share the connection evenly.
+// outbox is the outgoing side of a connection. One goroutine writes; all messages wait in one queue
+// and leave in the order of send. There are two supplies of frames, one for executions and one for
+// answers: a client that blocks its programs by not reading their output can still cancel them.
+// Goroutines that wait for a frame get one in the order of their requests, so executions share the
+// connection evenly.
 //
-// Frames are reused: streaming allocates nothing.
+// Frames are reused, so streaming allocates nothing.
 type outbox struct {
-	queue   chan *frame // has room for every frame there is, and one mark
+	queue   chan *frame // has room for every frame and one mark
 	runs    chan *frame // free frames of executions
 	replies chan *frame // free frames of answers
 
@@ -45,8 +42,7 @@ type outbox struct {
 
 	flushing sync.Mutex // held while a mark is queued
 
-	// busy is when the write that is under way began, as nanoseconds since
-	// start; 0 when there is none.
+	// busy is the start of the write in progress, in nanoseconds since start; 0 if there is none.
 	busy  atomic.Int64
 	start time.Time
 }
@@ -68,8 +64,8 @@ func newOutbox() *outbox {
 	return o
 }
 
-// take waits for a free frame from one of the two supplies. It returns nil
-// when the connection is gone. The frame must be sent or given back.
+// take waits for a free frame of a supply. It returns nil if the connection is gone. The caller
+// must send the frame or give it back.
 func (o *outbox) take(supply chan *frame) *frame {
 	select {
 	case f := <-supply:
@@ -79,19 +75,18 @@ func (o *outbox) take(supply chan *frame) *frame {
 	}
 }
 
-// send queues a frame. It never blocks: every frame has its place.
+// send queues a frame. It never blocks, because the queue has room for every frame.
 func (o *outbox) send(f *frame) { o.queue <- f }
 
-// giveBack returns a frame that is not needed after all.
+// giveBack returns an unused frame.
 func (o *outbox) giveBack(f *frame) { f.home <- f }
 
-// flush waits until everything sent before has been written, or the connection
-// is gone.
+// flush waits until everything sent before has been written, or the connection is gone.
 func (o *outbox) flush() {
 	o.flushing.Lock()
 	defer o.flushing.Unlock()
 	select {
-	case <-o.gone: // a mark that nobody takes would keep its place for ever
+	case <-o.gone: // a mark that is never taken would occupy the queue for ever
 		return
 	default:
 	}
@@ -103,18 +98,17 @@ func (o *outbox) flush() {
 	}
 }
 
-// close ends the outbox; frames that are still queued are dropped.
+// close ends the outbox and drops queued frames.
 func (o *outbox) close() { o.stop.Do(func() { close(o.gone) }) }
 
-// stalled reports whether a write has been under way for longer than d.
+// stalled reports whether the write in progress has taken longer than d.
 func (o *outbox) stalled(d time.Duration) bool {
 	began := o.busy.Load()
 	return began != 0 && time.Since(o.start)-time.Duration(began) > d
 }
 
-// run writes what is sent until the outbox is closed or a write fails, and
-// then closes it. A write that takes longer than timeout is ended by calling
-// abort, which must make it fail.
+// run writes queued frames until the outbox is closed or a write fails, and then closes it. If a
+// write takes longer than timeout, it calls abort, which must make the write fail.
 func (o *outbox) run(write func([]byte) error, timeout time.Duration, abort func()) error {
 	defer o.close()
 	watchdog := time.AfterFunc(timeout, abort)

@@ -9,30 +9,27 @@ import (
 	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
-// span is a range of integers, both ends included.
-type span struct{ min, max int64 }
+// intRange is an inclusive range of integers.
+type intRange struct{ min, max int64 }
 
-func (s span) String() string { return fmt.Sprintf("%d to %d", s.min, s.max) }
+func (s intRange) String() string { return fmt.Sprintf("%d to %d", s.min, s.max) }
 
-func (s span) holds(n int64) bool { return n >= s.min && n <= s.max }
+func (s intRange) holds(n int64) bool { return n >= s.min && n <= s.max }
 
-// ranges is what a request may ask for: the operator's limits, in the
-// protocol's units.
+// ranges are the allowed values of requests: the operator's limits in the protocol's units.
 type ranges struct {
 	languages *lang.Catalogue
-	available func() []string // the languages to name in a refusal; nil: all
+	available func() []string // the languages to list in a refusal; nil: all
 
-	timeoutMS, memoryMB, cpuShares, outputBytes span
-	// defaultShares is what a client that names no weight gets. Naming that
-	// same weight is no more of a wish than leaving it out.
+	timeoutMS, memoryMB, cpuShares, outputBytes intRange
+	// defaultShares is the default weight. A request for that same weight counts as unset.
 	defaultShares int64
 
 	maxCode, maxEnv, maxStdin int64
 }
 
-// newRanges converts the operator's limits. Where the engine rounds to a finer
-// unit the range shrinks to whole units of the protocol, so that every value
-// in it is one that the engine accepts.
+// newRanges converts the operator's limits. Ranges are rounded inwards to whole units of the
+// protocol, so that the engine accepts every value in them.
 func newRanges(def, low, high sandbar.Limits, languages *lang.Catalogue, o Options) *ranges {
 	return &ranges{
 		languages:   languages,
@@ -47,12 +44,12 @@ func newRanges(def, low, high sandbar.Limits, languages *lang.Catalogue, o Optio
 	}
 }
 
-func newSpan(low, high, unit int64) span {
+func newSpan(low, high, unit int64) intRange {
 	if high == sandbar.Unlimited {
 		high = math.MaxInt64
 	}
-	// Zero and less mean something else to the engine ("unset", "unlimited").
-	return span{max(1, ceilDiv(low, unit)), high / unit}
+	// 0 and negative values have other meanings in the engine ("unset", "unlimited").
+	return intRange{max(1, ceilDiv(low, unit)), high / unit}
 }
 
 func (r *ranges) checkLanguage(name string) *refusal {
@@ -66,12 +63,12 @@ func (r *ranges) checkLanguage(name string) *refusal {
 	return &refusal{code: CodeLanguageNotSupported, message: sandbar.AsError(err).Error()}
 }
 
-// maxFrame is the longest message that a valid request can be, in bytes:
-// everything in it written as six-byte escapes, and room for the rest.
+// maxFrame is the length of the longest valid request, in bytes: all its strings as six-byte
+// escapes, plus room for the rest.
 func (r *ranges) maxFrame() int64 {
 	const rest = 64 << 10 // names, numbers, id, white space, ignored fields
 	return 6*(r.maxCode+r.maxEnv+r.maxStdin) + rest
 }
 
-// quote makes text of a client safe and short enough for a message.
+// quote quotes and shortens a client's text for a message.
 func quote(s string) string { return sandbar.Quote(s, 64) }

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
 
-// job is what the engine is asked to do.
+// job returns the engine's job.
 func (e *execute) job(client sandbar.Client, o *Options) sandbar.Job {
 	job := sandbar.Job{
 		Language:   e.language,
@@ -37,10 +37,10 @@ func (e *execute) job(client sandbar.Client, o *Options) sandbar.Job {
 	return job
 }
 
-// run is one execution of a connection, and the engine's Sink for it.
+// run is one execution of a connection, and the engine's Sink of it.
 //
-// While the connection is there it blocks when the client does not read, which
-// holds the program back. When the connection is gone it discards.
+// While the connection exists it blocks if the client does not read, which blocks the program
+// (back-pressure). After the end of the connection it discards output.
 type run struct {
 	conn *conn
 	id   execID
@@ -69,8 +69,8 @@ func (r *run) Started() {
 	r.send(func(b []byte) []byte { return appendStatus(b, r.id, time.Now(), Running) })
 }
 
-// Output implements engine.Sink. It fails only at the output limit: a client
-// that is gone has its executions cancelled after the grace.
+// Output implements engine.Sink. It fails only at the output limit. Executions of a lost connection
+// are cancelled after the grace period instead.
 func (r *run) Output(c sandbar.Chunk) error {
 	for p := c.Data; len(p) > 0; {
 		n := min(len(p), maxData)
@@ -83,7 +83,7 @@ func (r *run) Output(c sandbar.Chunk) error {
 	return nil
 }
 
-// room is how many more bytes of UTF-8 the client may get.
+// room returns how many bytes of UTF-8 the client may still receive.
 func (r *run) room() int64 {
 	limit := r.exec.Limits().Output
 	if limit < 0 {
@@ -92,9 +92,8 @@ func (r *run) room() int64 {
 	return limit - r.stdout.bytes - r.stderr.bytes
 }
 
-// appendOutput appends p in the form it has in a JSON string, as far as whole
-// characters fit within the output limit. A byte that is not UTF-8 becomes a
-// character of three.
+// appendOutput appends p, escaped for a JSON string, as far as whole characters fit within the
+// output limit. A byte that is not UTF-8 becomes a character of three bytes.
 func (r *run) appendOutput(b []byte, t *text, p []byte) []byte {
 	if r.room() >= int64(len(strictjson.Replacement)*(t.n+len(p))) {
 		return t.append(b, p)
@@ -116,8 +115,7 @@ func (r *run) text(s sandbar.Stream) *text {
 	return &r.stdout
 }
 
-// output sends one message of output, or none if all of p waits for the rest
-// of a character.
+// output sends one message of output, or none if all of p is an incomplete character.
 func (r *run) output(s sandbar.Stream, p []byte) {
 	f := r.conn.out.take(r.conn.out.runs)
 	if f == nil {
@@ -134,8 +132,7 @@ func (r *run) output(s sandbar.Stream, p []byte) {
 	r.conn.out.send(f)
 }
 
-// flush sends what was held back of a stream that has ended, unless it is what
-// the output limit has cut.
+// flush sends the incomplete character at the end of a stream, unless the output limit has cut it.
 func (r *run) flush(s sandbar.Stream) {
 	if r.text(s).n == 0 || r.room() < int64(len(strictjson.Replacement)) {
 		return
@@ -174,7 +171,7 @@ func (r *run) end(e ending, res sandbar.Result) {
 	})
 }
 
-// ending decides what the client is told.
+// ending returns the report of an execution's end.
 func (r *run) ending(res sandbar.Result, err error) ending {
 	if err == nil {
 		return r.endingOfResult(res)
@@ -189,8 +186,8 @@ func (r *run) ending(res sandbar.Result, err error) ending {
 func (r *run) endingOfResult(res sandbar.Result) ending {
 	switch {
 	case res.Outcome == sandbar.Cancelled && !r.cancelled.Load():
-		// Not by the client, so not "cancelled by client": the server is
-		// shutting down, and the client may try again elsewhere.
+		// The server, not the client, has cancelled the execution, because it is shutting down. The
+		// client may retry elsewhere.
 		return ending{code: codeOf(errShutdown), message: errShutdown.Error()}
 	case !r.started && res.Outcome == sandbar.TimedOut:
 		return ending{code: CodeTimeout, message: "limits.timeout_ms passed before the program had started"}
@@ -200,7 +197,7 @@ func (r *run) endingOfResult(res sandbar.Result) ending {
 	return endingOf(res)
 }
 
-// refuse turns the platform's error into a refusal.
+// refuse converts the platform's error to a refusal.
 func refuse(id string, err error) *refusal {
 	e := sandbar.AsError(err)
 	return &refusal{id: id, code: codeOf(e), message: e.Error()}

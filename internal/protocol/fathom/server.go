@@ -20,40 +20,37 @@ import (
 // directions (docs/protocols.md, Fathom: "Version Negotiation").
 const versionHeader = "X-Protocol-Version"
 
-// closeWait is how long a connection that is being closed may take over it:
-// to send what is left, and to let the peer see why.
+// closeWait bounds the closing of a connection: sending the rest and waiting for the peer's close
+// frame.
 const closeWait = 2 * time.Second
 
-// Options are what an operator can set. New fills zero fields with the
-// defaults given here.
+// Options are the operator's settings. New replaces zero fields with the defaults given here.
 type Options struct {
 	// MaxCode, MaxEnv and MaxStdin are in bytes of UTF-8, after decoding; MaxEnv
 	// is for names and values together. Defaults: 1 MiB, 64 KiB, 1 MiB. Larger
 	// is INVALID_REQUEST. They should not exceed the engine's own.
 	MaxCode, MaxEnv, MaxStdin int64
-	// MaxExecutions is how many executions of one connection may be under way
-	// at once, queued ones included; more is SANDBOX_OVERLOADED. Default 256.
+	// MaxExecutions is the most running executions of one connection, queued ones included; further
+	// ones are SANDBOX_OVERLOADED. Default 256.
 	MaxExecutions int
-	// DisconnectGrace is how long executions of a connection that is gone run
-	// on before they are cancelled. Default 5 s; negative: none.
+	// DisconnectGrace is the time after which executions of a lost connection are cancelled.
+	// Default 5 s; negative: at once.
 	DisconnectGrace time.Duration
-	// WriteTimeout is how long one message may take to leave. A client that
-	// reads nothing for so long loses its connection. Default 30 s.
+	// WriteTimeout bounds the write of one message. A client that does not read for that long loses
+	// its connection. Default 30 s.
 	WriteTimeout time.Duration
-	// ReadTimeout is how long one message may take to arrive, from its first
-	// frame to its last. Default 60 s.
+	// ReadTimeout bounds the time from a message's first frame to its last. Default 60 s.
 	ReadTimeout time.Duration
-	// PingInterval is the time between WebSocket pings; a peer that has not
-	// answered one when the next is due is dropped. Default 30 s.
+	// PingInterval is the interval of WebSocket pings. A peer that has not answered one when the
+	// next is due is dropped. Default 30 s.
 	PingInterval time.Duration
-	// Record keeps executions where the engine has something that keeps them.
-	// By default none is kept (docs/protocols.md, Fathom: "Sensitive Data").
+	// Record stores executions, if the engine has a store. By default none is stored
+	// (docs/protocols.md, Fathom: "Sensitive Data").
 	Record bool
-	// Network lets programs reach out, by the operator's rules; see sandbar.NetworkOutbound. By
-	// default they have no network ("Execution Isolation": unless explicitly enabled).
+	// Network gives programs network access by the operator's rules; see sandbar.NetworkOutbound.
+	// By default they have none ("Execution Isolation": unless explicitly enabled).
 	Network bool
-	// Logger takes structured logs: of connections, never of code, environment
-	// or output. Default: discards.
+	// Logger logs connections, never code, environment or output. Default: discards.
 	Logger *slog.Logger
 }
 
@@ -87,11 +84,11 @@ type Server struct {
 	serving sync.WaitGroup // connections
 
 	mu      sync.Mutex
-	closing bool // guards Add of serving, too
+	closing bool // also guards Add of serving
 	conns   map[*conn]struct{}
 }
 
-// New makes a Server whose executions run on e.
+// New returns a Server whose executions run on e.
 func New(e *engine.Engine, o Options) *Server {
 	o = o.withDefaults()
 	def, low, high := e.Limits()
@@ -105,13 +102,11 @@ func New(e *engine.Engine, o Options) *Server {
 	return s
 }
 
-// ServeHTTP upgrades the request to a WebSocket connection and serves it until
-// its end; executions that outlive the connection are part of it. Who may
-// connect has been decided before: the listener checks token, Host and Origin.
+// ServeHTTP upgrades the request to a WebSocket connection and serves it until it and its
+// executions have ended. The listener has checked token, Host and Origin before.
 //
-// A request for another version of the protocol is answered with 400 and the
-// version that is served, in the body and in X-Protocol-Version; one that
-// comes during a shutdown, with 503.
+// A request for another protocol version gets 400 and the served version, in the body and in
+// X-Protocol-Version. A request during a shutdown gets 503.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(versionHeader, strconv.Itoa(Version))
 	if asked, ok := acceptsVersion(r.Header); !ok {
@@ -128,28 +123,28 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := newConn(s, engine.Client(r.Context()))
 	hj := &hijacker{ResponseWriter: w}
 	ws, err := websocket.Accept(hj, r, &websocket.AcceptOptions{
-		// The listener has compared Origin with what the operator allows. A
-		// second opinion here could only refuse what was allowed there.
+		// The listener has checked Origin against the operator's settings. A second check could
+		// only refuse what was allowed there.
 		InsecureSkipVerify: true,
-		// A compressed message could be a thousand times its size.
+		// A compressed message could expand a thousandfold.
 		CompressionMode: websocket.CompressionDisabled,
 		OnPingReceived:  c.onPing,
 	})
 	if err != nil {
-		return // Accept has answered
+		return // Accept has sent a response
 	}
 	ws.SetReadLimit(s.ranges.maxFrame())
 	c.ws, c.raw = ws, hj.conn
 	if !s.add(c) {
-		c.hangUp(websocket.StatusGoingAway, reasonShutdown)
+		c.closeWith(websocket.StatusGoingAway, reasonShutdown)
 		return
 	}
 	defer s.remove(c)
 	c.serve()
 }
 
-// acceptsVersion reports whether the headers ask for the version served, or
-// for none in particular. If not it returns what they ask for.
+// acceptsVersion reports whether the headers request the served version, or none. If not, it
+// returns the requested one.
 func acceptsVersion(h http.Header) (asked string, ok bool) {
 	for _, v := range h.Values(versionHeader) {
 		if v != strconv.Itoa(Version) {
@@ -159,8 +154,8 @@ func acceptsVersion(h http.Header) (asked string, ok bool) {
 	return "", true
 }
 
-// hijacker is a ResponseWriter that remembers the connection under the
-// WebSocket: closing that is the one thing that always ends a blocked write.
+// hijacker is a ResponseWriter that records the connection under the WebSocket: closing it is the
+// only way to end a blocked write in all cases.
 type hijacker struct {
 	http.ResponseWriter
 	conn net.Conn
@@ -173,7 +168,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// begin counts a connection that is being made; false during a shutdown.
+// begin counts a new connection. It returns false during a shutdown.
 func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,12 +195,11 @@ func (s *Server) remove(c *conn) {
 	delete(s.conns, c)
 }
 
-// Shutdown ends the server in order. New connections and new executions are
-// refused; executions under way go on until they end or ctx does, and are then
-// cancelled; their final messages are sent; connections are closed with status
-// 1001. A client that does not read its final messages is cut off closeWait
-// after the end of ctx. When Shutdown returns no execution of this server is
-// left. It returns ctx's error if ctx ended first.
+// Shutdown ends the server gracefully. It refuses new connections and executions. Running
+// executions continue until they end or ctx ends, and are then cancelled. Their final messages are
+// sent, and connections are closed with status 1001. A client that does not read them is cut off
+// closeWait after the end of ctx. When Shutdown returns, no execution of this server is left. It
+// returns ctx's error if ctx ended first.
 //
 // The engine's own Shutdown comes after.
 func (s *Server) Shutdown(ctx context.Context) error {
@@ -218,11 +212,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Close ends the server at once: executions are killed, connections cut. When
-// it returns nothing of this server is left.
+// Close ends the server at once: it kills executions and cuts connections. When it returns, nothing
+// of this server is left.
 func (s *Server) Close() error {
 	for _, c := range s.close() {
-		c.refuseMore()
+		c.stopAdmission()
 		c.abort()
 		c.each((*engine.Execution).Kill)
 	}

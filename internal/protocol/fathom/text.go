@@ -6,22 +6,19 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
 
-// text turns the bytes of one output stream into the inside of JSON strings.
-// Whatever the program writes and wherever its output was cut, what comes out
-// is valid UTF-8: a character cut in two waits for its other half, and bytes
-// that are not UTF-8 become U+FFFD, one for each longest run that could have
-// begun a character ("substitution of maximal subparts" of the Unicode
-// standard; what TextDecoder and Python's errors="replace" do).
+// text converts the bytes of one output stream to the content of JSON strings. The result is always
+// valid UTF-8, wherever the output was split: an incomplete character waits for its rest, and bytes
+// that are not UTF-8 become U+FFFD, one for each maximal subpart (Unicode, "substitution of maximal
+// subparts"; TextDecoder and Python's errors="replace" do the same).
 //
 // The zero text is the start of a stream.
 type text struct {
-	held  [utf8.UTFMax]byte // the beginning of a character
-	n     int               // how much of held is in use; at most 3 between calls
-	bytes int64             // length in UTF-8 of all that was appended so far
+	held  [utf8.UTFMax]byte // an incomplete character
+	n     int               // bytes in use of held; at most 3 between calls
+	bytes int64             // length in UTF-8 of everything appended so far
 }
 
-// append appends p to b, along with what was held back before, and holds back
-// the beginning of a character at p's end.
+// append appends the held bytes and p to b, and holds back an incomplete character at p's end.
 func (t *text) append(b, p []byte) []byte {
 	for t.n > 0 && len(p) > 0 {
 		t.held[t.n] = p[0]
@@ -36,8 +33,7 @@ func (t *text) append(b, p []byte) []byte {
 	return b
 }
 
-// flush ends the stream: the beginning of a character that never came whole
-// becomes one U+FFFD.
+// flush ends the stream: an incomplete character becomes one U+FFFD.
 func (t *text) flush(b []byte) []byte {
 	if t.n > 0 {
 		t.n = 0
@@ -47,9 +43,8 @@ func (t *text) flush(b []byte) []byte {
 	return b
 }
 
-// appendText appends p to b in the form it has inside a JSON string and
-// returns how much of p that was: all of it, except for the beginning of a
-// character at its end, which is at most three bytes.
+// appendText appends p, escaped for a JSON string, to b. It returns how much of p it used: all of
+// it, except for an incomplete character of at most three bytes at the end.
 func (t *text) appendText(b, p []byte) (_ []byte, used int) {
 	for i := 0; ; {
 		var n int
@@ -58,7 +53,7 @@ func (t *text) appendText(b, p []byte) (_ []byte, used int) {
 			t.bytes += int64(len(p))
 			return b, i
 		}
-		start := i // p[start:i] needs no change and has not been appended yet
+		start := i // p[start:i] needs no escape and is not appended yet
 		for i < len(p) && p[i] >= utf8.RuneSelf {
 			if n := plainRune(p[i:]); n > 0 {
 				i += n
@@ -77,8 +72,8 @@ func (t *text) appendText(b, p []byte) (_ []byte, used int) {
 				t.bytes += int64(len(strictjson.Replacement) - size)
 				start = i + size
 			case r == '\u2028' || r == '\u2029':
-				// Legal in JSON, but line ends to JavaScript before 2019 and to
-				// readers that split text into lines.
+				// U+2028 and U+2029 are legal in JSON, but line terminators in JavaScript before
+				// 2019 and in readers that split text into lines.
 				b = append(b, p[start:i]...)
 				b = append(b, `\u202`...)
 				b = append(b, strictjson.HexDigits[r&0xf])
@@ -90,11 +85,10 @@ func (t *text) appendText(b, p []byte) (_ []byte, used int) {
 	}
 }
 
-// plainRune is the length of the character that p begins with, if it is one of two or three bytes
-// that every first byte of its kind may begin, and stands for itself: most characters of most
-// scripts. 0 says nothing.
+// plainRune returns the length of the character at the start of p if it is a common one of two or
+// three bytes that needs no escape: those of most scripts. 0 means unknown.
 func plainRune(p []byte) int {
-	const mask, tail = 0xc0, 0x80 // of the bytes after the first
+	const mask, tail = 0xc0, 0x80 // of continuation bytes
 	switch c := p[0]; {
 	case 0xc2 <= c && c <= 0xdf && len(p) > 1 && p[1]&mask == tail:
 		return 2

@@ -9,13 +9,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
 )
 
-// HostImages is the image "host" in the place of every preset whose interpreter
-// this host has. It has no other image and pulls none.
+// HostImages returns an Images that uses the image "host" for every preset whose interpreter the
+// host has. It has no other image and pulls none.
 func HostImages() function.Images { return hostImages{} }
 
 type hostImages struct{}
 
-// interpreters are where a sandbox of the image "host" can see them.
+// interpreters are the paths of a preset's interpreter in a sandbox of the image "host".
 func interpreters(preset string) []string {
 	switch preset {
 	case "python":

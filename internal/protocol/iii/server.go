@@ -15,34 +15,32 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
 )
 
-// Options are what an operator can set. New fills zero fields with the defaults
-// given here.
+// Options are the operator's settings. New replaces zero fields with the defaults given here.
 type Options struct {
-	// Engine makes the sandboxes. A Server without one has no functions of its
-	// own: workers bring them.
+	// Engine creates the sandboxes. A Server without one has no functions of its own; workers
+	// register them.
 	Engine *engine.Engine
-	// Config is the settings of the worker. The zero Config allows no image.
+	// Config is the worker's settings. The zero Config allows no image.
 	Config settings.Config
 	// Images finds images. Default: HostImages.
 	Images function.Images
-	// Network is what a sandbox with network: true gets. Default: none, and
-	// asking for it is refused.
+	// Network is the network of a sandbox with network: true. Default: none, and requests for it
+	// are refused.
 	Network sandbar.Network
 	// Sees and HostMemory are as in function.Options.
 	Sees       func(engine.Info) bool
 	HostMemory int64
-	// Authorize decides who may connect, as a worker or to /otel; its error's text
-	// is told with status 401. It is not asked about /ws/channels, to which the SDKs
-	// send no headers: each channel has a key. Nil: everybody who gets here.
+	// Authorize decides which clients may connect, as a worker or to /otel; a refused client gets
+	// the error's text with status 401. It is not called for /ws/channels, to which SDKs send no
+	// headers; each channel has a key. Nil: all requests may connect.
 	Authorize func(*http.Request) error
-	// Grace is how long the calls of a client whose connection broke run on, for
-	// it to come back. Default 10 s; negative: none.
+	// Grace is the time for which the calls of a lost client continue, so that it can reconnect.
+	// Default 10 s; negative: none.
 	Grace time.Duration
-	// ChannelTTL is how long an end of a channel may remain unopened. Default
-	// 5 min.
+	// ChannelTTL is the time after which an unopened end of a channel expires. Default 5 min.
 	ChannelTTL time.Duration
-	// Logger takes structured logs: never code, environment, payloads or keys.
-	// Default: discards.
+	// Logger receives structured logs, never code, environment, payloads or keys. Default:
+	// discards.
 	Logger *slog.Logger
 }
 
@@ -61,7 +59,7 @@ type Server struct {
 	bus       *bus.Server
 }
 
-// New makes a Server. It fails with Invalid where Config contradicts itself.
+// New returns a Server. Invalid: Config contradicts itself.
 func New(o Options) (*Server, error) {
 	s := &Server{channels: channel.NewHub(channel.Options{TTL: o.ChannelTTL, Logger: o.Logger})}
 	var handlers []bus.Function
@@ -87,10 +85,9 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// Shutdown ends the server in order: new connections and calls are refused,
-// calls under way go on until ctx ends, connections are closed, and the
-// sandboxes that were made here are stopped. It returns ctx's error if that
-// ended first; what is left then is the engine's to stop.
+// Shutdown ends the server gracefully: it refuses new connections and calls, lets running calls
+// continue until ctx ends, closes the connections, and stops the sandboxes that were created here.
+// It returns ctx's error if ctx ended first; the engine then stops the rest.
 func (s *Server) Shutdown(ctx context.Context) error {
 	busy := s.bus.Shutdown(ctx)
 	s.channels.Close()

@@ -10,18 +10,18 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/function"
 )
 
-// WorkerOptions are what a Worker is made from.
+// WorkerOptions are the parameters of a Worker.
 type WorkerOptions struct {
-	// Options are the sandboxes; Engine is required. Authorize, Grace and
-	// ChannelTTL are a Server's and mean nothing here.
+	// Options describe the sandboxes; Engine is required. Authorize, Grace and ChannelTTL have no
+	// effect here.
 	Options
 	// URL is the engine's, such as ws://host:49134. Required.
 	URL string
-	// Header is sent with the upgrade: what the engine wants for authorization.
+	// Header is sent with the upgrade, for the engine's authorization.
 	Header http.Header
-	// Name is what the worker is called. Default "iii-sandbox".
+	// Name is the worker's name. Default "iii-sandbox".
 	Name string
-	// Version is what the worker tells of itself.
+	// Version is the version that the worker reports.
 	Version string
 }
 
@@ -32,8 +32,7 @@ type Worker struct {
 	client    *bus.Client
 }
 
-// NewWorker makes a Worker. It fails with Invalid where Config contradicts
-// itself. Run connects it.
+// NewWorker returns a Worker. Invalid: Config contradicts itself. Run connects it.
 func NewWorker(o WorkerOptions) (*Worker, error) {
 	f, err := o.functions()
 	if err != nil {
@@ -46,13 +45,13 @@ func NewWorker(o WorkerOptions) (*Worker, error) {
 	return w, nil
 }
 
-// Run stays connected until ctx ends, and returns its error; a URL that can
-// never work is returned at once. Calls under way when a connection breaks are
-// cancelled: the engine has given them up. Sandboxes remain.
+// Run stays connected until ctx ends, and returns its error. An invalid URL is returned at once.
+// Running calls are cancelled when a connection breaks, because the engine has given them up.
+// Sandboxes stay.
 func (w *Worker) Run(ctx context.Context) error { return w.client.Run(ctx) }
 
-// Close ends what Run leaves, once that has returned: transfers under way and
-// the sandboxes that were made here. It returns ctx's error if that ended first.
+// Close ends transfers in progress, and stops the sandboxes that were created here, after Run has
+// returned. It returns ctx's error if ctx ended first.
 func (w *Worker) Close(ctx context.Context) error {
 	w.channels.Close()
 	return w.functions.Close(ctx)

@@ -27,7 +27,7 @@ const (
 
 const types = `"shell", "write_file", "read_file", "reset" and "status"`
 
-// Time limits of a command, in milliseconds.
+// Bounds of a command's time limit, in milliseconds.
 const (
 	defaultTimeLimit = 5000
 	maxTimeLimit     = 3600_000
@@ -47,8 +47,8 @@ type request struct {
 	base64  bool        // read_file
 }
 
-// refusal is why a line is no request. kind is typeError where even its type
-// or id could not be told; id is nil where it has none.
+// refusal is the error answer to an invalid line. kind is typeError if the type or id could not be
+// read; id is nil if there is none.
 type refusal struct {
 	kind string
 	id   *string
@@ -58,7 +58,7 @@ type refusal struct {
 // fields is a JSON object.
 type fields map[string]json.RawMessage
 
-// decode reads a line. Exactly one of the results is not nil.
+// decode decodes a line. Exactly one of the results is not nil.
 func decode(line []byte) (*request, *refusal) {
 	f := fields{}
 	if err := unmarshal(line, &f); err != nil {
@@ -99,7 +99,7 @@ func decode(line []byte) (*request, *refusal) {
 	return r, nil
 }
 
-// unmarshal reads the one JSON object of a line.
+// unmarshal decodes the single JSON object of a line.
 func unmarshal(line []byte, f *fields) error {
 	if !utf8.Valid(line) {
 		return fmt.Errorf("the line is not UTF-8")
@@ -117,7 +117,7 @@ func unmarshal(line []byte, f *fields) error {
 	return nil
 }
 
-// str is a field that holds a string; null counts as absent.
+// str returns a string field; null counts as absent.
 func (f fields) str(name string) (value string, there bool, err error) {
 	raw, ok := f[name]
 	if !ok || string(raw) == "null" {
@@ -129,7 +129,7 @@ func (f fields) str(name string) (value string, there bool, err error) {
 	return value, true, nil
 }
 
-// need is a field that must hold a string.
+// need returns a required string field.
 func (f fields) need(name string) (string, error) {
 	v, there, err := f.str(name)
 	if err == nil && !there {
@@ -215,7 +215,7 @@ func (f fields) path() (string, error) {
 	return p, nil
 }
 
-// fileMode is the permission bits of a file: three or four octal digits.
+// fileMode returns a file's permission bits: three or four octal digits.
 func (f fields) fileMode() (fs.FileMode, error) {
 	text, there, err := f.str("mode")
 	if err != nil || !there {

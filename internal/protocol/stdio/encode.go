@@ -55,7 +55,7 @@ type errorResponse struct {
 	Error string  `json:"error"`
 }
 
-// failed is the response that tells of an error, in the shape of a type.
+// failed returns the error response in the form of a type.
 func failed(kind string, id *string, text string) any {
 	switch kind {
 	case typeShell:
@@ -70,13 +70,13 @@ func failed(kind string, id *string, text string) any {
 	return &errorResponse{Type: typeError, ID: id, Error: text}
 }
 
-// encode is the line of a response. Its strings are valid UTF-8, or become so.
+// encode encodes a response as a line of valid UTF-8.
 func encode(response any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(response); err != nil {
-		panic(err) // structs of strings and numbers
+		panic(err) // not possible for structs of strings and numbers
 	}
 	return b.Bytes()
 }

@@ -13,14 +13,14 @@ type lineReader struct {
 	max int
 }
 
-// newBufio is the buffer from which lines are read.
+// newBufio returns the read buffer for lines.
 func newBufio(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 64<<10) }
 
-// errLong is a line beyond the limit. It has been read to its end.
+// errLong reports a line beyond the bound. It has been read to its end.
 var errLong = errors.New("the line is too long")
 
-// next returns the next line without its end, "\n" or "\r\n", and without
-// space around it. The last one need not have an end. io.EOF: there is none.
+// next returns the next line without its line end and without surrounding space. The last line need
+// not have a line end. io.EOF: there is none.
 func (l *lineReader) next() ([]byte, error) {
 	var line []byte
 	long := false

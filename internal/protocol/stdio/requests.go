@@ -14,13 +14,13 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// output keeps what a program writes; the engine bounds it.
+// output collects a program's output, which the engine bounds.
 type output struct{ stdout, stderr bytes.Buffer }
 
-// Started tells nothing that a response has a place for.
+// Started implements engine.Sink.
 func (o *output) Started() {}
 
-// Output takes a piece of output.
+// Output implements engine.Sink.
 func (o *output) Output(c sandbar.Chunk) error {
 	if c.Stream == sandbar.Stderr {
 		o.stderr.Write(c.Data)
@@ -30,7 +30,7 @@ func (o *output) Output(c sandbar.Chunk) error {
 	return nil
 }
 
-// timeoutText is the protocol's own example.
+// timeoutText is the text of the protocol's own example.
 const timeoutText = "Command execution failed: timeout exceeded"
 
 func (s *Server) shell(ctx context.Context, r *request) any {
@@ -48,7 +48,7 @@ func (s *Server) shell(ctx context.Context, r *request) any {
 		Stdout: strings.ToValidUTF8(out.stdout.String(), "\uFFFD"), Stderr: strings.ToValidUTF8(out.stderr.String(), "\uFFFD")}
 	code, text := s.verdict(result)
 	if result.Outcome == sandbar.Lost {
-		_ = s.Close(ctx) // or the next request does
+		_ = s.Close(ctx) // otherwise the next request does
 	}
 	answer.ExitCode, answer.TimedOut = code, result.Outcome == sandbar.TimedOut
 	if text != "" {
@@ -57,7 +57,7 @@ func (s *Server) shell(ctx context.Context, r *request) any {
 	return answer
 }
 
-// verdict says how a command ended: an exit code, or else why there is none.
+// verdict returns a command's exit code, or the reason why it has none.
 func (s *Server) verdict(r sandbar.Result) (code *int, text string) {
 	exit := func(n int) (*int, string) { return &n, "" }
 	switch r.Outcome {
@@ -77,7 +77,7 @@ func (s *Server) verdict(r sandbar.Result) (code *int, text string) {
 	return nil, "Command execution failed: the sandbox has died; its files are lost, and the next request gets a new one"
 }
 
-// memory is the sandbox's limit, in bytes; 0 for none.
+// memory returns the sandbox's limit in bytes; 0 for none.
 func (s *Server) memory() int64 {
 	if s.box == nil {
 		return max(s.opt.Memory, 0)
@@ -156,7 +156,7 @@ func (s *Server) reset(ctx context.Context, r *request) any {
 	return &resetResponse{Type: r.kind, ID: &r.id, Success: true}
 }
 
-// fresh takes the sandbox back to its beginning, or puts a new one in its place.
+// fresh resets the sandbox, or replaces it with a new one.
 func (s *Server) fresh(ctx context.Context) error {
 	box, err := s.sandbox(ctx)
 	if err != nil {

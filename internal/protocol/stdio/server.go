@@ -11,18 +11,18 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// Options are the server's own.
+// Options are the server's parameters.
 type Options struct {
-	// Memory is the limit of the sandbox, in bytes. Default: the engine's.
+	// Memory is the sandbox's memory limit in bytes. Default: the engine's.
 	Memory int64
-	// Disk is the limit of its files, in bytes. Default: the engine's.
+	// Disk is the limit of the sandbox's files in bytes. Default: the engine's.
 	Disk int64
-	// MaxLine bounds a request's line, in bytes. Default: 48 MiB.
+	// MaxLine bounds the line of a request, in bytes. Default: 48 MiB.
 	MaxLine int
-	// MaxFile bounds a file that is read, in bytes. Default: 32 MiB.
+	// MaxFile bounds a file in a read_file request, in bytes. Default: 32 MiB.
 	MaxFile int64
-	// Late has New succeed also where no sandbox can be made: requests are
-	// answered with the reason then, and status is not ready.
+	// Late makes New succeed even if no sandbox can be created. Requests are then answered with the
+	// reason, and status is not ready.
 	Late bool
 }
 
@@ -40,8 +40,8 @@ type Server struct {
 	box   *engine.Sandbox
 }
 
-// New makes a server and its sandbox, which Close removes. Its error is that of
-// making the sandbox, unless Options.Late.
+// New creates a server and its sandbox, which Close removes. It returns the error of creating the
+// sandbox, unless Options.Late is set.
 func New(ctx context.Context, e *engine.Engine, opt Options) (*Server, error) {
 	if opt.MaxLine <= 0 {
 		opt.MaxLine = defaultMaxLine
@@ -71,13 +71,13 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// sandbox returns the sandbox: a new one if there is none, or if it has died.
+// sandbox returns the sandbox, and creates a new one if there is none or it has died.
 func (s *Server) sandbox(ctx context.Context) (*engine.Sandbox, error) {
 	if s.box != nil {
 		if _, err := s.e.Get(s.box.ID()); err == nil {
 			return s.box, nil
 		}
-		if err := s.Close(ctx); err != nil { // nothing of it is to be left
+		if err := s.Close(ctx); err != nil { // no process of the old one may be left
 			return nil, err
 		}
 	}
@@ -89,8 +89,8 @@ func (s *Server) sandbox(ctx context.Context) (*engine.Sandbox, error) {
 	return box, nil
 }
 
-// Serve answers the requests of in until its end. An error is that of in or
-// out; ctx ends a request that is under way.
+// Serve answers the requests of in until its end. It returns I/O errors of in and out. The end of
+// ctx cancels the current request.
 func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := lineReader{newBufio(in), s.opt.MaxLine}
 	for {
@@ -114,7 +114,7 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// answer is the response to a line.
+// answer returns the response to a line.
 func (s *Server) answer(ctx context.Context, line []byte) any {
 	r, no := decode(line)
 	if no != nil {

@@ -28,7 +28,7 @@ func newTemplate(line string) (template, error) {
 	return template{value: v}, checkPlaceholders(v)
 }
 
-// parseJSON reads one JSON value, numbers as they are written.
+// parseJSON parses one JSON value and keeps the notation of numbers.
 func parseJSON(s string) (any, error) {
 	d := json.NewDecoder(strings.NewReader(s))
 	d.UseNumber()
@@ -42,8 +42,7 @@ func parseJSON(s string) (any, error) {
 	return v, nil
 }
 
-// checkPlaceholders finds a placeholder that does not exist, which would
-// otherwise match nothing or, worse, be taken for text.
+// checkPlaceholders finds unknown placeholders, which would match nothing or be taken for text.
 func checkPlaceholders(v any) error {
 	switch v := v.(type) {
 	case map[string]any:
@@ -67,7 +66,7 @@ func checkPlaceholders(v any) error {
 	return nil
 }
 
-// placeholder returns what a string that begins with "$" matches.
+// placeholder returns the matcher of a string that begins with "$".
 func placeholder(s string) (func(got any) bool, error) {
 	switch {
 	case s == "$any":
@@ -102,7 +101,7 @@ func isTime(got any) bool {
 	return err == nil && at.Format(form) == s
 }
 
-// matches compares an expected value with one that came.
+// matches compares an expected value with a received one.
 func matches(want, got any) bool {
 	switch want := want.(type) {
 	case string:
@@ -136,13 +135,13 @@ func matches(want, got any) bool {
 	return reflect.DeepEqual(want, got)
 }
 
-// expectation is an expected line and how much of it has come.
+// expectation is an expected line and the part of it that has arrived.
 type expectation struct {
 	line  string
 	want  template
-	field string // whose string may come in parts; "" if there is none
-	rest  string // of that string
-	whole bool   // all has come
+	field string // its string may arrive in parts; "" if none
+	rest  string // rest of that string
+	whole bool   // all has arrived
 }
 
 func newExpectation(line string, want template, split func(map[string]any) string) *expectation {
@@ -159,7 +158,7 @@ func newExpectation(line string, want template, split func(map[string]any) strin
 
 func (e *expectation) done() bool { return e.whole }
 
-// take reports whether line is what is expected, or the next part of it.
+// take reports whether line is the expected one, or its next part.
 func (e *expectation) take(line string) bool {
 	if e.want.event != "" || strings.HasPrefix(line, "@") {
 		e.whole = line == e.want.event

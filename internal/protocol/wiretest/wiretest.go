@@ -43,37 +43,34 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// Conn is the client's end of a connection. Lines are messages, or begin with
-// "@" and are events of the transport.
+// Conn is the client's end of a connection. Lines are messages, or begin with "@" and are events of
+// the transport.
 type Conn interface {
 	// Send sends one line of a client section.
 	Send(ctx context.Context, line string) error
-	// Receive waits for the next message or event. The end of the connection is
-	// an event first, and an error only when asked again.
+	// Receive waits for the next message or event. The end of the connection is first an event, and
+	// an error on the next call.
 	Receive(ctx context.Context) (line string, err error)
-	// Close gives the connection up without ceremony.
+	// Close closes the connection without a handshake.
 	Close() error
 }
 
-// Dial makes a connection.
+// Dial opens a connection.
 type Dial func(ctx context.Context) (Conn, error)
 
-// Protocol is what wiretest needs to know of a protocol.
+// Protocol describes a protocol to wiretest.
 type Protocol struct {
-	// Serve starts a server for one transcript and returns how to reach it.
-	// setup is the text of the section of that name, or empty. The server
-	// ends in t.Cleanup.
+	// Serve starts a server for one transcript and returns a Dial to it. setup is the text of the
+	// setup section, or empty. The server must end in t.Cleanup.
 	Serve func(t *testing.T, setup string) Dial
-	// Split names the field of an expected message, if there is one, whose
-	// string may arrive in several messages that are otherwise the same: the
-	// data of a stream. Nil: there is none.
+	// Split returns the field of an expected message whose string may arrive in several otherwise
+	// equal messages: the data of a stream. Nil: no field.
 	Split func(message map[string]any) (field string)
-	// Rewrite changes the text of a transcript before it is played, for a server
-	// whose programs are others than those it was written for. It may return nil
-	// to leave the transcript out. Nil: it is played as it stands.
+	// Rewrite changes the text of a transcript before it is played, for a server with other
+	// programs than those of the transcript. It may return nil to skip the transcript. Nil: no
+	// changes.
 	Rewrite func(t *testing.T, name string, text []byte) []byte
-	// Patience is how long one message may take to come. Default 20 s. It only
-	// bounds a test that fails.
+	// Patience bounds the wait for one message. Default 20 s. It matters only for failing tests.
 	Patience time.Duration
 }
 
@@ -119,10 +116,10 @@ type step struct {
 	send   bool
 	lines  []string
 	expect []template // of a server's step
-	where  string     // file and section, for messages
+	where  string     // file and section, for errors
 }
 
-// Parse reads a transcript. name is used in messages only.
+// Parse parses a transcript. name is for errors.
 func Parse(name string, data []byte) (Script, error) {
 	archive := txtar.Parse(data)
 	s := Script{Prose: strings.TrimSpace(string(archive.Comment))}
@@ -205,8 +202,8 @@ func (s *Script) serverSteps(where, conn string, lines []string) error {
 	return nil
 }
 
-// Play plays a transcript. The error says where it stopped, what was expected,
-// what came, and all that was said before.
+// Play plays a transcript. The error says where it stopped, what was expected, what arrived, and
+// everything before.
 func (p Protocol) Play(ctx context.Context, s Script, dial Dial) error {
 	if p.Patience == 0 {
 		p.Patience = 20 * time.Second
@@ -261,7 +258,7 @@ func (g *game) step(ctx context.Context, st step) error {
 	return g.receive(ctx, c, st)
 }
 
-// receive takes messages until each expected one has come.
+// receive receives messages until each expected one has arrived.
 func (g *game) receive(ctx context.Context, c Conn, st step) error {
 	pending := make([]*expectation, len(st.expect))
 	for i, t := range st.expect {

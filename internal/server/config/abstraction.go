@@ -11,23 +11,22 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// variable is a variable of the execution abstraction
-// (docs/protocols.md, Execution): another name for a setting, by which
-// programs that know nothing of Sandbar choose where code runs.
+// variable is an environment variable of the execution abstraction (docs/protocols.md, Execution):
+// a second name of a setting, which programs without knowledge of Sandbar set to choose where code
+// runs.
 //
-// It stands beside the setting's own variable, so setting both is an error. Set
-// to nothing it is not set, as in a file of variables with gaps to fill in.
-// Unlike the SANDBAR_ ones, others of its kind are none of Sandbar's business.
+// Setting it together with the setting's own variable is an error. An empty value counts as unset,
+// as in a template of variables to fill in. Unknown variables of the abstraction are ignored,
+// unlike unknown SANDBAR_ ones.
 type variable struct {
 	name    string
 	path    string                       // of the setting
-	read    func(string) (string, error) // its text as the setting has it
-	allowed string                       // "": as the setting's
+	read    func(string) (string, error) // converts its text to that of the setting
+	allowed string                       // "" for that of the setting
 }
 
-// abstractionVariables are those of the abstraction but for Docker's. SANDBOX_TIMEOUT_SEC is "a
-// global override": the default of whoever asks for no time limit, and the time limit of those
-// whose request asks for one.
+// abstractionVariables are the variables of the abstraction, except Docker's. SANDBOX_TIMEOUT_SEC
+// is "a global override": the default time limit, and the limit of requests that have one.
 func abstractionVariables() []variable {
 	return []variable{
 		{"SANDBOX_TYPE", "driver", lower, "auto or the name of a driver, in any case; \"sandbar doctor\" lists them"},
@@ -40,8 +39,8 @@ func abstractionVariables() []variable {
 	}
 }
 
-// dockerVariable is one of the abstraction's variables for Docker: the option
-// of the driver docker that it gives.
+// dockerVariable is a Docker variable of the abstraction, and the option of the driver docker that
+// it sets.
 type dockerVariable struct {
 	name, option string
 	read         func(string) (string, error)
@@ -60,12 +59,12 @@ func dockerVariables() []dockerVariable {
 	}
 }
 
-// dockerNetwork is the variable that gives code a network.
+// dockerNetwork is the variable that gives code network access.
 const dockerNetwork = "DOCKER_NETWORK_ENABLED"
 
 // abstraction applies the variables of the execution abstraction.
 func (l *loader) abstraction(vars map[string]string, drivers []Driver) {
-	bad := map[string]bool{} // a variable of two settings is refused once
+	bad := map[string]bool{} // reports a variable of two settings once
 	for _, v := range abstractionVariables() {
 		text, ok := given(vars, v.name)
 		if !ok || bad[v.name] {
@@ -95,8 +94,7 @@ func (l *loader) abstraction(vars map[string]string, drivers []Driver) {
 	}
 }
 
-// docker applies the variables for Docker. Where this build has no such driver
-// they are somebody else's.
+// docker applies the Docker variables. A build without the driver docker ignores them.
 func (l *loader) docker(vars map[string]string) {
 	for _, v := range dockerVariables() {
 		text, ok := given(vars, v.name)
@@ -122,8 +120,8 @@ func (l *loader) docker(vars map[string]string) {
 	}
 }
 
-// dockerDefaults makes the variables for Docker, where Docker is what runs the
-// code, the defaults of all that runs: its limits, and whether it reaches out.
+// dockerDefaults applies the Docker variables to the defaults of all executions (limits and
+// network), if Docker runs the code.
 func (l *loader) dockerDefaults(vars map[string]string) {
 	if l.config.Driver != dockerDriver {
 		return
@@ -152,11 +150,12 @@ func (l *loader) dockerDefaults(vars map[string]string) {
 	}
 }
 
-// defaultDockerCPUs is DOCKER_CPU_LIMIT where SANDBOX_TYPE chooses Docker and nothing says otherwise.
+// defaultDockerCPUs is the value of DOCKER_CPU_LIMIT if SANDBOX_TYPE chooses Docker and the
+// variable is not set.
 const defaultDockerCPUs = "0.5"
 
-// dockerCPUs gives code the abstraction's half a processor, if it was the abstraction's variable
-// that chose Docker. An operator who sets driver has the defaults of all drivers.
+// dockerCPUs applies defaultDockerCPUs if the abstraction's variable has chosen Docker. If the
+// operator has set driver, the defaults of all drivers apply.
 func (l *loader) dockerCPUs(options map[string]string) {
 	const path = "limits.default.cpus"
 	c := l.config
@@ -170,7 +169,7 @@ func (l *loader) dockerCPUs(options map[string]string) {
 	}
 }
 
-// given is a variable's text, if it is set to something.
+// given returns a variable's text, if it is not empty.
 func given(vars map[string]string, name string) (string, bool) {
 	text := strings.TrimSpace(vars[name])
 	return text, text != ""
@@ -180,7 +179,7 @@ func trim(s string) (string, error) { return s, nil }
 
 func lower(s string) (string, error) { return strings.ToLower(s), nil }
 
-// yesNo reads what programs of many languages take for a truth value.
+// yesNo parses the truth values of several languages.
 func yesNo(s string) (string, error) {
 	switch strings.ToLower(s) {
 	case "true", "1", "yes", "on":
@@ -191,10 +190,10 @@ func yesNo(s string) (string, error) {
 	return "", errors.New("is neither true nor false")
 }
 
-// noNetwork is the docker network that is none.
+// noNetwork is Docker's network without network access.
 const noNetwork = "none"
 
-// bridge reads a truth value as a docker network.
+// bridge converts a truth value to a Docker network.
 func bridge(s string) (string, error) {
 	on, err := yesNo(s)
 	switch {
@@ -206,7 +205,7 @@ func bridge(s string) (string, error) {
 	return noNetwork, nil
 }
 
-// seconds reads a number of seconds as a duration.
+// seconds converts a number of seconds to a duration.
 func seconds(s string) (string, error) {
 	n, err := strconv.ParseFloat(s, 64)
 	if err != nil || strings.ContainsAny(s, "xX_pP") || math.IsNaN(n) {
@@ -218,7 +217,7 @@ func seconds(s string) (string, error) {
 	return time.Duration(n * float64(time.Second)).Round(time.Microsecond).String(), nil
 }
 
-// kilobytes reads a number of KiB as a size. 0 is no bound.
+// kilobytes converts a number of KiB to a size. 0 means no bound.
 func kilobytes(s string) (string, error) {
 	n, err := ParseCount(s)
 	switch {
@@ -232,7 +231,7 @@ func kilobytes(s string) (string, error) {
 	return FormatSize(n << 10), nil
 }
 
-// processors reads a number of processors.
+// processors parses a number of CPUs.
 func processors(s string) (string, error) {
 	n, err := ParseCPUs(s)
 	if err == nil && (n < 0.01 || n > 4096) {
@@ -241,7 +240,7 @@ func processors(s string) (string, error) {
 	return FormatCPUs(n), err
 }
 
-// memory reads a size as Docker has it: a number and a letter, or bytes.
+// memory parses a size in Docker's format: a number and a letter, or bytes.
 func memory(s string) (string, error) {
 	n, err := parseBytes(s)
 	if err == nil && (n < 1<<20 || n > maxSize) {

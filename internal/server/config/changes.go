@@ -2,15 +2,15 @@ package config
 
 import "slices"
 
-// live reports whether a running daemon takes a change of the setting.
+// live reports whether a running daemon can apply a change of the setting.
 func (f field) live() bool {
 	return slices.Contains([]string{"token", "token_file", "allowed_hosts", "allowed_origins", "metrics_open", "clients",
 		"log.level", "shutdown_timeout"}, f.path)
 }
 
-// Changes names the settings whose values differ between two configurations: those
-// that a running daemon takes, and those for which it must be restarted. Files that
-// a setting names, such as those of tokens, are not looked at.
+// Changes returns the names of the settings that differ between two configurations: those that a
+// running daemon can apply, and those that need a restart. It does not compare files that settings
+// name, such as token files.
 func Changes(from, to *Config) (live, restart []string) {
 	before, after := from.fields(), to.fields()
 	for i, f := range before {

@@ -17,7 +17,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/text/suggest"
 )
 
-// UnixPrefix begins a Listen that is the path of a unix socket.
+// UnixPrefix is the prefix of a Listen that is the path of a UNIX socket.
 const UnixPrefix = "unix:"
 
 func checkListen(s string) error {
@@ -40,7 +40,7 @@ func checkListen(s string) error {
 	return nil
 }
 
-// checkURL accepts where a daemon can be.
+// checkURL accepts the URL of a daemon.
 func checkURL(s string) error {
 	if path, ok := strings.CutPrefix(s, UnixPrefix); ok {
 		if !filepath.IsAbs(path) {
@@ -58,8 +58,8 @@ func checkURL(s string) error {
 	return nil
 }
 
-// DaemonURL is where a client on this machine finds the daemon: URL, or else
-// what Listen says, which is Invalid where it says only that any port will do.
+// DaemonURL returns the daemon's URL for a client on this machine: URL, or one derived from Listen.
+// Invalid: Listen has port 0, so the port is unknown.
 func (c *Config) DaemonURL() (string, error) {
 	if c.URL != "" {
 		return strings.TrimSuffix(c.URL, "/"), nil
@@ -85,12 +85,11 @@ func (c *Config) DaemonURL() (string, error) {
 	return scheme + "://" + net.JoinHostPort(host, port), nil
 }
 
-// Loopback reports whether Listen can be reached from this machine only: a
-// loopback address, the name localhost, or a unix socket.
+// Loopback reports whether only this machine can reach Listen: a loopback address, the name
+// localhost, or a UNIX socket.
 func (c *Config) Loopback() bool { return Loopback(c.Listen) }
 
-// Loopback reports whether an address to listen on, HOST:PORT or unix:/path, can
-// be reached from this machine only.
+// Loopback reports whether only this machine can reach a listen address, HOST:PORT or unix:/path.
 func Loopback(listen string) bool {
 	if strings.HasPrefix(listen, UnixPrefix) {
 		return true
@@ -113,7 +112,7 @@ func checkToken(s string) error {
 	return nil
 }
 
-// checkHost accepts a host name or an address, without a port.
+// checkHost accepts a host name or an address without a port.
 func checkHost(s string) error {
 	if net.ParseIP(s) != nil {
 		return nil
@@ -126,7 +125,7 @@ func checkHost(s string) error {
 	return nil
 }
 
-// checkRegistry accepts a host name or an address, with a port or without.
+// checkRegistry accepts a host name or an address, with or without a port.
 func checkRegistry(s string) error {
 	host := s
 	if h, port, err := net.SplitHostPort(s); err == nil {
@@ -156,7 +155,7 @@ func checkName(s string) error {
 	return nil
 }
 
-// checkDir accepts an absolute path, or nothing for the default.
+// checkDir accepts an absolute path, or "" for the default.
 func checkDir(s string) error {
 	if s != "" && !filepath.IsAbs(s) {
 		return errors.New("is not an absolute path")
@@ -164,7 +163,7 @@ func checkDir(s string) error {
 	return nil
 }
 
-// driversTree reads the options of drivers: maps of texts, by driver.
+// driversTree reads the options of drivers: a map of strings per driver.
 func (c *Config) driversTree() tree {
 	return tree{
 		clear: func() { c.Drivers = map[string]map[string]string{} },
@@ -187,7 +186,7 @@ func (c *Config) driversTree() tree {
 	}
 }
 
-// namedMaps calls f for the pairs of a map; a null is an empty one.
+// namedMaps calls f for the pairs of a map. null is an empty map.
 func namedMaps(n *yaml.Node, f func(key, value *yaml.Node) error) error {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
 		return nil
@@ -198,7 +197,7 @@ func namedMaps(n *yaml.Node, f func(key, value *yaml.Node) error) error {
 	return pairs(n, f)
 }
 
-// withoutSecrets hides the values of options whose names tell that they are secret.
+// withoutSecrets replaces the values of options with names of secrets.
 func withoutSecrets(drivers map[string]map[string]string) map[string]map[string]string {
 	shown := map[string]map[string]string{}
 	for name, options := range drivers {
@@ -273,7 +272,7 @@ func readLanguage(n *yaml.Node) (lang.Language, error) {
 	if err != nil {
 		return l, err
 	}
-	// lang.New is the judge of what makes a language.
+	// lang.New validates a language.
 	if _, err := lang.New(l); err != nil {
 		e := sandbar.AsError(err)
 		return l, &fault{line: n.Line, why: "holds a faulty entry: " + e.Message}
@@ -293,7 +292,7 @@ func readEnv(n *yaml.Node) (map[string]string, error) {
 	return env, err
 }
 
-// languageMaps is what yaml.Dump prints: only what is set.
+// languageMaps returns the set fields of languages, for yaml.Dump.
 func languageMaps(languages []lang.Language) []any {
 	var out []any
 	for _, l := range languages {
@@ -309,7 +308,7 @@ func languageMaps(languages []lang.Language) []any {
 	return out
 }
 
-// didYouMean is `; did you mean "x"?`, or the list of what there is.
+// didYouMean returns `; did you mean "x"?`, or a list of the valid names.
 func didYouMean(name string, known []string) string {
 	if meant := suggest.Name(name, known); meant != "" {
 		return "; did you mean " + sandbar.Quote(meant, 80) + "?"

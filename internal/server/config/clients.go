@@ -8,16 +8,15 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Client is a client with a token and limits of its own. What is zero of the
-// limits does not bound.
+// Client is a client with its own token and limits. A limit of zero is no bound.
 type Client struct {
 	Name, TokenFile        string
 	MaxSandboxes, MaxQueue int64
-	Rate                   float64 // executions and sandboxes that may begin a second
-	Burst                  int64   // so many at once
+	Rate                   float64 // executions and sandboxes that may start per second
+	Burst                  int64   // how many may start at once
 }
 
-// maxClients bounds how many tokens a request is compared with.
+// maxClients bounds the tokens with which a request is compared.
 const maxClients = 1000
 
 var clientKeys = []string{"name", "token_file", "max_sandboxes", "max_queue", "rate", "burst"}
@@ -70,7 +69,7 @@ func (c *Config) clientsTree() tree {
 	}
 }
 
-// show is what is set of a client.
+// show returns the set fields of a client.
 func (c Client) show() map[string]any {
 	m := map[string]any{"name": c.Name, "token_file": c.TokenFile}
 	for key, n := range map[string]int64{"max_sandboxes": c.MaxSandboxes, "max_queue": c.MaxQueue, "burst": c.Burst} {
@@ -105,8 +104,8 @@ func readClient(n *yaml.Node) (Client, error) {
 	return c, err
 }
 
-// ClientTokens reads the tokens of Clients, by their names. own is the daemon's.
-// No two may be the same: nobody would know who asks.
+// ClientTokens reads the tokens of Clients, by name. own is the daemon's token. Two equal tokens
+// are an error, because the client could not be identified.
 func (c *Config) ClientTokens(own string) (map[string]string, error) {
 	tokens := map[string]string{}
 	for _, one := range c.Clients {
@@ -120,7 +119,7 @@ func (c *Config) ClientTokens(own string) (map[string]string, error) {
 		}
 		if same {
 			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "clients",
-				Message: "clients: the token of " + sandbar.Quote(one.Name, 100) + " is also another's", Fix: "give each client a token of its own"}
+				Message: "clients: the token of " + sandbar.Quote(one.Name, 100) + " is also that of another client", Fix: "give each client a token of its own"}
 		}
 		tokens[one.Name] = token
 	}

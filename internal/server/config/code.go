@@ -9,13 +9,13 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Code is how single executions of code are treated: by eval and tool, by the
-// Go package sandbox, and, but for MaxOutput, by the protocols of the daemon.
+// Code has the settings for single executions of code: by eval and tool, by the Go package sandbox,
+// and, except for MaxOutput, by the daemon's protocols.
 type Code struct {
-	Languages      []string      // empty: all there are
-	MaxOutput      int64         // of each stream; sandbar.Unlimited for no cut
-	Timeout        time.Duration // overrides that of a request; 0 does not
-	Network        bool          // whether the code of eval, run, tool and package sandbox reaches out unasked
+	Languages      []string      // empty: all languages
+	MaxOutput      int64         // per stream, in bytes; sandbar.Unlimited for no bound
+	Timeout        time.Duration // overrides that of a request; 0 for no override
+	Network        bool          // default network access of eval, run, tool and package sandbox
 	BlockImports   bool
 	BlockedImports []string
 	Store          string // StoreNever, StoreOnError or StoreAlways
@@ -69,7 +69,7 @@ func (c *Config) codeFields() []field {
 	}
 }
 
-// checkTopModule accepts the name of a module that is in no other.
+// checkTopModule accepts the name of a top-level module.
 func checkTopModule(s string) error {
 	if err := checkModule(s); err != nil || strings.Contains(s, ".") {
 		return errors.New("is not the name of a module")

@@ -1,19 +1,17 @@
-// Package config is the operator's settings: one strict YAML file, an
-// environment variable for every setting in it, and flags.
+// Package config reads the operator's settings: one strict YAML file, an environment variable for
+// every setting, and flags.
 //
-// A flag wins over a variable, a variable over the file, the file over the
-// default. The table in fields.go is the only list of settings there is: what
-// Load accepts and refuses, what --print-config prints and what
-// docs/configuration.md says are all made from it.
+// A flag takes precedence over a variable, a variable over the file, the file over the default. The
+// table in fields.go is the only list of settings: Load, --print-config and docs/configuration.md
+// are all derived from it.
 //
-// The package promises that nothing wrong passes unnoticed. An unknown name, a
-// value of the wrong kind or out of range, a name given twice, settings that
-// contradict each other: each is a *sandbar.Error of code Invalid that tells
-// where it stands (file and line, variable or flag), what is allowed, and the
-// name that was probably meant. Secrets are never part of an error or a print.
+// Every mistake is an error: an unknown name, a value of the wrong type or out of range, a
+// duplicate name, contradicting settings. Each is a *sandbar.Error of code Invalid with its
+// position (file and line, variable or flag), the allowed values, and the most similar valid name.
+// Errors and printed configurations never contain secrets.
 //
-// It also knows the two directories of a daemon (state and runtime) and the
-// token file, and makes and checks them.
+// The package also creates and checks the two directories of a daemon (state and runtime) and the
+// token file.
 package config
 
 import (
@@ -25,8 +23,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
-// Config is every setting. Load fills all of it; the comments of the settings
-// stand in the table of fields.go.
+// Config has all settings. Load fills it; the table of fields.go documents them.
 type Config struct {
 	Listen         string
 	Token          string // "" unless set here; see ResolveToken
@@ -37,8 +34,8 @@ type Config struct {
 	MetricsOpen    bool
 
 	Driver  string
-	Drivers map[string]map[string]string // by driver, by option
-	// AllowedDrivers are those that a request may name besides Driver.
+	Drivers map[string]map[string]string // by driver and option
+	// AllowedDrivers are the drivers besides Driver that a request may name.
 	AllowedDrivers []string
 	// SpeculationMitigations is On or Off.
 	SpeculationMitigations string
@@ -53,12 +50,12 @@ type Config struct {
 	MaxFile       int64
 
 	Grace        time.Duration
-	IdleTimeout  time.Duration // Never for none
-	MaxLifetime  time.Duration // Never for none
+	IdleTimeout  time.Duration // Never for no timeout
+	MaxLifetime  time.Duration // Never for no bound
 	ReplayBytes  int64
 	KeepFinished int64
 
-	Languages []lang.Language // beyond lang.Default
+	Languages []lang.Language // in addition to lang.Default
 
 	Code            Code
 	Templates       Templates
@@ -70,7 +67,7 @@ type Config struct {
 	Executor Executor
 	Log      Log
 
-	URL string // "" unless set; see DaemonURL
+	URL string // "" if not set; see DaemonURL
 
 	StateDir        string // "" for a user without a home directory
 	RuntimeDir      string
@@ -80,7 +77,7 @@ type Config struct {
 	Network Network
 	III     III
 
-	origins map[string]string // by path: where a setting that is not a default was set
+	origins map[string]string // by path: where a setting was set that does not have its default
 }
 
 // Never is the duration that stands for the word "never". The engine takes any
@@ -127,8 +124,7 @@ type Images struct {
 	Timeout                        time.Duration
 }
 
-// ImagesDir is the directory where images are kept, "" where there is no
-// StateDir.
+// ImagesDir returns the directory of the image store, "" without a StateDir.
 func (c *Config) ImagesDir() string {
 	if c.Images.Dir != "" || c.StateDir == "" {
 		return c.Images.Dir
@@ -136,24 +132,24 @@ func (c *Config) ImagesDir() string {
 	return filepath.Join(c.StateDir, "images")
 }
 
-// Log is the form of the daemon's logs.
+// Log is the level and format of the daemon's logs.
 type Log struct{ Level, Format string }
 
-// Slog is the level as slog has it.
+// Slog returns the level for package slog.
 func (l Log) Slog() slog.Level {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
-		return slog.LevelInfo // the zero Log; Load lets no other word pass
+		return slog.LevelInfo // the zero Log; Load accepts no other word
 	}
 	return level
 }
 
-// Origin tells where a setting was set: "config.yaml:3", "SANDBAR_LISTEN",
-// "--listen"; "" if it has its default.
+// Origin returns where a setting was set: "config.yaml:3", "SANDBAR_LISTEN", "--listen"; "" for a
+// default.
 func (c *Config) Origin(path string) string { return c.origins[path] }
 
-// Catalogue is the languages that can be run: lang.Default and Languages, or
-// those of them that Code.Languages allows.
+// Catalogue returns the languages that can be run: lang.Default and Languages, restricted to
+// Code.Languages.
 func (c *Config) Catalogue() (*lang.Catalogue, error) {
 	all, err := lang.New(append(lang.Default(), c.Languages...)...)
 	if err != nil || len(c.Code.Languages) == 0 {

@@ -8,10 +8,10 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// AutoDriver is the value of the setting driver that lets Sandbar choose.
+// AutoDriver is the value of driver with which Sandbar chooses the driver.
 const AutoDriver = "auto"
 
-// contradictions reports settings that are each fine and do not go together.
+// contradictions reports settings that are valid alone but not together.
 func (l *loader) contradictions(drivers []Driver) {
 	c := l.config
 	l.exclusive("token", c.Token != "", "token_file", c.TokenFile != "")
@@ -35,7 +35,7 @@ func (l *loader) contradiction(field, message, fix string) {
 	l.fail(&sandbar.Error{Code: sandbar.Invalid, Field: field, Message: message, Fix: fix})
 }
 
-// told is a setting with its value and where it was set.
+// told returns a setting with its value and origin.
 func (l *loader) told(path string) string {
 	origin := l.config.Origin(path)
 	if origin == "" {
@@ -59,7 +59,7 @@ func (l *loader) together(a string, aSet bool, b string, bSet bool) {
 	}
 }
 
-// ranges checks that each limit's minimum, default and maximum are in order.
+// ranges checks that the minimum, default and maximum of each limit are in order.
 func (l *loader) ranges() {
 	def, low, high := l.config.Limits.Default, l.config.Limits.Min, l.config.Limits.Max
 	ordered(l, "memory", low.Memory, def.Memory, high.Memory)
@@ -73,7 +73,8 @@ func (l *loader) ranges() {
 	ordered(l, "files", low.Files, def.Files, high.Files)
 	ordered(l, "timeout", low.Timeout, def.Timeout, high.Timeout)
 	ordered(l, "output", low.Output, def.Output, high.Output)
-	if high.CPUs != 0 && def.CPUs != sandbar.Unlimited { // else the engine fits them to the host
+	// otherwise the engine adapts them to the host
+	if high.CPUs != 0 && def.CPUs != sandbar.Unlimited {
 		ordered(l, "cpus", low.CPUs, def.CPUs, high.CPUs)
 	}
 }
@@ -130,8 +131,7 @@ func (l *loader) knownDrivers(drivers []Driver) {
 	}
 }
 
-// noDriver says that there is no driver of a name, which may be that of one
-// that other builds have.
+// noDriver returns the reason for an unknown driver, which other builds may have.
 func noDriver(name string) string {
 	switch name {
 	case "docker", "oci", "gvisor", "wasm", "native", "e2b":
@@ -140,7 +140,7 @@ func noDriver(name string) string {
 	return "there is no driver " + sandbar.Quote(name, 40)
 }
 
-// supportedLanguages checks that the languages that are allowed are there.
+// supportedLanguages checks that the allowed languages exist.
 func (l *loader) supportedLanguages() {
 	if _, err := l.config.Catalogue(); err != nil && len(l.config.Code.Languages) > 0 {
 		l.contradiction("code.languages", l.config.Origin("code.languages")+": "+sandbar.AsError(err).Message, "allowed: a list of those")

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// defaultFile is where a configuration is looked for when none is named; "" if
-// there is no such place.
+// defaultFile returns the path of the configuration file if none is named, "" without a home
+// directory.
 func defaultFile(vars map[string]string) string {
 	if os.Geteuid() == 0 {
 		return "/etc/sandbar/config.yaml"
@@ -37,11 +37,12 @@ func defaultRuntimeDir(vars map[string]string) string {
 	if uid := os.Geteuid(); uid >= 0 {
 		return filepath.Join(os.TempDir(), "sandbar-"+strconv.Itoa(uid))
 	}
-	return filepath.Join(os.TempDir(), "sandbar") // a system whose temporary directory is the user's own
+	// on systems whose temporary directory is per user
+	return filepath.Join(os.TempDir(), "sandbar")
 }
 
-// defaultStateDir is "" for a user without a home directory: only what needs
-// state is an error then.
+// defaultStateDir returns "" for a user without a home directory. That is an error only if state is
+// needed.
 func defaultStateDir(vars map[string]string) string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/sandbar"
@@ -55,7 +56,7 @@ func defaultStateDir(vars map[string]string) string {
 	return ""
 }
 
-// homeDir is the user's home directory, "" if the environment has none.
+// homeDir returns the user's home directory, "" if the environment has none.
 func homeDir(vars map[string]string) string {
 	for _, name := range []string{"HOME", "USERPROFILE"} {
 		if dir := vars[name]; filepath.IsAbs(dir) {
@@ -65,20 +66,18 @@ func homeDir(vars map[string]string) string {
 	return ""
 }
 
-// PrivateDir makes the directory at path with mode 0700, and those above it as
-// needed. One that is there already must be a directory, not a link to one,
-// belong to the user of this process and be closed to everybody else;
-// otherwise the error is Denied, and nothing is changed. setting names the
-// setting at fault in the error.
+// PrivateDir creates the directory at path with mode 0700, and missing parents. An existing one
+// must be a directory and not a link, belong to this process's user, and be closed to all others;
+// otherwise the error is Denied and nothing changes. setting is the name of the setting for errors.
 func PrivateDir(path, setting string) error {
 	refuse := func(why, fix string) error {
 		return &sandbar.Error{Code: sandbar.Denied, Field: setting, Message: setting + " " + printable(path) + " " + why, Fix: fix}
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return refuse("cannot be made: "+reason(err), "set "+setting+" to a directory that can be made")
+		return refuse("cannot be made: "+reason(err), "set "+setting+" to a directory that can be created")
 	}
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return refuse("cannot be made: "+reason(err), "set "+setting+" to a directory that can be made")
+		return refuse("cannot be made: "+reason(err), "set "+setting+" to a directory that can be created")
 	}
 	info, err := os.Lstat(path)
 	if err != nil {

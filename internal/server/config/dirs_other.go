@@ -4,6 +4,6 @@ package config
 
 import "io/fs"
 
-// foreign has nothing to check where modes and owners are not what protects a
-// directory: the access lists of the user's own directories do.
+// foreign returns "": on this system, access control lists and not modes protect the user's
+// directories.
 func foreign(fs.FileInfo) (why, fix string) { return "", "" }

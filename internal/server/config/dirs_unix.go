@@ -9,8 +9,7 @@ import (
 	"syscall"
 )
 
-// foreign says why a directory or file is not this user's own and private, and
-// what to do about it; "" if it is.
+// foreign returns why a file is not private to this user, and a fix; "" if it is.
 func foreign(info fs.FileInfo) (why, fix string) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -8,20 +8,19 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// field is one setting: its names, its place in a Config, what it may hold and
-// what it is for.
+// field is one setting: its names, its place in a Config, its values and its documentation.
 type field struct {
 	path    string // in the file: "limits.default.memory"
 	value   value
-	initial string // the default, as value.set reads it
-	instead string // what holds where there is no default, in words
-	allowed string // what it may hold, in words
-	doc     string // what it is for, one or a few sentences
+	initial string // the default, in the format of value.set
+	instead string // what applies if there is no default, in words
+	allowed string // the allowed values, in words
+	doc     string // documentation, one or a few sentences
 	secret  bool   // never printed, not even in an error
 }
 
-// variables are the names of the variables for this setting: its own and, for
-// some, that of the execution abstraction.
+// variables returns the setting's environment variables: its own and, for some, that of the
+// execution abstraction.
 func (f field) variables() []string {
 	names := []string{f.env()}
 	for _, v := range abstractionVariables() {
@@ -32,16 +31,15 @@ func (f field) variables() []string {
 	return names
 }
 
-// env is the name of the variable for this setting.
+// env returns the setting's own environment variable.
 func (f field) env() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(f.path, ".", "_"))
 }
 
-// envPrefix begins the name of every variable that Sandbar reads.
+// envPrefix is the prefix of all of Sandbar's environment variables.
 const envPrefix = "SANDBAR_"
 
-// fields is the table of all settings, in the order in which they are printed,
-// bound to c.
+// fields is the table of all settings, in print order, bound to c.
 func (c *Config) fields() []field {
 	var t []field
 	add := func(fs ...field) { t = append(t, fs...) }
@@ -96,7 +94,7 @@ func (c *Config) listenerFields() []field {
 	}
 }
 
-// The words of speculation_mitigations.
+// The values of speculation_mitigations.
 const (
 	On  = "on"
 	Off = "off"
@@ -122,16 +120,19 @@ func (c *Config) driverFields() []field {
 	}
 }
 
-// halfWord is the default of the disk: half of the memory that the sandbox has.
+// halfWord is the default of disk: half of the sandbox's memory.
 const halfWord = "half"
 
-// limitDefaults are the initial texts of one set of limits, by field.
+// limitDefaults are the initial texts of one set of limits.
 type limitDefaults struct {
 	memory, cpus, cpuShares, pids, disk, inodes, files, timeout, output string
-	what                                                                string // how the doc of each begins
-	unlimited                                                           bool   // whether "unlimited" is a value
-	hostCPUs                                                            bool   // whether "host" is a number of processors
-	leastOutput                                                         int64
+	// the start of each documentation text
+	what string
+	// "unlimited" is allowed
+	unlimited bool
+	// "host" is an allowed number of CPUs
+	hostCPUs    bool
+	leastOutput int64
 }
 
 func defaultLimits() limitDefaults {
@@ -151,8 +152,8 @@ func maxLimits() limitDefaults {
 		what: "The most a caller may ask for:"}
 }
 
-// The widest any limit can be set. They keep sums and conversions far from the
-// ends of their types; nothing real comes near them.
+// The widest range of any limit. The bounds keep sums and conversions far from overflow, and are
+// far above real values.
 const (
 	maxSize     = int64(1) << 50 // 1024 TiB
 	maxCount    = int64(1) << 40

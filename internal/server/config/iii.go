@@ -11,11 +11,11 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// III is the settings of the iii protocol, on the side of the engine (Listen, Open
-// and Sandboxes) and of the worker (Worker). The others are both's, under the names and
-// with the defaults of the iii-sandbox worker.
+// III has the settings of the iii protocol. Listen, Open and Sandboxes are for the engine's side,
+// Worker for the worker's side. The others are for both, with the names and defaults of the
+// iii-sandbox worker.
 type III struct {
-	Listen    string // "" for none
+	Listen    string // "" for no listener
 	Open      bool
 	Sandboxes bool
 	Presets   string // PresetsAuto, PresetsHost or PresetsImage
@@ -33,31 +33,31 @@ type III struct {
 	CustomImages                map[string]string
 }
 
-// What III.Presets can be: what the presets python and node are where no image of
-// their name is installed.
+// The values of III.Presets: what the presets python and node are if no image of that name is
+// installed.
 const (
-	PresetsAuto  = "auto"  // as PresetsHost with AutoInstall, as PresetsImage without
+	PresetsAuto  = "auto"  // PresetsHost with AutoInstall, otherwise PresetsImage
 	PresetsHost  = "host"  // the host's own programs, or the driver's
-	PresetsImage = "image" // nothing but an image
+	PresetsImage = "image" // only the image
 )
 
-// StandsIn reports whether a preset may be something else than an image of its name.
+// StandsIn reports whether a preset may be something other than an image of its name.
 func (i *III) StandsIn() bool {
 	return i.Presets == PresetsHost || i.Presets == PresetsAuto && i.AutoInstall
 }
 
-// ImageCaps bounds what may be asked for with one image.
+// ImageCaps bounds the resources of sandboxes of one image.
 type ImageCaps struct{ MaxCPUs, MaxMemoryMB int64 }
 
-// IIIWorker is where a worker finds the iii engine that it joins.
+// IIIWorker has the address and token with which a worker joins an iii engine.
 type IIIWorker struct {
-	Engine    string // "" unless set
+	Engine    string // "" if not set
 	Name      string
-	Token     string // "" unless set here; see III.WorkerToken
+	Token     string // "" if not set here; see III.WorkerToken
 	TokenFile string
 }
 
-// Words and bounds of the settings that are counts with a unit in their name.
+// Words and bounds of settings whose names contain their unit.
 const (
 	yearSecs = int64(365 * 24 * 60 * 60)
 	maxCPUs  = int64(4096)
@@ -84,7 +84,7 @@ func (c *Config) iiiFields() []field {
 	}, c.iiiSandboxFields(), c.iiiWorkerFields())
 }
 
-// iiiSandboxFields are those that the iii-sandbox worker has too.
+// iiiSandboxFields are the settings that the iii-sandbox worker has too.
 func (c *Config) iiiSandboxFields() []field {
 	i := &c.III
 	number := func(name string, at *int64, lo, hi int64, initial, doc string) field {
@@ -135,7 +135,7 @@ func (c *Config) iiiWorkerFields() []field {
 	}
 }
 
-// checkIIIListen accepts an address, or nothing for none.
+// checkIIIListen accepts an address, or "" for none.
 func checkIIIListen(s string) error {
 	if s == "" {
 		return nil
@@ -143,7 +143,7 @@ func checkIIIListen(s string) error {
 	return checkListen(s)
 }
 
-// checkEngine accepts where an iii engine can be.
+// checkEngine accepts the URL of an iii engine.
 func checkEngine(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "" || u.User != nil || u.Fragment != "" {
@@ -227,7 +227,7 @@ func (i *III) imagesTree() tree {
 	}
 }
 
-// take sets what a configuration of the iii-sandbox worker says.
+// take applies the settings of an iii-sandbox configuration.
 func (l *loader) take(from *III, where string) {
 	i := &l.config.III
 	own := *i
@@ -238,8 +238,8 @@ func (l *loader) take(from *III, where string) {
 	}
 }
 
-// ours reports whether a document is, or was meant as, a configuration of
-// Sandbar: it has at least one of the names that can stand at the top.
+// ours reports whether a document is a configuration of Sandbar: it has at least one valid
+// top-level name.
 func (l *loader) ours(root *yaml.Node) bool {
 	if root == nil || root.Kind != yaml.MappingNode {
 		return false
@@ -253,9 +253,8 @@ func (l *loader) ours(root *yaml.Node) bool {
 	return false
 }
 
-// EngineURL is where the worker finds the engine: the setting, or else what the
-// iii engine sets in the environment of workers that it starts itself, or else
-// where engines are by default.
+// EngineURL returns the URL of the engine: the setting, or the environment variable that the iii
+// engine sets for workers that it starts, or the default address.
 func (i *III) EngineURL(environ []string) (string, error) {
 	if i.Worker.Engine != "" {
 		return i.Worker.Engine, nil
@@ -274,10 +273,10 @@ func (i *III) EngineURL(environ []string) (string, error) {
 	return "ws://127.0.0.1:" + strconv.Itoa(iiiPort), nil
 }
 
-// iiiPort is where iii engines listen.
+// iiiPort is the default port of iii engines.
 const iiiPort = 49134
 
-// WorkerToken is what the worker authorizes itself with, "" for nothing.
+// WorkerToken returns the token with which the worker authenticates, "" for none.
 func (i *III) WorkerToken() (string, error) {
 	if i.Worker.Token != "" || i.Worker.TokenFile == "" {
 		return i.Worker.Token, nil

@@ -18,49 +18,46 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/text/suggest"
 )
 
-// maxFile is the largest configuration file that is read.
+// maxFile is the size of the largest configuration file, in bytes.
 const maxFile = 1 << 20
 
-// fileVariable names the configuration file; it is not a setting itself.
+// fileVariable names the configuration file. It is not a setting itself.
 const fileVariable = envPrefix + "CONFIG"
 
-// Input is what Load reads.
+// Input is the input of Load.
 type Input struct {
-	// File is the configuration file; it must exist. If empty, the variable
-	// SANDBAR_CONFIG names it, and if that is unset too, the file at
-	// DefaultFile is read if there is one.
+	// File is the configuration file; it must exist. If it is empty, the variable SANDBAR_CONFIG
+	// names the file. Without the variable, the file at DefaultFile is read if it exists.
 	File string
-	// Environ is the environment, as os.Environ gives it.
+	// Environ is the environment, in the format of os.Environ.
 	Environ []string
-	// Flags are the settings given on the command line.
+	// Flags are the settings of the command line.
 	Flags []Flag
-	// Foreign reads a file that is no configuration of Sandbar. It returns nil
-	// unless the file configures the iii-sandbox worker, and otherwise the
-	// settings below "iii" that the worker has too; then nothing else in the
-	// file is looked at.
+	// Foreign reads a file that is not a configuration of Sandbar. If the file configures the
+	// iii-sandbox worker, it returns the settings below "iii" that the worker has too, and the rest
+	// of the file is ignored; otherwise it returns nil.
 	Foreign func(data []byte) (*III, error)
-	// Drivers are those of this build. If not nil, a driver or an option that
-	// is not among them is an error.
+	// Drivers are the drivers of this build. If it is not nil, any other driver or option is an
+	// error.
 	Drivers []Driver
 }
 
-// Flag is a setting given on the command line.
+// Flag is a setting of the command line.
 type Flag struct {
 	Path  string // of the setting, such as "listen"
 	Name  string // of the flag, such as "--listen"
 	Value string
 }
 
-// Driver is a driver as far as settings go.
+// Driver describes a driver's settings.
 type Driver struct {
 	Name    string
 	Summary string
-	Options map[string]string // name → what it is for
+	Options map[string]string // documentation, by name
 }
 
-// Load reads the settings. Every error in them is a *sandbar.Error with code
-// Invalid; if there are several they come joined, in the order of file,
-// variables, flags.
+// Load reads the settings. Every mistake is a *sandbar.Error of code Invalid. Several are joined,
+// in the order of file, variables, flags.
 func Load(in Input) (*Config, error) {
 	c := &Config{origins: map[string]string{}}
 	l := loader{config: c, fields: map[string]field{}}
@@ -84,7 +81,7 @@ func Load(in Input) (*Config, error) {
 	return c, nil
 }
 
-// resolve fills in what depends on this machine.
+// resolve sets the values that depend on this machine.
 func (c *Config) resolve(environ map[string]string) {
 	if c.RuntimeDir == "" {
 		c.RuntimeDir = defaultRuntimeDir(environ)
@@ -104,17 +101,18 @@ type loader struct {
 func (l *loader) fail(e *sandbar.Error) { l.errs = append(l.errs, e) }
 
 func (l *loader) setDefault(f field) {
-	// A text may be unset even where it may not be set to nothing.
+	// A string may be unset even if its value "" is not allowed.
 	if _, ok := f.value.(scalar[string]); ok && f.initial == "" {
 		return
 	}
 	if err := f.value.set(f.initial); err != nil {
-		panic(fmt.Sprintf("config: default of %s: %v", f.path, err)) // a fault of the table, met by every test
+		// a bug in the table, which every test would meet
+		panic(fmt.Sprintf("config: default of %s: %v", f.path, err))
 	}
 }
 
-// invalid is the error for a setting's text: where it stands, what it is, what
-// is wrong with it and what is allowed.
+// invalid returns the error for a setting's text: its origin, the text, the reason and the allowed
+// values.
 func (f field) invalid(where, got string, err error) *sandbar.Error {
 	if ft, ok := errors.AsType[*fault](err); ok && ft.got != "" {
 		got = ft.got
@@ -127,7 +125,7 @@ func (f field) invalid(where, got string, err error) *sandbar.Error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: f.path, Message: where + " " + err.Error(), Fix: "allowed: " + f.allowed}
 }
 
-// variables are the SANDBAR_ ones and those that tell where directories are.
+// variables returns the SANDBAR_ variables and those that name directories.
 func variables(environ []string) map[string]string {
 	vars := map[string]string{}
 	for _, e := range environ {
@@ -138,10 +136,9 @@ func variables(environ []string) map[string]string {
 	return vars
 }
 
-// notSettings matches variables that begin like settings and were never meant
-// as such: what Kubernetes sets in every container for a service that is
-// called "sandbar", and the mark of a program that runs in a sandbox of the
-// driver local, which may well be sandbar again.
+// notSettings matches variables with Sandbar's prefix that are not settings: those that Kubernetes
+// sets in every container for a service "sandbar", and the one that marks programs in a sandbox of
+// the driver local, which may be sandbar itself.
 var notSettings = regexp.MustCompile(`^SANDBAR_(SERVICE_(HOST|PORT(_.*)?)|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?|LOCAL)$`)
 
 func (l *loader) environ(vars map[string]string) {
@@ -160,7 +157,7 @@ func (l *loader) environ(vars map[string]string) {
 		if !ok {
 			l.fail(&sandbar.Error{Code: sandbar.Invalid, Field: printable(name),
 				Message: "environment variable " + printable(name) + " is not a setting of Sandbar",
-				Fix:     unknownFix(name, known, "unset it; \"sandbar serve --print-config\" lists all there are")})
+				Fix:     unknownFix(name, known, "unset it; \"sandbar serve --print-config\" lists all settings")})
 			continue
 		}
 		if err := f.value.set(vars[name]); err != nil {
@@ -227,7 +224,7 @@ func (l *loader) file(in Input, vars map[string]string) {
 	}
 }
 
-// foreign reads a file that is another program's; it reports whether it is.
+// foreign reads a file of another program, and reports whether it is one.
 func (l *loader) foreign(in Input, path string, data []byte) bool {
 	settings, err := in.Foreign(data)
 	if err != nil {
@@ -242,8 +239,8 @@ func (l *loader) foreign(in Input, path string, data []byte) bool {
 	return settings != nil
 }
 
-// readFile reads a file that is not too large. It takes anything that can be
-// read to its end: a configuration may come through a pipe.
+// readFile reads a file of at most maxFile bytes. It need not be a regular file: a configuration
+// may come through a pipe.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -257,8 +254,8 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// reason is an error's text without the operation and path that the caller
-// names already.
+// reason returns an error's text without the operation and path, which the caller's message has
+// already.
 func reason(err error) string {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err.Error()
@@ -266,7 +263,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// silent keeps err for errors.Is; its text stands in the message already.
+// silent keeps err for errors.Is. The message has its text already.
 func silent(err error) error { return &cause{err} }
 
 type cause struct{ err error }
@@ -274,7 +271,7 @@ type cause struct{ err error }
 func (c *cause) Error() string { return "" }
 func (c *cause) Unwrap() error { return c.err }
 
-// failAt reports a fault of the file's form.
+// failAt reports a malformed file.
 func (l *loader) failAt(path string, err error) {
 	f, ok := errors.AsType[*fault](err)
 	if !ok {
@@ -288,7 +285,7 @@ func (l *loader) failAt(path string, err error) {
 		Fix: "a configuration is one YAML document; \"sandbar serve --print-config\" prints a complete one"})
 }
 
-// place is "file:line", or the file alone if the line is not known.
+// place returns "file:line", or the file alone if the line is unknown.
 func place(path string, line int) string {
 	if line == 0 {
 		return printable(path)
@@ -296,7 +293,7 @@ func place(path string, line int) string {
 	return printable(path) + ":" + strconv.Itoa(line)
 }
 
-// printable is a name as it is if it cannot harm a terminal, else in quotes.
+// printable returns a name unchanged if it is safe for a terminal, otherwise quoted.
 func printable(name string) string {
 	if q := strconv.QuoteToGraphic(name); len(name) > 200 || q != `"`+name+`"` {
 		return sandbar.Quote(name, 200)
@@ -304,10 +301,10 @@ func printable(name string) string {
 	return name
 }
 
-// section reads a map of settings, below the path prefix ("" or "limits.").
+// section reads a map of settings below the path prefix ("" or "limits.").
 func (l *loader) section(file, prefix string, n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
-		return // a section whose lines are all commented out
+		return // a section with only commented lines
 	}
 	if n.Kind != yaml.MappingNode {
 		what := "the document"
@@ -352,10 +349,10 @@ func (l *loader) setting(file, prefix string, key, v *yaml.Node) {
 	name := sandbar.Quote(path, 80)
 	l.fail(&sandbar.Error{Code: sandbar.Invalid, Field: path,
 		Message: place(file, key.Line) + ": " + name + " is not a setting",
-		Fix:     unknownFix(key.Value, below, "here can stand "+strings.Join(below, ", "))})
+		Fix:     unknownFix(key.Value, below, "valid here: "+strings.Join(below, ", "))})
 }
 
-// namesBelow are the settings and sections directly below a prefix, sorted.
+// namesBelow returns the settings and sections directly below a prefix, sorted.
 func (l *loader) namesBelow(prefix string) []string {
 	names := map[string]bool{}
 	for path := range l.fields {
@@ -367,13 +364,12 @@ func (l *loader) namesBelow(prefix string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// SetLimit sets the limit called name in the file ("memory", "cpu_shares") in
-// l from the text of a flag, with the forms, words and widest range that
-// limits.default has. The error is as Load's for a flag. A name that is no
-// limit is Internal.
+// SetLimit sets the limit with that name in the file ("memory", "cpu_shares") in l from a flag's
+// text, with the formats, words and widest range of limits.default. Errors are as in Load for a
+// flag. An unknown name is Internal.
 func SetLimit(l *sandbar.Limits, name, flag, text string) error {
 	d := defaultLimits()
-	d.disk = unlimitedWord // who wants half the memory does not say
+	d.disk = unlimitedWord // a flag has no default
 	for _, f := range limitFields("limits", l, d) {
 		if f.path != "limits."+name {
 			continue

@@ -11,12 +11,12 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Network is what sandboxes that reach out may reach.
+// Network has the rules for sandboxes with a network.
 type Network struct {
 	Outbound       bool
 	AllowPrivate   []netip.Prefix
 	Deny           []netip.Prefix
-	DNS            []netip.AddrPort // empty: those of the host
+	DNS            []netip.AddrPort // empty: the host's
 	MaxConnections int64
 	MaxBytes       int64 // sandbar.Unlimited for no bound
 	PortsDenied    []uint16
@@ -51,7 +51,7 @@ func (c *Config) networkFields() []field {
 	}
 }
 
-// readRange reads a range, or an address as the range of that one.
+// readRange parses an address range, or one address as a range of one.
 func readRange(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" && !a.Is4In6() {
 		return netip.PrefixFrom(a, a.BitLen()), nil
@@ -59,7 +59,7 @@ func readRange(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	switch {
 	case err != nil:
-		return p, errors.New("is not a range of addresses")
+		return p, errors.New("is not an address range")
 	case p.Addr().Is4In6():
 		return p, errors.New("is IPv4 written as IPv6; write it as IPv4")
 	case p != p.Masked():
@@ -68,7 +68,7 @@ func readRange(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// dnsPort is where name servers listen.
+// dnsPort is the port of name servers.
 const dnsPort = 53
 
 func readServer(s string) (netip.AddrPort, error) {
@@ -92,8 +92,7 @@ func readPort(s string) (uint16, error) {
 
 func showPort(n uint16) string { return strconv.FormatUint(uint64(n), 10) }
 
-// items is a setting that is a list of scalars; in a variable, separated by
-// commas.
+// items is a setting that is a list of scalars. In a variable, commas separate them.
 type items[T any] struct {
 	at   *[]T
 	read func(string) (T, error)

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// YAML is the whole configuration as a file that Load reads: every setting
-// with what it is for, what is allowed, its default, its variable and where
-// its value was set. Secrets are left out.
+// YAML returns the whole configuration as a file for Load: every setting with its documentation,
+// allowed values, default, variable and origin. Secrets are left out.
 func (c *Config) YAML() string {
 	var b strings.Builder
 	b.WriteString("# The configuration of Sandbar. A flag wins over an environment variable, a\n" +
@@ -62,7 +61,7 @@ func (c *Config) setting(f field, indent, key string) string {
 	}
 	value := f.value.yaml(indent)
 	if value == `""` {
-		// "Unset" has no form of its own in the file but the line's absence.
+		// The file expresses "unset" only by the absence of the line.
 		return indent + "# " + key + ":\n"
 	}
 	if !strings.HasPrefix(value, "\n") {
@@ -84,7 +83,7 @@ func comment(b *strings.Builder, indent, text string) {
 	b.WriteString(line + "\n")
 }
 
-// Markdown is docs/configuration.md: the same table for a reader.
+// Markdown returns docs/configuration.md: the table of settings for readers.
 func Markdown(drivers []Driver) string {
 	var b strings.Builder
 	b.WriteString(markdownHead)
@@ -118,7 +117,7 @@ func Markdown(drivers []Driver) string {
 	return b.String()
 }
 
-// section is the settings that share all of their path but the last name.
+// section has the settings with the same path except for the last name.
 type section struct {
 	title  string
 	fields []field

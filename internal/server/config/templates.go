@@ -11,19 +11,19 @@ import (
 
 // Templates are the sandboxes that a daemon keeps ready.
 type Templates struct {
-	Auto bool       // those that suit the protocols that are served
-	List []Template // if not Auto; none is off
+	Auto bool       // those for the served protocols
+	List []Template // if Auto is not set; empty for none
 }
 
-// Template is one kind of sandbox that is kept ready. What is zero is not set.
+// Template is one kind of sandbox that is kept ready. Zero fields are unset.
 type Template struct {
-	Language string // "" for commands, and for languages that have no template
+	Language string // "" for commands, and for languages without a template
 	Image    string
 	Imports  []string
 	Min, Max int64
-	Memory   int64   // limits.default.memory unless set
-	CPUs     float64 // limits.default.cpus unless set
-	Fork     bool    // whether an interpreter waits in it
+	Memory   int64   // default: limits.default.memory
+	CPUs     float64 // default: limits.default.cpus
+	Fork     bool    // with a prestarted interpreter that forks
 }
 
 // The words of the setting templates.
@@ -47,7 +47,7 @@ func (c *Config) templateFields() []field {
 	}
 }
 
-// templatesTree reads the setting templates: a word, or a list.
+// templatesTree reads the setting templates: a word or a list.
 func (c *Config) templatesTree() tree {
 	return tree{
 		clear: func() { c.Templates = Templates{} },
@@ -71,7 +71,7 @@ func (c *Config) templatesTree() tree {
 	}
 }
 
-// word reads auto and off; the latter is also what YAML takes it for.
+// word reads auto and off. YAML also parses off as false.
 func (t *Templates) word(n *yaml.Node) error {
 	switch n.Value {
 	case templatesAuto:
@@ -83,7 +83,7 @@ func (t *Templates) word(n *yaml.Node) error {
 	return nil
 }
 
-// show is what yaml.Dump prints: a word, or what is set of each template.
+// show returns the value for yaml.Dump: a word, or the set fields of each template.
 func (t *Templates) show() any {
 	switch {
 	case t.Auto:
@@ -132,7 +132,7 @@ func readTemplate(n *yaml.Node) (Template, error) {
 	return t, err
 }
 
-// readParts reads one of a list of maps, whose keys are names of targets.
+// readParts reads one element of a list of maps, whose keys are names of targets.
 func readParts(n *yaml.Node, what string, keys []string, targets map[string]value) error {
 	if n.Kind != yaml.MappingNode {
 		return &fault{line: n.Line, why: "holds " + kindName(n) + " where " + what + " is needed, a map"}
@@ -152,7 +152,7 @@ func readParts(n *yaml.Node, what string, keys []string, targets map[string]valu
 	})
 }
 
-// checkModule accepts the name of a module: it becomes part of a program.
+// checkModule accepts the name of a module, which becomes part of a program's text.
 func checkModule(s string) error {
 	plain := func(r rune) bool {
 		return r == '_' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'

@@ -13,20 +13,19 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Token is the bearer token of the daemon and where it comes from.
+// Token is the daemon's bearer token and its origin.
 type Token struct {
 	Value string
-	// File is where the token is kept; "" if it was given as the setting token.
+	// File is the token's file, "" if the setting token has it.
 	File string
-	// Explicit: the operator chose it, by token or token_file.
+	// Explicit says that the operator chose the token, by token or token_file.
 	Explicit bool
-	// Fresh: it was made just now, and nobody has seen it yet.
+	// Fresh says that the token was just created, so no client knows it yet.
 	Fresh bool
 }
 
-// ResolveToken returns the token: the setting token, or what is in token_file,
-// or what is in the file "token" of StateDir, which is made (64 hexadecimal
-// digits from the system's random source, mode 0600) if it is not there.
+// ResolveToken returns the setting token, or the content of token_file, or that of the file "token"
+// in StateDir. If that file does not exist it creates it: 64 random hexadecimal digits, mode 0600.
 func (c *Config) ResolveToken() (Token, error) {
 	if c.Token != "" {
 		return Token{Value: c.Token, Explicit: true}, nil
@@ -57,8 +56,8 @@ func (c *Config) ResolveToken() (Token, error) {
 	return Token{Value: value, File: path, Fresh: fresh}, err
 }
 
-// FindToken is ResolveToken for a client: the token must be there already. The
-// error is Unauthenticated and tells where tokens are looked for.
+// FindToken is ResolveToken for a client: it creates no token. The error is Unauthenticated and
+// lists the places of tokens.
 func (c *Config) FindToken() (string, error) {
 	if c.Token != "" {
 		return c.Token, nil
@@ -73,15 +72,14 @@ func (c *Config) FindToken() (string, error) {
 		if path != "" {
 			looked = "there is none at " + printable(path) + ", where a daemon of this user keeps it"
 		}
-		return "", &sandbar.Error{Code: sandbar.Unauthenticated, Field: "token", Message: "no token is known: " + looked,
+		return "", &sandbar.Error{Code: sandbar.Unauthenticated, Field: "token", Message: "no token was found: " + looked,
 			Fix: "set SANDBAR_TOKEN or --token-file to the daemon's token"}
 	}
 	return readToken(path, setting)
 }
 
-// makeToken makes the file of a token unless it is there already. The file
-// appears under its name with all its content, so that of two daemons that
-// start at once each sees the same token.
+// makeToken creates a token file unless it exists. The file appears with its complete content
+// (link(2)), so of two daemons that start at once both read the same token.
 func makeToken(path string) (made bool, err error) {
 	if _, err := os.Lstat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return false, err
@@ -92,7 +90,7 @@ func makeToken(path string) (made bool, err error) {
 	}
 	defer os.Remove(f.Name())
 	var secret [32]byte
-	rand.Read(secret[:]) // never fails: crypto/rand ends the process instead
+	rand.Read(secret[:]) // never fails: crypto/rand crashes the process instead
 	_, err = io.WriteString(f, hex.EncodeToString(secret[:])+"\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return false, err
@@ -104,7 +102,7 @@ func makeToken(path string) (made bool, err error) {
 	return err == nil, err
 }
 
-// readToken reads the one line of a token file.
+// readToken reads the single line of a token file.
 func readToken(path, setting string) (string, error) {
 	refuse := func(why string, err error) (string, error) {
 		return "", &sandbar.Error{Code: sandbar.Invalid, Field: setting, Message: setting + ": the token file " + printable(path) + " " + why,

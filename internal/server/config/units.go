@@ -12,11 +12,11 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// unlimitedWord is how sandbar.Unlimited is written.
+// unlimitedWord is the text of sandbar.Unlimited.
 const unlimitedWord = "unlimited"
 
-// sizeUnits are the units of ParseSize, longest names first within a meaning.
-// A lone letter is binary, as the tools of the container world have it.
+// sizeUnits are the units of ParseSize, longer names before their prefixes. A single letter is
+// binary, as in container tools.
 var sizeUnits = []struct {
 	names []string
 	bytes int64
@@ -32,12 +32,11 @@ var sizeUnits = []struct {
 	{[]string{"tb"}, 1e12},
 }
 
-// ParseSize reads a number of bytes: a whole or decimal number and a unit, in
-// either case and with or without a space: B, KiB, MiB, GiB, TiB (powers of
-// 1024; K, M, G, T mean the same) or KB, MB, GB, TB (powers of 1000). Only 0
-// needs no unit: a number alone is bytes to some programs and MiB to others.
-// The result is whole, not negative and fits an int64, or there is an error that
-// says what is wrong, without the text itself.
+// ParseSize parses a number of bytes: a whole or decimal number and a unit, in either case, with or
+// without a space: B, KiB, MiB, GiB, TiB (powers of 1024; K, M, G, T are the same) or KB, MB, GB,
+// TB (powers of 1000). Only 0 needs no unit, because some programs take a bare number as bytes and
+// others as MiB. The result is a whole number from 0 that fits an int64. Errors give the reason
+// without the text itself.
 func ParseSize(s string) (int64, error) {
 	if strings.Trim(s, "0123456789") == "" && strings.Trim(s, "0") != "" {
 		return 0, errors.New("has no unit: write MiB behind it for mebibytes, or B for bytes")
@@ -45,7 +44,7 @@ func ParseSize(s string) (int64, error) {
 	return parseBytes(s)
 }
 
-// parseBytes is ParseSize where a number without a unit is bytes.
+// parseBytes is ParseSize, but a number without a unit is bytes.
 func parseBytes(s string) (int64, error) {
 	digits := len(s) - len(strings.TrimLeft(s, "0123456789."))
 	number, unit := s[:digits], strings.ToLower(strings.TrimSpace(s[digits:]))
@@ -81,8 +80,8 @@ func sizeFactor(unit string) (int64, bool) {
 	return 0, false
 }
 
-// FormatSize writes a number of bytes as ParseSize reads it, in the largest
-// binary unit that leaves it whole: 256MiB. sandbar.Unlimited is "unlimited".
+// FormatSize writes a number of bytes for ParseSize, in the largest binary unit that keeps it
+// whole: 256MiB. sandbar.Unlimited is "unlimited".
 func FormatSize(n int64) string {
 	if n == sandbar.Unlimited {
 		return unlimitedWord
@@ -98,9 +97,8 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10) + "B"
 }
 
-// ParseDuration reads a span of time such as 500ms, 30s or 1h30m. A whole number
-// without a unit is a number of seconds. The span is not negative, or there is an
-// error that says what is wrong, without the text itself.
+// ParseDuration parses a duration such as 500ms, 30s or 1h30m. A whole number without a unit is
+// seconds. The result is not negative. Errors give the reason without the text itself.
 func ParseDuration(s string) (time.Duration, error) {
 	if n, err := strconv.ParseUint(s, 10, 32); err == nil {
 		return time.Duration(n) * time.Second, nil
@@ -118,8 +116,8 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// FormatDuration writes a duration as ParseDuration reads it, without parts
-// that are zero: 10m, not 10m0s. sandbar.Unlimited is "unlimited".
+// FormatDuration writes a duration for ParseDuration, without zero parts: 10m, not 10m0s.
+// sandbar.Unlimited is "unlimited".
 func FormatDuration(d time.Duration) string {
 	if d == sandbar.Unlimited {
 		return unlimitedWord
@@ -134,7 +132,7 @@ func FormatDuration(d time.Duration) string {
 	return s
 }
 
-// ParseCPUs reads a number of processors such as 0.5 or 2.
+// ParseCPUs parses a number of CPUs such as 0.5 or 2.
 func ParseCPUs(s string) (float64, error) {
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) || strings.ContainsAny(s, "xX_pP") {
@@ -143,8 +141,7 @@ func ParseCPUs(s string) (float64, error) {
 	return f, nil
 }
 
-// FormatCPUs writes a number of processors as ParseCPUs reads it.
-// sandbar.Unlimited is "unlimited".
+// FormatCPUs writes a number of CPUs for ParseCPUs. sandbar.Unlimited is "unlimited".
 func FormatCPUs(f float64) string {
 	if f == sandbar.Unlimited {
 		return unlimitedWord
@@ -152,7 +149,7 @@ func FormatCPUs(f float64) string {
 	return strconv.FormatFloat(f, 'f', -1, 64)
 }
 
-// ParseCount reads a whole number in decimal digits.
+// ParseCount parses a whole number in decimal digits.
 func ParseCount(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || strings.HasPrefix(s, "+") {
@@ -164,8 +161,7 @@ func ParseCount(s string) (int64, error) {
 	return n, nil
 }
 
-// FormatCount writes a whole number as ParseCount reads it.
-// sandbar.Unlimited is "unlimited".
+// FormatCount writes a whole number for ParseCount. sandbar.Unlimited is "unlimited".
 func FormatCount(n int64) string {
 	if n == sandbar.Unlimited {
 		return unlimitedWord

@@ -15,21 +15,19 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// value is the place of one setting and the form it is written in. Errors of
-// set and load say what is wrong in the form of "is not a size"; the caller
-// adds where it stands, the text and what is allowed.
+// value is the place of one setting and its format. Errors of set and load are reasons such as "is
+// not a size"; the caller adds the origin, the text and the allowed values.
 type value interface {
-	set(text string) error   // as a flag or an environment variable gives it
-	load(n *yaml.Node) error // as the file gives it
-	String() string          // as set reads it
+	set(text string) error   // from a flag or an environment variable
+	load(n *yaml.Node) error // from the file
+	String() string          // in the format of set
 	yaml(indent string) string
 }
 
-// A fault is a reason with a place and text of its own, from within a setting
-// that has parts.
+// A fault is a reason with a line and a text of its own, from a setting with several parts.
 type fault struct {
 	line int
-	got  string // quoted already; "" to leave it out
+	got  string // quoted; "" to leave it out
 	why  string
 }
 
@@ -40,8 +38,8 @@ type scalar[T any] struct {
 	at     *T
 	read   func(string) (T, error)
 	show   func(T) string
-	tags   []string // YAML's kinds of scalar that may stand for it
-	quoted bool     // whether YAML needs quotes around it
+	tags   []string // the YAML tags that are accepted
+	quoted bool     // YAML needs quotes around it
 }
 
 func (s scalar[T]) set(text string) error {
@@ -91,7 +89,7 @@ func checkScalar(n *yaml.Node, tags []string) error {
 	return errors.New("is " + kindName(n))
 }
 
-// kindName says in a person's words what a node is.
+// kindName returns a readable name of a node's kind.
 func kindName(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -116,13 +114,13 @@ func kindName(n *yaml.Node) string {
 	return "a value of the kind " + sandbar.Quote(n.ShortTag(), 40)
 }
 
-// quantity is what has an order: a count, a size, a duration, processors.
+// quantity is a type with an order: a count, a size, a duration, CPUs.
 type quantity interface {
 	~int64 | ~float64
 }
 
-// bounds are the least and the greatest value of a quantity, and the words, if
-// there are any, that stand for values outside of them.
+// bounds are the smallest and the largest value of a quantity, and the words for values outside of
+// them, if any.
 type bounds[T quantity] struct {
 	lo, hi T
 	words  []word[T]
@@ -133,7 +131,7 @@ type word[T quantity] struct {
 	means T
 }
 
-// unit is how one kind of quantity is read and written.
+// unit parses and formats one kind of quantity.
 type unit[T quantity] struct {
 	noun    string
 	example string
@@ -148,7 +146,7 @@ var (
 	wallClock = unit[time.Duration]{"a duration", "30s", ParseDuration, FormatDuration}
 )
 
-// read reads a quantity or one of the words.
+// read parses a quantity or one of the words.
 func (b bounds[T]) read(u unit[T], s string) (T, error) {
 	for _, w := range b.words {
 		if s == w.name {
@@ -171,7 +169,7 @@ func (b bounds[T]) show(u unit[T], v T) string {
 	return u.format(v)
 }
 
-// allowed tells the range in words: "a size from 1B to 64MiB, such as 1MiB".
+// allowed returns the range in words: "a size from 1B to 64MiB, such as 1MiB".
 func (b bounds[T]) allowed(u unit[T]) string {
 	s := u.noun + " from " + u.format(b.lo) + " to " + u.format(b.hi)
 	if v, err := u.parse(u.example); err == nil && v >= b.lo && v <= b.hi {
@@ -183,7 +181,7 @@ func (b bounds[T]) allowed(u unit[T]) string {
 	return s
 }
 
-// measure is the row of a setting that is a quantity.
+// measure returns the field of a setting that is a quantity.
 func measure[T quantity](path string, at *T, u unit[T], b bounds[T], initial, doc string) field {
 	return field{path: path, initial: initial, allowed: b.allowed(u), doc: doc, value: scalar[T]{
 		at:   at,
@@ -203,7 +201,7 @@ func text(at *string, check func(string) error) value {
 	return scalar[string]{at: at, read: read, show: func(s string) string { return s }, tags: textTags, quoted: true}
 }
 
-// checkText refuses what no setting holds and no terminal should be shown.
+// checkText refuses control characters and overlong texts.
 func checkText(s string) error {
 	if !utf8.ValidString(s) {
 		return errors.New("is not UTF-8")
@@ -242,7 +240,7 @@ func boolean(at *bool) value {
 	return scalar[bool]{at: at, read: read, show: strconv.FormatBool, tags: boolTags}
 }
 
-// list is a setting that is a list of texts; in a variable, separated by commas.
+// list is a setting that is a list of strings. In a variable, commas separate them.
 type list struct {
 	at    *[]string
 	check func(string) error
@@ -298,12 +296,11 @@ func (l list) yaml(string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// tree is a setting with a structure of its own; in a variable it is written
-// as YAML or JSON.
+// tree is a setting with a structure. In a variable it is YAML or JSON.
 type tree struct {
 	read  func(n *yaml.Node) error // checks and stores
 	clear func()
-	show  func() any // what is stored; an empty slice or map prints as such
+	show  func() any // the stored value; an empty slice or map prints as such
 }
 
 func (t tree) set(s string) error {
@@ -318,7 +315,7 @@ func (t tree) set(s string) error {
 	return withoutLine(t.load(n))
 }
 
-// withoutLine drops the place of a fault: a variable has no lines worth telling.
+// withoutLine removes the line of a fault, which is meaningless in a variable.
 func withoutLine(err error) error {
 	if f, ok := errors.AsType[*fault](err); ok {
 		return &fault{got: f.got, why: f.why}
@@ -337,7 +334,7 @@ func (t tree) yaml(indent string) string {
 	shown := t.show()
 	out, err := yaml.Dump(shown)
 	if err != nil {
-		// Only texts, lists and maps are stored; there is nothing Dump refuses.
+		// Not possible: only strings, lists and maps are stored.
 		panic(fmt.Sprintf("config: cannot print: %v", err))
 	}
 	body := strings.TrimRight(string(out), "\n")

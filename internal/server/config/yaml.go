@@ -12,9 +12,9 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// parseYAML reads one document without aliases or merges, which a
-// configuration does not need and which make a small file a large one. It
-// returns nil for text without a document. A *fault tells the line.
+// parseYAML parses one document without aliases and merges: a configuration does not need them, and
+// they can expand a small file to a huge one. It returns nil for text without a document. A *fault
+// has the line.
 func parseYAML(data []byte) (*yaml.Node, error) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data))
 	if err != nil {
@@ -42,8 +42,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	return root, plain(root)
 }
 
-// yamlFault turns the parser's error into a fault with the parser's reason
-// and line and nothing of the parser's own jargon.
+// yamlFault converts the parser's error to a fault with its line and reason.
 func yamlFault(err error) *fault {
 	if le, ok := errors.AsType[*yaml.LoadError](err); ok {
 		return &fault{line: le.Mark.Line, why: strings.TrimPrefix(le.Message, "yaml: ")}
@@ -51,7 +50,7 @@ func yamlFault(err error) *fault {
 	return &fault{why: err.Error()}
 }
 
-// plain refuses aliases, anchors, merges and keys that are not text, all the way down.
+// plain refuses aliases, anchors, merges and keys that are not strings, recursively.
 func plain(n *yaml.Node) error {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
 		return &fault{line: n.Line, why: "anchors and aliases are not read here; write the value out"}
@@ -67,8 +66,7 @@ func plain(n *yaml.Node) error {
 	return nil
 }
 
-// pairs calls f for each key and value of a map, and refuses a second key of
-// the same name.
+// pairs calls f for each key and value of a map, and refuses duplicate keys.
 func pairs(n *yaml.Node, f func(key, value *yaml.Node) error) error {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {

@@ -1,8 +1,8 @@
-// Package doctor finds out what this host can do: which drivers work, how each
-// limit is held, what the kernel offers and which languages a sandbox has.
+// Package doctor examines a host: which drivers work, which mechanism enforces each limit, what the
+// kernel offers, and which languages a sandbox has.
 //
-// It reads, and it makes one sandbox in which it runs a program: what a table
-// says about a kernel is worth less than a program that ran.
+// It reads files, and it creates one sandbox and runs a program in it, since a working program
+// proves more than a table of kernel features.
 package doctor
 
 import (
@@ -22,34 +22,33 @@ import (
 	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
-// Input is what Examine looks with.
+// Input is the input of Examine.
 type Input struct {
 	Version   string
 	Factories []driver.Factory // strongest boundary first
-	// Chosen names the driver that is tried; "" for the first that works and
-	// has a boundary.
+	// Chosen is the driver to try; "" for the first one that works and has a boundary.
 	Chosen string
 	Host   func(driver string) driver.Host
-	// Presets tells what the images python and node are with a driver. Nil: nobody
-	// wants to know.
+	// Presets returns the state of the images python and node with a driver. If nil, the report has
+	// none.
 	Presets   func(context.Context, driver.Driver) []Preset
 	Languages *lang.Catalogue
 }
 
-// Report is what was found. The JSON names are stable.
+// Report is the result of Examine. The JSON names are stable.
 type Report struct {
-	OK        bool       `json:"ok"` // the chosen driver ran a program
+	OK        bool       `json:"ok"` // a program ran with the chosen driver
 	Version   string     `json:"version"`
 	System    System     `json:"system"`
 	Drivers   []Driver   `json:"drivers"`
-	Driver    string     `json:"driver"` // the chosen one, "" if none works
+	Driver    string     `json:"driver"` // the chosen one, "" if no driver works
 	Kernel    []Feature  `json:"kernel"`
 	Languages []Language `json:"languages"`
 	Presets   []Preset   `json:"presets"`
 	Sandbox   Trial      `json:"sandbox"`
 }
 
-// System is where Sandbar runs.
+// System describes the operating system and the hardware.
 type System struct {
 	OS     string `json:"os"`
 	Arch   string `json:"arch"`
@@ -58,24 +57,25 @@ type System struct {
 	CPUs   int    `json:"cpus"`
 }
 
-// Driver is what one driver can do here.
+// Driver is the state of one driver.
 type Driver struct {
 	Name    string `json:"name"`
 	Summary string `json:"summary"`
 	Finding
 	Options map[string]string `json:"options"`
-	// Alternatives are what it can be made with; empty where nothing is to choose.
+	// Alternatives are the driver's variants, such as the runtimes of oci; empty for a driver
+	// without variants.
 	Alternatives []Alternative `json:"alternatives"`
 }
 
-// Alternative is what a driver can do with one value of an option.
+// Alternative is the state of a driver with one value of an option.
 type Alternative struct {
 	Option string `json:"option"`
 	Value  string `json:"value"`
 	Finding
 }
 
-// Finding is whether a driver works here, and then what it does.
+// Finding is whether a driver works on this host and, if so, what it enforces.
 type Finding struct {
 	Available bool                  `json:"available"`
 	Problem   string                `json:"problem,omitempty"`
@@ -91,7 +91,7 @@ type Finding struct {
 	Notes            []string `json:"notes"`
 }
 
-// Feature is something that the kernel has or lacks.
+// Feature is a feature of the kernel.
 type Feature struct {
 	Name   string `json:"name"`
 	State  string `json:"state"` // "yes", "no", "limited" or "unknown"
@@ -99,8 +99,7 @@ type Feature struct {
 	Fix    string `json:"fix,omitempty"`
 }
 
-// Language is a language of the catalogue and its interpreter, as a sandbox
-// sees it.
+// Language is a language of the catalogue and its interpreter in a sandbox.
 type Language struct {
 	Name        string `json:"name"`
 	Interpreter string `json:"interpreter"`
@@ -108,25 +107,24 @@ type Language struct {
 	Path        string `json:"path,omitempty"` // inside the sandbox
 }
 
-// Preset is what an image that every catalogue has is here.
+// Preset is the state of an image of the built-in catalogue.
 type Preset struct {
 	Name string `json:"name"`
 	// Source is "installed", "host", "driver", "pull" or "missing".
 	Source string `json:"source"`
-	// Ref is its reference: "host" for this host's own programs.
+	// Ref is the image's reference, or "host" for the host's own programs.
 	Ref string `json:"oci_ref"`
 }
 
-// Trial is the sandbox that was made.
+// Trial is the result of creating one sandbox.
 type Trial struct {
 	OK      bool    `json:"ok"`
-	TotalMS float64 `json:"total_ms,omitempty"` // create, one program, destroy
+	TotalMS float64 `json:"total_ms,omitempty"` // creation, one program, removal
 	Problem string  `json:"problem,omitempty"`
 	Fix     string  `json:"fix,omitempty"`
 }
 
-// Examine looks at this host. It does not fail: what does not work is in the
-// report.
+// Examine examines this host. It never fails; the report contains what does not work.
 func Examine(ctx context.Context, in Input) Report {
 	r := Report{
 		Version:   in.Version,
@@ -167,7 +165,7 @@ func choose(asked string, d Driver) bool {
 	return d.Boundary != driver.BoundaryNone
 }
 
-// alternatives makes the driver with each thing that it can be made with.
+// alternatives opens the driver with each value of its option.
 func alternatives(f driver.Factory, host func(string) driver.Host) []Alternative {
 	out := []Alternative{}
 	for _, v := range f.Alternatives.Values {
@@ -187,7 +185,7 @@ func alternatives(f driver.Factory, host func(string) driver.Host) []Alternative
 	return out
 }
 
-// close closes a driver that was only looked at.
+// close closes a driver after its examination.
 func (f *Finding) close(d driver.Driver) {
 	if err := closeDriver(d); err != nil {
 		f.Notes = append(f.Notes, "it could not be closed: "+err.Error())
@@ -208,7 +206,7 @@ func describe(d driver.Driver, err error) Finding {
 	return out
 }
 
-// split takes an error apart into what happened and what to do.
+// split divides an error into the problem and its fix.
 func split(err error) (problem, fix string) {
 	e := *sandbar.AsError(err)
 	fix, e.Fix = e.Fix, ""
@@ -231,7 +229,7 @@ func closeDriver(d driver.Driver) error {
 	return nil
 }
 
-// catalogue is the languages when there is no sandbox to look in.
+// catalogue returns the languages without looking into a sandbox.
 func catalogue(c *lang.Catalogue) []Language {
 	out := []Language{}
 	for _, name := range c.Names() {
@@ -242,13 +240,12 @@ func catalogue(c *lang.Catalogue) []Language {
 	return out
 }
 
-// try makes one sandbox, runs a program in it, looks for the interpreters, and
-// removes it.
+// try creates one sandbox, runs a program in it, looks for the interpreters, and removes it.
 func (r *Report) try(ctx context.Context, d driver.Driver, in Input) {
 	r.Languages = catalogue(in.Languages)
 	began := time.Now()
 	var spent time.Duration
-	err := within(d, in.Languages, func(e *engine.Engine) error {
+	err := withEngine(d, in.Languages, func(e *engine.Engine) error {
 		sb, err := e.Create(ctx, sandbar.Spec{AllowDegraded: true})
 		if err != nil {
 			return err
@@ -269,8 +266,8 @@ func (r *Report) try(ctx context.Context, d driver.Driver, in Input) {
 	r.Sandbox = Trial{OK: true, TotalMS: float64(spent.Microseconds()) / 1000}
 }
 
-// within calls f with an engine over d, and ends both.
-func within(d driver.Driver, languages *lang.Catalogue, f func(*engine.Engine) error) error {
+// withEngine calls f with an engine over d, and then closes both.
+func withEngine(d driver.Driver, languages *lang.Catalogue, f func(*engine.Engine) error) error {
 	e, err := engine.New(engine.Config{Driver: d, Languages: languages, Logger: slog.New(slog.DiscardHandler), AllowDegraded: true})
 	if err != nil {
 		return errors.Join(err, closeDriver(d))
@@ -281,7 +278,7 @@ func within(d driver.Driver, languages *lang.Catalogue, f func(*engine.Engine) e
 	return errors.Join(err, e.Shutdown(ctx))
 }
 
-// lookForInterpreters asks the shell of a sandbox where each interpreter is.
+// lookForInterpreters runs a shell in a sandbox to find the path of each interpreter.
 func (r *Report) lookForInterpreters(ctx context.Context, e *engine.Engine) error {
 	sb, err := e.Create(ctx, sandbar.Spec{AllowDegraded: true})
 	if err != nil {
@@ -297,27 +294,27 @@ func (r *Report) lookForInterpreters(ctx context.Context, e *engine.Engine) erro
 	return e.Stop(ctx, sb.ID())
 }
 
-// output runs a program and returns its stdout; an error if it does not exit 0.
+// output runs a program and returns its stdout. Any exit code but 0 is an error.
 func output(ctx context.Context, sb *engine.Sandbox, args ...string) (string, error) {
-	var out keep
+	var out stdoutSink
 	r, err := sb.Exec(ctx, sandbar.Cmd{Args: args}, nil, sandbar.Limits{Timeout: 20 * time.Second, Output: 64 << 10}, &out)
 	if err != nil {
 		return "", err
 	}
 	if r.Outcome != sandbar.Exited || r.ExitCode != 0 {
-		return "", sandbar.Errorf(sandbar.Internal, "the program %s ended with %s, exit code %d", sandbar.Quote(args[0], 40), r.Outcome, r.ExitCode)
+		return "", sandbar.Errorf(sandbar.Internal, "the program %s ended as %s, exit code %d", sandbar.Quote(args[0], 40), r.Outcome, r.ExitCode)
 	}
 	return out.stdout.String(), nil
 }
 
-// keep is a sink that keeps stdout.
-type keep struct{ stdout bytes.Buffer }
+// stdoutSink is a sink that collects stdout.
+type stdoutSink struct{ stdout bytes.Buffer }
 
 // Started implements engine.Sink.
-func (k *keep) Started() {}
+func (k *stdoutSink) Started() {}
 
 // Output implements engine.Sink.
-func (k *keep) Output(c sandbar.Chunk) error {
+func (k *stdoutSink) Output(c sandbar.Chunk) error {
 	if c.Stream == sandbar.Stdout {
 		k.stdout.Write(c.Data)
 	}

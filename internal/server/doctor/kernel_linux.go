@@ -28,7 +28,7 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// kernelFeatures is what isolation is made of, as /proc tells it.
+// kernelFeatures returns the features that isolation is built from, as read from /proc.
 func kernelFeatures() []Feature {
 	f := os.DirFS("/").(files)
 	ask := func(what int) (int, error) {
@@ -40,7 +40,7 @@ func kernelFeatures() []Feature {
 		coreDumps(read(f, "proc/sys/kernel/core_pattern")))
 }
 
-// files is what the features are read from, so that a test can have other files.
+// files is the source of the features; a test replaces it.
 type files interface {
 	ReadFile(name string) ([]byte, error)
 }
@@ -49,7 +49,7 @@ func look(f files, uid, landlock int, access func(path string, mode uint32) erro
 	mounts := readMounts(f)
 	v2, v1 := cgroup2(f, mounts, access), cgroup1(mounts)
 	if v1.State == yes {
-		v2.Fix = "" // nothing is amiss: version 1 holds the limits
+		v2.Fix = "" // no fix needed: version 1 enforces the limits
 	}
 	return []Feature{
 		userNamespaces(f, uid),
@@ -61,7 +61,7 @@ func look(f files, uid, landlock int, access func(path string, mode uint32) erro
 	}
 }
 
-// read is a file of one line, "" if it is not there.
+// read returns the content of a one-line file, "" if it cannot be read.
 func read(f files, name string) string {
 	b, err := f.ReadFile(name)
 	if err != nil {
@@ -123,7 +123,7 @@ func readMounts(f files) []mount {
 	return out
 }
 
-// limitControllers are the controllers that hold limits.
+// limitControllers are the controllers that enforce limits.
 var limitControllers = []string{"memory", "cpu", "pids"}
 
 func cgroup2(f files, mounts []mount, access func(string, uint32) error) Feature {
@@ -143,7 +143,7 @@ func cgroup2(f files, mounts []mount, access func(string, uint32) error) Feature
 		}
 	}
 	if access(dir, unix.W_OK) != nil {
-		out.State, out.Detail = limited, out.Detail+"; groups cannot be made in "+dir
+		out.State, out.Detail = limited, out.Detail+"; groups cannot be created in "+dir
 		out.Fix = "run as root, or under \"systemd-run --user --scope -p Delegate=yes\""
 		return out
 	}
@@ -151,7 +151,7 @@ func cgroup2(f files, mounts []mount, access func(string, uint32) error) Feature
 	return out
 }
 
-// ownCgroup is this process's group in the version 2 hierarchy.
+// ownCgroup returns this process's version 2 cgroup.
 func ownCgroup(f files) string {
 	for line := range strings.Lines(read(f, "proc/self/cgroup")) {
 		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
@@ -201,9 +201,8 @@ func overlay(f files) Feature {
 	return Feature{Name: "overlayfs", State: no, Detail: "not loaded; images other than host need it, and sandboxes of host to write in /usr/local", Fix: "modprobe overlay"}
 }
 
-// procfs tells whether a new /proc can be mounted. The kernel lets a user
-// namespace have one only where the /proc outside is seen whole; containers
-// cover parts of theirs.
+// procfs reports whether a user namespace can mount a new /proc. The kernel allows it only if the
+// outer /proc is fully visible; containers mount over parts of theirs (mount_namespaces(7)).
 func procfs(mounts []mount, uid int) Feature {
 	out := Feature{Name: "private /proc", State: yes}
 	var covered []string

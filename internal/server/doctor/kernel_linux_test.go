@@ -53,7 +53,7 @@ func TestKernelFeatures(t *testing.T) {
 		"Landlock":                      {landlock: 7, feature: "Landlock", want: "yes: ABI 7"},
 		"no Landlock":                   {feature: "Landlock", want: "no: the second layer around files is missing", fix: "lsm="},
 		"cgroup v2":                     {feature: "cgroup v2", want: "yes: controllers: cpuset cpu io memory pids"},
-		"cgroup v2, not delegated":      {uid: 1000, denied: true, feature: "cgroup v2", want: "limited: controllers: cpuset cpu io memory pids; groups cannot be made in /sys/fs/cgroup/user.slice", fix: "Delegate=yes"},
+		"cgroup v2, not delegated":      {uid: 1000, denied: true, feature: "cgroup v2", want: "limited: controllers: cpuset cpu io memory pids; groups cannot be created in /sys/fs/cgroup/user.slice", fix: "Delegate=yes"},
 		"cgroup v2, controllers lack":   {change: map[string]string{"sys/fs/cgroup/user.slice/cgroup.controllers": "cpu pids"}, feature: "cgroup v2", want: "no: controllers: cpu pids", fix: "unified_cgroup_hierarchy"},
 		"no cgroups":                    {change: map[string]string{"proc/self/mountinfo": ""}, feature: "cgroup v2", want: "no: not mounted"},
 		"cgroup v1":                     {change: map[string]string{"proc/self/mountinfo": hybrid}, feature: "cgroup v1", want: "yes: controllers: memory cpu pids"},

@@ -2,8 +2,8 @@
 
 package doctor
 
-// kernelRelease is known on Linux only.
+// kernelRelease returns "": it is known on Linux only.
 func kernelRelease() string { return "" }
 
-// kernelFeatures are those of Linux.
+// kernelFeatures returns none: they are features of Linux.
 func kernelFeatures() []Feature { return []Feature{} }

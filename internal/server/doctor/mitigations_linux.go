@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// speculation tells what PR_GET_SPECULATION_CTRL answers, which ask asks.
+// speculation reports the state of speculation control. ask makes the prctl(2) call
+// PR_GET_SPECULATION_CTRL.
 func speculation(ask func(what int) (int, error)) Feature {
 	out := Feature{Name: "speculation control", State: yes}
 	var words []string
@@ -34,8 +35,8 @@ func speculation(ask func(what int) (int, error)) Feature {
 	return out
 }
 
-// coreScheduling tells what a question for the cookie, with no place for the
-// answer, is answered with.
+// coreScheduling reports whether the kernel has core scheduling, from the error of a query for the
+// cookie with an invalid pointer.
 func coreScheduling(answer error) Feature {
 	out := Feature{Name: "core scheduling", State: yes, Detail: "sandboxes do not share a core at any moment"}
 	switch answer {
@@ -48,9 +49,8 @@ func coreScheduling(answer error) Feature {
 	return out
 }
 
-// coreDumps tells whether the limit of sandboxes, 1, keeps their memory from the
-// host's handler of core dumps (core(5)). A handler behind a socket gets it at
-// whatever limit.
+// coreDumps reports whether RLIMIT_CORE 1, the value in sandboxes, keeps their memory from the
+// host's core handler (core(5)). A handler behind a socket receives it at any limit.
 func coreDumps(pattern string) Feature {
 	if strings.HasPrefix(pattern, "@") {
 		return Feature{Name: "no core dumps", State: limited, Detail: "kernel.core_pattern names a socket, which gets the memory of programs that crash whatever their limit is",

@@ -74,7 +74,7 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error { d.write = &t; return n
 // that nobody asked for are lifted.
 func TestRouteHasNoDeadlines(t *testing.T) {
 	d := &deadlines{}
-	unhurried(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	withoutDeadlines(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		if d.read == nil || !d.read.IsZero() || d.write == nil || !d.write.IsZero() {
 			t.Errorf("the route begins with the deadlines %v and %v", d.read, d.write)
 		}

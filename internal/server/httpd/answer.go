@@ -7,8 +7,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// errorBody is the JSON form of an error, that of the daemon's own API: code, message and fix are
-// always there, field where a field is at fault.
+// errorBody is an error of the daemon's own API as JSON. code, message and fix are always present,
+// field only if one field is wrong.
 type errorBody struct {
 	Error struct {
 		Code    sandbar.Code `json:"code"`
@@ -24,8 +24,7 @@ func writeError(w http.ResponseWriter, status int, e *sandbar.Error) {
 	writeJSON(w, status, body)
 }
 
-// writeJSON answers with v. The client's end of a connection that breaks
-// meanwhile is not an error of anybody's here.
+// writeJSON writes v as the response. It ignores a broken connection.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -36,7 +35,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(append(body, '\n'))
 }
 
-// refuse answers a request that does not pass, and counts it.
+// refuse answers a request that failed a check, and counts it.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 	s.options.Metrics.refused(why.reason)
 	s.options.Logger.Debug("request refused", "reason", why.reason, "status", why.status, "method", clip(r.Method), "path", clip(r.URL.Path), "remote", r.RemoteAddr)
@@ -46,13 +45,13 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 	if why.allow != "" {
 		w.Header().Set("Allow", why.allow)
 	}
-	// What else comes on this connection is of no interest.
+	// The rest of this connection is not read.
 	w.Header().Set("Connection", "close")
 	writeError(w, why.status, why.err)
 }
 
-// noRoute is the refusal of a request that no pattern matches. The mux's own
-// handler for it knows whether another method would.
+// noRoute is the refusal of a request that matches no pattern. The mux's own handler tells whether
+// another method would match.
 func noRoute(h http.Handler, r *http.Request) *refusal {
 	answer := &headerOnly{header: http.Header{}}
 	h.ServeHTTP(answer, r)
@@ -61,10 +60,10 @@ func noRoute(h http.Handler, r *http.Request) *refusal {
 			Message: "method " + sandbar.Quote(r.Method, 20) + " is not allowed for " + sandbar.Quote(r.URL.Path, 100), Fix: "allowed: " + answer.header.Get("Allow")}}
 	}
 	return &refusal{status: http.StatusNotFound, reason: reasonRoute, err: &sandbar.Error{Code: sandbar.NotFound,
-		Message: "there is nothing at " + sandbar.Quote(r.URL.Path, 100), Fix: "see docs/sandboxes.md for the paths there are"}}
+		Message: "there is nothing at " + sandbar.Quote(r.URL.Path, 100), Fix: "see docs/sandboxes.md for the paths"}}
 }
 
-// headerOnly is a ResponseWriter that keeps status and header.
+// headerOnly is a ResponseWriter that records status and header.
 type headerOnly struct {
 	header http.Header
 	status int
@@ -79,7 +78,7 @@ func (h *headerOnly) WriteHeader(status int) { h.status = status }
 // Write implements http.ResponseWriter.
 func (h *headerOnly) Write(p []byte) (int, error) { return len(p), nil }
 
-// healthBody is what GET /health answers.
+// healthBody is the response of GET /health.
 type healthBody struct {
 	Status  string    `json:"status"`
 	Version string    `json:"version"`
@@ -94,8 +93,7 @@ type loadBody struct {
 	Removing  int `json:"removing"`
 }
 
-// health answers GET /health: to anybody that the daemon runs, to those who
-// bear the token also how busy it is.
+// health answers GET /health. With the token the response includes the load.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	body := healthBody{Status: "ok", Version: s.options.Version}
 	if _, ok := s.guard.Load().bearsToken(r); ok && s.options.Load != nil {

@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// boundListener has at most a number of connections open at once. Those beyond it
-// are answered without a look at what they ask, so that who is turned away knows
-// it at once and what is accepted stays served.
-type boundListener struct {
+// limitListener bounds the number of open connections. It answers further connections at once with
+// 503, without reading their requests, so that clients learn the reason and accepted connections
+// stay served.
+type limitListener struct {
 	net.Listener
 	places chan struct{}
-	mute   bool // nothing can be said to a connection that waits for TLS
+	mute   bool // no answer is possible: the connection expects TLS
 	busy   atomic.Int64
 }
 
-func bound(ln net.Listener, most int, mute bool) *boundListener {
-	return &boundListener{Listener: ln, places: make(chan struct{}, most), mute: mute}
+func bound(ln net.Listener, most int, mute bool) *limitListener {
+	return &limitListener{Listener: ln, places: make(chan struct{}, most), mute: mute}
 }
 
-// tooMany is the whole answer to a connection that is one too many.
+// tooMany is the complete response to a connection beyond the bound.
 const tooMany = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json; charset=utf-8\r\nConnection: close\r\n" +
 	"Content-Length: 180\r\n\r\n" +
 	`{"error":{"code":"exhausted","message":"there are as many connections as there may be (max_connections)","fix":"try again in a second, or let the operator raise max_connections"}}` + "\n"
 
-// turnedAway is how many refusals may be under way; those beyond it are silent.
-const turnedAway = 64
+// maxRefusals bounds the refusals that run at once; further connections are closed silently.
+const maxRefusals = 64
 
-// Accept returns the next connection that has a place.
-func (l *boundListener) Accept() (net.Conn, error) {
+// Accept returns the next connection within the bound.
+func (l *limitListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
@@ -38,18 +38,17 @@ func (l *boundListener) Accept() (net.Conn, error) {
 		}
 		select {
 		case l.places <- struct{}{}:
-			return placed(c, &place{leave: func() { <-l.places }}), nil
+			return placed(c, &slot{leave: func() { <-l.places }}), nil
 		default:
 			l.refuse(c)
 		}
 	}
 }
 
-// refuse tells a connection that it is one too many and closes it. What the peer
-// has sent is read for a moment: closing over unread bytes would take the answer
-// back.
-func (l *boundListener) refuse(c net.Conn) {
-	if l.mute || l.busy.Add(1) > turnedAway {
+// refuse answers a connection with 503 and closes it. It reads for a moment before: closing a
+// socket with unread data resets the connection and discards the answer.
+func (l *limitListener) refuse(c net.Conn) {
+	if l.mute || l.busy.Add(1) > maxRefusals {
 		if !l.mute {
 			l.busy.Add(-1)
 		}
@@ -73,26 +72,26 @@ func (l *boundListener) refuse(c net.Conn) {
 	}()
 }
 
-// place is a connection's place, which it gives back when it is closed.
-type place struct {
+// slot is a slot of the bound, which a connection releases when it is closed.
+type slot struct {
 	leave func()
 	once  sync.Once
 }
 
-// The connections have all abilities of what they are, which net/http and those
-// who take connections over use to copy without a buffer.
+// The wrappers keep the methods of the wrapped connections: net/http and handlers that hijack
+// connections use them to copy with sendfile(2) and splice(2).
 type (
 	tcpConn struct {
 		*net.TCPConn
-		*place
+		*slot
 	}
 	unixConn struct {
 		*net.UnixConn
-		*place
+		*slot
 	}
 	otherConn struct {
 		net.Conn
-		*place
+		*slot
 	}
 )
 
@@ -105,7 +104,7 @@ func (c unixConn) Close() error { defer c.once.Do(c.leave); return c.UnixConn.Cl
 // Close closes the connection.
 func (c otherConn) Close() error { defer c.once.Do(c.leave); return c.Conn.Close() }
 
-func placed(c net.Conn, p *place) net.Conn {
+func placed(c net.Conn, p *slot) net.Conn {
 	switch c := c.(type) {
 	case *net.TCPConn:
 		return tcpConn{c, p}

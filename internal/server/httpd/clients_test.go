@@ -75,7 +75,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 				t.Fatalf("within the bound: %v %v", resp, err)
 			}
 		}
-		for range 3 * turnedAway {
+		for range 3 * maxRefusals {
 			resp, err := ask(dial())
 			if err != nil {
 				continue // so many at once are not even told
@@ -102,7 +102,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		if resp, err := ask(first); err != nil || resp.StatusCode != 200 {
 			t.Errorf("the one that was there all the time: %v %v", resp, err)
 		}
-		for end := time.Now().Add(time.Minute); s.listener.(*boundListener).busy.Load() > 0 && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); s.listener.(*limitListener).busy.Load() > 0 && time.Now().Before(end); {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}

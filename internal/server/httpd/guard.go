@@ -14,25 +14,25 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// guard decides whether a request may pass.
+// guard decides whether a request passes.
 type guard struct {
-	tokens      []known  // the daemon's own first
-	hosts       []string // lower case, without port
-	origins     []string // lower case
+	tokens      []hashedToken // the daemon's own first
+	hosts       []string      // lower case, without port
+	origins     []string      // lower case
 	openMetrics bool
 }
 
-// known is a token that opens the door, by its hash.
-type known struct {
+// hashedToken is the hash of a valid token.
+type hashedToken struct {
 	client string
 	sum    [sha256.Size]byte
 }
 
 func newGuard(o Options, addr net.Addr) *guard {
 	g := &guard{openMetrics: o.MetricsOpen && isLoopback(addr)}
-	g.tokens = append(g.tokens, known{sum: sha256.Sum256([]byte(o.Token))})
+	g.tokens = append(g.tokens, hashedToken{sum: sha256.Sum256([]byte(o.Token))})
 	for name, token := range o.Clients {
-		g.tokens = append(g.tokens, known{name, sha256.Sum256([]byte(token))})
+		g.tokens = append(g.tokens, hashedToken{name, sha256.Sum256([]byte(token))})
 	}
 	for _, h := range o.AllowedHosts {
 		g.hosts = append(g.hosts, canonicalName(h))
@@ -46,12 +46,12 @@ func newGuard(o Options, addr net.Addr) *guard {
 	return g
 }
 
-// refusal is why a request does not pass.
+// refusal is the reason why a request fails a check.
 type refusal struct {
 	status int
-	reason string // for metrics: one of few words
+	reason string // label for metrics, from a fixed set
 	err    *sandbar.Error
-	allow  string // the header Allow
+	allow  string // the Allow header
 }
 
 // The reasons of refusals.
@@ -64,8 +64,8 @@ const (
 
 var refusalReasons = []string{reasonHost, reasonOrigin, reasonToken, reasonRoute}
 
-// check returns nil for a request that may pass, and the name of the client whose
-// token it bears. admits is asked about a request that bears none.
+// check returns nil for a request that passes, with the name of the client whose token it has. It
+// calls admits for a request without a known token.
 func (g *guard) check(r *http.Request, admits func(*http.Request) bool) (client string, why *refusal) {
 	if !g.hostAllowed(r) {
 		return "", &refusal{status: http.StatusMisdirectedRequest, reason: reasonHost, err: &sandbar.Error{Code: sandbar.Denied,
@@ -93,9 +93,9 @@ func (g *guard) needsToken(r *http.Request) bool {
 	return true
 }
 
-// bearsToken reports whether the request has one right header, and whose. Both
-// sides are hashed first and all tokens are compared, so that the time it takes
-// tells nothing, not even a length.
+// bearsToken reports whether the request has exactly one valid header, and whose token it is. It
+// hashes both sides and compares all tokens, so that the duration reveals nothing, not even a
+// length.
 func (g *guard) bearsToken(r *http.Request) (client string, ok bool) {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
@@ -111,7 +111,7 @@ func (g *guard) bearsToken(r *http.Request) (client string, ok bool) {
 	return client, ok
 }
 
-// hostAllowed checks the name under which the client reached the daemon.
+// hostAllowed checks the Host header.
 func (g *guard) hostAllowed(r *http.Request) bool {
 	name, ok := hostName(r.Host)
 	if !ok {
@@ -127,15 +127,14 @@ func (g *guard) hostAllowed(r *http.Request) bool {
 	if ip.Unmap().IsLoopback() {
 		return true
 	}
-	// A literal address cannot be rebound, and this one is where the
-	// connection arrived: a daemon that listens on all addresses has them all.
+	// DNS rebinding needs a name, so the literal address at which the connection arrived is safe. A
+	// daemon that listens on all addresses has them all.
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && local.AddrPort().Addr().Unmap() == ip.Unmap()
 }
 
-// hostName is the name or address in a Host header, canonical and without the
-// port. A daemon may be reached through a forwarded port, so the port is only
-// checked for its form.
+// hostName returns the canonical name or address of a Host header, without the port. A daemon may
+// be behind a forwarded port, so only the port's form is checked.
 func hostName(host string) (string, bool) {
 	name := host
 	if h, port, err := net.SplitHostPort(host); err == nil {
@@ -152,8 +151,8 @@ func hostName(host string) (string, bool) {
 	return canonicalName(name), true
 }
 
-// canonicalName is a name in lower case without the dot of the root, or an
-// address as netip writes it.
+// canonicalName returns a name in lower case without the trailing dot, or an address in netip's
+// form.
 func canonicalName(name string) string {
 	if ip, err := netip.ParseAddr(name); err == nil {
 		return ip.String()
@@ -161,8 +160,8 @@ func canonicalName(name string) string {
 	return strings.TrimSuffix(strings.ToLower(name), ".")
 }
 
-// originAllowed checks that a browser sends the request for a page that may
-// send it. Programs that are no browsers send neither header.
+// originAllowed checks that a browser sends the request for an allowed page. Other programs send
+// neither header.
 func (g *guard) originAllowed(r *http.Request) bool {
 	origins := r.Header.Values("Origin")
 	if len(origins) > 1 {
@@ -176,8 +175,8 @@ func (g *guard) originAllowed(r *http.Request) bool {
 			return false
 		}
 	}
-	// "none": the user typed the address. "same-site" is another port of the
-	// same name, which on localhost is anybody's.
+	// "none" means that the user typed the address. "same-site" is another port of the same name,
+	// which on localhost can belong to anyone.
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
 		if site != "same-origin" && site != "none" {
 			return false
@@ -186,8 +185,8 @@ func (g *guard) originAllowed(r *http.Request) bool {
 	return true
 }
 
-// sameHost reports whether an origin has the name and port of a Host header.
-// The Host has been found to be the daemon's own before.
+// sameHost reports whether an origin has the name and port of a Host header that has passed
+// hostAllowed.
 func sameHost(origin, host string) bool {
 	u, err := url.Parse(origin)
 	if err != nil || u.Host == "" || origin != u.Scheme+"://"+u.Host {

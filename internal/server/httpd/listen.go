@@ -14,9 +14,9 @@ import (
 
 const unixPrefix = "unix:"
 
-// Bind takes an address: "HOST:PORT", or "unix:/path" for a socket that only
-// this user can open. The error is Unavailable when the address cannot be had,
-// and Exists when the path is taken by what is not a dead daemon's socket.
+// Bind binds an address: "HOST:PORT", or "unix:/path" for a socket that only this user can open.
+// Unavailable: the address cannot be bound. Exists: the path is in use by something other than the
+// socket of a dead daemon.
 func Bind(listen string) (net.Listener, error) {
 	path, isSocket := strings.CutPrefix(listen, unixPrefix)
 	var ln net.Listener
@@ -46,7 +46,7 @@ func Bind(listen string) (net.Listener, error) {
 	return nil, e
 }
 
-// cause is an error without the address that the message names already.
+// cause returns an error without the address, which the message already has.
 func cause(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
@@ -54,9 +54,8 @@ func cause(err error) error {
 	return err
 }
 
-// bindSocket makes a unix socket that only the daemon's user can open. The
-// socket of a daemon that was killed is replaced; that of one that lives is not,
-// nor is anything that is no socket.
+// bindSocket creates a UNIX socket that only the daemon's user can open. It replaces the socket of
+// a dead daemon, but neither that of a running one nor any other file.
 func bindSocket(path string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
@@ -81,12 +80,12 @@ func removeStale(path string) error {
 		return err
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return &sandbar.Error{Code: sandbar.Exists, Field: "listen", Message: "cannot listen on " + sandbar.Quote(path, 200) + ": a file that is no socket is there",
+		return &sandbar.Error{Code: sandbar.Exists, Field: "listen", Message: "cannot listen on " + sandbar.Quote(path, 200) + ": the path exists and is not a socket",
 			Fix: "remove it, or choose another path"}
 	}
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()
-		return &sandbar.Error{Code: sandbar.Exists, Field: "listen", Message: "cannot listen on " + sandbar.Quote(path, 200) + ": another process does",
+		return &sandbar.Error{Code: sandbar.Exists, Field: "listen", Message: "cannot listen on " + sandbar.Quote(path, 200) + ": another process listens there",
 			Fix: "end it, or choose another path"}
 	}
 	return os.Remove(path)

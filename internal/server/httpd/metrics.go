@@ -14,12 +14,11 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// Build is what the metric sandbar_build_info tells.
+// Build has the labels of the metric sandbar_build_info.
 type Build struct{ Version, GoVersion, Driver, Boundary string }
 
-// Metrics counts what the engine does, in Prometheus form. It has a registry of
-// its own. Every label has a fixed, small set of values: nothing a client or a
-// program chooses becomes one. A nil Metrics counts nothing.
+// Metrics counts the engine's events for Prometheus, in a registry of its own. Every label has a
+// fixed, small set of values; no client or program can choose one. A nil Metrics counts nothing.
 type Metrics struct {
 	registry  *prometheus.Registry
 	languages []string
@@ -36,18 +35,18 @@ type Metrics struct {
 	total      prometheus.Histogram
 }
 
-// The label values for executions that are not of a language of the catalogue,
-// and for those that the platform failed.
+// Label values for executions without a language of the catalogue, and for executions that the
+// platform failed.
 const (
 	languageCommand = "command"
 	languageOther   = "other"
 	outcomeError    = "error"
 )
 
-// killReasons are the outcomes for which Sandbar, or the kernel for it, kills.
+// killReasons are the outcomes for which Sandbar or the kernel kills a program.
 var killReasons = []sandbar.Outcome{sandbar.OutOfMemory, sandbar.OutputLimit, sandbar.TimedOut, sandbar.Cancelled}
 
-// NewMetrics makes metrics that know the names of the given languages.
+// NewMetrics creates metrics for the given languages.
 func NewMetrics(languages []string, b Build) *Metrics {
 	m := &Metrics{
 		registry:   prometheus.NewRegistry(),
@@ -78,8 +77,8 @@ func NewMetrics(languages []string, b Build) *Metrics {
 	return m
 }
 
-// ownProcess is the collector of this process without what it reads of the network namespace: those
-// bytes are of all processes of the host.
+// ownProcess is the collector of this process, without its counters of the network namespace, which
+// belong to all processes of the host.
 type ownProcess struct{ prometheus.Collector }
 
 // Collect implements prometheus.Collector.
@@ -100,8 +99,8 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// histogram has buckets from half a millisecond to nine minutes: a sandbox is
-// made in milliseconds, and the longest timeout by default is five minutes.
+// histogram has buckets from 0.5 ms to 9 minutes: a sandbox starts within milliseconds, and the
+// longest timeout is five minutes by default.
 func histogram(name, help string) prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 21)})
 }
@@ -116,8 +115,8 @@ func (m *Metrics) gauge(name, help string, read func(engine.Stats) int) {
 	}))
 }
 
-// appear makes the series whose labels are known exist from the start, so that
-// a rate over the first event is seen.
+// appear creates all series with known labels at the start, so that the first event shows in a
+// rate.
 func (m *Metrics) appear() {
 	for _, r := range killReasons {
 		m.kills.WithLabelValues(r.String())
@@ -130,14 +129,14 @@ func (m *Metrics) appear() {
 	}
 }
 
-// Watch sets where the engine's load and the state of its templates are read;
-// before it the load is 0 and there are no templates.
+// Watch sets the sources of the engine's load and of the templates' state. Before it, the load is 0
+// and there are no templates.
 func (m *Metrics) Watch(load func() engine.Stats, templates func() []engine.TemplateStats) {
 	m.load.Store(&load)
 	m.templates.Store(&templates)
 }
 
-// Observe counts one ended execution. It is meant for engine.Config.Observe.
+// Observe counts one finished execution. It is meant for engine.Config.Observe.
 func (m *Metrics) Observe(o engine.Observation) {
 	outcome := o.Result.Outcome.String()
 	if o.Err != nil {
@@ -151,13 +150,13 @@ func (m *Metrics) Observe(o engine.Observation) {
 	}
 	m.executions.WithLabelValues(m.language(o.Language), outcome).Inc()
 	m.queue.Observe(o.Queued.Seconds())
-	if o.Setup > 0 { // an execution that left the queue some other way was never set up
+	if o.Setup > 0 { // 0 for an execution that left the queue without a sandbox
 		m.setup.Observe(o.Setup.Seconds())
 	}
 	m.total.Observe(o.Total.Seconds())
 }
 
-// language is the label for a language: bounded, whatever a client sends.
+// language returns the label of a language, from a fixed set.
 func (m *Metrics) language(name string) string {
 	switch {
 	case name == "":

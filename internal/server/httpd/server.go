@@ -19,76 +19,73 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// What one request may take before its handler decides for itself.
+// Bounds of one request before its handler sets its own.
 const (
-	headerTimeout = 10 * time.Second // to send its header
-	bodyTimeout   = 30 * time.Second // to send a body that nobody asked for
-	answerTimeout = 30 * time.Second // to take an answer of this package
+	headerTimeout = 10 * time.Second // to send the header
+	bodyTimeout   = 30 * time.Second // to send a body that no handler reads
+	answerTimeout = 30 * time.Second // to receive a response of this package
 	idleTimeout   = 2 * time.Minute  // between two requests of a connection
 	maxHeader     = 32 << 10         // bytes
 )
 
-// Options are what a Server is made from.
+// Options are the parameters of a Server.
 type Options struct {
 	// Listen is "HOST:PORT" or "unix:/path".
 	Listen string
-	// Token is what a request must bear. It may not be empty.
+	// Token is the token that requests must have. It must not be empty.
 	Token string
-	// TokenChosen: the operator chose the token. Without it the server listens
-	// on loopback and unix sockets only.
+	// TokenChosen says that the operator chose the token. Otherwise the server listens on loopback
+	// and UNIX sockets only.
 	TokenChosen bool
-	// Clients are further tokens that open the same, by the names of those who
-	// bear them. Handlers learn the name, and the connection, by engine.Client.
+	// Clients are further valid tokens, by client name. Handlers get the name, and the connection,
+	// from engine.Client.
 	Clients map[string]string
-	// MaxConnections is how many there may be at once; more are told to come again
-	// and closed. Default: no bound.
+	// MaxConnections is the most open connections; further ones get 503. Default: no bound.
 	MaxConnections int
 	// Certificate and Key are PEM files; both empty for plain HTTP.
 	Certificate, Key string
-	// AllowedHosts and AllowedOrigins are accepted beyond the server's own.
+	// AllowedHosts and AllowedOrigins are accepted in addition to the server's own.
 	AllowedHosts, AllowedOrigins []string
 	// MetricsOpen lets GET /metrics answer without the token, on loopback.
 	MetricsOpen bool
-	// Version is what GET /health tells.
+	// Version is part of the response to GET /health.
 	Version string
-	// Load is what GET /health tells to those who bear the token.
+	// Load is part of the response to GET /health with the token.
 	Load func() engine.Stats
-	// Metrics are what GET /metrics tells. Default: it is not there.
+	// Metrics are the response to GET /metrics. Default: no such path.
 	Metrics *Metrics
-	// Routes are handlers by their http.ServeMux pattern. They are reached only
-	// through all checks, and have no deadlines but their own. A handler that
-	// is an Admitter can let requests pass that bear another token.
+	// Routes are handlers by http.ServeMux pattern. Requests reach them only after all checks, and
+	// have no deadlines but those of the handler. A handler that is an Admitter can accept other
+	// tokens.
 	Routes map[string]http.Handler
 	// Logger takes structured logs. Default: discards.
 	Logger *slog.Logger
 }
 
-// Admitter is an ability of a handler in Options.Routes: it knows tokens besides
-// the daemon's, each good for a part of what the handler serves.
+// Admitter is an optional interface of a handler in Options.Routes, which knows tokens besides the
+// daemon's, each valid for a part of its paths.
 type Admitter interface {
 	http.Handler
-	// Admits reports whether a request that does not bear the daemon's token
-	// bears one that is good for exactly what it asks. Host and Origin have been
-	// checked. It is called before anything is known of the client: it must
-	// compare in constant time, tell nothing apart by its duration, and neither
+	// Admits reports whether a request without the daemon's token has one that is valid for exactly
+	// this request. Host and Origin have been checked. The client is not authenticated yet, so
+	// Admits must compare in constant time, must take the same time in all cases, and must neither
 	// answer nor read the body.
 	Admits(r *http.Request) bool
 }
 
-// Server is a listener and what it serves.
+// Server is a listener with its routes.
 type Server struct {
 	options   Options
-	guard     atomic.Pointer[guard] // Replace changes it
+	guard     atomic.Pointer[guard] // replaced by Replace
 	mux       *http.ServeMux
 	admitters map[string]Admitter // by pattern
 	listener  net.Listener
 	http      *http.Server
 }
 
-// Listen makes a Server and binds its address; connections wait until Serve.
-// Errors: Invalid for options that cannot be right, Denied for listening
-// beyond loopback without a chosen token, Unavailable when the address cannot
-// be had.
+// Listen creates a Server and binds its address; connections wait until Serve. Invalid: an option
+// is wrong. Denied: the address is reachable from other machines and the operator chose no token.
+// Unavailable: the address cannot be bound.
 func Listen(o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -121,7 +118,7 @@ func checkToken(o Options) error {
 	return nil
 }
 
-// wrap gives the listener its bound and its certificate.
+// wrap adds the connection bound and TLS to the listener.
 func (s *Server) wrap() error {
 	o := s.options
 	var config *tls.Config
@@ -141,7 +138,7 @@ func (s *Server) wrap() error {
 	return nil
 }
 
-// newHTTP is an http.Server with the bounds that every listener has.
+// newHTTP returns an http.Server with the bounds of every listener.
 func newHTTP(h http.Handler, logger *slog.Logger) *http.Server {
 	server := &http.Server{
 		Handler:           h,
@@ -149,8 +146,7 @@ func newHTTP(h http.Handler, logger *slog.Logger) *http.Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          log.New(logWriter{logger}, "", 0),
-		// HTTP/2 would bring nothing to WebSockets and a large parser before
-		// the token check.
+		// HTTP/2 has no advantage for WebSockets, and is a large parser before the token check.
 		Protocols: new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
@@ -161,11 +157,11 @@ func newHTTP(h http.Handler, logger *slog.Logger) *http.Server {
 	return server
 }
 
-// flowKey is where a request's context has the number of its connection.
+// flowKey is the context key of the connection's number.
 type flowKey struct{}
 
-// mayListen refuses to be reachable from elsewhere with a token that nobody
-// chose, and warns where a token travels in the clear.
+// mayListen refuses an address that other machines can reach with a token that nobody chose, and
+// warns if a token is sent unencrypted.
 func mayListen(addr net.Addr, o Options) error {
 	if isLoopback(addr) {
 		return nil
@@ -176,15 +172,15 @@ func mayListen(addr net.Addr, o Options) error {
 			Fix:     "set SANDBAR_TOKEN or token_file, or listen on 127.0.0.1"}
 	}
 	if o.Certificate == "" {
-		o.Logger.Warn("listening beyond loopback without TLS: the token and all programs travel in the clear", "next", "set tls.cert and tls.key, or put a TLS proxy in front")
+		o.Logger.Warn("listening beyond loopback without TLS: the token and all programs are sent unencrypted", "next", "set tls.cert and tls.key, or put a TLS proxy in front")
 	}
 	return nil
 }
 
-// Replace prepares new values of Token, TokenChosen, Clients, AllowedHosts,
-// AllowedOrigins and MetricsOpen, which apply puts in force for every later
-// request. Requests and connections that have been let in go on. All other fields
-// of o are ignored. Errors: those of Listen; the old values stay in force.
+// Replace prepares new values of Token, TokenChosen, Clients, AllowedHosts, AllowedOrigins and
+// MetricsOpen. apply activates them for all later requests; requests and connections in progress
+// continue. It ignores the other fields of o. Errors are those of Listen; the old values then stay
+// active.
 func (s *Server) Replace(o Options) (apply func(), err error) {
 	next := s.options
 	next.Token, next.TokenChosen, next.Clients = o.Token, o.TokenChosen, o.Clients
@@ -199,8 +195,8 @@ func (s *Server) Replace(o Options) (apply func(), err error) {
 	return func() { s.guard.Store(g) }, nil
 }
 
-// URL is where the server is reached, such as "http://127.0.0.1:8080" or
-// "unix:/run/sandbar.sock", with the port that was really taken.
+// URL returns the server's URL, such as "http://127.0.0.1:8080" or "unix:/run/sandbar.sock", with
+// the actual port.
 func (s *Server) URL() string {
 	addr := s.listener.Addr()
 	if addr.Network() == "unix" {
@@ -222,7 +218,7 @@ func (s *Server) Serve() error {
 	return fmt.Errorf("serving %s: %w", s.URL(), err)
 }
 
-// StopAccepting closes the listener. Connections go on.
+// StopAccepting closes the listener. Open connections continue.
 func (s *Server) StopAccepting() error {
 	err := s.listener.Close()
 	if errors.Is(err, net.ErrClosed) {
@@ -231,9 +227,8 @@ func (s *Server) StopAccepting() error {
 	return err
 }
 
-// Shutdown stops accepting, waits for requests to be answered until ctx ends,
-// and then cuts them off. Connections that a route has taken over (WebSockets)
-// are the route's to end.
+// Shutdown stops accepting, waits for running requests until ctx ends, and then cuts them off.
+// Hijacked connections (WebSockets) are left to their routes.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if err := s.http.Shutdown(ctx); err != nil {
 		return errors.Join(err, s.http.Close())
@@ -241,31 +236,29 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// routes fills the mux. Patterns that contradict each other are a fault of the
-// program, and ServeMux panics at start.
+// routes fills the mux. ServeMux panics at conflicting patterns, which are a programming error.
 func (s *Server) routes() {
 	s.mux.HandleFunc("GET /health", s.health)
 	if s.options.Metrics != nil {
 		s.mux.Handle("GET /metrics", s.options.Metrics.handler())
 	}
 	for pattern, h := range s.options.Routes {
-		s.mux.Handle(pattern, unhurried(h))
+		s.mux.Handle(pattern, withoutDeadlines(h))
 		if a, ok := h.(Admitter); ok {
 			s.admitters[pattern] = a
 		}
 	}
 }
 
-// admits asks the route that a request would reach.
+// admits asks the route of a request, if it is an Admitter.
 func (s *Server) admits(r *http.Request) bool {
 	_, pattern := s.mux.Handler(r)
 	a, ok := s.admitters[pattern]
 	return ok && a.Admits(r)
 }
 
-// unhurried lifts the deadlines for bodies and answers of this package off a
-// route.
-func unhurried(h http.Handler) http.Handler {
+// withoutDeadlines removes this package's body and response deadlines for a route.
+func withoutDeadlines(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		control.SetReadDeadline(time.Time{})
@@ -274,15 +267,15 @@ func unhurried(h http.Handler) http.Handler {
 	})
 }
 
-// serveHTTP is every request's way.
+// serveHTTP handles every request.
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	defer s.rescue(w, r)
+	defer s.recoverPanic(w, r)
 	control := http.NewResponseController(w)
 	control.SetWriteDeadline(time.Now().Add(answerTimeout))
 	if r.ContentLength != 0 {
 		control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
-	secure(w.Header())
+	setSecurityHeaders(w.Header())
 	client, refusal := s.guard.Load().check(r, s.admits)
 	if refusal != nil {
 		s.refuse(w, r, refusal)
@@ -295,12 +288,12 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, noRoute(handler, r))
 		return
 	}
-	// Not the handler itself: the mux also sets what the pattern matched.
+	// not the handler itself: the mux also sets the path values
 	s.mux.ServeHTTP(w, r)
 }
 
-// rescue answers for a handler that panicked, where it can still be answered.
-func (s *Server) rescue(w http.ResponseWriter, r *http.Request) {
+// recoverPanic answers for a handler that panicked, if no response has begun.
+func (s *Server) recoverPanic(w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
 		return
@@ -313,8 +306,8 @@ func (s *Server) rescue(w http.ResponseWriter, r *http.Request) {
 		Fix: "the daemon's log has more; try again, and report it"})
 }
 
-// secure sets what keeps a browser from making anything of an answer.
-func secure(h http.Header) {
+// setSecurityHeaders sets headers that keep browsers from interpreting a response.
+func setSecurityHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -322,7 +315,7 @@ func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// clip keeps what a client chose short in logs; the log's handler escapes it.
+// clip shortens client-chosen text for logs; the log's handler escapes it.
 func clip(s string) string {
 	if len(s) > 200 {
 		return s[:200] + "…"
@@ -330,7 +323,7 @@ func clip(s string) string {
 	return s
 }
 
-// logWriter passes on what net/http has to say, such as failed handshakes.
+// logWriter forwards messages of net/http, such as failed handshakes.
 type logWriter struct{ logger *slog.Logger }
 
 // Write logs one line.

@@ -6,11 +6,11 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// templateCollector reads the state of templates when it is asked for. Their
-// names, the one label, are the operator's.
+// templateCollector reads the templates' state on each scrape. Their names, the only label, come
+// from the operator.
 type templateCollector struct{ m *Metrics }
 
-// templateMetric is one number of a template.
+// templateMetric is one metric of a template.
 type templateMetric struct {
 	name, help string
 	kind       prometheus.ValueType

@@ -12,19 +12,18 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// keyPair is a certificate that follows its files: each handshake looks
-// whether they have changed (two calls of stat), and a pair that cannot be
-// used leaves the one before in place.
+// keyPair is a certificate that follows its files: each handshake checks whether they have changed
+// (two stat calls). If a new pair is invalid, the old one stays in use.
 type keyPair struct {
 	certFile, keyFile string
 	logger            *slog.Logger
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	seen    stamp // of the files that were read last, fit or not
+	seen    stamp // of the files that were read last, valid or not
 }
 
-// stamp tells one state of the two files from another.
+// stamp identifies a version of the two files.
 type stamp struct{ cert, key fileStamp }
 
 type fileStamp struct {
@@ -59,7 +58,7 @@ func (p *keyPair) config() *tls.Config {
 	}
 }
 
-// certificate is the pair in the files, or the last one that could be used.
+// certificate returns the pair in the files, or the last valid one.
 func (p *keyPair) certificate() *tls.Certificate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,11 +68,11 @@ func (p *keyPair) certificate() *tls.Certificate {
 	}
 	if err == nil {
 		if err = p.read(seen); err == nil {
-			p.logger.Info("the certificate was read again", "file", p.certFile)
+			p.logger.Info("reloaded the certificate", "file", p.certFile)
 			return p.current
 		}
 	}
-	if seen != p.seen { // once for each state of the files
+	if seen != p.seen { // once per version of the files
 		p.seen = seen
 		p.logger.Error("the new certificate cannot be used; the old one stays", "file", p.certFile, "error", err.Error())
 	}
@@ -89,7 +88,7 @@ func (p *keyPair) look() (stamp, error) {
 	return stamp{fileStamp{cert.ModTime(), cert.Size()}, fileStamp{key.ModTime(), key.Size()}}, nil
 }
 
-// read replaces the current certificate if the files hold a pair.
+// read replaces the current certificate if the files contain a valid pair.
 func (p *keyPair) read(seen stamp) error {
 	pair, err := tls.LoadX509KeyPair(p.certFile, p.keyFile)
 	if err != nil {

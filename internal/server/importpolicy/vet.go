@@ -1,18 +1,16 @@
-// Package importpolicy looks at code before it runs and refuses what imports modules that
-// the operator has blocked.
+// Package importpolicy checks code before it runs, and refuses code that imports modules which the
+// operator has blocked.
 //
-// It is a seat belt, not a boundary. It catches the program that somebody wrote
-// without thinking; one that means to hide what it imports can, by an import
-// made of text that is put together when the program runs, by a module that
-// imports another, or by a descriptor. What holds such a program is the sandbox.
+// It is a safeguard against mistakes, not a boundary. A program can hide an import: by a name that
+// it computes at run time, through another module, or through a descriptor. The sandbox is the
+// boundary for such a program.
 //
-// The code is parsed by the parser of its own language inside the sandbox it is
-// about to run in, where a fault of that parser harms nobody, and it is never
-// run for it. Code that cannot be parsed in the way it would run is refused,
-// except where its only fault is its syntax: then nothing of it runs anyway, and
-// the language tells its author better what is wrong.
+// The code is parsed by the parser of its own language, inside the sandbox in which it will run, so
+// a bug of that parser does no harm. It is not executed. Code that cannot be parsed in the way it
+// would run is refused, with one exception: code with a syntax error passes, because it cannot run
+// and the language's own message is the better one.
 //
-// Languages other than Python have no such check; their code passes.
+// Only Python is checked; code of other languages passes.
 package importpolicy
 
 import (
@@ -29,23 +27,20 @@ import (
 //go:embed imports.py
 var importsScript string
 
-// maxAnswer bounds what is read of the check's answer, in bytes.
+// maxAnswer is the most output of the check that is read, in bytes.
 const maxAnswer = 64 << 10
 
-// Blocked is why code was refused for what it imports: the cause of an Error of
-// code Denied.
+// Blocked is the cause of an error Denied: the code imports blocked modules.
 type Blocked struct {
-	Imports []string // the blocked modules, in the order in which the code names them first
+	Imports []string // the blocked modules, in the order of their first import
 }
 
 // Error names the modules.
 func (b *Blocked) Error() string { return "blocked imports: " + strings.Join(b.Imports, ", ") }
 
-// Imports returns a check for engine.Config.Vet. It returns nil for code that
-// imports none of the modules, by their names at the top, and for code of a
-// language that it does not know; Denied with a *Blocked for code that does; and
-// Denied without one for code that could not be looked at, since what cannot be
-// checked has not passed.
+// Imports returns a check for engine.Config.Vet. The check returns nil for code that imports none
+// of the top-level modules, and for code of an unknown language. It returns Denied with a *Blocked
+// for code that does, and Denied without one for code that could not be checked.
 func Imports(modules []string) func(context.Context, driver.Sandbox, lang.Language, string) error {
 	return func(ctx context.Context, s driver.Sandbox, l lang.Language, code string) error {
 		if l.Name != "python" || len(modules) == 0 {
@@ -67,12 +62,13 @@ func Imports(modules []string) func(context.Context, driver.Sandbox, lang.Langua
 // pythonImports asks Python which of the modules the code imports.
 func pythonImports(ctx context.Context, s driver.Sandbox, l lang.Language, code string, modules []string) ([]string, error) {
 	out := &answer{}
-	// -I: neither the directory of the code nor the environment has a part in it.
+	// -I: isolated mode, which ignores the code's directory and the environment
 	p, err := s.Start(ctx, sandbar.Cmd{Args: []string{l.Interpreter(), "-I", "-c", importsScript, strings.Join(modules, ",")},
 		Dir: sandbar.DefaultDir, Env: l.Env}, driver.Stdio{Stdin: strings.NewReader(code), Stdout: out})
 	if err != nil {
 		if sandbar.CodeOf(err) == sandbar.NotFound {
-			return nil, nil // there is no such language here, which starting the program will tell
+			// the language does not exist here, and starting the program will report it
+			return nil, nil
 		}
 		return nil, err
 	}
@@ -83,13 +79,13 @@ func pythonImports(ctx context.Context, s driver.Sandbox, l lang.Language, code 
 	var found []string
 	if r.Outcome != sandbar.Exited || r.ExitCode != 0 || out.over || json.Unmarshal(out.text, &found) != nil {
 		return nil, &sandbar.Error{Code: sandbar.Denied, Field: "code",
-			Message: "the code was not run: which modules it imports could not be told (the check ended as " + r.Outcome.String() + ")",
+			Message: "the code was not run: its imports could not be determined (the check ended as " + r.Outcome.String() + ")",
 			Fix:     "write it more plainly, or let the operator turn code.block_imports off"}
 	}
 	return found, nil
 }
 
-// wait is the process's end, which that of ctx brings about.
+// wait waits for the process, which the end of ctx kills.
 func wait(ctx context.Context, p driver.Process) (sandbar.Result, error) {
 	const sigkill = 9
 	defer context.AfterFunc(ctx, func() { p.Signal(sigkill) })()
@@ -100,7 +96,7 @@ func wait(ctx context.Context, p driver.Process) (sandbar.Result, error) {
 	return r, err
 }
 
-// answer keeps what fits.
+// answer keeps output up to maxAnswer.
 type answer struct {
 	text []byte
 	over bool

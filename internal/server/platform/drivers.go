@@ -11,27 +11,27 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
-// automatic are the drivers that "auto" chooses from, the strongest first: those
-// with a boundary of their own that need nothing to be installed or started.
+// automatic are the drivers that "auto" chooses from, the strongest first: those with a boundary
+// that need no other software.
 func automatic() []string { return []string{"native", "wasm"} }
 
-// Drivers are the drivers that the settings ask for, made.
+// Drivers are the opened drivers of the settings.
 type Drivers struct {
 	First  driver.Driver   // the setting driver
 	Others []driver.Driver // the setting allowed_drivers, without that of First
-	// Passed are the drivers that "auto" would have preferred and that do not
-	// work here, with why.
-	Passed []Passed
+	// Skipped are the drivers that "auto" prefers but that do not work on this host, with the
+	// reasons.
+	Skipped []SkippedDriver
 }
 
-// Passed is a driver that does not work here.
-type Passed struct {
+// SkippedDriver is a driver that does not work on this host.
+type SkippedDriver struct {
 	Name string
 	Err  error
 }
 
-// OpenDriver makes the driver of the setting driver. Errors: what its factory
-// says; Unsupported where there is nothing that "auto" could choose.
+// OpenDriver opens the driver of the setting driver. It returns the error of its factory, or
+// Unsupported if no driver of "auto" works.
 func OpenDriver(cfg *config.Config, factories []driver.Factory, log *slog.Logger) (Drivers, error) {
 	if err := config.PrivateDir(cfg.RuntimeDir, "runtime_dir"); err != nil {
 		return Drivers{}, err
@@ -40,7 +40,7 @@ func OpenDriver(cfg *config.Config, factories []driver.Factory, log *slog.Logger
 		d, err := open(cfg, factories, cfg.Driver, log)
 		return Drivers{First: d}, err
 	}
-	var passed []Passed
+	var passed []SkippedDriver
 	var errs []error
 	for _, name := range automatic() {
 		if _, ok := find(factories, name); !ok {
@@ -48,12 +48,13 @@ func OpenDriver(cfg *config.Config, factories []driver.Factory, log *slog.Logger
 		}
 		d, err := open(cfg, factories, name, log)
 		if err == nil {
-			return Drivers{First: d, Passed: passed}, nil
+			return Drivers{First: d, Skipped: passed}, nil
 		}
-		if sandbar.CodeOf(err) == sandbar.Invalid { // a mistake is no reason for a weaker boundary
+		// a wrong setting must not lead to a weaker boundary
+		if sandbar.CodeOf(err) == sandbar.Invalid {
 			return Drivers{}, err
 		}
-		passed, errs = append(passed, Passed{name, err}), append(errs, err)
+		passed, errs = append(passed, SkippedDriver{name, err}), append(errs, err)
 	}
 	if len(errs) == 0 {
 		return Drivers{}, &sandbar.Error{Code: sandbar.Unsupported, Field: "driver",
@@ -63,8 +64,7 @@ func OpenDriver(cfg *config.Config, factories []driver.Factory, log *slog.Logger
 	return Drivers{}, errors.Join(errs...)
 }
 
-// OpenDrivers makes the drivers of driver and allowed_drivers. On error none is
-// left open.
+// OpenDrivers opens the drivers of driver and allowed_drivers. On an error it closes all of them.
 func OpenDrivers(cfg *config.Config, factories []driver.Factory, log *slog.Logger) (Drivers, error) {
 	ds, err := OpenDriver(cfg, factories, log)
 	if err != nil {
@@ -83,7 +83,7 @@ func OpenDrivers(cfg *config.Config, factories []driver.Factory, log *slog.Logge
 	return ds, nil
 }
 
-// Settings are drivers as far as settings go.
+// Settings returns the drivers' settings for package config.
 func Settings(factories []driver.Factory) []config.Driver {
 	var out []config.Driver
 	for _, f := range factories {
@@ -92,7 +92,7 @@ func Settings(factories []driver.Factory) []config.Driver {
 	return out
 }
 
-// Caps are those of the driver of a name; of First if there is none of it.
+// Caps returns the Caps of a driver by name, or those of First if there is none.
 func (ds Drivers) Caps(name string) driver.Caps {
 	for _, d := range ds.Others {
 		if c := d.Caps(); c.Name == name {
@@ -102,10 +102,10 @@ func (ds Drivers) Caps(name string) driver.Caps {
 	return ds.First.Caps()
 }
 
-// All are First and Others.
+// All returns First and Others.
 func (ds Drivers) All() []driver.Driver { return append([]driver.Driver{ds.First}, ds.Others...) }
 
-// Close closes all drivers, for when no engine has come to own them.
+// Close closes all drivers, if no engine owns them yet.
 func (ds Drivers) Close() error {
 	var errs []error
 	for _, d := range ds.All() {
@@ -114,7 +114,7 @@ func (ds Drivers) Close() error {
 	return errors.Join(errs...)
 }
 
-// CloseDriver closes a driver, if there is anything to close.
+// CloseDriver closes a driver that implements io.Closer.
 func CloseDriver(d driver.Driver) error {
 	if c, ok := driver.As[driver.Closer](d); ok {
 		return c.Close()
@@ -122,7 +122,7 @@ func CloseDriver(d driver.Driver) error {
 	return nil
 }
 
-// open makes the driver of a name, and no other.
+// open opens the driver of that name.
 func open(cfg *config.Config, factories []driver.Factory, name string, log *slog.Logger) (driver.Driver, error) {
 	f, ok := find(factories, name)
 	if !ok {
@@ -139,13 +139,13 @@ func find(factories []driver.Factory, name string) (driver.Factory, bool) {
 	return factories[i], true
 }
 
-// Host is what a driver is made from, by the settings.
+// Host returns a driver's Host from the settings.
 func Host(cfg *config.Config, name string, log *slog.Logger) driver.Host {
 	return driver.Host{RuntimeDir: cfg.RuntimeDir, Logger: log.With("driver", name), Options: cfg.Drivers[name],
 		Images: newImages(cfg), Outbound: outbound(cfg.Network), Speculation: cfg.SpeculationMitigations == config.Off}
 }
 
-// outbound is the operator's rules for sandboxes that reach out; nil: none may.
+// outbound returns the operator's network rules, nil if no sandbox may have a network.
 func outbound(n config.Network) *driver.Outbound {
 	if !n.Outbound {
 		return nil

@@ -105,7 +105,7 @@ func TestChoice(t *testing.T) {
 				t.Fatal(err)
 			}
 			var passed []string
-			for _, p := range ds.Passed {
+			for _, p := range ds.Skipped {
 				passed = append(passed, p.Name)
 			}
 			if diff := cmp.Diff(c.passed, passed); diff != "" {

@@ -11,9 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/importpolicy"
 )
 
-// NewEngine makes the engine that the settings describe over drivers that it
-// owns from then on: on error they are closed. adjust, if not nil, may change
-// what the settings say.
+// NewEngine creates the engine of the settings. It takes ownership of the drivers and closes them
+// on an error. adjust, if not nil, can change the engine's Config.
 func NewEngine(cfg *config.Config, ds Drivers, log *slog.Logger, adjust func(*engine.Config)) (*engine.Engine, error) {
 	languages, err := cfg.Catalogue()
 	if err != nil {
@@ -21,7 +20,7 @@ func NewEngine(cfg *config.Config, ds Drivers, log *slog.Logger, adjust func(*en
 	}
 	c := engine.Config{
 		Driver: ds.First, Languages: languages, Logger: log,
-		Default: heldDefaults(cfg, ds.First.Caps()), Min: cfg.Limits.Min, Max: cfg.Limits.Max,
+		Default: enforceableDefaults(cfg, ds.First.Caps()), Min: cfg.Limits.Min, Max: cfg.Limits.Max,
 		MaxSandboxes: int(cfg.MaxSandboxes), MaxQueue: int(cfg.MaxQueue), QueueTimeout: cfg.QueueTimeout,
 		MaxCode: cfg.MaxCode, MaxEnv: cfg.MaxEnv, MaxFile: cfg.MaxFile,
 		Grace: cfg.Grace, IdleTimeout: cfg.IdleTimeout, MaxLifetime: cfg.MaxLifetime,
@@ -29,7 +28,7 @@ func NewEngine(cfg *config.Config, ds Drivers, log *slog.Logger, adjust func(*en
 		AllowDegraded: cfg.AllowDegraded,
 	}
 	for _, d := range ds.Others {
-		c.Others = append(c.Others, engine.Other{Driver: d, Default: heldDefaults(cfg, d.Caps())})
+		c.Others = append(c.Others, engine.Other{Driver: d, Default: enforceableDefaults(cfg, d.Caps())})
 	}
 	if cfg.Code.BlockImports {
 		c.Vet = importpolicy.Imports(cfg.Code.BlockedImports)
@@ -44,12 +43,11 @@ func NewEngine(cfg *config.Config, ds Drivers, log *slog.Logger, adjust func(*en
 	return e, nil
 }
 
-// heldDefaults is the default limits for a driver, without the built-in ones for
-// memory and processes where a driver without a boundary was chosen. The engine
-// refuses a default of these that is not held, because it protects the host from
-// a stranger's program; whoever chooses such a driver has said that there is no
-// stranger. A limit that the operator or the caller set himself is still refused.
-func heldDefaults(cfg *config.Config, caps driver.Caps) sandbar.Limits {
+// enforceableDefaults returns the default limits. For a driver without a boundary it drops the built-in
+// defaults of memory and processes that the driver cannot enforce: the engine would refuse them,
+// since they protect the host from untrusted programs, but an operator who chooses such a driver
+// runs trusted ones. A limit that the operator or the caller sets explicitly is still refused.
+func enforceableDefaults(cfg *config.Config, caps driver.Caps) sandbar.Limits {
 	l := cfg.Limits.Default
 	if caps.Boundary != driver.BoundaryNone {
 		return l
@@ -63,8 +61,8 @@ func heldDefaults(cfg *config.Config, caps driver.Caps) sandbar.Limits {
 	return l
 }
 
-// OwnLimits lifts the ranges that nobody set: their defaults protect a daemon
-// from its callers, and here the caller is whoever owns the process.
+// OwnLimits removes the ranges that the operator has not set: their defaults protect a daemon from
+// its callers, and here the caller owns the process.
 func OwnLimits(cfg *config.Config, c *engine.Config) {
 	unset := func(name string) bool { return cfg.Origin("limits.max."+name) == "" }
 	for name, limit := range map[string]*int64{"memory": &c.Max.Memory, "pids": &c.Max.PIDs, "disk": &c.Max.Disk,

@@ -13,8 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/doctor"
 )
 
-// ImageStore opens the store of images. Invalid where there is no directory for
-// it.
+// ImageStore opens the image store. Invalid: no directory is configured.
 func ImageStore(cfg *config.Config) (*image.Store, error) {
 	dir := cfg.ImagesDir()
 	if dir == "" {
@@ -29,9 +28,9 @@ func ImageStore(cfg *config.Config) (*image.Store, error) {
 	return image.OpenStore(dir, image.Limits{Bytes: cfg.Images.MaxBytes, Entries: cfg.Images.MaxEntries, Time: cfg.Images.Timeout})
 }
 
-// ImageCatalogue is the presets and whatever the store has, for those who own
-// it: whoever runs a command on this host, and clients with the daemon's token.
-// What a protocol allows its callers is less, and its own affair.
+// ImageCatalogue returns the presets and all images of the store, for callers with full rights:
+// commands on this host, and clients with the daemon's token. Protocols restrict their callers
+// further.
 func ImageCatalogue(cfg *config.Config) (*image.Catalogue, error) {
 	store, err := ImageStore(cfg)
 	if err != nil {
@@ -41,7 +40,7 @@ func ImageCatalogue(cfg *config.Config) (*image.Catalogue, error) {
 		OnHost: OnHost, Unrestricted: true})
 }
 
-// PullOptions are how images are fetched.
+// PullOptions returns the settings for pulling images.
 func PullOptions(cfg *config.Config) image.PullOptions {
 	return image.PullOptions{Registries: cfg.Images.Registries, InsecureRegistries: cfg.Images.InsecureRegistries}
 }
@@ -56,20 +55,20 @@ func OnHost(program string) bool {
 	return false
 }
 
-// StandIn is what a preset is on a driver where no image of its name is installed.
-type StandIn struct {
-	// Image is what a Spec names, Ref the reference by which people know it.
+// Substitute is the image that a driver uses for a preset that is not installed.
+type Substitute struct {
+	// Image is the name for a Spec, Ref the reference for display.
 	Image, Ref string
-	// Note is a sentence about that for whoever asked for the preset.
+	// Note is a sentence about it for the user of the preset.
 	Note string
 }
 
-// FindStandIn returns what stands in for a preset on a driver: the host's own
-// program, where the image "host" is the host's, or an image of the driver's own.
-func FindStandIn(ctx context.Context, d driver.Driver, p image.Preset) (s StandIn, ok bool) {
+// FindSubstitute returns the substitute of a preset with a driver: the host's own program if the
+// driver supports the image "host", or an image of the driver itself.
+func FindSubstitute(ctx context.Context, d driver.Driver, p image.Preset) (s Substitute, ok bool) {
 	with := ""
 	if d.Caps().HostPrograms {
-		s, ok, with = StandIn{Image: sandbar.ImageHost, Ref: sandbar.ImageHost}, OnHost(p.Program), "this host's own "+p.Program
+		s, ok, with = Substitute{Image: sandbar.ImageHost, Ref: sandbar.ImageHost}, OnHost(p.Program), "this host's own "+p.Program
 	} else if own, is := driver.As[driver.Presets](d); is {
 		s.Image, s.Ref, ok = own.Preset(ctx, p.Name)
 		with = "the " + p.Program + " of the driver " + d.Caps().Name
@@ -81,12 +80,12 @@ func FindStandIn(ctx context.Context, d driver.Driver, p image.Preset) (s StandI
 	return s, ok
 }
 
-// PresetStates are the presets as the iii protocol has them on a driver.
+// PresetStates returns the presets of the iii protocol with a driver.
 func PresetStates(ctx context.Context, cfg *config.Config, d driver.Driver) []doctor.Preset {
 	var all []doctor.Preset
 	for _, p := range image.Presets() {
 		state := doctor.Preset{Name: p.Name, Source: "missing", Ref: p.Ref}
-		s, ok := FindStandIn(ctx, d, p)
+		s, ok := FindSubstitute(ctx, d, p)
 		switch {
 		case installed(cfg, p.Ref):
 			state.Source = "installed"
@@ -102,7 +101,7 @@ func PresetStates(ctx context.Context, cfg *config.Config, d driver.Driver) []do
 	return all
 }
 
-// installed reports whether the store has an image. It makes no store.
+// installed reports whether the store has an image. It does not create a store.
 func installed(cfg *config.Config, ref string) bool {
 	if dir := cfg.ImagesDir(); dir == "" {
 		return false
@@ -117,8 +116,8 @@ func installed(cfg *config.Config, ref string) bool {
 	return err == nil
 }
 
-// images is what drivers get roots from. Nothing is opened, or made, before a
-// sandbox of an image is asked for.
+// images provides image roots to drivers. It opens the store only when a sandbox with an image is
+// requested.
 type images struct {
 	catalogue func() (*image.Catalogue, error)
 }

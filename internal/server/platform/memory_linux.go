@@ -2,8 +2,7 @@ package platform
 
 import "golang.org/x/sys/unix"
 
-// HostMemory is how much memory this host has, in bytes, without swap; 0 where that
-// is not known.
+// HostMemory returns the host's memory in bytes, without swap; 0 if unknown.
 func HostMemory() int64 {
 	var i unix.Sysinfo_t
 	if unix.Sysinfo(&i) != nil {

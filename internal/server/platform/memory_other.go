@@ -2,6 +2,5 @@
 
 package platform
 
-// HostMemory is how much memory this host has, in bytes, without swap; 0 where that
-// is not known.
+// HostMemory returns the host's memory in bytes, without swap; 0 if unknown.
 func HostMemory() int64 { return 0 }

@@ -1,13 +1,12 @@
-// Package strictjson reads JSON objects strictly, finds escapes that no text can hold, and
-// writes bytes into JSON strings.
+// Package strictjson reads JSON objects strictly, finds escapes that UTF-8 text cannot represent,
+// and writes bytes into JSON strings.
 //
-// Object reads an object as a configuration is read: an unknown member, a member that is given
-// twice, a wrong type, or text after the object is an error. The error names the member, the
-// possible names, and the name that was probably meant. Errors are a *sandbar.Error of code
-// Invalid and show no values.
+// Object reads an object like a configuration file: an unknown member, a duplicate member, a wrong
+// type, or text after the object is an error. The error names the member, the valid names, and the
+// most similar one. Errors are *sandbar.Error of code Invalid and contain no values.
 //
-// AppendASCII, AppendEscape, PlainPrefix and Subpart write the output of programs, which may be
-// any bytes, into JSON strings.
+// AppendASCII, AppendEscape, PlainPrefix and Subpart write the output of programs, which may be any
+// bytes, into JSON strings.
 package strictjson
 
 import (
@@ -26,27 +25,27 @@ import (
 // Field is a member that an object may have.
 type Field struct {
 	Name string
-	// Set gets the value's JSON, never null, and says what is wrong with it: "must
-	// be a string". A *sandbar.Error is passed on as it is.
+	// Set receives the value's JSON, never null, and returns an error such as "must be a string". A
+	// *sandbar.Error is returned unchanged.
 	Set func(raw json.RawMessage) error
 }
 
-// Object reads one object, which errors call what, such as "the body". A member
-// that is null is the same as one that is left out.
+// Object reads one object. what names it in errors, such as "the body". A member that is null
+// counts as missing.
 func Object(what string, raw []byte, fields ...Field) error {
 	return reader{what: what}.read(raw, fields)
 }
 
-// Member reads the object that is the member name of another.
+// Member reads an object that is member name of another object.
 func Member(name string, raw []byte, fields ...Field) error {
 	return reader{what: name, prefix: name + ".", name: name}.read(raw, fields)
 }
 
-// reader is an object's place.
+// reader is the position of an object.
 type reader struct {
 	what   string
-	prefix string // of its members' names
-	name   string // "" for an object that is no member
+	prefix string // path of the object, as a prefix of its members' names
+	name   string // "" for the top-level object
 }
 
 func (r reader) read(raw []byte, fields []Field) error {
@@ -118,8 +117,7 @@ func (r reader) set(name string, value json.RawMessage, fields []Field) error {
 	return invalid(r.prefix+name, sandbar.Quote(r.prefix+name, 80)+" is not known", fix)
 }
 
-// Value is a field that encoding/json reads, which must be what must says: "a
-// number".
+// Value is a field that encoding/json decodes. must is its type in errors, such as "a number".
 func Value[T any](name, must string, at *T) Field {
 	return Field{name, func(raw json.RawMessage) error {
 		if json.Unmarshal(raw, at) != nil {
@@ -142,7 +140,7 @@ func List(name string, at *[]string) Field { return Value(name, "a list of strin
 func Texts(name string, at *map[string]string) Field {
 	return Field{name, func(raw json.RawMessage) error {
 		m := map[string]string{}
-		// Names as they are given; a duplicate would hide one of two values.
+		// Not a Go map decode: it would drop one of two duplicate names.
 		return decodeMap(name, raw, m, at)
 	}}
 }

@@ -2,9 +2,9 @@ package strictjson
 
 import "strconv"
 
-// UnpairedSurrogate returns where in a JSON text the escape of an unpaired surrogate
-// begins, counted from 1, or 0 if there is none. No UTF-8 text can hold one, and
-// encoding/json replaces it without a word. The text need not be valid JSON.
+// UnpairedSurrogate returns the position, counted from 1, of the escape of an unpaired surrogate in
+// a JSON text, or 0 if there is none. UTF-8 cannot represent one, and encoding/json replaces it
+// silently. The text need not be valid JSON.
 func UnpairedSurrogate(text []byte) int {
 	inString := false
 	for i := 0; i < len(text); i++ {
@@ -22,13 +22,13 @@ func UnpairedSurrogate(text []byte) int {
 	return 0
 }
 
-// EscapeLength returns the length of the escape sequence that p begins with, a pair
-// of surrogates counting as one, and false for an unpaired surrogate.
+// EscapeLength returns the length of the escape sequence at the start of p, where a surrogate pair
+// counts as one, and false for an unpaired surrogate.
 func EscapeLength(p []byte) (n int, ok bool) {
 	unit, isUnit := escapedUnit(p)
 	switch {
 	case !isUnit:
-		return 2, true // a short escape; a malformed one is found by the parser
+		return 2, true // a short escape; the parser finds malformed ones
 	case unit < 0xD800 || unit > 0xDFFF:
 		return 6, true
 	case unit > 0xDBFF:
@@ -38,7 +38,7 @@ func EscapeLength(p []byte) (n int, ok bool) {
 	return 12, isUnit && low >= 0xDC00 && low <= 0xDFFF
 }
 
-// escapedUnit reads an escape of the form \uXXXX.
+// escapedUnit reads an escape \uXXXX.
 func escapedUnit(p []byte) (uint64, bool) {
 	if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {
 		return 0, false

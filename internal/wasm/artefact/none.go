@@ -2,5 +2,5 @@
 
 package artefact
 
-// Embedded returns nothing: this build carries no modules.
+// Embedded returns nothing: this build embeds no modules.
 func Embedded() Set { return Set{} }

@@ -5,21 +5,21 @@ import (
 	"errors"
 )
 
-// errModule is the error for what is no WebAssembly module.
+// errModule is the error for a file that is no WebAssembly module.
 var errModule = errors.New("not a WebAssembly module of version 1")
 
-// magic begins every module.
+// magic is the start of every module.
 const magic = "\x00asm\x01\x00\x00\x00"
 
-// The sections that are looked at.
+// The sections that are interpreted.
 const (
 	sectionCustom = 0
 	sectionMemory = 5
 	sectionGlobal = 6
 )
 
-// rewrite returns a module with its sections changed: by change, which returns
-// the contents of a section of some kind, or nil to leave it out.
+// rewrite returns a module with changed sections. change returns the new content of a section, or
+// nil to omit it.
 func rewrite(module []byte, change func(kind byte, content []byte) ([]byte, error)) ([]byte, error) {
 	if len(module) < len(magic) || string(module[:len(magic)]) != magic {
 		return nil, errModule
@@ -44,8 +44,8 @@ func rewrite(module []byte, change func(kind byte, content []byte) ([]byte, erro
 	return out, nil
 }
 
-// Strip returns a module without its custom sections, which change nothing of
-// what it does. Half of an interpreter with debugging information is that.
+// Strip returns a module without its custom sections, which do not affect its execution. They are
+// half of an interpreter with debugging information.
 func Strip(module []byte) ([]byte, error) {
 	return rewrite(module, func(kind byte, content []byte) ([]byte, error) {
 		if kind == sectionCustom {
@@ -55,22 +55,22 @@ func Strip(module []byte) ([]byte, error) {
 	})
 }
 
-// pageSize is that of linear memory.
+// pageSize is the size of a page of linear memory, in bytes.
 const pageSize = 64 << 10
 
-// Deepen returns a module whose stack is pages of memory of its own, behind
-// what it has to begin with. Its first memory must have no maximum, and its
-// first global must be the stack pointer, as those of C compilers are.
+// Deepen returns a module whose stack is moved to that many pages of new memory, after its initial
+// memory. Its first memory must have no maximum, and its first global must be the stack pointer, as
+// C compilers arrange it.
 //
-// The interpreter of Python is built with a stack of half a megabyte, which its
-// own limit of recursion does not keep it within: it would run into its data.
-// This is for modules that were started once when they were built, and saved:
-// their allocator knows what memory is its own, and what it gets later.
+// Python's interpreter is built with a stack of half a megabyte, which its own recursion limit does
+// not respect: it would overflow into its data. Deepen is for modules that were started once at
+// build time and snapshotted: their allocator knows which memory it owns, so the new pages are
+// safe.
 func Deepen(module []byte, pages uint64) ([]byte, error) {
 	var memory uint64 // in pages, with the stack
 	return rewrite(module, func(kind byte, content []byte) ([]byte, error) {
 		switch kind {
-		case sectionMemory: // it comes before the globals
+		case sectionMemory: // it precedes the globals
 			had, err := minimum(content)
 			if err != nil {
 				return nil, err
@@ -84,7 +84,7 @@ func Deepen(module []byte, pages uint64) ([]byte, error) {
 	})
 }
 
-// minimum reads a memory section with one memory that has no maximum.
+// minimum decodes a memory section with one memory without maximum.
 func minimum(content []byte) (uint64, error) {
 	if len(content) < 3 || content[0] != 1 || content[1] != 0 {
 		return 0, errors.New("the module's memory is not one without a maximum")
@@ -96,8 +96,7 @@ func minimum(content []byte) (uint64, error) {
 	return pages, nil
 }
 
-// moveStack sets the first global of a section, which must be a mutable i32
-// with a constant.
+// moveStack sets the first global of a section, which must be a mutable i32 constant.
 func moveStack(content []byte, to uint64) ([]byte, error) {
 	count, n := binary.Uvarint(content)
 	const i32, mutable, constant, end = 0x7f, 1, 0x41, 0x0b

@@ -1,6 +1,5 @@
-// Package cachedir is for directories in which a user's processes keep what they
-// could make again: what one of them has written the others execute or restore,
-// so nobody else may write there.
+// Package cachedir manages directories for data that a user's processes can recreate. Processes
+// execute or restore what others have written there, so no other user may write to it.
 package cachedir
 
 import (
@@ -10,11 +9,11 @@ import (
 	"path/filepath"
 )
 
-// errOthers says that a directory is not for this user alone.
+// errOthers: the directory is not private to this user.
 var errOthers = errors.New("the directory belongs to somebody else, or others may write in it")
 
-// Open finds or makes a directory: dir, or sub of the user's cache directory if
-// dir is empty. It fails if others may write there. The path is absolute.
+// Open opens or creates a directory: dir, or sub of the user's cache directory if dir is empty. It
+// fails if others can write there. The result is absolute.
 func Open(dir string, sub ...string) (string, error) {
 	if dir == "" {
 		user, err := os.UserCacheDir()
@@ -33,8 +32,8 @@ func Open(dir string, sub ...string) (string, error) {
 	return dir, err
 }
 
-// Lock waits until this process alone works in a directory that Open returned,
-// or until ctx ends. The lock ends with the process.
+// Lock waits until this process has the exclusive lock of a directory of Open, or until ctx ends.
+// The lock ends with the process.
 func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 	return lock(ctx, filepath.Join(dir, "lock"))
 }

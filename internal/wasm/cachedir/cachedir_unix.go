@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// private makes sure that a directory is its user's alone.
+// private checks that a directory is private to its user.
 func private(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -24,7 +24,7 @@ func private(dir string) error {
 	return nil
 }
 
-// lockPoll is how often a lock that somebody holds is tried again.
+// lockPoll is the interval of attempts to take a busy lock.
 const lockPoll = 20 * time.Millisecond
 
 // lock waits for a lock that ends with this process.

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// private makes sure that a directory is one. The user's cache directory is
-// closed to other users by its access list.
+// private checks that the path is a directory. Access control lists protect the user's cache
+// directory.
 func private(dir string) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.IsDir() {
@@ -18,7 +18,7 @@ func private(dir string) error {
 	return err
 }
 
-// lockPoll is how often a lock that somebody holds is tried again.
+// lockPoll is the interval of attempts to take a busy lock.
 const lockPoll = 20 * time.Millisecond
 
 // lock waits for a lock that ends with this process.

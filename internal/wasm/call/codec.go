@@ -33,8 +33,8 @@ func bit(v bool) byte {
 	return 0
 }
 
-// decoder reads a message. After the first failure it returns zeros, so a
-// message is decoded in one go and checked once at the end.
+// decoder reads a message. After the first failure every method returns zero, so a caller decodes
+// the whole message and checks once, at the end.
 type decoder struct {
 	b      []byte
 	failed bool
@@ -76,8 +76,9 @@ func (d *decoder) bool() bool    { return d.u8() != 0 }
 func (d *decoder) str() string   { return string(d.take(int(d.u32()))) }
 func (d *decoder) bytes() []byte { return d.take(int(d.u32())) }
 
-// strs reads strings, each of which takes four bytes at least, so that a lie
-// about their number cannot make us reserve more than the frame has bytes.
+// strs reads strings of at least four bytes each. It fails if the rest of the frame is too short
+// for them, so a false number cannot make the caller allocate more memory than the frame's own
+// size.
 func (d *decoder) strs() []string {
 	n := int(d.u32())
 	if d.failed || n > len(d.b)/4 {
@@ -147,7 +148,7 @@ func (m *Request) Append(b []byte) []byte {
 	return bytesOf(b, m.Data)
 }
 
-// Decode reads m from a payload, whose memory Data shares.
+// Decode reads m from a payload. Data shares memory with the payload.
 func (m *Request) Decode(p []byte) error {
 	d := decoder{b: p}
 	m.Op = Op(d.u8())
@@ -168,7 +169,7 @@ func (m *Answer) Append(b []byte) []byte {
 	return bytesOf(b, m.Data)
 }
 
-// Decode reads m from a payload, whose memory Data shares.
+// Decode reads m from a payload. Data shares memory with the payload.
 func (m *Answer) Decode(p []byte) error {
 	d := decoder{b: p}
 	m.Errno, m.Handle, m.Size = Errno(d.u8()), d.u32(), d.i64()
@@ -201,7 +202,7 @@ func (m *Command) Append(b []byte) []byte {
 	return bytesOf(str(strs(strs(b, m.Args), m.Env), m.Dir), m.Input)
 }
 
-// Decode reads m from a payload, whose memory Input shares.
+// Decode reads m from a payload. Input shares memory with the payload.
 func (m *Command) Decode(p []byte) error {
 	d := decoder{b: p}
 	m.Args, m.Env, m.Dir, m.Input = d.strs(), d.strs(), d.str(), d.bytes()

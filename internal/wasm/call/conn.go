@@ -5,12 +5,11 @@ import (
 	"io"
 )
 
-// header is what stands before a payload: its length and its kind.
+// header is the length of a frame's header: payload length and kind.
 const header = 5
 
-// Conn sends and receives frames. Its buffers are used again and again, so
-// that a system call takes no memory. One goroutine may send and another
-// receive.
+// Conn sends and receives frames. It reuses its buffers, so that system calls allocate nothing. One
+// goroutine may send while another receives.
 type Conn struct {
 	r    io.Reader
 	w    io.Writer
@@ -22,7 +21,7 @@ type Conn struct {
 // NewConn returns a connection over two streams.
 func NewConn(r io.Reader, w io.Writer) *Conn { return &Conn{r: r, w: w} }
 
-// keep is how large a buffer may be that is kept for the next frame.
+// keep is the largest buffer that is kept for the next frame, in bytes.
 const keep = MaxData + 4096
 
 // Receive reads one frame. The payload is valid until the next Receive.
@@ -44,7 +43,7 @@ func (c *Conn) Receive() (Kind, []byte, error) {
 	return Kind(c.head[4]), payload, nil
 }
 
-// message is anything that can be sent.
+// message is a message that can be sent.
 type message interface{ Append([]byte) []byte }
 
 // Send writes one frame.
@@ -62,7 +61,7 @@ func (c *Conn) Send(k Kind, m message) error {
 	return err
 }
 
-// Expect returns an error unless a frame is of the kind that it must be.
+// Expect returns an error if a frame does not have the expected kind.
 func Expect(got, want Kind) error {
 	if got != want {
 		return errKind

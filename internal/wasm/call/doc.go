@@ -1,34 +1,31 @@
-// Package call is the language between a sandbox's worker, which has its files
-// and streams, and a runner, the process in which WebAssembly executes: the
-// system calls of a kernel whose programs are in another process.
+// Package call is the protocol between a sandbox's worker, which has its files and streams, and a
+// runner, the process that executes WebAssembly: the system calls of a kernel whose programs run in
+// another process.
 //
 // # Frames
 //
-// A frame is four bytes of length, little endian, a byte that tells its kind,
-// and a payload. The worker sends Run; the runner then sends any number of
-// Requests, each answered by one Answer before the next, and ends with Done.
-// Then it can be given another Run. The runner does nothing by itself, and
-// ends with its input.
+// A frame is four bytes of length, little endian, a byte for its kind, and a payload. The worker
+// sends Run. The runner then sends any number of Requests, each answered by one Answer before the
+// next, and finally Done. Then it can receive another Run. The runner does nothing without a Run,
+// and exits at the end of its input.
 //
-// Both sides treat the other as hostile: sizes are bounded before memory is
-// taken, and what cannot be decoded is the end of the conversation. To the
-// worker a runner is a program like any other: whatever it asks for, it gets
-// only what the program may have.
+// Each side treats the other as hostile: it bounds sizes before it allocates memory, and closes the
+// connection at a malformed frame. To the worker a runner is a program like any other: it gets only
+// what the program may have.
 package call
 
-// Limits of a frame.
+// Bounds of a frame.
 const (
-	// MaxData is the most bytes that one Read or Write moves.
+	// MaxData is the most data in one Read or Write, in bytes.
 	MaxData = 256 << 10
-	// MaxFrame bounds all frames; that of Run is the largest, with its
-	// arguments and environment.
+	// MaxFrame bounds all frames, in bytes. The largest is Run, with its arguments and environment.
 	MaxFrame = 8 << 20
 )
 
 // Kind is the kind of a frame.
 type Kind uint8
 
-// The kinds of frame, with who sends them.
+// The kinds of frame, with their senders.
 const (
 	KindRun     Kind = 1 // worker: Run
 	KindRequest Kind = 2 // runner: Request
@@ -37,7 +34,7 @@ const (
 	KindLoad    Kind = 5 // worker: Load
 )
 
-// Language is what a Run is written in.
+// Language is the language of a Run.
 type Language uint8
 
 // The languages.
@@ -46,36 +43,35 @@ const (
 	JavaScript Language = 2
 )
 
-// Run asks a runner to run a program.
+// Run starts a program.
 type Run struct {
 	Language Language
-	Args     []string // with the program's own name
+	Args     []string // including argv[0]
 	Env      []string // "K=V"
 	Dir      string   // absolute
-	// Memory is the most linear memory the program may have, in bytes. Within
-	// it, each growth is asked for (Memory).
+	// Memory is the most linear memory of the program, in bytes. Within it, the program requests
+	// each growth (Memory).
 	Memory int64
 }
 
-// Load asks a runner to get ready for a language, before a Run. There is no
-// answer.
+// Load prepares a runner for a language before a Run. It has no answer.
 type Load struct{ Language Language }
 
-// Done tells of a program's end.
+// Done reports a program's end.
 type Done struct {
 	Code   uint8
 	CPU    int64 // microseconds, of the runner while the program ran
-	Memory int64 // bytes of linear memory at its largest
-	Denied bool  // it was refused memory
-	Fault  bool  // it ended by a trap, or by a fault of the runner; Text tells
+	Memory int64 // peak of the linear memory, in bytes
+	Denied bool  // a request for memory was refused
+	Fault  bool  // it ended by a trap or a fault of the runner; Text has the reason
 	Text   string
 }
 
 // Op is a system call.
 type Op uint8
 
-// The system calls and the fields each uses. Handles 0, 1 and 2 are the
-// program's standard streams. Paths are absolute or start at the Run's Dir.
+// The system calls, with the fields that each uses. Handles 0, 1 and 2 are the program's standard
+// streams. Paths are absolute or relative to the Run's Dir.
 const (
 	Open     Op = iota + 1 // Path, Flags, Mode → Handle, Stat
 	Close                  // Handle
@@ -88,23 +84,23 @@ const (
 	Stat                   // Path, Flags → Stat
 	ReadDir                // Handle; Flags FromStart → Data: Entries, empty at the end
 	Truncate               // Handle, Size
-	Append                 // Handle, Flags: whether writes are at the end
+	Append                 // Handle, Flags: writes append
 	Mkdir                  // Path, Mode
 	Unlink                 // Path
 	Rmdir                  // Path
 	Rename                 // Path, To
 	Link                   // Path, To
-	Symlink                // Path: what it holds, To: where it is made
+	Symlink                // Path: the link's text, To: the path of the link
 	Readlink               // Path → Data
 	Chmod                  // Path, Mode
 	Utimens                // Path, Flags, Offset and Size: access and modification in nanoseconds, or Omit
 	Futimens               // Handle, likewise
 	Realpath               // Path → Data
-	Memory                 // Size: all the linear memory the program is to have from now on
+	Memory                 // Size: the total linear memory from now on
 	Spawn                  // Data: Command → Size: exit code, Handle: its output, Handle+1: its errors
 )
 
-// Omit leaves a time as it is.
+// Omit leaves a time unchanged.
 const Omit = -1 << 63
 
 // Flags of Open, Stat, Utimens and ReadDir.
@@ -115,12 +111,12 @@ const (
 	FlagExclusive
 	FlagTruncate
 	FlagAppend
-	FlagDirectory // fail unless it is one
-	FlagNoFollow  // a link in the last place is itself meant
+	FlagDirectory // fail unless it is a directory
+	FlagNoFollow  // do not follow a final link
 	FlagFromStart
 )
 
-// Request is one system call; unused fields are zero.
+// Request is one system call. Unused fields are zero.
 type Request struct {
 	Op     Op
 	Handle uint32
@@ -133,7 +129,7 @@ type Request struct {
 	Data   []byte
 }
 
-// Answer is what comes of a Request.
+// Answer is the result of a Request.
 type Answer struct {
 	Errno  Errno
 	Handle uint32
@@ -142,7 +138,7 @@ type Answer struct {
 	Data   []byte
 }
 
-// Type is the type of a file, numbered as WASI does.
+// Type is the type of a file, with WASI's numbers.
 type Type uint8
 
 // The types.
@@ -171,12 +167,11 @@ type Entry struct {
 	Type  Type
 }
 
-// Command is a program that a program starts and waits for.
+// Command is a program that another program starts and waits for.
 type Command struct {
 	Args []string
 	Env  []string
 	Dir  string
-	// Input is its standard input; what cannot be sent in one frame cannot be
-	// given.
+	// Input is its standard input, which must fit into one frame.
 	Input []byte
 }

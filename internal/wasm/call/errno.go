@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// Errno is the error number of a system call, numbered as WASI preview 1 does
-// (witx, "errno"), 0 for success.
+// Errno is the error number of a system call, with the numbers of WASI preview 1 (witx, "errno"), 0
+// for success.
 type Errno uint8
 
-// The error numbers that are used.
+// The error numbers in use.
 const (
 	E2BIG        Errno = 1
 	EACCES       Errno = 2
@@ -60,8 +60,7 @@ const (
 	EXDEV        Errno = 75
 )
 
-// row is one error under its several names. system is that of the operating
-// system we run on, whose numbers may be any.
+// row is one error in the different numberings. system is that of the host's operating system.
 type row struct {
 	wasi   Errno
 	linux  uint32
@@ -119,7 +118,7 @@ func rows() []row {
 	}
 }
 
-// Errnos translates error numbers.
+// Errnos converts error numbers.
 type Errnos struct {
 	system map[syscall.Errno]row
 	wasi   map[Errno]row
@@ -134,8 +133,8 @@ func NewErrnos() *Errnos {
 	return t
 }
 
-// Of is the number of an error of the operating system's, EPIPE for that of a
-// pipe nobody reads, EIO for one that has none.
+// Of returns the number of an error of the operating system, EPIPE for a pipe without a reader, EIO
+// for an unknown one.
 func (t *Errnos) Of(err error) Errno {
 	if err == nil {
 		return 0
@@ -152,7 +151,7 @@ func (t *Errnos) Of(err error) Errno {
 	return EIO
 }
 
-// Linux is the number that Linux has for an error of the operating system's.
+// Linux returns Linux's number of an error of the operating system.
 func (t *Errnos) Linux(err error) uint32 {
 	if err == nil {
 		return 0
@@ -160,14 +159,14 @@ func (t *Errnos) Linux(err error) uint32 {
 	return t.wasi[t.Of(err)].linux
 }
 
-// Name is the name of an error: "ENOENT".
+// Name returns an error's name: "ENOENT".
 func (t *Errnos) Name(e Errno) string { return t.wasi[e].name }
 
-// Number is the number that Linux has for an error.
+// Number returns Linux's number of an error.
 func (t *Errnos) Number(e Errno) uint32 { return t.wasi[e].linux }
 
-// Text is the words for an error, as libuv has them.
+// Text returns an error's text, as libuv has it.
 func (t *Errnos) Text(e Errno) string { return t.wasi[e].text }
 
-// All are the errors there are, in the order of their numbers.
+// All returns all errors, sorted by number.
 func (t *Errnos) All() []Errno { return slices.Sorted(maps.Keys(t.wasi)) }

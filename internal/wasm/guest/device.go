@@ -6,15 +6,16 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
 )
 
-// devicePath is a file that only the runner knows: what is written to it is a
-// request for which WASI has no function, and what is then read from it is the
-// answer. The modules that the sandbox's Python is given use it.
+// devicePath is a file that exists only in the runner: a write to it is a request for which WASI
+// has no function, and a read returns the answer. The modules of the sandbox's Python use it.
 const devicePath = "/dev/sandbar"
 
 // The requests, by their first byte.
 const (
-	deviceSpawn = 'S' // a call.Command → its exit code and the length of its output (each 32 bits), its output, its errors
-	deviceMode  = 'M' // a byte: whether to follow a link; a path → permission bits (32 bits)
+	// a call.Command → its exit code and the length of its output (32 bits each), its output, its
+	// standard error
+	deviceSpawn = 'S'
+	deviceMode  = 'M' // a byte: follow a link; a path → permission bits (32 bits)
 	deviceChmod = 'C' // permission bits (32 bits), a path
 )
 
@@ -25,7 +26,7 @@ type device struct {
 	done    bool
 }
 
-// maxRequest bounds a request; with it, a command has to fit into a frame.
+// maxRequest bounds a request in bytes, so that a command fits into a frame.
 const maxRequest = call.MaxFrame - 4096
 
 func (c *wasiCall) openDevice(out uint32) call.Errno {
@@ -36,21 +37,21 @@ func (c *wasiCall) openDevice(out uint32) call.Errno {
 	return c.put32(out, fd)
 }
 
-// write takes a part of the request.
+// write appends a part of the request.
 func (d *device) write(pieces [][]byte) (n uint32) {
 	for _, p := range pieces {
 		if len(d.request)+len(p) <= maxRequest {
 			d.request = append(d.request, p...)
 		} else {
-			d.request = append(d.request[:0], 0) // no request begins so
+			d.request = append(d.request[:0], 0) // no request begins with 0
 		}
 		n += uint32(len(p))
 	}
 	return n
 }
 
-// read does the request, the first time, and returns a part of the answer,
-// which begins with an error number.
+// read executes the request on the first call, and returns a part of the answer, which begins with
+// an error number.
 func (d *device) read(m *machine, pieces [][]byte) (n uint32) {
 	if !d.done {
 		d.done = true
@@ -67,7 +68,7 @@ func (d *device) read(m *machine, pieces [][]byte) (n uint32) {
 	return n
 }
 
-// request does what a program asks for beyond WASI.
+// request executes a request.
 func (m *machine) request(b []byte) ([]byte, call.Errno) {
 	le := binary.LittleEndian
 	switch {
@@ -87,7 +88,7 @@ func (m *machine) request(b []byte) ([]byte, call.Errno) {
 	return nil, call.EINVAL
 }
 
-// spawn runs another program of the sandbox to its end.
+// spawn runs another program of the sandbox until its end.
 func (m *machine) spawn(command []byte) ([]byte, call.Errno) {
 	a := m.call(&call.Request{Op: call.Spawn, Data: command})
 	if a.Errno != 0 {
@@ -101,7 +102,7 @@ func (m *machine) spawn(command []byte) ([]byte, call.Errno) {
 	return append(append(b, out...), errs...), 0
 }
 
-// readAll reads a handle to its end and closes it.
+// readAll reads a handle until its end and closes it.
 func (m *machine) readAll(handle uint32) []byte {
 	var all []byte
 	for {

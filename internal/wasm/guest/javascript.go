@@ -22,8 +22,8 @@ type javascript struct {
 	saved   *savedVM
 }
 
-// savedVM is a virtual machine that has evaluated the prelude and nothing else:
-// all of its linear memory, and where in it the prelude's functions are.
+// savedVM is a snapshot of a virtual machine that has evaluated only the prelude: its linear
+// memory, and the addresses of the prelude's functions.
 type savedVM struct {
 	memory []byte
 	entry  entry
@@ -34,7 +34,7 @@ type savedVM struct {
 //go:embed js
 var preludeFiles embed.FS
 
-// prelude is all of them as one function of the runner's host function.
+// prelude returns all of them as one function of the runner's host function.
 func prelude() (string, error) {
 	names, err := fs.Glob(preludeFiles, "js/*.js")
 	if err != nil {
@@ -72,7 +72,7 @@ func newJavaScript(ctx context.Context, cache string, module []byte) (engine, er
 	return j, j.prepare()
 }
 
-// prepare makes the machine that programs begin with.
+// prepare creates the snapshot from which programs start.
 func (j *javascript) prepare() (err error) {
 	text, err := prelude()
 	if err != nil {
@@ -93,10 +93,10 @@ func (j *javascript) prepare() (err error) {
 	return nil
 }
 
-// templateMemory is far more than the prelude needs.
+// templateMemory is the memory for creating the snapshot, in bytes, far more than it needs.
 const templateMemory = 64 << 20
 
-// instance makes a virtual machine that has done nothing yet.
+// instance creates a new virtual machine.
 func (j *javascript) instance(ctx context.Context, m *machine) (*vm, error) {
 	v := &vm{m: m, rejections: map[uint64]rejection{}}
 	v.ctx = context.WithValue(ctx, vmKey{}, v)
@@ -108,7 +108,7 @@ func (j *javascript) instance(ctx context.Context, m *machine) (*vm, error) {
 	return v, nil
 }
 
-// vmKey finds the vm in a context.
+// vmKey is the context key of the vm.
 type vmKey struct{}
 
 func (j *javascript) run(ctx context.Context, m *machine) (code uint8, err error) {
@@ -132,7 +132,7 @@ func (j *javascript) run(ctx context.Context, m *machine) (code uint8, err error
 	return v.program(), nil
 }
 
-// restore makes the machine one that was saved.
+// restore sets the machine to a snapshot.
 func (v *vm) restore(s *savedVM) bool {
 	if more := len(s.memory) - int(v.mem.Size()); more > 0 {
 		if _, ok := v.mem.Grow(uint32(more / pageSize)); !ok {
@@ -143,7 +143,7 @@ func (v *vm) restore(s *savedVM) bool {
 	return v.mem.Write(0, s.memory)
 }
 
-// stopped makes an error of the panic with which a machine is left.
+// stopped converts the panic that ended a machine to an error.
 func (v *vm) stopped(err *error) {
 	if p := recover(); p != nil {
 		h, ok := p.(halt)
@@ -154,11 +154,11 @@ func (v *vm) stopped(err *error) {
 	}
 }
 
-// halt is the panic with which the runner leaves a virtual machine that cannot
-// go on: the program has exited, or failed beyond what JavaScript can catch.
+// halt is the panic that ends a virtual machine: the program has exited, or failed in a way that
+// JavaScript cannot catch.
 type halt struct{ err error }
 
-// verdict is what the error with which a machine was left means for the program.
+// verdict returns the exit code for the error that ended a machine.
 func verdict(m *machine, err error) (uint8, error) {
 	if exit, ok := errors.AsType[*sys.ExitError](err); ok {
 		return uint8(exit.ExitCode()), nil
@@ -170,13 +170,13 @@ func verdict(m *machine, err error) (uint8, error) {
 	return 0, err
 }
 
-// abortCode is the exit code of a program that aborts.
+// abortCode is the exit code of an aborted program.
 const abortCode = 134
 
-// rejection is a promise that was rejected and that nobody looks at.
+// rejection is a rejected promise without a handler.
 type rejection struct{ promise, reason value }
 
-// value is a JavaScript value: a pointer in linear memory, 0 for none.
+// value is a JavaScript value: an address in linear memory, 0 for none.
 type value = uint64
 
 // vm is one virtual machine.
@@ -186,19 +186,19 @@ type vm struct {
 	mod api.Module
 	mem api.Memory
 
-	depth      int // of host functions inside each other
+	depth      int // nesting of host functions
 	functions  []map[string]api.Function
-	order      []uint64 // keys of rejections
+	order      []uint64 // keys of rejections in order
 	rejections map[uint64]rejection
 
 	entry
 }
 
-// entry is the functions of the prelude.
+// entry has the functions of the prelude.
 type entry struct{ begin, tick, step, failed, rejected, normalizeImport, importText value }
 
-// call calls an exported function of QuickJS. One that is being called further
-// up the stack is another instance, since an instance has one stack.
+// call calls an exported function of QuickJS. A nested call uses another function instance, since
+// an instance has one stack.
 func (v *vm) call(name string, args ...uint64) uint64 {
 	for len(v.functions) <= v.depth {
 		v.functions = append(v.functions, map[string]api.Function{})
@@ -221,10 +221,10 @@ func (v *vm) call(name string, args ...uint64) uint64 {
 	return results[0]
 }
 
-// errQuickJS is a failure of QuickJS to do even the simplest things.
+// errQuickJS: QuickJS failed at a basic operation.
 var errQuickJS = errors.New("the JavaScript interpreter has failed")
 
-// alloc takes n bytes of linear memory.
+// alloc allocates n bytes of linear memory.
 func (v *vm) alloc(n int) uint32 {
 	p := uint32(v.call("wasm_malloc", uint64(max(n, 1))))
 	if p == 0 {
@@ -233,7 +233,7 @@ func (v *vm) alloc(n int) uint32 {
 	return p
 }
 
-// bytes copies b into linear memory, with a NUL behind it.
+// bytes copies b to linear memory, with a trailing NUL.
 func (v *vm) bytes(b []byte) (ptr, n uint64) {
 	p := v.alloc(len(b) + 1)
 	v.mem.Write(p, b)
@@ -244,7 +244,7 @@ func (v *vm) bytes(b []byte) (ptr, n uint64) {
 func (v *vm) release(ptr uint64) { v.call("wasm_free", ptr) }
 func (v *vm) drop(x value)       { v.call("qjs_free_value", x) }
 
-// text is the text of a value.
+// text returns the text of a value.
 func (v *vm) text(x value) string {
 	size := v.alloc(4)
 	defer v.release(uint64(size))
@@ -278,7 +278,7 @@ func (v *vm) newBytes(b []byte) value {
 
 func (v *vm) undefined() value { return v.call("qjs_get_undefined") }
 
-// array returns a view of the bytes of a Uint8Array, false for anything else.
+// array returns a view of the bytes of a Uint8Array, false for any other value.
 func (v *vm) array(x value) ([]byte, bool) {
 	at := v.alloc(16)
 	defer v.release(uint64(at))
@@ -309,7 +309,7 @@ func (v *vm) eval(text, file string, flags uint64) value {
 	return v.call("qjs_eval", code, n, name, flags)
 }
 
-// invoke calls a function of JavaScript. The result may be an exception.
+// invoke calls a JavaScript function. The result may be an exception.
 func (v *vm) invoke(f value, args ...value) value {
 	list := v.alloc(4 * len(args))
 	defer v.release(uint64(list))
@@ -321,14 +321,14 @@ func (v *vm) invoke(f value, args ...value) value {
 	return v.call("qjs_call", f, self, uint64(len(args)), uint64(list))
 }
 
-// property is a property of an object.
+// property returns a property of an object.
 func (v *vm) property(object value, name string) value {
 	p, _ := v.bytes([]byte(name))
 	defer v.release(p)
 	return v.call("qjs_get_prop_string", object, p)
 }
 
-// jsStack is how much of its own stack QuickJS uses before it throws.
+// jsStack is the stack size at which QuickJS throws an exception, in bytes.
 const jsStack = 768 << 10
 
 // program runs the program and returns its exit code.
@@ -346,7 +346,7 @@ func (v *vm) program() uint8 {
 	}
 }
 
-// load evaluates the prelude and keeps the functions that it returns.
+// load evaluates the prelude and stores the functions that it returns.
 func (v *vm) load(prelude string) {
 	if v.call("qjs_init") != 0 {
 		panic(halt{errQuickJS})
@@ -372,8 +372,8 @@ func (v *vm) load(prelude string) {
 	}
 }
 
-// guard calls a function of the prelude and returns its number; what it throws
-// is an error that the program has not caught.
+// guard calls a function of the prelude and returns its number. An exception counts as uncaught by
+// the program.
 func (v *vm) guard(f value) float64 {
 	result := v.invoke(f)
 	if v.isException(result) {
@@ -384,8 +384,8 @@ func (v *vm) guard(f value) float64 {
 	return v.number(result)
 }
 
-// uncaught tells the prelude of an error; unless the program wants to go on it
-// has ended.
+// uncaught reports an error to the prelude, and ends the program unless the prelude wants to
+// continue.
 func (v *vm) uncaught(e value) {
 	origin := v.newText("uncaughtException")
 	v.decide(v.invoke(v.failed, e, origin))
@@ -396,7 +396,7 @@ func (v *vm) uncaught(e value) {
 // decide ends the program unless the prelude's answer is 1.
 func (v *vm) decide(goesOn value) {
 	if v.isException(goesOn) {
-		// Telling of the error failed too: there is no memory for it.
+		// the report failed too, for lack of memory
 		panic(halt{errQuickJS})
 	}
 	defer v.drop(goesOn)
@@ -405,8 +405,8 @@ func (v *vm) decide(goesOn value) {
 	}
 }
 
-// settle runs what was put off: nextTick, then the jobs of promises, until
-// nothing is left; then it looks for rejections that nobody has looked at.
+// settle runs deferred work: nextTick, then promise jobs, until none is left, and then reports
+// unhandled rejections.
 func (v *vm) settle() {
 	for {
 		n := v.guard(v.tick)
@@ -426,7 +426,7 @@ func (v *vm) settle() {
 	}
 }
 
-// reject tells the prelude of the first such rejection.
+// reject reports the first unhandled rejection to the prelude.
 func (v *vm) reject() {
 	for len(v.order) > 0 {
 		key := v.order[0]
@@ -441,7 +441,7 @@ func (v *vm) reject() {
 	}
 }
 
-// exitCode asks for process.exitCode.
+// exitCode returns process.exitCode.
 func (v *vm) exitCode() uint8 {
 	x := v.eval("process.exitCode === undefined || process.exitCode === null ? 0 : Number(process.exitCode) & 255", "node", 0)
 	if v.isException(x) {

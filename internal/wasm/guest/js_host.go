@@ -21,7 +21,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
 )
 
-// exportHost makes the functions known that QuickJS imports beside WASI.
+// exportHost exports the functions that QuickJS imports besides WASI.
 func exportHost(ctx context.Context, rt wazero.Runtime) error {
 	b := rt.NewHostModuleBuilder("env")
 	for _, f := range []struct {
@@ -31,7 +31,8 @@ func exportHost(ctx context.Context, rt wazero.Runtime) error {
 		do     func(v *vm, args []uint64) uint64
 	}{
 		{"host_get_timezone_offset", "ii", true, func(*vm, []uint64) uint64 { return 0 }}, // UTC
-		{"host_interrupt", "", true, func(*vm, []uint64) uint64 { return 0 }},             // who interrupts kills
+		// interruption is by kill
+		{"host_interrupt", "", true, func(*vm, []uint64) uint64 { return 0 }},
 		{"host_promise_rejection", "iii", false, promiseRejection},
 		{"host_module_normalize", "ii", true, moduleNormalize},
 		{"host_module_load", "ii", true, moduleLoad},
@@ -43,13 +44,13 @@ func exportHost(ctx context.Context, rt wazero.Runtime) error {
 		}
 		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, _ api.Module, stack []uint64) {
 			v := ctx.Value(vmKey{}).(*vm)
-			args := append([]uint64(nil), stack...) // the stack is used again by what we call
+			args := append([]uint64(nil), stack...) // nested calls reuse the stack
 			v.depth++
 			defer func() {
 				v.depth--
 				if p := recover(); p != nil {
 					if h, ok := p.(halt); ok {
-						panic(h.err) // the runtime passes it on as the error of the call
+						panic(h.err) // the runtime returns it as the error of the call
 					}
 					panic(p)
 				}
@@ -64,8 +65,8 @@ func exportHost(ctx context.Context, rt wazero.Runtime) error {
 	return err
 }
 
-// promiseRejection is told that a promise was rejected without anybody who
-// looks at it, or that somebody looks at it now. Both values are ours.
+// promiseRejection reports that a promise was rejected without a handler, or has got a handler.
+// Both values are owned by the callee.
 func promiseRejection(v *vm, args []uint64) uint64 {
 	promise, reason, handled := args[0], args[1], uint32(args[2]) != 0
 	key := v.call("qjs_get_value_ptr", promise)
@@ -85,7 +86,7 @@ func promiseRejection(v *vm, args []uint64) uint64 {
 	return 0
 }
 
-// cString reads a text that ends with a NUL.
+// cString reads a NUL-terminated text.
 func (v *vm) cString(p uint64) string {
 	var b strings.Builder
 	for at := uint32(p); ; at++ {
@@ -97,7 +98,7 @@ func (v *vm) cString(p uint64) string {
 	}
 }
 
-// moduleNormalize returns the name of the module that another one imports.
+// moduleNormalize returns the name of an imported module.
 func moduleNormalize(v *vm, args []uint64) uint64 {
 	base, name := v.newText(v.cString(args[0])), v.newText(v.cString(args[1]))
 	defer v.drop(base)
@@ -125,8 +126,7 @@ func moduleLoad(v *vm, args []uint64) uint64 {
 	return p
 }
 
-// arguments are those of a call of the host function, after its first, which
-// says what is to be done.
+// arguments are those of a call of the host function after the first, the name of the request.
 type arguments struct {
 	v    *vm
 	list []value
@@ -150,8 +150,8 @@ func (a arguments) int(i int) int64 {
 	return int64(max(min(n, math.MaxInt64/2), math.MinInt64/2))
 }
 
-// data is the bytes of a text or of an array. They are valid until the next
-// call of a function of the module.
+// data returns the bytes of a text or array. They are valid until the next call of a function of
+// the module.
 func (a arguments) data(i int) []byte {
 	if i >= len(a.list) {
 		return nil
@@ -163,8 +163,7 @@ func (a arguments) data(i int) []byte {
 	return b
 }
 
-// cleanText makes UTF-8 of what QuickJS gives for a string: halves of a pair of
-// surrogates that stand alone are U+FFFD.
+// cleanText converts QuickJS's encoding of a string to UTF-8: unpaired surrogates become U+FFFD.
 func cleanText(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -181,8 +180,8 @@ func cleanText(s string) string {
 	return b.String()
 }
 
-// hostCall is the host function: host(what, …). The result is a new value, or 0
-// when an exception is pending.
+// hostCall is the host function: host(name, …). The result is a new value, or 0 if an exception is
+// pending.
 func hostCall(v *vm, args []uint64) uint64 {
 	argc, argv := uint32(args[3]), uint32(args[4])
 	list := make([]value, argc)
@@ -201,8 +200,7 @@ func hostCall(v *vm, args []uint64) uint64 {
 	return do(arguments{v, list[1:]})
 }
 
-// hostFunctions are what the prelude can ask for. An error number is returned
-// as a negative number.
+// hostFunctions are the prelude's requests. They return an error number as a negative number.
 var hostFunctions = map[string]func(a arguments) value{
 	"tables": hostTables, "info": hostInfo, "exit": hostExit, "eval": hostEval, "import": hostImport,
 	"now":    func(a arguments) value { return a.v.newNumber(float64(a.v.m.since())) },
@@ -266,7 +264,7 @@ func (a arguments) bool(b bool) value {
 	return a.v.call("qjs_get_false")
 }
 
-// failed is the value of an error number.
+// failed returns the value of an error number.
 func (a arguments) failed(e call.Errno) value { return a.v.newNumber(-float64(e)) }
 
 func (a arguments) done(q *call.Request) value { return a.failed(a.v.m.call(q).Errno) }
@@ -279,7 +277,7 @@ func (a arguments) handle(q *call.Request) value {
 	return a.v.newNumber(float64(r.Handle))
 }
 
-// info is the fields of a file's description, separated by spaces.
+// info returns the fields of a file's description, separated by spaces.
 func (a arguments) info(q *call.Request) value {
 	r := a.v.m.call(q)
 	if r.Errno != 0 {
@@ -308,7 +306,7 @@ func noFollow(on int64) uint32 {
 	return 0
 }
 
-// nodeFlags are the flags of Open for those of Node.js, which has Linux's.
+// nodeFlags converts the flags of Node.js, which are Linux's, to those of Open.
 func nodeFlags(f int64) uint32 {
 	flags := [4]uint32{call.FlagRead, call.FlagWrite, call.FlagRead | call.FlagWrite, call.FlagRead}[f&3]
 	for _, m := range [...]struct {
@@ -323,7 +321,7 @@ func nodeFlags(f int64) uint32 {
 	return flags
 }
 
-// hostInfo is what the prelude must know of the program and its world.
+// hostInfo returns facts about the program and its environment.
 func hostInfo(a arguments) value {
 	m := a.v.m
 	env := map[string]string{}
@@ -333,12 +331,12 @@ func hostInfo(a arguments) value {
 	}
 	b, err := json.Marshal(map[string]any{"args": m.run.Args, "env": env, "cwd": m.run.Dir, "memory": m.run.Memory})
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // not possible for strings and numbers
 	}
 	return a.v.newText(string(b))
 }
 
-// hostTables is what is the same for all programs.
+// hostTables returns the tables that are the same for all programs.
 func hostTables(a arguments) value {
 	table := call.NewErrnos()
 	errors, numbers, codes := map[call.Errno][2]string{}, map[string]uint32{}, map[string]call.Errno{}
@@ -349,7 +347,7 @@ func hostTables(a arguments) value {
 	}
 	b, err := json.Marshal(map[string]any{"errors": errors, "numbers": numbers, "codes": codes, "version": a.v.cString(a.v.call("qjs_get_quickjs_version"))})
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // not possible for strings and numbers
 	}
 	return a.v.newText(string(b))
 }
@@ -362,7 +360,7 @@ func hostExit(a arguments) value {
 func hostEval(a arguments) value {
 	result := a.v.eval(a.text(0), a.text(1), uint64(a.int(2)))
 	if a.v.isException(result) {
-		return 0 // it is pending
+		return 0 // an exception is pending
 	}
 	return result
 }
@@ -419,8 +417,7 @@ func hostHash(a arguments) value {
 	return a.v.newBytes(sum)
 }
 
-// decodeText makes text of bytes: what is not UTF-8 is U+FFFD, one for each
-// longest beginning of a character.
+// decodeText converts bytes to text: invalid UTF-8 becomes U+FFFD, one for each maximal subpart.
 func decodeText(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -437,8 +434,8 @@ func decodeText(b []byte) string {
 	return out.String()
 }
 
-// partial is how many bytes at the start of b, which is no character, could
-// have begun one (Unicode, "substitution of maximal subparts").
+// partial returns the length of the maximal subpart at the start of b (Unicode, "substitution of
+// maximal subparts").
 func partial(b []byte) int {
 	lo, hi, size := byte(0x80), byte(0xBF), 0
 	switch c := b[0]; {
@@ -467,7 +464,7 @@ func partial(b []byte) int {
 	return n
 }
 
-// hostProxy is what a proxy stands for, undefined for anything else.
+// hostProxy returns the target of a proxy, undefined for any other value.
 func hostProxy(a arguments) value {
 	if a.v.call("qjs_is_proxy", a.list[0]) == 0 {
 		return a.v.undefined()
@@ -479,7 +476,7 @@ func hostProxy(a arguments) value {
 	return target
 }
 
-// hostRead reads from a handle: how much, and from where, or -1.
+// hostRead reads from a handle: a length and an offset, or -1.
 func hostRead(a arguments) value {
 	q := call.Request{Op: call.Read, Handle: uint32(a.int(0)), Size: min(a.int(1), call.MaxData)}
 	if at := a.int(2); at >= 0 {
@@ -492,7 +489,7 @@ func hostRead(a arguments) value {
 	return a.v.newBytes(r.Data)
 }
 
-// hostWrite writes all of a text or of bytes to a handle.
+// hostWrite writes all of a text or array to a handle.
 func hostWrite(a arguments) value {
 	data := a.data(1)
 	q := call.Request{Op: call.Write, Handle: uint32(a.int(0))}
@@ -515,7 +512,7 @@ func hostWrite(a arguments) value {
 	return a.v.newNumber(float64(total))
 }
 
-// hostReadDir is the entries of a directory, [name, type], as JSON.
+// hostReadDir returns the entries of a directory, [name, type], as JSON.
 func hostReadDir(a arguments) value {
 	m := a.v.m
 	r := m.call(&call.Request{Op: call.Open, Path: a.text(0), Flags: call.FlagRead | call.FlagDirectory})
@@ -549,8 +546,8 @@ func hostReadDir(a arguments) value {
 	return a.v.newText(string(b))
 }
 
-// hostSpawn runs another program of the sandbox: what it is as JSON, and its
-// input. The answer is that of the device (device.go).
+// hostSpawn runs another program of the sandbox, given as JSON and its input. The answer is that of
+// the device (device.go).
 func hostSpawn(a arguments) value {
 	var cmd call.Command
 	if json.Unmarshal([]byte(a.text(0)), &cmd) != nil {
@@ -564,8 +561,7 @@ func hostSpawn(a arguments) value {
 	return a.v.newBytes(b)
 }
 
-// sleep waits for milliseconds. The process is killed where the program is to
-// end before.
+// sleep sleeps for milliseconds. If the program must end before, the process is killed.
 func sleep(ms float64) {
 	if ms > 0 {
 		time.Sleep(time.Duration(min(ms, 1e9) * float64(time.Millisecond)))

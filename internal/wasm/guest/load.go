@@ -10,9 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
 )
 
-// newRuntime returns a runtime that finds compiled modules in a directory.
-// Debugging information would make every failing program wait for seconds
-// until a trace has been made of it.
+// newRuntime returns a runtime that finds compiled modules in a directory. Debugging information is
+// off, because it would delay every failing program by seconds for a stack trace.
 func newRuntime(ctx context.Context, cache string) (wazero.Runtime, error) {
 	cfg := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false)
 	if cache != "" {

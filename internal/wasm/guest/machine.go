@@ -11,19 +11,19 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
 )
 
-// machine is what one program runs on.
+// machine is the environment of one program.
 type machine struct {
 	r      *runner
 	run    *call.Run
 	began  time.Time
-	cpu    time.Duration // of the process, at the beginning
+	cpu    time.Duration // of the process, at the program's start
 	memory memory
 	fds    fdTable
-	used   int // bytes allocated by system calls since the last collection, roughly
+	used   int // bytes that system calls have allocated since the last collection, approximately
 	answer call.Answer
 }
 
-// machineKey finds the machine in a context.
+// machineKey is the context key of the machine.
 type machineKey struct{}
 
 func newMachine(r *runner, run *call.Run) *machine {
@@ -33,7 +33,7 @@ func newMachine(r *runner, run *call.Run) *machine {
 	return m
 }
 
-// context carries the machine and its memory to host functions.
+// context returns a context with the machine and its memory, for host functions.
 func (m *machine) context() context.Context {
 	ctx := context.WithValue(context.Background(), machineKey{}, m)
 	return experimental.WithMemoryAllocator(ctx, &m.memory)
@@ -41,11 +41,10 @@ func (m *machine) context() context.Context {
 
 func machineOf(ctx context.Context) *machine { return ctx.Value(machineKey{}).(*machine) }
 
-// collectAfter is how much system calls may allocate before garbage is
-// collected.
+// collectAfter is the number of bytes that system calls allocate between two garbage collections.
 const collectAfter = 16 << 20
 
-// call has the worker do a system call. The answer is valid until the next.
+// call forwards a system call to the worker. The answer is valid until the next call.
 func (m *machine) call(q *call.Request) *call.Answer {
 	if m.used += 512 + len(q.Path) + len(q.To); m.used > collectAfter {
 		m.used = 0
@@ -64,19 +63,19 @@ func (m *machine) call(q *call.Request) *call.Answer {
 	return &m.answer
 }
 
-// grant asks for the linear memory that the program is to have.
+// grant requests an amount of linear memory.
 func (m *machine) grant(size int64) bool {
 	return m.call(&call.Request{Op: call.Memory, Size: size}).Errno == 0
 }
 
-// since is how long the program has run, which is its monotonic clock.
+// since returns how long the program has run, which is its monotonic clock.
 func (m *machine) since() time.Duration { return time.Since(m.began) }
 
-// pageSize is that of linear memory.
+// pageSize is the size of a page of linear memory, in bytes.
 const pageSize = 64 << 10
 
-// need returns whether an instance may have its first memory. Asking before it
-// is made gives an error where making it would panic.
+// need reports whether an instance may have its initial memory. Without this check, the creation of
+// the instance would panic.
 func (m *machine) need(mod interface {
 	ExportedMemories() map[string]api.MemoryDefinition
 }) bool {

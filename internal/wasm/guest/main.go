@@ -127,7 +127,7 @@ func (r *runner) serve() error {
 		if err := run.Decode(f.payload); err != nil {
 			return err
 		}
-		if err := confine.Data(run.Memory + ownMemory); err != nil {
+		if err := confine.LimitData(run.Memory + ownMemory); err != nil {
 			return err
 		}
 		debug.SetGCPercent(-1) // see the package comment

@@ -496,7 +496,7 @@ func (w *worker) fsReadFiles(r *wire.FSRequest) ([]byte, error) {
 		if err != nil {
 			c.Errno = w.errnos.Linux(err)
 		} else {
-			c.Whole = n < len(buf)
+			c.Complete = n < len(buf)
 			c.Bytes = buf[:min(n, len(buf)-1)]
 		}
 		if i > 0 && len(reply)+len(c.Bytes) > wire.MaxReadReply {

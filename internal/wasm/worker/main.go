@@ -168,7 +168,7 @@ const ownMemory = 1 << 30
 func (w *worker) setUp(s *wire.Setup) error {
 	w.plan = newPlan(s)
 	if w.plan.memory > 0 {
-		if err := confine.Data(2*w.plan.memory + ownMemory); err != nil {
+		if err := confine.LimitData(2*w.plan.memory + ownMemory); err != nil {
 			return err
 		}
 	}

@@ -76,7 +76,7 @@ func (w *worker) onStart(f wire.Frame) error {
 	}
 	c := &program.Context{Args: s.Args, Env: env, Dir: dir, FS: w.fs,
 		Stdin: input{p.streams}, Stdout: output{p.streams, channelOut}, Stderr: output{p.streams, channelErr}}
-	started := wire.Started{PID: uint32(firstPID(p.mark)), Mark: p.mark}
+	started := wire.Started{PID: uint32(firstPID(p.mark)), Tag: p.mark}
 	w.reply(f.ID, wire.OK, nil, started.Append(nil))
 	go p.run(c)
 	return nil
@@ -223,7 +223,7 @@ func (w *worker) onKill(f wire.Frame) error {
 		return errProtocol
 	}
 	w.mu.Lock()
-	p := w.byMark[k.Mark]
+	p := w.byMark[k.Tag]
 	w.mu.Unlock()
 	if p == nil { // what it started has ended before it, or with it
 		w.reply(f.ID, wire.OK, nil, nil)

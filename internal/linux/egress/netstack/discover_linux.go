@@ -10,16 +10,16 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Bounds of asking for translators: how long an answer is believed, the pauses
-// after a failure, and how many prefixes are kept.
+// Bounds of the discovery of translators (NAT64): the lifetime of an answer, the pauses after a
+// failure, and the number of prefixes.
 const (
 	leastBelief, mostBelief = time.Minute, time.Hour
 	leastPause, mostPause   = 5 * time.Second, 5 * time.Minute
 	mostTranslators         = 16
 )
 
-// discover keeps the policy's translators up to date until ctx ends. What was
-// known stays known while name servers do not answer.
+// discover keeps the policy's translators current until ctx ends. While no name server answers, the
+// last known ones stay.
 func (h *Host) discover(ctx context.Context) {
 	pause := leastPause
 	for first := true; ; first = false {
@@ -47,8 +47,8 @@ func (h *Host) discover(ctx context.Context) {
 	}
 }
 
-// awaitTranslators waits until name servers have been asked once, for a
-// connection to an address that could be a translator's.
+// awaitTranslators waits for the first query of the name servers, for a connection to an address
+// that could be a translator's.
 func (h *Host) awaitTranslators(ctx context.Context, dst netip.AddrPort) {
 	if !h.discovers || !h.policy.mayTranslate(h.policy.classify(dst.Addr()), dst.Addr()) {
 		return
@@ -59,12 +59,11 @@ func (h *Host) awaitTranslators(ctx context.Context, dst netip.AddrPort) {
 	}
 }
 
-// errNoAnswer is the failure to learn of translators.
+// errNoAnswer: the translators could not be determined.
 var errNoAnswer = errors.New("no name server has answered")
 
-// translators asks every server for the prefixes of this network's translators,
-// and tells how long the answer holds. It fails if none has answered that there are
-// some, or that there are none.
+// translators queries every server for the prefixes of this network's translators (RFC 7050), and
+// returns them with their lifetime. It fails if no server has answered, positively or negatively.
 func (r *resolver) translators(ctx context.Context) (list []netip.Prefix, belief time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, namesPatience)
 	defer cancel()
@@ -77,7 +76,7 @@ func (r *resolver) translators(ctx context.Context) (list []netip.Prefix, belief
 	belief, err = mostBelief, errNoAnswer
 	for _, server := range r.list() {
 		a, failed := exchange(ctx, "udp", server, question)
-		if failed == nil && len(a) > 2 && a[2]&2 != 0 { // truncated
+		if failed == nil && len(a) > 2 && a[2]&2 != 0 { // the truncation bit
 			a, failed = exchange(ctx, "tcp", server, question)
 		}
 		if failed != nil {
@@ -97,8 +96,7 @@ func (r *resolver) translators(ctx context.Context) (list []netip.Prefix, belief
 	return list, belief, err
 }
 
-// parseTranslators reads an answer; not ok if it is neither addresses nor that
-// there are none.
+// parseTranslators parses an answer. ok is false if it has neither addresses nor a negative answer.
 func parseTranslators(answer []byte) (list []netip.Prefix, ttl time.Duration, ok bool) {
 	var p dnsmessage.Parser
 	h, err := p.Start(answer)

@@ -18,26 +18,26 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// Bounds of one sandbox's questions.
+// Bounds of one sandbox's queries.
 const (
 	questionsPerSecond = 50
 	questionBurst      = 200
 	questionsAtOnce    = 32
-	// longestQuestion is in bytes: a name of 255, and options.
+	// longestQuestion is in bytes: a name of 255 bytes, plus options.
 	longestQuestion = 1024
 	longestAnswer   = 64 << 10
 )
 
-// Patience with the operator's name servers: with one, and with all.
+// Timeouts of the operator's name servers: for one, and for all.
 const (
 	serverPatience = 3 * time.Second
 	namesPatience  = 8 * time.Second
 )
 
-// resolver passes questions on to name servers. It does not look at the names.
+// resolver forwards queries to name servers. It does not interpret names.
 type resolver struct {
 	servers atomic.Pointer[[]netip.AddrPort]
-	changed chan struct{} // poked when other servers are set
+	changed chan struct{} // signalled when the servers change
 }
 
 func newResolver(servers []netip.AddrPort) *resolver {
@@ -46,7 +46,7 @@ func newResolver(servers []netip.AddrPort) *resolver {
 	return r
 }
 
-// set replaces the servers to ask; those beyond wire.MaxServers are left out.
+// set replaces the servers. It ignores those beyond wire.MaxServers.
 func (r *resolver) set(servers []netip.AddrPort) {
 	servers = servers[:min(len(servers), wire.MaxServers)]
 	r.servers.Store(&servers)
@@ -56,12 +56,11 @@ func (r *resolver) set(servers []netip.AddrPort) {
 	}
 }
 
-// list returns the servers to ask.
+// list returns the servers.
 func (r *resolver) list() []netip.AddrPort { return *r.servers.Load() }
 
-// answer returns the answer to a question: that of the first server that gives
-// one, or the reason that there is none. It returns nil for what is no question at
-// all, which is not answered. network is "udp" or "tcp".
+// answer returns the answer to a query: that of the first server that answers, or an error code. It
+// returns nil for a malformed query, which gets no answer. network is "udp" or "tcp".
 func (r *resolver) answer(ctx context.Context, network string, question []byte) []byte {
 	code, ok := inspect(question)
 	if !ok {
@@ -84,13 +83,14 @@ func (r *resolver) answer(ctx context.Context, network string, question []byte) 
 	return refusal(question, dnsmessage.RCodeServerFailure)
 }
 
-// Questions for whole zones.
+// Query types for whole zones.
 const (
 	typeIXFR = 251
 	typeAXFR = 252
 )
 
-// inspect tells what is wrong with a question; not ok for what is none.
+// inspect checks a query and returns the error code of a refused one. ok is false if it is
+// malformed.
 func inspect(q []byte) (code dnsmessage.RCode, ok bool) {
 	var p dnsmessage.Parser
 	h, err := p.Start(q)
@@ -113,7 +113,7 @@ func inspect(q []byte) (code dnsmessage.RCode, ok bool) {
 	return dnsmessage.RCodeSuccess, true
 }
 
-// refusal is an answer that says no more than a code.
+// refusal returns an answer with only an error code.
 func refusal(question []byte, code dnsmessage.RCode) []byte {
 	var p dnsmessage.Parser
 	h, err := p.Start(question)
@@ -132,8 +132,8 @@ func refusal(question []byte, code dnsmessage.RCode) []byte {
 	return b
 }
 
-// exchange asks one server, under a number of its own and from a port of its
-// own, so that nobody else can answer.
+// exchange queries one server, with a random id and from a port of its own, so that answers cannot
+// be forged.
 func exchange(ctx context.Context, network string, server netip.AddrPort, question []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, serverPatience)
 	defer cancel()
@@ -157,7 +157,7 @@ func exchange(ctx context.Context, network string, server netip.AddrPort, questi
 		if err == nil && !answers(a, q[2:]) {
 			err = errors.New("an answer to another question")
 		}
-		return renumbered(a, question), err
+		return withID(a, question), err
 	}
 	buf := make([]byte, longestAnswer)
 	for {
@@ -166,7 +166,7 @@ func exchange(ctx context.Context, network string, server netip.AddrPort, questi
 			return nil, err
 		}
 		if answers(buf[:n], q) {
-			return renumbered(bytes.Clone(buf[:n]), question), nil
+			return withID(bytes.Clone(buf[:n]), question), nil
 		}
 	}
 }
@@ -186,8 +186,8 @@ func readMessage(r io.Reader, most int) ([]byte, error) {
 	return b, err
 }
 
-// answers reports whether a is an answer to the question q: its number, and its
-// question unless there is none.
+// answers reports whether a is an answer to query q: it has the same id, and the same question
+// unless it has none.
 func answers(a, q []byte) bool {
 	var pa, pq dnsmessage.Parser
 	ha, err := pa.Start(a)
@@ -203,14 +203,14 @@ func answers(a, q []byte) bool {
 	}
 	got, err := pa.Question()
 	if errors.Is(err, dnsmessage.ErrSectionDone) {
-		return ha.RCode != dnsmessage.RCodeSuccess // some leave it out of a refusal
+		return ha.RCode != dnsmessage.RCodeSuccess // some servers omit the question in a refusal
 	}
 	return err == nil && got.Type == want.Type && got.Class == want.Class &&
 		strings.EqualFold(got.Name.String(), want.Name.String())
 }
 
-// renumbered gives an answer the number of the question it goes back to.
-func renumbered(a, question []byte) []byte {
+// withID sets an answer's id to that of the query.
+func withID(a, question []byte) []byte {
 	if len(a) >= 2 {
 		copy(a, question[:2])
 	}

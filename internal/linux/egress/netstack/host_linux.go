@@ -14,26 +14,26 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// Host is the ways out of all sandboxes of one process: the policy, the name
-// servers, and the descriptors they share. It is safe for concurrent use.
+// Host has what the links of all sandboxes of one process share: the policy, the name servers, and
+// the descriptors. It is safe for concurrent use.
 type Host struct {
 	policy *Policy
 	names  *resolver
 	routes *routes
-	most   int64 // connections of one sandbox
-	bytes  int64 // of one sandbox, if over 0
+	most   int64 // connections per sandbox
+	bytes  int64 // per sandbox; 0 means no bound
 	note   func(link uint32, e wire.Event)
 
 	discovers bool          // discover runs
-	asked     chan struct{} // closed when discover has asked once
+	asked     chan struct{} // closed after the first query of discover
 
-	sockets gauge // descriptors of all sandboxes' connections
-	packets pool  // as large as a packet can be
-	pieces  pool  // for connections whose buffers are smaller than that
+	sockets budget // descriptors of all sandboxes' connections
+	packets pool   // buffers of the largest packet
+	pieces  pool   // smaller buffers for connections
 }
 
-// New makes a Host of rules that are valid (wire.ValidRange). It fails where the
-// kernel cannot be asked for its routes.
+// New creates a Host with valid rules (wire.ValidRange). It fails if the kernel refuses route
+// queries.
 func New(o driver.Outbound) (*Host, error) {
 	r, err := openRoutes()
 	if err != nil {
@@ -48,17 +48,17 @@ func newHost(o driver.Outbound, r *routes) *Host {
 	if h.most <= 0 {
 		h.most = driver.DefaultMaxConnections
 	}
-	h.sockets.most = mostSockets()
+	h.sockets.most = maxSockets()
 	h.packets.size, h.pieces.size = wire.MTU, leastBuffer
 	return h
 }
 
-// Close releases what the Host holds; all its Links must be closed.
+// Close releases the Host's resources. All its Links must be closed.
 func (h *Host) Close() error { return h.routes.close() }
 
-// mostSockets is how many descriptors sandboxes may have together: half of what
-// the process may have, which Go raises to the hard limit at its start.
-func mostSockets() int64 {
+// maxSockets returns the descriptors for all sandboxes together: half of the process's limit, which
+// Go raises to the hard limit at its start.
+func maxSockets() int64 {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil || l.Cur > 1<<21 {
 		return 1 << 20
@@ -66,22 +66,21 @@ func mostSockets() int64 {
 	return max(int64(l.Cur/2), 16)
 }
 
-// connectPatience is how long a connection may take to be made. Linux gives up
-// after about twice that; few programs wait so long.
-const connectPatience = 60 * time.Second
+// connectTimeout bounds a connect. Linux gives up after about twice that, and few programs wait
+// that long.
+const connectTimeout = 60 * time.Second
 
-// dial connects a socket of the process's to dst, if the policy lets it; the
-// error is then a *Denied within. The policy is asked about what the program
-// wants, and again by the socket itself about what it is about to connect to:
-// package net takes some addresses for others, 0.0.0.0 for the loopback.
+// dial connects a socket to dst if the policy allows it; otherwise the error wraps a *Denied. The
+// policy is asked for the program's address, and again for the address that the socket is about to
+// connect to: package net replaces some addresses, such as 0.0.0.0 by the loopback.
 func (h *Host) dial(ctx context.Context, network string, dst netip.AddrPort) (net.Conn, error) {
-	if network == "tcp" { // a datagram is refused, as its flow may not wait
+	if network == "tcp" { // a datagram must not wait
 		h.awaitTranslators(ctx, dst)
 	}
 	if err := h.policy.Check(dst); err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: connectPatience, Control: h.control}
+	d := net.Dialer{Timeout: connectTimeout, Control: h.control}
 	return d.DialContext(ctx, network, dst.String())
 }
 
@@ -93,14 +92,14 @@ func (h *Host) control(_, address string, _ syscall.RawConn) error {
 	return h.policy.Check(dst)
 }
 
-// gauge counts what is in use, up to a bound.
-type gauge struct {
+// budget counts what is in use, up to a bound.
+type budget struct {
 	most int64
 	now  atomic.Int64
 }
 
-// take takes n if they are there.
-func (g *gauge) take(n int64) bool {
+// reserve takes n if that much is left.
+func (g *budget) reserve(n int64) bool {
 	if g.now.Add(n) <= g.most {
 		return true
 	}
@@ -108,11 +107,11 @@ func (g *gauge) take(n int64) bool {
 	return false
 }
 
-func (g *gauge) giveBack(n int64) { g.now.Add(-n) }
+func (g *budget) release(n int64) { g.now.Add(-n) }
 
-// share takes a part of what is left: a quarter, but at least lo and at most hi.
-// lo it takes even if there is less.
-func (g *gauge) share(lo, hi int64) int64 {
+// share takes a quarter of what is left, at least lo and at most hi. It takes lo even if less is
+// left.
+func (g *budget) share(lo, hi int64) int64 {
 	n := min(max((g.most-g.now.Load())/4, lo), hi)
 	g.now.Add(n)
 	return n

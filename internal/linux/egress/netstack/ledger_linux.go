@@ -9,27 +9,25 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// ledger is what outlives the process of a link (see wire.LedgerSize). The zero
-// value is none: nothing outlives it.
+// ledger is the state of a link that outlives the process (see wire.LedgerSize). The zero value
+// stores nothing.
 type ledger struct {
 	file  *os.File
 	slots int
 
 	mu   sync.Mutex
-	free []int // slots that were used
-	next int   // the first slot that never was
+	free []int // slots that were used before
+	next int   // the first slot that was never used
 }
 
-// conn is a TCP connection of a sandbox: the port of the program's, and the
-// address that the program connected to.
+// conn is a TCP connection of a sandbox: the program's port, and the destination address.
 type conn struct {
 	port uint16
 	to   netip.AddrPort
 }
 
-// newLedger takes over the file of a ledger and returns what an earlier process
-// has left in it: the bytes charged, and the connections with their slots, which
-// stay taken until erase.
+// newLedger takes ownership of a ledger's file. It returns what an earlier process left in it: the
+// number of bytes used, and the connections by slot, which stay in use until erase.
 func newLedger(file *os.File, connections int64) (l *ledger, charged uint64, left map[int]conn, err error) {
 	b := make([]byte, wire.LedgerSize(connections))
 	if _, err := file.ReadAt(b, 0); err != nil {
@@ -51,8 +49,7 @@ func newLedger(file *os.File, connections int64) (l *ledger, charged uint64, lef
 	return l, binary.LittleEndian.Uint64(b), left, nil
 }
 
-// parseSlot reads a slot: the length of the address, nothing, both ports, nothing,
-// the address.
+// parseSlot parses a slot: address length, padding, both ports, padding, the address.
 func parseSlot(b []byte) (conn, bool) {
 	n := int(b[0])
 	if n != 4 && n != 16 {
@@ -62,7 +59,7 @@ func parseSlot(b []byte) (conn, bool) {
 	return conn{binary.LittleEndian.Uint16(b[2:]), netip.AddrPortFrom(a, binary.LittleEndian.Uint16(b[4:]))}, true
 }
 
-// charge records the bytes charged to the link.
+// charge stores the number of bytes used by the link.
 func (l *ledger) charge(n uint64) error {
 	if l.file == nil {
 		return nil
@@ -71,7 +68,7 @@ func (l *ledger) charge(n uint64) error {
 	return err
 }
 
-// open records a connection; not ok if there is no slot for it.
+// open stores a connection. ok is false if no slot is free.
 func (l *ledger) open(c conn) (slot int, ok bool) {
 	if l.file == nil {
 		return 0, true
@@ -101,12 +98,13 @@ func (l *ledger) open(c conn) (slot int, ok bool) {
 	return slot, true
 }
 
-// erase gives a slot back.
+// erase frees a slot.
 func (l *ledger) erase(slot int) {
 	if l.file == nil {
 		return
 	}
-	_ = l.write(slot, [wire.LedgerSlot]byte{}) // a connection that is no more can be reset again
+	// on an error the dead connection is only reset once more
+	_ = l.write(slot, [wire.LedgerSlot]byte{})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.free = append(l.free, slot)

@@ -12,36 +12,34 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// Device carries a sandbox's IP packets. Send and Close may be called
-// concurrently with anything.
+// Device carries a sandbox's IP packets. Send and Close may be called at any time.
 type Device interface {
-	// Receive calls deliver with each packet from the sandbox until the device
-	// ends. The packet is deliver's until it returns.
+	// Receive calls deliver with each packet from the sandbox until the device is closed. The
+	// packet is valid until deliver returns.
 	Receive(deliver func(packet []byte)) error
-	// Send gives the sandbox the packet that the parts make up. It does not
-	// block; a packet that cannot be sent is lost, as packets may be.
+	// Send sends the concatenation of parts as a packet to the sandbox. It does not block; a packet
+	// that cannot be sent is dropped.
 	Send(parts [][]byte)
-	// Close ends the device, and Receive with it.
+	// Close closes the device and ends Receive.
 	Close() error
 }
 
 // Bounds of one sandbox.
 const (
-	// buffers is the memory for data that waits in connections, in bytes, in
-	// one direction. Each connection gets a part; when it is used up, leastBuffer.
+	// buffers bounds the data buffered in connections, per direction, in bytes. Each connection
+	// gets a share, or leastBuffer if nothing is left.
 	buffers     = 16 << 20
 	leastBuffer = 16 << 10
 	mostBuffer  = 1 << 20
 
-	// New connections and flows: at least so many at once, and then so many a
-	// second.
+	// Rate of new connections and flows: a burst, and then a number per second.
 	newBurst     = 256
 	newPerSecond = 200
-	// newPatience is how long a TCP connection waits for its turn.
-	newPatience = 10 * time.Second
+	// newTimeout bounds the time that a TCP connection waits for the rate limit.
+	newTimeout = 10 * time.Second
 )
 
-// Link is the way out of one sandbox.
+// Link is the network access of one sandbox.
 type Link struct {
 	host *Host
 	dev  Device
@@ -49,34 +47,33 @@ type Link struct {
 	ctx  context.Context // ends with the link
 	stop context.CancelFunc
 
-	conns  gauge // connections and flows
-	memory gauge // bytes of buffers
+	conns  budget // connections and flows
+	memory budget // bytes of buffers
 	fresh  *rate.Limiter
-	asked  *rate.Limiter // questions to name servers
-	asking gauge
+	asked  *rate.Limiter // DNS queries
+	asking budget
 	id     uint32
 
 	ledger   *ledger
 	bytes    atomic.Int64 // sent and received
-	charged  atomic.Int64 // in the ledger: at least bytes
+	charged  atomic.Int64 // as stored in the ledger: at least bytes
 	charging sync.Mutex
-	used     atomic.Bool // the end of the bytes was noted
+	used     atomic.Bool // the end of the byte limit was reported
 
-	pump sync.WaitGroup // the goroutine that reads from dev
+	pump sync.WaitGroup // the goroutine that reads dev
 
 	mu     sync.Mutex
 	closed bool
 	stack  *netstack // nil until the first packet
-	broken bool      // that there can be none was noted
+	broken bool      // a failure to create the stack was reported
 	busy   sync.WaitGroup
 }
 
-// Attach takes over dev and carries what is sent over it until Close. Nothing of
-// the link outlives the process.
+// Attach takes ownership of dev and forwards its packets until Close. The link has no ledger.
 func (h *Host) Attach(dev Device) *Link { return h.attach(0, dev, &ledger{}, 0, nil) }
 
-// attach is Attach of a link with a ledger, whose charge is charged. left are the
-// connections that an earlier process has left; they are reset.
+// attach is Attach with a ledger and its byte count. left are the connections of an earlier
+// process, which are reset.
 func (h *Host) attach(id uint32, dev Device, book *ledger, charged uint64, left map[int]conn) *Link {
 	l := &Link{
 		host: h, dev: dev, id: id, ledger: book,
@@ -95,12 +92,11 @@ func (h *Host) attach(id uint32, dev Device, book *ledger, charged uint64, left 
 	return l
 }
 
-// receive delivers packets until the device ends. That can only be the end of
-// the sandbox, or of the link.
+// receive delivers packets until the device is closed, by the end of the sandbox or of the link.
 func (l *Link) receive() { _ = l.dev.Receive(l.deliver) }
 
-// deliver gives a packet to the stack. What the sandbox's kernel says by itself
-// when an interface comes up is nothing to make a stack for.
+// deliver passes a packet to the stack. Packets that the sandbox's kernel sends by itself when the
+// interface comes up do not create a stack.
 func (l *Link) deliver(packet []byte) {
 	if !wanted(packet) {
 		return
@@ -111,8 +107,8 @@ func (l *Link) deliver(packet []byte) {
 	}
 }
 
-// count counts the bytes of a packet. Beyond the bound it cuts all connections
-// and flows; new ones are refused from then on.
+// count counts the bytes of a packet. Beyond the bound it cuts all connections and flows and
+// refuses new ones.
 func (l *Link) count(n int) {
 	most := l.host.bytes
 	if most <= 0 {
@@ -126,12 +122,12 @@ func (l *Link) count(n int) {
 	}
 }
 
-// chargeStep is the part of the bound by which bytes are charged ahead: so much
-// can be charged and not carried when the process dies.
+// chargeStep is the fraction of the bound that is charged in advance: at most that much is charged
+// and not transferred if the process dies.
 const chargeStep = 256
 
-// charge charges the link total bytes or a little more, before they are carried;
-// false if that cannot be recorded.
+// charge charges at least total bytes to the ledger before they are transferred. It returns false
+// if they cannot be stored.
 func (l *Link) charge(total int64) bool {
 	l.charging.Lock()
 	defer l.charging.Unlock()
@@ -147,8 +143,7 @@ func (l *Link) charge(total int64) bool {
 	return true
 }
 
-// netstack returns the stack, which is made when it is first asked for; nil when
-// the link is closed.
+// netstack returns the stack, creating it on the first call. It returns nil if the link is closed.
 func (l *Link) netstack() *netstack {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +164,7 @@ func (l *Link) netstack() *netstack {
 	return l.stack
 }
 
-// begin counts a goroutine that Close waits for; false when the link is closed.
+// begin counts a goroutine for which Close waits. It returns false if the link is closed.
 func (l *Link) begin() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,25 +175,25 @@ func (l *Link) begin() bool {
 	return true
 }
 
-// takePlace takes what a connection or a flow needs of what is bounded.
-func (l *Link) takePlace() bool {
-	if !l.conns.take(1) {
+// reserveFlow reserves the bounded resources of a connection or flow.
+func (l *Link) reserveFlow() bool {
+	if !l.conns.reserve(1) {
 		return false
 	}
-	if !l.host.sockets.take(1) {
-		l.conns.giveBack(1)
+	if !l.host.sockets.reserve(1) {
+		l.conns.release(1)
 		return false
 	}
 	return true
 }
 
-func (l *Link) leavePlace() {
-	l.host.sockets.giveBack(1)
-	l.conns.giveBack(1)
+func (l *Link) releaseFlow() {
+	l.host.sockets.release(1)
+	l.conns.release(1)
 }
 
-// Close cuts all connections and releases all that the link holds. It is
-// idempotent, and when it returns nothing is left.
+// Close cuts all connections and releases all resources of the link. It is idempotent; when it
+// returns nothing is left.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	first, s := !l.closed, l.stack

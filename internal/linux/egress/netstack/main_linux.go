@@ -17,9 +17,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/process/child"
 )
 
-// Main is the stack's process, if this process was started to be it, and then
-// does not return. In any other it tells package child that this program can be
-// started as one.
+// Main runs the network process and does not return, if this process was started as one. Otherwise
+// it declares to package child that this program can be started as one.
 func Main() {
 	if len(os.Args) != 1 || os.Args[0] != wire.Name {
 		child.Claim(wire.Name)
@@ -32,10 +31,9 @@ func Main() {
 	os.Exit(0)
 }
 
-// serve speaks to the daemon over descriptor 0 until the connection ends, with
-// which everything here ends.
+// serve serves the daemon's connection, descriptor 0, until it ends, and with it the process.
 func serve() error {
-	// The daemon ends this process, and nobody else.
+	// Only the daemon ends this process, not signals to its process group.
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	debug.SetGCPercent(50)
 	c, err := wire.NewConn(os.Stdin)
@@ -58,17 +56,18 @@ func serve() error {
 	}
 	s := &server{conn: c, host: newHost(rules, routes), links: map[uint32]*Link{}}
 	s.host.note = func(link uint32, e wire.Event) {
-		_ = c.Send(wire.Frame{Kind: wire.Note, Link: link, Event: e}) // a lost connection ends the process
+		// an error means that the connection is lost, which ends the process
+		_ = c.Send(wire.Frame{Kind: wire.Note, Link: link, Event: e})
 	}
 	s.host.discovers = true
 	go s.host.discover(context.Background())
 	return s.run()
 }
 
-// errOrder is the error of a frame that does not fit where it comes.
-var errOrder = errors.New("the daemon broke the protocol")
+// errProtocol is the error of an unexpected frame.
+var errProtocol = errors.New("the daemon broke the protocol")
 
-// receiveRules takes frames up to Start.
+// receiveRules receives frames up to Start.
 func receiveRules(c *wire.Conn) (o driver.Outbound, err error) {
 	for {
 		f, _, err := c.Receive()
@@ -79,18 +78,18 @@ func receiveRules(c *wire.Conn) (o driver.Outbound, err error) {
 			o.AllowPrivate, o.Deny = append(o.AllowPrivate, f.Allow...), append(o.Deny, f.Deny...)
 			o.DeniedPorts = append(o.DeniedPorts, f.Ports...)
 			if max(len(o.AllowPrivate), len(o.Deny), len(o.DeniedPorts)) > wire.MaxRules {
-				return o, errOrder
+				return o, errProtocol
 			}
 		case f.Kind == wire.Start:
 			o.MaxConnections, o.MaxBytes = int(f.MaxConnections), int64(f.MaxBytes)
 			return o, nil
 		default:
-			return o, errOrder
+			return o, errProtocol
 		}
 	}
 }
 
-// server carries out what the daemon says.
+// server handles the daemon's frames.
 type server struct {
 	conn *wire.Conn
 	host *Host
@@ -116,7 +115,7 @@ func (s *server) run() error {
 		case wire.Detach:
 			err = s.detach(f.Link)
 		default:
-			err = errOrder
+			err = errProtocol
 		}
 		if err != nil {
 			return err
@@ -124,13 +123,13 @@ func (s *server) run() error {
 	}
 }
 
-// attach carries the packets of a device. A link whose ledger cannot be read has
-// no connections and is not carried: its bytes are unknown.
+// attach starts to forward a device's packets. A link whose ledger cannot be read is not forwarded,
+// because its byte count is unknown.
 func (s *server) attach(id uint32, tun int, file *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.links[id]; there {
-		return errOrder
+		return errProtocol
 	}
 	dev, err := s.host.NewTun(tun)
 	if err != nil {
@@ -151,20 +150,21 @@ func (s *server) attach(id uint32, tun int, file *os.File) error {
 	return nil
 }
 
-// detach closes a link and tells the daemon when nothing of it is left.
+// detach closes a link and reports that nothing of it is left.
 func (s *server) detach(id uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, there := s.links[id]
 	if !there {
-		return errOrder
+		return errProtocol
 	}
 	delete(s.links, id)
 	go func() {
 		if l != nil {
-			_ = l.Close() // of the descriptor, which is gone either way
+			_ = l.Close() // the descriptor is closed in any case
 		}
-		_ = s.conn.Send(wire.Frame{Kind: wire.Detached, Link: id}) // a lost connection ends the process
+		// an error means that the connection is lost, which ends the process
+		_ = s.conn.Send(wire.Frame{Kind: wire.Detached, Link: id})
 	}()
 	return nil
 }

@@ -2,5 +2,5 @@
 
 package netstack
 
-// Main returns: only on Linux sandboxes reach out.
+// Main returns: sandboxes have a network on Linux only.
 func Main() {}

@@ -19,7 +19,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// listenDNS answers questions over UDP at the gateway.
+// listenDNS answers DNS queries over UDP at the gateway.
 func (s *netstack) listenDNS() error {
 	var wq waiter.Queue
 	ep, err := s.ip.NewEndpoint(udp.ProtocolNumber, ipv4.ProtocolNumber, &wq)
@@ -31,11 +31,11 @@ func (s *netstack) listenDNS() error {
 		return fmt.Errorf("the gateway's name server: %v", err)
 	}
 	s.dns = ep
-	// newNetstack runs under the link's lock, before it can be closed.
+	// newNetstack holds the link's lock, so the link cannot be closed yet.
 	s.link.busy.Go(func() {
 		defer ep.Close()
 		for await(s.link.ctx, &wq, ep, waiter.ReadableEvents) {
-			if !s.takeQuestion() {
+			if !s.receiveQuery() {
 				return
 			}
 		}
@@ -43,8 +43,8 @@ func (s *netstack) listenDNS() error {
 	return nil
 }
 
-// takeQuestion reads a question and has it answered; false at the end.
-func (s *netstack) takeQuestion() bool {
+// receiveQuery reads a query and starts a goroutine that answers it. It returns false at the end.
+func (s *netstack) receiveQuery() bool {
 	var b bytes.Buffer
 	res, err := s.dns.Read(&b, tcpip.ReadOptions{NeedRemoteAddr: true})
 	switch err.(type) {
@@ -61,42 +61,42 @@ func (s *netstack) takeQuestion() bool {
 		}
 	}
 	l := s.link
-	if !l.asked.Allow() || !l.askPlace() {
+	if !l.asked.Allow() || !l.reserveQuery() {
 		reply(refusal(question, dnsmessage.RCodeRefused))
 		return true
 	}
 	l.busy.Go(func() {
-		defer l.askLeave()
+		defer l.releaseQuery()
 		reply(l.host.names.answer(l.ctx, "udp", question))
 	})
 	return true
 }
 
-// askPlace takes what a question needs of what is bounded.
-func (l *Link) askPlace() bool {
-	if !l.asking.take(1) {
+// reserveQuery reserves the bounded resources of a query.
+func (l *Link) reserveQuery() bool {
+	if !l.asking.reserve(1) {
 		return false
 	}
-	if !l.host.sockets.take(1) {
-		l.asking.giveBack(1)
+	if !l.host.sockets.reserve(1) {
+		l.asking.release(1)
 		return false
 	}
 	return true
 }
 
-func (l *Link) askLeave() {
-	l.host.sockets.giveBack(1)
-	l.asking.giveBack(1)
+func (l *Link) releaseQuery() {
+	l.host.sockets.release(1)
+	l.asking.release(1)
 }
 
-// Bounds of a connection for questions.
+// Bounds of a connection for queries.
 const (
 	dnsIdle         = 10 * time.Second
 	mostOverOneConn = 100
 )
 
-// serveDNS answers questions over TCP at the gateway. It has the place of a
-// connection.
+// serveDNS answers DNS queries over TCP at the gateway. The connection counts as one of the
+// sandbox's.
 func (s *netstack) serveDNS(r *tcp.ForwarderRequest) {
 	var wq waiter.Queue
 	ep, err := r.CreateEndpoint(&wq)
@@ -122,7 +122,7 @@ func (s *netstack) serveDNS(r *tcp.ForwarderRequest) {
 	}
 }
 
-// answerOver answers one question over TCP; false at the end of the connection.
+// answerOver answers one query over TCP. It returns false at the end of the connection.
 func (s *netstack) answerOver(conn net.Conn) bool {
 	conn.SetDeadline(time.Now().Add(dnsIdle))
 	question, err := readMessage(conn, longestQuestion)

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// translated is the well-known prefix of translators to IPv4 (RFC 6052), and
-// translatedHere the range of prefixes that a network chooses by itself (RFC 8215).
+// translated is the well-known prefix of IPv4 translators (RFC 6052), translatedHere the range of a
+// network's own prefixes (RFC 8215).
 var (
 	translated     = netip.MustParsePrefix("64:ff9b::/96")
 	translatedHere = netip.MustParsePrefix("64:ff9b:1::/48")
 )
 
-// layout is where an IPv4 address stands in an IPv6 address, by the length of
-// the translator's prefix (RFC 6052, section 2.2). Byte 8 is never part of it.
+// layout is the position of an IPv4 address in an IPv6 address, by the length of the translator's
+// prefix (RFC 6052, section 2.2). Byte 8 is never part of it.
 type layout struct {
 	bits int
 	at   [4]int
@@ -26,16 +26,16 @@ func layouts() []layout {
 	}
 }
 
-// read returns the IPv4 address. Bits that RFC 6052 wants to be zero are not
-// looked at: a translator need not look at them either.
+// read returns the IPv4 address. It ignores the bits that must be zero by RFC 6052, because a
+// translator may ignore them too.
 func (l layout) read(a netip.Addr) netip.Addr {
 	b := a.As16()
 	return netip.AddrFrom4([4]byte{b[l.at[0]], b[l.at[1]], b[l.at[2]], b[l.at[3]]})
 }
 
-// within returns the IPv4 addresses that an IPv6 address leads to, if it is of a
-// form that some machine on the way could take for them.
-func (p *Policy) within(a netip.Addr) (out []netip.Addr) {
+// embeddedIPv4 returns the IPv4 addresses that routers or translators may derive from an IPv6
+// address.
+func (p *Policy) embeddedIPv4(a netip.Addr) (out []netip.Addr) {
 	if !a.Is6() {
 		return nil
 	}
@@ -70,20 +70,18 @@ func (p *Policy) within(a netip.Addr) (out []netip.Addr) {
 	return out
 }
 
-// mayTranslate reports whether an address could be one of a translator that
-// nobody has told of: a public one, while no name server has answered. An entry
-// of AllowPrivate opens it.
+// mayTranslate reports whether an address could be that of an unknown translator: a public one,
+// while no name server has answered. An entry of AllowPrivate allows it.
 func (p *Policy) mayTranslate(e entry, a netip.Addr) bool {
 	return a.Is6() && e.kind == open && p.nat64.Load() == nil && !translated.Contains(a) && !covers(p.allow, a)
 }
 
-// wellKnown are the addresses of ipv4only.arpa, which a DNS64 server translates
-// like any other (RFC 7050, section 2.2).
+// wellKnown are the addresses of ipv4only.arpa, which a DNS64 server translates (RFC 7050, section
+// 2.2).
 var wellKnown = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 0, 170}), netip.AddrFrom4([4]byte{192, 0, 0, 171})}
 
-// translators returns the prefixes by which an address can have been made of a
-// well-known one. Where there are several, all are taken: a prefix too many only
-// shuts.
+// translators returns the prefixes from which an address can be built out of a well-known one. If
+// there are several it returns all: a superfluous prefix only denies more.
 func translators(a netip.Addr) (out []netip.Prefix) {
 	if !a.Is6() || a.Is4In6() {
 		return nil

@@ -24,14 +24,13 @@ type netstack struct {
 	link *Link
 	ip   *stack.Stack
 	wire *endpoint
-	dns  tcpip.Endpoint // of questions over UDP
+	dns  tcpip.Endpoint // of queries over UDP
 }
 
-// nic is the number of the stack's one interface.
+// nic is the id of the stack's only interface.
 const nic = 1
 
-// Lives of connections that both sides have closed. There is one hop that loses
-// nothing, so there are no late packets to wait for.
+// Lifetime of closed connections. The link is one hop without loss, so no late packets can arrive.
 const (
 	timeWait = time.Second
 	finWait  = 10 * time.Second
@@ -40,8 +39,8 @@ const (
 func newNetstack(l *Link) (*netstack, error) {
 	s := &netstack{link: l, wire: &endpoint{dev: l.dev, count: l.count}}
 	s.ip = stack.New(stack.Options{
-		// Packets to 127.0.0.0/8 never get here from a kernel that means well. They
-		// are let in because the policy's answer is better than none.
+		// A correct kernel sends no packets to 127.0.0.0/8 here. They are accepted so that the
+		// policy answers them.
 		NetworkProtocols: []stack.NetworkProtocolFactory{
 			ipv4.NewProtocolWithOptions(ipv4.Options{AllowExternalLoopbackTraffic: true}),
 			ipv6.NewProtocolWithOptions(ipv6.Options{AllowExternalLoopbackTraffic: true})},
@@ -59,7 +58,7 @@ func newNetstack(l *Link) (*netstack, error) {
 	return s, nil
 }
 
-// configure makes the stack answer for every address there is.
+// configure makes the stack accept every destination address.
 func (s *netstack) configure() error {
 	var errs []error
 	ok := func(what string, err tcpip.Error) {
@@ -75,8 +74,8 @@ func (s *netstack) configure() error {
 	s.ip.SetRouteTable([]tcpip.Route{
 		{Destination: header.IPv4EmptySubnet, NIC: nic}, {Destination: header.IPv6EmptySubnet, NIC: nic}})
 
-	// "Moderate" offers windows up to the largest size; the size itself grows only
-	// when it is told to, and each connection is told its own once.
+	// Moderation lets the stack offer windows up to the maximum. The buffer's size itself stays,
+	// and each connection sets its own once.
 	moderate := tcpip.TCPModerateReceiveBufferOption(true)
 	ok("receive buffers", s.ip.SetTransportProtocolOption(tcp.ProtocolNumber, &moderate))
 	ok("receive buffers", s.ip.SetTransportProtocolOption(tcp.ProtocolNumber,
@@ -90,15 +89,16 @@ func (s *netstack) configure() error {
 	return errors.Join(errs...)
 }
 
-// serve has new connections and flows come to the link.
+// serve accepts new connections and flows.
 func (s *netstack) serve() error {
 	if err := s.listenDNS(); err != nil {
 		return err
 	}
-	// Beyond so many under way a request to connect is dropped, and comes again.
+	// Connection requests beyond this number are dropped, and retransmitted by the program's
+	// kernel.
 	t := tcp.NewForwarder(s.ip, firstWindow, int(s.link.conns.most), s.onTCP)
 	s.ip.SetTransportProtocolHandler(tcp.ProtocolNumber, t.HandlePacket)
-	// Always handled: onUDP itself sends the refusal that the stack would send.
+	// always handled: onUDP sends the ICMP error that the stack would send
 	u := udp.NewForwarder(s.ip, func(r *udp.ForwarderRequest) bool {
 		s.onUDP(r)
 		return true
@@ -107,7 +107,7 @@ func (s *netstack) serve() error {
 	return nil
 }
 
-// inject gives the stack a packet, which is copied.
+// inject passes a copy of a packet to the stack.
 func (s *netstack) inject(packet []byte) {
 	proto := ipv4.ProtocolNumber
 	if packet[0]>>4 == 6 {
@@ -118,7 +118,7 @@ func (s *netstack) inject(packet []byte) {
 	pkt.DecRef()
 }
 
-// close cuts all connections. Those who carry them come to their ends.
+// close cuts all connections, whose goroutines then end.
 func (s *netstack) close() {
 	s.wire.Attach(nil)
 	s.dns.Close()
@@ -127,17 +127,17 @@ func (s *netstack) close() {
 
 // wait returns when nothing of the stack runs.
 func (s *netstack) wait() {
-	s.ip.Close() // what was being made when close looked
+	s.ip.Close() // connections that were being created during close
 	s.ip.Wait()
 }
 
-// endpoint is the stack's interface: the device.
+// endpoint is the stack's link endpoint: the device.
 type endpoint struct {
 	dev   Device
 	count func(bytes int)
 
 	mu  sync.RWMutex
-	out stack.NetworkDispatcher // nil before and after the interface
+	out stack.NetworkDispatcher // nil while the interface is not attached
 }
 
 var _ stack.LinkEndpoint = (*endpoint)(nil)
@@ -162,45 +162,45 @@ func (w *endpoint) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) 
 	return n, nil
 }
 
-// Attach connects the interface to the stack, or with nil takes it away.
+// Attach attaches the interface to the stack; nil detaches it.
 func (w *endpoint) Attach(d stack.NetworkDispatcher) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.out = d
 }
 
-// IsAttached reports whether the interface is connected to the stack.
+// IsAttached reports whether the interface is attached.
 func (w *endpoint) IsAttached() bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return w.out != nil
 }
 
-// Capabilities: packets come from the sandbox's kernel by memory, so their
-// checksums need no second look.
+// Capabilities: packets come from the sandbox's kernel through memory, so checksums need not be
+// verified.
 func (w *endpoint) Capabilities() stack.LinkEndpointCapabilities {
 	return stack.CapabilityRXChecksumOffload
 }
 
-// MTU is the link's.
+// MTU returns the link's MTU.
 func (w *endpoint) MTU() uint32 { return wire.MTU }
 
-// SetMTU does nothing: both ends have the same for good.
+// SetMTU does nothing: the MTU is constant.
 func (w *endpoint) SetMTU(uint32) {}
 
-// MaxHeaderLength is 0: packets have no header below IP's.
+// MaxHeaderLength returns 0: there is no link-layer header.
 func (w *endpoint) MaxHeaderLength() uint16 { return 0 }
 
-// LinkAddress is none.
+// LinkAddress returns "".
 func (w *endpoint) LinkAddress() tcpip.LinkAddress { return "" }
 
 // SetLinkAddress does nothing.
 func (w *endpoint) SetLinkAddress(tcpip.LinkAddress) {}
 
-// Wait returns at once: the goroutine that reads is the Link's.
+// Wait returns at once: the reading goroutine belongs to the Link.
 func (w *endpoint) Wait() {}
 
-// ARPHardwareType is that of a link without addresses.
+// ARPHardwareType returns that of a link without addresses.
 func (w *endpoint) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareNone }
 
 // AddHeader does nothing.
@@ -209,13 +209,13 @@ func (w *endpoint) AddHeader(*stack.PacketBuffer) {}
 // ParseHeader does nothing.
 func (w *endpoint) ParseHeader(*stack.PacketBuffer) bool { return true }
 
-// Close does nothing: the device is the Link's.
+// Close does nothing: the device belongs to the Link.
 func (w *endpoint) Close() {}
 
-// SetOnCloseAction does nothing: no one asks for it.
+// SetOnCloseAction does nothing: it is not used.
 func (w *endpoint) SetOnCloseAction(func()) {}
 
-// addrPort is an address of the stack in the form of the rest.
+// addrPort converts an address of the stack.
 func addrPort(a tcpip.Address, port uint16) netip.AddrPort {
 	ip, _ := netip.AddrFromSlice(a.AsSlice())
 	return netip.AddrPortFrom(ip, port)

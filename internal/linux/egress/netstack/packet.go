@@ -6,7 +6,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// The parts of IP headers that are looked at before a packet is taken.
+// Offsets and values of IP headers that are checked before a packet is accepted.
 const (
 	ipv4Header = 20
 	ipv6Header = 40
@@ -16,9 +16,8 @@ const (
 	protoFragment = 44 // an IPv6 extension header
 )
 
-// wanted reports whether a packet is TCP or UDP from the sandbox's own address.
-// Anything else is the sandbox's kernel looking for routers and neighbours,
-// or an attempt to be somebody else.
+// wanted reports whether a packet is TCP or UDP from the sandbox's own address. Anything else is
+// neighbour or router discovery by the sandbox's kernel, or has a forged address.
 func wanted(b []byte) bool {
 	if len(b) < ipv4Header {
 		return false

@@ -11,40 +11,39 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// Policy decides where programs may connect. It is safe for concurrent use.
+// Policy decides to which addresses programs may connect. It is safe for concurrent use.
 type Policy struct {
 	allow, deny  []netip.Prefix
 	ports        []uint16
 	rows4, rows6 []entry
-	// own reports whether an address is this machine's; errNoRoute where
-	// nothing leads to it, which is left to the connecting socket to say.
+	// own reports whether an address is this machine's, or errNoRoute if it is unreachable, which
+	// the socket's connect reports then.
 	own func(netip.Addr) (bool, error)
-	// nat64 are the prefixes of this network's translators to IPv4 (RFC 7050);
-	// nil while no name server has told them.
+	// nat64 are the prefixes of this network's IPv4 translators (RFC 7050), nil until a name server
+	// has answered.
 	nat64 atomic.Pointer[[]netip.Prefix]
 }
 
-// Denied is what Check returns for an address that must not be reached.
+// Denied is the error of Check for a denied address.
 type Denied struct {
 	Addr netip.AddrPort
-	Why  string // for an operator: the range, or the setting
+	Why  string // for operators: the range or the setting
 }
 
-// Error names the address and what shuts it.
+// Error returns the address and the reason.
 func (d *Denied) Error() string { return fmt.Sprintf("%v may not be reached: %s", d.Addr, d.Why) }
 
-// errNoRoute is the answer of Policy.own for an address to which no route leads.
+// errNoRoute: no route leads to the address.
 var errNoRoute = errors.New("no route")
 
-// newPolicy makes a policy; own tells which addresses are this machine's.
+// newPolicy creates a policy. own reports which addresses are this machine's.
 func newPolicy(o driver.Outbound, own func(netip.Addr) (bool, error)) *Policy {
 	return &Policy{own: own, allow: o.AllowPrivate, deny: o.Deny, ports: slices.Clone(o.DeniedPorts),
 		rows4: parseRows(rangeRows4()), rows6: parseRows(rangeRows6())}
 }
 
-// Check returns nil if programs may connect to dst, over TCP or UDP, and
-// otherwise a *Denied. It looks at the address as it is given, so it must be
-// asked about the one that is connected to.
+// Check returns nil if programs may connect to dst over TCP or UDP, otherwise a *Denied. Callers
+// must pass the exact address to which they connect.
 func (p *Policy) Check(dst netip.AddrPort) error {
 	deny := func(why string) error { return &Denied{dst, why} }
 	switch {
@@ -53,14 +52,14 @@ func (p *Policy) Check(dst netip.AddrPort) error {
 	case slices.Contains(p.ports, dst.Port()):
 		return deny("the port is one of network.ports_denied")
 	}
-	if why := p.closed(dst.Addr()); why != "" {
+	if why := p.whyDenied(dst.Addr()); why != "" {
 		return deny(why)
 	}
 	return nil
 }
 
-// closed says why an address may not be reached, "" if it may.
-func (p *Policy) closed(a netip.Addr) string {
+// whyDenied returns why an address is denied, "" if it is allowed.
+func (p *Policy) whyDenied(a netip.Addr) string {
 	switch {
 	case !a.IsValid() || a.Zone() != "":
 		return "it is no address, or one of a single link"
@@ -69,20 +68,20 @@ func (p *Policy) closed(a netip.Addr) string {
 	case covers(p.deny, a):
 		return "it is in network.deny"
 	}
-	for _, v4 := range p.within(a) {
-		if why := p.closed(v4); why != "" {
+	for _, v4 := range p.embeddedIPv4(a) {
+		if why := p.whyDenied(v4); why != "" {
 			return "it leads to " + v4.String() + ": " + why
 		}
 	}
 	e := p.classify(a)
-	if !p.opened(e, a) {
+	if !p.isOpened(e, a) {
 		return e.why
 	}
 	if p.mayTranslate(e, a) {
 		return "no name server tells whether this network translates such addresses to IPv4 (RFC 7050)"
 	}
 	if e.kind == loopback || slices.Contains(p.allow, only(a)) {
-		return "" // opened by name, whosever it is
+		return "" // allowed explicitly, whatever machine it belongs to
 	}
 	switch own, err := p.own(a); {
 	case errors.Is(err, errNoRoute):
@@ -95,8 +94,8 @@ func (p *Policy) closed(a netip.Addr) string {
 	return ""
 }
 
-// opened reports whether what shuts an address's range has been lifted.
-func (p *Policy) opened(e entry, a netip.Addr) bool {
+// isOpened reports whether the operator has allowed an address of a denied range.
+func (p *Policy) isOpened(e entry, a netip.Addr) bool {
 	switch e.kind {
 	case open:
 		return true
@@ -112,7 +111,7 @@ func (p *Policy) opened(e entry, a netip.Addr) bool {
 	return false
 }
 
-// only is the range of one address.
+// only returns the range of one address.
 func only(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func covers(list []netip.Prefix, a netip.Addr) bool {

@@ -2,24 +2,24 @@ package netstack
 
 import "net/netip"
 
-// kind says how firmly a range is shut.
+// kind says which settings can allow a range.
 type kind uint8
 
 const (
 	open kind = iota
-	// special: opened by an entry of AllowPrivate that contains the address.
+	// special: an entry of AllowPrivate that contains the address.
 	special
-	// loopback: opened by an entry that lies within the range itself, so that
-	// nobody opens it by opening everything.
+	// loopback: an entry that lies within the range itself, so that an entry for all addresses does
+	// not allow it.
 	loopback
-	// metadata: opened by an entry that is the one address.
+	// metadata: an entry for the single address.
 	metadata
-	// never: nothing opens it.
+	// never: none.
 	never
 )
 
-// special ranges, by the registries of RFC 6890, and what clouds put into
-// them. The first row that contains an address counts.
+// Special ranges, from the registries of RFC 6890 and of cloud providers. The first row that
+// contains an address applies.
 type rangeRow struct {
 	prefix string
 	kind   kind
@@ -81,7 +81,7 @@ func rangeRows6() []rangeRow {
 	}
 }
 
-// entry is a row that has been parsed.
+// entry is a parsed row.
 type entry struct {
 	prefix netip.Prefix
 	kind   kind
@@ -96,7 +96,7 @@ func parseRows(rows []rangeRow) []entry {
 	return out
 }
 
-// classify returns the row of an address. IPv4 that is in no row is open.
+// classify returns the row of an address. IPv4 addresses without a row are allowed.
 func (p *Policy) classify(a netip.Addr) entry {
 	rows := p.rows6
 	if a.Is4() {

@@ -11,9 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// Pace of reset: rounds, the pause after each, which is longer than the one in
-// which Linux answers once (tcp_invalid_ratelimit, 500 ms), and how many segments
-// are sent at once.
+// Rate of reset: rounds, the pause after each, which exceeds Linux's limit of one answer per 500 ms
+// (tcp_invalid_ratelimit), and the number of segments sent at once.
 const (
 	resetRounds = 3
 	resetPause  = time.Second
@@ -21,11 +20,10 @@ const (
 	resetRest   = 5 * time.Millisecond
 )
 
-// reset ends connections that an earlier process has left open. The program's
-// kernel answers a SYN on an open connection with an ACK of its exact numbers (RFC
-// 5961, section 4.2), and the stack, which has no such connection, answers that
-// with a reset. Where there is a new connection between the same ports, its ACK
-// comes to that and changes nothing.
+// reset ends connections of an earlier process. The program's kernel answers a SYN on an open
+// connection with an ACK of its exact sequence numbers (RFC 5961, section 4.2). The stack, which
+// has no such connection, answers that with a reset. If there is a new connection between the same
+// ports, the ACK reaches it and has no effect.
 func (l *Link) reset(left map[int]conn) {
 	for range resetRounds {
 		n := 0
@@ -44,7 +42,7 @@ func (l *Link) reset(left map[int]conn) {
 	}
 }
 
-// sleep waits; false when the link is closed.
+// sleep sleeps. It returns false if the link is closed.
 func (l *Link) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -56,7 +54,7 @@ func (l *Link) sleep(d time.Duration) bool {
 	}
 }
 
-// synTo is a SYN to the program's end of a connection, from the world's.
+// synTo returns a SYN to the program's end of a connection, from the remote address.
 func synTo(c conn) []byte {
 	from, to := c.to, netip.AddrPortFrom(wire.Address.Addr(), c.port)
 	size := header.IPv4MinimumSize

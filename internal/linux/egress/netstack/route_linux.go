@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routes asks the kernel where an address leads. Asking it, rather than
-// listing the interfaces, knows every address that reaches this machine: a
-// second one, one of a dummy, a whole range that is routed to "local".
+// routes queries the kernel's routing (RTM_GETROUTE, rtnetlink(7)). Unlike a list of interface
+// addresses, it knows every address that reaches this machine: secondary addresses, those of dummy
+// interfaces, ranges with a "local" route.
 type routes struct {
 	mu  sync.Mutex
 	fd  int
@@ -24,9 +24,9 @@ func openRoutes() (*routes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("a netlink socket: %w", err)
 	}
-	// The kernel answers before the request returns; this only ends a wait that
-	// could not happen.
-	tv := unix.NsecToTimeval(int64(routePatience))
+	// The kernel answers before the request returns, so this timeout only guards against a kernel
+	// bug.
+	tv := unix.NsecToTimeval(int64(routeTimeout))
 	err = errors.Join(unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 	if err != nil {
@@ -36,7 +36,7 @@ func openRoutes() (*routes, error) {
 	return &routes{fd: fd}, nil
 }
 
-const routePatience = 1e9 // nanoseconds
+const routeTimeout = 1e9 // nanoseconds
 
 func (r *routes) close() error {
 	r.mu.Lock()
@@ -46,8 +46,8 @@ func (r *routes) close() error {
 	return unix.Close(fd)
 }
 
-// own reports whether packets to a are delivered on this machine, or to more
-// machines than one. errNoRoute if they are not delivered at all.
+// own reports whether packets to a are delivered on this machine, or to several machines.
+// errNoRoute: they are not delivered at all.
 func (r *routes) own(a netip.Addr) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +92,7 @@ func appendRouteRequest(b []byte, seq uint32, a netip.Addr) []byte {
 	return append(b, raw...)
 }
 
-// parseRoute returns the type of the route (RTN_*) in the kernel's answer.
+// parseRoute returns the route's type (RTN_*) from the kernel's answer.
 func parseRoute(b []byte) (kind uint8, seq uint32, err error) {
 	if len(b) < unix.SizeofNlMsghdr {
 		return 0, 0, errors.New("netlink: an answer is cut short")
@@ -114,7 +114,7 @@ func parseRoute(b []byte) (kind uint8, seq uint32, err error) {
 	return 0, seq, errors.New("netlink: an answer of another kind")
 }
 
-// noRoute tells routes that lead nowhere from the others.
+// noRoute returns errNoRoute for route types that lead nowhere.
 func noRoute(kind uint8, seq uint32) (uint8, uint32, error) {
 	switch kind {
 	case unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:

@@ -20,13 +20,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// firstWindow is what a program may send before its connection has its part of
-// the memory.
+// firstWindow is the receive window of a connection before it has its share of the buffers, in
+// bytes.
 const firstWindow = leastBuffer
 
-// onTCP carries one connection. The stack calls it in a goroutine of its own.
-// The program's connect returns when the daemon's socket is connected, or with a
-// reset when it cannot be.
+// onTCP relays one connection. The stack calls it in a goroutine of its own. The program's connect
+// returns when the process's socket is connected, or fails with a reset if that fails.
 func (s *netstack) onTCP(r *tcp.ForwarderRequest) {
 	l := s.link
 	if !l.begin() {
@@ -34,11 +33,11 @@ func (s *netstack) onTCP(r *tcp.ForwarderRequest) {
 		return
 	}
 	defer l.busy.Done()
-	if !l.takePlace() {
+	if !l.reserveFlow() {
 		r.Complete(true)
 		return
 	}
-	defer l.leavePlace()
+	defer l.releaseFlow()
 	if !l.awaitTurn() {
 		r.Complete(true)
 		return
@@ -48,14 +47,13 @@ func (s *netstack) onTCP(r *tcp.ForwarderRequest) {
 	if dst != netip.AddrPortFrom(wire.Gateway, wire.DNSPort) {
 		c, err := l.host.dial(l.ctx, "tcp", dst)
 		if err != nil {
-			r.Complete(!slow(err)) // who is slow may be there when asked again
+			r.Complete(!slow(err)) // after a timeout the program's kernel may retry
 			return
 		}
 		out = c.(*net.TCPConn)
 		defer out.Close()
 	}
-	// Before the program's connect returns: no connection is open that is not in the
-	// ledger.
+	// Before the program's connect returns: every open connection is in the ledger.
 	slot, ok := l.ledger.open(conn{r.ID().RemotePort, dst})
 	if !ok {
 		r.Complete(true)
@@ -69,31 +67,31 @@ func (s *netstack) onTCP(r *tcp.ForwarderRequest) {
 	}
 }
 
-// awaitTurn waits until one more connection is within the rate.
+// awaitTurn waits for the rate limit of new connections.
 func (l *Link) awaitTurn() bool {
-	ctx, cancel := context.WithTimeout(l.ctx, newPatience)
+	ctx, cancel := context.WithTimeout(l.ctx, newTimeout)
 	defer cancel()
 	return l.fresh.Wait(ctx) == nil
 }
 
-// slow reports whether a connection failed by nobody's answering.
+// slow reports whether a connect failed by a timeout.
 func slow(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ETIMEDOUT)
 }
 
-// relay carries the bytes of one connection, each direction by a goroutine that
-// waits without holding memory.
+// relay copies the bytes of one connection, with a goroutine per direction that holds no buffer
+// while it waits.
 type relay struct {
 	link  *Link
-	in    tcpip.Endpoint // the program's
+	in    tcpip.Endpoint // the program's side
 	wq    *waiter.Queue
-	out   *net.TCPConn // the world's
-	size  int64        // of each buffer
+	out   *net.TCPConn // the remote side
+	size  int64        // of each buffer, in bytes
 	cut   context.Context
-	abort context.CancelFunc // cuts both sides: one has failed
+	abort context.CancelFunc // cuts both sides after an error
 }
 
-// newRelay completes the program's connection; nil if it is gone.
+// newRelay completes the program's connection, nil if it is gone.
 func newRelay(s *netstack, r *tcp.ForwarderRequest, out *net.TCPConn) *relay {
 	c := &relay{link: s.link, wq: &waiter.Queue{}, out: out}
 	ep, err := r.CreateEndpoint(c.wq)
@@ -109,8 +107,8 @@ func newRelay(s *netstack, r *tcp.ForwarderRequest, out *net.TCPConn) *relay {
 	return c
 }
 
-// A program's socket can vanish without a word, once it has sent its end and
-// its kernel has waited long enough for ours. Asking finds that out.
+// A program's socket can disappear silently after it has sent its FIN and its kernel has timed out.
+// Keep-alive detects that.
 const (
 	aliveIdle  = tcpip.KeepaliveIdleOption(time.Minute)
 	aliveAgain = tcpip.KeepaliveIntervalOption(20 * time.Second)
@@ -125,17 +123,16 @@ func (c *relay) keepAlive() {
 	c.in.SocketOptions().SetKeepAlive(true)
 }
 
-// run carries bytes until both directions have ended, and what was sent has
-// arrived.
+// run relays until both directions have ended and all data has been delivered.
 func (c *relay) run() {
-	defer c.link.memory.giveBack(c.size)
+	defer c.link.memory.release(c.size)
 	defer c.abort()
-	// Whoever waits for the world's socket is woken by its end.
+	// unblocks goroutines that wait for the remote socket
 	stop := context.AfterFunc(c.cut, func() {
 		c.out.SetLinger(0)
 		c.out.Close()
 	})
-	// A reset from the program cuts the connection whoever waits for whom.
+	// A reset by the program cuts the connection in any state.
 	reset := waiter.NewFunctionEntry(waiter.EventErr|waiter.EventHUp, func(waiter.EventMask) {
 		if tcp.EndpointState(c.in.State()) == tcp.StateError {
 			c.abort()
@@ -144,10 +141,10 @@ func (c *relay) run() {
 	c.wq.EventRegister(&reset)
 	defer c.wq.EventUnregister(&reset)
 	var back sync.WaitGroup
-	back.Go(c.fromWorld)
-	c.toWorld()
+	back.Go(c.copyIn)
+	c.copyOut()
 	back.Wait()
-	if stop() { // both directions ended in order
+	if stop() { // both directions ended regularly
 		c.drain()
 	} else {
 		c.in.Abort()
@@ -155,12 +152,12 @@ func (c *relay) run() {
 	c.in.Close()
 }
 
-// wait waits until the program's connection is ready for an event; false when
-// the connection is cut.
+// wait waits until the program's connection is ready for an event. It returns false if the
+// connection is cut.
 func (c *relay) wait(mask waiter.EventMask) bool { return await(c.cut, c.wq, c.in, mask) }
 
-// await waits until an endpoint of the stack is ready for an event; false when
-// ctx ends first.
+// await waits until an endpoint of the stack is ready for an event. It returns false if ctx ends
+// first.
 func await(ctx context.Context, wq *waiter.Queue, ep tcpip.Endpoint, mask waiter.EventMask) bool {
 	if ep.Readiness(mask)&mask != 0 {
 		return true
@@ -178,8 +175,8 @@ func await(ctx context.Context, wq *waiter.Queue, ep tcpip.Endpoint, mask waiter
 	return true
 }
 
-// toWorld carries what the program sends.
-func (c *relay) toWorld() {
+// copyOut copies data from the program to the remote side.
+func (c *relay) copyOut() {
 	for c.wait(waiter.ReadableEvents) {
 		more, err := c.sendSome()
 		switch {
@@ -195,7 +192,7 @@ func (c *relay) toWorld() {
 	}
 }
 
-// sendSome sends what is there; no more at the end of what the program sends.
+// sendSome sends the available data. more is false at the end of the program's data.
 func (c *relay) sendSome() (more bool, err error) {
 	bufs := &c.link.host.packets
 	if c.size < int64(bufs.size) {
@@ -218,18 +215,18 @@ func (c *relay) sendSome() (more bool, err error) {
 	return err == nil, err
 }
 
-// smallWrite is the size below which data costs much more memory than it is
-// long, and mostSmall how many of these may wait in a connection.
+// smallWrite is the size below which a segment uses much more memory than its length; mostSmall is
+// the number of such segments that may be queued per connection.
 const (
 	smallWrite = 4096
 	mostSmall  = 64
 )
 
-// fromWorld carries what the world sends.
-func (c *relay) fromWorld() {
+// copyIn copies data from the remote side to the program.
+func (c *relay) copyIn() {
 	raw, err := c.out.SyscallConn()
 	if err == nil {
-		// Urgent data stays in its place, where it is counted like any other.
+		// Keep urgent data in line, so that it is counted like other data.
 		err = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) })
 	}
 	if err != nil {
@@ -256,16 +253,15 @@ func (c *relay) fromWorld() {
 		}
 		if small >= mostSmall {
 			small = 0
-			if !c.settle() {
+			if !c.waitDelivered() {
 				return
 			}
 		}
 	}
 }
 
-// receiveSome waits for data and passes on as much as there is room for. The
-// room is there before the data is taken from the socket, whose own buffer holds
-// the world back.
+// receiveSome waits for data and passes on as much as the stack has room for. It checks the room
+// before it reads from the socket, whose own buffer applies back-pressure to the remote side.
 func (c *relay) receiveSome(raw syscall.RawConn) (n int64, err error) {
 	p := inbound{}
 	rerr := raw.Read(func(fd uintptr) bool {
@@ -288,21 +284,21 @@ func (c *relay) receiveSome(raw syscall.RawConn) (n int64, err error) {
 	return n, p.err
 }
 
-// inbound is what waits in a socket, as the stack takes it: by length first, so
-// that the memory it takes is no more than is needed.
+// inbound is the data in a socket as the stack's Payloader: the stack asks for its length first, so
+// that it allocates no more than needed.
 type inbound struct {
 	fd  int
-	err error // io.EOF at the end, EAGAIN when there is nothing
+	err error // io.EOF at the end, EAGAIN without data
 	n   int   // bytes
 }
 
-// look finds out how much there is.
+// look reads the number of available bytes.
 func (p *inbound) look() {
 	var b [1]byte
 	n, _, err := unix.Recvfrom(p.fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	switch {
 	case err == unix.EINTR:
-		p.err = unix.EAGAIN // the poller says it again
+		p.err = unix.EAGAIN // the poller reports the error again
 	case err != nil:
 		p.err = err
 	case n == 0:
@@ -312,11 +308,11 @@ func (p *inbound) look() {
 	}
 }
 
-// Len is how many bytes there are.
+// Len returns the number of available bytes.
 func (p *inbound) Len() int { return p.n }
 
-// Read takes bytes from the socket. The stack asks until it has as many as Len
-// promised, and an empty b only asks whether there are more.
+// Read reads from the socket. The stack calls it until it has Len bytes; with an empty b it only
+// asks whether there are more.
 func (p *inbound) Read(b []byte) (int, error) {
 	for len(b) > 0 {
 		n, err := unix.Read(p.fd, b)
@@ -333,10 +329,10 @@ func (p *inbound) Read(b []byte) (int, error) {
 	return 0, nil
 }
 
-// settle waits until the program's kernel has taken all that was sent. The
-// stack bounds what waits by its length, and many small pieces take far more
-// than that; a buffer of two bytes is writable exactly when nothing waits.
-func (c *relay) settle() bool {
+// waitDelivered waits until the program's kernel has acknowledged all data. The stack bounds its
+// queue by length, but many small segments use far more memory. A send buffer of two bytes is
+// writable exactly when the queue is empty.
+func (c *relay) waitDelivered() bool {
 	o := c.in.SocketOptions()
 	o.SetSendBufferSize(2, true)
 	ok := c.wait(waiter.WritableEvents)
@@ -344,14 +340,14 @@ func (c *relay) settle() bool {
 	return ok
 }
 
-// drainPatience is how long data may wait for a program that has closed its own
-// direction and does not read.
-const drainPatience = 5 * time.Minute
+// drainTimeout bounds the time that data waits for a program that has closed its own direction and
+// does not read.
+const drainTimeout = 5 * time.Minute
 
-// drain waits until what was sent last has been taken, so that the connection
-// keeps its place until then.
+// drain waits until the last data has been acknowledged, so that the connection counts towards the
+// bound until then.
 func (c *relay) drain() {
-	ctx, cancel := context.WithTimeout(c.cut, drainPatience)
+	ctx, cancel := context.WithTimeout(c.cut, drainTimeout)
 	defer cancel()
 	closed := func() bool {
 		switch tcp.EndpointState(c.in.State()) {
@@ -374,6 +370,5 @@ func (c *relay) drain() {
 	}
 }
 
-// drainLook is how often the state is looked at besides: the stack does not tell
-// of every change.
+// drainLook is the polling interval of the state, because the stack does not signal every change.
 const drainLook = 50 * time.Millisecond

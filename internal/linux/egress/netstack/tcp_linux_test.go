@@ -469,7 +469,7 @@ func TestBytesBound(t *testing.T) {
 
 // However many connections share the memory, it is no more than twice of it.
 func TestShare(t *testing.T) {
-	g := gauge{most: buffers}
+	g := budget{most: buffers}
 	var all []int64
 	var sum int64
 	for range 1024 {
@@ -484,9 +484,9 @@ func TestShare(t *testing.T) {
 		t.Errorf("%d bytes together, the first %d, the last %d", sum, all[0], all[1023])
 	}
 	for _, n := range all {
-		g.giveBack(n)
+		g.release(n)
 	}
-	if g.now.Load() != 0 || !g.take(buffers) || g.take(1) {
+	if g.now.Load() != 0 || !g.reserve(buffers) || g.reserve(1) {
 		t.Error("what was given back is not there, or more than that")
 	}
 }

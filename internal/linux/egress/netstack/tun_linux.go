@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pool is memory for what is on its way, in pieces of one size. It is shared by all
-// links: each needs a piece only while something is there.
+// pool is a pool of buffers of one size, shared by all links. Each link needs a buffer only while
+// it has data.
 type pool struct {
 	size int
 	free sync.Pool
@@ -32,10 +32,9 @@ type Tun struct {
 	bufs *pool
 }
 
-// NewTun takes over the descriptor of a TUN device. On failure it is closed.
+// NewTun takes ownership of the descriptor of a TUN device. On failure it closes it.
 func (h *Host) NewTun(fd int) (*Tun, error) {
-	// From here on the descriptor waits in the runtime's poller, which takes
-	// only those that do not block.
+	// The runtime's poller needs a non-blocking descriptor.
 	if err := unix.SetNonblock(fd, true); err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -50,8 +49,7 @@ func (h *Host) NewTun(fd int) (*Tun, error) {
 	return t, nil
 }
 
-// Receive reads packets until the device ends. It holds memory only while
-// there are any.
+// Receive reads packets until the device is closed. It holds a buffer only while there are packets.
 func (t *Tun) Receive(deliver func([]byte)) error {
 	for {
 		var failed error
@@ -92,5 +90,5 @@ func (t *Tun) Send(parts [][]byte) {
 	})
 }
 
-// Close removes the device, unless another descriptor holds it.
+// Close closes the descriptor. The device disappears unless another descriptor keeps it.
 func (t *Tun) Close() error { return t.file.Close() }

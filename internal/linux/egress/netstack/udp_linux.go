@@ -20,34 +20,32 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// flowIdle ends a UDP flow over which nothing was sent for so long, either way.
-// RFC 4787 asks for two minutes; QUIC, the longest-lived, says something every
-// half minute at least.
+// flowIdle is the time without datagrams in either direction after which a flow ends. RFC 4787
+// requires two minutes; QUIC sends at least every half minute.
 const flowIdle = 2 * time.Minute
 
-// flowBuffer is how many bytes of datagrams wait in one flow.
+// flowBuffer bounds the queued datagrams of one flow, in bytes.
 const flowBuffer = 256 << 10
 
-// onUDP starts a flow with the first datagram from one port of the sandbox to
-// one of the world. It is called by the goroutine that reads the device, so it
-// does not wait.
+// onUDP starts a flow with the first datagram between two ports. The goroutine that reads the
+// device calls it, so it must not block.
 func (s *netstack) onUDP(r *udp.ForwarderRequest) {
 	l, id := s.link, r.ID()
 	from, to := addrPort(id.RemoteAddress, id.RemotePort), addrPort(id.LocalAddress, id.LocalPort)
 	if !l.fresh.Allow() || !l.begin() {
-		return // lost, as datagrams may be
+		return // dropped
 	}
 	refuse := func() {
 		s.unreachable(from, to)
 		l.busy.Done()
 	}
-	if !l.takePlace() {
+	if !l.reserveFlow() {
 		refuse()
 		return
 	}
 	out, err := l.host.dial(l.ctx, "udp", to)
 	if err != nil {
-		l.leavePlace()
+		l.releaseFlow()
 		refuse()
 		return
 	}
@@ -62,26 +60,26 @@ func (s *netstack) onUDP(r *udp.ForwarderRequest) {
 	go f.run()
 }
 
-// flow carries the datagrams between two ports.
+// flow relays the datagrams between two ports.
 type flow struct {
 	stack    *netstack
 	wq       *waiter.Queue
-	in       tcpip.Endpoint // the program's
-	out      *net.UDPConn   // the world's
+	in       tcpip.Endpoint // the program's side
+	out      *net.UDPConn   // the remote side
 	from, to netip.AddrPort
 	size     int64
-	last     atomic.Pointer[time.Time] // when something was sent, by a clock that does not jump
+	last     atomic.Pointer[time.Time] // time of the last datagram, by the monotonic clock
 }
 
 func (f *flow) release() {
 	f.out.Close()
 	l := f.stack.link
-	l.memory.giveBack(f.size)
-	l.leavePlace()
+	l.memory.release(f.size)
+	l.releaseFlow()
 	l.busy.Done()
 }
 
-// run carries datagrams both ways until nothing was sent for flowIdle.
+// run relays datagrams until none was sent for flowIdle.
 func (f *flow) run() {
 	defer f.release()
 	ctx, cancel := context.WithCancel(f.stack.link.ctx)
@@ -91,9 +89,9 @@ func (f *flow) run() {
 	var back sync.WaitGroup
 	back.Go(func() {
 		defer cancel()
-		f.fromWorld(ctx)
+		f.copyIn(ctx)
 	})
-	f.toWorld(ctx)
+	f.copyOut(ctx)
 	cancel()
 	back.Wait()
 	f.in.Close()
@@ -101,15 +99,15 @@ func (f *flow) run() {
 
 func (f *flow) touch() { now := time.Now(); f.last.Store(&now) }
 
-// deadline is when the flow ends unless something is sent before.
+// deadline returns when the flow ends without further datagrams.
 func (f *flow) deadline() time.Time { return f.last.Load().Add(flowIdle) }
 
 func (f *flow) over(ctx context.Context) bool {
 	return ctx.Err() != nil || !time.Now().Before(f.deadline())
 }
 
-// toWorld carries what the program sends.
-func (f *flow) toWorld(ctx context.Context) {
+// copyOut copies datagrams from the program.
+func (f *flow) copyOut(ctx context.Context) {
 	for !f.over(ctx) {
 		bound, cancel := context.WithDeadline(ctx, f.deadline())
 		ready := await(bound, f.wq, f.in, waiter.ReadableEvents)
@@ -120,7 +118,7 @@ func (f *flow) toWorld(ctx context.Context) {
 	}
 }
 
-// sendOne sends a datagram; false when the flow cannot go on.
+// sendOne sends a datagram. It returns false if the flow cannot continue.
 func (f *flow) sendOne() bool {
 	bufs := &f.stack.link.host.packets
 	buf := bufs.get()
@@ -136,12 +134,12 @@ func (f *flow) sendOne() bool {
 	}
 	_, err := f.out.Write((*buf)[:res.Count])
 	f.touch()
-	// Too long, or no memory just now: a datagram is lost, and the flow goes on.
+	// too long, or out of memory: the datagram is lost and the flow continues
 	return f.note(err)
 }
 
-// fromWorld carries what the world sends.
-func (f *flow) fromWorld(ctx context.Context) {
+// copyIn copies datagrams to the program.
+func (f *flow) copyIn(ctx context.Context) {
 	raw, err := f.out.SyscallConn()
 	if err != nil {
 		return
@@ -149,7 +147,7 @@ func (f *flow) fromWorld(ctx context.Context) {
 	for !f.over(ctx) {
 		f.out.SetReadDeadline(f.deadline())
 		if ctx.Err() != nil {
-			return // the deadline that cancelling set has just been undone
+			return // the deadline that the cancellation had set was just overwritten
 		}
 		err := raw.Read(func(fd uintptr) bool { return f.receiveOne(int(fd)) })
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -158,7 +156,7 @@ func (f *flow) fromWorld(ctx context.Context) {
 	}
 }
 
-// receiveOne passes on a datagram; false when there is none.
+// receiveOne forwards a datagram. It returns false if there is none.
 func (f *flow) receiveOne(fd int) bool {
 	bufs := &f.stack.link.host.packets
 	buf := bufs.get()
@@ -174,12 +172,12 @@ func (f *flow) receiveOne(fd int) bool {
 	f.touch()
 	var r bytes.Reader
 	r.Reset((*buf)[:n])
-	_, _ = f.in.Write(&r, tcpip.WriteOptions{}) // what does not fit is lost
+	_, _ = f.in.Write(&r, tcpip.WriteOptions{}) // dropped if there is no room
 	return true
 }
 
-// note tells the program what the world's socket has heard; false if the socket
-// is of no more use.
+// note reports an error of the remote socket to the program. It returns false if the socket is
+// unusable.
 func (f *flow) note(err error) bool {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		f.stack.unreachable(f.from, f.to)
@@ -187,8 +185,7 @@ func (f *flow) note(err error) bool {
 	return !errors.Is(err, net.ErrClosed)
 }
 
-// unreachable tells the program that nobody takes what it sent: an ICMP message
-// "port unreachable", from the address it sent to.
+// unreachable sends the program an ICMP "port unreachable" from the destination address.
 func (s *netstack) unreachable(from, to netip.AddrPort) {
 	if from.Addr().Is4() {
 		s.link.dev.Send([][]byte{unreachable4(from, to)})
@@ -197,9 +194,8 @@ func (s *netstack) unreachable(from, to netip.AddrPort) {
 	}
 }
 
-// unreachable4 is the message with, as the program's kernel wants it, the headers
-// of what could not be delivered: the addresses and the ports. Its length and
-// checksum nobody looks at.
+// unreachable4 returns the ICMP message. It contains what the program's kernel needs of the
+// undelivered packet: the addresses and ports. Its length and checksum are not verified.
 func unreachable4(from, to netip.AddrPort) []byte {
 	const inner = header.IPv4MinimumSize + header.UDPMinimumSize
 	b := make([]byte, header.IPv4MinimumSize+header.ICMPv4MinimumSize+inner)
@@ -221,7 +217,7 @@ func encode4(b []byte, src, dst tcpip.Address, proto tcpip.TransportProtocolNumb
 	ip.SetChecksum(^ip.CalculateChecksum())
 }
 
-// unreachable6 is the same for IPv6.
+// unreachable6 is unreachable4 for IPv6.
 func unreachable6(from, to netip.AddrPort) []byte {
 	const inner = header.IPv6MinimumSize + header.UDPMinimumSize
 	b := make([]byte, header.IPv6MinimumSize+header.ICMPv6DstUnreachableMinimumSize+inner)

@@ -17,10 +17,10 @@ type Conn struct {
 	mu sync.Mutex // guards sending
 }
 
-// patience is how long a side waits for the other to take a frame.
-const patience = 10 * time.Second
+// sendTimeout bounds the time in which the other side must accept a frame.
+const sendTimeout = 10 * time.Second
 
-// Pair makes a connection: one end, and the file of the other.
+// Pair creates a connection and returns one end, and the file of the other end.
 func Pair() (*Conn, *os.File, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -34,7 +34,7 @@ func Pair() (*Conn, *os.File, error) {
 	return ours, theirs, err
 }
 
-// NewConn takes over the file of an end.
+// NewConn takes ownership of the file of an end.
 func NewConn(file *os.File) (*Conn, error) {
 	defer file.Close()
 	c, err := net.FileConn(file)
@@ -52,8 +52,8 @@ func NewConn(file *os.File) (*Conn, error) {
 // Close ends the connection.
 func (c *Conn) Close() error { return c.socket.Close() }
 
-// Send sends a frame with descriptors, which stay the caller's. It fails if the
-// other side does not take the frame within 10 s.
+// Send sends a frame with descriptors, which the caller keeps. It fails if the other side does not
+// accept the frame within 10 s.
 func (c *Conn) Send(f Frame, fds ...int) error {
 	var rights []byte
 	if len(fds) > 0 {
@@ -61,18 +61,18 @@ func (c *Conn) Send(f Frame, fds ...int) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.socket.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.socket.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
 	_, _, err := c.socket.WriteMsgUnix(f.Append(nil), rights, nil)
 	return err
 }
 
-// attached is how many descriptors an Attach frame carries.
+// attached is the number of descriptors of an Attach frame.
 const attached = 2
 
-// Receive waits for the next frame of the daemon. An Attach frame comes with two
-// descriptors, which become the caller's: the device and the ledger.
+// Receive reads the next frame of the daemon. An Attach frame has two descriptors, the device and
+// the ledger, which the caller then owns.
 func (c *Conn) Receive() (Frame, []int, error) {
 	var buf [MaxFrame + 1]byte
 	oob := make([]byte, unix.CmsgSpace(4*attached))
@@ -97,8 +97,8 @@ func (c *Conn) Receive() (Frame, []int, error) {
 	return f, fds, nil
 }
 
-// ReceiveBare is Receive for the daemon: the kernel drops descriptors, and the
-// frame that carried them is an error.
+// ReceiveBare is Receive for the daemon's end. It provides no space for descriptors, so the kernel
+// discards them; a frame with descriptors is an error.
 func (c *Conn) ReceiveBare() (Frame, error) {
 	var buf [MaxFrame + 1]byte
 	n, _, flags, _, err := c.socket.ReadMsgUnix(buf[:], nil)
@@ -111,7 +111,7 @@ func (c *Conn) ReceiveBare() (Frame, error) {
 	return Decode(buf[:n])
 }
 
-// rights returns the descriptors that came with a message.
+// rights returns the descriptors of a message.
 func rights(oob []byte) (fds []int, err error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package wire is what the daemon and the process of the TCP/IP stack agree on:
-// the addresses of a sandbox's link, and the frames between the two.
+// Package wire has what the daemon and the process of the TCP/IP stacks share: the addresses of a
+// sandbox's link, and the frames of their connection.
 //
-// A frame is one message of a SOCK_SEQPACKET pair, at most MaxFrame bytes. The
-// daemon sends Rules frames, one Start, and then Names, Attach and Detach frames;
-// the stack's process answers with Ready, Detached and Note frames. Both sides end
-// the connection at the first frame that does not decode or does not fit.
+// A frame is one message of a SOCK_SEQPACKET pair, at most MaxFrame bytes. The daemon sends Rules
+// frames, one Start, and then Names, Attach and Detach frames. The stack's process sends Ready,
+// Detached and Note frames. Each side closes the connection at the first malformed or unexpected
+// frame.
 package wire
 
 import (
@@ -14,51 +14,51 @@ import (
 	"strconv"
 )
 
-// Kind is what a frame says.
+// Kind is the kind of a frame.
 type Kind uint8
 
 // The kinds. The daemon sends the first five, the stack's process the others.
 const (
 	// Rules adds to the operator's rules. Fields: Allow, Deny, Ports.
 	Rules Kind = iota + 1
-	// Start ends the rules. Fields: MaxConnections, MaxBytes.
+	// Start follows the last Rules frame. Fields: MaxConnections, MaxBytes.
 	Start
 	// Names replaces the name servers. Field: Servers.
 	Names
-	// Attach hands over a link: its TUN device and its ledger. Field: Link.
+	// Attach passes a link: its TUN device and its ledger. Field: Link.
 	Attach
 	// Detach closes a link. Field: Link.
 	Detach
-	// Ready tells that the process is confined.
+	// Ready reports that the process has confined itself.
 	Ready
-	// Detached tells that a link is closed. Field: Link.
+	// Detached reports that a link is closed. Field: Link.
 	Detached
-	// Note tells of an event of a link. Fields: Link, Event.
+	// Note reports an event of a link. Fields: Link, Event.
 	Note
 )
 
-// Event is what a Note tells.
+// Event is the event of a Note.
 type Event uint8
 
-// The events. Each is told at most once by a process about a link.
+// The events. A process reports each at most once per link.
 const (
-	// UsedUp: the link's bytes are used up.
+	// UsedUp: the link has reached MaxBytes.
 	UsedUp Event = iota + 1
-	// Broken: the link has no stack, or no ledger.
+	// Broken: no stack or no ledger could be created for the link.
 	Broken
 
 	lastEvent = Broken
 )
 
-// Frame is a frame. A kind's own fields are set, the others zero.
+// Frame is a frame. Fields that its kind does not use are zero.
 type Frame struct {
 	Kind           Kind
 	Link           uint32
 	Event          Event
 	Allow, Deny    []netip.Prefix
 	Ports          []uint16
-	MaxConnections uint32 // of one sandbox; not 0
-	MaxBytes       uint64 // of one sandbox; 0: no bound
+	MaxConnections uint32 // per sandbox; not 0
+	MaxBytes       uint64 // per sandbox; 0 means no bound
 	Servers        []netip.AddrPort
 }
 
@@ -66,15 +66,15 @@ type Frame struct {
 const (
 	// MaxFrame is in bytes.
 	MaxFrame = 4096
-	// MaxList is how many entries one list of a frame has.
+	// MaxList is the most entries in one list of a frame.
 	MaxList = 64
-	// MaxConnections is how many connections a sandbox can be given.
+	// MaxConnections is the largest MaxConnections of a Start.
 	MaxConnections = 1 << 17
-	// MaxRules is how many entries a list of the rules has in all Rules frames.
+	// MaxRules is the most entries of one list in all Rules frames together.
 	MaxRules = 1 << 16
 )
 
-// errFrame is the error of everything that is no frame.
+// errFrame is the error of malformed bytes.
 var errFrame = errors.New("malformed frame")
 
 // Append appends the frame to b.
@@ -114,7 +114,7 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 	return append(append(b, byte(len(raw))), raw...)
 }
 
-// Decode reads a frame. It fails for bytes that Append does not write.
+// Decode decodes a frame. It fails for bytes that Append does not produce.
 func Decode(b []byte) (Frame, error) {
 	d := decoder{b: b}
 	f := Frame{Kind: Kind(d.uint(1))}
@@ -146,7 +146,7 @@ func Decode(b []byte) (Frame, error) {
 	return f, nil
 }
 
-// decoder reads from b; bad: what was read is worth nothing.
+// decoder reads from b. If bad is set, the values read are invalid.
 type decoder struct {
 	b   []byte
 	bad bool
@@ -209,8 +209,8 @@ func (d *decoder) server() netip.AddrPort {
 	return netip.AddrPortFrom(a, port)
 }
 
-// ValidRange reports whether a rule can name the range: it has nothing but zeros
-// after the prefix, and is no IPv4 in the form of IPv6, which no address matches.
+// ValidRange reports whether a rule can contain the prefix: the bits after the prefix are zero, and
+// it is no IPv4-mapped IPv6 address, which no address matches.
 func ValidRange(p netip.Prefix) bool {
 	return p.IsValid() && p == p.Masked() && !p.Addr().Is4In6()
 }

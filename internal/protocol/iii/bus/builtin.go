@@ -14,8 +14,8 @@ import (
 // serverID is the worker id of the server itself.
 const serverID = "00000000-0000-0000-0000-000000000000"
 
-// about is what a client tells of itself (engine::workers::register).
-type about struct {
+// workerInfo is a client's description of itself (engine::workers::register).
+type workerInfo struct {
 	Name        string `json:"name"`
 	Runtime     string `json:"runtime,omitempty"`
 	Version     string `json:"version,omitempty"`
@@ -24,10 +24,10 @@ type about struct {
 	PID         int64  `json:"pid,omitempty"`
 }
 
-// maxAbout is the most that is kept of each field of about, in bytes.
+// maxAbout is the most of each field of about that is stored, in bytes.
 const maxAbout = 256
 
-func (a *about) cut() {
+func (a *workerInfo) cut() {
 	for _, f := range []*string{&a.Name, &a.Runtime, &a.Version, &a.Description, &a.OS} {
 		if len(*f) > maxAbout {
 			*f = strings.ToValidUTF8((*f)[:maxAbout], "")
@@ -35,7 +35,7 @@ func (a *about) cut() {
 	}
 }
 
-// builtin is a function of the engine itself. It does not block.
+// builtin is a function of the engine itself. It must not block.
 type builtin func(c *worker, data json.RawMessage) (any, error)
 
 func (s *Server) builtins() map[string]builtin {
@@ -49,7 +49,7 @@ func (s *Server) builtins() map[string]builtin {
 	}
 }
 
-// read decodes the payload of a builtin; null and nothing are the same.
+// read decodes the payload of a builtin. null and no payload are the same.
 func read(data json.RawMessage, v any) error {
 	if err := json.Unmarshal(data, v); err != nil {
 		return serialization(err.Error())
@@ -58,8 +58,8 @@ func read(data json.RawMessage, v any) error {
 }
 
 func (s *Server) workersRegister(c *worker, data json.RawMessage) (any, error) {
-	var a about
-	// One odd field is no reason to know nothing of the client.
+	var a workerInfo
+	// one malformed field must not discard the others
 	_ = json.Unmarshal(data, &a)
 	a.cut()
 	s.mu.Lock()
@@ -86,8 +86,8 @@ func (s *Server) channelsCreate(_ *worker, data json.RawMessage) (any, error) {
 	return map[string]channel.Ref{"reader": r, "writer": w}, nil
 }
 
-// listed is a function as engine::functions::list shows it.
-type listed struct {
+// functionEntry is a function in the result of engine::functions::list.
+type functionEntry struct {
 	FunctionID  string          `json:"function_id"`
 	Namespace   string          `json:"namespace"`
 	WorkerName  string          `json:"worker_name"`
@@ -95,22 +95,21 @@ type listed struct {
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
 }
 
-// described is a function as engine::functions::info shows it.
-type described struct {
-	listed
+// functionInfo is a function in the result of engine::functions::info.
+type functionInfo struct {
+	functionEntry
 	Request    json.RawMessage `json:"request_schema,omitempty"`
 	Response   json.RawMessage `json:"response_schema,omitempty"`
 	Registered []struct{}      `json:"registered_triggers"`
 }
 
-// known returns every function, those of clients included, in the order of
-// their ids.
-func (s *Server) known() []described {
+// known returns all functions, those of clients included, sorted by id.
+func (s *Server) known() []functionInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []described
+	var all []functionInfo
 	add := func(f *Function, worker string) {
-		all = append(all, described{listed: listed{FunctionID: f.ID, Namespace: "default", WorkerName: worker,
+		all = append(all, functionInfo{functionEntry: functionEntry{FunctionID: f.ID, Namespace: "default", WorkerName: worker,
 			Description: f.Description, Metadata: f.Metadata}, Request: f.Request, Response: f.Response,
 			Registered: []struct{}{}})
 	}
@@ -123,7 +122,7 @@ func (s *Server) known() []described {
 	for _, r := range s.functions {
 		add(&r.Function, r.owner.about.Name)
 	}
-	slices.SortFunc(all, func(a, b described) int { return cmp.Compare(a.FunctionID, b.FunctionID) })
+	slices.SortFunc(all, func(a, b functionInfo) int { return cmp.Compare(a.FunctionID, b.FunctionID) })
 	return all
 }
 
@@ -138,19 +137,19 @@ func (s *Server) functionsList(_ *worker, data json.RawMessage) (any, error) {
 		return nil, err
 	}
 	search := strings.ToLower(req.Search)
-	functions := []listed{}
+	functions := []functionEntry{}
 	for _, f := range s.known() {
 		if internal(f.FunctionID) && !req.IncludeInternal || !strings.HasPrefix(f.FunctionID, req.Prefix) ||
 			req.Worker != "" && f.WorkerName != req.Worker ||
 			!strings.Contains(strings.ToLower(f.FunctionID+"\n"+f.Description), search) {
 			continue
 		}
-		functions = append(functions, f.listed)
+		functions = append(functions, f.functionEntry)
 	}
 	return map[string]any{"functions": functions}, nil
 }
 
-// maxAsked is how many functions one engine::functions::info may name.
+// maxAsked is the most functions in one engine::functions::info.
 const maxAsked = 32
 
 func (s *Server) functionsInfo(_ *worker, data json.RawMessage) (any, error) {
@@ -161,11 +160,11 @@ func (s *Server) functionsInfo(_ *worker, data json.RawMessage) (any, error) {
 	if err := read(data, &req); err != nil {
 		return nil, err
 	}
-	find := func(id string) (described, bool) {
+	find := func(id string) (functionInfo, bool) {
 		all := s.known()
-		i, ok := slices.BinarySearchFunc(all, id, func(f described, id string) int { return cmp.Compare(f.FunctionID, id) })
+		i, ok := slices.BinarySearchFunc(all, id, func(f functionInfo, id string) int { return cmp.Compare(f.FunctionID, id) })
 		if !ok {
-			return described{}, false
+			return functionInfo{}, false
 		}
 		return all[i], true
 	}
@@ -193,9 +192,9 @@ func (s *Server) functionsInfo(_ *worker, data json.RawMessage) (any, error) {
 	return nil, serialization("missing field `function_id`")
 }
 
-// shown is a worker as engine::workers::list shows it.
-type shown struct {
-	about
+// workerEntry is a worker in the result of engine::workers::list.
+type workerEntry struct {
+	workerInfo
 	ID        string `json:"id"`
 	Status    string `json:"status"`
 	Functions int    `json:"function_count"`
@@ -205,11 +204,11 @@ type shown struct {
 func (s *Server) workersList(_ *worker, data json.RawMessage) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	workers := []shown{{about: about{Name: s.opt.WorkerName, Runtime: "go"}, ID: serverID, Status: "connected",
+	workers := []workerEntry{{workerInfo: workerInfo{Name: s.opt.WorkerName, Runtime: "go"}, ID: serverID, Status: "connected",
 		Functions: len(s.own)}}
 	for _, id := range slices.Sorted(maps.Keys(s.workers)) {
 		if c := s.workers[id]; c.connected {
-			workers = append(workers, shown{about: c.about, ID: c.id, Status: "connected",
+			workers = append(workers, workerEntry{workerInfo: c.about, ID: c.id, Status: "connected",
 				Functions: len(c.functions), Calls: len(c.calls)})
 		}
 	}
@@ -228,14 +227,14 @@ func (s *Server) workersInfo(c *worker, data json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range all.(map[string]any)["workers"].([]shown) {
+	for _, w := range all.(map[string]any)["workers"].([]workerEntry) {
 		if w.Name != *req.Name {
 			continue
 		}
-		functions := []listed{}
+		functions := []functionEntry{}
 		for _, f := range s.known() {
 			if f.WorkerName == w.Name {
-				functions = append(functions, f.listed)
+				functions = append(functions, f.functionEntry)
 			}
 		}
 		return map[string]any{"worker": w, "functions": functions}, nil

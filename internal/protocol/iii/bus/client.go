@@ -19,26 +19,24 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/channel"
 )
 
-// ClientOptions are what a worker is made from. NewClient fills zero fields
-// with the defaults given here.
+// ClientOptions are the parameters of a worker. NewClient replaces zero fields with the defaults
+// given here.
 type ClientOptions struct {
 	// URL is the engine's, such as ws://host:49134. Required.
 	URL string
-	// Header is sent with the upgrade: what an engine wants for authorization.
+	// Header is sent with the upgrade, for the engine's authorization.
 	Header http.Header
-	// Name, Version and Description are what the worker tells of itself.
-	// Default for Name: "iii-sandbox".
+	// Name, Version and Description describe the worker. Default for Name: "iii-sandbox".
 	Name, Version, Description string
-	// Functions are registered at every connection.
+	// Functions are registered on every connection.
 	Functions []Function
-	// MaxCalls is how many invocations may be under way at once; more are
-	// answered with CodeInvocation. Default 1024.
+	// MaxCalls is the most running invocations; further ones are answered with CodeInvocation.
+	// Default 1024.
 	MaxCalls int
-	// FirstDelay is the time between a lost connection and the next attempt. It
-	// doubles with every failure up to MaxDelay, give or take 30 %. Defaults
-	// 1 s and 30 s.
+	// FirstDelay is the delay before a reconnect. It doubles with every failure up to MaxDelay,
+	// with a jitter of 30 %. Defaults 1 s and 30 s.
 	FirstDelay, MaxDelay time.Duration
-	// Logger takes structured logs, never payloads. Default: discards.
+	// Logger receives structured logs, never payloads. Default: discards.
 	Logger *slog.Logger
 }
 
@@ -57,16 +55,15 @@ type Client struct {
 	own map[string]*Function
 
 	mu      sync.Mutex
-	session *session // nil while there is no connection
+	session *session // nil without a connection
 	last    identity
 	changed chan struct{} // closed and replaced when session changes
 }
 
-// identity is what an engine has called a worker, and the proof of it.
+// identity is the id that an engine has given to a worker, and the proof of it.
 type identity struct{ worker, token string }
 
-// session is one connection to the engine. Its fields are guarded by
-// Client.mu, but for those that never change.
+// session is one connection to the engine. Client.mu guards its fields, except constant ones.
 type session struct {
 	sock    *socket
 	ctx     context.Context // ends with the connection
@@ -75,7 +72,7 @@ type session struct {
 	pending map[string]chan *message
 }
 
-// NewClient makes a Client. Run connects it.
+// NewClient returns a Client. Run connects it.
 func NewClient(o ClientOptions) *Client {
 	c := &Client{opt: o.withDefaults(), own: map[string]*Function{}, changed: make(chan struct{})}
 	for i := range c.opt.Functions {
@@ -84,9 +81,8 @@ func NewClient(o ClientOptions) *Client {
 	return c
 }
 
-// Run stays connected until ctx ends, and returns its error. A connection
-// that cannot be made is tried again; only a URL that can never work is
-// returned at once.
+// Run stays connected until ctx ends, and returns its error. It retries failed connections; only an
+// invalid URL is returned at once.
 func (c *Client) Run(ctx context.Context) error {
 	if !strings.HasPrefix(c.opt.URL, "ws://") && !strings.HasPrefix(c.opt.URL, "wss://") {
 		return fmt.Errorf("the engine's address %q must begin with ws:// or wss://", c.opt.URL)
@@ -111,7 +107,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// once makes one connection and serves it to its end.
+// once makes one connection and serves it until its end.
 func (c *Client) once(ctx context.Context) (connected bool, err error) {
 	sock := newSocket()
 	dialCtx, stop := context.WithTimeout(ctx, 10*time.Second)
@@ -124,7 +120,7 @@ func (c *Client) once(ctx context.Context) (connected bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &session{sock: sock, ctx: ctx, pending: map[string]chan *message{}}
 	c.opt.Logger.Info("iii: connected to the engine")
-	last := c.before() // that is, before the engine's greeting can have come
+	last := c.before() // read before the engine's greeting can arrive
 	s.tasks.Go(func() { c.greet(s, last) })
 	err = sock.run(ctx, ws, func(frame []byte) { c.handle(s, frame) })
 	cancel()
@@ -133,15 +129,15 @@ func (c *Client) once(ctx context.Context) (connected bool, err error) {
 	return true, err
 }
 
-// before is who the worker was on its last connection.
+// before returns the worker's identity on its last connection.
 func (c *Client) before() identity {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.last
 }
 
-// greet sends what an engine is to know, in the order that all versions take:
-// who this was before, who it is, what it can do.
+// greet sends the worker's messages in the order that all engine versions accept: its previous
+// identity, its description, its functions.
 func (c *Client) greet(s *session, last identity) {
 	if last.token != "" {
 		s.sock.post(&message{Type: kindReattach, PreviousWorkerID: last.worker, ReattachToken: last.token})
@@ -162,14 +158,14 @@ func (c *Client) greet(s *session, last identity) {
 	}
 }
 
-// use makes s the session that Invoke uses, with mu held.
+// use makes s the session for Invoke. The caller holds mu.
 func (c *Client) use(s *session) {
 	c.session = s
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// lose is the end of a session: whoever waits for the engine is told.
+// lose ends a session and fails all calls that wait for the engine.
 func (c *Client) lose(s *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,8 +205,8 @@ func (c *Client) handle(s *session, frame []byte) {
 	}
 }
 
-// begin runs an invocation. Its answer goes to the connection it came by, or
-// nowhere: the engine has told the caller by then.
+// begin runs an invocation. The answer goes to the invocation's own connection, or nowhere: if that
+// is lost, the engine has already answered the caller.
 func (c *Client) begin(s *session, m *message) {
 	if m.Data == nil {
 		m.Data = json.RawMessage("null")
@@ -254,17 +250,15 @@ func (c *Client) run(s *session, m *message) (json.RawMessage, *Error) {
 	var caller struct {
 		ID string `json:"_caller_worker_id"`
 	}
-	_ = json.Unmarshal(m.Data, &caller) // absent where data is no object
+	_ = json.Unmarshal(m.Data, &caller) // absent if data is not an object
 	return answer(guarded(s.ctx, f.Handle, Call{Function: m.FunctionID, Data: m.Data, Caller: caller.ID}))
 }
 
-// ErrDisconnected is Invoke's error when the connection to the engine broke
-// before the answer.
+// ErrDisconnected is Invoke's error if the connection broke before the answer.
 var ErrDisconnected = errors.New("the connection to the engine broke")
 
-// Invoke calls a function through the engine and waits for its result, which
-// is JSON. It waits for a connection first. An error that the engine or the
-// function answers with is an *Error.
+// Invoke calls a function through the engine and waits for its result, as JSON. It waits for a
+// connection first. An error of the engine or the function is an *Error.
 func (c *Client) Invoke(ctx context.Context, function string, data any) (json.RawMessage, error) {
 	raw, err := encode(data)
 	if err != nil {
@@ -302,7 +296,7 @@ func (c *Client) Invoke(ctx context.Context, function string, data any) (json.Ra
 	}
 }
 
-// await returns the session, and waits until there is one.
+// await waits for a session and returns it.
 func (c *Client) await(ctx context.Context) (*session, error) {
 	for {
 		c.mu.Lock()

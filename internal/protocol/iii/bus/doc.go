@@ -1,28 +1,23 @@
-// Package bus is the worker WebSocket of the iii protocol: functions that are
-// registered under names, and invocations that find them. It knows nothing of
-// sandboxes.
+// Package bus implements the worker WebSocket of the iii protocol: functions that are registered
+// under names, and invocations of them. It is independent of sandboxes.
 //
-// [Server] is the engine's side, which unmodified SDKs connect to. It routes
-// invocations to functions of its own and to those that its clients have
-// registered. [Client] is a worker's side: it joins an engine somewhere else,
-// registers the same functions there, and comes back when the connection
-// breaks.
+// [Server] is the engine's side, to which unmodified SDKs connect. It routes invocations to its own
+// functions and to those that clients have registered. [Client] is a worker's side: it joins an
+// engine elsewhere, registers the same functions there, and reconnects when the connection breaks.
 //
-// What it promises:
+// Invariants:
 //
-//   - A frame that cannot be read or is not known is ignored, and nothing else
-//     is disturbed. Only the WebSocket protocol's own violations, and messages
-//     beyond the size limit, end a connection.
-//   - An invocation with an id is answered exactly once: with the function's
-//     result, or with an error. It may be answered on a later connection of the
-//     same client, which has shown the token of the earlier one.
-//   - The socket is read while functions run, and pings are answered, so that
-//     no client takes a long call for a dead server.
-//   - A client that is gone leaves nothing: its functions are removed and who
-//     waits for them is told, and after a grace in which it may come back the
-//     calls it made are cancelled.
-//   - Everything from a client has a limit: the size of a message, the calls
-//     under way, the functions registered, the time a message may take.
+//   - A malformed or unknown frame is ignored and has no other effect. Only violations of the
+//     WebSocket protocol, and messages beyond the size limit, end a connection.
+//   - An invocation with an id is answered exactly once, with the function's result or an error.
+//     The answer may be sent on a later connection of the same client, which identifies itself with
+//     the token of the earlier one.
+//   - The socket is read, and pings are answered, while functions run. So no client takes a long
+//     call for a dead server.
+//   - A lost client leaves nothing behind: its functions are removed, callers of them get an error,
+//     and after a grace period its own calls are cancelled.
+//   - Everything that a client sends is bounded: the size of messages, running calls, registered
+//     functions, the time for a message.
 package bus
 
 import (
@@ -32,31 +27,30 @@ import (
 
 // Call is one invocation.
 type Call struct {
-	// Function is the id that was invoked.
+	// Function is the id of the invoked function.
 	Function string
-	// Data is the payload: JSON, "null" if there was none.
+	// Data is the payload as JSON, "null" if there is none.
 	Data json.RawMessage
-	// Caller is the worker that invoked, "" where that is not known.
+	// Caller is the id of the calling worker, "" if unknown.
 	Caller string
 }
 
-// Function is something that can be invoked.
+// Function is a function that can be invoked.
 type Function struct {
-	// ID is the name, such as sandbox::exec.
+	// ID is the function's name, such as sandbox::exec.
 	ID string
-	// Description is a sentence or two for whoever chooses among functions.
+	// Description is a sentence or two for the user of the function.
 	Description string
 	// Request and Response are JSON schemas, or nil.
 	Request, Response json.RawMessage
-	// Metadata is the registrant's own, or nil.
+	// Metadata is the registrant's own data, or nil.
 	Metadata json.RawMessage
-	// Handle runs the function. What it returns becomes JSON. An *Error goes
-	// out as it is, any other error as CodeFailed with its text. ctx ends when
-	// nobody waits for the answer any more.
+	// Handle runs the function. Its result becomes JSON. An *Error is sent unchanged, any other
+	// error as CodeFailed with its text. ctx ends when no caller waits for the answer any more.
 	Handle func(ctx context.Context, c Call) (any, error)
 }
 
-// answer is what an invocation is answered with.
+// answer converts a result to the answer of an invocation.
 func answer(result any, err error) (json.RawMessage, *Error) {
 	if err != nil {
 		if e, ok := err.(*Error); ok {
@@ -71,8 +65,8 @@ func answer(result any, err error) (json.RawMessage, *Error) {
 	return raw, nil
 }
 
-// guarded runs a function's handler. A panic in it is its own call's error and
-// nobody else's; its text, which may quote data, is kept out.
+// guarded runs a function's handler. A panic becomes the error of its own call; its text, which may
+// contain data, is left out.
 func guarded(ctx context.Context, f func(context.Context, Call) (any, error), c Call) (result any, err error) {
 	defer func() {
 		if recover() != nil {

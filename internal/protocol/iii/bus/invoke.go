@@ -8,9 +8,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/channel"
 )
 
-// handle obeys one frame. What takes time has a goroutine of its own; only the
-// refusals wait for room here, so that a client that sends and does not read is
-// not read from either.
+// handle executes one frame. Work that takes time runs in a goroutine of its own. Only refusals
+// wait for room to write, so a client that does not read is not read from either.
 func (s *Server) handle(c *worker, frame []byte) {
 	m, err := decode(frame)
 	if err != nil {
@@ -34,29 +33,29 @@ func (s *Server) handle(c *worker, frame []byte) {
 		c.sock.post(&message{Type: kindPong})
 	case kindPong, kindUnregisterTrigger, kindRegisterTriggerType, kindUnregisterTriggerType,
 		kindTriggerRegistrationResult, kindRegisterService:
-		// Nothing here depends on them.
+		// other types have no effect here
 	default:
 		s.opt.Logger.Debug("iii: a message of an unknown type was ignored", "worker", c.id)
 	}
 }
 
-// refusedTrigger says that a trigger will never fire, rather than to keep it.
+// refusedTrigger refuses a trigger, because it would never fire.
 func refusedTrigger(m *message) *message {
 	return &message{Type: kindTriggerRegistrationResult, ID: m.ID, TriggerType: m.TriggerType, FunctionID: m.FunctionID,
 		Error: &Error{Code: codeTrigger, Message: "this server runs sandboxes and has no triggers; trigger type " +
 			show(m.TriggerType) + " is not known, and the trigger will not fire"}}
 }
 
-// maxName is the longest id of a function, in bytes; maxRegistered is how much
-// all registrations of one client may take.
+// maxName is the longest id of a function, in bytes; maxRegistered bounds all registrations of one
+// client, in bytes.
 const (
 	maxName       = 256
 	maxRegistered = 8 << 20
 )
 
-// register takes a function of a client. The last registration of an id counts,
-// so that a client whose old connection has not been found dead yet gets its
-// functions back; the server's own can not be taken.
+// register registers a function of a client. The last registration of an id wins, so that a client
+// whose old connection is not detected as lost yet gets its functions back. The server's own
+// functions cannot be replaced.
 func (s *Server) register(c *worker, m *message, size int) {
 	if !s.tryRegister(c, m, size) {
 		c.sock.post(&message{Type: kindRegistrationRejected, Code: codeConflict, Namespace: "default",
@@ -126,7 +125,7 @@ func (s *Server) tryBegin(c *worker, m *message) *Error {
 	return nil
 }
 
-// run is one invocation from its start to its answer.
+// run executes one invocation and answers it.
 func (s *Server) run(ctx context.Context, x *call, c *worker, m *message) {
 	raw, failed := s.dispatch(ctx, c, m)
 	if !m.void() {
@@ -140,17 +139,17 @@ func (s *Server) run(ctx context.Context, x *call, c *worker, m *message) {
 	s.settle()
 }
 
-// resultOf makes the answer to an invocation.
+// resultOf returns the answer to an invocation.
 func resultOf(m *message, raw json.RawMessage, failed *Error) *message {
 	return &message{Type: kindInvocationResult, InvocationID: m.InvocationID, FunctionID: m.FunctionID,
 		Result: raw, Error: failed, Traceparent: m.Traceparent, Baggage: m.Baggage}
 }
 
-// reply sends an answer to a client, on whatever connection it has by now.
+// reply sends an answer to a client, on its current connection.
 func (s *Server) reply(c *worker, m *message) {
 	b, err := encode(m)
 	if err != nil {
-		return // nothing of a message cannot be encoded
+		return // messages can always be encoded
 	}
 	for !c.sock.send(b) {
 		select {
@@ -164,7 +163,7 @@ func (s *Server) reply(c *worker, m *message) {
 	}
 }
 
-// dispatch finds the function and has it run.
+// dispatch finds the function and runs it.
 func (s *Server) dispatch(ctx context.Context, c *worker, m *message) (json.RawMessage, *Error) {
 	if m.Action != nil && m.Action.Type == "enqueue" {
 		return nil, &Error{Code: CodeEnqueue, Message: "this server has no queues; invoke the function without an action"}
@@ -178,8 +177,8 @@ func (s *Server) dispatch(ctx context.Context, c *worker, m *message) (json.RawM
 	return s.forward(ctx, c, m)
 }
 
-// forward passes an invocation on to the client that has the function. Two
-// callers may use the same invocation id, so it gets one of our own.
+// forward passes an invocation to the client that has the function, under a new id, because two
+// callers may use the same one.
 func (s *Server) forward(ctx context.Context, c *worker, m *message) (json.RawMessage, *Error) {
 	out := &message{Type: kindInvokeFunction, FunctionID: m.FunctionID, Data: withCaller(m.Data, c.id),
 		Traceparent: m.Traceparent, Baggage: m.Baggage, Metadata: m.Metadata, Action: m.Action}
@@ -222,7 +221,7 @@ func (s *Server) drop(c *worker, id string) {
 	delete(c.pending, id)
 }
 
-// resolve takes the result of an invocation that was passed on.
+// resolve handles the result of a forwarded invocation.
 func (s *Server) resolve(c *worker, m *message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

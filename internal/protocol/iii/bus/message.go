@@ -13,7 +13,7 @@ import (
 // kind is the type of a message.
 type kind string
 
-// The messages, in both directions. What is not here is ignored.
+// Message types in both directions. Others are ignored.
 const (
 	kindWorkerRegistered          kind = "workerregistered"
 	kindReattach                  kind = "reattach"
@@ -32,8 +32,8 @@ const (
 	kindPong                      kind = "pong"
 )
 
-// message is any frame. Absent fields are left out when it is sent: a client
-// takes "stacktrace": null for a malformed error.
+// message is any frame. Absent fields are omitted when it is sent: a client takes "stacktrace":
+// null for a malformed error.
 type message struct {
 	Type kind `json:"type"`
 
@@ -66,22 +66,21 @@ type message struct {
 	OwnerWorkerID string `json:"owner_worker_id,omitempty"`
 }
 
-// action says what becomes of an invocation's result.
+// action is what happens to an invocation's result.
 type action struct {
 	Type  string `json:"type"`
 	Queue string `json:"queue,omitempty"`
 }
 
-// void reports whether no answer is wanted.
+// void reports whether no answer is expected.
 func (m *message) void() bool {
 	return m.InvocationID == "" || m.Action != nil && m.Action.Type == "void"
 }
 
 var errFrame = errors.New("not a message of the protocol")
 
-// decode reads one frame. Fields of a wrong type count as absent, since one
-// odd field must not cost the caller an answer; what has no type that can be
-// read is an error. Text that is not UTF-8 is refused.
+// decode decodes one frame. A field of a wrong type counts as absent, so that the caller still gets
+// an answer. A frame without a readable type, or that is not UTF-8, is an error.
 func decode(frame []byte) (*message, error) {
 	if !utf8.Valid(frame) {
 		return nil, errFrame
@@ -124,8 +123,8 @@ func decode(frame []byte) (*message, error) {
 	return m, nil
 }
 
-// decodeError reads the error of a result. What is not of the usual form
-// becomes the message of an unknown error.
+// decodeError decodes the error of a result. An unusual form becomes the message of an unknown
+// error.
 func decodeError(raw json.RawMessage) *Error {
 	var e struct {
 		Code, Message *string
@@ -141,8 +140,7 @@ func decodeError(raw json.RawMessage) *Error {
 	return out
 }
 
-// encode writes one frame. HTML is not escaped: nobody puts frames into pages,
-// and program text is full of < and &.
+// encode encodes one frame. It does not escape HTML, since program text has many < and &.
 func encode(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
@@ -153,30 +151,30 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-// Error is how an invocation fails on the wire.
+// Error is the error of an invocation on the wire.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	// Stacktrace is left out when empty. Sandbar never sends one of its own.
+	// Stacktrace is omitted if empty. Sandbar never sends one of its own.
 	Stacktrace string `json:"stacktrace,omitempty"`
 }
 
-// Error returns the code and the message, as clients show them.
+// Error returns the code and the message, as clients display them.
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// Codes of errors that clients know.
+// Error codes that clients know.
 const (
 	CodeFailed     = "invocation_failed"  // the function refused or failed
-	CodeNotFound   = "function_not_found" // there is no such function
-	CodeStopped    = "invocation_stopped" // who worked on it is gone
-	CodeInvocation = "invocation_error"   // it could not be passed on
-	CodeEnqueue    = "enqueue_error"      // there are no queues here
+	CodeNotFound   = "function_not_found" // no such function
+	CodeStopped    = "invocation_stopped" // the worker that ran it is gone
+	CodeInvocation = "invocation_error"   // it could not be forwarded
+	CodeEnqueue    = "enqueue_error"      // this server has no queues
 	CodeNoSuch     = "NOT_FOUND"          // of the engine's own functions
 	codeTrigger    = "trigger_type_not_found"
 	codeConflict   = "FUNCTION_NAMESPACE_CONFLICT"
 )
 
-// serialization is the error for data that a function cannot read.
+// serialization returns the error for data that a function cannot decode.
 func serialization(text string) *Error {
 	return &Error{Code: CodeFailed, Message: "serialization error: " + text}
 }
@@ -185,7 +183,7 @@ func functionNotFound(id string) *Error {
 	return &Error{Code: CodeNotFound, Message: "Function " + show(id) + " not found in namespace default."}
 }
 
-// show makes a name of the client's fit for a message.
+// show quotes and shortens a client's name for a message.
 func show(id string) string {
 	if len(id) <= 100 {
 		return id

@@ -16,36 +16,33 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/channel"
 )
 
-// ServerOptions are what an operator can set. NewServer fills zero fields with
-// the defaults given here.
+// ServerOptions are the operator's settings. NewServer replaces zero fields with the defaults given
+// here.
 type ServerOptions struct {
-	// Functions are the server's own. No client can take their names.
+	// Functions are the server's own. Clients cannot register their names.
 	Functions []Function
-	// WorkerName is the worker that these functions are shown to belong to.
-	// Default "iii-sandbox".
+	// WorkerName is the worker under which these functions are listed. Default "iii-sandbox".
 	WorkerName string
-	// Channels are those that engine::channels::create makes. Required.
+	// Channels is used by engine::channels::create. Required.
 	Channels *channel.Hub
-	// Authorize decides who may connect, as a worker or for telemetry; its error's
-	// text is told to the client with 401. Nil: everybody who gets here.
+	// Authorize decides which clients may connect, as a worker or for telemetry; a refused client
+	// gets the error's text with 401. Nil: all requests may connect.
 	Authorize func(*http.Request) error
-	// MaxConnections is how many sockets there may be of each kind; more are
-	// refused with 503. Default 1024.
+	// MaxConnections is the most sockets of each kind; further ones are refused with 503. Default
+	// 1024.
 	MaxConnections int
-	// MaxCalls is how many invocations of one client may be under way at once;
-	// more are answered with CodeInvocation. Default 1024.
+	// MaxCalls is the most running invocations of one client; further ones are answered with
+	// CodeInvocation. Default 1024.
 	MaxCalls int
-	// MaxFunctions is how many functions one client may register; more are
-	// rejected. Default 1024.
+	// MaxFunctions is the most functions that one client can register. Default 1024.
 	MaxFunctions int
-	// Grace is how long the calls of a client whose connection has broken run
-	// on, for it to come back and take their results. Default 10 s; negative:
-	// none.
+	// Grace is the time for which the calls of a lost client continue, so that it can reconnect and
+	// receive their results. Default 10 s; negative: none.
 	Grace time.Duration
-	// TelemetryIdle is how long a telemetry socket may go without a whole message
-	// before it is closed. Default 5 min.
+	// TelemetryIdle is the time without a complete message after which a telemetry socket is
+	// closed. Default 5 min.
 	TelemetryIdle time.Duration
-	// Logger takes structured logs, never payloads. Default: discards.
+	// Logger receives structured logs, never payloads. Default: discards.
 	Logger *slog.Logger
 }
 
@@ -80,9 +77,9 @@ type Server struct {
 	mu        sync.Mutex
 	closing   bool               // no new calls and connections
 	closed    bool               // no new tasks
-	idle      chan struct{}      // closed when closing and nothing is under way
-	underWay  int                // calls
-	workers   map[string]*worker // connected, or away within their grace
+	idle      chan struct{}      // closed when closing and nothing runs
+	underWay  int                // running calls
+	workers   map[string]*worker // connected, or lost within their grace period
 	functions map[string]*registration
 	drains    int // telemetry sockets
 }
@@ -99,30 +96,29 @@ func NewServer(o ServerOptions) *Server {
 	return s
 }
 
-// worker is one connection of a client. Its fields are guarded by Server.mu,
-// but for those that never change.
+// worker is one connection of a client. Server.mu guards its fields, except constant ones.
 type worker struct {
 	id, token string
 	sock      *socket
 
-	about     about
+	about     workerInfo
 	connected bool
 	functions map[string]*registration
 	bytes     int                 // of registrations
 	calls     map[*call]struct{}  // that it has made
-	pending   map[string]*pending // that it works on
+	pending   map[string]*pending // that it executes
 
-	// A client that comes back is another worker. moved is closed when it has,
-	// and next is then that worker; given is closed when it will not.
+	// A client that reconnects is a new worker. moved is closed then, and next is the new worker.
+	// given is closed when the client will not come back.
 	moved chan struct{}
 	next  *worker
 	given chan struct{}
 	grace *time.Timer
 }
 
-// call is one invocation under way.
+// call is one running invocation.
 type call struct {
-	by     *worker // changes when the client comes back; guarded by Server.mu
+	by     *worker // changes when the client reconnects; guarded by Server.mu
 	cancel context.CancelFunc
 }
 
@@ -133,7 +129,7 @@ type registration struct {
 	bytes int
 }
 
-// pending is an invocation that a client works on.
+// pending is an invocation that a client executes.
 type pending struct{ done chan *message }
 
 // ServeHTTP serves the worker socket.
@@ -150,17 +146,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ws, err := accept(w, r, c.sock.onPing)
 	if err != nil {
 		s.leave(c)
-		return // Accept has answered
+		return // Accept has sent a response
 	}
 	s.opt.Logger.Debug("iii: worker connected", "worker", c.id, "remote", r.RemoteAddr)
-	// In the queue before the client can have sent anything.
+	// queued before the client can have sent anything
 	c.sock.post(&message{Type: kindWorkerRegistered, WorkerID: c.id, ReattachToken: c.token})
 	err = c.sock.run(s.ctx, ws, func(frame []byte) { s.handle(c, frame) })
 	s.leave(c)
 	s.opt.Logger.Debug("iii: worker disconnected", "worker", c.id, "reason", err)
 }
 
-// authorized answers a request that may not connect.
+// authorized responds to a request that may not connect.
 func (s *Server) authorized(w http.ResponseWriter, r *http.Request) bool {
 	if s.opt.Authorize == nil {
 		return true
@@ -175,17 +171,16 @@ func (s *Server) authorized(w http.ResponseWriter, r *http.Request) bool {
 // accept upgrades a request.
 func accept(w http.ResponseWriter, r *http.Request, onPing func(context.Context, []byte) bool) (*websocket.Conn, error) {
 	return websocket.Accept(w, r, &websocket.AcceptOptions{
-		// Who may connect has been decided: by Authorize, and by the listener,
-		// which compares Host and Origin with what the operator allows.
+		// Authorize, and the listener's checks of Host and Origin, have decided already.
 		InsecureSkipVerify: true,
-		// A compressed message could be a thousand times its size.
+		// A compressed message could expand a thousandfold.
 		CompressionMode: websocket.CompressionDisabled,
 		OnPingReceived:  onPing,
 	})
 }
 
-// ServeTelemetry takes what SDKs send to /otel and throws it away. It is there
-// because a client that cannot connect to it complains for ever.
+// ServeTelemetry reads and discards what SDKs send to /otel. Clients that cannot connect to it log
+// errors for ever.
 func (s *Server) ServeTelemetry(w http.ResponseWriter, r *http.Request) {
 	if !s.authorized(w, r) {
 		return
@@ -206,7 +201,7 @@ func (s *Server) ServeTelemetry(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drain reads one message and throws it away.
+// drain reads and discards one message.
 func (s *Server) drain(ws *websocket.Conn) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.opt.TelemetryIdle)
 	defer cancel()
@@ -235,7 +230,7 @@ func (s *Server) leaveDrain() {
 	s.drains--
 }
 
-// admit makes a worker for a new connection; nil if there can be none.
+// admit returns a worker for a new connection, nil if the bound is reached.
 func (s *Server) admit() *worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,8 +245,8 @@ func (s *Server) admit() *worker {
 	return c
 }
 
-// leave is the end of a connection: what the client offered is gone at once,
-// and what it asked for when its grace is over.
+// leave handles the end of a connection: the client's functions are removed at once, its calls are
+// cancelled after the grace period.
 func (s *Server) leave(c *worker) {
 	c.sock.end()
 	s.mu.Lock()
@@ -278,8 +273,8 @@ func (s *Server) leave(c *worker) {
 	})
 }
 
-// forget ends what is left of a worker that will not come back, with mu held.
-// It may be called more than once.
+// forget cancels what is left of a worker that will not reconnect. The caller holds mu. It may be
+// called more than once.
 func (s *Server) forget(c *worker) {
 	if c.grace != nil {
 		c.grace.Stop()
@@ -289,7 +284,7 @@ func (s *Server) forget(c *worker) {
 	}
 	delete(s.workers, c.id)
 	if c.next != nil {
-		return // its calls are another's
+		return // its calls belong to its successor
 	}
 	close(c.given)
 	for x := range c.calls {
@@ -297,7 +292,7 @@ func (s *Server) forget(c *worker) {
 	}
 }
 
-// reattach makes c the heir of a worker that the same client was before.
+// reattach makes c the successor of the same client's earlier worker.
 func (s *Server) reattach(c *worker, m *message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,10 +317,9 @@ func (s *Server) reattach(c *worker, m *message) {
 	}
 }
 
-// Shutdown ends the server in order: new connections and calls are refused,
-// calls under way go on until they end or ctx does and are then cancelled, and
-// connections are closed with status 1001. When it returns nothing of the
-// server is left. It returns ctx's error if ctx ended first.
+// Shutdown ends the server gracefully: it refuses new connections and calls, lets running calls
+// continue until they end or ctx ends, cancels the rest, and closes the connections with status
+// 1001. When it returns, nothing of the server is left. It returns ctx's error if ctx ended first.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closing {
@@ -333,7 +327,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.settle()
 	}
 	for _, c := range s.workers {
-		if !c.connected { // and it cannot come back any more
+		if !c.connected { // it cannot reconnect any more
 			s.forget(c)
 		}
 	}
@@ -360,7 +354,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// flush waits a moment for what is queued to leave.
+// flush waits briefly for queued frames to be sent.
 func flush(s *socket) {
 	for end := time.Now().Add(2 * time.Second); s.unsent.Load() > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		select {
@@ -371,7 +365,7 @@ func flush(s *socket) {
 	}
 }
 
-// settle closes idle when nothing is under way during a shutdown, with mu held.
+// settle closes idle if nothing runs during a shutdown. The caller holds mu.
 func (s *Server) settle() {
 	if s.closing && s.underWay == 0 {
 		select {

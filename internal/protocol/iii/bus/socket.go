@@ -12,39 +12,37 @@ import (
 
 // Timing of sockets.
 const (
-	// pingEvery is the time between WebSocket pings; pongWithin is how long the
-	// peer may take to answer one.
+	// pingEvery is the interval of WebSocket pings; pongWithin bounds the peer's answer.
 	pingEvery  = 20 * time.Second
 	pongWithin = 60 * time.Second
-	// readWithin is how long one message may take to arrive, from its first
-	// frame to its last; writeWithin how long one may take to leave.
+	// readWithin bounds the time from a message's first frame to its last; writeWithin bounds the
+	// write of a message.
 	readWithin  = 60 * time.Second
 	writeWithin = 60 * time.Second
-	// pongPatience is how long a write may have been under way for a ping still
-	// to be answered: the library gives a connection up when a pong does not
-	// leave within 5 s.
-	pongPatience = 100 * time.Millisecond
+	// maxPongDelay is the age of a write up to which pings are still answered. The library closes
+	// the connection if a pong cannot be sent within 5 s.
+	maxPongDelay = 100 * time.Millisecond
 )
 
 // maxMessage is the largest message that is read, in bytes.
 const maxMessage = 64 << 20
 
-// maxTelemetry is the same for telemetry. SDKs send batches of some 100 KiB.
+// maxTelemetry is that of telemetry, in bytes. SDKs send batches of about 100 KiB.
 const maxTelemetry = 4 << 20
 
-// keepBuffer is the size of read buffer that is kept between messages.
+// keepBuffer is the largest read buffer that is kept between messages, in bytes.
 const keepBuffer = 64 << 10
 
-// socket is one WebSocket connection: one goroutine reads, one writes, one
-// pings. Whoever sends waits for room, so what waits for a slow peer is bounded
-// by who sends to it.
+// socket is one WebSocket connection: one goroutine reads, one writes, one pings. Senders wait for
+// room, so the queue of a slow peer is bounded by the number of its senders.
 type socket struct {
-	ws      atomic.Pointer[websocket.Conn] // nil until run
-	out     chan []byte
-	unsent  atomic.Int64              // frames that have not left
-	gone    chan struct{}             // closed when the connection has ended
-	writing atomic.Pointer[time.Time] // since when a write is under way, nil for none; by a clock that does not jump
-	tasks   sync.WaitGroup            // writer and pinger
+	ws     atomic.Pointer[websocket.Conn] // nil until run
+	out    chan []byte
+	unsent atomic.Int64  // unsent frames
+	gone   chan struct{} // closed after the connection has ended
+	// start of the write in progress, nil for none; monotonic clock
+	writing atomic.Pointer[time.Time]
+	tasks   sync.WaitGroup // writer and pinger
 	once    sync.Once
 }
 
@@ -52,17 +50,17 @@ func newSocket() *socket {
 	return &socket{out: make(chan []byte, 16), gone: make(chan struct{})}
 }
 
-// onPing reports whether the library shall answer a ping: while a write is
-// stuck a pong could only wait behind it.
+// onPing reports whether the library should answer a ping: during a blocked write, a pong would
+// only wait behind it.
 func (s *socket) onPing(context.Context, []byte) bool { return !s.stalled() }
 
 func (s *socket) stalled() bool {
 	since := s.writing.Load()
-	return since != nil && time.Since(*since) > pongPatience
+	return since != nil && time.Since(*since) > maxPongDelay
 }
 
-// run reads messages until the connection's end, and hands each to handle,
-// which must not keep it and should not block.
+// run reads messages until the end of the connection and passes each to handle, which must neither
+// keep it nor block.
 func (s *socket) run(ctx context.Context, ws *websocket.Conn, handle func([]byte)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	s.ws.Store(ws)
@@ -77,7 +75,7 @@ func (s *socket) run(ctx context.Context, ws *websocket.Conn, handle func([]byte
 	return err
 }
 
-// cut ends the connection without a word.
+// cut ends the connection without a close frame.
 func (s *socket) cut() {
 	s.end()
 	if ws := s.ws.Load(); ws != nil {
@@ -94,7 +92,7 @@ func (s *socket) read(ctx context.Context, ws *websocket.Conn, handle func([]byt
 	defer slow.Stop()
 	var buf bytes.Buffer
 	for {
-		slow.Stop() // between messages a peer may take its time
+		slow.Stop() // no deadline between messages
 		_, r, err := ws.Reader(ctx)
 		if err != nil {
 			return err
@@ -143,7 +141,7 @@ func (s *socket) keepAlive(ctx context.Context, ws *websocket.Conn) {
 		case <-tick.C:
 		}
 		if s.stalled() {
-			continue // the write's own limit decides
+			continue // the write's own deadline applies
 		}
 		limited, cancel := context.WithTimeout(ctx, pongWithin)
 		err := ws.Ping(limited)
@@ -155,8 +153,7 @@ func (s *socket) keepAlive(ctx context.Context, ws *websocket.Conn) {
 	}
 }
 
-// send waits for room and hands a frame to the writer; false when the
-// connection has ended.
+// send waits for room and queues a frame. It returns false after the end of the connection.
 func (s *socket) send(b []byte) bool {
 	select {
 	case <-s.gone:

@@ -11,21 +11,20 @@ import (
 	"time"
 )
 
-// Options are what an operator can set. NewHub fills zero fields with the
-// defaults given here.
+// Options are the operator's settings. NewHub replaces zero fields with the defaults given here.
 type Options struct {
-	// TTL is how long an end may remain unopened. Default 5 min.
+	// TTL is the time after which an unopened end expires. Default 5 min.
 	TTL time.Duration
-	// Max is how many channels may be open at once. Default 1024. Offers
-	// beyond it take the place of the oldest offer that nobody has opened.
+	// Max is the most open channels. Default 1024. Further offers replace the oldest unopened
+	// offer.
 	Max int
-	// MaxHeld bounds the memory that offers nobody has opened hold together,
-	// in bytes. Default 64 MiB. Beyond it the oldest is given up.
+	// MaxHeld bounds the memory of all unopened offers, in bytes. Default 64 MiB. Beyond it the
+	// oldest is dropped.
 	MaxHeld int64
-	// WriteTimeout is how long one frame may take to leave: a reader that reads
-	// nothing for so long has left. Default 5 min.
+	// WriteTimeout bounds the write of one frame: a reader that does not read for that long counts
+	// as gone. Default 5 min.
 	WriteTimeout time.Duration
-	// Logger takes structured logs, never contents or keys. Default: discards.
+	// Logger receives structured logs, never contents or keys. Default: discards.
 	Logger *slog.Logger
 }
 
@@ -48,7 +47,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Hub is the channels of one server. Its methods may be called concurrently.
+// Hub has the channels of one server. Its methods may be called concurrently.
 type Hub struct {
 	opt     Options
 	ctx     context.Context // ends with Close
@@ -58,18 +57,18 @@ type Hub struct {
 	mu     sync.Mutex
 	closed bool
 	all    map[string]*stream
-	offers []*stream // not opened yet, oldest first
+	offers []*stream // unopened, oldest first
 	held   int64     // by offers
 }
 
-// NewHub makes a Hub. Close ends it.
+// NewHub returns a Hub. Close ends it.
 func NewHub(o Options) *Hub {
 	h := &Hub{opt: o.withDefaults(), all: map[string]*stream{}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
 
-// stream is one channel. Its fields but q are guarded by Hub.mu.
+// stream is one channel. Hub.mu guards its fields, except q.
 type stream struct {
 	id, key string
 	q       *queue        // nil for an offer
@@ -81,8 +80,8 @@ type stream struct {
 	writerDone, readerDone   bool
 }
 
-// Create makes a channel whose queue holds buffer messages, within MinBuffer
-// and MaxBuffer; 0 is DefaultBuffer. The errors are ErrTooMany and ErrClosed.
+// Create creates a channel with a queue of buffer messages, within MinBuffer and MaxBuffer; 0 is
+// DefaultBuffer. Errors: ErrTooMany and ErrClosed.
 func (h *Hub) Create(buffer int) (reader, writer Ref, err error) {
 	if buffer == 0 {
 		buffer = DefaultBuffer
@@ -96,7 +95,7 @@ func (h *Hub) Create(buffer int) (reader, writer Ref, err error) {
 	return Ref{s.key, s.id, Read}, Ref{s.key, s.id, Write}, nil
 }
 
-// Offer implements Ends. src is read from when the reading end is opened.
+// Offer implements Ends. It reads from src after the reading end was opened.
 func (h *Hub) Offer(_ context.Context, src io.ReadCloser, held int64) (Ref, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,7 +112,7 @@ func (h *Hub) Offer(_ context.Context, src io.ReadCloser, held int64) (Ref, erro
 	return Ref{s.key, s.id, Read}, nil
 }
 
-// add makes a channel known, with mu held.
+// add registers a channel. The caller holds mu.
 func (h *Hub) add(s *stream) error {
 	switch {
 	case h.closed:
@@ -127,7 +126,7 @@ func (h *Hub) add(s *stream) error {
 	return nil
 }
 
-// expire gives up a channel of which an end has not been opened in time.
+// expire drops a channel with an end that was not opened in time.
 func (h *Hub) expire(s *stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,8 +135,7 @@ func (h *Hub) expire(s *stream) {
 	}
 }
 
-// drop forgets a channel and wakes whoever is at its ends, with mu held. It
-// may be called more than once.
+// drop removes a channel and wakes its ends. The caller holds mu. It may be called more than once.
 func (h *Hub) drop(s *stream) {
 	s.expiry.Stop()
 	delete(h.all, s.id)
@@ -147,13 +145,13 @@ func (h *Hub) drop(s *stream) {
 		return
 	}
 	h.unlist(s)
-	if !s.readerTaken { // else it is the reader's to close
+	if !s.readerTaken { // otherwise the reader closes it
 		s.readerTaken = true
 		s.src.Close()
 	}
 }
 
-// unlist takes an offer off the list of those not opened, with mu held.
+// unlist removes an offer from the list of unopened ones. The caller holds mu.
 func (h *Hub) unlist(s *stream) {
 	for i, o := range h.offers {
 		if o == s {
@@ -164,7 +162,7 @@ func (h *Hub) unlist(s *stream) {
 	}
 }
 
-// claim takes an end. The end must be given back with release.
+// claim opens an end. The caller must release it.
 func (h *Hub) claim(id, key string, d Direction) (*stream, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -186,8 +184,7 @@ func (h *Hub) claim(id, key string, d Direction) (*stream, error) {
 	return s, nil
 }
 
-// release is the end of an end; err is how a writer ended. A reader that
-// leaves takes the channel with it.
+// release closes an end; err is the writer's result. A reader that leaves removes the channel.
 func (h *Hub) release(s *stream, d Direction, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,7 +221,7 @@ func (h *Hub) Reader(_ context.Context, ref Ref) (Reader, error) {
 	return &queueReader{s.q, done}, nil
 }
 
-// Len is how many channels there are.
+// Len returns the number of channels.
 func (h *Hub) Len() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -243,7 +240,7 @@ func (h *Hub) Close() {
 	h.serving.Wait()
 }
 
-// enter counts a socket; false during Close.
+// enter counts a socket. It returns false during Close.
 func (h *Hub) enter() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -257,7 +254,7 @@ func (h *Hub) enter() bool {
 // NewUUID returns a random UUID (version 4) in its usual form.
 func NewUUID() string {
 	var b [16]byte
-	rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	rand.Read(b[:]) // never fails: crypto/rand crashes the process instead
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])

@@ -12,17 +12,17 @@ type message struct {
 	data []byte
 }
 
-// queue is what lies between one writer and one reader.
+// queue connects one writer and one reader.
 type queue struct {
 	most int           // messages
-	room chan struct{} // tells the writer that something has changed
-	data chan struct{} // tells the reader
+	room chan struct{} // wakes the writer
+	data chan struct{} // wakes the reader
 
 	mu    sync.Mutex
 	msgs  []message
 	bytes int
-	end   error // set once: io.EOF, ErrAborted
-	gone  bool  // nobody reads any more
+	end   error // set once: io.EOF or ErrAborted
+	gone  bool  // the reader has left
 }
 
 func newQueue(most int) *queue {
@@ -36,8 +36,8 @@ func wake(c chan struct{}) {
 	}
 }
 
-// put waits for room and adds a message. The error is ErrReaderGone,
-// ErrAborted after an abort, or ctx's.
+// put waits for room and adds a message. Errors: ErrReaderGone, ErrAborted after an abort, or
+// ctx's.
 func (q *queue) put(ctx context.Context, m message) error {
 	for {
 		done, err := q.tryPut(m)
@@ -69,7 +69,7 @@ func (q *queue) tryPut(m message) (done bool, err error) {
 	return true, nil
 }
 
-// take waits for a message. After the last it returns how the stream ended.
+// take waits for a message. After the last one it returns the stream's end.
 func (q *queue) take(ctx context.Context) (message, error) {
 	for {
 		m, done, err := q.tryTake()
@@ -100,7 +100,7 @@ func (q *queue) tryTake() (m message, done bool, err error) {
 	return m, true, nil
 }
 
-// finish ends the stream, the first time it is called.
+// finish ends the stream. Only the first call has an effect.
 func (q *queue) finish(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -111,7 +111,7 @@ func (q *queue) finish(err error) {
 	wake(q.room)
 }
 
-// leave is the end of the reader: what is queued is dropped.
+// leave handles the end of the reader: it drops queued messages.
 func (q *queue) leave() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -144,14 +144,14 @@ func (r *queueReader) Close() error {
 	return nil
 }
 
-// sourceReader is a direct reading end of a channel that was offered.
+// sourceReader is a direct reading end of an offered channel.
 type sourceReader struct {
 	src  io.Reader
 	buf  []byte
 	done func()
 }
 
-// Next implements Reader. What a file's read returns does not depend on ctx.
+// Next implements Reader. It ignores ctx, since reads of a file do not block.
 func (r *sourceReader) Next(ctx context.Context) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (r *sourceReader) Next(ctx context.Context) ([]byte, error) {
 	n, err := io.ReadFull(r.src, r.buf)
 	switch {
 	case n > 0:
-		return r.buf[:n], nil // an error comes again
+		return r.buf[:n], nil // an error is returned by the next call
 	case err == io.EOF:
 		return nil, io.EOF
 	}

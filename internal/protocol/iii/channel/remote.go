@@ -13,8 +13,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Remote opens ends of channels of another process's server, by dialling it.
-// Its methods may be called concurrently.
+// Remote opens ends of channels at another process's server, by dialling it. Its methods may be
+// called concurrently.
 type Remote struct {
 	url    string
 	create func(ctx context.Context) (reader, writer Ref, err error)
@@ -30,16 +30,15 @@ type Remote struct {
 	held    int64
 }
 
-// pump is a source on its way to a server.
+// pump is a source that is being sent to a server.
 type pump struct {
 	cancel context.CancelFunc
 	held   int64
 }
 
-// NewRemote makes a Remote for the server at url, such as ws://host:49134.
-// create asks that server for a channel. Of o, Max is how many sources may be
-// on their way at once, MaxHeld bounds the memory that they hold, and TTL and
-// WriteTimeout are as for a Hub. Close ends it.
+// NewRemote returns a Remote for the server at url, such as ws://host:49134. create requests a
+// channel from that server. Of o, Max is the most sources in progress, MaxHeld bounds their memory,
+// and TTL and WriteTimeout are as in a Hub. Close ends it.
 func NewRemote(url string, create func(ctx context.Context) (reader, writer Ref, err error), o Options) *Remote {
 	r := &Remote{url: strings.TrimRight(url, "/"), create: create, opt: o.withDefaults()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
@@ -56,7 +55,7 @@ func (r *Remote) dial(ctx context.Context, ref Ref, d Direction) (*websocket.Con
 		if resp != nil && resp.StatusCode == 404 {
 			return nil, ErrUnknown
 		}
-		// The library's text has the address, and with it the key.
+		// The library's error contains the URL and with it the key.
 		return nil, fmt.Errorf("the channel could not be opened at the engine: %w", errDial)
 	}
 	ws.SetReadLimit(maxMessage)
@@ -75,13 +74,13 @@ func (r *Remote) Reader(ctx context.Context, ref Ref) (Reader, error) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	rd.cancel = cancel
 	rd.reading.Go(func() {
-		// In a goroutine of its own because ending ctx in a read would end the
-		// connection, and Next must be able to wait for a while only.
+		// In a goroutine of its own: ending ctx in a read would end the connection, but Next must
+		// be able to stop waiting.
 		err := receive(ctx, ws, func(m message) error { return rd.q.put(ctx, m) })
 		switch websocket.CloseStatus(err) {
 		case websocket.StatusNormalClosure, websocket.StatusNoStatusRcvd:
 			rd.q.finish(io.EOF)
-		default: // broken off, or a Hub's word that the writer's was
+		default: // broken, or the Hub reports that the writer's connection was
 			rd.q.finish(ErrAborted)
 		}
 	})
@@ -110,9 +109,8 @@ func (r *remoteReader) Close() error {
 	return nil
 }
 
-// Offer implements Ends. The source is sent at once, as far as the server's
-// queue and the reader take it. When there are too many sources that nobody
-// reads, the oldest is given up.
+// Offer implements Ends. It sends the source at once, as far as the server's queue and the reader
+// accept it. If there are too many unread sources, the oldest is dropped.
 func (r *Remote) Offer(ctx context.Context, src io.ReadCloser, held int64) (Ref, error) {
 	reader, writer, err := r.create(ctx)
 	if err != nil {
@@ -149,7 +147,7 @@ func (r *Remote) enter(p *pump) bool {
 	return true
 }
 
-// remove cancels a pump and no longer counts it, with mu held.
+// remove cancels a pump and stops counting it. The caller holds mu.
 func (r *Remote) remove(p *pump) {
 	p.cancel()
 	for i, q := range r.waiting {
@@ -168,8 +166,8 @@ func (r *Remote) leave(p *pump) {
 	r.pumps.Done()
 }
 
-// send writes a source into a channel. It connects also for an empty one:
-// otherwise its reader would wait until the channel expires.
+// send writes a source to a channel. It connects even for an empty one, because the reader would
+// otherwise wait until the channel expires.
 func (r *Remote) send(ctx context.Context, ref Ref, src io.Reader) {
 	ws, err := r.dial(ctx, ref, Write)
 	if err != nil {
@@ -179,14 +177,14 @@ func (r *Remote) send(ctx context.Context, ref Ref, src io.Reader) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watched := make(chan struct{})
-	go func() { // sees the server's close, and its pings
+	go func() { // handles the server's close frame and pings
 		defer close(watched)
 		defer cancel()
 		_ = receive(ctx, ws, func(message) error { return nil })
 	}()
 	switch err := sendSource(ctx, ws, src, r.opt.TTL+r.opt.WriteTimeout); {
 	case errors.Is(err, io.EOF), errors.Is(err, ErrAborted):
-		// ErrAborted has been told in a side message: a stream that ends short.
+		// A side message has reported the error; the stream ends early.
 		ws.Close(websocket.StatusNormalClosure, "stream_complete")
 	default:
 		ws.CloseNow()
@@ -195,7 +193,7 @@ func (r *Remote) send(ctx context.Context, ref Ref, src io.Reader) {
 	<-watched
 }
 
-// Close gives up all sources that are on their way and waits for their end.
+// Close drops all sources in progress and waits for their end.
 func (r *Remote) Close() {
 	r.mu.Lock()
 	r.closed = true

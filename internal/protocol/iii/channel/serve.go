@@ -13,13 +13,12 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Path is where channels are opened: Path and the channel's id.
+// Path is the path of channels; the channel's id follows.
 const Path = "/ws/channels/"
 
-// ServeHTTP opens an end of a channel over a WebSocket: GET
-// /ws/channels/{id}?key=K&dir=read|write. An unknown channel or a wrong key is
-// 404, a missing parameter 400; an end that has been opened before is upgraded
-// and closed at once.
+// ServeHTTP opens an end of a channel over a WebSocket: GET /ws/channels/{id}?key=K&dir=read|write.
+// An unknown channel or a wrong key is 404, a missing parameter 400. An end that was already opened
+// is upgraded and closed at once.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, found := strings.CutPrefix(r.URL.Path, Path)
 	key, dir := r.URL.Query().Get("key"), Direction(r.URL.Query().Get("dir"))
@@ -42,8 +41,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ws, uerr := websocket.Accept(w, r, &websocket.AcceptOptions{
-		// The key in the address is what gives access, and a page of a browser
-		// cannot know it.
+		// The key in the URL authorizes the request, and a web page cannot know it.
 		InsecureSkipVerify: true,
 		CompressionMode:    websocket.CompressionDisabled,
 	})
@@ -60,7 +58,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// giveUp is the end of an end that was claimed and never used.
+// giveUp closes an end that was claimed and not used.
 func (h *Hub) giveUp(s *stream, d Direction) {
 	if s.src != nil {
 		s.src.Close()
@@ -68,8 +66,8 @@ func (h *Hub) giveUp(s *stream, d Direction) {
 	h.release(s, d, ErrAborted)
 }
 
-// serveWriter moves frames from a writer's socket into the queue. It does not
-// read while the queue is full: that is what makes the writer wait.
+// serveWriter moves frames from a writer's socket to the queue. It does not read while the queue is
+// full, which blocks the writer.
 func (h *Hub) serveWriter(ws *websocket.Conn, s *stream) {
 	defer ws.CloseNow()
 	ws.SetReadLimit(maxMessage)
@@ -80,8 +78,8 @@ func (h *Hub) serveWriter(ws *websocket.Conn, s *stream) {
 	h.release(s, Write, ending(err))
 }
 
-// ending is how a stream ended whose socket failed with err: well only with a
-// Close frame, whatever its code and reason.
+// ending returns the end of a stream whose socket failed with err: io.EOF only after a Close frame,
+// with any code and reason.
 func ending(err error) error {
 	if websocket.CloseStatus(err) == -1 {
 		return ErrAborted
@@ -89,8 +87,8 @@ func ending(err error) error {
 	return io.EOF
 }
 
-// receive hands every frame of a socket to f until either fails. The error of
-// a Close frame is a websocket.CloseError.
+// receive passes every frame of a socket to f until either fails. A Close frame is a
+// websocket.CloseError.
 func receive(ctx context.Context, ws *websocket.Conn, f func(message) error) error {
 	for {
 		kind, r, err := ws.Reader(ctx)
@@ -107,7 +105,7 @@ func receive(ctx context.Context, ws *websocket.Conn, f func(message) error) err
 	}
 }
 
-// readMessage reads one frame into memory of its own: it is passed on.
+// readMessage reads one frame into new memory, because it is passed on.
 func readMessage(r io.Reader) ([]byte, error) {
 	b := make([]byte, 0, piece)
 	for {
@@ -115,7 +113,8 @@ func readMessage(r io.Reader) ([]byte, error) {
 		b = b[:len(b)+n]
 		if err == io.EOF {
 			if len(b) < piece/4 {
-				b = bytes.Clone(b) // what waits must not be larger than it is counted
+				// queued messages must not use more memory than they are counted for
+				b = bytes.Clone(b)
 			}
 			return b, nil
 		}
@@ -128,8 +127,8 @@ func readMessage(r io.Reader) ([]byte, error) {
 	}
 }
 
-// serveReader moves what is in the queue, or in the source, to a reader's
-// socket. The socket is read from all the while, to see its close.
+// serveReader moves the queue, or the source, to a reader's socket. It reads the socket meanwhile,
+// to detect its close.
 func (h *Hub) serveReader(ws *websocket.Conn, s *stream) {
 	ctx, cancel := context.WithCancel(h.ctx)
 	watched := make(chan struct{})
@@ -159,7 +158,7 @@ func (h *Hub) serveReader(ws *websocket.Conn, s *stream) {
 	h.giveUp(s, Read)
 }
 
-// sendQueue sends messages until the stream's end, which is io.EOF.
+// sendQueue sends messages until the end of the stream, io.EOF.
 func (h *Hub) sendQueue(ctx context.Context, ws *websocket.Conn, q *queue) error {
 	for {
 		m, err := q.take(ctx)
@@ -176,8 +175,8 @@ func (h *Hub) sendQueue(ctx context.Context, ws *websocket.Conn, q *queue) error
 	}
 }
 
-// sendSource sends a source in pieces to its end, which is io.EOF. That it
-// could not be read to its end is told in a side message.
+// sendSource sends a source in pieces until its end, io.EOF. A read error is reported in a side
+// message.
 func sendSource(ctx context.Context, ws *websocket.Conn, src io.Reader, timeout time.Duration) error {
 	buf := make([]byte, piece)
 	for {
@@ -201,15 +200,15 @@ func sendSource(ctx context.Context, ws *websocket.Conn, src io.Reader, timeout 
 	}
 }
 
-// write sends one frame; the end of ctx or of the time ends the connection.
+// write sends one frame. The end of ctx or of the timeout ends the connection.
 func write(ctx context.Context, ws *websocket.Conn, kind websocket.MessageType, b []byte, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return ws.Write(ctx, kind, b)
 }
 
-// hangUp closes a socket as the stream ended. Clients take any close for the
-// end; the status tells those that look.
+// hangUp closes a socket with the stream's end. Clients take any close for the end; the status is
+// informational.
 func (h *Hub) hangUp(ws *websocket.Conn, err error) {
 	switch {
 	case errors.Is(err, io.EOF):

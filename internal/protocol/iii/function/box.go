@@ -11,24 +11,24 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// box is a sandbox as callers know it.
+// box is a sandbox as callers see it.
 type box struct {
-	id      string // a UUID: the second spelling of the sandbox's ID
+	id      string // the sandbox's ID as a UUID
 	name    *string
 	image   string
 	created time.Time
 	sandbox *engine.Sandbox
-	// foreign: another protocol has made it, so that it takes no place of
-	// max_concurrent_sandboxes and does not end with the functions.
+	// foreign says that another protocol has created it. It does not count towards
+	// max_concurrent_sandboxes, and outlives the functions.
 	foreign bool
 
 	// guarded by Functions.mu
-	running int  // execs
-	stopped bool // being stopped; others may not use it
-	unknown bool // to callers: nobody waits for its end
+	running int  // running execs
+	stopped bool // being stopped; not usable
+	unknown bool // not visible to callers; no caller waits for its end
 }
 
-// gone reports whether the engine has ended the sandbox.
+// gone reports whether the engine has removed the sandbox.
 func (b *box) gone() bool {
 	select {
 	case <-b.sandbox.Done():
@@ -38,7 +38,7 @@ func (b *box) gone() bool {
 	}
 }
 
-// reserve takes a place for a sandbox that is to be made.
+// reserve reserves a slot for a new sandbox.
 func (f *Functions) reserve() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,7 +60,7 @@ func (f *Functions) reserve() error {
 	return nil
 }
 
-// sweep forgets what the engine has ended, with mu held.
+// sweep drops sandboxes that the engine has removed. The caller holds mu.
 func (f *Functions) sweep() {
 	for id, b := range f.boxes {
 		if b.gone() {
@@ -69,7 +69,7 @@ func (f *Functions) sweep() {
 	}
 }
 
-// keep gives a new sandbox its place for good; false during a shutdown.
+// keep turns a reservation into a slot. It returns false during a shutdown.
 func (f *Functions) keep(b *box) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,7 +86,7 @@ func (f *Functions) release() {
 	f.making--
 }
 
-// find returns the sandbox of an id: S001, S002 or S004 if there is none.
+// find returns the sandbox with an id: S001, S002 or S004 if there is none.
 func (f *Functions) find(text string) (*box, error) {
 	id, err := parseID(text)
 	if err != nil {
@@ -97,7 +97,7 @@ func (f *Functions) find(text string) (*box, error) {
 	return f.lookup(id)
 }
 
-// lookup is find with mu held and an id.
+// lookup is find for a parsed id. The caller holds mu.
 func (f *Functions) lookup(id sandbar.ID) (*box, error) {
 	b := f.boxes[id]
 	if b != nil && b.gone() {
@@ -116,8 +116,7 @@ func (f *Functions) lookup(id sandbar.ID) (*box, error) {
 	return b, nil
 }
 
-// adopt finds a sandbox that another protocol has made, with mu held; nil if there
-// is none that callers may see.
+// adopt finds a sandbox of another protocol, nil if callers may see none. The caller holds mu.
 func (f *Functions) adopt(id sandbar.ID) *box {
 	sandbox, err := f.opt.Engine.Get(id)
 	if err != nil || f.closed {
@@ -136,7 +135,7 @@ func (f *Functions) adopt(id sandbar.ID) *box {
 	return b
 }
 
-// enter takes one of a sandbox's places for programs.
+// enter reserves one of a sandbox's slots for programs.
 func (f *Functions) enter(id sandbar.ID) (*box, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,14 +156,14 @@ func (f *Functions) leave(b *box) {
 	b.running--
 }
 
-// forget makes a sandbox unknown.
+// forget removes a sandbox from the table.
 func (f *Functions) forget(b *box) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.boxes, b.sandbox.ID())
 }
 
-// summary is a sandbox as sandbox::list shows it.
+// summary is a sandbox in the result of sandbox::list.
 type summary struct {
 	AgeSecs        int64   `json:"age_secs"`
 	ExecInFlight   int     `json:"exec_in_flight"`
@@ -176,7 +175,7 @@ type summary struct {
 	Stopped        bool    `json:"stopped"`
 }
 
-// list is sandbox::list: the sandboxes of all protocols. The oldest comes first.
+// list implements sandbox::list: the sandboxes of all protocols, the oldest first.
 func (f *Functions) list(_ context.Context, data json.RawMessage) (any, error) {
 	if _, err := decode(data, "ListRequest"); err != nil {
 		return nil, err
@@ -204,7 +203,7 @@ func (f *Functions) list(_ context.Context, data json.RawMessage) (any, error) {
 	return map[string]any{"sandboxes": all}, nil
 }
 
-// stop is sandbox::stop.
+// stop implements sandbox::stop.
 func (f *Functions) stop(ctx context.Context, data json.RawMessage) (any, error) {
 	var req struct {
 		id   string
@@ -231,8 +230,8 @@ func (f *Functions) stop(ctx context.Context, data json.RawMessage) (any, error)
 	return map[string]any{"sandbox_id": b.id, "stopped": true}, nil
 }
 
-// markStopped begins to stop a sandbox. It is unknown at once, or, if somebody
-// waits, when all of it is gone, and until then nobody can use it.
+// markStopped starts to stop a sandbox, which cannot be used from then on. It disappears at once
+// or, if the caller waits, after all of it is gone.
 func (f *Functions) markStopped(id sandbar.ID, wait bool) (*box, <-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -251,7 +250,7 @@ func (f *Functions) markStopped(id sandbar.ID, wait bool) (*box, <-chan struct{}
 	return b, gone, nil
 }
 
-// remove ends a sandbox and waits until nothing is left of it.
+// remove stops a sandbox and waits until nothing of it is left.
 func (f *Functions) remove(b *box) {
 	err := f.opt.Engine.Stop(context.Background(), b.sandbox.ID())
 	if err != nil && sandbar.CodeOf(err) != sandbar.NotFound {

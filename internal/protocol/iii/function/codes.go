@@ -9,15 +9,15 @@ const (
 	S001 Code = "S001" // the request is not valid
 	S002 Code = "S002" // no such sandbox
 	S003 Code = "S003" // too many programs run in the sandbox
-	S004 Code = "S004" // the sandbox is being stopped
+	S004 Code = "S004" // the sandbox is stopping
 	S100 Code = "S100" // no such image, or not allowed
-	S101 Code = "S101" // the image is not here, and is not pulled
+	S101 Code = "S101" // the image is not installed and is not pulled
 	S102 Code = "S102" // the image could not be pulled
-	S200 Code = "S200" // a program ran out of time
+	S200 Code = "S200" // a program exceeded its time limit
 	S210 Code = "S210" // the file request is not valid
 	S211 Code = "S211" // no such file or directory
 	S212 Code = "S212" // a directory where a file is needed, or the reverse
-	S213 Code = "S213" // it is there already
+	S213 Code = "S213" // it exists already
 	S214 Code = "S214" // the directory is not empty
 	S215 Code = "S215" // permission denied
 	S216 Code = "S216" // any other error of the file system
@@ -32,16 +32,15 @@ const (
 var Codes = []Code{S001, S002, S003, S004, S100, S101, S102, S200, S210, S211, S212, S213, S214, S215, S216,
 	S217, S218, S219, S300, S400}
 
-// meaning is what goes with a code.
+// meaning has the properties of a code.
 type meaning struct {
 	kind      string // the payload's "type"
 	retryable bool
 	prefix    string // of the message
-	note      string // fix_note where there is no fix
+	note      string // fix_note without a fix
 }
 
-// meanings is the table of codes. The prefixes are what clients have matched
-// messages by.
+// meaning returns a code's properties. Clients match messages by these prefixes.
 func (c Code) meaning() meaning {
 	switch c {
 	case S001:

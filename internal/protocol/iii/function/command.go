@@ -7,14 +7,14 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/shell"
 )
 
-// command is the three ways to say what to run.
+// command has the three ways to name a command.
 type command struct {
 	cmd        string
 	args, argv []string
 }
 
-// resolve returns the program and its arguments. raw is the request, for the
-// fix of an ambiguous one.
+// resolve returns the program and its arguments. raw is the request, for the fix of an ambiguous
+// one.
 func (c command) resolve(raw request) ([]string, error) {
 	blank := strings.ContainsFunc(c.cmd, unicode.IsSpace)
 	switch {
@@ -42,7 +42,7 @@ func notEmpty(argv []string) ([]string, error) {
 	return argv, nil
 }
 
-// ambiguous is for a command line with arguments beside it.
+// ambiguous returns the error for a command line that also has arguments.
 func (c command) ambiguous(raw request) error {
 	e := fail(S001, "ambiguous: cmd %s has blanks and args are given; put all into cmd, or the program alone into cmd, or all into argv", quote(c.cmd))
 	if words, ok := shell.Split(c.cmd); ok && len(words) > 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
 )
 
-// createRequest is what sandbox::create and the first step of sandbox::run ask for.
+// createRequest has the parameters of sandbox::create and of the first step of sandbox::run.
 type createRequest struct {
 	raw     request
 	image   string
@@ -23,7 +23,7 @@ type createRequest struct {
 	env     environment
 }
 
-// create is sandbox::create.
+// create implements sandbox::create.
 func (f *Functions) create(ctx context.Context, data json.RawMessage) (any, error) {
 	var req createRequest
 	var err error
@@ -45,8 +45,8 @@ func (f *Functions) create(ctx context.Context, data json.RawMessage) (any, erro
 	return result, nil
 }
 
-// make makes a sandbox, checking in the order that clients know: capacity, image,
-// caps, root file system, environment.
+// make creates a sandbox. It checks in the order that clients expect: capacity, image, caps, root
+// file system, environment.
 func (f *Functions) make(ctx context.Context, req createRequest) (b *box, note string, err error) {
 	if err := f.reserve(); err != nil {
 		return nil, "", err
@@ -85,8 +85,8 @@ func (f *Functions) make(ctx context.Context, req createRequest) (b *box, note s
 	return b, root.Note, nil
 }
 
-// unknownImage says that there is no such image, or that it is not allowed,
-// which are the same to a caller.
+// unknownImage returns the error for an image that does not exist or is not allowed, which callers
+// cannot distinguish.
 func (f *Functions) unknownImage(req createRequest) error {
 	allowed := f.opt.Config.Allowed()
 	list := "no image is allowed on this server: the operator has to name some in image_allowlist"
@@ -100,7 +100,7 @@ func (f *Functions) unknownImage(req createRequest) error {
 	return e
 }
 
-// quoted lists names: 'python', 'node' and 'app'.
+// quoted formats a list of names: 'python', 'node' and 'app'.
 func quoted(names []string) string {
 	q := make([]string, len(names))
 	for i, n := range names {
@@ -112,7 +112,7 @@ func quoted(names []string) string {
 	return strings.Join(q[:len(q)-1], ", ") + " and " + q[len(q)-1]
 }
 
-// checkCaps refuses what is over the image's caps, processors first.
+// checkCaps refuses resources beyond the image's caps, CPUs first.
 func (f *Functions) checkCaps(req createRequest) error {
 	for _, x := range []struct {
 		name  string
@@ -150,7 +150,7 @@ func value[T any](v *T, missing T) T {
 	return *v
 }
 
-// root finds an image's file system, and pulls it if need be and allowed.
+// root finds an image's root file system, and pulls it if necessary and allowed.
 func (f *Functions) root(ctx context.Context, image settings.Image) (Root, error) {
 	root, err := f.opt.Images.Find(ctx, image)
 	switch {
@@ -168,14 +168,13 @@ func (f *Functions) root(ctx context.Context, image settings.Image) (Root, error
 	return root, nil
 }
 
-// flow has all callers of the protocol take turns with those of others: who calls
-// by way of an engine is not known here.
+// flow is one queue for all callers of this protocol, because callers behind an engine cannot be
+// distinguished.
 const flow = "iii"
 
-// spec is what the engine is asked for. Defaults that this host cannot enforce are
-// left to the engine's own rule, since nobody asked for them. A ceiling that this
-// host cannot reach, of processors or memory, is what the host has: to a program
-// they are the same.
+// spec returns the engine's Spec. Defaults that this host cannot enforce are left to the engine,
+// since the caller has not requested them. CPUs and memory beyond the host's are reduced to the
+// host's, which makes no difference to a program.
 func (f *Functions) spec(req createRequest, root Root) (sandbar.Spec, error) {
 	c, held := f.opt.Config, f.opt.Engine.Caps().Enforced
 	idle := settings.Seconds(value(req.idle, c.DefaultIdleTimeoutSecs))

@@ -13,26 +13,25 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/channel"
 )
 
-// The decoder refuses what the original's does, in its words: clients show them
-// to models, which have learned what they mean. A wrong type is found before a
-// missing field, in the order of the names. Fields that are not known are
-// ignored.
+// The decoder refuses what the original's does, in its words, because clients show them to language
+// models that have learned them. A wrong type is reported before a missing field, in the order of
+// the names. Unknown fields are ignored.
 
 // field is one field of a request.
 type field struct {
 	name     string
 	required bool
-	// into stores a value that is there; its error is what the decoder says.
+	// into stores a value; its error is the decoder's message.
 	into func(raw json.RawMessage) error
 }
 
 // must makes a field required.
 func must(f field) field { f.required = true; return f }
 
-// request is a decoded payload, kept for fixes that change one field of it.
+// request is a decoded payload, kept for fixes that change one field.
 type request map[string]json.RawMessage
 
-// decode reads a payload of the struct called name.
+// decode decodes a payload. name is the name of the struct in errors.
 func decode(data json.RawMessage, name string, fields ...field) (request, error) {
 	r, err := decodeStruct(data, name, fields)
 	if err != nil {
@@ -62,11 +61,10 @@ func decodeStruct(data json.RawMessage, name string, fields []field) (request, e
 	return r, nil
 }
 
-// maxFix is the most of a request that is sent back changed, in bytes.
+// maxFix is the largest payload in a fix, in bytes.
 const maxFix = 64 << 10
 
-// next is the next call's payload, and what of it is too large to be sent back: the
-// caller has it.
+// next is a suggested payload, and the names of its fields that are too large to be sent back.
 type next struct {
 	payload map[string]any
 	without []string // sorted
@@ -88,7 +86,7 @@ func (r request) fixed(change map[string]any, without ...string) next {
 	for name, v := range change {
 		raw, err := json.Marshal(v)
 		if err != nil {
-			continue // no value of ours
+			continue // always encodable
 		}
 		add(name, v, len(raw))
 	}
@@ -103,7 +101,7 @@ func (r request) fixed(change map[string]any, without ...string) next {
 	return n
 }
 
-// note is what is said of a payload: text, and what it leaves out.
+// note returns the text of a fix, with the fields it leaves out.
 func (n next) note(text string) string {
 	if len(n.without) > 0 {
 		text += "; `fix` is without `" + strings.Join(n.without, "` and `") + "`, too large to be sent back: take it from the original request"
@@ -111,16 +109,16 @@ func (n next) note(text string) string {
 	return text
 }
 
-// kindOf is the first byte of a JSON value, which tells its kind.
+// kindOf returns the first byte of a JSON value, which identifies its type.
 func kindOf(raw json.RawMessage) byte {
 	raw = bytes.TrimLeft(raw, " \t\r\n")
 	if len(raw) == 0 {
-		return 'n' // nothing is null
+		return 'n' // no value is null
 	}
 	return raw[0]
 }
 
-// wrongType is the decoder's refusal of a value of another type.
+// wrongType is the decoder's error for a value of another type.
 func wrongType(raw json.RawMessage, want string) error {
 	return fmt.Errorf("invalid type: %s, expected %s", describe(raw), want)
 }
@@ -134,7 +132,7 @@ func describe(raw json.RawMessage) string {
 		return "boolean `" + text + "`"
 	case '"':
 		var s string
-		_ = json.Unmarshal(raw, &s) // it has been checked as a whole
+		_ = json.Unmarshal(raw, &s) // already validated
 		return "string " + strconv.Quote(clip(s))
 	case '[':
 		return "sequence"
@@ -147,7 +145,7 @@ func describe(raw json.RawMessage) string {
 	return "integer `" + clip(text) + "`"
 }
 
-// text is a string.
+// text is a string field.
 func text(name string, v *string) field {
 	return field{name: name, into: func(raw json.RawMessage) error {
 		if kindOf(raw) != '"' {
@@ -157,7 +155,7 @@ func text(name string, v *string) field {
 	}}
 }
 
-// optional is a value that may also be null.
+// optional is a field that may also be null.
 func optional[T any](of func(string, *T) field, name string, v **T) field {
 	return field{name: name, into: func(raw json.RawMessage) error {
 		if kindOf(raw) == 'n' {
@@ -182,7 +180,7 @@ func truth(name string, v *bool) field {
 	}}
 }
 
-// number is an integer from 0 to what T holds.
+// number is an integer field, from 0 to the maximum of T.
 func number[T uint32 | uint64](name string, v *T) field {
 	bits := 64
 	if T(0)-1 == T(^uint32(0)) {
@@ -230,14 +228,14 @@ func list(raw json.RawMessage) ([]json.RawMessage, error) {
 	return items, nil
 }
 
-// environment is the variables of a request, in either of their two forms.
+// environment is the variables of a request, in either of two forms.
 type environment struct {
 	pairs map[string]string
-	bad   []string // names of the form with an object that are none
+	bad   []string // invalid names of the object form
 }
 
-// variables reads an environment: a list of "NAME=value", of which an entry
-// without "=" says nothing and a later one counts, or an object.
+// variables decodes an environment: a list of "NAME=value", in which entries without "=" are
+// ignored and later ones win, or an object.
 func variables(name string, v *environment) field {
 	return field{name: name, into: func(raw json.RawMessage) error {
 		var entries []string
@@ -268,7 +266,7 @@ func variables(name string, v *environment) field {
 	}}
 }
 
-// variableName reports whether s is a name: [A-Za-z_][A-Za-z0-9_]*.
+// variableName reports whether s is a valid name: [A-Za-z_][A-Za-z0-9_]*.
 func variableName(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -280,7 +278,7 @@ func variableName(s string) bool {
 	return s != ""
 }
 
-// check refuses names that are none.
+// check refuses invalid names.
 func (e environment) check() error {
 	if len(e.bad) == 0 {
 		return nil
@@ -290,7 +288,7 @@ func (e environment) check() error {
 		"an environment looks like {\"FOO\": \"bar\"} or [\"FOO=bar\"]", names)
 }
 
-// content is the body of a write: text or a channel.
+// content is the body of a write: a text or a channel.
 type content struct {
 	text *string
 	ref  *channel.Ref
@@ -329,7 +327,7 @@ func direction(name string, v *channel.Direction) field {
 	}}
 }
 
-// runFile is one of the files of a run.
+// runFile is a file of a run.
 type runFile struct{ path, content string }
 
 func runFiles(name string, v *[]runFile) field {

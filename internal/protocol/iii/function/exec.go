@@ -12,16 +12,16 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
 )
 
-// Bounds of what a program writes, in bytes.
+// Bounds of a program's output, in bytes.
 const (
-	maxOutput  = 1 << 20  // of each stream in a result
-	maxPartial = 64 << 10 // of each stream in an error
+	maxOutput  = 1 << 20  // per stream, in a result
+	maxPartial = 64 << 10 // per stream, in an error
 )
 
-// defaultTimeout is a program's when its caller does not say.
+// defaultTimeout is the default time limit of a program.
 const defaultTimeout = 300 * time.Second
 
-// execRequest is what sandbox::exec and the last step of sandbox::run ask for.
+// execRequest has the parameters of sandbox::exec and of the last step of sandbox::run.
 type execRequest struct {
 	raw     request
 	id      string
@@ -32,19 +32,19 @@ type execRequest struct {
 	workdir *string
 }
 
-// execResult is what came of a program.
+// execResult is the result of a program.
 type execResult struct {
 	Stdout      string `json:"stdout"`
 	Stderr      string `json:"stderr"`
 	ExitCode    int    `json:"exit_code"`
-	TimedOut    bool   `json:"timed_out"` // never: that is S200
+	TimedOut    bool   `json:"timed_out"` // always false: a timeout is S200
 	DurationMS  int64  `json:"duration_ms"`
 	Success     bool   `json:"success"`
 	Truncated   bool   `json:"truncated,omitempty"`
 	OutOfMemory bool   `json:"out_of_memory,omitempty"`
 }
 
-// exec is sandbox::exec.
+// exec implements sandbox::exec.
 func (f *Functions) exec(ctx context.Context, data json.RawMessage) (any, error) {
 	var req execRequest
 	var err error
@@ -61,7 +61,7 @@ func (f *Functions) exec(ctx context.Context, data json.RawMessage) (any, error)
 	return r, nil
 }
 
-// execute runs a program to its end, checking in the order that clients know.
+// execute runs a program to its end. It checks in the order that clients expect.
 func (f *Functions) execute(ctx context.Context, req execRequest) (*execResult, error) {
 	id, err := parseID(req.id)
 	if err != nil {
@@ -101,7 +101,7 @@ func (f *Functions) execute(ctx context.Context, req execRequest) (*execResult, 
 	return f.ended(r, req, timeout, &out, began)
 }
 
-// timeout is how long a program may run.
+// timeout returns a program's time limit.
 func (f *Functions) timeout(asked *uint64) time.Duration {
 	t := defaultTimeout
 	if asked != nil {
@@ -114,8 +114,8 @@ func (f *Functions) timeout(asked *uint64) time.Duration {
 	return t
 }
 
-// supervise starts a program and waits for its end. With no time at all it is
-// not started, and has run out of it.
+// supervise starts a program and waits for its end. With a limit of 0 it does not start the
+// program, which counts as timed out.
 func (f *Functions) supervise(ctx context.Context, b *box, cmd sandbar.Cmd, stdin io.Reader, timeout time.Duration, out *capture) (sandbar.Result, error) {
 	if timeout <= 0 {
 		return sandbar.Result{Outcome: sandbar.TimedOut}, nil
@@ -125,15 +125,14 @@ func (f *Functions) supervise(ctx context.Context, b *box, cmd sandbar.Cmd, stdi
 	if err != nil {
 		return sandbar.Result{}, err
 	}
-	defer context.AfterFunc(ctx, p.Kill)() // nobody waits for it any more
+	defer context.AfterFunc(ctx, p.Kill)() // no caller waits any more
 	return p.Wait(context.Background())
 }
 
-// notStarted is the result of a program that could not be started, where that
-// is the program's own affair.
+// notStarted returns the result of a program that could not be started through its own fault.
 func (f *Functions) notStarted(err error, program string, b *box, began time.Time) (*execResult, error) {
 	if _, gone := f.opt.Engine.Get(b.sandbox.ID()); gone != nil {
-		return nil, fail(S004, "%s", b.id) // it ended by itself meanwhile
+		return nil, fail(S004, "%s", b.id) // the sandbox ended meanwhile
 	}
 	exit, text, failed := startFailure(err, b.id)
 	if failed != nil {
@@ -143,7 +142,7 @@ func (f *Functions) notStarted(err error, program string, b *box, began time.Tim
 		DurationMS: time.Since(began).Milliseconds()}, nil
 }
 
-// ended maps every outcome of a program that ran.
+// ended maps every outcome of a program.
 func (f *Functions) ended(r sandbar.Result, req execRequest, timeout time.Duration, out *capture, began time.Time) (*execResult, error) {
 	res := &execResult{Stdout: lossy(out.stdout), Stderr: lossy(out.stderr), Truncated: out.truncated,
 		DurationMS: time.Since(began).Milliseconds()}
@@ -154,21 +153,22 @@ func (f *Functions) ended(r sandbar.Result, req execRequest, timeout time.Durati
 		res.ExitCode = 128 + r.Signal
 	case sandbar.OutOfMemory:
 		res.ExitCode, res.OutOfMemory = 128+9, true
-	case sandbar.OutputLimit: // the engine is asked for no limit; if it has one the program was killed
+	// the request has no output limit; if the engine has one, it has killed the program
+	case sandbar.OutputLimit:
 		res.ExitCode, res.Truncated = 128+9, true
 	case sandbar.TimedOut:
 		return nil, f.timedOut(req, timeout, out)
 	case sandbar.Cancelled:
 		return nil, fail(S300, "shell run: session terminated: the sandbox was stopped, or nobody waited for the program any more")
-	default: // Lost, and what this table does not know
+	default: // Lost, and outcomes that this table lacks
 		return nil, fail(S300, "shell run: session terminated: the sandbox died; how the program ended is not known")
 	}
 	res.Success = res.ExitCode == 0
 	return res, nil
 }
 
-// timedOut tells what the program wrote before it was killed. The fix is twice
-// the time, where that is allowed.
+// timedOut returns S200 with the program's output so far. Its fix is twice the time, if that is
+// allowed.
 func (f *Functions) timedOut(req execRequest, timeout time.Duration, out *capture) error {
 	e := fail(S200, "exec timed out after %d ms", timeout.Milliseconds())
 	if len(out.stdout)+len(out.stderr) > 0 {
@@ -181,7 +181,7 @@ func (f *Functions) timedOut(req execRequest, timeout time.Duration, out *captur
 	return e
 }
 
-// capture is a sink that keeps the beginning of what a program writes.
+// capture is a sink that keeps the first bytes of the output.
 type capture struct {
 	stdout, stderr []byte
 	truncated      bool
@@ -190,8 +190,7 @@ type capture struct {
 // Started implements engine.Sink.
 func (*capture) Started() {}
 
-// Output implements engine.Sink. What is over the cap is dropped, and the
-// program goes on.
+// Output implements engine.Sink. It discards bytes beyond the cap, and the program continues.
 func (c *capture) Output(chunk sandbar.Chunk) error {
 	to := &c.stdout
 	if chunk.Stream == sandbar.Stderr {
@@ -205,7 +204,7 @@ func (c *capture) Output(chunk sandbar.Chunk) error {
 	return nil
 }
 
-// partial is the last of what was kept.
+// partial returns the last bytes of what was kept.
 func (c *capture) partial() *partial {
 	last := func(b []byte) string { return lossy(b[max(0, len(b)-maxPartial):]) }
 	return &partial{Stdout: last(c.stdout), Stderr: last(c.stderr),

@@ -13,31 +13,31 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// DocsURL is where the codes are explained; the code itself follows.
+// DocsURL is the page that explains the codes; a code is appended.
 const DocsURL = "https://github.com/sandbar-dev/sandbar/blob/main/docs/iii-errors.md#"
 
-// failure is how a function says no.
+// failure is an error of a function.
 type failure struct {
 	code    Code
 	message string // with the code's prefix
-	fix     any    // the next call's payload; nil if there is none
-	note    string // "" for the code's own
+	fix     any    // a suggested payload; nil if there is none
+	note    string // "" for that of the code
 	partial *partial
-	cause   error // nil where it is the caller's
+	cause   error // nil if the caller caused it
 }
 
 // Unwrap returns the cause.
 func (f *failure) Unwrap() error { return f.cause }
 
-// partial is what an exec wrote before it ran out of time.
+// partial is the output of an exec before its timeout.
 type partial struct {
 	Stderr    string `json:"stderr"`
 	Stdout    string `json:"stdout"`
 	Truncated bool   `json:"truncated,omitempty"`
 }
 
-// payload is a failure on the wire. Clients know seven keys, which are always
-// there, in this order; partial is ours.
+// payload is a failure on the wire. Clients expect seven keys, always present and in this order;
+// partial is an extension.
 type payload struct {
 	Code      Code     `json:"code"`
 	DocsURL   string   `json:"docs_url"`
@@ -49,7 +49,7 @@ type payload struct {
 	Type      string   `json:"type"`
 }
 
-// Error returns the payload: it is what the caller gets as the error's text.
+// Error returns the payload, which is the error's text for the caller.
 func (f *failure) Error() string {
 	m := f.code.meaning()
 	p := payload{Code: f.code, DocsURL: DocsURL + string(f.code), Fix: f.fix, Message: f.message,
@@ -63,18 +63,18 @@ func (f *failure) Error() string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(p); err != nil { // fix is made of JSON, and the rest cannot fail
+	if err := e.Encode(p); err != nil { // fix is made of JSON, so it cannot fail
 		return `{"code":"S300","message":"an error could not be written"}`
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// fail makes a failure; the code's prefix is put before the message.
+// fail returns a failure. It puts the code's prefix before the message.
 func fail(c Code, format string, args ...any) *failure {
 	return &failure{code: c, message: c.meaning().prefix + fmt.Sprintf(format, args...)}
 }
 
-// with adds the next call, and a note where it is not simply to be sent.
+// with adds a suggested payload, and a note if it cannot simply be sent.
 func (f *failure) with(fix any, note string) *failure {
 	if n, ok := fix.(next); ok {
 		fix, note = n.payload, n.note(note)
@@ -88,10 +88,10 @@ func (f *failure) with(fix any, note string) *failure {
 	return f
 }
 
-// quote shows a caller's word in a message.
+// quote quotes and shortens a caller's text for a message.
 func quote(s string) string { return "'" + clip(s) + "'" }
 
-// clip bounds what of a caller's word is repeated.
+// clip shortens a caller's text.
 func clip(s string) string {
 	const most = 512
 	if len(s) <= most {
@@ -100,9 +100,8 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// osError is the kernel's reason for a failed operation, as clients of the
-// original know it: "No such file or directory (os error 2)". It is "" where
-// the cause is none of the kernel's.
+// osError returns the kernel's reason of an error in the original's form: "No such file or
+// directory (os error 2)". It is "" if the cause is not an errno.
 func osError(err error) string {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
@@ -113,8 +112,8 @@ func osError(err error) string {
 	return fmt.Sprintf("%s (os error %d)", string(text), int(errno))
 }
 
-// fileFailure says why an operation on path failed. missing is said of a path
-// that is not there: "path not found: /x" is "path".
+// fileFailure returns the failure of an operation on path. missing is the text for a path that does
+// not exist: for "path not found: /x" it is "path".
 func fileFailure(err error, path, missing string) error {
 	f := classify(err, path, missing)
 	f.cause = err
@@ -157,12 +156,11 @@ func classify(err error, path, missing string) *failure {
 	case sandbar.Conflict, sandbar.NoSpace:
 		return fail(S216, "%s: %s", path, reason)
 	}
-	// Exhausted, Timeout, Canceled, Unavailable, Internal: the way to the
-	// sandbox and not the file.
+	// Exhausted, Timeout, Canceled, Unavailable, Internal: not caused by the file.
 	return fail(S216, "shell client error: %s", reason)
 }
 
-// createFailure says why a sandbox could not be made.
+// createFailure returns the failure of creating a sandbox.
 func createFailure(err error) error {
 	e := sandbar.AsError(err)
 	switch e.Code {
@@ -180,8 +178,8 @@ func createFailure(err error) error {
 	return fail(S300, "%s", e.Error())
 }
 
-// startFailure says why a program could not be started; nil where that is the
-// program's own affair, and then how it counts.
+// startFailure returns the failure of starting a program, or nil and an exit code if the program
+// itself is at fault.
 func startFailure(err error, id string) (exit int, text string, failed error) {
 	e := sandbar.AsError(err)
 	switch e.Code {

@@ -75,7 +75,7 @@ func TestPayload(t *testing.T) {
 		{fail(S218, "x").with(map[string]any{"a": 1}, "do"), `{"code":"S218","docs_url":"` + DocsURL + `S218","fix":{"a":1},"fix_note":"do","message":"fs channel aborted: x","retryable":true,"type":"transient"}`},
 		{&failure{code: S200, message: "m", partial: &partial{Stdout: "o", Truncated: true}},
 			`{"code":"S200","docs_url":"` + DocsURL + `S200","fix":null,"fix_note":"raise ` + "`timeout_ms`" + ` on the exec call or split the work into smaller steps","message":"m","partial":{"stderr":"","stdout":"o","truncated":true},"retryable":false,"type":"execution"}`},
-		{inStep("exec", "id", fail(S300, "x")), `{"code":"S300","docs_url":"` + DocsURL + `S300","fix":{"context":"during sandbox::run step ` + "`exec`" + `","inner_code":"S300","sandbox_id":"id"},"fix_note":null,"message":"during sandbox::run step ` + "`exec`" + ` (sandbox_id=id): VM boot failed: x","retryable":false,"type":"platform"}`},
+		{withStep("exec", "id", fail(S300, "x")), `{"code":"S300","docs_url":"` + DocsURL + `S300","fix":{"context":"during sandbox::run step ` + "`exec`" + `","inner_code":"S300","sandbox_id":"id"},"fix_note":null,"message":"during sandbox::run step ` + "`exec`" + ` (sandbox_id=id): VM boot failed: x","retryable":false,"type":"platform"}`},
 	} {
 		if diff := cmp.Diff(c.want, c.err.Error()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

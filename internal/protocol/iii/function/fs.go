@@ -12,7 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// entry is a file as sandbox::fs::ls and stat show it.
+// entry is a file in the results of sandbox::fs::ls and stat.
 type entry struct {
 	IsDir     bool   `json:"is_dir"`
 	IsSymlink bool   `json:"is_symlink"`
@@ -27,7 +27,7 @@ func entryOf(name string, i sandbar.FileInfo) entry {
 		Size: i.Size, Mode: showMode(i.Mode), MTime: i.ModTime.Unix()}
 }
 
-// filesOf finds the files of a sandbox.
+// filesOf returns the files of a sandbox.
 func (f *Functions) filesOf(uuid string) (sandbar.FS, error) {
 	b, err := f.find(uuid)
 	if err != nil {
@@ -36,7 +36,7 @@ func (f *Functions) filesOf(uuid string) (sandbar.FS, error) {
 	return b.sandbox.FS(), nil
 }
 
-// absolute makes a path absolute: a relative one starts at the root.
+// absolute makes a path absolute; a relative one starts at the root.
 func absolute(path string) string {
 	if path == "" || path[0] == '/' {
 		return path
@@ -44,7 +44,7 @@ func absolute(path string) string {
 	return "/" + path
 }
 
-// stat describes path itself.
+// stat describes path, without following a link.
 func stat(ctx context.Context, files sandbar.FS, path string) (sandbar.FileInfo, error) {
 	if path == "" {
 		return sandbar.FileInfo{}, fail(S211, "path not found: ")
@@ -56,13 +56,13 @@ func stat(ctx context.Context, files sandbar.FS, path string) (sandbar.FileInfo,
 	return i, nil
 }
 
-// isFailure reports whether err is one of code c.
+// isFailure reports whether err is a failure with code c.
 func isFailure(err error, c Code) bool {
 	var e *failure
 	return errors.As(err, &e) && e.code == c
 }
 
-// fsStat is sandbox::fs::stat.
+// fsStat implements sandbox::fs::stat.
 func (f *Functions) fsStat(ctx context.Context, data json.RawMessage) (any, error) {
 	var id, path string
 	if _, err := decode(data, "StatRequest", must(text("sandbox_id", &id)), must(text("path", &path))); err != nil {
@@ -79,10 +79,10 @@ func (f *Functions) fsStat(ctx context.Context, data json.RawMessage) (any, erro
 	return entryOf(baseName(path), i), nil
 }
 
-// maxListed is how many entries of a directory are listed.
+// maxListed is the most entries in a listing.
 const maxListed = 100_000
 
-// fsLs is sandbox::fs::ls.
+// fsLs implements sandbox::fs::ls.
 func (f *Functions) fsLs(ctx context.Context, data json.RawMessage) (any, error) {
 	var id, path string
 	if _, err := decode(data, "LsRequest", must(text("sandbox_id", &id)), must(text("path", &path))); err != nil {
@@ -113,7 +113,7 @@ func (f *Functions) fsLs(ctx context.Context, data json.RawMessage) (any, error)
 	return map[string]any{"entries": entries}, nil
 }
 
-// modeFailure is S210 for a mode, with the mode that was probably meant.
+// modeFailure returns S210 for a mode, with a suggested mode.
 func modeFailure(err error, raw request, mode string) error {
 	var e *failure
 	if meant, ok := repairMode(mode); ok && errors.As(err, &e) && raw != nil {
@@ -122,7 +122,7 @@ func modeFailure(err error, raw request, mode string) error {
 	return err
 }
 
-// fsMkdir is sandbox::fs::mkdir.
+// fsMkdir implements sandbox::fs::mkdir.
 func (f *Functions) fsMkdir(ctx context.Context, data json.RawMessage) (any, error) {
 	var id, path string
 	mode, parents := "0755", false
@@ -159,7 +159,7 @@ func (f *Functions) fsMkdir(ctx context.Context, data json.RawMessage) (any, err
 	return map[string]bool{"created": true}, nil
 }
 
-// fsRm is sandbox::fs::rm.
+// fsRm implements sandbox::fs::rm.
 func (f *Functions) fsRm(ctx context.Context, data json.RawMessage) (any, error) {
 	var id, path string
 	var recursive bool
@@ -179,7 +179,7 @@ func (f *Functions) fsRm(ctx context.Context, data json.RawMessage) (any, error)
 	return map[string]bool{"removed": true}, nil
 }
 
-// fsChmod is sandbox::fs::chmod.
+// fsChmod implements sandbox::fs::chmod.
 func (f *Functions) fsChmod(ctx context.Context, data json.RawMessage) (any, error) {
 	var id, path, mode string
 	var uid, gid *uint32
@@ -214,7 +214,7 @@ func (f *Functions) fsChmod(ctx context.Context, data json.RawMessage) (any, err
 			return nil, err
 		}
 	}
-	// The owner first: a change of it takes bits from the mode.
+	// the owner first, because changing it clears bits of the mode
 	if err := chown(ctx, files, target, path, uid, gid, recursive); err != nil {
 		return nil, err
 	}
@@ -224,8 +224,8 @@ func (f *Functions) fsChmod(ctx context.Context, data json.RawMessage) (any, err
 	return map[string]uint64{"updated": updated}, nil
 }
 
-// chown gives the file at target, which the caller knows as path, to a user and
-// a group; nil is the one it belongs to.
+// chown changes the user and group of the file at target, which the caller knows as path; nil keeps
+// the current one.
 func chown(ctx context.Context, files sandbar.FS, target, path string, uid, gid *uint32, recursive bool) error {
 	if uid == nil && gid == nil {
 		return nil
@@ -240,12 +240,11 @@ func chown(ctx context.Context, files sandbar.FS, target, path string, uid, gid 
 	return nil
 }
 
-// maxLinks is how many links are followed on the way to a file.
+// maxLinks is the most links that are followed.
 const maxLinks = 40
 
-// follow describes what path leads to, and returns its path, absolute and not a
-// link. Whether a program can reach that is for each operation to find out: all
-// of this happens with the sandbox's rights.
+// follow resolves links, and returns an absolute path that is not a link, with its description. It
+// runs with the sandbox's rights, so it needs no checks of its own.
 func follow(ctx context.Context, files sandbar.FS, path string) (string, sandbar.FileInfo, error) {
 	at := absolute(path)
 	for range maxLinks {
@@ -271,7 +270,7 @@ func follow(ctx context.Context, files sandbar.FS, path string) (string, sandbar
 	return "", sandbar.FileInfo{}, fail(S216, "%s: %s", clip(path), osError(syscall.ELOOP))
 }
 
-// fsMv is sandbox::fs::mv.
+// fsMv implements sandbox::fs::mv.
 func (f *Functions) fsMv(ctx context.Context, data json.RawMessage) (any, error) {
 	var id, src, dst string
 	var overwrite bool
@@ -309,8 +308,8 @@ func (f *Functions) fsMv(ctx context.Context, data json.RawMessage) (any, error)
 	return map[string]bool{"moved": true}, nil
 }
 
-// rename renames a file. What comes to be at dst meanwhile stays unless it may be
-// overwritten, as far as this sandbox's files can do that in one step.
+// rename renames a file. Without overwrite it keeps a file that appears at dst meanwhile, if the
+// sandbox's files can do that atomically.
 func rename(ctx context.Context, files sandbar.FS, src, dst string, overwrite bool) error {
 	if m, ok := files.(sandbar.Mover); ok && !overwrite {
 		if err := m.RenameNew(ctx, src, dst); sandbar.CodeOf(err) != sandbar.Unsupported {
@@ -320,8 +319,7 @@ func rename(ctx context.Context, files sandbar.FS, src, dst string, overwrite bo
 	return files.Rename(ctx, src, dst)
 }
 
-// move moves a file to another file system: it is there in one step, and then
-// gone here.
+// move moves a file to another file system: it appears there atomically and is then removed here.
 func move(ctx context.Context, files sandbar.FS, src, dst string, mode fs.FileMode) error {
 	from, err := files.Open(ctx, src)
 	if err != nil {
@@ -342,7 +340,7 @@ func move(ctx context.Context, files sandbar.FS, src, dst string, mode fs.FileMo
 	return files.Remove(ctx, src, false)
 }
 
-// contextReader ends with its context.
+// contextReader fails when its context ends.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader

@@ -18,51 +18,48 @@ import (
 // Images finds the root file systems of images. Its methods may be called
 // concurrently.
 type Images interface {
-	// Find returns the image if it is on this host. NotFound means that it has
-	// to be pulled; any other error is that of a failed pull.
+	// Find returns an image that is on this host. NotFound means that it must be pulled; any other
+	// error counts as that of a failed pull.
 	Find(ctx context.Context, image settings.Image) (Root, error)
-	// Pull fetches the image, which may take minutes.
+	// Pull pulls the image, which may take minutes.
 	Pull(ctx context.Context, image settings.Image) (Root, error)
 }
 
-// Root is an image that is on this host.
+// Root is an image on this host.
 type Root struct {
-	// Image goes into sandbar.Spec.Image.
+	// Image is the value for sandbar.Spec.Image.
 	Image string
-	// Ref is what sandbox::catalog::list gives as oci_ref. "": the image's own.
+	// Ref is oci_ref in sandbox::catalog::list. "" for the image's own.
 	Ref string
-	// Note, if there is one, tells the caller that this is not quite the image
-	// that was asked for, and why.
+	// Note, if not "", tells the caller that this is not exactly the requested image, and why.
 	Note string
 }
 
-// Options are what Functions are made from. New fills zero fields with the
-// defaults given here.
+// Options are the parameters of Functions. New replaces zero fields with the defaults given here.
 type Options struct {
-	// Engine makes the sandboxes. Required.
+	// Engine creates the sandboxes. Required.
 	Engine *engine.Engine
 	// Config is the operator's settings.
 	Config settings.Config
 	// Images finds images. Required.
 	Images Images
-	// Network is what a sandbox with network: true gets. Default: none, and
-	// asking for it is refused.
+	// Network is the network of a sandbox with network: true. Default: none, and requests for it
+	// are refused.
 	Network sandbar.Network
-	// Sees decides which sandboxes of other protocols callers see and use. Nil: all
-	// of the engine.
+	// Sees decides which sandboxes of other protocols callers can see and use. Nil: all of the
+	// engine.
 	Sees func(engine.Info) bool
-	// HostMemory is how much memory this host has, in bytes: a larger memory_mb is
-	// as much. 0: not known.
+	// HostMemory is the host's memory in bytes, to which memory_mb is reduced. 0: unknown.
 	HostMemory int64
-	// StreamGap is how long the writer of a file may send nothing. Default 5 s.
+	// StreamGap is the time without data after which the writer of a file counts as gone. Default 5
+	// s.
 	StreamGap time.Duration
-	// Logger takes structured logs: never code, environment, output or files.
-	// Default: discards.
+	// Logger receives structured logs, never code, environment, output or files. Default: discards.
 	Logger *slog.Logger
 }
 
-// Functions is the functions and the sandboxes that they have made. Its methods
-// may be called concurrently.
+// Functions has the functions, and the sandboxes that they have created. Its methods may be called
+// concurrently.
 type Functions struct {
 	opt   Options
 	tasks sync.WaitGroup // stops in the background
@@ -70,10 +67,10 @@ type Functions struct {
 	mu     sync.Mutex
 	closed bool
 	boxes  map[sandbar.ID]*box
-	making int // creates under way
+	making int // creates in progress
 }
 
-// New makes Functions. Config must pass its Check.
+// New returns Functions. Config must pass its Check.
 func New(o Options) (*Functions, error) {
 	if err := o.Config.Check(); err != nil {
 		return nil, err
@@ -87,7 +84,7 @@ func New(o Options) (*Functions, error) {
 	return &Functions{opt: o, boxes: map[sandbar.ID]*box{}}, nil
 }
 
-// Handlers returns the functions for one way of opening channels.
+// Handlers returns the functions, with channels opened through ends.
 func (f *Functions) Handlers(ends channel.Ends) []bus.Function {
 	handle := map[string]func(context.Context, json.RawMessage) (any, error){
 		"sandbox::catalog::list": f.catalogList,
@@ -142,8 +139,8 @@ func schemas() []bus.Function {
 	return functions
 }
 
-// Close stops the sandboxes that the functions have made and waits until they
-// are gone, or ctx ends. Nothing more is made. Calls under way fail.
+// Close stops the sandboxes that the functions have created, and waits until they are gone or ctx
+// ends. No further sandbox can be created. Running calls fail.
 func (f *Functions) Close(ctx context.Context) error {
 	f.mu.Lock()
 	f.closed = true
@@ -169,8 +166,8 @@ func (f *Functions) Close(ctx context.Context) error {
 	}
 }
 
-// catalogList is sandbox::catalog::list. Of a preset in whose place another image
-// stands it gives the reference of that one.
+// catalogList implements sandbox::catalog::list. For a substituted preset it returns the reference
+// of the substitute.
 func (f *Functions) catalogList(ctx context.Context, data json.RawMessage) (any, error) {
 	if _, err := decode(data, "CatalogListRequest"); err != nil {
 		return nil, err

@@ -11,11 +11,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/search"
 )
 
-// maxFound bounds the text of all matches of one call, in bytes, where the
-// caller set no limits.
+// maxFound bounds the text of all matches of one call, in bytes, if the caller sets no limits.
 const maxFound = 32 << 20
 
-// grepRequest is what sandbox::fs::grep asks for.
+// grepRequest has the parameters of sandbox::fs::grep.
 type grepRequest struct {
 	raw                  request
 	id, path, pattern    string
@@ -24,7 +23,7 @@ type grepRequest struct {
 	maxMatches, maxBytes uint64
 }
 
-// fsGrep is sandbox::fs::grep.
+// fsGrep implements sandbox::fs::grep.
 func (f *Functions) fsGrep(ctx context.Context, data json.RawMessage) (any, error) {
 	req := grepRequest{recursive: true, maxMatches: 10_000, maxBytes: 4096}
 	var err error
@@ -52,15 +51,15 @@ func (f *Functions) fsGrep(ctx context.Context, data json.RawMessage) (any, erro
 
 func badPattern(err error) error { return fail(S217, "bad regex: %s", clip(err.Error())) }
 
-// searchRoot is what a search begins with: a tree, or one file.
+// searchRoot is the start of a search: a tree or one file.
 type searchRoot struct {
-	asked  string // as the caller wrote it
-	path   string // links followed
+	asked  string // as in the request
+	path   string // with links resolved
 	dir    bool
 	filter search.Filter
 }
 
-// rootOf looks at the root of a search. A link is followed.
+// rootOf examines the root of a search. It follows a link.
 func rootOf(ctx context.Context, files sandbar.FS, op, path string, recursive bool, include, exclude []string, raw request) (searchRoot, error) {
 	at, i, err := follow(ctx, files, path)
 	if err != nil {
@@ -77,7 +76,7 @@ func rootOf(ctx context.Context, files sandbar.FS, op, path string, recursive bo
 	return searchRoot{path, at, i.Mode.IsDir(), filter}, nil
 }
 
-// each begins every file of the root that is chosen, in order.
+// each calls begin for every selected file of the root, in order.
 func (r searchRoot) each(ctx context.Context, files sandbar.FS, begin func(found) error) error {
 	if !r.dir {
 		if !r.filter.Chooses(baseName(r.asked)) {
@@ -88,7 +87,7 @@ func (r searchRoot) each(ctx context.Context, files sandbar.FS, begin func(found
 	w := walker{files: files, root: r.path, prunes: r.filter.Prunes}
 	left := int64(maxSearched)
 	return w.regular(ctx, r.filter.Chooses, func(f found) error {
-		// A larger one is refused where it is opened, with its name.
+		// A larger file is refused where it is opened, with its name.
 		if f.info.Size <= maxSearched {
 			if left -= f.info.Size; left < 0 {
 				return fail(S216, "%s: %s", clip(r.asked), errTooMuch)
@@ -98,8 +97,8 @@ func (r searchRoot) each(ctx context.Context, files sandbar.FS, begin func(found
 	})
 }
 
-// shown is the path of a file as the caller sees it: the root as it was asked
-// for, joined by the path below it.
+// shown returns the path of a file for the caller: the requested root, joined with the path below
+// it.
 func (r searchRoot) shown(f found) string {
 	if f.rel == "" {
 		return r.asked
@@ -107,16 +106,16 @@ func (r searchRoot) shown(f found) string {
 	return lossy([]byte(strings.TrimRight(r.asked, "/") + "/" + f.rel))
 }
 
-// Bounds of a batch of files, which are read together.
+// Bounds of a batch of files that are read together.
 const (
 	batchFiles = sandbar.MaxReadFiles
 	batchBytes = 192 << 10
-	// batchFile is the largest file that goes into a batch with others.
+	// batchFile is the largest file in a batch with others, in bytes.
 	batchFile = 32 << 10
 )
 
-// batches begins the files of the root in batches, in order. A large file is a
-// batch of its own.
+// batches calls begin for batches of the root's files, in order. A large file is a batch of its
+// own.
 func (r searchRoot) batches(ctx context.Context, files sandbar.FS, begin func([]found) error) error {
 	var batch []found
 	var size int64
@@ -146,16 +145,14 @@ func (r searchRoot) batches(ctx context.Context, files sandbar.FS, begin func([]
 	return flush()
 }
 
-// matches is what was found in some files, one after the other, and what ended
-// the search of them, if anything did.
+// matches has the matches in consecutive files, and the error that ended their search, if any.
 type matches struct {
 	all  []search.Match
 	size int // bytes of text
 	err  error
 }
 
-// room reports whether more may be found where a caller wants most matches, 0
-// for no limit.
+// room reports whether more matches are wanted: most is the bound, 0 for none.
 func (m *matches) room(most uint64) bool {
 	return (most == 0 || uint64(len(m.all)) < most) && m.size <= maxFound
 }
@@ -168,8 +165,7 @@ type grepper struct {
 	most  uint64
 }
 
-// grep searches files, several at once, and returns the matches in the order
-// of the files.
+// grep searches files, several at once, and returns the matches in file order.
 func grep(ctx context.Context, files sandbar.FS, g *search.Grep, root searchRoot, most uint64) (any, error) {
 	r := grepper{g, files, root, most}
 	total := matches{all: []search.Match{}}
@@ -196,7 +192,7 @@ func grep(ctx context.Context, files sandbar.FS, g *search.Grep, root searchRoot
 	return map[string]any{"matches": total.all, "truncated": truncated}, nil
 }
 
-// batch searches files until there is no room for more matches or one fails.
+// batch searches files until there is no room for more matches, or one fails.
 func (g grepper) batch(ctx context.Context, batch []found) (m matches) {
 	reader, ok := g.files.(sandbar.BatchReader)
 	for ok && len(batch) > 1 && m.err == nil && m.room(g.most) {
@@ -230,7 +226,7 @@ func pathsOf(files []found) []string {
 	return paths
 }
 
-// content searches a file of which the beginning has been read.
+// content searches a file, given its first bytes.
 func (g grepper) content(ctx context.Context, f found, c sandbar.FileContent, m *matches) {
 	switch {
 	case c.Err != nil:
@@ -255,7 +251,7 @@ func (g grepper) file(ctx context.Context, file found, m *matches) {
 	}
 }
 
-// add adds to m what is found in a file.
+// add returns a function that adds a file's matches to m.
 func (g grepper) add(f found, m *matches) func(line uint64, content string) bool {
 	return func(line uint64, content string) bool {
 		path := g.root.shown(f)
@@ -265,8 +261,8 @@ func (g grepper) add(f found, m *matches) func(line uint64, content string) bool
 	}
 }
 
-// failure says why a file cannot be read. One below the root that has just been
-// removed, or has become something else, holds nothing.
+// failure returns the error of a file. A file below the root that was just removed or replaced
+// counts as empty.
 func (g grepper) failure(err error, f found) error {
 	if f.rel != "" && (errors.Is(err, fs.ErrNotExist) || sandbar.CodeOf(err) == sandbar.Conflict) {
 		return nil
@@ -274,7 +270,7 @@ func (g grepper) failure(err error, f found) error {
 	return fileFailure(err, g.root.shown(f), "path")
 }
 
-// searchFailure makes a failure of what ended a search.
+// searchFailure converts the error that ended a search.
 func searchFailure(err error) error {
 	var e *failure
 	if errors.As(err, &e) {

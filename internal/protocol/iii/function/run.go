@@ -6,7 +6,7 @@ import (
 	"errors"
 )
 
-// runRequest is what sandbox::run asks for.
+// runRequest has the parameters of sandbox::run.
 type runRequest struct {
 	raw        request
 	image      string
@@ -18,13 +18,13 @@ type runRequest struct {
 	keep       bool
 }
 
-// runResult is what came of the code.
+// runResult is the result of the code.
 type runResult struct {
 	execResult
-	SandboxID string `json:"sandbox_id,omitempty"` // if it was kept
+	SandboxID string `json:"sandbox_id,omitempty"` // if the sandbox was kept
 }
 
-// run is sandbox::run: create, write, exec and stop in one call.
+// run implements sandbox::run: create, write, exec and stop in one call.
 func (f *Functions) run(ctx context.Context, data json.RawMessage) (any, error) {
 	var req runRequest
 	var err error
@@ -37,7 +37,7 @@ func (f *Functions) run(ctx context.Context, data json.RawMessage) (any, error) 
 	}
 	b, _, err := f.make(ctx, createRequest{image: req.image, env: req.env})
 	if err != nil {
-		return nil, inStep("create", "", err)
+		return nil, withStep("create", "", err)
 	}
 	r, err := f.runIn(ctx, b, req)
 	if !req.keep {
@@ -53,11 +53,11 @@ func (f *Functions) run(ctx context.Context, data json.RawMessage) (any, error) 
 	return res, nil
 }
 
-// runIn does all that happens in the sandbox.
+// runIn executes all steps inside the sandbox.
 func (f *Functions) runIn(ctx context.Context, b *box, req runRequest) (*execResult, error) {
 	for _, file := range req.files {
-		if err := f.plant(ctx, b, file.path, file.content); err != nil {
-			return nil, inStep("fs::write (sibling file)", b.id, err)
+		if err := f.writeText(ctx, b, file.path, file.content); err != nil {
+			return nil, withStep("fs::write (sibling file)", b.id, err)
 		}
 	}
 	interpreter, ext := interpreterOf(req.lang)
@@ -65,19 +65,19 @@ func (f *Functions) runIn(ctx context.Context, b *box, req runRequest) (*execRes
 		interpreter = shellOf(ctx, b)
 	}
 	path := "/tmp/run." + ext
-	if err := f.plant(ctx, b, path, req.code); err != nil {
-		return nil, inStep("fs::write (code)", b.id, err)
+	if err := f.writeText(ctx, b, path, req.code); err != nil {
+		return nil, withStep("fs::write (code)", b.id, err)
 	}
 	r, err := f.execute(ctx, execRequest{id: b.id, command: command{cmd: interpreter, args: []string{path}},
 		stdin: req.stdin, env: req.env, timeout: req.timeout})
 	if err != nil {
-		return nil, inStep("exec", b.id, err)
+		return nil, withStep("exec", b.id, err)
 	}
 	return r, nil
 }
 
-// plant writes a text into the sandbox.
-func (f *Functions) plant(ctx context.Context, b *box, path, text string) error {
+// writeText writes a text into the sandbox.
+func (f *Functions) writeText(ctx context.Context, b *box, path, text string) error {
 	w, err := f.openWrite(ctx, b, writeRequest{path: path, mode: 0o644, parents: true})
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (f *Functions) plant(ctx context.Context, b *box, path, text string) error 
 	return writeAll(w, path, []byte(text))
 }
 
-// interpreterOf says what runs a language, and the end of its files' names.
+// interpreterOf returns a language's interpreter and file extension.
 func interpreterOf(lang string) (program, ext string) {
 	switch lang {
 	case "node", "js", "javascript":
@@ -98,11 +98,10 @@ func interpreterOf(lang string) (program, ext string) {
 	return lang, "txt"
 }
 
-// posixShell is what every image has. Code of the language shell gets bash where
-// there is one.
+// posixShell exists in every image. Code of the language shell is run by bash, if there is one.
 const posixShell = "/bin/sh"
 
-// shellOf is the best shell of a sandbox.
+// shellOf returns a sandbox's preferred shell.
 func shellOf(ctx context.Context, b *box) string {
 	files := b.sandbox.FS()
 	for _, bash := range []string{"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"} {
@@ -113,9 +112,9 @@ func shellOf(ctx context.Context, b *box) string {
 	return posixShell
 }
 
-// inStep tells in which step an error came. Its fix is not a payload to send: it
-// names the step and the sandbox, which is there if it was to be kept.
-func inStep(step, id string, err error) error {
+// withStep adds the failed step to an error. Its fix is not a payload to send: it names the step, and
+// the sandbox if that was to be kept.
+func withStep(step, id string, err error) error {
 	var e *failure
 	if !errors.As(err, &e) {
 		return err

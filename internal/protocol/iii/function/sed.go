@@ -15,7 +15,7 @@ import (
 // maxEdited is the largest file that is edited, in bytes.
 const maxEdited = 64 << 20
 
-// sedRequest is what sandbox::fs::sed asks for.
+// sedRequest has the parameters of sandbox::fs::sed.
 type sedRequest struct {
 	raw                    request
 	id                     string
@@ -27,7 +27,7 @@ type sedRequest struct {
 	regex, firstOnly, fold bool
 }
 
-// sedResult is what came of one file.
+// sedResult is the result for one file.
 type sedResult struct {
 	Path         string `json:"path"`
 	Replacements uint64 `json:"replacements"`
@@ -35,7 +35,7 @@ type sedResult struct {
 	Error        string `json:"error,omitempty"`
 }
 
-// fsSed is sandbox::fs::sed.
+// fsSed implements sandbox::fs::sed.
 func (f *Functions) fsSed(ctx context.Context, data json.RawMessage) (any, error) {
 	req := sedRequest{recursive: true, regex: true}
 	var err error
@@ -73,7 +73,7 @@ func (f *Functions) fsSed(ctx context.Context, data json.RawMessage) (any, error
 	return editTree(ctx, files, s, root)
 }
 
-// sedResults is what came of all files.
+// sedResults has the results of all files.
 type sedResults struct {
 	Results []sedResult `json:"results"`
 	Total   uint64      `json:"total_replacements"`
@@ -84,7 +84,7 @@ func (all *sedResults) add(r sedResult) {
 	all.Total += r.Replacements
 }
 
-// editFiles edits files one after the other: the same may be named twice.
+// editFiles edits files one after the other, because the same file may be named twice.
 func editFiles(ctx context.Context, files sandbar.FS, s *search.Sed, paths []string) (any, error) {
 	all := sedResults{Results: []sedResult{}}
 	for _, path := range paths {
@@ -93,8 +93,7 @@ func editFiles(ctx context.Context, files sandbar.FS, s *search.Sed, paths []str
 	return all, nil
 }
 
-// editTree edits the files below a root, several at once, and tells what came of
-// each in their order.
+// editTree edits the files below a root, several at once, and returns the results in file order.
 func editTree(ctx context.Context, files sandbar.FS, s *search.Sed, root searchRoot) (any, error) {
 	all := sedResults{Results: []sedResult{}}
 	err := ordered(ctx, func(ctx context.Context, begin func(found) error) error { return root.each(ctx, files, begin) },
@@ -117,7 +116,7 @@ func editOne(ctx context.Context, files sandbar.FS, s *search.Sed, path, shown s
 	return sedResult{Path: shown, Replacements: n, Success: true}
 }
 
-// reasonOf is why one file could not be edited.
+// reasonOf returns why a file could not be edited.
 func reasonOf(err error) string {
 	if s := osError(err); s != "" {
 		return s
@@ -129,14 +128,14 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// Why a file is not edited.
+// reasons not to edit a file
 var (
 	errNotText  = errors.New("stream did not contain valid UTF-8")
 	errTooLarge = fmt.Errorf("the file is larger than %d MiB, which is all that is edited", maxEdited>>20)
 )
 
-// edit replaces text in one file, in one step. A file in which nothing is
-// replaced is left alone, and of a link, what it leads to is edited.
+// edit replaces text in one file atomically. A file without a match is left unchanged. For a link
+// it edits the target.
 func edit(ctx context.Context, files sandbar.FS, s *search.Sed, path string) (uint64, error) {
 	at, info, err := follow(ctx, files, path)
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/channel"
 )
 
-// inlineCap is the size from which on a file's text is not in the answer.
+// inlineCap is the size from which a file's text is not part of the result, in bytes.
 const inlineCap = 1 << 20
 
-// writeRequest is a file that is to be written.
+// writeRequest is a file to write.
 type writeRequest struct {
 	raw     request
 	path    string
@@ -27,7 +27,7 @@ type writeRequest struct {
 	parents bool
 }
 
-// fsWrite is sandbox::fs::write.
+// fsWrite implements sandbox::fs::write.
 func (f *Functions) fsWrite(ctx context.Context, data json.RawMessage, ends channel.Ends) (any, error) {
 	var id string
 	var c content
@@ -70,7 +70,7 @@ func written(path string, n int64) any {
 	return map[string]any{"bytes_written": n, "path": path}
 }
 
-// beginWrite opens a file for writing, after a look at its mode.
+// beginWrite checks the mode and opens a file for writing.
 func (f *Functions) beginWrite(ctx context.Context, b *box, req writeRequest, mode string) (sandbar.FileWriter, error) {
 	var err error
 	if req.mode, err = parseMode(mode); err != nil {
@@ -91,7 +91,7 @@ func (f *Functions) openWrite(ctx context.Context, b *box, req writeRequest) (sa
 	case !req.parents && errors.Is(err, syscall.ENOTDIR):
 		return nil, noParent(req).with(nil, "something above the file is no directory")
 	case !req.parents && (errors.Is(err, syscall.ENOENT) || sandbar.CodeOf(err) == sandbar.NotFound):
-		if path.Dir(path.Clean(absolute(req.path))) == exampleDir { // it is as if it had been there
+		if path.Dir(path.Clean(absolute(req.path))) == exampleDir { // created as if it had existed
 			req.parents = true
 			return f.openWrite(ctx, b, req)
 		}
@@ -100,17 +100,16 @@ func (f *Functions) openWrite(ctx context.Context, b *box, req writeRequest) (sa
 	return nil, fileFailure(err, req.path, "path")
 }
 
-// exampleDir is the directory of the examples in the protocol's text, which write
-// their programs to it without making it first. It is made when the first file is
-// written there.
+// exampleDir is the directory of the examples in the protocol's text, which write to it without
+// creating it. The first write creates it.
 const exampleDir = "/home/app"
 
 func noParent(req writeRequest) *failure {
 	return &failure{code: S211, message: "parent directory not found: parent not found: " + clip(req.path)}
 }
 
-// missingParent is S211 with the fix that makes the parent. A stream cannot be
-// sent again as it was: then the fix is the one field to add.
+// missingParent returns S211 with a fix that creates the parent. A stream cannot be repeated, so
+// the fix is then only the field to add.
 func missingParent(req writeRequest) error {
 	change := map[string]any{"parents": true}
 	if kindOf(req.raw["content"]) == '{' || req.raw == nil {
@@ -119,7 +118,7 @@ func missingParent(req writeRequest) error {
 	return noParent(req).with(req.raw.fixed(change), "merge `fix` into the original request and resubmit")
 }
 
-// writeAll writes a file whose bytes are at hand.
+// writeAll writes a file from memory.
 func writeAll(w sandbar.FileWriter, path string, b []byte) error {
 	defer w.Abort()
 	if _, err := w.Write(b); err != nil {
@@ -131,9 +130,8 @@ func writeAll(w sandbar.FileWriter, path string, b []byte) error {
 	return nil
 }
 
-// receive writes a file from a channel. When the file cannot be written the
-// stream is consumed all the same: a writer whose reader is gone fails in ways
-// that clients are not prepared for.
+// receive writes a file from a channel. If the file cannot be written it still consumes the stream:
+// clients do not handle a reader that leaves.
 func (f *Functions) receive(ctx context.Context, b *box, req writeRequest, mode string, ref channel.Ref, ends channel.Ends) (any, error) {
 	r, err := ends.Reader(ctx, ref)
 	if err != nil {
@@ -176,7 +174,7 @@ func (f *Functions) receive(ctx context.Context, b *box, req writeRequest, mode 
 
 var errGap = errors.New("nothing came for too long")
 
-// next waits for the next bytes of a stream, but not for ever.
+// next waits for the next bytes of a stream, at most StreamGap.
 func (f *Functions) next(ctx context.Context, r channel.Reader) ([]byte, error) {
 	limited, cancel := context.WithTimeoutCause(ctx, f.opt.StreamGap, errGap)
 	defer cancel()
@@ -187,8 +185,8 @@ func (f *Functions) next(ctx context.Context, r channel.Reader) ([]byte, error) 
 	return b, err
 }
 
-// aborted is S218. A stream of which nothing came may have been empty: known
-// clients do not connect then.
+// aborted returns S218. A stream without any data may have been empty: known clients do not connect
+// then.
 func aborted(err error, req writeRequest, size int64, gap time.Duration) error {
 	if !errors.Is(err, errGap) {
 		return fail(S218, "%s", err)
@@ -200,7 +198,7 @@ func aborted(err error, req writeRequest, size int64, gap time.Duration) error {
 	return e
 }
 
-// fsRead is sandbox::fs::read.
+// fsRead implements sandbox::fs::read.
 func (f *Functions) fsRead(ctx context.Context, data json.RawMessage, ends channel.Ends) (any, error) {
 	var id, path string
 	if _, err := decode(data, "ReadRequest", must(text("sandbox_id", &id)), must(text("path", &path))); err != nil {
@@ -237,9 +235,8 @@ func (f *Functions) fsRead(ctx context.Context, data json.RawMessage, ends chann
 	return result, nil
 }
 
-// split reads the beginning of a file, and returns it as text if that is the
-// whole file and it is text, and a source of all its bytes. held is the memory
-// that the source takes.
+// split reads the first bytes of a file. It returns them as text if they are the whole file and
+// valid text, and a source of all bytes. held is the memory of the source.
 func split(file sandbar.File, b *box) (src io.ReadCloser, text *string, held int64, err error) {
 	if file.Info().Size >= inlineCap {
 		return newLent(file, file, b), nil, 0, nil
@@ -259,16 +256,16 @@ func split(file sandbar.File, b *box) (src io.ReadCloser, text *string, held int
 	return io.NopCloser(bytes.NewReader(head)), text, int64(len(head)), nil
 }
 
-// lent is an open file of a sandbox that waits in a channel for its reader. It
-// is closed with the sandbox: an open file would keep the sandbox's memory.
-type lent struct {
+// sandboxFile is an open file of a sandbox in a channel without a reader yet. It is closed with the
+// sandbox, because an open file would keep the sandbox's memory.
+type sandboxFile struct {
 	io.Reader
 	close func()
 }
 
-func newLent(r io.Reader, file sandbar.File, b *box) lent {
+func newLent(r io.Reader, file sandbar.File, b *box) sandboxFile {
 	closed := make(chan struct{})
-	l := lent{r, sync.OnceFunc(func() {
+	l := sandboxFile{r, sync.OnceFunc(func() {
 		close(closed)
 		file.Close()
 	})}
@@ -283,7 +280,7 @@ func newLent(r io.Reader, file sandbar.File, b *box) lent {
 }
 
 // Close implements io.Closer.
-func (l lent) Close() error {
+func (l sandboxFile) Close() error {
 	l.close()
 	return nil
 }

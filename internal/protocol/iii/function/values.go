@@ -10,8 +10,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// parseID returns the id of a sandbox, which clients of this protocol have as a
-// UUID and the command line as "sb_…".
+// parseID parses a sandbox's id: a UUID, as in this protocol, or "sb_…", as on the command line.
 func parseID(s string) (sandbar.ID, error) {
 	id, err := sandbar.ReadID(s)
 	if err != nil {
@@ -20,7 +19,7 @@ func parseID(s string) (sandbar.ID, error) {
 	return id, nil
 }
 
-// parseMode reads permissions in octal: "0644". Nothing, and only zeros, is 0.
+// parseMode parses octal permissions: "0644". "" and zeros are 0.
 func parseMode(s string) (uint32, error) {
 	digits := strings.TrimLeft(s, "0")
 	if digits == "" {
@@ -33,8 +32,8 @@ func parseMode(s string) (uint32, error) {
 	return uint32(n) & 0o7777, nil
 }
 
-// repairMode guesses the mode that was meant by one that cannot be read: an
-// octal number as programming languages write it. ok is false if it cannot.
+// repairMode guesses the intended mode of a malformed one: an octal number in a programming
+// language's notation. ok is false if it cannot.
 func repairMode(s string) (mode string, ok bool) {
 	digits := strings.TrimPrefix(strings.ToLower(s), "0o")
 	if n, err := strconv.ParseUint(digits, 8, 12); err == nil && digits != s {
@@ -43,8 +42,8 @@ func repairMode(s string) (mode string, ok bool) {
 	return "", false
 }
 
-// fileMode turns permission bits into those of io/fs. The result is never 0,
-// which would mean "the default" to sandbar.FS: a type bit says nothing there.
+// fileMode converts permission bits to io/fs. The result is never 0, which would mean "default" to
+// sandbar.FS: a type bit, which has no effect there, is set instead.
 func fileMode(bits uint32) fs.FileMode {
 	m := fs.FileMode(bits&0o777) | fs.ModeIrregular
 	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
@@ -55,10 +54,10 @@ func fileMode(bits uint32) fs.FileMode {
 	return m
 }
 
-// unset is the mode of a copy: without set-user-ID and set-group-ID, which no file is given.
+// unset returns the mode of a copy, without set-user-ID and set-group-ID.
 func unset(m fs.FileMode) fs.FileMode { return m &^ (fs.ModeSetuid | fs.ModeSetgid) }
 
-// showMode is four octal digits.
+// showMode formats a mode as four octal digits.
 func showMode(m fs.FileMode) string {
 	bits := uint32(m.Perm())
 	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
@@ -70,9 +69,9 @@ func showMode(m fs.FileMode) string {
 	return "0000"[:max(0, 4-len(s))] + s
 }
 
-// parseBase64 reads standard base64 with padding.
+// parseBase64 parses standard base64 with padding.
 func parseBase64(field, s string) ([]byte, error) {
-	if strings.ContainsAny(s, "\r\n") { // which the library passes over
+	if strings.ContainsAny(s, "\r\n") { // the library would ignore them
 		return nil, fail(S001, "%s is not valid base64", field)
 	}
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
@@ -82,8 +81,7 @@ func parseBase64(field, s string) ([]byte, error) {
 	return b, nil
 }
 
-// lossy turns bytes into text: what is not UTF-8 becomes U+FFFD, one for each
-// longest run that could have begun a character.
+// lossy converts bytes to text: invalid UTF-8 becomes U+FFFD, one for each maximal subpart.
 func lossy(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -103,7 +101,7 @@ func lossy(b []byte) string {
 	return s.String()
 }
 
-// baseName is the last name of a path; of one that has none, the path.
+// baseName returns the last name of a path, or the path if it has none.
 func baseName(path string) string {
 	p := path
 	for {

@@ -12,43 +12,41 @@ import (
 
 // Bounds of a walk.
 const (
-	// ahead is how many directories are listed at once, and how many files, or
-	// batches of small ones, a search reads at once. A sandbox answers a request after the other, but
-	// not one at a time.
+	// ahead is the number of directories listed at once, and of files or batches that a search
+	// reads at once. A sandbox handles requests one after the other, so this hides the latency.
 	ahead = 8
-	// maxWalked is how many files and directories one call looks at.
+	// maxWalked is the most files and directories that one call visits.
 	maxWalked = 2_000_000
-	// maxWalkDepth is how deep a tree is followed.
+	// maxWalkDepth is the deepest nesting that is walked.
 	maxWalkDepth = 1000
-	// maxSearched is how many bytes the files that one call searches have together.
-	// Holes count: thousands of files of nothing but holes cost a sandbox no disk.
+	// maxSearched bounds the size of all files that one call searches, in bytes. Holes count:
+	// thousands of sparse files use no disk of a sandbox.
 	maxSearched = 16 << 30
 )
 
 var errTooMuch = errors.New("the tree is too large for one call: narrow the path")
 
-// found is something that a walk came by.
+// found is a file or directory of a walk.
 type found struct {
-	path string // root joined path
-	rel  string // below the root
+	path string // root joined with rel
+	rel  string // relative to the root
 	info sandbar.FileInfo
 }
 
-// walker walks a tree in the order of names. Links are met and not followed;
-// directories that cannot be listed are passed over, and so are /proc, /sys and
-// /dev, unless one of them is the root.
+// walker walks a tree in the order of names. It visits links without following them. It skips
+// directories that cannot be listed, and /proc, /sys and /dev unless one of them is the root.
 type walker struct {
 	files sandbar.FS
-	root  string // a directory, absolute
-	// prunes reports whether a directory below the root is passed over. Nil: none.
+	root  string // an absolute directory
+	// prunes reports whether a directory below the root is skipped. Nil: none.
 	prunes func(rel string) bool
 
 	walked int
-	lists  chan struct{} // a token for each listing under way
+	lists  chan struct{} // a token for each listing in progress
 	tasks  sync.WaitGroup
 }
 
-// listing is a directory that is being listed.
+// listing is a directory listing in progress.
 type listing struct {
 	done    chan struct{}
 	entries []sandbar.FileInfo
@@ -63,7 +61,7 @@ func (w *walker) walk(ctx context.Context, visit func(found) error) error {
 	return w.below(ctx, strings.TrimRight(w.root, "/"), "", w.list(ctx, w.root), visit, 0)
 }
 
-// list begins to list a directory.
+// list starts to list a directory.
 func (w *walker) list(ctx context.Context, dir string) *listing {
 	l := &listing{done: make(chan struct{})}
 	w.tasks.Go(func() {
@@ -74,13 +72,13 @@ func (w *walker) list(ctx context.Context, dir string) *listing {
 		case <-ctx.Done():
 			return
 		}
-		// What cannot be listed has nothing to see.
+		// a directory that cannot be listed counts as empty
 		l.entries, _ = w.files.ReadDir(ctx, dir, "", maxWalked)
 	})
 	return l
 }
 
-// below visits what is in a directory whose listing is under way.
+// below visits the entries of a directory whose listing is in progress.
 func (w *walker) below(ctx context.Context, dir, rel string, l *listing, visit func(found) error, depth int) error {
 	<-l.done
 	if err := ctx.Err(); err != nil {
@@ -105,8 +103,8 @@ func (w *walker) below(ctx context.Context, dir, rel string, l *listing, visit f
 	return nil
 }
 
-// prefetch returns a function that lists the directories of dir one after the
-// other; the next few are being listed meanwhile.
+// prefetch returns a function that returns the listings of dir's subdirectories one after the
+// other, while the next few are in progress.
 func (w *walker) prefetch(ctx context.Context, dir, rel string, entries []sandbar.FileInfo) func() *listing {
 	var dirs []string
 	for _, i := range entries {
@@ -125,15 +123,15 @@ func (w *walker) prefetch(ctx context.Context, dir, rel string, entries []sandba
 	}
 }
 
-// enters reports whether what is called i below dir is a directory to walk.
+// enters reports whether entry i of dir is a directory to walk.
 func (w *walker) enters(dir, rel string, i sandbar.FileInfo) bool {
 	return i.Mode.IsDir() && !special(dir+"/"+i.Name) && (w.prunes == nil || !w.prunes(rel+i.Name))
 }
 
-// special reports whether a directory is a view into the kernel.
+// special reports whether a directory is a kernel file system's.
 func special(path string) bool { return path == "/proc" || path == "/sys" || path == "/dev" }
 
-// regular visits the regular files that are chosen.
+// regular visits the selected regular files.
 func (w *walker) regular(ctx context.Context, choose func(rel string) bool, visit func(found) error) error {
 	return w.walk(ctx, func(f found) error {
 		if f.info.Mode&fs.ModeType != 0 || !choose(f.rel) {
@@ -143,9 +141,8 @@ func (w *walker) regular(ctx context.Context, choose func(rel string) bool, visi
 	})
 }
 
-// ordered runs work for each of a sequence of tasks, ahead of them at once, and
-// hands the results on in the sequence's order. each gives the tasks to begin;
-// collect ends everything by returning false.
+// ordered runs work for a sequence of tasks, ahead of them at once, and passes the results on in
+// order. each produces the tasks; collect ends everything by returning false.
 func ordered[J, T any](ctx context.Context, each func(ctx context.Context, begin func(J) error) error,
 	work func(context.Context, J) T, collect func(T) bool) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -1,9 +1,8 @@
-// Package search is what the iii functions sandbox::fs::grep and sandbox::fs::sed
-// do to one file's bytes, and the globs that choose files. It is pure: it opens
-// nothing.
+// Package search implements the parts of sandbox::fs::grep and sandbox::fs::sed that process one
+// file's bytes, and the globs that select files. It is pure: it opens no files.
 //
-// Patterns are those of package regexp, which are close to the reference's.
-// They differ in that \w, \d and \s are ASCII here and Unicode there.
+// Patterns are those of package regexp, which are close to the reference's. One difference: \w, \d
+// and \s are ASCII here and Unicode there.
 package search
 
 import (
@@ -14,8 +13,7 @@ import (
 // maxPattern is the longest pattern that is compiled, in bytes.
 const maxPattern = 64 << 10
 
-// Compile makes a regular expression of a pattern. The error says what is wrong
-// with it, in one line.
+// Compile compiles a pattern. The error is one line.
 func Compile(pattern string, ignoreCase bool) (*regexp.Regexp, error) {
 	if len(pattern) > maxPattern {
 		return nil, &syntax.Error{Code: syntax.ErrLarge, Expr: "the pattern"}

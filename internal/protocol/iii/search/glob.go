@@ -11,22 +11,21 @@ import (
 
 // Bounds of the globs of one call.
 const (
-	maxGlob  = 4096 // bytes of one
+	maxGlob  = 4096 // bytes of one glob
 	maxGlobs = 1000
 )
 
-// Filter chooses files by glob. The zero Filter chooses all.
+// Filter selects files by glob. The zero Filter selects all.
 //
-// Globs are patterns of gitignore(5), a list is a file of them: the last that
-// matches decides, "!" negates, a "/" at the start or in the middle binds to the
-// root of the walk, one at the end means directories, "**" stands for directories,
-// and what is below a directory that matches matches. There are two additions:
-// {a,b} stands for a or b, as in a shell, and a list of nothing but negated globs
-// begins with all files.
+// Globs are patterns of gitignore(5), and a list is like a file of them: the last match decides;
+// "!" negates; a "/" at the start or in the middle anchors a pattern at the root of the walk; one
+// at the end restricts it to directories; "**" matches directories; everything below a matching
+// directory matches. Two additions: {a,b} matches a or b, as in a shell, and a list of only negated
+// globs starts with all files.
 type Filter struct{ include, exclude globs }
 
-// NewFilter makes a Filter: a file is chosen if include is empty or matches it, and
-// exclude does not match it. The error is for a person, and says what is allowed.
+// NewFilter creates a Filter. It selects a file if include is empty or matches it, and exclude does
+// not match it. The error says what is allowed.
 func NewFilter(include, exclude []string) (f Filter, err error) {
 	if f.include, err = newGlobs(include); err == nil {
 		f.exclude, err = newGlobs(exclude)
@@ -35,18 +34,18 @@ func NewFilter(include, exclude []string) (f Filter, err error) {
 	return f, err
 }
 
-// Chooses reports whether the file at rel, a path relative to the root of a walk
-// and never empty, is to be looked at.
+// Chooses reports whether the file at rel, a non-empty path relative to the root of a walk, is
+// selected.
 func (f Filter) Chooses(rel string) bool {
 	return (!f.include.given || f.include.match(rel)) && !f.exclude.match(rel)
 }
 
-// Prunes reports whether nothing below the directory at rel is to be looked at.
+// Prunes reports whether everything below the directory at rel is excluded.
 func (f Filter) Prunes(rel string) bool { return f.exclude.matchDir(rel) }
 
 // globs is a list of patterns.
 type globs struct {
-	all     bool // what no pattern matches is matched
+	all     bool // files without a matching pattern match
 	given   bool // there are some
 	ordered []glob
 }
@@ -69,7 +68,7 @@ func newGlobs(patterns []string) (globs, error) {
 	return l, nil
 }
 
-// match reports whether a file matches, or a directory above it does.
+// match reports whether a file or one of its parent directories matches.
 func (l globs) match(rel string) bool {
 	if !l.given {
 		return false
@@ -82,11 +81,10 @@ func (l globs) match(rel string) bool {
 	return l.decides(rel, false, l.all)
 }
 
-// matchDir reports whether a directory matches, all above which do not.
+// matchDir reports whether a directory matches, given that none of its parents does.
 func (l globs) matchDir(rel string) bool { return l.given && l.decides(rel, true, false) }
 
-// decides reports what the last pattern says that matches one name; otherwise if
-// none does.
+// decides returns the decision of the last pattern that matches a name, or otherwise if none does.
 func (l globs) decides(rel string, dir, otherwise bool) bool {
 	for _, g := range slices.Backward(l.ordered) {
 		if g.match(rel, dir) {
@@ -99,8 +97,8 @@ func (l globs) decides(rel string, dir, otherwise bool) bool {
 // glob is one pattern.
 type glob struct {
 	negated bool
-	dirs    bool // for directories only
-	base    bool // for the last name, not the path
+	dirs    bool // matches only directories
+	base    bool // matches the last name instead of the path
 	expr    *regexp.Regexp
 }
 
@@ -114,8 +112,8 @@ func (g glob) match(rel string, dir bool) bool {
 	return g.expr.MatchString(rel)
 }
 
-// newGlob reads a line of gitignore(5). ok is false for one that matches nothing,
-// such as a comment.
+// newGlob parses a line of gitignore(5). ok is false for a line that matches nothing, such as a
+// comment.
 func newGlob(p string) (g glob, ok bool, err error) {
 	if len(p) > maxGlob || !utf8.ValidString(p) {
 		return g, false, fmt.Errorf("a glob has %d bytes, and at most %d are allowed, of UTF-8", len(p), maxGlob)
@@ -132,15 +130,14 @@ func newGlob(p string) (g glob, ok bool, err error) {
 	if !ok || p == "" {
 		return g, false, nil
 	}
-	// The time that a regexp of this kind takes is in proportion to the lengths of
-	// pattern and name, whatever they are.
+	// Package regexp matches in time linear in the lengths of pattern and name.
 	if g.expr, err = regexp.Compile(expr); err != nil {
 		return g, false, errors.New("a glob is too large")
 	}
 	return g, true, nil
 }
 
-// trimBlanks takes away blanks at the end that no backslash keeps.
+// trimBlanks removes trailing blanks that no backslash quotes.
 func trimBlanks(p string) string {
 	end := 0
 	for i := 0; i < len(p); i++ {
@@ -155,15 +152,15 @@ func trimBlanks(p string) string {
 	return p[:end]
 }
 
-// translator turns a glob into a regular expression.
+// translator converts a glob to a regular expression.
 type translator struct {
 	b     strings.Builder
 	p     string
-	paths bool // "**" has its meaning
-	depth int  // of braces
+	paths bool // "**" is special
+	depth int  // nesting of braces
 }
 
-// translate returns the regular expression of a glob; false if it matches nothing.
+// translate returns the regular expression of a glob, false if it matches nothing.
 func translate(p string, paths bool) (string, bool) {
 	t := translator{p: p, paths: paths}
 	t.b.WriteString(`(?s)\A(?:`)
@@ -178,8 +175,7 @@ func translate(p string, paths bool) (string, bool) {
 	return t.b.String(), t.depth == 0
 }
 
-// token translates what begins at i and returns its length, 0 if it can match
-// nothing.
+// token translates the token at i and returns its length, 0 if it can match nothing.
 func (t *translator) token(i int) int {
 	switch c := t.p[i]; {
 	case c == '*':
@@ -214,8 +210,7 @@ func (t *translator) literal(i int) int {
 	return n
 }
 
-// stars translates a run of them. Two or more are directories where they stand for
-// a whole name of a path.
+// stars translates a run of stars. Two or more match directories if they are a whole path element.
 func (t *translator) stars(i int) int {
 	rest := strings.TrimLeft(t.p[i:], "*")
 	n := len(t.p) - i - len(rest)
@@ -231,7 +226,7 @@ func (t *translator) stars(i int) int {
 	return n
 }
 
-// closing is where the brace ends with which s begins, 0 if nowhere.
+// closing returns the index of the brace that closes the one at the start of s, 0 if there is none.
 func closing(s string) int {
 	depth := 0
 	for i := 0; i < len(s); i++ {
@@ -256,7 +251,7 @@ func (t *translator) class(i int) int {
 	if negated {
 		at++
 	}
-	var set []rune // ranges
+	var set []rune // pairs of bounds
 	for first := true; ; first = false {
 		if at >= len(t.p) {
 			return 0
@@ -283,11 +278,11 @@ func (t *translator) class(i int) int {
 		if n == 0 {
 			return 0
 		}
-		set = append(set, lo, max(lo, hi)) // of an empty range its beginning, which has matched by itself
+		set = append(set, lo, max(lo, hi)) // an empty range matches its start
 	}
 }
 
-// emit writes a class, of ranges that may be empty and may hold the slash.
+// emit writes a class of ranges, which may be empty and may contain the slash.
 func (t *translator) emit(set []rune, negated bool) {
 	var b strings.Builder
 	add := func(lo, hi rune) {
@@ -307,13 +302,13 @@ func (t *translator) emit(set []rune, negated bool) {
 	case negated:
 		t.b.WriteString(`[^/` + b.String() + `]`)
 	case b.Len() == 0:
-		t.b.WriteString(`[^\x{0}-\x{10ffff}]`) // nothing
+		t.b.WriteString(`[^\x{0}-\x{10ffff}]`) // matches nothing
 	default:
 		t.b.WriteString(`[` + b.String() + `]`)
 	}
 }
 
-// posixName is the name in a text that begins with [:name:].
+// posixName returns the name of a text that begins with [:name:].
 func posixName(s string) (string, bool) {
 	rest, ok := strings.CutPrefix(s, "[:")
 	if !ok {
@@ -326,7 +321,7 @@ func posixName(s string) (string, bool) {
 	return strings.CutSuffix(name, ":")
 }
 
-// posixRanges are the characters of a class of POSIX; nil if there is no such class.
+// posixRanges returns the characters of a POSIX class, nil if it is unknown.
 func posixRanges(name string) []rune {
 	return map[string][]rune{
 		"alnum": {'0', '9', 'A', 'Z', 'a', 'z'}, "alpha": {'A', 'Z', 'a', 'z'}, "blank": {'\t', '\t', ' ', ' '},
@@ -336,7 +331,7 @@ func posixRanges(name string) []rune {
 	}[name]
 }
 
-// classChar is the character of a class that begins a text, and its length.
+// classChar returns the first character of a class and its length.
 func classChar(s string) (rune, int) {
 	skip := 0
 	if s[0] == '\\' {
@@ -349,7 +344,7 @@ func classChar(s string) (rune, int) {
 	return r, skip + runeLen(s[skip:])
 }
 
-// runeLen is the length of the first character, 1 for what is none.
+// runeLen returns the length of the first character, 1 if it is invalid.
 func runeLen(s string) int {
 	for i := range s {
 		if i > 0 {

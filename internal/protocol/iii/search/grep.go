@@ -11,25 +11,25 @@ import (
 	"unicode/utf8"
 )
 
-// Match is one line that a pattern was found in.
+// Match is a line with a match.
 type Match struct {
 	Path    string `json:"path"`
-	Line    uint64 `json:"line"` // the first is 1
+	Line    uint64 `json:"line"` // from 1
 	Content string `json:"content"`
 }
 
-// Grep looks for lines in files. It may be used by many goroutines.
+// Grep finds lines in files. It may be used by several goroutines.
 type Grep struct {
 	re *regexp.Regexp
-	// literals are texts of which every line with a match holds one; none if
-	// nothing of the kind is known. Looking for them first is many times as fast.
+	// literals are texts of which every matching line contains one, none if unknown. Searching for
+	// them first is many times faster.
 	literals [][]byte
-	width    uint64 // bytes of a line's text; 0 for no limit
+	width    uint64 // bytes of a line's text; 0 for no bound
 	readers  sync.Pool
 }
 
-// NewGrep makes a Grep. A line's text is cut to width bytes at a character's
-// border and then ends in "…"; 0 is no limit.
+// NewGrep creates a Grep. It cuts a line's text to width bytes, between characters, and appends
+// "…"; 0 is no bound.
 func NewGrep(pattern string, ignoreCase bool, width uint64) (*Grep, error) {
 	re, err := Compile(pattern, ignoreCase)
 	if err != nil {
@@ -45,11 +45,10 @@ func NewGrep(pattern string, ignoreCase bool, width uint64) (*Grep, error) {
 	return g, nil
 }
 
-// maxLiterals bounds what is looked for besides the pattern itself.
+// maxLiterals bounds the number of literals.
 const maxLiterals = 8
 
-// required returns texts of which every match of re holds one, nil if it
-// cannot tell.
+// required returns texts of which every match of re contains one, nil if unknown.
 func required(re *syntax.Regexp) []string {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -94,18 +93,16 @@ func shortest(all []string) int {
 
 // Bounds of one file.
 const (
-	// sniff is how far a file is searched for a NUL, which makes it binary.
+	// sniff is the number of bytes that are searched for a NUL, which marks a binary file.
 	sniff = 8 << 10
-	// maxLine is how much of one line is looked at. The rest of a longer line
-	// is passed over.
+	// maxLine is how much of one line is searched, in bytes. The rest of a longer line is skipped.
 	maxLine = 16 << 20
-	// block is how much is read at once.
+	// block is the size of reads, in bytes.
 	block = 128 << 10
 )
 
-// File calls found for every matching line of r until found returns false. A
-// file with a NUL near its start is binary and has none, and so has a line that
-// is not UTF-8. The error is r's.
+// File calls found for every matching line of r until found returns false. It skips a file with a
+// NUL near its start, and lines that are not UTF-8. The error is r's.
 func (g *Grep) File(r io.Reader, found func(line uint64, content string) bool) error {
 	br := g.readers.Get().(*bufio.Reader)
 	br.Reset(r)
@@ -121,7 +118,7 @@ func (g *Grep) File(r io.Reader, found func(line uint64, content string) bool) e
 	return err
 }
 
-// Bytes is File for a file that is all there.
+// Bytes is File for a file in memory.
 func (g *Grep) Bytes(text []byte, found func(line uint64, content string) bool) {
 	if bytes.IndexByte(text[:min(len(text), sniff)], 0) < 0 {
 		s := scan{g: g, found: found}
@@ -146,8 +143,8 @@ func (s *scan) sniff() (bool, error) {
 	return bytes.IndexByte(head, 0) < 0, nil
 }
 
-// block searches the whole lines that fit into the buffer, or what is left
-// before the end, or else one line that does not fit.
+// block searches the complete lines in the buffer, or the rest at the end, or one line that does
+// not fit.
 func (s *scan) block() (more bool, err error) {
 	b, err := s.br.Peek(block)
 	switch {
@@ -166,7 +163,7 @@ func (s *scan) block() (more bool, err error) {
 	return more, err
 }
 
-// long searches one line that is larger than the buffer.
+// long searches one line that exceeds the buffer.
 func (s *scan) long() (more bool, err error) {
 	var line []byte
 	for err = bufio.ErrBufferFull; errors.Is(err, bufio.ErrBufferFull); {
@@ -177,7 +174,7 @@ func (s *scan) long() (more bool, err error) {
 	if err != nil && err != io.EOF {
 		return false, err
 	}
-	if len(line) == maxLine { // perhaps cut in the middle of a character
+	if len(line) == maxLine { // possibly cut within a character
 		for i := 1; i < utf8.UTFMax && !utf8.RuneStart(line[len(line)-i]); i++ {
 			line = line[:len(line)-i]
 		}
@@ -185,10 +182,9 @@ func (s *scan) long() (more bool, err error) {
 	return s.lines(line), nil
 }
 
-// lines searches text, of whose lines only the last may lack its end. It
-// reports whether to go on.
+// lines searches text. Only its last line may be incomplete. It reports whether to continue.
 func (s *scan) lines(text []byte) bool {
-	next := make([]int, len(s.g.literals)) // where each literal comes next; len(text) for nowhere
+	next := make([]int, len(s.g.literals)) // next occurrence of each literal; len(text) for none
 	for i := range next {
 		next[i] = -1
 	}
@@ -216,8 +212,8 @@ func (s *scan) lines(text []byte) bool {
 	return true
 }
 
-// nextLiteral returns where in text, from at on, the first of the literals
-// begins. What it has learned it keeps in next.
+// nextLiteral returns the position of the first literal in text from at on. It caches occurrences
+// in next.
 func (g *Grep) nextLiteral(text []byte, at int, next []int) int {
 	first := len(text)
 	for i, l := range g.literals {
@@ -233,7 +229,7 @@ func (g *Grep) nextLiteral(text []byte, at int, next []int) int {
 	return first
 }
 
-// count counts the lines of text; the last may lack its end.
+// count counts the lines of text; the last may be incomplete.
 func count(text []byte) uint64 {
 	n := uint64(bytes.Count(text, []byte("\n")))
 	if len(text) > 0 && text[len(text)-1] != '\n' {
@@ -242,7 +238,7 @@ func count(text []byte) uint64 {
 	return n
 }
 
-// cut bounds a line's text.
+// cut shortens a line's text.
 func (g *Grep) cut(line []byte) string {
 	if g.width == 0 || uint64(len(line)) <= g.width {
 		return string(line)

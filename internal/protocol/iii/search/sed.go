@@ -6,22 +6,21 @@ import (
 	"strings"
 )
 
-// Sed replaces text, line by line. It may be used by many goroutines.
+// Sed replaces text line by line. It may be used by several goroutines.
 type Sed struct {
-	re          *regexp.Regexp // nil: literal
+	re          *regexp.Regexp // nil for a literal pattern
 	literal     []byte
 	replacement []byte
-	expand      bool // $1, $name, ${name} and $$ in replacement mean something
+	expand      bool // $1, $name, ${name} and $$ are expanded in the replacement
 	firstOnly   bool
-	newline     bool // the pattern speaks of the line's end itself
+	newline     bool // the pattern can match a newline
 }
 
-// NewSed makes a Sed. Without regex the pattern is text, which must not be
-// empty, and so is the replacement. With firstOnly only the first match of
-// each line is replaced.
+// NewSed creates a Sed. Without regex the pattern is literal and must not be empty, and the
+// replacement is literal. With firstOnly it replaces only the first match of each line.
 //
-// A line is looked at without its newline, so that $ and \s mean what they do
-// elsewhere; only a pattern with a newline in it, or \n, sees it.
+// A line is matched without its newline, so that $ and \s have their usual meaning. Only a pattern
+// with a newline or \n sees it.
 func NewSed(pattern, replacement string, regex, firstOnly, ignoreCase bool) (*Sed, error) {
 	s := &Sed{replacement: []byte(replacement), firstOnly: firstOnly, expand: regex,
 		newline: strings.Contains(pattern, "\n") || regex && strings.Contains(pattern, `\n`)}
@@ -37,7 +36,7 @@ func NewSed(pattern, replacement string, regex, firstOnly, ignoreCase bool) (*Se
 	return s, err
 }
 
-// Apply returns text with the matches replaced, and how many there were.
+// Apply returns text with the matches replaced, and their number.
 func (s *Sed) Apply(text []byte) (out []byte, count uint64) {
 	if !s.mayMatch(text) {
 		return text, 0
@@ -58,7 +57,7 @@ func (s *Sed) Apply(text []byte) (out []byte, count uint64) {
 	return out, count
 }
 
-// mayMatch is a quick no for literal patterns.
+// mayMatch quickly excludes texts without a literal pattern.
 func (s *Sed) mayMatch(text []byte) bool { return s.re != nil || bytes.Contains(text, s.literal) }
 
 // line appends a line with its matches replaced.
@@ -77,7 +76,7 @@ func (s *Sed) line(out, line []byte) ([]byte, uint64) {
 	return append(out, line[at:]...), count
 }
 
-// find returns the matches in a line, as regexp.FindAllSubmatchIndex does.
+// find returns the matches in a line, in the form of regexp.FindAllSubmatchIndex.
 func (s *Sed) find(line []byte) [][]int {
 	most := -1
 	if s.firstOnly {

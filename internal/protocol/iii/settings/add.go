@@ -11,8 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// block is the configuration of the iii-sandbox worker as its own documentation has
-// it, in the list of workers.
+// block is the configuration of the iii-sandbox worker from its documentation, as an element of the
+// list of workers.
 const block = `- name: iii-sandbox
   config:
     auto_install: true
@@ -28,11 +28,10 @@ const block = `- name: iii-sandbox
 // workers is the key of the list of workers in an engine's config.yaml.
 const workers = "workers"
 
-// Add appends the block of the iii-sandbox worker, with the defaults that its
-// documentation shows, to the list of workers of an engine's config.yaml. The rest
-// of the file stays as it is, to the byte. added is false for a file that has such
-// a block; a file in which no place for one is found is Invalid, and the error shows
-// the block.
+// Add appends the block of the iii-sandbox worker, with the defaults of its documentation, to the
+// list of workers of an engine's config.yaml. It leaves the rest of the file unchanged, byte for
+// byte. added is false if the file already has the block. Invalid: the file has no place for it;
+// the error shows the block.
 func Add(data []byte) (out []byte, added bool, err error) {
 	root, err := parse(data)
 	if err != nil {
@@ -45,7 +44,7 @@ func Add(data []byte) (out []byte, added bool, err error) {
 	}
 	out, ok := appended(data, root)
 	if ok {
-		// Text was added to text: what was there must mean the same.
+		// The edit is textual, so verify that the rest still has the same meaning.
 		ok = meansTheSame(data, out)
 	}
 	if !ok {
@@ -56,8 +55,7 @@ func Add(data []byte) (out []byte, added bool, err error) {
 	return out, true, nil
 }
 
-// appended is data with the block at its end. ok is false where its end is not the
-// place for it.
+// appended returns data with the block at its end. ok is false if its end is not the right place.
 func appended(data []byte, root *yaml.Node) (out []byte, ok bool) {
 	text := string(data)
 	if text != "" && !strings.HasSuffix(text, "\n") {
@@ -78,13 +76,13 @@ func appended(data []byte, root *yaml.Node) (out []byte, ok bool) {
 	return []byte(text), true
 }
 
-// indented is the block so many blanks to the right.
+// indented returns the block indented by that many blanks.
 func indented(by int) string {
 	margin := strings.Repeat(" ", by)
 	return margin + strings.ReplaceAll(strings.TrimSuffix(block, "\n"), "\n", "\n"+margin) + "\n"
 }
 
-// meansTheSame reports whether after is what before is, and the block besides.
+// meansTheSame reports whether after equals before plus the block.
 func meansTheSame(before, after []byte) bool {
 	c, err := Load(after)
 	if err != nil || len(c.ImageAllowlist) != len(presets()) {
@@ -99,7 +97,7 @@ func meansTheSame(before, after []byte) bool {
 		func(a, b any) bool { return reflect.DeepEqual(a, b) })
 }
 
-// listOf takes a file apart into its list of workers and all else.
+// listOf splits a file into its list of workers and the rest.
 func listOf(data []byte) (rest map[string]any, list []any, err error) {
 	rest = map[string]any{}
 	root, err := parse(data)

@@ -44,8 +44,8 @@ func Load(data []byte) (Config, error) {
 	return c, c.Check()
 }
 
-// Holds reports whether a file is YAML that Load finds the settings in, whether
-// or not they are right. A file that says nothing at all does not hold them.
+// Holds reports whether a file is YAML in which Load finds the settings, valid or not. An empty
+// file has none.
 func Holds(data []byte) bool {
 	root, err := parse(data)
 	if err != nil || root == nil || isNull(root) {
@@ -63,7 +63,7 @@ func unreadable(err error) error {
 		Fix:     "compare it with the fields of the iii-sandbox worker"}
 }
 
-// parse returns the one document of a file, nil for an empty one.
+// parse returns the single document of a file, nil for an empty one.
 func parse(data []byte) (*yaml.Node, error) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data))
 	if err != nil {
@@ -79,7 +79,7 @@ func parse(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// find returns the node that holds the settings, nil where all are unset.
+// find returns the node of the settings, nil if all are unset.
 func find(root *yaml.Node) (*yaml.Node, error) {
 	if root == nil || isNull(root) {
 		return nil, nil
@@ -107,10 +107,10 @@ func find(root *yaml.Node) (*yaml.Node, error) {
 		Fix:     "give \"- name: " + worker + "\" with \"config:\", or its fields alone"}
 }
 
-// maxDepth is how far down a block is looked for.
+// maxDepth is the deepest nesting in which a block is searched.
 const maxDepth = 8
 
-// search looks for the block in a file that may hold much else.
+// search finds the block in a file with other content.
 func search(n *yaml.Node, depth int) (block *yaml.Node, found bool) {
 	if depth > maxDepth {
 		return nil, false
@@ -153,7 +153,7 @@ func bareBlock(n *yaml.Node) bool {
 	return len(n.Content) == 0
 }
 
-// member returns the value of a key of a map, nil if there is none.
+// member returns the value of a key, nil if there is none.
 func member(n *yaml.Node, key string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		return nil
@@ -168,7 +168,7 @@ func member(n *yaml.Node, key string) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// bare is an OCI reference without registry, tag and digest.
+// bare returns an OCI reference without registry, tag and digest.
 func bare(ref string) string {
 	ref, _, _ = strings.Cut(ref, "@")
 	ref = ref[strings.LastIndexByte(ref, '/')+1:]

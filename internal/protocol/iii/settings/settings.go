@@ -1,7 +1,6 @@
-// Package settings is what an operator of the iii-sandbox worker can set, under
-// the names and with the defaults of that worker's own configuration
-// (docs/protocols.md, iii: "Configuration"), so that a file written for it is
-// accepted as it is.
+// Package settings has the settings of the iii-sandbox worker, with the names and defaults of that
+// worker's own configuration (docs/protocols.md, iii: "Configuration"), so that a file for that
+// worker is accepted unchanged.
 package settings
 
 import (
@@ -13,38 +12,34 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/text/suggest"
 )
 
-// Config is the settings. Default returns them as they are when a file says
-// nothing; the zero Config allows nothing.
+// Config is the settings. Default returns those of an empty file; the zero Config allows nothing.
 type Config struct {
-	// AutoInstall: an image that is not here is pulled when it is first used.
-	// Otherwise that is S101.
+	// AutoInstall makes the first use of an image pull it. Otherwise the result is S101.
 	AutoInstall bool `yaml:"auto_install"`
-	// ImageAllowlist names the images that may be used, exactly as in the
-	// catalogue. An empty list allows none.
+	// ImageAllowlist has the names of the allowed images, as in the catalogue. An empty list allows
+	// none.
 	ImageAllowlist []string `yaml:"image_allowlist"`
-	// DefaultIdleTimeoutSecs is after how many seconds without work a sandbox
-	// is removed whose creator did not say.
+	// DefaultIdleTimeoutSecs is the default time without work after which a sandbox is removed, in
+	// seconds.
 	DefaultIdleTimeoutSecs uint64 `yaml:"default_idle_timeout_secs"`
-	// MaxConcurrentSandboxes is how many sandboxes there may be; more are S400.
+	// MaxConcurrentSandboxes is the most sandboxes; further ones are S400.
 	MaxConcurrentSandboxes int `yaml:"max_concurrent_sandboxes"`
-	// MaxConcurrentExecPerSandbox is how many programs may run at once in one
-	// sandbox; more are S003. 0 means 1.
+	// MaxConcurrentExecPerSandbox is the most running programs per sandbox; further ones are S003.
+	// 0 means 1.
 	MaxConcurrentExecPerSandbox int `yaml:"max_concurrent_exec_per_sandbox"`
-	// MaxExecTimeoutMS is the longest a program may run, in milliseconds; what
-	// a caller asks for beyond it is cut to it.
+	// MaxExecTimeoutMS is the longest time limit of a program, in milliseconds. Longer requests are
+	// reduced to it.
 	MaxExecTimeoutMS uint64 `yaml:"max_exec_timeout_ms"`
-	// DefaultCPUs and DefaultMemoryMB (mebibytes) are a sandbox's when its
-	// creator does not say.
+	// DefaultCPUs and DefaultMemoryMB (mebibytes) are a sandbox's defaults.
 	DefaultCPUs     uint32 `yaml:"default_cpus"`
 	DefaultMemoryMB uint32 `yaml:"default_memory_mb"`
-	// PerImageCaps bounds what may be asked for, by image; more is S400.
+	// PerImageCaps bounds the resources by image; more is S400.
 	PerImageCaps map[string]Caps `yaml:"per_image_caps"`
-	// CustomImages are OCI references by the name they have in the catalogue.
+	// CustomImages are OCI references by catalogue name.
 	CustomImages map[string]string `yaml:"custom_images"`
 }
 
-// Caps bounds the sandboxes of one image. What a file leaves out is 0: nothing
-// is allowed.
+// Caps bounds the sandboxes of one image. A missing field is 0, which allows nothing.
 type Caps struct {
 	MaxCPUs     uint32 `yaml:"max_cpus"`
 	MaxMemoryMB uint32 `yaml:"max_memory_mb"`
@@ -63,7 +58,7 @@ func Default() Config {
 	}
 }
 
-// Check refuses what cannot be meant: an Invalid error that names the field.
+// Check validates the settings. An Invalid error names the field.
 func (c Config) Check() error {
 	for _, name := range slices.Sorted(maps.Keys(c.CustomImages)) {
 		if name == "" {
@@ -89,16 +84,16 @@ func bad(field, what, fix string) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: field, Message: field + " " + what, Fix: fix}
 }
 
-// ExecSlots is how many programs may run at once in one sandbox.
+// ExecSlots returns the most running programs per sandbox.
 func (c Config) ExecSlots() int { return max(c.MaxConcurrentExecPerSandbox, 1) }
 
-// MaxExecTimeout is the longest a program may run.
+// MaxExecTimeout returns the longest time limit of a program.
 func (c Config) MaxExecTimeout() time.Duration { return Milliseconds(c.MaxExecTimeoutMS) }
 
-// longest is what times that do not fit a time.Duration are cut to.
+// longest is the upper bound of durations that would overflow.
 const longest = 365 * 24 * time.Hour
 
-// Milliseconds turns a number of milliseconds into a duration, cut to a year.
+// Milliseconds converts milliseconds to a duration of at most a year.
 func Milliseconds(n uint64) time.Duration {
 	if n > uint64(longest/time.Millisecond) {
 		return longest
@@ -106,7 +101,7 @@ func Milliseconds(n uint64) time.Duration {
 	return time.Duration(n) * time.Millisecond
 }
 
-// Seconds turns a number of seconds into a duration, cut to a year.
+// Seconds converts seconds to a duration of at most a year.
 func Seconds(n uint64) time.Duration {
 	if n > uint64(longest/time.Second) {
 		return longest
@@ -114,12 +109,12 @@ func Seconds(n uint64) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// Kind tells where an image of the catalogue comes from.
+// Kind is the origin of an image of the catalogue.
 type Kind string
 
 // The kinds.
 const (
-	Preset Kind = "preset" // it is always there
+	Preset Kind = "preset" // always in the catalogue
 	Custom Kind = "custom" // from CustomImages
 )
 
@@ -137,9 +132,8 @@ func presets() []Image {
 	}
 }
 
-// Catalogue lists the images that have a name: the presets, then the custom
-// ones in the order of their names. That an image is listed does not mean that
-// it is allowed.
+// Catalogue returns the images with a name: the presets, then the custom ones sorted by name. Not
+// all of them need be allowed.
 func (c Config) Catalogue() []Image {
 	all := presets()
 	for _, name := range slices.Sorted(maps.Keys(c.CustomImages)) {
@@ -148,7 +142,7 @@ func (c Config) Catalogue() []Image {
 	return all
 }
 
-// Find returns the image called name, if there is one and it is allowed.
+// Find returns the image called name, if it exists and is allowed.
 func (c Config) Find(name string) (Image, bool) {
 	if !slices.Contains(c.ImageAllowlist, name) {
 		return Image{}, false
@@ -161,7 +155,7 @@ func (c Config) Find(name string) (Image, bool) {
 	return all[i], true
 }
 
-// Allowed is the names of the images that can be used.
+// Allowed returns the names of the allowed images.
 func (c Config) Allowed() []string {
 	names := []string{}
 	for _, m := range c.Catalogue() {
@@ -172,9 +166,8 @@ func (c Config) Allowed() []string {
 	return names
 }
 
-// Near is the image that was probably meant by name, "" if none was. A
-// repository or tag of a preset's name ("node:20", "docker.io/library/python")
-// counts as near.
+// Near returns the image that is most similar to name, "" if none is. A repository or tag of a
+// preset ("node:20", "docker.io/library/python") counts as similar.
 func (c Config) Near(name string) string {
 	allowed := c.Allowed()
 	if i := slices.Index(allowed, bare(name)); i >= 0 {

@@ -1,16 +1,14 @@
-// Package shell splits a command line into words as a POSIX shell would, and
-// does nothing else of a shell: no variables, no globs, no pipes, no lists.
-// What is special to a shell and not a quote is text here.
+// Package shell splits a command line into words like a POSIX shell, without variables, globs,
+// pipes and lists. Characters that are special to a shell, except quotes, are plain text here.
 package shell
 
 import "strings"
 
-// Split splits line into words. Blanks are space, tab and newline. In single
-// quotes everything is literal; in double quotes a backslash quotes $, `, ", \
-// and newline, and stays otherwise; outside it quotes any character, and takes
-// itself and a newline away. A # at the start of a word begins a comment to the
-// end of the line. ok is false for a quote that is not closed and for a
-// backslash at the end.
+// Split splits line into words. Blanks are space, tab and newline. In single quotes everything is
+// literal. In double quotes a backslash quotes $, `, ", \ and newline, and is literal otherwise;
+// outside of quotes it quotes any character, and is removed together with a following newline. A #
+// at the start of a word begins a comment until the end of the line. ok is false for an unclosed
+// quote and for a backslash at the end.
 func Split(line string) (words []string, ok bool) {
 	s := splitter{in: line}
 	for {
@@ -25,7 +23,7 @@ func Split(line string) (words []string, ok bool) {
 	}
 }
 
-// splitter is at one place of a line.
+// splitter is a position in a line.
 type splitter struct {
 	in  string
 	at  int
@@ -67,7 +65,7 @@ func (s *splitter) word() (string, bool) {
 	return w.String(), true
 }
 
-// start passes over blanks and comments and returns the first byte of a word.
+// start skips blanks and comments and returns the first byte of a word.
 func (s *splitter) start() (c byte, ok bool) {
 	for {
 		c, ok = s.next()
@@ -86,7 +84,7 @@ func (s *splitter) start() (c byte, ok bool) {
 
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' }
 
-// single reads to the closing single quote.
+// single reads up to the closing single quote.
 func (s *splitter) single(w *strings.Builder) {
 	n := strings.IndexByte(s.in[s.at:], '\'')
 	if n < 0 {
@@ -97,7 +95,7 @@ func (s *splitter) single(w *strings.Builder) {
 	s.at += n + 1
 }
 
-// double reads to the closing double quote.
+// double reads up to the closing double quote.
 func (s *splitter) double(w *strings.Builder) {
 	for {
 		c, ok := s.next()

@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	_ = sigreset.Signals() // tests are about signals, too
+	_ = sigreset.Reset() // tests are about signals, too
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))

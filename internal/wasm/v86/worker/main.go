@@ -112,7 +112,7 @@ const ownMemory = 3 << 30
 
 // confined takes from this process what it does not need any more.
 func (j Job) confined(memory int64) error {
-	if err := confine.Data(memory + ownMemory); err != nil {
+	if err := confine.LimitData(memory + ownMemory); err != nil {
 		return err
 	}
 	if err := confine.Worker(j.Cache); err != nil {

@@ -68,10 +68,10 @@ func (t *track) sent(f wire.Frame) (forward bool, out wire.Frame, reply *wire.Re
 		if err := k.Decode(f.Payload); err != nil {
 			return false, f, nil, errGuest
 		}
-		if k.Mark>>epochShift != t.epoch {
+		if k.Tag>>epochShift != t.epoch {
 			return false, f, &wire.Reply{}, nil // of a life that has ended, and all with it
 		}
-		k.Mark &= 1<<epochShift - 1
+		k.Tag &= 1<<epochShift - 1
 		f.Payload = k.Append(nil)
 		t.requests[f.ID] = f.Type
 	case wire.TypeSignal:
@@ -145,11 +145,11 @@ func (t *track) answered(f wire.Frame) (wire.Frame, error) {
 		t.programs[f.ID] = &program{open: [3]bool{channelOut: true}}
 	case wire.TypeStart:
 		var s wire.Started
-		if s.Decode(r.Data) != nil || s.Mark>>epochShift != 0 {
+		if s.Decode(r.Data) != nil || s.Tag>>epochShift != 0 {
 			return f, errGuest
 		}
 		t.programs[f.ID] = &program{running: true, open: [3]bool{channelOut: true, channelErr: true}}
-		s.Mark |= t.epoch << epochShift
+		s.Tag |= t.epoch << epochShift
 		r.Data = s.Append(nil)
 		f.Payload = r.Append(nil)
 	}

@@ -16,7 +16,7 @@ func reply(id uint32, r wire.Reply) wire.Frame {
 }
 
 func started(id uint32, mark uint64) wire.Frame {
-	s := wire.Started{PID: 7, Mark: mark}
+	s := wire.Started{PID: 7, Tag: mark}
 	return reply(id, wire.Reply{Data: s.Append(nil)})
 }
 
@@ -30,7 +30,7 @@ func closed(id uint32, channel uint8) wire.Frame {
 }
 
 func kill(id uint32, mark uint64) wire.Frame {
-	k := wire.Kill{Mark: mark}
+	k := wire.Kill{Tag: mark}
 	return wire.Frame{Type: wire.TypeKill, ID: id, Payload: k.Append(nil)}
 }
 
@@ -130,7 +130,7 @@ func TestMarksHaveAnEpoch(t *testing.T) {
 		if r.Decode(f.Payload) != nil || s.Decode(r.Data) != nil {
 			t.Fatal("the answer is none")
 		}
-		return s.Mark
+		return s.Tag
 	}
 	first := mark()
 	k.end()
@@ -143,8 +143,8 @@ func TestMarksHaveAnEpoch(t *testing.T) {
 		t.Errorf("killing what is gone: %v, %v, %v", forward, answer, err)
 	}
 	var got wire.Kill
-	if f := say(t, k, kill(3, second)); got.Decode(f.Payload) != nil || got.Mark != 5 {
-		t.Errorf("the guest is asked to kill %#x", got.Mark)
+	if f := say(t, k, kill(3, second)); got.Decode(f.Payload) != nil || got.Tag != 5 {
+		t.Errorf("the guest is asked to kill %#x", got.Tag)
 	}
 }
 

@@ -21,9 +21,9 @@ import (
 
 // byHand is a client with an agent whose frames the test writes. It reads nothing but
 // what the test asks for.
-func byHand(t *testing.T, mode byte) (*Sandbox, *liar) {
+func byHand(t *testing.T, mode byte) (*Sandbox, *fakeAgent) {
 	t.Helper()
-	a, conn := newLiar(t, []byte{mode | deaf})
+	a, conn := newFakeAgent(t, []byte{mode | deaf})
 	box, err := New(t.Context(), conn, Options{Destroy: func(context.Context) error { a.close(); return nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func byHand(t *testing.T, mode byte) (*Sandbox, *liar) {
 }
 
 // frame reads the client's next frame.
-func (a *liar) read(t *testing.T) wire.Frame {
+func (a *fakeAgent) read(t *testing.T) wire.Frame {
 	t.Helper()
 	a.conn.SetReadDeadline(time.Now().Add(bound))
 	f, err := readFrame(a.conn)
@@ -48,7 +48,7 @@ func (a *liar) read(t *testing.T) wire.Frame {
 }
 
 // begun starts a program whose outputs go to w, nowhere if it is nil.
-func begun(t *testing.T, box *Sandbox, a *liar, w io.Writer) (p driver.Process, id uint32) {
+func begun(t *testing.T, box *Sandbox, a *fakeAgent, w io.Writer) (p driver.Process, id uint32) {
 	t.Helper()
 	got := make(chan driver.Process)
 	go func() {
@@ -60,11 +60,11 @@ func begun(t *testing.T, box *Sandbox, a *liar, w io.Writer) (p driver.Process, 
 	}()
 	f := a.read(t)
 	closeFDs(f.FDs)
-	a.reply(f.ID, wire.Reply{Data: (&wire.Started{PID: 7, Mark: 1}).Append(nil)})
+	a.reply(f.ID, wire.Reply{Data: (&wire.Started{PID: 7, Tag: 1}).Append(nil)})
 	return <-got, f.ID
 }
 
-func (a *liar) reply(id uint32, r wire.Reply, fds ...int) {
+func (a *fakeAgent) reply(id uint32, r wire.Reply, fds ...int) {
 	a.send(wire.Frame{Type: wire.TypeReply, ID: id, Payload: r.Append(nil), FDs: fds})
 }
 
@@ -243,7 +243,7 @@ func TestOutputWithoutEnd(t *testing.T) {
 		for _, c := range box.channels { // there is one
 			box.mu.Unlock()
 			c.mu.Lock()
-			for len(c.queue[channelOut]) == 0 && !c.unread[channelOut] {
+			for len(c.queue[channelOut]) == 0 && !c.discard[channelOut] {
 				c.change.Wait() // the output never pauses
 			}
 			c.mu.Unlock()
@@ -342,10 +342,10 @@ func TestRequestsWithoutAnswer(t *testing.T) {
 	a.wg.Go(func() { _, _ = io.Copy(io.Discard, a.conn) })
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	for range maxUnderWay {
+	for range maxPending {
 		wg.Go(func() { _, _ = box.FS().Stat(ctx, "/") })
 	}
-	for box.waits() < maxUnderWay {
+	for box.waits() < maxPending {
 		runtime.Gosched()
 	}
 	cancel()
@@ -355,7 +355,7 @@ func TestRequestsWithoutAnswer(t *testing.T) {
 	if _, err := box.FS().Stat(short, "/"); sandbar.CodeOf(err) != sandbar.Timeout {
 		t.Errorf("one more: %v", err)
 	}
-	if n := box.waits(); n != maxUnderWay {
+	if n := box.waits(); n != maxPending {
 		t.Errorf("%d requests wait for an answer", n)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// liar is an agent that says what its script has it say.
-type liar struct {
+// fakeAgent is an agent that says what its script has it say.
+type fakeAgent struct {
 	t        *testing.T
 	mode     byte
 	script   []byte
@@ -39,10 +39,10 @@ type liar struct {
 	kept []io.Closer // the other ends of what was passed
 }
 
-// newLiar returns an agent that has said Hello, and the client's end.
-func newLiar(t *testing.T, script []byte) (*liar, net.Conn) {
+// newFakeAgent returns an agent that has said Hello, and the client's end.
+func newFakeAgent(t *testing.T, script []byte) (*fakeAgent, net.Conn) {
 	t.Helper()
-	a := &liar{t: t, requests: make(chan wire.Frame, 256), ended: make(chan struct{})}
+	a := &fakeAgent{t: t, requests: make(chan wire.Frame, 256), ended: make(chan struct{})}
 	if len(script) > 0 {
 		a.mode, a.script = script[0], script[1:]
 	}
@@ -78,7 +78,7 @@ func socketPair(t testing.TB) (ours, theirs *net.UnixConn) {
 	return conns[0], conns[1]
 }
 
-func (a *liar) close() {
+func (a *fakeAgent) close() {
 	a.once.Do(func() {
 		close(a.ended)
 		a.conn.Close()
@@ -95,14 +95,14 @@ func (a *liar) close() {
 	a.kept = nil
 }
 
-func (a *liar) keep(c io.Closer) {
+func (a *fakeAgent) keep(c io.Closer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.kept = append(a.kept, c)
 }
 
 // listen reads what the client sends.
-func (a *liar) listen() {
+func (a *fakeAgent) listen() {
 	for {
 		f, err := readFrame(a.conn)
 		if err != nil {
@@ -115,7 +115,7 @@ func (a *liar) listen() {
 				n := uint32(len(f.Payload) - 1)
 				a.write(wire.Frame{Type: wire.TypeCredit, ID: f.ID, Payload: wire.AppendCredit(nil, channelIn, n)})
 			}
-		case wire.TypeSetup, wire.TypeStart, wire.TypeFS, wire.TypeDial, wire.TypeKill, wire.TypeLend, wire.TypeAdopt:
+		case wire.TypeSetup, wire.TypeStart, wire.TypeFS, wire.TypeDial, wire.TypeKill, wire.TypeAdoptAttrs, wire.TypeAdopt:
 			select {
 			case a.requests <- f:
 				continue
@@ -127,7 +127,7 @@ func (a *liar) listen() {
 }
 
 // next takes an argument from the script.
-func (a *liar) next() byte {
+func (a *fakeAgent) next() byte {
 	if len(a.script) == 0 {
 		return 0
 	}
@@ -140,7 +140,7 @@ func (a *liar) next() byte {
 const quiet = 2 * time.Millisecond
 
 // request waits for the next request.
-func (a *liar) request() (wire.Frame, bool) {
+func (a *fakeAgent) request() (wire.Frame, bool) {
 	select {
 	case f := <-a.requests:
 		return f, true
@@ -160,7 +160,7 @@ func (a *liar) request() (wire.Frame, bool) {
 }
 
 // play plays the script to its end.
-func (a *liar) play() {
+func (a *fakeAgent) play() {
 	defer a.drop()
 	for len(a.script) > 0 && !a.deadEnd.Load() {
 		op := instruction(a.next()) % instructions
@@ -184,7 +184,7 @@ func (a *liar) play() {
 }
 
 // drop forgets what was not answered.
-func (a *liar) drop() {
+func (a *fakeAgent) drop() {
 	for _, f := range a.old {
 		closeFDs(f.FDs)
 	}
@@ -201,7 +201,7 @@ func (a *liar) drop() {
 }
 
 // answer answers a request, whose descriptors it closes.
-func (a *liar) answer(op instruction, f wire.Frame) {
+func (a *fakeAgent) answer(op instruction, f wire.Frame) {
 	if op == doLater {
 		a.old = append(a.old, f)
 		return
@@ -240,18 +240,18 @@ func (a *liar) answer(op instruction, f wire.Frame) {
 }
 
 // honest is the answer that an agent should give.
-func (a *liar) honest(f wire.Frame) (r wire.Reply, fds []int) {
+func (a *fakeAgent) honest(f wire.Frame) (r wire.Reply, fds []int) {
 	passes := a.mode&overStream == 0
 	info := wire.FileInfo{Name: "file", Size: 100, Mode: 0o100644}
 	switch f.Type {
 	case wire.TypeStart:
-		r.Data = (&wire.Started{PID: 7, Mark: uint64(f.ID)}).Append(nil)
+		r.Data = (&wire.Started{PID: 7, Tag: uint64(f.ID)}).Append(nil)
 	case wire.TypeAdopt:
 		var m wire.Adopt
 		_ = m.Decode(f.Payload) // the client's
-		r.Data = (&wire.Started{PID: m.PID, Mark: m.Mark}).Append(nil)
-	case wire.TypeLend:
-		r.Data = (&wire.Lent{Mark: 5, Resource: 10, Rlimits: []wire.Rlimit{{Resource: 1, Soft: 2, Hard: 3}}}).Append(nil)
+		r.Data = (&wire.Started{PID: m.PID, Tag: m.Tag}).Append(nil)
+	case wire.TypeAdoptAttrs:
+		r.Data = (&wire.AdoptAttrs{Tag: 5, Resource: 10, Rlimits: []wire.Rlimit{{Resource: 1, Soft: 2, Hard: 3}}}).Append(nil)
 	case wire.TypeSetup:
 		r.Data = wire.AppendHandle(nil, 9)
 	case wire.TypeDial:
@@ -283,14 +283,14 @@ func (a *liar) honest(f wire.Frame) (r wire.Reply, fds []int) {
 				r.Data = make([]byte, min(q.Size, 40))
 			}
 		case wire.FSReadFiles:
-			r.Data = wire.AppendFileContent(nil, wire.FileContent{Bytes: []byte("x"), Whole: true})
+			r.Data = wire.AppendFileContent(nil, wire.FileContent{Bytes: []byte("x"), Complete: true})
 		}
 	}
 	return r, fds
 }
 
 // follow sends what follows an answer.
-func (a *liar) follow(f wire.Frame) {
+func (a *fakeAgent) follow(f wire.Frame) {
 	overChannels := a.mode&overStream != 0
 	switch f.Type {
 	case wire.TypeDial:
@@ -310,11 +310,11 @@ func (a *liar) follow(f wire.Frame) {
 	}
 }
 
-func (a *liar) data(id uint32, ch byte, n int) {
+func (a *fakeAgent) data(id uint32, ch byte, n int) {
 	a.send(wire.Frame{Type: wire.TypeData, ID: id, Payload: append([]byte{ch}, make([]byte, n)...)})
 }
 
-func (a *liar) closeChannel(id uint32, ch byte) {
+func (a *fakeAgent) closeChannel(id uint32, ch byte) {
 	a.send(wire.Frame{Type: wire.TypeClose, ID: id, Payload: []byte{ch}})
 }
 
@@ -322,7 +322,7 @@ func (a *liar) closeChannel(id uint32, ch byte) {
 var sizes = [...]int{0, 1, 100, 32 << 10, wire.Window, wire.Window + 1, wire.MaxPayload - 1}
 
 // say sends what nobody has asked for.
-func (a *liar) say(op instruction) {
+func (a *fakeAgent) say(op instruction) {
 	switch op {
 	case doOld:
 		if len(a.old) > 0 {
@@ -381,7 +381,7 @@ func (a *liar) say(op instruction) {
 }
 
 // listing answers the next request with a directory of entries that cannot be.
-func (a *liar) listing() {
+func (a *fakeAgent) listing() {
 	f, ok := a.request()
 	if !ok {
 		return
@@ -414,19 +414,19 @@ func (a *liar) listing() {
 }
 
 // send writes one frame. The client always reads, whatever else it does.
-func (a *liar) send(f wire.Frame) {
+func (a *fakeAgent) send(f wire.Frame) {
 	if a.mode&overStream != 0 {
 		f.FDs = nil
 	}
 	a.write(f)
 }
 
-func (a *liar) write(f wire.Frame) {
+func (a *fakeAgent) write(f wire.Frame) {
 	b := wire.AppendHeader(nil, wire.Header{Length: uint32(len(f.Payload)), Type: f.Type, FDs: uint8(len(f.FDs)), ID: f.ID})
 	a.raw(append(b, f.Payload...), f.FDs)
 }
 
-func (a *liar) raw(b []byte, fds []int) {
+func (a *fakeAgent) raw(b []byte, fds []int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sent += int64(len(b)) // made, at least, which takes memory of this process as well
@@ -460,7 +460,7 @@ const (
 )
 
 // open opens a descriptor of a kind.
-func (a *liar) open(kind byte) int {
+func (a *fakeAgent) open(kind byte) int {
 	fd, err := -1, error(nil)
 	switch kind % fdKinds {
 	case kindFile:
@@ -517,7 +517,7 @@ func (a *liar) open(kind byte) int {
 }
 
 // tcp is a connection whose other end does not read, and which waits where it should not.
-func (a *liar) tcp(kind byte) (int, error) {
+func (a *fakeAgent) tcp(kind byte) (int, error) {
 	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(initEnv) == "" {
 		os.Exit(m.Run())
 	}
-	if err := huntAsInit(); err != nil {
+	if err := killAsInit(); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
@@ -42,7 +42,7 @@ func TestParseMark(t *testing.T) {
 		head + "Max file locks": 0,
 		head + "Max file locks            18446744073709551615 18446744073709551615 locks\n": 0, // is no number here: the limit is never so high
 	} {
-		if got := parseMark([]byte(text), markName(unix.RLIMIT_LOCKS)); got != want {
+		if got := parseTag([]byte(text), tagLimitName(unix.RLIMIT_LOCKS)); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	}
@@ -78,28 +78,28 @@ func TestSettle(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	h := newHunter(&agent{link: &link{out: int(null.Fd())}})
+	h := newTreeKiller(&agent{conn: &conn{out: int(null.Fd())}})
 	later, past := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
 	for name, c := range map[string]struct {
-		q    quarry
-		s    sight
+		q    killTarget
+		s    scanResult
 		over bool
 		want int // looks that found nothing, if it is not over
 	}{
-		"found":                       {quarry{until: later, found: true, empty: 1}, sight{found: true}, false, 0},
-		"found, under a standstill":   {quarry{until: later, found: true}, sight{found: true, still: true}, false, 0},
-		"nothing, once":               {quarry{until: later}, sight{}, false, 1},
-		"nothing, twice":              {quarry{until: later, empty: 1}, sight{}, true, 0},
-		"nothing, but something died": {quarry{until: later, empty: 1}, sight{missed: true}, false, 1},
-		"nothing, under a standstill": {quarry{until: later}, sight{still: true, missed: true}, true, 0},
-		"something hides":             {quarry{until: later, empty: 1}, sight{blind: true}, false, 0},
-		"hidden, under a standstill":  {quarry{until: later, empty: 1}, sight{blind: true, still: true}, false, 0},
-		"only another's":              {quarry{until: later, empty: 1}, sight{found: true}, true, 0},
-		"found, and the time is over": {quarry{until: past, found: true}, sight{found: true}, true, 0},
-		"nothing, in the last moment": {quarry{until: past, empty: 1}, sight{}, true, 0},
+		"found":                       {killTarget{deadline: later, alive: true, emptyScans: 1}, scanResult{killed: true}, false, 0},
+		"found, under a standstill":   {killTarget{deadline: later, alive: true}, scanResult{killed: true, stopped: true}, false, 0},
+		"nothing, once":               {killTarget{deadline: later}, scanResult{}, false, 1},
+		"nothing, twice":              {killTarget{deadline: later, emptyScans: 1}, scanResult{}, true, 0},
+		"nothing, but something died": {killTarget{deadline: later, emptyScans: 1}, scanResult{raced: true}, false, 1},
+		"nothing, under a standstill": {killTarget{deadline: later}, scanResult{stopped: true, raced: true}, true, 0},
+		"something hides":             {killTarget{deadline: later, emptyScans: 1}, scanResult{unreadable: true}, false, 0},
+		"hidden, under a standstill":  {killTarget{deadline: later, emptyScans: 1}, scanResult{unreadable: true, stopped: true}, false, 0},
+		"only another's":              {killTarget{deadline: later, emptyScans: 1}, scanResult{killed: true}, true, 0},
+		"found, and the time is over": {killTarget{deadline: past, alive: true}, scanResult{killed: true}, true, 0},
+		"nothing, in the last moment": {killTarget{deadline: past, emptyScans: 1}, scanResult{}, true, 0},
 	} {
-		left := h.settle([]quarry{c.q}, c.s)
-		if (len(left) == 0) != c.over || !c.over && left[0].empty != c.want {
+		left := h.answerFinished([]killTarget{c.q}, c.s)
+		if (len(left) == 0) != c.over || !c.over && left[0].emptyScans != c.want {
 			t.Errorf("%s: left %+v", name, left)
 		}
 	}
@@ -137,9 +137,9 @@ func TestHunt(t *testing.T) {
 // everything is else the host's root's.
 const otherGroup = 4242
 
-// huntAsInit is what PID 1 does: of a hunted family nothing remains, of the
+// killAsInit is what PID 1 does: of a targets family nothing remains, of the
 // others each is as it was.
-func huntAsInit() error {
+func killAsInit() error {
 	mode := os.Getenv(initEnv)
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -165,10 +165,10 @@ func huntAsInit() error {
 	if err != nil {
 		return err
 	}
-	h := newHunter(&agent{link: &link{out: int(null.Fd())}, proc: proc})
-	h.track(unix.RLIMIT_LOCKS)
-	const hunted, others = 1000, 999
-	prey, err := begin(shell, hunted, "trap '' TERM; (setsid "+shell+" -c 'sleep 60; :' &) ; sleep 60 & wait")
+	h := newTreeKiller(&agent{conn: &conn{out: int(null.Fd())}, proc: proc})
+	h.setResource(unix.RLIMIT_LOCKS)
+	const targets, others = 1000, 999
+	prey, err := begin(shell, targets, "trap '' TERM; (setsid "+shell+" -c 'sleep 60; :' &) ; sleep 60 & wait")
 	if err != nil {
 		return err
 	}
@@ -183,27 +183,27 @@ func huntAsInit() error {
 	if err := until(all, "TR", stopped, busy); err != nil {
 		return err
 	}
-	for n := 0; n < 4; n = living(all, hunted) { // two shells and two that sleep
+	for n := 0; n < 4; n = living(all, targets) { // two shells and two that sleep
 		time.Sleep(time.Millisecond)
 	}
 	if _, err := proc.open(strconv.Itoa(prey.Pid)); (err != nil) != (mode == "hidden") || hasEnded(err) {
-		return fmt.Errorf("looking at what is hunted: %v", err)
+		return fmt.Errorf("looking at what is targets: %v", err)
 	}
 	if mode == "still" {
-		q := []quarry{{mark: hunted}, {mark: 1}, {mark: hunted}}
-		if s := h.lookStill(q); !s.found || !s.still || !q[0].found || q[1].found || !q[2].found {
+		q := []killTarget{{tag: targets}, {tag: 1}, {tag: targets}}
+		if s := h.scanStopped(q); !s.killed || !s.stopped || !q[0].alive || q[1].alive || !q[2].alive {
 			return fmt.Errorf("a look under a standstill saw %+v of %+v", s, q)
 		}
 	} else {
-		h.hunt([]quarry{{mark: hunted, until: time.Now().Add(time.Minute)}})
-		if n := living(all, hunted); n != 0 {
+		h.killAll([]killTarget{{tag: targets, deadline: time.Now().Add(time.Minute)}})
+		if n := living(all, targets); n != 0 {
 			return fmt.Errorf("after the hunt %d live", n)
 		}
 	}
 	if _, err := prey.Wait(); err != nil {
 		return err
 	}
-	for living(all, hunted) > 0 {
+	for living(all, targets) > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	return until(all, "TR", stopped, busy)
@@ -239,7 +239,7 @@ func begin(shell string, mark uint64, script string) (*os.Process, error) {
 
 // until waits until the processes are in the states of the letters.
 func until(all procfs, letters string, some ...*os.Process) error {
-	h := newHunter(&agent{proc: all})
+	h := newTreeKiller(&agent{proc: all})
 	got := ""
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		got = ""
@@ -253,13 +253,13 @@ func until(all procfs, letters string, some ...*os.Process) error {
 	return fmt.Errorf("the others are in the states %q, want %q", got, letters)
 }
 
-// living counts what carries a mark and is not dead.
+// living counts what carries a mark and is not zombies.
 func living(all procfs, mark uint64) (n int) {
 	pids, _ := all.pids()
 	for _, pid := range pids {
 		var buf [8192]byte
 		limits, _ := readProc(all.root, pid+"/limits", buf[:])
-		if parseMark(limits, markName(unix.RLIMIT_LOCKS)) != mark {
+		if parseTag(limits, tagLimitName(unix.RLIMIT_LOCKS)) != mark {
 			continue
 		}
 		if stat, _ := readProc(all.root, pid+"/stat", buf[:]); !isDead(stat) {
@@ -292,25 +292,25 @@ func TestProcessesAreReadInOneFile(t *testing.T) {
 func TestMarksFall(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	for _, resource := range []uint32{unix.RLIMIT_LOCKS, unix.RLIMIT_RSS} {
-		m, err := newMarks(resource)
+		m, err := newProcessTags(resource)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for last, i := uint64(0), 0; i < 5; i++ {
 			mark := <-m.next
 			out, err := exec.Command("/bin/sh", "-c", "cat /proc/self/limits").Output()
-			if got := parseMark(out, markName(resource)); err != nil || got != mark {
+			if got := parseTag(out, tagLimitName(resource)); err != nil || got != mark {
 				t.Errorf("a program has the mark %d, %v; want %d", got, err, mark)
 			}
 			if i > 0 && mark >= last {
 				t.Errorf("mark %d after %d", mark, last)
 			}
 			last = mark
-			m.taken <- struct{}{}
+			m.used <- struct{}{}
 		}
 	}
 	for _, resource := range []uint32{unix.RLIMIT_NOFILE, unix.RLIMIT_DATA, 1 << 31} {
-		if _, err := newMarks(resource); err == nil {
+		if _, err := newProcessTags(resource); err == nil {
 			t.Errorf("resource %d is taken for marks", resource)
 		}
 	}

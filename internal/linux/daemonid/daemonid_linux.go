@@ -12,18 +12,18 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Own names this process; where it has no name it says why.
-func Own() (string, error) {
-	if name := Name(os.Getpid()); name != "" {
+// Self returns the id of this process, or an error with the reason why it has none.
+func Self() (string, error) {
+	if name := ForPID(os.Getpid()); name != "" {
 		return name, nil
 	}
 	return "", &sandbar.Error{Code: sandbar.Unsupported,
-		Message: "what the daemon makes cannot be told from what others have left: /proc is not mounted, or is that of another PID namespace",
+		Message: "the daemon cannot tell its own resources from leftovers of other daemons: /proc is not mounted, or is that of another PID namespace",
 		Fix:     "mount a /proc of the daemon's own PID namespace (mount -t proc proc /proc, or unshare --mount-proc)"}
 }
 
-// Name names the process pid as an owner, "" if there is none.
-func Name(pid int) string {
+// ForPID returns the id of process pid, "" if there is none.
+func ForPID(pid int) string {
 	start, err := startTime(pid)
 	namespace := pidNamespace()
 	if err != nil || namespace == "" {
@@ -32,10 +32,8 @@ func Name(pid int) string {
 	return fmt.Sprintf("%d-%d-%s", pid, start, namespace)
 }
 
-// Alive reports whether the owner called name still runs. Nobody is dead of whom
-// that is not known: who was named in another PID namespace, whose processes are
-// not seen here or have other numbers, or who cannot be looked at now. A name that
-// cannot be read belongs to nobody we know.
+// Alive reports whether the process with an id still runs. If that cannot be determined, it reports
+// true: for a malformed id, for one from another PID namespace, and if /proc cannot be read.
 func Alive(name string) bool {
 	pid, start, namespace, ok := split(name)
 	if !ok || namespace != pidNamespace() {
@@ -48,7 +46,7 @@ func Alive(name string) bool {
 	return now == start
 }
 
-// split takes a name apart.
+// split parses an id.
 func split(name string) (pid int, start uint64, namespace string, ok bool) {
 	parts := strings.Split(name, "-")
 	if len(parts) != 3 {
@@ -62,9 +60,9 @@ func split(name string) (pid int, start uint64, namespace string, ok bool) {
 	return pid, start, parts[2], err == nil && parts[2] != ""
 }
 
-// Here names the boot and the PID namespace in which names that Name gives say
-// something; "" if it cannot be found out.
-func Here() string {
+// Scope identifies the boot and PID namespace in which ids are valid, "" if it cannot be
+// determined.
+func Scope() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
@@ -76,8 +74,8 @@ func Here() string {
 	return strings.TrimSpace(string(boot)) + "." + namespace
 }
 
-// pidNamespace is the number of this process's PID namespace, "" if that cannot be
-// found out, or if /proc shows another's.
+// pidNamespace returns the number of this process's PID namespace, "" if it cannot be determined or
+// if /proc belongs to another namespace.
 func pidNamespace() string {
 	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
 		return ""
@@ -89,8 +87,8 @@ func pidNamespace() string {
 	return strings.Trim(strings.TrimPrefix(link, "pid:"), "[]")
 }
 
-// startTime is when a process started, in clock ticks since boot. One that has
-// ended and has not been waited for does not exist.
+// startTime returns the start time of a process in clock ticks since boot. A zombie counts as not
+// existing.
 func startTime(pid int) (uint64, error) {
 	f, err := procStat(pid)
 	if err != nil {
@@ -105,8 +103,8 @@ func startTime(pid int) (uint64, error) {
 	return strconv.ParseUint(f[19], 10, 64) // field 22 of proc_pid_stat(5)
 }
 
-// procStat returns the fields of /proc/pid/stat from the state on. The name
-// before it can hold anything, so the last parenthesis counts.
+// procStat returns the fields of /proc/PID/stat from the state on. The command name before it may
+// contain any byte, so the fields start after the last parenthesis.
 func procStat(pid int) ([]string, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -4,23 +4,22 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// What the process may do that carries sandboxes' packets (package netstack):
-// the Go runtime, TUN devices and memory files that it was handed, and sockets
-// that connect. It opens no file, starts nothing and listens nowhere; everything
-// that is not here is answered with ENOSYS.
+// The rules of the process that runs sandboxes' TCP/IP stacks (package netstack). It uses the Go
+// runtime, TUN devices and memory files that the daemon passes to it, and outgoing sockets. It
+// opens no file, starts no process and listens on no socket. Any other call is ENOSYS.
 
-// NetworkRules are the rules of the process with this pid.
+// NetworkRules returns the rules of that process, whose process id is pid.
 func NetworkRules(pid uint32) []Rule {
 	return []Rule{
-		{Names: []string{"read", "write", "writev", "close", "pread64", "pwrite64"}, Action: Allow, Why: "sockets, TUN devices and ledgers"},
-		{Names: []string{"fcntl"}, Action: Allow, Why: "no waiting in reads and writes"},
-		{Names: []string{"ioctl"}, Args: []Cond{{Arg: 1, In: []uint32{ioctlInputQueue}}}, Action: Allow, Why: "how many bytes wait in a socket"},
-		{Names: []string{"ioctl"}, Action: Errno(errPerm), Why: "a TUN device stays as it is"},
+		{Names: []string{"read", "write", "writev", "close", "pread64", "pwrite64"}, Action: Allow, Why: "sockets, TUN devices and the byte counters in memory files"},
+		{Names: []string{"fcntl"}, Action: Allow, Why: "O_NONBLOCK"},
+		{Names: []string{"ioctl"}, Args: []Cond{{Arg: 1, In: []uint32{ioctlInputQueue}}}, Action: Allow, Why: "FIONREAD: the bytes in a socket's queue"},
+		{Names: []string{"ioctl"}, Action: Errno(errPerm), Why: "the configuration of a TUN device must not change"},
 		{Names: []string{"socket"}, Args: []Cond{{Arg: 0, In: []uint32{familyIPv4, familyIPv6}}, {Arg: 1, Mask: socketKind, In: []uint32{socketStream, socketDatagram}},
 			{Arg: 2, In: []uint32{0, protocolTCP, protocolUDP}}}, Action: Allow, Why: "TCP and UDP"},
 		{Names: []string{"socket"}, Action: Errno(errPerm), Why: "no raw sockets, no other family"},
 		{Names: []string{"connect", "sendto", "recvfrom", "sendmsg", "recvmsg", "shutdown", "getsockname", "getpeername"},
-			Action: Allow, Why: "connections, the daemon's among them, and asking for routes"},
+			Action: Allow, Why: "connections, the socket to the daemon, and route queries over netlink"},
 		{Names: []string{"setsockopt"}, Args: []Cond{{Arg: 1, In: []uint32{levelSocket}},
 			{Arg: 2, In: []uint32{optionBroadcast, optionKeepAlive, optionUrgentInline, optionLinger}}}, Action: Allow, Why: "what package net sets, urgent data in its place, and resets"},
 		{Names: []string{"setsockopt"}, Args: []Cond{{Arg: 1, In: []uint32{protocolTCP}},
@@ -38,17 +37,17 @@ func NetworkRules(pid uint32) []Rule {
 		{Names: []string{"nanosleep", "clock_nanosleep", "clock_gettime", "gettimeofday", "restart_syscall"}, Action: Allow, Why: "time"},
 		{Names: []string{"rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "getpid", "gettid"}, Action: Allow, Why: "the runtime interrupts its own threads with signals"},
 		{Names: []string{"tgkill"}, Args: []Cond{{Arg: 0, In: []uint32{pid}}}, Action: Allow, Why: "the same"},
-		{Names: []string{"tgkill"}, Action: Errno(errPerm), Why: "others are not signalled"},
+		{Names: []string{"tgkill"}, Action: Errno(errPerm), Why: "no signals to other processes"},
 		{Names: []string{"exit", "exit_group", "getrandom"}, Action: Allow, Why: "ending, and random numbers"},
 	}
 }
 
-// The arguments that the rules look at; all are the same on both architectures.
+// Arguments that the rules compare. The values are the same on both architectures.
 const (
 	ioctlInputQueue = 0x541b // TIOCINQ, FIONREAD
 
 	familyIPv4, familyIPv6       = 2, 10
-	socketKind                   = 0xf // the others are flags
+	socketKind                   = 0xf // the other bits are flags
 	socketStream, socketDatagram = 1, 2
 	protocolTCP, protocolUDP     = 6, 17
 
@@ -68,7 +67,7 @@ const (
 	protExec = 0x4
 )
 
-// NetworkLandlock leaves the process no file, and nobody to signal.
+// NetworkLandlock allows no file, and no signal to another process.
 func NetworkLandlock() wire.Landlock {
 	return wire.Landlock{HandledFS: llEverything, Scoped: llScopeAbstractUnix | llScopeSignal}
 }

@@ -1,11 +1,9 @@
-// Package suggest finds the name that was probably meant by one that is not known,
-// for errors that help: a setting, a flag, a field of a request. It is pure, and
-// what it costs is bounded for names from outside.
+// Package suggest finds the most similar valid name for an unknown one, for error messages about
+// settings, flags and request fields. It is pure, and its cost is bounded for untrusted names.
 package suggest
 
-// Name returns the candidate that looks most like word, or "" if none is near
-// enough to be what was meant. Ties go to the earlier candidate. A word of more
-// than 200 bytes is like nothing.
+// Name returns the candidate that is most similar to word, "" if none is similar enough. Of equal
+// ones the first wins. A word of more than 200 bytes has no similar candidate.
 func Name(word string, candidates []string) string {
 	if len(word) > 200 {
 		return ""
@@ -19,8 +17,8 @@ func Name(word string, candidates []string) string {
 	return best
 }
 
-// distance counts the insertions, deletions, substitutions and swaps of
-// neighbours that turn a into b.
+// distance returns the number of insertions, deletions, substitutions and swaps of neighbours that
+// turn a into b (optimal string alignment).
 func distance(a, b string) int {
 	before, previous := make([]int, len(b)+1), make([]int, len(b)+1)
 	current := make([]int, len(b)+1)

@@ -29,12 +29,12 @@ func TestTake(t *testing.T) {
 		{"a lone continuation", 2, []string{"\x80\x80\x80"}, "\x80\x80", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e, got := Excerpt{Most: c.most}, ""
+			e, got := Prefix{Max: c.most}, ""
 			for _, p := range c.pieces {
 				got += string(e.Take([]byte(p)))
 			}
-			if got != c.want || e.Cut != c.cut {
-				t.Errorf("%q, cut %v; want %q, %v", got, e.Cut, c.want, c.cut)
+			if got != c.want || e.Truncated != c.cut {
+				t.Errorf("%q, cut %v; want %q, %v", got, e.Truncated, c.want, c.cut)
 			}
 		})
 	}
@@ -46,11 +46,11 @@ func TestTakeOfText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.String().Draw(t, "text")
 		most := rapid.Int64Range(0, 40).Draw(t, "most")
-		e := Excerpt{Most: most}
+		e := Prefix{Max: most}
 		got := string(e.Take([]byte(s)))
-		if !utf8.ValidString(got) || !strings.HasPrefix(s, got) || int64(len(got)) > most || e.Cut != (int64(len(s)) > most) ||
-			e.Cut && most-int64(len(got)) >= utf8.UTFMax {
-			t.Errorf("%q of %q, cut %v", got, s, e.Cut)
+		if !utf8.ValidString(got) || !strings.HasPrefix(s, got) || int64(len(got)) > most || e.Truncated != (int64(len(s)) > most) ||
+			e.Truncated && most-int64(len(got)) >= utf8.UTFMax {
+			t.Errorf("%q of %q, cut %v", got, s, e.Truncated)
 		}
 	})
 }

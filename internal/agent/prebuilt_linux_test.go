@@ -40,7 +40,7 @@ func TestMadeElsewhere(t *testing.T) {
 				}
 			}()
 			threads, tun, err := b.Setup(t.Context(), &wire.Setup{
-				Made: true, Hostname: "not used", Root: "/nowhere", UID: m.uid, GID: m.uid, Mark: unix.RLIMIT_LOCKS,
+				Prebuilt: true, Hostname: "not used", Root: "/nowhere", UID: m.uid, GID: m.uid, TagResource: unix.RLIMIT_LOCKS,
 				Mounts: []wire.Mount{{Kind: wire.MountBind, Source: "/nowhere", Target: "/nowhere"}},
 				Env:    []string{"WHO=me"}, Dir: "/",
 				Rlimits: []wire.Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 64, Hard: 64}},
@@ -268,7 +268,7 @@ func TestMadeElsewhereForAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Destroy(context.Background())
-	_, _, err = b.Setup(t.Context(), &wire.Setup{Made: true, UID: 1 << 20, GID: 1 << 20, Mark: unix.RLIMIT_LOCKS, Dir: "/"})
+	_, _, err = b.Setup(t.Context(), &wire.Setup{Prebuilt: true, UID: 1 << 20, GID: 1 << 20, TagResource: unix.RLIMIT_LOCKS, Dir: "/"})
 	if sandbar.CodeOf(err) != sandbar.Unsupported {
 		t.Errorf("an agent took a plan for an id that it does not have: %v", err)
 	}

@@ -30,7 +30,7 @@ func TestAwait(t *testing.T) {
 			if err := tt.host(w); err != nil {
 				t.Fatal(err)
 			}
-			if err := (&link{in: int(r.Fd())}).await(tt.bound); err != tt.want {
+			if err := (&conn{in: int(r.Fd())}).awaitReadable(tt.bound); err != tt.want {
 				t.Errorf("%v, want %v", err, tt.want)
 			}
 		})

@@ -12,18 +12,18 @@ import (
 )
 
 func TestOwners(t *testing.T) {
-	me := Name(os.Getpid())
+	me := ForPID(os.Getpid())
 	if me == "" || !Alive(me) {
 		t.Errorf("this process is called %q; alive: %v", me, Alive(me))
 	}
-	if again := Name(os.Getpid()); again != me {
+	if again := ForPID(os.Getpid()); again != me {
 		t.Errorf("this process is called %q and %q", me, again)
 	}
 	other := exec.Command("sleep", "60")
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
-	name := Name(other.Process.Pid)
+	name := ForPID(other.Process.Pid)
 	if name == "" || name == me || !Alive(name) {
 		t.Errorf("a process that runs is called %q; alive: %v", name, Alive(name))
 	}
@@ -50,21 +50,21 @@ func TestOwners(t *testing.T) {
 			t.Errorf("%q, which is no name, is said to be dead: what it owns would be removed", strange)
 		}
 	}
-	if Name(-1) != "" {
-		t.Errorf("no process is called %q", Name(-1))
+	if ForPID(-1) != "" {
+		t.Errorf("no process is called %q", ForPID(-1))
 	}
 }
 
 func TestHere(t *testing.T) {
-	here := Here()
-	if here == "" || here != Here() || strings.ContainsAny(here, "[]: \n") {
+	here := Scope()
+	if here == "" || here != Scope() || strings.ContainsAny(here, "[]: \n") {
 		t.Errorf("this place is called %q", here)
 	}
 }
 
 // One that cannot look knows of nobody's death.
 func TestWhoCannotLook(t *testing.T) {
-	name := Name(os.Getppid())
+	name := ForPID(os.Getppid())
 	if name == "" {
 		t.Fatal("the parent has no name")
 	}
@@ -95,12 +95,12 @@ func TestOtherNamespace(t *testing.T) {
 		if !Alive(outer) {
 			t.Errorf("%s, outside, is said to be dead", outer)
 		}
-		fmt.Println("inner", Name(os.Getpid()))
+		fmt.Println("inner", ForPID(os.Getpid()))
 		return
 	}
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestOtherNamespace$")
-	cmd.Env = append(os.Environ(), "SANDBAR_TEST_OUTER="+Name(os.Getpid()))
+	cmd.Env = append(os.Environ(), "SANDBAR_TEST_OUTER="+ForPID(os.Getpid()))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}
 	out, err := cmd.CombinedOutput()

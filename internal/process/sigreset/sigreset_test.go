@@ -18,7 +18,7 @@ import (
 func TestSignals(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	if os.Getenv("INHERIT_TEST") != "" {
-		if got := Signals(); !slices.Equal(got, []os.Signal{os.Interrupt, syscall.SIGHUP}) {
+		if got := Reset(); !slices.Equal(got, []os.Signal{os.Interrupt, syscall.SIGHUP}) {
 			t.Fatalf("ignored at the start: %v", got)
 		}
 		self, err := os.FindProcess(os.Getpid())

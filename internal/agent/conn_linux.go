@@ -10,32 +10,32 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// link is the agent's end of the connection: blocking reads from one
-// goroutine, writes from many.
-type link struct {
-	in, out int  // descriptors, of one socket or of two pipes
-	passes  bool // descriptors can be passed
+// conn is the agent's end of the connection. One goroutine reads, blocking; any goroutine may
+// write.
+type conn struct {
+	in, out   int  // descriptors, of one socket or of two pipes
+	passesFDs bool // SCM_RIGHTS works
 
-	mu    sync.Mutex // guards writing
-	frame []byte     // the one being written, kept for its memory
+	mu     sync.Mutex // guards writing
+	buffer []byte     // the encoded frame being written; kept to reuse its memory
 }
 
-// openLink returns the connection that a mode has.
-func openLink(mode, path string) (*link, error) {
+// openConn returns the connection of a mode.
+func openConn(mode, path string) (*conn, error) {
 	switch mode {
 	case ModeStdio:
 		return takeStdio()
 	case ModeDial:
 		fd, err := dialHost(path)
-		return &link{in: fd, out: fd, passes: true}, err
+		return &conn{in: fd, out: fd, passesFDs: true}, err
 	}
-	return &link{in: SocketFD, out: SocketFD, passes: mode == ModeSocket}, nil
+	return &conn{in: SocketFD, out: SocketFD, passesFDs: mode == ModeSocket}, nil
 }
 
-// takeStdio makes the standard input and output a connection, and puts nothing
-// in their place, so that nothing else is ever written to it. What the agent
-// has to say to whoever started it goes to the standard error output.
-func takeStdio() (*link, error) {
+// takeStdio moves standard input and output to other descriptors, as the connection, and replaces
+// them with /dev/null, so that no stray write can reach it. Messages to the process that started
+// the agent go to standard error.
+func takeStdio() (*conn, error) {
 	in, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, SocketFD)
 	if err != nil {
 		return nil, err
@@ -54,10 +54,10 @@ func takeStdio() (*link, error) {
 			return nil, err
 		}
 	}
-	return &link{in: in, out: out}, nil
+	return &conn{in: in, out: out}, nil
 }
 
-// dialHost connects to the socket on which the host waits.
+// dialHost connects to the host's listening socket.
 func dialHost(path string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -66,14 +66,13 @@ func dialHost(path string) (int, error) {
 	return fd, unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 }
 
-// firstWord is how long an agent on its standard input waits for the host's first
-// request, which comes at once, or never: a container engine that crashes while
-// it starts a container may leave it running, with an input that nobody has opened
-// and whose end never comes.
-const firstWord = time.Minute
+// firstRequestTimeout bounds the wait of an agent in ModeStdio for the host's first request. The
+// host sends it at once. A container engine that crashes while it starts a container may leave the
+// agent running on an input that nobody has opened, which never reports its end.
+const firstRequestTimeout = time.Minute
 
-// await waits until there is something to read, be it the connection's end.
-func (l *link) await(bound time.Duration) error {
+// awaitReadable waits until data or the connection's end can be read, at most bound.
+func (l *conn) awaitReadable(bound time.Duration) error {
 	fds := []unix.PollFd{{Fd: int32(l.in), Events: unix.POLLIN}}
 	for end := time.Now().Add(bound); ; {
 		left := time.Until(end)
@@ -91,8 +90,8 @@ func (l *link) await(bound time.Duration) error {
 	}
 }
 
-// read returns the next frame.
-func (l *link) read() (wire.Frame, error) {
+// read reads the next frame.
+func (l *conn) read() (wire.Frame, error) {
 	var head [wire.HeaderSize]byte
 	fds, err := l.readHeader(head[:])
 	if err != nil {
@@ -115,9 +114,9 @@ func (l *link) read() (wire.Frame, error) {
 	return f, nil
 }
 
-// readHeader reads a header and the descriptors attached to its first byte.
-func (l *link) readHeader(b []byte) ([]int, error) {
-	if !l.passes {
+// readHeader reads a header and the descriptors that are attached to its first byte.
+func (l *conn) readHeader(b []byte) ([]int, error) {
+	if !l.passesFDs {
 		return nil, l.readFull(b)
 	}
 	oob := make([]byte, unix.CmsgSpace(4*wire.MaxFDs))
@@ -153,7 +152,7 @@ func parseRights(oob []byte) (fds []int) {
 	return fds
 }
 
-func (l *link) readFull(b []byte) error {
+func (l *conn) readFull(b []byte) error {
 	for len(b) > 0 {
 		n, err := unix.Read(l.in, b)
 		switch {
@@ -169,22 +168,22 @@ func (l *link) readFull(b []byte) error {
 	return nil
 }
 
-// write sends one frame.
-func (l *link) write(f wire.Frame) error {
+// write writes one frame. It is atomic towards other writers.
+func (l *conn) write(f wire.Frame) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.frame = wire.AppendHeader(l.frame[:0], wire.Header{
+	l.buffer = wire.AppendHeader(l.buffer[:0], wire.Header{
 		Length: uint32(len(f.Payload)), Type: f.Type, FDs: uint8(len(f.FDs)), ID: f.ID})
 	if len(f.Payload) > maxCopied && len(f.FDs) == 0 {
-		if err := l.writeFull(l.frame); err != nil {
+		if err := l.writeFull(l.buffer); err != nil {
 			return err
 		}
 		return l.writeFull(f.Payload)
 	}
-	l.frame = append(l.frame, f.Payload...)
-	b := l.frame
-	if cap(l.frame) > 64<<10 {
-		l.frame = nil // do not keep a large frame's memory in an idle sandbox
+	l.buffer = append(l.buffer, f.Payload...)
+	b := l.buffer
+	if cap(l.buffer) > 64<<10 {
+		l.buffer = nil // release the memory: most sandboxes are idle
 	}
 	if len(f.FDs) > 0 {
 		n, err := l.sendRights(b, f.FDs)
@@ -196,11 +195,11 @@ func (l *link) write(f wire.Frame) error {
 	return l.writeFull(b)
 }
 
-// maxCopied is how large a payload is joined to its header, in bytes, so that
-// both are written at once.
+// maxCopied is the largest payload, in bytes, that is copied behind its header so that one write(2)
+// sends both.
 const maxCopied = 16 << 10
 
-func (l *link) writeFull(b []byte) error {
+func (l *conn) writeFull(b []byte) error {
 	for len(b) > 0 {
 		n, err := unix.Write(l.out, b)
 		if err == unix.EINTR {
@@ -214,7 +213,7 @@ func (l *link) writeFull(b []byte) error {
 	return nil
 }
 
-func (l *link) sendRights(b []byte, fds []int) (int, error) {
+func (l *conn) sendRights(b []byte, fds []int) (int, error) {
 	rights := unix.UnixRights(fds...)
 	for {
 		n, err := unix.SendmsgN(l.out, b, rights, nil, unix.MSG_NOSIGNAL)

@@ -12,7 +12,7 @@ func TestAhead(t *testing.T) {
 	testenv.Need(t, testenv.Linux) // no other kernel tells how many threads there are by a directory
 	const many = 40
 	var calls atomic.Int32
-	Ahead(many, func() { calls.Add(1) }, func() { calls.Add(1) })
+	Threads(many, func() { calls.Add(1) }, func() { calls.Add(1) })
 	if n := calls.Load(); n != 2*many {
 		t.Errorf("%d calls, want %d", n, 2*many)
 	}

@@ -17,23 +17,23 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// Layout is what the root of the image "host" depends on.
+// Layout has the facts about the host on which the root of the image "host" depends.
 type Layout struct {
 	Dirs  []policy.HostDir
 	Etc   []string
 	Extra []string
-	// Python is as in policy.HostRootOptions.
+	// Python is policy.HostRootOptions.Python.
 	Python string
 	// Local is policy.HostRootOptions.Local.
 	Local []string
-	// Proc is the names in the host's /proc that programs do not see.
+	// Proc has the names in the host's /proc that programs do not see.
 	Proc []string
 }
 
-// ReadLayout looks at the host once; what is installed later in the same
-// directories is seen all the same.
+// ReadLayout reads the host's layout once. Files that are installed later in the same directories
+// are visible to sandboxes too.
 func ReadLayout(extra []string) (Layout, error) {
-	l := Layout{Extra: extra, Python: lonePython()}
+	l := Layout{Extra: extra, Python: python3Alias()}
 	for _, name := range policy.HostDirs() {
 		link, err := os.Readlink(name)
 		if err != nil {
@@ -65,8 +65,8 @@ func ReadLayout(extra []string) (Layout, error) {
 	return l, nil
 }
 
-// lonePython is the path of python3 where programs would find no "python".
-func lonePython() string {
+// python3Alias returns the path of python3 if the PATH has no "python", otherwise "".
+func python3Alias() string {
 	python3 := ""
 	for _, dir := range filepath.SplitList(programPath) {
 		if _, err := os.Stat(dir + "/python"); err == nil {
@@ -79,14 +79,14 @@ func lonePython() string {
 	return python3
 }
 
-// localDirs are the directories below top that match patterns, without links on the
-// way to them. They are at most maxLocal, so that what a sandbox costs has a bound.
+// localDirs returns the directories below top that match patterns and have no symbolic link in
+// their path. It returns at most maxLocal, because each costs time in every sandbox.
 func localDirs(top string, patterns []string) (dirs []string) {
 	const maxLocal = 100
 	for _, pattern := range patterns {
 		found, err := filepath.Glob(filepath.Join(top, pattern))
 		if err != nil {
-			continue // no pattern of policy's is bad
+			continue // not possible: the patterns of package policy are valid
 		}
 		for _, dir := range found {
 			if real, err := filepath.EvalSymlinks(dir); err != nil || real != dir || len(dirs) == maxLocal {
@@ -100,9 +100,8 @@ func localDirs(top string, patterns []string) (dirs []string) {
 	return dirs
 }
 
-// GroupLimits are those of a sandbox's limits that its control group is to hold,
-// which can hold what c says. besides is how many processes and threads there are
-// in the group that are not the programs'.
+// GroupLimits returns the limits that a sandbox's cgroup enforces, given its capabilities c.
+// besides is the number of processes and threads in the cgroup that are not the programs'.
 func GroupLimits(c cgroup.Caps, l sandbar.Limits, besides int64) (g sandbar.Limits) {
 	for _, x := range []struct {
 		by      sandbar.Enforcement
@@ -124,19 +123,18 @@ func GroupLimits(c cgroup.Caps, l sandbar.Limits, besides int64) (g sandbar.Limi
 	return g
 }
 
-// programPath is where programs are looked for.
+// programPath is the PATH of programs.
 const programPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Environment is what every program in a sandbox starts from, as user; what the
-// Spec says comes last.
+// Environment returns the initial environment of every program, for a user. The variables of the
+// Spec come last.
 func Environment(user string, spec map[string]string) []string {
 	return environment(programPath, user, nil, spec)
 }
 
-// HostEnvironment is Environment with the host's own programs. The package managers
-// among them install into /usr/local, wherever their own files are, and pip without
-// regard to what it is told of the host (PEP 668): what it installs ends with the
-// sandbox.
+// HostEnvironment is Environment for the image "host". It makes package managers install into
+// /usr/local, and pip ignore that the host's Python is externally managed (PEP 668): whatever it
+// installs disappears with the sandbox.
 func HostEnvironment(user string, spec map[string]string) []string {
 	return environment(programPath+":"+policy.LinksDir, user, []string{"NPM_CONFIG_PREFIX=/usr/local", "PIP_BREAK_SYSTEM_PACKAGES=1"}, spec)
 }
@@ -162,8 +160,8 @@ func sortedKeys(m map[string]string) []string {
 	return keys
 }
 
-// Niceness turns a weight into the scheduler's terms, where each step is worth
-// a quarter: half a share is 3.
+// Niceness converts CPU shares to a nice value. Each step is worth 25 % of CPU time: 512 of 1024
+// shares are nice 3.
 func Niceness(shares int64) uint8 {
 	if shares <= 0 || shares >= 1024 {
 		return 0
@@ -172,22 +170,22 @@ func Niceness(shares int64) uint8 {
 	return uint8(min(steps, 19))
 }
 
-// MachineID is a fresh identity: no two sandboxes are the same machine.
-func MachineID() string {
+// NewMachineID returns a random machine id, so that no two sandboxes have the same.
+func NewMachineID() string {
 	var b [16]byte
 	rand.Read(b[:])
 	return hex.EncodeToString(b[:])
 }
 
-// BootID is a fresh identity of the kernel's run, a random UUID (RFC 9562).
-func BootID() string {
+// NewBootID returns a random UUID (RFC 9562) as the boot id.
+func NewBootID() string {
 	var b [16]byte
 	rand.Read(b[:])
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// HardLimit is the daemon's own hard limit, which nothing below it can exceed.
+// HardLimit returns the daemon's hard limit of a resource, which no process below it can exceed.
 func HardLimit(resource uint32) uint64 {
 	var l unix.Rlimit
 	if unix.Getrlimit(int(resource), &l) != nil {

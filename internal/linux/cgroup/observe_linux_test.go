@@ -60,7 +60,7 @@ func TestSeen(t *testing.T) {
 			if tt.groups != "" {
 				k.files["/proc/7/cgroup"] = tt.groups
 			}
-			s, err := of(k, 7)
+			s, err := observe(k, 7)
 			if sandbar.CodeOf(err) != tt.code {
 				t.Fatalf("%v; want code %q", err, tt.code)
 			}
