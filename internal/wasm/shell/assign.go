@@ -105,6 +105,8 @@ func (s *shell) declare(c *syntax.DeclClause) {
 		if options && a.Naked && len(word) > 1 && (word[0] == '-' || word[0] == '+') {
 			if word == "--" {
 				options = false
+			} else if variant == "export" && word == "-n" {
+				flags.export, flags.off = false, true
 			} else if !flags.parse(word) {
 				s.errorf("%s: %s: invalid option", variant, word)
 				s.status = 2
@@ -132,6 +134,17 @@ func (s *shell) declare(c *syntax.DeclClause) {
 		// As dash and bash have it: the declaration itself succeeded.
 		s.status = 0
 	}
+}
+
+// declareWords is declare for arguments that were expanded already, as after "command".
+func (s *shell) declareWords(args []string) int {
+	c := &syntax.DeclClause{Variant: &syntax.Lit{Value: args[0]}}
+	for _, a := range args[1:] {
+		word := &syntax.Word{Parts: []syntax.WordPart{&syntax.SglQuoted{Value: a}}}
+		c.Args = append(c.Args, &syntax.Assign{Naked: true, Value: word})
+	}
+	s.declare(c)
+	return s.status
 }
 
 // parse reads a word of options.

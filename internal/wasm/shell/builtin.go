@@ -40,6 +40,11 @@ func builtins() map[string]builtin {
 		"builtin":   (*shell).builtinCmd,
 		"cd":        (*shell).cd,
 		"command":   (*shell).commandCmd,
+		"declare":   (*shell).declareWords,
+		"export":    (*shell).declareWords,
+		"local":     (*shell).declareWords,
+		"readonly":  (*shell).declareWords,
+		"typeset":   (*shell).declareWords,
 		"dirs":      (*shell).dirs,
 		"pushd":     (*shell).pushd,
 		"popd":      (*shell).popd,
@@ -133,6 +138,9 @@ func (s *shell) eval(args []string) int {
 
 func (s *shell) exit(args []string) int {
 	status := s.status
+	if s.inTrap {
+		status = s.trapStatus
+	}
 	if len(args) > 1 {
 		n, err := strconv.Atoi(args[1])
 		if err != nil {
@@ -645,7 +653,5 @@ func (s *shell) exec(args []string, assigns []*syntax.Assign, redirs []*syntax.R
 		}
 		return
 	}
-	s.withAssigns(assigns, func() { s.status = s.external(args) })
-	s.traps[sigEXIT] = ""
-	panic(exited{s.status})
+	s.withAssigns(assigns, func() { s.become(args) })
 }
