@@ -335,7 +335,7 @@ func runAwkSuite(t *testing.T, o *outcome, errs *bytes.Buffer, file, base string
 	}
 	bad := 0
 	for line := range strings.Lines(out.String()) {
-		if strings.Contains(line, "BAD") {
+		if line = strings.TrimSpace(line); strings.Contains(line, "BAD") {
 			bad++
 			o.seen[line]++
 			o.set(o.name(line), false, out.String())

@@ -75,8 +75,7 @@ type output struct{ t *cmd }
 func (o output) Write(p []byte) (int, error) {
 	n, err := o.t.Stdout.Write(p)
 	if err != nil {
-		o.t.errorf("write error: %s", program.ErrorText(err))
-		panic(ended{1})
+		o.t.fatal(usageStatus(o.t.name), "write error: %s", program.ErrorText(err))
 	}
 	return n, nil
 }
