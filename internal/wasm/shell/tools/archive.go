@@ -23,28 +23,18 @@ import (
 
 // gzipTool is gzip, gunzip and zcat.
 func gzipTool(t *cmd) {
-	opts, files := t.options("cdfknqrtlv123456789", "stdout=c to-stdout=c decompress=d uncompress=d force=f keep=k no-name=n quiet=q test=t list=l verbose=v fast=1 best=9")
 	stdout, decode, force, keep, test := t.name == "zcat", t.name == "gunzip" || t.name == "zcat", false, false, false
 	level := 6
-	for _, o := range opts {
-		switch o.name {
-		case 'c':
-			stdout = true
-		case 'd':
-			decode = true
-		case 'f':
-			force = true
-		case 'k':
-			keep = true
-		case 't':
-			decode, test = true, true
-		case 'r', 'l':
-			t.fatal(1, "-%c is not supported", o.name)
-		case 'n', 'q', 'v':
-		default:
-			level = int(o.name - '0')
-		}
-	}
+	files := t.options(append(letters("2345678", func(c byte) { level = int(c - '0') }),
+		"1 fast", set(&level, 1),
+		"9 best", set(&level, 9),
+		"c stdout to-stdout", &stdout,
+		"d decompress uncompress", &decode,
+		"f force", &force,
+		"k keep", &keep,
+		"t test", func(string) { decode, test = true, true },
+		"n q v no-name quiet verbose", nil,
+	)...)
 	if len(files) == 0 {
 		files = []string{"-"}
 	}
@@ -156,40 +146,27 @@ func tarTool(t *cmd) {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") { // tar xzf
 		args = bundled(args)
 	}
-	opts, files := t.optionsOf(args, "cxtrf:C:zjJvkOhpmaPT:e:s:", "create=c extract=x get=x list=t append=r file=f directory=C gzip=z bzip2=j xz=J verbose=v keep-old-files=k to-stdout=O dereference=h preserve-permissions=p touch=m auto-compress=a absolute-names=P files-from=T exclude=e strip-components=s", true)
 	o := tarOptions{file: "-"}
-	for _, opt := range opts {
-		switch opt.name {
-		case 'c', 'x', 't', 'r':
-			o.mode = opt.name
-		case 'f':
-			o.file = opt.value
-		case 'C':
-			o.dir = opt.value
-		case 'z':
-			o.gzip = true
-		case 'j':
-			o.bzip2 = true
-		case 'J':
-			t.fatal(2, "xz is not supported")
-		case 'v':
-			o.verbose = true
-		case 'k':
-			o.keepOld = true
-		case 'O':
-			o.stdout = true
-		case 'h':
-			o.follow = true
-		case 'a':
-			o.gzip = o.gzip || strings.HasSuffix(o.file, "gz")
-		case 'T':
-			o.names = opt.value
-		case 'e':
-			o.exclude = append(o.exclude, opt.value)
-		case 's':
-			o.strip = t.number("number of elements", opt.value)
-		}
-	}
+	files := t.optionsOf(args, true,
+		"c create", set(&o.mode, 'c'),
+		"x extract get", set(&o.mode, 'x'),
+		"t list", set(&o.mode, 't'),
+		"r append", set(&o.mode, 'r'),
+		"f: file", &o.file,
+		"C: directory", &o.dir,
+		"z gzip", &o.gzip,
+		"j bzip2", &o.bzip2,
+		"J xz", func(v string) { t.fatal(2, "xz is not supported") },
+		"v verbose", &o.verbose,
+		"k keep-old-files", &o.keepOld,
+		"O to-stdout", &o.stdout,
+		"h dereference", &o.follow,
+		"a auto-compress", func(v string) { o.gzip = o.gzip || strings.HasSuffix(o.file, "gz") },
+		"T: files-from", &o.names,
+		"e: exclude", &o.exclude,
+		"s: strip-components", t.integer("number of elements", &o.strip),
+		"p m P preserve-permissions touch absolute-names", nil,
+	)
 	if o.names != "" {
 		r, err := t.open(o.names)
 		if err != nil {

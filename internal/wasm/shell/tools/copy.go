@@ -26,43 +26,31 @@ type copyOptions struct {
 }
 
 func cp(t *cmd) {
-	opts, files := t.options("aRrfinpdPLHuvt:TlsA:", "archive=a recursive=R force=f interactive=i no-clobber=n preserve=A:: no-dereference=P dereference=L update=u verbose=v target-directory=t no-target-directory=T link=l symbolic-link=s parents=K")
 	var c copyOptions
-	for _, o := range opts {
-		switch o.name {
-		case 'a':
-			c.recursive, c.preserve, c.links = true, true, 'P'
-		case 'R', 'r':
+	files := t.options(
+		"a archive", func(v string) { c.recursive, c.preserve, c.links = true, true, 'P' },
+		"R r recursive", func(v string) {
 			c.recursive = true
 			if c.links == 0 {
 				c.links = 'P'
 			}
-		case 'f':
-			c.force = true
-		case 'n':
-			c.noClobber = true
-		case 'p', 'A':
-			c.preserve = true
-		case 'd', 'P':
-			c.links = 'P'
-		case 'L', 'H':
-			c.links = o.name
-		case 'u':
-			c.update = true
-		case 'v':
-			c.verbose = true
-		case 't':
-			c.target = o.value
-		case 'T':
-			c.plain = true
-		case 'l':
-			c.hard = true
-		case 's':
-			c.symbolic = true
-		case 'K':
-			c.parents = true
-		}
-	}
+		},
+		"f force", &c.force,
+		"n no-clobber", &c.noClobber,
+		"p", &c.preserve,
+		"A: preserve", &c.preserve,
+		"d P no-dereference", set(&c.links, 'P'),
+		"L dereference", set(&c.links, 'L'),
+		"H", set(&c.links, 'H'),
+		"u update", &c.update,
+		"v verbose", &c.verbose,
+		"t: target-directory", &c.target,
+		"T no-target-directory", &c.plain,
+		"l link", &c.hard,
+		"s symbolic-link", &c.symbolic,
+		"parents", &c.parents,
+		"i interactive", nil,
+	)
 	for from, to := range t.pairs(files, &c) {
 		t.copy(from, to, c, true)
 	}
@@ -230,22 +218,15 @@ func (t *cmd) keepTimes(to string, info *memfs.Info) {
 }
 
 func mv(t *cmd) {
-	opts, files := t.options("finuvt:T", "force=f interactive=i no-clobber=n update=u verbose=v target-directory=t no-target-directory=T")
 	var c copyOptions
-	for _, o := range opts {
-		switch o.name {
-		case 'n':
-			c.noClobber = true
-		case 'u':
-			c.update = true
-		case 'v':
-			c.verbose = true
-		case 't':
-			c.target = o.value
-		case 'T':
-			c.plain = true
-		}
-	}
+	files := t.options(
+		"n no-clobber", &c.noClobber,
+		"u update", &c.update,
+		"v verbose", &c.verbose,
+		"t: target-directory", &c.target,
+		"T no-target-directory", &c.plain,
+		"f i force interactive", nil,
+	)
 	for from, to := range t.pairs(files, &c) {
 		t.move(from, to, c)
 	}
@@ -284,25 +265,18 @@ func (t *cmd) move(from, to string, c copyOptions) {
 }
 
 func install(t *cmd) {
-	opts, files := t.options("dm:DpvTt:o:g:c", "directory=d mode=m preserve-timestamps=p verbose=v target-directory=t no-target-directory=T")
 	c := copyOptions{}
 	dirs, parents, mode := false, false, fs.FileMode(0o755)
-	for _, o := range opts {
-		switch o.name {
-		case 'd':
-			dirs = true
-		case 'D':
-			parents = true
-		case 'm':
-			mode = t.mode(o.value)
-		case 'p':
-			c.preserve = true
-		case 't':
-			c.target = o.value
-		case 'T':
-			c.plain = true
-		}
-	}
+	files := t.options(
+		"d directory", &dirs,
+		"D", &parents,
+		"m: mode", func(v string) { mode = t.mode(v) },
+		"p preserve-timestamps", &c.preserve,
+		"t: target-directory", &c.target,
+		"T no-target-directory", &c.plain,
+		"v c verbose", nil,
+		"o: g", nil,
+	)
 	if dirs {
 		for _, d := range files {
 			if err := t.FS.MkdirAll(t.Dir, d, mode); err != nil {

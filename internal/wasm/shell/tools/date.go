@@ -37,31 +37,26 @@ func location(t *cmd) *time.Location {
 }
 
 func date(t *cmd) {
-	opts, args := t.options("ud:r:I::Rs:", "utc=u universal=u date=d reference=r iso-8601=I rfc-email=R rfc-2822=R set=s")
 	now := time.Now()
 	loc := location(t)
 	layout := "%a %b %e %H:%M:%S %Z %Y"
 	var texts []string
-	for _, o := range opts {
-		switch o.name {
-		case 'u':
-			loc = time.UTC
-		case 'd':
-			texts = append(texts, o.value)
-		case 'r':
-			info, err := t.FS.Stat(t.Dir, o.value)
+	args := t.options(
+		"u utc universal", func(v string) { loc = time.UTC },
+		"d: date", &texts,
+		"r: reference", func(v string) {
+			info, err := t.FS.Stat(t.Dir, v)
 			if err != nil {
-				t.fatal(1, "%s: %s", o.value, program.ErrorText(err))
+				t.fatal(1, "%s: %s", v, program.ErrorText(err))
 			}
 			now = info.ModTime()
-		case 'I':
-			layout = map[string]string{"": "%Y-%m-%d", "date": "%Y-%m-%d", "hours": "%Y-%m-%dT%H%:z", "minutes": "%Y-%m-%dT%H:%M%:z", "seconds": "%Y-%m-%dT%H:%M:%S%:z", "ns": "%Y-%m-%dT%H:%M:%S,%N%:z"}[o.value]
-		case 'R':
-			layout = "%a, %d %b %Y %H:%M:%S %z"
-		case 's':
-			t.fatal(1, "cannot set date: Operation not permitted")
-		}
-	}
+		},
+		"I:: iso-8601", func(v string) {
+			layout = map[string]string{"": "%Y-%m-%d", "date": "%Y-%m-%d", "hours": "%Y-%m-%dT%H%:z", "minutes": "%Y-%m-%dT%H:%M%:z", "seconds": "%Y-%m-%dT%H:%M:%S%:z", "ns": "%Y-%m-%dT%H:%M:%S,%N%:z"}[v]
+		},
+		"R rfc-email rfc-2822", set(&layout, "%a, %d %b %Y %H:%M:%S %z"),
+		"s: set", func(v string) { t.fatal(1, "cannot set date: Operation not permitted") },
+	)
 	for _, text := range texts {
 		when, ok := parseDate(text, now, loc)
 		if !ok {

@@ -26,45 +26,33 @@ type diffOptions struct {
 type edit struct{ a0, a1, b0, b1 int }
 
 func diffTool(t *cmd) {
-	opts, files := t.options("uU:cC:qsrNaiwbBZL:x:pdty", "unified=u brief=q report-identical-files=s recursive=r new-file=N text=a ignore-case=i ignore-all-space=w ignore-space-change=b ignore-blank-lines=B ignore-trailing-space=Z label=L exclude=x normal=d minimal=d strip-trailing-cr=t side-by-side=y")
 	o := diffOptions{style: 'n', context: 3}
-	for _, opt := range opts {
-		switch opt.name {
-		case 'u':
-			o.style = 'u'
-		case 'U', 'C':
-			o.style = opt.name | 0x20
-			o.context = t.number("context length", opt.value)
-		case 'c':
-			o.style = 'c'
-		case 'q':
-			o.brief = true
-		case 's':
-			o.same = true
-		case 'r':
-			o.recursive = true
-		case 'N':
-			o.newFile = true
-		case 'a':
-			o.text = true
-		case 'i':
-			o.fold = true
-		case 'w':
-			o.allSpace = true
-		case 'b':
-			o.space = true
-		case 'B':
-			o.blank = true
-		case 'Z':
-			o.trailing = true
-		case 'L':
-			o.labels = append(o.labels, opt.value)
-		case 'x':
-			o.exclude = append(o.exclude, opt.value)
-		case 'y':
-			t.fatal(2, "side by side is not supported; use -u")
-		}
-	}
+	files := t.options(
+		"u unified", set(&o.style, 'u'),
+		"U:", func(v string) {
+			o.style = 'U' | 0x20
+			o.context = t.number("context length", v)
+		},
+		"C:", func(v string) {
+			o.style = 'C' | 0x20
+			o.context = t.number("context length", v)
+		},
+		"c", set(&o.style, 'c'),
+		"q brief", &o.brief,
+		"s report-identical-files", &o.same,
+		"r recursive", &o.recursive,
+		"N new-file", &o.newFile,
+		"a text", &o.text,
+		"i ignore-case", &o.fold,
+		"w ignore-all-space", &o.allSpace,
+		"b ignore-space-change", &o.space,
+		"B ignore-blank-lines", &o.blank,
+		"Z ignore-trailing-space", &o.trailing,
+		"L: label", &o.labels,
+		"x: exclude", &o.exclude,
+		"y side-by-side", func(v string) { t.fatal(2, "side by side is not supported; use -u") },
+		"p d t normal minimal strip-trailing-cr", nil,
+	)
 	if len(files) != 2 {
 		t.fatal(2, "missing operand after '%s'", strings.Join(files, " "))
 	}

@@ -15,23 +15,19 @@ import (
 )
 
 func mkdir(t *cmd) {
-	opts, dirs := t.options("pm:v", "parents=p mode=m verbose=v")
 	parents, verbose := false, false
 	mode := fs.FileMode(0o777) &^ t.Umask
-	for _, o := range opts {
-		switch o.name {
-		case 'p':
-			parents = true
-		case 'v':
-			verbose = true
-		case 'm':
-			m, err := modes.Parse(o.value, 0o777, true, t.Umask)
+	dirs := t.options(
+		"p parents", &parents,
+		"v verbose", &verbose,
+		"m: mode", func(v string) {
+			m, err := modes.Parse(v, 0o777, true, t.Umask)
 			if err != nil {
 				t.fatal(1, "%v", err)
 			}
 			mode = m
-		}
-	}
+		},
+	)
 	if len(dirs) == 0 {
 		t.fatal(1, "missing operand")
 	}
@@ -53,11 +49,11 @@ func mkdir(t *cmd) {
 }
 
 func rmdir(t *cmd) {
-	opts, dirs := t.options("pv", "parents=p ignore-fail-on-non-empty=i verbose=v")
 	parents := false
-	for _, o := range opts {
-		parents = parents || o.name == 'p'
-	}
+	dirs := t.options(
+		"p parents", &parents,
+		"v verbose", nil,
+	)
 	if len(dirs) == 0 {
 		t.fatal(1, "missing operand")
 	}
@@ -76,20 +72,14 @@ func rmdir(t *cmd) {
 }
 
 func rm(t *cmd) {
-	opts, files := t.options("rRfivdI", "recursive=r force=f verbose=v dir=d interactive=i preserve-root=p no-preserve-root=p")
 	recursive, force, verbose, dirs := false, false, false, false
-	for _, o := range opts {
-		switch o.name {
-		case 'r', 'R':
-			recursive = true
-		case 'f':
-			force = true
-		case 'v':
-			verbose = true
-		case 'd':
-			dirs = true
-		}
-	}
+	files := t.options(
+		"r R recursive", &recursive,
+		"f force", &force,
+		"v verbose", &verbose,
+		"d dir", &dirs,
+		"i I interactive preserve-root no-preserve-root", nil,
+	)
 	if len(files) == 0 && !force {
 		t.fatal(1, "missing operand")
 	}
@@ -123,7 +113,7 @@ func rm(t *cmd) {
 }
 
 func unlink(t *cmd) {
-	_, files := t.options("", "")
+	files := t.options()
 	if len(files) != 1 {
 		t.fatal(1, "missing operand")
 	}
@@ -133,40 +123,37 @@ func unlink(t *cmd) {
 }
 
 func touch(t *cmd) {
-	opts, files := t.options("acmht:d:r:", "no-create=c date=d reference=r no-dereference=h time=T")
 	access, modify, create, link := true, true, true, false
 	at := time.Now()
 	mt := at
-	for _, o := range opts {
-		switch o.name {
-		case 'a':
-			modify = false
-		case 'm':
-			access = false
-		case 'c':
-			create = false
-		case 'h':
-			link = true
-		case 't':
-			when, ok := parseStamp(o.value)
+	files := t.options(
+		"a", set(&modify, false),
+		"m", set(&access, false),
+		"c no-create", set(&create, false),
+		"h no-dereference", &link,
+		"t:", func(v string) {
+			when, ok := parseStamp(v)
 			if !ok {
-				t.fatal(1, "invalid date format '%s'", o.value)
+				t.fatal(1, "invalid date format '%s'", v)
 			}
 			at, mt = when, when
-		case 'd':
-			when, ok := parseDate(o.value, time.Now(), location(t))
+		},
+		"d: date", func(v string) {
+			when, ok := parseDate(v, time.Now(), location(t))
 			if !ok {
-				t.fatal(1, "invalid date format '%s'", o.value)
+				t.fatal(1, "invalid date format '%s'", v)
 			}
 			at, mt = when, when
-		case 'r':
-			info, err := t.FS.Stat(t.Dir, o.value)
+		},
+		"r: reference", func(v string) {
+			info, err := t.FS.Stat(t.Dir, v)
 			if err != nil {
-				t.fatal(1, "failed to get attributes of '%s': %s", o.value, program.ErrorText(err))
+				t.fatal(1, "failed to get attributes of '%s': %s", v, program.ErrorText(err))
 			}
 			at, mt = info.AccessTime(), info.ModTime()
-		}
-	}
+		},
+		"time", nil,
+	)
 	if len(files) == 0 {
 		t.fatal(1, "missing file operand")
 	}
@@ -204,25 +191,23 @@ func (t *cmd) touchOne(name string, at, mt time.Time, create, link bool) error {
 }
 
 func truncate(t *cmd) {
-	opts, files := t.options("cs:r:", "no-create=c size=s reference=r")
 	create, size, sign := true, int64(-1), byte(0)
-	for _, o := range opts {
-		switch o.name {
-		case 'c':
-			create = false
-		case 's':
-			if o.value != "" && strings.IndexByte("+-<>", o.value[0]) >= 0 {
-				sign, o.value = o.value[0], o.value[1:]
+	files := t.options(
+		"c no-create", set(&create, false),
+		"s: size", func(v string) {
+			if v != "" && strings.IndexByte("+-<>", v[0]) >= 0 {
+				sign, v = v[0], v[1:]
 			}
-			size = t.size("number", o.value)
-		case 'r':
-			info, err := t.FS.Stat(t.Dir, o.value)
+			size = t.size("number", v)
+		},
+		"r: reference", func(v string) {
+			info, err := t.FS.Stat(t.Dir, v)
 			if err != nil {
-				t.fatal(1, "cannot stat '%s': %s", o.value, program.ErrorText(err))
+				t.fatal(1, "cannot stat '%s': %s", v, program.ErrorText(err))
 			}
 			size = info.Size()
-		}
-	}
+		},
+	)
 	if size < 0 || len(files) == 0 {
 		t.fatal(1, "you must specify '--size' and a file")
 	}
@@ -326,7 +311,7 @@ func (t *cmd) chmodOne(name, mode string, recursive, verbose bool) {
 
 // chown accepts the one user there is.
 func chown(t *cmd) {
-	_, args := t.options("RhfvcHLP", "recursive=R no-dereference=h")
+	args := t.options("R h f v c H L P recursive no-dereference", nil)
 	if len(args) < 2 {
 		t.fatal(1, "missing operand")
 	}
@@ -344,25 +329,17 @@ func chown(t *cmd) {
 }
 
 func ln(t *cmd) {
-	opts, files := t.options("sfnTt:rvi", "symbolic=s force=f no-dereference=n no-target-directory=T target-directory=t relative=r verbose=v")
 	symbolic, force, noDeref, plain, relative := false, false, false, false, false
 	target := ""
-	for _, o := range opts {
-		switch o.name {
-		case 's':
-			symbolic = true
-		case 'f':
-			force = true
-		case 'n':
-			noDeref = true
-		case 'T':
-			plain = true
-		case 't':
-			target = o.value
-		case 'r':
-			relative = true
-		}
-	}
+	files := t.options(
+		"s symbolic", &symbolic,
+		"f force", &force,
+		"n no-dereference", &noDeref,
+		"T no-target-directory", &plain,
+		"t: target-directory", &target,
+		"r relative", &relative,
+		"v i verbose", nil,
+	)
 	if len(files) == 0 {
 		t.fatal(1, "missing file operand")
 	}
@@ -443,18 +420,15 @@ func relativePath(from, to string) string {
 }
 
 func readlink(t *cmd) {
-	opts, files := t.options("fenmqsvz", "canonicalize=f canonicalize-existing=e canonicalize-missing=m no-newline=n quiet=q silent=s zero=z")
 	mode, end := byte(0), "\n"
-	for _, o := range opts {
-		switch o.name {
-		case 'f', 'e', 'm':
-			mode = o.name
-		case 'n':
-			end = ""
-		case 'z':
-			end = "\x00"
-		}
-	}
+	files := t.options(
+		"f canonicalize", set(&mode, 'f'),
+		"e canonicalize-existing", set(&mode, 'e'),
+		"m canonicalize-missing", set(&mode, 'm'),
+		"n no-newline", set(&end, ""),
+		"z zero", set(&end, "\x00"),
+		"q s v quiet silent", nil,
+	)
 	if len(files) == 0 {
 		t.fatal(1, "missing operand")
 	}
@@ -475,20 +449,15 @@ func readlink(t *cmd) {
 }
 
 func realpath(t *cmd) {
-	opts, files := t.options("emsqLPzR:", "canonicalize-existing=e canonicalize-missing=m strip=s no-symlinks=s quiet=q zero=z relative-to=R")
 	mode, plain, rel, end := byte('f'), false, "", "\n"
-	for _, o := range opts {
-		switch o.name {
-		case 'e', 'm':
-			mode = o.name
-		case 's':
-			plain = true
-		case 'R':
-			rel = o.value
-		case 'z':
-			end = "\x00"
-		}
-	}
+	files := t.options(
+		"e canonicalize-existing", set(&mode, 'e'),
+		"m canonicalize-missing", set(&mode, 'm'),
+		"s strip no-symlinks", &plain,
+		"R: relative-to", &rel,
+		"z zero", set(&end, "\x00"),
+		"q L P quiet", nil,
+	)
 	if len(files) == 0 {
 		t.fatal(1, "missing operand")
 	}
@@ -548,18 +517,12 @@ func (t *cmd) canonical(name string, mode byte) (string, error) {
 }
 
 func basename(t *cmd) {
-	opts, names := t.options("as:z", "multiple=a suffix=s zero=z")
 	many, suffix, end := false, "", "\n"
-	for _, o := range opts {
-		switch o.name {
-		case 'a':
-			many = true
-		case 's':
-			many, suffix = true, o.value
-		case 'z':
-			end = "\x00"
-		}
-	}
+	names := t.options(
+		"a multiple", &many,
+		"s: suffix", func(v string) { many, suffix = true, v },
+		"z zero", set(&end, "\x00"),
+	)
 	switch {
 	case len(names) == 0:
 		t.fatal(1, "missing operand")
@@ -581,11 +544,8 @@ func basename(t *cmd) {
 }
 
 func dirname(t *cmd) {
-	opts, names := t.options("z", "zero=z")
 	end := "\n"
-	if len(opts) > 0 {
-		end = "\x00"
-	}
+	names := t.options("z zero", set(&end, "\x00"))
 	if len(names) == 0 {
 		t.fatal(1, "missing operand")
 	}
@@ -605,25 +565,17 @@ func dirname(t *cmd) {
 }
 
 func mktemp(t *cmd) {
-	opts, names := t.options("dqup:tT:", "directory=d quiet=q dry-run=u tmpdir=p suffix=T")
 	dir, quiet, dry, below, suffix := false, false, false, "", ""
-	useTmp := len(names) == 0
-	for _, o := range opts {
-		switch o.name {
-		case 'd':
-			dir = true
-		case 'q':
-			quiet = true
-		case 'u':
-			dry = true
-		case 'p':
-			below, useTmp = o.value, true
-		case 't':
-			useTmp = true
-		case 'T':
-			suffix = o.value
-		}
-	}
+	useTmp := false
+	names := t.options(
+		"d directory", &dir,
+		"q quiet", &quiet,
+		"u dry-run", &dry,
+		"p: tmpdir", func(v string) { below, useTmp = v, true },
+		"t", &useTmp,
+		"T: suffix", &suffix,
+	)
+	useTmp = useTmp || len(names) == 0
 	pattern := "tmp.XXXXXXXXXX"
 	if len(names) > 0 {
 		pattern = names[0]
@@ -680,20 +632,15 @@ func (t *cmd) makeTemp(name string, dir, dry bool) error {
 }
 
 func df(t *cmd) {
-	opts, _ := t.options("hkmiPTat:x:B:H", "human-readable=h inodes=i portability=P print-type=T all=a block-size=B")
 	human, inodes, unit := false, false, int64(1024)
-	for _, o := range opts {
-		switch o.name {
-		case 'h', 'H':
-			human = true
-		case 'i':
-			inodes = true
-		case 'm':
-			unit = 1 << 20
-		case 'B':
-			unit = max(t.size("block size", o.value), 1)
-		}
-	}
+	t.options(
+		"h H human-readable", &human,
+		"i inodes", &inodes,
+		"m", func(v string) { unit = 1 << 20 },
+		"B: block-size", func(v string) { unit = max(t.size("block size", v), 1) },
+		"k P T a portability print-type all", nil,
+		"t: x", nil,
+	)
 	u := t.FS.Usage()
 	total, used, head := u.Limits.Bytes, u.Bytes, "1K-blocks"
 	if inodes {

@@ -591,37 +591,44 @@ type xargsOptions struct {
 }
 
 func xargs(t *cmd) {
-	opts, command := t.leading("0d:I:i::n:L:l::s:P:rtxpE:e::a:", "null=0 delimiter=d replace=i max-args=n max-lines=l max-chars=s max-procs=P no-run-if-empty=r verbose=t exit=x arg-file=a")
 	o := xargsOptions{size: maxArgs}
 	input := "-"
-	for _, opt := range opts {
-		switch opt.name {
-		case '0':
-			o.null = true
-		case 'd':
-			o.delim = unescapeDelim(opt.value)
-		case 'I', 'i':
-			o.replace = opt.value
-			if opt.value == "" {
+	command := t.leading(
+		"0 null", &o.null,
+		"d: delimiter", func(v string) { o.delim = unescapeDelim(v) },
+		"I:", func(v string) {
+			o.replace = v
+			if v == "" {
 				o.replace = "{}"
 			}
-		case 'n':
-			o.maxArgs = t.number("number for -n", opt.value)
-		case 'L', 'l':
-			o.maxLines = 1
-			if opt.value != "" {
-				o.maxLines = t.number("number for -L", opt.value)
+		},
+		"i:: replace", func(v string) {
+			o.replace = v
+			if v == "" {
+				o.replace = "{}"
 			}
-		case 's':
-			o.size = min(t.number("number for -s", opt.value), maxArgs)
-		case 'r':
-			o.noRun = true
-		case 't':
-			o.trace = true
-		case 'a':
-			input = opt.value
-		}
-	}
+		},
+		"n: max-args", t.integer("number for -n", &o.maxArgs),
+		"L:", func(v string) {
+			o.maxLines = 1
+			if v != "" {
+				o.maxLines = t.number("number for -L", v)
+			}
+		},
+		"l:: max-lines", func(v string) {
+			o.maxLines = 1
+			if v != "" {
+				o.maxLines = t.number("number for -L", v)
+			}
+		},
+		"s: max-chars", func(v string) { o.size = min(t.number("number for -s", v), maxArgs) },
+		"r no-run-if-empty", &o.noRun,
+		"t verbose", &o.trace,
+		"a: arg-file", &input,
+		"P: E max-procs", nil,
+		"x p exit", nil,
+		"e::", nil,
+	)
 	if len(command) == 0 {
 		command = []string{"echo"}
 	}

@@ -25,11 +25,33 @@ type lsOptions struct {
 
 // ls lists files. As its output is never a terminal, it is one name a line.
 func ls(t *cmd) {
-	opts, files := t.options("aAlRdrhisSt1FpCXUfLHgonxmvkcuqQNbB", "all=a almost-all=A recursive=R directory=d reverse=r human-readable=h inode=i size=s classify=F dereference=L numeric-uid-gid=n color=1 group-directories-first=1 full-time=~ time-style=1 sort=1 quote-name=Q literal=N")
 	var l lsOptions
-	for _, o := range opts {
-		l.set(o.name)
+	specs := []any{
+		"a all", &l.all,
+		"A almost-all", &l.almost,
+		"R recursive", &l.recursive,
+		"d directory", &l.dir,
+		"r reverse", &l.reverse,
+		"h human-readable", &l.human,
+		"i inode", &l.inode,
+		"s size", &l.size,
+		"F classify", &l.classify,
+		"p", &l.slash,
+		"L dereference", &l.follow,
+		"m", &l.commas,
+		"Q quote-name", &l.quote,
+		"c", &l.change,
+		"u", &l.access,
+		"1 C N b k q x color group-directories-first time-style literal", nil,
+		"l", &l.long,
+		"g", func(string) { l.long, l.noOwner = true, true },
+		"o", func(string) { l.long, l.noGroup = true, true },
+		"n numeric-uid-gid", func(string) { l.long, l.numeric = true, true },
+		"f", func(string) { l.all, l.sort = true, 'U' },
+		"full-time", func(string) { l.long, l.fullTime = true, true },
+		"H", nil,
 	}
+	files := t.options(append(specs, letters("tSXUv", func(c byte) { l.sort = c })...)...)
 	if len(files) == 0 {
 		files = []string{"."}
 	}
@@ -64,55 +86,6 @@ func ls(t *cmd) {
 type entry struct {
 	*memfs.Info
 	name, path string
-}
-
-func (l *lsOptions) set(c byte) {
-	switch c {
-	case 'a':
-		l.all = true
-	case 'A':
-		l.almost = true
-	case 'l':
-		l.long = true
-	case 'g':
-		l.long, l.noOwner = true, true
-	case 'o':
-		l.long, l.noGroup = true, true
-	case 'n':
-		l.long, l.numeric = true, true
-	case 'R':
-		l.recursive = true
-	case 'd':
-		l.dir = true
-	case 'r':
-		l.reverse = true
-	case 'h':
-		l.human = true
-	case 'i':
-		l.inode = true
-	case 's':
-		l.size = true
-	case 'F':
-		l.classify = true
-	case 'p':
-		l.slash = true
-	case 'L':
-		l.follow = true
-	case 'm':
-		l.commas = true
-	case 'Q':
-		l.quote = true
-	case 'f':
-		l.all, l.sort = true, 'U'
-	case 't', 'S', 'X', 'U', 'v':
-		l.sort = c
-	case 'c':
-		l.change = true
-	case 'u':
-		l.access = true
-	case '~':
-		l.long, l.fullTime = true, true
-	}
 }
 
 func (t *cmd) lsStat(name string, l lsOptions, named bool) (*memfs.Info, error) {
@@ -404,27 +377,18 @@ func leadingDigits(s string) string {
 }
 
 func du(t *cmd) {
-	opts, files := t.options("sakhbmcd:xLS0", "summarize=s all=a human-readable=h bytes=b total=c max-depth=d apparent-size=A")
 	all, human, total, bytes := false, false, false, false
 	depth, unit := 1<<30, int64(1024)
-	for _, o := range opts {
-		switch o.name {
-		case 's':
-			depth = 0
-		case 'a':
-			all = true
-		case 'h':
-			human = true
-		case 'b':
-			bytes, unit = true, 1
-		case 'm':
-			unit = 1 << 20
-		case 'c':
-			total = true
-		case 'd':
-			depth = t.number("maximum depth", o.value)
-		}
-	}
+	files := t.options(
+		"s summarize", set(&depth, 0),
+		"a all", &all,
+		"h human-readable", &human,
+		"b bytes", func(v string) { bytes, unit = true, 1 },
+		"m", func(v string) { unit = 1 << 20 },
+		"c total", &total,
+		"d: max-depth", t.integer("maximum depth", &depth),
+		"k x L S 0 apparent-size", nil,
+	)
 	if len(files) == 0 {
 		files = []string{"."}
 	}
@@ -473,16 +437,12 @@ func du(t *cmd) {
 }
 
 func stat(t *cmd) {
-	opts, files := t.options("c:Lft", "format=c dereference=L file-system=f terse=t")
 	format, follow, newline := "", false, "\n"
-	for _, o := range opts {
-		switch o.name {
-		case 'c':
-			format = o.value
-		case 'L':
-			follow = true
-		}
-	}
+	files := t.options(
+		"c: format", &format,
+		"L dereference", &follow,
+		"f t file-system terse", nil,
+	)
 	if len(files) == 0 {
 		t.fatal(1, "missing operand")
 	}
@@ -570,11 +530,11 @@ func (t *cmd) statFormat(format, name string, i *memfs.Info) string {
 
 // file tells what is in files, by name and by their first bytes.
 func file(t *cmd) {
-	opts, files := t.options("bih", "brief=b mime=i mime-type=i no-dereference=h")
 	brief := false
-	for _, o := range opts {
-		brief = brief || o.name == 'b'
-	}
+	files := t.options(
+		"b brief", &brief,
+		"h no-dereference", nil,
+	)
 	if len(files) == 0 {
 		t.fatal(1, "missing operand")
 	}

@@ -11,28 +11,20 @@ import (
 )
 
 func sedTool(t *cmd) {
-	opts, files := t.options("nEre:f:i::szul:", "quiet=n silent=n regexp-extended=E expression=e file=f in-place=i separate=s null-data=z unbuffered=u line-length=l posix=u debug=u sandbox=u")
 	var o sed.Options
 	var script []string
 	inPlace, suffix := false, ""
-	for _, opt := range opts {
-		switch opt.name {
-		case 'n':
-			o.Quiet = true
-		case 'E', 'r':
-			o.Extended = true
-		case 'e':
-			script = append(script, opt.value)
-		case 'f':
-			script = append(script, t.scriptFile(opt.value))
-		case 'i':
-			inPlace, suffix, o.Separate = true, opt.value, true
-		case 's':
-			o.Separate = true
-		case 'z':
-			o.Null = true
-		}
-	}
+	files := t.options(
+		"n quiet silent", &o.Quiet,
+		"E r regexp-extended", &o.Extended,
+		"e: expression", &script,
+		"f: file", func(v string) { script = append(script, t.scriptFile(v)) },
+		"i:: in-place", func(v string) { inPlace, suffix, o.Separate = true, v, true },
+		"s separate", &o.Separate,
+		"z null-data", &o.Null,
+		"u unbuffered posix debug sandbox", nil,
+		"l: line-length", nil,
+	)
 	if script == nil {
 		if len(files) == 0 {
 			t.fatal(1, "no script was given")

@@ -26,39 +26,42 @@ type sortKey struct {
 }
 
 func sortTool(t *cmd) {
-	opts, files := t.options("bdfgiMhnRrVcCmk:o:st:uzS:T:", "ignore-leading-blanks=b dictionary-order=d ignore-case=f general-numeric-sort=g ignore-nonprinting=i month-sort=M human-numeric-sort=h numeric-sort=n random-sort=R reverse=r version-sort=V check=c merge=m key=k output=o stable=s field-separator=t unique=u zero-terminated=z buffer-size=S temporary-directory=T")
 	var global sortKey
 	var keys []sortKey
 	s := sorter{t: t, end: '\n'}
 	output := ""
 	check, quiet := false, false
-	for _, o := range opts {
-		switch o.name {
-		case 'k':
-			keys = append(keys, t.sortKey(o.value))
-		case 'o':
-			output = o.value
-		case 's':
-			s.stable = true
-		case 't':
-			s.sep = o.value
-			if s.sep == `\0` {
+	note := func(c byte) { global.option(c) }
+	files := t.options(
+		"b ignore-leading-blanks", note,
+		"d dictionary-order", note,
+		"f ignore-case", note,
+		"g general-numeric-sort", note,
+		"i ignore-nonprinting", note,
+		"M month-sort", note,
+		"h human-numeric-sort", note,
+		"n numeric-sort", note,
+		"R random-sort", note,
+		"r reverse", note,
+		"V version-sort", note,
+		"c check", &check,
+		"C", func(string) { check, quiet = true, true },
+		"k: key", func(v string) { keys = append(keys, t.sortKey(v)) },
+		"o: output", &output,
+		"s stable", &s.stable,
+		"t: field-separator", func(v string) {
+			if s.sep = v; v == `\0` {
 				s.sep = "\x00"
 			}
 			if len(s.sep) != 1 {
-				t.fatal(2, "multi-character tab '%s'", o.value)
+				t.fatal(2, "multi-character tab '%s'", v)
 			}
-		case 'u':
-			s.unique = true
-		case 'z':
-			s.end = 0
-		case 'c', 'C':
-			check, quiet = true, o.name == 'C'
-		case 'm', 'S', 'T':
-		default:
-			global.option(o.name)
-		}
-	}
+		},
+		"u unique", &s.unique,
+		"z zero-terminated", set(&s.end, 0),
+		"m merge", nil,
+		"S: T buffer-size temporary-directory", nil,
+	)
 	for i := range keys {
 		if !keys[i].own {
 			k := global
@@ -427,31 +430,19 @@ func (s *sorter) check(files []string, quiet bool) {
 }
 
 func uniq(t *cmd) {
-	opts, files := t.options("cdDuif:s:w:z", "count=c repeated=d unique=u ignore-case=i skip-fields=f skip-chars=s check-chars=w zero-terminated=z all-repeated=D")
 	var count, repeated, unique, fold, all bool
 	fields, chars, width, end := 0, 0, -1, byte('\n')
-	for _, o := range opts {
-		switch o.name {
-		case 'c':
-			count = true
-		case 'd':
-			repeated = true
-		case 'D':
-			all = true
-		case 'u':
-			unique = true
-		case 'i':
-			fold = true
-		case 'f':
-			fields = t.number("number of fields to skip", o.value)
-		case 's':
-			chars = t.number("number of bytes to skip", o.value)
-		case 'w':
-			width = t.number("number of bytes to compare", o.value)
-		case 'z':
-			end = 0
-		}
-	}
+	files := t.options(
+		"c count", &count,
+		"d repeated", &repeated,
+		"D all-repeated", &all,
+		"u unique", &unique,
+		"i ignore-case", &fold,
+		"f: skip-fields", t.integer("number of fields to skip", &fields),
+		"s: skip-chars", t.integer("number of bytes to skip", &chars),
+		"w: check-chars", t.integer("number of bytes to compare", &width),
+		"z zero-terminated", set(&end, 0),
+	)
 	key := func(line string) string {
 		for range fields {
 			line = strings.TrimLeft(line, " \t")
@@ -511,11 +502,8 @@ func uniq(t *cmd) {
 }
 
 func comm(t *cmd) {
-	opts, files := t.options("123z", "zero-terminated=z total=T output-delimiter=o")
 	off := map[byte]bool{}
-	for _, o := range opts {
-		off[o.name] = true
-	}
+	files := t.options(letters("123", func(c byte) { off[c] = true })...)
 	if len(files) != 2 {
 		t.fatal(1, "missing operand")
 	}
@@ -568,34 +556,38 @@ type joinOptions struct {
 }
 
 func joinTool(t *cmd) {
-	opts, files := t.options("1:2:j:t:a:v:ie:o:", "ignore-case=i check-order=c nocheck-order=c header=h")
 	o := joinOptions{field: [2]int{1, 1}}
-	for _, opt := range opts {
-		switch opt.name {
-		case '1':
-			o.field[0] = t.number("field number", opt.value)
-		case '2':
-			o.field[1] = t.number("field number", opt.value)
-		case 'j':
-			n := t.number("field number", opt.value)
+	files := t.options(
+		"1:", func(v string) { o.field[0] = t.number("field number", v) },
+		"2:", func(v string) { o.field[1] = t.number("field number", v) },
+		"j:", func(v string) {
+			n := t.number("field number", v)
 			o.field = [2]int{n, n}
-		case 't':
-			o.sep = opt.value
-		case 'a', 'v':
-			n := t.number("file number", opt.value)
+		},
+		"t:", &o.sep,
+		"a:", func(v string) {
+			n := t.number("file number", v)
 			if n != 1 && n != 2 {
-				t.fatal(1, "invalid file number: '%s'", opt.value)
+				t.fatal(1, "invalid file number: '%s'", v)
 			}
 			o.unpaired[n-1] = true
-			o.onlyUnpaired = o.onlyUnpaired || opt.name == 'v'
-		case 'i':
-			o.fold = true
-		case 'e':
-			o.empty = opt.value
-		case 'o':
-			o.output = append(o.output, strings.FieldsFunc(opt.value, func(r rune) bool { return r == ',' || r == ' ' })...)
-		}
-	}
+			o.onlyUnpaired = o.onlyUnpaired || 'a' == 'v'
+		},
+		"v:", func(v string) {
+			n := t.number("file number", v)
+			if n != 1 && n != 2 {
+				t.fatal(1, "invalid file number: '%s'", v)
+			}
+			o.unpaired[n-1] = true
+			o.onlyUnpaired = o.onlyUnpaired || 'v' == 'v'
+		},
+		"i ignore-case", &o.fold,
+		"e:", &o.empty,
+		"o:", func(v string) {
+			o.output = append(o.output, strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' })...)
+		},
+		"check-order nocheck-order header", nil,
+	)
 	if len(files) != 2 {
 		t.fatal(1, "missing operand")
 	}
@@ -744,26 +736,20 @@ func (r ranges) has(n int) bool {
 }
 
 func cut(t *cmd) {
-	opts, files := t.options("b:c:f:d:sznO:", "bytes=b characters=c fields=f delimiter=d only-delimited=s complement=C zero-terminated=z output-delimiter=O")
 	mode, delim, out, only, inverse, end := byte(0), "\t", "", false, false, byte('\n')
 	hasOut := false
 	var list ranges
-	for _, o := range opts {
-		switch o.name {
-		case 'b', 'c', 'f':
-			mode, list = o.name, t.ranges(o.value)
-		case 'd':
-			delim = o.value
-		case 's':
-			only = true
-		case 'C':
-			inverse = true
-		case 'O':
-			out, hasOut = o.value, true
-		case 'z':
-			end = 0
-		}
-	}
+	files := t.options(
+		"b: bytes", func(v string) { mode, list = 'b', t.ranges(v) },
+		"c: characters", func(v string) { mode, list = 'c', t.ranges(v) },
+		"f: fields", func(v string) { mode, list = 'f', t.ranges(v) },
+		"d: delimiter", &delim,
+		"s only-delimited", &only,
+		"complement", &inverse,
+		"O: output-delimiter", func(v string) { out, hasOut = v, true },
+		"z zero-terminated", set(&end, 0),
+		"n", nil,
+	)
 	if mode == 0 {
 		t.fatal(1, "you must specify a list of bytes, characters, or fields")
 	}
@@ -813,20 +799,13 @@ func cutLine(line string, mode byte, list ranges, delim, out string, inverse, on
 }
 
 func tr(t *cmd) {
-	opts, sets := t.leading("cCdst", "complement=c delete=d squeeze-repeats=s truncate-set1=t")
 	var complement, del, squeeze, trunc bool
-	for _, o := range opts {
-		switch o.name {
-		case 'c', 'C':
-			complement = true
-		case 'd':
-			del = true
-		case 's':
-			squeeze = true
-		case 't':
-			trunc = true
-		}
-	}
+	sets := t.leading(
+		"c C complement", &complement,
+		"d delete", &del,
+		"s squeeze-repeats", &squeeze,
+		"t truncate-set1", &trunc,
+	)
 	want := 2
 	if del != squeeze {
 		want = 1

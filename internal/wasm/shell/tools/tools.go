@@ -34,10 +34,10 @@ func Programs() map[string]program.Program {
 		"diff": diffTool, "dirname": dirname, "du": du, "egrep": grep, "env": env, "expand": expand, "expr": expr, "fgrep": grep, "file": file, "find": find,
 		"fold": fold, "grep": grep, "gunzip": gzipTool, "gzip": gzipTool, "hd": hexdump, "head": head, "hexdump": hexdump, "hostname": hostname,
 		"id": id, "install": install, "join": joinTool, "jq": jq, "ln": ln, "logname": logname, "ls": ls, "md5sum": md5sum, "mkdir": mkdir, "mkfifo": mkfifo,
-		"mktemp": mktemp, "mv": mv, "nice": wrapper("n:"), "nl": nl, "nohup": wrapper(""), "nproc": nproc, "od": od, "paste": paste, "printenv": printenv,
-		"readlink": readlink, "realpath": realpath, "rev": rev, "rm": rm, "rmdir": rmdir, "sed": sedTool, "seq": seq, "setsid": wrapper("fw"), "sha1sum": sha1sum, "sha224sum": sha224sum,
+		"mktemp": mktemp, "mv": mv, "nice": wrapper("n: adjustment", nil), "nl": nl, "nohup": wrapper(), "nproc": nproc, "od": od, "paste": paste, "printenv": printenv,
+		"readlink": readlink, "realpath": realpath, "rev": rev, "rm": rm, "rmdir": rmdir, "sed": sedTool, "seq": seq, "setsid": wrapper("f w fork wait", nil), "sha1sum": sha1sum, "sha224sum": sha224sum,
 		"sha256sum": sha256sum, "sha384sum": sha384sum, "sha512sum": sha512sum, "shuf": shuf, "sleep": sleep, "sort": sortTool, "split": split, "stat": stat,
-		"stdbuf": wrapper("i:o:e:"), "strings": stringsTool, "sync": sync, "tac": tac, "tail": tail, "tar": tarTool, "tee": tee, "timeout": timeout, "touch": touch, "tr": tr,
+		"stdbuf": wrapper("i: o e input output error", nil), "strings": stringsTool, "sync": sync, "tac": tac, "tail": tail, "tar": tarTool, "tee": tee, "timeout": timeout, "touch": touch, "tr": tr,
 		"truncate": truncate, "tty": tty, "uname": uname, "unexpand": unexpand, "uniq": uniq, "unlink": unlink, "wc": wc, "which": which, "whoami": whoami,
 		"xargs": xargs, "xxd": xxd, "yes": yes, "zcat": gzipTool,
 	} {
