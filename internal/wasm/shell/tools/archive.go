@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/bzip2"
 	"compress/gzip"
 	"errors"
@@ -139,6 +140,10 @@ type tarOptions struct {
 	exclude                 []string
 	strip                   int
 	names                   string // file with names
+	owner, group, mode8     string // of members that are added, as options give them
+	mtime                   time.Time
+	fullTime                bool
+	dirTimes                func() // sets the times of directories, at the end
 }
 
 func tarTool(t *cmd) {
@@ -146,7 +151,7 @@ func tarTool(t *cmd) {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") { // tar xzf
 		args = bundled(args)
 	}
-	o := tarOptions{file: "-"}
+	o, end := tarOptions{file: "-"}, byte('\n')
 	files := t.optionsOf(args, true,
 		"c create", set(&o.mode, 'c'),
 		"x extract get", set(&o.mode, 'x'),
@@ -163,16 +168,28 @@ func tarTool(t *cmd) {
 		"h dereference", &o.follow,
 		"a auto-compress", func(v string) { o.gzip = o.gzip || strings.HasSuffix(o.file, "gz") },
 		"T: files-from", &o.names,
-		"e: exclude", &o.exclude,
-		"s: strip-components", t.integer("number of elements", &o.strip),
-		"p m P preserve-permissions touch absolute-names", nil,
+		"null", set(&end, 0),
+		"exclude:", &o.exclude,
+		"strip-components:", t.integer("number of elements", &o.strip),
+		"owner:", &o.owner,
+		"group:", &o.group,
+		"mode:", &o.mode8,
+		"mtime:", func(v string) {
+			when, ok := parseDate(v, time.Now(), location(t))
+			if !ok {
+				t.fatal(2, "Substituting -1 for unknown date format '%s'", v)
+			}
+			o.mtime = when
+		},
+		"full-time", &o.fullTime,
+		"p m overwrite preserve-permissions touch numeric-owner", nil,
 	)
 	if o.names != "" {
 		r, err := t.open(o.names)
 		if err != nil {
 			t.fatal(2, "%s: %s", o.names, program.ErrorText(err))
 		}
-		for line := range t.lines(o.names, r, '\n') {
+		for line := range t.lines(o.names, r, end) {
 			files = append(files, string(line))
 		}
 		r.Close()
@@ -288,6 +305,7 @@ func (a *tarAdder) add(name string) {
 		h.Typeflag, h.Size = tar.TypeReg, info.Size()
 		a.seen[info.Inode()] = inside
 	}
+	a.override(h, info.Mode())
 	if a.o.verbose {
 		fmt.Fprintln(t.verboseOut(a.o), h.Name)
 	}
@@ -302,6 +320,37 @@ func (a *tarAdder) add(name string) {
 		for _, e := range list {
 			a.add(join(name, e.Name()))
 		}
+	}
+}
+
+// override gives a member what --owner, --group, --mode and --mtime say.
+func (a *tarAdder) override(h *tar.Header, mode fs.FileMode) {
+	who := func(option string, name *string, id *int) {
+		if option == "" {
+			return
+		}
+		text, number, _ := strings.Cut(option, ":")
+		n, err := strconv.Atoi(cmp.Or(number, text))
+		if err == nil {
+			*id = n
+		} else if text == "root" {
+			*id = 0
+		}
+		if *name = text; err == nil && number == "" {
+			*name = ""
+		}
+	}
+	who(a.o.owner, &h.Uname, &h.Uid)
+	who(a.o.group, &h.Gname, &h.Gid)
+	if a.o.mode8 != "" {
+		m, err := modes.Parse(a.o.mode8, mode, mode.IsDir(), a.t.Umask)
+		if err != nil {
+			a.t.fatal(2, "%v", err)
+		}
+		h.Mode = int64(modes.Unix(m))
+	}
+	if !a.o.mtime.IsZero() {
+		h.ModTime = a.o.mtime
 	}
 }
 
@@ -396,6 +445,10 @@ func (t *cmd) tarRead(o tarOptions, only []string) {
 	for _, name := range only {
 		missing[name] = true
 	}
+	if _, err := r.Peek(1); err == io.EOF {
+		t.fatal(2, "%s: empty file is not an archive", o.file)
+	}
+	o.dirTimes = func() {}
 	a := tar.NewReader(src)
 	for {
 		t.check()
@@ -413,8 +466,9 @@ func (t *cmd) tarRead(o tarOptions, only []string) {
 			t.tarList(o, h)
 			continue
 		}
-		t.tarExtract(o, h, a)
+		t.tarExtract(&o, h, a)
 	}
+	o.dirTimes()
 	for name := range missing {
 		t.warn("%s: Not found in archive", name)
 		t.status = 2
@@ -448,13 +502,16 @@ func (t *cmd) tarList(o tarOptions, h *tar.Header) {
 	if h.Uname == "" {
 		owner = strconv.Itoa(h.Uid) + "/" + strconv.Itoa(h.Gid)
 	}
-	mode := h.FileInfo().Mode()
-	fmt.Fprintf(t.out, "%s %s %9d %s %s\n", modes.String(mode), owner, h.Size, h.ModTime.In(location(t)).Format("2006-01-02 15:04"), name)
+	layout := "2006-01-02 15:04"
+	if o.fullTime {
+		layout += ":05"
+	}
+	fmt.Fprintf(t.out, "%s %s %9d %s %s\n", modes.String(h.FileInfo().Mode()), owner, h.Size, h.ModTime.In(location(t)).Format(layout), name)
 }
 
 // tarExtract writes one member. Names are taken as relative, and without "..",
 // so that an archive stays below the directory; links are not followed.
-func (t *cmd) tarExtract(o tarOptions, h *tar.Header, r io.Reader) {
+func (t *cmd) tarExtract(o *tarOptions, h *tar.Header, r io.Reader) {
 	name := strings.Trim(path.Clean("/"+h.Name), "/")
 	for range o.strip {
 		_, rest, ok := strings.Cut(name, "/")
@@ -467,7 +524,7 @@ func (t *cmd) tarExtract(o tarOptions, h *tar.Header, r io.Reader) {
 		return
 	}
 	if o.verbose {
-		fmt.Fprintln(t.verboseOut(o), h.Name)
+		fmt.Fprintln(t.verboseOut(*o), h.Name)
 	}
 	if o.stdout {
 		if h.Typeflag == tar.TypeReg {
@@ -490,7 +547,7 @@ func (t *cmd) tarExtract(o tarOptions, h *tar.Header, r io.Reader) {
 	}
 }
 
-func (t *cmd) tarWrite(o tarOptions, h *tar.Header, r io.Reader, base, name string) error {
+func (t *cmd) tarWrite(o *tarOptions, h *tar.Header, r io.Reader, base, name string) error {
 	full := join(base, name)
 	if err := t.plainDirs(base, path.Dir(name)); err != nil {
 		return err
@@ -502,6 +559,11 @@ func (t *cmd) tarWrite(o tarOptions, h *tar.Header, r io.Reader, base, name stri
 			if err := t.FS.Mkdir("/", full, mode|0o700); err != nil {
 				return err
 			}
+		}
+		before := o.dirTimes
+		o.dirTimes = func() {
+			before()
+			_ = t.FS.Chtimes("/", full, h.ModTime, h.ModTime) // a later member may have replaced it
 		}
 		return t.FS.Chmod("/", full, mode&^t.Umask|0o700)
 	}

@@ -224,7 +224,7 @@ func (t *cmd) number(what, text string) int {
 
 // size reads a number with a suffix such as k or MB.
 func (t *cmd) size(what, text string) int64 {
-	digits := strings.TrimRight(text, "kKMGTPEiBbcw")
+	digits := strings.TrimRight(text, "kKmMgGtTpPeEiBbcw")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if digits == "" && text != "" {
 		n, err = 1, nil
@@ -261,6 +261,19 @@ func (t *cmd) size(what, text string) int64 {
 func (t *cmd) isDir(name string) bool {
 	info, err := t.FS.Stat(t.Dir, name)
 	return err == nil && info.IsDir()
+}
+
+// confirm asks a question on standard error and reports whether the answer is yes.
+func (t *cmd) confirm(format string, args ...any) bool {
+	fmt.Fprintf(t.Stderr, t.name+": "+format, args...)
+	var answer []byte
+	for b := make([]byte, 1); len(answer) < 80; {
+		if n, err := t.Stdin.Read(b); n == 0 || err != nil || b[0] == '\n' {
+			break
+		}
+		answer = append(answer, b[0])
+	}
+	return len(answer) > 0 && answer[0]|0x20 == 'y'
 }
 
 // exists reports whether anything stands at a path.

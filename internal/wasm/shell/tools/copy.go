@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"io/fs"
@@ -17,12 +18,12 @@ import (
 
 // copyOptions are those of cp and mv.
 type copyOptions struct {
-	recursive, force, noClobber, update, verbose, preserve bool
-	links                                                  byte // P: as links, L: followed, H: those named are followed
-	hard, symbolic                                         bool
-	target                                                 string
-	plain                                                  bool // the target is no directory to copy into
-	parents                                                bool
+	recursive, force, noClobber, update, verbose, preserve, interactive bool
+	links                                                               byte // P: as links, L: followed, H: those named are followed
+	hard, symbolic                                                      bool
+	target                                                              string
+	plain                                                               bool // the target is no directory to copy into
+	parents                                                             bool
 }
 
 func cp(t *cmd) {
@@ -38,7 +39,7 @@ func cp(t *cmd) {
 		"f force", &c.force,
 		"n no-clobber", &c.noClobber,
 		"p", &c.preserve,
-		"A: preserve", &c.preserve,
+		"preserve::", &c.preserve,
 		"d P no-dereference", set(&c.links, 'P'),
 		"L dereference", set(&c.links, 'L'),
 		"H", set(&c.links, 'H'),
@@ -49,7 +50,7 @@ func cp(t *cmd) {
 		"l link", &c.hard,
 		"s symbolic-link", &c.symbolic,
 		"parents", &c.parents,
-		"i interactive", nil,
+		"i interactive", &c.interactive,
 	)
 	for from, to := range t.pairs(files, &c) {
 		t.copy(from, to, c, true)
@@ -110,6 +111,8 @@ func (t *cmd) copy(from, to string, c copyOptions, named bool) {
 	old, oldErr := t.FS.Stat(t.Dir, to)
 	switch {
 	case oldErr == nil && c.noClobber && !info.IsDir():
+		return
+	case oldErr == nil && c.interactive && !info.IsDir() && !t.confirm("overwrite '%s'? ", to):
 		return
 	case oldErr == nil && old.Inode() == info.Inode():
 		t.errorf("'%s' and '%s' are the same file", from, to)
@@ -225,7 +228,8 @@ func mv(t *cmd) {
 		"v verbose", &c.verbose,
 		"t: target-directory", &c.target,
 		"T no-target-directory", &c.plain,
-		"f i force interactive", nil,
+		"f force", set(&c.interactive, false),
+		"i interactive", &c.interactive,
 	)
 	for from, to := range t.pairs(files, &c) {
 		t.move(from, to, c)
@@ -240,7 +244,7 @@ func (t *cmd) move(from, to string, c copyOptions) {
 	}
 	old, oldErr := t.FS.Lstat(t.Dir, to)
 	switch {
-	case oldErr == nil && c.noClobber:
+	case oldErr == nil && (c.noClobber || c.interactive && !t.confirm("overwrite '%s'? ", to)):
 		return
 	case oldErr == nil && c.update && !info.ModTime().After(old.ModTime()):
 		return
@@ -274,8 +278,7 @@ func install(t *cmd) {
 		"p preserve-timestamps", &c.preserve,
 		"t: target-directory", &c.target,
 		"T no-target-directory", &c.plain,
-		"v c verbose", nil,
-		"o: g", nil,
+		"c v verbose", nil,
 	)
 	if dirs {
 		for _, d := range files {
@@ -285,7 +288,7 @@ func install(t *cmd) {
 		}
 		return
 	}
-	if parents && len(files) > 1 {
+	if parents && len(files) > 0 {
 		dir := path.Dir(files[len(files)-1])
 		if c.target != "" {
 			dir = c.target
@@ -309,6 +312,8 @@ func dd(t *cmd) {
 	in, out := "-", ""
 	bs, count, skip, seek := int64(512), int64(-1), int64(0), int64(0)
 	quiet, keep, full := false, false, false
+	var countBytes, skipBytes, seekBytes bool
+	convert := func(block []byte) []byte { return block }
 	for _, a := range t.Args[1:] {
 		key, value, _ := strings.Cut(a, "=")
 		switch key {
@@ -327,10 +332,26 @@ func dd(t *cmd) {
 		case "status":
 			quiet = value == "none"
 		case "conv":
-			keep = strings.Contains(value, "notrunc")
+			for c := range strings.SplitSeq(value, ",") {
+				switch c {
+				case "notrunc":
+					keep = true
+				case "sync":
+					convert = func(b []byte) []byte { return append(b, make([]byte, bs-int64(len(b)))...) }
+				case "ucase":
+					convert = bytes.ToUpper
+				case "lcase":
+					convert = bytes.ToLower
+				case "noerror", "fsync", "fdatasync":
+				default:
+					t.fatal(1, "invalid conversion: '%s'", c)
+				}
+			}
 		case "iflag":
 			full = strings.Contains(value, "fullblock")
+			countBytes, skipBytes = strings.Contains(value, "count_bytes"), strings.Contains(value, "skip_bytes")
 		case "oflag":
+			seekBytes = strings.Contains(value, "seek_bytes")
 		default:
 			t.fatal(1, "unrecognized operand '%s'", a)
 		}
@@ -338,50 +359,83 @@ func dd(t *cmd) {
 	if bs < 1 || bs > maxWhole {
 		t.fatal(1, "invalid number: '%d'", bs)
 	}
+	if !countBytes && count >= 0 {
+		count *= bs
+	}
+	if !skipBytes {
+		skip *= bs
+	}
+	if !seekBytes {
+		seek *= bs
+	}
 	start := time.Now()
-	full2, partial, outFull, outPartial, bytes := t.ddCopy(in, out, bs, count, skip, seek, keep, full)
+	n := t.ddCopy(ddRun{in: in, out: out, bs: bs, count: count, skip: skip, seek: seek, keep: keep, full: full, countBytes: countBytes, convert: convert})
 	if quiet {
 		return
 	}
 	t.flush()
-	fmt.Fprintf(t.Stderr, "%d+%d records in\n%d+%d records out\n%d bytes copied, %.3g s\n", full2, partial, outFull, outPartial, bytes, time.Since(start).Seconds())
+	fmt.Fprintf(t.Stderr, "%d+%d records in\n%d+%d records out\n%d bytes copied, %.3g s\n", n.inFull, n.inPart, n.outFull, n.outPart, n.bytes, time.Since(start).Seconds())
 }
 
-func (t *cmd) ddCopy(in, out string, bs, count, skip, seek int64, keep, full bool) (inFull, inPart, outFull, outPart, bytes int64) {
-	r, err := t.open(in)
+// ddRun is what dd copies, in bytes, and how far it came.
+type ddRun struct {
+	in, out                                 string
+	bs, count, skip, seek                   int64
+	keep, full, countBytes                  bool
+	convert                                 func(block []byte) []byte
+	inFull, inPart, outFull, outPart, bytes int64
+}
+
+func (t *cmd) ddCopy(d ddRun) ddRun {
+	r, err := t.open(d.in)
 	if err != nil {
-		t.fatal(1, "failed to open '%s': %s", in, program.ErrorText(err))
+		t.fatal(1, "failed to open '%s': %s", d.in, program.ErrorText(err))
 	}
 	defer r.Close()
-	w, err := t.ddOutput(out, seek*bs, keep)
+	w, err := t.ddOutput(d.out, d.seek, d.keep)
 	if err != nil {
-		t.fatal(1, "failed to open '%s': %s", out, program.ErrorText(err))
+		t.fatal(1, "failed to open '%s': %s", d.out, program.ErrorText(err))
 	}
 	defer w.Close()
-	buf := make([]byte, bs)
-	for i := int64(0); count < 0 || i < count+skip; i++ {
-		n, err := readBlock(r, buf, full)
+	buf := make([]byte, d.bs)
+	for at := int64(0); d.count < 0 || at < d.count; {
+		size := d.bs
+		if d.skip > 0 {
+			size = min(d.bs, d.skip)
+		} else if d.count >= 0 {
+			size = min(d.bs, d.count-at)
+		}
+		n, err := readBlock(r, buf[:size], d.full)
 		if n == 0 {
 			if err != nil && err != io.EOF {
-				t.failed(in, err)
+				t.failed(d.in, err)
 			}
 			break
 		}
-		if i < skip {
+		if d.skip > 0 {
+			d.skip -= int64(n)
 			continue
 		}
-		if int64(n) == bs {
-			inFull, outFull = inFull+1, outFull+1
-		} else {
-			inPart, outPart = inPart+1, outPart+1
+		if at += int64(n); !d.countBytes {
+			at += size - int64(n) // a short block counts as one
 		}
-		bytes += int64(n)
-		if _, err := w.Write(buf[:n]); err != nil {
-			t.errorf("error writing '%s': %s", out, program.ErrorText(err))
+		count := func(n int, full, part *int64) {
+			if int64(n) == d.bs {
+				*full++
+			} else {
+				*part++
+			}
+		}
+		count(n, &d.inFull, &d.inPart)
+		block := d.convert(buf[:n])
+		count(len(block), &d.outFull, &d.outPart)
+		d.bytes += int64(len(block))
+		if _, err := w.Write(block); err != nil {
+			t.errorf("error writing '%s': %s", d.out, program.ErrorText(err))
 			break
 		}
 	}
-	return inFull, inPart, outFull, outPart, bytes
+	return d
 }
 
 // readBlock reads one block, a whole one if full is asked for.

@@ -14,12 +14,12 @@ import (
 
 // diffOptions are those of diff.
 type diffOptions struct {
-	style                                  byte // n: normal, u, c, e: ed
-	context                                int
-	brief, same, recursive, newFile, text  bool
-	fold, space, allSpace, blank, trailing bool
-	labels                                 []string
-	exclude                                []string
+	style                                      byte // n: normal, u, c, e: ed
+	context                                    int
+	brief, same, recursive, newFile, text      bool
+	fold, space, allSpace, blank, trailing, cr bool
+	labels                                     []string
+	exclude                                    []string
 }
 
 // edit is a run of lines of a that is replaced by one of b.
@@ -51,7 +51,8 @@ func diffTool(t *cmd) {
 		"L: label", &o.labels,
 		"x: exclude", &o.exclude,
 		"y side-by-side", func(v string) { t.fatal(2, "side by side is not supported; use -u") },
-		"p d t normal minimal strip-trailing-cr", nil,
+		"strip-trailing-cr", &o.cr,
+		"d minimal normal", nil,
 	)
 	if len(files) != 2 {
 		t.fatal(2, "missing operand after '%s'", strings.Join(files, " "))
@@ -82,7 +83,10 @@ func (t *cmd) diffPair(o diffOptions, a, b string, inside bool) {
 		return
 	}
 	x, okA := t.diffRead(o, a, inside)
-	y, okB := t.diffRead(o, b, inside)
+	y, okB := x, okA
+	if a != "-" || b != "-" {
+		y, okB = t.diffRead(o, b, inside)
+	}
 	if !okA || !okB {
 		return
 	}
@@ -205,6 +209,9 @@ type differ struct {
 
 // key is what of a line is compared.
 func (d *differ) key(line string) string {
+	if d.o.cr && strings.HasSuffix(line, "\r\n") {
+		line = strings.TrimSuffix(line, "\r\n") + "\n"
+	}
 	if d.o.fold {
 		line = strings.ToLower(line)
 	}
@@ -251,22 +258,21 @@ func (d *differ) edits() []edit {
 		}
 		return out
 	}
-	m := &myers{a: number(d.a), b: number(d.b), check: d.t.check}
-	m.goneA, m.newB = make([]bool, len(d.a)), make([]bool, len(d.b))
-	m.compare(0, len(d.a), 0, len(d.b))
-	shift(m.a, m.goneA)
-	shift(m.b, m.newB)
+	a, b := number(d.a), number(d.b)
+	goneA, newB := compareLines(a, b, d.t.check)
+	shift(a, goneA)
+	shift(b, newB)
 	var out []edit
 	for i, j := 0, 0; i < len(d.a) || j < len(d.b); {
-		if i < len(d.a) && !m.goneA[i] && j < len(d.b) && !m.newB[j] {
+		if i < len(d.a) && !goneA[i] && j < len(d.b) && !newB[j] {
 			i, j = i+1, j+1
 			continue
 		}
 		e := edit{a0: i, b0: j}
-		for i < len(d.a) && m.goneA[i] {
+		for i < len(d.a) && goneA[i] {
 			i++
 		}
-		for j < len(d.b) && m.newB[j] {
+		for j < len(d.b) && newB[j] {
 			j++
 		}
 		e.a1, e.b1 = i, j
@@ -300,6 +306,35 @@ func shift(lines []int, changed []bool) {
 	}
 }
 
+// compareLines tells which lines of a and of b a shortest edit script changes. Lines that the
+// other file does not have at all are set aside first: they match nothing.
+func compareLines(a, b []int, check func()) (goneA, newB []bool) {
+	common := func(lines, other []int) (kept, at []int) {
+		has := map[int]bool{}
+		for _, l := range other {
+			has[l] = true
+		}
+		for i, l := range lines {
+			if has[l] {
+				kept, at = append(kept, l), append(at, i)
+			}
+		}
+		return kept, at
+	}
+	changed := func(n int, at []int, kept []bool) []bool {
+		out := slices.Repeat([]bool{true}, n)
+		for i, where := range at {
+			out[where] = kept[i]
+		}
+		return out
+	}
+	keptA, atA := common(a, b)
+	keptB, atB := common(b, a)
+	m := &myers{a: keptA, b: keptB, goneA: make([]bool, len(keptA)), newB: make([]bool, len(keptB)), check: check}
+	m.compare(0, len(keptA), 0, len(keptB))
+	return changed(len(a), atA, m.goneA), changed(len(b), atB, m.newB)
+}
+
 // myers finds a shortest edit script in linear space.
 type myers struct {
 	a, b        []int
@@ -329,8 +364,7 @@ func (m *myers) compare(a0, a1, b0, b1 int) {
 	m.compare(x, a1, y, b1)
 }
 
-// middle finds a point on a shortest path by searching from both ends. After a
-// bound on the work the best point so far is taken, which costs shortness only.
+// middle finds a point on a shortest path by searching from both ends.
 func (m *myers) middle(a0, a1, b0, b1 int) (x, y int) {
 	n, k := a1-a0, b1-b0
 	limit := n + k + 1

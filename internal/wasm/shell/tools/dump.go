@@ -327,7 +327,6 @@ func xxd(t *cmd) {
 		"l: len", t.amount("length", &limit),
 		"s: seek", func(v string) { skip = t.size("offset", strings.TrimPrefix(v, "+")) },
 		"g: groupsize", t.integer("octets", &group),
-		"e a autoskip", nil,
 	)
 	if cols <= 0 {
 		cols = 16

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
@@ -34,8 +35,12 @@ func mkdir(t *cmd) {
 	for _, d := range dirs {
 		var err error
 		if parents {
-			err = t.FS.MkdirAll(t.Dir, d, mode)
-		} else {
+			if t.isDir(d) {
+				continue
+			}
+			err = t.FS.MkdirAll(t.Dir, path.Dir(strings.TrimRight(d, "/")), 0o777&^t.Umask|0o300)
+		}
+		if err == nil {
 			err = t.FS.Mkdir(t.Dir, d, mode)
 		}
 		if err != nil {
@@ -72,13 +77,14 @@ func rmdir(t *cmd) {
 }
 
 func rm(t *cmd) {
-	recursive, force, verbose, dirs := false, false, false, false
+	recursive, force, verbose, dirs, ask := false, false, false, false, false
 	files := t.options(
 		"r R recursive", &recursive,
 		"f force", &force,
 		"v verbose", &verbose,
 		"d dir", &dirs,
-		"i I interactive preserve-root no-preserve-root", nil,
+		"i interactive", &ask,
+		"preserve-root no-preserve-root", nil,
 	)
 	if len(files) == 0 && !force {
 		t.fatal(1, "missing operand")
@@ -90,6 +96,8 @@ func rm(t *cmd) {
 		}
 		switch {
 		case err != nil:
+		case ask && !force && !t.confirm("remove '%s'? ", f):
+			continue
 		case path.Base(f) == "." || path.Base(f) == "..":
 			t.errorf("refusing to remove '.' or '..' directory: skipping '%s'", f)
 			continue
@@ -195,7 +203,7 @@ func truncate(t *cmd) {
 	files := t.options(
 		"c no-create", set(&create, false),
 		"s: size", func(v string) {
-			if v != "" && strings.IndexByte("+-<>", v[0]) >= 0 {
+			if v != "" && strings.IndexByte("+-<>/%", v[0]) >= 0 {
 				sign, v = v[0], v[1:]
 			}
 			size = t.size("number", v)
@@ -232,6 +240,11 @@ func truncate(t *cmd) {
 			want = min(info.Size(), size)
 		case '>':
 			want = max(info.Size(), size)
+		case '/', '%':
+			want = info.Size() / max(size, 1) * size
+			if sign == '%' && want < info.Size() {
+				want += size
+			}
 		}
 		if err := t.FS.Truncate(t.Dir, f, want); err != nil {
 			t.errorf("failed to truncate '%s' at %d bytes: %s", f, want, program.ErrorText(err))
@@ -449,14 +462,15 @@ func readlink(t *cmd) {
 }
 
 func realpath(t *cmd) {
-	mode, plain, rel, end := byte('f'), false, "", "\n"
+	mode, plain, rel, below, end := byte('f'), false, "", "", "\n"
 	files := t.options(
 		"e canonicalize-existing", set(&mode, 'e'),
 		"m canonicalize-missing", set(&mode, 'm'),
 		"s strip no-symlinks", &plain,
-		"R: relative-to", &rel,
+		"relative-to:", &rel,
+		"relative-base:", &below,
 		"z zero", set(&end, "\x00"),
-		"q L P quiet", nil,
+		"q quiet", nil,
 	)
 	if len(files) == 0 {
 		t.fatal(1, "missing operand")
@@ -465,13 +479,17 @@ func realpath(t *cmd) {
 		to, err := absolute(t.Dir, f), error(nil)
 		if !plain {
 			to, err = t.canonical(f, mode)
+		} else if mode == 'e' {
+			_, err = t.FS.Stat(t.Dir, f)
 		}
 		if err != nil {
 			t.failed(f, err)
 			continue
 		}
-		if rel != "" {
-			to = relativePath(absolute(t.Dir, rel), to)
+		if base := absolute(t.Dir, below); below == "" || to == base || strings.HasPrefix(to, strings.TrimSuffix(base, "/")+"/") {
+			if from := cmp.Or(rel, below); from != "" {
+				to = relativePath(absolute(t.Dir, from), to)
+			}
 		}
 		fmt.Fprint(t.out, to+end)
 	}
@@ -571,9 +589,10 @@ func mktemp(t *cmd) {
 		"d directory", &dir,
 		"q quiet", &quiet,
 		"u dry-run", &dry,
-		"p: tmpdir", func(v string) { below, useTmp = v, true },
+		"tmpdir::", func(v string) { below, useTmp = v, true },
+		"p:", func(v string) { below, useTmp = v, true },
 		"t", &useTmp,
-		"T: suffix", &suffix,
+		"suffix:", &suffix,
 	)
 	useTmp = useTmp || len(names) == 0
 	pattern := "tmp.XXXXXXXXXX"
@@ -588,6 +607,9 @@ func mktemp(t *cmd) {
 		t.fatal(1, "too few X's in template '%s'", pattern)
 	}
 	if useTmp {
+		if strings.Contains(base, "/") {
+			t.fatal(1, "invalid template, '%s', contains directory separator", pattern)
+		}
 		if below == "" {
 			below = t.Getenv("TMPDIR")
 		}

@@ -97,7 +97,7 @@ func grep(t *cmd) {
 			files = []string{"."}
 		}
 	}
-	if g.names == 0 && (len(files) > 1 || g.recurse) {
+	if g.names == 0 && (len(files) > 1 || g.recurse && t.isDir(files[0])) {
 		g.names = 'H'
 	}
 	for _, f := range files {

@@ -54,10 +54,10 @@ func (t *cmd) checkSums(make func() hash.Hash, files []string, quiet, status boo
 	t.each(files, func(list string, r io.Reader) {
 		for line := range t.lines(list, r, '\n') {
 			sum, name, ok := strings.Cut(string(line), " ")
-			if !ok || len(name) < 2 {
+			if !ok || name == "" {
 				continue
 			}
-			name = name[1:]
+			name = strings.TrimPrefix(strings.TrimPrefix(name, " "), "*")
 			f, err := t.open(name)
 			if err != nil {
 				t.failed(name, err)
@@ -222,7 +222,6 @@ func cmpTool(t *cmd) {
 		"l verbose", &list,
 		"n: bytes", t.amount("bytes", &limit),
 		"b print-bytes", nil,
-		"i:", nil,
 	)
 	if len(files) == 1 {
 		files = append(files, "-")

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
@@ -16,6 +17,9 @@ import (
 )
 
 type lsOptions struct {
+	columns                                                                                                            byte // C: sorted down, x: across, 0: one name a line
+	width                                                                                                              int  // of the output, for columns
+	escape                                                                                                             byte // q: control characters are ?, b: they are escapes, 0: as they are
 	all, almost, long, recursive, dir, reverse, human, inode, size, slash, classify, follow, numeric, noOwner, noGroup bool
 	sort                                                                                                               byte // t, S, X, U, v
 	commas, fullTime                                                                                                   bool
@@ -25,7 +29,7 @@ type lsOptions struct {
 
 // ls lists files. As its output is never a terminal, it is one name a line.
 func ls(t *cmd) {
-	var l lsOptions
+	l := lsOptions{width: 80}
 	specs := []any{
 		"a all", &l.all,
 		"A almost-all", &l.almost,
@@ -42,7 +46,15 @@ func ls(t *cmd) {
 		"Q quote-name", &l.quote,
 		"c", &l.change,
 		"u", &l.access,
-		"1 C N b k q x color group-directories-first time-style literal", nil,
+		"1", set(&l.columns, 0),
+		"C", set(&l.columns, 'C'),
+		"x", set(&l.columns, 'x'),
+		"w: width", t.integer("line width", &l.width),
+		"q hide-control-chars", set(&l.escape, 'q'),
+		"b escape", set(&l.escape, 'b'),
+		"N literal", set(&l.escape, 0),
+		"color::", nil,
+		"k", nil,
 		"l", &l.long,
 		"g", func(string) { l.long, l.noOwner = true, true },
 		"o", func(string) { l.long, l.noGroup = true, true },
@@ -173,6 +185,41 @@ func (t *cmd) lsDir(dir string, l lsOptions, head bool) {
 	}
 }
 
+// lsColumns prints cells in as many columns as fit, sorted down, or across for -x.
+func (t *cmd) lsColumns(cells []string, l lsOptions) {
+	for columns := len(cells); columns > 0; columns-- {
+		rows := (len(cells) + columns - 1) / columns
+		at := func(row, column int) int {
+			if l.columns == 'x' {
+				return row*columns + column
+			}
+			return column*rows + row
+		}
+		widths, total := make([]int, columns), 2*(columns-1)
+		for c := range columns {
+			for r := range rows {
+				if i := at(r, c); i < len(cells) && (l.columns == 'x' || i < (c+1)*rows) {
+					widths[c] = max(widths[c], utf8.RuneCountInString(cells[i]))
+				}
+			}
+			total += widths[c]
+		}
+		if total > l.width && columns > 1 || l.columns == 'C' && (columns-1)*rows >= len(cells) {
+			continue
+		}
+		for r := range rows {
+			line := ""
+			for c := range columns {
+				if i := at(r, c); i < len(cells) {
+					line += cells[i] + strings.Repeat(" ", widths[c]-utf8.RuneCountInString(cells[i])+2)
+				}
+			}
+			fmt.Fprintln(t.out, strings.TrimSuffix(line, "  "))
+		}
+		return
+	}
+}
+
 func (t *cmd) lsPrint(list []*entry, l lsOptions, total bool) {
 	if total && (l.long || l.size) {
 		blocks := int64(0)
@@ -197,6 +244,14 @@ func (t *cmd) lsPrint(list []*entry, l lsOptions, total bool) {
 		if len(names) > 0 {
 			fmt.Fprintln(t.out, strings.Join(names, ", "))
 		}
+		return
+	}
+	if l.columns != 0 && !l.long {
+		var cells []string
+		for _, r := range rows {
+			cells = append(cells, strings.Join(r, " "))
+		}
+		t.lsColumns(cells, l)
 		return
 	}
 	widths := map[int]int{}
@@ -253,8 +308,19 @@ func (t *cmd) lsRow(e *entry, l lsOptions) []string {
 		row = append(row, fmt.Sprint(kilobytes(e.Info)))
 	}
 	name := e.name
-	if l.quote {
+	switch {
+	case l.quote:
 		name = fmt.Sprintf("%q", name)
+	case l.escape == 'b':
+		quoted := fmt.Sprintf("%q", name)
+		name = strings.ReplaceAll(strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`), " ", `\ `)
+	case l.escape == 'q':
+		name = strings.Map(func(r rune) rune {
+			if unicode.IsPrint(r) {
+				return r
+			}
+			return '?'
+		}, name)
 	}
 	if l.classify || l.slash && e.IsDir() {
 		name += mark(e.Mode())
@@ -378,7 +444,7 @@ func leadingDigits(s string) string {
 
 func du(t *cmd) {
 	all, human, total, bytes := false, false, false, false
-	depth, unit := 1<<30, int64(1024)
+	depth, unit, follow := 1<<30, int64(1024), byte('P')
 	files := t.options(
 		"s summarize", set(&depth, 0),
 		"a all", &all,
@@ -387,7 +453,10 @@ func du(t *cmd) {
 		"m", func(v string) { unit = 1 << 20 },
 		"c total", &total,
 		"d: max-depth", t.integer("maximum depth", &depth),
-		"k x L S 0 apparent-size", nil,
+		"L dereference", set(&follow, 'L'),
+		"H dereference-args", set(&follow, 'H'),
+		"P no-dereference", set(&follow, 'P'),
+		"k x", nil,
 	)
 	if len(files) == 0 {
 		files = []string{"."}
@@ -405,6 +474,9 @@ func du(t *cmd) {
 	visit = func(name string, level int) int64 {
 		t.check()
 		info, err := t.FS.Lstat(t.Dir, name)
+		if follow == 'L' || follow == 'H' && level == 0 {
+			info, err = t.FS.Stat(t.Dir, name)
+		}
 		if err != nil {
 			t.errorf("cannot access '%s': %s", name, program.ErrorText(err))
 			return 0
@@ -441,7 +513,6 @@ func stat(t *cmd) {
 	files := t.options(
 		"c: format", &format,
 		"L dereference", &follow,
-		"f t file-system terse", nil,
 	)
 	if len(files) == 0 {
 		t.fatal(1, "missing operand")

@@ -22,8 +22,7 @@ func sedTool(t *cmd) {
 		"i:: in-place", func(v string) { inPlace, suffix, o.Separate = true, v, true },
 		"s separate", &o.Separate,
 		"z null-data", &o.Null,
-		"u unbuffered posix debug sandbox", nil,
-		"l: line-length", nil,
+		"u unbuffered posix sandbox", nil,
 	)
 	if script == nil {
 		if len(files) == 0 {

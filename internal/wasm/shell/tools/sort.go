@@ -462,6 +462,9 @@ func uniq(t *cmd) {
 		return line
 	}
 	out := io.Writer(t.out)
+	if len(files) > 1 && files[1] == "-" {
+		files = files[:1]
+	}
 	if len(files) > 1 {
 		f, err := t.create(files[1], false)
 		if err != nil {
@@ -557,6 +560,16 @@ type joinOptions struct {
 
 func joinTool(t *cmd) {
 	o := joinOptions{field: [2]int{1, 1}}
+	unpaired := func(only bool) func(string) {
+		return func(v string) {
+			n := t.number("file number", v)
+			if n != 1 && n != 2 {
+				t.fatal(1, "invalid file number: '%s'", v)
+			}
+			o.unpaired[n-1] = true
+			o.onlyUnpaired = o.onlyUnpaired || only
+		}
+	}
 	files := t.options(
 		"1:", func(v string) { o.field[0] = t.number("field number", v) },
 		"2:", func(v string) { o.field[1] = t.number("field number", v) },
@@ -565,28 +578,13 @@ func joinTool(t *cmd) {
 			o.field = [2]int{n, n}
 		},
 		"t:", &o.sep,
-		"a:", func(v string) {
-			n := t.number("file number", v)
-			if n != 1 && n != 2 {
-				t.fatal(1, "invalid file number: '%s'", v)
-			}
-			o.unpaired[n-1] = true
-			o.onlyUnpaired = o.onlyUnpaired || 'a' == 'v'
-		},
-		"v:", func(v string) {
-			n := t.number("file number", v)
-			if n != 1 && n != 2 {
-				t.fatal(1, "invalid file number: '%s'", v)
-			}
-			o.unpaired[n-1] = true
-			o.onlyUnpaired = o.onlyUnpaired || 'v' == 'v'
-		},
+		"a:", unpaired(false),
+		"v:", unpaired(true),
 		"i ignore-case", &o.fold,
 		"e:", &o.empty,
 		"o:", func(v string) {
 			o.output = append(o.output, strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' })...)
 		},
-		"check-order nocheck-order header", nil,
 	)
 	if len(files) != 2 {
 		t.fatal(1, "missing operand")

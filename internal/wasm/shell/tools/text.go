@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/posixre"
 	"io"
 	"math"
 	"slices"
@@ -435,9 +436,20 @@ func rev(t *cmd) {
 }
 
 func nl(t *cmd) {
-	style, width, sep, n, step, layout := byte('t'), 6, "\t", 1, 1, "rn"
+	style, width, sep, n, step, layout, join, blank := byte('t'), 6, "\t", 1, 1, "rn", 1, 0
+	match := func(line string) bool { return line != "" }
 	files := t.options(
-		"b: body-numbering", func(v string) { style = (v + "t")[0] },
+		"b: body-numbering", func(v string) {
+			if style = (v + "t")[0]; style != 'p' {
+				return
+			}
+			re, err := posixre.Compile(v[1:], posixre.Options{})
+			if err != nil {
+				t.fatal(1, "%v", err)
+			}
+			match = re.Match
+		},
+		"l: join-blank-lines", t.integer("line number of blank lines", &join),
 		"w: number-width", t.integer("line number field width", &width),
 		"s: number-separator", &sep,
 		"v: starting-line-number", t.integer("starting line number", &n),
@@ -451,7 +463,10 @@ func nl(t *cmd) {
 	}
 	t.each(files, func(name string, r io.Reader) {
 		for line := range t.lines(name, r, '\n') {
-			if style == 'a' || style == 't' && len(line) > 0 {
+			if blank++; len(line) > 0 {
+				blank = 0
+			}
+			if style == 'a' && blank%max(join, 1) == 0 || style != 'a' && style != 'n' && match(string(line)) {
 				fmt.Fprintf(t.out, verb+"%s%s\n", width, n, sep, line)
 				n += step
 			} else {
@@ -559,7 +574,9 @@ func expand(t *cmd) {
 				}
 				initial = initial && (c == ' ' || c == '\t')
 				t.out.WriteRune(c)
-				column++
+				if column++; c == '\b' {
+					column = max(column-2, 0)
+				}
 			}
 			if whole {
 				t.out.WriteByte('\n')
@@ -870,7 +887,6 @@ func split(t *cmd) {
 		"a: suffix-length", t.integer("suffix length", &width),
 		"d numeric-suffixes", &digits,
 		"n: number", t.integer("number of chunks", &parts),
-		"x", nil,
 	)
 	input, prefix := "-", "x"
 	if len(files) > 0 {
@@ -932,7 +948,6 @@ func shuf(t *cmd) {
 		"n: head-count", t.integer("line count", &count),
 		"e echo", &echo,
 		"i: input-range", &span,
-		"r repeat", nil,
 	)
 	var items []string
 	switch {
@@ -972,8 +987,6 @@ func column(t *cmd) {
 		"t table", &table,
 		"s: separator", &sep,
 		"o: output-separator", &gap,
-		"n", nil,
-		"c:", nil,
 	)
 	var rows [][]string
 	widths := map[int]int{}
