@@ -45,9 +45,6 @@ func builtins() map[string]builtin {
 		"local":     (*shell).declareWords,
 		"readonly":  (*shell).declareWords,
 		"typeset":   (*shell).declareWords,
-		"dirs":      (*shell).dirs,
-		"pushd":     (*shell).pushd,
-		"popd":      (*shell).popd,
 		"disown":    func(*shell, []string) int { return 0 },
 		"echo":      (*shell).echo,
 		"eval":      (*shell).eval,
@@ -358,44 +355,6 @@ func (s *shell) pwd(args []string) int {
 		dir = real
 	}
 	return s.out(dir + "\n")
-}
-
-func (s *shell) dirs([]string) int {
-	return s.out(strings.Join(append([]string{s.dir}, s.dirStack...), " ") + "\n")
-}
-
-func (s *shell) pushd(args []string) int {
-	old := s.dir
-	to := ""
-	switch {
-	case len(args) > 1:
-		to = args[1]
-	case len(s.dirStack) > 0:
-		to, s.dirStack = s.dirStack[0], s.dirStack[1:]
-	default:
-		s.errorf("pushd: no other directory")
-		return 1
-	}
-	if err := s.chdir(to, false); err != nil {
-		s.errorf("pushd: %s: %s", to, program.ErrorText(err))
-		return 1
-	}
-	s.dirStack = append([]string{old}, s.dirStack...)
-	return s.dirs(nil)
-}
-
-func (s *shell) popd([]string) int {
-	if len(s.dirStack) == 0 {
-		s.errorf("popd: directory stack empty")
-		return 1
-	}
-	to := s.dirStack[0]
-	s.dirStack = s.dirStack[1:]
-	if err := s.chdir(to, false); err != nil {
-		s.errorf("popd: %s: %s", to, program.ErrorText(err))
-		return 1
-	}
-	return s.dirs(nil)
 }
 
 func (s *shell) builtinCmd(args []string) int {

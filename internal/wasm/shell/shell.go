@@ -47,7 +47,6 @@ type shell struct {
 
 	frames    []*frame
 	funcNames []string
-	dirStack  []string
 	sourced   int // files being sourced
 	loops     int
 	flow      flow

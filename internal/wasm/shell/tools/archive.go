@@ -186,9 +186,7 @@ func tarTool(t *cmd) {
 	)
 	if o.names != "" {
 		r, err := t.open(o.names)
-		if err != nil {
-			t.fatal(2, "%s: %s", o.names, program.ErrorText(err))
-		}
+		t.must(err, 2, "%s", o.names)
 		for line := range t.lines(o.names, r, end) {
 			files = append(files, string(line))
 		}
@@ -230,9 +228,7 @@ func (t *cmd) tarCreate(o tarOptions, files []string) {
 	out := io.Writer(t.out)
 	if o.file != "-" {
 		f, err := t.create(o.file, false)
-		if err != nil {
-			t.fatal(2, "%s: Cannot open: %s", o.file, program.ErrorText(err))
-		}
+		t.must(err, 2, "%s: Cannot open", o.file)
 		defer f.Close()
 		out = f
 	}
@@ -243,9 +239,7 @@ func (t *cmd) tarCreate(o tarOptions, files []string) {
 	}
 	w := tar.NewWriter(out)
 	t.tarAdd(w, o, files)
-	if err := w.Close(); err != nil {
-		t.fatal(2, "%s: %s", o.file, program.ErrorText(err))
-	}
+	t.must(w.Close(), 2, "%s", o.file)
 }
 
 func (t *cmd) tarAdd(w *tar.Writer, o tarOptions, files []string) {
@@ -309,9 +303,7 @@ func (a *tarAdder) add(name string) {
 	if a.o.verbose {
 		fmt.Fprintln(t.verboseOut(a.o), h.Name)
 	}
-	if err := a.write(h, full); err != nil {
-		t.fatal(2, "%s: %s", name, program.ErrorText(err))
-	}
+	t.must(a.write(h, full), 2, "%s", name)
 	if h.Typeflag == tar.TypeDir {
 		list, err := t.FS.ReadDir("/", full)
 		if err != nil {
@@ -396,22 +388,16 @@ func tarExcluded(patterns []string, name string) bool {
 // tarAppend adds to an archive that is there.
 func (t *cmd) tarAppend(o tarOptions, files []string) {
 	data, err := t.FS.ReadFile(t.Dir, o.file)
-	if err != nil {
-		t.fatal(2, "%s: Cannot open: %s", o.file, program.ErrorText(err))
-	}
+	t.must(err, 2, "%s: Cannot open", o.file)
 	f, err := t.FS.OpenFile(t.Dir, o.file, os.O_WRONLY, 0)
-	if err != nil {
-		t.fatal(2, "%s: Cannot open: %s", o.file, program.ErrorText(err))
-	}
+	t.must(err, 2, "%s: Cannot open", o.file)
 	defer f.Close()
 	if _, err := f.Seek(int64(tarEnd(data)), io.SeekStart); err != nil {
 		t.fatal(2, "%s: %s", o.file, program.ErrorText(err))
 	}
 	w := tar.NewWriter(f)
 	t.tarAdd(w, o, files)
-	if err := w.Close(); err != nil {
-		t.fatal(2, "%s: %s", o.file, program.ErrorText(err))
-	}
+	t.must(w.Close(), 2, "%s", o.file)
 }
 
 // tarEnd is where the last member of an archive ends.
@@ -425,9 +411,7 @@ func tarEnd(data []byte) int {
 
 func (t *cmd) tarRead(o tarOptions, only []string) {
 	in, err := t.open(o.file)
-	if err != nil {
-		t.fatal(2, "%s: Cannot open: %s", o.file, program.ErrorText(err))
-	}
+	t.must(err, 2, "%s: Cannot open", o.file)
 	defer in.Close()
 	r := bufio.NewReaderSize(in, 64<<10)
 	src := io.Reader(r)
@@ -528,9 +512,7 @@ func (t *cmd) tarExtract(o *tarOptions, h *tar.Header, r io.Reader) {
 	}
 	if o.stdout {
 		if h.Typeflag == tar.TypeReg {
-			if err := t.copyData(t.out, r); err != nil {
-				t.failed(h.Name, err)
-			}
+			t.report(t.copyData(t.out, r), "%s", h.Name)
 		}
 		return
 	}

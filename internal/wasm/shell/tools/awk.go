@@ -38,9 +38,7 @@ func awkTool(t *cmd) {
 		sources, args = args[:1], args[1:]
 	}
 	prog, err := awk.Parse(strings.Join(sources, "\n"))
-	if err != nil {
-		t.fatal(2, "%v", err)
-	}
+	t.valid(err, 2)
 	env.Args = append([]string{"awk"}, args...)
 	env.Open = func(name string) (io.ReadCloser, error) {
 		if name != "-" && t.isDir(name) {
@@ -58,9 +56,7 @@ func awkTool(t *cmd) {
 	}
 	env.Run = func(command string, stdin io.Reader, stdout io.Writer) int { return t.shell(command, stdin, stdout) }
 	t.status, err = prog.Run(env)
-	if err != nil {
-		t.fatal(2, "%v", err)
-	}
+	t.valid(err, 2)
 }
 
 // textErrors is a file whose errors have the words of the C library.

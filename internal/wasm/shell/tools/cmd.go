@@ -96,6 +96,34 @@ func (t *cmd) fatal(status int, format string, args ...any) {
 	panic(ended{status})
 }
 
+// need ends the utility if there are fewer operands than n.
+func (t *cmd) need(operands []string, n int) {
+	if len(operands) < n {
+		t.fatal(usageStatus(t.name), "missing operand")
+	}
+}
+
+// valid ends the utility with the text of err, if an argument is not valid.
+func (t *cmd) valid(err error, status int) {
+	if err != nil {
+		t.fatal(status, "%v", err)
+	}
+}
+
+// must ends the utility with a message and the text of err, if there is an error.
+func (t *cmd) must(err error, status int, format string, args ...any) {
+	if err != nil {
+		t.fatal(status, format+": %s", append(args, program.ErrorText(err))...)
+	}
+}
+
+// report writes a message and the text of err, if there is an error, and goes on.
+func (t *cmd) report(err error, format string, args ...any) {
+	if err != nil {
+		t.errorf(format+": %s", append(args, program.ErrorText(err))...)
+	}
+}
+
 // failed reports an error of a system call about a file.
 func (t *cmd) failed(name string, err error) { t.errorf("%s: %s", name, program.ErrorText(err)) }
 

@@ -83,9 +83,7 @@ func (t *cmd) pairs(files []string, c *copyOptions) func(yield func(from, to str
 			to := join(dir, path.Base(f))
 			if c.parents {
 				to = join(dir, strings.TrimLeft(f, "/"))
-				if err := t.FS.MkdirAll(t.Dir, path.Dir(to), 0o777&^t.Umask); err != nil {
-					t.failed(path.Dir(to), err)
-				}
+				t.report(t.FS.MkdirAll(t.Dir, path.Dir(to), 0o777&^t.Umask), "%s", path.Dir(to))
 			}
 			if base := path.Base(f); base == "." || base == ".." {
 				to = dir
@@ -282,9 +280,7 @@ func install(t *cmd) {
 	)
 	if dirs {
 		for _, d := range files {
-			if err := t.FS.MkdirAll(t.Dir, d, mode); err != nil {
-				t.errorf("cannot create directory '%s': %s", d, program.ErrorText(err))
-			}
+			t.report(t.FS.MkdirAll(t.Dir, d, mode), "cannot create directory '%s'", d)
 		}
 		return
 	}
@@ -293,16 +289,12 @@ func install(t *cmd) {
 		if c.target != "" {
 			dir = c.target
 		}
-		if err := t.FS.MkdirAll(t.Dir, dir, 0o755); err != nil {
-			t.failed(dir, err)
-		}
+		t.report(t.FS.MkdirAll(t.Dir, dir, 0o755), "%s", dir)
 	}
 	for from, to := range t.pairs(files, &c) {
 		t.copy(from, to, c, true)
 		if t.status == 0 {
-			if err := t.FS.Chmod(t.Dir, to, mode); err != nil {
-				t.failed(to, err)
-			}
+			t.report(t.FS.Chmod(t.Dir, to, mode), "%s", to)
 		}
 	}
 }
@@ -388,14 +380,10 @@ type ddRun struct {
 
 func (t *cmd) ddCopy(d ddRun) ddRun {
 	r, err := t.open(d.in)
-	if err != nil {
-		t.fatal(1, "failed to open '%s': %s", d.in, program.ErrorText(err))
-	}
+	t.must(err, 1, "failed to open '%s'", d.in)
 	defer r.Close()
 	w, err := t.ddOutput(d.out, d.seek, d.keep)
-	if err != nil {
-		t.fatal(1, "failed to open '%s': %s", d.out, program.ErrorText(err))
-	}
+	t.must(err, 1, "failed to open '%s'", d.out)
 	defer w.Close()
 	buf := make([]byte, d.bs)
 	for at := int64(0); d.count < 0 || at < d.count; {

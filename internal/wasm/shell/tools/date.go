@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
 // location is the time zone of TZ. There are no zone files: what is not an
@@ -46,9 +44,7 @@ func date(t *cmd) {
 		"d: date", &texts,
 		"r: reference", func(v string) {
 			info, err := t.FS.Stat(t.Dir, v)
-			if err != nil {
-				t.fatal(1, "%s: %s", v, program.ErrorText(err))
-			}
+			t.must(err, 1, "%s", v)
 			now = info.ModTime()
 		},
 		"I:: iso-8601", func(v string) {

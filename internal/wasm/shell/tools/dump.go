@@ -8,8 +8,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-
-	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
 // odFormat is one way in which od shows bytes.
@@ -351,9 +349,7 @@ func xxd(t *cmd) {
 		name = files[0]
 	}
 	r, err := t.open(name)
-	if err != nil {
-		t.fatal(2, "%s: %s", name, program.ErrorText(err))
-	}
+	t.must(err, 2, "%s", name)
 	defer r.Close()
 	data := t.readAll(name, r)
 	if revert {

@@ -23,15 +23,11 @@ func mkdir(t *cmd) {
 		"v verbose", &verbose,
 		"m: mode", func(v string) {
 			m, err := modes.Parse(v, 0o777, true, t.Umask)
-			if err != nil {
-				t.fatal(1, "%v", err)
-			}
+			t.valid(err, 1)
 			mode = m
 		},
 	)
-	if len(dirs) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(dirs, 1)
 	for _, d := range dirs {
 		var err error
 		if parents {
@@ -59,9 +55,7 @@ func rmdir(t *cmd) {
 		"p parents", &parents,
 		"v verbose", nil,
 	)
-	if len(dirs) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(dirs, 1)
 	for _, d := range dirs {
 		for d != "." && d != "/" && d != "" {
 			if err := t.FS.Rmdir(t.Dir, d); err != nil {
@@ -125,9 +119,7 @@ func unlink(t *cmd) {
 	if len(files) != 1 {
 		t.fatal(1, "missing operand")
 	}
-	if err := t.FS.Remove(t.Dir, files[0]); err != nil {
-		t.errorf("cannot unlink '%s': %s", files[0], program.ErrorText(err))
-	}
+	t.report(t.FS.Remove(t.Dir, files[0]), "cannot unlink '%s'", files[0])
 }
 
 func touch(t *cmd) {
@@ -155,9 +147,7 @@ func touch(t *cmd) {
 		},
 		"r: reference", func(v string) {
 			info, err := t.FS.Stat(t.Dir, v)
-			if err != nil {
-				t.fatal(1, "failed to get attributes of '%s': %s", v, program.ErrorText(err))
-			}
+			t.must(err, 1, "failed to get attributes of '%s'", v)
 			at, mt = info.AccessTime(), info.ModTime()
 		},
 		"time", nil,
@@ -172,9 +162,7 @@ func touch(t *cmd) {
 		mt = time.Time{}
 	}
 	for _, f := range files {
-		if err := t.touchOne(f, at, mt, create, link); err != nil {
-			t.errorf("cannot touch '%s': %s", f, program.ErrorText(err))
-		}
+		t.report(t.touchOne(f, at, mt, create, link), "cannot touch '%s'", f)
 	}
 }
 
@@ -210,9 +198,7 @@ func truncate(t *cmd) {
 		},
 		"r: reference", func(v string) {
 			info, err := t.FS.Stat(t.Dir, v)
-			if err != nil {
-				t.fatal(1, "cannot stat '%s': %s", v, program.ErrorText(err))
-			}
+			t.must(err, 1, "cannot stat '%s'", v)
 			size = info.Size()
 		},
 	)
@@ -246,9 +232,7 @@ func truncate(t *cmd) {
 				want += size
 			}
 		}
-		if err := t.FS.Truncate(t.Dir, f, want); err != nil {
-			t.errorf("failed to truncate '%s' at %d bytes: %s", f, want, program.ErrorText(err))
-		}
+		t.report(t.FS.Truncate(t.Dir, f, want), "failed to truncate '%s' at %d bytes", f, want)
 	}
 }
 
@@ -276,14 +260,10 @@ operands:
 	if ref == "" && len(args) > 0 {
 		mode, args = args[0], args[1:]
 	}
-	if len(args) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(args, 1)
 	if ref != "" {
 		info, err := t.FS.Stat(t.Dir, ref)
-		if err != nil {
-			t.fatal(1, "failed to get attributes of '%s': %s", ref, program.ErrorText(err))
-		}
+		t.must(err, 1, "failed to get attributes of '%s'", ref)
 		mode = fmt.Sprintf("%o", modes.Unix(info.Mode()))
 	}
 	for _, f := range args {
@@ -302,9 +282,7 @@ func (t *cmd) chmodOne(name, mode string, recursive, verbose bool) {
 	if err != nil {
 		t.fatal(1, "invalid mode: '%s'", mode)
 	}
-	if err := t.FS.Chmod(t.Dir, name, m); err != nil {
-		t.errorf("changing permissions of '%s': %s", name, program.ErrorText(err))
-	}
+	t.report(t.FS.Chmod(t.Dir, name, m), "changing permissions of '%s'", name)
 	if verbose {
 		fmt.Fprintf(t.out, "mode of '%s' changed from %04o (%s) to %04o (%s)\n", name, modes.Unix(info.Mode()), modes.String(info.Mode())[1:], modes.Unix(m), modes.String(m)[1:])
 	}
@@ -325,9 +303,7 @@ func (t *cmd) chmodOne(name, mode string, recursive, verbose bool) {
 // chown accepts the one user there is.
 func chown(t *cmd) {
 	args := t.options("R h f v c H L P recursive no-dereference", nil)
-	if len(args) < 2 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(args, 2)
 	owner, group, _ := strings.Cut(strings.ReplaceAll(args[0], ".", ":"), ":")
 	for _, who := range []string{owner, group} {
 		if who != "" && who != UserName && who != UserID {
@@ -442,9 +418,7 @@ func readlink(t *cmd) {
 		"z zero", set(&end, "\x00"),
 		"q s v quiet silent", nil,
 	)
-	if len(files) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(files, 1)
 	for _, f := range files {
 		var to string
 		var err error
@@ -472,9 +446,7 @@ func realpath(t *cmd) {
 		"z zero", set(&end, "\x00"),
 		"q quiet", nil,
 	)
-	if len(files) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(files, 1)
 	for _, f := range files {
 		to, err := absolute(t.Dir, f), error(nil)
 		if !plain {
@@ -564,9 +536,7 @@ func basename(t *cmd) {
 func dirname(t *cmd) {
 	end := "\n"
 	names := t.options("z zero", set(&end, "\x00"))
-	if len(names) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(names, 1)
 	for _, n := range names {
 		trimmed := strings.TrimRight(n, "/")
 		dir := "."

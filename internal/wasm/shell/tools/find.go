@@ -354,9 +354,7 @@ func (f *finder) tests(op string) test {
 		}
 	case "-regex", "-iregex":
 		re, err := posixre.Compile(f.next(op), posixre.Options{Extended: f.extended, Fold: op == "-iregex"})
-		if err != nil {
-			t.fatal(1, "%v", err)
-		}
+		t.valid(err, 1)
 		return func(x *found) bool {
 			m := re.Find(x.path)
 			return m != nil && m[0] == 0 && m[1] == len(x.path)
@@ -403,9 +401,7 @@ func (f *finder) tests(op string) test {
 		}
 	case "-samefile":
 		info, err := t.FS.Stat(t.Dir, f.peek())
-		if err != nil {
-			t.fatal(1, "'%s': %s", f.peek(), program.ErrorText(err))
-		}
+		t.must(err, 1, "'%s'", f.peek())
 		f.next(op)
 		return func(x *found) bool { return x.info.Inode() == info.Inode() }
 	case "-executable":
@@ -433,9 +429,7 @@ func (f *finder) newer(op, which string) test {
 	since, ok := parseDate(text, time.Now(), location(f.t))
 	if which[1] != 't' {
 		info, err := f.t.FS.Stat(f.t.Dir, text)
-		if err != nil {
-			f.t.fatal(1, "'%s': %s", text, program.ErrorText(err))
-		}
+		f.t.must(err, 1, "'%s'", text)
 		since, ok = timeOf(info, which[1]), true
 	}
 	if !ok {
@@ -643,9 +637,7 @@ func xargs(t *cmd) {
 		command = []string{"echo"}
 	}
 	r, err := t.open(input)
-	if err != nil {
-		t.fatal(1, "Cannot open input file '%s': %s", input, program.ErrorText(err))
-	}
+	t.must(err, 1, "Cannot open input file '%s'", input)
 	defer r.Close()
 	x := &xargsRun{t: t, o: o, command: command, ownInput: input == "-"}
 	for _, a := range command {

@@ -136,9 +136,7 @@ func (t *cmd) contextLength(text string) int {
 
 func (g *grepper) patternFile(name string) []string {
 	r, err := g.t.open(name)
-	if err != nil {
-		g.t.fatal(2, "%s: %s", name, program.ErrorText(err))
-	}
+	g.t.must(err, 2, "%s", name)
 	defer r.Close()
 	var patterns []string
 	for line := range g.t.lines(name, r, '\n') {

@@ -156,9 +156,7 @@ func baseN(t *cmd) {
 		if t.name == "base32" {
 			enc = base32.NewEncoder(base32.StdEncoding, w)
 		}
-		if err := t.copyData(enc, r); err != nil {
-			t.failed(name, err)
-		}
+		t.report(t.copyData(enc, r), "%s", name)
 		_ = enc.Close()
 		if w.column > 0 && wrap > 0 {
 			t.out.WriteByte('\n')

@@ -157,9 +157,7 @@ func (t *cmd) jqOptions(o *jqOptions) (operands []string) {
 	}
 	if file && len(operands) > 0 {
 		data, err := t.FS.ReadFile(t.Dir, operands[0])
-		if err != nil {
-			t.fatal(2, "error: Could not open %s: %s", operands[0], program.ErrorText(err))
-		}
+		t.must(err, 2, "error: Could not open %s", operands[0])
 		operands[0] = string(data)
 	}
 	return operands
@@ -212,9 +210,7 @@ func (t *cmd) jqJSON(text string) any {
 
 func (t *cmd) jqFile(name string, raw bool) any {
 	data, err := t.FS.ReadFile(t.Dir, name)
-	if err != nil {
-		t.fatal(2, "Bad JSON in file %s: %s", name, program.ErrorText(err))
-	}
+	t.must(err, 2, "Bad JSON in file %s", name)
 	if raw {
 		return string(data)
 	}

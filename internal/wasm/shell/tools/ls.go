@@ -514,9 +514,7 @@ func stat(t *cmd) {
 		"c: format", &format,
 		"L dereference", &follow,
 	)
-	if len(files) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(files, 1)
 	for _, f := range files {
 		get := t.FS.Lstat
 		if follow {
@@ -606,9 +604,7 @@ func file(t *cmd) {
 		"b brief", &brief,
 		"h no-dereference", nil,
 	)
-	if len(files) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(files, 1)
 	for _, f := range files {
 		kind := t.fileContents(f)
 		if !brief {

@@ -31,9 +31,7 @@ func sedTool(t *cmd) {
 		script, files = files[:1], files[1:]
 	}
 	prog, err := sed.Compile(strings.Join(script, "\n"), o)
-	if err != nil {
-		t.fatal(1, "%v", err)
-	}
+	t.valid(err, 1)
 	r := &sedRun{t: t, inPlace: inPlace, suffix: suffix, files: files}
 	if len(files) == 0 {
 		r.files = []string{"-"}
@@ -51,9 +49,7 @@ func sedTool(t *cmd) {
 
 func (t *cmd) scriptFile(name string) string {
 	r, err := t.open(name)
-	if err != nil {
-		t.fatal(1, "couldn't open file %s: %s", name, program.ErrorText(err))
-	}
+	t.must(err, 1, "couldn't open file %s", name)
 	defer r.Close()
 	return strings.TrimSuffix(string(t.readAll(name, r)), "\n")
 }

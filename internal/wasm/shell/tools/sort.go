@@ -41,7 +41,6 @@ func sortTool(t *cmd) {
 		"M month-sort", note,
 		"h human-numeric-sort", note,
 		"n numeric-sort", note,
-		"R random-sort", note,
 		"r reverse", note,
 		"V version-sort", note,
 		"c check", &check,
@@ -85,7 +84,7 @@ func sortTool(t *cmd) {
 
 func (k *sortKey) option(c byte) bool {
 	switch c {
-	case 'n', 'g', 'h', 'M', 'V', 'R':
+	case 'n', 'g', 'h', 'M', 'V':
 		k.kind = c
 	case 'r':
 		k.reverse = true
@@ -344,8 +343,6 @@ func (s *sorter) compareKeys(a, b sortLine) int {
 			n = cmp.Compare(x.rank, y.rank)
 		case 'V':
 			n = versionCompare(x.text, y.text)
-		case 'R':
-			n = cmp.Compare(scramble(x.text), scramble(y.text))
 		default:
 			n = cmp.Compare(x.text, y.text)
 		}
@@ -357,15 +354,6 @@ func (s *sorter) compareKeys(a, b sortLine) int {
 		}
 	}
 	return 0
-}
-
-// scramble is a hash, for an order that looks random but keeps equals together.
-func scramble(s string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return h
 }
 
 // compare also breaks ties by the whole line.
@@ -467,9 +455,7 @@ func uniq(t *cmd) {
 	}
 	if len(files) > 1 {
 		f, err := t.create(files[1], false)
-		if err != nil {
-			t.fatal(1, "%s: %s", files[1], program.ErrorText(err))
-		}
+		t.must(err, 1, "%s", files[1])
 		defer f.Close()
 		out, files = f, files[:1]
 	}
@@ -507,15 +493,11 @@ func uniq(t *cmd) {
 func comm(t *cmd) {
 	off := map[byte]bool{}
 	files := t.options(letters("123", func(c byte) { off[c] = true })...)
-	if len(files) != 2 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(files, 2)
 	var lines [2][]string
 	for i, f := range files {
 		r, err := t.open(f)
-		if err != nil {
-			t.fatal(1, "%s: %s", f, program.ErrorText(err))
-		}
+		t.must(err, 1, "%s", f)
 		for line := range t.lines(f, r, '\n') {
 			lines[i] = append(lines[i], string(line))
 		}
@@ -586,15 +568,11 @@ func joinTool(t *cmd) {
 			o.output = append(o.output, strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' })...)
 		},
 	)
-	if len(files) != 2 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(files, 2)
 	var rows [2][][]string
 	for i, f := range files {
 		r, err := t.open(f)
-		if err != nil {
-			t.fatal(1, "%s: %s", f, program.ErrorText(err))
-		}
+		t.must(err, 1, "%s", f)
 		for line := range t.lines(f, r, '\n') {
 			rows[i] = append(rows[i], o.split(string(line)))
 		}

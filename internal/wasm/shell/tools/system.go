@@ -198,9 +198,7 @@ func (t *cmd) duration(text string) time.Duration {
 
 func sleep(t *cmd) {
 	times := t.options()
-	if len(times) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(times, 1)
 	total := time.Duration(0)
 	for _, text := range times {
 		total = min(total+t.duration(text), 1<<62)
@@ -253,9 +251,6 @@ func wrapper(specs ...any) func(t *cmd) {
 		t.status = t.runOther(t.ctx, args, t.Dir, nil)
 	}
 }
-
-// clear does what it can without a terminal.
-func clearScreen(t *cmd) { t.out.WriteString("\x1b[H\x1b[2J\x1b[3J") }
 
 func which(t *cmd) {
 	names := t.options("a all", nil)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/format"
-	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
 func cat(t *cmd) {
@@ -35,9 +34,7 @@ func cat(t *cmd) {
 	if !(number || nonblank || squeeze || ends || tabs || visible) {
 		t.each(files, func(name string, r io.Reader) {
 			t.flush()
-			if err := t.copyData(output{t}, r); err != nil {
-				t.failed(name, err)
-			}
+			t.report(t.copyData(output{t}, r), "%s", name)
 		})
 		return
 	}
@@ -243,9 +240,7 @@ func (t *cmd) tailFrom(name string, r io.Reader, n int64, inBytes bool, end byte
 			return
 		}
 	}
-	if err := t.copyData(t.out, b); err != nil {
-		t.failed(name, err)
-	}
+	t.report(t.copyData(t.out, b), "%s", name)
 }
 
 func skipLine(b *bufio.Reader, end byte) error {
@@ -444,9 +439,7 @@ func nl(t *cmd) {
 				return
 			}
 			re, err := posixre.Compile(v[1:], posixre.Options{})
-			if err != nil {
-				t.fatal(1, "%v", err)
-			}
+			t.valid(err, 1)
 			match = re.Match
 		},
 		"l: join-blank-lines", t.integer("line number of blank lines", &join),
@@ -686,9 +679,7 @@ func (t *cmd) pasteParallel(files, delims []string) {
 			continue
 		}
 		r, err := t.open(f)
-		if err != nil {
-			t.fatal(1, "%s: %s", f, program.ErrorText(err))
-		}
+		t.must(err, 1, "%s", f)
 		defer r.Close()
 		readers = append(readers, bufio.NewReader(r))
 	}
@@ -896,9 +887,7 @@ func split(t *cmd) {
 		prefix = files[1]
 	}
 	r, err := t.open(input)
-	if err != nil {
-		t.fatal(1, "cannot open '%s' for reading: %s", input, program.ErrorText(err))
-	}
+	t.must(err, 1, "cannot open '%s' for reading", input)
 	defer r.Close()
 	data := t.readAll(input, r)
 	if parts > 0 {
@@ -919,9 +908,7 @@ func split(t *cmd) {
 			}
 		}
 		name := prefix + splitSuffix(t, i, width, digits)
-		if err := t.FS.WriteFile(t.Dir, name, data[:cut], 0o666&^t.Umask); err != nil {
-			t.fatal(1, "%s: %s", name, program.ErrorText(err))
-		}
+		t.must(t.FS.WriteFile(t.Dir, name, data[:cut], 0o666&^t.Umask), 1, "%s", name)
 		data = data[cut:]
 	}
 }
