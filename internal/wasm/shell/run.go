@@ -84,7 +84,7 @@ type Config struct {
 // returns, but for a blocked Read of Stdin.
 func Run(ctx context.Context, c Config) (exit int, err error) {
 	if c.FS == nil {
-		return 0, errors.New("wasmsh: Config.FS is nil")
+		return 0, errors.New("shell: Config.FS is nil")
 	}
 	sys := newSystem(c)
 	own, cancel := context.WithCancel(ctx)

@@ -304,7 +304,7 @@ func dd(t *cmd) {
 	in, out := "-", ""
 	bs, count, skip, seek := int64(512), int64(-1), int64(0), int64(0)
 	quiet, keep, full := false, false, false
-	var countBytes, skipBytes, seekBytes bool
+	var countBytes, skipBytes, seekBytes, both bool
 	convert := func(block []byte) []byte { return block }
 	for _, a := range t.Args[1:] {
 		key, value, _ := strings.Cut(a, "=")
@@ -313,8 +313,14 @@ func dd(t *cmd) {
 			in = value
 		case "of":
 			out = value
-		case "bs", "ibs", "obs":
-			bs = t.size("number", value)
+		case "bs":
+			bs, both = t.size("number", value), true
+		case "ibs":
+			if n := t.size("number", value); !both {
+				bs = n
+			}
+		case "obs":
+			t.size("number", value) // what is written does not depend on it
 		case "count":
 			count = t.size("number", value)
 		case "skip", "iseek":

@@ -1,7 +1,7 @@
 // Package tools are the utilities of the sandbox's shell: what coreutils, grep,
 // sed, awk, tar and their like are elsewhere, as functions over the sandbox's
 // files. Their options and output are those of the GNU programs where scripts
-// rely on them; an option that is not known is an error, never ignored.
+// rely on them; an option that is not known is an error.
 package tools
 
 import (
