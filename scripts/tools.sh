@@ -321,7 +321,6 @@ debian_image() {
 debian_mirrors() {
 	echo "${DEBIAN_MIRROR:-}"
 	cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -v '^ *#' | grep -oE 'https?://[^ ]+/debian/?( |$)'
-	echo http://deb.debian.org/debian
 }
 
 # shell_suites unpacks the test suites into suites/NAME; nothing in them is compiled.
