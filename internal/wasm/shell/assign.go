@@ -108,8 +108,7 @@ func (s *shell) declare(c *syntax.DeclClause) {
 			} else if variant == "export" && word == "-n" {
 				flags.export, flags.off = false, true
 			} else if !flags.parse(word) {
-				s.errorf("%s: %s: invalid option", variant, word)
-				s.status = 2
+				s.status = s.failure(2, "%s: %s: invalid option", variant, word)
 				return
 			}
 			continue
@@ -118,8 +117,7 @@ func (s *shell) declare(c *syntax.DeclClause) {
 		assigns = append(assigns, a)
 	}
 	if variant == "local" && len(s.frames) == 0 {
-		s.errorf("local: not in a function")
-		s.status = 1
+		s.status = s.failure(1, "local: not in a function")
 		return
 	}
 	local := variant == "local" || (variant == "declare" || variant == "typeset") && len(s.frames) > 0 && !flags.global
@@ -212,8 +210,7 @@ func (s *shell) declareOne(variant string, a *syntax.Assign, f declareFlags, loc
 		return
 	}
 	if !syntax.ValidName(name) {
-		s.errorf("%s: %s: bad variable name", variant, name)
-		s.status = 2
+		s.status = s.failure(2, "%s: %s: bad variable name", variant, name)
 		return
 	}
 	// The value is expanded before the name is hidden by a local one.
@@ -303,8 +300,7 @@ func (s *shell) printDeclared(variant string, f declareFlags, only []*syntax.Ass
 		v := s.vars[name]
 		switch {
 		case v == nil:
-			s.errorf("%s: %s: not found", variant, name)
-			s.status = 1
+			s.status = s.failure(1, "%s: %s: not found", variant, name)
 		case variant == "export" && v.exported, variant == "readonly" && v.readonly:
 			line := variant + " " + name
 			if str, ok := v.scalar(); ok {

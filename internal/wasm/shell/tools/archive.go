@@ -161,7 +161,6 @@ func tarTool(t *cmd) {
 		"C: directory", &o.dir,
 		"z gzip", &o.gzip,
 		"j bzip2", &o.bzip2,
-		"J xz", func(v string) { t.fatal(2, "xz is not supported") },
 		"v verbose", &o.verbose,
 		"k keep-old-files", &o.keepOld,
 		"O to-stdout", &o.stdout,
@@ -275,8 +274,7 @@ func (a *tarAdder) add(name string) {
 	}
 	info, err := stat("/", full)
 	if err != nil {
-		t.warn("%s: Cannot stat: %s", name, program.ErrorText(err))
-		t.status = 2
+		t.warnStatus(2, "%s: Cannot stat: %s", name, program.ErrorText(err))
 		return
 	}
 	if info.Inode() == a.self || tarExcluded(a.o.exclude, name) {
@@ -454,8 +452,7 @@ func (t *cmd) tarRead(o tarOptions, only []string) {
 	}
 	o.dirTimes()
 	for name := range missing {
-		t.warn("%s: Not found in archive", name)
-		t.status = 2
+		t.warnStatus(2, "%s: Not found in archive", name)
 	}
 }
 
@@ -524,8 +521,7 @@ func (t *cmd) tarExtract(o *tarOptions, h *tar.Header, r io.Reader) {
 		}
 	}
 	if err := t.tarWrite(o, h, r, base, name); err != nil {
-		t.warn("%s: Cannot open: %s", h.Name, program.ErrorText(err))
-		t.status = 2
+		t.warnStatus(2, "%s: Cannot open: %s", h.Name, program.ErrorText(err))
 	}
 }
 

@@ -29,7 +29,6 @@ func awkTool(t *cmd) {
 		},
 		"f: file", func(v string) { sources = append(sources, t.scriptFile(v)) },
 		"e: source", &sources,
-		"W:", nil,
 	)
 	if sources == nil {
 		if len(args) == 0 {

@@ -90,6 +90,12 @@ func (t *cmd) warn(format string, args ...any) {
 	_, _ = io.WriteString(t.Stderr, t.name+": "+fmt.Sprintf(format, args...)+"\n")
 }
 
+// warnStatus writes a message and sets the exit status.
+func (t *cmd) warnStatus(status int, format string, args ...any) {
+	t.warn(format, args...)
+	t.status = status
+}
+
 // fatal writes a message and ends the utility.
 func (t *cmd) fatal(status int, format string, args ...any) {
 	t.warn(format, args...)

@@ -104,8 +104,7 @@ func (t *cmd) diffRead(o diffOptions, name string, inside bool) ([]byte, bool) {
 		if o.newFile && (inside || !t.exists(name)) {
 			return nil, true
 		}
-		t.warn("%s: %s", name, program.ErrorText(err))
-		t.status = 2
+		t.warnStatus(2, "%s: %s", name, program.ErrorText(err))
 		return nil, false
 	}
 	defer r.Close()

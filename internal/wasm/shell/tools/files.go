@@ -150,7 +150,6 @@ func touch(t *cmd) {
 			t.must(err, 1, "failed to get attributes of '%s'", v)
 			at, mt = info.AccessTime(), info.ModTime()
 		},
-		"time", nil,
 	)
 	if len(files) == 0 {
 		t.fatal(1, "missing file operand")
@@ -327,7 +326,6 @@ func ln(t *cmd) {
 		"T no-target-directory", &plain,
 		"t: target-directory", &target,
 		"r relative", &relative,
-		"v i verbose", nil,
 	)
 	if len(files) == 0 {
 		t.fatal(1, "missing file operand")
@@ -624,20 +622,15 @@ func (t *cmd) makeTemp(name string, dir, dry bool) error {
 }
 
 func df(t *cmd) {
-	human, inodes, unit := false, false, int64(1024)
+	human, unit := false, int64(1024)
 	t.options(
 		"h H human-readable", &human,
-		"i inodes", &inodes,
 		"m", func(v string) { unit = 1 << 20 },
 		"B: block-size", func(v string) { unit = max(t.size("block size", v), 1) },
-		"k P T a portability print-type all", nil,
-		"t: x", nil,
+		"k P portability", nil,
 	)
 	u := t.FS.Usage()
 	total, used, head := u.Limits.Bytes, u.Bytes, "1K-blocks"
-	if inodes {
-		total, used, head, unit, human = u.Limits.Inodes, u.Inodes, "Inodes", 1, false
-	}
 	if total == 0 {
 		total = used
 	}
@@ -658,7 +651,7 @@ func df(t *cmd) {
 	fmt.Fprintf(t.out, "%-15s %10s %10s %10s %3d%% /\n", "memory", show(total), show(used), show(total-used), percent)
 }
 
-func sync(t *cmd) { t.options("df", "data=d file-system=f") }
+func sync(t *cmd) { t.options("d f data file-system", nil) }
 
 func mkfifo(t *cmd) { t.fatal(1, "named pipes are not supported; use a pipeline or <(…)") }
 

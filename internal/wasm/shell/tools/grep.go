@@ -30,7 +30,7 @@ type grepper struct {
 	include, exclude, excludeDir                                           []string
 	text                                                                   bool
 	end                                                                    byte
-	nullName                                                               bool
+	nullName, noBinary                                                     bool
 	label                                                                  string
 
 	match   func(line string) iter.Seq[[]int] // all matches in a line
@@ -82,7 +82,8 @@ func grep(t *cmd) {
 		"exclude:", &g.exclude,
 		"exclude-dir:", &g.excludeDir,
 		"color:: colour", nil,
-		"I U line-buffered binary-files", nil,
+		"I", &g.noBinary,
+		"U line-buffered", nil,
 	)
 	if !hasPattern {
 		if len(files) == 0 {
@@ -368,7 +369,9 @@ func (g *grepper) file(name string, r io.Reader) {
 		}
 		text := string(line)
 		if !binary && !g.text && g.end != 0 && bytes.IndexByte(line, 0) >= 0 {
-			binary = true
+			if binary = true; g.noBinary {
+				return
+			}
 		}
 		hit := g.test(text) != g.invert && (g.max < 0 || found < g.max)
 		if !hit {

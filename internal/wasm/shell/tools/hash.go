@@ -219,7 +219,6 @@ func cmpTool(t *cmd) {
 		"s silent quiet", &silent,
 		"l verbose", &list,
 		"n: bytes", t.amount("bytes", &limit),
-		"b print-bytes", nil,
 	)
 	if len(files) == 1 {
 		files = append(files, "-")

@@ -55,8 +55,7 @@ func jq(t *cmd) {
 				if halt, ok := errors.AsType[*gojq.HaltError](err); ok {
 					t.jqHalt(o, halt)
 				}
-				t.warn("error: %v", err)
-				t.status = 5
+				t.warnStatus(5, "error: %v", err)
 				return
 			}
 			last, some = r, true
@@ -72,8 +71,7 @@ func jq(t *cmd) {
 				break
 			}
 			if err, ok := v.(error); ok {
-				t.warn("error: %v", err)
-				t.status = 2
+				t.warnStatus(2, "error: %v", err)
 				break
 			}
 			run(v)

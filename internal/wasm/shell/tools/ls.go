@@ -24,7 +24,6 @@ type lsOptions struct {
 	sort                                                                                                               byte // t, S, X, U, v
 	commas, fullTime                                                                                                   bool
 	access, change                                                                                                     bool
-	quote                                                                                                              bool
 }
 
 // ls lists files. As its output is never a terminal, it is one name a line.
@@ -43,7 +42,6 @@ func ls(t *cmd) {
 		"p", &l.slash,
 		"L dereference", &l.follow,
 		"m", &l.commas,
-		"Q quote-name", &l.quote,
 		"c", &l.change,
 		"u", &l.access,
 		"1", set(&l.columns, 0),
@@ -71,8 +69,7 @@ func ls(t *cmd) {
 	for _, f := range files {
 		info, err := t.lsStat(f, l, true)
 		if err != nil {
-			t.warn("cannot access '%s': %s", f, program.ErrorText(err))
-			t.status = 2
+			t.warnStatus(2, "cannot access '%s': %s", f, program.ErrorText(err))
 			continue
 		}
 		e := &entry{Info: info, name: f, path: f}
@@ -148,8 +145,7 @@ func (t *cmd) lsDir(dir string, l lsOptions, head bool) {
 	t.check()
 	list, err := t.FS.ReadDir(t.Dir, dir)
 	if err != nil {
-		t.warn("cannot open directory '%s': %s", dir, program.ErrorText(err))
-		t.status = 2
+		t.warnStatus(2, "cannot open directory '%s': %s", dir, program.ErrorText(err))
 		return
 	}
 	var shown []*entry
@@ -309,8 +305,6 @@ func (t *cmd) lsRow(e *entry, l lsOptions) []string {
 	}
 	name := e.name
 	switch {
-	case l.quote:
-		name = fmt.Sprintf("%q", name)
 	case l.escape == 'b':
 		quoted := fmt.Sprintf("%q", name)
 		name = strings.ReplaceAll(strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`), " ", `\ `)

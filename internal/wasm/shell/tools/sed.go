@@ -125,8 +125,7 @@ func (r *sedRun) finish() {
 		}
 	}
 	if err := t.FS.WriteFile(t.Dir, r.current, []byte(r.edited.String()), info.Mode()&perm); err != nil {
-		t.warn("couldn't write %s: %s", r.current, program.ErrorText(err))
-		t.status = 4
+		t.warnStatus(4, "couldn't write %s: %s", r.current, program.ErrorText(err))
 	}
 }
 

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -80,20 +81,16 @@ func uname(t *cmd) {
 		"r kernel-release", note,
 		"v kernel-version", note,
 		"m machine", note,
-		"p processor", note,
-		"i hardware-platform", note,
 		"o operating-system", note,
 	)
-	if wanted == "" {
-		wanted = "s"
-	}
+	wanted = cmp.Or(wanted, "s")
 	fields := []struct {
 		letter byte
 		value  string
-	}{{'s', "Sandbar"}, {'n', HostName}, {'r', "1"}, {'v', "wasm"}, {'m', "wasm32"}, {'p', "unknown"}, {'i', "unknown"}, {'o', "Sandbar"}}
+	}{{'s', "Sandbar"}, {'n', HostName}, {'r', "1"}, {'v', "wasm"}, {'m', "wasm32"}, {'o', "Sandbar"}}
 	var out []string
 	for _, f := range fields {
-		if strings.IndexByte(wanted, f.letter) >= 0 || strings.Contains(wanted, "a") && f.value != "unknown" {
+		if strings.IndexByte(wanted, f.letter) >= 0 || strings.Contains(wanted, "a") {
 			out = append(out, f.value)
 		}
 	}

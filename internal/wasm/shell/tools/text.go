@@ -648,7 +648,6 @@ func paste(t *cmd) {
 				delims = []string{""}
 			}
 		},
-		"z zero-terminated", nil,
 	)
 	if len(files) == 0 {
 		files = []string{"-"}
