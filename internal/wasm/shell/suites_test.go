@@ -358,7 +358,7 @@ func TestSuitesOfOthers(t *testing.T) {
 			}
 			t.Run(f.full(), func(t *testing.T) {
 				t.Parallel()
-				o := newOutcome(func(name string) bool { return listed.hangs(f.full(), name) })
+				o := newOutcome(func(name string) bool { return listed.races(f.full(), name) })
 				var errs bytes.Buffer
 				f.run(t, o, &errs)
 				mu.Lock()
@@ -414,7 +414,8 @@ type unsupported struct {
 	class map[string]string // by "suite/file<tab>case"
 }
 
-func (u *unsupported) hangs(file, name string) bool { return u.class[file+"\t"+name] == "hangs" }
+// races reports whether the outcome of a case depends on timing.
+func (u *unsupported) races(file, name string) bool { return u.class[file+"\t"+name] == "race" }
 
 func readUnsupported(t *testing.T) *unsupported {
 	t.Helper()
