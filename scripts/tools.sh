@@ -3,7 +3,8 @@
 #
 #   scripts/tools.sh test    interpreters, bubblewrap, runc, crun, gVisor, a Docker Engine, QEMU and a guest
 #                            kernel, the WebSocket clients of npm and PyPI, the
-#                            SDKs of the executor and iii protocols, images of Debian
+#                            SDKs of the executor and iii protocols, images of Debian,
+#                            the test suites of toybox, busybox and awk
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
 #   scripts/tools.sh packages  nfpm, which makes deb and rpm packages
@@ -38,6 +39,11 @@ staticcheck=v0.8.2
 govulncheck=v1.8.0
 nfpm=v2.43.0
 image_packages=python3,python3-pip
+# Source archives of Debian's pool with the test suites of other shells and utilities:
+# path below pool/main, directories to unpack, SHA-256 of the archive.
+suites="t/toybox/toybox_0.8.9+dfsg.orig.tar.xz tests 16fb5967531e88ca33b8c9142376987617ebe52e34e2b3f3a779603674b7d07c
+b/busybox/busybox_1.35.0.orig.tar.bz2 testsuite,shell/ash_test faeeb244c35a348a334f4a59e44626ee870fb07b6884d68c10ae8bc19f83a694
+o/original-awk/original-awk_2022-09-12.orig.tar.gz testdir 25e0846d5a4a20e90304bee282b068f65966406178a1e737fa0ac6744aef71d9"
 
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 cache=${TESTENV_CACHE:-$root/.cache}
@@ -312,6 +318,44 @@ debian_image() {
 	fi
 }
 
+# ---- test suites of other shells and utilities
+
+# debian_mirrors prints the mirrors of Debian that DEBIAN_MIRROR and apt name.
+debian_mirrors() {
+	echo "${DEBIAN_MIRROR:-}"
+	cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -v '^ *#' | grep -oE 'https?://[^ ]+/debian/?( |$)'
+}
+
+# shell_suites unpacks the test suites into suites/NAME; nothing in them is compiled.
+shell_suites() {
+	[ "$(cat "$cache/suites/wanted" 2>/dev/null)" = "$suites" ] && return
+	there curl || { lack ShellSuites "there is no curl"; return; }
+	mkdir "$tmp/suites" || return
+	echo "$suites" >"$tmp/suites.list"
+	while read -r file directories sum; do
+		name=$(basename "$(dirname "$file")")
+		archive=$tmp/$(basename "$file")
+		say "fetching the test suite of $name"
+		for mirror in $(debian_mirrors); do
+			curl -fsSL --connect-timeout 20 --max-time 300 -o "$archive" "${mirror%/}/pool/main/$file" 2>"$tmp/log" </dev/null && break
+		done
+		if [ "$(sha256sum "$archive" 2>/dev/null | cut -d ' ' -f 1)" != "$sum" ]; then
+			lack ShellSuites "$name could not be fetched or has another checksum: $(tail -n 1 "$tmp/log")"
+			return
+		fi
+		mkdir "$tmp/suites/$name"
+		patterns=$(echo "$directories" | tr , '\n' | sed 's,^,*/,')
+		# shellcheck disable=SC2086 # a list of patterns, which tar expands
+		if ! (set -f; tar -xf "$archive" -C "$tmp/suites/$name" --strip-components=1 --no-same-owner --wildcards $patterns) 2>"$tmp/log"; then
+			lack ShellSuites "$name could not be unpacked: $(tail -n 1 "$tmp/log")"
+			return
+		fi
+	done <"$tmp/suites.list"
+	chmod -R a+rX "$tmp/suites"
+	echo "$suites" >"$tmp/suites/wanted"
+	place "$tmp/suites" "$cache/suites"
+}
+
 # ---- Go programs
 
 # go_tool NAME PACKAGE VERSION
@@ -377,6 +421,7 @@ test)
 	if there qemu-system-x86_64; then guest_kernel; fi
 	v86_image
 	debian_image
+	shell_suites
 	if ! there go; then lack Runsc "there is no Go tool to build it with"
 	else go_tool runsc gvisor.dev/gvisor/runsc $runsc || lack Runsc "it could not be built: $(tail -n 1 "$tmp/log")"
 	fi

@@ -179,7 +179,15 @@ var (
 		}
 		return regular(filepath.Join(WheelsDir(), "wanted"))
 	})
+	// ShellSuites are the test suites of toybox, busybox and awk in ShellSuitesDir.
+	ShellSuites = require("ShellSuites", "run \"make tools\" with a mirror of Debian in reach", func() error {
+		return regular(filepath.Join(ShellSuitesDir(), "wanted"))
+	})
 )
+
+// ShellSuitesDir is the directory of the test suites that "make tools" unpacks, one
+// directory per source package of Debian.
+func ShellSuitesDir() string { return filepath.Join(Cache(), "suites") }
 
 // V86Modules is the directory of the PC emulator's files.
 func V86Modules() string {

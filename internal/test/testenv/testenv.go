@@ -84,7 +84,7 @@ func Find(name string) (Requirement, bool) {
 // All returns every requirement there is.
 func All() []Requirement {
 	return []Requirement{Linux, Root, NonRoot, Once, UserNS, CgroupV1, CgroupV2, TUN,
-		Python, Node, Npm, Elixir, Bubblewrap, Runc, Runsc, Crun, Docker, DockerCLI, Dpkg, Nfpm, QEMU, DebianImage, NpmWS, PyWebsockets, PyKoyeb, Curl, JQ, NpmIII, PyIII, PyWheels, Git, CC, SQLite, GoTool, WasmModules, V86}
+		Python, Node, Npm, Elixir, Bubblewrap, Runc, Runsc, Crun, Docker, DockerCLI, Dpkg, Nfpm, QEMU, DebianImage, NpmWS, PyWebsockets, PyKoyeb, Curl, JQ, NpmIII, PyIII, PyWheels, Git, CC, SQLite, GoTool, WasmModules, V86, ShellSuites}
 }
 
 // Skip is one skipped test, as recorded below TESTENV_SKIPS.

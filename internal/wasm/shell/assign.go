@@ -105,9 +105,10 @@ func (s *shell) declare(c *syntax.DeclClause) {
 		if options && a.Naked && len(word) > 1 && (word[0] == '-' || word[0] == '+') {
 			if word == "--" {
 				options = false
+			} else if variant == "export" && word == "-n" {
+				flags.export, flags.off = false, true
 			} else if !flags.parse(word) {
-				s.errorf("%s: %s: invalid option", variant, word)
-				s.status = 2
+				s.status = s.failure(2, "%s: %s: invalid option", variant, word)
 				return
 			}
 			continue
@@ -116,8 +117,7 @@ func (s *shell) declare(c *syntax.DeclClause) {
 		assigns = append(assigns, a)
 	}
 	if variant == "local" && len(s.frames) == 0 {
-		s.errorf("local: not in a function")
-		s.status = 1
+		s.status = s.failure(1, "local: not in a function")
 		return
 	}
 	local := variant == "local" || (variant == "declare" || variant == "typeset") && len(s.frames) > 0 && !flags.global
@@ -132,6 +132,17 @@ func (s *shell) declare(c *syntax.DeclClause) {
 		// As dash and bash have it: the declaration itself succeeded.
 		s.status = 0
 	}
+}
+
+// declareWords is declare for arguments that were expanded already, as after "command".
+func (s *shell) declareWords(args []string) int {
+	c := &syntax.DeclClause{Variant: &syntax.Lit{Value: args[0]}}
+	for _, a := range args[1:] {
+		word := &syntax.Word{Parts: []syntax.WordPart{&syntax.SglQuoted{Value: a}}}
+		c.Args = append(c.Args, &syntax.Assign{Naked: true, Value: word})
+	}
+	s.declare(c)
+	return s.status
 }
 
 // parse reads a word of options.
@@ -199,8 +210,7 @@ func (s *shell) declareOne(variant string, a *syntax.Assign, f declareFlags, loc
 		return
 	}
 	if !syntax.ValidName(name) {
-		s.errorf("%s: %s: bad variable name", variant, name)
-		s.status = 2
+		s.status = s.failure(2, "%s: %s: bad variable name", variant, name)
 		return
 	}
 	// The value is expanded before the name is hidden by a local one.
@@ -290,8 +300,7 @@ func (s *shell) printDeclared(variant string, f declareFlags, only []*syntax.Ass
 		v := s.vars[name]
 		switch {
 		case v == nil:
-			s.errorf("%s: %s: not found", variant, name)
-			s.status = 1
+			s.status = s.failure(1, "%s: %s: not found", variant, name)
 		case variant == "export" && v.exported, variant == "readonly" && v.readonly:
 			line := variant + " " + name
 			if str, ok := v.scalar(); ok {

@@ -33,16 +33,16 @@ func builtins() map[string]builtin {
 		"test":      func(s *shell, args []string) int { return s.classicTest(args[1:]) },
 		"alias":     (*shell).aliasCmd,
 		"unalias":   (*shell).unalias,
-		"bg":        (*shell).noJobControl,
-		"fg":        (*shell).noJobControl,
 		"break":     (*shell).breakLoop,
 		"continue":  (*shell).breakLoop,
 		"builtin":   (*shell).builtinCmd,
 		"cd":        (*shell).cd,
 		"command":   (*shell).commandCmd,
-		"dirs":      (*shell).dirs,
-		"pushd":     (*shell).pushd,
-		"popd":      (*shell).popd,
+		"declare":   (*shell).declareWords,
+		"export":    (*shell).declareWords,
+		"local":     (*shell).declareWords,
+		"readonly":  (*shell).declareWords,
+		"typeset":   (*shell).declareWords,
 		"disown":    func(*shell, []string) int { return 0 },
 		"echo":      (*shell).echo,
 		"eval":      (*shell).eval,
@@ -72,14 +72,18 @@ func builtins() map[string]builtin {
 
 // usage reports a mistake in a builtin's arguments.
 func (s *shell) usage(name, format string, args ...any) int {
-	s.errorf("%s: %s", name, fmt.Sprintf(format, args...))
-	return 2
+	return s.failure(2, "%s: %s", name, fmt.Sprintf(format, args...))
+}
+
+// failure writes a message and returns a status.
+func (s *shell) failure(status int, format string, args ...any) int {
+	s.errorf(format, args...)
+	return status
 }
 
 func (s *shell) out(text string) int {
 	if _, err := io.WriteString(s.p.stream(1), text); err != nil {
-		s.errorf("write error: %s", program.ErrorText(err))
-		return 1
+		return s.failure(1, "write error: %s", program.ErrorText(err))
 	}
 	return 0
 }
@@ -133,6 +137,9 @@ func (s *shell) eval(args []string) int {
 
 func (s *shell) exit(args []string) int {
 	status := s.status
+	if s.inTrap {
+		status = s.trapStatus
+	}
 	if len(args) > 1 {
 		n, err := strconv.Atoi(args[1])
 		if err != nil {
@@ -192,8 +199,7 @@ func (s *shell) sourceFile(args []string) int {
 	}
 	text, err := s.readScript(name)
 	if err != nil {
-		s.errorf("%s: cannot open %s: %s", args[0], args[1], program.ErrorText(err))
-		return 1
+		return s.failure(1, "%s: cannot open %s: %s", args[0], args[1], program.ErrorText(err))
 	}
 	if len(args) > 2 {
 		old := s.params
@@ -254,11 +260,6 @@ func (s *shell) unalias(args []string) int {
 	return 0
 }
 
-func (s *shell) noJobControl(args []string) int {
-	s.errorf("%s: no job control in this shell", args[0])
-	return 1
-}
-
 // cd changes the working directory. The path is kept as it was said, with its
 // links, unless -P is given.
 func (s *shell) cd(args []string) int {
@@ -282,8 +283,7 @@ func (s *shell) cd(args []string) int {
 	}
 	to, viaPath := s.cdTarget(dir)
 	if err := s.chdir(to, physical); err != nil {
-		s.errorf("cd: can't cd to %s: %s", dir, program.ErrorText(err))
-		return 2
+		return s.failure(2, "cd: can't cd to %s: %s", dir, program.ErrorText(err))
 	}
 	if show || viaPath {
 		return s.out(s.dir + "\n")
@@ -344,50 +344,11 @@ func (s *shell) pwd(args []string) int {
 	if len(args) > 1 && strings.HasSuffix(args[1], "P") {
 		real, err := s.sys.fs.Realpath("/", dir)
 		if err != nil {
-			s.errorf("pwd: %s", program.ErrorText(err))
-			return 1
+			return s.failure(1, "pwd: %s", program.ErrorText(err))
 		}
 		dir = real
 	}
 	return s.out(dir + "\n")
-}
-
-func (s *shell) dirs([]string) int {
-	return s.out(strings.Join(append([]string{s.dir}, s.dirStack...), " ") + "\n")
-}
-
-func (s *shell) pushd(args []string) int {
-	old := s.dir
-	to := ""
-	switch {
-	case len(args) > 1:
-		to = args[1]
-	case len(s.dirStack) > 0:
-		to, s.dirStack = s.dirStack[0], s.dirStack[1:]
-	default:
-		s.errorf("pushd: no other directory")
-		return 1
-	}
-	if err := s.chdir(to, false); err != nil {
-		s.errorf("pushd: %s: %s", to, program.ErrorText(err))
-		return 1
-	}
-	s.dirStack = append([]string{old}, s.dirStack...)
-	return s.dirs(nil)
-}
-
-func (s *shell) popd([]string) int {
-	if len(s.dirStack) == 0 {
-		s.errorf("popd: directory stack empty")
-		return 1
-	}
-	to := s.dirStack[0]
-	s.dirStack = s.dirStack[1:]
-	if err := s.chdir(to, false); err != nil {
-		s.errorf("popd: %s: %s", to, program.ErrorText(err))
-		return 1
-	}
-	return s.dirs(nil)
 }
 
 func (s *shell) builtinCmd(args []string) int {
@@ -396,8 +357,7 @@ func (s *shell) builtinCmd(args []string) int {
 	}
 	b := s.sys.builtins[args[1]]
 	if b == nil {
-		s.errorf("builtin: %s: not a shell builtin", args[1])
-		return 1
+		return s.failure(1, "builtin: %s: not a shell builtin", args[1])
 	}
 	return b(s, args[1:])
 }
@@ -532,8 +492,7 @@ func (s *shell) shift(args []string) int {
 		n = s.number(args[1])
 	}
 	if n < 0 || n > len(s.params) {
-		s.errorf("shift: can't shift that many")
-		return 1
+		return s.failure(1, "shift: can't shift that many")
 	}
 	s.params = s.params[n:]
 	return 0
@@ -553,8 +512,7 @@ func (s *shell) ulimit(args []string) int {
 			return s.out(strconv.Itoa(s.sys.limits.Processes) + "\n")
 		}
 		if !strings.HasPrefix(a, "-") && a != "unlimited" {
-			s.errorf("ulimit: limits are set by whoever runs the sandbox")
-			return 1
+			return s.failure(1, "ulimit: limits are set by whoever runs the sandbox")
 		}
 	}
 	return s.out("unlimited\n")
@@ -602,8 +560,6 @@ func (s *shell) unsetCmd(args []string) int {
 			funcs = true
 		case a == "-v":
 			vars = true
-		case a == "-n":
-			delete(s.vars, a)
 		case funcs:
 			delete(s.funcs, a)
 		default:
@@ -645,7 +601,5 @@ func (s *shell) exec(args []string, assigns []*syntax.Assign, redirs []*syntax.R
 		}
 		return
 	}
-	s.withAssigns(assigns, func() { s.status = s.external(args) })
-	s.traps[sigEXIT] = ""
-	panic(exited{s.status})
+	s.withAssigns(assigns, func() { s.become(args) })
 }

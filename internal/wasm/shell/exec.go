@@ -114,11 +114,13 @@ func (s *shell) background(st *syntax.Stmt) {
 	sub.start(func() { sub.job(&copied) })
 }
 
-// job runs a statement in the subshell that was made for it. One that is a
-// subshell itself needs no other: signals for the job are then for it.
+// job runs a statement in the subshell that was made for it. A subshell or a program
+// as the whole job gets no other process, so that signals for the job reach it.
 func (s *shell) job(st *syntax.Stmt) {
 	inner, ok := st.Cmd.(*syntax.Subshell)
 	if !ok || st.Negated {
+		_, s.last = st.Cmd.(*syntax.CallExpr)
+		s.last = s.last && !st.Negated
 		s.stmt(st)
 		return
 	}
@@ -273,7 +275,6 @@ func (s *shell) ifClause(c *syntax.IfClause) {
 		// An else has no condition.
 		if len(c.Cond) == 0 || s.tested(c.Cond) {
 			if s.flow == flowNone {
-				s.status = 0
 				s.stmts(c.Then)
 			}
 			return
@@ -336,7 +337,9 @@ func (s *shell) forClause(c *syntax.ForClause) {
 		if loop.InPos.IsValid() {
 			items = s.fields(loop.Items...)
 		}
-		s.status = 0
+		if len(items) == 0 {
+			s.status = 0
+		}
 		if c.Select {
 			s.selectLoop(loop.Name.Value, items, c.Do)
 			return
@@ -400,12 +403,17 @@ func (s *shell) selectLoop(name string, items []string, body []*syntax.Stmt) {
 
 func (s *shell) caseClause(c *syntax.CaseClause) {
 	word := s.literal(c.Word)
-	s.status = 0
-	through := false
+	through, ran := false, false
+	defer func() {
+		if !ran {
+			s.status = 0
+		}
+	}()
 	for _, item := range c.Items {
 		if !through && !slices.ContainsFunc(item.Patterns, func(w *syntax.Word) bool { return s.matches(s.pattern(w), word) }) {
 			continue
 		}
+		ran = ran || len(item.Stmts) > 0
 		s.stmts(item.Stmts)
 		if s.flow != flowNone {
 			return
@@ -489,6 +497,8 @@ func (s *shell) closeSubsts(n int) {
 
 // dispatch runs a command by its name.
 func (s *shell) dispatch(args []string) {
+	last := s.last
+	s.last = false
 	if body := s.funcs[args[0]]; body != nil {
 		s.callFunc(args, body)
 		return
@@ -497,8 +507,21 @@ func (s *shell) dispatch(args []string) {
 		s.status = b(s, args)
 		return
 	}
+	if last {
+		s.become(args)
+	}
 	s.status = s.external(args)
 	s.p.check()
+}
+
+// become replaces the shell by a program in the same process. It does not return.
+func (s *shell) become(args []string) {
+	s.p.sigMu.Lock()
+	s.p.handled, s.p.pending, s.p.ignored = nil, nil, s.ignoredSignals()
+	s.p.sigMu.Unlock()
+	s.status = s.sys.exec(s.p, s.programContext(args))
+	s.traps = nil
+	panic(exited{s.status})
 }
 
 // withAssigns gives f variables that it passes on, and takes them away after.
@@ -603,7 +626,7 @@ func (s *shell) runTraps() {
 // trapAction runs the text of a trap; the status stays.
 func (s *shell) trapAction(action string) {
 	status := s.status
-	s.inTrap = true
+	s.inTrap, s.trapStatus = true, status
 	defer func() { s.inTrap = false }()
 	s.source(action, "trap")
 	s.status = status

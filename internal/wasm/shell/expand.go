@@ -2,6 +2,7 @@ package shell
 
 import (
 	"fmt"
+	"io"
 	"path"
 	"slices"
 	"strconv"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/format"
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/glob"
-	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
 // piece is a part of a field. What is quoted is not split, and nothing in it is
@@ -67,7 +67,12 @@ func (b *fieldBuilder) value(v string) {
 		i++
 	}
 	if i > 0 {
+		ended := b.has
 		b.flush(false)
+		if ended && i < len(v) && isSep(v[i]) { // blanks and another separator end one field
+			for i++; i < len(v) && isSpace(v[i]); i++ {
+			}
+		}
 	}
 	for i < len(v) {
 		j := i
@@ -409,18 +414,25 @@ func unescape(text, special string) string {
 // substitute runs a command substitution and returns its output without the
 // newlines at the end.
 func (s *shell) substitute(c *syntax.CmdSubst) string {
-	if text, ok := s.fileSubst(c); ok {
-		return text
-	}
 	defer s.nest()()
 	sub := s.mustFork()
 	h := &bufferHandle{max: s.sys.limits.Bytes, done: make(chan struct{})}
 	sub.p.fds.set(1, newDesc(h))
+	sub.outerTraps = s.traps
 	sub.condition = 0
 	if s.condition > 0 {
 		sub.condition = 1
 	}
-	s.substStatus = sub.wait(func() { sub.stmts(c.Stmts) })
+	s.substStatus = sub.wait(func() {
+		switch {
+		case len(c.Stmts) == 0:
+			sub.status = 0
+		case isFileSubst(c.Stmts):
+			sub.copyFile(c.Stmts[0])
+		default:
+			sub.stmts(c.Stmts)
+		}
+	})
 	select {
 	case <-h.done: // also jobs that it left have closed the output
 	case <-s.p.ctx.Done():
@@ -431,21 +443,20 @@ func (s *shell) substitute(c *syntax.CmdSubst) string {
 	return strings.TrimRight(strings.ReplaceAll(h.buf.String(), "\x00", ""), "\n")
 }
 
-// fileSubst is $(<file).
-func (s *shell) fileSubst(c *syntax.CmdSubst) (string, bool) {
-	if len(c.Stmts) != 1 || c.Stmts[0].Cmd != nil || len(c.Stmts[0].Redirs) != 1 || c.Stmts[0].Redirs[0].Op != syntax.RdrIn {
-		return "", false
+// isFileSubst reports whether a substitution is $(<file).
+func isFileSubst(list []*syntax.Stmt) bool {
+	return len(list) == 1 && list[0].Cmd == nil && len(list[0].Redirs) == 1 && list[0].Redirs[0].Op == syntax.RdrIn
+}
+
+// copyFile copies the file of $(<file) to the standard output.
+func (s *shell) copyFile(st *syntax.Stmt) {
+	undo, ok := s.redirect(st.Redirs)
+	defer undo()
+	s.status = 1
+	if ok {
+		_, err := io.Copy(s.p.stream(1), s.p.stream(0))
+		s.status = oneIf(err != nil)
 	}
-	name := s.literal(c.Stmts[0].Redirs[0].Word)
-	data, err := s.sys.fs.ReadFile(s.dir, name)
-	if err != nil {
-		s.errorf("cannot open %s: %s", name, program.ErrorText(err))
-		s.substStatus = 1
-		return "", true
-	}
-	s.substStatus = 0
-	s.bound(len(data))
-	return strings.TrimRight(strings.ReplaceAll(string(data), "\x00", ""), "\n"), true
 }
 
 // procSubst runs a process substitution and returns the path of its stream.

@@ -225,8 +225,12 @@ func (s *shell) trap(args []string) int {
 		return s.killList(nil)
 	}
 	if len(args) == 0 || args[0] == "-p" {
-		for _, sig := range slices.Sorted(maps.Keys(s.traps)) {
-			s.out("trap -- " + singleQuote(s.traps[sig]) + " " + sig.String() + "\n")
+		traps := s.traps
+		if s.outerTraps != nil { // $(trap) tells those of its shell
+			traps = s.outerTraps
+		}
+		for _, sig := range slices.Sorted(maps.Keys(traps)) {
+			s.out("trap -- " + singleQuote(traps[sig]) + " " + sig.String() + "\n")
 		}
 		return 0
 	}
@@ -249,6 +253,7 @@ func (s *shell) trap(args []string) int {
 }
 
 func (s *shell) setTrap(sig signal, action string, reset bool) {
+	s.outerTraps = nil
 	if reset {
 		delete(s.traps, sig)
 	} else {

@@ -169,6 +169,9 @@ func (s *shell) special(name string) (string, bool) {
 	case "_":
 		return s.lastArg, true
 	case "PPID":
+		if p := s.sys.find(s.mainPID); p != nil && p.parent != nil {
+			return strconv.Itoa(p.parent.pid), true
+		}
 		return "1", true
 	}
 	return "", false
@@ -529,6 +532,9 @@ func (s *shell) replaceOne(pattern, with string, all bool, v string) string {
 		}
 		s.bound(len(v) + strings.Count(v, text)*len(with))
 		return strings.Replace(v, text, with, n)
+	}
+	if v == "" && pat.Match("") {
+		return with
 	}
 	var b strings.Builder
 	for v != "" {

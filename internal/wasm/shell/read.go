@@ -251,40 +251,31 @@ func splitRead(line string, quoted []bool, ifs string, max int) []string {
 	for end > 0 && space(end-1) {
 		end--
 	}
+	// delimited is the end of the separator at i: blanks of IFS around at most one other.
+	delimited := func(i int) int {
+		hard := false
+		for i < end && (space(i) || sep(i) && !hard) {
+			hard = hard || !space(i)
+			i++
+		}
+		return i
+	}
 	i := 0
 	for i < end && space(i) {
 		i++
 	}
 	var words []string
 	for i < end {
-		if max > 0 && len(words) == max-1 {
-			rest := line[i:end]
-			// One separator at the very end belongs to the last word's end.
-			if k := i; true {
-				for k < end && !sep(k) {
-					k++
-				}
-				if k == end-1 && sep(k) {
-					rest = line[i:k]
-				}
-			}
-			return append(words, rest)
-		}
 		j := i
 		for j < end && !sep(j) {
 			j++
 		}
+		next := delimited(j)
+		if max > 0 && len(words) == max-1 && next < end {
+			return append(words, line[i:end])
+		}
 		words = append(words, line[i:j])
-		for j < end && space(j) {
-			j++
-		}
-		if j < end && sep(j) && !space(j) && (j == 0 || true) {
-			j++
-			for j < end && space(j) {
-				j++
-			}
-		}
-		i = j
+		i = next
 	}
 	return words
 }
@@ -379,7 +370,7 @@ func (s *shell) getopts(args []string) int {
 		if silent {
 			value = string(c)
 		} else {
-			s.errorf("Illegal option -%c", c)
+			_, _ = io.WriteString(s.p.stream(2), "Illegal option -"+string(c)+"\n")
 		}
 	case strings.HasPrefix(strings.TrimPrefix(spec, ":")[at+1:], ":"):
 		switch {

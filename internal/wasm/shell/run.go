@@ -84,7 +84,7 @@ type Config struct {
 // returns, but for a blocked Read of Stdin.
 func Run(ctx context.Context, c Config) (exit int, err error) {
 	if c.FS == nil {
-		return 0, errors.New("wasmsh: Config.FS is nil")
+		return 0, errors.New("shell: Config.FS is nil")
 	}
 	sys := newSystem(c)
 	own, cancel := context.WithCancel(ctx)
@@ -206,8 +206,13 @@ func (s *shell) external(args []string) int {
 	p.ignored = s.ignoredSignals()
 	status := 70
 	defer func() { p.end(status) }()
-	status = s.sys.exec(p, &program.Context{Args: args, Env: s.environ(), Dir: s.dir, Umask: s.umask, FS: s.sys.fs})
+	status = s.sys.exec(p, s.programContext(args))
 	return status
+}
+
+// programContext is what a program gets from the shell.
+func (s *shell) programContext(args []string) *program.Context {
+	return &program.Context{Args: args, Env: s.environ(), Dir: s.dir, Umask: s.umask, FS: s.sys.fs}
 }
 
 // ignoredSignals are those that programs inherit as ignored.

@@ -27,8 +27,12 @@ type shell struct {
 	alias  map[string]string
 	opts   options
 	traps  map[signal]string
-	jobs   []*job
-	others []*job // of the shell that forked this one, for jobs
+	// outerTraps are those of the shell of a command substitution, until it sets its own.
+	outerTraps map[signal]string
+	trapStatus int  // $? when the action of a trap began, for exit in it
+	last       bool // the next simple command is all that the process still has to do
+	jobs       []*job
+	others     []*job // of the shell that forked this one, for jobs
 
 	status      int
 	pipeStatus  []int
@@ -43,7 +47,6 @@ type shell struct {
 
 	frames    []*frame
 	funcNames []string
-	dirStack  []string
 	sourced   int // files being sourced
 	loops     int
 	flow      flow
@@ -109,6 +112,7 @@ func (s *shell) fork() (*shell, error) {
 	sub.jobs, sub.procSubsts = nil, nil
 	sub.others = s.jobs
 	sub.random()
+	sub.last = false
 	sub.traps = map[signal]string{}
 	p.ignored = map[signal]bool{}
 	for sig, action := range s.traps {
@@ -132,12 +136,15 @@ func (s *shell) mustFork() *shell {
 // run executes f as the whole life of the shell's process and returns its exit
 // status. The trap for EXIT runs at its end.
 func (s *shell) run(f func()) int {
-	ok := s.guard(f)
+	ok := s.guard(func() {
+		f()
+		s.runTraps()
+	})
 	if action := s.traps[sigEXIT]; action != "" && ok {
 		delete(s.traps, sigEXIT)
 		status := s.status
 		s.guard(func() {
-			s.inTrap = true
+			s.inTrap, s.trapStatus = true, status
 			s.flow = flowNone
 			s.source(action, "trap")
 			s.status = status

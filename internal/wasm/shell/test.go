@@ -189,7 +189,7 @@ func testMode(op string, info *memfs.Info) bool {
 	case "-c":
 		return m&fs.ModeCharDevice != 0
 	case "-s":
-		return info.Size() > 0
+		return info.Size() > 0 || m.IsDir()
 	case "-x":
 		return m.IsDir() || m.Perm()&0o111 != 0
 	case "-k":

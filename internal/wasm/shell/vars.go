@@ -264,8 +264,11 @@ func (s *shell) unsetElem(name, key string) {
 // local hides a variable until the function returns.
 func (s *shell) local(name string) *variable {
 	f := s.frames[len(s.frames)-1]
-	if _, ok := f.hidden[name]; !ok {
+	_, hidden := f.hidden[name]
+	if !hidden {
 		f.hidden[name] = s.vars[name]
+	}
+	if !hidden || s.vars[name] == nil {
 		v := &variable{}
 		if old := s.vars[name]; old != nil {
 			v.exported = old.exported

@@ -370,7 +370,7 @@ func (in *interp) convert(sp format.Spec, next func() value) (string, bool) {
 	case 'c':
 		sp.Prec = -1
 		v := next()
-		if n, ok := v.numeric(); ok && v.kind != kindInput && v.kind != kindNone {
+		if n, ok := v.numeric(); ok && v.kind != kindNone {
 			if n >= 128 && n <= utf8.MaxRune {
 				return sp.String(string(rune(n))), true
 			}

@@ -602,6 +602,9 @@ func (in *interp) setVar(r varRef, v value) {
 		if r.index == varFS {
 			in.splitRecord() // the present record is split by the old one
 		}
+		if r.index == varOFS {
+			in.getRecord() // and joined by the old one
+		}
 		v = str(v.text(in.convfmt()))
 	}
 	c.v = v

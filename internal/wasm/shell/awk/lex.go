@@ -183,18 +183,52 @@ func escape(b *strings.Builder, s string) int {
 	if s[0] == '\n' {
 		return 1
 	}
-	n := 0
-	for n < 3 && n < len(s) && s[n] >= '0' && s[n] <= '7' {
-		n++
-	}
-	if n > 0 {
+	if n := octalLength(s); n > 0 {
 		v, _ := strconv.ParseUint(s[:n], 8, 16)
 		b.WriteByte(byte(v))
 		return n
 	}
+	if n := hexLength("0" + s[:min(3, len(s))]); n > 0 { // \xHH
+		v, _ := strconv.ParseUint(s[1:n-1], 16, 8)
+		b.WriteByte(byte(v))
+		return n - 1
+	}
 	b.WriteByte('\\')
 	b.WriteByte(s[0])
 	return 1
+}
+
+// octalLength is how much of s is an octal escape, at most three digits.
+func octalLength(s string) int {
+	n := 0
+	for n < 3 && n < len(s) && s[n] >= '0' && s[n] <= '7' {
+		n++
+	}
+	return n
+}
+
+// literalOctal replaces octal escapes of a regular expression by the characters, quoted.
+func literalOctal(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' || i+1 == len(text) {
+			b.WriteByte(text[i])
+			continue
+		}
+		i++
+		n := octalLength(text[i:])
+		if n == 0 {
+			b.WriteString(text[i-1 : i+1])
+			continue
+		}
+		v, _ := strconv.ParseUint(text[i:i+n], 8, 16)
+		if strings.IndexByte(`\.*+?()[]{}|^$`, byte(v)) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(byte(v))
+		i += n - 1
+	}
+	return b.String()
 }
 
 // regex reads the rest of a regular expression whose first slash was a token.

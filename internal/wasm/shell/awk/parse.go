@@ -677,7 +677,7 @@ func (p *parser) regex(start string) expr {
 }
 
 func compile(text string) *posixre.Regexp {
-	re, err := posixre.Compile(text, posixre.Options{Extended: true, Escapes: true})
+	re, err := posixre.Compile(literalOctal(text), posixre.Options{Extended: true, Escapes: true})
 	if err != nil {
 		throw("regular expression /%s/: %v", text, err)
 	}

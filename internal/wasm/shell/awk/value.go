@@ -116,12 +116,12 @@ func numberText(n float64, conv string) string {
 	case math.IsInf(n, -1):
 		return "-inf"
 	}
-	if len(conv) > 1 && conv[0] == '%' {
-		if sp, k := format.Parse(conv[1:], func() int { return 0 }); k == len(conv)-1 {
+	if before, rest, ok := strings.Cut(conv, "%"); ok {
+		if sp, k := format.Parse(rest, func() int { return 0 }); k > 0 {
 			if strings.IndexByte("di", sp.Verb) >= 0 {
-				return sp.Int(int64(n))
+				return before + sp.Int(int64(n)) + rest[k:]
 			}
-			return sp.Float(n)
+			return before + sp.Float(n) + rest[k:]
 		}
 	}
 	return format.Spec{Prec: 6, Verb: 'g'}.Float(n)

@@ -28,7 +28,7 @@ func Escape(s string, d Dialect) (text string, n int, stop bool) {
 	switch {
 	case c == 'e' || c == 'E':
 		return "\x1b", 2, false
-	case c == 'c' && d == EchoE:
+	case c == 'c' && d != Dollar:
 		return "", 2, true
 	case c == 'c' && d == Dollar && len(s) > 2:
 		return string(s[2] & 0x1f), 3, false

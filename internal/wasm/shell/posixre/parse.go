@@ -258,7 +258,7 @@ func (p *parser) escape() (*node, error) {
 
 // charEscape reads \n and its like where they stand for characters.
 func (p *parser) charEscape(s string) (rune, int) {
-	if !p.o.Escapes || len(s) < 2 {
+	if !p.o.Escapes || len(s) < 2 || s[0] != '\\' {
 		return 0, 0
 	}
 	if i := strings.IndexByte("ntrfva", s[1]); i >= 0 {

@@ -38,6 +38,7 @@ func TestFind(t *testing.T) {
 		{`[a-]`, basic, "-", "[-]"},
 		{`[[:digit:]]+`, extended, "ab12", "[12]"},
 		{`[\n]`, basic, `\`, `[\]`},
+		{`[A-Za-z0-9_]+`, Options{Extended: true, Escapes: true}, "-aZ9_", "[aZ9_]"},
 		{`\<b`, basic, "ab b", "[b]"},
 		{`b\>`, basic, "bc b", "[b]"},
 		{`\bfoo\b`, extended, "afoo foo", "[foo]"},

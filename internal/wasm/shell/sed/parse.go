@@ -432,9 +432,13 @@ func (p *parser) text() string {
 	}
 	if p.peek() == '\\' {
 		rest := strings.TrimLeft(p.in[p.pos+1:], " \t")
-		if strings.HasPrefix(rest, "\n") {
+		switch {
+		case rest == "": // a\ without text only ends the line before
+			p.pos = len(p.in)
+			return ""
+		case rest[0] == '\n':
 			p.pos = len(p.in) - len(rest) + 1
-		} else {
+		default:
 			p.pos++ // what follows keeps its blanks
 		}
 	}
@@ -448,8 +452,8 @@ func (p *parser) text() string {
 		if c == '\\' && p.more() {
 			c = p.in[p.pos]
 			p.pos++
-			if c == 't' {
-				c = '\t'
+			if i := strings.IndexByte("antrfv", c); i >= 0 {
+				c = "\a\n\t\r\f\v"[i]
 			}
 		}
 		b.WriteByte(c)

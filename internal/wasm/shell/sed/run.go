@@ -56,6 +56,7 @@ type machine struct {
 	space   string
 	newline bool // the line had an end
 	hold    string
+	holdNL  bool // the hold space came from a line that had an end
 	subst   bool // a substitution was made since the last line or t
 	last    *posixre.Regexp
 	ranges  map[int]*rangeState
@@ -69,14 +70,16 @@ type machine struct {
 	steps   int
 }
 
+// rangeState is the state of a command with two addresses.
 type rangeState struct {
 	active bool
-	end    int // the last line; 0 when an expression ends it
+	closed bool // the first address is a line number, and the range has ended
+	end    int  // the last line; 0 when an expression ends it
 }
 
 // Run edits and returns the exit status that the script asks for.
 func (s *Script) Run(env Env) (status int, err error) {
-	m := &machine{s: s, env: env, end: '\n', ranges: map[int]*rangeState{}, files: map[string]io.Writer{}, readers: map[string]*bufio.Reader{}}
+	m := &machine{s: s, env: env, end: '\n', holdNL: true, ranges: map[int]*rangeState{}, files: map[string]io.Writer{}, readers: map[string]*bufio.Reader{}}
 	if s.opts.Null {
 		m.end = 0
 	}
@@ -160,7 +163,7 @@ func (m *machine) nextLine() bool {
 		m.in, m.aheadIn = m.aheadIn, nil
 		m.out = m.env.Output(m.in)
 		if m.s.opts.Separate {
-			m.line = 0
+			m.line, m.ranges = 0, map[int]*rangeState{}
 		}
 	}
 	m.space, m.newline, m.ahead = *m.ahead, m.aheadNL, nil
@@ -249,7 +252,7 @@ func (m *machine) script() cycleEnd {
 		case 'd':
 			return cycleDelete
 		case 'D':
-			i := strings.IndexByte(m.space, '\n')
+			i := strings.IndexByte(m.space, m.end)
 			if i < 0 {
 				return cycleDelete
 			}
@@ -274,7 +277,7 @@ func (m *machine) script() cycleEnd {
 			before := m.space
 			m.nextLine()
 			m.bound(len(before) + len(m.space))
-			m.space = before + "\n" + m.space
+			m.space = before + string(m.end) + m.space
 		case 'c':
 			if c.a2.kind == addrNone || c.negate || m.rangeEnds(c) {
 				m.raw(c.text)
@@ -319,10 +322,10 @@ func (m *machine) simple(c *command) {
 	case 'R':
 		m.readLine(c.text)
 	case 'w':
-		m.writeTo(c.text, m.space)
+		m.writeTo(c.text, m.space, m.newline)
 	case 'W':
-		first, _, _ := strings.Cut(m.space, "\n")
-		m.writeTo(c.text, first)
+		first, _, _ := strings.Cut(m.space, string(m.end))
+		m.writeTo(c.text, first, true)
 	case 's':
 		m.substitute(c.sub)
 	case 'y':
@@ -333,22 +336,23 @@ func (m *machine) simple(c *command) {
 			return r
 		}, m.space)
 	case 'p':
-		m.write(m.space, true)
+		m.write(m.space, m.newline)
 	case 'P':
-		first, _, _ := strings.Cut(m.space, "\n")
+		first, _, _ := strings.Cut(m.space, string(m.end))
 		m.write(first, true)
 	case 'g':
-		m.space = m.hold
+		m.space, m.newline = m.hold, m.holdNL
 	case 'G':
 		m.bound(len(m.space) + len(m.hold))
-		m.space += "\n" + m.hold
+		m.space += string(m.end) + m.hold
 	case 'h':
-		m.hold = m.space
+		m.hold, m.holdNL = m.space, m.newline
 	case 'H':
 		m.bound(len(m.space) + len(m.hold))
-		m.hold += "\n" + m.space
+		m.hold += string(m.end) + m.space
 	case 'x':
 		m.space, m.hold = m.hold, m.space
+		m.newline, m.holdNL = m.holdNL, m.newline
 	case 'z':
 		m.space = ""
 	case '=':
@@ -356,7 +360,7 @@ func (m *machine) simple(c *command) {
 	case 'F':
 		m.raw(m.in.Name + "\n")
 	case 'l':
-		m.raw(visible(m.space, c.n))
+		m.write(visible(m.space, c.n), true)
 	}
 }
 
@@ -376,12 +380,15 @@ func (m *machine) readLine(name string) {
 	m.after = append(m.after, func() { m.write(strings.TrimSuffix(text, "\n"), true) })
 }
 
-func (m *machine) writeTo(name, text string) {
+func (m *machine) writeTo(name, text string, newline bool) {
 	if name == "/dev/stdout" {
-		m.write(text, true)
+		m.write(text, newline)
 		return
 	}
-	if _, err := io.WriteString(m.files[name], text+"\n"); err != nil {
+	if newline {
+		text += string(m.end)
+	}
+	if _, err := io.WriteString(m.files[name], text); err != nil {
 		panic(failure{fmt.Errorf("couldn't write to %s: %w", name, err)})
 	}
 }
@@ -402,13 +409,23 @@ func (m *machine) selected(c *command) bool {
 	if st.active {
 		return m.inRange(c, st)
 	}
-	if !m.matches(c.a1) {
+	// A range from a line number also begins at a later line if no command saw that line.
+	if c.a1.kind == addrLine {
+		if st.closed || m.line < c.a1.n {
+			return false
+		}
+		st.closed = true
+	} else if !m.matches(c.a1) {
 		return false
 	}
 	st.active, st.end = true, 0
 	switch c.a2.kind {
 	case addrLine:
-		st.end = max(c.a2.n, m.line)
+		st.end = c.a2.n
+		if m.line >= st.end {
+			st.active = false
+			return c.a1.kind != addrLine || m.line <= max(st.end, c.a1.n)
+		}
 	case addrPlus:
 		st.end = m.line + c.a2.n
 	case addrMult:
@@ -417,14 +434,10 @@ func (m *machine) selected(c *command) bool {
 			st.end += c.a2.n - m.line%c.a2.n
 		}
 	case addrLast:
-		if m.isLast() {
-			st.active = false
-		}
+		st.active = !m.isLast()
 		return true
 	}
-	if st.end > 0 && m.line >= st.end {
-		st.active = false
-	}
+	st.active = st.end == 0 || m.line < st.end
 	return true
 }
 
@@ -432,24 +445,14 @@ func (m *machine) selected(c *command) bool {
 func (m *machine) inRange(c *command, st *rangeState) bool {
 	switch c.a2.kind {
 	case addrRegex:
-		if m.matches(c.a2) {
-			st.active = false
-		}
+		st.active = !m.matches(c.a2)
 		return true
 	case addrLast:
-		if m.isLast() {
-			st.active = false
-		}
+		st.active = !m.isLast()
 		return true
 	}
-	if m.line > st.end { // lines were skipped meanwhile
-		st.active = false
-		return m.line == st.end || c.a2.kind == addrLine && m.matches(c.a1) && m.line <= c.a2.n
-	}
-	if m.line == st.end {
-		st.active = false
-	}
-	return true
+	st.active = m.line < st.end
+	return m.line <= st.end // N may have skipped the end
 }
 
 // rangeEnds reports whether the current line is the last of a command's range.
@@ -513,10 +516,10 @@ func (m *machine) substitute(s *substitution) {
 	m.space = b.String()
 	m.subst = true
 	for range s.print {
-		m.write(m.space, true)
+		m.write(m.space, m.newline)
 	}
 	if s.hasFile {
-		m.writeTo(s.file, m.space)
+		m.writeTo(s.file, m.space, m.newline)
 	}
 }
 
@@ -590,5 +593,5 @@ func visible(text string, width int) string {
 			put(string(c))
 		}
 	}
-	return b.String() + "$\n"
+	return b.String() + "$"
 }

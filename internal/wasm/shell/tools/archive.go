@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/bzip2"
 	"compress/gzip"
 	"errors"
@@ -23,28 +24,18 @@ import (
 
 // gzipTool is gzip, gunzip and zcat.
 func gzipTool(t *cmd) {
-	opts, files := t.options("cdfknqrtlv123456789", "stdout=c to-stdout=c decompress=d uncompress=d force=f keep=k no-name=n quiet=q test=t list=l verbose=v fast=1 best=9")
 	stdout, decode, force, keep, test := t.name == "zcat", t.name == "gunzip" || t.name == "zcat", false, false, false
 	level := 6
-	for _, o := range opts {
-		switch o.name {
-		case 'c':
-			stdout = true
-		case 'd':
-			decode = true
-		case 'f':
-			force = true
-		case 'k':
-			keep = true
-		case 't':
-			decode, test = true, true
-		case 'r', 'l':
-			t.fatal(1, "-%c is not supported", o.name)
-		case 'n', 'q', 'v':
-		default:
-			level = int(o.name - '0')
-		}
-	}
+	files := t.options(append(letters("2345678", func(c byte) { level = int(c - '0') }),
+		"1 fast", set(&level, 1),
+		"9 best", set(&level, 9),
+		"c stdout to-stdout", &stdout,
+		"d decompress uncompress", &decode,
+		"f force", &force,
+		"k keep", &keep,
+		"t test", func(string) { decode, test = true, true },
+		"n q v no-name quiet verbose", nil,
+	)...)
 	if len(files) == 0 {
 		files = []string{"-"}
 	}
@@ -149,6 +140,10 @@ type tarOptions struct {
 	exclude                 []string
 	strip                   int
 	names                   string // file with names
+	owner, group, mode8     string // of members that are added, as options give them
+	mtime                   time.Time
+	fullTime                bool
+	dirTimes                func() // sets the times of directories, at the end
 }
 
 func tarTool(t *cmd) {
@@ -156,46 +151,42 @@ func tarTool(t *cmd) {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") { // tar xzf
 		args = bundled(args)
 	}
-	opts, files := t.optionsOf(args, "cxtrf:C:zjJvkOhpmaPT:e:s:", "create=c extract=x get=x list=t append=r file=f directory=C gzip=z bzip2=j xz=J verbose=v keep-old-files=k to-stdout=O dereference=h preserve-permissions=p touch=m auto-compress=a absolute-names=P files-from=T exclude=e strip-components=s", true)
-	o := tarOptions{file: "-"}
-	for _, opt := range opts {
-		switch opt.name {
-		case 'c', 'x', 't', 'r':
-			o.mode = opt.name
-		case 'f':
-			o.file = opt.value
-		case 'C':
-			o.dir = opt.value
-		case 'z':
-			o.gzip = true
-		case 'j':
-			o.bzip2 = true
-		case 'J':
-			t.fatal(2, "xz is not supported")
-		case 'v':
-			o.verbose = true
-		case 'k':
-			o.keepOld = true
-		case 'O':
-			o.stdout = true
-		case 'h':
-			o.follow = true
-		case 'a':
-			o.gzip = o.gzip || strings.HasSuffix(o.file, "gz")
-		case 'T':
-			o.names = opt.value
-		case 'e':
-			o.exclude = append(o.exclude, opt.value)
-		case 's':
-			o.strip = t.number("number of elements", opt.value)
-		}
-	}
+	o, end := tarOptions{file: "-"}, byte('\n')
+	files := t.optionsOf(args, true,
+		"c create", set(&o.mode, 'c'),
+		"x extract get", set(&o.mode, 'x'),
+		"t list", set(&o.mode, 't'),
+		"r append", set(&o.mode, 'r'),
+		"f: file", &o.file,
+		"C: directory", &o.dir,
+		"z gzip", &o.gzip,
+		"j bzip2", &o.bzip2,
+		"v verbose", &o.verbose,
+		"k keep-old-files", &o.keepOld,
+		"O to-stdout", &o.stdout,
+		"h dereference", &o.follow,
+		"a auto-compress", func(v string) { o.gzip = o.gzip || strings.HasSuffix(o.file, "gz") },
+		"T: files-from", &o.names,
+		"null", set(&end, 0),
+		"exclude:", &o.exclude,
+		"strip-components:", t.integer("number of elements", &o.strip),
+		"owner:", &o.owner,
+		"group:", &o.group,
+		"mode:", &o.mode8,
+		"mtime:", func(v string) {
+			when, ok := parseDate(v, time.Now(), location(t))
+			if !ok {
+				t.fatal(2, "Substituting -1 for unknown date format '%s'", v)
+			}
+			o.mtime = when
+		},
+		"full-time", &o.fullTime,
+		"p m overwrite preserve-permissions touch numeric-owner", nil,
+	)
 	if o.names != "" {
 		r, err := t.open(o.names)
-		if err != nil {
-			t.fatal(2, "%s: %s", o.names, program.ErrorText(err))
-		}
-		for line := range t.lines(o.names, r, '\n') {
+		t.must(err, 2, "%s", o.names)
+		for line := range t.lines(o.names, r, end) {
 			files = append(files, string(line))
 		}
 		r.Close()
@@ -236,9 +227,7 @@ func (t *cmd) tarCreate(o tarOptions, files []string) {
 	out := io.Writer(t.out)
 	if o.file != "-" {
 		f, err := t.create(o.file, false)
-		if err != nil {
-			t.fatal(2, "%s: Cannot open: %s", o.file, program.ErrorText(err))
-		}
+		t.must(err, 2, "%s: Cannot open", o.file)
 		defer f.Close()
 		out = f
 	}
@@ -249,9 +238,7 @@ func (t *cmd) tarCreate(o tarOptions, files []string) {
 	}
 	w := tar.NewWriter(out)
 	t.tarAdd(w, o, files)
-	if err := w.Close(); err != nil {
-		t.fatal(2, "%s: %s", o.file, program.ErrorText(err))
-	}
+	t.must(w.Close(), 2, "%s", o.file)
 }
 
 func (t *cmd) tarAdd(w *tar.Writer, o tarOptions, files []string) {
@@ -287,8 +274,7 @@ func (a *tarAdder) add(name string) {
 	}
 	info, err := stat("/", full)
 	if err != nil {
-		t.warn("%s: Cannot stat: %s", name, program.ErrorText(err))
-		t.status = 2
+		t.warnStatus(2, "%s: Cannot stat: %s", name, program.ErrorText(err))
 		return
 	}
 	if info.Inode() == a.self || tarExcluded(a.o.exclude, name) {
@@ -311,12 +297,11 @@ func (a *tarAdder) add(name string) {
 		h.Typeflag, h.Size = tar.TypeReg, info.Size()
 		a.seen[info.Inode()] = inside
 	}
+	a.override(h, info.Mode())
 	if a.o.verbose {
 		fmt.Fprintln(t.verboseOut(a.o), h.Name)
 	}
-	if err := a.write(h, full); err != nil {
-		t.fatal(2, "%s: %s", name, program.ErrorText(err))
-	}
+	t.must(a.write(h, full), 2, "%s", name)
 	if h.Typeflag == tar.TypeDir {
 		list, err := t.FS.ReadDir("/", full)
 		if err != nil {
@@ -325,6 +310,37 @@ func (a *tarAdder) add(name string) {
 		for _, e := range list {
 			a.add(join(name, e.Name()))
 		}
+	}
+}
+
+// override gives a member what --owner, --group, --mode and --mtime say.
+func (a *tarAdder) override(h *tar.Header, mode fs.FileMode) {
+	who := func(option string, name *string, id *int) {
+		if option == "" {
+			return
+		}
+		text, number, _ := strings.Cut(option, ":")
+		n, err := strconv.Atoi(cmp.Or(number, text))
+		if err == nil {
+			*id = n
+		} else if text == "root" {
+			*id = 0
+		}
+		if *name = text; err == nil && number == "" {
+			*name = ""
+		}
+	}
+	who(a.o.owner, &h.Uname, &h.Uid)
+	who(a.o.group, &h.Gname, &h.Gid)
+	if a.o.mode8 != "" {
+		m, err := modes.Parse(a.o.mode8, mode, mode.IsDir(), a.t.Umask)
+		if err != nil {
+			a.t.fatal(2, "%v", err)
+		}
+		h.Mode = int64(modes.Unix(m))
+	}
+	if !a.o.mtime.IsZero() {
+		h.ModTime = a.o.mtime
 	}
 }
 
@@ -370,22 +386,16 @@ func tarExcluded(patterns []string, name string) bool {
 // tarAppend adds to an archive that is there.
 func (t *cmd) tarAppend(o tarOptions, files []string) {
 	data, err := t.FS.ReadFile(t.Dir, o.file)
-	if err != nil {
-		t.fatal(2, "%s: Cannot open: %s", o.file, program.ErrorText(err))
-	}
+	t.must(err, 2, "%s: Cannot open", o.file)
 	f, err := t.FS.OpenFile(t.Dir, o.file, os.O_WRONLY, 0)
-	if err != nil {
-		t.fatal(2, "%s: Cannot open: %s", o.file, program.ErrorText(err))
-	}
+	t.must(err, 2, "%s: Cannot open", o.file)
 	defer f.Close()
 	if _, err := f.Seek(int64(tarEnd(data)), io.SeekStart); err != nil {
 		t.fatal(2, "%s: %s", o.file, program.ErrorText(err))
 	}
 	w := tar.NewWriter(f)
 	t.tarAdd(w, o, files)
-	if err := w.Close(); err != nil {
-		t.fatal(2, "%s: %s", o.file, program.ErrorText(err))
-	}
+	t.must(w.Close(), 2, "%s", o.file)
 }
 
 // tarEnd is where the last member of an archive ends.
@@ -399,9 +409,7 @@ func tarEnd(data []byte) int {
 
 func (t *cmd) tarRead(o tarOptions, only []string) {
 	in, err := t.open(o.file)
-	if err != nil {
-		t.fatal(2, "%s: Cannot open: %s", o.file, program.ErrorText(err))
-	}
+	t.must(err, 2, "%s: Cannot open", o.file)
 	defer in.Close()
 	r := bufio.NewReaderSize(in, 64<<10)
 	src := io.Reader(r)
@@ -419,6 +427,10 @@ func (t *cmd) tarRead(o tarOptions, only []string) {
 	for _, name := range only {
 		missing[name] = true
 	}
+	if _, err := r.Peek(1); err == io.EOF {
+		t.fatal(2, "%s: empty file is not an archive", o.file)
+	}
+	o.dirTimes = func() {}
 	a := tar.NewReader(src)
 	for {
 		t.check()
@@ -436,11 +448,11 @@ func (t *cmd) tarRead(o tarOptions, only []string) {
 			t.tarList(o, h)
 			continue
 		}
-		t.tarExtract(o, h, a)
+		t.tarExtract(&o, h, a)
 	}
+	o.dirTimes()
 	for name := range missing {
-		t.warn("%s: Not found in archive", name)
-		t.status = 2
+		t.warnStatus(2, "%s: Not found in archive", name)
 	}
 }
 
@@ -471,13 +483,16 @@ func (t *cmd) tarList(o tarOptions, h *tar.Header) {
 	if h.Uname == "" {
 		owner = strconv.Itoa(h.Uid) + "/" + strconv.Itoa(h.Gid)
 	}
-	mode := h.FileInfo().Mode()
-	fmt.Fprintf(t.out, "%s %s %9d %s %s\n", modes.String(mode), owner, h.Size, h.ModTime.In(location(t)).Format("2006-01-02 15:04"), name)
+	layout := "2006-01-02 15:04"
+	if o.fullTime {
+		layout += ":05"
+	}
+	fmt.Fprintf(t.out, "%s %s %9d %s %s\n", modes.String(h.FileInfo().Mode()), owner, h.Size, h.ModTime.In(location(t)).Format(layout), name)
 }
 
 // tarExtract writes one member. Names are taken as relative, and without "..",
 // so that an archive stays below the directory; links are not followed.
-func (t *cmd) tarExtract(o tarOptions, h *tar.Header, r io.Reader) {
+func (t *cmd) tarExtract(o *tarOptions, h *tar.Header, r io.Reader) {
 	name := strings.Trim(path.Clean("/"+h.Name), "/")
 	for range o.strip {
 		_, rest, ok := strings.Cut(name, "/")
@@ -490,13 +505,11 @@ func (t *cmd) tarExtract(o tarOptions, h *tar.Header, r io.Reader) {
 		return
 	}
 	if o.verbose {
-		fmt.Fprintln(t.verboseOut(o), h.Name)
+		fmt.Fprintln(t.verboseOut(*o), h.Name)
 	}
 	if o.stdout {
 		if h.Typeflag == tar.TypeReg {
-			if err := t.copyData(t.out, r); err != nil {
-				t.failed(h.Name, err)
-			}
+			t.report(t.copyData(t.out, r), "%s", h.Name)
 		}
 		return
 	}
@@ -508,12 +521,11 @@ func (t *cmd) tarExtract(o tarOptions, h *tar.Header, r io.Reader) {
 		}
 	}
 	if err := t.tarWrite(o, h, r, base, name); err != nil {
-		t.warn("%s: Cannot open: %s", h.Name, program.ErrorText(err))
-		t.status = 2
+		t.warnStatus(2, "%s: Cannot open: %s", h.Name, program.ErrorText(err))
 	}
 }
 
-func (t *cmd) tarWrite(o tarOptions, h *tar.Header, r io.Reader, base, name string) error {
+func (t *cmd) tarWrite(o *tarOptions, h *tar.Header, r io.Reader, base, name string) error {
 	full := join(base, name)
 	if err := t.plainDirs(base, path.Dir(name)); err != nil {
 		return err
@@ -525,6 +537,11 @@ func (t *cmd) tarWrite(o tarOptions, h *tar.Header, r io.Reader, base, name stri
 			if err := t.FS.Mkdir("/", full, mode|0o700); err != nil {
 				return err
 			}
+		}
+		before := o.dirTimes
+		o.dirTimes = func() {
+			before()
+			_ = t.FS.Chtimes("/", full, h.ModTime, h.ModTime) // a later member may have replaced it
 		}
 		return t.FS.Chmod("/", full, mode&^t.Umask|0o700)
 	}

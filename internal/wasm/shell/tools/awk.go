@@ -12,27 +12,24 @@ import (
 )
 
 func awkTool(t *cmd) {
-	opts, args := t.leading("F:v:f:e:W:", "field-separator=F assign=v file=f source=e")
 	env := awk.Env{Environ: t.Env, Stdin: t.Stdin, Stdout: t.out, Check: t.check, Time: time.Now, Zone: location(t), Strftime: strftime,
 		Warn: func(message string) { t.warn("%s", message) }}
 	var sources []string
-	for _, o := range opts {
-		switch o.name {
-		case 'F':
-			if env.FS = o.value; env.FS == "t" {
+	args := t.leading(
+		"F: field-separator", func(v string) {
+			if env.FS = v; env.FS == "t" {
 				env.FS = `\t`
 			}
-		case 'v':
-			if !strings.Contains(o.value, "=") {
-				t.fatal(2, "invalid -v argument: %s", o.value)
+		},
+		"v: assign", func(v string) {
+			if !strings.Contains(v, "=") {
+				t.fatal(2, "invalid -v argument: %s", v)
 			}
-			env.Vars = append(env.Vars, o.value)
-		case 'f':
-			sources = append(sources, t.scriptFile(o.value))
-		case 'e':
-			sources = append(sources, o.value)
-		}
-	}
+			env.Vars = append(env.Vars, v)
+		},
+		"f: file", func(v string) { sources = append(sources, t.scriptFile(v)) },
+		"e: source", &sources,
+	)
 	if sources == nil {
 		if len(args) == 0 {
 			t.fatal(2, "no program was given")
@@ -40,9 +37,7 @@ func awkTool(t *cmd) {
 		sources, args = args[:1], args[1:]
 	}
 	prog, err := awk.Parse(strings.Join(sources, "\n"))
-	if err != nil {
-		t.fatal(2, "%v", err)
-	}
+	t.valid(err, 2)
 	env.Args = append([]string{"awk"}, args...)
 	env.Open = func(name string) (io.ReadCloser, error) {
 		if name != "-" && t.isDir(name) {
@@ -60,9 +55,7 @@ func awkTool(t *cmd) {
 	}
 	env.Run = func(command string, stdin io.Reader, stdout io.Writer) int { return t.shell(command, stdin, stdout) }
 	t.status, err = prog.Run(env)
-	if err != nil {
-		t.fatal(2, "%v", err)
-	}
+	t.valid(err, 2)
 }
 
 // textErrors is a file whose errors have the words of the C library.

@@ -75,8 +75,7 @@ type output struct{ t *cmd }
 func (o output) Write(p []byte) (int, error) {
 	n, err := o.t.Stdout.Write(p)
 	if err != nil {
-		o.t.errorf("write error: %s", program.ErrorText(err))
-		panic(ended{1})
+		o.t.fatal(usageStatus(o.t.name), "write error: %s", program.ErrorText(err))
 	}
 	return n, nil
 }
@@ -91,10 +90,44 @@ func (t *cmd) warn(format string, args ...any) {
 	_, _ = io.WriteString(t.Stderr, t.name+": "+fmt.Sprintf(format, args...)+"\n")
 }
 
+// warnStatus writes a message and sets the exit status.
+func (t *cmd) warnStatus(status int, format string, args ...any) {
+	t.warn(format, args...)
+	t.status = status
+}
+
 // fatal writes a message and ends the utility.
 func (t *cmd) fatal(status int, format string, args ...any) {
 	t.warn(format, args...)
 	panic(ended{status})
+}
+
+// need ends the utility if there are fewer operands than n.
+func (t *cmd) need(operands []string, n int) {
+	if len(operands) < n {
+		t.fatal(usageStatus(t.name), "missing operand")
+	}
+}
+
+// valid ends the utility with the text of err, if an argument is not valid.
+func (t *cmd) valid(err error, status int) {
+	if err != nil {
+		t.fatal(status, "%v", err)
+	}
+}
+
+// must ends the utility with a message and the text of err, if there is an error.
+func (t *cmd) must(err error, status int, format string, args ...any) {
+	if err != nil {
+		t.fatal(status, format+": %s", append(args, program.ErrorText(err))...)
+	}
+}
+
+// report writes a message and the text of err, if there is an error, and goes on.
+func (t *cmd) report(err error, format string, args ...any) {
+	if err != nil {
+		t.errorf(format+": %s", append(args, program.ErrorText(err))...)
+	}
 }
 
 // failed reports an error of a system call about a file.
@@ -106,108 +139,6 @@ func (t *cmd) check() {
 	if t.ctx.Err() != nil {
 		panic(ended{137})
 	}
-}
-
-// option is one that was given.
-type option struct {
-	name  byte
-	value string
-}
-
-// options reads options as getopt_long does, also after operands. short is a
-// list of letters, each with ":" when it takes a value and "::" when it may.
-// long is a list of "name=x" that says which letter a long one stands for.
-func (t *cmd) options(short, long string) (opts []option, operands []string) {
-	return t.optionsOf(t.Args[1:], short, long, true)
-}
-
-// leading is options for utilities that take the arguments of another command.
-func (t *cmd) leading(short, long string) (opts []option, operands []string) {
-	return t.optionsOf(t.Args[1:], short, long, false)
-}
-
-func (t *cmd) optionsOf(args []string, short, long string, permute bool) (opts []option, operands []string) {
-	for len(args) > 0 {
-		a := args[0]
-		args = args[1:]
-		switch {
-		case a == "--":
-			return opts, append(operands, args...)
-		case strings.HasPrefix(a, "--"):
-			var o option
-			o, args = t.longOption(a[2:], args, short, long)
-			opts = append(opts, o)
-		case len(a) > 1 && a[0] == '-':
-			var more []option
-			more, args = t.shortOptions(a[1:], args, short)
-			opts = append(opts, more...)
-		case permute:
-			operands = append(operands, a)
-		default:
-			return opts, append([]string{a}, args...)
-		}
-	}
-	return opts, operands
-}
-
-func (t *cmd) shortOptions(a string, args []string, short string) ([]option, []string) {
-	var opts []option
-	for a != "" {
-		c := a[0]
-		a = a[1:]
-		i := strings.IndexByte(short, c)
-		if i < 0 || c == ':' {
-			t.fatal(usageStatus(t.name), "invalid option -- '%c'", c)
-		}
-		o := option{name: c}
-		switch rest := short[i+1:]; {
-		case strings.HasPrefix(rest, "::"):
-			o.value, a = a, ""
-		case strings.HasPrefix(rest, ":"):
-			o.value = a
-			if a == "" {
-				if len(args) == 0 {
-					t.fatal(usageStatus(t.name), "option requires an argument -- '%c'", c)
-				}
-				o.value, args = args[0], args[1:]
-			}
-			a = ""
-		}
-		opts = append(opts, o)
-	}
-	return opts, args
-}
-
-func (t *cmd) longOption(a string, args []string, short, long string) (option, []string) {
-	name, value, has := strings.Cut(a, "=")
-	letter, found := byte(0), 0
-	for _, l := range strings.Fields(long) {
-		full, letters, _ := strings.Cut(l, "=")
-		if full == name {
-			letter, found = letters[0], 1
-			break
-		}
-		if strings.HasPrefix(full, name) {
-			letter = letters[0]
-			found++
-		}
-	}
-	if found != 1 {
-		t.fatal(usageStatus(t.name), "unrecognized option '--%s'", name)
-	}
-	i := strings.IndexByte(short, letter)
-	takes := i >= 0 && strings.HasPrefix(short[i+1:], ":")
-	optional := takes && strings.HasPrefix(short[i+1:], "::")
-	switch {
-	case takes && !optional && !has:
-		if len(args) == 0 {
-			t.fatal(usageStatus(t.name), "option '--%s' requires an argument", name)
-		}
-		value, args = args[0], args[1:]
-	case has && !takes:
-		t.fatal(usageStatus(t.name), "option '--%s' doesn't allow an argument", name)
-	}
-	return option{name: letter, value: value}, args
 }
 
 // usageStatus is the exit status for wrong arguments.
@@ -327,7 +258,7 @@ func (t *cmd) number(what, text string) int {
 
 // size reads a number with a suffix such as k or MB.
 func (t *cmd) size(what, text string) int64 {
-	digits := strings.TrimRight(text, "kKMGTPEiBbcw")
+	digits := strings.TrimRight(text, "kKmMgGtTpPeEiBbcw")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if digits == "" && text != "" {
 		n, err = 1, nil
@@ -364,6 +295,19 @@ func (t *cmd) size(what, text string) int64 {
 func (t *cmd) isDir(name string) bool {
 	info, err := t.FS.Stat(t.Dir, name)
 	return err == nil && info.IsDir()
+}
+
+// confirm asks a question on standard error and reports whether the answer is yes.
+func (t *cmd) confirm(format string, args ...any) bool {
+	fmt.Fprintf(t.Stderr, t.name+": "+format, args...)
+	var answer []byte
+	for b := make([]byte, 1); len(answer) < 80; {
+		if n, err := t.Stdin.Read(b); n == 0 || err != nil || b[0] == '\n' {
+			break
+		}
+		answer = append(answer, b[0])
+	}
+	return len(answer) > 0 && answer[0]|0x20 == 'y'
 }
 
 // exists reports whether anything stands at a path.

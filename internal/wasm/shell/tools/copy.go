@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"io/fs"
@@ -17,52 +18,40 @@ import (
 
 // copyOptions are those of cp and mv.
 type copyOptions struct {
-	recursive, force, noClobber, update, verbose, preserve bool
-	links                                                  byte // P: as links, L: followed, H: those named are followed
-	hard, symbolic                                         bool
-	target                                                 string
-	plain                                                  bool // the target is no directory to copy into
-	parents                                                bool
+	recursive, force, noClobber, update, verbose, preserve, interactive bool
+	links                                                               byte // P: as links, L: followed, H: those named are followed
+	hard, symbolic                                                      bool
+	target                                                              string
+	plain                                                               bool // the target is no directory to copy into
+	parents                                                             bool
 }
 
 func cp(t *cmd) {
-	opts, files := t.options("aRrfinpdPLHuvt:TlsA:", "archive=a recursive=R force=f interactive=i no-clobber=n preserve=A:: no-dereference=P dereference=L update=u verbose=v target-directory=t no-target-directory=T link=l symbolic-link=s parents=K")
 	var c copyOptions
-	for _, o := range opts {
-		switch o.name {
-		case 'a':
-			c.recursive, c.preserve, c.links = true, true, 'P'
-		case 'R', 'r':
+	files := t.options(
+		"a archive", func(v string) { c.recursive, c.preserve, c.links = true, true, 'P' },
+		"R r recursive", func(v string) {
 			c.recursive = true
 			if c.links == 0 {
 				c.links = 'P'
 			}
-		case 'f':
-			c.force = true
-		case 'n':
-			c.noClobber = true
-		case 'p', 'A':
-			c.preserve = true
-		case 'd', 'P':
-			c.links = 'P'
-		case 'L', 'H':
-			c.links = o.name
-		case 'u':
-			c.update = true
-		case 'v':
-			c.verbose = true
-		case 't':
-			c.target = o.value
-		case 'T':
-			c.plain = true
-		case 'l':
-			c.hard = true
-		case 's':
-			c.symbolic = true
-		case 'K':
-			c.parents = true
-		}
-	}
+		},
+		"f force", &c.force,
+		"n no-clobber", &c.noClobber,
+		"p", &c.preserve,
+		"preserve::", &c.preserve,
+		"d P no-dereference", set(&c.links, 'P'),
+		"L dereference", set(&c.links, 'L'),
+		"H", set(&c.links, 'H'),
+		"u update", &c.update,
+		"v verbose", &c.verbose,
+		"t: target-directory", &c.target,
+		"T no-target-directory", &c.plain,
+		"l link", &c.hard,
+		"s symbolic-link", &c.symbolic,
+		"parents", &c.parents,
+		"i interactive", &c.interactive,
+	)
 	for from, to := range t.pairs(files, &c) {
 		t.copy(from, to, c, true)
 	}
@@ -94,9 +83,7 @@ func (t *cmd) pairs(files []string, c *copyOptions) func(yield func(from, to str
 			to := join(dir, path.Base(f))
 			if c.parents {
 				to = join(dir, strings.TrimLeft(f, "/"))
-				if err := t.FS.MkdirAll(t.Dir, path.Dir(to), 0o777&^t.Umask); err != nil {
-					t.failed(path.Dir(to), err)
-				}
+				t.report(t.FS.MkdirAll(t.Dir, path.Dir(to), 0o777&^t.Umask), "%s", path.Dir(to))
 			}
 			if base := path.Base(f); base == "." || base == ".." {
 				to = dir
@@ -122,6 +109,8 @@ func (t *cmd) copy(from, to string, c copyOptions, named bool) {
 	old, oldErr := t.FS.Stat(t.Dir, to)
 	switch {
 	case oldErr == nil && c.noClobber && !info.IsDir():
+		return
+	case oldErr == nil && c.interactive && !info.IsDir() && !t.confirm("overwrite '%s'? ", to):
 		return
 	case oldErr == nil && old.Inode() == info.Inode():
 		t.errorf("'%s' and '%s' are the same file", from, to)
@@ -230,22 +219,16 @@ func (t *cmd) keepTimes(to string, info *memfs.Info) {
 }
 
 func mv(t *cmd) {
-	opts, files := t.options("finuvt:T", "force=f interactive=i no-clobber=n update=u verbose=v target-directory=t no-target-directory=T")
 	var c copyOptions
-	for _, o := range opts {
-		switch o.name {
-		case 'n':
-			c.noClobber = true
-		case 'u':
-			c.update = true
-		case 'v':
-			c.verbose = true
-		case 't':
-			c.target = o.value
-		case 'T':
-			c.plain = true
-		}
-	}
+	files := t.options(
+		"n no-clobber", &c.noClobber,
+		"u update", &c.update,
+		"v verbose", &c.verbose,
+		"t: target-directory", &c.target,
+		"T no-target-directory", &c.plain,
+		"f force", set(&c.interactive, false),
+		"i interactive", &c.interactive,
+	)
 	for from, to := range t.pairs(files, &c) {
 		t.move(from, to, c)
 	}
@@ -259,7 +242,7 @@ func (t *cmd) move(from, to string, c copyOptions) {
 	}
 	old, oldErr := t.FS.Lstat(t.Dir, to)
 	switch {
-	case oldErr == nil && c.noClobber:
+	case oldErr == nil && (c.noClobber || c.interactive && !t.confirm("overwrite '%s'? ", to)):
 		return
 	case oldErr == nil && c.update && !info.ModTime().After(old.ModTime()):
 		return
@@ -284,48 +267,34 @@ func (t *cmd) move(from, to string, c copyOptions) {
 }
 
 func install(t *cmd) {
-	opts, files := t.options("dm:DpvTt:o:g:c", "directory=d mode=m preserve-timestamps=p verbose=v target-directory=t no-target-directory=T")
 	c := copyOptions{}
 	dirs, parents, mode := false, false, fs.FileMode(0o755)
-	for _, o := range opts {
-		switch o.name {
-		case 'd':
-			dirs = true
-		case 'D':
-			parents = true
-		case 'm':
-			mode = t.mode(o.value)
-		case 'p':
-			c.preserve = true
-		case 't':
-			c.target = o.value
-		case 'T':
-			c.plain = true
-		}
-	}
+	files := t.options(
+		"d directory", &dirs,
+		"D", &parents,
+		"m: mode", func(v string) { mode = t.mode(v) },
+		"p preserve-timestamps", &c.preserve,
+		"t: target-directory", &c.target,
+		"T no-target-directory", &c.plain,
+		"c v verbose", nil,
+	)
 	if dirs {
 		for _, d := range files {
-			if err := t.FS.MkdirAll(t.Dir, d, mode); err != nil {
-				t.errorf("cannot create directory '%s': %s", d, program.ErrorText(err))
-			}
+			t.report(t.FS.MkdirAll(t.Dir, d, mode), "cannot create directory '%s'", d)
 		}
 		return
 	}
-	if parents && len(files) > 1 {
+	if parents && len(files) > 0 {
 		dir := path.Dir(files[len(files)-1])
 		if c.target != "" {
 			dir = c.target
 		}
-		if err := t.FS.MkdirAll(t.Dir, dir, 0o755); err != nil {
-			t.failed(dir, err)
-		}
+		t.report(t.FS.MkdirAll(t.Dir, dir, 0o755), "%s", dir)
 	}
 	for from, to := range t.pairs(files, &c) {
 		t.copy(from, to, c, true)
 		if t.status == 0 {
-			if err := t.FS.Chmod(t.Dir, to, mode); err != nil {
-				t.failed(to, err)
-			}
+			t.report(t.FS.Chmod(t.Dir, to, mode), "%s", to)
 		}
 	}
 }
@@ -335,6 +304,8 @@ func dd(t *cmd) {
 	in, out := "-", ""
 	bs, count, skip, seek := int64(512), int64(-1), int64(0), int64(0)
 	quiet, keep, full := false, false, false
+	var countBytes, skipBytes, seekBytes, both bool
+	convert := func(block []byte) []byte { return block }
 	for _, a := range t.Args[1:] {
 		key, value, _ := strings.Cut(a, "=")
 		switch key {
@@ -342,8 +313,14 @@ func dd(t *cmd) {
 			in = value
 		case "of":
 			out = value
-		case "bs", "ibs", "obs":
-			bs = t.size("number", value)
+		case "bs":
+			bs, both = t.size("number", value), true
+		case "ibs":
+			if n := t.size("number", value); !both {
+				bs = n
+			}
+		case "obs":
+			t.size("number", value) // what is written does not depend on it
 		case "count":
 			count = t.size("number", value)
 		case "skip", "iseek":
@@ -353,10 +330,26 @@ func dd(t *cmd) {
 		case "status":
 			quiet = value == "none"
 		case "conv":
-			keep = strings.Contains(value, "notrunc")
+			for c := range strings.SplitSeq(value, ",") {
+				switch c {
+				case "notrunc":
+					keep = true
+				case "sync":
+					convert = func(b []byte) []byte { return append(b, make([]byte, bs-int64(len(b)))...) }
+				case "ucase":
+					convert = bytes.ToUpper
+				case "lcase":
+					convert = bytes.ToLower
+				case "noerror", "fsync", "fdatasync":
+				default:
+					t.fatal(1, "invalid conversion: '%s'", c)
+				}
+			}
 		case "iflag":
 			full = strings.Contains(value, "fullblock")
+			countBytes, skipBytes = strings.Contains(value, "count_bytes"), strings.Contains(value, "skip_bytes")
 		case "oflag":
+			seekBytes = strings.Contains(value, "seek_bytes")
 		default:
 			t.fatal(1, "unrecognized operand '%s'", a)
 		}
@@ -364,50 +357,79 @@ func dd(t *cmd) {
 	if bs < 1 || bs > maxWhole {
 		t.fatal(1, "invalid number: '%d'", bs)
 	}
+	if !countBytes && count >= 0 {
+		count *= bs
+	}
+	if !skipBytes {
+		skip *= bs
+	}
+	if !seekBytes {
+		seek *= bs
+	}
 	start := time.Now()
-	full2, partial, outFull, outPartial, bytes := t.ddCopy(in, out, bs, count, skip, seek, keep, full)
+	n := t.ddCopy(ddRun{in: in, out: out, bs: bs, count: count, skip: skip, seek: seek, keep: keep, full: full, countBytes: countBytes, convert: convert})
 	if quiet {
 		return
 	}
 	t.flush()
-	fmt.Fprintf(t.Stderr, "%d+%d records in\n%d+%d records out\n%d bytes copied, %.3g s\n", full2, partial, outFull, outPartial, bytes, time.Since(start).Seconds())
+	fmt.Fprintf(t.Stderr, "%d+%d records in\n%d+%d records out\n%d bytes copied, %.3g s\n", n.inFull, n.inPart, n.outFull, n.outPart, n.bytes, time.Since(start).Seconds())
 }
 
-func (t *cmd) ddCopy(in, out string, bs, count, skip, seek int64, keep, full bool) (inFull, inPart, outFull, outPart, bytes int64) {
-	r, err := t.open(in)
-	if err != nil {
-		t.fatal(1, "failed to open '%s': %s", in, program.ErrorText(err))
-	}
+// ddRun is what dd copies, in bytes, and how far it came.
+type ddRun struct {
+	in, out                                 string
+	bs, count, skip, seek                   int64
+	keep, full, countBytes                  bool
+	convert                                 func(block []byte) []byte
+	inFull, inPart, outFull, outPart, bytes int64
+}
+
+func (t *cmd) ddCopy(d ddRun) ddRun {
+	r, err := t.open(d.in)
+	t.must(err, 1, "failed to open '%s'", d.in)
 	defer r.Close()
-	w, err := t.ddOutput(out, seek*bs, keep)
-	if err != nil {
-		t.fatal(1, "failed to open '%s': %s", out, program.ErrorText(err))
-	}
+	w, err := t.ddOutput(d.out, d.seek, d.keep)
+	t.must(err, 1, "failed to open '%s'", d.out)
 	defer w.Close()
-	buf := make([]byte, bs)
-	for i := int64(0); count < 0 || i < count+skip; i++ {
-		n, err := readBlock(r, buf, full)
+	buf := make([]byte, d.bs)
+	for at := int64(0); d.count < 0 || at < d.count; {
+		size := d.bs
+		if d.skip > 0 {
+			size = min(d.bs, d.skip)
+		} else if d.count >= 0 {
+			size = min(d.bs, d.count-at)
+		}
+		n, err := readBlock(r, buf[:size], d.full)
 		if n == 0 {
 			if err != nil && err != io.EOF {
-				t.failed(in, err)
+				t.failed(d.in, err)
 			}
 			break
 		}
-		if i < skip {
+		if d.skip > 0 {
+			d.skip -= int64(n)
 			continue
 		}
-		if int64(n) == bs {
-			inFull, outFull = inFull+1, outFull+1
-		} else {
-			inPart, outPart = inPart+1, outPart+1
+		if at += int64(n); !d.countBytes {
+			at += size - int64(n) // a short block counts as one
 		}
-		bytes += int64(n)
-		if _, err := w.Write(buf[:n]); err != nil {
-			t.errorf("error writing '%s': %s", out, program.ErrorText(err))
+		count := func(n int, full, part *int64) {
+			if int64(n) == d.bs {
+				*full++
+			} else {
+				*part++
+			}
+		}
+		count(n, &d.inFull, &d.inPart)
+		block := d.convert(buf[:n])
+		count(len(block), &d.outFull, &d.outPart)
+		d.bytes += int64(len(block))
+		if _, err := w.Write(block); err != nil {
+			t.errorf("error writing '%s': %s", d.out, program.ErrorText(err))
 			break
 		}
 	}
-	return inFull, inPart, outFull, outPart, bytes
+	return d
 }
 
 // readBlock reads one block, a whole one if full is asked for.

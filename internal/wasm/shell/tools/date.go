@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
 // location is the time zone of TZ. There are no zone files: what is not an
@@ -37,31 +35,24 @@ func location(t *cmd) *time.Location {
 }
 
 func date(t *cmd) {
-	opts, args := t.options("ud:r:I::Rs:", "utc=u universal=u date=d reference=r iso-8601=I rfc-email=R rfc-2822=R set=s")
 	now := time.Now()
 	loc := location(t)
 	layout := "%a %b %e %H:%M:%S %Z %Y"
 	var texts []string
-	for _, o := range opts {
-		switch o.name {
-		case 'u':
-			loc = time.UTC
-		case 'd':
-			texts = append(texts, o.value)
-		case 'r':
-			info, err := t.FS.Stat(t.Dir, o.value)
-			if err != nil {
-				t.fatal(1, "%s: %s", o.value, program.ErrorText(err))
-			}
+	args := t.options(
+		"u utc universal", func(v string) { loc = time.UTC },
+		"d: date", &texts,
+		"r: reference", func(v string) {
+			info, err := t.FS.Stat(t.Dir, v)
+			t.must(err, 1, "%s", v)
 			now = info.ModTime()
-		case 'I':
-			layout = map[string]string{"": "%Y-%m-%d", "date": "%Y-%m-%d", "hours": "%Y-%m-%dT%H%:z", "minutes": "%Y-%m-%dT%H:%M%:z", "seconds": "%Y-%m-%dT%H:%M:%S%:z", "ns": "%Y-%m-%dT%H:%M:%S,%N%:z"}[o.value]
-		case 'R':
-			layout = "%a, %d %b %Y %H:%M:%S %z"
-		case 's':
-			t.fatal(1, "cannot set date: Operation not permitted")
-		}
-	}
+		},
+		"I:: iso-8601", func(v string) {
+			layout = map[string]string{"": "%Y-%m-%d", "date": "%Y-%m-%d", "hours": "%Y-%m-%dT%H%:z", "minutes": "%Y-%m-%dT%H:%M%:z", "seconds": "%Y-%m-%dT%H:%M:%S%:z", "ns": "%Y-%m-%dT%H:%M:%S,%N%:z"}[v]
+		},
+		"R rfc-email rfc-2822", set(&layout, "%a, %d %b %Y %H:%M:%S %z"),
+		"s: set", func(v string) { t.fatal(1, "cannot set date: Operation not permitted") },
+	)
 	for _, text := range texts {
 		when, ok := parseDate(text, now, loc)
 		if !ok {
@@ -248,7 +239,7 @@ func parseStamp(text string) (time.Time, bool) {
 }
 
 var dateLayouts = []string{
-	time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05.999999999 -0700", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 MST",
+	time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05.999999999 -0700", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05 MST",
 	"2006-01-02 15:04:05.999999999", "2006-01-02 15:04", "2006-01-02", "2006/01/02 15:04:05", "2006/01/02", "01/02/2006", "01/02/2006 15:04:05", "20060102", "20060102 15:04:05",
 	time.RFC1123Z, time.RFC1123, time.ANSIC, time.UnixDate, "2 Jan 2006", "2 Jan 2006 15:04:05", "Jan 2 2006", "Jan 2, 2006", "January 2, 2006", "2 January 2006", "Jan 2 15:04:05 2006",
 }

@@ -14,57 +14,46 @@ import (
 
 // diffOptions are those of diff.
 type diffOptions struct {
-	style                                  byte // n: normal, u, c, e: ed
-	context                                int
-	brief, same, recursive, newFile, text  bool
-	fold, space, allSpace, blank, trailing bool
-	labels                                 []string
-	exclude                                []string
+	style                                      byte // n: normal, u, c, e: ed
+	context                                    int
+	brief, same, recursive, newFile, text      bool
+	fold, space, allSpace, blank, trailing, cr bool
+	labels                                     []string
+	exclude                                    []string
 }
 
 // edit is a run of lines of a that is replaced by one of b.
 type edit struct{ a0, a1, b0, b1 int }
 
 func diffTool(t *cmd) {
-	opts, files := t.options("uU:cC:qsrNaiwbBZL:x:pdty", "unified=u brief=q report-identical-files=s recursive=r new-file=N text=a ignore-case=i ignore-all-space=w ignore-space-change=b ignore-blank-lines=B ignore-trailing-space=Z label=L exclude=x normal=d minimal=d strip-trailing-cr=t side-by-side=y")
 	o := diffOptions{style: 'n', context: 3}
-	for _, opt := range opts {
-		switch opt.name {
-		case 'u':
-			o.style = 'u'
-		case 'U', 'C':
-			o.style = opt.name | 0x20
-			o.context = t.number("context length", opt.value)
-		case 'c':
-			o.style = 'c'
-		case 'q':
-			o.brief = true
-		case 's':
-			o.same = true
-		case 'r':
-			o.recursive = true
-		case 'N':
-			o.newFile = true
-		case 'a':
-			o.text = true
-		case 'i':
-			o.fold = true
-		case 'w':
-			o.allSpace = true
-		case 'b':
-			o.space = true
-		case 'B':
-			o.blank = true
-		case 'Z':
-			o.trailing = true
-		case 'L':
-			o.labels = append(o.labels, opt.value)
-		case 'x':
-			o.exclude = append(o.exclude, opt.value)
-		case 'y':
-			t.fatal(2, "side by side is not supported; use -u")
-		}
-	}
+	files := t.options(
+		"u unified", set(&o.style, 'u'),
+		"U:", func(v string) {
+			o.style = 'U' | 0x20
+			o.context = t.number("context length", v)
+		},
+		"C:", func(v string) {
+			o.style = 'C' | 0x20
+			o.context = t.number("context length", v)
+		},
+		"c", set(&o.style, 'c'),
+		"q brief", &o.brief,
+		"s report-identical-files", &o.same,
+		"r recursive", &o.recursive,
+		"N new-file", &o.newFile,
+		"a text", &o.text,
+		"i ignore-case", &o.fold,
+		"w ignore-all-space", &o.allSpace,
+		"b ignore-space-change", &o.space,
+		"B ignore-blank-lines", &o.blank,
+		"Z ignore-trailing-space", &o.trailing,
+		"L: label", &o.labels,
+		"x: exclude", &o.exclude,
+		"y side-by-side", func(v string) { t.fatal(2, "side by side is not supported; use -u") },
+		"strip-trailing-cr", &o.cr,
+		"d minimal normal", nil,
+	)
 	if len(files) != 2 {
 		t.fatal(2, "missing operand after '%s'", strings.Join(files, " "))
 	}
@@ -94,7 +83,10 @@ func (t *cmd) diffPair(o diffOptions, a, b string, inside bool) {
 		return
 	}
 	x, okA := t.diffRead(o, a, inside)
-	y, okB := t.diffRead(o, b, inside)
+	y, okB := x, okA
+	if a != "-" || b != "-" {
+		y, okB = t.diffRead(o, b, inside)
+	}
 	if !okA || !okB {
 		return
 	}
@@ -112,8 +104,7 @@ func (t *cmd) diffRead(o diffOptions, name string, inside bool) ([]byte, bool) {
 		if o.newFile && (inside || !t.exists(name)) {
 			return nil, true
 		}
-		t.warn("%s: %s", name, program.ErrorText(err))
-		t.status = 2
+		t.warnStatus(2, "%s: %s", name, program.ErrorText(err))
 		return nil, false
 	}
 	defer r.Close()
@@ -217,6 +208,9 @@ type differ struct {
 
 // key is what of a line is compared.
 func (d *differ) key(line string) string {
+	if d.o.cr && strings.HasSuffix(line, "\r\n") {
+		line = strings.TrimSuffix(line, "\r\n") + "\n"
+	}
 	if d.o.fold {
 		line = strings.ToLower(line)
 	}
@@ -263,22 +257,21 @@ func (d *differ) edits() []edit {
 		}
 		return out
 	}
-	m := &myers{a: number(d.a), b: number(d.b), check: d.t.check}
-	m.goneA, m.newB = make([]bool, len(d.a)), make([]bool, len(d.b))
-	m.compare(0, len(d.a), 0, len(d.b))
-	shift(m.a, m.goneA)
-	shift(m.b, m.newB)
+	a, b := number(d.a), number(d.b)
+	goneA, newB := compareLines(a, b, d.t.check)
+	shift(a, goneA)
+	shift(b, newB)
 	var out []edit
 	for i, j := 0, 0; i < len(d.a) || j < len(d.b); {
-		if i < len(d.a) && !m.goneA[i] && j < len(d.b) && !m.newB[j] {
+		if i < len(d.a) && !goneA[i] && j < len(d.b) && !newB[j] {
 			i, j = i+1, j+1
 			continue
 		}
 		e := edit{a0: i, b0: j}
-		for i < len(d.a) && m.goneA[i] {
+		for i < len(d.a) && goneA[i] {
 			i++
 		}
-		for j < len(d.b) && m.newB[j] {
+		for j < len(d.b) && newB[j] {
 			j++
 		}
 		e.a1, e.b1 = i, j
@@ -312,6 +305,35 @@ func shift(lines []int, changed []bool) {
 	}
 }
 
+// compareLines tells which lines of a and of b a shortest edit script changes. Lines that the
+// other file does not have at all are set aside first: they match nothing.
+func compareLines(a, b []int, check func()) (goneA, newB []bool) {
+	common := func(lines, other []int) (kept, at []int) {
+		has := map[int]bool{}
+		for _, l := range other {
+			has[l] = true
+		}
+		for i, l := range lines {
+			if has[l] {
+				kept, at = append(kept, l), append(at, i)
+			}
+		}
+		return kept, at
+	}
+	changed := func(n int, at []int, kept []bool) []bool {
+		out := slices.Repeat([]bool{true}, n)
+		for i, where := range at {
+			out[where] = kept[i]
+		}
+		return out
+	}
+	keptA, atA := common(a, b)
+	keptB, atB := common(b, a)
+	m := &myers{a: keptA, b: keptB, goneA: make([]bool, len(keptA)), newB: make([]bool, len(keptB)), check: check}
+	m.compare(0, len(keptA), 0, len(keptB))
+	return changed(len(a), atA, m.goneA), changed(len(b), atB, m.newB)
+}
+
 // myers finds a shortest edit script in linear space.
 type myers struct {
 	a, b        []int
@@ -341,8 +363,7 @@ func (m *myers) compare(a0, a1, b0, b1 int) {
 	m.compare(x, a1, y, b1)
 }
 
-// middle finds a point on a shortest path by searching from both ends. After a
-// bound on the work the best point so far is taken, which costs shortness only.
+// middle finds a point on a shortest path by searching from both ends.
 func (m *myers) middle(a0, a1, b0, b1 int) (x, y int) {
 	n, k := a1-a0, b1-b0
 	limit := n + k + 1

@@ -8,8 +8,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-
-	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
 // odFormat is one way in which od shows bytes.
@@ -20,31 +18,23 @@ type odFormat struct {
 }
 
 func od(t *cmd) {
-	opts, files := t.options("A:t:N:j:w::vabcdoxsiulf", "address-radix=A format=t read-bytes=N skip-bytes=j width=w output-duplicates=v")
 	radix, limit, skip, width, dup := byte('o'), int64(-1), int64(0), 16, false
 	var formats []odFormat
-	for _, o := range opts {
-		switch o.name {
-		case 'A':
-			radix = (o.value + "o")[0]
-		case 't':
-			formats = append(formats, t.odFormats(o.value)...)
-		case 'N':
-			limit = t.size("bytes", o.value)
-		case 'j':
-			skip = t.size("bytes", o.value)
-		case 'w':
+	short := map[byte]odFormat{'a': {'a', 1, false}, 'b': {'o', 1, false}, 'c': {'c', 1, false}, 'd': {'u', 2, false}, 'o': {'o', 2, false}, 'x': {'x', 2, false},
+		's': {'d', 2, false}, 'i': {'d', 4, false}, 'l': {'d', 8, false}, 'f': {'f', 4, false}}
+	files := t.options(append(letters("abcdoxsilf", func(c byte) { formats = append(formats, short[c]) }),
+		"A: address-radix", func(v string) { radix = (v + "o")[0] },
+		"t: format", func(v string) { formats = append(formats, t.odFormats(v)...) },
+		"N: read-bytes", t.amount("bytes", &limit),
+		"j: skip-bytes", t.amount("bytes", &skip),
+		"w:: width", func(v string) {
 			width = 32
-			if o.value != "" {
-				width = max(1, t.number("width", o.value))
+			if v != "" {
+				width = max(1, t.number("width", v))
 			}
-		case 'v':
-			dup = true
-		default:
-			formats = append(formats, map[byte]odFormat{'a': {'a', 1, false}, 'b': {'o', 1, false}, 'c': {'c', 1, false}, 'd': {'u', 2, false}, 'o': {'o', 2, false}, 'x': {'x', 2, false},
-				's': {'d', 2, false}, 'i': {'d', 4, false}, 'u': {'u', 2, false}, 'l': {'d', 8, false}, 'f': {'f', 4, false}}[o.name])
-		}
-	}
+		},
+		"v output-duplicates", &dup,
+	)...)
 	if len(formats) == 0 {
 		formats = []odFormat{{'o', 2, false}}
 	}
@@ -229,25 +219,16 @@ func (f odFormat) value(b []byte) string {
 // hexdump shows bytes in the layouts of its options; without one in words of
 // two bytes.
 func hexdump(t *cmd) {
-	opts, files := t.options("Cbcdoxn:s:ve:", "canonical=C length=n skip=s no-squeezing=v")
 	mode, limit, skip, dup := byte(0), int64(-1), int64(0), false
 	if t.name == "hd" {
 		mode = 'C'
 	}
-	for _, o := range opts {
-		switch o.name {
-		case 'n':
-			limit = t.size("length", o.value)
-		case 's':
-			skip = t.size("offset", o.value)
-		case 'v':
-			dup = true
-		case 'e':
-			t.fatal(1, "-e: formats are not supported; use -C, -b, -c, -d, -o or -x, or od")
-		default:
-			mode = o.name
-		}
-	}
+	files := t.options(append(letters("bcdox", func(c byte) { mode = c }),
+		"C canonical", set(&mode, 'C'),
+		"n: length", t.amount("length", &limit),
+		"s: skip", t.amount("offset", &skip),
+		"v no-squeezing", &dup,
+	)...)
 	data := t.allInput(files)
 	data = data[min(skip, int64(len(data))):]
 	if limit >= 0 {
@@ -332,31 +313,19 @@ func hexLine(mode byte, at int64, line []byte) string {
 }
 
 func xxd(t *cmd) {
-	opts, files := t.options("pruic:l:s:g:bea", "plain=p postscript=p ps=p revert=r reverse=r uppercase=u include=i cols=c len=l seek=s groupsize=g bits=b autoskip=a")
 	plain, revert, upper, include, bits := false, false, false, false, false
 	cols, group, limit, skip := 0, -1, int64(-1), int64(0)
-	for _, o := range opts {
-		switch o.name {
-		case 'p':
-			plain = true
-		case 'r':
-			revert = true
-		case 'u':
-			upper = true
-		case 'i':
-			include = true
-		case 'b':
-			bits = true
-		case 'c':
-			cols = t.number("columns", o.value)
-		case 'l':
-			limit = t.size("length", o.value)
-		case 's':
-			skip = t.size("offset", strings.TrimPrefix(o.value, "+"))
-		case 'g':
-			group = t.number("octets", o.value)
-		}
-	}
+	files := t.options(
+		"p plain postscript ps", &plain,
+		"r revert reverse", &revert,
+		"u uppercase", &upper,
+		"i include", &include,
+		"b bits", &bits,
+		"c: cols", t.integer("columns", &cols),
+		"l: len", t.amount("length", &limit),
+		"s: seek", func(v string) { skip = t.size("offset", strings.TrimPrefix(v, "+")) },
+		"g: groupsize", t.integer("octets", &group),
+	)
 	if cols <= 0 {
 		cols = 16
 		if plain {
@@ -380,9 +349,7 @@ func xxd(t *cmd) {
 		name = files[0]
 	}
 	r, err := t.open(name)
-	if err != nil {
-		t.fatal(2, "%s: %s", name, program.ErrorText(err))
-	}
+	t.must(err, 2, "%s", name)
 	defer r.Close()
 	data := t.readAll(name, r)
 	if revert {

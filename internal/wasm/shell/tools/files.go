@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,31 +16,27 @@ import (
 )
 
 func mkdir(t *cmd) {
-	opts, dirs := t.options("pm:v", "parents=p mode=m verbose=v")
 	parents, verbose := false, false
 	mode := fs.FileMode(0o777) &^ t.Umask
-	for _, o := range opts {
-		switch o.name {
-		case 'p':
-			parents = true
-		case 'v':
-			verbose = true
-		case 'm':
-			m, err := modes.Parse(o.value, 0o777, true, t.Umask)
-			if err != nil {
-				t.fatal(1, "%v", err)
-			}
+	dirs := t.options(
+		"p parents", &parents,
+		"v verbose", &verbose,
+		"m: mode", func(v string) {
+			m, err := modes.Parse(v, 0o777, true, t.Umask)
+			t.valid(err, 1)
 			mode = m
-		}
-	}
-	if len(dirs) == 0 {
-		t.fatal(1, "missing operand")
-	}
+		},
+	)
+	t.need(dirs, 1)
 	for _, d := range dirs {
 		var err error
 		if parents {
-			err = t.FS.MkdirAll(t.Dir, d, mode)
-		} else {
+			if t.isDir(d) {
+				continue
+			}
+			err = t.FS.MkdirAll(t.Dir, path.Dir(strings.TrimRight(d, "/")), 0o777&^t.Umask|0o300)
+		}
+		if err == nil {
 			err = t.FS.Mkdir(t.Dir, d, mode)
 		}
 		if err != nil {
@@ -53,14 +50,12 @@ func mkdir(t *cmd) {
 }
 
 func rmdir(t *cmd) {
-	opts, dirs := t.options("pv", "parents=p ignore-fail-on-non-empty=i verbose=v")
 	parents := false
-	for _, o := range opts {
-		parents = parents || o.name == 'p'
-	}
-	if len(dirs) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	dirs := t.options(
+		"p parents", &parents,
+		"v verbose", nil,
+	)
+	t.need(dirs, 1)
 	for _, d := range dirs {
 		for d != "." && d != "/" && d != "" {
 			if err := t.FS.Rmdir(t.Dir, d); err != nil {
@@ -76,20 +71,15 @@ func rmdir(t *cmd) {
 }
 
 func rm(t *cmd) {
-	opts, files := t.options("rRfivdI", "recursive=r force=f verbose=v dir=d interactive=i preserve-root=p no-preserve-root=p")
-	recursive, force, verbose, dirs := false, false, false, false
-	for _, o := range opts {
-		switch o.name {
-		case 'r', 'R':
-			recursive = true
-		case 'f':
-			force = true
-		case 'v':
-			verbose = true
-		case 'd':
-			dirs = true
-		}
-	}
+	recursive, force, verbose, dirs, ask := false, false, false, false, false
+	files := t.options(
+		"r R recursive", &recursive,
+		"f force", &force,
+		"v verbose", &verbose,
+		"d dir", &dirs,
+		"i interactive", &ask,
+		"preserve-root no-preserve-root", nil,
+	)
 	if len(files) == 0 && !force {
 		t.fatal(1, "missing operand")
 	}
@@ -100,6 +90,8 @@ func rm(t *cmd) {
 		}
 		switch {
 		case err != nil:
+		case ask && !force && !t.confirm("remove '%s'? ", f):
+			continue
 		case path.Base(f) == "." || path.Base(f) == "..":
 			t.errorf("refusing to remove '.' or '..' directory: skipping '%s'", f)
 			continue
@@ -123,50 +115,42 @@ func rm(t *cmd) {
 }
 
 func unlink(t *cmd) {
-	_, files := t.options("", "")
+	files := t.options()
 	if len(files) != 1 {
 		t.fatal(1, "missing operand")
 	}
-	if err := t.FS.Remove(t.Dir, files[0]); err != nil {
-		t.errorf("cannot unlink '%s': %s", files[0], program.ErrorText(err))
-	}
+	t.report(t.FS.Remove(t.Dir, files[0]), "cannot unlink '%s'", files[0])
 }
 
 func touch(t *cmd) {
-	opts, files := t.options("acmht:d:r:", "no-create=c date=d reference=r no-dereference=h time=T")
 	access, modify, create, link := true, true, true, false
 	at := time.Now()
 	mt := at
-	for _, o := range opts {
-		switch o.name {
-		case 'a':
-			modify = false
-		case 'm':
-			access = false
-		case 'c':
-			create = false
-		case 'h':
-			link = true
-		case 't':
-			when, ok := parseStamp(o.value)
+	files := t.options(
+		"a", set(&modify, false),
+		"m", set(&access, false),
+		"c no-create", set(&create, false),
+		"h no-dereference", &link,
+		"t:", func(v string) {
+			when, ok := parseStamp(v)
 			if !ok {
-				t.fatal(1, "invalid date format '%s'", o.value)
+				t.fatal(1, "invalid date format '%s'", v)
 			}
 			at, mt = when, when
-		case 'd':
-			when, ok := parseDate(o.value, time.Now(), location(t))
+		},
+		"d: date", func(v string) {
+			when, ok := parseDate(v, time.Now(), location(t))
 			if !ok {
-				t.fatal(1, "invalid date format '%s'", o.value)
+				t.fatal(1, "invalid date format '%s'", v)
 			}
 			at, mt = when, when
-		case 'r':
-			info, err := t.FS.Stat(t.Dir, o.value)
-			if err != nil {
-				t.fatal(1, "failed to get attributes of '%s': %s", o.value, program.ErrorText(err))
-			}
+		},
+		"r: reference", func(v string) {
+			info, err := t.FS.Stat(t.Dir, v)
+			t.must(err, 1, "failed to get attributes of '%s'", v)
 			at, mt = info.AccessTime(), info.ModTime()
-		}
-	}
+		},
+	)
 	if len(files) == 0 {
 		t.fatal(1, "missing file operand")
 	}
@@ -177,9 +161,7 @@ func touch(t *cmd) {
 		mt = time.Time{}
 	}
 	for _, f := range files {
-		if err := t.touchOne(f, at, mt, create, link); err != nil {
-			t.errorf("cannot touch '%s': %s", f, program.ErrorText(err))
-		}
+		t.report(t.touchOne(f, at, mt, create, link), "cannot touch '%s'", f)
 	}
 }
 
@@ -204,25 +186,21 @@ func (t *cmd) touchOne(name string, at, mt time.Time, create, link bool) error {
 }
 
 func truncate(t *cmd) {
-	opts, files := t.options("cs:r:", "no-create=c size=s reference=r")
 	create, size, sign := true, int64(-1), byte(0)
-	for _, o := range opts {
-		switch o.name {
-		case 'c':
-			create = false
-		case 's':
-			if o.value != "" && strings.IndexByte("+-<>", o.value[0]) >= 0 {
-				sign, o.value = o.value[0], o.value[1:]
+	files := t.options(
+		"c no-create", set(&create, false),
+		"s: size", func(v string) {
+			if v != "" && strings.IndexByte("+-<>/%", v[0]) >= 0 {
+				sign, v = v[0], v[1:]
 			}
-			size = t.size("number", o.value)
-		case 'r':
-			info, err := t.FS.Stat(t.Dir, o.value)
-			if err != nil {
-				t.fatal(1, "cannot stat '%s': %s", o.value, program.ErrorText(err))
-			}
+			size = t.size("number", v)
+		},
+		"r: reference", func(v string) {
+			info, err := t.FS.Stat(t.Dir, v)
+			t.must(err, 1, "cannot stat '%s'", v)
 			size = info.Size()
-		}
-	}
+		},
+	)
 	if size < 0 || len(files) == 0 {
 		t.fatal(1, "you must specify '--size' and a file")
 	}
@@ -247,10 +225,13 @@ func truncate(t *cmd) {
 			want = min(info.Size(), size)
 		case '>':
 			want = max(info.Size(), size)
+		case '/', '%':
+			want = info.Size() / max(size, 1) * size
+			if sign == '%' && want < info.Size() {
+				want += size
+			}
 		}
-		if err := t.FS.Truncate(t.Dir, f, want); err != nil {
-			t.errorf("failed to truncate '%s' at %d bytes: %s", f, want, program.ErrorText(err))
-		}
+		t.report(t.FS.Truncate(t.Dir, f, want), "failed to truncate '%s' at %d bytes", f, want)
 	}
 }
 
@@ -278,14 +259,10 @@ operands:
 	if ref == "" && len(args) > 0 {
 		mode, args = args[0], args[1:]
 	}
-	if len(args) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	t.need(args, 1)
 	if ref != "" {
 		info, err := t.FS.Stat(t.Dir, ref)
-		if err != nil {
-			t.fatal(1, "failed to get attributes of '%s': %s", ref, program.ErrorText(err))
-		}
+		t.must(err, 1, "failed to get attributes of '%s'", ref)
 		mode = fmt.Sprintf("%o", modes.Unix(info.Mode()))
 	}
 	for _, f := range args {
@@ -304,9 +281,7 @@ func (t *cmd) chmodOne(name, mode string, recursive, verbose bool) {
 	if err != nil {
 		t.fatal(1, "invalid mode: '%s'", mode)
 	}
-	if err := t.FS.Chmod(t.Dir, name, m); err != nil {
-		t.errorf("changing permissions of '%s': %s", name, program.ErrorText(err))
-	}
+	t.report(t.FS.Chmod(t.Dir, name, m), "changing permissions of '%s'", name)
 	if verbose {
 		fmt.Fprintf(t.out, "mode of '%s' changed from %04o (%s) to %04o (%s)\n", name, modes.Unix(info.Mode()), modes.String(info.Mode())[1:], modes.Unix(m), modes.String(m)[1:])
 	}
@@ -326,10 +301,8 @@ func (t *cmd) chmodOne(name, mode string, recursive, verbose bool) {
 
 // chown accepts the one user there is.
 func chown(t *cmd) {
-	_, args := t.options("RhfvcHLP", "recursive=R no-dereference=h")
-	if len(args) < 2 {
-		t.fatal(1, "missing operand")
-	}
+	args := t.options("R h f v c H L P recursive no-dereference", nil)
+	t.need(args, 2)
 	owner, group, _ := strings.Cut(strings.ReplaceAll(args[0], ".", ":"), ":")
 	for _, who := range []string{owner, group} {
 		if who != "" && who != UserName && who != UserID {
@@ -344,25 +317,16 @@ func chown(t *cmd) {
 }
 
 func ln(t *cmd) {
-	opts, files := t.options("sfnTt:rvi", "symbolic=s force=f no-dereference=n no-target-directory=T target-directory=t relative=r verbose=v")
 	symbolic, force, noDeref, plain, relative := false, false, false, false, false
 	target := ""
-	for _, o := range opts {
-		switch o.name {
-		case 's':
-			symbolic = true
-		case 'f':
-			force = true
-		case 'n':
-			noDeref = true
-		case 'T':
-			plain = true
-		case 't':
-			target = o.value
-		case 'r':
-			relative = true
-		}
-	}
+	files := t.options(
+		"s symbolic", &symbolic,
+		"f force", &force,
+		"n no-dereference", &noDeref,
+		"T no-target-directory", &plain,
+		"t: target-directory", &target,
+		"r relative", &relative,
+	)
 	if len(files) == 0 {
 		t.fatal(1, "missing file operand")
 	}
@@ -443,21 +407,16 @@ func relativePath(from, to string) string {
 }
 
 func readlink(t *cmd) {
-	opts, files := t.options("fenmqsvz", "canonicalize=f canonicalize-existing=e canonicalize-missing=m no-newline=n quiet=q silent=s zero=z")
 	mode, end := byte(0), "\n"
-	for _, o := range opts {
-		switch o.name {
-		case 'f', 'e', 'm':
-			mode = o.name
-		case 'n':
-			end = ""
-		case 'z':
-			end = "\x00"
-		}
-	}
-	if len(files) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	files := t.options(
+		"f canonicalize", set(&mode, 'f'),
+		"e canonicalize-existing", set(&mode, 'e'),
+		"m canonicalize-missing", set(&mode, 'm'),
+		"n no-newline", set(&end, ""),
+		"z zero", set(&end, "\x00"),
+		"q s v quiet silent", nil,
+	)
+	t.need(files, 1)
 	for _, f := range files {
 		var to string
 		var err error
@@ -475,34 +434,32 @@ func readlink(t *cmd) {
 }
 
 func realpath(t *cmd) {
-	opts, files := t.options("emsqLPzR:", "canonicalize-existing=e canonicalize-missing=m strip=s no-symlinks=s quiet=q zero=z relative-to=R")
-	mode, plain, rel, end := byte('f'), false, "", "\n"
-	for _, o := range opts {
-		switch o.name {
-		case 'e', 'm':
-			mode = o.name
-		case 's':
-			plain = true
-		case 'R':
-			rel = o.value
-		case 'z':
-			end = "\x00"
-		}
-	}
-	if len(files) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	mode, plain, rel, below, end := byte('f'), false, "", "", "\n"
+	files := t.options(
+		"e canonicalize-existing", set(&mode, 'e'),
+		"m canonicalize-missing", set(&mode, 'm'),
+		"s strip no-symlinks", &plain,
+		"relative-to:", &rel,
+		"relative-base:", &below,
+		"z zero", set(&end, "\x00"),
+		"q quiet", nil,
+	)
+	t.need(files, 1)
 	for _, f := range files {
 		to, err := absolute(t.Dir, f), error(nil)
 		if !plain {
 			to, err = t.canonical(f, mode)
+		} else if mode == 'e' {
+			_, err = t.FS.Stat(t.Dir, f)
 		}
 		if err != nil {
 			t.failed(f, err)
 			continue
 		}
-		if rel != "" {
-			to = relativePath(absolute(t.Dir, rel), to)
+		if base := absolute(t.Dir, below); below == "" || to == base || strings.HasPrefix(to, strings.TrimSuffix(base, "/")+"/") {
+			if from := cmp.Or(rel, below); from != "" {
+				to = relativePath(absolute(t.Dir, from), to)
+			}
 		}
 		fmt.Fprint(t.out, to+end)
 	}
@@ -548,18 +505,12 @@ func (t *cmd) canonical(name string, mode byte) (string, error) {
 }
 
 func basename(t *cmd) {
-	opts, names := t.options("as:z", "multiple=a suffix=s zero=z")
 	many, suffix, end := false, "", "\n"
-	for _, o := range opts {
-		switch o.name {
-		case 'a':
-			many = true
-		case 's':
-			many, suffix = true, o.value
-		case 'z':
-			end = "\x00"
-		}
-	}
+	names := t.options(
+		"a multiple", &many,
+		"s: suffix", func(v string) { many, suffix = true, v },
+		"z zero", set(&end, "\x00"),
+	)
 	switch {
 	case len(names) == 0:
 		t.fatal(1, "missing operand")
@@ -581,14 +532,9 @@ func basename(t *cmd) {
 }
 
 func dirname(t *cmd) {
-	opts, names := t.options("z", "zero=z")
 	end := "\n"
-	if len(opts) > 0 {
-		end = "\x00"
-	}
-	if len(names) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	names := t.options("z zero", set(&end, "\x00"))
+	t.need(names, 1)
 	for _, n := range names {
 		trimmed := strings.TrimRight(n, "/")
 		dir := "."
@@ -605,25 +551,18 @@ func dirname(t *cmd) {
 }
 
 func mktemp(t *cmd) {
-	opts, names := t.options("dqup:tT:", "directory=d quiet=q dry-run=u tmpdir=p suffix=T")
 	dir, quiet, dry, below, suffix := false, false, false, "", ""
-	useTmp := len(names) == 0
-	for _, o := range opts {
-		switch o.name {
-		case 'd':
-			dir = true
-		case 'q':
-			quiet = true
-		case 'u':
-			dry = true
-		case 'p':
-			below, useTmp = o.value, true
-		case 't':
-			useTmp = true
-		case 'T':
-			suffix = o.value
-		}
-	}
+	useTmp := false
+	names := t.options(
+		"d directory", &dir,
+		"q quiet", &quiet,
+		"u dry-run", &dry,
+		"tmpdir::", func(v string) { below, useTmp = v, true },
+		"p:", func(v string) { below, useTmp = v, true },
+		"t", &useTmp,
+		"suffix:", &suffix,
+	)
+	useTmp = useTmp || len(names) == 0
 	pattern := "tmp.XXXXXXXXXX"
 	if len(names) > 0 {
 		pattern = names[0]
@@ -636,6 +575,9 @@ func mktemp(t *cmd) {
 		t.fatal(1, "too few X's in template '%s'", pattern)
 	}
 	if useTmp {
+		if strings.Contains(base, "/") {
+			t.fatal(1, "invalid template, '%s', contains directory separator", pattern)
+		}
 		if below == "" {
 			below = t.Getenv("TMPDIR")
 		}
@@ -680,25 +622,15 @@ func (t *cmd) makeTemp(name string, dir, dry bool) error {
 }
 
 func df(t *cmd) {
-	opts, _ := t.options("hkmiPTat:x:B:H", "human-readable=h inodes=i portability=P print-type=T all=a block-size=B")
-	human, inodes, unit := false, false, int64(1024)
-	for _, o := range opts {
-		switch o.name {
-		case 'h', 'H':
-			human = true
-		case 'i':
-			inodes = true
-		case 'm':
-			unit = 1 << 20
-		case 'B':
-			unit = max(t.size("block size", o.value), 1)
-		}
-	}
+	human, unit := false, int64(1024)
+	t.options(
+		"h H human-readable", &human,
+		"m", func(v string) { unit = 1 << 20 },
+		"B: block-size", func(v string) { unit = max(t.size("block size", v), 1) },
+		"k P portability", nil,
+	)
 	u := t.FS.Usage()
 	total, used, head := u.Limits.Bytes, u.Bytes, "1K-blocks"
-	if inodes {
-		total, used, head, unit, human = u.Limits.Inodes, u.Inodes, "Inodes", 1, false
-	}
 	if total == 0 {
 		total = used
 	}
@@ -719,7 +651,7 @@ func df(t *cmd) {
 	fmt.Fprintf(t.out, "%-15s %10s %10s %10s %3d%% /\n", "memory", show(total), show(used), show(total-used), percent)
 }
 
-func sync(t *cmd) { t.options("df", "data=d file-system=f") }
+func sync(t *cmd) { t.options("d f data file-system", nil) }
 
 func mkfifo(t *cmd) { t.fatal(1, "named pipes are not supported; use a pipeline or <(…)") }
 

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/format"
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/glob"
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/modes"
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/posixre"
@@ -335,12 +337,12 @@ func (t *cmd) runOther(ctx context.Context, args []string, dir string, in io.Rea
 func (f *finder) tests(op string) test {
 	t := f.t
 	switch op {
-	case "-name", "-iname", "-path", "-wholename", "-ipath", "-iwholename", "-lname":
+	case "-name", "-iname", "-path", "-wholename", "-ipath", "-iwholename", "-lname", "-ilname":
 		pat := glob.Compile(f.next(op), glob.Options{Fold: op[1] == 'i'})
 		switch {
 		case strings.HasSuffix(op, "path") || strings.HasSuffix(op, "wholename"):
 			return func(x *found) bool { return pat.Match(x.path) }
-		case op == "-lname":
+		case strings.HasSuffix(op, "lname"):
 			return func(x *found) bool {
 				to, err := t.FS.Readlink(t.Dir, x.path)
 				return err == nil && pat.Match(to)
@@ -352,9 +354,7 @@ func (f *finder) tests(op string) test {
 		}
 	case "-regex", "-iregex":
 		re, err := posixre.Compile(f.next(op), posixre.Options{Extended: f.extended, Fold: op == "-iregex"})
-		if err != nil {
-			t.fatal(1, "%v", err)
-		}
+		t.valid(err, 1)
 		return func(x *found) bool {
 			m := re.Find(x.path)
 			return m != nil && m[0] == 0 && m[1] == len(x.path)
@@ -384,13 +384,10 @@ func (f *finder) tests(op string) test {
 		return f.sizeTest(f.next(op))
 	case "-perm":
 		return f.permTest(f.next(op))
-	case "-newer", "-anewer", "-cnewer":
-		info, err := t.FS.Stat(t.Dir, f.peek())
-		if err != nil {
-			t.fatal(1, "'%s': %s", f.peek(), program.ErrorText(err))
-		}
-		f.next(op)
-		return func(x *found) bool { return x.info.ModTime().After(info.ModTime()) }
+	case "-newer":
+		return f.newer(op, "mm")
+	case "-anewer", "-cnewer":
+		return f.newer(op, op[1:2]+"m")
 	case "-mtime", "-mmin", "-atime", "-amin", "-ctime", "-cmin":
 		return f.timeTest(op, f.next(op))
 	case "-links", "-inum":
@@ -404,9 +401,7 @@ func (f *finder) tests(op string) test {
 		}
 	case "-samefile":
 		info, err := t.FS.Stat(t.Dir, f.peek())
-		if err != nil {
-			t.fatal(1, "'%s': %s", f.peek(), program.ErrorText(err))
-		}
+		t.must(err, 1, "'%s'", f.peek())
 		f.next(op)
 		return func(x *found) bool { return x.info.Inode() == info.Inode() }
 	case "-executable":
@@ -417,7 +412,30 @@ func (f *finder) tests(op string) test {
 		who := f.next(op)
 		return func(*found) bool { return who == UserName || who == UserID }
 	}
+	if which, ok := strings.CutPrefix(op, "-newer"); ok && len(which) == 2 && strings.IndexByte("acm", which[0]) >= 0 && strings.IndexByte("acmt", which[1]) >= 0 {
+		return f.newer(op, which)
+	}
 	return nil
+}
+
+// timeOf is the time of a file that a letter names: a, c or m.
+func timeOf(i *memfs.Info, which byte) time.Time {
+	return map[byte]time.Time{'a': i.AccessTime(), 'c': i.ChangeTime(), 'm': i.ModTime()}[which]
+}
+
+// newer is -newerXY: time X of a file is after time Y of another one, or after a date for t.
+func (f *finder) newer(op, which string) test {
+	text := f.next(op)
+	since, ok := parseDate(text, time.Now(), location(f.t))
+	if which[1] != 't' {
+		info, err := f.t.FS.Stat(f.t.Dir, text)
+		f.t.must(err, 1, "'%s'", text)
+		since, ok = timeOf(info, which[1]), true
+	}
+	if !ok {
+		f.t.fatal(1, "invalid date: '%s'", text)
+	}
+	return func(x *found) bool { return timeOf(x.info, which[0]).After(since) }
 }
 
 func kindLetter(i *memfs.Info) byte {
@@ -518,12 +536,12 @@ func (f *finder) printf(layout string, x *found) string {
 	for i := 0; i < len(layout); i++ {
 		switch c := layout[i]; {
 		case c == '\\' && i+1 < len(layout):
-			i++
-			if k := strings.IndexByte(`abfnrtv0\`, layout[i]); k >= 0 {
-				b.WriteByte("\a\b\f\n\r\t\v\x00\\"[k])
-			} else {
-				b.WriteString(`\` + layout[i:i+1])
+			text, n, stop := format.Escape(layout[i:], format.Format)
+			b.WriteString(text)
+			if stop {
+				return b.String()
 			}
+			i += n - 1
 		case c == '%' && i+1 < len(layout):
 			i++
 			value, skip := f.directive(layout[i:], x)
@@ -588,49 +606,46 @@ type xargsOptions struct {
 	replace            string
 	maxArgs, maxLines  int
 	size               int
+	stop               string // the item that ends the input
 }
 
 func xargs(t *cmd) {
-	opts, command := t.leading("0d:I:i::n:L:l::s:P:rtxpE:e::a:", "null=0 delimiter=d replace=i max-args=n max-lines=l max-chars=s max-procs=P no-run-if-empty=r verbose=t exit=x arg-file=a")
 	o := xargsOptions{size: maxArgs}
 	input := "-"
-	for _, opt := range opts {
-		switch opt.name {
-		case '0':
-			o.null = true
-		case 'd':
-			o.delim = unescapeDelim(opt.value)
-		case 'I', 'i':
-			o.replace = opt.value
-			if opt.value == "" {
-				o.replace = "{}"
+	command := t.leading(
+		"0 null", &o.null,
+		"d: delimiter", func(v string) { o.delim = unescapeDelim(v) },
+		"I:", &o.replace,
+		"i:: replace", func(v string) { o.replace = cmp.Or(v, "{}") },
+		"n: max-args", func(v string) {
+			if o.maxArgs = t.number("number for -n", v); o.maxArgs < 1 {
+				t.fatal(1, "value %s for -n option should be >= 1", v)
 			}
-		case 'n':
-			o.maxArgs = t.number("number for -n", opt.value)
-		case 'L', 'l':
-			o.maxLines = 1
-			if opt.value != "" {
-				o.maxLines = t.number("number for -L", opt.value)
-			}
-		case 's':
-			o.size = min(t.number("number for -s", opt.value), maxArgs)
-		case 'r':
-			o.noRun = true
-		case 't':
-			o.trace = true
-		case 'a':
-			input = opt.value
-		}
-	}
+		},
+		"L:", t.integer("number for -L", &o.maxLines),
+		"l:: max-lines", func(v string) { o.maxLines = t.number("number for -l", cmp.Or(v, "1")) },
+		"s: max-chars", func(v string) { o.size = min(t.number("number for -s", v), maxArgs) },
+		"r no-run-if-empty", &o.noRun,
+		"t verbose", &o.trace,
+		"a: arg-file", &input,
+		"E:", &o.stop,
+		"e::", &o.stop,
+		"x exit", nil,
+		"P: max-procs", nil,
+	)
 	if len(command) == 0 {
 		command = []string{"echo"}
 	}
 	r, err := t.open(input)
-	if err != nil {
-		t.fatal(1, "Cannot open input file '%s': %s", input, program.ErrorText(err))
-	}
+	t.must(err, 1, "Cannot open input file '%s'", input)
 	defer r.Close()
 	x := &xargsRun{t: t, o: o, command: command, ownInput: input == "-"}
+	for _, a := range command {
+		x.base += len(a) + 1
+	}
+	if x.size = x.base; x.base > o.size {
+		t.fatal(1, "cannot fit single argument within argument list size limit")
+	}
 	x.items(r)
 	x.finish()
 }
@@ -647,8 +662,10 @@ type xargsRun struct {
 	o        xargsOptions
 	command  []string
 	pending  []string
+	base     int // bytes of the command itself
 	size     int
 	lines    int
+	ended    bool // the item that ends the input was read
 	ran      bool
 	ownInput bool
 }
@@ -732,6 +749,9 @@ func (x *xargsRun) words(line string, whole bool) []string {
 }
 
 func (x *xargsRun) item(item string) {
+	if x.ended = x.ended || x.o.stop != "" && item == x.o.stop; x.ended {
+		return
+	}
 	if x.o.replace != "" {
 		args := make([]string, len(x.command))
 		for i, a := range x.command {
@@ -740,7 +760,11 @@ func (x *xargsRun) item(item string) {
 		x.start(args)
 		return
 	}
-	if len(x.pending) > 0 && x.size+len(item)+1 > x.o.size {
+	switch {
+	case x.base+len(item)+1 > x.o.size:
+		x.run()
+		x.t.fatal(1, "argument line too long")
+	case x.size+len(item)+1 > x.o.size:
 		x.run()
 	}
 	x.pending, x.size = append(x.pending, item), x.size+len(item)+1
@@ -754,7 +778,7 @@ func (x *xargsRun) run() {
 		return
 	}
 	args := append(append([]string{}, x.command...), x.pending...)
-	x.pending, x.size = nil, 0
+	x.pending, x.size = nil, x.base
 	x.start(args)
 }
 

@@ -30,7 +30,7 @@ type grepper struct {
 	include, exclude, excludeDir                                           []string
 	text                                                                   bool
 	end                                                                    byte
-	nullName                                                               bool
+	nullName, noBinary                                                     bool
 	label                                                                  string
 
 	match   func(line string) iter.Seq[[]int] // all matches in a line
@@ -47,19 +47,44 @@ func grep(t *cmd) {
 	case "fgrep":
 		g.kind = 'F'
 	}
-	args := t.Args[1:]
-	opts, files := t.optionsOf(numericContext(args), "EFGPivncLlrRowxqse:f:A:B:C:m:hHbaIUzZTyK:N:O:W", "extended-regexp=E fixed-strings=F basic-regexp=G perl-regexp=P ignore-case=i invert-match=v line-number=n count=c files-with-matches=l files-without-match=L recursive=r dereference-recursive=R only-matching=o word-regexp=w line-regexp=x quiet=q silent=q no-messages=s regexp=e file=f after-context=A before-context=B context=C max-count=m no-filename=h with-filename=H byte-offset=b text=a null-data=z null=Z include=K exclude=N exclude-dir=O color=W colour=W line-buffered=W binary-files=W", true)
 	hasPattern := false
-	for _, o := range opts {
-		switch o.name {
-		case 'e':
-			g.patterns, hasPattern = append(g.patterns, strings.Split(o.value, "\n")...), true
-		case 'f':
-			g.patterns, hasPattern = append(g.patterns, g.patternFile(o.value)...), true
-		default:
-			g.set(o)
-		}
-	}
+	files := t.optionsOf(numericContext(t.Args[1:]), true,
+		"E extended-regexp", set(&g.kind, 'E'),
+		"F fixed-strings", set(&g.kind, 'F'),
+		"G basic-regexp", set(&g.kind, 'G'),
+		"P perl-regexp", set(&g.kind, 'P'),
+		"e: regexp", func(v string) { g.patterns, hasPattern = append(g.patterns, strings.Split(v, "\n")...), true },
+		"f: file", func(v string) { g.patterns, hasPattern = append(g.patterns, g.patternFile(v)...), true },
+		"i y ignore-case", &g.fold,
+		"v invert-match", &g.invert,
+		"w word-regexp", &g.word,
+		"x line-regexp", &g.whole,
+		"c count", &g.count,
+		"l files-with-matches", &g.list,
+		"L files-without-match", &g.listWithout,
+		"q quiet silent", &g.quiet,
+		"o only-matching", &g.only,
+		"n line-number", &g.number,
+		"b byte-offset", &g.offset,
+		"s no-messages", &g.silent,
+		"r recursive", &g.recurse,
+		"R dereference-recursive", func(string) { g.recurse, g.follow = true, true },
+		"h no-filename", set(&g.names, 'h'),
+		"H with-filename", set(&g.names, 'H'),
+		"A: after-context", func(v string) { g.after = t.contextLength(v) },
+		"B: before-context", func(v string) { g.before = t.contextLength(v) },
+		"C: context", func(v string) { g.before = t.contextLength(v); g.after = g.before },
+		"m: max-count", t.integer("max count", &g.max),
+		"a text", &g.text,
+		"z null-data", set(&g.end, 0),
+		"Z null", &g.nullName,
+		"include:", &g.include,
+		"exclude:", &g.exclude,
+		"exclude-dir:", &g.excludeDir,
+		"color:: colour", nil,
+		"I", &g.noBinary,
+		"U line-buffered", nil,
+	)
 	if !hasPattern {
 		if len(files) == 0 {
 			t.fatal(2, "no pattern was given")
@@ -73,7 +98,7 @@ func grep(t *cmd) {
 			files = []string{"."}
 		}
 	}
-	if g.names == 0 && (len(files) > 1 || g.recurse) {
+	if g.names == 0 && (len(files) > 1 || g.recurse && t.isDir(files[0])) {
 		g.names = 'H'
 	}
 	for _, f := range files {
@@ -103,64 +128,6 @@ func numericContext(args []string) []string {
 	return out
 }
 
-func (g *grepper) set(o option) {
-	switch o.name {
-	case 'E', 'F', 'G', 'P':
-		g.kind = o.name
-	case 'i', 'y':
-		g.fold = true
-	case 'v':
-		g.invert = true
-	case 'w':
-		g.word = true
-	case 'x':
-		g.whole = true
-	case 'c':
-		g.count = true
-	case 'l':
-		g.list = true
-	case 'L':
-		g.listWithout = true
-	case 'q':
-		g.quiet = true
-	case 'o':
-		g.only = true
-	case 'n':
-		g.number = true
-	case 'b':
-		g.offset = true
-	case 's':
-		g.silent = true
-	case 'r':
-		g.recurse = true
-	case 'R':
-		g.recurse, g.follow = true, true
-	case 'h', 'H':
-		g.names = o.name
-	case 'A':
-		g.after = g.t.contextLength(o.value)
-	case 'B':
-		g.before = g.t.contextLength(o.value)
-	case 'C':
-		g.before = g.t.contextLength(o.value)
-		g.after = g.before
-	case 'm':
-		g.max = g.t.number("max count", o.value)
-	case 'a':
-		g.text = true
-	case 'z':
-		g.end = 0
-	case 'Z':
-		g.nullName = true
-	case 'K':
-		g.include = append(g.include, o.value)
-	case 'N':
-		g.exclude = append(g.exclude, o.value)
-	case 'O':
-		g.excludeDir = append(g.excludeDir, o.value)
-	}
-}
-
 func (t *cmd) contextLength(text string) int {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
 		t.fatal(2, "%s: invalid context length argument", text)
@@ -170,9 +137,7 @@ func (t *cmd) contextLength(text string) int {
 
 func (g *grepper) patternFile(name string) []string {
 	r, err := g.t.open(name)
-	if err != nil {
-		g.t.fatal(2, "%s: %s", name, program.ErrorText(err))
-	}
+	g.t.must(err, 2, "%s", name)
 	defer r.Close()
 	var patterns []string
 	for line := range g.t.lines(name, r, '\n') {
@@ -404,7 +369,9 @@ func (g *grepper) file(name string, r io.Reader) {
 		}
 		text := string(line)
 		if !binary && !g.text && g.end != 0 && bytes.IndexByte(line, 0) >= 0 {
-			binary = true
+			if binary = true; g.noBinary {
+				return
+			}
 		}
 		hit := g.test(text) != g.invert && (g.max < 0 || found < g.max)
 		if !hit {

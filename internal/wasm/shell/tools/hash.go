@@ -21,18 +21,13 @@ import (
 // digest is md5sum and its relatives.
 func digest(make func() hash.Hash) func(*cmd) {
 	return func(t *cmd) {
-		opts, files := t.options("bctwqsz", "check=c binary=b text=t status=s quiet=q warn=w zero=z")
 		check, quiet, status := false, false, false
-		for _, o := range opts {
-			switch o.name {
-			case 'c':
-				check = true
-			case 'q':
-				quiet = true
-			case 's':
-				status, quiet = true, true
-			}
-		}
+		files := t.options(
+			"c check", &check,
+			"q quiet", &quiet,
+			"s status", func(v string) { status, quiet = true, true },
+			"b t w z binary text warn zero", nil,
+		)
 		if check {
 			t.checkSums(make, files, quiet, status)
 			return
@@ -59,10 +54,10 @@ func (t *cmd) checkSums(make func() hash.Hash, files []string, quiet, status boo
 	t.each(files, func(list string, r io.Reader) {
 		for line := range t.lines(list, r, '\n') {
 			sum, name, ok := strings.Cut(string(line), " ")
-			if !ok || len(name) < 2 {
+			if !ok || name == "" {
 				continue
 			}
-			name = name[1:]
+			name = strings.TrimPrefix(strings.TrimPrefix(name, " "), "*")
 			f, err := t.open(name)
 			if err != nil {
 				t.failed(name, err)
@@ -105,7 +100,7 @@ var (
 
 // cksum is the checksum of POSIX.
 func cksum(t *cmd) {
-	_, files := t.options("", "")
+	files := t.options()
 	t.each(files, func(name string, r io.Reader) {
 		crc, n := uint32(0), uint64(0)
 		step := func(b byte) {
@@ -145,18 +140,12 @@ func cksum(t *cmd) {
 
 // baseN is base64 and base32.
 func baseN(t *cmd) {
-	opts, files := t.options("diw:", "decode=d ignore-garbage=i wrap=w")
 	decode, ignore, wrap := false, false, 76
-	for _, o := range opts {
-		switch o.name {
-		case 'd':
-			decode = true
-		case 'i':
-			ignore = true
-		case 'w':
-			wrap = t.number("wrap size", o.value)
-		}
-	}
+	files := t.options(
+		"d decode", &decode,
+		"i ignore-garbage", &ignore,
+		"w: wrap", t.integer("wrap size", &wrap),
+	)
 	t.each(files, func(name string, r io.Reader) {
 		if decode {
 			t.baseDecode(name, r, ignore)
@@ -167,9 +156,7 @@ func baseN(t *cmd) {
 		if t.name == "base32" {
 			enc = base32.NewEncoder(base32.StdEncoding, w)
 		}
-		if err := t.copyData(enc, r); err != nil {
-			t.failed(name, err)
-		}
+		t.report(t.copyData(enc, r), "%s", name)
 		_ = enc.Close()
 		if w.column > 0 && wrap > 0 {
 			t.out.WriteByte('\n')
@@ -227,18 +214,12 @@ func (w *wrapper80) Write(p []byte) (int, error) {
 }
 
 func cmpTool(t *cmd) {
-	opts, files := t.options("slbn:i:", "silent=s quiet=s verbose=l print-bytes=b bytes=n")
 	silent, list, limit := false, false, int64(-1)
-	for _, o := range opts {
-		switch o.name {
-		case 's':
-			silent = true
-		case 'l':
-			list = true
-		case 'n':
-			limit = t.size("bytes", o.value)
-		}
-	}
+	files := t.options(
+		"s silent quiet", &silent,
+		"l verbose", &list,
+		"n: bytes", t.amount("bytes", &limit),
+	)
 	if len(files) == 1 {
 		files = append(files, "-")
 	}
@@ -311,17 +292,22 @@ func (t *cmd) cmpWidth(files []string) int {
 }
 
 func stringsTool(t *cmd) {
-	opts, files := t.options("n:at:", "bytes=n all=a radix=t")
-	least := 4
-	for _, o := range opts {
-		if o.name == 'n' {
-			least = max(1, t.number("minimum string length", o.value))
-		}
+	least, radix, named := 4, "", false
+	files := t.options(
+		"n: bytes", t.integer("minimum string length", &least),
+		"t: radix", &radix,
+		"o", set(&radix, "d"),
+		"f print-file-name", &named,
+		"a all", nil,
+	)
+	verb := map[string]string{"": "", "d": "%7d ", "o": "%7o ", "x": "%7x "}[radix]
+	if verb == "" && radix != "" {
+		t.fatal(1, "invalid radix: '%s'", radix)
 	}
 	t.each(files, func(name string, r io.Reader) {
 		var run bytes.Buffer
 		buf := bufio.NewReader(r)
-		for {
+		for at := 0; ; at++ {
 			c, err := buf.ReadByte()
 			if err == nil && (c >= ' ' && c < 0x7f || c == '\t') {
 				if run.Len() < maxLine {
@@ -329,7 +315,13 @@ func stringsTool(t *cmd) {
 				}
 				continue
 			}
-			if run.Len() >= least {
+			if run.Len() >= max(1, least) {
+				if named {
+					t.out.WriteString(name + ": ")
+				}
+				if verb != "" {
+					fmt.Fprintf(t.out, verb, at-run.Len())
+				}
 				fmt.Fprintf(t.out, "%s\n", run.Bytes())
 			}
 			run.Reset()

@@ -55,8 +55,7 @@ func jq(t *cmd) {
 				if halt, ok := errors.AsType[*gojq.HaltError](err); ok {
 					t.jqHalt(o, halt)
 				}
-				t.warn("error: %v", err)
-				t.status = 5
+				t.warnStatus(5, "error: %v", err)
 				return
 			}
 			last, some = r, true
@@ -72,8 +71,7 @@ func jq(t *cmd) {
 				break
 			}
 			if err, ok := v.(error); ok {
-				t.warn("error: %v", err)
-				t.status = 2
+				t.warnStatus(2, "error: %v", err)
 				break
 			}
 			run(v)
@@ -157,9 +155,7 @@ func (t *cmd) jqOptions(o *jqOptions) (operands []string) {
 	}
 	if file && len(operands) > 0 {
 		data, err := t.FS.ReadFile(t.Dir, operands[0])
-		if err != nil {
-			t.fatal(2, "error: Could not open %s: %s", operands[0], program.ErrorText(err))
-		}
+		t.must(err, 2, "error: Could not open %s", operands[0])
 		operands[0] = string(data)
 	}
 	return operands
@@ -212,9 +208,7 @@ func (t *cmd) jqJSON(text string) any {
 
 func (t *cmd) jqFile(name string, raw bool) any {
 	data, err := t.FS.ReadFile(t.Dir, name)
-	if err != nil {
-		t.fatal(2, "Bad JSON in file %s: %s", name, program.ErrorText(err))
-	}
+	t.must(err, 2, "Bad JSON in file %s", name)
 	if raw {
 		return string(data)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
@@ -16,20 +17,51 @@ import (
 )
 
 type lsOptions struct {
+	columns                                                                                                            byte // C: sorted down, x: across, 0: one name a line
+	width                                                                                                              int  // of the output, for columns
+	escape                                                                                                             byte // q: control characters are ?, b: they are escapes, 0: as they are
 	all, almost, long, recursive, dir, reverse, human, inode, size, slash, classify, follow, numeric, noOwner, noGroup bool
 	sort                                                                                                               byte // t, S, X, U, v
 	commas, fullTime                                                                                                   bool
 	access, change                                                                                                     bool
-	quote                                                                                                              bool
 }
 
 // ls lists files. As its output is never a terminal, it is one name a line.
 func ls(t *cmd) {
-	opts, files := t.options("aAlRdrhisSt1FpCXUfLHgonxmvkcuqQNbB", "all=a almost-all=A recursive=R directory=d reverse=r human-readable=h inode=i size=s classify=F dereference=L numeric-uid-gid=n color=1 group-directories-first=1 full-time=~ time-style=1 sort=1 quote-name=Q literal=N")
-	var l lsOptions
-	for _, o := range opts {
-		l.set(o.name)
+	l := lsOptions{width: 80}
+	specs := []any{
+		"a all", &l.all,
+		"A almost-all", &l.almost,
+		"R recursive", &l.recursive,
+		"d directory", &l.dir,
+		"r reverse", &l.reverse,
+		"h human-readable", &l.human,
+		"i inode", &l.inode,
+		"s size", &l.size,
+		"F classify", &l.classify,
+		"p", &l.slash,
+		"L dereference", &l.follow,
+		"m", &l.commas,
+		"c", &l.change,
+		"u", &l.access,
+		"1", set(&l.columns, 0),
+		"C", set(&l.columns, 'C'),
+		"x", set(&l.columns, 'x'),
+		"w: width", t.integer("line width", &l.width),
+		"q hide-control-chars", set(&l.escape, 'q'),
+		"b escape", set(&l.escape, 'b'),
+		"N literal", set(&l.escape, 0),
+		"color::", nil,
+		"k", nil,
+		"l", &l.long,
+		"g", func(string) { l.long, l.noOwner = true, true },
+		"o", func(string) { l.long, l.noGroup = true, true },
+		"n numeric-uid-gid", func(string) { l.long, l.numeric = true, true },
+		"f", func(string) { l.all, l.sort = true, 'U' },
+		"full-time", func(string) { l.long, l.fullTime = true, true },
+		"H", nil,
 	}
+	files := t.options(append(specs, letters("tSXUv", func(c byte) { l.sort = c })...)...)
 	if len(files) == 0 {
 		files = []string{"."}
 	}
@@ -37,8 +69,7 @@ func ls(t *cmd) {
 	for _, f := range files {
 		info, err := t.lsStat(f, l, true)
 		if err != nil {
-			t.warn("cannot access '%s': %s", f, program.ErrorText(err))
-			t.status = 2
+			t.warnStatus(2, "cannot access '%s': %s", f, program.ErrorText(err))
 			continue
 		}
 		e := &entry{Info: info, name: f, path: f}
@@ -64,55 +95,6 @@ func ls(t *cmd) {
 type entry struct {
 	*memfs.Info
 	name, path string
-}
-
-func (l *lsOptions) set(c byte) {
-	switch c {
-	case 'a':
-		l.all = true
-	case 'A':
-		l.almost = true
-	case 'l':
-		l.long = true
-	case 'g':
-		l.long, l.noOwner = true, true
-	case 'o':
-		l.long, l.noGroup = true, true
-	case 'n':
-		l.long, l.numeric = true, true
-	case 'R':
-		l.recursive = true
-	case 'd':
-		l.dir = true
-	case 'r':
-		l.reverse = true
-	case 'h':
-		l.human = true
-	case 'i':
-		l.inode = true
-	case 's':
-		l.size = true
-	case 'F':
-		l.classify = true
-	case 'p':
-		l.slash = true
-	case 'L':
-		l.follow = true
-	case 'm':
-		l.commas = true
-	case 'Q':
-		l.quote = true
-	case 'f':
-		l.all, l.sort = true, 'U'
-	case 't', 'S', 'X', 'U', 'v':
-		l.sort = c
-	case 'c':
-		l.change = true
-	case 'u':
-		l.access = true
-	case '~':
-		l.long, l.fullTime = true, true
-	}
 }
 
 func (t *cmd) lsStat(name string, l lsOptions, named bool) (*memfs.Info, error) {
@@ -163,8 +145,7 @@ func (t *cmd) lsDir(dir string, l lsOptions, head bool) {
 	t.check()
 	list, err := t.FS.ReadDir(t.Dir, dir)
 	if err != nil {
-		t.warn("cannot open directory '%s': %s", dir, program.ErrorText(err))
-		t.status = 2
+		t.warnStatus(2, "cannot open directory '%s': %s", dir, program.ErrorText(err))
 		return
 	}
 	var shown []*entry
@@ -200,6 +181,41 @@ func (t *cmd) lsDir(dir string, l lsOptions, head bool) {
 	}
 }
 
+// lsColumns prints cells in as many columns as fit, sorted down, or across for -x.
+func (t *cmd) lsColumns(cells []string, l lsOptions) {
+	for columns := len(cells); columns > 0; columns-- {
+		rows := (len(cells) + columns - 1) / columns
+		at := func(row, column int) int {
+			if l.columns == 'x' {
+				return row*columns + column
+			}
+			return column*rows + row
+		}
+		widths, total := make([]int, columns), 2*(columns-1)
+		for c := range columns {
+			for r := range rows {
+				if i := at(r, c); i < len(cells) && (l.columns == 'x' || i < (c+1)*rows) {
+					widths[c] = max(widths[c], utf8.RuneCountInString(cells[i]))
+				}
+			}
+			total += widths[c]
+		}
+		if total > l.width && columns > 1 || l.columns == 'C' && (columns-1)*rows >= len(cells) {
+			continue
+		}
+		for r := range rows {
+			line := ""
+			for c := range columns {
+				if i := at(r, c); i < len(cells) {
+					line += cells[i] + strings.Repeat(" ", widths[c]-utf8.RuneCountInString(cells[i])+2)
+				}
+			}
+			fmt.Fprintln(t.out, strings.TrimSuffix(line, "  "))
+		}
+		return
+	}
+}
+
 func (t *cmd) lsPrint(list []*entry, l lsOptions, total bool) {
 	if total && (l.long || l.size) {
 		blocks := int64(0)
@@ -224,6 +240,14 @@ func (t *cmd) lsPrint(list []*entry, l lsOptions, total bool) {
 		if len(names) > 0 {
 			fmt.Fprintln(t.out, strings.Join(names, ", "))
 		}
+		return
+	}
+	if l.columns != 0 && !l.long {
+		var cells []string
+		for _, r := range rows {
+			cells = append(cells, strings.Join(r, " "))
+		}
+		t.lsColumns(cells, l)
 		return
 	}
 	widths := map[int]int{}
@@ -280,8 +304,17 @@ func (t *cmd) lsRow(e *entry, l lsOptions) []string {
 		row = append(row, fmt.Sprint(kilobytes(e.Info)))
 	}
 	name := e.name
-	if l.quote {
-		name = fmt.Sprintf("%q", name)
+	switch {
+	case l.escape == 'b':
+		quoted := fmt.Sprintf("%q", name)
+		name = strings.ReplaceAll(strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`), " ", `\ `)
+	case l.escape == 'q':
+		name = strings.Map(func(r rune) rune {
+			if unicode.IsPrint(r) {
+				return r
+			}
+			return '?'
+		}, name)
 	}
 	if l.classify || l.slash && e.IsDir() {
 		name += mark(e.Mode())
@@ -404,27 +437,21 @@ func leadingDigits(s string) string {
 }
 
 func du(t *cmd) {
-	opts, files := t.options("sakhbmcd:xLS0", "summarize=s all=a human-readable=h bytes=b total=c max-depth=d apparent-size=A")
 	all, human, total, bytes := false, false, false, false
-	depth, unit := 1<<30, int64(1024)
-	for _, o := range opts {
-		switch o.name {
-		case 's':
-			depth = 0
-		case 'a':
-			all = true
-		case 'h':
-			human = true
-		case 'b':
-			bytes, unit = true, 1
-		case 'm':
-			unit = 1 << 20
-		case 'c':
-			total = true
-		case 'd':
-			depth = t.number("maximum depth", o.value)
-		}
-	}
+	depth, unit, follow := 1<<30, int64(1024), byte('P')
+	files := t.options(
+		"s summarize", set(&depth, 0),
+		"a all", &all,
+		"h human-readable", &human,
+		"b bytes", func(v string) { bytes, unit = true, 1 },
+		"m", func(v string) { unit = 1 << 20 },
+		"c total", &total,
+		"d: max-depth", t.integer("maximum depth", &depth),
+		"L dereference", set(&follow, 'L'),
+		"H dereference-args", set(&follow, 'H'),
+		"P no-dereference", set(&follow, 'P'),
+		"k x", nil,
+	)
 	if len(files) == 0 {
 		files = []string{"."}
 	}
@@ -441,6 +468,9 @@ func du(t *cmd) {
 	visit = func(name string, level int) int64 {
 		t.check()
 		info, err := t.FS.Lstat(t.Dir, name)
+		if follow == 'L' || follow == 'H' && level == 0 {
+			info, err = t.FS.Stat(t.Dir, name)
+		}
 		if err != nil {
 			t.errorf("cannot access '%s': %s", name, program.ErrorText(err))
 			return 0
@@ -473,19 +503,12 @@ func du(t *cmd) {
 }
 
 func stat(t *cmd) {
-	opts, files := t.options("c:Lft", "format=c dereference=L file-system=f terse=t")
 	format, follow, newline := "", false, "\n"
-	for _, o := range opts {
-		switch o.name {
-		case 'c':
-			format = o.value
-		case 'L':
-			follow = true
-		}
-	}
-	if len(files) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	files := t.options(
+		"c: format", &format,
+		"L dereference", &follow,
+	)
+	t.need(files, 1)
 	for _, f := range files {
 		get := t.FS.Lstat
 		if follow {
@@ -570,14 +593,12 @@ func (t *cmd) statFormat(format, name string, i *memfs.Info) string {
 
 // file tells what is in files, by name and by their first bytes.
 func file(t *cmd) {
-	opts, files := t.options("bih", "brief=b mime=i mime-type=i no-dereference=h")
 	brief := false
-	for _, o := range opts {
-		brief = brief || o.name == 'b'
-	}
-	if len(files) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	files := t.options(
+		"b brief", &brief,
+		"h no-dereference", nil,
+	)
+	t.need(files, 1)
 	for _, f := range files {
 		kind := t.fileContents(f)
 		if !brief {

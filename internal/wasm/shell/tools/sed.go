@@ -11,28 +11,19 @@ import (
 )
 
 func sedTool(t *cmd) {
-	opts, files := t.options("nEre:f:i::szul:", "quiet=n silent=n regexp-extended=E expression=e file=f in-place=i separate=s null-data=z unbuffered=u line-length=l posix=u debug=u sandbox=u")
 	var o sed.Options
 	var script []string
 	inPlace, suffix := false, ""
-	for _, opt := range opts {
-		switch opt.name {
-		case 'n':
-			o.Quiet = true
-		case 'E', 'r':
-			o.Extended = true
-		case 'e':
-			script = append(script, opt.value)
-		case 'f':
-			script = append(script, t.scriptFile(opt.value))
-		case 'i':
-			inPlace, suffix, o.Separate = true, opt.value, true
-		case 's':
-			o.Separate = true
-		case 'z':
-			o.Null = true
-		}
-	}
+	files := t.options(
+		"n quiet silent", &o.Quiet,
+		"E r regexp-extended", &o.Extended,
+		"e: expression", &script,
+		"f: file", func(v string) { script = append(script, t.scriptFile(v)) },
+		"i:: in-place", func(v string) { inPlace, suffix, o.Separate = true, v, true },
+		"s separate", &o.Separate,
+		"z null-data", &o.Null,
+		"u unbuffered posix sandbox", nil,
+	)
 	if script == nil {
 		if len(files) == 0 {
 			t.fatal(1, "no script was given")
@@ -40,9 +31,7 @@ func sedTool(t *cmd) {
 		script, files = files[:1], files[1:]
 	}
 	prog, err := sed.Compile(strings.Join(script, "\n"), o)
-	if err != nil {
-		t.fatal(1, "%v", err)
-	}
+	t.valid(err, 1)
 	r := &sedRun{t: t, inPlace: inPlace, suffix: suffix, files: files}
 	if len(files) == 0 {
 		r.files = []string{"-"}
@@ -60,9 +49,7 @@ func sedTool(t *cmd) {
 
 func (t *cmd) scriptFile(name string) string {
 	r, err := t.open(name)
-	if err != nil {
-		t.fatal(1, "couldn't open file %s: %s", name, program.ErrorText(err))
-	}
+	t.must(err, 1, "couldn't open file %s", name)
 	defer r.Close()
 	return strings.TrimSuffix(string(t.readAll(name, r)), "\n")
 }
@@ -138,8 +125,7 @@ func (r *sedRun) finish() {
 		}
 	}
 	if err := t.FS.WriteFile(t.Dir, r.current, []byte(r.edited.String()), info.Mode()&perm); err != nil {
-		t.warn("couldn't write %s: %s", r.current, program.ErrorText(err))
-		t.status = 4
+		t.warnStatus(4, "couldn't write %s: %s", r.current, program.ErrorText(err))
 	}
 }
 

@@ -26,39 +26,41 @@ type sortKey struct {
 }
 
 func sortTool(t *cmd) {
-	opts, files := t.options("bdfgiMhnRrVcCmk:o:st:uzS:T:", "ignore-leading-blanks=b dictionary-order=d ignore-case=f general-numeric-sort=g ignore-nonprinting=i month-sort=M human-numeric-sort=h numeric-sort=n random-sort=R reverse=r version-sort=V check=c merge=m key=k output=o stable=s field-separator=t unique=u zero-terminated=z buffer-size=S temporary-directory=T")
 	var global sortKey
 	var keys []sortKey
 	s := sorter{t: t, end: '\n'}
 	output := ""
 	check, quiet := false, false
-	for _, o := range opts {
-		switch o.name {
-		case 'k':
-			keys = append(keys, t.sortKey(o.value))
-		case 'o':
-			output = o.value
-		case 's':
-			s.stable = true
-		case 't':
-			s.sep = o.value
-			if s.sep == `\0` {
+	note := func(c byte) { global.option(c) }
+	files := t.options(
+		"b ignore-leading-blanks", note,
+		"d dictionary-order", note,
+		"f ignore-case", note,
+		"g general-numeric-sort", note,
+		"i ignore-nonprinting", note,
+		"M month-sort", note,
+		"h human-numeric-sort", note,
+		"n numeric-sort", note,
+		"r reverse", note,
+		"V version-sort", note,
+		"c check", &check,
+		"C", func(string) { check, quiet = true, true },
+		"k: key", func(v string) { keys = append(keys, t.sortKey(v)) },
+		"o: output", &output,
+		"s stable", &s.stable,
+		"t: field-separator", func(v string) {
+			if s.sep = v; v == `\0` {
 				s.sep = "\x00"
 			}
 			if len(s.sep) != 1 {
-				t.fatal(2, "multi-character tab '%s'", o.value)
+				t.fatal(2, "multi-character tab '%s'", v)
 			}
-		case 'u':
-			s.unique = true
-		case 'z':
-			s.end = 0
-		case 'c', 'C':
-			check, quiet = true, o.name == 'C'
-		case 'm', 'S', 'T':
-		default:
-			global.option(o.name)
-		}
-	}
+		},
+		"u unique", &s.unique,
+		"z zero-terminated", set(&s.end, 0),
+		"m merge", nil,
+		"S: T buffer-size temporary-directory", nil,
+	)
 	for i := range keys {
 		if !keys[i].own {
 			k := global
@@ -82,7 +84,7 @@ func sortTool(t *cmd) {
 
 func (k *sortKey) option(c byte) bool {
 	switch c {
-	case 'n', 'g', 'h', 'M', 'V', 'R':
+	case 'n', 'g', 'h', 'M', 'V':
 		k.kind = c
 	case 'r':
 		k.reverse = true
@@ -341,8 +343,6 @@ func (s *sorter) compareKeys(a, b sortLine) int {
 			n = cmp.Compare(x.rank, y.rank)
 		case 'V':
 			n = versionCompare(x.text, y.text)
-		case 'R':
-			n = cmp.Compare(scramble(x.text), scramble(y.text))
 		default:
 			n = cmp.Compare(x.text, y.text)
 		}
@@ -354,15 +354,6 @@ func (s *sorter) compareKeys(a, b sortLine) int {
 		}
 	}
 	return 0
-}
-
-// scramble is a hash, for an order that looks random but keeps equals together.
-func scramble(s string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return h
 }
 
 // compare also breaks ties by the whole line.
@@ -427,31 +418,19 @@ func (s *sorter) check(files []string, quiet bool) {
 }
 
 func uniq(t *cmd) {
-	opts, files := t.options("cdDuif:s:w:z", "count=c repeated=d unique=u ignore-case=i skip-fields=f skip-chars=s check-chars=w zero-terminated=z all-repeated=D")
 	var count, repeated, unique, fold, all bool
 	fields, chars, width, end := 0, 0, -1, byte('\n')
-	for _, o := range opts {
-		switch o.name {
-		case 'c':
-			count = true
-		case 'd':
-			repeated = true
-		case 'D':
-			all = true
-		case 'u':
-			unique = true
-		case 'i':
-			fold = true
-		case 'f':
-			fields = t.number("number of fields to skip", o.value)
-		case 's':
-			chars = t.number("number of bytes to skip", o.value)
-		case 'w':
-			width = t.number("number of bytes to compare", o.value)
-		case 'z':
-			end = 0
-		}
-	}
+	files := t.options(
+		"c count", &count,
+		"d repeated", &repeated,
+		"D all-repeated", &all,
+		"u unique", &unique,
+		"i ignore-case", &fold,
+		"f: skip-fields", t.integer("number of fields to skip", &fields),
+		"s: skip-chars", t.integer("number of bytes to skip", &chars),
+		"w: check-chars", t.integer("number of bytes to compare", &width),
+		"z zero-terminated", set(&end, 0),
+	)
 	key := func(line string) string {
 		for range fields {
 			line = strings.TrimLeft(line, " \t")
@@ -471,11 +450,12 @@ func uniq(t *cmd) {
 		return line
 	}
 	out := io.Writer(t.out)
+	if len(files) > 1 && files[1] == "-" {
+		files = files[:1]
+	}
 	if len(files) > 1 {
 		f, err := t.create(files[1], false)
-		if err != nil {
-			t.fatal(1, "%s: %s", files[1], program.ErrorText(err))
-		}
+		t.must(err, 1, "%s", files[1])
 		defer f.Close()
 		out, files = f, files[:1]
 	}
@@ -511,20 +491,13 @@ func uniq(t *cmd) {
 }
 
 func comm(t *cmd) {
-	opts, files := t.options("123z", "zero-terminated=z total=T output-delimiter=o")
 	off := map[byte]bool{}
-	for _, o := range opts {
-		off[o.name] = true
-	}
-	if len(files) != 2 {
-		t.fatal(1, "missing operand")
-	}
+	files := t.options(letters("123", func(c byte) { off[c] = true })...)
+	t.need(files, 2)
 	var lines [2][]string
 	for i, f := range files {
 		r, err := t.open(f)
-		if err != nil {
-			t.fatal(1, "%s: %s", f, program.ErrorText(err))
-		}
+		t.must(err, 1, "%s", f)
 		for line := range t.lines(f, r, '\n') {
 			lines[i] = append(lines[i], string(line))
 		}
@@ -568,43 +541,38 @@ type joinOptions struct {
 }
 
 func joinTool(t *cmd) {
-	opts, files := t.options("1:2:j:t:a:v:ie:o:", "ignore-case=i check-order=c nocheck-order=c header=h")
 	o := joinOptions{field: [2]int{1, 1}}
-	for _, opt := range opts {
-		switch opt.name {
-		case '1':
-			o.field[0] = t.number("field number", opt.value)
-		case '2':
-			o.field[1] = t.number("field number", opt.value)
-		case 'j':
-			n := t.number("field number", opt.value)
-			o.field = [2]int{n, n}
-		case 't':
-			o.sep = opt.value
-		case 'a', 'v':
-			n := t.number("file number", opt.value)
+	unpaired := func(only bool) func(string) {
+		return func(v string) {
+			n := t.number("file number", v)
 			if n != 1 && n != 2 {
-				t.fatal(1, "invalid file number: '%s'", opt.value)
+				t.fatal(1, "invalid file number: '%s'", v)
 			}
 			o.unpaired[n-1] = true
-			o.onlyUnpaired = o.onlyUnpaired || opt.name == 'v'
-		case 'i':
-			o.fold = true
-		case 'e':
-			o.empty = opt.value
-		case 'o':
-			o.output = append(o.output, strings.FieldsFunc(opt.value, func(r rune) bool { return r == ',' || r == ' ' })...)
+			o.onlyUnpaired = o.onlyUnpaired || only
 		}
 	}
-	if len(files) != 2 {
-		t.fatal(1, "missing operand")
-	}
+	files := t.options(
+		"1:", func(v string) { o.field[0] = t.number("field number", v) },
+		"2:", func(v string) { o.field[1] = t.number("field number", v) },
+		"j:", func(v string) {
+			n := t.number("field number", v)
+			o.field = [2]int{n, n}
+		},
+		"t:", &o.sep,
+		"a:", unpaired(false),
+		"v:", unpaired(true),
+		"i ignore-case", &o.fold,
+		"e:", &o.empty,
+		"o:", func(v string) {
+			o.output = append(o.output, strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' })...)
+		},
+	)
+	t.need(files, 2)
 	var rows [2][][]string
 	for i, f := range files {
 		r, err := t.open(f)
-		if err != nil {
-			t.fatal(1, "%s: %s", f, program.ErrorText(err))
-		}
+		t.must(err, 1, "%s", f)
 		for line := range t.lines(f, r, '\n') {
 			rows[i] = append(rows[i], o.split(string(line)))
 		}
@@ -744,26 +712,20 @@ func (r ranges) has(n int) bool {
 }
 
 func cut(t *cmd) {
-	opts, files := t.options("b:c:f:d:sznO:", "bytes=b characters=c fields=f delimiter=d only-delimited=s complement=C zero-terminated=z output-delimiter=O")
 	mode, delim, out, only, inverse, end := byte(0), "\t", "", false, false, byte('\n')
 	hasOut := false
 	var list ranges
-	for _, o := range opts {
-		switch o.name {
-		case 'b', 'c', 'f':
-			mode, list = o.name, t.ranges(o.value)
-		case 'd':
-			delim = o.value
-		case 's':
-			only = true
-		case 'C':
-			inverse = true
-		case 'O':
-			out, hasOut = o.value, true
-		case 'z':
-			end = 0
-		}
-	}
+	files := t.options(
+		"b: bytes", func(v string) { mode, list = 'b', t.ranges(v) },
+		"c: characters", func(v string) { mode, list = 'c', t.ranges(v) },
+		"f: fields", func(v string) { mode, list = 'f', t.ranges(v) },
+		"d: delimiter", &delim,
+		"s only-delimited", &only,
+		"complement", &inverse,
+		"O: output-delimiter", func(v string) { out, hasOut = v, true },
+		"z zero-terminated", set(&end, 0),
+		"n", nil,
+	)
 	if mode == 0 {
 		t.fatal(1, "you must specify a list of bytes, characters, or fields")
 	}
@@ -813,20 +775,13 @@ func cutLine(line string, mode byte, list ranges, delim, out string, inverse, on
 }
 
 func tr(t *cmd) {
-	opts, sets := t.leading("cCdst", "complement=c delete=d squeeze-repeats=s truncate-set1=t")
 	var complement, del, squeeze, trunc bool
-	for _, o := range opts {
-		switch o.name {
-		case 'c', 'C':
-			complement = true
-		case 'd':
-			del = true
-		case 's':
-			squeeze = true
-		case 't':
-			trunc = true
-		}
-	}
+	sets := t.leading(
+		"c C complement", &complement,
+		"d delete", &del,
+		"s squeeze-repeats", &squeeze,
+		"t truncate-set1", &trunc,
+	)
 	want := 2
 	if del != squeeze {
 		want = 1

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -32,33 +33,38 @@ func randomInt(n int) int {
 }
 
 func id(t *cmd) {
-	opts, who := t.options("ugnGr", "user=u group=g name=n groups=G real=r")
-	if len(who) > 0 && who[0] != UserName && who[0] != UserID {
-		t.fatal(1, "'%s': no such user", who[0])
-	}
 	kind, name := byte(0), false
-	for _, o := range opts {
-		switch o.name {
-		case 'u', 'g', 'G':
-			kind = o.name
-		case 'n':
-			name = true
+	who := t.options(
+		"u user", set(&kind, 'u'),
+		"g group", set(&kind, 'g'),
+		"G groups", set(&kind, 'G'),
+		"n name", &name,
+		"r real", nil,
+	)
+	user, number := UserName, UserID
+	if len(who) > 0 {
+		switch who[0] {
+		case UserName, UserID:
+		case "root", "0":
+			user, number = "root", "0"
+		default:
+			t.fatal(1, "'%s': no such user", who[0])
 		}
 	}
 	switch {
 	case kind == 0:
-		fmt.Fprintf(t.out, "uid=%s(%s) gid=%s(%s) groups=%s(%s)\n", UserID, UserName, UserID, UserName, UserID, UserName)
+		fmt.Fprintf(t.out, "uid=%s(%s) gid=%s(%s) groups=%s(%s)\n", number, user, number, user, number, user)
 	case name:
-		fmt.Fprintln(t.out, UserName)
+		fmt.Fprintln(t.out, user)
 	default:
-		fmt.Fprintln(t.out, UserID)
+		fmt.Fprintln(t.out, number)
 	}
 }
 
 func whoami(t *cmd) { fmt.Fprintln(t.out, UserName) }
 
 func hostname(t *cmd) {
-	_, args := t.options("sfidI", "short=s fqdn=f long=f ip-address=i domain=d")
+	args := t.options("s f short fqdn long", nil)
 	if len(args) > 0 {
 		t.fatal(1, "you must be root to change the host name")
 	}
@@ -66,18 +72,25 @@ func hostname(t *cmd) {
 }
 
 func uname(t *cmd) {
-	opts, _ := t.options("asnrvmpio", "all=a kernel-name=s nodename=n kernel-release=r kernel-version=v machine=m processor=p hardware-platform=i operating-system=o")
+	wanted := ""
+	note := func(c byte) { wanted += string(c) }
+	t.options(
+		"a all", note,
+		"s kernel-name", note,
+		"n nodename", note,
+		"r kernel-release", note,
+		"v kernel-version", note,
+		"m machine", note,
+		"o operating-system", note,
+	)
+	wanted = cmp.Or(wanted, "s")
 	fields := []struct {
 		letter byte
 		value  string
-	}{{'s', "Sandbar"}, {'n', HostName}, {'r', "1"}, {'v', "wasm"}, {'m', "wasm32"}, {'p', "unknown"}, {'i', "unknown"}, {'o', "Sandbar"}}
+	}{{'s', "Sandbar"}, {'n', HostName}, {'r', "1"}, {'v', "wasm"}, {'m', "wasm32"}, {'o', "Sandbar"}}
 	var out []string
 	for _, f := range fields {
-		wanted := len(opts) == 0 && f.letter == 's'
-		for _, o := range opts {
-			wanted = wanted || o.name == f.letter || o.name == 'a' && f.value != "unknown"
-		}
-		if wanted {
+		if strings.IndexByte(wanted, f.letter) >= 0 || strings.Contains(wanted, "a") {
 			out = append(out, f.value)
 		}
 	}
@@ -96,28 +109,25 @@ func tty(t *cmd) {
 func logname(t *cmd) { fmt.Fprintln(t.out, UserName) }
 
 func env(t *cmd) {
-	opts, args := t.leading("iu:0C:S:", "ignore-environment=i unset=u null=0 chdir=C split-string=S")
 	vars := slices.Clone(t.Env)
 	end, dir := "\n", t.Dir
-	if len(args) > 0 && args[0] == "-" {
-		vars, args = nil, args[1:]
-	}
-	for _, o := range opts {
-		switch o.name {
-		case 'i':
-			vars = nil
-		case 'u':
-			vars = slices.DeleteFunc(vars, func(kv string) bool { return strings.HasPrefix(kv, o.value+"=") })
-		case '0':
-			end = "\x00"
-		case 'C':
-			dir = absolute(t.Dir, o.value)
-			if !t.isDir(o.value) {
-				t.fatal(125, "cannot change directory to '%s': No such file or directory", o.value)
+	var split []string
+	args := t.leading(
+		"i ignore-environment", func(v string) { vars = nil },
+		"u: unset", func(v string) {
+			vars = slices.DeleteFunc(vars, func(kv string) bool { return strings.HasPrefix(kv, v+"=") })
+		},
+		"0 null", set(&end, "\x00"),
+		"C: chdir", func(v string) {
+			dir = absolute(t.Dir, v)
+			if !t.isDir(v) {
+				t.fatal(125, "cannot change directory to '%s': No such file or directory", v)
 			}
-		case 'S':
-			args = append(strings.Fields(o.value), args...)
-		}
+		},
+		"S: split-string", func(v string) { split = append(split, strings.Fields(v)...) },
+	)
+	if args = append(split, args...); len(args) > 0 && args[0] == "-" {
+		vars, args = nil, args[1:]
 	}
 	for len(args) > 0 {
 		k, _, ok := strings.Cut(args[0], "=")
@@ -147,11 +157,8 @@ func (t *cmd) runWith(ctx context.Context, args, vars []string, dir string) int 
 }
 
 func printenv(t *cmd) {
-	opts, names := t.options("0", "null=0")
 	end := "\n"
-	if len(opts) > 0 {
-		end = "\x00"
-	}
+	names := t.options("0 null", set(&end, "\x00"))
 	if len(names) == 0 {
 		for _, kv := range t.Env {
 			fmt.Fprint(t.out, kv+end)
@@ -187,10 +194,8 @@ func (t *cmd) duration(text string) time.Duration {
 }
 
 func sleep(t *cmd) {
-	_, times := t.options("", "")
-	if len(times) == 0 {
-		t.fatal(1, "missing operand")
-	}
+	times := t.options()
+	t.need(times, 1)
 	total := time.Duration(0)
 	for _, text := range times {
 		total = min(total+t.duration(text), 1<<62)
@@ -199,16 +204,13 @@ func sleep(t *cmd) {
 }
 
 func timeout(t *cmd) {
-	opts, args := t.leading("k:s:vpf", "kill-after=k signal=s preserve-status=p foreground=f verbose=v")
 	keep, sig := false, "TERM"
-	for _, o := range opts {
-		switch o.name {
-		case 'p':
-			keep = true
-		case 's':
-			sig = strings.TrimPrefix(strings.ToUpper(o.value), "SIG")
-		}
-	}
+	args := t.leading(
+		"p preserve-status", &keep,
+		"s: signal", func(v string) { sig = strings.TrimPrefix(strings.ToUpper(v), "SIG") },
+		"k: kill-after", nil,
+		"v f verbose foreground", nil,
+	)
 	if len(args) < 2 {
 		t.fatal(125, "missing operand")
 	}
@@ -237,9 +239,9 @@ func timeout(t *cmd) {
 
 // wrapper runs another command, for nohup, nice and their like, which change
 // nothing here.
-func wrapper(short string) func(t *cmd) {
+func wrapper(specs ...any) func(t *cmd) {
 	return func(t *cmd) {
-		_, args := t.leading(short, "")
+		args := t.leading(specs...)
 		if len(args) == 0 {
 			t.fatal(125, "missing operand")
 		}
@@ -247,11 +249,8 @@ func wrapper(short string) func(t *cmd) {
 	}
 }
 
-// clear does what it can without a terminal.
-func clearScreen(t *cmd) { t.out.WriteString("\x1b[H\x1b[2J\x1b[3J") }
-
 func which(t *cmd) {
-	_, names := t.options("as", "all=a")
+	names := t.options("a all", nil)
 	for _, n := range names {
 		if p := t.lookPath(n); p != "" {
 			fmt.Fprintln(t.out, p)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"github.com/sandbar-dev/sandbar/internal/wasm/shell/posixre"
 	"io"
 	"math"
 	"slices"
@@ -14,40 +15,26 @@ import (
 
 	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/format"
-	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
 func cat(t *cmd) {
-	opts, files := t.options("nbsEvTAetu", "number=n number-nonblank=b squeeze-blank=s show-ends=E show-tabs=T show-nonprinting=v show-all=A")
 	var number, nonblank, squeeze, ends, tabs, visible bool
-	for _, o := range opts {
-		switch o.name {
-		case 'n':
-			number = true
-		case 'b':
-			nonblank = true
-		case 's':
-			squeeze = true
-		case 'E':
-			ends = true
-		case 'T':
-			tabs = true
-		case 'v':
-			visible = true
-		case 'A':
-			ends, tabs, visible = true, true, true
-		case 'e':
-			ends, visible = true, true
-		case 't':
-			tabs, visible = true, true
-		}
-	}
-	if len(opts) == 0 {
+	files := t.options(
+		"n number", &number,
+		"b number-nonblank", &nonblank,
+		"s squeeze-blank", &squeeze,
+		"E show-ends", &ends,
+		"T show-tabs", &tabs,
+		"v show-nonprinting", &visible,
+		"A show-all", func(v string) { ends, tabs, visible = true, true, true },
+		"e", func(v string) { ends, visible = true, true },
+		"t", func(v string) { tabs, visible = true, true },
+		"u", nil,
+	)
+	if !(number || nonblank || squeeze || ends || tabs || visible) {
 		t.each(files, func(name string, r io.Reader) {
 			t.flush()
-			if err := t.copyData(output{t}, r); err != nil {
-				t.failed(name, err)
-			}
+			t.report(t.copyData(output{t}, r), "%s", name)
 		})
 		return
 	}
@@ -107,7 +94,7 @@ func showLine(line []byte, tabs, visible bool) []byte {
 }
 
 // counts reads the options of head and tail, with the old form -5.
-func (t *cmd) counts(long string) (n int64, sign byte, bytesUnit, quiet, verbose, follow bool, end byte, files []string) {
+func (t *cmd) counts() (n int64, sign byte, bytesUnit, quiet, verbose, follow bool, end byte, files []string) {
 	args := slices.Clone(t.Args)
 	if len(args) > 1 && len(args[1]) > 1 && (args[1][0] == '-' || t.name == "tail" && args[1][0] == '+') && args[1][1] >= '0' && args[1][1] <= '9' {
 		text := strings.TrimRight(args[1], "fc")
@@ -118,28 +105,27 @@ func (t *cmd) counts(long string) (n int64, sign byte, bytesUnit, quiet, verbose
 		}
 		args = slices.Concat(args[:1], replacement, args[2:])
 	}
-	opts, files := t.optionsOf(args[1:], "n:c:qvfFz", long, true)
 	n, end = 10, '\n'
-	for _, o := range opts {
-		switch o.name {
-		case 'n', 'c':
-			bytesUnit = o.name == 'c'
-			sign = 0
-			v := o.value
+	count := func(what string, inBytes bool) func(string) {
+		return func(v string) {
+			bytesUnit, sign = inBytes, 0
 			if v != "" && (v[0] == '-' || v[0] == '+') {
 				sign, v = v[0], v[1:]
 			}
-			n = t.size(map[bool]string{true: "number of bytes", false: "number of lines"}[bytesUnit], v)
-		case 'q':
-			quiet = true
-		case 'v':
-			verbose = true
-		case 'f', 'F':
-			follow = true
-		case 'z':
-			end = 0
+			n = t.size(what, v)
 		}
 	}
+	specs := []any{
+		"n: lines", count("number of lines", false),
+		"c: bytes", count("number of bytes", true),
+		"q quiet silent", &quiet,
+		"v verbose", &verbose,
+		"z zero-terminated", set(&end, 0),
+	}
+	if t.name == "tail" {
+		specs = append(specs, "f F follow", &follow)
+	}
+	files = t.optionsOf(args[1:], true, specs...)
 	return n, sign, bytesUnit, quiet, verbose, follow, end, files
 }
 
@@ -157,7 +143,7 @@ func (t *cmd) banner(i int, name string, show bool) {
 }
 
 func head(t *cmd) {
-	n, sign, inBytes, quiet, verbose, _, end, files := t.counts("lines=n bytes=c quiet=q silent=q verbose=v zero-terminated=z")
+	n, sign, inBytes, quiet, verbose, _, end, files := t.counts()
 	show := !quiet && (len(files) > 1 || verbose)
 	i := 0
 	t.each(files, func(name string, r io.Reader) {
@@ -224,7 +210,7 @@ func allButLast(data []byte, n int64, inBytes bool, end byte) int {
 }
 
 func tail(t *cmd) {
-	n, sign, inBytes, quiet, verbose, follow, end, files := t.counts("lines=n bytes=c quiet=q silent=q verbose=v follow=f zero-terminated=z")
+	n, sign, inBytes, quiet, verbose, follow, end, files := t.counts()
 	show := !quiet && (len(files) > 1 || verbose)
 	i := 0
 	t.each(files, func(name string, r io.Reader) {
@@ -254,9 +240,7 @@ func (t *cmd) tailFrom(name string, r io.Reader, n int64, inBytes bool, end byte
 			return
 		}
 	}
-	if err := t.copyData(t.out, b); err != nil {
-		t.failed(name, err)
-	}
+	t.report(t.copyData(t.out, b), "%s", name)
 }
 
 func skipLine(b *bufio.Reader, end byte) error {
@@ -316,11 +300,9 @@ func (t *cmd) sleep(d time.Duration) {
 }
 
 func wc(t *cmd) {
-	opts, files := t.options("lwcmL", "lines=l words=w bytes=c chars=m max-line-length=L")
 	on := map[byte]bool{}
-	for _, o := range opts {
-		on[o.name] = true
-	}
+	note := func(c byte) { on[c] = true }
+	files := t.options("l lines", note, "w words", note, "c bytes", note, "m chars", note, "L max-line-length", note)
 	if len(on) == 0 {
 		on['l'], on['w'], on['c'] = true, true, true
 	}
@@ -423,7 +405,7 @@ func (t *cmd) count(name string, r io.Reader) (c [5]int64) {
 }
 
 func tac(t *cmd) {
-	_, files := t.options("", "")
+	files := t.options()
 	t.each(files, func(name string, r io.Reader) {
 		data := t.readAll(name, r)
 		for len(data) > 0 {
@@ -435,7 +417,7 @@ func tac(t *cmd) {
 }
 
 func rev(t *cmd) {
-	_, files := t.options("", "")
+	files := t.options()
 	t.each(files, func(name string, r io.Reader) {
 		for line, whole := range t.lines(name, r, '\n') {
 			runes := []rune(string(line))
@@ -449,31 +431,35 @@ func rev(t *cmd) {
 }
 
 func nl(t *cmd) {
-	opts, files := t.options("b:w:s:v:i:n:p", "body-numbering=b number-width=w number-separator=s starting-line-number=v line-increment=i number-format=n")
-	style, width, sep, n, step, layout := byte('t'), 6, "\t", 1, 1, "rn"
-	for _, o := range opts {
-		switch o.name {
-		case 'b':
-			style = (o.value + "t")[0]
-		case 'w':
-			width = t.number("line number field width", o.value)
-		case 's':
-			sep = o.value
-		case 'v':
-			n = t.number("starting line number", o.value)
-		case 'i':
-			step = t.number("line number increment", o.value)
-		case 'n':
-			layout = o.value
-		}
-	}
+	style, width, sep, n, step, layout, join, blank := byte('t'), 6, "\t", 1, 1, "rn", 1, 0
+	match := func(line string) bool { return line != "" }
+	files := t.options(
+		"b: body-numbering", func(v string) {
+			if style = (v + "t")[0]; style != 'p' {
+				return
+			}
+			re, err := posixre.Compile(v[1:], posixre.Options{})
+			t.valid(err, 1)
+			match = re.Match
+		},
+		"l: join-blank-lines", t.integer("line number of blank lines", &join),
+		"w: number-width", t.integer("line number field width", &width),
+		"s: number-separator", &sep,
+		"v: starting-line-number", t.integer("starting line number", &n),
+		"i: line-increment", t.integer("line number increment", &step),
+		"n: number-format", &layout,
+		"p", nil,
+	)
 	verb := map[string]string{"ln": "%-*d", "rn": "%*d", "rz": "%0*d"}[layout]
 	if verb == "" {
 		t.fatal(1, "invalid line numbering format: '%s'", layout)
 	}
 	t.each(files, func(name string, r io.Reader) {
 		for line := range t.lines(name, r, '\n') {
-			if style == 'a' || style == 't' && len(line) > 0 {
+			if blank++; len(line) > 0 {
+				blank = 0
+			}
+			if style == 'a' && blank%max(join, 1) == 0 || style != 'a' && style != 'n' && match(string(line)) {
 				fmt.Fprintf(t.out, verb+"%s%s\n", width, n, sep, line)
 				n += step
 			} else {
@@ -484,18 +470,12 @@ func nl(t *cmd) {
 }
 
 func fold(t *cmd) {
-	opts, files := t.options("w:sb", "width=w spaces=s bytes=b")
 	width, spaces, inBytes := 80, false, false
-	for _, o := range opts {
-		switch o.name {
-		case 'w':
-			width = t.number("number of columns", o.value)
-		case 's':
-			spaces = true
-		case 'b':
-			inBytes = true
-		}
-	}
+	files := t.options(
+		"w: width", t.integer("number of columns", &width),
+		"s spaces", &spaces,
+		"b bytes", &inBytes,
+	)
 	if width < 1 {
 		t.fatal(1, "invalid number of columns: '%d'", width)
 	}
@@ -550,19 +530,16 @@ func foldAt(line string, width int, inBytes bool) int {
 }
 
 // tabStops reads the options of expand and unexpand.
-func (t *cmd) tabStops(short string) (stop func(column int) int, flags map[byte]bool, files []string) {
-	opts, files := t.options(short+"t:", "tabs=t initial=i all=a first-only=f")
+func (t *cmd) tabStops(specs func(note func(byte)) []any) (stop func(column int) int, flags map[byte]bool, files []string) {
 	flags = map[byte]bool{}
 	stops := []int{8}
-	for _, o := range opts {
-		flags[o.name] = true
-		if o.name == 't' {
-			stops = nil
-			for _, f := range strings.FieldsFunc(o.value, func(r rune) bool { return r == ',' || r == ' ' }) {
+	files = t.options(append(specs(func(c byte) { flags[c] = true }),
+		"t: tabs", func(v string) {
+			flags['t'], stops = true, nil
+			for _, f := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }) {
 				stops = append(stops, max(1, t.number("tab size", f)))
 			}
-		}
-	}
+		})...)
 	return func(column int) int {
 		if len(stops) == 1 {
 			return column + stops[0] - column%stops[0]
@@ -577,7 +554,7 @@ func (t *cmd) tabStops(short string) (stop func(column int) int, flags map[byte]
 }
 
 func expand(t *cmd) {
-	stop, flags, files := t.tabStops("i")
+	stop, flags, files := t.tabStops(func(note func(byte)) []any { return []any{"i initial", note} })
 	t.each(files, func(name string, r io.Reader) {
 		for line, whole := range t.lines(name, r, '\n') {
 			column, initial := 0, true
@@ -590,7 +567,9 @@ func expand(t *cmd) {
 				}
 				initial = initial && (c == ' ' || c == '\t')
 				t.out.WriteRune(c)
-				column++
+				if column++; c == '\b' {
+					column = max(column-2, 0)
+				}
 			}
 			if whole {
 				t.out.WriteByte('\n')
@@ -600,7 +579,7 @@ func expand(t *cmd) {
 }
 
 func unexpand(t *cmd) {
-	stop, flags, files := t.tabStops("af")
+	stop, flags, files := t.tabStops(func(note func(byte)) []any { return []any{"a all", note, "f first-only", note} })
 	all := (flags['a'] || flags['t']) && !flags['f']
 	t.each(files, func(name string, r io.Reader) {
 		for line, whole := range t.lines(name, r, '\n') {
@@ -646,15 +625,12 @@ func (t *cmd) unexpandLine(line string, stop func(int) int, all bool) {
 }
 
 func paste(t *cmd) {
-	opts, files := t.options("sd:z", "serial=s delimiters=d zero-terminated=z")
 	serial, delims := false, []string{"\t"}
-	for _, o := range opts {
-		switch o.name {
-		case 's':
-			serial = true
-		case 'd':
+	files := t.options(
+		"s serial", &serial,
+		"d: delimiters", func(v string) {
 			delims = nil
-			text := o.value
+			text := v
 			for text != "" {
 				piece, n := "", 0
 				if text[0] == '\\' {
@@ -671,8 +647,8 @@ func paste(t *cmd) {
 			if len(delims) == 0 {
 				delims = []string{""}
 			}
-		}
-	}
+		},
+	)
 	if len(files) == 0 {
 		files = []string{"-"}
 	}
@@ -702,9 +678,7 @@ func (t *cmd) pasteParallel(files, delims []string) {
 			continue
 		}
 		r, err := t.open(f)
-		if err != nil {
-			t.fatal(1, "%s: %s", f, program.ErrorText(err))
-		}
+		t.must(err, 1, "%s", f)
 		defer r.Close()
 		readers = append(readers, bufio.NewReader(r))
 	}
@@ -861,11 +835,11 @@ func yes(t *cmd) {
 }
 
 func tee(t *cmd) {
-	opts, files := t.options("aip", "append=a ignore-interrupts=i")
 	extend := false
-	for _, o := range opts {
-		extend = extend || o.name == 'a'
-	}
+	files := t.options(
+		"a append", &extend,
+		"i ignore-interrupts", nil,
+	)
 	outs := []io.Writer{t.Stdout}
 	names := []string{"standard output"}
 	for _, f := range files {
@@ -896,22 +870,14 @@ func tee(t *cmd) {
 }
 
 func split(t *cmd) {
-	opts, files := t.options("l:b:C:a:dn:x", "lines=l bytes=b suffix-length=a numeric-suffixes=d number=n")
 	lines, size, width, digits, parts := int64(1000), int64(0), 2, false, 0
-	for _, o := range opts {
-		switch o.name {
-		case 'l':
-			lines = t.size("number of lines", o.value)
-		case 'b', 'C':
-			size = t.size("number of bytes", o.value)
-		case 'a':
-			width = t.number("suffix length", o.value)
-		case 'd':
-			digits = true
-		case 'n':
-			parts = t.number("number of chunks", o.value)
-		}
-	}
+	files := t.options(
+		"l: lines", t.amount("number of lines", &lines),
+		"b: C bytes", t.amount("number of bytes", &size),
+		"a: suffix-length", t.integer("suffix length", &width),
+		"d numeric-suffixes", &digits,
+		"n: number", t.integer("number of chunks", &parts),
+	)
 	input, prefix := "-", "x"
 	if len(files) > 0 {
 		input = files[0]
@@ -920,9 +886,7 @@ func split(t *cmd) {
 		prefix = files[1]
 	}
 	r, err := t.open(input)
-	if err != nil {
-		t.fatal(1, "cannot open '%s' for reading: %s", input, program.ErrorText(err))
-	}
+	t.must(err, 1, "cannot open '%s' for reading", input)
 	defer r.Close()
 	data := t.readAll(input, r)
 	if parts > 0 {
@@ -943,9 +907,7 @@ func split(t *cmd) {
 			}
 		}
 		name := prefix + splitSuffix(t, i, width, digits)
-		if err := t.FS.WriteFile(t.Dir, name, data[:cut], 0o666&^t.Umask); err != nil {
-			t.fatal(1, "%s: %s", name, program.ErrorText(err))
-		}
+		t.must(t.FS.WriteFile(t.Dir, name, data[:cut], 0o666&^t.Umask), 1, "%s", name)
 		data = data[cut:]
 	}
 }
@@ -967,18 +929,12 @@ func splitSuffix(t *cmd, n, width int, digits bool) string {
 }
 
 func shuf(t *cmd) {
-	opts, args := t.options("n:ei:r", "head-count=n echo=e input-range=i repeat=r")
 	count, echo, span := -1, false, ""
-	for _, o := range opts {
-		switch o.name {
-		case 'n':
-			count = t.number("line count", o.value)
-		case 'e':
-			echo = true
-		case 'i':
-			span = o.value
-		}
-	}
+	args := t.options(
+		"n: head-count", t.integer("line count", &count),
+		"e echo", &echo,
+		"i: input-range", &span,
+	)
 	var items []string
 	switch {
 	case echo:
@@ -1012,18 +968,12 @@ func shuf(t *cmd) {
 }
 
 func column(t *cmd) {
-	opts, files := t.options("ts:o:nc:", "table=t separator=s output-separator=o")
 	table, sep, gap := false, "", "  "
-	for _, o := range opts {
-		switch o.name {
-		case 't':
-			table = true
-		case 's':
-			sep = o.value
-		case 'o':
-			gap = o.value
-		}
-	}
+	files := t.options(
+		"t table", &table,
+		"s: separator", &sep,
+		"o: output-separator", &gap,
+	)
 	var rows [][]string
 	widths := map[int]int{}
 	t.each(files, func(name string, r io.Reader) {

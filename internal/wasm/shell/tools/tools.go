@@ -1,7 +1,7 @@
 // Package tools are the utilities of the sandbox's shell: what coreutils, grep,
 // sed, awk, tar and their like are elsewhere, as functions over the sandbox's
 // files. Their options and output are those of the GNU programs where scripts
-// rely on them; an option that is not known is an error, never ignored.
+// rely on them; an option that is not known is an error.
 package tools
 
 import (
@@ -30,14 +30,14 @@ func Programs() map[string]program.Program {
 	}
 	for name, f := range map[string]func(*cmd){
 		"arch": arch, "awk": awkTool, "gawk": awkTool, "mawk": awkTool, "base32": baseN, "base64": baseN, "basename": basename, "cat": cat, "chgrp": chown, "chmod": chmod, "chown": chown,
-		"cksum": cksum, "clear": clearScreen, "cmp": cmpTool, "column": column, "comm": comm, "cp": cp, "cut": cut, "date": date, "dd": dd, "df": df,
+		"cksum": cksum, "cmp": cmpTool, "column": column, "comm": comm, "cp": cp, "cut": cut, "date": date, "dd": dd, "df": df,
 		"diff": diffTool, "dirname": dirname, "du": du, "egrep": grep, "env": env, "expand": expand, "expr": expr, "fgrep": grep, "file": file, "find": find,
 		"fold": fold, "grep": grep, "gunzip": gzipTool, "gzip": gzipTool, "hd": hexdump, "head": head, "hexdump": hexdump, "hostname": hostname,
 		"id": id, "install": install, "join": joinTool, "jq": jq, "ln": ln, "logname": logname, "ls": ls, "md5sum": md5sum, "mkdir": mkdir, "mkfifo": mkfifo,
-		"mktemp": mktemp, "mv": mv, "nice": wrapper("n:"), "nl": nl, "nohup": wrapper(""), "nproc": nproc, "od": od, "paste": paste, "printenv": printenv,
-		"readlink": readlink, "realpath": realpath, "rev": rev, "rm": rm, "rmdir": rmdir, "sed": sedTool, "seq": seq, "setsid": wrapper("fw"), "sha1sum": sha1sum, "sha224sum": sha224sum,
+		"mktemp": mktemp, "mv": mv, "nice": wrapper("n: adjustment", nil), "nl": nl, "nohup": wrapper(), "nproc": nproc, "od": od, "paste": paste, "printenv": printenv,
+		"readlink": readlink, "realpath": realpath, "rev": rev, "rm": rm, "rmdir": rmdir, "sed": sedTool, "seq": seq, "sha1sum": sha1sum, "sha224sum": sha224sum,
 		"sha256sum": sha256sum, "sha384sum": sha384sum, "sha512sum": sha512sum, "shuf": shuf, "sleep": sleep, "sort": sortTool, "split": split, "stat": stat,
-		"stdbuf": wrapper("i:o:e:"), "strings": stringsTool, "sync": sync, "tac": tac, "tail": tail, "tar": tarTool, "tee": tee, "timeout": timeout, "touch": touch, "tr": tr,
+		"strings": stringsTool, "sync": sync, "tac": tac, "tail": tail, "tar": tarTool, "tee": tee, "timeout": timeout, "touch": touch, "tr": tr,
 		"truncate": truncate, "tty": tty, "uname": uname, "unexpand": unexpand, "uniq": uniq, "unlink": unlink, "wc": wc, "which": which, "whoami": whoami,
 		"xargs": xargs, "xxd": xxd, "yes": yes, "zcat": gzipTool,
 	} {
