@@ -83,15 +83,15 @@ type Process interface {
 type Stdio struct {
 	// Stdin is what the program reads; nil is an empty input. The driver stops
 	// reading at the program's end but does not wait for a blocked Read. It may be
-	// Whole.
+	// Sized.
 	Stdin io.Reader
 	// Stdout and Stderr take the output; nil discards it. A Write that blocks
 	// holds the program back. A Write that fails closes that output.
 	Stdout, Stderr io.Writer
 }
 
-// Whole is an input that is all there already, as that of a strings.Reader: its end
-// does not depend on what the program does.
+// Sized is an input whose length is known, such as a strings.Reader: its end does not depend on
+// what the program does.
 type Sized interface {
 	io.Reader
 	Len() int // bytes that are left

@@ -2,15 +2,15 @@ package driver
 
 import "context"
 
-// Meter is the ability of a Sandbox to tell the most memory that it has held.
+// PeakMemory is the ability of a Sandbox to report the most memory it has used.
 type PeakMemory interface {
-	// PeakMemory is the most memory, in bytes, that the sandbox has held at once so
-	// far; 0 if that is not known. It may cost a few system calls.
+	// PeakMemory returns the highest memory use of the sandbox so far, in bytes; 0 if it is
+	// unknown. It may cost a few system calls.
 	PeakMemory() int64
 }
 
-// Gauge is the ability of a Sandbox to tell the memory that it holds now.
+// CurrentMemory is the ability of a Sandbox to report the memory it uses now.
 type CurrentMemory interface {
-	// MemoryUsed is what counts towards Limits.Memory at this moment, in bytes.
+	// CurrentMemory returns what counts towards Limits.Memory at this moment, in bytes.
 	CurrentMemory(ctx context.Context) (int64, error)
 }

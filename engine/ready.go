@@ -116,7 +116,7 @@ func (i *input) reader() io.Reader {
 	return i
 }
 
-// wholeInput is an input that is driver.Whole.
+// wholeInput is an input that is driver.Sized.
 type sizedInput struct {
 	*input
 	of driver.Sized

@@ -117,7 +117,7 @@ func (b *box) let() {
 		b.account.close()
 	}
 	b.image.close()
-	b.d.roster.Release(string(b.id))
+	b.d.registry.Release(string(b.id))
 }
 
 // undo removes a sandbox whose creation failed, even after the end of ctx. The sweeper removes what

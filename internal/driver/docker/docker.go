@@ -56,7 +56,7 @@ type Driver struct {
 	begun              atomic.Bool // that volume may exist
 	sweeper            *sweeper
 	oom                *oomWatch
-	roster             driver.Registry // of ids of sandboxes, and of what else is not left over
+	registry           driver.Registry // of ids of sandboxes, and of what else is not left over
 }
 
 // filters are the seccomp filters that the agent installs.
@@ -226,7 +226,7 @@ const closeBound = 10 * time.Second
 // Close removes the agent's volume from the engine. All sandboxes must be destroyed. Collect finds
 // what it cannot remove because the engine does not answer.
 func (d *Driver) Close() error {
-	if !d.roster.Shut() {
+	if !d.registry.Shut() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
@@ -255,7 +255,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(codeOf(ctx), "creating a sandbox: %w", err)
 	}
-	if err := d.roster.Claim(string(id)); err != nil {
+	if err := d.registry.Claim(string(id)); err != nil {
 		return nil, err
 	}
 	b := &box{d: d, id: id}

@@ -94,7 +94,7 @@ func (d *Driver) sweep(ctx context.Context) (found int, err error) {
 		return 0, err
 	}
 	for _, c := range list {
-		if d.roster.Has(c.Labels[labelSandbox]) {
+		if d.registry.Has(c.Labels[labelSandbox]) {
 			continue
 		}
 		found++

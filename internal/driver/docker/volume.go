@@ -43,10 +43,10 @@ func (d *Driver) fillVolume(ctx context.Context, i image) error {
 	if d.filled.Load() {
 		return nil
 	}
-	if err := d.roster.Claim(porter); err != nil {
+	if err := d.registry.Claim(porter); err != nil {
 		return err
 	}
-	defer d.roster.Release(porter)
+	defer d.registry.Release(porter)
 	// Other callers wait for the same transfer, so it does not end with its caller's context.
 	err := d.sendAgent(context.WithoutCancel(ctx), i)
 	if err == nil {

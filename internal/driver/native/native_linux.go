@@ -93,7 +93,7 @@ func (d *Driver) release() error { return errors.Join(d.net.close(), d.Release()
 
 // Close releases what the driver holds; all its sandboxes must be destroyed.
 func (d *Driver) Close() error {
-	if !d.Roster.Shut() {
+	if !d.Registry.Shut() {
 		return nil
 	}
 	return d.release()

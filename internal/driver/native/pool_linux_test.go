@@ -72,7 +72,7 @@ func TestReadySandboxes(t *testing.T) {
 	if err := e.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
-	if left := d.Roster.IDs(); len(left) != 0 {
+	if left := d.Registry.IDs(); len(left) != 0 {
 		t.Errorf("sandboxes are left: %v", left)
 	}
 	// The driver was closed by the engine, so there are fewer than before if anything.

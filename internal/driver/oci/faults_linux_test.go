@@ -195,7 +195,7 @@ func nothingLeft(t *testing.T, d *Driver) {
 			t.Errorf("a process is left: %q", args)
 		}
 	}
-	if ids := d.Roster.IDs(); len(ids) != 0 {
+	if ids := d.Registry.IDs(); len(ids) != 0 {
 		t.Errorf("ids are taken: %v", ids)
 	}
 }

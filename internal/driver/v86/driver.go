@@ -50,10 +50,10 @@ func Factory() driver.Factory {
 
 // Driver makes sandboxes out of processes that emulate a PC.
 type Driver struct {
-	log    *slog.Logger
-	caps   driver.Caps
-	snaps  *snapshots
-	roster driver.Registry
+	log      *slog.Logger
+	caps     driver.Caps
+	snaps    *snapshots
+	registry driver.Registry
 }
 
 var (
@@ -140,7 +140,7 @@ func (d *Driver) Caps() driver.Caps { return d.caps }
 
 // Close ends what boots.
 func (d *Driver) Close() error {
-	d.roster.Shut()
+	d.registry.Shut()
 	d.snaps.close()
 	return nil
 }
@@ -201,7 +201,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err != nil {
 		return nil, err
 	}
-	if err := d.roster.Claim(string(id)); err != nil {
+	if err := d.registry.Claim(string(id)); err != nil {
 		return nil, err
 	}
 	b := &box{d: d, id: id}

@@ -95,7 +95,7 @@ func (b *box) destroy(ctx context.Context) error {
 		b.worker = nil
 	}
 	b.gone = true
-	b.d.roster.Release(string(b.id))
+	b.d.registry.Release(string(b.id))
 	return nil
 }
 

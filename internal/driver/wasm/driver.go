@@ -35,12 +35,12 @@ func Factory() driver.Factory {
 
 // Driver creates sandboxes that are processes which run WebAssembly.
 type Driver struct {
-	log    *slog.Logger
-	caps   driver.Caps
-	images driver.Images
-	cache  *cache
-	roster driver.Registry
-	wait   func(what string) (done func())
+	log      *slog.Logger
+	caps     driver.Caps
+	images   driver.Images
+	cache    *cache
+	registry driver.Registry
+	wait     func(what string) (done func())
 }
 
 var (
@@ -127,7 +127,7 @@ func (d *Driver) Caps() driver.Caps { return d.caps }
 
 // Close releases the driver's resources.
 func (d *Driver) Close() error {
-	d.roster.Shut()
+	d.registry.Shut()
 	d.cache.close()
 	return nil
 }
@@ -209,7 +209,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err != nil {
 		return nil, err
 	}
-	if err := d.roster.Claim(string(id)); err != nil {
+	if err := d.registry.Claim(string(id)); err != nil {
 		return nil, err
 	}
 	b := &box{d: d, id: id, setup: plan(s)}

@@ -24,7 +24,7 @@ type Base struct {
 	IDs      spawn.IDs
 	Images   driver.Images // nil: there are none
 	Ranges   *spawn.Ranges
-	Roster   driver.Registry
+	Registry driver.Registry
 
 	// Open sets these.
 	Owner   string // names this process, see package daemonid
@@ -188,7 +188,7 @@ func (b *Base) Build(ctx context.Context, r *Resources, build func() error) erro
 	if err := ctx.Err(); err != nil {
 		return sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
 	}
-	if err := b.Roster.Claim(string(r.ID)); err != nil {
+	if err := b.Registry.Claim(string(r.ID)); err != nil {
 		return err
 	}
 	r.base = b

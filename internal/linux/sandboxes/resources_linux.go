@@ -127,6 +127,6 @@ func (r *Resources) Destroy(ctx context.Context) error {
 		r.Image = nil
 	}
 	r.gone = true
-	r.base.Roster.Release(string(r.ID))
+	r.base.Registry.Release(string(r.ID))
 	return nil
 }

@@ -26,7 +26,12 @@ func (echoDriver) Create(context.Context, sandbar.ID, sandbar.Spec) (driver.Sand
 	return echoSandbox{}, nil
 }
 
+// echoSandbox has no files: the methods of its FS are those of the nil interface, and echo calls none.
 type echoSandbox struct{}
+
+type noFiles struct{ sandbar.FS }
+
+func (echoSandbox) FS() sandbar.FS { return noFiles{} }
 
 func (echoSandbox) Start(_ context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
 	if c.Args[0] != "echo" {
@@ -50,6 +55,10 @@ func (p echoProcess) Wait() (sandbar.Result, error) {
 }
 
 func (echoProcess) Signal(int) error { return nil }
+
+func (echoProcess) KillTree() error { return nil }
+
+func (echoProcess) PID() int { return 0 }
 
 type printer struct{}
 

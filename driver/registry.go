@@ -8,18 +8,16 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Roster is the ids of the sandboxes that a Driver has, with which it keeps what
-// Create and Close promise: an id names one sandbox at a time, and a driver that
-// has been closed makes no more. Drivers embed it or keep it in a field; its zero
-// value is empty, and its methods may be called concurrently.
+// Registry holds the ids of a driver's sandboxes. With it a driver keeps what Create and Close
+// promise: an id names one sandbox at a time, and a closed driver creates no more. Drivers embed it
+// or have it in a field. Its zero value is empty. Its methods may be called concurrently.
 type Registry struct {
 	mu     sync.Mutex
 	live   map[string]bool
 	closed bool
 }
 
-// Claim takes an id until Release. Exists: it is taken. Unavailable: the roster
-// has been closed.
+// Claim takes an id until Release. Errors: Exists if the id is taken, Unavailable after Shut.
 func (r *Registry) Claim(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,7 +34,7 @@ func (r *Registry) Claim(id string) error {
 	return nil
 }
 
-// Release gives an id back. One that is not taken is no error.
+// Release frees an id. An id that is not taken is no error.
 func (r *Registry) Release(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,14 +48,14 @@ func (r *Registry) Has(id string) bool {
 	return r.live[id]
 }
 
-// IDs lists what is taken, in order.
+// IDs returns the taken ids in order.
 func (r *Registry) IDs() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.live))
 }
 
-// Shut makes every later Claim fail, and reports whether it was the first to do so.
+// Shut makes every later Claim fail. It reports whether this is the first call.
 func (r *Registry) Shut() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-func TestRoster(t *testing.T) {
+func TestRegistry(t *testing.T) {
 	var r Registry
 	if err := r.Claim("a"); err != nil {
 		t.Fatal(err)
@@ -33,6 +33,6 @@ func TestRoster(t *testing.T) {
 	}
 	r.Release("a")
 	if r.Has("a") {
-		t.Error("a closed roster takes nothing back")
+		t.Error("a closed registry keeps an id after Release")
 	}
 }
