@@ -79,7 +79,7 @@ func (r Result) Err() error {
 // switched off and another is booted.
 const (
 	// silence is how long a machine may say nothing, booting included.
-	silence = 30 * time.Second
+	silence = 2 * time.Minute
 	// machines is how many are tried.
 	machines = 3
 )
