@@ -400,6 +400,14 @@ func (a *agent) ended(pid int, status syscall.WaitStatus, usage *syscall.Rusage)
 	} else {
 		e.Code = uint8(status.ExitStatus())
 	}
-	p.streams.ended()
-	a.conn.write(wire.Frame{Type: wire.TypeExited, ID: p.id, Payload: e.Append(nil)})
+	exited := wire.Frame{Type: wire.TypeExited, ID: p.id, Payload: e.Append(nil)}
+	if p.streams == nil {
+		a.conn.write(exited)
+		return
+	}
+	p.streams.closeIn()
+	go func() { // not the reaper, which must not wait for credit
+		p.streams.drain() // the host drops what comes long after Exited
+		a.conn.write(exited)
+	}()
 }

@@ -27,8 +27,11 @@ type streams struct {
 	mu      sync.Mutex
 	changed *sync.Cond // credit or the queue has grown, or the streams are closed
 	out     [3]*os.File
-	credit  [3]int // bytes that may still be sent, per channel; -1 after the host's Close
-	queue   []byte // input that is not written yet
+	credit  [3]int   // bytes that may still be sent, per channel; -1 after the host's Close
+	sent    [3]int64 // output bytes that have been sent, per channel
+	unsent  [3]int   // output bytes that were read and not sent yet, per channel
+	closed  [3]bool  // outputs that have ended
+	queue   []byte   // input that is not written yet
 	// input bytes without returned credit: the queue and the bytes being written
 	unacknowledged int
 	inputClosed    bool // the host has closed channelIn
@@ -101,11 +104,31 @@ func (s *streams) run() {
 	}
 }
 
-// ended closes the input of a program that has exited.
-func (s *streams) ended() {
-	if s != nil {
-		s.closeIn()
+// drain returns when the output that the program wrote before its end has been sent, or the host
+// has closed the channel. It does not wait for output of descendants that hold the pipes open.
+func (s *streams) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var end [3]int64
+	for ch, f := range s.out {
+		if f != nil {
+			end[ch] = s.sent[ch] + int64(s.unsent[ch]) + bytesBuffered(f)
+		}
 	}
+	for ch, f := range s.out {
+		for f != nil && !s.closed[ch] && s.credit[ch] >= 0 && s.sent[ch] < end[ch] {
+			s.changed.Wait()
+		}
+	}
+}
+
+// bytesBuffered returns the number of bytes in a pipe (FIONREAD, pipe(7)), 0 if it is closed.
+func bytesBuffered(f *os.File) int64 {
+	n := 0
+	if c, err := f.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	return int64(n)
 }
 
 func (s *streams) closeIn() {
@@ -168,21 +191,26 @@ func (s *streams) copyOutput(ch uint8, f *os.File) {
 		if n == 0 {
 			break
 		}
-		got, err := f.Read(buf[:n])
+		got, err := s.readOutput(ch, f, buf[:n])
 		if got > 0 {
 			payload := append(wire.AppendChannel(make([]byte, 0, got+1), ch), buf[:got]...)
 			if s.conn.write(wire.Frame{Type: wire.TypeData, ID: s.id, Payload: payload}) != nil {
 				break
 			}
 		}
+		s.mu.Lock()
+		s.sent[ch], s.unsent[ch] = s.sent[ch]+int64(got), 0
+		s.mu.Unlock()
 		_ = s.addCredit(ch, n-got) // cannot exceed the window: n was taken from it
-		if err != nil {
+		if got == 0 || err != nil {
 			break
 		}
 	}
 	f.Close()
 	s.conn.write(wire.Frame{Type: wire.TypeClose, ID: s.id, Payload: wire.AppendChannel(nil, ch)})
 	s.mu.Lock()
+	s.closed[ch] = true
+	s.changed.Broadcast()
 	s.openOutputs--
 	last := s.openOutputs == 0
 	s.mu.Unlock()
@@ -192,6 +220,29 @@ func (s *streams) copyOutput(ch uint8, f *os.File) {
 			s.done()
 		}
 	}
+}
+
+// readOutput waits for output and reads it. It returns 0 at the end. The lock is held from the read
+// until unsent is set: otherwise drain could find bytes neither in the pipe nor in unsent.
+func (s *streams) readOutput(ch uint8, f *os.File, b []byte) (n int, err error) {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if cerr := c.Read(func(fd uintptr) (done bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for {
+			if n, err = unix.Read(int(fd), b); err != unix.EINTR {
+				break
+			}
+		}
+		s.unsent[ch] = max(n, 0)
+		return err != unix.EAGAIN
+	}); cerr != nil {
+		return 0, cerr
+	}
+	return max(n, 0), err
 }
 
 // takeCredit waits for credit and takes at most max bytes. 0 means that the host has closed the

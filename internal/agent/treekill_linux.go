@@ -40,12 +40,15 @@ type killTarget struct {
 	deadline   time.Time // when to give up
 	alive      bool      // the last scan found a living process with the tag
 	emptyScans int       // consecutive scans that found none
+	scans      int
 }
 
 const (
-	// killTimeout bounds one request. A process that lives longer is in an uninterruptible sleep in
-	// the kernel.
+	// killTimeout and killScans bound one request. A process that lives longer than both is in an
+	// uninterruptible sleep in the kernel. On an emulated or busy processor 3 s can be too short for
+	// a few scans.
 	killTimeout = 3 * time.Second
+	killScans   = 100
 	// stopAfterScans is the number of inconclusive scans after which the next one stops the
 	// sandbox.
 	stopAfterScans = 6
@@ -135,6 +138,7 @@ type scanResult struct {
 func (h *treeKiller) answerFinished(targets []killTarget, s scanResult) []killTarget {
 	left := targets[:0]
 	for _, q := range targets {
+		q.scans++
 		switch {
 		case q.alive || s.unreadable:
 			q.emptyScans = 0
@@ -146,7 +150,7 @@ func (h *treeKiller) answerFinished(targets []killTarget, s scanResult) []killTa
 		switch {
 		case q.emptyScans >= 2:
 			h.a.reply(q.id, wire.OK, nil, "", nil)
-		case time.Now().After(q.deadline):
+		case q.scans >= killScans && time.Now().After(q.deadline):
 			h.a.reply(q.id, wire.FailKill, unix.EBUSY, "", nil)
 		default:
 			left = append(left, q)
