@@ -70,8 +70,8 @@ func TestIsDead(t *testing.T) {
 	}
 }
 
-// A hunt ends with two looks in a row that found nothing and missed nothing,
-// with one that nothing could be born in, or when its time is over.
+// A request ends after two consecutive scans that found nothing and missed nothing, after one scan
+// of a stopped sandbox, or after killTimeout and killScans.
 func TestSettle(t *testing.T) {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
@@ -95,7 +95,8 @@ func TestSettle(t *testing.T) {
 		"something hides":             {killTarget{deadline: later, emptyScans: 1}, scanResult{unreadable: true}, false, 0},
 		"hidden, under a standstill":  {killTarget{deadline: later, emptyScans: 1}, scanResult{unreadable: true, stopped: true}, false, 0},
 		"only another's":              {killTarget{deadline: later, emptyScans: 1}, scanResult{killed: true}, true, 0},
-		"found, and the time is over": {killTarget{deadline: past, alive: true}, scanResult{killed: true}, true, 0},
+		"found, and the time is over": {killTarget{deadline: past, alive: true, scans: killScans}, scanResult{killed: true}, true, 0},
+		"found, after a long scan":    {killTarget{deadline: past, alive: true}, scanResult{killed: true}, false, 0},
 		"nothing, in the last moment": {killTarget{deadline: past, emptyScans: 1}, scanResult{}, true, 0},
 	} {
 		left := h.answerFinished([]killTarget{c.q}, c.s)
