@@ -11,20 +11,26 @@ import (
 // tests. Where an ordinary user cannot write there, it is one of the user's own
 // with copies of those: no machine boots twice.
 func V86Cache() (string, error) {
-	const name, snapshots = "v86/machines", "*.snapshot"
-	dir, err := Kept(name)
-	if shared := filepath.Join(Cache(), filepath.FromSlash(name)); err != nil || dir == shared {
+	dir, err := Kept(v86Machines)
+	if shared := filepath.Join(Cache(), filepath.FromSlash(v86Machines)); err != nil || dir == shared {
 		return dir, err
 	}
-	found, err := filepath.Glob(filepath.Join(Cache(), filepath.FromSlash(name), snapshots))
-	for _, from := range found {
-		err = errors.Join(err, copyOnce(from, filepath.Join(dir, filepath.Base(from))))
-	}
-	return dir, err
+	return dir, CopyMachines(Cache(), dir)
 }
 
-// copyOnce copies a file unless the copy is there; who looks sees all of it or
-// nothing.
+const v86Machines = "v86/machines"
+
+// CopyMachines copies the machines that have booted from a cache directory to the directory to,
+// readable by everyone, and leaves out those that are there.
+func CopyMachines(cache, to string) error {
+	found, err := filepath.Glob(filepath.Join(cache, filepath.FromSlash(v86Machines), "*.snapshot"))
+	for _, from := range found {
+		err = errors.Join(err, copyOnce(from, filepath.Join(to, filepath.Base(from))))
+	}
+	return err
+}
+
+// copyOnce copies a file unless the copy exists. Another process sees the whole copy or none.
 func copyOnce(from, to string) error {
 	if _, err := os.Stat(to); err == nil {
 		return nil
@@ -39,7 +45,7 @@ func copyOnce(from, to string) error {
 		return err
 	}
 	_, err = io.Copy(dst, src)
-	if err := errors.Join(err, dst.Close()); err != nil {
+	if err := errors.Join(err, dst.Chmod(0o644), dst.Close()); err != nil {
 		return errors.Join(err, os.Remove(dst.Name()))
 	}
 	return os.Rename(dst.Name(), to)

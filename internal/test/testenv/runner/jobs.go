@@ -159,8 +159,9 @@ func (s *suite) run(ctx context.Context, passes []*pass) error {
 			}
 		})
 	}
-	for _, p := range s.packages {
-		for _, pass := range passes {
+	// Root's pass is first: it boots machines that the ordinary users' pass then finds.
+	for _, pass := range passes {
+		for _, p := range s.packages {
 			n := p.parts
 			if s.o.only != "" {
 				n = 1

@@ -181,6 +181,8 @@ func (h *home) pass(s *suite, golden []allowance, w io.Writer) *pass {
 		tally: t,
 		runs:  dependsOnUser,
 		command: func(ctx context.Context, lane int, p *testedPackage, args ...string) *exec.Cmd {
+			// Root's tests may have booted machines since. If one cannot be copied, it boots again.
+			_ = testenv.CopyMachines(testenv.Cache(), h.path("cache", "v86", "machines"))
 			cmd := h.command(ctx, lane, p.binary, args...)
 			cmd.Dir = h.path("src", p.dir)
 			return cmd
