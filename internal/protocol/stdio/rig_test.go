@@ -47,6 +47,9 @@ func wasmDriver(t testing.TB) driver.Driver {
 		t.Fatal(err)
 	}
 	d, err := wasm.New(driver.Host{Options: map[string]string{"modules": "../../wasm/artefact", "cache": cache}})
+	if err == nil {
+		err = d.Prepare(t.Context()) // takes longer than a request on a busy host
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
