@@ -267,9 +267,9 @@ func (t *template) spawn(inherit []*os.File) (err error) {
 
 // greet tells the interpreter what it needs, and waits until it has imported all.
 func (t *template) configure(ctx context.Context, imports []string) error {
-	// Where processes are counted by their user a keeper would be one of the program's.
-	forked := t.d.forked || t.d.Facts.Enforced.PIDs == sandbar.EnforcedRlimit
-	config, err := python.Config{Arch: runtime.GOARCH, Forked: forked, Imports: imports, Filters: [][]byte{t.d.Filter, t.d.ProgramFilter}}.Append(nil)
+	// RLIMIT_NPROC counts processes by user and would count a memory holder as the program's.
+	holder := t.d.Facts.Enforced.PIDs != sandbar.EnforcedRlimit
+	config, err := python.Config{Arch: runtime.GOARCH, MachineCode: t.d.machineCode, MemoryHolder: holder, Imports: imports, Filters: [][]byte{t.d.Filter, t.d.ProgramFilter}}.Append(nil)
 	if err != nil {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "imports", Message: "the native driver cannot prepare this template: " + err.Error()}
 	}
