@@ -38,9 +38,9 @@ type Config struct {
 // calls returns the numbers of the system calls that the template makes by number.
 func calls(arch string) (map[string]int, bool) {
 	m, ok := map[string]map[string]int{
-		"amd64": {"mmap": 9, "mprotect": 10, "prctl": 157, "capget": 125, "capset": 126, "brk": 12, "setns": 308, "seccomp": 317, "close_range": 436, "landlock_restrict_self": 446,
+		"amd64": {"mmap": 9, "mprotect": 10, "prctl": 157, "capget": 125, "capset": 126, "brk": 12, "setns": 308, "seccomp": 317, "pidfd_open": 434, "close_range": 436, "landlock_restrict_self": 446,
 			"set_tid_address": 218, "set_robust_list": 273, "get_robust_list": 274, "rseq": 334},
-		"arm64": {"mmap": 222, "mprotect": 226, "prctl": 167, "capget": 90, "capset": 91, "brk": 214, "setns": 268, "seccomp": 277, "close_range": 436, "landlock_restrict_self": 446},
+		"arm64": {"mmap": 222, "mprotect": 226, "prctl": 167, "capget": 90, "capset": 91, "brk": 214, "setns": 268, "seccomp": 277, "pidfd_open": 434, "close_range": 436, "landlock_restrict_self": 446},
 	}[arch]
 	return m, ok
 }

@@ -130,6 +130,8 @@ class MemoryHolder:
         kernel.call('set_robust_list', *self.robust)
         if self.area:
             kernel.call('rseq', self.area, self.AREA, 0, self.RSEQ)
+        # The holder sets a byte when it has its filter. It cannot wake this process: the filter
+        # allows read and exit only.
         end = self.time.monotonic() + self.START_TIMEOUT
         while not kernel.ctypes.c_ubyte.from_address(self.page).value:
             if self.time.monotonic() > end:

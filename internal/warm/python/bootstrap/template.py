@@ -41,8 +41,8 @@ class Template:
             for name in self.wanted:
                 self.require(name)
             self.kernel = Kernel(arch, self.numbers)
-            import array, atexit, gc, resource, time, types, weakref
-        self.array, self.gc, self.resource, self.time = array, gc, resource, time
+            import array, atexit, gc, resource, select, time, types, weakref
+        self.array, self.gc, self.resource, self.select, self.time = array, gc, resource, select, time
         for name in RESEED:
             if name in sys.modules:
                 RESEED[name](sys.modules[name])
@@ -172,10 +172,27 @@ class Template:
             if os.getpid() != self.pid:
                 break
         python.PyOS_AfterFork_Child()
-        while os.getppid() != INIT:  # the parent is about to exit
-            self.time.sleep(1e-4)
+        self.await_parent()
         holder.register_thread()
         kernel.signal(SIGCHLD, SIG_DFL)
+
+    def await_parent(self):
+        """Waits until this process is a child of the sandbox's first process.
+
+        A process that exits first gives its children another parent, and then its pidfd becomes
+        readable (pidfd_open(2), Linux 5.3)."""
+        parent = os.getppid()
+        if parent != INIT:
+            try:
+                pidfd = self.kernel.call('pidfd_open', parent, 0)
+            except OSError as error:
+                if error.errno != ESRCH:  # ESRCH: it has exited
+                    raise
+            else:
+                self.select.select([pidfd], [], [])
+                os.close(pidfd)
+        if os.getppid() != INIT:
+            raise OSError(ESRCH, 'the first process')
 
     def confine(self, request):
         """Drops what the agent's launcher drops, in the same order. Filters follow later."""
