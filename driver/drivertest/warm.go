@@ -20,7 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/warm/prestart"
 )
 
-// warmKind is one way to start an interpreter before its program is known.
+// warmKind is one way to have an interpreter up before its program is known.
 type warmKind struct {
 	name                        string // in the names of cases
 	language, interpreter, file string
@@ -32,12 +32,11 @@ type warmKind struct {
 	show, fail, die string
 	// wait prints "up" and its process id, and ends when there is a file go.
 	wait string
-	// traces prints on its first line values that must differ between two sandboxes, and on
-	// its second line the traces of other programs; then it leaves the same traces. noTraces is
-	// the second line of a program that finds none.
-	traces, noTraces string
-	tree             string // starts "sleep %d", prints "up" and waits
-	start            string // a variable that the interpreter reads as it starts; "" for none
+	// strange prints on its first line what must differ between two sandboxes, on the
+	// second what it finds of another program, and leaves such traces itself.
+	strange, stranger string
+	tree              string // starts "sleep %d", prints "up" and waits
+	start             string // a variable that the interpreter reads as it starts; "" for none
 }
 
 const (
@@ -52,18 +51,19 @@ sys.exit(3)
 print("up", os.getpid(), flush=True)
 while not os.path.exists("go"): time.sleep(0.005)
 `
-	tracesPython = `import os, random, secrets, sys, uuid
+	strangePython = `import os, random, secrets, sys, uuid
 print(random.random(), random.Random().random(), secrets.token_hex(8), uuid.uuid4(), os.urandom(8))
 print(sorted(os.listdir(".")), os.environ.get("TRACE"), "trace" in sys.modules, hasattr(random, "trace"))
 open("trace", "w").close(); os.environ["TRACE"] = "1"; sys.modules["trace"] = sys; random.trace = 1
 `
 )
 
-// warmKinds returns all kinds. Forked ones need driver.Templater; the others use package prestart.
+// warmKinds are the kinds. Forked ones need driver.Templater, the others nothing but
+// package prestart.
 func warmKinds() []warmKind {
 	python := warmKind{name: "prestarted-python", language: "python", interpreter: "python3", file: "main.py", prepare: prestarted,
 		show: showPython, fail: "def f(): return 1 / 0\nf()", die: "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)",
-		wait: waitPython, traces: tracesPython, noTraces: "['main.py'] None False False", start: "PYTHONHASHSEED",
+		wait: waitPython, strange: strangePython, stranger: "['main.py'] None False False", start: "PYTHONHASHSEED",
 		tree: `import subprocess
 p = subprocess.Popen(["sleep", "%d"], start_new_session=True)
 print("up", flush=True)
@@ -79,8 +79,8 @@ p.wait()`}
 	shell := warmKind{name: "blocked-shell", language: "shell", interpreter: "sh", file: "main.sh", prepare: prestarted,
 		show: `printf '%s\n' "$0" "$@" "$WARM" "$(pwd)"; ls -A; ls -l main.sh | cut -c 1-10; cat; echo error >&2; exit 3`,
 		fail: "if true; then", die: "kill -9 $$", wait: "echo up $$; until [ -e go ]; do sleep 0.01; done",
-		traces:   `tr -d '\n' </proc/sys/kernel/random/uuid; echo; echo $(ls -A) ${TRACE-none}; : >trace; TRACE=1`,
-		noTraces: "main.sh none", tree: "sleep %d & echo up; exec sleep 1000"}
+		strange:  `tr -d '\n' </proc/sys/kernel/random/uuid; echo; echo $(ls -A) ${TRACE-none}; : >trace; TRACE=1`,
+		stranger: "main.sh none", tree: "sleep %d & echo up; exec sleep 1000"}
 	return []warmKind{forked, python, shell}
 }
 
@@ -88,7 +88,8 @@ func prestarted(_ context.Context, d driver.Driver, t driver.TemplateSpec) (driv
 	return prestart.Prepare(d, t)
 }
 
-// warmCases returns the cases of warm starts.
+// warmCases: a program runs in a sandbox that was prepared for it as in one that was
+// made for it.
 func warmCases() (all []testCase) {
 	for _, k := range warmKinds() {
 		needs := []need{needWarm(k)}
@@ -111,13 +112,13 @@ func warmCases() (all []testCase) {
 	return all
 }
 
-// needWarm is unmet if lookWarm could not make a fork. Whether a Templater can depends on the host and
-// on the Harness, not on the driver alone.
+// needWarm is what a driver can warm, which one fork shows. What a Templater refuses
+// depends on the host and on the Harness.
 func needWarm(k warmKind) need {
 	return need{ofDriver: !k.forked, unmet: func(s *suite) string { return s.warm[k.name] }}
 }
 
-// lookWarm makes one fork of each kind, and records the kinds that are not supported.
+// lookWarm forks one sandbox of every kind and notes why it cannot be had.
 func (s *suite) lookWarm(c *C) {
 	for _, k := range warmKinds() {
 		t, err := k.prepare(c.ctx, c.d, k.spec(c))
@@ -138,8 +139,8 @@ func (s *suite) lookWarm(c *C) {
 	}
 }
 
-// spec describes the template. Its Env has the suite's token, so that a blocked shell has the
-// environment of its program.
+// spec describes the template. The suite's token is in it, so that a blocked shell has
+// the environment of its program.
 func (k warmKind) spec(c *C) driver.TemplateSpec {
 	s := c.spec()
 	env := s.Env
@@ -233,14 +234,14 @@ func (k warmKind) same(c *C) {
 	}
 }
 
-// shown returns what a caller sees of a program, without the ids of sandboxes: drivers without a root
-// of their own have them in paths.
+// shown is what a caller sees of a program, without ids of sandboxes, which are in the
+// paths of a driver without a root of its own.
 func shown(r ran) []string {
 	id := regexp.MustCompile(`sb_[a-z2-7]{26}`)
 	return []string{fmt.Sprint(r.Outcome, r.ExitCode, r.Signal), id.ReplaceAllString(r.out, "ID"), id.ReplaceAllString(r.errOut, "ID")}
 }
 
-// once: an interpreter runs one program; the sandbox runs other programs before, beside and after it.
+// once: an interpreter runs one program, and the sandbox is an ordinary one besides.
 func (k warmKind) once(c *C) {
 	b := c.fork(k.template(c))
 	c.exited(c.sh(b, "exit 4"), 4, "a program before the interpreter's")
@@ -261,7 +262,7 @@ func (k warmKind) once(c *C) {
 	c.exited(c.sh(b, "exit 6"), 6, "a program after the interpreter's")
 }
 
-// gone: Eval fails if the sandbox or the interpreter has ended.
+// gone: nothing runs in a sandbox that has ended, nor in an interpreter that has.
 func (k warmKind) gone(c *C) {
 	t := k.template(c)
 	b := c.fork(t)
@@ -283,7 +284,8 @@ func (k warmKind) gone(c *C) {
 	}
 }
 
-// refuses: Eval refuses a program that would differ from a cold start, and runs nothing of it.
+// refuses: a program that would not run as after a cold start is refused, and nothing
+// of it runs.
 func (k warmKind) refuses(c *C) {
 	t := k.template(c)
 	jobs := map[string]driver.Evaluation{"another file": {Path: "other"}}
@@ -303,13 +305,13 @@ func (k warmKind) refuses(c *C) {
 	}
 }
 
-// touched is an input that records whether it was read.
+// touched is an input that notes whether it was read.
 type touched struct{ yes bool }
 
 func (t *touched) Read([]byte) (int, error) { t.yes = true; return 0, io.EOF }
 
-// fails: a template or fork that cannot be made is an error with a code. A template still works after
-// a failed Fork.
+// fails: a template or a fork that cannot be made is an error with a code, and leaves
+// the template as good as it was.
 func (k warmKind) fails(c *C) {
 	for what, change := range map[string]func(*driver.TemplateSpec){
 		"an interpreter that does not exist": func(s *driver.TemplateSpec) { s.Argv = []string{"no-such-interpreter"} },
@@ -361,13 +363,14 @@ func (k warmKind) fails(c *C) {
 	}
 }
 
-// strangers: forks of one template find no traces of each other, and have different random numbers.
+// strangers: two forks of one template see nothing of each other, and have random
+// numbers of their own.
 func (k warmKind) strangers(c *C) {
 	t := k.template(c)
 	boxes := []driver.Sandbox{c.fork(t), c.fork(t), c.fork(t)}
 	random := map[string]bool{}
 	for i, b := range boxes {
-		p, out := k.begin(c, b, k.traces, nil)
+		p, out := k.begin(c, b, k.strange, nil)
 		c.wait(p)
 		own, found, _ := strings.Cut(out.String(), "\n")
 		for _, word := range strings.Fields(own) {
@@ -376,13 +379,13 @@ func (k warmKind) strangers(c *C) {
 			}
 			random[word] = true
 		}
-		if found != k.noTraces+"\n" {
-			c.Errorf("fork %d finds %s; want %q", i, sandbar.Quote(found, 200), k.noTraces)
+		if found != k.stranger+"\n" {
+			c.Errorf("fork %d finds %s; want %q", i, sandbar.Quote(found, 200), k.stranger)
 		}
 	}
 }
 
-// killed: KillTree ends the program of a warm interpreter and its descendants.
+// killed: KillTree ends a program of a warm interpreter and what it started.
 func (k warmKind) killed(c *C) {
 	b := c.fork(k.template(c))
 	seconds := 1_000_000 + rand.IntN(1<<30)
@@ -398,7 +401,8 @@ func (k warmKind) killed(c *C) {
 	c.exited(c.sh(b, "exit 5"), 5, "a program after KillTree")
 }
 
-// withArgument returns the host's processes with an argument. It does not see processes in a VM.
+// withArgument lists the processes of the host with an argument. A VM's are not among
+// them.
 func withArgument(arg string) (pids []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range all {
@@ -409,7 +413,7 @@ func withArgument(arg string) (pids []string) {
 	return pids
 }
 
-// processes returns the names of the driver's processes on the host, by process id.
+// processes are those of the driver on the host, by their names.
 func (c *C) processes() map[int]string {
 	t, all := traces{}, map[int]string{}
 	c.s.lookAtHost(t, c.dir)
@@ -422,13 +426,13 @@ func (c *C) processes() map[int]string {
 	return all
 }
 
-// killNew kills the processes in after that are not in before; if name is set, only those with that
-// name. It returns their number.
+// killNew kills the processes that came between two looks, of one name or, if that is
+// empty, of any. It returns how many there were.
 func killNew(before, after map[int]string, name string) (n int) {
 	for pid, its := range after {
 		if before[pid] == "" && (name == "" || name == its) {
 			if p, err := os.FindProcess(pid); err == nil {
-				_ = p.Kill() // it may have ended with its parent
+				_ = p.Kill() // it may have ended with another
 			}
 			n++
 		}
@@ -436,9 +440,9 @@ func killNew(before, after map[int]string, name string) (n int) {
 	return n
 }
 
-// dies: a template whose processes are killed closes Dead, and its forks continue.
+// dies: a template whose processes are killed says so, and what it has forked lives on.
 func (k warmKind) dies(c *C) {
-	c.destroy(c.box()) // starts the driver's own processes
+	c.destroy(c.box()) // the driver's own processes are up
 	before := c.processes()
 	t := k.template(c)
 	if t.Dead() == nil {
@@ -454,7 +458,7 @@ func (k warmKind) dies(c *C) {
 		default:
 			return false
 		}
-	}, "Dead is closed")
+	}, "the template is said to be dead")
 	_, err := t.Fork(c.ctx, c.newID())
 	c.code(err, "Fork of a dead template", sandbar.Gone)
 	p, out := k.begin(c, b, k.show, nil)
