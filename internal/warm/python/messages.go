@@ -24,7 +24,8 @@ type Config struct {
 	// Cost: 230 bytes of instructions that only their comments explain; the offsets in CPython's
 	// objects that the fast exit writes to, known for CPython 3.10 to 3.13 only; a second process per
 	// copy, whose code and memory the program can overwrite (SECURITY.md, "Warm starts"). The template
-	// tests at start that all of it works, and falls back to what Python does by itself.
+	// checks when it starts that the fast exit and the holder work on this host, and otherwise does
+	// without them.
 	MachineCode bool
 	// MemoryHolder gives each copy a memory holder, if MachineCode is set.
 	MemoryHolder bool
