@@ -8,17 +8,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// A program that begins by opening a file can be started before there is anything
-// to put into the file. At first the file's name is that of a named pipe without a
-// writer: open(2) blocks (fifo(7)). Release renames the file over the pipe, and sends
-// SIGSTOP and SIGCONT. The two cancel each other, but interrupt the open, which the
-// kernel restarts from the name (signal(7)): so the program opens the file, in the call
-// that it made.
+// An interpreter that opens its program's file first can be started before the file exists. The path
+// is at first a named pipe without a writer: open(2) blocks (fifo(7)). Release renames the file over
+// the pipe and sends SIGSTOP and SIGCONT. They cancel each other, but interrupt open(2), which the
+// kernel restarts with the same path (signal(7)): the same call opens the file.
 //
-// Nobody needs to know how far the program has come: one that opens the file later finds
-// the file, and to one that is blocked elsewhere the signals do nothing.
+// Release does not depend on how far the interpreter has come. If it opens the path later, it finds
+// the file; if it is blocked in another call, the signals have no effect.
 
-// fsBlock makes the pipe, and beside it the file that will take its name.
+// fsBlock makes the pipe, and beside it the file that Release renames over it.
 func (a *agent) fsBlock(r *wire.FSRequest) ([]byte, error) {
 	h, err := a.newPending(&wire.FSRequest{Path: r.Path, Mode: r.Mode})
 	if err != nil {
@@ -50,9 +48,9 @@ func (a *agent) running(id uint32) *process {
 	return a.byID[id]
 }
 
-// readerBecomesUser makes the thread that reads frames reach files as the sandbox's user, for
-// good: Release writes a file. The thread is in no Landlock domain, unlike a worker, and
-// needs none: a worker has found the directory and the names.
+// readerBecomesUser gives the frame-reader thread the sandbox's user for file access, permanently,
+// because Release writes a file there. Unlike a worker the thread is in no Landlock domain. It needs
+// none: a worker has opened the directory and checked the names.
 func (a *agent) readerBecomesUser() error {
 	if !a.separateUser || a.wholeMachine || a.readerIsUser {
 		return nil
@@ -70,8 +68,8 @@ func (a *agent) readerBecomesUser() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// onRelease unblocks a program. It runs on the thread that reads frames: no worker has to
-// wake up, and the thread may signal programs.
+// onRelease unblocks a program. It runs on the frame-reader thread: that saves waking a worker, and
+// the thread may signal programs.
 func (a *agent) onRelease(f wire.Frame) error {
 	var r wire.Release
 	if err := r.Decode(f.Payload); err != nil || !a.ready {

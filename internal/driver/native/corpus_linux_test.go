@@ -18,7 +18,7 @@ import (
 // program is one program of the corpus.
 type program pycorpus.Program
 
-// said is all that a program shows.
+// said is the visible result of a program.
 type said struct {
 	out, err string
 	exit     string
@@ -33,7 +33,7 @@ func (p program) stdio(out, errOut *bytes.Buffer) driver.Stdio {
 	return std
 }
 
-// play runs the program in a sandbox by start, and destroys that.
+// play runs the program in a sandbox with start, and destroys the sandbox.
 func (p program) play(b driver.Sandbox, start func(driver.Stdio) (driver.Process, error)) (s said, err error) {
 	defer func() {
 		if derr := b.Destroy(context.Background()); err == nil {
@@ -56,7 +56,7 @@ func anonymous(text string) string {
 	return regexp.MustCompile(`(?m)^(Max processes) .*`).ReplaceAllString(text, "$1 …")
 }
 
-// cold runs the program in an interpreter that is started for it.
+// cold runs the program in a new interpreter.
 func (p program) cold(ctx context.Context, d *Driver, s driver.TemplateSpec) (said, error) {
 	b, err := d.Create(ctx, sandbar.NewID(), s.Spec)
 	if err != nil {
@@ -76,7 +76,7 @@ func (p program) cold(ctx context.Context, d *Driver, s driver.TemplateSpec) (sa
 	})
 }
 
-// warm runs the program in a copy of the template, which writes its file.
+// warm runs the program in a copy of the template.
 func (p program) warm(ctx context.Context, tmpl driver.Template) (said, error) {
 	b, err := tmpl.Fork(ctx, sandbar.NewID())
 	if err != nil {
@@ -88,8 +88,7 @@ func (p program) warm(ctx context.Context, tmpl driver.Template) (said, error) {
 	})
 }
 
-// A program that runs in a copy of a warm interpreter shows what it shows in one
-// that was started for it: the same output on both streams, and the same end.
+// A program has the same outputs and the same ending in a fork and in a new interpreter.
 func TestCorpus(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	d := newDriver(t)
@@ -115,7 +114,7 @@ func TestCorpus(t *testing.T) {
 	all.Wait()
 }
 
-// fewestPrograms is how many programs the corpus has at least.
+// fewestPrograms is the least number of programs in the corpus.
 const fewestPrograms = 200
 
 func compare(t *testing.T, d *Driver, s driver.TemplateSpec, tmpl driver.Template, p program) {

@@ -34,11 +34,11 @@ func Factory(binary []byte) driver.Factory {
 // Driver makes sandboxes out of namespaces.
 type Driver struct {
 	sandboxes.Base
-	cookies bool   // the kernel gives forks core scheduling cookies of their own
-	mode    string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
-	forked  bool   // in tests: templates make copies without keepers
-	layout  hostenv.Layout
-	net     network
+	cookies     bool   // the kernel gives forks core scheduling cookies of their own
+	mode        string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
+	machineCode bool   // python.Config.MachineCode of templates; false in a test only
+	layout      hostenv.Layout
+	net         network
 }
 
 var (
@@ -57,7 +57,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err := hostenv.Probe(Name); err != nil {
 		return nil, err
 	}
-	d := &Driver{Base: sandboxes.New(h), mode: agent.ModeSocket}
+	d := &Driver{Base: sandboxes.New(h), mode: agent.ModeSocket, machineCode: true}
 	d.cookies = d.Mitigate && coreScheduling()
 	if d.layout, err = hostenv.ReadLayout(extra); err != nil {
 		return nil, err

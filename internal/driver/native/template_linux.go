@@ -30,25 +30,25 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
-// A template is a Python interpreter that waits to be copied into sandboxes
-// (package python). A fork is an ordinary sandbox, made as Create makes it, and a
-// copy that enters it before anything else runs there; so it has what every
-// sandbox has. To enter, the copy must have power over the sandbox's user namespace.
-// Where the daemon is root the template is a user of its own, without any
-// capability, who is the owner of the user namespaces of its forks and of nothing
-// else, and lives in the other namespaces of a sandbox of its own, its home. Under an
-// ordinary user's daemon it is that user, confined by its filter only.
+// A template is a Python interpreter that is copied into sandboxes (package python). A fork is a
+// sandbox as Create makes it, with a copy of the interpreter that enters it before any program runs
+// there. To enter, the copy needs all capabilities in the sandbox's user namespace, and these belong
+// to the namespace's owner (user_namespaces(7)).
+//
+// If the daemon is root, the template runs as a user of its own, without capabilities. That user owns
+// the user namespaces of the template's forks and nothing else. For all other namespaces the template
+// has a sandbox of its own, its home. If the daemon is an ordinary user, the template is that user,
+// confined by its seccomp filter only.
 
-// templateUID is the template's user, as its home numbers it.
+// templateUID is the template's user id in the id range of its home.
 const templateUID = 2000
 
-// templateScore is that of programs in oom_score_adj: what the daemon gives
-// agents, and what they add for programs.
+// templateScore is the oom_score_adj of programs: that of agents, plus what agents add for programs.
 const templateScore = "600"
 
-// What a home may write. Nothing there does.
+// Limits of a home. Nothing writes there except putArchive.
 const (
-	homeDisk   = 1 << 20
+	homeDisk   = 1 << 20 // bytes
 	homeInodes = 256
 )
 
@@ -56,14 +56,14 @@ const (
 type template struct {
 	d       *Driver
 	spec    sandbar.Spec
-	file    string   // the program's, absolute
-	env     []string // of every program, unless its job says otherwise
-	read    []string // variables that matter while modules are imported
-	holders bool     // copies have keepers
-	owner   int      // who owns the user namespaces of forks; 0: the daemon
+	file    string   // the program's file, absolute
+	env     []string // the environment of programs that set no other
+	read    []string // environment variables that imports have read
+	holders bool     // copies have memory holders
+	owner   int      // the host uid that owns the user namespaces of forks; 0: the daemon's
 
-	home     *resources      // nil: it has none
-	sandbox  *client.Sandbox // the home's
+	home     *resources      // nil: no home
+	sandbox  *client.Sandbox // of home
 	launcher *os.Process     // the parent of the interpreter
 	control  *net.UnixConn
 	dead     chan struct{} // closed when launcher has been waited for
@@ -77,16 +77,15 @@ var (
 	_ driver.Template  = (*template)(nil)
 )
 
-// Prepare starts an interpreter to be copied. It knows Python, with the host's
-// own programs.
+// Prepare starts a template's interpreter. It supports Python of the image "host".
 func (d *Driver) Prepare(ctx context.Context, s driver.TemplateSpec) (driver.Template, error) {
 	if err := d.refuseTemplate(s); err != nil {
 		return nil, err
 	}
 	t, err := d.prepare(ctx, s)
 	if errors.Is(err, errInterpreterEnded) {
-		// It may have been killed, which says nothing of what it can do. Twice in
-		// a row it says enough.
+		// It may have been killed for want of memory; one retry tells that from an interpreter
+		// that cannot work.
 		d.Log.Warn("the interpreter of a template ended; it is started once more", "error", err)
 		t, err = d.prepare(ctx, s)
 	}
@@ -96,10 +95,10 @@ func (d *Driver) Prepare(ctx context.Context, s driver.TemplateSpec) (driver.Tem
 	return t, nil
 }
 
-// errInterpreterEnded is the cause where an interpreter ended before it was ready.
+// errInterpreterEnded is the cause of an error if the interpreter ended before it was ready.
 var errInterpreterEnded = errors.New("it ended")
 
-// prepare is Prepare with one interpreter, of what is not refused.
+// prepare is one attempt of Prepare.
 func (d *Driver) prepare(ctx context.Context, s driver.TemplateSpec) (*template, error) {
 	t := &template{d: d, spec: s.Spec, file: path.Join(sandbar.DefaultDir, s.File),
 		env: merge(hostenv.HostEnvironment("user", s.Spec.Env), s.Env), dead: make(chan struct{})}
@@ -142,7 +141,7 @@ func (d *Driver) refuseTemplate(s driver.TemplateSpec) error {
 	return d.refuse(s.Spec)
 }
 
-// settle makes the template's home, where the daemon can give it one.
+// makeHome makes the template's home, if the daemon has ranges of ids to give out.
 func (t *template) makeHome(ctx context.Context) error {
 	if !t.d.IDs.Ranged {
 		return nil
@@ -160,7 +159,7 @@ func (t *template) makeHome(ctx context.Context) error {
 	return nil
 }
 
-// start starts the launcher, with all that it and the interpreter inherit.
+// start starts the launcher with the descriptors that it and the interpreter inherit.
 func (t *template) start(argv []string) (err error) {
 	var held files
 	defer held.close()
@@ -179,11 +178,11 @@ func (t *template) start(argv []string) (err error) {
 	if err := t.putArchive(); err != nil {
 		return err
 	}
-	rooms, err := t.homeNamespaces(&held)
+	namespaces, err := t.homeNamespaces(&held)
 	if err != nil {
 		return err
 	}
-	launch, err := t.launch(argv, len(rooms))
+	launch, err := t.launch(argv, len(namespaces))
 	if err != nil {
 		return err
 	}
@@ -191,14 +190,14 @@ func (t *template) start(argv []string) (err error) {
 	if err != nil {
 		return err
 	}
-	return t.spawn(append([]*os.File{streams[0], streams[1], streams[1], theirs, archive, plan}, rooms...))
+	return t.spawn(append([]*os.File{streams[0], streams[1], streams[1], theirs, archive, plan}, namespaces...))
 }
 
-// homeArchive is where the archive is in a home: /proc there shows the home's own
-// processes, which the template is none of, so the descriptor has no name.
+// homeArchive is the path of the archive in a home. python.ArchivePath does not exist there: the
+// home's /proc shows its PID namespace, and the template is in another.
 const homeArchive = "/tmp/template.zip"
 
-// furnish puts the archive into the home.
+// putArchive writes the archive to the home.
 func (t *template) putArchive() error {
 	if t.sandbox == nil {
 		return nil
@@ -214,7 +213,7 @@ func (t *template) putArchive() error {
 	return w.Commit()
 }
 
-// launch is the launcher's plan.
+// launch returns the launcher's plan, an encoded wire.Launch.
 func (t *template) launch(argv []string, namespaces int) ([]byte, error) {
 	filter, err := policy.CompileTemplate(runtime.GOARCH)
 	if err != nil {
@@ -235,9 +234,9 @@ func (t *template) launch(argv []string, namespaces int) ([]byte, error) {
 	return l.Append(nil), nil
 }
 
-// rooms opens the namespaces of the home that the template lives in: all but that
-// of users, which it is not to be held in, and that of processes, from which the
-// kernel lets nobody go to another that is not below it.
+// homeNamespaces opens the home's namespaces that the template enters: all except the user namespace,
+// where it would lose its rights over those of its forks, and the PID namespace, because setns(2)
+// allows only descendants of the current PID namespace.
 func (t *template) homeNamespaces(held *files) ([]*os.File, error) {
 	if t.home == nil {
 		return nil, nil
@@ -245,8 +244,8 @@ func (t *template) homeNamespaces(held *files) ([]*os.File, error) {
 	return held.namespaces(t.home.Init, namespaces()[2:])
 }
 
-// namespaces are those of a sandbox, that of users first: who enters that gets the
-// rights to enter the others. That of mounts is last, since /proc is looked up.
+// namespaces returns the kinds of a sandbox's namespaces, in the order of entering them: user first,
+// which gives the rights to enter the others, and mnt last.
 func namespaces() []string { return []string{"user", "pid", "net", "ipc", "uts", "cgroup", "mnt"} }
 
 // spawn starts the launcher, in the home's control group.
@@ -259,17 +258,17 @@ func (t *template) spawn(inherit []*os.File) (err error) {
 		return err
 	}
 	go func() {
-		_, _ = t.launcher.Wait() // how it ended is of no interest
+		_, _ = t.launcher.Wait() // the exit status is not used
 		close(t.dead)
 	}()
 	return nil
 }
 
-// greet tells the interpreter what it needs, and waits until it has imported all.
+// configure sends the interpreter its python.Config, and waits until it has imported all modules.
 func (t *template) configure(ctx context.Context, imports []string) error {
-	// Where processes are counted by their user a keeper would be one of the program's.
-	forked := t.d.forked || t.d.Facts.Enforced.PIDs == sandbar.EnforcedRlimit
-	config, err := python.Config{Arch: runtime.GOARCH, Forked: forked, Imports: imports, Filters: [][]byte{t.d.Filter, t.d.ProgramFilter}}.Append(nil)
+	// RLIMIT_NPROC counts processes by user and would count a memory holder as the program's.
+	holder := t.d.Facts.Enforced.PIDs != sandbar.EnforcedRlimit
+	config, err := python.Config{Arch: runtime.GOARCH, MachineCode: t.d.machineCode, MemoryHolder: holder, Imports: imports, Filters: [][]byte{t.d.Filter, t.d.ProgramFilter}}.Append(nil)
 	if err != nil {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "imports", Message: "the native driver cannot prepare this template: " + err.Error()}
 	}
@@ -287,7 +286,7 @@ func (t *template) configure(ctx context.Context, imports []string) error {
 	hello, ok := python.ParseHello(buf[:n])
 	switch {
 	case !ok:
-		return sandbar.Errorf(sandbar.Internal, "the template does not speak its protocol")
+		return sandbar.Errorf(sandbar.Internal, "the template sent an invalid message")
 	case hello.Module != "":
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "imports",
 			Message: "the module " + hello.Module + " cannot be imported in a sandbox: " + sandbar.Quote(hello.Exception, 100),
@@ -297,7 +296,7 @@ func (t *template) configure(ctx context.Context, imports []string) error {
 	return nil
 }
 
-// failed says why a template did not come up.
+// failed returns the error of a template that ended before it was ready.
 func (t *template) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return sandbar.Errorf(contextCode(ctx), "preparing a template: %w", ctx.Err())
@@ -307,14 +306,13 @@ func (t *template) failed(ctx context.Context, err error) error {
 		Fix:     "it must be Python 3.10 or later with ctypes and sockets, as its package for this machine has it"}
 }
 
-// Dead is closed when the template can fork no more.
+// Dead is closed when the template has ended.
 func (t *template) Dead() <-chan struct{} { return t.dead }
 
-// templateGrace is how long a template may take to end when it is asked to, before
-// it is killed.
+// templateGrace is how long a template may take to end after SIGTERM, before SIGKILL.
 const templateGrace = 5 * time.Second
 
-// Close ends the template. Its forks live on.
+// Close ends the template. Its forks continue.
 func (t *template) Close() error {
 	t.closing.Lock()
 	defer t.closing.Unlock()
@@ -341,8 +339,7 @@ func (t *template) Close() error {
 	return nil
 }
 
-// merge is an environment with more variables, sorted; the later value of a name
-// takes the place of the earlier.
+// merge returns base with the variables of more, which replace those of the same name.
 func merge(base []string, more map[string]string) []string {
 	env := slices.Clone(base)
 	for _, k := range slices.Sorted(maps.Keys(more)) {
@@ -356,7 +353,7 @@ func merge(base []string, more map[string]string) []string {
 	return env
 }
 
-// readWithin reads one message, as long as ctx allows.
+// readWithin reads one message, until ctx is done.
 func readWithin(ctx context.Context, conn *net.UnixConn, buf []byte) (int, error) {
 	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -374,7 +371,7 @@ func contextCode(ctx context.Context) sandbar.Code {
 	return sandbar.Canceled
 }
 
-// fds lists descriptors for a message.
+// fds returns the descriptors of files.
 func fds(list []*os.File) []int {
 	var out []int
 	for _, f := range list {
@@ -383,7 +380,7 @@ func fds(list []*os.File) []int {
 	return out
 }
 
-// files are open files that are closed together.
+// files is a list of open files that are closed together.
 type files struct{ list []*os.File }
 
 func (h *files) add(fd int, name string) *os.File {
@@ -411,7 +408,7 @@ func (h *files) namespaces(init *spawn.Child, kinds []string) ([]*os.File, error
 	return out, nil
 }
 
-// memory makes a file of bytes that nothing can change.
+// memory makes a sealed memory file (memfd_create(2)).
 func (h *files) memory(name string, content []byte) (*os.File, error) {
 	f, err := spawn.Sealed(name, content, 0)
 	if err == nil {
@@ -420,9 +417,9 @@ func (h *files) memory(name string, content []byte) (*os.File, error) {
 	return f, err
 }
 
-// streams makes a template's standard streams: pipes, as most programs have, so
-// that the interpreter opens them as it does pipes. Nothing comes in, and what
-// imports print goes nowhere.
+// streams makes a template's standard streams. They are pipes, as those of most programs are, because
+// the interpreter opens pipes and other files differently. The input is at its end; the output of
+// imports is discarded.
 func (h *files) streams() (inOut [2]*os.File, err error) {
 	var in, out [2]int
 	if err := unix.Pipe2(in[:], unix.O_CLOEXEC); err != nil {
@@ -441,12 +438,12 @@ func (h *files) streams() (inOut [2]*os.File, err error) {
 	drain := os.NewFile(uintptr(out[0]), "drain")
 	go func() {
 		defer drain.Close()
-		_, _ = io.Copy(io.Discard, drain) // until the template and its copies have let go of it
+		_, _ = io.Copy(io.Discard, drain) // until the template and its copies have closed it
 	}()
 	return inOut, nil
 }
 
-// connect makes a pair of sockets, one of which becomes conn.
+// connect makes a socket pair. One end becomes conn; theirs is the other.
 func (h *files) connect(conn **net.UnixConn, name string, kind int) (theirs *os.File, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -460,7 +457,7 @@ func (h *files) connect(conn **net.UnixConn, name string, kind int) (theirs *os.
 	return theirs, nil
 }
 
-// unixConn makes a connection of a socket's file, which stays the caller's.
+// unixConn makes a connection from a socket. The caller still owns f.
 func unixConn(f *os.File) (*net.UnixConn, error) {
 	c, err := net.FileConn(f)
 	if err != nil {

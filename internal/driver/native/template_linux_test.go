@@ -24,7 +24,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// pythonTemplate is what the engine asks for where Python is warm.
+// pythonTemplate is a template as the engine requests it.
 func pythonTemplate(d *Driver) driver.TemplateSpec {
 	s := spec(d)
 	s.AllowDegraded = true
@@ -127,11 +127,11 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// What a template and its forks consist of is gone when they are closed and
-// destroyed; forks live on without their template, and it without them.
+// Close and Destroy leave nothing of a template and its forks. Forks outlive their template, and the
+// template outlives its forks.
 func TestTemplateLeavesNothing(t *testing.T) {
 	d := newDriver(t)
-	newBox(t, d).Destroy(t.Context()) // whatever is there from the first sandbox on
+	newBox(t, d).Destroy(t.Context()) // the first sandbox starts processes that remain
 	fds, groups := descriptors(t), len(groupsOf(d.Owner))
 	tmpl := newTemplate(t, d, pythonTemplate(d))
 	first, second := newFork(t, tmpl), newFork(t, tmpl)
@@ -158,8 +158,8 @@ func TestTemplateLeavesNothing(t *testing.T) {
 	})
 }
 
-// A fork evaluates once, and what it cannot run as a cold start would it refuses
-// before anything of it runs.
+// A fork evaluates one program. It refuses, before anything of it runs, a program that would differ
+// from a cold start.
 func TestEvalRefuses(t *testing.T) {
 	d := newDriver(t)
 	tmpl := newTemplate(t, d, pythonTemplate(d))
@@ -222,8 +222,8 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
-// strangers is a program that prints what no two interpreters have in common.
-const strangers = `
+// unique is a program that prints values which must differ between any two interpreters.
+const unique = `
 import random, uuid, os, ssl, tempfile, secrets, multiprocessing.process, hashlib, socket
 for v in (random.random(), random.SystemRandom().random(), uuid.uuid4(), uuid.uuid1(), os.urandom(8), ssl.RAND_bytes(8), tempfile.mktemp(),
         secrets.token_hex(), bytes(multiprocessing.process.current_process().authkey), tempfile._RandomNameSequence().rng.random(),
@@ -231,14 +231,14 @@ for v in (random.random(), random.SystemRandom().random(), uuid.uuid4(), uuid.uu
     print(v)
 `
 
-// Forks share no random state with each other or with what they were copied from.
+// Forks share no random state with each other or with the template.
 func TestStrangers(t *testing.T) {
 	d := newDriver(t)
 	tmpl := newTemplate(t, d, pythonTemplate(d))
 	seen := map[string]int{}
 	const forks = 5
 	for range forks {
-		lines := strings.Split(strings.TrimSpace(eval(t, newFork(t, tmpl), strangers)), "\n")
+		lines := strings.Split(strings.TrimSpace(eval(t, newFork(t, tmpl), unique)), "\n")
 		for _, line := range slices.Compact(lines) {
 			seen[line]++
 		}
@@ -253,17 +253,16 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// Programs that leave nothing behind end without the interpreter's own end, and
-// others do not: TestCorpus shows that neither can be told, and this that the
-// first is not by never being taken. Only the machine code for it is amd64.
-func TestShortEnd(t *testing.T) {
+// Programs without visible finalization take the fast exit, and others do not. TestCorpus proves that
+// a program cannot tell; this test proves that the fast exit is taken at all. It is for amd64 only.
+func TestFastExit(t *testing.T) {
 	d := newDriver(t)
 	tmpl := newTemplate(t, d, pythonTemplate(d))
 	for _, c := range []struct {
 		program string
-		short   bool
+		fast    bool
 	}{
-		{"print(end.able)", true},
+		{"print(fast.able)", true},
 		{"import json, re, collections, dataclasses, enum, typing, asyncio, logging, random, datetime, decimal", true},
 		{"import abc\nclass A(abc.ABC): pass\nclass B(A): x = [lambda: B]\nb = B(); b.b = b; isinstance(b, A); isinstance(1, A)", true},
 		{"try: 1 / 0\nexcept ZeroDivisionError as e: kept = e", true},
@@ -281,19 +280,19 @@ func TestShortEnd(t *testing.T) {
 		{"import ctypes", false},
 		{"import os; s = os.scandir('.')", false},
 	} {
-		short := runtime.GOARCH == "amd64" && c.short
+		wantFast := runtime.GOARCH == "amd64" && c.fast
 		got := eval(t, newFork(t, tmpl), `
 import atexit
-end = atexit._ncallbacks.__closure__[0].cell_contents
-`+c.program+"\nprint(bool(end.armed[0]) and end.sys_version() == end.version and end.tidy() and end.unchanged())\n")
-		if want := map[bool]string{true: "True", false: "False"}[short]; !strings.HasSuffix(strings.TrimSpace(got), want) {
+fast = atexit._ncallbacks.__closure__[0].cell_contents
+`+c.program+"\nprint(bool(fast.armed[0]) and fast.sys_version() == fast.version and fast.tidy() and fast.unchanged())\n")
+		if want := map[bool]string{true: "True", false: "False"}[wantFast]; !strings.HasSuffix(strings.TrimSpace(got), want) {
 			t.Errorf("%s: %s; want %s", c.program, got, want)
 		}
 	}
 }
 
-// While it waits, a fork is in the namespaces of its sandbox and has no descriptor
-// but its standard ones and the one it waits on; none of it is the template's.
+// A waiting fork is in the namespaces of its sandbox. It has the standard descriptors and its socket,
+// and none of the template's.
 func TestForkIsInside(t *testing.T) {
 	d := newDriver(t)
 	tmpl := newTemplate(t, d, pythonTemplate(d)).(*template)
@@ -305,9 +304,9 @@ func TestForkIsInside(t *testing.T) {
 			inside = append(inside, pid)
 		}
 	}
-	inside, keepers := split(t, inside)
-	if len(inside) != 1 || len(keepers) != f.holders() {
-		t.Fatalf("%d processes wait in the sandbox, and %d for its end", len(inside), len(keepers))
+	inside, holders := split(t, inside)
+	if len(inside) != 1 || len(holders) != f.holders() {
+		t.Fatalf("%d interpreters in the sandbox, %d memory holders", len(inside), len(holders))
 	}
 	proc := "/proc/" + strconv.Itoa(inside[0])
 	links, err := os.ReadDir(proc + "/fd")
@@ -336,7 +335,7 @@ func TestForkIsInside(t *testing.T) {
 	}
 }
 
-// split tells processes in PID namespaces of their own from those in this one.
+// split returns the processes in other PID namespaces than this process, and those in the same.
 func split(t *testing.T, pids []int) (inside, outside []int) {
 	t.Helper()
 	for _, pid := range pids {
@@ -353,8 +352,8 @@ func split(t *testing.T, pids []int) (inside, outside []int) {
 	return inside, outside
 }
 
-// When the template is killed, forks that are being made fail or succeed, those
-// that are there go on, and nothing is left.
+// When a template is killed, forks under way fail or succeed, existing forks go on, and nothing is
+// left.
 func TestTemplateDies(t *testing.T) {
 	d := newDriver(t)
 	for range 3 {
@@ -397,8 +396,8 @@ func TestTemplateDies(t *testing.T) {
 	}
 }
 
-// warm is a driver whose sandboxes are forks and run their first Python program in
-// the interpreter that waits.
+// warm is a driver whose sandboxes are forks. The first Python program of each runs in the forked
+// interpreter.
 type warm struct {
 	*Driver
 	t         *testing.T
@@ -429,7 +428,7 @@ func (w *warm) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (drive
 	return &warmBox{fork: b.(*fork), env: env}, nil
 }
 
-// warmBox is a fork that makes of the first start of Python an evaluation.
+// warmBox is a fork that turns the first start of Python into an evaluation.
 type warmBox struct {
 	*fork
 	env  map[string]string

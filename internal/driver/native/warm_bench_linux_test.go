@@ -14,8 +14,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// BenchmarkWarm tells what a program in a copy of a warm interpreter takes, from
-// Eval to its result, what making the fork took before, and what a waiting one holds.
+// BenchmarkWarm measures the time of Fork, the time from Eval to the result of a short program, and
+// the private memory of a waiting fork.
 func BenchmarkWarm(b *testing.B) {
 	d := newDriver(b)
 	tmpl, err := d.Prepare(b.Context(), pythonTemplate(d))
@@ -56,7 +56,7 @@ func BenchmarkWarm(b *testing.B) {
 	b.ReportMetric(float64(pss), "pss-KiB")
 }
 
-// waitingPSS is what the copy that waits holds, in KiB.
+// waitingPSS returns the private dirty memory of the waiting copy, in KiB.
 func waitingPSS(b *testing.B, d *Driver) (kib int) {
 	for _, pid := range descendants(b, d) {
 		dir := "/proc/" + strconv.Itoa(pid)

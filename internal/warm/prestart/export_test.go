@@ -2,7 +2,7 @@ package prestart
 
 import "github.com/sandbar-dev/sandbar/driver"
 
-// Ended is closed when the interpreter that waits in a fork has ended.
+// Ended returns a channel that is closed when the interpreter of a fork has ended.
 func Ended(sb driver.Sandbox) <-chan struct{} {
 	if h, ok := sb.(*blockedInterpreter); ok {
 		return h.ended

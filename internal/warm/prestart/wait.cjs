@@ -1,7 +1,7 @@
 'use strict';
-// Loaded into node ahead of the program (--require), this waits for the program's
-// arguments, environment and directory, and returns; node then goes on to run the
-// main module as if it had just started. What it has touched it puts back.
+// Node loads this hook before the main module (--require). It reads the program's arguments,
+// environment and directory from the standard input, and returns; then node runs the main module. It
+// undoes all changes that a program could observe.
 {
   const fs = require('fs');
   const here = __filename;
@@ -14,24 +14,24 @@
     }
     fs.unlinkSync(here);
     delete process.env.NODE_OPTIONS;
-    // What nearly every program needs first, and node loads only then.
+    // Node loads these modules at the first use of a standard stream.
     const { Socket } = require('net');
     require('tty');
-    // And compiles only for its first line of output. This one goes nowhere: its
-    // handle is none, so that no stream is made, and no asynchronous id taken.
-    const deaf = {
+    // Node compiles the code for output at the first line. This line goes to a handle without a
+    // stream, which takes no asynchronous id.
+    const nullHandle = {
       getAsyncId: () => 0, readStart: () => 0, readStop: () => 0,
       writeUtf8String(req) { req.callback = undefined; return 0; },
       writeLatin1String(req) { req.callback = undefined; return 0; },
     };
-    const stdout = new Socket({ handle: deaf, readable: false, writable: true });
-    new console.Console({ stdout, colorMode: false }).log(''); // to ask for colours it would make process.stderr
+    const stdout = new Socket({ handle: nullHandle, readable: false, writable: true });
+    new console.Console({ stdout, colorMode: false }).log(''); // without colorMode it would open process.stderr
 
     const read = (n) => {
       const b = Buffer.alloc(n);
       for (let at = 0; at < n;) {
         const got = fs.readSync(0, b, at, n - at, null);
-        if (got === 0) process.reallyExit(1); // nobody needs us any more
+        if (got === 0) process.reallyExit(1); // the sandbox is not used
         at += got;
       }
       return b.toString();
@@ -47,11 +47,10 @@
     if (dir !== '') process.chdir(dir);
     if (stdin === 'none') {
       fs.closeSync(0);
-      fs.openSync('/dev/null', 'r+'); // the lowest number that is free
+      fs.openSync('/dev/null', 'r+'); // gets the lowest free number, 0
     }
 
-    // A worker would load this file again, which is gone. One that is given the
-    // options of its own does not.
+    // A worker inherits --require, but the file is deleted. With execArgv set it does not inherit it.
     threads.Worker = new Proxy(threads.Worker, {
       construct(target, args, as) {
         const o = args[1];

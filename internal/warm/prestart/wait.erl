@@ -1,6 +1,6 @@
-%% Evaluated by the BEAM before Elixir's command line (-run file script), this
-%% starts what that starts, loads what it needs, waits for the program's
-%% arguments, environment and directory, and goes on as elixir:start_cli does.
+%% The BEAM evaluates this hook before Elixir's command line (-run file script). It starts the
+%% applications that elixir:start_cli starts, loads the modules that programs need, reads the program's
+%% arguments, environment and directory from the standard input, and continues as elixir:start_cli.
 ok = file:delete(".sandbar-wait").
 os:unsetenv("ERL_AFLAGS").
 {ok, _} = application:ensure_all_started(elixir).
@@ -14,9 +14,9 @@ Line = case io:get_line(user, "") of eof -> erlang:halt(1, [{flush, false}]); L 
 {Args, Pairs} = lists:split(binary_to_integer(Count), Rest).
 [begin [K, V] = binary:split(P, <<"=">>), os:putenv(unicode:characters_to_list(K), unicode:characters_to_list(V)) end || P <- Pairs, P =/= <<>>].
 case Dir of <<>> -> ok; _ -> ok = file:set_cwd(unicode:characters_to_list(Dir)) end.
-%% An input that is there as a whole has ended long before a program that starts
-%% cold reads it. OTP's server of the standard input (the module user, until OTP 25)
-%% loses a last line without its end if the end comes while somebody waits for more.
+%% An input known as a whole ends long before a cold program reads it. Until OTP 25 the server of the
+%% standard input (module user) loses a last line without a newline if the end comes during a read.
+%% So wait until the server has seen the end. It sends no message then: look every millisecond.
 Ended = fun Ended(Tries) ->
   case process_info(whereis(user), [current_function, dictionary]) of
     [{_, {user, _, _}}, {_, Of}] when Tries > 0 ->

@@ -1,7 +1,7 @@
-# The sitecustomize of an interpreter that has been started as "python3 FILE" before
-# there is a FILE: start-up ends with it. It waits for the program's arguments,
-# environment and directory, puts back what it has touched, and returns; all that
-# comes after, from opening FILE on, is the interpreter's own.
+# The sitecustomize of an interpreter started as "python3 FILE" before FILE exists; start-up ends with
+# it. It reads the program's arguments, environment and directory from the standard input, undoes all
+# changes that a program could observe, and returns. All that follows, from opening FILE, is the
+# interpreter's own code.
 import os
 import sys
 
@@ -11,13 +11,13 @@ def receive(size):
     while len(got) < size:
         part = os.read(0, size - len(got))
         if not part:
-            os._exit(0)  # nobody needs us any more
+            os._exit(0)  # the sandbox is not used
         got += part
     return got
 
 
 def without_input():
-    """Makes the standard input what it is in a program that is given none."""
+    """Opens the standard input as in a program without input."""
     import io
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -31,7 +31,7 @@ def without_input():
 
 
 def original():
-    """Runs the sitecustomize that the interpreter would have found, if any."""
+    """Runs the sitecustomize that the interpreter would have found; False if there is none."""
     import _frozen_importlib
     spec = _frozen_importlib._find_spec('sitecustomize', None)
     if spec is None:
@@ -65,7 +65,7 @@ def main():
 try:
     main()
 except BaseException as e:
-    # Start-up would go on, with a program in what is not its surroundings.
+    # After an exception start-up would continue, with the wrong arguments and environment.
     os.write(2, b'sandbar: preparing the interpreter: %s\n' % str(e).encode())
     os._exit(70)
 if not original():

@@ -1,6 +1,6 @@
-// Package sitezip packs a program that Python is to run at the end of its start-up,
-// as its sitecustomize. It is a zip file in front of the interpreter's path: of
-// modules in directories Python writes down the compiled code beside them.
+// Package sitezip packs a Python program that the interpreter runs at the end of its start-up, as the
+// module sitecustomize. The module is in a zip file and not in a directory, because Python writes
+// compiled modules into directories.
 package sitezip
 
 import (
@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// Variable of the environment puts the file in front of the interpreter's path.
+// Variable is the environment variable that puts the file first on the interpreter's path.
 const Variable = "PYTHONPATH"
 
-// Pack returns the zip file of which Python imports source as sitecustomize. It is
-// the same for the same source, and not compressed, so that reading it needs no
-// module besides.
+// Pack returns a zip file with source as sitecustomize.py. The result depends on source only. It is not
+// compressed, so that Python needs no zlib to read it.
 func Pack(source []byte) []byte {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)

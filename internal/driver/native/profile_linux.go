@@ -13,14 +13,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
-// rehearsalTime is how long a rehearsal has, the copy not counted. It imports what
-// the template has imported already.
+// profileTime bounds a profile run, without making the fork. The run imports modules that the template
+// has imported already.
 const profileTime = 10 * time.Second
 
-// rehearse has a copy run a program of ours and tells the template which pages of
-// memory that wrote, so that copies have them before there is a program. A rehearsal
-// that fails, or goes on for too long, is one that tells nothing. An error is that of
-// a template that cannot be copied.
+// profile runs python.ProfileProgram in a copy and sends the template the pages that it has used, so
+// that later copies map them when they are made. A run that fails or takes too long has no result,
+// which is no error. profile fails if the template cannot be forked.
 func (t *template) profile(ctx context.Context, imports []string) error {
 	f, err := t.fork(ctx, sandbar.NewID(), true)
 	if err != nil {
@@ -35,39 +34,39 @@ func (t *template) profile(ctx context.Context, imports []string) error {
 	if ctx.Err() != nil {
 		return sandbar.Errorf(contextCode(ctx), "preparing a template: %w", ctx.Err())
 	}
-	hot := python.WorkingSet(imports, t.spec.Limits.Memory, output)
-	if err != nil || hot == nil {
-		t.d.Log.Debug("the rehearsal of a template told nothing", "error", err)
+	pages := python.WorkingSet(imports, t.spec.Limits.Memory, output)
+	if err != nil || pages == nil {
+		t.d.Log.Debug("the profile run of a template had no result", "error", err)
 		return nil
 	}
-	if _, err := t.control.Write(hot); err != nil {
+	if _, err := t.control.Write(pages); err != nil {
 		return sandbar.Errorf(sandbar.Gone, "the template has ended: %w", err)
 	}
 	return nil
 }
 
-// perform runs the rehearsal and returns what it printed.
+// profile runs a program and returns the beginning of its output.
 func (f *fork) profile(ctx context.Context, code string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, profileTime)
 	defer cancel()
-	out := report{most: python.MaxProfile}
+	out := boundedBuffer{limit: python.MaxProfile}
 	p, err := f.Eval(ctx, driver.Evaluation{Path: path.Base(f.t.file), Code: code}, driver.Stdio{Stdout: &out})
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = p.Signal(int(syscall.SIGKILL)) }) // an error is that of one that has ended
+	stop := context.AfterFunc(ctx, func() { _ = p.Signal(int(syscall.SIGKILL)) }) // fails only if it has ended
 	defer stop()
 	_, err = p.Wait()
 	return out.Bytes(), err
 }
 
-// report keeps the beginning of what is printed, and takes the rest.
-type report struct {
+// boundedBuffer keeps the first limit bytes and discards the rest.
+type boundedBuffer struct {
 	bytes.Buffer
-	most int
+	limit int
 }
 
-func (r *report) Write(b []byte) (int, error) {
-	r.Buffer.Write(b[:min(len(b), r.most-r.Len())])
-	return len(b), nil
+func (b *boundedBuffer) Write(p []byte) (int, error) {
+	b.Buffer.Write(p[:min(len(p), b.limit-b.Len())])
+	return len(p), nil
 }

@@ -45,7 +45,7 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong in a fork, nothing of it is left.
+// A fork that fails leaves nothing.
 func TestForkFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	for _, c := range []struct {
@@ -80,16 +80,15 @@ func TestForkFails(t *testing.T) {
 	}
 }
 
-// The ends of a process that were given late get all, in order, and nothing that
-// is not the program's.
-func TestLate(t *testing.T) {
+// Streams that are connected after the start deliver all bytes in order, without the marker.
+func TestDeferredStdio(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		before []string // written before the ends are known
+		before []string // written before connect
 		after  []string
 		want   string
 	}{
-		{"only the mark", []string{"MARK"}, nil, ""},
+		{"only the marker", []string{"MARK"}, nil, ""},
 		{"in pieces", []string{"M", "AR", "K"}, []string{"a", "b"}, "ab"},
 		{"with what follows", []string{"MARKabc"}, []string{"d"}, "abcd"},
 		{"and more", []string{"MA", "RKabc", "def"}, []string{"g", "", "h"}, "abcdefgh"},
@@ -108,7 +107,7 @@ func TestLate(t *testing.T) {
 			select {
 			case <-l.ready:
 			default:
-				t.Fatal("the mark was not seen")
+				t.Fatal("the marker was not seen")
 			}
 			if _, err := io.WriteString(std.Stderr, "warning"); err != nil {
 				t.Fatal(err)
@@ -126,16 +125,16 @@ func TestLate(t *testing.T) {
 	}
 }
 
-func TestLateFaults(t *testing.T) {
+func TestDeferredStdioFails(t *testing.T) {
 	l := newDeferredStdio("MARK")
 	if _, err := io.WriteString(l.stdio().Stdout, "MAzda"); err == nil {
-		t.Error("something else was taken for the mark")
+		t.Error("other bytes were taken for the marker")
 	}
 	if _, err := l.stdio().Stderr.Write(make([]byte, maxBuffer)); err != nil {
 		t.Error(err)
 	}
 	if _, err := l.stdio().Stderr.Write([]byte{1}); err == nil {
-		t.Error("more is held than may be")
+		t.Error("the buffer exceeds its bound")
 	}
 	read := make(chan error, 1)
 	go func() {
@@ -149,7 +148,7 @@ func TestLateFaults(t *testing.T) {
 	}
 }
 
-// What an interpreter reads as it starts cannot be given to it later.
+// Variables that an interpreter reads at its start cannot be set later.
 func TestRefuse(t *testing.T) {
 	spec := driver.TemplateSpec{Language: "elixir", Argv: []string{"elixir"}, File: "main.exs", Env: map[string]string{"LANG": "C.UTF-8"}}
 	tpl, err := Prepare(faulty.New(), spec)
@@ -183,8 +182,8 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// A result's time is that of the program, at least.
-func TestDurationLeavesOutTheWaiting(t *testing.T) {
+// A result's Duration excludes the time before Eval.
+func TestDurationExcludesTheWait(t *testing.T) {
 	for _, c := range []struct{ told, waited, want time.Duration }{
 		{10 * time.Second, 7 * time.Second, 3 * time.Second},
 		{time.Second, 2 * time.Second, 1},

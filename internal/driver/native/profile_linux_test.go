@@ -9,12 +9,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
-// What an import does at the end of a program, which may be anything, holds up no
-// template, and what it prints is not kept.
-func TestRehearsalIsBounded(t *testing.T) {
+// Exit handlers that imports register may block or print anything: time and output of a profile run
+// are bounded.
+func TestProfileIsBounded(t *testing.T) {
 	d := newDriver(t)
 	tmpl := newTemplate(t, d, pythonTemplate(d)).(*template)
-	perform := func(limit time.Duration, code string) []byte {
+	run := func(limit time.Duration, code string) []byte {
 		f, err := tmpl.fork(t.Context(), sandbar.NewID(), true)
 		if err != nil {
 			t.Fatal(err)
@@ -30,8 +30,8 @@ func TestRehearsalIsBounded(t *testing.T) {
 		}
 		return output
 	}
-	perform(time.Second, "import atexit, time\natexit.register(time.sleep, 10_000)")
-	if n := len(perform(profileTime, "print('x' * 3_000_000)")); n != python.MaxProfile {
-		t.Errorf("it keeps %d bytes", n)
+	run(time.Second, "import atexit, time\natexit.register(time.sleep, 10_000)")
+	if n := len(run(profileTime, "print('x' * 3_000_000)")); n != python.MaxProfile {
+		t.Errorf("the output has %d bytes", n)
 	}
 }

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// Of what a rehearsal printed a template learns pages, of those that are written no
-// more than a copy may hold.
-func TestHot(t *testing.T) {
+// A template gets the pages that a profile run has printed, and of written pages no more than the
+// bound.
+func TestWorkingSet(t *testing.T) {
 	words := func(all ...uint64) []byte {
-		b := []byte("hot\n")
+		b := []byte("pages\n")
 		for _, w := range all {
 			b = binary.LittleEndian.AppendUint64(b, w)
 		}
@@ -27,7 +27,7 @@ func TestHot(t *testing.T) {
 		{"nothing", nil, 0, "", nil},
 		{"no pages", nil, 0, "\nhello\n1 2\n", nil},
 		{"pages", nil, 0, "\n1000 2000 17\n5000 1000 16\n", words(0x1000, 0x2000, 0x17, 0x5000, 0x1000, 0x16)},
-		{"more than may be held", nil, 0, "1000 380000 17\n400000 1000 17\n500000 1000 16\n", words(0x1000, 0x380000, 0x17, 0x500000, 0x1000, 0x16)},
+		{"more than the bound", nil, 0, "1000 380000 17\n400000 1000 17\n500000 1000 16\n", words(0x1000, 0x380000, 0x17, 0x500000, 0x1000, 0x16)},
 		{"with imports", []string{"numpy"}, 0, "1000 380000 17\n400000 1000 17\n", words(0x1000, 0x380000, 0x17, 0x400000, 0x1000, 0x17)},
 		{"with little memory", []string{"numpy"}, 8 << 20, "1000 200000 17\n400000 1000 17\n", words(0x1000, 0x200000, 0x17)},
 		{"without a limit", nil, -1, "1000 200000 17\n400000 1000 17\n", words(0x1000, 0x200000, 0x17, 0x400000, 0x1000, 0x17)},

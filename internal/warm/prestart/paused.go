@@ -10,7 +10,8 @@ import (
 
 func now() time.Time { return time.Now() }
 
-// waiting is a sandbox with an interpreter that waits for what comes in its input.
+// pausedInterpreter is a sandbox with an interpreter that blocks in reading its standard input. The
+// hook in it reads the arguments there.
 type pausedInterpreter struct {
 	*prestarted
 	process driver.Process
@@ -19,7 +20,7 @@ type pausedInterpreter struct {
 
 var _ driver.Evaluator = (*pausedInterpreter)(nil)
 
-// Eval lets the interpreter go on. See driver.Evaluator.
+// Eval implements driver.Evaluator: it writes the program's file and sends the arguments to the hook.
 func (w *pausedInterpreter) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
 	if err := w.use(ctx, e); err != nil {
 		return nil, err
@@ -32,19 +33,18 @@ func (w *pausedInterpreter) Eval(ctx context.Context, e driver.Evaluation, std d
 	return p, nil
 }
 
-// process is an interpreter from the moment at which it got its program.
+// process is an interpreter that has its program.
 type process struct {
 	driver.Process
 	std    *deferredStdio
-	waited time.Duration
+	waited time.Duration // from the interpreter's start to Eval
 }
 
-// Unwrap shows the abilities of the process itself.
+// Unwrap returns the driver's process, for driver.As.
 func (p *process) Unwrap() any { return p.Process }
 
-// Wait returns the result. Its Duration leaves out the waiting, and is never
-// shorter than the program's: what Start itself took counts as the program's. Its
-// StdoutBytes leave out the mark.
+// Wait returns the result. Its Duration excludes the time before Eval, but includes that of Start: so
+// it is never shorter than the program's. Its StdoutBytes exclude the marker.
 func (p *process) Wait() (sandbar.Result, error) {
 	r, err := p.Process.Wait()
 	p.std.out.flushing.Wait()

@@ -8,28 +8,29 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// maxHeld is how much of each output is kept that comes before there is anybody
-// to take it: the warnings of an interpreter about its environment.
+// maxBuffer bounds the bytes of each output that are kept until connect. An interpreter may print
+// warnings about its environment.
 const maxBuffer = 64 << 10
 
-var errAbandoned = errors.New("nobody will take this output")
+var errFull = errors.New("the output before there is a program is too large")
 
-// late is the input and the outputs of a process whose other ends are known only
-// after its start.
+// deferredStdio is the standard streams of a process whose reader and writers are known only after
+// its start.
 type deferredStdio struct {
-	ready     chan struct{} // closed when the mark has come, if there is to be one
-	connected chan struct{} // closed when the ends are known
-	abandoned chan struct{} // closed when there will be none
+	ready     chan struct{} // closed when the marker has been read, if there is one
+	connected chan struct{} // closed by connect
+	abandoned chan struct{} // closed by abandon
 	once      sync.Once     // closes abandoned
-	marker    int           // bytes of the mark
+	marker    int           // length of the marker in bytes
 	in        input
 	out, err  output
 }
 
-func newDeferredStdio(mark string) *deferredStdio {
-	l := &deferredStdio{ready: make(chan struct{}), connected: make(chan struct{}), abandoned: make(chan struct{}), marker: len(mark)}
+// newDeferredStdio makes streams that expect marker first in the standard output.
+func newDeferredStdio(marker string) *deferredStdio {
+	l := &deferredStdio{ready: make(chan struct{}), connected: make(chan struct{}), abandoned: make(chan struct{}), marker: len(marker)}
 	l.in.l, l.out.l, l.err.l = l, l, l
-	l.out.marker = mark
+	l.out.marker = marker
 	return l
 }
 
@@ -37,7 +38,7 @@ func (l *deferredStdio) stdio() driver.Stdio {
 	return driver.Stdio{Stdin: &l.in, Stdout: &l.out, Stderr: &l.err}
 }
 
-// give connects the ends: what is read begins with header.
+// connect connects the streams to std. The input begins with header.
 func (l *deferredStdio) connect(header string, std driver.Stdio) {
 	l.in.header, l.in.from = header, std.Stdin
 	l.out.connect(std.Stdout)
@@ -45,13 +46,13 @@ func (l *deferredStdio) connect(header string, std driver.Stdio) {
 	close(l.connected)
 }
 
-// abandon ends what waits for the ends to be given.
+// abandon ends the input if connect has not been called.
 func (l *deferredStdio) abandon() { l.once.Do(func() { close(l.abandoned) }) }
 
-// input is what the process reads.
+// input is the standard input of the process.
 type input struct {
 	l      *deferredStdio
-	header string    // what is left of it; written before given is closed
+	header string    // not yet read; set before connected is closed
 	from   io.Reader // nil is an empty input
 }
 
@@ -76,12 +77,12 @@ func (i *input) Read(p []byte) (int, error) {
 	return i.from.Read(p)
 }
 
-// output is where the process writes.
+// output is the standard output or error of the process.
 type output struct {
 	l      *deferredStdio
-	marker string // what has yet to come first, and is not the program's
+	marker string // the part of the marker that has not come yet
 
-	flushing  sync.WaitGroup // the delivery of what was held
+	flushing  sync.WaitGroup // the delivery of buffer by connect
 	mu        sync.Mutex
 	connected bool
 	to        io.Writer // nil discards
@@ -93,7 +94,7 @@ func (o *output) Write(p []byte) (int, error) {
 	if o.marker != "" {
 		m := min(len(o.marker), len(p))
 		if string(p[:m]) != o.marker[:m] {
-			return 0, errors.New("the process writes before it waits")
+			return 0, errors.New("the process writes before it is ready")
 		}
 		if o.marker, p = o.marker[m:], p[m:]; o.marker == "" {
 			close(o.l.ready)
@@ -106,7 +107,7 @@ func (o *output) Write(p []byte) (int, error) {
 	defer o.mu.Unlock()
 	if !o.connected {
 		if len(o.buffer)+len(p) > maxBuffer {
-			return 0, errAbandoned
+			return 0, errFull
 		}
 		o.buffer = append(o.buffer, p...)
 		return n, nil
@@ -123,28 +124,28 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// give connects the output. What is held comes first.
+// connect sets the writer and delivers the buffer to it.
 func (o *output) connect(w io.Writer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.connected, o.to = true, w
 	if len(o.buffer) > 0 {
-		// The writer may block, and it is not this caller's to wait.
+		// In a goroutine, because the writer may block.
 		o.flushing.Go(func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			_ = o.flush() // a writer that fails tells the next Write again
+			_ = o.flush() // a writer that fails returns the error to the next Write too
 		})
 	}
 }
 
-// flush delivers what is held, with mu held.
+// flush delivers the buffer. The caller holds mu.
 func (o *output) flush() error {
-	held := o.buffer
+	buffer := o.buffer
 	o.buffer = nil
-	if len(held) == 0 || o.to == nil {
+	if len(buffer) == 0 || o.to == nil {
 		return nil
 	}
-	_, err := o.to.Write(held)
+	_, err := o.to.Write(buffer)
 	return err
 }

@@ -100,21 +100,21 @@ func TestBlockedShell(t *testing.T) {
 		if got := beside(t, sb, "echo beside"); got != "beside\n" {
 			t.Errorf("got %q", got)
 		}
-		if _, got := run(t, sb, "echo held; ls -A"); got != "held\nmain.sh\n" {
+		if _, got := run(t, sb, "echo released; ls -A"); got != "released\nmain.sh\n" {
 			t.Errorf("got %q", got)
 		}
 	})
 	t.Run("stopped before, it still runs", func(t *testing.T) {
 		sb := fork()
 		beside(t, sb, "kill -STOP $(grep -l '[m]ain.sh' /proc/[0-9]*/cmdline | cut -d/ -f3)")
-		if _, got := run(t, sb, "echo held"); got != "held\n" {
+		if _, got := run(t, sb, "echo released"); got != "released\n" {
 			t.Errorf("got %q", got)
 		}
 	})
 	t.Run("interrupted, it waits on", func(t *testing.T) {
 		sb := fork()
 		beside(t, sb, "for i in 1 2 3; do kill -CONT $(grep -l '[m]ain.sh' /proc/[0-9]*/cmdline | cut -d/ -f3); done")
-		if _, got := run(t, sb, "echo held"); got != "held\n" {
+		if _, got := run(t, sb, "echo released"); got != "released\n" {
 			t.Errorf("got %q", got)
 		}
 	})
@@ -188,7 +188,7 @@ func TestBlockedShell(t *testing.T) {
 	})
 }
 
-// A driver without Blocker leaves the shell to its start.
+// Fork of a shell needs a driver with Blocker.
 func TestShellWithoutBlocker(t *testing.T) {
 	d := faulty.New()
 	tpl, err := prestart.Prepare(d, driver.TemplateSpec{Language: "shell", Argv: []string{"sh"}, File: "main.sh"})

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// ahead is a sandbox with an interpreter that was started ahead.
+// prestarted is a sandbox with an interpreter that has been started without a program.
 type prestarted struct {
 	driver.Sandbox
 	t     *template
@@ -19,24 +19,24 @@ type prestarted struct {
 
 var _ driver.Unwrapper = (*prestarted)(nil)
 
-// Unwrap shows the abilities of the sandbox itself.
+// Unwrap returns the driver's sandbox, for driver.As.
 func (a *prestarted) Unwrap() any { return a.Sandbox }
 
-// Destroy destroys the sandbox. Its outputs, if nobody has taken them, end.
+// Destroy destroys the sandbox. If no program was evaluated, it ends the pending reads of its input.
 func (a *prestarted) Destroy(ctx context.Context) error {
 	a.std.abandon()
 	return a.Sandbox.Destroy(ctx)
 }
 
-// follow has ended tell of the interpreter's end.
+// follow closes ended when the interpreter has ended.
 func (a *prestarted) follow(p driver.Process) {
 	go func() {
-		_, _ = p.Wait() // how it ended is asked again, if anybody is there to ask
+		_, _ = p.Wait() // the caller of Eval, if there is one, waits for the result itself
 		close(a.ended)
 	}()
 }
 
-// use takes the interpreter for a program, once.
+// use reserves the interpreter for a program. It succeeds at most once.
 func (a *prestarted) use(ctx context.Context, e driver.Evaluation) error {
 	if a.used.Swap(true) {
 		return sandbar.Errorf(sandbar.Conflict, "the interpreter of this sandbox has been used")
@@ -49,7 +49,7 @@ func (a *prestarted) use(ctx context.Context, e driver.Evaluation) error {
 	}
 	select {
 	case <-a.ended:
-		return sandbar.Errorf(sandbar.Gone, "the interpreter has ended while it waited")
+		return sandbar.Errorf(sandbar.Gone, "the interpreter has ended before there was a program")
 	default:
 		return nil
 	}

@@ -152,7 +152,7 @@ func finish(t *testing.T, sb driver.Sandbox, p driver.Process, out, errOut *byte
 	return outcome{}
 }
 
-// compare runs every program of a corpus cold and warm and wants the same.
+// compare runs every program of a corpus cold and warm and compares the outcomes.
 func compare(t *testing.T, programs []program, language, interpreter, file string, env map[string]string) {
 	d := nativeDriver(t)
 	tpl, err := prestart.Prepare(d, driver.TemplateSpec{Spec: spec(), Language: language, Argv: []string{interpreter}, File: file, Env: env})
@@ -215,8 +215,7 @@ func TestNodeCannotTell(t *testing.T) {
 	compare(t, corpus(t, "javascript"), "javascript", "node", "main.js", nil)
 }
 
-// Where Python cannot be forked it waits as node does. The programs are the same
-// that copies are compared by.
+// A prestarted Python runs the corpus that forked Pythons run too.
 func TestPythonCannotTell(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	// /proc shows how the process was started: without the job's arguments and environment.
@@ -240,9 +239,9 @@ func TestShellCannotTell(t *testing.T) {
 	compare(t, corpus(t, "shell"), "shell", "sh", "main.sh", nil)
 }
 
-// What a fork's process can do beyond running: it is numbered, signalled, killed
-// with all it started, and used once; and it dies while it waits.
-func TestWaitingInterpreter(t *testing.T) {
+// The process of a fork has a process id, can be signalled and killed with its tree, and is used once.
+// If it dies before Eval, Eval returns Gone.
+func TestPausedInterpreter(t *testing.T) {
 	testenv.Need(t, testenv.Node)
 	d := nativeDriver(t)
 	tpl, err := prestart.Prepare(d, driver.TemplateSpec{Spec: spec(), Language: "javascript", Argv: []string{"node"}, File: "main.js"})
@@ -325,7 +324,7 @@ func TestWaitingInterpreter(t *testing.T) {
 	})
 }
 
-// slowEnd is an input whose end comes late.
+// slowEnd is an input whose end of file is delayed.
 type slowEnd struct{ *strings.Reader }
 
 func (s slowEnd) Read(p []byte) (int, error) {
@@ -335,8 +334,8 @@ func (s slowEnd) Read(p []byte) (int, error) {
 	return s.Reader.Read(p)
 }
 
-// A program that has its whole input does not begin before the input has ended: the
-// BEAM would lose a last line that has no end of its own.
+// A program whose input is known as a whole starts after the end of the input: the BEAM would lose a
+// last line without a newline.
 func TestElixirHasItsWholeInput(t *testing.T) {
 	testenv.Need(t, testenv.Elixir)
 	tpl, err := prestart.Prepare(nativeDriver(t), driver.TemplateSpec{Spec: spec(), Language: "elixir", Argv: []string{"elixir"}, File: "main.exs"})

@@ -1,22 +1,20 @@
-// Package prestart has interpreters wait for their program where no driver forks them,
-// over any driver that can start one: a fresh process is started in each ready
-// sandbox, goes as far as it can without a program, and waits.
+// Package prestart starts interpreters before their programs are known. It works with any driver that
+// can start a program, and serves languages that the driver cannot fork (driver.Templater): each ready
+// sandbox has an interpreter process of its own, which has done its start-up and waits.
 //
-// A shell looks at nothing of its program before it opens the file. It is started
-// with the very command of a cold start and waits in that open (driver.Holder);
-// there is nothing more to it, and what follows is about the others.
+// A program must not be able to tell that its interpreter has waited, except by clocks. So each
+// interpreter is started with the command of a cold start. There are two ways to make it wait:
 //
-// A program must not be able to tell that it was waited for, except by the
-// clock. So the interpreter is started with the very command of a cold start,
-// with a few lines of ours loaded ahead through a variable of its environment.
-// These read what comes with the program (arguments, environment, directory)
-// from the standard input, take themselves out of the way, and let the
-// interpreter go on as it does when it has just started. The program's input
-// follows in the same pipe; its outputs are the process's own. What can be told
-// apart all the same is listed in SECURITY.md.
+//   - A shell opens the program's file first and looks at nothing of it before. It blocks in that
+//     open(2) (Blocker), and no code of this package runs in it.
+//   - Node, the BEAM and Python load a hook that an environment variable names. The hook reads
+//     arguments, environment and directory from the standard input, removes its traces, and returns
+//     into the interpreter's start-up. The program's input follows in the same pipe; the outputs are
+//     the process's own.
 //
-// An evaluation that sets a variable which the interpreter reads as it starts is
-// refused (Unsupported): it needs a cold start to be the same.
+// SECURITY.md lists the differences that a program can still observe. Eval refuses a program that sets
+// an environment variable which the interpreter reads at its start (Unsupported): it needs a cold
+// start.
 package prestart
 
 import (
@@ -44,32 +42,32 @@ var waitPython string
 //go:embed wait.erl
 var waitBEAM string
 
-// mark is what a waiter writes when it waits. It stands in place of markWord in
-// the waiters.
+// readyMarker is what a hook writes to the standard output when it waits. It replaces
+// readyMarkerWord in the text of the hooks.
 const (
 	readyMarker     = "\x01sandbar waits\x01"
 	readyMarkerWord = "READY_MARK"
 )
 
-// kind is how one interpreter is made to wait.
+// kind describes how one interpreter is made to wait.
 type kind struct {
-	// holds: it waits where it opens the program's file, which is the first thing
-	// of the program's that it looks at. Nothing else below is needed.
+	// blocks: the interpreter opens the program's file before it looks at anything else of the
+	// program, and blocks there. Of the fields below only argv is set then.
 	blocks bool
-	argv   []string // the command it works with
-	file   string   // the waiter's name in sandbar.DefaultDir; it deletes itself
-	hook   string
-	pack   func([]byte) []byte // makes the file of the waiter; nil: it is the file
-	env    map[string]string   // has the interpreter load the waiter
-	header func(payload string) string
-	// started tells of variables that the interpreter reads as it starts.
+	argv   []string                    // the command of a cold start, up to the program's file
+	file   string                      // the name of the hook's file in sandbar.DefaultDir; the hook deletes it
+	hook   string                      // the hook's program
+	pack   func([]byte) []byte         // makes the hook's file of its program; nil: they are the same
+	env    map[string]string           // makes the interpreter load the hook
+	header func(payload string) string // encodes what the hook reads
+	// readsAtStart reports whether the interpreter reads an environment variable at its start.
 	readsAtStart func(name string) bool
 }
 
-// kinds are the languages that can be warmed.
+// kinds returns the languages whose interpreters can be started before their program.
 func kinds() map[string]kind {
 	return map[string]kind{
-		// Where it cannot be forked (driver.Templater).
+		// for drivers without driver.Templater
 		"python": {
 			argv: []string{"python3"}, file: ".sandbar-wait", hook: waitPython, pack: sitezip.Pack,
 			env:          map[string]string{sitezip.Variable: ".sandbar-wait"},
@@ -92,10 +90,10 @@ func kinds() map[string]kind {
 	}
 }
 
-// sized is a header: the payload after its length.
+// sized is a kind.header: the length in eight hexadecimal digits, and the payload.
 func sized(payload string) string { return fmt.Sprintf("%08x%s", len(payload), payload) }
 
-// names returns what finds a name in a list of names and of prefixes.
+// names returns a function that finds a name in a list of names and a list of prefixes.
 func names(whole, prefixes string) func(string) bool {
 	return func(name string) bool {
 		return slices.Contains(strings.Fields(whole), name) ||
@@ -103,23 +101,22 @@ func names(whole, prefixes string) func(string) bool {
 	}
 }
 
-// Prepare makes a template whose forks are sandboxes of d with an interpreter
-// started in them. Unsupported for a language, a command or imports that it
-// cannot warm. It starts nothing: that an image has no such interpreter is told
-// by Fork, as NotFound.
+// Prepare makes a template whose forks are sandboxes of d with a prestarted interpreter. It returns
+// Unsupported for a language or command that cannot be prestarted, Invalid for imports. It starts
+// nothing: Fork returns NotFound if the image has no such interpreter.
 func Prepare(d driver.Driver, t driver.TemplateSpec) (driver.Template, error) {
 	k, ok := kinds()[t.Language]
 	switch {
 	case !ok:
-		return nil, sandbar.Errorf(sandbar.Unsupported, "the interpreter of %s cannot be started ahead", t.Language)
+		return nil, sandbar.Errorf(sandbar.Unsupported, "the interpreter of %s cannot be prestarted", t.Language)
 	case !slices.Equal(k.argv, t.Argv):
-		return nil, sandbar.Errorf(sandbar.Unsupported, "the interpreter of %s can be started ahead as %q, and the command is another", t.Language, k.argv)
+		return nil, sandbar.Errorf(sandbar.Unsupported, "the interpreter of %s can be prestarted as %q only", t.Language, k.argv)
 	case len(t.Imports) > 0:
-		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "warm_imports", Message: "modules of " + t.Language + " cannot be imported ahead"}
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "warm_imports", Message: "modules of " + t.Language + " cannot be imported in advance"}
 	}
 	for name := range t.Env {
 		if _, taken := k.env[name]; taken {
-			return nil, sandbar.Errorf(sandbar.Unsupported, "the variable %s of the language is needed to start its interpreter ahead", name)
+			return nil, sandbar.Errorf(sandbar.Unsupported, "the variable %s of the language is needed to prestart its interpreter", name)
 		}
 	}
 	return &template{d: d, spec: t, kind: k}, nil
@@ -131,10 +128,10 @@ type template struct {
 	kind kind
 }
 
-// Dead is nil: there is nothing that could die.
+// Dead returns nil: the template has no process.
 func (*template) Dead() <-chan struct{} { return nil }
 
-// Close has nothing to do.
+// Close does nothing.
 func (*template) Close() error { return nil }
 
 // Fork makes a sandbox and starts the interpreter in it.
@@ -146,7 +143,6 @@ func (t *template) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, err
 	made := t.newSandbox(sb)
 	if err := made.start(ctx); err != nil {
 		if derr := made.Destroy(context.WithoutCancel(ctx)); derr != nil {
-			// The caller gets what is left, and no error that hides it.
 			return nil, fmt.Errorf("%w; and the sandbox was not removed: %w", err, derr)
 		}
 		return nil, err
@@ -157,7 +153,7 @@ func (t *template) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, err
 // starter is a sandbox in which an interpreter can be started.
 type starter interface {
 	driver.Sandbox
-	start(ctx context.Context) error // returns when it waits
+	start(ctx context.Context) error // returns when the interpreter waits
 }
 
 func (t *template) newSandbox(sb driver.Sandbox) starter {
@@ -170,15 +166,14 @@ func (t *template) newSandbox(sb driver.Sandbox) starter {
 	return &pausedInterpreter{prestarted: a}
 }
 
-// start puts the waiter into the sandbox, starts the interpreter and waits until
-// that waits.
+// start writes the hook's file, starts the interpreter, and returns when the hook is ready.
 func (w *pausedInterpreter) start(ctx context.Context) error {
 	k := w.t.kind
-	waiter := []byte(strings.ReplaceAll(k.hook, readyMarkerWord, readyMarker))
+	hook := []byte(strings.ReplaceAll(k.hook, readyMarkerWord, readyMarker))
 	if k.pack != nil {
-		waiter = k.pack(waiter)
+		hook = k.pack(hook)
 	}
-	if err := driver.WriteFile(ctx, w.FS(), k.file, waiter); err != nil {
+	if err := driver.WriteFile(ctx, w.FS(), k.file, hook); err != nil {
 		return err
 	}
 	env := map[string]string{}
@@ -197,19 +192,20 @@ func (w *pausedInterpreter) start(ctx context.Context) error {
 	case <-w.std.ready:
 		return nil
 	case <-w.ended:
-		return sandbar.Errorf(sandbar.Unsupported, "the interpreter ended before it waited for a program")
+		return sandbar.Errorf(sandbar.Unsupported, "the interpreter ended before it was ready for a program")
 	case <-ctx.Done():
-		return sandbar.Errorf(sandbar.Timeout, "the interpreter does not come to wait for a program: %w", ctx.Err())
+		return sandbar.Errorf(sandbar.Timeout, "the interpreter is not ready for a program: %w", ctx.Err())
 	}
 }
 
-// command is that of a cold start.
+// command returns the command of a cold start.
 func (t *template) command(e driver.Evaluation) sandbar.Cmd {
 	args := append(slices.Clone(t.spec.Argv), t.spec.File)
 	return sandbar.Cmd{Args: append(args, e.Args...), Env: e.Env, Dir: e.Dir}
 }
 
-// payload is what a waiter is told: fields with a NUL between.
+// payload returns what a hook reads: fields separated by NUL. They are the kind of input, the directory,
+// the number of arguments, the arguments, and the environment as K=V.
 func (k kind) payload(e driver.Evaluation, in io.Reader) string {
 	stdin := "pipe"
 	if in == nil {
@@ -219,7 +215,7 @@ func (k kind) payload(e driver.Evaluation, in io.Reader) string {
 	}
 	dir := e.Dir
 	if dir == sandbar.DefaultDir {
-		dir = "" // where it is
+		dir = "" // the interpreter's own
 	}
 	fields := append([]string{stdin, dir, strconv.Itoa(len(e.Args))}, e.Args...)
 	for name, v := range e.Env {
@@ -228,13 +224,13 @@ func (k kind) payload(e driver.Evaluation, in io.Reader) string {
 	return k.header(strings.Join(fields, "\x00"))
 }
 
-// refuse returns an error if the program would not run as after a cold start.
+// refuse returns an error if the program would differ from a cold start.
 func (t *template) refuse(e driver.Evaluation) error {
 	if e.Path != t.spec.File {
-		return sandbar.Errorf(sandbar.Unsupported, "the interpreter waits for another file")
+		return sandbar.Errorf(sandbar.Unsupported, "the interpreter was started for another file")
 	}
 	if t.kind.blocks {
-		return nil // and what it was not started with has it started again
+		return nil // Eval starts it again if it does not fit
 	}
 	for name, v := range e.Env {
 		if had, ok := t.spec.Env[name]; t.kind.readsAtStart(name) && (!ok || had != v) {

@@ -8,30 +8,30 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Blocker is the ability of a Sandbox to start a program before the file exists that it
-// opens first. It serves interpreters that look at nothing of their program before
-// they open it: the program cannot tell. internal/agent/client has it on Linux.
+// Blocker is the ability of a Sandbox to start an interpreter before the file of its program exists,
+// and to block it in open(2) of that file. A program cannot tell, if the interpreter looks at nothing
+// of the program before it opens the file. internal/agent/client has it on Linux.
 type Blocker interface {
-	// StartBlocked starts a program as Start does, which blocks where it opens path
-	// until it is released. path must not exist, and std.Stdin must be nil. The Process
-	// has Blocked; it can be signalled, killed and waited for already. Unsupported if
-	// the sandbox cannot do that. After an error the sandbox is good for nothing but
-	// Destroy.
+	// StartBlocked starts a program as Start does. The program blocks when it opens path,
+	// until Release. path must not exist, and std.Stdin must be nil. The returned Process has
+	// Blocked; it can be signalled, killed and waited for. Unsupported if the sandbox cannot
+	// block programs. After an error only Destroy of the sandbox is defined.
 	StartBlocked(ctx context.Context, c sandbar.Cmd, path string, std driver.Stdio) (driver.Process, error)
 }
 
 // Blocked is the ability of a Process of StartBlocked.
 type Blocked interface {
-	// Release writes code to the file, with mode 0644, and unblocks the program, once;
-	// its result's Duration begins here. After an error the program has not gone on, and
-	// the sandbox is good for nothing but Destroy. Gone: the program has ended.
+	// Release writes code to the file, with mode 0644, and unblocks the program. It works once.
+	// The result's Duration begins here. After an error nothing of the program has run, and
+	// only Destroy of the sandbox is defined. Gone if the program has ended.
 	Release(ctx context.Context, code string) error
-	// Abandon ends a program that was not released, and removes what was made for it.
+	// Abandon kills a program that was not released, and removes the files that StartBlocked
+	// has made.
 	Abandon(ctx context.Context) error
 }
 
-// holding is a sandbox with an interpreter that is blocked in opening its program, with
-// nothing of ours in the interpreter.
+// blockedInterpreter is a sandbox with an interpreter that is blocked in open(2) of its program. No
+// code of this package runs in the interpreter.
 type blockedInterpreter struct {
 	*prestarted
 	process driver.Process
@@ -40,8 +40,7 @@ type blockedInterpreter struct {
 
 var _ driver.Evaluator = (*blockedInterpreter)(nil)
 
-// start starts the interpreter with the command and environment of a cold start,
-// without arguments.
+// start starts the interpreter with the command and environment of a cold start without arguments.
 func (h *blockedInterpreter) start(ctx context.Context) error {
 	blocker, ok := driver.As[Blocker](h.Sandbox)
 	if !ok {
@@ -61,13 +60,14 @@ func (h *blockedInterpreter) start(ctx context.Context) error {
 	return nil
 }
 
-// fits reports whether the interpreter was started as a program needs it.
+// fits reports whether the program needs no arguments, input, directory or environment other than
+// those that the interpreter was started with.
 func (h *blockedInterpreter) fits(e driver.Evaluation, std driver.Stdio) bool {
 	return len(e.Args) == 0 && std.Stdin == nil && (e.Dir == "" || e.Dir == sandbar.DefaultDir) && maps.Equal(e.Env, h.t.spec.Env)
 }
 
-// Eval implements driver.Evaluator: it unblocks the interpreter. If the interpreter was
-// started otherwise than the program needs, another is started in the same sandbox.
+// Eval implements driver.Evaluator: it unblocks the interpreter. If the interpreter does not fit, it
+// starts another in the same sandbox.
 func (h *blockedInterpreter) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
 	if err := h.use(ctx, e); err != nil {
 		return nil, err

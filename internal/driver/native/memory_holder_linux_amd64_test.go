@@ -15,46 +15,45 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// keepersOf finds the processes that hold the memory of copies made since before.
-func keepersOf(t *testing.T, d *Driver, before []int) (keepers []int) {
+// holdersOf returns the memory holders of copies made since before.
+func holdersOf(t *testing.T, d *Driver, before []int) (holders []int) {
 	t.Helper()
 	for _, pid := range descendants(t, d) {
 		if comm, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm"); !slices.Contains(before, pid) && string(comm) == "python3\n" {
-			keepers = append(keepers, pid)
+			holders = append(holders, pid)
 		}
 	}
-	_, keepers = split(t, keepers)
-	return keepers
+	_, holders = split(t, holders)
+	return holders
 }
 
-// needKeepers skips a test where copies have no keepers: where no group counts
-// processes. A driver's probe decides by the same.
-func needKeepers(t *testing.T) {
+// needHolders skips a test if copies have no memory holders, because no cgroup counts processes.
+func needHolders(t *testing.T) {
 	t.Helper()
 	if !testenv.CgroupV2.Met() {
 		testenv.Need(t, testenv.CgroupV1)
 	}
 }
 
-// keptFork makes a template and a fork, and finds its keeper.
-func keptFork(t *testing.T, d *Driver, s driver.TemplateSpec) (f *fork, keeper int) {
+// forkWithHolder makes a template and a fork, and returns the fork's memory holder.
+func forkWithHolder(t *testing.T, d *Driver, s driver.TemplateSpec) (f *fork, holder int) {
 	t.Helper()
-	needKeepers(t)
+	needHolders(t)
 	tmpl := newTemplate(t, d, s)
 	before := descendants(t, d)
 	f = newFork(t, tmpl).(*fork)
-	keepers := keepersOf(t, d, before)
-	if len(keepers) != 1 {
-		t.Fatalf("%d keepers of one fork", len(keepers))
+	holders := holdersOf(t, d, before)
+	if len(holders) != 1 {
+		t.Fatalf("%d memory holders of one fork", len(holders))
 	}
-	return f, keepers[0]
+	return f, holders[0]
 }
 
-// The keeper of a program's memory has no more rights than the program, one
-// descriptor, no time, and is in the sandbox's namespaces but for that of processes.
-func TestKeeper(t *testing.T) {
+// A memory holder has no more rights than the program, one descriptor and one second of processor
+// time. It is in all namespaces of the sandbox except the PID namespace.
+func TestMemoryHolder(t *testing.T) {
 	d := newDriver(t)
-	f, pid := keptFork(t, d, pythonTemplate(d))
+	f, pid := forkWithHolder(t, d, pythonTemplate(d))
 	proc := "/proc/" + strconv.Itoa(pid)
 	status, err := os.ReadFile(proc + "/status")
 	if err != nil {
@@ -95,9 +94,8 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// A program may write what it likes where its keeper's code is: that ends with the
-// sandbox all the same.
-func TestKeeperIsOverwritten(t *testing.T) {
+// The memory holder ends with the sandbox, whatever the program writes over its code.
+func TestMemoryHolderIsOverwritten(t *testing.T) {
 	for name, code := range map[string]string{
 		"a loop":        "b'\\xeb\\xfe'",
 		"a system call": "b'\\x90' * 64 + b'\\xb8\\x27\\x00\\x00\\x00\\x0f\\x05\\xeb\\xf7'",
@@ -105,7 +103,7 @@ func TestKeeperIsOverwritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDriver(t)
-			f, pid := keptFork(t, d, pythonTemplate(d))
+			f, pid := forkWithHolder(t, d, pythonTemplate(d))
 			out := eval(t, f, `
 import ctypes, os
 libc = ctypes.CDLL(None)
@@ -127,13 +125,13 @@ os._exit(0)
 			if err := f.Destroy(t.Context()); err != nil {
 				t.Error(err)
 			}
-			// It has given back all it held, and may not be off the list yet.
-			waitUntil(t, "the keeper has gone", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
+			// Its memory is freed; the process may still be a zombie.
+			waitUntil(t, "the memory holder has exited", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
 		})
 	}
 }
 
-// countProcesses tells how many processes it can be.
+// countProcesses prints how many processes it can have.
 const countProcesses = `
 import os, time
 n = 1
@@ -147,15 +145,14 @@ except OSError:
 print(n)
 `
 
-// A sandbox that goes on when its program has ended gets the memory back, and has
-// no process more than it had.
-func TestMemoryIsGivenBack(t *testing.T) {
+// A sandbox that outlives its program gets the program's memory and the holder's process back.
+func TestMemoryIsFreed(t *testing.T) {
 	d := newDriver(t)
 	s := pythonTemplate(d)
 	s.Spec.Limits.PIDs = 12
-	f, pid := keptFork(t, d, s)
+	f, pid := forkWithHolder(t, d, s)
 	eval(t, f, "x = b'x' * 50_000_000")
-	waitUntil(t, "the keeper has gone", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
+	waitUntil(t, "the memory holder has exited", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
 	var out bytes.Buffer
 	p, err := f.Start(t.Context(), sandbar.Cmd{Args: []string{"python3", "-c", countProcesses}}, driver.Stdio{Stdout: &out})
 	if err != nil {
@@ -166,33 +163,34 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 }
 
-// Where copies have no keepers they are what they are with them.
-func TestForkedWithoutKeepers(t *testing.T) {
+// Without machine code a copy has no memory holder and no fast exit, and works.
+func TestForkWithoutMachineCode(t *testing.T) {
 	d := newDriver(t)
-	d.forked = true
+	d.machineCode = false
 	tmpl := newTemplate(t, d, pythonTemplate(d))
 	before := descendants(t, d)
 	f := newFork(t, tmpl).(*fork)
-	if f.holders() != 0 {
-		t.Errorf("%d holders known", f.holders())
+	if n := f.holders(); n != 0 {
+		t.Errorf("the driver reports %d memory holders", n)
 	}
 	// The process between template and fork may not have been reaped yet.
-	waitUntil(t, "the fork has no process besides", func() bool { return len(keepersOf(t, d, before)) == 0 })
-	if got := eval(t, f, "import os, random, threading\nprint(os.getppid(), threading.get_native_id() == os.getpid())"); got != "1 True\n" {
-		t.Errorf("it says %q", got)
+	waitUntil(t, "the fork has no memory holder", func() bool { return len(holdersOf(t, d, before)) == 0 })
+	const program = "import atexit, os, random, threading\nprint(os.getppid(), threading.get_native_id() == os.getpid(), atexit._ncallbacks())"
+	if got := eval(t, f, program); got != "1 True 0\n" {
+		t.Errorf("it prints %q", got)
 	}
 	if err := f.Destroy(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// A copy with a keeper has as many processes as were asked for, like any sandbox.
-func TestKeeperCostsNoProcess(t *testing.T) {
-	needKeepers(t)
+// The memory holder does not count towards the sandbox's process limit.
+func TestMemoryHolderCostsNoProcess(t *testing.T) {
+	needHolders(t)
 	d := newDriver(t)
 	s := pythonTemplate(d)
 	s.Spec.Limits.PIDs = 12
 	if got := eval(t, newFork(t, newTemplate(t, d, s)), countProcesses); got != "12\n" {
-		t.Errorf("a copy can have %q", got)
+		t.Errorf("a copy has %q processes", got)
 	}
 }
