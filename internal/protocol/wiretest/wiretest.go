@@ -1,34 +1,32 @@
-// Package wiretest plays golden transcripts of a protocol against a server, and
-// compares its error tables with golden ones (see [Tables]).
+// Package wiretest plays golden transcripts of a protocol against a server, and compares its error
+// tables with golden ones (see [Tables]).
 //
-// A transcript is a txtar file. The prose on top says what the transcript pins
-// and is obligatory. The sections are played in their order:
+// A transcript is a txtar file. Its introduction, which is required, says what the transcript
+// tests. The sections are played in order:
 //
-//	-- setup --          at most once, first: how the server is made, in words
-//	                     that the protocol's own test understands
-//	-- client --         each line is one message, sent as it stands
-//	-- server --         each line is one message that must come next
-//	-- client NAME --    the same over a further connection, which is made when
+//	-- setup --          at most once, first: the server's setup, in words that the test of the
+//	                     protocol defines
+//	-- client --         each line is a message, sent unchanged
+//	-- server --         each line is the next message to be received
+//	-- client NAME --    the same over a further connection, which is opened when
 //	-- server NAME --    its name is first used
 //
-// Empty lines, and lines that begin with "#", are left out. Lines that begin
-// with "@" are not messages: what they do is the transport's to say (see
-// [WebSocket]), but for the pair "@unordered" and "@end" in a server section, between
-// which messages may come in any order.
+// Empty lines and lines that begin with "#" are ignored. Lines that begin with "@" are events of
+// the transport, which defines them (see [WebSocket]), except for the pair "@unordered" and "@end"
+// in a server section: messages between these may arrive in any order.
 //
-// Messages of a server section are JSON and are compared as JSON values: the
-// order of fields and the spelling of strings do not matter, every field that
-// is there and every field that is not does, and numbers must be written alike.
-// A string in an expected message may be a placeholder:
+// Messages of a server section are JSON and are compared as JSON values: the order of fields and
+// the escapes of strings do not matter; a missing or additional field does, and numbers must have
+// the same notation. A string in an expected message may be a placeholder:
 //
 //	"$time"        a time in ISO 8601, in UTC, with three decimals and a Z
-//	"$int"         an integer that is not negative
-//	"$any"         anything
+//	"$int"         a non-negative integer
+//	"$any"         any value
 //	"$like REGEXP" a string that the regular expression matches as a whole
-//	"$$…"          the string "$…" itself
+//	"$$…"          the string "$…"
 //
-// Transcripts are written by hand from the text of the protocol; there is no way
-// to record one, so none can bless what the server happens to do.
+// Transcripts are written by hand from the protocol's specification. There is no way to record one,
+// so no transcript can be a copy of a server's mistakes.
 package wiretest
 
 import (
