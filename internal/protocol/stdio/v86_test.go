@@ -16,8 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// machines is the driver of the mode v86, with an image and what else is not as
-// usual.
+// machines returns the driver of the mode v86, with an image and other settings.
 func machines(t *testing.T, image string, more map[string]string) driver.Driver {
 	t.Helper()
 	testenv.Need(t, testenv.Linux, testenv.V86)
@@ -36,15 +35,15 @@ func machines(t *testing.T, image string, more map[string]string) driver.Driver 
 	return d
 }
 
-// asMode is how the command stdio has the engine in the mode v86.
+// asMode sets the engine's Config as the command stdio does in the mode v86.
 func asMode(c *engine.Config) {
 	const none = sandbar.Unlimited
 	c.Default.PIDs, c.Default.Disk, c.Default.Inodes, c.Default.Files = none, none, none, none
 	c.Max.PIDs, c.Max.Disk, c.Max.Inodes, c.Max.Files = none, none, none, none
 }
 
-// TestV86Transcripts plays testdata/v86/*.txtar against a PC. The first run of
-// all boots it; later ones begin with what that kept.
+// TestV86Transcripts plays testdata/v86/*.txtar against a PC. The very first run boots it; later
+// ones start from its snapshot.
 func TestV86Transcripts(t *testing.T) {
 	wiretest.Protocol{
 		Patience: 5 * time.Minute,
@@ -61,8 +60,8 @@ func TestV86Transcripts(t *testing.T) {
 	}.Run(t, "testdata/v86/*.txtar")
 }
 
-// A machine of which nothing is heard is not ready, and nothing is answered in
-// its place.
+// TestV86Silent tests that a machine that sends nothing is not ready, and that no response is made
+// up for it.
 func TestV86Silent(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "disk")
 	sector := make([]byte, 1<<20)

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scripted answers every line that is sent with a fixed list of lines.
+// scripted answers every sent line with a fixed list of lines.
 type scripted struct {
 	answers []string
 	queue   []string
@@ -50,8 +50,7 @@ func splitData(m map[string]any) string {
 	return ""
 }
 
-// TestPlay plays transcripts against fixed answers. A runner that never fails
-// would be worse than none, so most of them must fail, and say why.
+// TestPlay plays transcripts against fixed answers. Most of them must fail, with the reason.
 func TestPlay(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -127,7 +126,7 @@ func checkError(t *testing.T, err error, want string) {
 	}
 }
 
-// TestParse refuses transcripts that would prove less than they seem to.
+// TestParse tests that Parse refuses transcripts that would test less than they seem to.
 func TestParse(t *testing.T) {
 	for _, tt := range []struct{ name, script, wrong string }{
 		{"no prose", "-- client --\n{}\n", "no prose"},
@@ -150,7 +149,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestWebSocket plays against an echo, which has every event to show.
+// TestWebSocket plays against an echo server that produces every event.
 func TestWebSocket(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, nil)
@@ -195,7 +194,7 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// TestTables: the tables walk every outcome and every code.
+// TestTables tests that the tables contain every outcome and every code.
 func TestTables(t *testing.T) {
 	var outcomes []sandbar.Outcome
 	var codes []sandbar.Code
