@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// docs/iii.md has every function with every field of its requests and answers, their
-// defaults, and every error with its type.
+// TestPage tests that docs/iii.md has every function with every field of its requests and
+// responses, their defaults, and every error with its type.
 func TestPage(t *testing.T) {
 	b, err := os.ReadFile("../../../../docs/iii.md")
 	if err != nil {
@@ -54,7 +54,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// sectionOf is the part of the page below the heading that names a function.
+// sectionOf returns the part of the page below the heading of a function.
 func sectionOf(page, function string) string {
 	for _, s := range strings.Split(page, "\n### ")[1:] {
 		heading, text, _ := strings.Cut(s, "\n")
