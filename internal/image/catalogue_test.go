@@ -80,7 +80,7 @@ func TestCatalogueReasons(t *testing.T) {
 		check("Open "+name, err, Unknown, sandbar.NotFound)
 		check("Check "+name, k.Check(name, 0, 0), Unknown, sandbar.NotFound)
 		if strings.Contains(err.Error(), "hidden,") {
-			t.Errorf("what is not allowed is told of: %v", err)
+			t.Errorf("the error names an image that is not allowed: %v", err)
 		}
 	}
 	for _, tt := range []struct {

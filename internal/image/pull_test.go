@@ -246,7 +246,7 @@ func TestPullPlatforms(t *testing.T) {
 		i, err := s.Pull(t.Context(), ref, o)
 		if arch == "s390x" {
 			if sandbar.CodeOf(err) != sandbar.Unsupported || !strings.Contains(err.Error(), "arm64") {
-				t.Errorf("%v; want one that tells what there is", err)
+				t.Errorf("%v; want one that lists the platforms", err)
 			}
 			continue
 		}
@@ -352,7 +352,7 @@ func TestPullWrongDigests(t *testing.T) {
 				next.ServeHTTP(w, q)
 				return
 			}
-			var kept keeper
+			var kept recordedResponse
 			next.ServeHTTP(&kept, q)
 			w.Header().Set("Content-Type", kept.Header().Get("Content-Type"))
 			_, _ = w.Write(b)
@@ -400,8 +400,8 @@ func TestPullWrongDigests(t *testing.T) {
 	})
 }
 
-// keeper records a response.
-type keeper struct{ httptest.ResponseRecorder }
+// recordedResponse records a response.
+type recordedResponse struct{ httptest.ResponseRecorder }
 
 // TestPullRetries tests that a broken connection is retried, for the affected layer only.
 func TestPullRetries(t *testing.T) {

@@ -299,7 +299,7 @@ func TestImportSaved(t *testing.T) {
 	// This layer's digest is that of its compressed form, which differs.
 	o.Pick = "y:2"
 	if _, err := s.Import(t.Context(), bytes.NewReader(two), o); sandbar.CodeOf(err) != sandbar.Invalid {
-		t.Errorf("a layer that is not what its digest says: %v", err)
+		t.Errorf("a layer that does not match its digest: %v", err)
 	}
 	o.Pick, o.Arch = "", "arm64"
 	if _, err := s.Import(t.Context(), bytes.NewReader(one), o); sandbar.CodeOf(err) != sandbar.Unsupported {

@@ -231,7 +231,7 @@ func commit(t testing.TB, s *Store, kind, outside string) (*build, result, error
 // package confine.
 func needConfined(t *testing.T) bool {
 	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_GETPID, 0, 0, 0); e == syscall.ENOTSUP {
-		t.Log("with cgo nothing is taken")
+		t.Log("with cgo unpackers are not confined")
 		return false
 	}
 	return true
@@ -247,7 +247,7 @@ func TestUnpackerIsConfined(t *testing.T) {
 	_, _, err := commit(t, newStore(t, Limits{}), "try", outside)
 	untouched()
 	if err == nil {
-		t.Fatal("nothing is told")
+		t.Fatal("no report")
 	}
 	files := "refused"
 	if abi, _, e := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); e != 0 || abi < 2 {
@@ -508,7 +508,7 @@ func TestPullTLS(t *testing.T) {
 	}
 	o := PullOptions{Registries: []string{host}, Arch: "amd64"}
 	if _, err := newStore(t, Limits{}).Pull(t.Context(), r.Text, o); err == nil {
-		t.Error("a certificate that nobody vouches for is accepted")
+		t.Error("a certificate of an unknown authority is accepted")
 	}
 	t.Setenv("SSL_CERT_FILE", certificate)
 	if _, err := newStore(t, Limits{}).Pull(t.Context(), r.Text, o); err != nil {

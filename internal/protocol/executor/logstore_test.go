@@ -227,7 +227,7 @@ func TestLogStoresShare(t *testing.T) {
 		l.release()
 	}
 	if n := b.used.Load(); n != 0 {
-		t.Errorf("%d bytes are counted that nobody holds", n)
+		t.Errorf("%d bytes are counted but not held", n)
 	}
 }
 

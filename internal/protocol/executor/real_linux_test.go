@@ -543,6 +543,6 @@ func TestStalledRealClient(t *testing.T) {
 		r.wantRun("echo x", m{"stdout": "x\n", "stderr": "", "code": 0.0})
 	}
 	if got := r.call("/read_file", m{"path": "/tmp/done"}); got["error"] == nil {
-		t.Error("the program has ended though nobody read what it printed")
+		t.Error("the program has ended although its output was not read")
 	}
 }

@@ -67,7 +67,7 @@ func TestSlowReader(t *testing.T) {
 		slow.execute("e1", flood, limitsMuch...)
 		synctest.Wait() // until nothing can move
 		if got := r.driver.Written(); got > held {
-			t.Errorf("the program has got rid of %d bytes, want at most %d", got, held)
+			t.Errorf("the program has written %d bytes, want at most %d", got, held)
 		}
 		other.execute("e1", "print stdout hello")
 		other.expect("e1 ack", "e1 status running", "e1 stdout hello\n", "e1 status completed", "e1 result 0")
@@ -83,7 +83,7 @@ func TestSlowReaderTCP(t *testing.T) {
 	slow.execute("e1", "flood stdout 67108864", limitsMuch...)
 	r.await("the client's window fills up", func() bool { return r.stalled(50 * time.Millisecond) })
 	if got := r.driver.Written(); got > 48<<20 {
-		t.Errorf("the program has got rid of %d bytes of %d", got, 64<<20)
+		t.Errorf("the program has written %d bytes of %d", got, 64<<20)
 	}
 	other.execute("e1", "print stdout hello")
 	other.expect("e1 ack", "e1 status running", "e1 stdout hello\n", "e1 status completed", "e1 result 0")
@@ -114,7 +114,7 @@ func TestManySlowExecutions(t *testing.T) {
 		synctest.Wait()
 		// Each program has its own pipe, and one chunk in the engine.
 		if got, most := r.driver.Written(), int64(held+20*4*maxData); got > most {
-			t.Errorf("the programs have got rid of %d bytes, want at most %d", got, most)
+			t.Errorf("the programs have written %d bytes, want at most %d", got, most)
 		}
 	})
 }

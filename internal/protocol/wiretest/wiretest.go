@@ -122,7 +122,7 @@ func Parse(name string, data []byte) (Script, error) {
 	archive := txtar.Parse(data)
 	s := Script{Prose: strings.TrimSpace(string(archive.Comment))}
 	if s.Prose == "" {
-		return s, fmt.Errorf("%s: there is no prose on top that says what the transcript pins", name)
+		return s, fmt.Errorf("%s: there is no introduction that says what the transcript tests", name)
 	}
 	for i, f := range archive.Files {
 		side, conn, _ := strings.Cut(f.Name, " ")
@@ -265,12 +265,12 @@ func (g *game) receive(ctx context.Context, c Conn, st step) error {
 	for len(pending) > 0 {
 		line, err := c.Receive(ctx)
 		if err != nil {
-			return fmt.Errorf("expected\n%sbut nothing came: %w", list(pending), err)
+			return fmt.Errorf("expected\n%sbut received nothing: %w", list(pending), err)
 		}
 		g.note(st.conn, "←", line)
 		i := firstThatTakes(pending, line)
 		if i < 0 {
-			return fmt.Errorf("expected\n%sbut came\n  %s", list(pending), line)
+			return fmt.Errorf("expected\n%sbut received\n  %s", list(pending), line)
 		}
 		if pending[i].done() {
 			pending = append(pending[:i], pending[i+1:]...)

@@ -224,7 +224,7 @@ func (f *Functions) stop(ctx context.Context, data json.RawMessage) (any, error)
 		select {
 		case <-gone:
 		case <-ctx.Done():
-			return nil, fail(S300, "the sandbox is being stopped, but nobody waits for it any more")
+			return nil, fail(S300, "the caller has left; the sandbox is still being stopped")
 		}
 	}
 	return map[string]any{"sandbox_id": b.id, "stopped": true}, nil

@@ -190,7 +190,7 @@ func (f *Functions) spec(req createRequest, root Root) (sandbar.Spec, error) {
 	}
 	if value(req.network, false) {
 		if f.opt.Network == "" {
-			return spec, fail(S300, "network: true was asked for, and this server has no network to give").
+			return spec, fail(S300, "network: true is not possible: this server gives sandboxes no network").
 				with(req.raw.fixed(map[string]any{"network": false}), "the same call without a network")
 		}
 		spec.Network = f.opt.Network

@@ -159,7 +159,7 @@ func (f *Functions) ended(r sandbar.Result, req execRequest, timeout time.Durati
 	case sandbar.TimedOut:
 		return nil, f.timedOut(req, timeout, out)
 	case sandbar.Cancelled:
-		return nil, fail(S300, "shell run: session terminated: the sandbox was stopped, or nobody waited for the program any more")
+		return nil, fail(S300, "shell run: session terminated: the sandbox was stopped, or the caller has left")
 	default: // Lost, and outcomes that this table lacks
 		return nil, fail(S300, "shell run: session terminated: the sandbox died; how the program ended is not known")
 	}

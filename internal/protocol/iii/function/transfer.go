@@ -172,7 +172,7 @@ func (f *Functions) receive(ctx context.Context, b *box, req writeRequest, mode 
 	return written(req.path, size), nil
 }
 
-var errGap = errors.New("nothing came for too long")
+var errGap = errors.New("no data for too long")
 
 // next waits for the next bytes of a stream, at most StreamGap.
 func (f *Functions) next(ctx context.Context, r channel.Reader) ([]byte, error) {
