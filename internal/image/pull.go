@@ -445,14 +445,14 @@ type progressReader struct {
 	r io.Reader
 	p *puller
 	// time of the last report
-	told time.Time
+	reported time.Time
 }
 
 func (m *progressReader) Read(b []byte) (int, error) {
 	n, err := m.r.Read(b)
 	m.p.progress.Bytes += int64(n)
-	if now := time.Now(); err == io.EOF || now.Sub(m.told) > 100*time.Millisecond {
-		m.told = now
+	if now := time.Now(); err == io.EOF || now.Sub(m.reported) > 100*time.Millisecond {
+		m.reported = now
 		m.p.report("fetch")
 	}
 	return n, err

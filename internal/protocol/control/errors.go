@@ -105,6 +105,6 @@ func notAllowed(w http.ResponseWriter, r *http.Request, allow string) {
 		Message: "method " + sandbar.Quote(r.Method, 20) + " is not allowed for " + sandbar.Quote(r.URL.Path, 100), Fix: "allowed: " + allow})
 }
 
-func nothingAt(r *http.Request) error {
+func pathNotFound(r *http.Request) error {
 	return &sandbar.Error{Code: sandbar.NotFound, Message: "there is nothing at " + sandbar.Quote(r.URL.Path, 100)}
 }

@@ -44,7 +44,7 @@ func (r *reader) brief(t testing.TB, raw string) string {
 	t.Helper()
 	s := sseReader{t: t, in: newLineReader(strings.NewReader(raw))}
 	e := s.event()
-	if _, err := parsePlace(e.id); err != nil {
+	if _, err := parsePosition(e.id); err != nil {
 		t.Fatalf("id %q: %v", e.id, err)
 	}
 	if e.name == "gap" {
@@ -188,7 +188,7 @@ func streamOf(name string) sandbar.Stream {
 
 func parsed(t testing.TB, s string) logPosition {
 	t.Helper()
-	p, err := parsePlace(s)
+	p, err := parsePosition(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,13 +242,13 @@ func TestLogStoreForgets(t *testing.T) {
 	}
 }
 
-// FuzzPlace tests that parsePlace accepts exactly the results of String.
+// FuzzPlace tests that parsePosition accepts exactly the results of String.
 func FuzzPlace(f *testing.F) {
 	for _, s := range []string{"0-0", "12-7", "-1-2", "1", "1-", "01-2", "+1-2", "9223372036854775808-0", "1-2-3", "1-2 ", ""} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		p, err := parsePlace(s)
+		p, err := parsePosition(s)
 		if err == nil && (p.String() != s || p[0] < 0 || p[1] < 0) {
 			t.Fatalf("%q is read as %v", s, p)
 		}

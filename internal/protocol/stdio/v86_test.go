@@ -54,7 +54,7 @@ func TestV86Transcripts(t *testing.T) {
 			if err := d.(*v86.Driver).Prepare(ctx, 64<<20); err != nil {
 				t.Fatal(err)
 			}
-			s := newServer(t, d, Options{Memory: 64 << 20, MaxFile: 64 << 10, Late: true}, asMode)
+			s := newServer(t, d, Options{Memory: 64 << 20, MaxFile: 64 << 10, AllowNoSandbox: true}, asMode)
 			return func(context.Context) (wiretest.Conn, error) { return serve(t, s), nil }
 		},
 	}.Run(t, "testdata/v86/*.txtar")
@@ -71,7 +71,7 @@ func TestV86Silent(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := machines(t, image, map[string]string{v86.OptionBoot: "3s", v86.OptionCache: filepath.Join(t.TempDir(), "cache")})
-	s := newServer(t, d, Options{Memory: 64 << 20, Late: true}, asMode)
+	s := newServer(t, d, Options{Memory: 64 << 20, AllowNoSandbox: true}, asMode)
 	for _, a := range ask(t, s, `{"type":"status","id":"a"}`, shellLine("b", "echo hi"), `{"type":"write_file","path":"x","content":"x","id":"c"}`,
 		`{"type":"read_file","path":"x","id":"d"}`, `{"type":"reset","id":"e"}`, `{"type":"status","id":"f"}`) {
 		text, _ := a["error"].(string)

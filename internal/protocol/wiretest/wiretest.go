@@ -206,7 +206,7 @@ func (p Protocol) Play(ctx context.Context, s Script, dial Dial) error {
 	if p.Patience == 0 {
 		p.Patience = 20 * time.Second
 	}
-	g := &game{protocol: p, dial: dial, conns: map[string]Conn{}}
+	g := &player{protocol: p, dial: dial, conns: map[string]Conn{}}
 	defer g.close()
 	for _, st := range s.steps {
 		if err := g.step(ctx, st); err != nil {
@@ -216,21 +216,21 @@ func (p Protocol) Play(ctx context.Context, s Script, dial Dial) error {
 	return nil
 }
 
-// game is one transcript being played.
-type game struct {
+// player is one transcript being played.
+type player struct {
 	protocol Protocol
 	dial     Dial
 	conns    map[string]Conn
 	record   strings.Builder
 }
 
-func (g *game) close() {
+func (g *player) close() {
 	for _, c := range g.conns {
 		c.Close()
 	}
 }
 
-func (g *game) conn(ctx context.Context, name string) (Conn, error) {
+func (g *player) conn(ctx context.Context, name string) (Conn, error) {
 	if c, ok := g.conns[name]; ok {
 		return c, nil
 	}
@@ -242,7 +242,7 @@ func (g *game) conn(ctx context.Context, name string) (Conn, error) {
 	return c, nil
 }
 
-func (g *game) step(ctx context.Context, st step) error {
+func (g *player) step(ctx context.Context, st step) error {
 	ctx, cancel := context.WithTimeout(ctx, g.protocol.Patience)
 	defer cancel()
 	c, err := g.conn(ctx, st.conn)
@@ -257,7 +257,7 @@ func (g *game) step(ctx context.Context, st step) error {
 }
 
 // receive receives messages until each expected one has arrived.
-func (g *game) receive(ctx context.Context, c Conn, st step) error {
+func (g *player) receive(ctx context.Context, c Conn, st step) error {
 	pending := make([]*expectation, len(st.expect))
 	for i, t := range st.expect {
 		pending[i] = newExpectation(st.lines[i], t, g.protocol.Split)
@@ -268,7 +268,7 @@ func (g *game) receive(ctx context.Context, c Conn, st step) error {
 			return fmt.Errorf("expected\n%sbut received nothing: %w", list(pending), err)
 		}
 		g.note(st.conn, "←", line)
-		i := firstThatTakes(pending, line)
+		i := firstMatch(pending, line)
 		if i < 0 {
 			return fmt.Errorf("expected\n%sbut received\n  %s", list(pending), line)
 		}
@@ -279,7 +279,7 @@ func (g *game) receive(ctx context.Context, c Conn, st step) error {
 	return nil
 }
 
-func firstThatTakes(pending []*expectation, line string) int {
+func firstMatch(pending []*expectation, line string) int {
 	for i, e := range pending {
 		if e.take(line) {
 			return i
@@ -299,7 +299,7 @@ func list(pending []*expectation) string {
 	return b.String()
 }
 
-func (g *game) note(conn, arrow, line string) {
+func (g *player) note(conn, arrow, line string) {
 	const most = 2000
 	if len(line) > most {
 		line = line[:most] + "…"

@@ -13,7 +13,7 @@
 //     step. If the next call can be computed, fix has its payload.
 //   - A sandbox is identified by a UUID, the second spelling of its sandbar.ID; the first is
 //     accepted too. Sandboxes that other protocols of the same engine have created are listed, used
-//     and stopped like those created here, if Options.Sees lets callers see them.
+//     and stopped like those created here, if Options.Visible lets callers see them.
 //   - A written file appears atomically or not at all. A stream that breaks off never becomes a
 //     file.
 //   - Input of programs and callers is bounded: output is cut at 1 MiB per stream, with a mark;

@@ -34,7 +34,7 @@ func TestCodes(t *testing.T) {
 		t.Errorf("there are %d codes", len(Codes))
 	}
 	for _, c := range Codes {
-		m := c.meaning()
+		m := c.properties()
 		if got := fmt.Sprint(m.kind, " ", m.retryable); got != want[c] {
 			t.Errorf("%s: %s, want %s", c, got, want[c])
 		}

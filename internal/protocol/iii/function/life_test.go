@@ -103,8 +103,8 @@ func TestCreateRefuses(t *testing.T) {
 			if !strings.HasPrefix(e.message, c.message) || string(fix) != c.fix {
 				t.Errorf("%q, fix %s", e.message, fix)
 			}
-			if len(r.boxes) != 0 || r.making != 0 {
-				t.Errorf("%d sandboxes, %d places are taken", len(r.boxes), r.making)
+			if len(r.sandboxes) != 0 || r.making != 0 {
+				t.Errorf("%d sandboxes, %d places are taken", len(r.sandboxes), r.making)
 			}
 		})
 	}

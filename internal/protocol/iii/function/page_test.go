@@ -47,8 +47,8 @@ func TestPage(t *testing.T) {
 		}
 	}
 	for _, c := range Codes {
-		retryable := map[bool]string{true: "yes", false: "no"}[c.meaning().retryable]
-		if row := "| [" + string(c) + "](iii-errors.md#" + string(c) + ") | " + c.meaning().kind + " | " + retryable + " |"; !strings.Contains(page, row) {
+		retryable := map[bool]string{true: "yes", false: "no"}[c.properties().retryable]
+		if row := "| [" + string(c) + "](iii-errors.md#" + string(c) + ") | " + c.properties().kind + " | " + retryable + " |"; !strings.Contains(page, row) {
 			t.Errorf("there is no row %s", row)
 		}
 	}

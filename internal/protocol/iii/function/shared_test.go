@@ -55,7 +55,7 @@ func TestSandboxesOfOthers(t *testing.T) {
 // TestSandboxesOfOthersKeptApart tests that hidden sandboxes cannot be found, and that sandboxes of
 // others outlive the functions.
 func TestSandboxesOfOthersKeptApart(t *testing.T) {
-	r := newRig(t, Options{Sees: func(i engine.Info) bool { return i.Spec.Client.Name == "" }}, nil)
+	r := newRig(t, Options{Visible: func(i engine.Info) bool { return i.Spec.Client.Name == "" }}, nil)
 	s, err := r.engine.Create(context.Background(), sandbar.Spec{Client: sandbar.Client{Name: "ci"}})
 	if err != nil {
 		t.Fatal(err)

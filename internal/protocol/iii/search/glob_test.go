@@ -66,12 +66,12 @@ func TestFilter(t *testing.T) {
 	} {
 		f := newFilter(t, c.include, c.exclude)
 		for _, rel := range c.yes {
-			if !f.Chooses(rel) {
+			if !f.Selects(rel) {
 				t.Errorf("+%q -%q does not choose %q", c.include, c.exclude, rel)
 			}
 		}
 		for _, rel := range c.no {
-			if f.Chooses(rel) {
+			if f.Selects(rel) {
 				t.Errorf("+%q -%q chooses %q", c.include, c.exclude, rel)
 			}
 		}
@@ -101,7 +101,7 @@ func TestFilterBounds(t *testing.T) {
 	}
 	// The longest allowed patterns, of the kind for which other matchers take exponential time.
 	worst := newFilter(t, []string{strings.Repeat("*a", maxGlob/2-1) + "b", strings.Repeat("**/", maxGlob/3)}, nil)
-	if worst.Chooses(strings.Repeat("a", 4000)) {
+	if worst.Selects(strings.Repeat("a", 4000)) {
 		t.Error("it chooses what it cannot match")
 	}
 }
@@ -166,7 +166,7 @@ func TestGlobsAsGitHasThem(t *testing.T) {
 		filter := newFilter(t, nil, patterns)
 		got := []string{}
 		for _, f := range made {
-			if !filter.Chooses(f) {
+			if !filter.Selects(f) {
 				got = append(got, f)
 			}
 		}
@@ -181,7 +181,7 @@ func FuzzGlob(f *testing.F) {
 	f.Add("*a*a*a*a*b", strings.Repeat("a", 50))
 	f.Add("{a,{b,[c-d]}}/[[:alpha:]", "a/b")
 	f.Fuzz(func(t *testing.T, pattern, rel string) {
-		if filter, err := NewFilter([]string{pattern}, []string{pattern}); err == nil && rel != "" && filter.Chooses(rel) && !strings.HasPrefix(pattern, "!") {
+		if filter, err := NewFilter([]string{pattern}, []string{pattern}); err == nil && rel != "" && filter.Selects(rel) && !strings.HasPrefix(pattern, "!") {
 			t.Errorf("%q both matches %q and does not", pattern, rel)
 		}
 	})
