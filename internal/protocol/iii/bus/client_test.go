@@ -176,9 +176,9 @@ func (c *stubConn) next(t *testing.T) *message {
 	}
 }
 
-// TestWorkerComesBack tests the messages of a worker and their order, also after a reconnect: its
-// previous id, its name, its functions. A result for a call of the old connection is not sent over
-// the new one.
+// TestWorkerComesBack tests the messages with which a worker begins a connection, and their order,
+// also after a reconnect: the token of its former connection, its description, its functions. A
+// result for a call of the old connection is not sent over the new one.
 func TestWorkerComesBack(t *testing.T) {
 	s := newStub(t)
 	functions, slow := remote()
