@@ -216,7 +216,7 @@ func TestPullFresh(t *testing.T) {
 	h.push(t, "a:latest", testImage(t, "amd64", archive(t, file("v", "2"))))
 	o := h.options()
 	if same, err := s.Pull(t.Context(), ref, o); err != nil || same.ID != one.ID {
-		t.Errorf("%v, %v; want what is here", same.ID, err)
+		t.Errorf("%v, %v; want the stored image", same.ID, err)
 	}
 	o.Fresh = true
 	two, err := s.Pull(t.Context(), ref, o)

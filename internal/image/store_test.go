@@ -116,7 +116,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("one of two names: %v, %v", removed, err)
 	}
 	if _, err := s.Find("a"); sandbar.CodeOf(err) != sandbar.NotFound {
-		t.Errorf("the name that was taken away: %v", err)
+		t.Errorf("the removed name: %v", err)
 	}
 	if removed, err := s.Remove(t.Context(), "b"); !removed || err != nil {
 		t.Errorf("the last name: %v, %v", removed, err)
@@ -168,7 +168,7 @@ func TestGC(t *testing.T) {
 		t.Errorf("%+v, %v; want two, and both gone", found, err)
 	}
 	if !exists(live.dir) || !exists(young) {
-		t.Error("what somebody is making is gone")
+		t.Error("an unfinished image of a live process is gone")
 	}
 	if err := os.RemoveAll(young); err != nil {
 		t.Fatal(err)

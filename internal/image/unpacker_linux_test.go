@@ -471,7 +471,7 @@ func TestKilledDaemon(t *testing.T) {
 			continue
 		}
 		if err != nil || n != 1 {
-			t.Fatalf("the unpacker lives on: %d, %v", n, err)
+			t.Fatalf("the unpacker still runs: %d, %v", n, err)
 		}
 		break
 	}

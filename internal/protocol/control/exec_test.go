@@ -183,7 +183,7 @@ func TestExecInput(t *testing.T) {
 		c.next(o)
 	}
 	if !bytes.Equal(o.stdout.Bytes(), input) || *o.result.ExitCode != 0 {
-		t.Errorf("%d bytes came back of %d; %+v", o.stdout.Len(), len(input), o.result)
+		t.Errorf("%d bytes of %d were returned; %+v", o.stdout.Len(), len(input), o.result)
 	}
 }
 

@@ -77,7 +77,7 @@ func TestLargeContent(t *testing.T) {
 			}
 			r.wantJSON("/write_file", body, `{"success":true}`)
 			if got := r.call("/read_file", m{"path": "/tmp/big"}); got["content"] != content {
-				t.Errorf("%d bytes, %s first: %d bytes came back", len(content), first, len(got["content"].(string)))
+				t.Errorf("%d bytes, %s first: %d bytes were returned", len(content), first, len(got["content"].(string)))
 			}
 			if got := r.get("/files?path=/tmp/big"); got.body != content {
 				t.Errorf("%d bytes, %s first: %d bytes are in the file", len(content), first, len(got.body))

@@ -128,7 +128,7 @@ func TestLogStorePieces(t *testing.T) {
 		got.WriteString(text)
 	}
 	if got.String() != line+"next" {
-		t.Errorf("%d bytes came back of %d, in %d pieces", got.Len(), len(line)+4, len(all))
+		t.Errorf("%d bytes of %d were returned, in %d pieces", got.Len(), len(line)+4, len(all))
 	}
 }
 

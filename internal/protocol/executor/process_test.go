@@ -90,7 +90,7 @@ func TestKeepFinished(t *testing.T) {
 	}
 	r.await("the oldest being forgotten", func() bool { return r.listed(ids[2]) == nil })
 	if r.listed(ids[3]) == nil || r.listed(ids[4]) == nil || r.listed(runs) == nil {
-		t.Error("what should be kept is forgotten")
+		t.Error("a process within KeepFinished is forgotten")
 	}
 	events := r.logs(ids[0], "").all()
 	if len(events) != 1 || events[0].name != "error" || events[0].data["error"] != "process not found: "+ids[0] {

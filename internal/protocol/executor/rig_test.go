@@ -275,7 +275,7 @@ func (s *sseReader) next() (e sse, ok bool) {
 				s.t.Fatalf("bad data %.200q: %v", value, err)
 			}
 		default:
-			s.t.Fatalf("a line that is no event's: %.200q", line)
+			s.t.Fatalf("a line that belongs to no event: %.200q", line)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func checkPattern(t *testing.T, c *client, id string, total int64) {
 			t.Fatalf("the output from byte %d is wrong: %.60q…", at, m.Data)
 		}
 		if at += int64(len(m.Data)); at > total {
-			t.Fatalf("%d bytes came, want %d", at, total)
+			t.Fatalf("received %d bytes, want %d", at, total)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func TestSlowIsNotStuck(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			m := c.receive()
 			if m.Type != typeStdout {
-				t.Fatalf("%q came", m.brief())
+				t.Fatalf("received %q", m.brief())
 			}
 			at += int64(len(m.Data))
 		}
@@ -249,7 +249,7 @@ func TestFairness(t *testing.T) {
 			}
 		}
 		if loud > most {
-			t.Errorf("%d messages came before the other program was through, want at most %d", loud, most)
+			t.Errorf("%d messages before the end of the other program, want at most %d", loud, most)
 		}
 	})
 }
@@ -491,10 +491,10 @@ func TestOutputLimitExact(t *testing.T) {
 				got += len(m.Data)
 			}
 			if got != limit {
-				t.Errorf("%s: %d bytes came", id, got)
+				t.Errorf("%s: received %d bytes", id, got)
 			}
 			if m.brief() != id+" status failed" {
-				t.Fatalf("%q came", m.brief())
+				t.Fatalf("received %q", m.brief())
 			}
 			c.expect(id+" error OUTPUT_LIMIT", id+" result null")
 		}
@@ -522,10 +522,10 @@ write stdout "tail"`: strings.Repeat("x", 32),
 			got += m.Data
 		}
 		if got != want {
-			t.Errorf("%.40q: %q came, want %q", script, got, want)
+			t.Errorf("%.40q: received %q, want %q", script, got, want)
 		}
 		if m.brief() != "e status failed" {
-			t.Fatalf("%.40q: %q came", script, m.brief())
+			t.Fatalf("%.40q: received %q", script, m.brief())
 		}
 		c.expect("e error OUTPUT_LIMIT", "e result null")
 	}
@@ -544,7 +544,7 @@ func TestOutputAtOnce(t *testing.T) {
 		r.driver.Open("b")
 		c.expect("e1 stdout b")
 		if d := time.Since(began); d != 0 {
-			t.Errorf("it took %v of a clock that stands still while anything can be done", d)
+			t.Errorf("the output waited %v of the fake clock", d)
 		}
 	})
 }

@@ -258,7 +258,7 @@ func (c *client) tryReceive() (message, error) {
 	}
 	var m message
 	if err := json.Unmarshal(b, &m); err != nil || kind != websocket.MessageText || m.V != 1 {
-		c.t.Errorf("a bad frame came (%v): %q", err, b)
+		c.t.Errorf("received a malformed frame (%v): %q", err, b)
 	}
 	return m, nil
 }

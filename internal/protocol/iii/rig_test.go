@@ -217,7 +217,7 @@ func (c *client) read() {
 		}
 		var m message
 		if err := json.Unmarshal(b, &m); err != nil {
-			c.t.Errorf("a bad frame came: %q", b)
+			c.t.Errorf("received a malformed frame: %q", b)
 			return
 		}
 		c.mu.Lock()
@@ -239,7 +239,7 @@ func (c *client) next() message {
 	case m := <-c.other:
 		return m
 	case <-time.After(patience):
-		c.t.Fatal("no frame came")
+		c.t.Fatal("received no frame")
 		return message{}
 	}
 }
@@ -276,7 +276,7 @@ func await(t testing.TB, done chan message) message {
 	case m := <-done:
 		return m
 	case <-time.After(patience):
-		t.Fatal("no result came")
+		t.Fatal("received no result")
 		return message{}
 	}
 }

@@ -34,6 +34,6 @@ func TestSparseFiles(t *testing.T) {
 		t.Errorf("%v", second)
 	}
 	if s := c.call("sandbox::fs::stat", withID(id, object{"path": d + "hole"})); s["size"] != float64(4<<60) {
-		t.Errorf("the file is not what the test is about: %v", s)
+		t.Errorf("the file is not sparse: %v", s)
 	}
 }

@@ -77,7 +77,7 @@ func TestTransfer(t *testing.T) {
 			h := sha256.New()
 			got := c.get(id, path, h)
 			if want := sum(t, noise(n)); fmt.Sprintf("%x", h.Sum(nil)) != want {
-				t.Error("other bytes came back")
+				t.Error("other bytes were returned")
 			}
 			if _, inline := got["body"]; got["size"] != float64(n) || got["mode"] != "0644" || inline != (n <= 1) {
 				t.Errorf("%.300v", got)
@@ -104,7 +104,7 @@ func TestTransferOf256MiB(t *testing.T) {
 	h := sha256.New()
 	c.get(id, "/tmp/big", h)
 	if fmt.Sprintf("%x", h.Sum(nil)) != sum(t, noise(n)) {
-		t.Error("other bytes came back")
+		t.Error("other bytes were returned")
 	}
 }
 
@@ -234,7 +234,7 @@ func TestUnreadFileOfAStoppedSandbox(t *testing.T) {
 	})
 	var b bytes.Buffer
 	if status := download(t, c.dial(refOf(t, r), "read"), &b); status != websocket.StatusInternalError || b.Len() == 5000000 {
-		t.Errorf("%d bytes came, closed with %d", b.Len(), status)
+		t.Errorf("received %d bytes, closed with %d", b.Len(), status)
 	}
 }
 

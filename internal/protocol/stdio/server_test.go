@@ -150,7 +150,7 @@ func TestNoSandbox(t *testing.T) {
 		}
 	}
 	if answers[2]["ready"] != false {
-		t.Errorf("without a sandbox it is said to be ready: %v", answers[2])
+		t.Errorf("status is ready without a sandbox: %v", answers[2])
 	}
 	if _, err := New(t.Context(), s.e, Options{}); sandbar.CodeOf(err) != sandbar.Exhausted {
 		t.Errorf("New without a sandbox: %v", err)

@@ -370,7 +370,7 @@ func TestMessageTooLargeEndsTheConnection(t *testing.T) {
 	big := strings.Repeat("x", 20<<20)
 	other.send(`{"type":"invokefunction","invocation_id":"i","function_id":"echo","data":%q}`, big)
 	if m := other.receive(); len(m.Result) != len(big)+2 {
-		t.Errorf("%d bytes came back", len(m.Result))
+		t.Errorf("%d bytes were returned", len(m.Result))
 	}
 }
 

@@ -171,7 +171,7 @@ func (c *stubConn) next(t *testing.T) *message {
 	case m := <-c.frames:
 		return m
 	case <-time.After(patience):
-		t.Fatal("no frame came")
+		t.Fatal("received no frame")
 		return nil
 	}
 }

@@ -196,7 +196,7 @@ func TestBytesArrive(t *testing.T) {
 				b := pattern(n)
 				got, err := w.read(r, w.begin(r, b))
 				if err != nil || !bytes.Equal(got, b) {
-					t.Errorf("%d bytes came, %v", len(got), err)
+					t.Errorf("received %d bytes, %v", len(got), err)
 				}
 				r.eventually(func() bool { return r.Len() == 0 })
 			})
@@ -315,7 +315,7 @@ func TestBackPressure(t *testing.T) {
 		got += len(b)
 	}
 	if <-sent; got != total {
-		t.Errorf("%d bytes came", got)
+		t.Errorf("received %d bytes", got)
 	}
 }
 
@@ -553,7 +553,7 @@ func TestRemoteOffer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, _, status := rest(r.dial(ref, "read")); !bytes.Equal(b, pattern(n)) || status != websocket.StatusNormalClosure {
-			t.Errorf("%d bytes came of %d, %d", len(b), n, status)
+			t.Errorf("received %d bytes of %d, %d", len(b), n, status)
 		}
 		r.eventually(src.is)
 	}

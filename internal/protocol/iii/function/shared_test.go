@@ -75,7 +75,7 @@ func TestSandboxesOfOthersKeptApart(t *testing.T) {
 	}
 	for _, x := range []*engine.Sandbox{s, seen} {
 		if _, err := r.engine.Get(x.ID()); err != nil {
-			t.Errorf("the functions have ended what is not theirs: %v", err)
+			t.Errorf("Close has ended a sandbox of another protocol: %v", err)
 		}
 		if err := r.engine.Stop(context.Background(), x.ID()); err != nil {
 			t.Error(err)
