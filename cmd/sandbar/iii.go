@@ -177,7 +177,7 @@ func newIII(cfg *config.Config, d driver.Driver, e *engine.Engine, api *control.
 	if cfg.III.Sandboxes {
 		o = iiiOptions(cfg, d, e, log)
 		if iiiOpen(cfg) {
-			o.Sees = func(i engine.Info) bool { return i.Spec.Client.Name == "" && !api.Guarded(i.ID) }
+			o.Visible = func(i engine.Info) bool { return i.Spec.Client.Name == "" && !api.Guarded(i.ID) }
 		}
 	}
 	server, err := iii.New(o)

@@ -88,10 +88,10 @@ func TestRemoteLifecycle(t *testing.T) {
 			made.Limits.Memory != wantMemory {
 			t.Errorf("%+v, %v", made, err)
 		}
-		p.expect(1, `stopped `+string(made.ID)+`\n`, `sandbar: there is no sandbox "nobody" \(.sandbar list. shows those there are\)\n`, "stop", "nobody", string(made.ID))
+		p.expect(1, `stopped `+string(made.ID)+`\n`, `sandbar: there is no sandbox "nobody" \(.sandbar list. lists the sandboxes\)\n`, "stop", "nobody", string(made.ID))
 		p.expect(0, `stopped box\n`, ``, "rm", "box")
 		p.expect(0, `SANDBOX_ID[^\n]*\n`, ``, "list")
-		p.expect(1, ``, `sandbar: there is no sandbox "box" \(.sandbar list. shows those there are\)\n`, "stop", "box")
+		p.expect(1, ``, `sandbar: there is no sandbox "box" \(.sandbar list. lists the sandboxes\)\n`, "stop", "box")
 		p.ends(0, syscall.SIGTERM)
 	})
 }
@@ -107,7 +107,7 @@ func TestRemoteExec(t *testing.T) {
 		p.expect(128+11, ``, ``, "exec", id, "--", "sh", "-c", "kill -SEGV $$")
 		p.expect(127, ``, `sandbar: .*"no-such-program".*\n`, "exec", id, "--", "no-such-program")
 		p.expect(126, ``, `sandbar: .*/etc.*\n`, "exec", id, "--", "/etc")
-		p.expect(125, ``, `sandbar: there is no sandbox "nobody" \(.sandbar list. shows those there are\)\n`, "exec", "nobody", "--", "true")
+		p.expect(125, ``, `sandbar: there is no sandbox "nobody" \(.sandbar list. lists the sandboxes\)\n`, "exec", "nobody", "--", "true")
 		p.expect(2, ``, `sandbar: .*timeout.*\n`, "exec", id, "--timeout", "10h", "--", "true")
 	})
 }
@@ -319,7 +319,7 @@ while True:
 	if code := cmd.ProcessState.ExitCode(); code != 130 {
 		t.Errorf("exit code %d", code)
 	}
-	p.expect(1, ``, `sandbar: there is no sandbox "nobody" \(.sandbar list. shows those there are\)\n`, "port", "nobody", "80:0")
+	p.expect(1, ``, `sandbar: there is no sandbox "nobody" \(.sandbar list. lists the sandboxes\)\n`, "port", "nobody", "80:0")
 	p.ends(0, syscall.SIGTERM)
 }
 

@@ -211,7 +211,7 @@ func (a *app) serveStdio(e *engine.Engine, p stdioPlan, out io.Writer) error {
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s, err := stdio.New(ctx, e, stdio.Options{Memory: p.memory, Late: p.mode == modeV86})
+	s, err := stdio.New(ctx, e, stdio.Options{Memory: p.memory, AllowNoSandbox: p.mode == modeV86})
 	if err != nil {
 		return cli.Fail(cli.ExitUsage, errors.Join(err, shutDown(e)))
 	}

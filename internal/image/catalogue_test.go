@@ -57,7 +57,7 @@ func TestCatalogueRefuses(t *testing.T) {
 	}
 }
 
-// Every Reason, from where it comes, as an error that protocols can map.
+// TestCatalogueReasons tests every Reason, from its source to an error that protocols can map.
 func TestCatalogueReasons(t *testing.T) {
 	seen := map[Reason]bool{}
 	check := func(what string, err error, want Reason, code sandbar.Code) {
@@ -80,7 +80,7 @@ func TestCatalogueReasons(t *testing.T) {
 		check("Open "+name, err, Unknown, sandbar.NotFound)
 		check("Check "+name, k.Check(name, 0, 0), Unknown, sandbar.NotFound)
 		if strings.Contains(err.Error(), "hidden,") {
-			t.Errorf("what is not allowed is told of: %v", err)
+			t.Errorf("the error names an image that is not allowed: %v", err)
 		}
 	}
 	for _, tt := range []struct {
@@ -127,8 +127,9 @@ func TestCatalogueReasons(t *testing.T) {
 	}
 }
 
-// With nothing installed and the interpreter on the host, the host stands in,
-// nothing is fetched, and that is said. What is installed comes first.
+// TestSubstitute tests that the host's programs substitute for an image that is not installed if
+// the host has the interpreter, without a download, and that this is reported. An installed image
+// comes first.
 func TestSubstitute(t *testing.T) {
 	k := newCatalogue(t, CatalogueConfig{Allow: []string{"python", "node"}, AutoInstall: true, OnHost: func(p string) bool { return p == "python3" },
 		Pull: PullOptions{Registries: []string{"none.invalid"}}})
@@ -153,8 +154,8 @@ func TestSubstitute(t *testing.T) {
 	i.Close()
 }
 
-// Whoever owns the host may use what the store has; a name that says no registry
-// is fetched from none.
+// TestUnrestricted tests that the host's owner may use every image in the store, and that a name
+// without a registry is not fetched.
 func TestUnrestricted(t *testing.T) {
 	h := newHub(t)
 	ref := h.push(t, "team/tool:1", testImage(t, "amd64", archive(t, file("a", ""))))

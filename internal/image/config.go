@@ -30,7 +30,7 @@ func parseConfig(raw []byte, arch string, layers int) (*config, error) {
 		return nil, malformed("its configuration is no JSON of the right form")
 	}
 	if len(c.RootFS.DiffIDs) != layers {
-		return nil, malformed("it has " + number(int64(layers)) + " layers, and its configuration tells of " + number(int64(len(c.RootFS.DiffIDs))))
+		return nil, malformed("it has " + number(int64(layers)) + " layers, and its configuration lists " + number(int64(len(c.RootFS.DiffIDs))))
 	}
 	if c.OS != "linux" && c.OS != "" || c.Architecture != arch && c.Architecture != "" {
 		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "image",

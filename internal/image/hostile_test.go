@@ -20,7 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// header is an entry of an archive for tests; content is that of a file.
+// header is an archive entry for tests; content is a file's content.
 type header struct {
 	tar.Header
 	content string
@@ -94,7 +94,7 @@ func zstandard(t testing.TB, b []byte) []byte {
 	return w.EncodeAll(b, nil)
 }
 
-// newStore opens a fresh store. At the end nothing unfinished may be in it.
+// newStore opens a new store. At the end of the test nothing unfinished may be in it.
 func newStore(t testing.TB, limits Limits) *Store {
 	t.Helper()
 	s, err := OpenStore(filepath.Join(t.TempDir(), "images"), limits)
@@ -105,7 +105,7 @@ func newStore(t testing.TB, limits Limits) *Store {
 	return s
 }
 
-// checkClean: what is in the store is finished images and what it needs.
+// checkClean checks that the store has only finished images and its own files.
 func checkClean(t testing.TB, s *Store) {
 	t.Helper()
 	entries, err := os.ReadDir(s.dir)
@@ -119,7 +119,7 @@ func checkClean(t testing.TB, s *Store) {
 	}
 }
 
-// buildImage makes an image of layers, uncompressed, as every import does.
+// buildImage imports an image of uncompressed layers.
 func buildImage(t testing.TB, s *Store, layers ...[]byte) (Image, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -158,8 +158,8 @@ func buildImage(t testing.TB, s *Store, layers ...[]byte) (Image, error) {
 	return s.ImportDir(t.Context(), dir, ImportOptions{Name: "test"})
 }
 
-// listing is the tree of an image, a line a name: kind, mode, path, and content
-// or where a link leads.
+// listing returns the tree of an image, one line per name: type, mode, path, and content or link
+// target.
 func listing(t testing.TB, root string) string {
 	t.Helper()
 	var out strings.Builder
@@ -192,7 +192,7 @@ func listing(t testing.TB, root string) string {
 	return out.String()
 }
 
-// Layers are applied as every other tool does.
+// TestLayers tests that layers are merged as by other tools.
 func TestLayers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -253,7 +253,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// Time is kept: compiled files are compared with their sources by it.
+// TestTimes tests that modification times are kept: compilers compare them with those of sources.
 func TestTimes(t *testing.T) {
 	early := file("early", "")
 	early.ModTime = time.Unix(-1e9, 0)
@@ -270,7 +270,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// bait is a directory outside of the image that nothing may touch.
+// bait is a directory outside of the image that must stay unchanged.
 func bait(t *testing.T) (path string, check func()) {
 	t.Helper()
 	path = t.TempDir()
@@ -286,8 +286,7 @@ func bait(t *testing.T) (path string, check func()) {
 	}
 }
 
-// What is hostile is refused as a whole, and touches nothing outside
-// (adversarial catalogue 9 and 80).
+// TestHostileLayers tests that a hostile image is refused as a whole and changes nothing outside.
 func TestHostileLayers(t *testing.T) {
 	outside, untouched := bait(t)
 	long := strings.Repeat("n", 256)
@@ -344,7 +343,7 @@ func TestHostileLayers(t *testing.T) {
 	}
 }
 
-// sparse is an archive whose one file claims to have a size it does not.
+// sparse returns an archive whose single file announces a size that it does not have.
 func sparse(t testing.TB, size int64) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -352,10 +351,10 @@ func sparse(t testing.TB, size int64) []byte {
 	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "a", Size: size, Mode: 0o644}); err != nil {
 		t.Fatal(err)
 	}
-	return b.Bytes() // and nothing follows
+	return b.Bytes() // without data after it
 }
 
-// zeros reads as so many zeros.
+// zeros returns a reader of n zeros.
 func zeros(n int64) io.Reader { return io.LimitReader(zeroReader{}, n) }
 
 type zeroReader struct{}
@@ -365,7 +364,7 @@ func (zeroReader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Bombs are streams that are small and become large (adversarial catalogue 10).
+// TestBombs tests small streams that decompress to large ones.
 func TestBombs(t *testing.T) {
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
@@ -376,7 +375,7 @@ func TestBombs(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := archive(t, file("a", "x"))
-	// A frame whose header asks for a window, and one block as it is.
+	// A frame whose header requests a window, and one raw block.
 	window := func(log byte) []byte {
 		b := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, (log - 10) << 3}
 		n := len(plain)<<3 | 1
@@ -416,8 +415,8 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// What is malformed after it was good leaves nothing, and a canceled import
-// neither.
+// TestCanceledImport tests that neither an archive that is malformed after a valid part nor a
+// canceled import leaves anything.
 func TestCanceledImport(t *testing.T) {
 	s := newStore(t, Limits{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -451,8 +450,8 @@ func FuzzLayer(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// As Import does, but in this process, where the fuzzer sees what is
-		// executed, and for the disk's sake nothing is published.
+		// Like Import, but in this process, so that the fuzzer sees the executed code, and without
+		// publishing, to save disk space.
 		x, err := s.newBuild()
 		if err != nil {
 			t.Fatal(err)
@@ -476,7 +475,7 @@ func FuzzLayer(f *testing.F) {
 	})
 }
 
-// unpackHere does an unpacker's work in this process.
+// unpackHere does an unpacker's job in this process.
 func unpackHere(ctx context.Context, b *build, archive []byte) (*result, error) {
 	top, err := os.OpenRoot(b.stage())
 	if err != nil {
@@ -486,7 +485,7 @@ func unpackHere(ctx context.Context, b *build, archive []byte) (*result, error) 
 	return work(ctx, &job{Kind: jobArchive, Arch: "amd64", Limits: b.s.limits}, nil, top, bytes.NewReader(archive))
 }
 
-// checkTree: what every tree of the store promises.
+// checkTree checks the invariants of every tree in the store.
 func checkTree(t testing.TB, root string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {

@@ -367,7 +367,7 @@ func verified(open opener, d *v1.Descriptor) ([]byte, error) {
 		return nil, err
 	}
 	if digestOf(b) != d.Digest.String() {
-		return nil, malformed(printable(name) + " is not what its digest says")
+		return nil, malformed(printable(name) + " does not match its digest")
 	}
 	return b, nil
 }

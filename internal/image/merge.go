@@ -141,13 +141,13 @@ func (m *merger) link(w *walker, p, to string) error {
 	d, err := w.dir(path.Clean(toDir), false)
 	if err != nil {
 		if missing(err) {
-			return malformed("a hard link leads to " + printable(to) + ", which there is not")
+			return malformed("a hard link leads to " + printable(to) + ", which does not exist")
 		}
 		return err
 	}
 	info, err := d.Lstat(toBase)
 	if errors.Is(err, fs.ErrNotExist) {
-		return malformed("a hard link leads to " + printable(to) + ", which there is not")
+		return malformed("a hard link leads to " + printable(to) + ", which does not exist")
 	}
 	if err != nil {
 		return err

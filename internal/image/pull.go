@@ -408,7 +408,7 @@ func addCompressed(ctx context.Context, b *stage, r io.Reader, diffID string) er
 
 func checkDigest(sum hash.Hash, want string) error {
 	if got := idPrefix + hex.EncodeToString(sum.Sum(nil)); got != want {
-		return malformed("a layer is not what its digest says: it has " + got + " instead of " + sandbar.Quote(want, 80))
+		return malformed("a layer does not match its digest: it has " + got + " instead of " + sandbar.Quote(want, 80))
 	}
 	return nil
 }
@@ -424,7 +424,7 @@ func digestError(err error) error {
 	}
 	for _, words := range []string{"error verifying", "does not match requested digest", "does not match expected size", "manifest digest", "unsupported hash"} {
 		if strings.Contains(err.Error(), words) {
-			return malformed("what the registry sent is not what its digest says")
+			return malformed("content from the registry does not match its digest")
 		}
 	}
 	if strings.Contains(err.Error(), "SSRF protection") {
@@ -445,14 +445,14 @@ type progressReader struct {
 	r io.Reader
 	p *puller
 	// time of the last report
-	told time.Time
+	reported time.Time
 }
 
 func (m *progressReader) Read(b []byte) (int, error) {
 	n, err := m.r.Read(b)
 	m.p.progress.Bytes += int64(n)
-	if now := time.Now(); err == io.EOF || now.Sub(m.told) > 100*time.Millisecond {
-		m.told = now
+	if now := time.Now(); err == io.EOF || now.Sub(m.reported) > 100*time.Millisecond {
+		m.reported = now
 		m.p.report("fetch")
 	}
 	return n, err

@@ -32,12 +32,12 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// hub is a registry on loopback that wants a password, and can be made to lie.
+// hub is a registry on loopback that requires a password and can send wrong responses.
 type hub struct {
 	*httptest.Server
 	host  string
-	blobs atomic.Int64 // requests for blobs that were let through
-	// spoil, if set, may change an answer.
+	blobs atomic.Int64 // successful requests for blobs
+	// spoil, if set, may change a response.
 	spoil func(w http.ResponseWriter, q *http.Request, next http.Handler)
 }
 
@@ -45,7 +45,7 @@ const hubUser, hubPassword = "reader", "a secret"
 
 func newHub(t *testing.T) *hub {
 	t.Helper()
-	// Whatever the user who runs the tests is logged in to is not ours.
+	// The registry logins of the user who runs the tests must not be used.
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	h := &hub{}
 	next := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
@@ -69,12 +69,12 @@ func newHub(t *testing.T) *hub {
 	return h
 }
 
-// options are what it takes to pull from h.
+// options returns the options for a pull from h.
 func (h *hub) options() PullOptions {
 	return PullOptions{Credentials: &Credentials{User: hubUser, Password: hubPassword}, InsecureRegistries: []string{h.host}, Arch: "amd64"}
 }
 
-// push puts an image into the registry and returns its reference.
+// push uploads an image to the registry and returns its reference.
 func (h *hub) push(t *testing.T, name string, img v1.Image) string {
 	t.Helper()
 	return pushAny(t, h, name, func(ref reference, options ...remote.Option) error { return remote.Write(ref, img, options...) })
@@ -99,7 +99,7 @@ func pushAny(t *testing.T, h *hub, repo string, push func(reference, ...remote.O
 	return h.host + "/" + repo
 }
 
-// testImage is an image of these layers, for a processor.
+// testImage returns an image of these layers, for an architecture.
 func testImage(t testing.TB, arch string, layers ...[]byte) v1.Image {
 	t.Helper()
 	img := v1.Image(empty.Image)
@@ -128,7 +128,7 @@ func testImage(t testing.TB, arch string, layers ...[]byte) v1.Image {
 	return img
 }
 
-// asIs is a layer whose bytes travel as they are here.
+// asIs returns a layer whose bytes are transferred unchanged.
 func asIs(t testing.TB, b []byte, media types.MediaType) v1.Layer {
 	t.Helper()
 	compressed := static.NewLayer(b, media)
@@ -148,7 +148,7 @@ func asIs(t testing.TB, b []byte, media types.MediaType) v1.Layer {
 	return layerOf{compressed, id}
 }
 
-// layerOf is a layer with the digest that it has when decompressed.
+// layerOf is a layer with the digest of its decompressed content.
 type layerOf struct {
 	v1.Layer
 	diffID v1.Hash
@@ -194,7 +194,7 @@ func TestPull(t *testing.T) {
 	if err != nil || again.ID != i.ID || h.blobs.Load() != n {
 		t.Errorf("pulled again: %v, %v, %d requests for content", again.ID, err, h.blobs.Load()-n)
 	}
-	// The same under another name costs no layer.
+	// The same image under another name costs no download of a layer.
 	digest, err := img.Digest()
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// A tag that moved leads to the new image when it is asked for afresh.
+// TestPullFresh tests that a moved tag leads to the new image with Fresh.
 func TestPullFresh(t *testing.T) {
 	h, s := newHub(t), newStore(t, Limits{})
 	ref := h.push(t, "a:latest", testImage(t, "amd64", archive(t, file("v", "1"))))
@@ -216,7 +216,7 @@ func TestPullFresh(t *testing.T) {
 	h.push(t, "a:latest", testImage(t, "amd64", archive(t, file("v", "2"))))
 	o := h.options()
 	if same, err := s.Pull(t.Context(), ref, o); err != nil || same.ID != one.ID {
-		t.Errorf("%v, %v; want what is here", same.ID, err)
+		t.Errorf("%v, %v; want the stored image", same.ID, err)
 	}
 	o.Fresh = true
 	two, err := s.Pull(t.Context(), ref, o)
@@ -246,7 +246,7 @@ func TestPullPlatforms(t *testing.T) {
 		i, err := s.Pull(t.Context(), ref, o)
 		if arch == "s390x" {
 			if sandbar.CodeOf(err) != sandbar.Unsupported || !strings.Contains(err.Error(), "arm64") {
-				t.Errorf("%v; want one that tells what there is", err)
+				t.Errorf("%v; want one that lists the platforms", err)
 			}
 			continue
 		}
@@ -263,7 +263,7 @@ func TestPullPlatforms(t *testing.T) {
 	}
 }
 
-// Who is asked, and for what, must be right.
+// TestPullRefused tests wrong credentials and references.
 func TestPullRefused(t *testing.T) {
 	h := newHub(t)
 	ref := h.push(t, "a:1", testImage(t, "amd64", archive(t, file("a", ""))))
@@ -301,7 +301,8 @@ func TestPullRefused(t *testing.T) {
 	}
 }
 
-// A registry on loopback cannot send us to places we would not go to ourselves.
+// TestPullRedirected tests that a registry on loopback cannot redirect to addresses that would
+// otherwise be refused.
 func TestPullRedirected(t *testing.T) {
 	h := newHub(t)
 	ref := h.push(t, "a:1", testImage(t, "amd64", archive(t, file("a", ""))))
@@ -330,8 +331,8 @@ func TestPullRedirected(t *testing.T) {
 	}
 }
 
-// What is not what its digest says is refused: manifest, configuration, layer,
-// and layer when decompressed.
+// TestPullWrongDigests tests that content with a wrong digest is refused: manifest, configuration,
+// layer, and decompressed layer.
 func TestPullWrongDigests(t *testing.T) {
 	h := newHub(t)
 	img := testImage(t, "amd64", archive(t, file("a", "the right one")))
@@ -351,7 +352,7 @@ func TestPullWrongDigests(t *testing.T) {
 				next.ServeHTTP(w, q)
 				return
 			}
-			var kept keeper
+			var kept recordedResponse
 			next.ServeHTTP(&kept, q)
 			w.Header().Set("Content-Type", kept.Header().Get("Content-Type"))
 			_, _ = w.Write(b)
@@ -399,10 +400,10 @@ func TestPullWrongDigests(t *testing.T) {
 	})
 }
 
-// keeper keeps an answer.
-type keeper struct{ httptest.ResponseRecorder }
+// recordedResponse records a response.
+type recordedResponse struct{ httptest.ResponseRecorder }
 
-// A connection that breaks is tried again, and one layer alone.
+// TestPullRetries tests that a broken connection is retried, for the affected layer only.
 func TestPullRetries(t *testing.T) {
 	h := newHub(t)
 	img := testImage(t, "amd64", archive(t, file("a", "1")), archive(t, file("b", "2")))
@@ -429,7 +430,7 @@ func TestPullRetries(t *testing.T) {
 	}
 }
 
-// What a manifest claims is believed only where that refuses it.
+// TestPullLimits tests that the sizes in a manifest serve only to refuse it early.
 func TestPullLimits(t *testing.T) {
 	h := newHub(t)
 	big := h.push(t, "big:1", testImage(t, "amd64", archive(t, file("a", strings.Repeat("x", 2<<20)))))
@@ -463,12 +464,12 @@ func TestPullLimits(t *testing.T) {
 	}
 }
 
-// Many pulls of one image, by two processes, fetch it once.
+// TestPullOnce tests that many pulls of one image, by two processes, download it once.
 func TestPullOnce(t *testing.T) {
 	h := newHub(t)
 	ref := h.push(t, "a:1", testImage(t, "amd64", archive(t, file("a", "1"))))
 	s := newStore(t, Limits{})
-	other, err := OpenStore(s.dir, Limits{}) // as another process has it
+	other, err := OpenStore(s.dir, Limits{}) // as in another process
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -486,7 +487,7 @@ func TestPullOnce(t *testing.T) {
 	}
 }
 
-// A pull that is given up leaves nothing.
+// TestPullCanceled tests that a canceled pull leaves nothing.
 func TestPullCanceled(t *testing.T) {
 	h := newHub(t)
 	ref := h.push(t, "a:1", testImage(t, "amd64", archive(t, file("a", "1"))))
@@ -505,7 +506,7 @@ func TestPullCanceled(t *testing.T) {
 	}
 }
 
-// The password can come from where other tools have it.
+// TestPullWithDockersPassword tests that the password can come from Docker's configuration.
 func TestPullWithDockersPassword(t *testing.T) {
 	h := newHub(t)
 	ref := h.push(t, "a:1", testImage(t, "amd64", archive(t, file("a", "1"))))
@@ -562,16 +563,16 @@ func TestPublicAddresses(t *testing.T) {
 	}
 }
 
-// partial keeps the interface of test images honest.
+// The test images implement partial.WithDiffID.
 var _ partial.WithDiffID = layerOf{}
 
-// isDenied is for errors that went through a client of HTTP.
+// isDenied also finds errors that passed through an HTTP client.
 func isDenied(err error) bool {
 	e, ok := errors.AsType[*sandbar.Error](err)
 	return ok && e.Code == sandbar.Denied
 }
 
-// A name that resolves to an address that is not public is refused when it is
+// TestDialled tests that a name that resolves to a non-public address is refused when it is
 // dialled, whatever it resolved to before.
 func TestDialled(t *testing.T) {
 	if c, err := (registries{}).dial(t.Context(), "localhost:1"); !isDenied(err) {

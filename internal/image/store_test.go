@@ -20,13 +20,13 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// The test binary is the unpacker that its tests start.
+// The test binary is the unpacker of its own tests.
 func TestMain(m *testing.M) {
 	mainOfTests()
 	goleak.VerifyTestMain(m)
 }
 
-// importText imports an image that has one file, with this text.
+// importText imports an image with one file that has this text.
 func importText(t testing.TB, s *Store, name, text string) Image {
 	t.Helper()
 	i, err := s.Import(t.Context(), bytes.NewReader(archive(t, file("text", text))), ImportOptions{Name: name})
@@ -58,10 +58,10 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// An image that a sandbox uses stays, whoever wants it gone.
+// TestInUse tests that an image in use is not removed.
 func TestInUse(t *testing.T) {
 	s := newStore(t, Limits{})
-	other, err := OpenStore(s.dir, Limits{}) // as another process has it
+	other, err := OpenStore(s.dir, Limits{}) // as in another process
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,9 +87,9 @@ func TestInUse(t *testing.T) {
 	}
 	still("used twice")
 	release()
-	release() // once only
+	release() // only the first call has an effect
 	still("used once")
-	// Not even without a name.
+	// Not even an image without a name.
 	importText(t, s, "a", "2")
 	if found, err := other.GC(t.Context(), true); err != nil || slices.ContainsFunc(found, func(l Leftover) bool { return l.Kind == "unnamed" }) {
 		t.Errorf("%+v, %v", found, err)
@@ -116,7 +116,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("one of two names: %v, %v", removed, err)
 	}
 	if _, err := s.Find("a"); sandbar.CodeOf(err) != sandbar.NotFound {
-		t.Errorf("the name that was taken away: %v", err)
+		t.Errorf("the removed name: %v", err)
 	}
 	if removed, err := s.Remove(t.Context(), "b"); !removed || err != nil {
 		t.Errorf("the last name: %v, %v", removed, err)
@@ -134,7 +134,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// What a killed process has left goes; what a live one is making stays.
+// TestGC tests that GC removes a killed process's files, and keeps those of a live one.
 func TestGC(t *testing.T) {
 	s := newStore(t, Limits{})
 	importText(t, s, "a", "1")
@@ -147,7 +147,7 @@ func TestGC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead.lock.Close() // the kernel does it for a process that ends
+	dead.lock.Close() // as the kernel does when a process exits
 	young := s.path(tempPrefix + "young")
 	old := s.path(tempPrefix + "old")
 	for _, dir := range []string{young, old} {
@@ -168,7 +168,7 @@ func TestGC(t *testing.T) {
 		t.Errorf("%+v, %v; want two, and both gone", found, err)
 	}
 	if !exists(live.dir) || !exists(young) {
-		t.Error("what somebody is making is gone")
+		t.Error("an unfinished image of a live process is gone")
 	}
 	if err := os.RemoveAll(young); err != nil {
 		t.Fatal(err)
@@ -178,8 +178,8 @@ func TestGC(t *testing.T) {
 	}
 }
 
-// Many at once, on one store as two processes have it: nothing is lost, and
-// what is used is there.
+// TestStoreRaces uses one store from many goroutines, as two processes would: nothing is lost, and
+// every image in use exists.
 func TestStoreRaces(t *testing.T) {
 	s := newStore(t, Limits{})
 	other, err := OpenStore(s.dir, Limits{})
@@ -194,7 +194,7 @@ func TestStoreRaces(t *testing.T) {
 			for range 5 {
 				name := fmt.Sprintf("image%d", n%3)
 				if _, err := store.Import(context.Background(), bytes.NewReader(data), ImportOptions{Name: name}); err != nil {
-					// Between publishing and looking somebody may have removed it.
+					// It may have been removed between publishing and this lookup.
 					if sandbar.CodeOf(err) != sandbar.NotFound {
 						t.Error(err)
 					}
@@ -248,8 +248,8 @@ func TestOpenStoreRefuses(t *testing.T) {
 	}
 }
 
-// savedArchive is an archive as docker save writes it, with a link for a layer
-// that two images share.
+// savedArchive returns an archive in the format of docker save, with a link for a layer that two
+// images share.
 func savedArchive(t testing.TB, images map[string][]byte) []byte {
 	t.Helper()
 	type entry struct {
@@ -296,10 +296,10 @@ func TestImportSaved(t *testing.T) {
 	if j, err := s.Import(t.Context(), bytes.NewReader(two), o); err != nil || j.ID != i.ID {
 		t.Errorf("%+v, %v", j, err)
 	}
-	// This layer's digest is of what it is compressed, which is another thing.
+	// This layer's digest is that of its compressed form, which differs.
 	o.Pick = "y:2"
 	if _, err := s.Import(t.Context(), bytes.NewReader(two), o); sandbar.CodeOf(err) != sandbar.Invalid {
-		t.Errorf("a layer that is not what its digest says: %v", err)
+		t.Errorf("a layer that does not match its digest: %v", err)
 	}
 	o.Pick, o.Arch = "", "arm64"
 	if _, err := s.Import(t.Context(), bytes.NewReader(one), o); sandbar.CodeOf(err) != sandbar.Unsupported {
@@ -307,7 +307,7 @@ func TestImportSaved(t *testing.T) {
 	}
 }
 
-// What an archive says of its own files is not believed.
+// TestImportHostileArchives tests that an archive's statements about its own files are verified.
 func TestImportHostileArchives(t *testing.T) {
 	outside, untouched := bait(t)
 	config := `{"architecture":"amd64","os":"linux","rootfs":{"diff_ids":["` + digestOf(nil) + `"]}}`
@@ -345,7 +345,7 @@ func TestImportHostileArchives(t *testing.T) {
 	}
 }
 
-// layoutEntries is an OCI layout of an image.
+// layoutEntries returns an OCI layout of an image.
 func layoutEntries(t testing.TB, img v1.Image) []header {
 	t.Helper()
 	blob := func(b []byte) header { return file("blobs/sha256/"+digestOf(b)[7:], string(b)) }
@@ -419,7 +419,8 @@ func TestImportLayout(t *testing.T) {
 	}
 }
 
-// A directory is copied as it is, links as links, and two copies are one image.
+// TestImportDir tests that a directory is copied unchanged, links as links, and that two copies are
+// one image.
 func TestImportDir(t *testing.T) {
 	outside, untouched := bait(t)
 	dir := t.TempDir()

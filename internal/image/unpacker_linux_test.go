@@ -30,13 +30,12 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Variables that have the test binary be a daemon that pulls until it is killed.
+// Variables that make the test binary a daemon that pulls until it is killed.
 const (
 	daemonStore, daemonHub = "IMAGE_TEST_STORE", "IMAGE_TEST_HUB"
 )
 
-// mainOfTests has the test binary be the unpacker of its own tests, one that can
-// be taken over, or a daemon.
+// mainOfTests makes the test binary the unpacker of its own tests, a compromised one, or a daemon.
 func mainOfTests() {
 	if len(os.Args) == 1 && os.Args[0] == Name {
 		os.Exit(serve(func(ctx context.Context, j *job, d daemon, top *os.Root, input io.Reader) (*result, error) {
@@ -57,7 +56,7 @@ func mainOfTests() {
 	}
 }
 
-// crime is what somebody does who has taken over an unpacker.
+// crime is what an attacker does in a compromised unpacker.
 type crime func(l *daemonConn, top *os.Root, outside string) (*result, error)
 
 func crimes() map[string]crime {
@@ -145,7 +144,7 @@ func crimes() map[string]crime {
 	}
 }
 
-// tryAll tells what an unpacker can do, a line each.
+// tryAll reports an unpacker's rights, one per line.
 func tryAll(l *daemonConn, top *os.Root, outside string) (*result, error) {
 	var said []string
 	tell := func(what string, err error) {
@@ -203,7 +202,7 @@ func tryAll(l *daemonConn, top *os.Root, outside string) (*result, error) {
 	return nil, errors.New(strings.Join(said, "; "))
 }
 
-// commit has a test's unpacker do one of crimes.
+// commit makes a test's unpacker commit one of crimes.
 func commit(t testing.TB, s *Store, kind, outside string) (*build, result, error) {
 	t.Helper()
 	b, err := s.newBuild()
@@ -228,17 +227,18 @@ func commit(t testing.TB, s *Store, kind, outside string) (*build, result, error
 	return b, r, err
 }
 
-// needConfined: under the race detector nothing is taken; see package confine.
+// needConfined reports whether unpackers are confined: under the race detector they are not, see
+// package confine.
 func needConfined(t *testing.T) bool {
 	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_GETPID, 0, 0, 0); e == syscall.ENOTSUP {
-		t.Log("with cgo nothing is taken")
+		t.Log("with cgo unpackers are not confined")
 		return false
 	}
 	return true
 }
 
-// What a registry or the maker of an image reaches who takes over an unpacker:
-// the staging directory, and connections that the daemon would make itself.
+// TestUnpackerIsConfined tests what the attacker in a compromised unpacker can reach: the staging
+// directory, and connections that the daemon would make itself.
 func TestUnpackerIsConfined(t *testing.T) {
 	if !needConfined(t) {
 		return
@@ -247,7 +247,7 @@ func TestUnpackerIsConfined(t *testing.T) {
 	_, _, err := commit(t, newStore(t, Limits{}), "try", outside)
 	untouched()
 	if err == nil {
-		t.Fatal("nothing is told")
+		t.Fatal("no report")
 	}
 	files := "refused"
 	if abi, _, e := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); e != 0 || abi < 2 {
@@ -273,7 +273,7 @@ func TestUnpackerIsConfined(t *testing.T) {
 	}
 }
 
-// What an unpacker says is a stranger's.
+// TestUnpackerIsNotBelieved tests that the daemon checks an unpacker's messages.
 func TestUnpackerIsNotBelieved(t *testing.T) {
 	outside, untouched := bait(t)
 	for kind, want := range map[string]sandbar.Code{
@@ -307,7 +307,7 @@ func TestUnpackerIsNotBelieved(t *testing.T) {
 	}
 }
 
-// The daemon decides what is dialled, whatever the unpacker asks for.
+// TestUnpackerDials tests that the daemon decides on addresses, whatever the unpacker requests.
 func TestUnpackerDials(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -333,7 +333,7 @@ func TestUnpackerThatHangs(t *testing.T) {
 	}
 }
 
-// An unpacker has its memory, and no more.
+// TestUnpackersMemory tests an unpacker's memory limit.
 func TestUnpackersMemory(t *testing.T) {
 	s := newStore(t, Limits{})
 	s.memory = 256 << 20
@@ -342,7 +342,7 @@ func TestUnpackersMemory(t *testing.T) {
 	}
 }
 
-// unpackers are the processes that this one, or another, unpacks with.
+// unpackers returns the pids of the unpackers of this process or of another.
 func unpackers(t testing.TB, parent int) (pids []int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -364,8 +364,8 @@ func unpackers(t testing.TB, parent int) (pids []int) {
 	return pids
 }
 
-// stalled is a registry that has an image and stops before its layer; wait
-// returns when it was asked for that.
+// stalled returns a registry that has an image and stops before its layer. wait returns when the
+// layer was requested.
 func stalled(t *testing.T) (h *hub, ref string, reached <-chan struct{}) {
 	t.Helper()
 	h = newHub(t)
@@ -387,7 +387,8 @@ func stalled(t *testing.T) (h *hub, ref string, reached <-chan struct{}) {
 	return h, ref, c
 }
 
-// An unpacker that is killed is an error, leaves nothing, and the next pull works.
+// TestKilledUnpacker tests that a killed unpacker is an error and leaves nothing, and that the next
+// pull works.
 func TestKilledUnpacker(t *testing.T) {
 	h, ref, reached := stalled(t)
 	s := newStore(t, Limits{})
@@ -414,8 +415,8 @@ func TestKilledUnpacker(t *testing.T) {
 	}
 }
 
-// A daemon that is killed takes its unpacker with it, and the next to use the
-// store removes what both have left.
+// TestKilledDaemon tests that an unpacker ends with its killed daemon, and that the next user of
+// the store removes the leftovers of both.
 func TestKilledDaemon(t *testing.T) {
 	h, _, reached := stalled(t)
 	dir := filepath.Join(t.TempDir(), "images")
@@ -463,14 +464,14 @@ func TestKilledDaemon(t *testing.T) {
 	}
 	<-ended
 	_ = cmd.Wait()
-	// The end of a process makes its descriptor readable.
+	// A process's pidfd becomes readable when it exits.
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(unpacker), Events: unix.POLLIN}}, int(30*time.Second/time.Millisecond))
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil || n != 1 {
-			t.Fatalf("the unpacker lives on: %d, %v", n, err)
+			t.Fatalf("the unpacker still runs: %d, %v", n, err)
 		}
 		break
 	}
@@ -485,7 +486,7 @@ func TestKilledDaemon(t *testing.T) {
 	checkClean(t, s)
 }
 
-// A registry that speaks TLS, with the certificates of this host.
+// TestPullTLS tests a registry with TLS and the certificates of this host.
 func TestPullTLS(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	quiet := log.New(io.Discard, "", 0)
@@ -507,7 +508,7 @@ func TestPullTLS(t *testing.T) {
 	}
 	o := PullOptions{Registries: []string{host}, Arch: "amd64"}
 	if _, err := newStore(t, Limits{}).Pull(t.Context(), r.Text, o); err == nil {
-		t.Error("a certificate that nobody vouches for is accepted")
+		t.Error("a certificate of an unknown authority is accepted")
 	}
 	t.Setenv("SSL_CERT_FILE", certificate)
 	if _, err := newStore(t, Limits{}).Pull(t.Context(), r.Text, o); err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// exchange sends one request below /r/ and returns every byte of what comes back.
+// exchange sends one request below /r/ and returns every byte of the response.
 func (r *rig) exchange(id, path string, headers ...string) string {
 	r.t.Helper()
 	c, err := net.Dial("tcp", r.addr)
@@ -30,7 +30,7 @@ func (r *rig) exchange(id, path string, headers ...string) string {
 	return string(all)
 }
 
-// everyDropped is a header block with all that no client may get.
+// everyDropped returns a header block with every header that clients must not receive.
 func everyDropped() string {
 	var b strings.Builder
 	for _, name := range droppedHeaders {
@@ -39,8 +39,8 @@ func everyDropped() string {
 	return b.String()
 }
 
-// Whatever a program's server answers, the client gets one final response that is
-// confined, or the daemon's own error.
+// TestWebConfines tests that whatever a program's server sends, the client receives one final
+// response that is confined, or the daemon's own error.
 func TestWebConfines(t *testing.T) {
 	const early = "HTTP/1.1 103 Early Hints\r\nLink: </x.css>; rel=preload\r\nX-Early: x-from-inside\r\nContent-Security-Policy: x-from-inside\r\n\r\n"
 	const final = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\npage"
@@ -117,7 +117,7 @@ func TestWebConfines(t *testing.T) {
 	}
 }
 
-// The answer to an upgrade is confined as any other.
+// TestWebConfinesUpgrades tests that the response to an upgrade is confined too.
 func TestWebConfinesUpgrades(t *testing.T) {
 	r, id := localRig(t)
 	r.bind(id, listen(t, func(c net.Conn) {
@@ -145,8 +145,8 @@ func TestWebConfinesUpgrades(t *testing.T) {
 	}
 }
 
-// No redirection leads a client, which sends its token along, to another part of
-// the daemon, another port of its host or a subdomain.
+// TestWebLocations tests that no redirection leads a client, which sends its token with it, to
+// another part of the daemon, to another port of its host or to a subdomain.
 func TestWebLocations(t *testing.T) {
 	p := page{prefix: "/r/sb_a", host: "localhost:8000", daemon: "Sandboxes.example:7300"}
 	at, err := url.Parse("http://127.0.0.1:8000/dir/page?q=1")

@@ -21,7 +21,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/wiretest"
 )
 
-// TestTables is what every outcome and every error of the platform becomes.
+// TestTables compares the response to every outcome and every error of the platform with a golden
+// file.
 func TestTables(t *testing.T) {
 	wiretest.Tables(t, "testdata/tables.golden",
 		func(r sandbar.Result) string {
@@ -213,7 +214,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// deadlines is a ResponseWriter that keeps the read deadlines it was given.
+// deadlines is a ResponseWriter that records its read deadlines.
 type deadlines struct {
 	http.ResponseWriter
 	read []time.Time
@@ -221,9 +222,9 @@ type deadlines struct {
 
 func (d *deadlines) SetReadDeadline(t time.Time) error { d.read = append(d.read, t); return nil }
 
-// A body has a deadline, and what comes after it has none: a sandbox may have
-// to wait for its place longer than a body may take. Of a body that was not read
-// to its end the server reads the rest, for which the deadline stays.
+// TestBodyDeadline tests that the deadline applies to the body only: a sandbox may wait for its
+// slot longer than a body may take. If a body was not read to its end, the server reads the rest,
+// so the deadline stays.
 func TestBodyDeadline(t *testing.T) {
 	for body, lifted := range map[string]bool{"{}": true, strings.Repeat(" ", maxBody+1): false} {
 		d := &deadlines{ResponseWriter: httptest.NewRecorder()}
@@ -234,7 +235,7 @@ func TestBodyDeadline(t *testing.T) {
 	}
 }
 
-// Who may do what: a row for each path, a column for each who asks.
+// TestTokens tests authorization: a row for each path, a column for each client.
 func TestTokens(t *testing.T) {
 	r := newRig(t, Options{}, nil)
 	own := string(r.create(`{"secret":"` + secret + `","name":"own"}`).ID)
@@ -261,7 +262,7 @@ func TestTokens(t *testing.T) {
 		{"GET", "/r/" + own + "/", 404, 404, 401},
 		{"GET", "/r/" + other + "/", 404, 401, 404},
 		{"GET", "/r/" + none + "/", 404, 401, 401},
-		{"CONNECT", "/sandboxes/" + own + "/executor/../../" + other + "/executor/x", 200, 200, 401}, // all of it is own's
+		{"CONNECT", "/sandboxes/" + own + "/executor/../../" + other + "/executor/x", 200, 200, 401}, // all of these belong to own
 		{"DELETE", "/sandboxes/" + own, 0, 401, 401},
 	} {
 		for who, x := range map[string]struct {
@@ -321,7 +322,7 @@ func TestExecutorIsMadeOnceAndClosed(t *testing.T) {
 	}
 	await(t, "the executor is closed", func() bool { return r.made()[0].isClosed() })
 
-	// A sandbox that another protocol made has one as well, also one that dies.
+	// A sandbox that another protocol created has an entry too, also if it dies.
 	s, err := r.engine.Create(context.Background(), sandbar.Spec{})
 	if err != nil {
 		t.Fatal(err)
@@ -333,7 +334,7 @@ func TestExecutorIsMadeOnceAndClosed(t *testing.T) {
 	await(t, "the executor is closed", func() bool { return r.made()[1].isClosed() })
 }
 
-// A sandbox's own idle timeout counts from the last request and the last work.
+// TestIdle tests that a sandbox's own idle timeout counts from the last request and the last work.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -399,7 +400,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// Shutdown lets what ends by itself end, and cuts what does not.
+// TestShutdown tests that requests that end by themselves may finish, and that the others are cut.
 func TestShutdown(t *testing.T) {
 	r := newRig(t, Options{}, nil)
 	id := string(r.create("{}").ID)
@@ -427,7 +428,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// A shutdown whose time is up cancels commands.
+// TestShutdownInTime tests that the end of its context cancels commands.
 func TestShutdownInTime(t *testing.T) {
 	r := newRig(t, Options{}, nil)
 	id := string(r.create("{}").ID)
@@ -446,7 +447,8 @@ func TestShutdownInTime(t *testing.T) {
 	}
 }
 
-// A client that begins more than it may is told so, and when to come again.
+// TestRateOfClient tests that a client beyond its rate is refused, with the time after which to
+// retry.
 func TestRateOfClient(t *testing.T) {
 	r := newRig(t, Options{}, nil)
 	create := func(token string) *http.Response {

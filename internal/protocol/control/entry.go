@@ -179,8 +179,8 @@ func (e *entry) close() {
 	e.transport.CloseIdleConnections()
 }
 
-// theExecutor returns the sandbox's executor, after creating it on the first call.
-func (e *entry) theExecutor() (Executor, error) {
+// getExecutor returns the sandbox's executor, after creating it on the first call.
+func (e *entry) getExecutor() (Executor, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -196,7 +196,7 @@ func (e *entry) theExecutor() (Executor, error) {
 
 // serveExecutor forwards a request with the path that the executor expects.
 func (e *entry) serveExecutor(w http.ResponseWriter, r *http.Request, t target) {
-	x, err := e.theExecutor()
+	x, err := e.getExecutor()
 	if err != nil {
 		fail(w, err)
 		return

@@ -70,9 +70,9 @@ func fixOf(c sandbar.Code, field string) string {
 		return "create another sandbox"
 	case sandbar.NotFound:
 		if field == "id" {
-			return "`sandbar list` shows those there are"
+			return "`sandbar list` lists the sandboxes"
 		}
-		return "change the request, or make what is missing"
+		return "change the request, or create the missing object"
 	case sandbar.Invalid, sandbar.TooLarge, sandbar.Exists, sandbar.Conflict, sandbar.Denied:
 		return "change the request; docs/sandboxes.md says what is allowed"
 	case sandbar.Unauthenticated:
@@ -91,7 +91,7 @@ func fixOf(c sandbar.Code, field string) string {
 func answer(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		status, body = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer could not be written as JSON","fix":"report it"}}`)
+		status, body = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the response could not be encoded","fix":"report it"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
@@ -105,6 +105,6 @@ func notAllowed(w http.ResponseWriter, r *http.Request, allow string) {
 		Message: "method " + sandbar.Quote(r.Method, 20) + " is not allowed for " + sandbar.Quote(r.URL.Path, 100), Fix: "allowed: " + allow})
 }
 
-func nothingAt(r *http.Request) error {
+func pathNotFound(r *http.Request) error {
 	return &sandbar.Error{Code: sandbar.NotFound, Message: "there is nothing at " + sandbar.Quote(r.URL.Path, 100)}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 )
 
-// Every refusal has one form, whoever refuses: code, message and fix, each of them said, and field
-// where a field is at fault.
+// TestOneFormOfError tests that all refusals, of whichever layer, have one form: code, message and
+// fix, none of them empty, and field if a field is the cause.
 func TestOneFormOfError(t *testing.T) {
 	r := newRig(t, Options{}, nil)
 	faultyAddr := httpdOver(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a fault") }), 0)
@@ -96,7 +96,7 @@ func TestOneFormOfError(t *testing.T) {
 	}
 }
 
-// httpdOver is a listener over one handler.
+// httpdOver returns a listener over one handler.
 func httpdOver(t *testing.T, h http.Handler, connections int) string {
 	t.Helper()
 	listener, err := httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: token, MaxConnections: connections,
@@ -115,7 +115,7 @@ func httpdOver(t *testing.T, h http.Handler, connections int) string {
 	return strings.TrimPrefix(listener.URL(), "http://")
 }
 
-// exchange sends a request as it stands over a connection of its own and reads the answer.
+// exchange sends a request unchanged over a new connection and reads the response.
 func exchange(t *testing.T, addr, request string) (*http.Response, string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -123,7 +123,7 @@ func exchange(t *testing.T, addr, request string) (*http.Response, string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	go io.WriteString(conn, request) // the answer may come before all of it is read
+	go io.WriteString(conn, request) // the response may arrive before all of it is read
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatalf("%.60s: %v", request, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// requestTime bounds the wait for the first frame of a command.
-const requestTime = 30 * time.Second
+// requestTimeout bounds the wait for the first frame of a command.
+const requestTimeout = 30 * time.Second
 
 // serveExec runs one command over an upgraded connection.
 func (e *entry) serveExec(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +63,7 @@ func newCall(ctx context.Context, conn *upgraded, stall time.Duration) *call {
 
 // serve reads the request, runs the command and reports its end.
 func (c *call) serve(e *entry) {
-	c.conn.SetReadDeadline(time.Now().Add(requestTime))
+	c.conn.SetReadDeadline(time.Now().Add(requestTimeout))
 	x, err := c.request()
 	if err != nil {
 		c.last(wire.Failed, wire.ErrorOf(err))

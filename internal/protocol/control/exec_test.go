@@ -11,14 +11,14 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// running is a command as its client sees it.
+// runningExec is a command from its client's side.
 type runningExec struct {
 	t    testing.TB
 	conn *upgraded
 	in   *wire.Reader
 }
 
-// outcome is how it ended.
+// outcome is the end of a command.
 type outcome struct {
 	stdout, stderr bytes.Buffer
 	started        int
@@ -54,7 +54,7 @@ func (c *runningExec) send(k wire.Kind, data []byte) {
 	}
 }
 
-// wait reads to the end.
+// wait reads to the end of the command.
 func (c *runningExec) wait() *outcome {
 	c.t.Helper()
 	o := &outcome{}
@@ -147,7 +147,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// A large output arrives to the byte.
+// TestExecLargeOutput tests that a large output arrives byte for byte.
 func TestExecLargeOutput(t *testing.T) {
 	r := newRig(t, Options{}, nil)
 	id := string(r.create("{}").ID)
@@ -162,7 +162,7 @@ func TestExecLargeOutput(t *testing.T) {
 	}
 }
 
-// Input goes as far as there is credit, and comes back whole.
+// TestExecInput tests that input is sent within the credit and returned complete.
 func TestExecInput(t *testing.T) {
 	r := newRig(t, Options{}, nil)
 	id := string(r.create("{}").ID)
@@ -183,12 +183,12 @@ func TestExecInput(t *testing.T) {
 		c.next(o)
 	}
 	if !bytes.Equal(o.stdout.Bytes(), input) || *o.result.ExitCode != 0 {
-		t.Errorf("%d bytes came back of %d; %+v", o.stdout.Len(), len(input), o.result)
+		t.Errorf("%d bytes of %d were returned; %+v", o.stdout.Len(), len(input), o.result)
 	}
 }
 
-// What ends a command: the client's word, its leaving, and its misbehaviour.
-// None of it waits for the program to read its input.
+// TestExecEnds tests the ways to end a command: a cancel, a disconnect and a protocol violation.
+// None of them waits for the program to read its input.
 func TestExecEnds(t *testing.T) {
 	full := bytes.Repeat([]byte("x"), wire.Window)
 	for name, end := range map[string]func(*runningExec){
@@ -245,7 +245,8 @@ func TestExecBadRequests(t *testing.T) {
 	}
 }
 
-// Connections are bounded per sandbox, and come back when they end.
+// TestMaxConnections tests that connections are bounded per sandbox, and are released when they
+// end.
 func TestMaxConnections(t *testing.T) {
 	r := newRig(t, Options{MaxConnections: 2}, nil)
 	id, other := string(r.create("{}").ID), string(r.create("{}").ID)
@@ -270,7 +271,7 @@ func TestMaxConnections(t *testing.T) {
 	})
 }
 
-// The end of the sandbox ends its commands.
+// TestExecWhenTheSandboxEnds tests that the end of the sandbox ends its commands.
 func TestExecWhenTheSandboxEnds(t *testing.T) {
 	r := newRig(t, Options{}, nil)
 	id := string(r.create("{}").ID)

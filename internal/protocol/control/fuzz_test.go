@@ -6,8 +6,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Whatever a body is, it is read or refused with an error that is the client's to
-// mend, and what is read keeps to the rules for names and secrets.
+// FuzzBody tests that every body is decoded, or refused with an error about the request, and that
+// decoded names and secrets are valid.
 func FuzzBody(f *testing.F) {
 	for _, body := range []string{
 		"", "{}", "null", `{"image": "host", "name": "a", "env": {"A": "b"}, "labels": {"k": "v"}, "secret": "0123456789abcdef0123456789abcdef"}`,

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds tests that fail. No test depends on how long anything takes.
+// patience bounds failing tests. No test depends on a duration.
 const patience = 30 * time.Second
 
 const (
@@ -35,10 +35,10 @@ const (
 	secret = "the-secret-of-one-sandbox"
 )
 
-// rig is a server behind a real listener, over an engine over a driver.
-// hasty is a client with a rate that one request uses up.
+// hasty is a client with a rate that one request exhausts.
 const hasty, hastyToken = "hasty", "hasty-token"
 
+// rig is a server behind a real listener, over an engine and a driver.
 type rig struct {
 	t      testing.TB
 	driver *faulty.Driver // nil over another driver
@@ -100,7 +100,7 @@ func newRig(t testing.TB, o Options, d driver.Driver) *rig {
 	return r
 }
 
-// fakeExecutor tells what it was asked, and has a port bound.
+// fakeExecutor records its requests, and has a bound port.
 type fakeExecutor struct {
 	sandbox *engine.Sandbox
 	mu      sync.Mutex
@@ -246,7 +246,7 @@ func await(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// running runs a program that waits in the sandbox until it ends.
+// running runs a program that waits in the sandbox until the sandbox ends.
 func (r *rig) running(id sandbar.ID, args ...string) {
 	r.t.Helper()
 	s, err := r.engine.Get(id)
@@ -258,11 +258,11 @@ func (r *rig) running(id sandbar.ID, args ...string) {
 	}
 }
 
-// nopSink takes output and forgets it.
+// nopSink discards output.
 type nopSink struct{}
 
 func (nopSink) Started()                   {}
 func (nopSink) Output(sandbar.Chunk) error { return nil }
 
-// decodeInto reads JSON; what it cannot read leaves v as it is.
+// decodeInto decodes JSON; on an error v is unchanged.
 func decodeInto(text string, v any) { json.Unmarshal([]byte(text), v) }

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// leastIdle is the shortest idle timeout: a shorter one could expire between two requests.
-const leastIdle = time.Second
+// minIdle is the shortest idle timeout: a shorter one could expire between two requests.
+const minIdle = time.Second
 
 func (s *Server) serveCollection(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
@@ -104,12 +104,12 @@ func (s *Server) originOf(c wire.Create) (origin, error) {
 	switch {
 	case o.idle == 0 || o.idle < 0 && most < 0:
 		return o, nil
-	case o.idle >= leastIdle && (most < 0 || o.idle <= most):
+	case o.idle >= minIdle && (most < 0 || o.idle <= most):
 		return o, nil
 	}
-	allowed := "from " + leastIdle.String() + " up, or \"unlimited\""
+	allowed := "from " + minIdle.String() + " up, or \"unlimited\""
 	if most >= 0 {
-		allowed = "from " + leastIdle.String() + " to " + most.String()
+		allowed = "from " + minIdle.String() + " to " + most.String()
 	}
 	return o, invalid("idle_timeout", "idle_timeout is out of range", "allowed: "+allowed)
 }

@@ -85,7 +85,7 @@ func New(e *engine.Engine, o Options) *Server {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, ok := route(r)
 	if !ok {
-		fail(w, nothingAt(r))
+		fail(w, pathNotFound(r))
 		return
 	}
 	ctx, end, err := s.begin(r.Context(), t)

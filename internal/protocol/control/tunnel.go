@@ -13,8 +13,8 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// dialTime bounds the connect to a port inside.
-const dialTime = 30 * time.Second
+// dialTimeout bounds the connect to a port inside.
+const dialTimeout = 30 * time.Second
 
 // serveTunnel connects a client to a port inside, byte for byte.
 func (e *entry) serveTunnel(w http.ResponseWriter, r *http.Request, text string) {
@@ -61,7 +61,7 @@ func parsePort(s string) (int, error) {
 
 // dial connects to a port inside.
 func (e *entry) dial(ctx context.Context, number int) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	return e.sandbox.DialPort(ctx, number)
 }

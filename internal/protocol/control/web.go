@@ -43,7 +43,7 @@ func (e *entry) newTransport() *http.Transport {
 
 // serveWeb forwards a request to the port that the executor has bound.
 func (e *entry) serveWeb(w http.ResponseWriter, r *http.Request, t target) {
-	x, err := e.theExecutor()
+	x, err := e.getExecutor()
 	if err != nil {
 		fail(w, err)
 		return

@@ -20,8 +20,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// localRig is a rig over the driver that has no network of its own: what
-// listens on this machine's loopback stands for a program in the sandbox.
+// localRig is a rig over the driver without a network of its own: a server on this machine's
+// loopback acts as a program in the sandbox.
 func localRig(t *testing.T) (r *rig, id string) {
 	testenv.Need(t, testenv.Linux)
 	d, err := local.Factory().New(driver.Host{RuntimeDir: t.TempDir()})
@@ -32,7 +32,7 @@ func localRig(t *testing.T) (r *rig, id string) {
 	return r, string(r.create(`{"secret":"` + secret + `"}`).ID)
 }
 
-// bind has /r/ lead to the port of an address.
+// bind makes /r/ lead to the port of an address.
 func (r *rig) bind(id, address string) {
 	r.t.Helper()
 	_, port, err := net.SplitHostPort(address)
@@ -101,7 +101,7 @@ func TestWeb(t *testing.T) {
 	}
 }
 
-// What is not HTTP, or not there, is said in the daemon's own words.
+// TestWebFails tests that the daemon reports a missing server and one that does not speak HTTP.
 func TestWebFails(t *testing.T) {
 	r, id := localRig(t)
 	for name, answer := range map[string]string{"not HTTP": "SSH-2.0-x\r\n", "nothing": "", "a header without end": "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxWebHeader)} {
@@ -148,7 +148,7 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// An upgrade goes through, as WebSockets need it.
+// TestWebUpgrade tests that an upgrade passes, as WebSockets need it.
 func TestWebUpgrade(t *testing.T) {
 	r, id := localRig(t)
 	r.bind(id, listen(t, func(c net.Conn) {
@@ -169,7 +169,7 @@ func TestWebUpgrade(t *testing.T) {
 	if _, err := io.ReadFull(conn.in, b); err != nil || string(b) != "hello world" {
 		t.Errorf("%q, %v", b, err)
 	}
-	// A shutdown does not wait for it.
+	// A shutdown does not wait for the connection.
 	down := make(chan error, 1)
 	go func() { down <- r.server.Shutdown(context.Background()) }()
 	if _, err := conn.in.ReadByte(); err == nil {
@@ -180,13 +180,14 @@ func TestWebUpgrade(t *testing.T) {
 	}
 }
 
-// A tunnel is exact both ways, and the end of one way is not the other's.
+// TestTunnel tests that a tunnel is exact in both directions, and that one direction can end before
+// the other.
 func TestTunnel(t *testing.T) {
 	r, id := localRig(t)
 	const size = 3 << 20
 	address := listen(t, func(c net.Conn) {
 		defer c.Close()
-		n, _ := io.Copy(io.Discard, c) // to the end of what the client sends
+		n, _ := io.Copy(io.Discard, c) // to the end of the client's data
 		fmt.Fprintf(c, "%d bytes", n)
 	})
 	_, port, _ := net.SplitHostPort(address)
@@ -249,7 +250,7 @@ func TestTunnelEnds(t *testing.T) {
 	}
 }
 
-// A directory comes in pages, in the order of names, with the kinds of things.
+// TestDir tests that a directory is listed in pages, sorted by name, with the types of the entries.
 func TestDir(t *testing.T) {
 	r, id := localRig(t)
 	s, err := r.engine.Get(sandbar.ID(id))

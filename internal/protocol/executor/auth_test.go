@@ -61,7 +61,7 @@ func newPool(t *testing.T, path string) func(*http.Request) error {
 func TestPool(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "made", "secret")
 	claim := newPool(t, path)
-	// None of these claims.
+	// None of these is a claim.
 	for _, headers := range [][]string{
 		nil,
 		{"Authorization: Basic a"},
@@ -118,7 +118,7 @@ func TestPoolFile(t *testing.T) {
 		"":                               sandbar.Invalid,
 		" \n\t":                          sandbar.Invalid,
 		"a\nb":                           sandbar.Invalid,
-		" secret\n":                      sandbar.Invalid, // could be guessed
+		" secret\n":                      sandbar.Invalid, // can be guessed
 		" the-secret-of-a-pool\n":        "",
 		strings.Repeat("x", maxSecret+1): sandbar.Invalid,
 		strings.Repeat("x", 1<<20):       sandbar.Invalid,
@@ -139,8 +139,8 @@ func TestPoolFile(t *testing.T) {
 	}
 }
 
-// A claim that cannot be saved is no claim: after a restart anybody could make
-// another.
+// TestPoolCannotSave tests that a claim that cannot be saved fails: after a restart anybody could
+// make another.
 func TestPoolCannotSave(t *testing.T) {
 	dir := t.TempDir()
 	blocker := filepath.Join(dir, "blocker")
@@ -159,7 +159,7 @@ func TestPoolCannotSave(t *testing.T) {
 	}
 }
 
-// From elsewhere nobody claims, but with the operator's token.
+// TestPoolClaims tests that from other machines only the operator's token can claim.
 func TestPoolClaims(t *testing.T) {
 	const bearer = "Authorization: Bearer the-secret-of-a-pool"
 	const operators = "the-token-of-the-operator"
@@ -198,7 +198,7 @@ func TestPoolClaims(t *testing.T) {
 		if _, err := os.Stat(path); (err == nil) != tt.claims {
 			t.Errorf("%s: the file: %v", name, err)
 		}
-		if tt.claims { // what is claimed is open to all who bear the secret
+		if tt.claims { // after the claim, every client with the secret is allowed
 			r := bearing(bearer)
 			r.RemoteAddr = "192.0.2.7:1"
 			if err := claim(r); err != nil {
@@ -208,7 +208,7 @@ func TestPoolClaims(t *testing.T) {
 	}
 }
 
-// Of many who come first, one is first.
+// TestPoolRace tests that one of many concurrent claims succeeds.
 func TestPoolRace(t *testing.T) {
 	claim := newPool(t, filepath.Join(t.TempDir(), "secret"))
 	var passed atomic.Int64

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// BenchmarkRun is /run of "true" over one connection that is kept.
+// BenchmarkRun measures /run of "true" over one persistent connection.
 func BenchmarkRun(b *testing.B) {
 	r := newReal(b, Options{})
 	for b.Loop() {
@@ -20,8 +20,8 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// BenchmarkRunStreaming is a program that prints as fast as it can to a client
-// that does no more than read, by the length of lines.
+// BenchmarkRunStreaming measures a program that prints as fast as possible to a client that only
+// reads, by the length of lines.
 func BenchmarkRunStreaming(b *testing.B) {
 	const size = 256 << 20
 	for _, length := range []int{16, 128, 1024} {
@@ -51,7 +51,7 @@ func BenchmarkRunStreaming(b *testing.B) {
 	}
 }
 
-// BenchmarkFiles is the raw way in and out.
+// BenchmarkFiles measures uploads and downloads through /files.
 func BenchmarkFiles(b *testing.B) {
 	const size = 1 << 30
 	r := newReal(b, Options{})
@@ -81,7 +81,7 @@ func BenchmarkFiles(b *testing.B) {
 	})
 }
 
-// BenchmarkCapture is what a background process's output costs.
+// BenchmarkCapture measures the storing of a background process's output.
 func BenchmarkCapture(b *testing.B) {
 	chunk := bytes.Repeat(append(bytes.Repeat([]byte{'x'}, 79), '\n'), 400)
 	l := newTestStore(10000, 8<<20)

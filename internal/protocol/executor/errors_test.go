@@ -9,10 +9,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/wiretest"
 )
 
-// TestTables is what every outcome and every error of the platform becomes on
-// the wire: for a command its code and error, for a process its state; for an
-// error the status of a program that was not started, that of /files, and
-// whether the operations on files answer 200 with an error in it.
+// TestTables compares the protocol's words for every outcome and every error of the platform with a
+// golden file: for a command its code and error, for a process its state; for an error the status
+// of a program that was not started, the status of /files, and whether file operations respond 200
+// with an error.
 func TestTables(t *testing.T) {
 	wiretest.Tables(t, "testdata/tables.golden",
 		func(r sandbar.Result) string {
@@ -24,8 +24,7 @@ func TestTables(t *testing.T) {
 		})
 }
 
-// TestTablesAreTotal: an outcome or a code that the tables have never heard of
-// is not invented into something good.
+// TestTablesAreTotal tests that an unknown outcome or code is never reported as success.
 func TestTablesAreTotal(t *testing.T) {
 	for _, o := range []sandbar.Outcome{0, -1, 99} {
 		if e := endingOf(sandbar.Result{Outcome: o}, 0); e.code == 0 || e.state == completed || e.state == running {

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// wantJSON posts a body and compares the whole answer.
+// wantJSON posts a body and compares the whole response.
 func (r *rig) wantJSON(path, body, want string) {
 	r.t.Helper()
 	a := r.post(path, body)
@@ -54,14 +54,14 @@ func TestFiles(t *testing.T) {
 	r.wantJSON("/delete_dir", `{}`, `{"success":false,"error":"unlinkat : no such file or directory"}`)
 }
 
-// base64 is the clients' business.
+// TestFilesAreNotDecoded tests that base64 content is stored unchanged: clients decode it.
 func TestFilesAreNotDecoded(t *testing.T) {
 	r, _ := newFaulty(t, Options{})
 	r.wantJSON("/write_file", `{"path":"/tmp/x","content":"aGVsbG8=","encoding":"base64"}`, `{"success":true}`)
 	r.wantJSON("/read_file", `{"path":"/tmp/x","encoding":"base64"}`, `{"content":"aGVsbG8="}`)
 }
 
-// Contents of any size pass through, in pieces cut wherever.
+// TestLargeContent tests contents of any size, split anywhere.
 func TestLargeContent(t *testing.T) {
 	r, _ := newFaulty(t, Options{})
 	for _, content := range []string{
@@ -77,7 +77,7 @@ func TestLargeContent(t *testing.T) {
 			}
 			r.wantJSON("/write_file", body, `{"success":true}`)
 			if got := r.call("/read_file", m{"path": "/tmp/big"}); got["content"] != content {
-				t.Errorf("%d bytes, %s first: %d bytes came back", len(content), first, len(got["content"].(string)))
+				t.Errorf("%d bytes, %s first: %d bytes were returned", len(content), first, len(got["content"].(string)))
 			}
 			if got := r.get("/files?path=/tmp/big"); got.body != content {
 				t.Errorf("%d bytes, %s first: %d bytes are in the file", len(content), first, len(got.body))
@@ -86,7 +86,8 @@ func TestLargeContent(t *testing.T) {
 	}
 }
 
-// A full disk is told when all has been sent, and what was there is there.
+// TestNoSpace tests that a full disk is reported after the whole request was sent, and that the old
+// file stays.
 func TestNoSpace(t *testing.T) {
 	d := faulty.New()
 	r := newRig(t, d, engine.Config{Default: sandbar.Limits{Disk: 100_000}}, Options{})
@@ -100,7 +101,7 @@ func TestNoSpace(t *testing.T) {
 	r.wantJSON("/read_file", `{"path":"/tmp/x"}`, `{"content":"old"}`)
 }
 
-// A sandbox without files says so; its programs run all the same.
+// TestNoFiles tests that a sandbox without file operations says so, and still runs programs.
 func TestNoFiles(t *testing.T) {
 	r, _ := newFaulty(t, Options{}, func(d *faulty.Driver) { d.NoFiles = true })
 	for _, path := range []string{"/write_file", "/read_file", "/delete_file", "/make_dir", "/delete_dir", "/list_dir"} {
@@ -228,8 +229,8 @@ func TestRawConditions(t *testing.T) {
 	}
 }
 
-// FuzzRange: whatever range is asked for, the answer is a part of the file, the
-// whole of it, or a refusal.
+// FuzzRange tests that the response to any range is a part of the file, the whole file, or a
+// refusal.
 func FuzzRange(f *testing.F) {
 	for _, s := range []string{"bytes=0-1", "bytes=-5", "bytes=5-", "bytes=0-0,2-3", "bytes=9-1", "bytes=", "x", "bytes=99999999999999999999-"} {
 		f.Add(s)

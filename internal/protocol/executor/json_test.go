@@ -102,7 +102,8 @@ func TestBadJSON(t *testing.T) {
 	}
 }
 
-// What is held in memory is bounded, to the byte; what is streamed is not.
+// TestTooLarge tests that the part of a body that is held in memory is bounded exactly, and that
+// streamed content does not count.
 func TestTooLarge(t *testing.T) {
 	body := `{"cmd":"` + strings.Repeat("x", 500) + `"}`
 	if _, err := readCommand(readerOf(body, int64(len(body))), extras{}); err != nil {
@@ -137,8 +138,8 @@ func TestBodyErrorsAreKept(t *testing.T) {
 	}
 }
 
-// FuzzRequest: what is accepted is what encoding/json accepts, and means the
-// same; nothing panics, and however the body arrives makes no difference.
+// FuzzRequest tests that a body is accepted if encoding/json accepts it, with the same result,
+// without a panic, however the body is split.
 func FuzzRequest(f *testing.F) {
 	for _, text := range badRequests {
 		if len(text) < 1000 {
@@ -166,7 +167,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzContent: streamed content is the same as content read at once.
+// FuzzContent tests that streamed content equals content decoded at once.
 func FuzzContent(f *testing.F) {
 	f.Add([]byte(`{"path":"/x","content":"a\nb\u00e9€"}`), uint8(3))
 	f.Add([]byte(`{"content":"","path":"\u0000"}`), uint8(1))

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// allocated is how many bytes this process, server and client, allocates during f. Unlike the size
-// of the heap it does not depend on when memory is collected.
+// allocated returns the bytes that this process, server and client, allocates during f. Unlike the
+// heap's size it does not depend on the garbage collector.
 func allocated(f func()) int64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -19,7 +19,8 @@ func allocated(f func()) int64 {
 	return int64(after.TotalAlloc - before.TotalAlloc)
 }
 
-// A content of 100 MiB goes into its file as it arrives, whichever field comes first.
+// TestWriteFileInConstantMemory tests that 100 MiB of content are streamed into the file, whichever
+// field comes first.
 func TestWriteFileInConstantMemory(t *testing.T) {
 	r := newReal(t, Options{})
 	const size = 100 << 20
@@ -37,7 +38,7 @@ func TestWriteFileInConstantMemory(t *testing.T) {
 			t.Errorf("%s: %d bytes were allocated for a content of %d", name, grew, size)
 		}
 		r.wantRun("stat -c %s-%a /tmp/large; tail -c 3 /tmp/large; ls -A ~; chmod 600 /tmp/large", m{"stdout": "104857600-644\nxxx", "stderr": "", "code": 0.0})
-		// What is there keeps its mode.
+		// An existing file keeps its mode.
 		r.wantJSON("/write_file", parts[0]+strings.Repeat("y", 3*bufferSize)+parts[1], `{"success":true}`)
 		r.wantRun("stat -c %s-%a /tmp/large; ls -A ~; rm /tmp/large", m{"stdout": "196608-600\n", "stderr": "", "code": 0.0})
 	}
@@ -53,7 +54,8 @@ func (letters) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A request with a long content that comes first and cannot be done leaves nothing behind.
+// TestWriteFileLeavesNothing tests that a failed request whose long content came first leaves no
+// file behind.
 func TestWriteFileLeavesNothing(t *testing.T) {
 	r := newReal(t, Options{})
 	long := strings.Repeat("x", 4*bufferSize)
@@ -74,7 +76,7 @@ func TestWriteFileLeavesNothing(t *testing.T) {
 	r.wantRun("ls -A ~ /tmp; cat /tmp/old", m{"stdout": "/home/user:\n\n/tmp:\nloop\nold\nold\n", "stderr": "", "code": 0.0})
 }
 
-// The largest content is a setting, and the refusal names it.
+// TestMaxContent tests that the size limit is a setting, and that the refusal names it.
 func TestMaxContent(t *testing.T) {
 	r, _ := newFaulty(t, Options{MaxContent: 200_000, MaxJSON: 1000})
 	for _, first := range []string{"path", "content"} {
@@ -96,8 +98,8 @@ func TestMaxContent(t *testing.T) {
 	}
 }
 
-// A program that prints 300 MB costs the server what one answer may hold, and the answer says that
-// something is missing.
+// TestRunInBoundedMemory tests that a program that prints 300 MB uses only the memory of one
+// response, which says that output is missing.
 func TestRunInBoundedMemory(t *testing.T) {
 	r := newReal(t, Options{})
 	const limit = 64 << 20
@@ -118,7 +120,7 @@ func TestRunInBoundedMemory(t *testing.T) {
 	}
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last bytes written to it.
 type tail struct{ of *string }
 
 func (t tail) Write(p []byte) (int, error) {

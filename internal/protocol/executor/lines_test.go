@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// cut gives text to a lines in pieces of some size and returns what comes, with
-// a + after what is partial.
+// cut passes text to a lines in pieces of a size and returns the emitted pieces, with a + after
+// partial ones.
 func cut(text string, most, size int) (got []string) {
 	l := lines{most: most}
 	emit := func(line []byte, partial bool) error {
@@ -24,7 +24,7 @@ func cut(text string, most, size int) (got []string) {
 	}
 	for rest := []byte(text); len(rest) > 0; {
 		n := min(size, len(rest))
-		// What was given may be overwritten as soon as add returns.
+		// The caller may overwrite the bytes after add returns.
 		piece := bytes.Clone(rest[:n])
 		l.add(piece, emit)
 		clear(piece)
@@ -72,7 +72,7 @@ func TestLinesStopAtAnError(t *testing.T) {
 	}
 }
 
-// A long line's buffer is not kept for ever.
+// TestLinesLetGo tests that the buffer of a long line is not kept.
 func TestLinesLetGo(t *testing.T) {
 	l := lines{most: 1 << 20}
 	none := func([]byte, bool) error { return nil }
@@ -83,8 +83,8 @@ func TestLinesLetGo(t *testing.T) {
 	}
 }
 
-// FuzzLines: wherever output is cut on its way, the lines are those of the
-// whole, and pieces of a line put together are the line.
+// FuzzLines tests that lines do not depend on where the output is split, and that the pieces of a
+// line concatenate to the line.
 func FuzzLines(f *testing.F) {
 	f.Add("a\nb\r\n\r\n", uint8(1))
 	f.Add(strings.Repeat("é", 20)+"\nx", uint8(3))

@@ -19,7 +19,7 @@ func (s *Server) processLogs(w http.ResponseWriter, r *http.Request) {
 	var from logPosition
 	if last := r.Header.Get("Last-Event-ID"); last != "" && p != nil {
 		var err error
-		if from, err = parsePlace(last); err != nil || !p.log.valid(from) {
+		if from, err = parsePosition(last); err != nil || !p.log.valid(from) {
 			answerText(w, http.StatusBadRequest, "Invalid Last-Event-ID: it is not the id of an event of this process")
 			return
 		}

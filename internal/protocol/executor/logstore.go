@@ -33,8 +33,8 @@ func (p logPosition) append(b []byte) []byte {
 
 var errPlace = errors.New("not the id of an event of this log")
 
-// parsePlace parses the result of String, and nothing else.
-func parsePlace(s string) (p logPosition, err error) {
+// parsePosition parses the result of String, and nothing else.
+func parsePosition(s string) (p logPosition, err error) {
 	a, b, ok := strings.Cut(s, "-")
 	if !ok {
 		return p, errPlace

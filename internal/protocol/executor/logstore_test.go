@@ -14,19 +14,18 @@ func (l *logStore) print(s sandbar.Stream, text string) {
 	l.Output(sandbar.Chunk{Stream: s, Data: []byte(text)})
 }
 
-// newTestStore is a log that is alone.
+// newTestStore returns a log with a budget of its own.
 func newTestStore(lines int, bytes int64) *logStore {
 	return newLogStore(lines, bytes, newBudget(Options{KeepTotal: 1 << 40}))
 }
 
-// reader reads a log as a client does that comes when it likes.
+// reader reads a log like a client, at any time.
 type reader struct {
 	log *logStore
 	at  logPosition
 }
 
-// read takes all that is there, in short form: "stdout text", or "lost N of
-// stdout".
+// read returns all available events in short form: "stdout text", or "lost N of stdout".
 func (r *reader) read(t testing.TB) (got []string, ended bool) {
 	t.Helper()
 	for {
@@ -45,7 +44,7 @@ func (r *reader) brief(t testing.TB, raw string) string {
 	t.Helper()
 	s := sseReader{t: t, in: newLineReader(strings.NewReader(raw))}
 	e := s.event()
-	if _, err := parsePlace(e.id); err != nil {
+	if _, err := parsePosition(e.id); err != nil {
 		t.Fatalf("id %q: %v", e.id, err)
 	}
 	if e.name == "gap" {
@@ -93,7 +92,8 @@ func TestLogStore(t *testing.T) {
 	}
 }
 
-// Bytes are bounded as lines are; one line is kept however long it is.
+// TestLogStoreBytes tests that bytes are bounded as well as lines, and that one line is kept
+// whatever its length.
 func TestLogStoreBytes(t *testing.T) {
 	l := newTestStore(1000, 10_000)
 	for i := range 100 {
@@ -108,10 +108,10 @@ func TestLogStoreBytes(t *testing.T) {
 	}
 }
 
-// A line over a MiB is kept in pieces, and nothing of it is lost.
+// TestLogStorePieces tests that a line over 1 MiB is stored in pieces, without loss.
 func TestLogStorePieces(t *testing.T) {
 	l := newTestStore(1000, 1<<30)
-	line := strings.Repeat("0123456é", 3<<17) // 3 MiB and a bit
+	line := strings.Repeat("0123456é", 3<<17) // a little more than 3 MiB
 	for rest := line + "\nnext\n"; rest != ""; {
 		n := min(32<<10, len(rest))
 		l.print(sandbar.Stdout, rest[:n])
@@ -128,18 +128,18 @@ func TestLogStorePieces(t *testing.T) {
 		got.WriteString(text)
 	}
 	if got.String() != line+"next" {
-		t.Errorf("%d bytes came back of %d, in %d pieces", got.Len(), len(line)+4, len(all))
+		t.Errorf("%d bytes of %d were returned, in %d pieces", got.Len(), len(line)+4, len(all))
 	}
 }
 
-// Readers of any speed, who come back where they left off, get every line once
-// and in order, or are told how many they do not get.
+// TestLogStoreReaders tests that readers of any speed, which reconnect at their position, get every
+// line once and in order, or the number of lost lines.
 func TestLogStoreReaders(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 50 {
 		l := newTestStore(20, 1<<20)
 		readers := make([]*reader, 5)
-		counts := make([][2]int, len(readers)) // lines got or told lost, by stream
+		counts := make([][2]int, len(readers)) // lines received or reported as lost, by stream
 		for i := range readers {
 			readers[i] = &reader{log: l}
 		}
@@ -153,7 +153,7 @@ func TestLogStoreReaders(t *testing.T) {
 					continue
 				}
 				last := parsed(t, r.at.String())
-				r.at = last // as if it had come back
+				r.at = last // as after a reconnect
 				got, _ := r.read(t)
 				for _, g := range got {
 					var n, i int
@@ -188,14 +188,15 @@ func streamOf(name string) sandbar.Stream {
 
 func parsed(t testing.TB, s string) logPosition {
 	t.Helper()
-	p, err := parsePlace(s)
+	p, err := parsePosition(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-// Many logs together are bounded; each keeps its share, whoever came first.
+// TestLogStoresShare tests that the sum of many logs is bounded and that each keeps its share,
+// whichever came first.
 func TestLogStoresShare(t *testing.T) {
 	const most = 100 << 20
 	b := newBudget(Options{KeepTotal: most, KeepFinished: 64})
@@ -226,11 +227,11 @@ func TestLogStoresShare(t *testing.T) {
 		l.release()
 	}
 	if n := b.used.Load(); n != 0 {
-		t.Errorf("%d bytes are counted that nobody holds", n)
+		t.Errorf("%d bytes are counted but not held", n)
 	}
 }
 
-// One reader that never reads holds on to no more than its place.
+// TestLogStoreForgets tests that a reader that never reads holds only its position.
 func TestLogStoreForgets(t *testing.T) {
 	l := newTestStore(10, 1<<20)
 	for i := range 100_000 {
@@ -241,13 +242,13 @@ func TestLogStoreForgets(t *testing.T) {
 	}
 }
 
-// FuzzPlace: what is read as an id is what would have been written.
+// FuzzPlace tests that parsePosition accepts exactly the results of String.
 func FuzzPlace(f *testing.F) {
 	for _, s := range []string{"0-0", "12-7", "-1-2", "1", "1-", "01-2", "+1-2", "9223372036854775808-0", "1-2-3", "1-2 ", ""} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		p, err := parsePlace(s)
+		p, err := parsePosition(s)
 		if err == nil && (p.String() != s || p[0] < 0 || p[1] < 0) {
 			t.Fatalf("%q is read as %v", s, p)
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/backend"
 )
 
-// The protocol over further drivers.
+// TestOver runs the tests over further drivers.
 func TestOver(t *testing.T) {
 	backends.Over(t, []backend.Case{
 		{Name: "Run", Run: TestRun},

@@ -35,7 +35,7 @@ func dial(t testing.TB, addr string) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// echoes sends text and expects it back.
+// echoes sends text and expects the same text back.
 func echoes(conn net.Conn, text string) error {
 	if _, err := io.WriteString(conn, text); err != nil {
 		return err
@@ -100,7 +100,7 @@ func TestProxy(t *testing.T) {
 	if err := echoes(first, "hello"); err != nil {
 		t.Error(err)
 	}
-	// What is bound anew is for new connections.
+	// A newly bound port applies to new connections.
 	r.post("/unbind_port", "")
 	if b, err := io.ReadAll(dial(t, addr)); err != nil || len(b) != 0 {
 		t.Errorf("unbound: %q, %v", b, err)

@@ -78,7 +78,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// Of finished processes the last few are remembered; those that run are.
+// TestKeepFinished tests that the last finished processes are kept, and all running ones.
 func TestKeepFinished(t *testing.T) {
 	r, _ := newFaulty(t, Options{KeepFinished: 2})
 	runs := r.start("block-until never")
@@ -90,7 +90,7 @@ func TestKeepFinished(t *testing.T) {
 	}
 	r.await("the oldest being forgotten", func() bool { return r.listed(ids[2]) == nil })
 	if r.listed(ids[3]) == nil || r.listed(ids[4]) == nil || r.listed(runs) == nil {
-		t.Error("what should be kept is forgotten")
+		t.Error("a process within KeepFinished is forgotten")
 	}
 	events := r.logs(ids[0], "").all()
 	if len(events) != 1 || events[0].name != "error" || events[0].data["error"] != "process not found: "+ids[0] {
@@ -115,7 +115,8 @@ func TestLogsOfNobody(t *testing.T) {
 
 var logForm = regexp.MustCompile(`^\{"timestamp":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z","stream":"(stdout|stderr)","data":"[a-z]*"\}$`)
 
-// History first, then what comes, then the end; and again from any event.
+// TestLogs tests that a log sends stored lines, then new ones, then the end; and continues after
+// any event.
 func TestLogs(t *testing.T) {
 	r, d := newFaulty(t, Options{})
 	id := r.start("print stdout a\nblock-until 1\nprint stderr b\nblock-until 2\nprint stdout c\nblock-until 3\nwrite stdout d")
@@ -157,7 +158,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// What is no longer kept is told, once.
+// TestLogGap tests that dropped lines are reported once.
 func TestLogGap(t *testing.T) {
 	r, _ := newFaulty(t, Options{KeepLines: 10})
 	id := r.start("repeat 100 print stdout x\nprint stderr y")
@@ -166,13 +167,13 @@ func TestLogGap(t *testing.T) {
 	if len(events) != 13 || events[0].name != "gap" || events[0].raw != `{"lost":90,"of":"stdout"}` || len(texts(events, "stdout")) != 10 || len(texts(events, "stderr")) != 1 {
 		t.Errorf("%v", events)
 	}
-	// Who was told is not told again.
+	// A reader that got the gap does not get it again.
 	if again := r.logs(id, events[0].id).all(); len(again) != 12 || again[0].name != "log" {
 		t.Errorf("after the gap: %v", again)
 	}
 }
 
-// The log of a process ends with its sandbox.
+// TestLogsOfALostSandbox tests that the log of a process ends with its sandbox.
 func TestLogsOfALostSandbox(t *testing.T) {
 	r, d := newFaulty(t, Options{})
 	id := r.start("print stdout a\nblock-until never")
@@ -187,7 +188,7 @@ func TestLogsOfALostSandbox(t *testing.T) {
 	}
 }
 
-// A hundred subscribers, of whom some read late and some leave, all get every
+// TestManySubscribers tests a hundred readers, some of them slow and some leaving: all get every
 // line once.
 func TestManySubscribers(t *testing.T) {
 	r, d := newFaulty(t, Options{})
@@ -198,7 +199,7 @@ func TestManySubscribers(t *testing.T) {
 	for c := range clients {
 		s := r.logs(id, "")
 		go func() {
-			if c%10 == 0 { // leaves, and comes back
+			if c%10 == 0 { // leaves and reconnects
 				last := ""
 				for range 2 * c {
 					last = s.event().id

@@ -21,8 +21,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/backend"
 )
 
-// newReal is newRig over real sandboxes, for what only real programs do: native
-// ones, or below TestOver those of another driver.
+// newReal is newRig over real sandboxes, for behaviour of real programs: native ones, or below
+// TestOver those of another driver.
 func newReal(t testing.TB, o Options) *rig {
 	t.Helper()
 	return newRig(t, backends.New(t), engine.Config{
@@ -32,7 +32,7 @@ func newReal(t testing.TB, o Options) *rig {
 	}, o)
 }
 
-// wantRun runs a command and compares all of the answer.
+// wantRun runs a command and compares the whole response.
 func (r *rig) wantRun(cmd string, want m) {
 	r.t.Helper()
 	if got := fmt.Sprint(r.run(cmd)); got != fmt.Sprint(want) {
@@ -58,7 +58,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A working directory that is none is a bad request, wherever it is asked for.
+// TestWorkingDirectory tests that an invalid working directory is a bad request at every endpoint.
 func TestWorkingDirectory(t *testing.T) {
 	r := newReal(t, Options{})
 	r.run("mkdir /tmp/d; ln -s d /tmp/link; ln -s nowhere /tmp/dangling; touch /tmp/file; mkdir rel")
@@ -79,8 +79,8 @@ func TestWorkingDirectory(t *testing.T) {
 	}
 }
 
-// 200 kB on one pipe while the other is open: whoever reads one to its end and
-// then the other waits for ever.
+// TestRunReadsBothPipes writes 200 kB to one pipe while the other is open: a server that read one
+// pipe to its end first would block for ever.
 func TestRunReadsBothPipes(t *testing.T) {
 	r := newReal(t, Options{})
 	const cmd = "head -c 200000 /dev/zero | tr '\\0' e >&2; head -c 200000 /dev/zero | tr '\\0' o; echo end"
@@ -94,7 +94,7 @@ func TestRunReadsBothPipes(t *testing.T) {
 	}
 }
 
-// alive counts the processes of the sandbox that run a command with this word.
+// alive counts the sandbox's processes whose command has this word.
 func (r *rig) alive(word string) int {
 	r.t.Helper()
 	out := r.run(`n=0; for p in /proc/[0-9]*; do [ "${p#/proc/}" != $$ ] && tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -q "` + word + `" && grep -q '^State:.[^Z]' $p/status 2>/dev/null && n=$((n+1)); done; echo $n`)
@@ -105,8 +105,8 @@ func (r *rig) alive(word string) int {
 	return n
 }
 
-// A command that leaves something running in the background ends all the same,
-// with all that it said itself.
+// TestBackgroundChildren tests that a command with a background process ends, with all of its own
+// output.
 func TestBackgroundChildren(t *testing.T) {
 	r := newReal(t, Options{})
 	for range 20 {
@@ -120,7 +120,8 @@ func TestBackgroundChildren(t *testing.T) {
 	}
 }
 
-// Whatever a program started ends when it is killed, or when its client goes.
+// TestWholeTreesEnd tests that all descendants of a program end when it is killed or its client
+// leaves.
 func TestWholeTreesEnd(t *testing.T) {
 	r := newReal(t, Options{})
 	const tree = `trap '' TERM; setsid sh -c 'trap "" TERM; sleep 2000; sleep 2000' & (setsid setsid sleep 2000 &) ; sleep 2000 & echo up; wait; sleep 2000`
@@ -136,7 +137,7 @@ func TestWholeTreesEnd(t *testing.T) {
 		if n := r.alive("sleep 2000"); n != 0 {
 			t.Errorf("round %d: %d processes are left of a killed one", round, n)
 		}
-		// A shell may have said before its own end that its child was killed.
+		// Before its own end, a shell may have reported that its child was killed.
 		if all := log.all(); len(all) == 0 || all[len(all)-1].name != "complete" {
 			t.Errorf("the log of a killed process: %v", all)
 		}
@@ -154,7 +155,7 @@ func TestWholeTreesEnd(t *testing.T) {
 	}
 }
 
-// A line of 2 MiB is one event of a stream, and comes whole through a log.
+// TestLongRealLine tests that a line of 2 MiB is one event of a stream, and complete in a log.
 func TestLongRealLine(t *testing.T) {
 	r := newReal(t, Options{})
 	const cmd = "head -c 2097152 /dev/zero | tr '\\0' z; echo; echo after"
@@ -180,7 +181,7 @@ func TestInvalidUTF8(t *testing.T) {
 	}
 }
 
-// The last lines of a process that ends at once are there, time after time.
+// TestShortProcesses tests, repeatedly, that the last lines of a short process are not lost.
 func TestShortProcesses(t *testing.T) {
 	r := newReal(t, Options{KeepLines: 20_000, KeepBytes: 1 << 30})
 	for round := range 4 {
@@ -216,8 +217,8 @@ func counted(lines []string, n int) error {
 	return nil
 }
 
-// A hundred who follow a real process at once, half of them from its start and
-// half from its middle.
+// TestHundredSubscribers tests a hundred concurrent readers of a real process, half of them from
+// its start and half from its middle.
 func TestHundredSubscribers(t *testing.T) {
 	r := newReal(t, Options{})
 	id := r.start("seq 2000; while [ ! -e /tmp/go ]; do sleep 0.01; done; seq 2001 4000")
@@ -251,8 +252,8 @@ func TestHundredSubscribers(t *testing.T) {
 	all.Wait()
 }
 
-// A process that is killed while it prints: what it printed is there, without a
-// hole, and the stream ends properly.
+// TestKillDuringOutput kills a process while it prints: its output has no gap, and the stream ends
+// properly.
 func TestKillDuringOutput(t *testing.T) {
 	r := newReal(t, Options{KeepLines: 1 << 30, KeepBytes: 1 << 40})
 	for round := range 5 {
@@ -267,7 +268,7 @@ func TestKillDuringOutput(t *testing.T) {
 		}
 		all = append(all, s.all()...)
 		lines := texts(all, "stdout")
-		// The last line may have been cut by the kill.
+		// The kill may have cut the last line.
 		if err := counted(lines[:len(lines)-1], len(lines)-1); err != nil || all[len(all)-1].name != "complete" {
 			t.Errorf("round %d: %v; ends with %v", round, err, all[len(all)-1])
 		}
@@ -277,8 +278,8 @@ func TestKillDuringOutput(t *testing.T) {
 	}
 }
 
-// A program that prints more than anybody could hold, to a client that reads
-// slowly at first: every line comes.
+// TestEveryLine tests that a program with more output than fits into memory loses no line, although
+// its client is slow at first.
 func TestEveryLine(t *testing.T) {
 	r := newReal(t, Options{})
 	const n = 300_000
@@ -297,7 +298,7 @@ func TestEveryLine(t *testing.T) {
 	}
 }
 
-// What the kernel makes of odd files.
+// TestRealFiles tests the kernel's treatment of special files.
 func TestRealFiles(t *testing.T) {
 	r := newReal(t, Options{})
 	r.run(`cd /tmp; mkfifo fifo; mkdir full; touch full/x; echo old >old; chmod 640 old; ln -s old link; mkdir in; ln -s ../in/new in/rel; ln -s loop loop;
@@ -321,14 +322,14 @@ func TestRealFiles(t *testing.T) {
 	r.wantJSON("/write_file", `{"path":"/tmp/locked","content":"x"}`, no("open /tmp/locked: permission denied"))
 	readOnly := "read-only file system"
 	if backend.Name(t) == "gvisor" {
-		readOnly = "permission denied" // its kernel looks at that first, and /usr is root's
+		readOnly = "permission denied" // gVisor checks this first, and root owns /usr
 	}
 	r.wantJSON("/write_file", `{"path":"/usr/x","content":"x"}`, no("open /usr/x: "+readOnly))
 	r.wantJSON("/write_file", `{"path":"/tmp/loop","content":"x"}`, no("open /tmp/loop: too many levels of symbolic links"))
 	r.wantJSON("/write_file", `{"path":"/tmp/broken","content":"x"}`, no("open /tmp/broken: no such file or directory"))
 	r.wantJSON("/write_file", `{"path":"/tmp/..","content":"x"}`, no("open /tmp/..: is a directory"))
 	r.wantJSON("/write_file", `{"path":"/tmp/a\u0000b","content":"x"}`, no(`open /tmp/a\u0000b: invalid argument`))
-	// Links are followed, and stay; a mode stays.
+	// Links are followed and kept; a mode is kept.
 	r.wantJSON("/write_file", `{"path":"/tmp/link","content":"new"}`, ok)
 	r.wantJSON("/write_file", `{"path":"/tmp/lindir/rel","content":"through"}`, ok)
 	r.wantRun("cd /tmp; stat -c '%A %s' old; readlink link; cat in/new; stat -c %a in/new; readlink in/rel", m{"stdout": "-rw-r----- 3\nold\nthrough644\n../in/new\n", "stderr": "", "code": 0.0})
@@ -363,7 +364,7 @@ func TestRealFiles(t *testing.T) {
 	r.wantRun("stat -c %a /tmp/mode", m{"stdout": "600\n", "stderr": "", "code": 0.0})
 }
 
-// A directory of more entries than one page has.
+// TestLongDirectory lists a directory of more than one page.
 func TestLongDirectory(t *testing.T) {
 	r := newReal(t, Options{})
 	r.run("mkdir /tmp/many; cd /tmp/many; seq -f %05.0f 3500 | xargs touch")
@@ -378,7 +379,7 @@ func TestLongDirectory(t *testing.T) {
 	}
 }
 
-// digits is n bytes that do not repeat at any power of two.
+// digits returns n bytes that do not repeat at any power of two.
 func digits(n int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {
@@ -387,15 +388,15 @@ func digits(n int) string {
 	return b.String()[:n]
 }
 
-// Files of real sandboxes go in and out whole, in every way there is, and an
-// upload that breaks off leaves nothing.
+// TestBigRealFiles tests that files of real sandboxes are transferred completely by all endpoints,
+// and that an aborted upload leaves nothing.
 func TestBigRealFiles(t *testing.T) {
 	r := newReal(t, Options{})
 	content := digits(20 << 20)
 	if a := r.put("path=/tmp/big", content); a.status != 201 {
 		t.Fatalf("PUT: %d %q", a.status, a.body)
 	}
-	q := r.request(http.MethodPut, "/files?path=/tmp/chunked", io.MultiReader(strings.NewReader(content))) // of a length that is not told
+	q := r.request(http.MethodPut, "/files?path=/tmp/chunked", io.MultiReader(strings.NewReader(content))) // without a known length
 	if a := r.send(q); a.status != 201 {
 		t.Fatalf("PUT in chunks: %d %q", a.status, a.body)
 	}
@@ -413,7 +414,7 @@ func TestBigRealFiles(t *testing.T) {
 		t.Errorf("/read_file: %d bytes", len(got["content"].(string)))
 	}
 	body, _ := json.Marshal(m{"content": content})
-	// Go puts the members in the order of their names: have the path first.
+	// encoding/json sorts the members by name, so path is put first here.
 	body = append([]byte(`{"path":"/tmp/json",`), body[1:]...)
 	r.wantJSON("/write_file", string(body), `{"success":true}`)
 	r.wantRun("cd /tmp; cmp big json && cmp big chunked && echo same", m{"stdout": "same\n", "stderr": "", "code": 0.0})
@@ -444,7 +445,8 @@ func TestBigRealFiles(t *testing.T) {
 	}
 }
 
-// The kernel copies a file to the connection: what is given to it is the file.
+// TestSendfile tests that the kernel can copy a file to the connection: the writer gets the
+// *os.File itself.
 func TestSendfile(t *testing.T) {
 	r := newReal(t, Options{})
 	r.put("path=/tmp/x", "content")
@@ -459,8 +461,8 @@ func TestSendfile(t *testing.T) {
 	}
 }
 
-// echoServer is a program that answers each connection with what it was sent,
-// after the client has ended its half.
+// echoServer is a program that sends back everything it receives on a connection, after the
+// client's half-close.
 const echoServer = `import socket, threading
 s = socket.create_server(("127.0.0.1", 7000))
 print("listening", flush=True)
@@ -473,8 +475,8 @@ while True:
     threading.Thread(target=serve, args=(s.accept()[0],)).start()
 `
 
-// Half a connection may end before the other, which is how many protocols say
-// that they have said all.
+// TestProxyHalfClose tests that one direction can end before the other, which many protocols use as
+// the end of a request.
 func TestProxyHalfClose(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	r := newReal(t, Options{})
@@ -504,7 +506,7 @@ func TestProxyHalfClose(t *testing.T) {
 	all.Wait()
 }
 
-// Two hundred clients at once.
+// TestTwoHundredClients tests two hundred concurrent clients.
 func TestTwoHundredClients(t *testing.T) {
 	r := newReal(t, Options{})
 	var all sync.WaitGroup
@@ -525,7 +527,8 @@ func TestTwoHundredClients(t *testing.T) {
 	all.Wait()
 }
 
-// A client that stops reading costs little memory and holds up nobody.
+// TestStalledRealClient tests that a client that stops reading uses little memory and delays no
+// other client.
 func TestStalledRealClient(t *testing.T) {
 	r := newReal(t, Options{})
 	body := `{"cmd":"yes | head -c 1000000000; echo unreachable >/tmp/done"}`
@@ -540,6 +543,6 @@ func TestStalledRealClient(t *testing.T) {
 		r.wantRun("echo x", m{"stdout": "x\n", "stderr": "", "code": 0.0})
 	}
 	if got := r.call("/read_file", m{"path": "/tmp/done"}); got["error"] == nil {
-		t.Error("the program has ended though nobody read what it printed")
+		t.Error("the program has ended although its output was not read")
 	}
 }

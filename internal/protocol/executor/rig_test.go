@@ -21,17 +21,17 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/backend"
 )
 
-// backends makes the real drivers.
+// backends creates the real drivers.
 var backends backend.Pool
 
 func TestMain(m *testing.M) { os.Exit(backends.Main(m)) }
 
-// patience bounds tests that fail. No test depends on how long anything takes.
+// patience bounds failing tests. No test depends on a duration.
 const patience = 60 * time.Second
 
 const secret = "the-secret"
 
-// rig is a server over a sandbox of an engine, and a way to reach it.
+// rig is a server over a sandbox of an engine, with a client's address.
 type rig struct {
 	t       testing.TB
 	engine  *engine.Engine
@@ -41,8 +41,8 @@ type rig struct {
 	client  *http.Client
 }
 
-// newRig starts a server for a sandbox of a driver. At the end of the test it
-// is closed, and then nothing of it may be left.
+// newRig starts a server for a sandbox of a driver. At the end of the test it closes the server and
+// checks for leaks.
 func newRig(t testing.TB, d driver.Driver, c engine.Config, o Options) *rig {
 	t.Helper()
 	r := &rig{t: t}
@@ -96,7 +96,7 @@ func newFaulty(t testing.TB, o Options, prepare ...func(*faulty.Driver)) (*rig, 
 	return r, d
 }
 
-// request makes a request that may pass.
+// request returns an authorized request.
 func (r *rig) request(method, path string, body io.Reader) *http.Request {
 	r.t.Helper()
 	q, err := http.NewRequestWithContext(r.t.Context(), method, r.http.URL+path, body)
@@ -116,7 +116,7 @@ func (r *rig) do(q *http.Request) *http.Response {
 	return resp
 }
 
-// answer is a whole answer.
+// answer is a complete response.
 type answer struct {
 	status int
 	header http.Header
@@ -134,7 +134,7 @@ func (r *rig) send(q *http.Request) answer {
 	return answer{resp.StatusCode, resp.Header, string(b)}
 }
 
-// post sends a body as it stands.
+// post sends a body unchanged.
 func (r *rig) post(path, body string) answer {
 	r.t.Helper()
 	return r.send(r.request(http.MethodPost, path, strings.NewReader(body)))
@@ -148,7 +148,7 @@ func (r *rig) get(path string) answer {
 // m is a JSON object.
 type m = map[string]any
 
-// call posts a JSON object and returns the one that is answered.
+// call posts a JSON object and returns the response's.
 func (r *rig) call(path string, body m) m {
 	r.t.Helper()
 	b, err := json.Marshal(body)
@@ -163,7 +163,7 @@ func (r *rig) call(path string, body m) m {
 	return got
 }
 
-// run runs a command and returns the answer.
+// run runs a command and returns the response.
 func (r *rig) run(cmd string) m { r.t.Helper(); return r.call("/run", m{"cmd": cmd}) }
 
 // start starts a background process.
@@ -177,7 +177,7 @@ func (r *rig) start(cmd string) (id string) {
 	return id
 }
 
-// listed is the process of an id in the list, nil if it is not there.
+// listed returns the entry of a process in the list, nil if there is none.
 func (r *rig) listed(id string) m {
 	r.t.Helper()
 	var all struct{ Processes []m }
@@ -192,7 +192,7 @@ func (r *rig) listed(id string) m {
 	return nil
 }
 
-// await waits for something that no message tells.
+// await waits for a state that no message reports.
 func (r *rig) await(what string, ok func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
@@ -206,7 +206,7 @@ func (r *rig) await(what string, ok func() bool) {
 type sse struct {
 	id, name string
 	data     m
-	raw      string // the data as it came
+	raw      string // the data unchanged
 	comment  string
 }
 
@@ -275,12 +275,12 @@ func (s *sseReader) next() (e sse, ok bool) {
 				s.t.Fatalf("bad data %.200q: %v", value, err)
 			}
 		default:
-			s.t.Fatalf("a line that is no event's: %.200q", line)
+			s.t.Fatalf("a line that belongs to no event: %.200q", line)
 		}
 	}
 }
 
-// event is next without the comments; the stream may not end.
+// event is next without comments; the stream must not end.
 func (s *sseReader) event() sse {
 	s.t.Helper()
 	for {
@@ -321,7 +321,7 @@ func (l *lineReader) line() (string, error) {
 	return strings.TrimSuffix(line, "\n"), err
 }
 
-// texts are the lines of a stream among events, in order.
+// texts returns the lines of a stream among events, in order.
 func texts(events []sse, stream string) (lines []string) {
 	for _, e := range events {
 		if e.data["stream"] == stream {
@@ -331,7 +331,7 @@ func texts(events []sse, stream string) (lines []string) {
 	return lines
 }
 
-// listenTCP is a listener on loopback.
+// listenTCP returns a listener on loopback.
 func listenTCP(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -38,7 +38,7 @@ func TestRunOutputLimit(t *testing.T) {
 	if len(stdout)+len(stderr) != 1000 || got["truncated"] != true || got["code"] != -1.0 || got["error"] != "output limit exceeded after 1000 bytes; /run_streaming has no limit" {
 		t.Errorf("%d and %d bytes, %v %v %v", len(stdout), len(stderr), got["truncated"], got["code"], got["error"])
 	}
-	// A stream holds nothing in memory and has no limit.
+	// A stream keeps nothing in memory and has no limit.
 	n := 0
 	for _, e := range r.runStreaming("flood stdout 5000000").all() {
 		if e.name == "output" {
@@ -50,7 +50,8 @@ func TestRunOutputLimit(t *testing.T) {
 	}
 }
 
-// An operator's limit on output may be high, or none; what one answer holds is bounded.
+// TestRunMaxOutput tests that one response is bounded even if the operator's output limit is high
+// or absent.
 func TestRunMaxOutput(t *testing.T) {
 	r := newRig(t, faulty.New(), engine.Config{Default: sandbar.Limits{Output: sandbar.Unlimited}}, Options{MaxOutput: 200_001})
 	got := r.run("flood stdout 150000\nflood stderr 150000\nprint stdout never")
@@ -58,7 +59,7 @@ func TestRunMaxOutput(t *testing.T) {
 	if len(stdout)+len(stderr) != 200_001 || got["truncated"] != true || got["code"] != -1.0 || got["error"] != "output limit exceeded after 200001 bytes; /run_streaming has no limit" {
 		t.Errorf("%d and %d bytes, %v %v %v", len(stdout), len(stderr), got["truncated"], got["code"], got["error"])
 	}
-	// Less is whole, in either encoding, wherever the pieces it is kept in end.
+	// Shorter output is complete, in either encoding, wherever its blocks end.
 	for n := bufferSize - 5; n < bufferSize+5; n++ {
 		text := strings.Repeat("x", n) + "é€𝄞\xff"
 		b, _ := json.Marshal(m{"cmd": "write stdout " + strconv.Quote(text), "encoding": "base64"})
@@ -108,7 +109,7 @@ func TestRunOutcomes(t *testing.T) {
 	}
 }
 
-// A client that leaves takes its command with it.
+// TestRunClientLeaves tests that a command ends when its client leaves.
 func TestRunClientLeaves(t *testing.T) {
 	for _, path := range []string{"/run", "/run_streaming"} {
 		r, d := newFaulty(t, Options{})
@@ -120,7 +121,7 @@ func TestRunClientLeaves(t *testing.T) {
 	}
 }
 
-// The stream is what the text says, to the byte.
+// TestRunStreamingBytes compares the stream with the specification, byte by byte.
 func TestRunStreamingBytes(t *testing.T) {
 	r, d := newFaulty(t, Options{})
 	resp := r.do(r.request(http.MethodPost, "/run_streaming", strings.NewReader(`{"cmd":"write stdout \"1\\n\\n2\\r\\n\\\"q\\\"\"\nblock-until b\nwrite stderr \"oh\\n\"\nblock-until c\nwrite stdout \"\\nend\"\nexit 1"}`)))
@@ -141,7 +142,7 @@ func TestRunStreamingBytes(t *testing.T) {
 	}
 	const out = "event: output\ndata: {\"stream\":\"stdout\",\"data\":"
 	expect(out + "\"1\"}\n\n" + out + "\"\"}\n\n" + out + "\"2\"}\n\n")
-	d.Open("b") // "q" has no end yet, and holds up nobody
+	d.Open("b") // "q" still runs, and delays no other
 	expect("event: output\ndata: {\"stream\":\"stderr\",\"data\":\"oh\"}\n\n")
 	d.Open("c")
 	expect(out + "\"\\\"q\\\"\"}\n\n" + out + "\"end\"}\n\nevent: complete\ndata: {\"code\":1,\"error\":true}\n\n")
@@ -150,7 +151,7 @@ func TestRunStreamingBytes(t *testing.T) {
 	}
 }
 
-// Headers and comments come before the program has said anything.
+// TestHeartbeat tests that headers and comments are sent before the program prints.
 func TestHeartbeat(t *testing.T) {
 	r, d := newFaulty(t, Options{Heartbeat: 10 * time.Millisecond})
 	id := r.start("block-until b")
@@ -167,8 +168,8 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// A line up to 4 MiB is one event, a longer one comes in pieces that put
-// together are the line. No heartbeat comes within one.
+// TestLongLines tests that a line up to 4 MiB is one event, that a longer one arrives in pieces
+// that concatenate to the line, and that no heartbeat is inside a line.
 func TestLongLines(t *testing.T) {
 	r, _ := newFaulty(t, Options{Heartbeat: time.Millisecond})
 	for _, size := range []int{maxLine - 1, maxLine, maxLine + 1, 2*maxLine + 5} {
@@ -190,14 +191,13 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// pattern is what the faulty driver's flood writes.
+// pattern returns the output of the faulty driver's flood.
 func pattern(n int) string {
 	return strings.Repeat("abcdefghijklmnopqrstuvwxyz", n/26+1)[:n]
 }
 
-// A client that stops reading holds its own program back, costs bounded memory
-// and delays nobody else; after the stall limit it is cut off and its program
-// ended.
+// TestStalledClient tests that a client that stops reading blocks its own program, uses bounded
+// memory and delays no other; after Options.Stall it is disconnected and its program ended.
 func TestStalledClient(t *testing.T) {
 	r, d := newFaulty(t, Options{Stall: 2 * time.Second})
 	body := `{"cmd":"repeat 100000 flood stdout 100000"}`
@@ -211,14 +211,14 @@ func TestStalledClient(t *testing.T) {
 	if n := d.Written(); n > 100<<20 {
 		t.Errorf("the program wrote %d bytes to a client that read none", n)
 	}
-	// Its own log is not the program's business either.
+	// A reader of a log does not block the program either.
 	id := r.start("repeat 2000 flood stdout 100000\nprint stdout end")
 	conn = r.raw(fmt.Sprintf("GET /process_logs_streaming?id=%s HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer %s\r\n\r\n", id, secret))
 	conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	r.await("the process's end", func() bool { return r.listed(id)["status"] == "completed" })
 }
 
-// Many streams at once keep to their own.
+// TestManyStreams tests that concurrent streams are independent.
 func TestManyStreams(t *testing.T) {
 	r, _ := newFaulty(t, Options{})
 	done := make(chan error)

@@ -31,8 +31,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// Every endpoint refuses who bears no token, before anything else, and the
-// methods that it does not have.
+// TestRoutes tests that every endpoint first refuses requests without a token, and then unknown
+// methods.
 func TestRoutes(t *testing.T) {
 	r, _ := newFaulty(t, Options{})
 	for path, route := range newRoutes() {
@@ -66,7 +66,8 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// A request for nothing asks nobody whether it may pass: it could claim a pool.
+// TestUnknownPathsDoNotClaim tests that an unknown path is not authorized, because that could claim
+// a pool.
 func TestUnknownPathsDoNotClaim(t *testing.T) {
 	asked := 0
 	r, _ := newFaulty(t, Options{Authorize: func(*http.Request) error { asked++; return nil }})
@@ -94,11 +95,11 @@ func TestAuthorizeFails(t *testing.T) {
 	closed.Close()
 }
 
-// jsonEndpoints are those that read a JSON body.
+// jsonEndpoints are the endpoints with a JSON body.
 var jsonEndpoints = []string{"/run", "/run_streaming", "/start_process", "/write_file", "/read_file", "/delete_file", "/make_dir",
 	"/delete_dir", "/list_dir", "/bind_port", "/kill_process"}
 
-// Whatever is wrong with a body: 400, the text's words, and nothing happens.
+// TestBadBodies tests that an invalid body is 400 with the specification's text, and has no effect.
 func TestBadBodies(t *testing.T) {
 	r, d := newFaulty(t, Options{MaxJSON: 1 << 20})
 	for name, body := range badRequests {
@@ -130,7 +131,7 @@ func TestBadBodies(t *testing.T) {
 	}
 }
 
-// What a request lacks, or has and may not.
+// TestRefusals tests missing fields and invalid values.
 func TestRefusals(t *testing.T) {
 	r, d := newFaulty(t, Options{})
 	for _, tt := range []struct {
@@ -164,8 +165,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The platform's failures have the statuses that make the protocol's client do
-// the right thing: 503, which it repeats, only where nothing was started.
+// TestStartFailures tests the statuses of the platform's failures: 503, which the protocol's client
+// retries, only if nothing was started.
 func TestStartFailures(t *testing.T) {
 	for _, tt := range []struct {
 		code   sandbar.Code
@@ -196,7 +197,7 @@ func TestTooLargeBodies(t *testing.T) {
 			t.Errorf("%s: %d %q", path, a.status, a.body)
 		}
 	}
-	// The content is not held.
+	// The content is not kept in memory.
 	content := strings.Repeat("y", 5000)
 	if a := r.post("/write_file", `{"path":"/tmp/a","content":"`+content+`"}`); a.body != "{\"success\":true}\n" {
 		t.Errorf("path first: %d %q", a.status, a.body)
@@ -206,7 +207,7 @@ func TestTooLargeBodies(t *testing.T) {
 	}
 }
 
-// raw sends bytes over a connection of its own and returns it.
+// raw sends bytes over a new connection and returns it.
 func (r *rig) raw(text string) net.Conn {
 	r.t.Helper()
 	conn, err := net.Dial("tcp", r.http.Listener.Addr().String())
@@ -221,13 +222,12 @@ func (r *rig) raw(text string) net.Conn {
 	return conn
 }
 
-// half is the beginning of a request whose body is said to be longer.
+// half returns the start of a request that announces a longer body.
 func half(path, body string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", path, secret, len(body)+1000, body)
 }
 
-// A body that never comes to its end is given up, and meanwhile others are
-// served.
+// TestSlowSenders tests that an incomplete body is given up, and that others are served meanwhile.
 func TestSlowSenders(t *testing.T) {
 	r, d := newFaulty(t, Options{BodyTimeout: time.Second})
 	conns := map[string]net.Conn{}
@@ -252,7 +252,7 @@ func TestSlowSenders(t *testing.T) {
 	}
 }
 
-// A client that leaves in the middle of a body has changed nothing.
+// TestHalfSentBodies tests that a client that leaves within a body has no effect.
 func TestHalfSentBodies(t *testing.T) {
 	r, d := newFaulty(t, Options{})
 	for _, path := range jsonEndpoints {
@@ -273,7 +273,7 @@ func TestHalfSentBodies(t *testing.T) {
 	}
 }
 
-// Close ends whatever is under way, at once, and leaves the sandbox alone.
+// TestClose tests that Close ends all requests at once, and not the sandbox.
 func TestClose(t *testing.T) {
 	r, d := newFaulty(t, Options{})
 	id := r.start("block-until never")

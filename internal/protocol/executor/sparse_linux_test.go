@@ -9,8 +9,8 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// A file that claims 4 EiB and holds nothing is refused before the first byte,
-// with the limit; so is one that grows while it is open.
+// TestSparseFiles tests that a file of 4 EiB without blocks is refused before the first byte, with
+// the limit, and so is one that grows while it is open.
 func TestSparseFiles(t *testing.T) {
 	const most = 1 << 20
 	r := newRig(t, backends.New(t), engine.Config{MaxFile: most}, Options{})

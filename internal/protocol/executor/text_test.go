@@ -31,8 +31,8 @@ func TestAppendText(t *testing.T) {
 	}
 }
 
-// FuzzAppendText: whatever the bytes, what comes out is the inside of a JSON
-// string that means the same, in one line however lines are told apart.
+// FuzzAppendText tests that the result for any bytes is the content of a JSON string with the same
+// meaning, on one line by every definition of a line end.
 func FuzzAppendText(f *testing.F) {
 	for _, s := range []string{"", "abc", "a\nb\"\\\x00", "\xff\xe2\x82", "\u2028\u0085é𝄞"} {
 		f.Add([]byte(s))
@@ -49,7 +49,7 @@ func FuzzAppendText(f *testing.F) {
 		if strings.ContainsAny(string(b), "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029") {
 			t.Fatalf("%q holds the end of a line: %q", p, b)
 		}
-		// In pieces it is the same.
+		// The result is the same for pieces.
 		in := make([]byte, 0, len(p)*6)
 		for rest := p; len(rest) > 0; {
 			piece := cutText(rest, 7)

@@ -8,8 +8,8 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// BenchmarkExecution is one execution over TCP, execute to result, with a
-// sandbox that costs nothing: what the protocol adds.
+// BenchmarkExecution measures the protocol's overhead: one execution over TCP, from execute to
+// result, with a sandbox that takes no time.
 func BenchmarkExecution(b *testing.B) {
 	c := newRig(b, engine.Config{}, Options{}).connect()
 	b.ReportAllocs()
@@ -27,7 +27,7 @@ func BenchmarkExecution(b *testing.B) {
 	}
 }
 
-// BenchmarkStream is the output of one program over TCP.
+// BenchmarkStream measures the output of one program over TCP.
 func BenchmarkStream(b *testing.B) {
 	c := newRig(b, engine.Config{}, Options{}).connect()
 	const size = 64 << 20

@@ -13,9 +13,9 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The clients of testdata/clients share no code with the server, and none with
-// each other. Here they run scripts of the faulty driver; the end-to-end test
-// runs them with real languages against the real binary.
+// The clients of testdata/clients are independent of the server and of each other. Here they run
+// scripts of the faulty driver; the end-to-end test runs them with real languages against the real
+// binary.
 
 func TestClientNpmWS(t *testing.T) {
 	testenv.Need(t, testenv.NpmWS)
@@ -27,7 +27,7 @@ func TestClientPyWebsockets(t *testing.T) {
 	checkClient(t, exec.Command("/usr/bin/python3", "client.py", "python"))
 }
 
-// TestClientsCanFail: a client that approves of everything would prove nothing.
+// TestClientsCanFail tests that the clients report errors.
 func TestClientsCanFail(t *testing.T) {
 	testenv.Need(t, testenv.NpmWS, testenv.PyWebsockets)
 	wrong := filepath.Join(t.TempDir(), "wrong.json")
@@ -55,7 +55,7 @@ func TestClientsCanFail(t *testing.T) {
 	}
 }
 
-// summary is what a client prints.
+// summary is a client's report.
 type summary struct {
 	Client string
 	OK     bool

@@ -241,7 +241,7 @@ func (c *conn) cancel(id string, f *frame) *refusal {
 		return &refusal{id: id, code: CodeUnknownExecution,
 			message: "no execution with this id is under way on this connection; it may have ended already"}
 	}
-	c.out.giveBack(f)
+	c.out.release(f)
 	r.cancelled.Store(true)
 	r.exec.Cancel()
 	return nil

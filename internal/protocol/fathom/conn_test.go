@@ -29,13 +29,12 @@ const (
 
 var limitsMuch = []string{`"timeout_ms":300000,"memory_mb":256`, much}
 
-// held is the most that may wait for a client that does not read: what is
-// queued for it, what the server is about to queue or write, and the
-// program's own pipe.
+// held bounds the bytes that wait for a client that does not read: queued messages, the server's
+// message in progress, and the program's own pipe.
 const held = (runFrames + 2 + 3) * maxData
 
-// checkPattern reads the output of one execution that floods stdout, up to the
-// given total, whatever other messages come between.
+// checkPattern reads the output of one execution that floods stdout, up to the given total. It
+// skips other messages.
 func checkPattern(t *testing.T, c *client, id string, total int64) {
 	t.Helper()
 	pattern := make([]byte, maxData+26)
@@ -54,21 +53,21 @@ func checkPattern(t *testing.T, c *client, id string, total int64) {
 			t.Fatalf("the output from byte %d is wrong: %.60q…", at, m.Data)
 		}
 		if at += int64(len(m.Data)); at > total {
-			t.Fatalf("%d bytes came, want %d", at, total)
+			t.Fatalf("received %d bytes, want %d", at, total)
 		}
 	}
 }
 
-// TestSlowReader: a client that does not read holds its programs back; memory
-// is bounded, nobody else notices, and when it reads again every byte is there.
+// TestSlowReader tests back-pressure: a client that does not read blocks its own program, memory is
+// bounded, and no byte is lost.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
 		slow, other := r.connect(), r.connect()
 		slow.execute("e1", flood, limitsMuch...)
-		synctest.Wait() // until nothing can move any more
+		synctest.Wait() // until nothing can move
 		if got := r.driver.Written(); got > held {
-			t.Errorf("the program has got rid of %d bytes, want at most %d", got, held)
+			t.Errorf("the program has written %d bytes, want at most %d", got, held)
 		}
 		other.execute("e1", "print stdout hello")
 		other.expect("e1 ack", "e1 status running", "e1 stdout hello\n", "e1 status completed", "e1 result 0")
@@ -77,14 +76,14 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// TestSlowReaderTCP is the same with the buffers of a real network between.
+// TestSlowReaderTCP is TestSlowReader with the buffers of a real network.
 func TestSlowReaderTCP(t *testing.T) {
 	r := newRig(t, engine.Config{}, Options{})
 	slow, other := r.connect(), r.connect()
 	slow.execute("e1", "flood stdout 67108864", limitsMuch...)
 	r.await("the client's window fills up", func() bool { return r.stalled(50 * time.Millisecond) })
 	if got := r.driver.Written(); got > 48<<20 {
-		t.Errorf("the program has got rid of %d bytes of %d", got, 64<<20)
+		t.Errorf("the program has written %d bytes of %d", got, 64<<20)
 	}
 	other.execute("e1", "print stdout hello")
 	other.expect("e1 ack", "e1 status running", "e1 stdout hello\n", "e1 status completed", "e1 result 0")
@@ -92,7 +91,7 @@ func TestSlowReaderTCP(t *testing.T) {
 	slow.expect("e1 status completed", "e1 result 0")
 }
 
-// stalled reports whether a write has been under way for d on any connection.
+// stalled reports whether a write on any connection has taken longer than d.
 func (r *rig) stalled(d time.Duration) bool {
 	r.server.mu.Lock()
 	defer r.server.mu.Unlock()
@@ -104,7 +103,7 @@ func (r *rig) stalled(d time.Duration) bool {
 	return false
 }
 
-// TestManySlowExecutions: the bound is per connection, not per execution.
+// TestManySlowExecutions tests that the bound is per connection, not per execution.
 func TestManySlowExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
@@ -113,15 +112,15 @@ func TestManySlowExecutions(t *testing.T) {
 			slow.execute(fmt.Sprint("e", i), flood, limitsMuch...)
 		}
 		synctest.Wait()
-		// Each program has a pipe of its own, and one piece in the engine's hands.
+		// Each program has its own pipe, and one chunk in the engine.
 		if got, most := r.driver.Written(), int64(held+20*4*maxData); got > most {
-			t.Errorf("the programs have got rid of %d bytes, want at most %d", got, most)
+			t.Errorf("the programs have written %d bytes, want at most %d", got, most)
 		}
 	})
 }
 
-// TestStuckClientStillCancels: what a client does not read is output; it can
-// still ask for the end, and the clocks run.
+// TestStuckClientStillCancels tests that a client that reads no output can still cancel, and that
+// time limits still apply.
 func TestStuckClientStillCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
@@ -150,8 +149,8 @@ func TestStuckClientStillCancels(t *testing.T) {
 	})
 }
 
-// TestUnreadAnswers: a client that sends and does not read is not read from
-// for long; when it reads, every request has its answer.
+// TestUnreadAnswers tests that the server soon stops reading from a client that does not read, and
+// later answers every request.
 func TestUnreadAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
@@ -167,7 +166,7 @@ func TestUnreadAnswers(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		// The supply of frames, one in each hand, and the server's read buffer.
+		// All free frames, the two in progress, and the server's read buffer.
 		if got, most := len(sent), replyFrames+2+(4<<10)/20; got > most {
 			t.Errorf("%d requests were taken, want at most %d", got, most)
 		}
@@ -177,8 +176,8 @@ func TestUnreadAnswers(t *testing.T) {
 	})
 }
 
-// TestWriteTimeout: a client that reads nothing at all loses its connection,
-// and its executions end after the grace.
+// TestWriteTimeout tests that a client that does not read loses its connection, and that its
+// executions end after the grace period.
 func TestWriteTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
@@ -211,9 +210,8 @@ func (r *rig) connections() int {
 	return len(r.server.conns)
 }
 
-// TestSlowIsNotStuck: a client that reads a little now and then keeps its
-// connection, although it takes longer than the timeout over everything, and
-// pings of either side get lost in the meantime.
+// TestSlowIsNotStuck tests that a client that reads a little at a time keeps its connection,
+// although the whole takes longer than the timeout and pings of both sides are lost.
 func TestSlowIsNotStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
@@ -224,7 +222,7 @@ func TestSlowIsNotStuck(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			m := c.receive()
 			if m.Type != typeStdout {
-				t.Fatalf("%q came", m.brief())
+				t.Fatalf("received %q", m.brief())
 			}
 			at += int64(len(m.Data))
 		}
@@ -232,15 +230,14 @@ func TestSlowIsNotStuck(t *testing.T) {
 	})
 }
 
-// TestFairness: a program that floods does not keep another of the same
-// connection from being heard.
+// TestFairness tests that a flood of one program does not delay another program of the connection.
 func TestFairness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
 		c := r.connect()
 		c.execute("loud", flood, limitsMuch...)
 		c.execute("soft", "repeat 10 print stdout hello")
-		const most = 100 // of the 256 that the loud one sends
+		const most = 100 // of the 256 messages of the flood
 		loud := 0
 		for {
 			m := c.receive()
@@ -252,13 +249,13 @@ func TestFairness(t *testing.T) {
 			}
 		}
 		if loud > most {
-			t.Errorf("%d messages came before the other program was through, want at most %d", loud, most)
+			t.Errorf("%d messages before the end of the other program, want at most %d", loud, most)
 		}
 	})
 }
 
-// TestDisconnect: executions of a connection that is gone run on for the
-// grace, and what they write is discarded. Then they are cancelled.
+// TestDisconnect tests that the executions of a lost connection continue for the grace period, with
+// their output discarded, and are then cancelled.
 func TestDisconnect(t *testing.T) {
 	for name, leave := range map[string]func(*client){
 		"in order": func(c *client) { c.ws.Close(websocket.StatusNormalClosure, "") },
@@ -270,7 +267,7 @@ func TestDisconnect(t *testing.T) {
 				c := r.connect()
 				c.execute("short", "block-until left\n"+flood+"\nsleep 4s", limitsMuch...)
 				c.execute("long", "ignore-term\nblock-until never")
-				synctest.Wait() // the messages so far are not read: the connection is broken while writes wait
+				synctest.Wait() // no message is read: the connection breaks during blocked writes
 				leave(c)
 				r.driver.Open("left")
 				time.Sleep(4900 * time.Millisecond)
@@ -296,7 +293,8 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-// TestDisconnectWithoutGrace and while queued: cancelled at once.
+// TestDisconnectWithoutGrace tests that without a grace period, running and queued executions are
+// cancelled at once.
 func TestDisconnectWithoutGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{MaxSandboxes: 1}, Options{DisconnectGrace: -1})
@@ -316,15 +314,15 @@ func TestDisconnectWithoutGrace(t *testing.T) {
 	})
 }
 
-// TestShutdown: executions under way are let finish and told of; the
-// connection closes with 1001; whatever comes meanwhile is refused.
+// TestShutdown tests that running executions finish and report, connections close with 1001, and
+// new requests are refused.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{MaxSandboxes: 1}, Options{})
 		idle, busy := r.connect(), r.connect()
 		busy.execute("e1", "sleep 2s\nprint stdout done")
 		busy.expect("e1 ack", "e1 status running")
-		busy.execute("e2", "print stdout queued") // counts as under way, too
+		busy.execute("e2", "print stdout queued") // queued, and so also counted
 		busy.expect("e2 ack")
 
 		down := make(chan error)
@@ -332,7 +330,7 @@ func TestShutdown(t *testing.T) {
 		if got := idle.closed(); got != websocket.StatusGoingAway {
 			t.Errorf("the idle connection closed with %v, want 1001", got)
 		}
-		synctest.Wait() // connections are told one after the other
+		synctest.Wait() // connections close one after the other
 		busy.execute("e3", "print stdout too late")
 		busy.ping()
 		busy.expect("e3 error NETWORK_ERROR", " pong")
@@ -356,8 +354,8 @@ func timeout(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// TestShutdownDeadline: what has not ended by then is cancelled, which is not
-// a cancel by the client, and the client is still told.
+// TestShutdownDeadline tests that executions that outlast the deadline are cancelled and reported,
+// but not as cancelled by the client.
 func TestShutdownDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{MaxSandboxes: 2}, Options{})
@@ -391,13 +389,13 @@ func TestShutdownDeadline(t *testing.T) {
 	})
 }
 
-// TestShutdownStuckClient: a client that reads nothing does not hold up the
-// shutdown beyond the end of its time and closeWait.
+// TestShutdownStuckClient tests that a client that does not read delays the shutdown by at most
+// closeWait beyond the deadline.
 func TestShutdownStuckClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
 		r.connect().execute("e1", flood, limitsMuch...)
-		r.connect() // idle, and does not answer the close either
+		r.connect() // idle, and does not answer the close frame
 		synctest.Wait()
 		began := time.Now()
 		if err := r.server.Shutdown(timeout(t, 10*time.Second)); !errors.Is(err, context.DeadlineExceeded) {
@@ -412,8 +410,8 @@ func TestShutdownStuckClient(t *testing.T) {
 	})
 }
 
-// TestShutdownAfterDisconnect: an execution whose client has gone is waited
-// for as long as its grace.
+// TestShutdownAfterDisconnect tests that the shutdown waits for the grace period of a lost client's
+// executions.
 func TestShutdownAfterDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
@@ -431,7 +429,7 @@ func TestShutdownAfterDisconnect(t *testing.T) {
 	})
 }
 
-// TestClose ends everything at once, also while a Shutdown waits.
+// TestClose tests that Close ends everything at once, also during a Shutdown.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
@@ -453,8 +451,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestEngineShutdown: the engine goes down under a connection. Nothing is
-// "cancelled by client" then.
+// TestEngineShutdown tests that the engine's shutdown under a connection is not reported as
+// cancelled by the client.
 func TestEngineShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{MaxSandboxes: 1}, Options{})
@@ -474,8 +472,7 @@ func TestEngineShutdown(t *testing.T) {
 	})
 }
 
-// TestOutputLimitExact: the two streams together are delivered up to the limit
-// to the byte, and not one more.
+// TestOutputLimitExact tests that both streams together are delivered exactly up to the limit.
 func TestOutputLimitExact(t *testing.T) {
 	r := newRig(t, engine.Config{}, Options{})
 	c := r.connect()
@@ -494,18 +491,18 @@ func TestOutputLimitExact(t *testing.T) {
 				got += len(m.Data)
 			}
 			if got != limit {
-				t.Errorf("%s: %d bytes came", id, got)
+				t.Errorf("%s: received %d bytes", id, got)
 			}
 			if m.brief() != id+" status failed" {
-				t.Fatalf("%q came", m.brief())
+				t.Fatalf("received %q", m.brief())
 			}
 			c.expect(id+" error OUTPUT_LIMIT", id+" result null")
 		}
 	}
 }
 
-// TestOutputLimitWhole: the limit never cuts a character and is never exceeded,
-// also where U+FFFD makes more bytes than the program wrote.
+// TestOutputLimitWhole tests that the limit never cuts a character and is never exceeded, also if
+// U+FFFD takes more bytes than the program wrote.
 func TestOutputLimitWhole(t *testing.T) {
 	r := newRig(t, engine.Config{}, Options{})
 	c := r.connect()
@@ -525,17 +522,17 @@ write stdout "tail"`: strings.Repeat("x", 32),
 			got += m.Data
 		}
 		if got != want {
-			t.Errorf("%.40q: %q came, want %q", script, got, want)
+			t.Errorf("%.40q: received %q, want %q", script, got, want)
 		}
 		if m.brief() != "e status failed" {
-			t.Fatalf("%.40q: %q came", script, m.brief())
+			t.Fatalf("%.40q: received %q", script, m.brief())
 		}
 		c.expect("e error OUTPUT_LIMIT", "e result null")
 	}
 }
 
-// TestOutputAtOnce: what is written is sent, although the program goes on: nothing
-// waits for more, for a timer or for the end.
+// TestOutputAtOnce tests that output is sent while the program runs, without waiting for more
+// output or a timer.
 func TestOutputAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
@@ -547,13 +544,12 @@ func TestOutputAtOnce(t *testing.T) {
 		r.driver.Open("b")
 		c.expect("e1 stdout b")
 		if d := time.Since(began); d != 0 {
-			t.Errorf("it took %v of a clock that stands still while anything can be done", d)
+			t.Errorf("the output waited %v of the fake clock", d)
 		}
 	})
 }
 
-// TestLimitsReachTheDriver: what a request says is what the sandbox is made
-// with.
+// TestLimitsReachTheDriver tests that the driver gets the limits of the request.
 func TestLimitsReachTheDriver(t *testing.T) {
 	r := newRig(t, engine.Config{}, Options{})
 	c := r.connect()
@@ -570,9 +566,8 @@ func TestLimitsReachTheDriver(t *testing.T) {
 	}
 }
 
-// TestManyClients has many connections start and cancel executions at random
-// moments. Every execution that is acknowledged gets one last message and
-// nothing after it, and what is said is in order.
+// TestManyClients starts and cancels executions at random moments on many connections. Every
+// acknowledged execution gets its messages in order, exactly one last message, and none after it.
 func TestManyClients(t *testing.T) {
 	r := newRig(t, engine.Config{MaxSandboxes: 8, MaxQueue: 20, Grace: 10 * time.Millisecond}, Options{})
 	var wg sync.WaitGroup
@@ -584,8 +579,7 @@ func TestManyClients(t *testing.T) {
 	r.await("all sandboxes are gone", func() bool { return r.driver.Leaks() == nil })
 }
 
-// storm starts n executions, cancels every third, uses ids again and checks
-// the order of everything that comes.
+// storm starts n executions, cancels every third, reuses ids and checks the order of all messages.
 func (c *client) storm(n int) {
 	scripts := []string{"print stdout hello", "exit 3", "flood stdout 100000", "sleep 5ms", "block-until never", "lost", "signal 9",
 		"ignore-term\nblock-until never", "flood stderr 3000000"}
@@ -598,7 +592,7 @@ func (c *client) storm(n int) {
 		}
 		c.ping()
 	}()
-	state := map[string]string{} // "", "ack", "running", "ended": a status that ends
+	state := map[string]string{} // "", "ack", "running", "ended": a terminal status
 	left, ponged := 0, false
 	for left > 0 || !ponged {
 		m := c.receive()
@@ -628,7 +622,7 @@ func (c *client) storm(n int) {
 	}
 }
 
-// TestRecordOnRequest: the server's executions are kept only where its options say so.
+// TestRecordOnRequest tests that executions are stored only if Options.Record is set.
 func TestRecordOnRequest(t *testing.T) {
 	for _, record := range []bool{false, true} {
 		var kept atomic.Int64

@@ -17,8 +17,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
-// testRanges are the limits that the protocol's known client works with, and
-// small sizes.
+// testRanges are the limits of the protocol's known client, with small sizes.
 func testRanges(t testing.TB) *ranges {
 	t.Helper()
 	languages, err := lang.New(lang.Default()...)
@@ -32,7 +31,7 @@ func testRanges(t testing.TB) *ranges {
 		languages, Options{MaxCode: 100, MaxEnv: 50, MaxStdin: 20})
 }
 
-// valid is a message that is accepted, as fields, to be varied by tests.
+// valid returns the fields of a valid message, for tests to vary.
 func valid() map[string]any {
 	return map[string]any{
 		"v": 1, "type": "execute", "id": "exec_1", "ts": "2025-12-27T11:30:00.000Z",
@@ -41,8 +40,8 @@ func valid() map[string]any {
 	}
 }
 
-// vary returns the valid message with a field replaced by raw JSON, or left
-// out if raw is empty. A dot leads into limits.
+// vary returns the valid message with a field replaced by raw JSON, or left out if raw is empty. A
+// dot in field selects a field of limits.
 func vary(t testing.TB, field, raw string) []byte {
 	t.Helper()
 	m := valid()
@@ -61,15 +60,14 @@ func vary(t testing.TB, field, raw string) []byte {
 	return b
 }
 
-// TestDecodeFields walks every field through what is right, missing, mistyped
-// and out of range. A refusal is INVALID_REQUEST unless said otherwise, names
-// the field and says what is allowed.
+// TestDecodeFields tests valid, missing, mistyped and out-of-range values of every field. By
+// default a refusal is INVALID_REQUEST; it names the field and the allowed values.
 func TestDecodeFields(t *testing.T) {
 	r := testRanges(t)
 	text := func(n int) string { return `"` + strings.Repeat("x", n) + `"` }
 	for _, tt := range []struct {
 		field, raw string
-		wrong      string // parts of the message, separated by |; "" for accepted
+		wrong      string // parts of the message, separated by |; "" if accepted
 	}{
 		{"v", `1`, ""}, {"v", `1.0`, ""}, {"v", `1e0`, ""},
 		{"v", ``, "v is missing|version 1"},
@@ -212,8 +210,7 @@ func TestDecodeLanguage(t *testing.T) {
 	}
 }
 
-// TestDecodeSyntax is about messages that are not what JSON, or this
-// protocol's narrower idea of it, allows.
+// TestDecodeSyntax tests messages that are not JSON, or not the JSON that this protocol allows.
 func TestDecodeSyntax(t *testing.T) {
 	r := testRanges(t)
 	ping := `{"v":1,"type":"ping","x":`
@@ -270,8 +267,8 @@ func TestDecodeSyntax(t *testing.T) {
 	}
 }
 
-// TestDecodeID: a refusal carries the id whenever the message has one that
-// can be used, since that is how the client knows what was refused.
+// TestDecodeID tests that a refusal has the message's id if that is usable, so that the client can
+// assign the refusal.
 func TestDecodeID(t *testing.T) {
 	r := testRanges(t)
 	for _, tt := range []struct{ name, msg, id string }{
@@ -294,7 +291,7 @@ func TestDecodeID(t *testing.T) {
 	}
 }
 
-// TestDecodeAll reads the text's own example, and everything set.
+// TestDecodeAll decodes the specification's example, and messages with all fields.
 func TestDecodeAll(t *testing.T) {
 	for _, tt := range []struct {
 		msg  string
@@ -310,7 +307,7 @@ func TestDecodeAll(t *testing.T) {
 				env: map[string]string{"A": "2"}, limits: limits{timeoutMS: 7, memoryMB: 16, cpuShares: 513}}}},
 		{`{"v":1,"type":"cancel","id":"x","ts":"2025-12-27T11:30:05.000Z"}`, request{kind: "cancel", id: "x"}},
 		{`{"v":1,"type":"ping","ts":"2025-12-27T11:30:00.000Z"}`, request{kind: "ping"}},
-		{`{"v":1,"type":"ping","id":7}`, request{kind: "ping"}}, // a ping has no id; this is an unknown field
+		{`{"v":1,"type":"ping","id":7}`, request{kind: "ping"}}, // a ping has no id, so this is an unknown field
 	} {
 		got, bad := decode([]byte(tt.msg), testRanges(t))
 		if bad != nil {
@@ -323,7 +320,7 @@ func TestDecodeAll(t *testing.T) {
 	}
 }
 
-// TestDecodeTellsNoSecrets: refusals do not repeat what may be secret.
+// TestDecodeTellsNoSecrets tests that refusals contain no values that may be secret.
 func TestDecodeTellsNoSecrets(t *testing.T) {
 	const secret = "hunter2"
 	for field, raw := range map[string]string{
@@ -340,7 +337,7 @@ func TestDecodeTellsNoSecrets(t *testing.T) {
 	}
 }
 
-// TestDecodeKeepsNothing: the read buffer is used again for the next message.
+// TestDecodeKeepsNothing tests that a request does not reference the read buffer, which is reused.
 func TestDecodeKeepsNothing(t *testing.T) {
 	m := valid()
 	maps.Copy(m, map[string]any{"stdin": "input", "env": map[string]string{"A": "value"}})
@@ -367,7 +364,7 @@ func TestRanges(t *testing.T) {
 			t.Errorf("%s without a limit is %v", name, s)
 		}
 	}
-	// What is in a span does not overflow in the engine's units.
+	// Values within a span do not overflow in the engine's units.
 	if d := time.Duration(unlimited.timeoutMS.max) * time.Millisecond; d <= 0 {
 		t.Errorf("the longest timeout is %v", d)
 	}
@@ -380,8 +377,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever comes in, the decoder does not panic, decides one way or
-// the other, and its answer can be put on the wire.
+// FuzzDecode tests that the decoder does not panic, returns either a request or a refusal, and that
+// the refusal can be encoded.
 func FuzzDecode(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/decode/*.json")
 	if err != nil || len(seeds) == 0 {
@@ -428,7 +425,7 @@ func checkErrorMessage(t *testing.T, b []byte, bad *refusal) {
 	}
 }
 
-// encodeRequest writes a request as a client would.
+// encodeRequest encodes a request as a client would.
 func encodeRequest(t *testing.T, r request) []byte {
 	t.Helper()
 	m := map[string]any{"v": Version, "type": r.kind}

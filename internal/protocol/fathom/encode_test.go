@@ -11,12 +11,11 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// noon is 12:00:00.0019 in UTC, given in another zone: milliseconds are cut,
-// not rounded, and the zone is converted.
+// noon is 12:00:00.0019 in UTC, in another zone: milliseconds are rounded down, and the zone is
+// converted.
 var noon = time.Date(2025, 12, 27, 13, 0, 0, 1_900_000, time.FixedZone("CET", 3600))
 
-// TestEncode pins every message to the byte, and checks each against a parser
-// that is not ours.
+// TestEncode compares every message byte by byte, and decodes each with an independent parser.
 func TestEncode(t *testing.T) {
 	id := newExecID(`a"\` + "\n\u2028é")
 	const head = `"id":"a\"\\\n\u2028é","ts":"2025-12-27T12:00:00.001Z"`
@@ -71,7 +70,7 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// TestOutputAllocatesNothing: the path that every byte of output takes.
+// TestOutputAllocatesNothing tests the path of output, which every byte takes.
 func TestOutputAllocatesNothing(t *testing.T) {
 	id := newExecID("exec_a1b2c3d4")
 	data := []byte(strings.Repeat("héllo\n", 100))

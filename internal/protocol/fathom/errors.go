@@ -52,7 +52,7 @@ func endingOf(r sandbar.Result) ending {
 		return ending{status: OOM, result: true}
 	case sandbar.OutputLimit:
 		return ending{status: Failed, result: true, code: CodeOutputLimit,
-			message: "output exceeded limits.max_output_bytes; what was written up to it has been delivered"}
+			message: "output exceeded limits.max_output_bytes; the output up to the limit has been delivered"}
 	case sandbar.TimedOut:
 		return ending{status: TimedOut, result: true}
 	case sandbar.Cancelled:

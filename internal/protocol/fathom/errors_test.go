@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/wiretest"
 )
 
-// TestTables is what every outcome and every error of the platform becomes on
-// the wire.
+// TestTables compares the messages of every outcome and every error of the platform with a golden
+// file.
 func TestTables(t *testing.T) {
 	wiretest.Tables(t, "testdata/tables.golden",
 		func(r sandbar.Result) string { return describe(endingOf(r), r.ExitCode) },
@@ -35,8 +35,7 @@ func describe(e ending, exitCode int) string {
 	return strings.TrimSpace(s)
 }
 
-// TestTablesAreTotal: an outcome or a code that the tables have never heard of
-// is not invented into something it may not be.
+// TestTablesAreTotal tests that an unknown outcome or code is reported as unknown.
 func TestTablesAreTotal(t *testing.T) {
 	for _, o := range []sandbar.Outcome{0, -1, 99} {
 		if e := endingOf(sandbar.Result{Outcome: o}); e.status != "" || e.result || e.code != CodeInternalError {
@@ -51,7 +50,7 @@ func TestTablesAreTotal(t *testing.T) {
 	}
 }
 
-// TestRetryable is the table of error codes of the text.
+// TestRetryable compares Retryable with the specification's table of error codes.
 func TestRetryable(t *testing.T) {
 	for code, want := range map[Code]bool{
 		CodeTimeout: false, CodeOOM: false, CodeOutputLimit: false,
@@ -64,8 +63,8 @@ func TestRetryable(t *testing.T) {
 	}
 }
 
-// TestEndingBeforeStart: the codes TIMEOUT and OOM stand for limits that were
-// met when no program was running yet; nothing was, so there is no result.
+// TestEndingBeforeStart tests the codes TIMEOUT and OOM: the limit was reached before the program
+// ran, so there is no result.
 func TestEndingBeforeStart(t *testing.T) {
 	for _, tt := range []struct {
 		outcome   sandbar.Outcome
@@ -89,7 +88,7 @@ func TestEndingBeforeStart(t *testing.T) {
 	}
 }
 
-// TestEndingOfCancel: only a cancel that the client asked for is "cancelled".
+// TestEndingOfCancel tests that only a cancel by the client is reported as "cancelled".
 func TestEndingOfCancel(t *testing.T) {
 	r := &run{}
 	err := sandbar.Errorf(sandbar.Canceled, "cancelled")

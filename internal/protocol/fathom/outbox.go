@@ -78,8 +78,8 @@ func (o *outbox) take(supply chan *frame) *frame {
 // send queues a frame. It never blocks, because the queue has room for every frame.
 func (o *outbox) send(f *frame) { o.queue <- f }
 
-// giveBack returns an unused frame.
-func (o *outbox) giveBack(f *frame) { f.home <- f }
+// release returns an unused frame.
+func (o *outbox) release(f *frame) { f.home <- f }
 
 // flush waits until everything sent before has been written, or the connection is gone.
 func (o *outbox) flush() {
@@ -130,7 +130,7 @@ func (o *outbox) run(write func([]byte) error, timeout time.Duration, abort func
 			if err != nil {
 				return err
 			}
-			o.giveBack(f)
+			o.release(f)
 		}
 	}
 }

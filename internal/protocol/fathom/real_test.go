@@ -17,14 +17,14 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/backend"
 )
 
-// The transcripts over further drivers.
+// TestOver plays the transcripts over further drivers.
 func TestOver(t *testing.T) {
 	backends.Over(t, []backend.Case{{Name: "RealTranscripts", Run: TestRealTranscripts}})
 }
 
-// TestRealTranscripts plays the transcripts over a real driver: the scripts of
-// the faulty driver become programs that do the same, and what the transcript
-// says of times and memory becomes what a real program may use.
+// TestRealTranscripts plays the transcripts over a real driver: the scripts of the faulty driver
+// become programs with the same effect, and the transcript's times and memory become ranges for a
+// real program.
 func TestRealTranscripts(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	wiretest.Protocol{
@@ -39,13 +39,13 @@ func TestRealTranscripts(t *testing.T) {
 	}.Run(t, "testdata/*.txtar")
 }
 
-// onlyFaulty are the transcripts of what no real driver does when it is asked to.
+// onlyFaulty returns the transcripts that need faults on command, which no real driver has.
 func onlyFaulty() []string {
 	return []string{"infrastructure-error.txtar", "internal-error.txtar", "network-error.txtar"}
 }
 
-// atOnce are the transcripts that "make test" plays over drivers other than
-// native; "make test-all" plays all.
+// atOnce returns the transcripts that "make test" plays over drivers other than native; "make
+// test-all" plays all.
 func atOnce() []string {
 	return []string{"both-streams.txtar", "cancel.txtar", "exit-code.txtar", "many.txtar", "oom.txtar", "output-limit.txtar", "overloaded.txtar",
 		"signal.txtar", "stdin-env.txtar", "success.txtar", "timeout.txtar", "utf8.txtar"}
@@ -73,7 +73,7 @@ func realize(t *testing.T, name string, text []byte) []byte {
 		}
 		switch side, _, _ := strings.Cut(f.Name, " "); side {
 		case "setup":
-			lines = slices.DeleteFunc(lines, func(l string) bool { return l == "missing elixir" }) // it is
+			lines = slices.DeleteFunc(lines, func(l string) bool { return l == "missing elixir" }) // the interpreter is missing
 		case "client":
 			lines = realRequests(t, lines)
 		case "server":
@@ -84,8 +84,7 @@ func realize(t *testing.T, name string, text []byte) []byte {
 	return txtar.Format(archive)
 }
 
-// realRequests has requests carry real programs. Those that are not well formed
-// stay as they are.
+// realRequests puts real programs into requests. Malformed requests are left unchanged.
 func realRequests(t *testing.T, lines []string) []string {
 	t.Helper()
 	for i, line := range lines {
@@ -97,19 +96,18 @@ func realRequests(t *testing.T, lines []string) []string {
 		if err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
-		// Only the code is put in: what else a request has is not written anew.
+		// Only the code is replaced; re-encoding could change other parts of the request.
 		was, _ := json.Marshal(ask.Code)
 		is, _ := json.Marshal(program)
 		line = strings.Replace(line, `"code":`+string(was), `"code":`+string(is), 1)
-		// The shortest times are for programs that start within them.
+		// The shortest time limits are for programs that start within them.
 		line = strings.Replace(line, `"timeout_ms":500,`, `"timeout_ms":5000,`, 1)
 		lines[i] = line
 	}
 	return lines
 }
 
-// realAnswers expects whatever a real program uses, and what it writes to a
-// stream in as many pieces as come.
+// realAnswers accepts any resource usage of a real program, and any split of its output.
 func realAnswers(t *testing.T, lines []string) (out []string) {
 	t.Helper()
 	var last map[string]any
@@ -137,8 +135,8 @@ func realAnswers(t *testing.T, lines []string) (out []string) {
 	return out
 }
 
-// realProgram is a program that does what a script of the faulty driver does.
-// What is no such script is a program already.
+// realProgram returns a program with the effect of a script of the faulty driver. Any other text is
+// returned unchanged.
 func realProgram(language, script string) (string, error) {
 	var commands []string
 	for line := range strings.Lines(script) {
@@ -164,7 +162,7 @@ func realProgram(language, script string) (string, error) {
 	return script, nil
 }
 
-// shellCommand is what a shell does for a command of the faulty driver.
+// shellCommand returns the shell command for a command of the faulty driver.
 func shellCommand(line string) (string, error) {
 	verb, rest, _ := strings.Cut(line, " ")
 	switch verb {
@@ -185,16 +183,16 @@ func shellCommand(line string) (string, error) {
 	case "signal":
 		return "kill -" + rest + " $$", nil
 	case "oom":
-		// More than the limit, and less than one allocation may have where nothing but the
-		// sum of what is used is held: there a greater one fails, and the program with it.
+		// More than the limit, but less than a single allocation may have: where only the sum of
+		// the used memory is limited, a larger allocation fails, and the program with it.
 		return `exec python3 -c "b = b'x' * (300 << 20); import time; time.sleep(1000)"`, nil
-	case "usage": // whatever it uses
+	case "usage": // any usage
 		return ":", nil
 	}
 	return "", fmt.Errorf("no shell command does %s", verb)
 }
 
-// shellWrite writes text to a stream, a byte at a time if that is asked for.
+// shellWrite writes text to a stream, byte by byte if requested.
 func shellWrite(verb, rest string) (string, error) {
 	stream, text, _ := strings.Cut(rest, " ")
 	if verb == "dribble" {

@@ -20,18 +20,18 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/backend"
 )
 
-// backends makes the real drivers.
+// backends creates the real drivers.
 var backends backend.Pool
 
 func TestMain(m *testing.M) { os.Exit(backends.Main(m)) }
 
-// patience bounds tests that fail. No test depends on how long anything takes.
+// patience bounds failing tests. No test depends on a duration.
 const patience = 30 * time.Second
 
-// rig is a server over an engine over a driver, and a way to reach it.
+// rig is a server over an engine and a driver, with a client's address.
 type rig struct {
 	t      testing.TB
-	driver *faulty.Driver // nil over another
+	driver *faulty.Driver // nil over another driver
 	engine *engine.Engine
 	server *Server
 	url    string
@@ -51,8 +51,8 @@ func newRig(t testing.TB, c engine.Config, o Options, prepare ...func(*faulty.Dr
 	return r
 }
 
-// newRigOver starts a server over a driver. At the end of the test it is closed,
-// and then nothing of it may be left.
+// newRigOver starts a server over a driver. At the end of the test it closes the server and checks
+// for leaks.
 func newRigOver(t testing.TB, d driver.Driver, c engine.Config, o Options) *rig {
 	t.Helper()
 	r := &rig{t: t}
@@ -90,8 +90,8 @@ func (r *rig) close() {
 	}
 }
 
-// newBubble is newRig for a testing/synctest bubble, where connections are
-// pipes without any buffer and time passes when nothing else can happen.
+// newBubble is newRig for a testing/synctest bubble: connections are unbuffered pipes, and time
+// advances when all goroutines are blocked.
 func newBubble(t *testing.T, c engine.Config, o Options) *rig {
 	t.Helper()
 	r := &rig{t: t, driver: faulty.New(), url: "http://pipe.test"}
@@ -147,7 +147,7 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// client is a connection of a test.
+// client is a test's connection.
 type client struct {
 	t  testing.TB
 	ws *websocket.Conn
@@ -166,8 +166,8 @@ func (r *rig) connect() *client {
 	return &client{r.t, ws}
 }
 
-// raw makes a WebSocket connection by hand, for what no library would send,
-// and returns the server's answer to the upgrade.
+// raw makes a WebSocket connection by hand, for frames that no library would send, and returns the
+// server's response to the upgrade.
 func (r *rig) raw(headers ...string) (net.Conn, *bufio.Reader, *http.Response) {
 	r.t.Helper()
 	conn, err := r.dial(r.t.Context(), "", "")
@@ -193,7 +193,7 @@ func (r *rig) raw(headers ...string) (net.Conn, *bufio.Reader, *http.Response) {
 	return conn, br, resp
 }
 
-// send sends a message as it stands.
+// send sends a message unchanged.
 func (c *client) send(msg string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -203,7 +203,7 @@ func (c *client) send(msg string) {
 	}
 }
 
-// execute asks for a script of the faulty driver to be run.
+// execute sends an execute message with a script of the faulty driver.
 func (c *client) execute(id, script string, limits ...string) {
 	c.t.Helper()
 	lim := `"timeout_ms":30000,"memory_mb":256`
@@ -239,7 +239,7 @@ type message struct {
 	Retryable *bool
 }
 
-// receive takes the next message; it must be well formed.
+// receive returns the next message, which must be well-formed.
 func (c *client) receive() message {
 	c.t.Helper()
 	m, err := c.tryReceive()
@@ -258,12 +258,12 @@ func (c *client) tryReceive() (message, error) {
 	}
 	var m message
 	if err := json.Unmarshal(b, &m); err != nil || kind != websocket.MessageText || m.V != 1 {
-		c.t.Errorf("a bad frame came (%v): %q", err, b)
+		c.t.Errorf("received a malformed frame (%v): %q", err, b)
 	}
 	return m, nil
 }
 
-// expect takes the next messages and compares them in short form, see brief.
+// expect compares the next messages, in the form of brief.
 func (c *client) expect(want ...string) {
 	c.t.Helper()
 	for i, w := range want {
@@ -273,8 +273,8 @@ func (c *client) expect(want ...string) {
 	}
 }
 
-// brief is a message in few words: "e1 status running", "e1 stdout text",
-// "e1 result 0", "e1 error OUTPUT_LIMIT", "e1 ack", " pong".
+// brief formats a message: "e1 status running", "e1 stdout text", "e1 result 0", "e1 error
+// OUTPUT_LIMIT", "e1 ack", " pong".
 func (m message) brief() string {
 	s := m.ID + " " + m.Type
 	switch m.Type {
@@ -291,7 +291,7 @@ func (m message) brief() string {
 	return s
 }
 
-// until takes messages until one in short form is want.
+// until reads messages up to the one whose brief form is want.
 func (c *client) until(want string) {
 	c.t.Helper()
 	for {
@@ -301,8 +301,8 @@ func (c *client) until(want string) {
 	}
 }
 
-// closed takes messages until the connection's end and returns its status, -1
-// if there was no close frame.
+// closed reads messages until the connection's end and returns its status, -1 without a close
+// frame.
 func (c *client) closed() websocket.StatusCode {
 	for {
 		if _, err := c.tryReceive(); err != nil {
@@ -311,7 +311,7 @@ func (c *client) closed() websocket.StatusCode {
 	}
 }
 
-// await waits for something that no message tells.
+// await waits for a state that no message reports.
 func (r *rig) await(what string, ok func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {

@@ -125,7 +125,7 @@ func (r *run) output(s sandbar.Stream, p []byte) {
 	head := len(f.b)
 	f.b = r.appendOutput(f.b, r.text(s), p)
 	if len(f.b) == head {
-		r.conn.out.giveBack(f)
+		r.conn.out.release(f)
 		return
 	}
 	f.b = appendOutputEnd(f.b)

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// convert passes parts through one text and reads the result back as JSON.
+// convert passes parts through one text and decodes the result as JSON.
 func convert(t interface{ Fatalf(string, ...any) }, parts ...[]byte) string {
 	var x text
 	b := []byte{'"'}
@@ -27,9 +27,8 @@ func convert(t interface{ Fatalf(string, ...any) }, parts ...[]byte) string {
 	return s
 }
 
-// TestTextReplacement pins how many U+FFFD stand for which bytes: one for each
-// maximal subpart. The cases marked with † are those of the Unicode standard,
-// section 3.9, tables 3-8 to 3-11.
+// TestTextReplacement tests the number of U+FFFD: one for each maximal subpart. The cases marked
+// with † are those of the Unicode standard, section 3.9, tables 3-8 to 3-11.
 func TestTextReplacement(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"", ""},
@@ -55,11 +54,11 @@ func TestTextReplacement(t *testing.T) {
 		{"\xed\xa0\x80\xed\xbf\xbf\xed\xafA", strings.Repeat("\uFFFD", 8) + "A"},           // † surrogates
 		{"\xf4\x91\x92\x93\xffA\x80\xbfB", strings.Repeat("\uFFFD", 5) + "A\uFFFD\uFFFDB"}, // † beyond U+10FFFF
 		{"\xe1\x80\xe2\xf0\x91\x92\xf1\xbfA", "\uFFFD\uFFFD\uFFFD\uFFFDA"},                 // † truncated
-		{"\xf8\x88\x80\x80\x80", strings.Repeat("\uFFFD", 5)},                              // five-byte form of old
+		{"\xf8\x88\x80\x80\x80", strings.Repeat("\uFFFD", 5)},                              // an obsolete five-byte form
 		{"ok \xed\xa0\xbd\xed\xb8\x80 end", "ok " + strings.Repeat("\uFFFD", 6) + " end"},  // CESU-8
-		{"\xe2\x80", "\uFFFD"},     // could have been U+2028
-		{"\xe2\x80x", "\uFFFDx"},   // as before
-		{"\xe2\x80\xa8", "\u2028"}, // and is
+		{"\xe2\x80", "\uFFFD"},     // an incomplete U+2028
+		{"\xe2\x80x", "\uFFFDx"},   // the same, not completed
+		{"\xe2\x80\xa8", "\u2028"}, // the same, completed
 	} {
 		if got := convert(t, []byte(tt.in)); got != tt.want {
 			t.Errorf("%q became %q, want %q", tt.in, got, tt.want)
@@ -74,8 +73,8 @@ func TestTextReplacement(t *testing.T) {
 	}
 }
 
-// TestTextHoldsBackHalves: a character that was cut waits for its other half,
-// and nothing else waits for anything.
+// TestTextHoldsBackHalves tests that an incomplete character waits for its rest, and that nothing
+// else waits.
 func TestTextHoldsBackHalves(t *testing.T) {
 	var x text
 	for _, step := range []struct{ in, out string }{
@@ -98,8 +97,7 @@ func TestTextHoldsBackHalves(t *testing.T) {
 	}
 }
 
-// TestTextEscapes pins the form on the wire: line separators are escaped, and
-// nothing else beyond ASCII is.
+// TestTextEscapes tests that line separators are escaped, and no other non-ASCII character.
 func TestTextEscapes(t *testing.T) {
 	got, used := new(text).appendText(nil, []byte("\x00\x1b\n\"\\\u2028é\u2029/"))
 	if want := `\u0000\u001b\n\"\\\u2028é\u2029/`; string(got) != want || used != 14 {
@@ -107,11 +105,11 @@ func TestTextEscapes(t *testing.T) {
 	}
 }
 
-// TestTextAnyCut: wherever a stream is cut, the outcome is the same, is valid
-// UTF-8, and leaves what is valid alone.
+// TestTextAnyCut tests that the result does not depend on where a stream is split, is valid UTF-8,
+// and keeps valid input unchanged.
 func TestTextAnyCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// Bytes that often make beginnings of characters, and text.
+		// Bytes that often start characters, and text.
 		b := rapid.SliceOf(rapid.OneOf(
 			rapid.Byte(),
 			rapid.SampledFrom([]byte{0xe2, 0x80, 0xa8, 0xf0, 0x9f, 0x98, 0x80, 0xc3, 0xed, 0xa0, 0xf4, 0x90, '"', '\\', 'a'}),

@@ -34,7 +34,7 @@ func TestTranscripts(t *testing.T) {
 	}.Run(t, "testdata/*.txtar")
 }
 
-// splits names the field of a message that may come in several.
+// splits returns the field of a message that may arrive in several messages.
 func splits(m map[string]any) string {
 	if m["type"] == typeStdout || m["type"] == typeStderr {
 		return "data"
@@ -52,7 +52,7 @@ func readSetting(t *testing.T, setup string) (s setting) {
 	return s
 }
 
-// setting is what a setup section says.
+// setting is a parsed setup section.
 type setting struct {
 	engine  engine.Config
 	options Options
@@ -109,10 +109,9 @@ func (s *setting) set(line string) error {
 	return nil
 }
 
-// TestTranscriptsCover: every status and every error code of the text occurs
-// in a transcript, but for the code OOM, which no driver can bring about today
-// (memory that runs out before a program runs is the platform's failure); see
-// TestEndingBeforeStart.
+// TestTranscriptsCover tests that every status and every error code of the specification occurs in
+// a transcript, except the code OOM, which no present driver can produce: memory that runs out
+// before a program runs is the platform's failure. See TestEndingBeforeStart.
 func TestTranscriptsCover(t *testing.T) {
 	entries, err := os.ReadDir("testdata")
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// TestUpgrade is the negotiation of the protocol version, and requests that
-// are no upgrade at all.
+// TestUpgrade tests the negotiation of the protocol version, and requests without an upgrade.
 func TestUpgrade(t *testing.T) {
 	r := newRig(t, engine.Config{}, Options{})
 	for _, tt := range []struct {
@@ -75,8 +74,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// clientFrame makes a frame as a client sends it; the mask is zero, so the
-// payload is as it stands.
+// clientFrame returns a client's frame. Its mask is zero, so the payload is unchanged.
 func clientFrame(first byte, payload string) []byte {
 	b := []byte{first}
 	if len(payload) < 126 {
@@ -117,8 +115,7 @@ func serverFrame(br *bufio.Reader) (first byte, payload []byte, err error) {
 	return head[0], payload, err
 }
 
-// closeOf reads until the server closes and returns the status, 0 if there was
-// no close frame.
+// closeOf reads until the server closes and returns the status, 0 without a close frame.
 func closeOf(br *bufio.Reader) int {
 	for {
 		first, payload, err := serverFrame(br)
@@ -131,8 +128,8 @@ func closeOf(br *bufio.Reader) int {
 	}
 }
 
-// TestBadFrames: what breaks WebSocket itself ends the connection with the
-// status for it, and only that connection.
+// TestBadFrames tests that a violation of the WebSocket protocol ends the connection with its
+// status, and no other connection.
 func TestBadFrames(t *testing.T) {
 	r := newRig(t, engine.Config{}, Options{})
 	other := r.connect()
@@ -171,7 +168,7 @@ func TestBadFrames(t *testing.T) {
 	other.expect("e1 status completed", "e1 result 0")
 }
 
-// TestFragments: a message may come in pieces, with control frames between.
+// TestFragments tests a message in fragments, with control frames in between.
 func TestFragments(t *testing.T) {
 	r := newRig(t, engine.Config{}, Options{})
 	conn, br, _ := r.raw()
@@ -196,8 +193,8 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// TestFrameTooBig: a message that could not be valid is not read to its end.
-// The largest valid one is.
+// TestFrameTooBig tests that a message that is too large to be valid is not read to its end, and
+// that the largest valid one is.
 func TestFrameTooBig(t *testing.T) {
 	r := newRig(t, engine.Config{}, Options{MaxCode: 64 << 10, MaxStdin: 10, MaxEnv: 10})
 	c := r.connect()
@@ -208,15 +205,15 @@ func TestFrameTooBig(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	// The server may hang up before all of it has been sent.
+	// The server may close before all of it was sent.
 	_ = c.ws.Write(ctx, websocket.MessageText, []byte(head+`"`+strings.Repeat("x", 1<<20)+`"}`))
 	if got := c.closed(); got != websocket.StatusMessageTooBig {
 		t.Errorf("closed with %v, want 1009", got)
 	}
 }
 
-// TestMessageWithoutEnd: fragments for ever, each empty, so that no size is
-// ever exceeded. Control frames do not count as progress.
+// TestMessageWithoutEnd tests endless empty fragments, which exceed no size. Control frames do not
+// count as progress.
 func TestMessageWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{ReadTimeout: 10 * time.Second})
@@ -243,8 +240,7 @@ func TestMessageWithoutEnd(t *testing.T) {
 	})
 }
 
-// TestControlFlood: pings are answered one by one while they come; nothing
-// piles up for a client that floods and does not read.
+// TestControlFlood tests that pings are answered one by one, and that a flood uses bounded memory.
 func TestControlFlood(t *testing.T) {
 	r := newRig(t, engine.Config{}, Options{})
 	conn, br, _ := r.raw()
@@ -269,9 +265,8 @@ func TestControlFlood(t *testing.T) {
 	}
 }
 
-// TestControlFloodUnread: the same from a client that does not read. With no
-// buffer between, the first pong cannot leave; nothing more is read then, and
-// the connection is given up.
+// TestControlFloodUnread tests a flood from a client that does not read. The connection has no
+// buffer, so the first pong cannot be sent; the server reads no more and drops the connection.
 func TestControlFloodUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
@@ -283,14 +278,14 @@ func TestControlFloodUnread(t *testing.T) {
 			}
 			sent++
 		}
-		if most := (4<<10)/125 + 2; sent > most { // what fits into the server's read buffer
+		if most := (4<<10)/125 + 2; sent > most { // fits into the server's read buffer
 			t.Errorf("%d pings were taken, want at most %d", sent, most)
 		}
 	})
 }
 
-// TestKeepAlive: a peer that is there but does not answer pings is dropped; one
-// that answers stays, however long it has nothing to say.
+// TestKeepAlive tests that a peer that does not answer pings is dropped, and that an idle peer that
+// answers is kept.
 func TestKeepAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, engine.Config{}, Options{})
@@ -304,7 +299,7 @@ func TestKeepAlive(t *testing.T) {
 		}
 
 		c := r.connect()
-		answer := make(chan error) // reading is what answers pings
+		answer := make(chan error) // pings are answered during reads
 		go func() {
 			_, _, err := c.ws.Read(context.Background())
 			answer <- err

@@ -21,7 +21,7 @@ import (
 
 func TestClientNpm(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.NpmIII, testenv.Python)
-	if strings.HasPrefix(t.Name(), throughAWorker) { // the large transfer takes long, and is the same
+	if strings.HasPrefix(t.Name(), throughAWorker) { // the large transfer takes long, and does not depend on the worker
 		checkClient(t, clientRig(t).ws(), npm("lifecycle,exec,run,files,channels,aborted,errors,concurrent,functions,reconnect"), 10)
 		return
 	}
@@ -32,7 +32,7 @@ func TestClientNpm(t *testing.T) {
 	checkClient(t, clientRig(t).ws(), npm(""), 11)
 }
 
-// 70 s without a word: the SDK's own heartbeat must be answered.
+// TestClientNpmIdle sends nothing for 70 s, so that the server must answer the SDK's own heartbeat.
 func TestClientNpmIdle(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.NpmIII)
 	t.Parallel()
@@ -59,7 +59,7 @@ func python(script string) *exec.Cmd {
 	return cmd
 }
 
-// clientRig is a server as the clients want it.
+// clientRig returns a server with the settings of the client tests.
 func clientRig(t *testing.T) *rig {
 	return newRealWith(t, Options{Config: config(func(c *settings.Config) {
 		c.ImageAllowlist = append(c.ImageAllowlist, "broken", "capped")
@@ -70,7 +70,7 @@ func clientRig(t *testing.T) *rig {
 	})}, func(c *engine.Config) { c.Default.Disk = largeDisk })
 }
 
-// summary is what a client prints.
+// summary is a client's report.
 type summary struct {
 	Client string
 	OK     bool
@@ -95,7 +95,7 @@ func checkClient(t *testing.T, url string, cmd *exec.Cmd, checks int) {
 	err := cmd.Wait()
 	stop()
 	var s summary
-	// The SDK says things on the same output.
+	// The SDK prints to the same output.
 	lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
 	if e := json.Unmarshal(lines[len(lines)-1], &s); e != nil {
 		t.Fatalf("%v; the client printed %q\n%s", err, out.Bytes(), stderr.Bytes())
@@ -110,7 +110,7 @@ func checkClient(t *testing.T, url string, cmd *exec.Cmd, checks int) {
 	}
 }
 
-// The examples of the protocol's text, as they stand there but for the port.
+// The examples of the protocol's specification, unchanged except for the port.
 
 func TestExampleNpm(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.NpmIII, testenv.Python)
@@ -124,7 +124,7 @@ func TestExampleNpm(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "example.mjs"), example, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// It does not end by itself: its connection keeps it.
+	// The example does not exit by itself, because its connection is open.
 	end := filepath.Join(dir, "main.mjs")
 	if err := os.WriteFile(end, []byte("await import('./example.mjs')\nprocess.exit(0)\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func withID(id string, ask object) object {
 	return o
 }
 
-// tree makes files for a test: a script that runs in /tmp/t.
+// tree creates files for a test, with a script that runs in /tmp/t.
 func (c *client) tree(id, script string) {
 	c.t.Helper()
 	c.sh(id, "rm -rf /tmp/t; mkdir /tmp/t && cd /tmp/t && umask 022 && "+script)
@@ -58,8 +58,8 @@ func TestLsAndStat(t *testing.T) {
 	}
 }
 
-// Every file operation that refuses, with its code, the beginning of its
-// message and the change of its fix.
+// TestFileFailures tests every refused file operation: its code, the start of its message and the
+// change in its fix.
 func TestFileFailures(t *testing.T) {
 	c := newReal(t, Options{}).connect()
 	id := c.create()
@@ -70,7 +70,7 @@ func TestFileFailures(t *testing.T) {
 		ask     object
 		code    string
 		message string
-		fix     object // fields that the fix has besides the request's
+		fix     object // additional fields of the fix
 	}{
 		{"stat", object{"path": d + "x"}, "S211", "file not found: path not found: /tmp/t/x", nil},
 		{"stat", object{"path": d + "f/x"}, "S216", "fs i/o error: /tmp/t/f/x: Not a directory (os error 20)", nil},
@@ -127,7 +127,7 @@ func TestFileFailures(t *testing.T) {
 		{"sed", object{"path": d + "x", "pattern": "a", "replacement": "b"}, "S211", "file not found: ", nil},
 	} {
 		if x.ask["path"] == "/usr/bin/env" && backend.Name(t) == "gvisor" {
-			// Its kernel asks whose directory that is before it asks whether anybody may write there.
+			// gVisor checks the directory's owner before it checks for a read-only file system.
 			x.code, x.message = "S215", "permission denied: /usr/bin/env: Permission denied (os error 13)"
 		}
 		t.Run(fmt.Sprint(x.op, x.ask), func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestFileFailures(t *testing.T) {
 			if diff := cmp.Diff(map[string]any(want), got["fix"]); diff != "" {
 				t.Errorf("fix (-want +got):\n%s", diff)
 			}
-			// It is ready to be sent.
+			// The fix can be sent unchanged.
 			c.call("sandbox::fs::"+x.op, want)
 			c.sh(id, "rm -rf /tmp/t/x")
 		})
@@ -193,7 +193,7 @@ func TestMkdirRmChmodMv(t *testing.T) {
 		{mode(d + "f"), "0"},
 		{do("chmod", object{"path": d + "f", "mode": "1755", "uid": nil}), `{"updated":1}`},
 		{mode(d + "f"), "1755"},
-		// To whom it belongs to already, the mode afterwards.
+		// A chown to the present owner, then the mode.
 		{do("chmod", object{"path": d + "f", "mode": "1711", "uid": uid, "gid": gid}), `{"updated":1}`},
 		{mode(d + "f"), "1711"},
 		{do("chmod", object{"path": d + "p", "mode": "1770", "uid": uid, "recursive": true}), `{"updated":5}`},
@@ -206,7 +206,7 @@ func TestMkdirRmChmodMv(t *testing.T) {
 		{do("mv", object{"src": d + "p", "dst": d + "P"}), `{"moved":true}`},
 		{do("mv", object{"src": d + "P/dangling", "dst": d + "dangling"}), `{"moved":true}`},
 		{c.sh(id, "readlink "+d+"dangling"), "nowhere\n"},
-		// Another file system.
+		// Across file systems.
 		{c.sh(id, "echo text >"+d+"far; chmod 6640 "+d+"far"), ""},
 		{do("mv", object{"src": d + "far", "dst": "/dev/shm/far"}), `{"moved":true}`},
 		{mode("/dev/shm/far") + c.sh(id, "cat /dev/shm/far; ls "+d+"far 2>&1 | wc -l"), "640text\n1\n"},
@@ -300,9 +300,9 @@ func TestGrepFiles(t *testing.T) {
 			}
 		})
 	}
-	// The kernel's own files are not searched on the way.
+	// Kernel file systems below the root are skipped.
 	c.call("sandbox::fs::grep", withID(id, object{"path": "/", "pattern": "needle", "include_glob": []string{"*.js"}, "max_matches": 1}))
-	// A file that may not be read ends the search.
+	// An unreadable file ends the search.
 	c.sh(id, "chmod 0 /tmp/t/src/a.js")
 	c.failed("sandbox::fs::grep", withID(id, object{"path": "/tmp/t", "pattern": "needle"}), "S215")
 }

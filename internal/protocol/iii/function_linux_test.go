@@ -26,7 +26,7 @@ func TestTheSpecsExample(t *testing.T) {
 	c.failed("sandbox::exec", object{"sandbox_id": id, "cmd": "true"}, "S002")
 }
 
-// script is a sandbox::exec of a shell script.
+// script returns a sandbox::exec request for a shell script.
 func script(s string) object { return object{"argv": []string{"sh", "-c", s}} }
 
 func TestExec(t *testing.T) {
@@ -113,7 +113,7 @@ func TestExecOutOfTime(t *testing.T) {
 	if fix["timeout_ms"] != 1000.0 || fix["sandbox_id"] != id || fmt.Sprint(fix["env"]) != "map[A:b]" {
 		t.Errorf("the fix is %v", fix)
 	}
-	// What is asked for beyond the maximum is cut to it, and then there is no fix.
+	// A time limit beyond the maximum is reduced to it, and then there is no fix.
 	d = c.failed("sandbox::exec", object{"sandbox_id": id, "cmd": "sleep 1000", "timeout_ms": 9_000_000}, "S200")
 	if d["message"] != "exec timed out after 2000 ms" || d["fix"] != nil || d["fix_note"] == nil || d["partial"] != nil {
 		t.Errorf("%v", d)
@@ -127,7 +127,7 @@ func TestExecOutOfTime(t *testing.T) {
 	}
 }
 
-// Every place is taken by a program that waits for a FIFO.
+// TestExecSlots fills every slot with a program that waits for a FIFO.
 func TestExecSlots(t *testing.T) {
 	c := newReal(t, Options{}).connect()
 	id := c.create()
@@ -144,8 +144,8 @@ func TestExecSlots(t *testing.T) {
 	if !strings.Contains(d["message"].(string), "sandbox "+id+" is at its exec concurrency cap") {
 		t.Errorf("%v", d["message"])
 	}
-	// Files are not programs: searching one needs no place. A place is taken before its program runs, and one
-	// that never ran would end otherwise.
+	// File operations are not programs: a search needs no slot. A slot is taken before its program
+	// runs, and a program that did not run yet would end differently.
 	c.eventually(func() bool {
 		up := c.call("sandbox::fs::grep", object{"sandbox_id": id, "path": "/tmp/up", "pattern": "up"})
 		return len(up["matches"].([]any)) == 4
@@ -160,7 +160,7 @@ func TestExecSlots(t *testing.T) {
 	}
 }
 
-// only is what sandbox::list says of a sandbox.
+// only returns the sandbox's entry in sandbox::list.
 func (c *client) only(id string) object {
 	c.t.Helper()
 	for _, s := range c.call("sandbox::list", object{})["sandboxes"].([]any) {
@@ -268,7 +268,7 @@ func TestListAndStop(t *testing.T) {
 			"exec_in_flight": 0.0, "exec_slots_free": 4.0, "stopped": false},
 	}
 	got := c.call("sandbox::list", object{})["sandboxes"].([]any)
-	for _, s := range got { // a loaded machine takes its time
+	for _, s := range got { // a loaded machine needs time
 		s.(map[string]any)["age_secs"] = 0.0
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -286,10 +286,10 @@ func TestListAndStop(t *testing.T) {
 		}
 		c.failed("sandbox::stop", object{"sandbox_id": strings.ReplaceAll(id, "-", "")}, "S002")
 	}
-	c.create() // there is room again
+	c.create() // a slot is free again
 }
 
-// Two sandboxes of one image share nothing that can be written.
+// TestSandboxesShareNothing tests that two sandboxes of one image share no writable file.
 func TestSandboxesShareNothing(t *testing.T) {
 	c := newReal(t, Options{}).connect()
 	a, b := c.create(), c.create()

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/backend"
 )
 
-// The functions over further drivers.
+// TestOver runs the tests over further drivers.
 func TestOver(t *testing.T) {
 	testenv.Need(t, testenv.Once)
 	backends.Over(t, []backend.Case{

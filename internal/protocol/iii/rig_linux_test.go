@@ -6,13 +6,12 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// largeDisk has room for 256 MiB in /tmp, of which a driver may have to give one
-// directory no more than a quarter.
+// largeDisk is a disk limit with room for 256 MiB in /tmp, on drivers that give one directory a
+// quarter of the limit.
 const largeDisk = 1200 << 20
 
-// newReal starts a server whose sandboxes are real: native ones, or below
-// TestOver those of another driver. At the end of the test it is shut down, and
-// then nothing of it may be left.
+// newReal starts a server with real sandboxes: native ones, or below TestOver those of another
+// driver. At the end of the test it shuts the server down and checks for leaks.
 func newReal(t testing.TB, o Options) *rig {
 	t.Helper()
 	return newRealWith(t, o, nil)

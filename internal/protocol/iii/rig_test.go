@@ -28,15 +28,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/backend"
 )
 
-// backends makes the real drivers.
+// backends creates the real drivers.
 var backends backend.Pool
 
 func TestMain(m *testing.M) { os.Exit(backends.Main(m)) }
 
-// patience bounds tests that fail. No test depends on how long anything takes.
+// patience bounds failing tests. No test depends on a duration.
 const patience = 60 * time.Second
 
-// rig is a server over an engine, and a way to reach it.
+// rig is a server over an engine, with a client's address.
 type rig struct {
 	t      testing.TB
 	engine *engine.Engine
@@ -44,7 +44,7 @@ type rig struct {
 	url    string // http
 }
 
-// config is the settings of most tests.
+// config returns the settings of most tests.
 func config(change ...func(*settings.Config)) settings.Config {
 	c := settings.Default()
 	c.ImageAllowlist = []string{"python", "node"}
@@ -54,7 +54,7 @@ func config(change ...func(*settings.Config)) settings.Config {
 	return c
 }
 
-// allHost is the image "host" for every preset, whatever the host has.
+// allHost uses the image "host" for every preset, whichever interpreters the host has.
 type allHost struct{}
 
 func (allHost) Find(_ context.Context, image settings.Image) (function.Root, error) {
@@ -128,7 +128,7 @@ func newRig(t testing.TB, d driver.Driver, o Options, change func(*engine.Config
 // throughAWorker is the test below which the functions are those of a worker.
 const throughAWorker = "TestThroughAWorker/"
 
-// join has a worker bring the functions to the server.
+// join connects a worker with the functions to the server.
 func (r *rig) join(o Options) (stop func(context.Context)) {
 	r.t.Helper()
 	w, err := NewWorker(WorkerOptions{Options: o, URL: r.ws(), Version: "test"})
@@ -154,7 +154,7 @@ func (r *rig) join(o Options) (stop func(context.Context)) {
 
 func (r *rig) ws() string { return "ws" + strings.TrimPrefix(r.url, "http") }
 
-// client is an SDK of a few lines.
+// client is a minimal SDK.
 type client struct {
 	t   testing.TB
 	rig *rig
@@ -163,7 +163,7 @@ type client struct {
 
 	mu      sync.Mutex
 	pending map[string]chan message
-	other   chan message // what is no result
+	other   chan message // frames other than results
 	done    chan struct{}
 }
 
@@ -217,7 +217,7 @@ func (c *client) read() {
 		}
 		var m message
 		if err := json.Unmarshal(b, &m); err != nil {
-			c.t.Errorf("a bad frame came: %q", b)
+			c.t.Errorf("received a malformed frame: %q", b)
 			return
 		}
 		c.mu.Lock()
@@ -232,14 +232,14 @@ func (c *client) read() {
 	}
 }
 
-// next is the next frame that is no result.
+// next returns the next frame that is no result.
 func (c *client) next() message {
 	c.t.Helper()
 	select {
 	case m := <-c.other:
 		return m
 	case <-time.After(patience):
-		c.t.Fatal("no frame came")
+		c.t.Fatal("received no frame")
 		return message{}
 	}
 }
@@ -253,7 +253,7 @@ func (c *client) send(frame string) {
 	}
 }
 
-// begin invokes a function and returns where its result comes.
+// begin invokes a function and returns the channel of its result.
 func (c *client) begin(function, payload string) chan message {
 	c.t.Helper()
 	id := channel.NewUUID()
@@ -276,12 +276,12 @@ func await(t testing.TB, done chan message) message {
 	case m := <-done:
 		return m
 	case <-time.After(patience):
-		t.Fatal("no result came")
+		t.Fatal("received no result")
 		return message{}
 	}
 }
 
-// invoke is a call to its end.
+// invoke invokes a function and returns its result.
 func (c *client) invoke(function, payload string) message {
 	c.t.Helper()
 	return await(c.t, c.begin(function, payload))
@@ -290,7 +290,7 @@ func (c *client) invoke(function, payload string) message {
 // object is a JSON object.
 type object map[string]any
 
-// call is a call that must succeed.
+// call invokes a function that must succeed.
 func (c *client) call(function string, payload object) object {
 	c.t.Helper()
 	checkSchema(c.t, function, "request", text(payload))
@@ -306,7 +306,7 @@ func (c *client) call(function string, payload object) object {
 	return o
 }
 
-// failed is a call that must fail with a code; it returns the payload.
+// failed invokes a function that must fail with a code, and returns the payload of the error.
 func (c *client) failed(function string, payload object, code string) object {
 	c.t.Helper()
 	m := c.invoke(function, text(payload))
@@ -316,7 +316,7 @@ func (c *client) failed(function string, payload object, code string) object {
 	return c.detail(m.Error, code)
 }
 
-// detail reads an error as known clients do.
+// detail decodes an error as known clients do.
 func (c *client) detail(e *bus.Error, code string) object {
 	c.t.Helper()
 	raw, ok := strings.CutPrefix(e.Message, "handler error: ")
@@ -338,7 +338,7 @@ func text(v any) string {
 	return string(b)
 }
 
-// create makes a sandbox.
+// create creates a sandbox.
 func (c *client) create() string {
 	c.t.Helper()
 	return c.call("sandbox::create", object{"image": "python"})["sandbox_id"].(string)
@@ -354,7 +354,7 @@ func (c *client) sh(id, script string) string {
 	return r["stdout"].(string)
 }
 
-// channel makes a channel and returns its refs.
+// channel creates a channel and returns its refs.
 func (c *client) channel() (reader, writer channel.Ref) {
 	c.t.Helper()
 	m := c.invoke("engine::channels::create", `{}`)
@@ -420,7 +420,7 @@ func download(t testing.TB, ws *websocket.Conn, w io.Writer) (status websocket.S
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
-// eventually waits for something that no message tells.
+// eventually waits for a state that no message reports.
 func (c *client) eventually(ok func() bool) {
 	c.t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {

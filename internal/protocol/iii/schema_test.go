@@ -12,8 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// schemas are those of the spec and ours, of every function: "spec
-// sandbox::exec request".
+// schemas returns the specification's schemas and ours, by function: "spec sandbox::exec request".
 var schemas = sync.OnceValues(func() (map[string]*jsonschema.Schema, error) {
 	all := map[string]*jsonschema.Schema{}
 	for whose, path := range map[string]string{"spec": "function/testdata/spec-schemas.json", "our": "function/schemas.json"} {
@@ -64,7 +63,7 @@ func readSchemas(path string) (map[string]schemaPair, error) {
 	return all, nil
 }
 
-// checkSchema holds a payload or a result against the schemas of its function.
+// checkSchema validates a payload or a result with the schemas of its function.
 func checkSchema(t testing.TB, function, which, value string) {
 	t.Helper()
 	all, err := schemas()
@@ -86,7 +85,7 @@ func checkSchema(t testing.TB, function, which, value string) {
 	}
 }
 
-// What we serve has all that the spec's schemas have.
+// TestSchemasHoldTheSpecs tests that the served schemas contain everything in the specification's.
 func TestSchemasHoldTheSpecs(t *testing.T) {
 	spec, err := readSchemas("function/testdata/spec-schemas.json")
 	if err != nil {
@@ -108,7 +107,7 @@ func TestSchemasHoldTheSpecs(t *testing.T) {
 	}
 }
 
-// lacks names something of want that got does not have; "" if there is nothing.
+// lacks returns an element of want that got lacks; "" if there is none.
 func lacks(want, got any, at string) string {
 	w, ok := want.(map[string]any)
 	if !ok {
@@ -129,7 +128,8 @@ func lacks(want, got any, at string) string {
 	return ""
 }
 
-// engine::functions::info serves them, and the examples in them can be read.
+// TestInfoServesTheSchemas tests that engine::functions::info returns the schemas, and that their
+// examples are valid.
 func TestInfoServesTheSchemas(t *testing.T) {
 	r, _ := newFaulty(t, Options{})
 	c := r.connect()

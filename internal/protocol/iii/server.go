@@ -27,8 +27,8 @@ type Options struct {
 	// Network is the network of a sandbox with network: true. Default: none, and requests for it
 	// are refused.
 	Network sandbar.Network
-	// Sees and HostMemory are as in function.Options.
-	Sees       func(engine.Info) bool
+	// Visible and HostMemory are as in function.Options.
+	Visible    func(engine.Info) bool
 	HostMemory int64
 	// Authorize decides which clients may connect, as a worker or to /otel; a refused client gets
 	// the error's text with status 401. It is not called for /ws/channels, to which SDKs send no
@@ -49,7 +49,7 @@ func (o Options) functions() (*function.Functions, error) {
 		o.Images = HostImages()
 	}
 	return function.New(function.Options{Engine: o.Engine, Config: o.Config, Images: o.Images, Network: o.Network,
-		Sees: o.Sees, HostMemory: o.HostMemory, Logger: o.Logger})
+		Visible: o.Visible, HostMemory: o.HostMemory, Logger: o.Logger})
 }
 
 // Server is the engine's side. Its methods may be called concurrently.

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// Files that claim 4 EiB and hold next to nothing are refused or passed over
-// before they are read, each with the limit.
+// TestSparseFiles tests that files of 4 EiB with almost no blocks are refused or skipped before
+// they are read, with the limit.
 func TestSparseFiles(t *testing.T) {
 	c := newReal(t, Options{}).connect()
 	id := c.create()
-	// "text" would pass for text: its first line has no end.
+	// "text" would be taken for text: its first line has no end.
 	c.tree(id, `mkdir text many; truncate -s 4E hole; for i in 1 2 3; do printf '%9000s' x >text/$i; done; truncate -s 4E text/2
 		for i in $(seq 100); do truncate -s 1G many/$i; done; echo needle >many/zz`)
 	const d = "/tmp/t/"
@@ -34,6 +34,6 @@ func TestSparseFiles(t *testing.T) {
 		t.Errorf("%v", second)
 	}
 	if s := c.call("sandbox::fs::stat", withID(id, object{"path": d + "hole"})); s["size"] != float64(4<<60) {
-		t.Errorf("the file is not what the test is about: %v", s)
+		t.Errorf("the file is not sparse: %v", s)
 	}
 }

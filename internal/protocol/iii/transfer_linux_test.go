@@ -21,7 +21,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// noise is n bytes that do not repeat, from the same seed always.
+// noise returns n bytes without repetition, from a fixed seed.
 func noise(n int) io.Reader {
 	return io.LimitReader(rand.NewChaCha8([32]byte{1}), int64(n))
 }
@@ -44,7 +44,7 @@ func (c *client) put(id, path string, from io.Reader) message {
 	return await(c.t, done)
 }
 
-// get reads a file, which comes through a channel.
+// get reads a file through a channel.
 func (c *client) get(id, path string, to io.Writer) object {
 	c.t.Helper()
 	r := c.call("sandbox::fs::read", object{"sandbox_id": id, "path": path})
@@ -62,7 +62,7 @@ func refOf(t testing.TB, r object) (ref channel.Ref) {
 	return ref
 }
 
-// Bytes go in and come out, through channels. The first byte of noise is text.
+// TestTransfer writes and reads bytes through channels. The first byte of noise is text.
 func TestTransfer(t *testing.T) {
 	r := newReal(t, Options{})
 	c := r.connect()
@@ -77,7 +77,7 @@ func TestTransfer(t *testing.T) {
 			h := sha256.New()
 			got := c.get(id, path, h)
 			if want := sum(t, noise(n)); fmt.Sprintf("%x", h.Sum(nil)) != want {
-				t.Error("other bytes came back")
+				t.Error("other bytes were returned")
 			}
 			if _, inline := got["body"]; got["size"] != float64(n) || got["mode"] != "0644" || inline != (n <= 1) {
 				t.Errorf("%.300v", got)
@@ -88,8 +88,8 @@ func TestTransfer(t *testing.T) {
 	c.eventually(func() bool { return r.server.channels.Len() == 0 })
 }
 
-// The size that the protocol's text is asked to be tried with; it needs the
-// engine to allow a sandbox more than its default.
+// TestTransferOf256MiB transfers the size that the specification asks to test; the sandbox needs
+// more than the engine's default disk.
 func TestTransferOf256MiB(t *testing.T) {
 	testenv.Need(t, testenv.Once)
 	r := newRealWith(t, Options{Config: config(func(c *settings.Config) { c.DefaultMemoryMB = 1024 })}, func(c *engine.Config) {
@@ -104,11 +104,11 @@ func TestTransferOf256MiB(t *testing.T) {
 	h := sha256.New()
 	c.get(id, "/tmp/big", h)
 	if fmt.Sprintf("%x", h.Sum(nil)) != sum(t, noise(n)) {
-		t.Error("other bytes came back")
+		t.Error("other bytes were returned")
 	}
 }
 
-// Text under 1 MiB is in the answer, too; what is none, or larger, is not.
+// TestReadBody tests that the response contains text under 1 MiB, and no larger or binary content.
 func TestReadBody(t *testing.T) {
 	c := newReal(t, Options{}).connect()
 	id := c.create()
@@ -133,8 +133,8 @@ func TestReadBody(t *testing.T) {
 	}
 }
 
-// An upload that breaks off, or stands still, leaves the old file as it was,
-// and nothing beside it.
+// TestAbortedUpload tests that an upload that breaks off or stalls leaves the old file unchanged,
+// and no other file.
 func TestAbortedUpload(t *testing.T) {
 	r := newReal(t, Options{})
 	c := r.connect()
@@ -155,8 +155,8 @@ func TestAbortedUpload(t *testing.T) {
 	if d["retryable"] != true || d["type"] != "transient" || d["fix"] != nil {
 		t.Errorf("%v", d)
 	}
-	// A writer that never comes. The fix is for an empty file, which known
-	// clients upload like that.
+	// A writer that never connects. The fix is for an empty file, because known clients upload
+	// empty files this way.
 	reader, _ = c.channel()
 	d = c.failed("sandbox::fs::write", object{"sandbox_id": id, "path": "/tmp/d/empty", "content": reader}, "S218")
 	if !strings.HasPrefix(d["message"].(string), "fs channel aborted: no chunks from caller for 5s") {
@@ -166,11 +166,11 @@ func TestAbortedUpload(t *testing.T) {
 	if out := c.sh(id, "cat /tmp/d/f; ls -A /tmp/d"); out != "old\nempty\nf\n" {
 		t.Errorf("%q", out)
 	}
-	c.eventually(func() bool { return r.server.channels.Len() <= 1 }) // the one without a writer waits for it
+	c.eventually(func() bool { return r.server.channels.Len() <= 1 }) // the channel without a writer waits for one
 }
 
-// An error that is known at once is told when the stream has been taken in:
-// a writer must not be cut off.
+// TestFailedUploadTakesTheStream tests that an early error is reported after the stream was read:
+// clients cannot handle a reader that closes.
 func TestFailedUploadTakesTheStream(t *testing.T) {
 	c := newRealWith(t, Options{}, func(c *engine.Config) { c.Default.Disk = 16 << 20 }).connect()
 	id := c.create()
@@ -181,12 +181,12 @@ func TestFailedUploadTakesTheStream(t *testing.T) {
 	}{
 		{object{"path": "/nowhere/f"}, 10 << 20, "S211"},
 		{object{"path": "/tmp/f", "mode": "9"}, 10 << 20, "S210"},
-		{object{"path": "/tmp/full"}, 40 << 20, "S216"}, // no room for it
+		{object{"path": "/tmp/full"}, 40 << 20, "S216"}, // no space
 	} {
 		reader, writer := c.channel()
 		x.ask["sandbox_id"], x.ask["content"] = id, reader
 		done := c.begin("sandbox::fs::write", text(x.ask))
-		upload(t, c.dial(writer, "write"), noise(x.size)) // reports what it cannot write
+		upload(t, c.dial(writer, "write"), noise(x.size)) // reports writes that fail
 		m := await(t, done)
 		if m.Error == nil {
 			t.Fatalf("it was written: %s", m.Result)
@@ -201,7 +201,7 @@ func TestFailedUploadTakesTheStream(t *testing.T) {
 	}
 }
 
-// The channel of one read is the content of a write, in another sandbox.
+// TestCopyBetweenSandboxes uses the channel of a read as the content of a write in another sandbox.
 func TestCopyBetweenSandboxes(t *testing.T) {
 	c := newReal(t, Options{}).connect()
 	a, b := c.create(), c.create()
@@ -212,18 +212,19 @@ func TestCopyBetweenSandboxes(t *testing.T) {
 		if w["bytes_written"] != float64(n) || c.sh(b, "sha256sum </tmp/g | cut -c-64") != sum(t, noise(n))+"\n" {
 			t.Errorf("%v", w)
 		}
-		c.failed("sandbox::fs::write", object{"sandbox_id": b, "path": "/tmp/h", "content": r["content"]}, "S218") // once
+		c.failed("sandbox::fs::write", object{"sandbox_id": b, "path": "/tmp/h", "content": r["content"]}, "S218") // a channel can be read once
 	}
 }
 
-// A large file that nobody reads does not keep a stopped sandbox's memory.
+// TestUnreadFileOfAStoppedSandbox tests that an unread large file does not keep a stopped sandbox's
+// memory.
 func TestUnreadFileOfAStoppedSandbox(t *testing.T) {
 	c := newReal(t, Options{}).connect()
 	id := c.create()
 	c.sh(id, "head -c 5000000 /dev/zero >/tmp/f")
 	r := c.call("sandbox::fs::read", object{"sandbox_id": id, "path": "/tmp/f"})
 	c.call("sandbox::stop", object{"sandbox_id": id, "wait": true})
-	c.eventually(func() bool { // closed in its own time
+	c.eventually(func() bool { // closed asynchronously
 		resp, err := http.Get(c.rig.url + "/ws/channels/" + refOf(t, r).ChannelID + "?key=wrong&dir=read")
 		if err != nil {
 			return false
@@ -233,12 +234,12 @@ func TestUnreadFileOfAStoppedSandbox(t *testing.T) {
 	})
 	var b bytes.Buffer
 	if status := download(t, c.dial(refOf(t, r), "read"), &b); status != websocket.StatusInternalError || b.Len() == 5000000 {
-		t.Errorf("%d bytes came, closed with %d", b.Len(), status)
+		t.Errorf("received %d bytes, closed with %d", b.Len(), status)
 	}
 }
 
-// A client that vanishes leaves nothing behind: not its program, not the channel
-// it was writing.
+// TestClientVanishes tests that a lost client leaves neither its program nor the channel that it
+// was writing.
 func TestClientVanishes(t *testing.T) {
 	r := newReal(t, Options{Grace: -1})
 	c := r.connect()

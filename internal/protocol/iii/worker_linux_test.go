@@ -14,8 +14,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The same tests, with the functions of a worker that has joined the server:
-// what a caller sees is the same.
+// TestThroughAWorker runs the same tests with the functions of a worker that has joined the server.
+// Callers see no difference.
 func TestThroughAWorker(t *testing.T) {
 	testenv.Need(t, testenv.Once)
 	for name, test := range map[string]func(*testing.T){
@@ -71,7 +71,7 @@ func (l *cutter) cut() {
 	}
 }
 
-// A worker that loses its engine comes back, with its sandboxes.
+// TestWorkerComesBack tests that a worker reconnects to its engine and keeps its sandboxes.
 func TestWorkerComesBack(t *testing.T) {
 	r := newReal(t, Options{Grace: -1})
 	o := Options{Engine: r.engine, Config: config(), Images: allHost{}}
@@ -93,15 +93,15 @@ func TestWorkerComesBack(t *testing.T) {
 	running := c.begin("sandbox::exec", text(object{"sandbox_id": id, "cmd": "sleep 1000"}))
 	c.eventually(func() bool { return c.only(id)["exec_in_flight"] == 1.0 })
 	cuts.cut()
-	c.close() // its connection is gone, too
+	c.close() // its connection is closed too
 	c = f.connect()
-	// What answers now is the worker's new connection.
+	// From here on the worker's new connection answers.
 	c.eventually(func() bool { return c.invoke("sandbox::list", `{}`).Error == nil })
 	if out := c.sh(id, "echo still here"); out != "still here\n" {
 		t.Errorf("%q", out)
 	}
 	c.eventually(func() bool { return c.only(id)["exec_in_flight"] == 0.0 })
-	_ = running // nobody is left to be told
+	_ = running // no caller is left
 }
 
 func TestServerWithoutFunctions(t *testing.T) {
@@ -139,7 +139,8 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// A preset stands for this host's programs where it has them, and that is said.
+// TestHostImages tests that the host's programs substitute for a preset if the host has them, and
+// that the result says so.
 func TestHostImages(t *testing.T) {
 	images := HostImages()
 	for _, preset := range config().Catalogue() {

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// newEngine is the platform of one sandbox, as the command stdio makes it.
+// newEngine returns an engine for one sandbox, as the command stdio makes it.
 func newEngine(t testing.TB, d driver.Driver, change func(*engine.Config)) *engine.Engine {
 	t.Helper()
 	c := engine.Config{Driver: d, MaxSandboxes: 2, IdleTimeout: -1, MaxLifetime: -1, Grace: 20 * time.Millisecond}
@@ -56,10 +56,10 @@ func wasmDriver(t testing.TB) driver.Driver {
 	return d
 }
 
-// newServer is a server over a driver.
+// newServer returns a server over a driver.
 func newServer(t testing.TB, d driver.Driver, opt Options, change func(*engine.Config)) *Server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // the first one of all waits for the compiler
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // the very first one waits for the compiler
 	defer cancel()
 	s, err := New(ctx, newEngine(t, d, change), opt)
 	if err != nil {
@@ -68,11 +68,11 @@ func newServer(t testing.TB, d driver.Driver, opt Options, change func(*engine.C
 	return s
 }
 
-// session is a server that is spoken to.
+// session is a server with a client's connection.
 type session struct {
 	in    *io.PipeWriter
-	lines chan string // closed at the end; room for all that a transcript has
-	err   chan error  // what Serve returned
+	lines chan string // closed at the end; has room for a whole transcript
+	err   chan error  // the result of Serve
 }
 
 func serve(t testing.TB, s *Server) *session {
@@ -105,8 +105,7 @@ func serve(t testing.TB, s *Server) *session {
 	return c
 }
 
-// Send sends a line. "@eof" is the end of the input; "@raw TEXT" is sent
-// without an end of line.
+// Send sends a line. "@eof" ends the input; "@raw TEXT" is sent without a line end.
 func (c *session) Send(_ context.Context, line string) error {
 	switch {
 	case line == "@eof":

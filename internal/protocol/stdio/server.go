@@ -21,9 +21,9 @@ type Options struct {
 	MaxLine int
 	// MaxFile bounds a file in a read_file request, in bytes. Default: 32 MiB.
 	MaxFile int64
-	// Late makes New succeed even if no sandbox can be created. Requests are then answered with the
-	// reason, and status is not ready.
-	Late bool
+	// AllowNoSandbox makes New succeed even if no sandbox can be created. Requests are then answered
+	// with the reason, and status is not ready.
+	AllowNoSandbox bool
 }
 
 // The defaults of Options.
@@ -41,7 +41,7 @@ type Server struct {
 }
 
 // New creates a server and its sandbox, which Close removes. It returns the error of creating the
-// sandbox, unless Options.Late is set.
+// sandbox, unless Options.AllowNoSandbox is set.
 func New(ctx context.Context, e *engine.Engine, opt Options) (*Server, error) {
 	if opt.MaxLine <= 0 {
 		opt.MaxLine = defaultMaxLine
@@ -50,7 +50,7 @@ func New(ctx context.Context, e *engine.Engine, opt Options) (*Server, error) {
 		opt.MaxFile = defaultMaxFile
 	}
 	s := &Server{e: e, opt: opt, began: time.Now()}
-	if _, err := s.sandbox(ctx); err != nil && !opt.Late {
+	if _, err := s.sandbox(ctx); err != nil && !opt.AllowNoSandbox {
 		return nil, err
 	}
 	return s, nil

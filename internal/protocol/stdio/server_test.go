@@ -19,7 +19,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// ask sends lines and returns the answers, one for each that is not blank.
+// ask sends lines and returns the responses, one per line that is not blank.
 func ask(t *testing.T, s *Server, lines ...string) []map[string]any {
 	t.Helper()
 	var out bytes.Buffer
@@ -45,7 +45,7 @@ func shellLine(id, command string) string {
 	return string(b)
 }
 
-// Every outcome has its answer.
+// TestOutcomes tests the response to every outcome.
 func TestOutcomes(t *testing.T) {
 	commands := map[sandbar.Outcome]struct {
 		command string
@@ -61,7 +61,7 @@ func TestOutcomes(t *testing.T) {
 	}
 	for _, o := range sandbar.Outcomes {
 		if o == sandbar.Cancelled {
-			continue // TestCancelled
+			continue // see TestCancelled
 		}
 		t.Run(o.String(), func(t *testing.T) {
 			tc, ok := commands[o]
@@ -88,7 +88,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// The end of the context ends a command, which is answered all the same.
+// TestCancelled tests that the end of the context ends a command, which still gets a response.
 func TestCancelled(t *testing.T) {
 	s := newServer(t, faulty.New(), Options{}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -116,8 +116,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// A driver that cannot reset a sandbox has it replaced; one that cannot measure
-// says nothing of memory.
+// TestDriverWithoutAbilities tests that a sandbox is replaced if the driver cannot reset it, and
+// that status omits memory if the driver cannot measure it.
 func TestDriverWithoutAbilities(t *testing.T) {
 	d := faulty.New()
 	s := newServer(t, d, Options{}, nil)
@@ -136,7 +136,8 @@ func TestDriverWithoutAbilities(t *testing.T) {
 	}
 }
 
-// Where no sandbox can be had every request says so, and status is not ready.
+// TestNoSandbox tests that without a sandbox every request gets the reason, and status is not
+// ready.
 func TestNoSandbox(t *testing.T) {
 	d := faulty.New()
 	s := newServer(t, d, Options{}, nil)
@@ -149,14 +150,14 @@ func TestNoSandbox(t *testing.T) {
 		}
 	}
 	if answers[2]["ready"] != false {
-		t.Errorf("without a sandbox it is said to be ready: %v", answers[2])
+		t.Errorf("status is ready without a sandbox: %v", answers[2])
 	}
 	if _, err := New(t.Context(), s.e, Options{}); sandbar.CodeOf(err) != sandbar.Exhausted {
 		t.Errorf("New without a sandbox: %v", err)
 	}
 }
 
-// endless gives n bytes and then a rest.
+// endless returns n bytes and then a rest.
 type endless struct {
 	n    int64
 	rest io.Reader
@@ -174,7 +175,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// A line of a gigabyte is one error, and costs no memory.
+// TestLongLine tests that a line of 1 GiB is one error and is not held in memory.
 func TestLongLine(t *testing.T) {
 	s := newServer(t, faulty.New(), Options{MaxLine: 1 << 20}, nil)
 	var out bytes.Buffer
@@ -205,7 +206,7 @@ func TestLineLengths(t *testing.T) {
 	}
 }
 
-// An output that is gone ends the server.
+// TestOutputGone tests that a broken output ends the server.
 func TestOutputGone(t *testing.T) {
 	s := newServer(t, faulty.New(), Options{}, nil)
 	r, w := io.Pipe()
@@ -215,7 +216,7 @@ func TestOutputGone(t *testing.T) {
 	}
 }
 
-// An input that fails is an error; nothing is made up for it.
+// TestInputFails tests that an error of the input is returned, without an additional response.
 func TestInputFails(t *testing.T) {
 	s := newServer(t, faulty.New(), Options{}, nil)
 	broken := errors.New("broken")
@@ -230,8 +231,8 @@ type errReader struct{ err error }
 
 func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
-// Whatever a line holds: there is a request or a refusal, and the answer to a
-// refusal is one line of JSON in UTF-8 with the id that could be read.
+// FuzzDecode tests that every line is either a request or a refusal, and that the response to a
+// refusal is one line of JSON in UTF-8, with the id if that can be read.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		shellLine("1", "echo"), `{"type":"write_file","path":"/a","content":"AA==","encoding":"base64","mode":"0644","id":"2"}`,

@@ -16,8 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// machines is the driver of the mode v86, with an image and what else is not as
-// usual.
+// machines returns the driver of the mode v86, with an image and other settings.
 func machines(t *testing.T, image string, more map[string]string) driver.Driver {
 	t.Helper()
 	testenv.Need(t, testenv.Linux, testenv.V86)
@@ -36,15 +35,15 @@ func machines(t *testing.T, image string, more map[string]string) driver.Driver 
 	return d
 }
 
-// asMode is how the command stdio has the engine in the mode v86.
+// asMode sets the engine's Config as the command stdio does in the mode v86.
 func asMode(c *engine.Config) {
 	const none = sandbar.Unlimited
 	c.Default.PIDs, c.Default.Disk, c.Default.Inodes, c.Default.Files = none, none, none, none
 	c.Max.PIDs, c.Max.Disk, c.Max.Inodes, c.Max.Files = none, none, none, none
 }
 
-// TestV86Transcripts plays testdata/v86/*.txtar against a PC. The first run of
-// all boots it; later ones begin with what that kept.
+// TestV86Transcripts plays testdata/v86/*.txtar against a PC. The very first run boots it; later
+// ones start from its snapshot.
 func TestV86Transcripts(t *testing.T) {
 	wiretest.Protocol{
 		Patience: 5 * time.Minute,
@@ -55,14 +54,14 @@ func TestV86Transcripts(t *testing.T) {
 			if err := d.(*v86.Driver).Prepare(ctx, 64<<20); err != nil {
 				t.Fatal(err)
 			}
-			s := newServer(t, d, Options{Memory: 64 << 20, MaxFile: 64 << 10, Late: true}, asMode)
+			s := newServer(t, d, Options{Memory: 64 << 20, MaxFile: 64 << 10, AllowNoSandbox: true}, asMode)
 			return func(context.Context) (wiretest.Conn, error) { return serve(t, s), nil }
 		},
 	}.Run(t, "testdata/v86/*.txtar")
 }
 
-// A machine of which nothing is heard is not ready, and nothing is answered in
-// its place.
+// TestV86Silent tests that a machine that sends nothing is not ready, and that no response is made
+// up for it.
 func TestV86Silent(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "disk")
 	sector := make([]byte, 1<<20)
@@ -72,7 +71,7 @@ func TestV86Silent(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := machines(t, image, map[string]string{v86.OptionBoot: "3s", v86.OptionCache: filepath.Join(t.TempDir(), "cache")})
-	s := newServer(t, d, Options{Memory: 64 << 20, Late: true}, asMode)
+	s := newServer(t, d, Options{Memory: 64 << 20, AllowNoSandbox: true}, asMode)
 	for _, a := range ask(t, s, `{"type":"status","id":"a"}`, shellLine("b", "echo hi"), `{"type":"write_file","path":"x","content":"x","id":"c"}`,
 		`{"type":"read_file","path":"x","id":"d"}`, `{"type":"reset","id":"e"}`, `{"type":"status","id":"f"}`) {
 		text, _ := a["error"].(string)

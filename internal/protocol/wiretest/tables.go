@@ -11,18 +11,16 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Tables compares what a protocol makes of every outcome and every error code
-// of the platform with a golden file, so that a new one cannot be forgotten and
-// an old one cannot change unseen. The file is written by hand from the
-// protocol's text; its lines are
+// Tables compares a protocol's mapping of every outcome and every error code of the platform with a
+// golden file, so that a new one has a row and an old row does not change by accident. The file is
+// written by hand from the protocol's specification. Its lines are
 //
-//	outcome NAME EXITCODE: what outcome says
-//	code NAME: what code says
-//	code NAME (FIELD): the same for an error that has a Field
+//	outcome NAME EXITCODE: result of outcome
+//	code NAME: result of code
+//	code NAME (FIELD): result of code for an error with a Field
 //
-// in the order of sandbar.Outcomes and sandbar.Codes. The outcome "exited" has
-// a line for each of the exit codes 0, 1 and 255; "unsupported" has one more
-// with the Field "language".
+// in the order of sandbar.Outcomes and sandbar.Codes. The outcome "exited" has a line for each of
+// the exit codes 0, 1 and 255; "unsupported" has a second line with the Field "language".
 func Tables(t *testing.T, golden string, outcome func(sandbar.Result) string, code func(*sandbar.Error) string) {
 	t.Helper()
 	want, err := os.ReadFile(golden)

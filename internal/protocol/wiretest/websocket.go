@@ -17,7 +17,7 @@ import (
 //	@binary HEX        client and server: a binary message
 //	@text HEX          client: a text message of these bytes, for what is not UTF-8
 //	                   or has line breaks
-//	@close CODE REASON client: close, and wait until the server has closed, too
+//	@close CODE REASON client: close, and wait until the server has closed
 //	@vanish            client: cut the connection without a close frame
 //	@closed CODE       server: the server has closed with this status
 //	@lost              server: the connection has ended without a close frame
@@ -34,7 +34,7 @@ func WebSocket(url string, header http.Header) Dial {
 
 type wsConn struct {
 	c     *websocket.Conn
-	ended bool // the end has been told
+	ended bool // the end has been reported
 }
 
 func (w *wsConn) Send(ctx context.Context, line string) error {

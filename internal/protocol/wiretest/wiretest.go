@@ -1,34 +1,32 @@
-// Package wiretest plays golden transcripts of a protocol against a server, and
-// compares its error tables with golden ones (see [Tables]).
+// Package wiretest plays golden transcripts of a protocol against a server, and compares its error
+// tables with golden ones (see [Tables]).
 //
-// A transcript is a txtar file. The prose on top says what the transcript pins
-// and is obligatory. The sections are played in their order:
+// A transcript is a txtar file. Its introduction, which is required, says what the transcript
+// tests. The sections are played in order:
 //
-//	-- setup --          at most once, first: how the server is made, in words
-//	                     that the protocol's own test understands
-//	-- client --         each line is one message, sent as it stands
-//	-- server --         each line is one message that must come next
-//	-- client NAME --    the same over a further connection, which is made when
+//	-- setup --          at most once, first: the server's setup, in words that the test of the
+//	                     protocol defines
+//	-- client --         each line is a message, sent unchanged
+//	-- server --         each line is the next message to be received
+//	-- client NAME --    the same over a further connection, which is opened when
 //	-- server NAME --    its name is first used
 //
-// Empty lines, and lines that begin with "#", are left out. Lines that begin
-// with "@" are not messages: what they do is the transport's to say (see
-// [WebSocket]), but for the pair "@unordered" and "@end" in a server section, between
-// which messages may come in any order.
+// Empty lines and lines that begin with "#" are ignored. Lines that begin with "@" are events of
+// the transport, which defines them (see [WebSocket]), except for the pair "@unordered" and "@end"
+// in a server section: messages between these may arrive in any order.
 //
-// Messages of a server section are JSON and are compared as JSON values: the
-// order of fields and the spelling of strings do not matter, every field that
-// is there and every field that is not does, and numbers must be written alike.
-// A string in an expected message may be a placeholder:
+// Messages of a server section are JSON and are compared as JSON values: the order of fields and
+// the escapes of strings do not matter; a missing or additional field does, and numbers must have
+// the same notation. A string in an expected message may be a placeholder:
 //
 //	"$time"        a time in ISO 8601, in UTC, with three decimals and a Z
-//	"$int"         an integer that is not negative
-//	"$any"         anything
+//	"$int"         a non-negative integer
+//	"$any"         any value
 //	"$like REGEXP" a string that the regular expression matches as a whole
-//	"$$…"          the string "$…" itself
+//	"$$…"          the string "$…"
 //
-// Transcripts are written by hand from the text of the protocol; there is no way
-// to record one, so none can bless what the server happens to do.
+// Transcripts are written by hand from the protocol's specification. There is no way to record one,
+// so no transcript can be a copy of a server's mistakes.
 package wiretest
 
 import (
@@ -124,7 +122,7 @@ func Parse(name string, data []byte) (Script, error) {
 	archive := txtar.Parse(data)
 	s := Script{Prose: strings.TrimSpace(string(archive.Comment))}
 	if s.Prose == "" {
-		return s, fmt.Errorf("%s: there is no prose on top that says what the transcript pins", name)
+		return s, fmt.Errorf("%s: there is no introduction that says what the transcript tests", name)
 	}
 	for i, f := range archive.Files {
 		side, conn, _ := strings.Cut(f.Name, " ")
@@ -208,7 +206,7 @@ func (p Protocol) Play(ctx context.Context, s Script, dial Dial) error {
 	if p.Patience == 0 {
 		p.Patience = 20 * time.Second
 	}
-	g := &game{protocol: p, dial: dial, conns: map[string]Conn{}}
+	g := &player{protocol: p, dial: dial, conns: map[string]Conn{}}
 	defer g.close()
 	for _, st := range s.steps {
 		if err := g.step(ctx, st); err != nil {
@@ -218,21 +216,21 @@ func (p Protocol) Play(ctx context.Context, s Script, dial Dial) error {
 	return nil
 }
 
-// game is one transcript being played.
-type game struct {
+// player is one transcript being played.
+type player struct {
 	protocol Protocol
 	dial     Dial
 	conns    map[string]Conn
 	record   strings.Builder
 }
 
-func (g *game) close() {
+func (g *player) close() {
 	for _, c := range g.conns {
 		c.Close()
 	}
 }
 
-func (g *game) conn(ctx context.Context, name string) (Conn, error) {
+func (g *player) conn(ctx context.Context, name string) (Conn, error) {
 	if c, ok := g.conns[name]; ok {
 		return c, nil
 	}
@@ -244,7 +242,7 @@ func (g *game) conn(ctx context.Context, name string) (Conn, error) {
 	return c, nil
 }
 
-func (g *game) step(ctx context.Context, st step) error {
+func (g *player) step(ctx context.Context, st step) error {
 	ctx, cancel := context.WithTimeout(ctx, g.protocol.Patience)
 	defer cancel()
 	c, err := g.conn(ctx, st.conn)
@@ -259,7 +257,7 @@ func (g *game) step(ctx context.Context, st step) error {
 }
 
 // receive receives messages until each expected one has arrived.
-func (g *game) receive(ctx context.Context, c Conn, st step) error {
+func (g *player) receive(ctx context.Context, c Conn, st step) error {
 	pending := make([]*expectation, len(st.expect))
 	for i, t := range st.expect {
 		pending[i] = newExpectation(st.lines[i], t, g.protocol.Split)
@@ -267,12 +265,12 @@ func (g *game) receive(ctx context.Context, c Conn, st step) error {
 	for len(pending) > 0 {
 		line, err := c.Receive(ctx)
 		if err != nil {
-			return fmt.Errorf("expected\n%sbut nothing came: %w", list(pending), err)
+			return fmt.Errorf("expected\n%sbut received nothing: %w", list(pending), err)
 		}
 		g.note(st.conn, "←", line)
-		i := firstThatTakes(pending, line)
+		i := firstMatch(pending, line)
 		if i < 0 {
-			return fmt.Errorf("expected\n%sbut came\n  %s", list(pending), line)
+			return fmt.Errorf("expected\n%sbut received\n  %s", list(pending), line)
 		}
 		if pending[i].done() {
 			pending = append(pending[:i], pending[i+1:]...)
@@ -281,7 +279,7 @@ func (g *game) receive(ctx context.Context, c Conn, st step) error {
 	return nil
 }
 
-func firstThatTakes(pending []*expectation, line string) int {
+func firstMatch(pending []*expectation, line string) int {
 	for i, e := range pending {
 		if e.take(line) {
 			return i
@@ -301,7 +299,7 @@ func list(pending []*expectation) string {
 	return b.String()
 }
 
-func (g *game) note(conn, arrow, line string) {
+func (g *player) note(conn, arrow, line string) {
 	const most = 2000
 	if len(line) > most {
 		line = line[:most] + "…"

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scripted answers every line that is sent with a fixed list of lines.
+// scripted answers every sent line with a fixed list of lines.
 type scripted struct {
 	answers []string
 	queue   []string
@@ -50,8 +50,7 @@ func splitData(m map[string]any) string {
 	return ""
 }
 
-// TestPlay plays transcripts against fixed answers. A runner that never fails
-// would be worse than none, so most of them must fail, and say why.
+// TestPlay plays transcripts against fixed answers. Most of them must fail, with the reason.
 func TestPlay(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -61,44 +60,44 @@ func TestPlay(t *testing.T) {
 	}{
 		{"equal", []string{`{"b":2,"a":"\u0041"}`}, "-- client --\n{}\n-- server --\n{\"a\":\"A\",\"b\":2}\n", ""},
 		{"comments", []string{`1`}, "-- client --\n# a comment\n\n{}\n-- server --\n# another\n1\n", ""},
-		{"field missing", []string{`{"a":1}`}, "-- client --\n{}\n-- server --\n{\"a\":1,\"b\":2}\n", "but came"},
-		{"field too many", []string{`{"a":1,"b":2}`}, "-- client --\n{}\n-- server --\n{\"a\":1}\n", "but came"},
-		{"other value", []string{`{"a":2}`}, "-- client --\n{}\n-- server --\n{\"a\":1}\n", "but came"},
-		{"null is not missing", []string{`{}`}, "-- client --\n{}\n-- server --\n{\"a\":null}\n", "but came"},
-		{"number written otherwise", []string{`1.0`}, "-- client --\n{}\n-- server --\n1\n", "but came"},
+		{"field missing", []string{`{"a":1}`}, "-- client --\n{}\n-- server --\n{\"a\":1,\"b\":2}\n", "but received"},
+		{"field too many", []string{`{"a":1,"b":2}`}, "-- client --\n{}\n-- server --\n{\"a\":1}\n", "but received"},
+		{"other value", []string{`{"a":2}`}, "-- client --\n{}\n-- server --\n{\"a\":1}\n", "but received"},
+		{"null is not missing", []string{`{}`}, "-- client --\n{}\n-- server --\n{\"a\":null}\n", "but received"},
+		{"number written otherwise", []string{`1.0`}, "-- client --\n{}\n-- server --\n1\n", "but received"},
 		{"array", []string{`[1,2]`}, "-- client --\n{}\n-- server --\n[1,2]\n", ""},
-		{"array too short", []string{`[1]`}, "-- client --\n{}\n-- server --\n[1,2]\n", "but came"},
-		{"nothing comes", nil, "-- client --\n{}\n-- server --\n1\n", "nothing came"},
-		{"not JSON comes", []string{`{`}, "-- client --\n{}\n-- server --\n{}\n", "but came"},
-		{"two values come", []string{`1 2`}, "-- client --\n{}\n-- server --\n1\n", "but came"},
+		{"array too short", []string{`[1]`}, "-- client --\n{}\n-- server --\n[1,2]\n", "but received"},
+		{"nothing comes", nil, "-- client --\n{}\n-- server --\n1\n", "received nothing"},
+		{"not JSON comes", []string{`{`}, "-- client --\n{}\n-- server --\n{}\n", "but received"},
+		{"two values come", []string{`1 2`}, "-- client --\n{}\n-- server --\n1\n", "but received"},
 		{"time", []string{`"2025-12-27T11:30:00.000Z"`}, "-- client --\n{}\n-- server --\n\"$time\"\n", ""},
-		{"time without milliseconds", []string{`"2025-12-27T11:30:00Z"`}, "-- client --\n{}\n-- server --\n\"$time\"\n", "but came"},
-		{"time with microseconds", []string{`"2025-12-27T11:30:00.000000Z"`}, "-- client --\n{}\n-- server --\n\"$time\"\n", "but came"},
-		{"time with an offset", []string{`"2025-12-27T11:30:00.000+01:00"`}, "-- client --\n{}\n-- server --\n\"$time\"\n", "but came"},
-		{"time that is a number", []string{`1`}, "-- client --\n{}\n-- server --\n\"$time\"\n", "but came"},
+		{"time without milliseconds", []string{`"2025-12-27T11:30:00Z"`}, "-- client --\n{}\n-- server --\n\"$time\"\n", "but received"},
+		{"time with microseconds", []string{`"2025-12-27T11:30:00.000000Z"`}, "-- client --\n{}\n-- server --\n\"$time\"\n", "but received"},
+		{"time with an offset", []string{`"2025-12-27T11:30:00.000+01:00"`}, "-- client --\n{}\n-- server --\n\"$time\"\n", "but received"},
+		{"time that is a number", []string{`1`}, "-- client --\n{}\n-- server --\n\"$time\"\n", "but received"},
 		{"int", []string{`12`}, "-- client --\n{}\n-- server --\n\"$int\"\n", ""},
-		{"int negative", []string{`-1`}, "-- client --\n{}\n-- server --\n\"$int\"\n", "but came"},
-		{"int with a fraction", []string{`1.5`}, "-- client --\n{}\n-- server --\n\"$int\"\n", "but came"},
-		{"int in a string", []string{`"1"`}, "-- client --\n{}\n-- server --\n\"$int\"\n", "but came"},
+		{"int negative", []string{`-1`}, "-- client --\n{}\n-- server --\n\"$int\"\n", "but received"},
+		{"int with a fraction", []string{`1.5`}, "-- client --\n{}\n-- server --\n\"$int\"\n", "but received"},
+		{"int in a string", []string{`"1"`}, "-- client --\n{}\n-- server --\n\"$int\"\n", "but received"},
 		{"any", []string{`{"x":[null]}`}, "-- client --\n{}\n-- server --\n\"$any\"\n", ""},
 		{"like", []string{`"a 1 to 2"`}, "-- client --\n{}\n-- server --\n\"$like a .* 2\"\n", ""},
-		{"like is the whole string", []string{`"xa"`}, "-- client --\n{}\n-- server --\n\"$like a\"\n", "but came"},
+		{"like is the whole string", []string{`"xa"`}, "-- client --\n{}\n-- server --\n\"$like a\"\n", "but received"},
 		{"dollar", []string{`"$any"`}, "-- client --\n{}\n-- server --\n\"$$any\"\n", ""},
-		{"dollar is not any", []string{`"other"`}, "-- client --\n{}\n-- server --\n\"$$any\"\n", "but came"},
+		{"dollar is not any", []string{`"other"`}, "-- client --\n{}\n-- server --\n\"$$any\"\n", "but received"},
 		{"event", []string{`@closed 1001`}, "-- client --\n{}\n-- server --\n@closed 1001\n", ""},
-		{"other event", []string{`@closed 1000`}, "-- client --\n{}\n-- server --\n@closed 1001\n", "but came"},
-		{"event for a message", []string{`@closed 1000`}, "-- client --\n{}\n-- server --\n{}\n", "but came"},
-		{"order", []string{`1`, `2`}, "-- client --\n{}\n-- server --\n2\n1\n", "but came"},
+		{"other event", []string{`@closed 1000`}, "-- client --\n{}\n-- server --\n@closed 1001\n", "but received"},
+		{"event for a message", []string{`@closed 1000`}, "-- client --\n{}\n-- server --\n{}\n", "but received"},
+		{"order", []string{`1`, `2`}, "-- client --\n{}\n-- server --\n2\n1\n", "but received"},
 		{"unordered", []string{`1`, `2`}, "-- client --\n{}\n-- server --\n@unordered\n2\n1\n@end\n", ""},
-		{"unordered, one missing", []string{`1`, `1`}, "-- client --\n{}\n-- server --\n@unordered\n2\n1\n@end\n", "but came"},
+		{"unordered, one missing", []string{`1`, `1`}, "-- client --\n{}\n-- server --\n@unordered\n2\n1\n@end\n", "but received"},
 		{"split", []string{`{"type":"out","data":"ab"}`, `{"type":"out","data":""}`, `{"type":"out","data":"c"}`},
 			"-- client --\n{}\n-- server --\n{\"type\":\"out\",\"data\":\"abc\"}\n", ""},
 		{"split, wrong in the middle", []string{`{"type":"out","data":"ab"}`, `{"type":"out","data":"x"}`},
 			"-- client --\n{}\n-- server --\n{\"type\":\"out\",\"data\":\"abc\"}\n", `still missing: "c"`},
 		{"split, too much", []string{`{"type":"out","data":"abcd"}`},
-			"-- client --\n{}\n-- server --\n{\"type\":\"out\",\"data\":\"abc\"}\n", "but came"},
+			"-- client --\n{}\n-- server --\n{\"type\":\"out\",\"data\":\"abc\"}\n", "but received"},
 		{"split, another field differs", []string{`{"type":"out","id":2,"data":"ab"}`},
-			"-- client --\n{}\n-- server --\n{\"type\":\"out\",\"id\":1,\"data\":\"ab\"}\n", "but came"},
+			"-- client --\n{}\n-- server --\n{\"type\":\"out\",\"id\":1,\"data\":\"ab\"}\n", "but received"},
 		{"split and interleaved", []string{`{"type":"out","data":"a"}`, `{"type":"err","data":"x"}`, `{"type":"out","data":"b"}`},
 			"-- client --\n{}\n-- server --\n@unordered\n{\"type\":\"out\",\"data\":\"ab\"}\n{\"type\":\"err\",\"data\":\"x\"}\n@end\n", ""},
 		{"send fails", nil, "-- client --\nfail\n", "send failed"},
@@ -127,10 +126,10 @@ func checkError(t *testing.T, err error, want string) {
 	}
 }
 
-// TestParse refuses transcripts that would prove less than they seem to.
+// TestParse tests that Parse refuses transcripts that would test less than they seem to.
 func TestParse(t *testing.T) {
 	for _, tt := range []struct{ name, script, wrong string }{
-		{"no prose", "-- client --\n{}\n", "no prose"},
+		{"no prose", "-- client --\n{}\n", "no introduction"},
 		{"nothing to play", "Prose.\n", "nothing to play"},
 		{"unknown section", "Prose.\n-- cleint --\n{}\n", "a section is client or server"},
 		{"late setup", "Prose.\n-- client --\n{}\n-- setup --\nx\n", "a section is client or server"},
@@ -150,7 +149,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestWebSocket plays against an echo, which has every event to show.
+// TestWebSocket plays against an echo server that produces every event.
 func TestWebSocket(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, nil)
@@ -178,10 +177,10 @@ func TestWebSocket(t *testing.T) {
 	for _, tt := range []struct{ name, script, wrong string }{
 		{"text and binary", "-- client --\n{}\n@binary 00ff\n@text 31\n-- server --\n{}\n@binary 00ff\n1\n", ""},
 		{"closed", "-- client --\nclose\n-- server --\n@closed 1001\n", ""},
-		{"closed, and asked again", "-- client --\nclose\n-- server --\n@closed 1001\n1\n", "nothing came"},
+		{"closed, and asked again", "-- client --\nclose\n-- server --\n@closed 1001\n1\n", "received nothing"},
 		{"lost", "-- client --\ndrop\n-- server --\n@lost\n", ""},
 		{"client closes", "-- client --\n@close 1000 bye\n", ""},
-		{"client vanishes", "-- client --\n@vanish\n-- server --\n1\n", "nothing came"},
+		{"client vanishes", "-- client --\n@vanish\n-- server --\n1\n", "received nothing"},
 		{"not hex", "-- client --\n@binary zz\n", "invalid byte"},
 		{"no such verb", "-- client --\n@jump\n", "not something"},
 	} {
@@ -195,7 +194,7 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// TestTables: the tables walk every outcome and every code.
+// TestTables tests that the tables contain every outcome and every code.
 func TestTables(t *testing.T) {
 	var outcomes []sandbar.Outcome
 	var codes []sandbar.Code

@@ -31,10 +31,10 @@ type rig struct {
 	t      testing.TB
 	url    string
 	client *http.Client
-	// slow is how many calls of slow are under way; release ends one.
+	// slow counts the calls of slow in progress; release ends one.
 	slow    atomic.Int64
 	release chan struct{}
-	stopped atomic.Int64 // calls of slow whose context ended
+	stopped atomic.Int64 // number of calls of slow whose context ended
 }
 
 func (r *rig) functions() []Function {
@@ -71,7 +71,7 @@ func newRig(t testing.TB, o ServerOptions) *rig {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = r.Shutdown(ctx) // its error is ctx's
+		_ = r.Shutdown(ctx) // the error is ctx's
 		hub.Close()
 		s.Close()
 		if r.slow.Load() != 0 {
@@ -87,7 +87,7 @@ func TestTranscripts(t *testing.T) {
 	}}.Run(t, "testdata/*.txtar")
 }
 
-// peer is a client by hand.
+// peer is a client without an SDK.
 type peer struct {
 	t             testing.TB
 	ws            *websocket.Conn
@@ -160,8 +160,8 @@ func (r *rig) connected() int {
 	return n
 }
 
-// A client that comes back with its token gets the results of what it asked for
-// before; who has no token, or a wrong one, does not.
+// TestReattach tests that a client that reconnects with its token gets the results of its earlier
+// calls, and that a client without the token does not.
 func TestReattach(t *testing.T) {
 	r := newRig(t, ServerOptions{Grace: time.Hour})
 	first := r.connect()
@@ -186,7 +186,7 @@ func TestReattach(t *testing.T) {
 	if one.InvocationID == two.InvocationID || string(one.Result) != `"released"` || string(two.Result) != `"released"` {
 		t.Errorf("%+v, %+v", one, two)
 	}
-	// A connection that is still there is taken over, too.
+	// A live connection is replaced as well.
 	second.invoke("i3", "slow")
 	r.eventually(func() bool { return r.slow.Load() == 1 })
 	third := r.connect()
@@ -227,7 +227,8 @@ func (l *pipes) Accept() (net.Conn, error) {
 func (l *pipes) Close() error   { close(l.done); return nil }
 func (l *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// newBubble is newRig for a bubble, where time passes when nothing else happens.
+// newBubble is newRig for a testing/synctest bubble, where time advances when all goroutines are
+// blocked.
 func newBubble(t *testing.T, o ServerOptions) *rig {
 	r := &rig{t: t, release: make(chan struct{}), url: "http://pipe.test"}
 	hub := channel.NewHub(channel.Options{})
@@ -249,7 +250,7 @@ func newBubble(t *testing.T, o ServerOptions) *rig {
 	return r
 }
 
-// Calls of a client that does not come back are cancelled after its grace.
+// TestGraceEnds tests that the calls of a lost client are cancelled after the grace period.
 func TestGraceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, ServerOptions{Grace: 10 * time.Second})
@@ -270,7 +271,8 @@ func TestGraceEnds(t *testing.T) {
 	})
 }
 
-// An idle client that answers pings stays; one that does not is dropped.
+// TestKeepAlive tests that an idle client that answers pings is kept, and one that does not is
+// dropped.
 func TestKeepAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBubble(t, ServerOptions{})
@@ -313,7 +315,7 @@ func TestSlowMessageEndsTheConnection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Write(make([]byte, 5000)); err != nil { // a first piece, and no more
+		if _, err := w.Write(make([]byte, 5000)); err != nil { // a first fragment only
 			t.Fatal(err)
 		}
 		go p.ws.Read(context.Background()) // answers pings
@@ -368,7 +370,7 @@ func TestMessageTooLargeEndsTheConnection(t *testing.T) {
 	big := strings.Repeat("x", 20<<20)
 	other.send(`{"type":"invokefunction","invocation_id":"i","function_id":"echo","data":%q}`, big)
 	if m := other.receive(); len(m.Result) != len(big)+2 {
-		t.Errorf("%d bytes came back", len(m.Result))
+		t.Errorf("%d bytes were returned", len(m.Result))
 	}
 }
 
@@ -392,8 +394,8 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-// Telemetry is thrown away, however much there is of it. A socket that says
-// nothing whole, or too much at once, is closed.
+// TestTelemetry tests that telemetry of any amount is discarded, and that a socket with an
+// incomplete or too large message is closed.
 func TestTelemetry(t *testing.T) {
 	dial := func(r *rig) *websocket.Conn {
 		ws, _, err := websocket.Dial(context.Background(), r.url+"/otel", nil)
@@ -471,7 +473,7 @@ func TestShutdownCancels(t *testing.T) {
 	}
 }
 
-// A client that takes nothing in disturbs nobody else.
+// TestDeafClientDisturbsNobody tests that a client that does not read delays no other.
 func TestDeafClientDisturbsNobody(t *testing.T) {
 	r := newRig(t, ServerOptions{MaxCalls: 50})
 	deaf := r.connect()

@@ -33,7 +33,7 @@ func (r *rig) join(o ClientOptions) *Client {
 	return c
 }
 
-// registered reports whether a function of a client is known.
+// registered reports whether the server has a client's function.
 func (r *rig) registered(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,14 +171,14 @@ func (c *stubConn) next(t *testing.T) *message {
 	case m := <-c.frames:
 		return m
 	case <-time.After(patience):
-		t.Fatal("no frame came")
+		t.Fatal("received no frame")
 		return nil
 	}
 }
 
-// What a worker says, and in what order, also when it comes back: who it was,
-// who it is, what it can do. An answer to what came by the old connection is not
-// sent by the new.
+// TestWorkerComesBack tests the messages with which a worker begins a connection, and their order,
+// also after a reconnect: the token of its former connection, its description, its functions. A
+// result for a call of the old connection is not sent over the new one.
 func TestWorkerComesBack(t *testing.T) {
 	s := newStub(t)
 	functions, slow := remote()
@@ -203,7 +203,7 @@ func TestWorkerComesBack(t *testing.T) {
 	}
 	_ = first.ws.Write(ctx, websocket.MessageText, []byte(`{"type":"invokefunction","invocation_id":"old","function_id":"w::slow","data":{}}`))
 	<-slow
-	// An invocation of the worker's own is told that the connection broke.
+	// The worker's own invocation fails when the connection breaks.
 	invoked := make(chan error, 1)
 	go func() { _, err := c.Invoke(ctx, "something", nil); invoked <- err }()
 	if m := first.next(t); m.FunctionID != "something" || m.InvocationID == "" {

@@ -77,8 +77,8 @@ func send(t testing.TB, ws *websocket.Conn, kind websocket.MessageType, b []byte
 	}
 }
 
-// rest reads a socket to its end: the binary frames, and the status it was
-// closed with.
+// rest reads a socket to its end and returns the binary frames, the text frames and the close
+// status.
 func rest(ws *websocket.Conn) (all []byte, side []string, status websocket.StatusCode) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -95,7 +95,7 @@ func rest(ws *websocket.Conn) (all []byte, side []string, status websocket.Statu
 	}
 }
 
-// drain reads a direct end to its end.
+// drain reads a local end to its end.
 func drain(t testing.TB, r Reader) ([]byte, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -127,11 +127,11 @@ func pattern(n int) []byte {
 	return b
 }
 
-// Every way from a writer to a reader, with every size that is odd.
+// TestBytesArrive tests every path from a writer to a reader, with unusual sizes.
 func TestBytesArrive(t *testing.T) {
 	type way struct {
 		name string
-		// begin returns the reading end of a channel on which b is being written.
+		// begin returns the reading end of a channel to which b is being written.
 		begin func(r *rig, b []byte) Ref
 		read  func(r *rig, ref Ref) ([]byte, error)
 	}
@@ -196,7 +196,7 @@ func TestBytesArrive(t *testing.T) {
 				b := pattern(n)
 				got, err := w.read(r, w.begin(r, b))
 				if err != nil || !bytes.Equal(got, b) {
-					t.Errorf("%d bytes came, %v", len(got), err)
+					t.Errorf("received %d bytes, %v", len(got), err)
 				}
 				r.eventually(func() bool { return r.Len() == 0 })
 			})
@@ -230,7 +230,7 @@ func TestOrderAndSideMessages(t *testing.T) {
 	}
 }
 
-// Only a Close frame is an end.
+// TestAbruptEnd tests that only a Close frame ends a stream regularly.
 func TestAbruptEnd(t *testing.T) {
 	for _, how := range []string{"direct", "remote", "socket"} {
 		t.Run(how, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestAbruptEnd(t *testing.T) {
 	}
 }
 
-// A full queue holds the writer back, and nothing is lost.
+// TestBackPressure tests that a full queue blocks the writer, and that nothing is lost.
 func TestBackPressure(t *testing.T) {
 	r := newRig(t, Options{})
 	reader, writer := r.create(2)
@@ -288,7 +288,7 @@ func TestBackPressure(t *testing.T) {
 	}()
 	so := func() int { mu.Lock(); defer mu.Unlock(); return written }
 	last := -1
-	r.eventually(func() bool { // it has stopped
+	r.eventually(func() bool { // the writer is blocked
 		n := so()
 		stopped := n == last
 		last = n
@@ -315,7 +315,7 @@ func TestBackPressure(t *testing.T) {
 		got += len(b)
 	}
 	if <-sent; got != total {
-		t.Errorf("%d bytes came", got)
+		t.Errorf("received %d bytes", got)
 	}
 }
 
@@ -323,7 +323,7 @@ func TestQueueIsBoundedInBytes(t *testing.T) {
 	q := newQueue(1024)
 	ctx, cancel := context.WithCancel(context.Background())
 	big := make([]byte, 3<<20)
-	if err := q.put(ctx, message{data: make([]byte, 2*maxQueued)}); err != nil { // alone it may be larger
+	if err := q.put(ctx, message{data: make([]byte, 2*maxQueued)}); err != nil { // a single frame may be larger
 		t.Fatal(err)
 	}
 	if _, err := q.take(ctx); err != nil {
@@ -346,7 +346,7 @@ func TestReaderLeaves(t *testing.T) {
 	for _, how := range []string{"socket", "direct"} {
 		reader, writer := r.create(1)
 		w := r.dial(writer, "write")
-		w.CloseRead(context.Background()) // answers the server's close
+		w.CloseRead(context.Background()) // answers the server's close frame
 		if how == "socket" {
 			r.dial(reader, "read").Close(websocket.StatusNormalClosure, "")
 		} else {
@@ -356,7 +356,7 @@ func TestReaderLeaves(t *testing.T) {
 			}
 			end.Close()
 		}
-		r.eventually(func() bool { // the writer is told
+		r.eventually(func() bool { // the writer gets the error
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			return w.Write(ctx, websocket.MessageBinary, []byte("x")) != nil
@@ -387,7 +387,7 @@ func TestWhoMayOpen(t *testing.T) {
 			t.Errorf("%s: %v", c.address, resp)
 		}
 	}
-	// Each end once. The direction is that of who opens, not of the ref.
+	// Each end can be opened once. The direction of the request applies, not the ref's.
 	r.dial(writer, "read")
 	r.dial(reader, "write")
 	for _, dir := range []string{"read", "write"} {
@@ -413,7 +413,7 @@ func TestWhoMayOpen(t *testing.T) {
 	}
 }
 
-// closer tells whether a source was closed.
+// closer records whether a source was closed.
 type closer struct {
 	io.Reader
 	mu     sync.Mutex
@@ -453,7 +453,7 @@ func TestUnopenedChannelsExpire(t *testing.T) {
 		if h.Len() != 2 || src.is() {
 			t.Error("they are gone too early")
 		}
-		if _, err := end.Next(t.Context()); !errors.Is(err, ErrAborted) { // it waits until then
+		if _, err := end.Next(t.Context()); !errors.Is(err, ErrAborted) { // until then it waits
 			t.Errorf("%v", err)
 		}
 		synctest.Wait()
@@ -483,13 +483,13 @@ func TestLimits(t *testing.T) {
 		return c, ref
 	}
 	a, _ := offer(6)
-	b, _ := offer(6) // in a's place: they would hold too much together
+	b, _ := offer(6) // replaces a: together they would exceed the size
 	if !a.is() || b.is() {
 		t.Errorf("closed: %v, %v", a.is(), b.is())
 	}
 	c, ref := offer(1)
 	d, _ := offer(1)
-	e, _ := offer(1) // in b's place: there would be too many
+	e, _ := offer(1) // replaces b: they would be too many
 	if !b.is() || c.is() || d.is() || e.is() {
 		t.Errorf("closed: %v, %v, %v, %v", b.is(), c.is(), d.is(), e.is())
 	}
@@ -541,7 +541,7 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("broken") }
 
-// Sources of another process, through a server's channels.
+// TestRemoteOffer tests the sources of another process, through a server's channels.
 func TestRemoteOffer(t *testing.T) {
 	r := newRig(t, Options{})
 	create := func(context.Context) (Ref, Ref, error) { return r.Create(0) }
@@ -553,11 +553,11 @@ func TestRemoteOffer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, _, status := rest(r.dial(ref, "read")); !bytes.Equal(b, pattern(n)) || status != websocket.StatusNormalClosure {
-			t.Errorf("%d bytes came of %d, %d", len(b), n, status)
+			t.Errorf("received %d bytes of %d, %d", len(b), n, status)
 		}
 		r.eventually(src.is)
 	}
-	// One that nobody reads makes room for the next, and the end ends all.
+	// An unread source is dropped for the next one, and the end of the stream ends all.
 	a, b := &closer{Reader: endless{}}, &closer{Reader: endless{}}
 	for _, src := range []*closer{a, b} {
 		if _, err := m.Offer(context.Background(), src, 6); err != nil {
@@ -590,8 +590,8 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// A request that is no WebSocket does not use an end up for ever: the channel is
-// as if its writer had broken off.
+// TestFailedUpgrade tests that a request without an upgrade uses the end of a channel: its reader
+// sees an aborted writer.
 func TestFailedUpgrade(t *testing.T) {
 	r := newRig(t, Options{})
 	reader, writer := r.create(0)

@@ -8,8 +8,8 @@ import (
 	"testing/iotest"
 )
 
-// A frame arrives as it was sent, however it is cut up; one that breaks off does
-// not arrive; and the queue holds no more than it may.
+// FuzzFrames tests that a frame arrives unchanged however it is fragmented, that an incomplete one
+// does not arrive, and that the queue stays within its bound.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{}, uint8(0), uint16(1))
 	f.Add([]byte("text"), uint8(1), uint16(3))

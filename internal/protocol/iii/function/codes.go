@@ -32,56 +32,56 @@ const (
 var Codes = []Code{S001, S002, S003, S004, S100, S101, S102, S200, S210, S211, S212, S213, S214, S215, S216,
 	S217, S218, S219, S300, S400}
 
-// meaning has the properties of a code.
-type meaning struct {
+// properties are the properties of a code.
+type properties struct {
 	kind      string // the payload's "type"
 	retryable bool
 	prefix    string // of the message
 	note      string // fix_note without a fix
 }
 
-// meaning returns a code's properties. Clients match messages by these prefixes.
-func (c Code) meaning() meaning {
+// properties returns a code's properties. Clients match messages by these prefixes.
+func (c Code) properties() properties {
 	switch c {
 	case S001:
-		return meaning{"validation", false, "invalid request: ", "see message: examples are inline"}
+		return properties{"validation", false, "invalid request: ", "see message: examples are inline"}
 	case S002:
-		return meaning{"validation", false, "sandbox not found: ", "the sandbox is gone; call sandbox::create first"}
+		return properties{"validation", false, "sandbox not found: ", "the sandbox is gone; call sandbox::create first"}
 	case S003:
-		return meaning{"validation", false, "", "wait for one of them to end; start what shall run on with \"nohup COMMAND >/tmp/log 2>&1 &\" " +
+		return properties{"validation", false, "", "wait for one of them to end; start what shall run on with \"nohup COMMAND >/tmp/log 2>&1 &\" " +
 			"in a shell, or use another sandbox"}
 	case S004:
-		return meaning{"validation", false, "sandbox already stopped: ", "the sandbox is gone; call sandbox::create first"}
+		return properties{"validation", false, "sandbox already stopped: ", "the sandbox is gone; call sandbox::create first"}
 	case S100:
-		return meaning{"config", false, "", "set `image` to a value listed in the message, or have the operator add it to custom_images and image_allowlist"}
+		return properties{"config", false, "", "set `image` to a value listed in the message, or have the operator add it to custom_images and image_allowlist"}
 	case S101:
-		return meaning{"internal", false, "", "operator action required: run `sandbar images pull <image-ref>` on the host, or set auto_install"}
+		return properties{"internal", false, "", "operator action required: run `sandbar images pull <image-ref>` on the host, or set auto_install"}
 	case S102:
-		return meaning{"transient", true, "", "transient: retry after a short delay"}
+		return properties{"transient", true, "", "transient: retry after a short delay"}
 	case S200:
-		return meaning{"execution", false, "", "raise `timeout_ms` on the exec call or split the work into smaller steps"}
+		return properties{"execution", false, "", "raise `timeout_ms` on the exec call or split the work into smaller steps"}
 	case S210:
-		return meaning{kind: "filesystem"}
+		return properties{kind: "filesystem"}
 	case S211:
-		return meaning{kind: "filesystem", prefix: "file not found: "}
+		return properties{kind: "filesystem", prefix: "file not found: "}
 	case S212:
-		return meaning{kind: "filesystem", prefix: "not a directory or wrong type: "}
+		return properties{kind: "filesystem", prefix: "not a directory or wrong type: "}
 	case S213:
-		return meaning{kind: "filesystem", prefix: "already exists: "}
+		return properties{kind: "filesystem", prefix: "already exists: "}
 	case S214:
-		return meaning{kind: "filesystem", prefix: "directory not empty: "}
+		return properties{kind: "filesystem", prefix: "directory not empty: "}
 	case S215:
-		return meaning{kind: "filesystem", prefix: "permission denied: "}
+		return properties{kind: "filesystem", prefix: "permission denied: "}
 	case S216:
-		return meaning{kind: "filesystem", prefix: "fs i/o error: "}
+		return properties{kind: "filesystem", prefix: "fs i/o error: "}
 	case S217:
-		return meaning{kind: "filesystem", prefix: "invalid regex pattern: "}
+		return properties{kind: "filesystem", prefix: "invalid regex pattern: "}
 	case S218:
-		return meaning{kind: "transient", retryable: true, prefix: "fs channel aborted: "}
+		return properties{kind: "transient", retryable: true, prefix: "fs channel aborted: "}
 	case S219:
-		return meaning{kind: "filesystem", prefix: "fs operation unsupported by this sandbox: "}
+		return properties{kind: "filesystem", prefix: "fs operation unsupported by this sandbox: "}
 	case S400:
-		return meaning{"config", false, "resource limit exceeded: ", "ask for less, or wait until another sandbox has ended; the limits are the operator's"}
+		return properties{"config", false, "resource limit exceeded: ", "ask for less, or wait until another sandbox has ended; the limits are the operator's"}
 	}
-	return meaning{"platform", false, "VM boot failed: ", "platform-level failure; not auto-recoverable"} // S300
+	return properties{"platform", false, "VM boot failed: ", "platform-level failure; not auto-recoverable"} // S300
 }

@@ -29,7 +29,7 @@ func (f *Functions) create(ctx context.Context, data json.RawMessage) (any, erro
 	var err error
 	req.raw, err = decode(data, "CreateRequest", must(text("image", &req.image)),
 		optional(number[uint32], "cpus", &req.cpus), optional(number[uint32], "memory_mb", &req.memory),
-		optional(text, "name", &req.name), optional(truth, "network", &req.network),
+		optional(text, "name", &req.name), optional(boolean, "network", &req.network),
 		optional(number[uint64], "idle_timeout_secs", &req.idle), variables("env", &req.env))
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (f *Functions) create(ctx context.Context, data json.RawMessage) (any, erro
 
 // make creates a sandbox. It checks in the order that clients expect: capacity, image, caps, root
 // file system, environment.
-func (f *Functions) make(ctx context.Context, req createRequest) (b *box, note string, err error) {
+func (f *Functions) make(ctx context.Context, req createRequest) (b *sandboxEntry, note string, err error) {
 	if err := f.reserve(); err != nil {
 		return nil, "", err
 	}
@@ -74,7 +74,7 @@ func (f *Functions) make(ctx context.Context, req createRequest) (b *box, note s
 	if err != nil {
 		return nil, "", createFailure(err)
 	}
-	b = &box{id: sandbox.ID().UUID(), name: req.name, image: req.image, created: time.Now(), sandbox: sandbox}
+	b = &sandboxEntry{id: sandbox.ID().UUID(), name: req.name, image: req.image, created: time.Now(), sandbox: sandbox}
 	if root.Note != "" {
 		f.opt.Logger.Info("iii: a sandbox runs on another image than its name says", "image", req.image, "note", root.Note)
 	}
@@ -94,7 +94,7 @@ func (f *Functions) unknownImage(req createRequest) error {
 		list = "valid images are " + quoted(allowed) + "; the operator can add a custom image"
 	}
 	e := &failure{code: S100, message: "image " + quote(req.image) + " not in catalog; " + list + " (see S100 docs)"}
-	if near := f.opt.Config.Near(req.image); near != "" && req.raw != nil {
+	if near := f.opt.Config.Suggest(req.image); near != "" && req.raw != nil {
 		e = e.with(req.raw.fixed(map[string]any{"image": near}), "the same call with the image that was probably meant")
 	}
 	return e
@@ -190,7 +190,7 @@ func (f *Functions) spec(req createRequest, root Root) (sandbar.Spec, error) {
 	}
 	if value(req.network, false) {
 		if f.opt.Network == "" {
-			return spec, fail(S300, "network: true was asked for, and this server has no network to give").
+			return spec, fail(S300, "network: true is not possible: this server gives sandboxes no network").
 				with(req.raw.fixed(map[string]any{"network": false}), "the same call without a network")
 		}
 		spec.Network = f.opt.Network

@@ -170,8 +170,8 @@ func optional[T any](of func(string, *T) field, name string, v **T) field {
 	}}
 }
 
-// truth is a boolean.
-func truth(name string, v *bool) field {
+// boolean is a boolean.
+func boolean(name string, v *bool) field {
 	return field{name: name, into: func(raw json.RawMessage) error {
 		if k := kindOf(raw); k != 't' && k != 'f' {
 			return wrongType(raw, "a boolean")
@@ -202,8 +202,8 @@ func number[T uint32 | uint64](name string, v *T) field {
 	}}
 }
 
-// texts is a list of strings.
-func texts(name string, v *[]string) field {
+// stringList is a list of strings.
+func stringList(name string, v *[]string) field {
 	return field{name: name, into: func(raw json.RawMessage) error {
 		items, err := list(raw)
 		if err != nil {
@@ -239,7 +239,7 @@ type environment struct {
 func variables(name string, v *environment) field {
 	return field{name: name, into: func(raw json.RawMessage) error {
 		var entries []string
-		if texts(name, &entries).into(raw) == nil {
+		if stringList(name, &entries).into(raw) == nil {
 			v.pairs = map[string]string{}
 			for _, e := range entries {
 				if k, value, ok := strings.Cut(e, "="); ok {

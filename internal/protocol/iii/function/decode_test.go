@@ -12,12 +12,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
 )
 
-// idle is the functions without an engine, which no request of these tests
-// reaches.
+// idle returns the functions without an engine, which no request of these tests reaches.
 func idle(t testing.TB) map[string]bus.Function {
 	t.Helper()
 	c := settings.Default()
-	c.MaxConcurrentSandboxes = 0 // no create gets further
+	c.MaxConcurrentSandboxes = 0 // every create fails at this check
 	f, err := New(Options{Engine: testEngine(t), Config: c, Images: store{}})
 	if err != nil {
 		t.Fatal(err)
@@ -33,8 +32,8 @@ func idle(t testing.TB) map[string]bus.Function {
 
 const someID = `"sandbox_id":"11111111-2222-4333-8444-555555555555"`
 
-// In the words of the original's decoder. A request that can be read gets to the
-// first check behind it.
+// TestDecode tests the words of the original's decoder. A valid request reaches the first check
+// after decoding.
 func TestDecode(t *testing.T) {
 	functions := idle(t)
 	for _, c := range []struct{ function, data, want string }{
@@ -58,7 +57,7 @@ func TestDecode(t *testing.T) {
 		{"create", `{"image":"x","env":{"A":1}}`, "data did not match any variant of untagged enum EnvShape"},
 		{"create", `{"image":"x","env":{"A":null}}`, "data did not match any variant of untagged enum EnvShape"},
 		{"create", `{"image":"x","env":["A=1",2]}`, "data did not match any variant of untagged enum EnvShape"},
-		// A wrong type is found before a missing field, in the order of names.
+		// A wrong type is reported before a missing field, in the order of the names.
 		{"create", `{"cpus":"x"}`, `invalid type: string "x", expected u32`},
 		{"create", `{"name":1,"cpus":"x"}`, `invalid type: string "x", expected u32`},
 		{"create", `{"image":"x","cpus":null,"memory_mb":null,"name":null,"network":null,"idle_timeout_secs":18446744073709551615,"env":{},"unknown":[1]}`, "S400"},
@@ -74,7 +73,7 @@ func TestDecode(t *testing.T) {
 		{"exec", `{` + someID + `,"cmd":" "}`, "S001"},
 		{"exec", `{` + someID + `,"argv":[""]}`, "S001"},
 		{"exec", `{` + someID + `,"cmd":"a","env":{"9bad":"x"}}`, "S001"},
-		{"exec", `{` + someID + `,"cmd":"a","stdin":"!"}`, "S002"}, // the sandbox is looked for first
+		{"exec", `{` + someID + `,"cmd":"a","stdin":"!"}`, "S002"}, // the sandbox is checked first
 		{"run", `{"image":"x","code":"y"}`, "missing field `lang`"},
 		{"run", `{"image":"x","code":"y","lang":"z","files":[{"path":"p"}]}`, "missing field `content`"},
 		{"run", `{"image":"x","code":"y","lang":"z","files":["p"]}`, `invalid type: string "p", expected struct RunFile`},
@@ -94,7 +93,7 @@ func TestDecode(t *testing.T) {
 		{"fs::grep", `{` + someID + `,"path":"/x","pattern":"p","max_matches":-1}`, "invalid value: integer `-1`, expected u64"},
 		{"fs::sed", `{` + someID + `,"pattern":"p"}`, "missing field `replacement`"},
 		{"fs::sed", `{` + someID + `,"pattern":"p","replacement":"r","path":null,"files":["/x"]}`, "S002"},
-		{"fs::sed", `{"sandbox_id":"nope","pattern":"p","replacement":"r"}`, "S210"}, // before the sandbox
+		{"fs::sed", `{"sandbox_id":"nope","pattern":"p","replacement":"r"}`, "S210"}, // checked before the sandbox
 		{"fs::write", `{"sandbox_id":"nope","path":"/x"}`, "S001"},
 		{"fs::write", `{` + someID + `,"path":"/x","content":1}`, "data did not match any variant of untagged enum WriteContent"},
 		{"fs::write", `{` + someID + `,"path":"/x","content":{"channel_id":"c","access_key":"k"}}`, "data did not match any variant of untagged enum WriteContent"},

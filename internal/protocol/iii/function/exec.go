@@ -49,7 +49,7 @@ func (f *Functions) exec(ctx context.Context, data json.RawMessage) (any, error)
 	var req execRequest
 	var err error
 	req.raw, err = decode(data, "ExecRequest", must(text("sandbox_id", &req.id)), text("cmd", &req.command.cmd),
-		texts("args", &req.command.args), texts("argv", &req.command.argv), optional(text, "stdin", &req.stdin),
+		stringList("args", &req.command.args), stringList("argv", &req.command.argv), optional(text, "stdin", &req.stdin),
 		variables("env", &req.env), optional(number[uint64], "timeout_ms", &req.timeout), optional(text, "workdir", &req.workdir))
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (f *Functions) timeout(asked *uint64) time.Duration {
 
 // supervise starts a program and waits for its end. With a limit of 0 it does not start the
 // program, which counts as timed out.
-func (f *Functions) supervise(ctx context.Context, b *box, cmd sandbar.Cmd, stdin io.Reader, timeout time.Duration, out *capture) (sandbar.Result, error) {
+func (f *Functions) supervise(ctx context.Context, b *sandboxEntry, cmd sandbar.Cmd, stdin io.Reader, timeout time.Duration, out *capture) (sandbar.Result, error) {
 	if timeout <= 0 {
 		return sandbar.Result{Outcome: sandbar.TimedOut}, nil
 	}
@@ -130,7 +130,7 @@ func (f *Functions) supervise(ctx context.Context, b *box, cmd sandbar.Cmd, stdi
 }
 
 // notStarted returns the result of a program that could not be started through its own fault.
-func (f *Functions) notStarted(err error, program string, b *box, began time.Time) (*execResult, error) {
+func (f *Functions) notStarted(err error, program string, b *sandboxEntry, began time.Time) (*execResult, error) {
 	if _, gone := f.opt.Engine.Get(b.sandbox.ID()); gone != nil {
 		return nil, fail(S004, "%s", b.id) // the sandbox ended meanwhile
 	}
@@ -159,7 +159,7 @@ func (f *Functions) ended(r sandbar.Result, req execRequest, timeout time.Durati
 	case sandbar.TimedOut:
 		return nil, f.timedOut(req, timeout, out)
 	case sandbar.Cancelled:
-		return nil, fail(S300, "shell run: session terminated: the sandbox was stopped, or nobody waited for the program any more")
+		return nil, fail(S300, "shell run: session terminated: the sandbox was stopped, or the caller has left")
 	default: // Lost, and outcomes that this table lacks
 		return nil, fail(S300, "shell run: session terminated: the sandbox died; how the program ended is not known")
 	}

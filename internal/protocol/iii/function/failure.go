@@ -51,7 +51,7 @@ type payload struct {
 
 // Error returns the payload, which is the error's text for the caller.
 func (f *failure) Error() string {
-	m := f.code.meaning()
+	m := f.code.properties()
 	p := payload{Code: f.code, DocsURL: DocsURL + string(f.code), Fix: f.fix, Message: f.message,
 		Partial: f.partial, Retryable: m.retryable, Type: m.kind}
 	if f.note == "" && f.fix == nil {
@@ -71,7 +71,7 @@ func (f *failure) Error() string {
 
 // fail returns a failure. It puts the code's prefix before the message.
 func fail(c Code, format string, args ...any) *failure {
-	return &failure{code: c, message: c.meaning().prefix + fmt.Sprintf(format, args...)}
+	return &failure{code: c, message: c.properties().prefix + fmt.Sprintf(format, args...)}
 }
 
 // with adds a suggested payload, and a note if it cannot simply be sent.

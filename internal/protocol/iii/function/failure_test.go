@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The table of codes, as clients know it.
+// TestCodes compares the table of codes with the one that clients have.
 func TestCodes(t *testing.T) {
 	want := map[Code]string{
 		S001: "validation false", S002: "validation false", S003: "validation false", S004: "validation false",
@@ -34,14 +34,15 @@ func TestCodes(t *testing.T) {
 		t.Errorf("there are %d codes", len(Codes))
 	}
 	for _, c := range Codes {
-		m := c.meaning()
+		m := c.properties()
 		if got := fmt.Sprint(m.kind, " ", m.retryable); got != want[c] {
 			t.Errorf("%s: %s, want %s", c, got, want[c])
 		}
 	}
 }
 
-// Every code has an anchor, and every anchor a code.
+// TestEveryCodeIsDocumented tests that docs/iii-errors.md has an anchor for every code, and no
+// other.
 func TestEveryCodeIsDocumented(t *testing.T) {
 	root, err := testenv.ModuleRoot()
 	if err != nil {
@@ -83,7 +84,8 @@ func TestPayload(t *testing.T) {
 	}
 }
 
-// Every code of the platform's becomes one of ours, wherever it comes from.
+// TestEveryPlatformCodeIsMapped tests that every code of the platform is mapped, for each source of
+// the error.
 func TestEveryPlatformCodeIsMapped(t *testing.T) {
 	want := map[sandbar.Code][3]string{ // a file operation, a create, a start
 		sandbar.Invalid:         {"S210", "S001", "S001"},
@@ -134,7 +136,7 @@ func TestEveryPlatformCodeIsMapped(t *testing.T) {
 	}
 }
 
-// Every outcome becomes a result or an error.
+// TestEveryOutcomeIsMapped tests that every outcome becomes a result or an error.
 func TestEveryOutcomeIsMapped(t *testing.T) {
 	want := map[sandbar.Outcome]string{
 		sandbar.Exited: "3", sandbar.Signaled: "139", sandbar.OutOfMemory: "137 out of memory", sandbar.OutputLimit: "137 truncated",
@@ -174,7 +176,7 @@ func TestFixes(t *testing.T) {
 	}
 	large := json.RawMessage(`"` + strings.Repeat("x", maxFix) + `"`)
 	big := request{"content": large, "path": json.RawMessage(`"/x/y"`)}
-	// What is large is left out, and the note says so.
+	// Large fields are left out, and the note names them.
 	const left = "; `fix` is without `content`, too large to be sent back: take it from the original request"
 	for what, err := range map[string]error{
 		"parents": missingParent(writeRequest{raw: big, path: "/x/y"}),

@@ -127,7 +127,7 @@ func (f *Functions) fsMkdir(ctx context.Context, data json.RawMessage) (any, err
 	var id, path string
 	mode, parents := "0755", false
 	raw, err := decode(data, "MkdirRequest", must(text("sandbox_id", &id)), must(text("path", &path)),
-		text("mode", &mode), truth("parents", &parents))
+		text("mode", &mode), boolean("parents", &parents))
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (f *Functions) fsMkdir(ctx context.Context, data json.RawMessage) (any, err
 func (f *Functions) fsRm(ctx context.Context, data json.RawMessage) (any, error) {
 	var id, path string
 	var recursive bool
-	if _, err := decode(data, "RmRequest", must(text("sandbox_id", &id)), must(text("path", &path)), truth("recursive", &recursive)); err != nil {
+	if _, err := decode(data, "RmRequest", must(text("sandbox_id", &id)), must(text("path", &path)), boolean("recursive", &recursive)); err != nil {
 		return nil, err
 	}
 	files, err := f.filesOf(id)
@@ -185,7 +185,7 @@ func (f *Functions) fsChmod(ctx context.Context, data json.RawMessage) (any, err
 	var uid, gid *uint32
 	var recursive bool
 	raw, err := decode(data, "ChmodRequest", must(text("sandbox_id", &id)), must(text("path", &path)), must(text("mode", &mode)),
-		optional(number[uint32], "uid", &uid), optional(number[uint32], "gid", &gid), truth("recursive", &recursive))
+		optional(number[uint32], "uid", &uid), optional(number[uint32], "gid", &gid), boolean("recursive", &recursive))
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +275,7 @@ func (f *Functions) fsMv(ctx context.Context, data json.RawMessage) (any, error)
 	var id, src, dst string
 	var overwrite bool
 	if _, err := decode(data, "MvRequest", must(text("sandbox_id", &id)), must(text("src", &src)), must(text("dst", &dst)),
-		truth("overwrite", &overwrite)); err != nil {
+		boolean("overwrite", &overwrite)); err != nil {
 		return nil, err
 	}
 	files, err := f.filesOf(id)

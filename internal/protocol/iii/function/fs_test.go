@@ -15,7 +15,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/search"
 )
 
-// renamer is files that can be renamed, and tells how that was done.
+// renamer is an FS that records renames.
 type renamer struct {
 	sandbar.FS
 	err   error // of RenameNew
@@ -61,8 +61,7 @@ func TestRename(t *testing.T) {
 	}
 }
 
-// bookshelf is a directory of files, by name. An answer of
-// ReadFiles is for at most three.
+// bookshelf is a directory of files, by name. ReadFiles returns at most three.
 type bookshelf struct {
 	sandbar.FS
 	names  []string

@@ -46,9 +46,9 @@ type Options struct {
 	// Network is the network of a sandbox with network: true. Default: none, and requests for it
 	// are refused.
 	Network sandbar.Network
-	// Sees decides which sandboxes of other protocols callers can see and use. Nil: all of the
+	// Visible decides which sandboxes of other protocols callers can see and use. Nil: all of the
 	// engine.
-	Sees func(engine.Info) bool
+	Visible func(engine.Info) bool
 	// HostMemory is the host's memory in bytes, to which memory_mb is reduced. 0: unknown.
 	HostMemory int64
 	// StreamGap is the time without data after which the writer of a file counts as gone. Default 5
@@ -64,10 +64,10 @@ type Functions struct {
 	opt   Options
 	tasks sync.WaitGroup // stops in the background
 
-	mu     sync.Mutex
-	closed bool
-	boxes  map[sandbar.ID]*box
-	making int // creates in progress
+	mu        sync.Mutex
+	closed    bool
+	sandboxes map[sandbar.ID]*sandboxEntry
+	making    int // creates in progress
 }
 
 // New returns Functions. Config must pass its Check.
@@ -81,7 +81,7 @@ func New(o Options) (*Functions, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Functions{opt: o, boxes: map[sandbar.ID]*box{}}, nil
+	return &Functions{opt: o, sandboxes: map[sandbar.ID]*sandboxEntry{}}, nil
 }
 
 // Handlers returns the functions, with channels opened through ends.
@@ -144,8 +144,8 @@ func schemas() []bus.Function {
 func (f *Functions) Close(ctx context.Context) error {
 	f.mu.Lock()
 	f.closed = true
-	all := f.boxes
-	f.boxes = map[sandbar.ID]*box{}
+	all := f.sandboxes
+	f.sandboxes = map[sandbar.ID]*sandboxEntry{}
 	f.mu.Unlock()
 	for _, b := range all {
 		if b.foreign {

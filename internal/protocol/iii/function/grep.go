@@ -28,8 +28,8 @@ func (f *Functions) fsGrep(ctx context.Context, data json.RawMessage) (any, erro
 	req := grepRequest{recursive: true, maxMatches: 10_000, maxBytes: 4096}
 	var err error
 	req.raw, err = decode(data, "GrepRequest", must(text("sandbox_id", &req.id)), must(text("path", &req.path)),
-		must(text("pattern", &req.pattern)), truth("recursive", &req.recursive), truth("ignore_case", &req.fold),
-		texts("include_glob", &req.include), texts("exclude_glob", &req.exclude),
+		must(text("pattern", &req.pattern)), boolean("recursive", &req.recursive), boolean("ignore_case", &req.fold),
+		stringList("include_glob", &req.include), stringList("exclude_glob", &req.exclude),
 		number("max_matches", &req.maxMatches), number("max_line_bytes", &req.maxBytes))
 	if err != nil {
 		return nil, err
@@ -79,14 +79,14 @@ func rootOf(ctx context.Context, files sandbar.FS, op, path string, recursive bo
 // each calls begin for every selected file of the root, in order.
 func (r searchRoot) each(ctx context.Context, files sandbar.FS, begin func(found) error) error {
 	if !r.dir {
-		if !r.filter.Chooses(baseName(r.asked)) {
+		if !r.filter.Selects(baseName(r.asked)) {
 			return nil
 		}
 		return begin(found{path: r.path, rel: ""})
 	}
 	w := walker{files: files, root: r.path, prunes: r.filter.Prunes}
 	left := int64(maxSearched)
-	return w.regular(ctx, r.filter.Chooses, func(f found) error {
+	return w.regular(ctx, r.filter.Selects, func(f found) error {
 		// A larger file is refused where it is opened, with its name.
 		if f.info.Size <= maxSearched {
 			if left -= f.info.Size; left < 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
 )
 
-// What a create asks the engine for.
+// TestCreateAsksFor tests the Spec that a create passes to the engine.
 func TestCreateAsksFor(t *testing.T) {
 	change := func(c *settings.Config) {
 		c.DefaultMemoryMB, c.DefaultIdleTimeoutSecs = 100, 7
@@ -103,8 +103,8 @@ func TestCreateRefuses(t *testing.T) {
 			if !strings.HasPrefix(e.message, c.message) || string(fix) != c.fix {
 				t.Errorf("%q, fix %s", e.message, fix)
 			}
-			if len(r.boxes) != 0 || r.making != 0 {
-				t.Errorf("%d sandboxes, %d places are taken", len(r.boxes), r.making)
+			if len(r.sandboxes) != 0 || r.making != 0 {
+				t.Errorf("%d sandboxes, %d places are taken", len(r.sandboxes), r.making)
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func TestPullOnFirstUse(t *testing.T) {
 	}
 }
 
-// A burst gets as many sandboxes as there may be, and not one more.
+// TestCreatesAtOnce tests that a burst of creates gets exactly the maximum number of sandboxes.
 func TestCreatesAtOnce(t *testing.T) {
 	r := newRig(t, Options{}, func(c *settings.Config) { c.MaxConcurrentSandboxes = 5 })
 	var mu sync.Mutex
@@ -153,8 +153,8 @@ func TestCreatesAtOnce(t *testing.T) {
 	}
 }
 
-// A sandbox ends when it was idle for as long as its creator said; a program
-// that runs keeps it, and looking at it does not.
+// TestIdleSandboxesEnd tests that a sandbox ends after its idle timeout; a running program keeps
+// it, listing it does not.
 func TestIdleSandboxesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{}, nil)
@@ -166,7 +166,7 @@ func TestIdleSandboxesEnd(t *testing.T) {
 			time.Sleep(time.Second)
 			r.call("list", object{})
 		}
-		r.call("fs::ls", object{"sandbox_id": short, "path": "/"}) // is work
+		r.call("fs::ls", object{"sandbox_id": short, "path": "/"}) // counts as work
 		time.Sleep(19 * time.Second)
 		r.call("fs::ls", object{"sandbox_id": short, "path": "/"})
 		time.Sleep(21 * time.Second)
@@ -174,7 +174,7 @@ func TestIdleSandboxesEnd(t *testing.T) {
 		if n := len(r.call("list", object{})["sandboxes"].([]any)); n != 2 {
 			t.Errorf("%d sandboxes are there", n)
 		}
-		time.Sleep(45 * time.Second) // busy has ended its program 5 s ago
+		time.Sleep(45 * time.Second) // busy's program ended 5 s ago
 		r.call("fs::ls", object{"sandbox_id": busy, "path": "/"})
 		time.Sleep(25 * time.Second)
 		r.failed("exec", object{"sandbox_id": busy, "cmd": "true"}, S002)
@@ -184,7 +184,7 @@ func TestIdleSandboxesEnd(t *testing.T) {
 	})
 }
 
-// Between the beginning of a stop and its end nobody can use a sandbox.
+// TestStopping tests that a sandbox cannot be used from the start of its stop.
 func TestStopping(t *testing.T) {
 	until := make(chan struct{})
 	r := newRig(t, Options{}, nil, func(d *faulty.Driver) { d.OnDestroy = faulty.Stall(until) })
@@ -200,7 +200,7 @@ func TestStopping(t *testing.T) {
 	r.failed("exec", object{"sandbox_id": id, "cmd": "true"}, S004)
 	r.failed("fs::ls", object{"sandbox_id": id, "path": "/"}, S004)
 	r.failed("stop", object{"sandbox_id": id}, S004)
-	// Without wait nobody waits.
+	// Without wait the call returns at once.
 	other := r.create()
 	r.call("stop", object{"sandbox_id": other})
 	r.failed("stop", object{"sandbox_id": other}, S002)
@@ -211,7 +211,7 @@ func TestStopping(t *testing.T) {
 	r.failed("stop", object{"sandbox_id": id}, S002)
 }
 
-// Who does not wait for a stop any more does not stop it.
+// TestStopThatNobodyWaitsFor tests that a stop continues after its caller has left.
 func TestStopThatNobodyWaitsFor(t *testing.T) {
 	until := make(chan struct{})
 	r := newRig(t, Options{}, nil, func(d *faulty.Driver) { d.OnDestroy = faulty.Stall(until) })
@@ -226,7 +226,7 @@ func TestStopThatNobodyWaitsFor(t *testing.T) {
 	close(until)
 }
 
-// A sandbox that dies fails what runs in it, and is gone.
+// TestSandboxDies tests that the death of a sandbox fails its calls, and that it disappears.
 func TestSandboxDies(t *testing.T) {
 	r := newRig(t, Options{}, nil)
 	id := r.create()
@@ -250,7 +250,7 @@ func TestSandboxDies(t *testing.T) {
 	}
 }
 
-// A caller that is gone ends its program.
+// TestCallerIsGone tests that a program ends when its caller has left.
 func TestCallerIsGone(t *testing.T) {
 	r := newRig(t, Options{}, nil)
 	id := r.create()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// docs/iii.md has every function with every field of its requests and answers, their
-// defaults, and every error with its type.
+// TestPage tests that docs/iii.md has every function with every field of its requests and
+// responses, their defaults, and every error with its type.
 func TestPage(t *testing.T) {
 	b, err := os.ReadFile("../../../../docs/iii.md")
 	if err != nil {
@@ -47,14 +47,14 @@ func TestPage(t *testing.T) {
 		}
 	}
 	for _, c := range Codes {
-		retryable := map[bool]string{true: "yes", false: "no"}[c.meaning().retryable]
-		if row := "| [" + string(c) + "](iii-errors.md#" + string(c) + ") | " + c.meaning().kind + " | " + retryable + " |"; !strings.Contains(page, row) {
+		retryable := map[bool]string{true: "yes", false: "no"}[c.properties().retryable]
+		if row := "| [" + string(c) + "](iii-errors.md#" + string(c) + ") | " + c.properties().kind + " | " + retryable + " |"; !strings.Contains(page, row) {
 			t.Errorf("there is no row %s", row)
 		}
 	}
 }
 
-// sectionOf is the part of the page below the heading that names a function.
+// sectionOf returns the part of the page below the heading of a function.
 func sectionOf(page, function string) string {
 	for _, s := range strings.Split(page, "\n### ")[1:] {
 		heading, text, _ := strings.Cut(s, "\n")

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
 )
 
-// testEngine is an engine over the faulty driver.
+// testEngine returns an engine over the faulty driver.
 func testEngine(t testing.TB) *engine.Engine {
 	t.Helper()
 	e, err := engine.New(engine.Config{Driver: faulty.New()})
@@ -27,7 +27,7 @@ func testEngine(t testing.TB) *engine.Engine {
 
 // store is an image store for tests.
 type store struct {
-	here map[string]Root // by image name
+	here map[string]Root // installed images, by name
 	pull func(ctx context.Context, image settings.Image) (Root, error)
 }
 
@@ -45,7 +45,7 @@ func (s store) Pull(ctx context.Context, image settings.Image) (Root, error) {
 	return s.pull(ctx, image)
 }
 
-// rig is functions over the faulty driver.
+// rig has the functions over the faulty driver.
 type rig struct {
 	*Functions
 	t      testing.TB
@@ -55,7 +55,7 @@ type rig struct {
 	all    map[string]bus.Function
 }
 
-// newRig makes functions; at the test's end nothing may be left of them.
+// newRig returns the functions; at the test's end it checks for leaks.
 func newRig(t testing.TB, o Options, change func(*settings.Config), prepare ...func(*faulty.Driver)) *rig {
 	t.Helper()
 	r := &rig{t: t, driver: faulty.New(), hub: channel.NewHub(channel.Options{}), all: map[string]bus.Function{}}
@@ -119,7 +119,7 @@ func (r *rig) do(ctx context.Context, name string, ask object) (object, error) {
 	return o, nil
 }
 
-// call is a call that must succeed.
+// call calls a function that must succeed.
 func (r *rig) call(name string, ask object) object {
 	r.t.Helper()
 	o, err := r.do(context.Background(), name, ask)
@@ -129,7 +129,7 @@ func (r *rig) call(name string, ask object) object {
 	return o
 }
 
-// failed is a call that must fail with a code.
+// failed calls a function that must fail with a code.
 func (r *rig) failed(name string, ask object, code Code) *failure {
 	r.t.Helper()
 	o, err := r.do(context.Background(), name, ask)

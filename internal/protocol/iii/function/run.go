@@ -31,7 +31,7 @@ func (f *Functions) run(ctx context.Context, data json.RawMessage) (any, error) 
 	req.raw, err = decode(data, "RunRequest", must(text("image", &req.image)), must(text("code", &req.code)),
 		must(text("lang", &req.lang)), runFiles("files", &req.files), variables("env", &req.env),
 		optional(text, "stdin", &req.stdin), optional(number[uint64], "timeout_ms", &req.timeout),
-		truth("keep_sandbox", &req.keep))
+		boolean("keep_sandbox", &req.keep))
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (f *Functions) run(ctx context.Context, data json.RawMessage) (any, error) 
 }
 
 // runIn executes all steps inside the sandbox.
-func (f *Functions) runIn(ctx context.Context, b *box, req runRequest) (*execResult, error) {
+func (f *Functions) runIn(ctx context.Context, b *sandboxEntry, req runRequest) (*execResult, error) {
 	for _, file := range req.files {
 		if err := f.writeText(ctx, b, file.path, file.content); err != nil {
 			return nil, withStep("fs::write (sibling file)", b.id, err)
@@ -77,7 +77,7 @@ func (f *Functions) runIn(ctx context.Context, b *box, req runRequest) (*execRes
 }
 
 // writeText writes a text into the sandbox.
-func (f *Functions) writeText(ctx context.Context, b *box, path, text string) error {
+func (f *Functions) writeText(ctx context.Context, b *sandboxEntry, path, text string) error {
 	w, err := f.openWrite(ctx, b, writeRequest{path: path, mode: 0o644, parents: true})
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func interpreterOf(lang string) (program, ext string) {
 const posixShell = "/bin/sh"
 
 // shellOf returns a sandbox's preferred shell.
-func shellOf(ctx context.Context, b *box) string {
+func shellOf(ctx context.Context, b *sandboxEntry) string {
 	files := b.sandbox.FS()
 	for _, bash := range []string{"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"} {
 		if _, _, err := follow(ctx, files, bash); err == nil {

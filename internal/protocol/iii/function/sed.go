@@ -39,10 +39,10 @@ type sedResult struct {
 func (f *Functions) fsSed(ctx context.Context, data json.RawMessage) (any, error) {
 	req := sedRequest{recursive: true, regex: true}
 	var err error
-	req.raw, err = decode(data, "SedRequest", must(text("sandbox_id", &req.id)), texts("files", &req.files),
-		optional(text, "path", &req.path), truth("recursive", &req.recursive), texts("include_glob", &req.include),
-		texts("exclude_glob", &req.exclude), must(text("pattern", &req.pattern)), must(text("replacement", &req.replacement)),
-		truth("regex", &req.regex), truth("first_only", &req.firstOnly), truth("ignore_case", &req.fold))
+	req.raw, err = decode(data, "SedRequest", must(text("sandbox_id", &req.id)), stringList("files", &req.files),
+		optional(text, "path", &req.path), boolean("recursive", &req.recursive), stringList("include_glob", &req.include),
+		stringList("exclude_glob", &req.exclude), must(text("pattern", &req.pattern)), must(text("replacement", &req.replacement)),
+		boolean("regex", &req.regex), boolean("first_only", &req.firstOnly), boolean("ignore_case", &req.fold))
 	if err != nil {
 		return nil, err
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
 )
 
-// What another protocol of the engine has made is listed, used and stopped, under
-// either spelling of its id, and takes no place of those made here.
+// TestSandboxesOfOthers tests that sandboxes of the engine's other protocols are listed, used and
+// stopped, by either form of their ids, and take no slot.
 func TestSandboxesOfOthers(t *testing.T) {
 	r := newRig(t, Options{}, func(c *settings.Config) { c.MaxConcurrentSandboxes = 1 })
 	s, err := r.engine.Create(context.Background(), sandbar.Spec{Name: "theirs"})
@@ -44,18 +44,18 @@ func TestSandboxesOfOthers(t *testing.T) {
 		t.Errorf("after the stop: %v", err)
 	}
 	r.failed("exec", object{"sandbox_id": string(s.ID()), "cmd": "x"}, S002)
-	// What the engine stops by another protocol's wish is gone here too.
+	// A sandbox that another protocol stops disappears here too.
 	if err := r.engine.Stop(context.Background(), id); err != nil {
 		t.Fatal(err)
 	}
 	r.failed("exec", object{"sandbox_id": own, "cmd": "x"}, S002)
-	r.create() // its place is free
+	r.create() // the slot is free
 }
 
-// Sandboxes that callers may not see are as if they were not there, and those of
+// TestSandboxesOfOthersKeptApart tests that hidden sandboxes cannot be found, and that sandboxes of
 // others outlive the functions.
 func TestSandboxesOfOthersKeptApart(t *testing.T) {
-	r := newRig(t, Options{Sees: func(i engine.Info) bool { return i.Spec.Client.Name == "" }}, nil)
+	r := newRig(t, Options{Visible: func(i engine.Info) bool { return i.Spec.Client.Name == "" }}, nil)
 	s, err := r.engine.Create(context.Background(), sandbar.Spec{Client: sandbar.Client{Name: "ci"}})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestSandboxesOfOthersKeptApart(t *testing.T) {
 	}
 	for _, x := range []*engine.Sandbox{s, seen} {
 		if _, err := r.engine.Get(x.ID()); err != nil {
-			t.Errorf("the functions have ended what is not theirs: %v", err)
+			t.Errorf("Close has ended a sandbox of another protocol: %v", err)
 		}
 		if err := r.engine.Stop(context.Background(), x.ID()); err != nil {
 			t.Error(err)
@@ -83,7 +83,7 @@ func TestSandboxesOfOthersKeptApart(t *testing.T) {
 	}
 }
 
-// A ceiling that the host cannot reach is what the host has.
+// TestMoreThanTheHost tests that limits beyond the host's resources are reduced to these.
 func TestMoreThanTheHost(t *testing.T) {
 	r := newRig(t, Options{HostMemory: 1 << 30}, nil)
 	r.call("create", object{"image": "python", "cpus": 4096, "memory_mb": 4294967295})
@@ -92,7 +92,7 @@ func TestMoreThanTheHost(t *testing.T) {
 	}
 }
 
-// What stands for a preset is told where images are listed.
+// TestCatalogueTellsWhatAPresetIs tests that the list of images names a preset's substitute.
 func TestCatalogueTellsWhatAPresetIs(t *testing.T) {
 	r := newRig(t, Options{Images: store{here: map[string]Root{"python": {Image: "host", Ref: "host"}}}}, nil)
 	got := r.call("catalog::list", object{})["images"].([]any)

@@ -35,7 +35,7 @@ func (f *Functions) fsWrite(ctx context.Context, data json.RawMessage, ends chan
 	req, mode := writeRequest{}, "0644"
 	var err error
 	req.raw, err = decode(data, "WriteRequest", must(text("sandbox_id", &id)), must(text("path", &req.path)),
-		text("mode", &mode), truth("parents", &req.parents), body("content", &c), optional(text, "content_b64", &b64))
+		text("mode", &mode), boolean("parents", &req.parents), body("content", &c), optional(text, "content_b64", &b64))
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func written(path string, n int64) any {
 }
 
 // beginWrite checks the mode and opens a file for writing.
-func (f *Functions) beginWrite(ctx context.Context, b *box, req writeRequest, mode string) (sandbar.FileWriter, error) {
+func (f *Functions) beginWrite(ctx context.Context, b *sandboxEntry, req writeRequest, mode string) (sandbar.FileWriter, error) {
 	var err error
 	if req.mode, err = parseMode(mode); err != nil {
 		return nil, modeFailure(err, req.raw, mode)
@@ -80,7 +80,7 @@ func (f *Functions) beginWrite(ctx context.Context, b *box, req writeRequest, mo
 }
 
 // openWrite opens a file for writing.
-func (f *Functions) openWrite(ctx context.Context, b *box, req writeRequest) (sandbar.FileWriter, error) {
+func (f *Functions) openWrite(ctx context.Context, b *sandboxEntry, req writeRequest) (sandbar.FileWriter, error) {
 	if req.path == "" {
 		return nil, fail(S211, "path not found: ")
 	}
@@ -132,7 +132,7 @@ func writeAll(w sandbar.FileWriter, path string, b []byte) error {
 
 // receive writes a file from a channel. If the file cannot be written it still consumes the stream:
 // clients do not handle a reader that leaves.
-func (f *Functions) receive(ctx context.Context, b *box, req writeRequest, mode string, ref channel.Ref, ends channel.Ends) (any, error) {
+func (f *Functions) receive(ctx context.Context, b *sandboxEntry, req writeRequest, mode string, ref channel.Ref, ends channel.Ends) (any, error) {
 	r, err := ends.Reader(ctx, ref)
 	if err != nil {
 		return nil, fail(S218, "%s", err)
@@ -172,7 +172,7 @@ func (f *Functions) receive(ctx context.Context, b *box, req writeRequest, mode 
 	return written(req.path, size), nil
 }
 
-var errGap = errors.New("nothing came for too long")
+var errGap = errors.New("no data for too long")
 
 // next waits for the next bytes of a stream, at most StreamGap.
 func (f *Functions) next(ctx context.Context, r channel.Reader) ([]byte, error) {
@@ -237,16 +237,16 @@ func (f *Functions) fsRead(ctx context.Context, data json.RawMessage, ends chann
 
 // split reads the first bytes of a file. It returns them as text if they are the whole file and
 // valid text, and a source of all bytes. held is the memory of the source.
-func split(file sandbar.File, b *box) (src io.ReadCloser, text *string, held int64, err error) {
+func split(file sandbar.File, b *sandboxEntry) (src io.ReadCloser, text *string, held int64, err error) {
 	if file.Info().Size >= inlineCap {
-		return newLent(file, file, b), nil, 0, nil
+		return newSandboxFile(file, file, b), nil, 0, nil
 	}
 	head, err := io.ReadAll(io.LimitReader(file, inlineCap))
 	if err != nil {
 		return nil, nil, 0, err
 	}
 	if len(head) == inlineCap { // it has grown
-		return newLent(io.MultiReader(bytes.NewReader(head), file), file, b), nil, inlineCap, nil
+		return newSandboxFile(io.MultiReader(bytes.NewReader(head), file), file, b), nil, inlineCap, nil
 	}
 	file.Close()
 	if utf8.Valid(head) {
@@ -263,7 +263,7 @@ type sandboxFile struct {
 	close func()
 }
 
-func newLent(r io.Reader, file sandbar.File, b *box) sandboxFile {
+func newSandboxFile(r io.Reader, file sandbar.File, b *sandboxEntry) sandboxFile {
 	closed := make(chan struct{})
 	l := sandboxFile{r, sync.OnceFunc(func() {
 		close(closed)

@@ -34,9 +34,9 @@ func NewFilter(include, exclude []string) (f Filter, err error) {
 	return f, err
 }
 
-// Chooses reports whether the file at rel, a non-empty path relative to the root of a walk, is
+// Selects reports whether the file at rel, a non-empty path relative to the root of a walk, is
 // selected.
-func (f Filter) Chooses(rel string) bool {
+func (f Filter) Selects(rel string) bool {
 	return (!f.include.given || f.include.match(rel)) && !f.exclude.match(rel)
 }
 

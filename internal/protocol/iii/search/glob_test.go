@@ -66,12 +66,12 @@ func TestFilter(t *testing.T) {
 	} {
 		f := newFilter(t, c.include, c.exclude)
 		for _, rel := range c.yes {
-			if !f.Chooses(rel) {
+			if !f.Selects(rel) {
 				t.Errorf("+%q -%q does not choose %q", c.include, c.exclude, rel)
 			}
 		}
 		for _, rel := range c.no {
-			if f.Chooses(rel) {
+			if f.Selects(rel) {
 				t.Errorf("+%q -%q chooses %q", c.include, c.exclude, rel)
 			}
 		}
@@ -99,14 +99,14 @@ func TestFilterBounds(t *testing.T) {
 			}
 		}
 	}
-	// As long as may be, and of the kind on which other matchers despair.
+	// The longest allowed patterns, of the kind for which other matchers take exponential time.
 	worst := newFilter(t, []string{strings.Repeat("*a", maxGlob/2-1) + "b", strings.Repeat("**/", maxGlob/3)}, nil)
-	if worst.Chooses(strings.Repeat("a", 4000)) {
-		t.Error("it chooses what it cannot match")
+	if worst.Selects(strings.Repeat("a", 4000)) {
+		t.Error("it selects a file that it cannot match")
 	}
 }
 
-// What git ignores by the same patterns is what a list of globs matches.
+// TestGlobsAsGitHasThem compares a list of globs with git's ignore patterns.
 func TestGlobsAsGitHasThem(t *testing.T) {
 	testenv.Need(t, testenv.Git)
 	repository := t.TempDir()
@@ -125,7 +125,7 @@ func TestGlobsAsGitHasThem(t *testing.T) {
 	}
 	git("", "init", "-q")
 	rapid.Check(t, func(rt *rapid.T) {
-		// Pieces, so that patterns have a chance to match.
+		// Fragments, so that patterns are likely to match.
 		piece := rapid.SampledFrom([]string{"a", "b", "c", "ab", "*", "**", "?", "/", "/", "/**/", "**/", "/**", "[ab]", "[!a]", "[a-c]", "[^b/]", "[]b]",
 			"[[:alpha:]]", "[[:x:]]", "[+-9]", "[b-a]", "[a", "]", `\`, `\a`, `\*`, " ", "-", "!", "#", ".", "[a-", "[-a]", "[--0]", "[[:a]", `[\]a]`, "***"})
 		pattern := rapid.Map(rapid.SliceOfN(piece, 1, 6), func(p []string) string { return strings.Join(p, "") })
@@ -136,7 +136,7 @@ func TestGlobsAsGitHasThem(t *testing.T) {
 		}), 1, 4).Draw(rt, "patterns")
 		name := rapid.StringMatching(`[abc*\-,0]{1,3}`)
 		files := rapid.SliceOfN(rapid.Map(rapid.SliceOfN(name, 1, 4), func(n []string) string { return strings.Join(n, "/") }), 1, 8).Draw(rt, "files")
-		// A file cannot be a directory of another.
+		// A file cannot be another's directory.
 		slices.Sort(files)
 		files = slices.Compact(files)
 		tree := filepath.Join(repository, "tree")
@@ -166,7 +166,7 @@ func TestGlobsAsGitHasThem(t *testing.T) {
 		filter := newFilter(t, nil, patterns)
 		got := []string{}
 		for _, f := range made {
-			if !filter.Chooses(f) {
+			if !filter.Selects(f) {
 				got = append(got, f)
 			}
 		}
@@ -181,7 +181,7 @@ func FuzzGlob(f *testing.F) {
 	f.Add("*a*a*a*a*b", strings.Repeat("a", 50))
 	f.Add("{a,{b,[c-d]}}/[[:alpha:]", "a/b")
 	f.Fuzz(func(t *testing.T, pattern, rel string) {
-		if filter, err := NewFilter([]string{pattern}, []string{pattern}); err == nil && rel != "" && filter.Chooses(rel) && !strings.HasPrefix(pattern, "!") {
+		if filter, err := NewFilter([]string{pattern}, []string{pattern}); err == nil && rel != "" && filter.Selects(rel) && !strings.HasPrefix(pattern, "!") {
 			t.Errorf("%q both matches %q and does not", pattern, rel)
 		}
 	})

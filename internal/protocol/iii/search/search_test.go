@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// grep returns what a pattern finds in a text.
+// grep returns the matches of a pattern in a text.
 func grep(t testing.TB, pattern string, ignoreCase bool, width uint64, text string) (all []Match) {
 	t.Helper()
 	g, err := NewGrep(pattern, ignoreCase, width)
@@ -66,7 +66,7 @@ func TestGrep(t *testing.T) {
 	}
 }
 
-// What is looked for first must never hide a match.
+// TestGrepFindsWhatTheRegexpFinds tests that the prefilter hides no match.
 func TestGrepFindsWhatTheRegexpFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pattern := rapid.StringMatching(`(a|b|ab|ba|a\+|\(a\|b\)|\.|\^|\$|x\?|\[ab\]|b\*|\(\?i:A\)|\||\n){1,5}`).Draw(t, "pattern")

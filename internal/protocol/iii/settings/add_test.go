@@ -9,7 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Whatever the file, the block is added to what stands there, or nothing is.
+// TestAdd tests that the block is appended to any file unchanged, or that the file is refused.
 func TestAdd(t *testing.T) {
 	indented := "  " + strings.ReplaceAll(strings.TrimSuffix(block, "\n"), "\n", "\n  ") + "\n"
 	for name, c := range map[string]struct{ before, after string }{

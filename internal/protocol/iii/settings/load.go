@@ -15,17 +15,17 @@ import (
 // worker is the name of the block in a configuration of the iii engine.
 const worker = "iii-sandbox"
 
-// Load reads the settings from YAML: the block of the iii-sandbox worker alone,
-// or a file that holds it, in one of the forms that the iii engine has had:
+// Load reads the settings from YAML: the block of the iii-sandbox worker alone, or a file with the
+// block in one of the present and former layouts of the iii engine:
 //
 //   - name: iii-sandbox        a list of workers, at the top or anywhere below
 //     config: {…}
 //
 //     iii-sandbox: {…}         a map of workers, at the top or anywhere below
 //
-// What is unset has its default, and keys that are not known are ignored, as
-// the worker itself does. A top-level key "sandbox", which is an older layout, is
-// refused, and so is a file without a block; the errors are Invalid.
+// Unset fields have their defaults and unknown keys are ignored, as in the worker itself. A
+// top-level key "sandbox", an older layout, is refused, and so is a file without a block; the errors
+// are Invalid.
 func Load(data []byte) (Config, error) {
 	root, err := parse(data)
 	if err != nil {

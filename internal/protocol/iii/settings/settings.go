@@ -166,9 +166,9 @@ func (c Config) Allowed() []string {
 	return names
 }
 
-// Near returns the image that is most similar to name, "" if none is. A repository or tag of a
+// Suggest returns the image that is most similar to name, "" if none is. A repository or tag of a
 // preset ("node:20", "docker.io/library/python") counts as similar.
-func (c Config) Near(name string) string {
+func (c Config) Suggest(name string) string {
 	allowed := c.Allowed()
 	if i := slices.Index(allowed, bare(name)); i >= 0 {
 		return allowed[i]

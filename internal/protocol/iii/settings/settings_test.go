@@ -145,7 +145,7 @@ func TestCatalogue(t *testing.T) {
 	}
 	for name, want := range map[string]string{"nod": "node", "node:20": "node", "docker.io/library/node:20": "node",
 		"node@sha256:abc": "node", "python": "", "something else": ""} {
-		if got := c.Near(name); got != want {
+		if got := c.Suggest(name); got != want {
 			t.Errorf("near %q is %q, want %q", name, got, want)
 		}
 	}

@@ -48,13 +48,14 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// A real shell agrees wherever nothing but quoting is special.
+// TestSplitAsAShellDoes compares Split with a real shell, for lines without special characters
+// except quotes.
 func TestSplitAsAShellDoes(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	for _, line := range []string{
 		`a b`, `'a b' c`, `"a \" b"`, `a\ b`, `x'y'"z"`, `"a\b"`, `'\'`, `"" ''`, `a # b`, `a#b`, `"\\"`, `\#a`, `a\'b`,
 	} {
-		// printf prints each word in brackets of its own.
+		// printf prints each word in brackets.
 		out, err := exec.Command("/bin/sh", "-c", `printf '[%s]' `+line).Output()
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +74,7 @@ func FuzzSplit(f *testing.F) {
 		if !ok {
 			return
 		}
-		// Quoted again, words are what they were.
+		// Quoting the words and splitting again returns the same words.
 		var quoted []string
 		for _, w := range words {
 			quoted = append(quoted, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")

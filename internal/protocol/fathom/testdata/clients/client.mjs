@@ -13,7 +13,7 @@ const TS = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 const TERMINAL = ["completed", "failed", "timeout", "oom", "cancelled"];
 const PATIENCE = 60_000; // ms that any one execution may take; only a failing check waits so long
 
-// The accumulator of the protocol's text, and a record of the order.
+// The accumulator of the specification, which also records the order of messages.
 class Accumulator {
   status = null;
   stdout = "";
@@ -88,7 +88,7 @@ async function patiently(promise) {
   }
 }
 
-// One connection with many executions on it.
+// A connection with many executions.
 class Client {
   executions = new Map();
   others = []; // messages that belong to no execution
@@ -246,7 +246,7 @@ async function checkFail(c, language, code) {
   expect(await c.run(language, code), { status: "failed", exit_code: 3, errors: [] });
 }
 
-// The answer to an upgrade: status and the version header.
+// Returns the status and the version header of the response to an upgrade.
 function upgrade(url, headers) {
   return new Promise((resolve, reject) => {
     const ws = new WebSocket(url, { headers });

@@ -14,7 +14,7 @@ PATIENCE = 60  # seconds that any one execution may take; only a failing check w
 
 
 class Accumulator:
-    """The accumulator of the protocol's text, and a record of the order."""
+    """The accumulator of the specification, which also records the order of messages."""
 
     def __init__(self, execution_id):
         self.execution_id = execution_id
@@ -67,7 +67,7 @@ class Accumulator:
 
 
 class Client:
-    """One connection with many executions on it."""
+    """A connection with many executions."""
 
     def __init__(self, ws):
         self.ws = ws

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 const require = createRequire(import.meta.url)
 const { registerWorker } = require('iii-sdk')
-// Before 0.20 channels were made by the client, and had no module of their own.
+// Before 0.20 the client created channels; there was no module for them.
 const helpers = (() => { try { return require('iii-sdk/helpers') } catch { return {} } })()
 const channels = (() => { try { return require('iii-sdk/channel') } catch { return require('iii-sdk') } })()
 
@@ -19,7 +19,7 @@ function equal(got, want, what = '') {
   if (a !== b) throw new Error(`${what} is ${a?.slice(0, 300)}, want ${b?.slice(0, 300)}`)
 }
 
-// fails is a call that must fail with a code. The message is read in the two ways that known clients have.
+// fails makes a call that must fail with a code. It parses the message in the two ways of known clients.
 async function fails(code, name, payload) {
   let err
   try { equal(await call(name, payload), `error ${code}`, name) } catch (e) { err = e }
@@ -144,7 +144,7 @@ const checks = {
       ch.writer.stream.destroy() // terminates the connection
       equal((await done).retryable, true)
       equal((await call('sandbox::fs::read', { sandbox_id, path: '/tmp/f' })).body, 'old')
-      // An upload of nothing looks like one that never comes; the fix makes it.
+      // An empty upload looks like a lost writer; the fix writes the empty file.
       const empty = await createChannel()
       const detail = fails('S218', 'sandbox::fs::write', { sandbox_id, path: '/tmp/e', content: empty.readerRef })
       empty.writer.stream.end()
@@ -181,7 +181,7 @@ const checks = {
       const running = Array.from({ length: 8 }, () => call('sandbox::exec', { sandbox_id, argv: ['sh', '-c', 'touch /tmp/up/$$; read x </tmp/fifo'] }).catch(e => e))
       while ((await call('sandbox::list', {})).sandboxes.find(s => s.sandbox_id === sandbox_id).exec_in_flight < 8) await sleep(10)
       await fails('S003', 'sandbox::exec', { sandbox_id, cmd: 'true' })
-      // Stopping the sandbox ends what runs in it; a place is taken before that.
+      // Stopping the sandbox ends its programs; before that a slot is taken.
       while ((await call('sandbox::fs::ls', { sandbox_id, path: '/tmp/up' })).entries.length < 8) await sleep(10)
       await call('sandbox::stop', { sandbox_id, wait: true })
       for (const r of await Promise.all(running)) if (!/"code":"S300"/.test(r.message)) throw new Error(`a stopped program: ${r.message}`)

@@ -1,4 +1,4 @@
-// Makes the calls of quickstart.json and prints what comes of each; see README.md.
+// Makes the calls of quickstart.json and prints the results; see README.md.
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 

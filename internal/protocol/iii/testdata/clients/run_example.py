@@ -1,6 +1,6 @@
-"""Runs example.py as it stands in the text: with await outside of a function, and at III_URL.
+"""Runs the unchanged example.py, which uses await outside of a function, against III_URL.
 
-In the SDK's releases what can be awaited is called trigger_async.
+In the SDK's releases the awaitable function is called trigger_async.
 """
 
 import ast

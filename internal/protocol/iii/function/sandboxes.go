@@ -11,8 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// box is a sandbox as callers see it.
-type box struct {
+// sandboxEntry is a sandbox as callers see it.
+type sandboxEntry struct {
 	id      string // the sandbox's ID as a UUID
 	name    *string
 	image   string
@@ -29,7 +29,7 @@ type box struct {
 }
 
 // gone reports whether the engine has removed the sandbox.
-func (b *box) gone() bool {
+func (b *sandboxEntry) gone() bool {
 	select {
 	case <-b.sandbox.Done():
 		return true
@@ -44,7 +44,7 @@ func (f *Functions) reserve() error {
 	defer f.mu.Unlock()
 	f.sweep()
 	own := 0
-	for _, b := range f.boxes {
+	for _, b := range f.sandboxes {
 		if !b.foreign && !b.unknown {
 			own++
 		}
@@ -62,21 +62,21 @@ func (f *Functions) reserve() error {
 
 // sweep drops sandboxes that the engine has removed. The caller holds mu.
 func (f *Functions) sweep() {
-	for id, b := range f.boxes {
+	for id, b := range f.sandboxes {
 		if b.gone() {
-			delete(f.boxes, id)
+			delete(f.sandboxes, id)
 		}
 	}
 }
 
 // keep turns a reservation into a slot. It returns false during a shutdown.
-func (f *Functions) keep(b *box) bool {
+func (f *Functions) keep(b *sandboxEntry) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return false
 	}
-	f.boxes[b.sandbox.ID()] = b
+	f.sandboxes[b.sandbox.ID()] = b
 	return true
 }
 
@@ -87,7 +87,7 @@ func (f *Functions) release() {
 }
 
 // find returns the sandbox with an id: S001, S002 or S004 if there is none.
-func (f *Functions) find(text string) (*box, error) {
+func (f *Functions) find(text string) (*sandboxEntry, error) {
 	id, err := parseID(text)
 	if err != nil {
 		return nil, err
@@ -98,10 +98,10 @@ func (f *Functions) find(text string) (*box, error) {
 }
 
 // lookup is find for a parsed id. The caller holds mu.
-func (f *Functions) lookup(id sandbar.ID) (*box, error) {
-	b := f.boxes[id]
+func (f *Functions) lookup(id sandbar.ID) (*sandboxEntry, error) {
+	b := f.sandboxes[id]
 	if b != nil && b.gone() {
-		delete(f.boxes, id)
+		delete(f.sandboxes, id)
 		b = nil
 	}
 	if b == nil {
@@ -117,26 +117,26 @@ func (f *Functions) lookup(id sandbar.ID) (*box, error) {
 }
 
 // adopt finds a sandbox of another protocol, nil if callers may see none. The caller holds mu.
-func (f *Functions) adopt(id sandbar.ID) *box {
+func (f *Functions) adopt(id sandbar.ID) *sandboxEntry {
 	sandbox, err := f.opt.Engine.Get(id)
 	if err != nil || f.closed {
 		return nil
 	}
 	info := sandbox.Info()
-	if f.opt.Sees != nil && !f.opt.Sees(info) {
+	if f.opt.Visible != nil && !f.opt.Visible(info) {
 		return nil
 	}
-	b := &box{id: id.UUID(), image: info.Spec.Image, created: info.Created, sandbox: sandbox, foreign: true}
+	b := &sandboxEntry{id: id.UUID(), image: info.Spec.Image, created: info.Created, sandbox: sandbox, foreign: true}
 	if info.Spec.Name != "" {
 		b.name = &info.Spec.Name
 	}
 	f.sweep()
-	f.boxes[id] = b
+	f.sandboxes[id] = b
 	return b
 }
 
 // enter reserves one of a sandbox's slots for programs.
-func (f *Functions) enter(id sandbar.ID) (*box, error) {
+func (f *Functions) enter(id sandbar.ID) (*sandboxEntry, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b, err := f.lookup(id)
@@ -150,17 +150,17 @@ func (f *Functions) enter(id sandbar.ID) (*box, error) {
 	return b, nil
 }
 
-func (f *Functions) leave(b *box) {
+func (f *Functions) leave(b *sandboxEntry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b.running--
 }
 
 // forget removes a sandbox from the table.
-func (f *Functions) forget(b *box) {
+func (f *Functions) forget(b *sandboxEntry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.boxes, b.sandbox.ID())
+	delete(f.sandboxes, b.sandbox.ID())
 }
 
 // summary is a sandbox in the result of sandbox::list.
@@ -183,19 +183,19 @@ func (f *Functions) list(_ context.Context, data json.RawMessage) (any, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, info := range f.opt.Engine.List() {
-		if f.boxes[info.ID] == nil {
+		if f.sandboxes[info.ID] == nil {
 			f.adopt(info.ID)
 		}
 	}
-	var boxes []*box
-	for _, b := range f.boxes {
+	var sandboxes []*sandboxEntry
+	for _, b := range f.sandboxes {
 		if !b.gone() && !b.unknown {
-			boxes = append(boxes, b)
+			sandboxes = append(sandboxes, b)
 		}
 	}
-	slices.SortFunc(boxes, func(a, b *box) int { return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.id, b.id)) })
+	slices.SortFunc(sandboxes, func(a, b *sandboxEntry) int { return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.id, b.id)) })
 	all := []summary{}
-	for _, b := range boxes {
+	for _, b := range sandboxes {
 		all = append(all, summary{SandboxID: b.id, Name: b.name, Image: b.image,
 			AgeSecs: int64(time.Since(b.created) / time.Second), ExecInProgress: b.running > 0, ExecInFlight: b.running,
 			ExecSlotsFree: max(f.opt.Config.ExecSlots()-b.running, 0), Stopped: b.stopped})
@@ -209,7 +209,7 @@ func (f *Functions) stop(ctx context.Context, data json.RawMessage) (any, error)
 		id   string
 		wait bool
 	}
-	if _, err := decode(data, "StopRequest", must(text("sandbox_id", &req.id)), truth("wait", &req.wait)); err != nil {
+	if _, err := decode(data, "StopRequest", must(text("sandbox_id", &req.id)), boolean("wait", &req.wait)); err != nil {
 		return nil, err
 	}
 	id, err := parseID(req.id)
@@ -224,7 +224,7 @@ func (f *Functions) stop(ctx context.Context, data json.RawMessage) (any, error)
 		select {
 		case <-gone:
 		case <-ctx.Done():
-			return nil, fail(S300, "the sandbox is being stopped, but nobody waits for it any more")
+			return nil, fail(S300, "the caller has left; the sandbox is still being stopped")
 		}
 	}
 	return map[string]any{"sandbox_id": b.id, "stopped": true}, nil
@@ -232,7 +232,7 @@ func (f *Functions) stop(ctx context.Context, data json.RawMessage) (any, error)
 
 // markStopped starts to stop a sandbox, which cannot be used from then on. It disappears at once
 // or, if the caller waits, after all of it is gone.
-func (f *Functions) markStopped(id sandbar.ID, wait bool) (*box, <-chan struct{}, error) {
+func (f *Functions) markStopped(id sandbar.ID, wait bool) (*sandboxEntry, <-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b, err := f.lookup(id)
@@ -251,7 +251,7 @@ func (f *Functions) markStopped(id sandbar.ID, wait bool) (*box, <-chan struct{}
 }
 
 // remove stops a sandbox and waits until nothing of it is left.
-func (f *Functions) remove(b *box) {
+func (f *Functions) remove(b *sandboxEntry) {
 	err := f.opt.Engine.Stop(context.Background(), b.sandbox.ID())
 	if err != nil && sandbar.CodeOf(err) != sandbar.NotFound {
 		f.opt.Logger.Error("iii: a sandbox could not be stopped", "sandbox", b.sandbox.ID(), "error", err)
