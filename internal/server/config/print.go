@@ -88,7 +88,7 @@ func Markdown(drivers []Driver) string {
 	var b strings.Builder
 	b.WriteString(markdownHead)
 	for _, section := range sections() {
-		fmt.Fprintf(&b, "\n## %s\n\n| setting | variable | default | allowed | what it is for |\n|---|---|---|---|---|\n", section.title)
+		fmt.Fprintf(&b, "\n## %s\n\n| setting | variable | default | allowed | meaning |\n|---|---|---|---|---|\n", section.title)
 		for _, f := range section.fields {
 			initial := cell(f.shownDefault())
 			if f.initial != "" {
@@ -103,7 +103,7 @@ func Markdown(drivers []Driver) string {
 			fmt.Fprintf(&b, "- `%s`\n", f.path)
 		}
 	}
-	b.WriteString("\n## Drivers\n\n| driver | what it is | options |\n|---|---|---|\n")
+	b.WriteString("\n## Drivers\n\n| driver | description | options |\n|---|---|---|\n")
 	for _, d := range drivers {
 		var options []string
 		for _, name := range slices.Sorted(maps.Keys(d.Options)) {
