@@ -169,7 +169,7 @@ func totals(all map[string]standing) []string {
 		fmt.Sprintf("| known to the filter | %d |", len(all)),
 		fmt.Sprintf("| allowed here, with some arguments or any | %d |", here),
 		fmt.Sprintf("| allowed by Docker | %d |", docker),
-		fmt.Sprintf("| had by gVisor | %d |", offers),
-		fmt.Sprintf("| asked of its host by gVisor | %d |", asks),
+		fmt.Sprintf("| implemented by gVisor | %d |", offers),
+		fmt.Sprintf("| needed by gVisor from its host | %d |", asks),
 	}
 }

@@ -33,7 +33,7 @@ func abstractionVariables() []variable {
 		{"SANDBOX_TIMEOUT_SEC", "limits.default.timeout", seconds, "a number of seconds from 0.001 to 31536000, such as 30"},
 		{"SANDBOX_TIMEOUT_SEC", "code.timeout", seconds, "a number of seconds from 0.001 to 31536000, such as 30"},
 		{"SANDBOX_MAX_OUTPUT_KB", "code.max_output", kilobytes, "a whole number of KiB, such as 10, or 0 for no cut"},
-		{"SANDBOX_SUPPORTED_LANGUAGES", "code.languages", lower, "languages that there are, separated by commas"},
+		{"SANDBOX_SUPPORTED_LANGUAGES", "code.languages", lower, "known languages, separated by commas"},
 		{"SANDBOX_BLOCK_DANGEROUS_IMPORTS", "code.block_imports", yesNo, "true or false"},
 		{"SANDBOX_STORE_CODE", "code.store", lower, ""},
 	}

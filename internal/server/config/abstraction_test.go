@@ -109,7 +109,7 @@ func TestAbstractionMistakes(t *testing.T) {
 		"SANDBOX_MAX_OUTPUT_KB=1.5": `SANDBOX_MAX_OUTPUT_KB: "1.5" is not a whole number (allowed: a whole number of KiB, such as 10, or 0 for no cut)`,
 
 		"SANDBOX_SUPPORTED_LANGUAGES=cobol": `SANDBOX_SUPPORTED_LANGUAGES: language "cobol" is not available in this sandbox; available are elixir, javascript, python, shell (allowed: a list of those)`,
-		"SANDBOX_SUPPORTED_LANGUAGES=a,,b":  `SANDBOX_SUPPORTED_LANGUAGES: "" is not a name (allowed: languages that there are, separated by commas)`,
+		"SANDBOX_SUPPORTED_LANGUAGES=a,,b":  `SANDBOX_SUPPORTED_LANGUAGES: "" is not a name (allowed: known languages, separated by commas)`,
 
 		"SANDBOX_BLOCK_DANGEROUS_IMPORTS=os": `SANDBOX_BLOCK_DANGEROUS_IMPORTS: "os" is neither true nor false (allowed: true or false)`,
 		"SANDBOX_STORE_CODE=sometimes":       `SANDBOX_STORE_CODE: "sometimes" is not known (allowed: never, on_error or always)`,

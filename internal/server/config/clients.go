@@ -24,13 +24,13 @@ var clientKeys = []string{"name", "token_file", "max_sandboxes", "max_queue", "r
 func (c *Config) clientFields() []field {
 	return []field{
 		{path: "clients", value: c.clientsTree(), instead: "none",
-			allowed: "a list of at most 1000 maps with name, token_file and, if you like, max_sandboxes, max_queue, rate and burst",
-			doc: "Clients with tokens of their own, which open what the daemon's own token opens, and with bounds: sandboxes alive at once, " +
-				"executions and sandboxes that may wait, how many may begin a second (rate) and how many of these at once (burst, default: rate). " +
-				"More are refused, with the time after which to come again. Clients take turns where there is a queue, so that the flood of " +
-				"one is not the wait of another: {name: ci, token_file: /etc/sandbar/ci.token, max_sandboxes: 8, max_queue: 100, rate: 20}."},
+			allowed: "a list of at most 1000 maps with name, token_file and optionally max_sandboxes, max_queue, rate and burst",
+			doc: "Clients with tokens of their own, which give the same access as the daemon's token, and with quotas: concurrent sandboxes, " +
+				"executions and sandboxes in the queue, how many may start per second (rate) and at once (burst, default: rate). " +
+				"A request beyond them is refused with a time to retry. Clients take turns in the queue, so that no client waits for all " +
+				"requests of another: {name: ci, token_file: /etc/sandbar/ci.token, max_sandboxes: 8, max_queue: 100, rate: 20}."},
 		measure("max_connections", &c.MaxConnections, count, bounds[int64]{lo: 1, hi: 1000000}, "4096",
-			"Connections to one listener at once. More are told to come again and closed, without a look at what they ask."),
+			"Concurrent connections to one listener. More are closed with an answer to retry, before their request is read."),
 	}
 }
 

@@ -68,19 +68,19 @@ func (c *Config) iiiFields() []field {
 	return slices.Concat([]field{
 		{path: "iii.listen", value: text(&c.III.Listen, checkIIIListen), instead: "nothing: the protocol is not served",
 			allowed: "HOST:PORT with a port from 0 to 65535, or unix:/absolute/path",
-			doc: "The address on which the daemon is an iii engine, for SDKs of that; 127.0.0.1:49134 is where they look for one. " +
-				"On anything but loopback the daemon starts only with a token of your own."},
+			doc: "The address of the iii engine for its SDKs, whose default is 127.0.0.1:49134. " +
+				"On anything but loopback the daemon starts only with an operator's token."},
 		{path: "iii.open", value: boolean(&c.III.Open), initial: "true", allowed: "true or false",
-			doc: "Whether clients on this machine get in without the token, which SDKs do not send by themselves. Web pages never do. " +
-				"Beyond loopback the token is needed whatever this says."},
+			doc: "Whether clients on this machine need no token, because SDKs send none by themselves. Web pages never have access. " +
+				"Beyond loopback the token is always needed."},
 		{path: "iii.sandboxes", value: boolean(&c.III.Sandboxes), initial: "true", allowed: "true or false",
-			doc: "Whether the daemon's own sandboxes are offered there. With false that is left to workers that connect, such as " +
+			doc: "Whether the engine offers the daemon's own sandboxes. With false it offers only those of workers that connect, such as " +
 				"\"sandbar worker\" on other machines."},
 		{path: "iii.presets", value: oneOf(&c.III.Presets, PresetsAuto, PresetsHost, PresetsImage), initial: PresetsAuto,
 			allowed: "auto, host or image",
-			doc: "What the images python and node are where none of that name was pulled or imported: with \"host\" this host's own programs, " +
-				"or those that the driver has; with \"image\" the image, which auto_install fetches. auto is host with auto_install, and image " +
-				"without. \"sandbar doctor\" and sandbox::catalog::list tell what they are."},
+			doc: "The meaning of the images python and node if no image of that name was pulled or imported: with \"host\" this host's own programs, " +
+				"or those of the driver; with \"image\" the image, which auto_install pulls. auto is host with auto_install, and image " +
+				"without. \"sandbar doctor\" and sandbox::catalog::list show the result."},
 	}, c.iiiSandboxFields(), c.iiiWorkerFields())
 }
 
@@ -92,27 +92,27 @@ func (c *Config) iiiSandboxFields() []field {
 	}
 	return []field{
 		{path: "iii.auto_install", value: boolean(&i.AutoInstall), initial: "true", allowed: "true or false",
-			doc: "Whether an image that is not on this host is fetched when it is first used."},
+			doc: "Whether an image that is not on this host is pulled when it is first used."},
 		{path: "iii.image_allowlist", value: list{&i.ImageAllowlist, anyText}, allowed: "a list of names: python, node, or of custom_images",
-			doc: "The images that may be used, exactly as they are called. An empty list allows none."},
+			doc: "The names of the images that requests may use. An empty list allows none."},
 		number("default_idle_timeout_secs", &i.DefaultIdleTimeoutSecs, 0, yearSecs, "300",
-			"After how many seconds in which nothing runs and no file is reached a sandbox is stopped, unless its creator says otherwise."),
+			"Default idle timeout: seconds without a program or file operation until a sandbox is stopped."),
 		number("max_concurrent_sandboxes", &i.MaxConcurrentSandboxes, 0, 100000, "32",
-			"Sandboxes alive at once; more are refused. max_sandboxes bounds those of all protocols together."),
+			"Concurrent sandboxes over iii; more are refused. max_sandboxes bounds all protocols together."),
 		number("max_concurrent_exec_per_sandbox", &i.MaxConcurrentExecPerSandbox, 0, 10000, "4",
-			"Programs at once in one sandbox; more are refused. 0 means 1."),
+			"Concurrent programs in one sandbox; more are refused. 0 means 1."),
 		number("max_exec_timeout_ms", &i.MaxExecTimeoutMS, 0, yearSecs*1000, "300000",
-			"The longest one program may run, in milliseconds. Who asks for more gets this."),
+			"The largest time limit of one program, in milliseconds. A larger request is reduced to it."),
 		number("default_cpus", &i.DefaultCPUs, 1, maxCPUs, "1",
-			"Processors of a sandbox whose creator does not say."),
+			"Default number of processors of a sandbox."),
 		number("default_memory_mb", &i.DefaultMemoryMB, 1, maxMiB, "512",
-			"Memory, in MiB, of a sandbox whose creator does not say."),
+			"Default memory of a sandbox, in MiB."),
 		{path: "iii.per_image_caps", value: i.capsTree(), initial: "{}",
-			allowed: "a map of images, each a map with max_cpus and max_memory_mb; what of them is missing is 0, and nothing can be asked for",
-			doc:     "The most that may be asked for with some images: {python: {max_cpus: 2, max_memory_mb: 2048}}."},
+			allowed: "a map of images, each a map with max_cpus and max_memory_mb; a missing one is 0, which allows no request",
+			doc:     "The largest values that requests may ask for, by image: {python: {max_cpus: 2, max_memory_mb: 2048}}."},
 		{path: "iii.custom_images", value: i.imagesTree(), initial: "{}",
 			allowed: "a map of OCI references by name; the names python, node and host are taken",
-			doc:     "Images beyond python and node: {tools: ghcr.io/acme/tools:1.2}. They must be in image_allowlist too."},
+			doc:     "Images besides python and node: {tools: ghcr.io/acme/tools:1.2}. They must be in image_allowlist too."},
 	}
 }
 
@@ -124,10 +124,10 @@ func (c *Config) iiiWorkerFields() []field {
 			allowed: "ws://HOST:PORT or wss://HOST:PORT",
 			doc:     "The iii engine that \"sandbar worker\" joins."},
 		{path: "iii.worker.name", value: text(&w.Name, checkWorkerName), initial: "iii-sandbox",
-			allowed: "1 to 200 characters", doc: "What the worker is called there."},
+			allowed: "1 to 200 characters", doc: "The worker's name at the engine."},
 		{path: "iii.worker.token", value: text(&w.Token, checkToken), secret: true,
 			allowed: "1 to 4096 visible ASCII characters",
-			doc: "What the worker sends there as \"authorization: Bearer TOKEN\". Prefer token_file or the variable, which do not put " +
+			doc: "The worker's token, which it sends as \"authorization: Bearer TOKEN\". Prefer token_file or the variable, which do not put " +
 				"it in this file."},
 		{path: "iii.worker.token_file", value: text(&w.TokenFile, anyText),
 			allowed: "the path of a file that holds the token on one line",

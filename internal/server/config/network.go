@@ -26,28 +26,28 @@ func (c *Config) networkFields() []field {
 	ranges := "a list of ranges such as 10.1.0.0/16 or fd12:3456::/32, or of addresses"
 	return []field{
 		{path: "network.outbound", value: boolean(&c.Network.Outbound), initial: "true", allowed: "true or false",
-			doc: "Whether a caller may ask for a sandbox that reaches out (network: outbound). No sandbox does that unasked, " +
-				"and nothing ever comes in."},
+			doc: "Whether a request may ask for a sandbox with outbound network (network: outbound). No sandbox has it by default, " +
+				"and no connection ever comes in."},
 		{path: "network.allow_private", value: items[netip.Prefix]{&c.Network.AllowPrivate, readRange, netip.Prefix.String, textTags},
 			allowed: ranges,
-			doc: "Private and special ranges that such sandboxes may reach; otherwise none. This machine's own addresses and those of " +
-				"cloud metadata are opened only by the one address, and its loopback by a range within it."},
+			doc: "Private and special ranges that such sandboxes may reach. This machine's own addresses and those of cloud metadata " +
+				"must be listed as single addresses, and its loopback as a range within it."},
 		{path: "network.deny", value: items[netip.Prefix]{&c.Network.Deny, readRange, netip.Prefix.String, textTags},
 			allowed: ranges,
-			doc:     "Ranges that such sandboxes may not reach, whatever else is allowed."},
+			doc:     "Ranges that such sandboxes may not reach, even if another setting allows them."},
 		{path: "network.dns", value: items[netip.AddrPort]{&c.Network.DNS, readServer, netip.AddrPort.String, textTags},
 			instead: "those of /etc/resolv.conf",
-			allowed: "a list of addresses, with or without port; at most three are asked",
-			doc: "The name servers that are asked on behalf of such sandboxes. They may have any address, and sandboxes learn what " +
-				"they know: where the host's own name internal machines, name public ones here."},
+			allowed: "a list of addresses, with or without port; at most three are queried",
+			doc: "The name servers for such sandboxes. They may have any address, and sandboxes can query all their names: " +
+				"if the host's own servers resolve internal names, set public ones here."},
 		measure("network.max_connections", &c.Network.MaxConnections, count, bounds[int64]{lo: 1, hi: 65536}, "1024",
-			"TCP connections and UDP flows one sandbox may have at once. All together have half as many as the daemon may have descriptors."),
+			"Concurrent TCP connections and UDP flows of one sandbox. All sandboxes together have half of the daemon's limit of descriptors."),
 		measure("network.max_bytes", &c.Network.MaxBytes, size, bounds[int64]{lo: 1 << 20, hi: maxSize,
 			words: []word[int64]{{unlimitedWord, sandbar.Unlimited}}}, unlimitedWord,
-			"Bytes one sandbox may send and receive over its life; beyond it its connections are cut and new ones refused."),
+			"Bytes that one sandbox may send and receive over its lifetime; beyond it its connections are cut and new ones refused."),
 		{path: "network.ports_denied", value: items[uint16]{&c.Network.PortsDenied, readPort, showPort, numberTags}, initial: "25",
 			allowed: "a list of ports from 1 to 65535",
-			doc:     "TCP and UDP ports that such sandboxes reach nowhere. 25 is how unasked-for mail is sent."},
+			doc:     "TCP and UDP ports that such sandboxes cannot reach at any address. Spam is sent to port 25."},
 	}
 }
 

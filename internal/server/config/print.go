@@ -88,7 +88,7 @@ func Markdown(drivers []Driver) string {
 	var b strings.Builder
 	b.WriteString(markdownHead)
 	for _, section := range sections() {
-		fmt.Fprintf(&b, "\n## %s\n\n| setting | variable | default | allowed | what it is for |\n|---|---|---|---|---|\n", section.title)
+		fmt.Fprintf(&b, "\n## %s\n\n| setting | variable | default | allowed | meaning |\n|---|---|---|---|---|\n", section.title)
 		for _, f := range section.fields {
 			initial := cell(f.shownDefault())
 			if f.initial != "" {
@@ -103,7 +103,7 @@ func Markdown(drivers []Driver) string {
 			fmt.Fprintf(&b, "- `%s`\n", f.path)
 		}
 	}
-	b.WriteString("\n## Drivers\n\n| driver | what it is | options |\n|---|---|---|\n")
+	b.WriteString("\n## Drivers\n\n| driver | description | options |\n|---|---|---|\n")
 	for _, d := range drivers {
 		var options []string
 		for _, name := range slices.Sorted(maps.Keys(d.Options)) {
@@ -146,23 +146,22 @@ const markdownHead = `# Configuration
 
 <!-- Generated from the table in internal/server/config/fields.go by "go test ./cmd/sandbar -run TestConfigurationDocument -update". -->
 
-Every setting can stand in one YAML file and in an environment variable; a few
-are flags too. A flag wins over a variable, a variable over the file, the file
-over the default.
+Every setting has a place in one YAML file and an environment variable; a few are flags too. A flag
+wins over a variable, a variable over the file, the file over the default.
 
-The file is the one named by ` + "`--config`" + ` or ` + "`SANDBAR_CONFIG`" + `; without either,
+The file is the one of ` + "`--config`" + ` or ` + "`SANDBAR_CONFIG`" + `. Without either it is
 ` + "`/etc/sandbar/config.yaml`" + ` for root and ` + "`$XDG_CONFIG_HOME/sandbar/config.yaml`" + `
-(` + "`~/.config/sandbar/config.yaml`" + `) for anybody else, if it is there.
+(` + "`~/.config/sandbar/config.yaml`" + `) for other users, if it exists.
 ` + "`sandbar serve --print-config`" + ` prints a complete file with all values in force.
 
-The file is strict: an unknown setting, a setting given twice, a value of the
-wrong kind or out of range is an error that names the line and what is allowed.
-So is a ` + "`SANDBAR_`" + ` variable that is not in these tables, except those that
-Kubernetes makes for a service of this name.
+The file is strict: an unknown setting, a repeated setting, or a value of the wrong type or out of
+range is an error that names the line and the allowed values. So is a ` + "`SANDBAR_`" + ` variable that is
+not in these tables, except those that Kubernetes sets for a service of this name.
 
 - Sizes: ` + "`B`, `KiB`, `MiB`, `GiB`, `TiB`" + ` are powers of 1024 (` + "`K`, `M`, `G`, `T`" + ` too),
-  ` + "`KB`, `MB`, `GB`, `TB`" + ` powers of 1000; a number alone is bytes.
-- Durations: ` + "`500ms`, `30s`, `1h30m`" + `; a number alone is not a duration.
+  ` + "`KB`, `MB`, `GB`, `TB`" + ` powers of 1000. A number without a unit is an
+  error, except 0.
+- Durations: ` + "`500ms`, `30s`, `1h30m`" + `. A number without a unit is an error.
 - Lists in a variable are separated by commas; ` + "`drivers` and `languages`" + ` are
   written there as YAML or JSON.
 `
@@ -170,11 +169,10 @@ Kubernetes makes for a service of this name.
 const markdownReload = `
 ## Changes while the daemon runs
 
-SIGHUP (` + "`systemctl reload sandbar`" + `) has the daemon read file, variables' files and
-tokens again. Executions, sandboxes and open connections go on; later requests
-need the new tokens. A configuration with a mistake is refused whole, and the log
-says why. The settings in this list change at once. A change of any other setting
-needs a restart, which the log says. The files of tls.cert and tls.key need no
-signal.
+On SIGHUP (` + "`systemctl reload sandbar`" + `) the daemon reads the file, the files that variables name, and
+the tokens again. Executions, sandboxes and open connections continue; later requests need the new
+tokens. A configuration with a mistake changes nothing, and the log names the mistake. The settings
+of this list change at once. Any other changed setting needs a restart, and the log names it. The
+files of tls.cert and tls.key need no signal.
 
 `
