@@ -40,7 +40,7 @@ func pair(t *testing.T, change func(*engine.Config)) (r *rig, strong, plain *fau
 		}
 	})
 	r = newRig(t, strong, func(c *engine.Config) {
-		c.Others = []engine.Other{{Driver: plain, Default: sandbar.Limits{Memory: sandbar.Unlimited}}}
+		c.ExtraDrivers = []engine.ExtraDriver{{Driver: plain, Default: sandbar.Limits{Memory: sandbar.Unlimited}}}
 		if change != nil {
 			change(c)
 		}
@@ -153,9 +153,9 @@ func TestDriversShareTheQueue(t *testing.T) {
 
 func TestDriversConfig(t *testing.T) {
 	for name, c := range map[string]engine.Config{
-		"two of one name":       {Driver: named("a"), Others: []engine.Other{{Driver: named("a")}}},
-		"nil":                   {Driver: named("a"), Others: []engine.Other{{}}},
-		"defaults out of range": {Driver: named("a"), Others: []engine.Other{{Driver: named("b"), Default: sandbar.Limits{Memory: 1 << 40}}}},
+		"two of one name":       {Driver: named("a"), ExtraDrivers: []engine.ExtraDriver{{Driver: named("a")}}},
+		"nil":                   {Driver: named("a"), ExtraDrivers: []engine.ExtraDriver{{}}},
+		"defaults out of range": {Driver: named("a"), ExtraDrivers: []engine.ExtraDriver{{Driver: named("b"), Default: sandbar.Limits{Memory: 1 << 40}}}},
 	} {
 		if _, err := engine.New(c); sandbar.CodeOf(err) != sandbar.Invalid {
 			t.Errorf("%s: %v", name, err)

@@ -22,10 +22,10 @@ import (
 // Config is what an Engine is made from. New fills zero fields with the
 // defaults given here.
 type Config struct {
-	Driver    driver.Driver   // makes the sandboxes of a Spec that names none
-	Others    []Other         // drivers that a Spec may name besides
-	Languages *lang.Catalogue // default: lang.Default()
-	Logger    *slog.Logger    // default: discards
+	Driver       driver.Driver   // makes the sandboxes of a Spec that names none
+	ExtraDrivers []ExtraDriver   // drivers that a Spec may name besides
+	Languages    *lang.Catalogue // default: lang.Default()
+	Logger       *slog.Logger    // default: discards
 
 	// Default fills limits a Spec leaves unset. Its own zero fields: Memory
 	// 256 MiB, CPUs Unlimited, CPUShares 512, PIDs 128, Disk half of the memory
@@ -96,7 +96,7 @@ type Config struct {
 
 // Other is a driver that a Spec may name. All drivers of an Engine share its
 // places and its queue.
-type Other struct {
+type ExtraDriver struct {
 	Driver driver.Driver
 	// Default is Config.Default for sandboxes of this driver. Zero fields are
 	// those of Config.Default.

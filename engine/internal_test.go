@@ -185,7 +185,7 @@ func TestQueueModel(t *testing.T) {
 		var holding, waiting []*ticket // the model
 		has := func(k *ticket) bool {
 			select {
-			case <-k.ready:
+			case <-k.granted:
 				return true
 			default:
 				return false
@@ -267,7 +267,7 @@ func TestSharesModel(t *testing.T) {
 		var claims []*claim // in the order of arrival
 		has := func(k *claim) bool {
 			select {
-			case <-k.ready:
+			case <-k.granted:
 				return true
 			default:
 				return false
@@ -352,7 +352,7 @@ func TestSharesModel(t *testing.T) {
 					t.Fatalf("%d of %d places are taken", busy, places)
 				}
 				for name, b := range bounds {
-					if s := q.shares[name]; s != nil && s.taken > b.MaxSandboxes {
+					if s := q.clients[name]; s != nil && s.taken > b.MaxSandboxes {
 						t.Fatalf("%s has %d places, and may have %d", name, s.taken, b.MaxSandboxes)
 					}
 				}
@@ -361,26 +361,26 @@ func TestSharesModel(t *testing.T) {
 		for _, k := range claims {
 			k.leave()
 		}
-		if q.waiting != 0 || q.rota.Len() != 0 || q.busy() != 0 {
-			t.Fatalf("in the end %d wait, %d take turns, %d places are taken", q.waiting, q.rota.Len(), q.busy())
+		if q.waiting != 0 || q.turns.Len() != 0 || q.takenPlaces() != 0 {
+			t.Fatalf("in the end %d wait, %d take turns, %d places are taken", q.waiting, q.turns.Len(), q.takenPlaces())
 		}
 	})
 }
 
 // Whether an input is there as a whole can be seen through what notes that it is read.
 func TestInputTellsThatItIsWhole(t *testing.T) {
-	whole := &input{from: strings.NewReader("abc")}
+	whole := &trackedInput{from: strings.NewReader("abc")}
 	w, ok := whole.reader().(driver.Sized)
-	if !ok || w.Len() != 3 || whole.touched.Load() {
+	if !ok || w.Len() != 3 || whole.wasRead.Load() {
 		t.Fatalf("not seen, or read (%v)", ok)
 	}
-	if _, err := io.ReadAll(w); err != nil || !whole.touched.Load() || w.Len() != 0 {
+	if _, err := io.ReadAll(w); err != nil || !whole.wasRead.Load() || w.Len() != 0 {
 		t.Errorf("reading it: %v, %d bytes are left", err, w.Len())
 	}
-	if _, ok := (&input{from: io.LimitReader(nil, 0)}).reader().(driver.Sized); ok {
+	if _, ok := (&trackedInput{from: io.LimitReader(nil, 0)}).reader().(driver.Sized); ok {
 		t.Error("an input that may go on passes for one that is whole")
 	}
-	if (&input{}).reader() != nil {
+	if (&trackedInput{}).reader() != nil {
 		t.Error("no input became one")
 	}
 }

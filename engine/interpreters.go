@@ -20,19 +20,19 @@ const (
 	// missingLife is how long a verdict holds that an interpreter is missing, since an operator may
 	// install it, or that nothing could be learned. An interpreter that was there is taken to be
 	// there until a program finds it missing.
-	missingLife = 30 * time.Second
+	missingTTL = 30 * time.Second
 	// maxKnown is how many verdicts are kept. Images have names of their callers' choice.
-	maxKnown = 1024
+	maxVerdicts = 1024
 )
 
 // interpreters are the verdicts on which interpreters there are. A verdict comes from an attempt to
 // start the interpreter in a sandbox like the job's, as the job would.
 type interpreters struct {
 	mu    sync.Mutex
-	known map[toolKey]*verdict
+	known map[interpreterKey]*verdict
 }
 
-type toolKey struct{ driver, image, program string }
+type interpreterKey struct{ driver, image, program string }
 
 // verdict is what is known of one interpreter.
 type verdict struct {
@@ -42,12 +42,12 @@ type verdict struct {
 	at             time.Time
 }
 
-func keyOfTool(s sandbar.Spec, l lang.Language) toolKey {
-	return toolKey{s.Driver, s.Image, l.Interpreter()}
+func interpreterKeyOf(s sandbar.Spec, l lang.Language) interpreterKey {
+	return interpreterKey{s.Driver, s.Image, l.Interpreter()}
 }
 
 // over is a verdict without an attempt.
-func over(found bool) *verdict {
+func knownVerdict(found bool) *verdict {
 	v := &verdict{done: make(chan struct{}), found: found, missing: !found, at: time.Now()}
 	close(v.done)
 	return v
@@ -57,7 +57,7 @@ func over(found bool) *verdict {
 func (v *verdict) stale() bool {
 	select {
 	case <-v.done:
-		return !v.found && time.Since(v.at) > missingLife
+		return !v.found && time.Since(v.at) > missingTTL
 	default:
 		return false
 	}
@@ -65,7 +65,7 @@ func (v *verdict) stale() bool {
 
 // claim returns the verdict on an interpreter. mine tells that the caller is to make the attempt
 // and to close done.
-func (i *interpreters) claim(k toolKey) (v *verdict, mine bool) {
+func (i *interpreters) claim(k interpreterKey) (v *verdict, mine bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if v := i.known[k]; v != nil && !v.stale() {
@@ -77,29 +77,29 @@ func (i *interpreters) claim(k toolKey) (v *verdict, mine bool) {
 }
 
 // put keeps a verdict, with mu held.
-func (i *interpreters) put(k toolKey, v *verdict) {
-	if i.known == nil || len(i.known) >= maxKnown {
-		i.known = map[toolKey]*verdict{} // each costs one attempt to learn again
+func (i *interpreters) put(k interpreterKey, v *verdict) {
+	if i.known == nil || len(i.known) >= maxVerdicts {
+		i.known = map[interpreterKey]*verdict{} // each costs one attempt to learn again
 	}
 	i.known[k] = v
 }
 
 // note keeps what a program has found out.
-func (i *interpreters) note(k toolKey, found bool) {
+func (i *interpreters) note(k interpreterKey, found bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.put(k, over(found))
+	i.put(k, knownVerdict(found))
 }
 
 // get is the verdict on an interpreter, nil for none.
-func (i *interpreters) get(k toolKey) *verdict {
+func (i *interpreters) get(k interpreterKey) *verdict {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.known[k]
 }
 
 // missing reports whether an interpreter is known to be missing.
-func (i *interpreters) missing(k toolKey) bool {
+func (i *interpreters) missing(k interpreterKey) bool {
 	v := i.get(k)
 	if v == nil {
 		return false
@@ -119,9 +119,9 @@ func (e *Engine) checkInterpreter(p *plan) error {
 	if !e.cfg.CheckLanguages || p.language.Name == "" || own {
 		return nil
 	}
-	v := e.tools.get(keyOfTool(p.spec, p.language))
+	v := e.interpreters.get(interpreterKeyOf(p.spec, p.language))
 	if v == nil || v.stale() {
-		v = e.look(p.spec)[p.language.Name]
+		v = e.startProbe(p.spec)[p.language.Name]
 	}
 	select {
 	case <-v.done:
@@ -137,13 +137,13 @@ func (e *Engine) checkInterpreter(p *plan) error {
 		}
 	}
 	if v.missing {
-		return e.lacks(p, nil)
+		return e.missingInterpreter(p, nil)
 	}
 	return nil
 }
 
 // lacks is the refusal of a job whose interpreter is missing.
-func (e *Engine) lacks(p *plan, cause error) error {
+func (e *Engine) missingInterpreter(p *plan, cause error) error {
 	message := "language " + p.language.Name + " needs the program " + p.language.Interpreter() +
 		", which the image " + sandbar.Quote(p.spec.Image, 80) + " does not have"
 	if there := e.available(p.spec); e.cfg.CheckLanguages && len(there) > 0 {
@@ -161,14 +161,14 @@ func (e *Engine) Available() []string {
 func (e *Engine) available(s sandbar.Spec) []string {
 	return slices.DeleteFunc(e.cfg.Languages.Names(), func(name string) bool {
 		l, err := e.cfg.Languages.Find(name)
-		return err != nil || e.tools.missing(keyOfTool(s, l))
+		return err != nil || e.interpreters.missing(interpreterKeyOf(s, l))
 	})
 }
 
 // Probe looks which interpreters are there in a sandbox of the defaults, for Available. It returns
 // when that is known, or cannot be known, or ctx ends.
 func (e *Engine) Probe(ctx context.Context) {
-	for _, v := range e.lookDefault() {
+	for _, v := range e.probeDefault() {
 		select {
 		case <-v.done:
 		case <-ctx.Done():
@@ -177,21 +177,21 @@ func (e *Engine) Probe(ctx context.Context) {
 	}
 }
 
-func (e *Engine) lookDefault() map[string]*verdict {
+func (e *Engine) probeDefault() map[string]*verdict {
 	s, err := e.resolve(sandbar.Spec{})
 	if err != nil {
 		return nil // so is every job without limits of its own, and told why
 	}
-	return e.look(s)
+	return e.startProbe(s)
 }
 
 // look begins to look for the interpreters of all languages in a sandbox of a resolved Spec, and
 // returns the verdicts, by language. It does not wait.
-func (e *Engine) look(s sandbar.Spec) map[string]*verdict {
+func (e *Engine) startProbe(s sandbar.Spec) map[string]*verdict {
 	all, mine := map[string]*verdict{}, map[*verdict]lang.Language{}
 	for _, name := range e.cfg.Languages.Names() {
 		if l, err := e.cfg.Languages.Find(name); err == nil {
-			v, own := e.tools.claim(keyOfTool(s, l))
+			v, own := e.interpreters.claim(interpreterKeyOf(s, l))
 			if own {
 				mine[v] = l
 			}
@@ -199,7 +199,7 @@ func (e *Engine) look(s sandbar.Spec) map[string]*verdict {
 		}
 	}
 	if len(mine) > 0 {
-		go e.probe(bare(s), mine)
+		go e.probe(templateSpec(s), mine)
 	}
 	return all
 }
@@ -234,7 +234,7 @@ func (e *Engine) probe(s sandbar.Spec, of map[*verdict]lang.Language) {
 		switch {
 		case err == nil:
 			v.found = true
-			_ = guarded(func() error { return proc.Signal(int(syscall.SIGKILL)) }) // it goes with the sandbox
+			_ = catchPanic(func() error { return proc.Signal(int(syscall.SIGKILL)) }) // it goes with the sandbox
 		case sandbar.CodeOf(err) == sandbar.NotFound:
 			v.missing = true
 		}

@@ -19,7 +19,7 @@ func inRange[T quantity](name string, show func(T) string, asked, def, lo, hi T)
 		return def, nil
 	case asked == sandbar.Unlimited && hi == sandbar.Unlimited:
 		return asked, nil
-	case asked > 0 && asked >= lo && (asked <= hi || hi == sandbar.Unlimited) && !notANumber(asked):
+	case asked > 0 && asked >= lo && (asked <= hi || hi == sandbar.Unlimited) && !isNaN(asked):
 		return asked, nil
 	}
 	return 0, &sandbar.Error{Code: sandbar.Invalid, Field: "limits." + name,
@@ -55,7 +55,7 @@ func showNumber[T int64 | float64](n T) string {
 // ranged returns l with every unset field filled from d, the defaults of its
 // driver, or the first Invalid. With half the default of the disk is halfOf what
 // the memory becomes.
-func (c *Config) ranged(l, d sandbar.Limits, half bool) (sandbar.Limits, error) {
+func (c *Config) resolveLimits(l, d sandbar.Limits, half bool) (sandbar.Limits, error) {
 	lo, hi := c.Min, c.Max
 	var first error
 	keep := func(err error) {
@@ -100,15 +100,15 @@ func (c *Config) ranged(l, d sandbar.Limits, half bool) (sandbar.Limits, error) 
 // limit is one limit that a driver owns.
 type limit struct {
 	name     string
-	held     bool // the driver enforces it somehow
-	security bool // without it one sandbox can take down the host
-	of       func(sandbar.Limits) bool
-	drop     func(*sandbar.Limits)
+	enforced bool // the driver enforces it somehow
+	required bool // without it one sandbox can take down the host
+	isSet    func(sandbar.Limits) bool
+	clear    func(*sandbar.Limits)
 }
 
 // owned lists the limits that a driver owns, with how this one holds them. of
 // tells whether a bound is set; drop takes it away.
-func owned(e sandbar.Enforcements) []limit {
+func driverLimits(e sandbar.Enforcements) []limit {
 	held := func(m sandbar.Enforcement) bool { return m != sandbar.EnforcedNone && m != "" }
 	return []limit{
 		{"memory", held(e.Memory), true, func(l sandbar.Limits) bool { return l.Memory > 0 }, func(l *sandbar.Limits) { l.Memory = sandbar.Unlimited }},

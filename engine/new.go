@@ -15,34 +15,34 @@ import (
 
 // Engine is the platform. Its methods may be called concurrently.
 type Engine struct {
-	cfg      Config // complete
-	backends []backend
-	caps     driver.Caps // of the first
-	log      *slog.Logger
-	queue    *queue
-	paces    atomic.Pointer[paces]
-	pools    *pools // nil: nothing is kept ready
-	tools    interpreters
+	cfg          Config // complete
+	backends     []backend
+	caps         driver.Caps // of the first
+	log          *slog.Logger
+	queue        *queue
+	rateLimiters atomic.Pointer[rateLimiters]
+	pools        *pools // nil: nothing is kept ready
+	interpreters interpreters
 
 	// running counts what Shutdown lets end by itself: executions from Admit to
 	// their result, and calls of Exec. work counts all that must be over before
 	// nothing is left: those, every ticket until it has left (which is after the
 	// removal of what was made on it), and every program in a long-lived sandbox.
-	running, work tally
+	running, work workCounter
 
-	draining chan struct{} // closed when Shutdown begins: nothing new
-	force    chan struct{} // closed when its time is up: everything is ended
-	giveUp   chan struct{} // closed at the very end: removals are not retried
-	down     chan struct{} // closed when Shutdown is over
-	forced   sync.Once
+	draining     chan struct{} // closed when Shutdown begins: nothing new
+	force        chan struct{} // closed when its time is up: everything is ended
+	giveUp       chan struct{} // closed at the very end: removals are not retried
+	shutdownDone chan struct{} // closed when Shutdown is over
+	forced       sync.Once
 
-	mu         sync.Mutex
-	closing    bool
-	executions map[*Execution]struct{}
-	sandboxes  map[sandbar.ID]*Sandbox
-	removing   int          // sandboxes whose removal has failed and is being retried
-	leftover   []sandbar.ID // that could not be removed at all
-	downErr    error        // Shutdown's; written before down is closed
+	mu          sync.Mutex
+	closing     bool
+	executions  map[*Execution]struct{}
+	sandboxes   map[sandbar.ID]*Sandbox
+	removing    int          // sandboxes whose removal has failed and is being retried
+	leftover    []sandbar.ID // that could not be removed at all
+	shutdownErr error        // Shutdown's; written before down is closed
 }
 
 // New makes an Engine from a Config. It fails with Invalid when fields of the
@@ -60,12 +60,12 @@ func New(c Config) (*Engine, error) {
 	e := &Engine{
 		cfg: c, backends: backends, caps: backends[0].caps, log: c.Logger,
 		draining: make(chan struct{}), force: make(chan struct{}),
-		giveUp: make(chan struct{}), down: make(chan struct{}),
+		giveUp: make(chan struct{}), shutdownDone: make(chan struct{}),
 		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},
 	}
 	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, c.Clients, func() { e.work.add(-1); e.pools.wake() })
-	paces := newPaces(c.Clients, nil)
-	e.paces.Store(&paces)
+	paces := newRateLimiters(c.Clients, nil)
+	e.rateLimiters.Store(&paces)
 	if len(c.Templates) > 0 {
 		if e.pools, err = e.newPools(c.Templates); err != nil {
 			return nil, err
@@ -76,7 +76,7 @@ func New(c Config) (*Engine, error) {
 		b.warn(c)
 	}
 	if c.CheckLanguages {
-		e.lookDefault()
+		e.probeDefault()
 	}
 	return e, nil
 }
@@ -119,7 +119,7 @@ func unavailable() error {
 // sandbox it is that one's place, and the sandbox is returned, unless the client
 // has all that it may have. It is called with mu held, so that Shutdown finds all
 // that came before it; a ready sandbox that is not returned is on its way out.
-func (e *Engine) enter(k kind, c sandbar.Client, r *ready) (*ticket, *ready, error) {
+func (e *Engine) enter(k kind, c sandbar.Client, r *readySandbox) (*ticket, *readySandbox, error) {
 	if e.closing {
 		if r != nil {
 			r.discard(e)
@@ -127,7 +127,7 @@ func (e *Engine) enter(k kind, c sandbar.Client, r *ready) (*ticket, *ready, err
 		return nil, nil, unavailable()
 	}
 	if r != nil {
-		if r.ticket.become(k, c) {
+		if r.ticket.assign(k, c) {
 			return r.ticket, r, nil
 		}
 		// Others of the same client came in between, and it has all it may have.
@@ -142,7 +142,7 @@ func (e *Engine) enter(k kind, c sandbar.Client, r *ready) (*ticket, *ready, err
 
 // takeReady hands out a ready sandbox that suits, if there is one and its client
 // may have another.
-func (e *Engine) takeReady(language string, s sandbar.Spec) *ready {
+func (e *Engine) takeReady(language string, s sandbar.Spec) *readySandbox {
 	if e.pools == nil || e.queue.full(s.Client) {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (e *Engine) takeReady(language string, s sandbar.Spec) *ready {
 
 // makeRoom lets a ready sandbox give way to a ticket that waits for a place.
 func (e *Engine) makeRoom(t *ticket) {
-	if e.pools != nil && t.waits() {
+	if e.pools != nil && t.isWaiting() {
 		e.pools.evict()
 	}
 }
@@ -159,7 +159,7 @@ func (e *Engine) makeRoom(t *ticket) {
 // awaitPlace waits until t has its place. On error t has been left.
 func (e *Engine) awaitPlace(t *ticket, stop <-chan struct{}, since time.Time) error {
 	select {
-	case <-t.ready: // nobody need make a timer when there is a place
+	case <-t.granted: // nobody need make a timer when there is a place
 		return nil
 	default:
 	}
@@ -171,7 +171,7 @@ func (e *Engine) awaitPlace(t *ticket, stop <-chan struct{}, since time.Time) er
 	}
 	var err error
 	select {
-	case <-t.ready:
+	case <-t.granted:
 		return nil
 	case <-stop:
 		err = sandbar.Errorf(sandbar.Canceled, "cancelled while waiting for a place")
@@ -219,16 +219,16 @@ func (e *Engine) discard(id sandbar.ID, sb driver.Sandbox, t *ticket) {
 // handOverTime is how long a result has a processor before the sandbox that it came
 // from is removed. Removing one ends two dozen threads and takes a millisecond or
 // more, while on this machine somebody may be about to read the result.
-const handOverTime = time.Millisecond
+const removalDelay = time.Millisecond
 
 // handOver has a sandbox, if nobody has begun to remove it, be removed when the
 // result has been on its way for a moment; at once if the place is needed.
-func (e *Engine) handOver(removal *sync.Once, l launched, t *ticket) {
+func (e *Engine) removeLater(removal *sync.Once, l launched, t *ticket) {
 	_, waiting := e.queue.load()
 	if waiting > 0 || e.isClosing() {
 		return // the caller removes it
 	}
-	removal.Do(func() { time.AfterFunc(handOverTime, func() { e.discard(l.id, l.sb, t) }) })
+	removal.Do(func() { time.AfterFunc(removalDelay, func() { e.discard(l.id, l.sb, t) }) })
 }
 
 // explain makes the error of a setup what a caller can use. If down is closed,
@@ -250,7 +250,7 @@ func explain(err error, down <-chan struct{}) error {
 
 // deathOf returns the channel on which a sandbox tells of its death; nil if
 // its driver cannot.
-func deathOf(sb driver.Sandbox) <-chan struct{} {
+func deadChan(sb driver.Sandbox) <-chan struct{} {
 	if w, ok := driver.As[driver.Watcher](sb); ok {
 		return w.Dead()
 	}

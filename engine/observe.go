@@ -21,7 +21,7 @@ func (e *Engine) observe(id sandbar.ID, o Observation) {
 	if e.cfg.Observe == nil {
 		return
 	}
-	if err := guarded(func() error { e.cfg.Observe(o); return nil }); err != nil {
+	if err := catchPanic(func() error { e.cfg.Observe(o); return nil }); err != nil {
 		e.log.Error("the observer of executions failed", "error", err)
 	}
 }
@@ -42,7 +42,7 @@ func resultAttrs(r sandbar.Result) []any {
 }
 
 // enforced fills in how limits were held, where the driver left it to its Caps.
-func (e *Engine) enforced(s sandbar.Spec, r *sandbar.Result) {
+func (e *Engine) fillEnforced(s sandbar.Spec, r *sandbar.Result) {
 	if r.Enforced == (sandbar.Enforcements{}) {
 		r.Enforced = e.capsOf(s).Enforced
 	}

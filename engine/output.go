@@ -21,24 +21,24 @@ type limitedWriter struct {
 
 	// turn is held by whoever calls the sink. It is a channel and not a mutex
 	// because a sink may keep it for as long as it likes.
-	turn  chan struct{}
-	open  chan struct{} // closed when the sink has been told of the start
-	once  sync.Once     // closes open
-	over  chan struct{} // closed at the first byte beyond the limit
-	stuck chan struct{} // closed when the sink has failed
-	calls atomic.Int64  // begun and ended calls of the sink: odd during one
+	sem        chan struct{}
+	started    chan struct{} // closed when the sink has been told of the start
+	startOnce  sync.Once     // closes open
+	exceeded   chan struct{} // closed at the first byte beyond the limit
+	sinkFailed chan struct{} // closed when the sink has failed
+	calls      atomic.Int64  // begun and ended calls of the sink: odd during one
 
 	// guarded by turn
 	sent    [3]int64 // by sandbar.Stream
 	dropped int64
 	failure error // of the sink
-	shut    bool
+	closed  bool
 }
 
 func newLimitedWriter(sink Sink, limit int64) *limitedWriter {
 	return &limitedWriter{sink: sink, limit: limit,
-		turn: make(chan struct{}, 1), open: make(chan struct{}),
-		over: make(chan struct{}), stuck: make(chan struct{})}
+		sem: make(chan struct{}, 1), started: make(chan struct{}),
+		exceeded: make(chan struct{}), sinkFailed: make(chan struct{})}
 }
 
 // writer returns the driver's end of one stream.
@@ -62,22 +62,22 @@ func (w limitedStream) Write(p []byte) (n int, err error) {
 
 // start tells the sink that the program runs and lets output through.
 func (o *limitedWriter) start() {
-	o.turn <- struct{}{}
-	if !o.shut {
+	o.sem <- struct{}{}
+	if !o.closed {
 		_ = o.call(func() error { o.sink.Started(); return nil })
 	}
-	<-o.turn
-	o.once.Do(func() { close(o.open) })
+	<-o.sem
+	o.startOnce.Do(func() { close(o.started) })
 }
 
 // deliver hands p to the sink up to the limit. What is beyond it, or comes
 // after the sink has failed, is taken and thrown away, so that the program is
 // not held up on its way to its end.
 func (o *limitedWriter) deliver(s sandbar.Stream, p []byte) error {
-	<-o.open
-	o.turn <- struct{}{}
-	defer func() { <-o.turn }()
-	if o.shut {
+	<-o.started
+	o.sem <- struct{}{}
+	defer func() { <-o.sem }()
+	if o.closed {
 		return io.ErrClosedPipe
 	}
 	if o.failure != nil {
@@ -112,7 +112,7 @@ func (o *limitedWriter) cut(p []byte) []byte {
 // exceed counts n bytes beyond the limit; the first end the program.
 func (o *limitedWriter) exceed(n int64) {
 	if o.dropped == 0 {
-		close(o.over)
+		close(o.exceeded)
 	}
 	o.dropped += n
 }
@@ -121,11 +121,11 @@ func (o *limitedWriter) exceed(n int64) {
 func (o *limitedWriter) call(f func() error) error {
 	o.calls.Add(1)
 	defer o.calls.Add(1)
-	err := guarded(f)
+	err := catchPanic(f)
 	if err != nil {
 		o.failure = err
 		if err != ErrFull {
-			close(o.stuck)
+			close(o.sinkFailed)
 		}
 	}
 	return err
@@ -140,10 +140,10 @@ type counts struct {
 // close ends the outlet: once it has returned the sink is not called again. It
 // waits for a call under way.
 func (o *limitedWriter) close() counts {
-	o.turn <- struct{}{}
-	o.shut = true
+	o.sem <- struct{}{}
+	o.closed = true
 	c := counts{o.sent[sandbar.Stdout], o.sent[sandbar.Stderr], o.dropped, o.failure}
-	<-o.turn
-	o.once.Do(func() { close(o.open) })
+	<-o.sem
+	o.startOnce.Do(func() { close(o.started) })
 	return c
 }

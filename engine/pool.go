@@ -20,20 +20,20 @@ import (
 // Each ready sandbox has a place of the queue, so that there are never more
 // sandboxes than places. It is a reserved one: it gives way when it is needed.
 type pools struct {
-	e       *Engine
-	slots   int           // forks at once
-	budget  int64         // bytes that ready sandboxes may hold together
-	woken   chan struct{} // something has happened that keep may care about
-	stopped chan struct{} // closed when keep has returned
+	e            *Engine
+	maxForks     int           // forks at once
+	memoryBudget int64         // bytes that ready sandboxes may hold together
+	wakeups      chan struct{} // something has happened that keep may care about
+	stopped      chan struct{} // closed when keep has returned
 
-	mu      sync.Mutex
-	byKey   map[poolKey]*pool
-	list    []*pool       // those of the Config in its order, then derived ones
-	derived int           // how many of these
-	missed  [seen]poolKey // the last that had no pool, in a ring
-	at      int
-	filling int // forks under way, of all pools
-	closed  bool
+	mu           sync.Mutex
+	byKey        map[poolKey]*pool
+	list         []*pool             // those of the Config in its order, then derived ones
+	derived      int                 // how many of these
+	recentMisses [missWindow]poolKey // the last that had no pool, in a ring
+	missIndex    int
+	filling      int // forks under way, of all pools
+	closed       bool
 }
 
 // pool is the ready sandboxes of one template. All below the constants is
@@ -46,23 +46,23 @@ type pool struct {
 	language lang.Language // the zero Language for none
 	cfg      Template
 
-	ready     []*ready // the oldest first
-	filling   int
-	template  *preparedTemplate // nil until prepared
-	preparing bool
-	told      atomic.Bool   // a missing module of cfg.Imports has been logged
-	pause     time.Duration // how long the last failure was waited for
-	retry     time.Time     // nothing is tried before
-	demand    demand
-	cost      int64 // bytes that one holds
-	measured  int
-	target    int
-	taken     time.Time      // when one was last handed out
-	stats     *TemplateStats // shared with those derived from it
+	ready         []*readySandbox // the oldest first
+	filling       int
+	template      *preparedTemplate // nil until prepared
+	preparing     bool
+	importsLogged atomic.Bool   // a missing module of cfg.Imports has been logged
+	retryDelay    time.Duration // how long the last failure was waited for
+	retryAt       time.Time     // nothing is tried before
+	demand        demand
+	cost          int64 // bytes that one holds
+	measured      int
+	target        int
+	lastTaken     time.Time      // when one was last handed out
+	stats         *TemplateStats // shared with those derived from it
 }
 
 // ready is a sandbox that waits for a job.
-type ready struct {
+type readySandbox struct {
 	p      *pool
 	id     sandbar.ID
 	sb     driver.Sandbox
@@ -71,21 +71,21 @@ type ready struct {
 
 const (
 	// guessedCost is what a ready sandbox is taken to hold until one was measured.
-	guessedCost = 16 << 20
+	assumedCost = 16 << 20
 	// tick is how often keep looks, when nothing happens, for what is too much
 	// and for what has died.
-	tick = time.Second
+	trimInterval = time.Second
 	// firstRetry and lastRetry bound the pause after a failure, which doubles.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = time.Minute
 	// yield is how long forking lets the job go first that a sandbox was handed to,
 	// which is about what a short program takes from there to its result, as long
 	// as half of what is wanted is ready.
-	yield = 3 * time.Millisecond
+	forkDelay = 3 * time.Millisecond
 	// maxDerived is how many pools there may be beyond those of the Config, and
 	// seen among how many requests without one a second of its kind is noticed.
 	maxDerived = 8
-	seen       = 16
+	missWindow = 16
 )
 
 // refillsAtOnce is how many forks may be under way: enough to use the machine,
@@ -95,7 +95,7 @@ func refillsAtOnce() int { return max(1, runtime.NumCPU()) }
 // take hands out a ready sandbox for a resolved Spec: one of the language or, if
 // it has none ready, one without an interpreter. nil if there is neither. The
 // caller has its ticket from then on.
-func (a *pools) take(language string, s sandbar.Spec) *ready {
+func (a *pools) take(language string, s sandbar.Spec) *readySandbox {
 	if a == nil || s.Cold {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (a *pools) take(language string, s sandbar.Spec) *ready {
 		if p == nil && name == language {
 			p = a.derive(language, s)
 		}
-		if p == nil || p.absent(now) {
+		if p == nil || p.backedOff(now) {
 			continue
 		}
 		if !counted {
@@ -121,8 +121,8 @@ func (a *pools) take(language string, s sandbar.Spec) *ready {
 		}
 		if r := a.pop(p); r != nil {
 			p.stats.Hits++
-			p.taken = now
-			time.AfterFunc(yield, a.wake)
+			p.lastTaken = now
+			time.AfterFunc(forkDelay, a.wake)
 			return r
 		}
 		p.stats.Misses++
@@ -146,13 +146,13 @@ func (a *pools) derive(language string, s sandbar.Spec) *pool {
 	if i < 0 || a.closed {
 		return nil
 	}
-	if !slices.Contains(a.missed[:], key) || a.derived == maxDerived {
-		a.missed[a.at] = key
-		a.at = (a.at + 1) % seen
+	if !slices.Contains(a.recentMisses[:], key) || a.derived == maxDerived {
+		a.recentMisses[a.missIndex] = key
+		a.missIndex = (a.missIndex + 1) % missWindow
 		return nil
 	}
 	base := a.list[i]
-	p := &pool{name: base.name, derived: true, key: key, spec: bare(s), language: base.language, cfg: base.cfg, cost: base.cost, stats: base.stats}
+	p := &pool{name: base.name, derived: true, key: key, spec: templateSpec(s), language: base.language, cfg: base.cfg, cost: base.cost, stats: base.stats}
 	p.cfg.Min = 0
 	a.byKey[key] = p
 	a.list = append(a.list, p)
@@ -177,18 +177,18 @@ func (a *pools) removeIdle(now time.Time) {
 }
 
 // yields reports whether forking waits for the sake of a job that has just begun.
-func (p *pool) yields(now time.Time) bool {
-	return 2*len(p.ready) >= p.target && now.Sub(p.taken) < yield
+func (p *pool) delayed(now time.Time) bool {
+	return 2*len(p.ready) >= p.target && now.Sub(p.lastTaken) < forkDelay
 }
 
 // absent reports that nothing is to be had of a pool for some time: its image or
 // interpreter is not there.
-func (p *pool) absent(now time.Time) bool {
-	return len(p.ready) == 0 && p.pause == lastRetry && now.Before(p.retry)
+func (p *pool) backedOff(now time.Time) bool {
+	return len(p.ready) == 0 && p.retryDelay == lastRetry && now.Before(p.retryAt)
 }
 
 // pop takes the oldest that is alive off a pool's list, with mu held.
-func (a *pools) pop(p *pool) *ready {
+func (a *pools) pop(p *pool) *readySandbox {
 	for len(p.ready) > 0 {
 		r := p.ready[0]
 		p.ready = slices.Delete(p.ready, 0, 1)
@@ -202,9 +202,9 @@ func (a *pools) pop(p *pool) *ready {
 }
 
 // alive reports whether the sandbox has not told of its death.
-func (r *ready) alive() bool {
+func (r *readySandbox) alive() bool {
 	select {
-	case <-deathOf(r.sb): // never ready when nil
+	case <-deadChan(r.sb): // never ready when nil
 		return false
 	default:
 		return true
@@ -212,7 +212,7 @@ func (r *ready) alive() bool {
 }
 
 // discard removes a sandbox that is not needed, and then gives its place back.
-func (r *ready) discard(e *Engine) { e.discard(r.id, r.sb, r.ticket) }
+func (r *readySandbox) discard(e *Engine) { e.discard(r.id, r.sb, r.ticket) }
 
 // giveWay discards one ready sandbox for the sake of somebody who waits for a
 // place: of the pool that has the most beyond its floor.
@@ -248,7 +248,7 @@ func (a *pools) wake() {
 		return
 	}
 	select {
-	case a.woken <- struct{}{}:
+	case a.wakeups <- struct{}{}:
 	default:
 	}
 }
@@ -268,7 +268,7 @@ func (a *pools) snapshot() []TemplateStats {
 			for _, q := range a.list {
 				if q.stats == p.stats {
 					s.Ready += len(q.ready)
-					s.Want += q.target
+					s.Target += q.target
 				}
 			}
 			all = append(all, s)
@@ -285,8 +285,8 @@ type demand struct {
 }
 
 const (
-	burst    = 100 * time.Millisecond
-	halfLife = 30 * time.Second
+	burstWindow = 100 * time.Millisecond
+	halfLife    = 30 * time.Second
 )
 
 // note counts a request.
@@ -302,7 +302,7 @@ func (d *demand) decay(now time.Time) {
 		return
 	}
 	d.at = now
-	d.level *= math.Exp(-float64(passed) / float64(burst))
+	d.level *= math.Exp(-float64(passed) / float64(burstWindow))
 	d.peak *= math.Exp2(-float64(passed) / float64(halfLife))
 }
 
@@ -318,7 +318,7 @@ func (d *demand) expected(now time.Time) int {
 // the pools before it were given. Floors are the operator's word and stand. It
 // is called with mu held.
 func (a *pools) setTargets(now time.Time) {
-	left := a.budget
+	left := a.memoryBudget
 	for _, p := range a.list {
 		p.target = p.cfg.Min
 		left -= int64(p.target) * p.cost

@@ -147,7 +147,7 @@ func TestReadySandboxOfAnotherDriver(t *testing.T) {
 		w, other := faulty.NewWarm(), faulty.New()
 		other.Capabilities.Name = "other"
 		r := warmRig(t, w, func(c *engine.Config) {
-			c.Others = []engine.Other{{Driver: other}}
+			c.ExtraDrivers = []engine.ExtraDriver{{Driver: other}}
 			c.Templates = []engine.Template{{Language: "python", Min: 1}, {Min: 1}}
 		})
 		synctest.Wait()

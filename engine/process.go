@@ -13,7 +13,7 @@ import (
 // Process is a program of Sandbox.Start. It remains usable after its end, for as long as the caller
 // keeps it.
 type Process struct {
-	box       *Sandbox
+	sandbox   *Sandbox
 	id        string
 	cmd       sandbar.Cmd
 	started   time.Time
@@ -64,7 +64,7 @@ func (p *Process) Signal(sig int) error {
 	case <-p.done:
 		return nil
 	default:
-		return guarded(func() error { return p.proc.Signal(sig) })
+		return catchPanic(func() error { return p.proc.Signal(sig) })
 	}
 }
 
@@ -73,7 +73,7 @@ func (p *Process) Signal(sig int) error {
 // process.
 func (p *Process) PID() int {
 	pid := 0
-	_ = guarded(func() error { pid = p.proc.PID(); return nil })
+	_ = catchPanic(func() error { pid = p.proc.PID(); return nil })
 	return pid
 }
 
@@ -88,7 +88,7 @@ func (p *Process) Cancel() { p.canceller.cancel() }
 func (p *Process) Kill() {
 	p.canceller.kill()
 	if !p.running() {
-		p.box.killLeft(p)
+		p.sandbox.killLeftovers(p)
 	}
 }
 

@@ -33,7 +33,7 @@ type program struct {
 	treeEnded <-chan struct{}  // closed when all that the program started has ended
 	destroyAt <-chan time.Time // when to destroy
 	giveUpAt  <-chan time.Time // when to give up on the driver
-	seen      int64            // the outlet's calls when patience began
+	sinkCalls int64            // the outlet's calls when patience began
 }
 
 // never marks something that has not happened.
@@ -43,7 +43,7 @@ const never time.Duration = -1
 // decided to end it; never where it did not.
 type decisions struct {
 	cancelled, timedOut time.Duration
-	over                bool // more was written than is allowed
+	outputExceeded      bool // more was written than is allowed
 }
 
 // decide is the precedence of outcomes: Cancelled, TimedOut, OutputLimit, then
@@ -54,26 +54,26 @@ type decisions struct {
 // the engine's, by which marks are set, after. A Duration of 0 is unknown and
 // proves nothing.
 func decide(r sandbar.Result, m decisions) sandbar.Outcome {
-	e := ended{result: r}
+	e := waitResult{result: r}
 	switch {
 	case e.after(m.cancelled):
 		return sandbar.Cancelled
 	case e.after(m.timedOut):
 		return sandbar.TimedOut
-	case m.over:
+	case m.outputExceeded:
 		return sandbar.OutputLimit
 	}
 	return r.Outcome
 }
 
 // ended is what driver.Process.Wait returned.
-type ended struct {
+type waitResult struct {
 	result sandbar.Result
 	err    error
 }
 
 // after reports whether the program ended after a mark, which decide explains.
-func (e ended) after(mark time.Duration) bool {
+func (e waitResult) after(mark time.Duration) bool {
 	return mark != never && (e.result.Duration <= 0 || e.result.Duration >= mark)
 }
 
@@ -91,7 +91,7 @@ func (p *program) supervise() (sandbar.Result, error) {
 		defer t.Stop()
 		timeout = t.C
 	}
-	soft, hard, over, stuck, dead := p.canceller.soft, p.canceller.hard, p.out.over, p.out.stuck, p.dead
+	soft, hard, over, stuck, dead := p.canceller.soft, p.canceller.hard, p.out.exceeded, p.out.sinkFailed, p.dead
 	for {
 		select {
 		case e := <-wait:
@@ -130,7 +130,7 @@ func (p *program) supervise() (sandbar.Result, error) {
 			dead = nil
 			p.await()
 		case <-p.giveUpAt:
-			if p.moved() {
+			if p.sinkBusy() {
 				p.await()
 				continue
 			}
@@ -140,11 +140,11 @@ func (p *program) supervise() (sandbar.Result, error) {
 }
 
 // wait calls the driver's Wait in a goroutine of its own.
-func (p *program) wait() <-chan ended {
-	c := make(chan ended, 1)
+func (p *program) wait() <-chan waitResult {
+	c := make(chan waitResult, 1)
 	go func() {
-		var e ended
-		e.err = guarded(func() (err error) { e.result, err = p.proc.Wait(); return err })
+		var e waitResult
+		e.err = catchPanic(func() (err error) { e.result, err = p.proc.Wait(); return err })
 		c <- e
 	}()
 	return c
@@ -196,7 +196,7 @@ func (p *program) killTree() {
 	p.treeEnded = gone
 	go func() {
 		defer close(gone)
-		if err := guarded(func() error { return killTreeOf(p.proc) }); err != nil {
+		if err := catchPanic(func() error { return killTreeOf(p.proc) }); err != nil {
 			p.log.Warn("what a program started could not all be ended", "error", err)
 		}
 	}()
@@ -216,12 +216,12 @@ func killTreeOf(proc driver.Process) error {
 // that it started: in a long-lived sandbox, when it was the engine that ended
 // it, also where the program itself obeyed TERM. What a program that came to
 // its own end left in the background is left alone, unless somebody cancelled.
-func (p *program) endsTree(e ended) bool {
+func (p *program) endsTree(e waitResult) bool {
 	if p.destroy != nil {
 		return false
 	}
 	select {
-	case <-p.out.over:
+	case <-p.out.exceeded:
 		return true
 	default:
 	}
@@ -232,12 +232,12 @@ func (p *program) endsTree(e ended) bool {
 // driver may take.
 func (p *program) awaitTree() {
 	p.killTree()
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(driverGrace)
 	defer limit.Stop()
 	select {
 	case <-p.treeEnded:
 	case <-limit.C:
-		p.log.Warn("the driver takes too long to end what a program started", "waited", patience)
+		p.log.Warn("the driver takes too long to end what a program started", "waited", driverGrace)
 	}
 }
 
@@ -245,7 +245,7 @@ func (p *program) awaitTree() {
 // clocks.
 func (p *program) signal(sig syscall.Signal) {
 	go func() {
-		if err := guarded(func() error { return p.proc.Signal(int(sig)) }); err != nil {
+		if err := catchPanic(func() error { return p.proc.Signal(int(sig)) }); err != nil {
 			p.log.Warn("a signal could not be sent", "signal", int(sig), "error", err)
 		}
 	}()
@@ -253,20 +253,20 @@ func (p *program) signal(sig syscall.Signal) {
 
 // await begins the time in which the driver's Wait has to return.
 func (p *program) await() {
-	p.seen = p.out.calls.Load()
-	p.giveUpAt = time.After(patience)
+	p.sinkCalls = p.out.calls.Load()
+	p.giveUpAt = time.After(driverGrace)
 }
 
 // moved reports whether the sink is at fault and not the driver: it is in a
 // call, or has been since await.
-func (p *program) moved() bool {
+func (p *program) sinkBusy() bool {
 	n := p.out.calls.Load()
-	return n != p.seen || n%2 == 1
+	return n != p.sinkCalls || n%2 == 1
 }
 
 // conclude makes the result of what the driver said.
-func (p *program) conclude(e ended) (sandbar.Result, error) {
-	<-p.out.open // Started comes before the result, however short the program
+func (p *program) conclude(e waitResult) (sandbar.Result, error) {
+	<-p.out.started // Started comes before the result, however short the program
 	c := p.out.close()
 	if e.err == nil && (e.result.Outcome < sandbar.Exited || e.result.Outcome > sandbar.Lost) {
 		e.err = sandbar.Errorf(sandbar.Internal, "the driver reported the unknown outcome %d", int(e.result.Outcome))
@@ -275,7 +275,7 @@ func (p *program) conclude(e ended) (sandbar.Result, error) {
 		// The engine has ended the program and knows why; a driver that
 		// stumbles over the corpse takes nothing from that.
 		p.log.Warn("the driver could not tell the end of a program that was killed", "error", e.err)
-		e = ended{result: sandbar.Result{Outcome: sandbar.Lost}}
+		e = waitResult{result: sandbar.Result{Outcome: sandbar.Lost}}
 	}
 	if e.err != nil {
 		err := *sandbar.AsError(e.err)
@@ -301,13 +301,13 @@ func (p *program) abandon() (sandbar.Result, error) {
 		return p.finish(sandbar.Result{Outcome: sandbar.Lost, Duration: time.Since(p.began)}, c), nil
 	default:
 		return sandbar.Result{}, sandbar.Errorf(sandbar.Internal,
-			"the program was killed but the driver did not report its end within %v", patience)
+			"the program was killed but the driver did not report its end within %v", driverGrace)
 	}
 }
 
 // finish fills in what the engine knows better than the driver.
 func (p *program) finish(r sandbar.Result, c counts) sandbar.Result {
-	p.decided.over = c.dropped > 0
+	p.decided.outputExceeded = c.dropped > 0
 	r.Outcome = decide(r, p.decided)
 	if r.Outcome != sandbar.Exited {
 		r.ExitCode = 0

@@ -18,39 +18,39 @@ import (
 // Otherwise nothing of the program has run: the sandbox is removed, the failure
 // counted, and the execution goes on in a fresh sandbox. Its caller sees only
 // that it takes longer, and is told from there of what fails there too.
-func (x *Execution) useReady(ctx context.Context, r *ready, l *launched, out *limitedWriter) (done bool, err error) {
+func (x *Execution) useReady(ctx context.Context, r *readySandbox, l *launched, out *limitedWriter) (done bool, err error) {
 	l.id, l.sb = r.id, r.sb
-	in := &input{from: x.stdin}
-	err = guarded(func() (err error) {
+	in := &trackedInput{from: x.stdin}
+	err = catchPanic(func() (err error) {
 		l.proc, err = x.startReady(ctx, r.sb, driver.Stdio{Stdin: in.reader(),
 			Stdout: out.writer(sandbar.Stdout), Stderr: out.writer(sandbar.Stderr)})
 		return err
 	})
 	l.began = time.Now()
-	if _, final := errors.AsType[*refused](err); final || err == nil || ctx.Err() != nil || in.touched.Load() {
+	if _, final := errors.AsType[*vetRefusal](err); final || err == nil || ctx.Err() != nil || in.wasRead.Load() {
 		return true, err
 	}
 	x.e.pools.failed(r.p)
 	x.e.log.Warn("a ready sandbox was of no use; the execution goes on in a fresh one", "sandbox", r.id,
 		"template", r.p.name, "code", string(sandbar.CodeOf(err)))
 	l.sb, l.proc = nil, nil
-	x.e.removeBeside(r.id, r.sb)
+	x.e.removeNow(r.id, r.sb)
 	return false, nil
 }
 
 // forkNow makes a sandbox for an execution that came when none was ready, where
 // that takes less than starting an interpreter: where the driver copies one. nil if
 // it does not, or if the copying fails, which is counted.
-func (a *pools) forkNow(ctx context.Context, x *Execution) *ready {
+func (a *pools) forkNow(ctx context.Context, x *Execution) *readySandbox {
 	if a == nil || x.plan.spec.Cold || x.plan.language.Name == "" {
 		return nil
 	}
-	p, t := a.copying(keyOf(x.plan.language.Name, x.plan.spec))
+	p, t := a.forkableTemplate(keyOf(x.plan.language.Name, x.plan.spec))
 	if t == nil {
 		return nil
 	}
-	r := &ready{p: p, id: sandbar.NewID(), ticket: x.ticket}
-	err := guarded(func() (err error) { r.sb, err = t.Fork(ctx, r.id); return err })
+	r := &readySandbox{p: p, id: sandbar.NewID(), ticket: x.ticket}
+	err := catchPanic(func() (err error) { r.sb, err = t.Fork(ctx, r.id); return err })
 	if err == nil && r.sb != nil {
 		return r
 	}
@@ -65,11 +65,11 @@ func (a *pools) forkNow(ctx context.Context, x *Execution) *ready {
 
 // copying returns the pool of a key and its template; nil unless the template copies an
 // interpreter.
-func (a *pools) copying(key poolKey) (*pool, *preparedTemplate) {
+func (a *pools) forkableTemplate(key poolKey) (*pool, *preparedTemplate) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.byKey[key]
-	if p == nil || p.template == nil || !p.template.copies || dead(p.template.Dead()) {
+	if p == nil || p.template == nil || !p.template.forksInterpreter || isClosed(p.template.Dead()) {
 		return nil, nil
 	}
 	return p, p.template
@@ -78,7 +78,7 @@ func (a *pools) copying(key poolKey) (*pool, *preparedTemplate) {
 // startReady starts the program in a ready sandbox: in its interpreter, if it has one.
 func (x *Execution) startReady(ctx context.Context, sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
 	p := &x.plan
-	env := overlay(p.spec.Env, p.cmd.Env)
+	env := mergeEnv(p.spec.Env, p.cmd.Env)
 	evaluation := driver.Evaluation{Path: p.language.File, Code: p.code, Args: p.args, Env: env, Dir: p.cmd.Dir}
 	if v, ok := driver.As[driver.Evaluator](sb); ok {
 		if err := x.vet(ctx, sb); err != nil {
@@ -95,18 +95,18 @@ func (x *Execution) startReady(ctx context.Context, sb driver.Sandbox, std drive
 }
 
 // input notes whether a program's input has been read.
-type input struct {
+type trackedInput struct {
 	from    io.Reader
-	touched atomic.Bool
+	wasRead atomic.Bool
 }
 
-func (i *input) Read(p []byte) (int, error) {
-	i.touched.Store(true)
+func (i *trackedInput) Read(p []byte) (int, error) {
+	i.wasRead.Store(true)
 	return i.from.Read(p)
 }
 
 // reader is what a driver gets: nil if there is no input.
-func (i *input) reader() io.Reader {
+func (i *trackedInput) reader() io.Reader {
 	if i.from == nil {
 		return nil
 	}
@@ -118,15 +118,15 @@ func (i *input) reader() io.Reader {
 
 // wholeInput is an input that is driver.Sized.
 type sizedInput struct {
-	*input
-	of driver.Sized
+	*trackedInput
+	sized driver.Sized
 }
 
-func (w sizedInput) Len() int { return w.of.Len() }
+func (w sizedInput) Len() int { return w.sized.Len() }
 
 // removeBeside removes a sandbox whose place another is about to take. It waits
 // for one attempt, so that both are there at once only if that fails.
-func (e *Engine) removeBeside(id sandbar.ID, sb driver.Sandbox) {
+func (e *Engine) removeNow(id sandbar.ID, sb driver.Sandbox) {
 	if destroyer(sb)() == nil {
 		return
 	}

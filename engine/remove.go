@@ -15,7 +15,7 @@ const (
 	lastPause  = 5 * time.Second
 	// loudAttempt is the failed attempt that makes it an error in the log and
 	// in Stats.Removing.
-	loudAttempt = 3
+	errorAttempt = 3
 )
 
 // remove destroys a sandbox and returns when nothing is left of it, or when
@@ -64,7 +64,7 @@ func destroyer(sb driver.Sandbox) func() error {
 }
 
 func (e *Engine) removed(id sandbar.ID, attempts int, took time.Duration) {
-	if attempts > loudAttempt {
+	if attempts > errorAttempt {
 		e.mu.Lock()
 		e.removing--
 		e.mu.Unlock()
@@ -76,9 +76,9 @@ func (e *Engine) removed(id sandbar.ID, attempts int, took time.Duration) {
 
 func (e *Engine) removalFailed(id sandbar.ID, attempts int, err error) {
 	switch {
-	case attempts < loudAttempt:
+	case attempts < errorAttempt:
 		e.log.Warn("sandbox not removed, will try again", "sandbox", id, "attempts", attempts, "error", err)
-	case attempts == loudAttempt:
+	case attempts == errorAttempt:
 		e.mu.Lock()
 		e.removing++
 		e.mu.Unlock()
@@ -90,7 +90,7 @@ func (e *Engine) removalFailed(id sandbar.ID, attempts int, err error) {
 func (e *Engine) abandonRemoval(id sandbar.ID, attempts int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if attempts >= loudAttempt {
+	if attempts >= errorAttempt {
 		e.removing--
 	}
 	e.leftover = append(e.leftover, id)

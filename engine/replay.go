@@ -10,27 +10,27 @@ import (
 // ring keeps the last bytes of a stream, at most max of them, and knows where
 // in the stream they lie. It grows as it fills.
 type ring struct {
-	max  int
-	buf  []byte // the byte at offset o lies at o % len(buf)
-	end  int64  // the offset after the last byte
-	kept int    // how many bytes before end are here
+	max    int
+	buf    []byte // the byte at offset o lies at o % len(buf)
+	end    int64  // the offset after the last byte
+	length int    // how many bytes before end are here
 }
 
 // start is the offset of the first byte kept.
-func (r *ring) start() int64 { return r.end - int64(r.kept) }
+func (r *ring) start() int64 { return r.end - int64(r.length) }
 
 func (r *ring) write(p []byte) {
 	if skip := len(p) - r.max; skip > 0 {
 		p = p[skip:]
 		r.end += int64(skip)
-		r.kept = 0
+		r.length = 0
 	}
-	r.grow(r.kept + len(p))
+	r.grow(r.length + len(p))
 	for len(p) > 0 {
 		n := copy(r.buf[r.end%int64(len(r.buf)):], p)
 		p = p[n:]
 		r.end += int64(n)
-		r.kept = min(r.kept+n, len(r.buf))
+		r.length = min(r.length+n, len(r.buf))
 	}
 }
 
@@ -90,7 +90,7 @@ func (r *replay) Output(c sandbar.Chunk) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.streams[c.Stream].write(c.Data)
-	r.news()
+	r.notify()
 	return nil
 }
 
@@ -99,10 +99,10 @@ func (r *replay) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
-	r.news()
+	r.notify()
 }
 
-func (r *replay) news() {
+func (r *replay) notify() {
 	if r.changed != nil {
 		close(r.changed)
 		r.changed = nil

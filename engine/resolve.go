@@ -60,7 +60,7 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 		return s, err
 	}
 	asked := s.Limits
-	if s.Limits, err = e.cfg.ranged(asked, b.def, b.half); err != nil {
+	if s.Limits, err = e.cfg.resolveLimits(asked, b.defaults, b.halfDisk); err != nil {
 		return s, err
 	}
 	s.AllowDegraded = s.AllowDegraded || e.cfg.AllowDegraded
@@ -92,15 +92,15 @@ func (b backend) network(n sandbar.Network) (sandbar.Network, error) {
 
 // enforceable applies the rule of resolve to limits that are not held.
 func (b backend) enforceable(asked sandbar.Limits, l *sandbar.Limits) error {
-	for _, x := range owned(b.caps.Enforced) {
+	for _, x := range driverLimits(b.caps.Enforced) {
 		switch {
-		case x.held || !x.of(*l):
-		case x.of(asked) || x.security:
+		case x.enforced || !x.isSet(*l):
+		case x.isSet(asked) || x.required:
 			return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits." + x.name,
 				Message: "limits." + x.name + ": the driver \"" + b.caps.Name + "\" cannot enforce it on this host",
 				Fix:     "run `sandbar doctor` to see what is missing, or set allow_degraded to go without"}
 		default:
-			x.drop(l)
+			x.clear(l)
 		}
 	}
 	return nil

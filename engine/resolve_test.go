@@ -73,7 +73,7 @@ func TestDiskIsHalfOfMemory(t *testing.T) {
 	// A driver with defaults of its own.
 	main, other := named("main"), named("other")
 	r := newRig(t, main, func(c *engine.Config) {
-		c.Others = []engine.Other{{Driver: other, Default: limits{Memory: 64 * mib}}}
+		c.ExtraDrivers = []engine.ExtraDriver{{Driver: other, Default: limits{Memory: 64 * mib}}}
 	})
 	j := script("")
 	j.Spec.Driver = "other"

@@ -34,16 +34,16 @@ type Sandbox struct {
 	done   chan struct{} // closed when it can run nothing any more
 	gone   chan struct{} // closed when nothing is left of it
 
-	mu        sync.Mutex
-	closed    bool   // the end has begun
-	why       string // what happened to it: "was stopped"
-	lastUsed  time.Time
-	work      int                     // what the idle reaper spares
-	brakes    map[*canceller]struct{} // of the programs that run
-	programs  tally                   // the same, to wait for
-	following int                     // processes that run or are being started
-	procs     []*Process              // in the order of their start
-	started   int                     // how many processes there ever were
+	mu         sync.Mutex
+	closed     bool   // the end has begun
+	endReason  string // what happened to it: "was stopped"
+	lastUsed   time.Time
+	work       int                     // what the idle reaper spares
+	cancellers map[*canceller]struct{} // of the programs that run
+	programs   workCounter             // the same, to wait for
+	following  int                     // processes that run or are being started
+	procs      []*Process              // in the order of their start
+	started    int                     // how many processes there ever were
 }
 
 // Create makes a long-lived sandbox, and waits for a place if none is free. It is Canceled if ctx
@@ -53,7 +53,7 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 	if err != nil {
 		return nil, err
 	}
-	if err := e.paces.Load().allow(spec.Client); err != nil {
+	if err := e.rateLimiters.Load().allow(spec.Client); err != nil {
 		return nil, err
 	}
 	r := e.takeReady("", spec)
@@ -70,7 +70,7 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 	began := time.Now()
 	s := &Sandbox{e: e, id: sandbar.NewID(), spec: spec, ticket: t, created: began, lastUsed: began,
 		ending: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
-		brakes: map[*canceller]struct{}{}}
+		cancellers: map[*canceller]struct{}{}}
 	if r != nil {
 		s.id, s.inner, s.env = r.id, r.sb, spec.Env
 	} else if err := s.build(ctx); err != nil {
@@ -191,7 +191,7 @@ func (s *Sandbox) end(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.close(why) {
-		for b := range s.brakes {
+		for b := range s.cancellers {
 			b.kill()
 		}
 	}
@@ -203,7 +203,7 @@ func (s *Sandbox) close(why string) bool {
 	if s.closed {
 		return false
 	}
-	s.closed, s.why = true, why
+	s.closed, s.endReason = true, why
 	close(s.ending)
 	return true
 }
@@ -219,7 +219,7 @@ func (s *Sandbox) died() {
 // watch waits for a reason to end the sandbox, then removes it. It is the one
 // goroutine that every long-lived sandbox has.
 func (s *Sandbox) watch() {
-	dead := deathOf(s.inner)
+	dead := deadChan(s.inner)
 	var old <-chan time.Time
 	if s.e.cfg.MaxLifetime > 0 {
 		t := time.NewTimer(s.e.cfg.MaxLifetime)
@@ -275,7 +275,7 @@ func (s *Sandbox) remove() {
 	case <-settle.C:
 	}
 	s.e.remove(s.id, s.inner, func() { close(s.done) })
-	s.e.log.Info("sandbox ended", "sandbox", s.id, "reason", s.why, "age", time.Since(s.created))
+	s.e.log.Info("sandbox ended", "sandbox", s.id, "reason", s.endReason, "age", time.Since(s.created))
 	s.e.mu.Lock()
 	delete(s.e.sandboxes, s.id)
 	s.e.mu.Unlock()
@@ -294,12 +294,12 @@ func (s *Sandbox) hold() (release func(), err error) {
 	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.rest()
+		s.release()
 	}), nil
 }
 
 // rest is the end of a piece of work, with mu held.
-func (s *Sandbox) rest() {
+func (s *Sandbox) release() {
 	s.work--
 	s.lastUsed = time.Now()
 }
@@ -318,7 +318,7 @@ func (s *Sandbox) begin(b *canceller, followed bool) error {
 		s.following++
 	}
 	s.work++
-	s.brakes[b] = struct{}{}
+	s.cancellers[b] = struct{}{}
 	s.programs.add(1)
 	s.e.work.add(1)
 	return nil
@@ -329,12 +329,12 @@ func (s *Sandbox) begin(b *canceller, followed bool) error {
 func (s *Sandbox) finish(b *canceller, p *Process, r sandbar.Result, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rest()
-	delete(s.brakes, b)
+	s.release()
+	delete(s.cancellers, b)
 	if p != nil {
 		s.following--
 		p.end(r, err)
-		s.forget()
+		s.dropFinished()
 	}
 	s.programs.add(-1)
 	s.e.work.add(-1)
@@ -344,7 +344,7 @@ func (s *Sandbox) finish(b *canceller, p *Process, r sandbar.Result, err error) 
 func (s *Sandbox) refusal() error {
 	select {
 	case <-s.done:
-		return sandbar.Errorf(sandbar.Gone, "sandbox %s has ended: it %s", s.id, s.why)
+		return sandbar.Errorf(sandbar.Gone, "sandbox %s has ended: it %s", s.id, s.endReason)
 	default:
 		return sandbar.Errorf(sandbar.Conflict, "sandbox %s is being stopped", s.id)
 	}
@@ -365,7 +365,7 @@ func (s *Sandbox) Info() Info {
 	spec := s.spec
 	spec.Env, spec.Labels = maps.Clone(spec.Env), maps.Clone(spec.Labels)
 	return Info{ID: s.id, Spec: spec, Created: s.created, LastUsed: used,
-		Enforced: s.e.capsOf(s.spec).Enforced, Running: len(s.brakes)}
+		Enforced: s.e.capsOf(s.spec).Enforced, Running: len(s.cancellers)}
 }
 
 // Done is closed when the sandbox has ended, for whatever reason, and can run nothing any more.

@@ -30,12 +30,12 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 		go e.shutdown()
 	}
 	select {
-	case <-e.down:
+	case <-e.shutdownDone:
 	case <-ctx.Done():
 		e.forced.Do(func() { close(e.force) })
-		<-e.down
+		<-e.shutdownDone
 	}
-	return e.downErr
+	return e.shutdownErr
 }
 
 func (e *Engine) isClosing() bool {
@@ -67,7 +67,7 @@ func (e *Engine) shutdown() {
 		e.log.Warn("shutdown: time is up, ending what still runs", "executions", len(e.underWay()))
 	}
 	e.endAll()
-	e.awaitNothing()
+	e.awaitIdle()
 	if e.pools != nil {
 		<-e.pools.stopped
 	}
@@ -79,10 +79,10 @@ func (e *Engine) shutdown() {
 			Message: fmt.Sprintf("%d sandboxes could not be removed: %v", left, e.leftover),
 			Fix:     "run `sandbar gc`"}
 	}
-	e.downErr = err
+	e.shutdownErr = err
 	e.mu.Unlock()
 	e.log.Info("shutdown complete", "took", time.Since(began), "leftover", left)
-	close(e.down)
+	close(e.shutdownDone)
 }
 
 // endAll cancels the executions that run and ends all sandboxes.
@@ -101,7 +101,7 @@ func (e *Engine) endAll() {
 
 // awaitNothing waits until nothing is left, and in the end gives up on what
 // resists.
-func (e *Engine) awaitNothing() {
+func (e *Engine) awaitIdle() {
 	nothing := e.work.zero()
 	select {
 	case <-nothing:
@@ -111,7 +111,7 @@ func (e *Engine) awaitNothing() {
 	close(e.giveUp)
 	select {
 	case <-nothing:
-	case <-time.After(destroyTimeout + patience):
+	case <-time.After(destroyTimeout + driverGrace):
 		e.log.Error("shutdown: a driver or a receiver of output does not return")
 	}
 }

@@ -37,9 +37,9 @@ type Template struct {
 type TemplateStats struct {
 	// Name is the language, or "plain", with "@" and the image unless that is
 	// sandbar.ImageHost, and with "#2" where another has the same.
-	Name  string
-	Ready int // sandboxes that wait
-	Want  int // how many are to wait
+	Name   string
+	Ready  int // sandboxes that wait
+	Target int // how many are to wait
 
 	Hits   int64 // requests that got one
 	Misses int64 // requests that came when there was none
@@ -67,7 +67,7 @@ func keyOf(language string, s sandbar.Spec) poolKey {
 }
 
 // bare is a resolved Spec without what comes with the job.
-func bare(s sandbar.Spec) sandbar.Spec {
+func templateSpec(s sandbar.Spec) sandbar.Spec {
 	s.Env, s.Labels, s.Name = nil, nil, ""
 	return s
 }
@@ -77,8 +77,8 @@ func bare(s sandbar.Spec) sandbar.Spec {
 // out, and that is logged, if it repeats another or asks for what the driver
 // cannot do or enforce.
 func (e *Engine) newPools(templates []Template) (*pools, error) {
-	all := &pools{e: e, byKey: map[poolKey]*pool{}, woken: make(chan struct{}, 1), stopped: make(chan struct{}),
-		budget: e.cfg.ReadyMemory, slots: refillsAtOnce()}
+	all := &pools{e: e, byKey: map[poolKey]*pool{}, wakeups: make(chan struct{}, 1), stopped: make(chan struct{}),
+		memoryBudget: e.cfg.ReadyMemory, maxForks: refillsAtOnce()}
 	names := map[string]int{}
 	for _, t := range templates {
 		p, err := e.newPool(t)
@@ -110,7 +110,7 @@ func (e *Engine) newPool(t Template) (*pool, error) {
 	if t.Min < 0 || t.Max < 0 || t.Max > 0 && t.Min > t.Max {
 		return nil, badConfig("templates", "has min "+strconv.Itoa(t.Min)+" and max "+strconv.Itoa(t.Max)+"; they are counts, and min is at most max")
 	}
-	fill(&t.Max, max(t.Min, 8))
+	setDefault(&t.Max, max(t.Min, 8))
 	var l lang.Language
 	name := "plain"
 	if t.Language != "" {
@@ -128,12 +128,12 @@ func (e *Engine) newPool(t Template) (*pool, error) {
 		name += "@" + spec.Image
 	}
 	t.Imports = slices.Clone(t.Imports)
-	return &pool{name: name, key: keyOf(l.Name, spec), spec: bare(spec), language: l, cfg: t, cost: guessedCost, stats: &TemplateStats{}}, nil
+	return &pool{name: name, key: keyOf(l.Name, spec), spec: templateSpec(spec), language: l, cfg: t, cost: assumedCost, stats: &TemplateStats{}}, nil
 }
 
 // overlay is the environment of a program in a sandbox that was made without
 // that of its Spec.
-func overlay(spec, cmd map[string]string) map[string]string {
+func mergeEnv(spec, cmd map[string]string) map[string]string {
 	if len(spec) == 0 {
 		return cmd
 	}

@@ -47,7 +47,7 @@ func readAll(c *C, r sandbar.BatchReader, paths []string, most int) map[string]s
 			c.Fatalf("ReadFiles of %d files answered for %d", len(rest), len(got))
 		}
 		for i, f := range got {
-			if f.Err != nil && (len(f.Data) > 0 || f.Whole) {
+			if f.Err != nil && (len(f.Data) > 0 || f.Complete) {
 				c.Errorf("ReadFiles of %s gives %d bytes and the error %v", sandbar.Quote(rest[i], 60), len(f.Data), f.Err)
 			}
 			all[rest[i]] = f
@@ -87,13 +87,13 @@ func readMany(c *C, b driver.Sandbox, _ sandbar.FS, r sandbar.BatchReader) {
 		switch {
 		case w.codes != nil:
 			c.code(g.Err, what, w.codes...)
-		case g.Err != nil || string(g.Data) != w.text || g.Whole != w.whole:
-			c.Errorf("%s: %d bytes, whole %v, error %v; want %d bytes, whole %v", what, len(g.Data), g.Whole, g.Err, len(w.text), w.whole)
+		case g.Err != nil || string(g.Data) != w.text || g.Complete != w.whole:
+			c.Errorf("%s: %d bytes, whole %v, error %v; want %d bytes, whole %v", what, len(g.Data), g.Complete, g.Err, len(w.text), w.whole)
 		}
 	}
 	for most, whole := range map[int]bool{0: false, 4: false, 5: true, 6: true} {
-		if g := readAll(c, r, []string{"a"}, most)["a"]; g.Whole != whole || string(g.Data) != "hello"[:min(most, 5)] {
-			c.Errorf("at most %d bytes of 5: %q, whole %v", most, g.Data, g.Whole)
+		if g := readAll(c, r, []string{"a"}, most)["a"]; g.Complete != whole || string(g.Data) != "hello"[:min(most, 5)] {
+			c.Errorf("at most %d bytes of 5: %q, whole %v", most, g.Data, g.Complete)
 		}
 	}
 	_, err := r.ReadFiles(c.ctx, []string{"a"}, -1)
@@ -128,8 +128,8 @@ func readManyBounds(c *C, b driver.Sandbox, _ sandbar.FS, r sandbar.BatchReader)
 		}
 	}
 	for path, g := range readAll(c, r, paths, sandbar.MaxFileContent) {
-		if g.Err != nil || string(g.Data) != want[path] || !g.Whole {
-			c.Fatalf("%s: %d bytes, whole %v, error %v; want all of %d bytes", sandbar.Quote(path, 60), len(g.Data), g.Whole, g.Err, len(want[path]))
+		if g.Err != nil || string(g.Data) != want[path] || !g.Complete {
+			c.Fatalf("%s: %d bytes, whole %v, error %v; want all of %d bytes", sandbar.Quote(path, 60), len(g.Data), g.Complete, g.Err, len(want[path]))
 		}
 	}
 }

@@ -18,12 +18,12 @@ const prepareTimeout = 2 * time.Minute
 // keep tends the pools until Shutdown begins, and then empties them.
 func (a *pools) run() {
 	defer close(a.stopped)
-	timer := time.NewTicker(tick)
+	timer := time.NewTicker(trimInterval)
 	defer timer.Stop()
 	for {
 		a.refill(time.Now())
 		select {
-		case <-a.woken:
+		case <-a.wakeups:
 		case <-timer.C:
 			a.trim()
 		case <-a.e.draining:
@@ -39,7 +39,7 @@ func (a *pools) refill(now time.Time) {
 	defer a.mu.Unlock()
 	a.setTargets(now)
 	for _, p := range a.list {
-		if now.Before(p.retry) || p.yields(now) {
+		if now.Before(p.retryAt) || p.delayed(now) {
 			continue
 		}
 		if p.template == nil {
@@ -48,11 +48,11 @@ func (a *pools) refill(now time.Time) {
 			}
 			continue
 		}
-		if dead(p.template.Dead()) {
+		if isClosed(p.template.Dead()) {
 			a.removeTemplate(p)
 			continue
 		}
-		for len(p.ready)+p.filling < p.target && a.filling < a.slots {
+		for len(p.ready)+p.filling < p.target && a.filling < a.maxForks {
 			t := a.e.reserve()
 			if t == nil {
 				return // a place that becomes free pokes
@@ -64,7 +64,7 @@ func (a *pools) refill(now time.Time) {
 	}
 }
 
-func dead(c <-chan struct{}) bool {
+func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -95,7 +95,7 @@ func (a *pools) trim() {
 	defer a.mu.Unlock()
 	a.removeIdle(time.Now())
 	for _, p := range a.list {
-		p.ready = slices.DeleteFunc(p.ready, func(r *ready) bool {
+		p.ready = slices.DeleteFunc(p.ready, func(r *readySandbox) bool {
 			if r.alive() {
 				return false
 			}
@@ -170,7 +170,7 @@ func (a *pools) closeTemplate(p *pool, t *preparedTemplate) {
 	if t == nil {
 		return
 	}
-	if err := guarded(t.Close); err != nil {
+	if err := catchPanic(t.Close); err != nil {
 		a.e.log.Warn("a template was not closed", "template", p.name, "error", err)
 	}
 }
@@ -180,7 +180,7 @@ type preparedTemplate struct {
 	driver.Template
 	// copies: a fork copies an interpreter that is up, which takes less time than
 	// starting one.
-	copies bool
+	forksInterpreter bool
 }
 
 // prepare makes the template of a pool, of the best kind there is: the driver's own,
@@ -201,7 +201,7 @@ func (a *pools) prepare(ctx context.Context, p *pool) (*preparedTemplate, error)
 	if t, ok := driver.As[driver.Templater](b.driver); ok {
 		made, err := t.Prepare(ctx, spec)
 		if len(spec.Imports) > 0 && missingImport(err) {
-			if p.told.CompareAndSwap(false, true) {
+			if p.importsLogged.CompareAndSwap(false, true) {
 				a.e.log.Warn("warm_imports are not imported in advance", "template", p.name, "error", err)
 			}
 			spec.Imports = nil
@@ -294,12 +294,12 @@ func (a *pools) fork(p *pool, t *preparedTemplate, place *ticket) {
 		a.fail(p, "sandbox not made ready", err)
 		return
 	}
-	r := &ready{p: p, id: id, sb: sb, ticket: place}
+	r := &readySandbox{p: p, id: id, sb: sb, ticket: place}
 	p.stats.Forks++
 	p.stats.Refill += took
 	p.measure(cost)
-	p.pause, p.retry = 0, time.Time{}
-	if a.closed || a.e.queue.needed() {
+	p.retryDelay, p.retryAt = 0, time.Time{}
+	if a.closed || a.e.queue.hasWaiting() {
 		r.discard(a.e) // its place is needed
 		return
 	}
@@ -328,16 +328,16 @@ func (p *pool) measure(cost int64) {
 // fail notes a failure and lets some time pass, more after every one. What is
 // not there at all is not looked for often. It is called with mu held.
 func (a *pools) fail(p *pool, what string, err error) {
-	if a.closed || dead(a.e.draining) {
+	if a.closed || isClosed(a.e.draining) {
 		return
 	}
 	p.stats.Failed++
-	p.pause = min(max(firstRetry, 2*p.pause), lastRetry)
+	p.retryDelay = min(max(firstRetry, 2*p.retryDelay), lastRetry)
 	if sandbar.CodeOf(err) == sandbar.NotFound {
-		p.pause = lastRetry
+		p.retryDelay = lastRetry
 	}
-	p.retry = time.Now().Add(p.pause)
-	a.e.log.Warn(what, "template", p.name, "code", string(sandbar.CodeOf(err)), "error", err, "again_in", p.pause)
+	p.retryAt = time.Now().Add(p.retryDelay)
+	a.e.log.Warn(what, "template", p.name, "code", string(sandbar.CodeOf(err)), "error", err, "again_in", p.retryDelay)
 }
 
 // bury takes a dead template away, with mu held. What it has forked lives on.

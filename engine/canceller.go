@@ -2,11 +2,10 @@ package engine
 
 import "sync"
 
-// brake is how a caller ends something at whatever stage it is. Cancel asks
-// for an end with grace, Kill for one without. Both may be called at any time,
-// often, and by many.
+// canceller lets a caller end an execution at any stage. cancel requests an end with a grace
+// period, kill an end without one. Both may be called at any time, repeatedly and concurrently.
 type canceller struct {
-	soft, hard chan struct{} // closed by Cancel or Kill, and by Kill
+	soft, hard chan struct{} // soft is closed by cancel and kill, hard by kill only
 	mu         sync.Mutex
 	closed     [2]bool
 }
@@ -24,11 +23,11 @@ func (b *canceller) cancel() {
 func (b *canceller) kill() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.close(1, b.hard) // first, so that whoever sees soft knows which it was
+	b.close(1, b.hard) // first, so that a receiver from soft can check killed
 	b.close(0, b.soft)
 }
 
-// killed reports whether Kill was called.
+// killed reports whether kill was called.
 func (b *canceller) killed() bool {
 	select {
 	case <-b.hard:
