@@ -34,7 +34,7 @@ type stage int
 const (
 	admitted  stage = iota // Run has not been called
 	waiting                // Run waits for a slot
-	hasPlace               // Run has a slot; only the canceller ends it
+	hasSlot                // Run has a slot; only the canceller ends it
 	withdrawn              // cancelled before it had a slot
 )
 
@@ -186,9 +186,9 @@ func (x *Execution) withdraw(why error) {
 	}
 }
 
-// place waits for the slot.
-func (x *Execution) place() error {
-	err := x.e.awaitPlace(x.ticket, x.canceller.soft, x.admitted)
+// awaitSlot waits for the slot.
+func (x *Execution) awaitSlot() error {
+	err := x.e.awaitSlot(x.ticket, x.canceller.soft, x.admitted)
 	x.queued = time.Since(x.admitted)
 	if err != nil {
 		x.withdraw(err)
@@ -198,12 +198,12 @@ func (x *Execution) place() error {
 	if x.state == withdrawn {
 		return x.refusal
 	}
-	x.state = hasPlace
+	x.state = hasSlot
 	return nil
 }
 
 func (x *Execution) run(sink Sink) (sandbar.Result, error) {
-	if err := x.place(); err != nil {
+	if err := x.awaitSlot(); err != nil {
 		return sandbar.Result{}, err
 	}
 	began := time.Now()

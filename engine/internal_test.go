@@ -361,8 +361,8 @@ func TestSharesModel(t *testing.T) {
 		for _, k := range claims {
 			k.leave()
 		}
-		if q.waiting != 0 || q.turns.Len() != 0 || q.takenPlaces() != 0 {
-			t.Fatalf("in the end %d wait, %d take turns, %d places are taken", q.waiting, q.turns.Len(), q.takenPlaces())
+		if q.waiting != 0 || q.turns.Len() != 0 || q.takenSlots() != 0 {
+			t.Fatalf("in the end %d wait, %d take turns, %d places are taken", q.waiting, q.turns.Len(), q.takenSlots())
 		}
 	})
 }

@@ -11,13 +11,12 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// useReady starts the program in the sandbox that was ready for it. done tells
-// that there is nothing to go on with: the program runs or may not run, the
-// execution was stopped, or what the program was to read has been read.
+// useReady starts the program in the prestarted sandbox r. done is true if the execution must not
+// continue in a fresh sandbox: the program runs, Config.Vet refused it, the execution was stopped,
+// or the driver has read some of its input.
 //
-// Otherwise nothing of the program has run: the sandbox is removed, the failure
-// counted, and the execution goes on in a fresh sandbox. Its caller sees only
-// that it takes longer, and is told from there of what fails there too.
+// If done is false, no part of the program has run. useReady has counted the failure and removed
+// the sandbox, and the execution continues in a fresh one. The cold path reports its own errors.
 func (x *Execution) useReady(ctx context.Context, r *readySandbox, l *launched, out *limitedWriter) (done bool, err error) {
 	l.id, l.sb = r.id, r.sb
 	in := &trackedInput{from: x.stdin}
@@ -38,9 +37,9 @@ func (x *Execution) useReady(ctx context.Context, r *readySandbox, l *launched, 
 	return false, nil
 }
 
-// forkNow makes a sandbox for an execution that came when none was ready, where
-// that takes less than starting an interpreter: where the driver copies one. nil if
-// it does not, or if the copying fails, which is counted.
+// forkNow makes a sandbox for an execution if no prestarted one is ready and the driver can copy a
+// running interpreter, which takes less time than starting one. It returns nil if the driver
+// cannot, or if the copy fails; it counts failures.
 func (a *pools) forkNow(ctx context.Context, x *Execution) *readySandbox {
 	if a == nil || x.plan.spec.Cold || x.plan.language.Name == "" {
 		return nil
@@ -63,8 +62,8 @@ func (a *pools) forkNow(ctx context.Context, x *Execution) *readySandbox {
 	return nil
 }
 
-// copying returns the pool of a key and its template; nil unless the template copies an
-// interpreter.
+// forkableTemplate returns the pool of a key and its template; nil unless the template copies a
+// running interpreter.
 func (a *pools) forkableTemplate(key poolKey) (*pool, *preparedTemplate) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,7 +74,7 @@ func (a *pools) forkableTemplate(key poolKey) (*pool, *preparedTemplate) {
 	return p, p.template
 }
 
-// startReady starts the program in a ready sandbox: in its interpreter, if it has one.
+// startReady starts the program in a prestarted sandbox: in its interpreter, if it has one.
 func (x *Execution) startReady(ctx context.Context, sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
 	p := &x.plan
 	env := mergeEnv(p.spec.Env, p.cmd.Env)
@@ -94,7 +93,7 @@ func (x *Execution) startReady(ctx context.Context, sb driver.Sandbox, std drive
 	return sb.Start(ctx, cmd, std)
 }
 
-// input notes whether a program's input has been read.
+// trackedInput records whether the driver has read any of the program's input.
 type trackedInput struct {
 	from    io.Reader
 	wasRead atomic.Bool
@@ -105,7 +104,7 @@ func (i *trackedInput) Read(p []byte) (int, error) {
 	return i.from.Read(p)
 }
 
-// reader is what a driver gets: nil if there is no input.
+// reader returns the reader for the driver; nil if there is no input.
 func (i *trackedInput) reader() io.Reader {
 	if i.from == nil {
 		return nil
@@ -116,7 +115,7 @@ func (i *trackedInput) reader() io.Reader {
 	return i
 }
 
-// wholeInput is an input that is driver.Sized.
+// sizedInput is a trackedInput that implements driver.Sized.
 type sizedInput struct {
 	*trackedInput
 	sized driver.Sized
@@ -124,8 +123,8 @@ type sizedInput struct {
 
 func (w sizedInput) Len() int { return w.sized.Len() }
 
-// removeBeside removes a sandbox whose place another is about to take. It waits
-// for one attempt, so that both are there at once only if that fails.
+// removeNow removes a sandbox before a fresh one takes its slot. It waits for one attempt and
+// continues in the background, so that both sandboxes exist at once only if that attempt fails.
 func (e *Engine) removeNow(id sandbar.ID, sb driver.Sandbox) {
 	if destroyer(sb)() == nil {
 		return

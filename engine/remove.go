@@ -8,18 +8,18 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Removal is retried with a growing pause, for ever, because a sandbox that is
-// not gone still uses what it uses and keeps its place.
+// Removal is retried with a growing delay until it succeeds: a sandbox that still exists uses
+// resources and keeps its slot.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 5 * time.Second
-	// loudAttempt is the failed attempt that makes it an error in the log and
-	// in Stats.Removing.
+	// errorAttempt is the number of failed attempts after which the failure is logged as an error
+	// and counted in Stats.Removing.
 	errorAttempt = 3
 )
 
-// remove destroys a sandbox and returns when nothing is left of it, or when
-// Shutdown gives up. It calls tried after the first attempt.
+// remove destroys a sandbox. It returns when nothing of it is left, or when Shutdown gives up. It
+// calls tried after the first attempt.
 func (e *Engine) remove(id sandbar.ID, sb driver.Sandbox, tried func()) {
 	began := time.Now()
 	attempt := destroyer(sb)
@@ -44,9 +44,9 @@ func (e *Engine) remove(id sandbar.ID, sb driver.Sandbox, tried func()) {
 	}
 }
 
-// destroyer returns a function that makes one attempt to destroy sb: bounded,
-// with a context nobody cancels, and refused while an earlier attempt has not
-// returned, so that a driver that is stuck costs one goroutine and not many.
+// destroyer returns a function that makes one attempt to destroy sb. An attempt has a time limit
+// and no caller that could cancel it. It fails while an earlier attempt has not returned, so that a
+// driver that hangs costs one goroutine.
 func destroyer(sb driver.Sandbox) func() error {
 	busy := make(chan struct{}, 1)
 	return func() error {
