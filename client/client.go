@@ -180,7 +180,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		e = sandbar.Errorf(sandbar.Unavailable, "no daemon answers at %s: %w", c.name, op.Err)
 		e.Fix = "start one with \"sandbar serve\", or set SANDBAR_URL or --url to where it is"
 		if errors.Is(err, syscall.EACCES) {
-			e.Fix = "run as the daemon's user, who alone may open its socket"
+			e.Fix = "run as the daemon's user: only that user may open its socket"
 		}
 	}
 	return e
@@ -188,7 +188,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 
 // badAnswer is the error for an answer that no daemon of this version sends.
 func (c *Client) badAnswer(err error) error {
-	e := sandbar.Errorf(sandbar.Unavailable, "what answers at %s is no daemon of this version: %w", c.name, err)
+	e := sandbar.Errorf(sandbar.Unavailable, "the server at %s is no daemon of this version: %w", c.name, err)
 	e.Fix = "check SANDBAR_URL or --url"
 	return e
 }

@@ -37,7 +37,7 @@ func (c *Client) Upload(ctx context.Context, id, name string, r io.Reader, size 
 		if err == nil {
 			resp.Body.Close()
 		}
-		return sandbar.Errorf(sandbar.Unavailable, "what is to be sent cannot be read: %w", source.err)
+		return sandbar.Errorf(sandbar.Unavailable, "the input of the upload cannot be read: %w", source.err)
 	}
 	if err != nil {
 		return err

@@ -70,7 +70,7 @@ func (e *Engine) backend(name string) (backend, error) {
 		names = append(names, b.caps.Name)
 	}
 	return backend{}, &sandbar.Error{Code: sandbar.Unsupported, Field: "driver",
-		Message: "the driver " + sandbar.Quote(name, 40) + " was asked for, and is not one that may be; there is " + strings.Join(names, ", "),
+		Message: "the driver " + sandbar.Quote(name, 40) + " is not allowed; allowed: " + strings.Join(names, ", "),
 		Fix:     "leave the driver out, or let the operator add it to allowed_drivers"}
 }
 

@@ -97,7 +97,7 @@ func (p rateLimiters) allow(c sandbar.Client) error {
 		return nil
 	}
 	turn.CancelAt(now)
-	e := sandbar.Errorf(sandbar.Exhausted, "client %s begins more than %v executions a second, which is its rate", sandbar.Quote(c.Name, 100), float64(limiter.Limit()))
+	e := sandbar.Errorf(sandbar.Exhausted, "client %s exceeds its rate of %v executions per second", sandbar.Quote(c.Name, 100), float64(limiter.Limit()))
 	e.Fix = "try again in " + wait.Round(time.Millisecond).String() + ", or let the operator raise rate or burst of this client"
 	e.RetryAfter = wait
 	return e

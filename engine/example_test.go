@@ -81,7 +81,7 @@ func ExampleEngine_Admit() {
 	fmt.Println(err)
 	// Output:
 	// invalid
-	// limits.memory: 8 GiB was asked for, and 16 MiB to 1 GiB is allowed
+	// limits.memory: 8 GiB is out of range; allowed: 16 MiB to 1 GiB
 }
 
 // A long-lived sandbox keeps its files from one program to the next.

@@ -72,7 +72,7 @@ func (s *Sandbox) exec(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, s
 func (s *Sandbox) check(c sandbar.Cmd, lim, def sandbar.Limits) (sandbar.Cmd, sandbar.Limits, error) {
 	if rest := (sandbar.Limits{Timeout: lim.Timeout, Output: lim.Output}); rest != lim {
 		return c, lim, &sandbar.Error{Code: sandbar.Invalid, Field: "limits",
-			Message: "only limits.timeout and limits.output apply to a program in a sandbox that is there already; the others are the sandbox's"}
+			Message: "a program in an existing sandbox can have only limits.timeout and limits.output; the other limits are the sandbox's"}
 	}
 	lo, hi := s.e.cfg.Min, s.e.cfg.Max
 	var err error
@@ -181,7 +181,7 @@ func (s *Sandbox) killLeftovers(p *Process) {
 	go func() {
 		defer release()
 		if err := catchPanic(func() error { return killTreeOf(p.proc) }); err != nil {
-			s.e.log.Warn("what a program left behind could not all be ended", "sandbox", s.id, "process", p.id, "error", err)
+			s.e.log.Warn("processes that a program left behind were not all killed", "sandbox", s.id, "process", p.id, "error", err)
 		}
 	}()
 }
@@ -236,7 +236,7 @@ func (s *Sandbox) Process(id string) (*Process, error) {
 	}
 	return nil, &sandbar.Error{Code: sandbar.NotFound, Field: "process",
 		Message: "there is no process " + sandbar.Quote(id, 40) + " in sandbox " + string(s.id) +
-			"; of finished ones the last " + strconv.Itoa(s.e.cfg.KeepFinished) + " are kept"}
+			"; the last " + strconv.Itoa(s.e.cfg.KeepFinished) + " finished processes are kept"}
 }
 
 // Processes lists running and kept processes in the order of their start.

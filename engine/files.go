@@ -120,7 +120,7 @@ func (f files) RenameNew(ctx context.Context, from, to string) error {
 }
 
 func (f files) cannot(what, fix string) error {
-	return &sandbar.Error{Code: sandbar.Unsupported, Message: "the files of this sandbox cannot do this: " + what, Fix: fix}
+	return &sandbar.Error{Code: sandbar.Unsupported, Message: "the driver's file access cannot " + what, Fix: fix}
 }
 
 // heldFile is an open file that keeps its sandbox from being idle until Close. Reads beyond maxSize

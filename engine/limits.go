@@ -23,13 +23,13 @@ func inRange[T quantity](name string, show func(T) string, asked, def, lo, hi T)
 		return asked, nil
 	}
 	return 0, &sandbar.Error{Code: sandbar.Invalid, Field: "limits." + name,
-		Message: "limits." + name + ": " + show(asked) + " was asked for, and " + span(show, lo, hi) + " is allowed"}
+		Message: "limits." + name + ": " + show(asked) + " is out of range; allowed: " + span(show, lo, hi)}
 }
 
 // span writes a range as text.
 func span[T quantity](show func(T) string, lo, hi T) string {
 	if hi == sandbar.Unlimited {
-		return show(lo) + " or more, or -1 for no limit,"
+		return show(lo) + " or more, or -1 for no limit"
 	}
 	return show(lo) + " to " + show(hi)
 }

@@ -172,12 +172,12 @@ func (e *Engine) awaitSlot(t *ticket, stop <-chan struct{}, since time.Time) err
 	case <-t.granted:
 		return nil
 	case <-stop:
-		err = sandbar.Errorf(sandbar.Canceled, "cancelled while waiting for a place")
+		err = sandbar.Errorf(sandbar.Canceled, "cancelled while waiting for a slot")
 	case <-e.draining:
 		err = unavailable()
 	case <-late:
 		err = &sandbar.Error{Code: sandbar.Timeout,
-			Message: "no place became free within " + e.cfg.QueueTimeout.String() + ", which is the longest wait",
+			Message: "no slot became free within " + e.cfg.QueueTimeout.String() + ", the longest wait",
 			Fix:     "try again later, or let the operator raise the number of sandboxes or the queue's timeout"}
 	}
 	t.leave()

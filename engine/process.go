@@ -58,7 +58,7 @@ func (p *Process) Follow(ctx context.Context, from Offsets, fn func(sandbar.Chun
 func (p *Process) Signal(sig int) error {
 	if sig < 1 || sig > 64 {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "signal",
-			Message: "signal " + showNumber(int64(sig)) + " was asked for, and 1 to 64 are allowed"}
+			Message: "signal " + showNumber(int64(sig)) + " is out of range; allowed: 1 to 64"}
 	}
 	select {
 	case <-p.done:

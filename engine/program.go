@@ -192,7 +192,7 @@ func (p *program) killTree() {
 	go func() {
 		defer close(gone)
 		if err := catchPanic(func() error { return killTreeOf(p.proc) }); err != nil {
-			p.log.Warn("what a program started could not all be ended", "error", err)
+			p.log.Warn("processes that a program started were not all killed", "error", err)
 		}
 	}()
 }
@@ -230,7 +230,7 @@ func (p *program) awaitTree() {
 	select {
 	case <-p.treeEnded:
 	case <-limit.C:
-		p.log.Warn("the driver takes too long to end what a program started", "waited", driverGrace)
+		p.log.Warn("the driver takes too long to kill the processes of a program", "waited", driverGrace)
 	}
 }
 
@@ -266,12 +266,12 @@ func (p *program) conclude(e waitResult) (sandbar.Result, error) {
 	if e.err != nil && p.killed {
 		// The engine killed the program and knows the reason, so an error of the driver does not
 		// hide the outcome.
-		p.log.Warn("the driver could not tell the end of a program that was killed", "error", e.err)
+		p.log.Warn("the driver did not report the end of a killed program", "error", e.err)
 		e = waitResult{result: sandbar.Result{Outcome: sandbar.Lost}}
 	}
 	if e.err != nil {
 		err := *sandbar.AsError(e.err)
-		err.Message = "the program was started but its end could not be learned: " + err.Message
+		err.Message = "the program started, but its end is unknown: " + err.Message
 		return sandbar.Result{}, &err
 	}
 	if errors.Is(c.failure, errPanic) {

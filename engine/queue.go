@@ -114,7 +114,7 @@ func (q *queue) enter(k kind, c sandbar.Client) (*ticket, error) {
 		// A reserved slot is given up on demand, so a request that waits for one is no overload.
 		q.join(t, c.Flow)
 	default:
-		e := sandbar.Errorf(sandbar.Exhausted, "all %d places for sandboxes are taken and %d callers are waiting, which is all that may wait",
+		e := sandbar.Errorf(sandbar.Exhausted, "all %d slots for sandboxes are taken and the queue is full with %d waiting requests",
 			q.slots, q.waiting)
 		e.Fix = "try again when some have ended, or let the operator raise the number of sandboxes or the length of the queue"
 		return nil, e
@@ -124,7 +124,7 @@ func (q *queue) enter(k kind, c sandbar.Client) (*ticket, error) {
 
 // tooMany is the error of a client with too many waiting requests.
 func (s *clientQueue) tooMany() error {
-	e := sandbar.Errorf(sandbar.Exhausted, "client %s has %d sandboxes and %d callers are waiting for one, which is all that it may have",
+	e := sandbar.Errorf(sandbar.Exhausted, "client %s is at its limit with %d sandboxes and %d waiting requests",
 		sandbar.Quote(s.name, 100), s.taken, s.waiting)
 	e.Fix = "try again when some have ended, or let the operator raise max_sandboxes or max_queue of this client"
 	e.RetryAfter = time.Second

@@ -30,7 +30,7 @@ func (x *Execution) useReady(ctx context.Context, r *readySandbox, l *launched, 
 		return true, err
 	}
 	x.e.pools.failed(r.p)
-	x.e.log.Warn("a ready sandbox was of no use; the execution goes on in a fresh one", "sandbox", r.id,
+	x.e.log.Warn("a prestarted sandbox failed; the execution continues in a fresh one", "sandbox", r.id,
 		"template", r.p.name, "code", string(sandbar.CodeOf(err)))
 	l.sb, l.proc = nil, nil
 	x.e.removeNow(r.id, r.sb)
@@ -57,7 +57,7 @@ func (a *pools) forkNow(ctx context.Context, x *Execution) *readySandbox {
 		a.mu.Lock()
 		p.stats.Failed++
 		a.mu.Unlock()
-		a.e.log.Warn("a template was not copied; the execution goes on in a fresh sandbox", "template", p.name, "code", string(sandbar.CodeOf(err)), "error", err)
+		a.e.log.Warn("a template could not be forked; the execution continues in a fresh sandbox", "template", p.name, "code", string(sandbar.CodeOf(err)), "error", err)
 	}
 	return nil
 }

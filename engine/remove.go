@@ -82,7 +82,7 @@ func (e *Engine) removalFailed(id sandbar.ID, attempts int, err error) {
 		e.mu.Lock()
 		e.removing++
 		e.mu.Unlock()
-		e.log.Error("sandbox not removed; it keeps its place and is tried again until it is gone",
+		e.log.Error("sandbox not removed; it keeps its slot, and removal is retried",
 			"sandbox", id, "attempts", attempts, "error", err)
 	}
 }

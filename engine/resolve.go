@@ -82,11 +82,11 @@ func (b backend) network(n sandbar.Network) (sandbar.Network, error) {
 			return n, nil
 		}
 		return n, &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "network \"outbound\" was asked for, and the driver \"" + b.caps.Name + "\" cannot give it here",
+			Message: "the driver \"" + b.caps.Name + "\" does not have the network \"outbound\" on this host",
 			Fix:     "use network \"none\", or see what is missing: `sandbar doctor`, and the setting network.outbound"}
 	}
 	return n, &sandbar.Error{Code: sandbar.Invalid, Field: "network",
-		Message: "network " + sandbar.Quote(string(n), 40) + " was asked for; there are \"none\" and \"outbound\""}
+		Message: "unknown network " + sandbar.Quote(string(n), 40) + "; allowed: \"none\" and \"outbound\""}
 }
 
 // enforceable applies the rules of resolve to the limits that the driver does not enforce.
@@ -97,7 +97,7 @@ func (b backend) enforceable(asked sandbar.Limits, l *sandbar.Limits) error {
 		case x.isSet(asked) || x.required:
 			return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits." + x.name,
 				Message: "limits." + x.name + ": the driver \"" + b.caps.Name + "\" cannot enforce it on this host",
-				Fix:     "run `sandbar doctor` to see what is missing, or set allow_degraded to go without"}
+				Fix:     "run `sandbar doctor` to see what is missing, or set allow_degraded to run without the limit"}
 		default:
 			x.clear(l)
 		}

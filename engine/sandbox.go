@@ -311,7 +311,7 @@ func (s *Sandbox) begin(b *canceller, followed bool) error {
 	}
 	if followed {
 		if s.following == maxFollowed {
-			return sandbar.Errorf(sandbar.Exhausted, "sandbox %s runs %d followed programs, which is all that may run at once", s.id, maxFollowed)
+			return sandbar.Errorf(sandbar.Exhausted, "sandbox %s runs %d background programs, which is the limit", s.id, maxFollowed)
 		}
 		s.following++
 	}

@@ -83,13 +83,13 @@ func (e *Engine) newPools(templates []Template) (*pools, error) {
 		switch {
 		case err != nil && sandbar.CodeOf(err) == sandbar.Unsupported && sandbar.AsError(err).Field != "language":
 			// Every job with these limits fails with the same error.
-			e.log.Warn("a template is left out", "language", t.Language, "error", err)
+			e.log.Warn("template skipped", "language", t.Language, "error", err)
 			continue
 		case err != nil:
 			return nil, err
 		}
 		if all.byKey[p.key] != nil {
-			e.log.Warn("a template is left out, since there is one of the same language, image and limits", "template", p.name)
+			e.log.Warn("template skipped: another has the same language, image and limits", "template", p.name)
 			continue
 		}
 		all.byKey[p.key] = p
@@ -103,7 +103,7 @@ func (e *Engine) newPools(templates []Template) (*pools, error) {
 
 func (e *Engine) newPool(t Template) (*pool, error) {
 	if len(t.Spec.Env) > 0 || len(t.Spec.Labels) > 0 || t.Spec.Cold {
-		return nil, badConfig("templates", "may have neither environment nor labels, which come with the job, nor be cold")
+		return nil, badConfig("templates", "must have no environment and no labels, which come with the job, and must not be cold")
 	}
 	if t.Min < 0 || t.Max < 0 || t.Max > 0 && t.Min > t.Max {
 		return nil, badConfig("templates", "has min "+strconv.Itoa(t.Min)+" and max "+strconv.Itoa(t.Max)+"; they are counts, and min is at most max")
