@@ -7,7 +7,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// abilityCases: what a driver says of itself, and that it is found.
+// abilityCases test Caps and the optional interfaces of a driver.
 func abilityCases() []testCase {
 	return []testCase{
 		{name: "caps", run: checkCaps},
@@ -94,10 +94,10 @@ func checkCaps(c *C) {
 	}
 }
 
-// decorated hides a sandbox behind another type.
+// decorated wraps a sandbox in another type.
 type decorated struct{ driver.Sandbox }
 
-// Unwrap returns what is decorated.
+// Unwrap returns the wrapped sandbox.
 func (d decorated) Unwrap() any { return d.Sandbox }
 
 func sameAbility[T any](c *C, plain, wrapped driver.Sandbox, name string) {

@@ -84,14 +84,14 @@ func TestFaultsAreFound(t *testing.T) {
 		{"files that cannot be shut in", func(l *liar) { l.fs = func(f sandbar.FS) sandbar.FS { return inPlace{f} } }, "files/atomic", "Stat before Commit"},
 	} {
 		t.Run(tc.fault+" "+strings.ReplaceAll(tc.name, "/", "-"), func(t *testing.T) {
-			if failure := playOne(t, tc.name, patience, func(*liar) {}); failure != "" {
+			if failure := playOne(t, tc.name, waitTimeout, func(*liar) {}); failure != "" {
 				t.Fatalf("without the fault the case fails:\n%s", failure)
 			}
 			// What never comes need not be waited for as long; what only takes its
 			// time on a busy host must.
 			failure := playOne(t, tc.name, 500*time.Millisecond, tc.change)
 			if !strings.Contains(failure, tc.finding) {
-				failure = playOne(t, tc.name, patience, tc.change)
+				failure = playOne(t, tc.name, waitTimeout, tc.change)
 			}
 			if !strings.Contains(failure, tc.finding) {
 				t.Errorf("the case says %q; want something with %q", failure, tc.finding)
@@ -102,7 +102,7 @@ func TestFaultsAreFound(t *testing.T) {
 
 // playOne plays one case against a local driver with a fault and returns the
 // failure.
-func playOne(t *testing.T, name string, patience time.Duration, change func(*liar)) string {
+func playOne(t *testing.T, name string, waitTimeout time.Duration, change func(*liar)) string {
 	t.Helper()
 	l := &liar{end: make(chan struct{})}
 	change(l)
@@ -114,7 +114,7 @@ func playOne(t *testing.T, name string, patience time.Duration, change func(*lia
 		}
 		return &lyingDriver{d, l, h.RuntimeDir}, nil
 	}})
-	s.patience = patience
+	s.waitTimeout = waitTimeout
 	groupName, caseName, _ := strings.Cut(name, "/")
 	for _, g := range groups() {
 		for _, c := range g.cases {

@@ -8,8 +8,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver/drivertest/escape"
 )
 
-// escapeCases are the attacks of package escape. A case of a claim that the
-// driver does not make, and that cannot be seen to succeed, is a skip.
+// escapeCases are the attacks of package escape. A case is skipped if the driver does not make the
+// claim and the attack's success cannot be observed.
 func escapeCases() []testCase {
 	var cases []testCase
 	for _, e := range escape.Cases() {
@@ -44,7 +44,7 @@ func runEscape(c *C, e escape.Case) {
 	}
 }
 
-// sorted puts cases in the order of their names.
+// sorted sorts cases by name.
 func sorted(cases []testCase) []testCase {
 	slices.SortFunc(cases, func(a, b testCase) int { return strings.Compare(a.name, b.name) })
 	return cases

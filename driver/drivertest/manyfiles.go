@@ -25,7 +25,7 @@ func fileAbilityCases() []testCase {
 // fileAbility is a case for sandboxes whose files implement T.
 func fileAbility[T any](name, what string, run func(*C, driver.Sandbox, sandbar.FS, T)) testCase {
 	n := need{ofDriver: true, unmet: func(s *suite) string {
-		if _, ok := s.specimen.FS().(T); ok {
+		if _, ok := s.sampleSandbox.FS().(T); ok {
 			return ""
 		}
 		return "the files of the driver's sandboxes have no " + what

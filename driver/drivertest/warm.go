@@ -118,8 +118,8 @@ func needWarm(k warmKind) need {
 	return need{ofDriver: !k.forked, unmet: func(s *suite) string { return s.warm[k.name] }}
 }
 
-// lookWarm forks one sandbox of every kind and notes why it cannot be had.
-func (s *suite) lookWarm(c *C) {
+// probeWarm forks one sandbox of every kind and notes why it cannot be had.
+func (s *suite) probeWarm(c *C) {
 	for _, k := range warmKinds() {
 		t, err := k.prepare(c.ctx, c.d, k.spec(c))
 		if err == nil {
