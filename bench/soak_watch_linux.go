@@ -257,7 +257,7 @@ func groupsOf(owner string) (groups []string) {
 	return groups
 }
 
-// entriesBelow counts all files and directories below dir.
+// entriesBelow lists all files and directories below dir.
 func entriesBelow(dir string) (entries []string) {
 	filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && path != dir {
