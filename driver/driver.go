@@ -107,8 +107,8 @@ const (
 type Caps struct {
 	Name     string   // "native", "local", …
 	Boundary Boundary // isolation between program and host
-	// Enforced tells how each limit is held; a Spec that sets one which is
-	// EnforcedNone is refused.
+	// Enforced is the mechanism of each limit. A Spec that sets a limit with EnforcedNone is
+	// Unsupported.
 	Enforced sandbar.Enforcements
 	// OOMCounted: out-of-memory kills come from a kernel counter and are not estimated.
 	OOMCounted bool

@@ -38,9 +38,10 @@ const (
 	withdrawn              // cancelled before it had a slot
 )
 
-// Admit checks a job and takes a place in the queue; nothing is started. Errors: Invalid, TooLarge
-// (code, environment), Unsupported (language, a limit that cannot be enforced), Exhausted (queue
-// full), Unavailable (shutting down). The caller must end the Execution by Run or Cancel.
+// Admit checks a job and takes a slot or a position in the queue. It starts nothing. Errors:
+// Invalid, TooLarge (code, environment), Unsupported (language, a limit that cannot be enforced),
+// Exhausted (queue full), Unavailable (shutting down). The caller must end the Execution by Run or
+// Cancel.
 func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	p, err := e.plan(job)
 	if err != nil {

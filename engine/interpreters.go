@@ -235,7 +235,7 @@ func (e *Engine) probe(s sandbar.Spec, of map[*verdict]lang.Language) {
 		switch {
 		case err == nil:
 			v.found = true
-			_ = catchPanic(func() error { return proc.Signal(int(syscall.SIGKILL)) }) // it goes with the sandbox
+			_ = catchPanic(func() error { return proc.Signal(int(syscall.SIGKILL)) }) // errors are ignored: the sandbox is destroyed in any case
 		case sandbar.CodeOf(err) == sandbar.NotFound:
 			v.missing = true
 		}

@@ -22,7 +22,7 @@ import (
 type pools struct {
 	e            *Engine
 	maxForks     int           // forks in progress at most
-	memoryBudget int64         // of all prestarted sandboxes together
+	memoryBudget int64         // bytes of all prestarted sandboxes together
 	wakeups      chan struct{} // a value makes run look again
 	stopped      chan struct{} // closed when run has returned
 
@@ -89,9 +89,9 @@ const (
 	missWindow = 16
 )
 
-// refillsAtOnce is the largest number of forks in progress: one per processor, because forks
+// concurrentForks is the largest number of forks in progress: one per processor, because forks
 // compete with executions.
-func refillsAtOnce() int { return max(1, runtime.NumCPU()) }
+func concurrentForks() int { return max(1, runtime.NumCPU()) }
 
 // take returns a prestarted sandbox for a resolved Spec: one of the language or, if none is ready,
 // one without an interpreter. It returns nil if there is neither. The caller then owns the

@@ -47,8 +47,8 @@ type Sandbox struct {
 	started    int                     // number of processes started so far
 }
 
-// Create makes a long-lived sandbox, and waits for a place if none is free. It is Canceled if ctx
-// ends before the sandbox is made.
+// Create makes a long-lived sandbox. It waits if no slot is free. Canceled: ctx ended before the
+// sandbox was made.
 func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error) {
 	spec, err := e.resolve(spec)
 	if err != nil {

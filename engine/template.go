@@ -45,7 +45,7 @@ type TemplateStats struct {
 	Forks  int64 // sandboxes made ready
 	Failed int64 // failed attempts to prepare or to fork
 	Lost   int64 // ready sandboxes that died, or failed their job, which then ran cold
-	// Refill is the time that Forks took together.
+	// Refill is the total time of Forks.
 	Refill time.Duration
 }
 
@@ -76,7 +76,7 @@ func templateSpec(s sandbar.Spec) sandbar.Spec {
 // do or enforce.
 func (e *Engine) newPools(templates []Template) (*pools, error) {
 	all := &pools{e: e, byKey: map[poolKey]*pool{}, wakeups: make(chan struct{}, 1), stopped: make(chan struct{}),
-		memoryBudget: e.cfg.ReadyMemory, maxForks: refillsAtOnce()}
+		memoryBudget: e.cfg.ReadyMemory, maxForks: concurrentForks()}
 	names := map[string]int{}
 	for _, t := range templates {
 		p, err := e.newPool(t)

@@ -276,7 +276,7 @@ func spin(ctx context.Context, s *Scene) error {
 		return err
 	}
 	// The best of several attempts counts: on a busy host a program may get little although there
-	// is no limit. If there must be no limit, attempts are repeated until that is seen.
+	// is no limit. If the driver claims no limit, attempts continue until one exceeds enoughShare.
 	tries, most := 3, 0.0
 	if !s.Case.Claim.Claimed(s.Driver.Caps()) {
 		tries = 30
