@@ -14,32 +14,32 @@ func newCanceller() *canceller {
 	return &canceller{soft: make(chan struct{}), hard: make(chan struct{})}
 }
 
-func (b *canceller) cancel() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.close(0, b.soft)
+func (c *canceller) cancel() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.close(0, c.soft)
 }
 
-func (b *canceller) kill() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.close(1, b.hard) // first, so that a receiver from soft can check killed
-	b.close(0, b.soft)
+func (c *canceller) kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.close(1, c.hard) // first, so that a receiver from soft can check killed
+	c.close(0, c.soft)
 }
 
 // killed reports whether kill was called.
-func (b *canceller) killed() bool {
+func (c *canceller) killed() bool {
 	select {
-	case <-b.hard:
+	case <-c.hard:
 		return true
 	default:
 		return false
 	}
 }
 
-func (b *canceller) close(i int, c chan struct{}) {
-	if !b.closed[i] {
-		b.closed[i] = true
-		close(c)
+func (c *canceller) close(i int, ch chan struct{}) {
+	if !c.closed[i] {
+		c.closed[i] = true
+		close(ch)
 	}
 }

@@ -124,8 +124,8 @@ func dropProcess(p driver.Process) {
 // for replay, whether or not a follower reads it. lim may set only Timeout and Output; their
 // default is no limit. Exhausted: 256 programs run in the sandbox.
 func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits) (*Process, error) {
-	kept := newReplay(s.e.cfg.ReplayBytes)
-	return s.launch(ctx, c, stdin, lim, kept, kept)
+	output := newReplay(s.e.cfg.ReplayBytes)
+	return s.launch(ctx, c, stdin, lim, output, output)
 }
 
 // StartSink is Start with a sink for all output. A sink that blocks stops the program's output. No
@@ -139,7 +139,7 @@ func (s *Sandbox) StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.In
 }
 
 // launch starts a program with followers; its output goes to sink.
-func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, kept *replay) (*Process, error) {
+func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, output *replay) (*Process, error) {
 	if ctx.Err() != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
 	}
@@ -155,7 +155,7 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 	if err := s.begin(b, true); err != nil {
 		return nil, err
 	}
-	p := &Process{sandbox: s, cmd: c, canceller: b, replay: kept, done: make(chan struct{})}
+	p := &Process{sandbox: s, cmd: c, canceller: b, replay: output, done: make(chan struct{})}
 	// ctx bounds the start only. If it ends just after the start, the process exists and ends as
 	// Cancelled.
 	release := context.AfterFunc(ctx, b.cancel)

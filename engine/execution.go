@@ -120,11 +120,11 @@ func (x *Execution) record(sink Sink) (Sink, func(sandbar.Result, error)) {
 	}
 	job := x.job
 	job.Spec, job.Stdin = x.plan.spec, nil
-	through, told := x.e.cfg.Record(job, sink)
-	if told != nil {
-		done = told
+	recorded, onEnd := x.e.cfg.Record(job, sink)
+	if onEnd != nil {
+		done = onEnd
 	}
-	return through, done
+	return recorded, done
 }
 
 func (x *Execution) begin() error {
