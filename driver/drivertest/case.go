@@ -220,7 +220,7 @@ func (c *C) exec(b driver.Sandbox, cmd sandbar.Cmd, stdin io.Reader) ran {
 	r := ran{Result: res, out: out.String(), errOut: errOut.String()}
 	c.counted(res, int64(len(r.out)), int64(len(r.errOut)))
 	if out.twice || errOut.twice {
-		c.Errorf("a writer was called while it was being called")
+		c.Errorf("a writer was called concurrently")
 	}
 	return r
 }

@@ -36,7 +36,7 @@ func daemonCases() []testCase {
 			for _, d := range []driver.Driver{other, c.d} {
 				left := collect(c, d, true)
 				if len(left) != 0 {
-					c.Errorf("a live daemon's is called left over: %v", left)
+					c.Errorf("resources of a live daemon are reported as leftovers: %v", left)
 				}
 			}
 			c.exited(c.sh(b, "exit 14"), 14, "a program after that")
@@ -106,7 +106,7 @@ func daemonKilled(c *C) {
 			}
 		}
 		if again := collect(c, d, false); len(again) != 0 {
-			c.Errorf("after collecting there is still: %v", again)
+			c.Errorf("after Collect these remain: %v", again)
 		}
 		closeDriver(c, d)
 		if left := c.s.settle(before, c.dir); left != "" {

@@ -105,9 +105,9 @@ func dialEcho(c *C) {
 	c.destroy(b)
 	conn.SetDeadline(time.Now().Add(c.waitBound()))
 	if n, err := conn.Read(make([]byte, 1)); err == nil || n != 0 {
-		c.Errorf("a connection to a sandbox that is gone gives %d bytes, %v", n, err)
+		c.Errorf("a connection to a destroyed sandbox delivers %d bytes, %v", n, err)
 	} else if ne, ok := err.(net.Error); ok && ne.Timeout() {
-		c.Errorf("a connection to a sandbox that is gone stays open")
+		c.Errorf("a connection to a destroyed sandbox stays open")
 	}
 }
 

@@ -309,7 +309,7 @@ func (s *suite) play(ctx context.Context, d driver.Driver, name string, tc testC
 	c.cleanUp()
 	if c.failed() == "" {
 		if left := s.settle(before, dir); left != "" {
-			c.Errorf("this remains after the case:\n%s", left)
+			c.Errorf("traces remain after the case:\n%s", left)
 		}
 	}
 	return c

@@ -206,7 +206,7 @@ func faked(c *C) {
 		r := c.sh(b, fmt.Sprintf("echo 'Killed'; echo 'Out of memory: Killed process 1 (sh)' >&2; echo 'timed out' >&2; exit %d", code))
 		c.exited(r, code, "a program that pretends")
 		if r.OOMKills != 0 || r.DroppedBytes != 0 {
-			c.Errorf("a program that pretends, with exit code %d: %d kills for memory, %d bytes dropped", code, r.OOMKills, r.DroppedBytes)
+			c.Errorf("a program that imitates a kill, with exit code %d: %d kills for memory, %d bytes dropped", code, r.OOMKills, r.DroppedBytes)
 		}
 	}
 	// The program sends itself the signal of a kill for memory or time.
@@ -244,12 +244,12 @@ work(); os.waitpid(pid, 0)`)
 	if p := r.PeakMemory; p != 0 && (p < 96<<20 || p > 512<<20) {
 		c.Errorf("a program of some 100 MiB has its peak at %d bytes", p)
 	} else if p == 0 && c.d.Caps().OOMCounted {
-		c.Errorf("memory is counted, but there is no peak")
+		c.Errorf("memory is counted, but PeakMemory is 0")
 	}
 	e := r.Enforced
 	for _, l := range limits() {
 		if l.enforced(e) == "" {
-			c.Errorf("the result does not tell how %s was held", l.name)
+			c.Errorf("the result does not say how %s was enforced", l.name)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func runEscape(c *C, e escape.Case) {
 	case !r.OK() && r.Claimed:
 		c.Errorf("%s: the driver claims %q, and: %s\n%s", e.Title, e.Claim, r.Verdict, r.Evidence)
 	case !r.OK():
-		c.Errorf("%s: the driver does not claim %q, so this must be seen to succeed, but it is: %s\n%s", e.Title, e.Claim, r.Verdict, r.Evidence)
+		c.Errorf("%s: the driver does not claim %q, so the attack must succeed, but the verdict is: %s\n%s", e.Title, e.Claim, r.Verdict, r.Evidence)
 	default:
 		c.Logf("%s: %s", r.Verdict, strings.ReplaceAll(r.Evidence, "\n", "; "))
 	}

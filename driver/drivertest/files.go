@@ -191,7 +191,7 @@ func replaceFile(c *C, b driver.Sandbox, f sandbar.FS) {
 	}
 	put(c, f, "link", "instead", sandbar.CreateOptions{})
 	if got := get(c, f, "f"); got != "short" {
-		c.Errorf("writing to a link wrote to where it leads: %q", got)
+		c.Errorf("a write to a link changed its target: %q", got)
 	}
 	w, err := f.Create(c.ctx, "d", sandbar.CreateOptions{})
 	if err == nil {
@@ -315,7 +315,7 @@ func removeFiles(c *C, b driver.Sandbox, f sandbar.FS) {
 		c.ok(f.Remove(c.ctx, name, false), "Remove %s", name)
 	}
 	if r := c.sh(b, "cat full/a/b/f"); r.out != "x\n" {
-		c.Errorf("removing a link removed what it leads to")
+		c.Errorf("removing a link removed its target")
 	}
 	c.ok(f.Remove(c.ctx, "full", true), "recursive Remove")
 	put(c, f, "plain", "", sandbar.CreateOptions{})
@@ -463,7 +463,7 @@ func shrinkingFile(c *C, b driver.Sandbox, f sandbar.FS) {
 	c.exited(c.sh(b, ": > f"), 0, "cutting the file")
 	rest, err := io.ReadAll(r)
 	if err != nil || strings.Trim(string(rest), "x") != "" {
-		c.Errorf("the rest of a file that was cut: %d bytes, %v", len(rest), err)
+		c.Errorf("the rest of a truncated file: %d bytes, %v", len(rest), err)
 	}
 }
 

@@ -132,7 +132,7 @@ func lifecycleCases() []testCase {
 				after[2] = len(c.s.look(c.dir))
 			}
 			if after[2] > after[0] {
-				c.Errorf("each life of the driver leaves something: %v traces", after)
+				c.Errorf("each driver leaves traces: %v", after)
 			}
 		}},
 	}

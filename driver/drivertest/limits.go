@@ -83,7 +83,7 @@ print(sum(os.waitpid(pid, 0)[1] == 0 for pid in children), flush=True)
 os._exit(9)`}}, driver.Stdio{})
 			c.exited(r, 9, "a program whose processes share their memory")
 			if r.out != "24\n" {
-				c.Errorf("of 24 processes that share their memory these came to their end: %s", sandbar.Quote(r.out, 40))
+				c.Errorf("of 24 processes that share memory these ended: %s", sandbar.Quote(r.out, 40))
 			}
 		}},
 		testCase{name: "two-at-once", needs: []need{needMemory()}, run: func(c *C) {
@@ -125,7 +125,7 @@ func refused(c *C, l limit) {
 	r := c.sh(degraded, "exit 3")
 	c.exited(r, 3, "a program with "+l.name+" accepted as not held")
 	if by := l.enforced(r.Enforced); by != sandbar.EnforcedNone {
-		c.Errorf("the result says that %s was held by %q", l.name, by)
+		c.Errorf("the result says that %s was enforced by %q", l.name, by)
 	}
 }
 
@@ -257,7 +257,7 @@ func diskBites(c *C) {
 		c.Errorf("2 MiB and then 8 MiB under a limit of 4 MiB: %v", r)
 	}
 	if !strings.Contains(r.errOut, "No space left") && !strings.Contains(r.errOut, "quota") {
-		c.Errorf("the program is not told that there is no space: %v", r)
+		c.Errorf("the program gets no ENOSPC: %v", r)
 	}
 	c.exited(c.sh(b, "rm b; echo x > c"), 0, "writing again after something was removed")
 	w, err := b.FS().Create(c.ctx, "big", sandbar.CreateOptions{})

@@ -457,7 +457,7 @@ func (k warmKind) dies(c *C) {
 		default:
 			return false
 		}
-	}, "the template is said to be dead")
+	}, "the template is reported dead")
 	_, err := t.Fork(c.ctx, c.newID())
 	c.code(err, "Fork of a dead template", sandbar.Gone)
 	p, out := k.begin(c, b, k.show, nil)
