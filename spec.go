@@ -40,8 +40,9 @@ type Spec struct {
 	// Client identifies the caller, for fair queueing and for limits per client. Protocols set it
 	// from the authenticated connection.
 	Client Client
-	// Cold requests a sandbox that no pool has prepared, and an interpreter that starts for this
-	// program. It costs time. SECURITY.md describes the isolation of forks that it avoids.
+	// Cold requests a new sandbox instead of a prestarted one, and an interpreter that starts for
+	// this program. It takes longer. Forks of one template share their address layout
+	// (SECURITY.md); a cold start avoids that.
 	Cold bool
 }
 

@@ -201,9 +201,10 @@ type Host struct {
 	Images Images
 	// Outbound are the rules of sandbar.NetworkOutbound. Nil: no sandbox may use it.
 	Outbound *Outbound
-	// Speculation disables the kernel's mitigations of speculative-execution attacks for programs,
-	// and lets sandboxes share processor cores. Default: the mitigations are on if the kernel has
-	// them (prctl(2), PR_SET_SPECULATION_CTRL and PR_SCHED_CORE).
+	// Speculation leaves the kernel's optional mitigations of speculative-execution attacks off for
+	// programs, and lets sandboxes share processor cores. Default: the mitigations are on, and
+	// cores are not shared, if the kernel has these switches (prctl(2), PR_SET_SPECULATION_CTRL and
+	// PR_SCHED_CORE).
 	Speculation bool
 	// Waiting, if set, is called before one-time work for the host that takes seconds, such as
 	// compilation, with a sentence for the user. The driver calls done at the end. Default: the
