@@ -1,23 +1,23 @@
-// Package sandbar is the vocabulary of Sandbar, a platform that runs code
-// nobody has reviewed behind real isolation and streams back what it did.
+// Package sandbar defines the types of Sandbar, a platform that runs untrusted
+// code in isolated sandboxes and streams its output.
 //
-// The package holds words, not behaviour: what a sandbox is made from ([Spec],
-// [Limits]), what runs in it ([Cmd], [Job]), what came of it ([Result],
-// [Outcome], [Chunk]), how files in it are reached ([FS]) and how the platform
-// says no ([Error], [Code]). It imports the standard library only, so every
-// other package, and every program that embeds Sandbar, can share it.
+// The package has types and no behaviour: the description of a sandbox ([Spec],
+// [Limits]), the program to run ([Cmd], [Job]), its result ([Result], [Outcome],
+// [Chunk]), file access ([FS]) and errors ([Error], [Code]). It imports only the
+// standard library, so every other package and every program that embeds Sandbar
+// can use it.
 //
-// Two distinctions run through everything:
+// Two rules apply everywhere:
 //
 //   - A program's failure is a [Result]; the platform's failure is an [Error].
-//     A program that exits 1, is killed for its memory or runs out of time has
-//     a Result. Only when Sandbar itself could not do what was asked is there
-//     an Error. Both enumerations are closed and each protocol maps all of
+//     A program that exits with 1, runs out of memory or reaches its time limit
+//     has a Result. There is an Error only if Sandbar itself failed or refused
+//     the request. Both enumerations are closed, and each protocol maps all of
 //     their members.
-//   - Nothing is silently weakened. A limit that this host cannot enforce is
-//     refused with [Unsupported] unless the caller set Spec.AllowDegraded, and
-//     [Enforcements] tells how each limit is held.
+//   - Sandbar never silently weakens a limit. It refuses a limit that this host
+//     cannot enforce with [Unsupported], unless the caller set
+//     Spec.AllowDegraded. [Enforcements] names the mechanism of each limit.
 //
-// Package engine is the platform over this vocabulary; package driver is for
-// those who implement a backend.
+// Package engine runs the sandboxes. Package driver has the interfaces that a
+// backend implements.
 package sandbar

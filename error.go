@@ -12,62 +12,63 @@ import (
 // appear in logs, metrics and JSON. Each protocol maps every one of them.
 type Code string
 
-// The codes.
+// The error codes.
 const (
-	// Invalid: the request is malformed or out of range. Field names the culprit.
+	// Invalid: the request is malformed or a value is out of range. Error.Field names the value.
 	Invalid Code = "invalid"
 	// Unauthenticated: the token is missing or wrong.
 	Unauthenticated Code = "unauthenticated"
-	// Denied: the caller may not do this, or a path may not be reached.
+	// Denied: the caller has no permission for the request or for a path.
 	Denied Code = "denied"
-	// NotFound: no such sandbox, process, image, file.
+	// NotFound: the sandbox, process, image or file does not exist.
 	NotFound Code = "not_found"
-	// Exists: it is there already.
+	// Exists: the object exists already.
 	Exists Code = "exists"
-	// Conflict: the thing is there but in a state that forbids this
-	// (a directory where a file is needed, a sandbox that is stopping).
+	// Conflict: the object exists, but its state does not allow the request. Examples: a directory
+	// instead of a file; a sandbox that is being stopped.
 	Conflict Code = "conflict"
 	// TooLarge: the request exceeds a size limit.
 	TooLarge Code = "too_large"
-	// Unsupported: this host, driver or configuration cannot do or enforce it.
+	// Unsupported: this host, driver or configuration does not have the feature or cannot enforce
+	// the limit.
 	Unsupported Code = "unsupported"
-	// Exhausted: the platform is at capacity now; the same call may work later.
+	// Exhausted: the platform is at capacity. The same call may succeed later.
 	Exhausted Code = "exhausted"
-	// NoSpace: the sandbox's own disk or inodes are used up.
+	// NoSpace: the sandbox's own disk space or inodes are used up.
 	NoSpace Code = "no_space"
-	// Timeout: a clock ran out before the work began (a queued job), or the
-	// platform's own step took too long.
+	// Timeout: a time limit passed before the program started (in the queue or during setup), or a
+	// step of the platform took too long.
 	Timeout Code = "timeout"
-	// Canceled: the caller withdrew before the work began.
+	// Canceled: the caller cancelled before the program started.
 	Canceled Code = "canceled"
 	// Unavailable: the backend cannot be reached or is shutting down.
 	Unavailable Code = "unavailable"
-	// Gone: the sandbox died or was stopped while the call was under way.
+	// Gone: the sandbox died or was stopped during the call.
 	Gone Code = "gone"
-	// Internal: a fault of Sandbar itself.
+	// Internal: a fault in Sandbar.
 	Internal Code = "internal"
 )
 
-// Codes is every Code, for tables and the tests that walk them.
+// Codes lists every Code, for tables and for tests.
 var Codes = []Code{Invalid, Unauthenticated, Denied, NotFound, Exists, Conflict, TooLarge,
 	Unsupported, Exhausted, NoSpace, Timeout, Canceled, Unavailable, Gone, Internal}
 
-// Retryable reports whether the same call may succeed later without a change.
+// Retryable reports whether the same call may succeed later without a change to the request.
 func (c Code) Retryable() bool {
 	return c == Exhausted || c == Unavailable || c == Internal || c == Gone
 }
 
-// Error is how the platform says no. Message says what happened, what was
-// asked and what is possible; Fix, when there is one, is the next step.
+// Error is a failure of the platform. Message says what happened, what was requested and what is
+// allowed. Fix, if not empty, is the next step for the user.
 type Error struct {
 	Code    Code
 	Field   string // the field, flag or variable at fault, if there is one
 	Message string
 	Fix     string
-	// RetryAfter, if not 0, says that the caller itself has or does more than it
-	// may now, and when the same call may work.
+	// RetryAfter, if not 0, says that the caller reached a limit of its own, and after what time
+	// the same call may succeed.
 	RetryAfter time.Duration
-	Err        error // the cause; errors.Is and errors.As see it
+	Err        error // the cause, for errors.Is and errors.As
 }
 
 // Error returns the message, the fix and the cause in one line.
@@ -95,26 +96,26 @@ func (e *Error) cause() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf returns an Error of the given code. As in fmt.Errorf, %w keeps a
-// cause; its text is then part of the message.
+// Errorf returns an Error of the given code. As in fmt.Errorf, %w sets the cause. The text of the
+// cause is then part of Message, and Error does not repeat it.
 func Errorf(c Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Code: c, Message: err.Error(), Err: hidden(errors.Unwrap(err))}
+	return &Error{Code: c, Message: err.Error(), Err: withoutText(errors.Unwrap(err))}
 }
 
-// hidden keeps a cause for errors.Is and errors.As whose text already stands
-// in the message.
-func hidden(err error) error {
+// withoutText returns err with an empty text, for a cause whose text is already part of the
+// message. errors.Is and errors.As still find it.
+func withoutText(err error) error {
 	if err == nil {
 		return nil
 	}
-	return silent{err}
+	return textlessError{err}
 }
 
-type silent struct{ error }
+type textlessError struct{ error }
 
-func (s silent) Error() string { return "" }
-func (s silent) Unwrap() error { return s.error }
+func (s textlessError) Error() string { return "" }
+func (s textlessError) Unwrap() error { return s.error }
 
 // CodeOf returns the code of the first Error in err's chain, Internal for any
 // other error, and "" for nil.
@@ -128,8 +129,8 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// AsError returns the first Error in err's chain, or wraps err as Internal.
-// It returns nil for nil.
+// AsError returns the first Error in err's chain. It wraps any other error as Internal. It returns
+// nil for nil.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil
@@ -137,11 +138,11 @@ func AsError(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	return &Error{Code: Internal, Message: err.Error(), Err: hidden(err)}
+	return &Error{Code: Internal, Message: err.Error(), Err: withoutText(err)}
 }
 
-// Quote makes text from outside safe to print: quoted, control characters
-// escaped, cut to max bytes with the loss told.
+// Quote makes untrusted text safe to print. It adds quotes, escapes control characters and cuts the
+// text after max bytes. The length of a cut text follows in parentheses.
 func Quote(s string, max int) string {
 	if len(s) <= max {
 		return strconv.QuoteToGraphic(s)

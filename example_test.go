@@ -26,7 +26,7 @@ func ExampleErrorf() {
 	// the input broke off: unexpected EOF true
 }
 
-// An ID has a second spelling, a UUID.
+// An ID can be written as a UUID of the same bits.
 func ExampleID_UUID() {
 	id, err := sandbar.ReadID("0f8fad5b-d9cb-469f-a165-70867728950e")
 	fmt.Println(id.UUID(), err)

@@ -7,102 +7,100 @@ import (
 	"time"
 )
 
-// FS is the files of one sandbox, as its programs see them. Paths are resolved
-// inside the sandbox and with the rights of its user, never by the host: a
-// link that a program planted leads only where that program could go itself.
-// A relative path starts at DefaultDir.
+// FS accesses the files of one sandbox. Paths are resolved inside the sandbox and with the
+// permissions of its user, never on the host: a symbolic link can lead only to files that the
+// sandbox's programs can reach themselves. A relative path starts at DefaultDir.
 //
-// Errors are *Error: Invalid (an empty path, a NUL, too long), NotFound,
-// Exists, Denied, Conflict (wrong kind of file, directory not empty), NoSpace,
-// Gone. The cause, where the kernel gave one, is a syscall.Errno.
+// Errors are *Error: Invalid (the path is empty, too long or has a NUL byte), NotFound, Exists,
+// Denied, Conflict (wrong type of file, directory not empty), NoSpace, Gone. If the kernel reported
+// the error, the cause is a syscall.Errno.
 type FS interface {
-	// Open opens a regular file for reading. Anything else (a directory, FIFO,
-	// socket, device) is Conflict, at once and without blocking.
+	// Open opens a regular file for reading. It never blocks. Conflict: path is a directory, FIFO,
+	// socket or device.
 	Open(ctx context.Context, path string) (File, error)
-	// Create opens a file for writing. Until Commit nothing is seen at path.
+	// Create opens a file for writing. The file appears at path only on Commit.
 	Create(ctx context.Context, path string, opt CreateOptions) (FileWriter, error)
-	// Stat describes path itself; a symbolic link is not followed.
+	// Stat describes path. It does not follow a symbolic link at path.
 	Stat(ctx context.Context, path string) (FileInfo, error)
-	// ReadDir lists at most limit entries of a directory, in the order of
-	// names, after the name `after` ("" from the start).
+	// ReadDir lists at most limit entries of a directory, sorted by name. It starts after the name
+	// after, or at the beginning if after is "".
 	ReadDir(ctx context.Context, path, after string, limit int) ([]FileInfo, error)
-	// Mkdir makes a directory; with parents also those above it, and an
-	// existing directory is then no error.
+	// Mkdir makes a directory. With parents it also makes missing parent directories, and an
+	// existing directory is no error.
 	Mkdir(ctx context.Context, path string, mode fs.FileMode, parents bool) error
-	// Remove removes a file, a link or an empty directory; recursive also what
-	// is in a directory. Links are removed, not followed; mounts are not crossed.
+	// Remove removes a file, a symbolic link or an empty directory. With recursive it also removes
+	// the contents of a directory. It removes symbolic links without following them, and does not
+	// cross mount points.
 	Remove(ctx context.Context, path string, recursive bool) error
-	// Rename moves a file or directory, replacing a file that is there.
+	// Rename moves a file or directory. It replaces an existing file at to.
 	Rename(ctx context.Context, from, to string) error
-	// Chmod sets permission bits, and the sticky bit where it is real. Set-user-ID and
-	// set-group-ID are Invalid, here and where a file or directory is made. Links met on
-	// the way down are left alone.
+	// Chmod sets the permission bits, and the sticky bit if the driver has one. With recursive it
+	// also changes the contents of a directory, except symbolic links. Invalid: mode has the
+	// set-user-ID or set-group-ID bit; Create and Mkdir refuse these bits too.
 	Chmod(ctx context.Context, path string, mode fs.FileMode, recursive bool) error
 }
 
-// BatchReader is an FS that reads many small files at the price of few. An FS
-// need not be one.
+// BatchReader is an optional interface of an FS that reads many small files in one call.
 type BatchReader interface {
-	// ReadFiles reads the beginnings of regular files: at most max bytes of
-	// each, and never more than MaxFileContent. A link is not followed, and what
-	// is not a regular file is refused without blocking.
+	// ReadFiles reads the beginnings of regular files: at most max bytes of each file, and never
+	// more than MaxFileContent. It does not follow a symbolic link at a path. It refuses other
+	// types of files without blocking.
 	//
-	// It answers for the first of paths, for at least one and for as many as go
-	// at once, which is never more than MaxReadFiles; the caller asks for the
-	// rest again. What is wrong with one file is in its FileContent. Errors:
-	// those of FS, and Unsupported where files can only be opened one by one.
+	// The result holds the first n of paths, with n between 1 and MaxReadFiles. The caller calls
+	// again for the rest. An error of one file is in its FileContent. Errors of the call: those of
+	// FS, and Unsupported if the FS cannot read in batches.
 	ReadFiles(ctx context.Context, paths []string, max int) ([]FileContent, error)
 }
 
-// Putter is an FS that writes a small file in one step, which saves waiting for
-// the sandbox twice. An FS need not be one.
+// Putter is an optional interface of an FS that writes a small file in one step. This saves two
+// round trips to the sandbox.
 type Putter interface {
-	// Put is Create, a Write of at most MaxPut bytes, and Commit. On an error
-	// nothing is seen at path. More is Invalid, as is CreateOptions.Append.
+	// Put is Create, a Write of at most MaxPut bytes, and Commit. On an error no file appears at
+	// path. Invalid: more than MaxPut bytes, or CreateOptions.Append.
 	Put(ctx context.Context, path string, content []byte, opt CreateOptions) error
 }
 
-// MaxPut is how many bytes one Put takes.
+// MaxPut is the largest content of one Put, in bytes.
 const MaxPut = 64 << 10
 
-// Limits of one ReadFiles.
+// Limits of one ReadFiles call.
 const (
 	MaxReadFiles   = 256      // files
-	MaxFileContent = 64 << 10 // bytes of each
+	MaxFileContent = 64 << 10 // bytes of each file
 )
 
 // FileContent is the beginning of one file.
 type FileContent struct {
-	Data  []byte // owned by the caller
-	Whole bool   // Data is all there is
-	Err   error  // why the file could not be read; *Error, as from FS.Open
+	Data     []byte // owned by the caller
+	Complete bool   // Data is the whole file
+	Err      error  // reading failed; *Error, as from FS.Open
 }
 
-// Owner is an FS that can give files away. An FS need not be one.
+// Owner is an optional interface of an FS that can change the owner of files.
 type Owner interface {
-	// Chown gives a file to a user and a group, as numbered inside the sandbox;
-	// SameID leaves either as it is. A link at path is followed; links met on
-	// the way down are left alone. Errors: those of FS, Denied with the cause
-	// EPERM where the sandbox's user may not, and Unsupported.
+	// Chown changes the user and group of a file. uid and gid are numbers inside the sandbox;
+	// SameID keeps the current one. Chown follows a symbolic link at path. With recursive it also
+	// changes the contents of a directory, without following symbolic links. Errors: those of FS,
+	// Denied with the cause EPERM if the sandbox's user has no permission, and Unsupported.
 	Chown(ctx context.Context, path string, uid, gid uint32, recursive bool) error
 }
 
-// SameID is the user or group that a file has already, for Owner.
+// SameID, as a uid or gid of Owner.Chown, keeps the file's current one.
 const SameID uint32 = 1<<32 - 1
 
-// Mover is an FS that can move without replacing. An FS need not be one.
+// Mover is an optional interface of an FS that can rename without replacing.
 type Mover interface {
-	// RenameNew is Rename, but what is at to stays: that is Exists. It looks and
-	// moves in one step. Errors: those of FS, and Unsupported where the system
-	// cannot do it in one step.
+	// RenameNew is Rename without replacing: Exists if there is a file at to. The check and the
+	// move are one atomic step. Errors: those of FS, and Unsupported if the system has no such
+	// step.
 	RenameNew(ctx context.Context, from, to string) error
 }
 
-// CreateOptions say how Create makes a file.
+// CreateOptions are the options of FS.Create.
 type CreateOptions struct {
 	Mode    fs.FileMode // permission bits; default 0o644
-	Parents bool        // make missing directories above it
-	Append  bool        // add to what is there; then writes are seen at once
+	Parents bool        // make missing parent directories
+	Append  bool        // append to an existing file; writes are visible at once
 }
 
 // File is an open regular file of a sandbox.
@@ -111,14 +109,13 @@ type File interface {
 	Info() FileInfo
 }
 
-// FileWriter is a file being written. Exactly one of Commit and Abort ends it;
-// Abort after Commit does nothing.
+// FileWriter writes one file. The caller ends it with exactly one of Commit and Abort. Abort after
+// Commit does nothing.
 type FileWriter interface {
 	io.Writer
-	// Commit makes the file appear at its path, replacing what was there in
-	// one step.
+	// Commit makes the file appear at its path. It atomically replaces an existing file.
 	Commit() error
-	// Abort throws the written bytes away.
+	// Abort discards the written bytes.
 	Abort()
 }
 
@@ -128,7 +125,7 @@ type FileInfo struct {
 	Size    int64
 	Mode    fs.FileMode
 	ModTime time.Time
-	UID     uint32 // as seen inside the sandbox
+	UID     uint32 // inside the sandbox
 	GID     uint32
-	Target  string // of a symbolic link
+	Target  string // the target of a symbolic link
 }

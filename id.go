@@ -7,19 +7,17 @@ import (
 	"strings"
 )
 
-// ID names a sandbox. It is "sb_" and 26 characters of lower-case base32 for 128
-// bits, so that an ID can be neither guessed nor turned into a path. The same bits
-// have a second spelling, a UUID, for protocols whose clients want one: see UUID
-// and ParseUUID.
+// ID identifies a sandbox. It is "sb_" and 26 characters of lower-case base32 for 128 bits. It
+// cannot be guessed, and it has no characters that are special in paths. UUID and ParseUUID convert
+// it to and from a UUID of the same bits, for protocols whose clients expect one.
 type ID string
 
 const idPrefix = "sb_"
 
 var idEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// NewID returns a fresh ID with 122 bits from the system's random source. The other
-// 6 say that its UUID is a random one (RFC 9562, version 4): some clients refuse
-// any other.
+// NewID returns a new ID with 122 bits from the system's random source. The other 6 bits make its
+// UUID a random one (RFC 9562, version 4), because some clients refuse any other.
 func NewID() ID {
 	var b [16]byte
 	rand.Read(b[:]) // never fails: crypto/rand ends the process instead
@@ -27,8 +25,8 @@ func NewID() ID {
 	return ID(idPrefix + idEncoding.EncodeToString(b[:]))
 }
 
-// ParseID checks that s has the form of an ID. Anything else, whatever its
-// length or characters, is an Invalid error that does not repeat s in full.
+// ParseID checks that s has the form of an ID. Anything else is an Invalid error that quotes at
+// most 40 bytes of s.
 func ParseID(s string) (ID, error) {
 	if len(s) == len(idPrefix)+26 && strings.HasPrefix(s, idPrefix) {
 		if _, err := idEncoding.DecodeString(s[len(idPrefix):]); err == nil {
@@ -42,8 +40,7 @@ func ParseID(s string) (ID, error) {
 	}
 }
 
-// UUID returns the ID in its second spelling: 36 characters, lower case. It is ""
-// for what is no ID.
+// UUID returns the ID as a UUID of 36 characters in lower case. It returns "" if id is malformed.
 func (id ID) UUID() string {
 	if _, err := ParseID(string(id)); err != nil {
 		return ""
@@ -53,9 +50,9 @@ func (id ID) UUID() string {
 	return d[:8] + "-" + d[8:12] + "-" + d[12:16] + "-" + d[16:20] + "-" + d[20:]
 }
 
-// ParseUUID returns the ID of a UUID in any of its forms, in either case: 36
-// characters, those in braces or after "urn:uuid:", or 32 digits. Anything else is
-// an Invalid error that does not repeat s in full.
+// ParseUUID returns the ID of a UUID in upper or lower case and in one of four forms: 36
+// characters; these in braces; these after "urn:uuid:"; 32 hexadecimal digits. Anything else is an
+// Invalid error that quotes at most 40 bytes of s.
 func ParseUUID(s string) (ID, error) {
 	digits := s
 	switch len(s) {
@@ -74,7 +71,7 @@ func ParseUUID(s string) (ID, error) {
 	return ID(idPrefix + idEncoding.EncodeToString(b)), nil
 }
 
-// ReadID returns the ID that s spells, as ParseID or ParseUUID reads it.
+// ReadID parses s as a UUID or as an ID. Errors are those of ParseID.
 func ReadID(s string) (ID, error) {
 	if id, err := ParseUUID(s); err == nil {
 		return id, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// An ID and its UUID are two spellings of the same bits.
+// An ID and its UUID have the same bits.
 func TestIDSpellings(t *testing.T) {
 	for range 100 {
 		id := sandbar.NewID()

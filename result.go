@@ -5,32 +5,31 @@ import (
 	"time"
 )
 
-// Outcome says how an execution ended. The set is closed; every protocol maps
-// each of them, and a test walks them all.
+// Outcome says how an execution ended. The set is closed. Every protocol maps every outcome.
 type Outcome int
 
-// The outcomes. When several apply, the engine reports the first of:
-// Cancelled, TimedOut, OutputLimit, then what the driver saw.
+// The outcomes. If several apply, the engine reports the first of Cancelled, TimedOut and
+// OutputLimit, and else the outcome that the driver reported.
 const (
-	// Exited: the program ended by itself; Result.ExitCode holds its code.
+	// Exited: the program ended by itself. Result.ExitCode is its exit code.
 	Exited Outcome = iota + 1
-	// Signaled: a signal that Sandbar did not send ended the program.
+	// Signaled: a signal ended the program, and Sandbar did not send it.
 	Signaled
-	// OutOfMemory: the kernel (or the watchdog) killed for memory, and the
-	// program did not exit 0 all the same.
+	// OutOfMemory: the kernel or the watchdog killed a process for memory, and the program did not
+	// exit with 0.
 	OutOfMemory
-	// OutputLimit: the program wrote more than Limits.Output and was killed.
+	// OutputLimit: the program wrote more than Limits.Output, and Sandbar killed it.
 	OutputLimit
-	// TimedOut: Limits.Timeout passed and the program was killed.
+	// TimedOut: Limits.Timeout passed, and Sandbar ended the program.
 	TimedOut
-	// Cancelled: the caller asked for the end.
+	// Cancelled: the caller cancelled the execution.
 	Cancelled
-	// Lost: the sandbox died under the program (its agent or its backend
-	// ended). How the program itself ended cannot be known, and is not invented.
+	// Lost: the sandbox died during the execution, because its agent or backend ended. Sandbar
+	// cannot determine how the program ended.
 	Lost
 )
 
-// Outcomes is every Outcome, for tables and the tests that walk them.
+// Outcomes lists every Outcome, for tables and for tests.
 var Outcomes = []Outcome{Exited, Signaled, OutOfMemory, OutputLimit, TimedOut, Cancelled, Lost}
 
 // String returns the outcome's stable name, used in logs, metrics and JSON.
@@ -54,36 +53,35 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// Result is what came of one program. A Result exists whenever the program
-// started, however badly it ended.
+// Result describes one ended program. Every program that started has a Result, unless the platform
+// failed.
 type Result struct {
 	Outcome Outcome
-	// ExitCode is 0 to 255 and has a meaning only if Outcome is Exited.
+	// ExitCode is 0 to 255. It is valid only if Outcome is Exited.
 	ExitCode int
-	// Signal is the number of the signal that ended the program, when one did.
+	// Signal is the number of the signal that ended the program; 0 for none.
 	Signal int
-	// Duration is the wall clock from the program's start to its end.
+	// Duration is the wall-clock time from the program's start to its end.
 	Duration time.Duration
-	// CPUTime is user and system time of the program and its descendants.
+	// CPUTime is the user and system time of the program and its descendants.
 	CPUTime time.Duration
-	// PeakMemory is in bytes: of the sandbox where the kernel counts it, else
-	// of the largest process. 0 if unknown.
+	// PeakMemory is in bytes. It covers the sandbox if the kernel counts that, and else the largest
+	// process. 0 if unknown.
 	PeakMemory int64
-	// OOMKills is how many processes of the sandbox were killed for memory
-	// while the program ran.
+	// OOMKills is the number of processes of the sandbox that were killed for memory during the
+	// execution.
 	OOMKills int64
-	// StdoutBytes and StderrBytes count what was delivered.
+	// StdoutBytes and StderrBytes are the numbers of delivered bytes.
 	StdoutBytes, StderrBytes int64
-	// DroppedBytes counts what the program wrote beyond Limits.Output and was
-	// seen but not delivered.
+	// DroppedBytes is the number of bytes beyond Limits.Output that Sandbar read and discarded.
 	DroppedBytes int64
-	// Enforced tells how each limit was held.
+	// Enforced is the mechanism that enforced each limit.
 	Enforced Enforcements
 }
 
-// ForeignCall is what to tell of a program that signal ended, if that is SIGSYS, and "" for any other
-// signal. System-call filters of drivers refuse most calls with an error and end only programs that
-// call the kernel by another architecture's interface.
+// ForeignCall returns an explanation for a program that SIGSYS ended, and "" for any other signal.
+// The system-call filters of drivers answer most forbidden calls with an error. They end a program
+// only if it uses the system-call interface of another architecture.
 func ForeignCall(signal int) string {
 	const sigsys = 31 // on Linux, amd64 and arm64
 	if signal != sigsys {
@@ -92,10 +90,10 @@ func ForeignCall(signal int) string {
 	return "bad system call: the program is built for another architecture, such as 32-bit x86, which sandboxes do not run"
 }
 
-// Stream is one of a program's two outputs.
+// Stream is one of a program's two output streams.
 type Stream uint8
 
-// The streams.
+// The output streams.
 const (
 	Stdout Stream = 1
 	Stderr Stream = 2
@@ -109,15 +107,14 @@ func (s Stream) String() string {
 	return "stdout"
 }
 
-// Chunk is a run of bytes of one stream. Offset is the place of its first byte
-// in that stream, counted from 0 at the program's start. Chunks of one stream
-// come in order; between the two streams no order is promised. A reader that
-// sees an Offset beyond the one it expected has missed the bytes between.
+// Chunk is a contiguous piece of one output stream. Offset is the position of its first byte,
+// counted from the program's start. Chunks of one stream arrive in order. The order between the two
+// streams is undefined. An Offset beyond the expected one means that the bytes between are lost.
 type Chunk struct {
 	Stream Stream
 	Offset int64
 	Data   []byte // valid only until the receiver returns; copy it to keep it
 }
 
-// Input is a source of a program's standard input.
+// Input is the source of a program's standard input.
 type Input = io.Reader

@@ -5,117 +5,113 @@ import (
 	"time"
 )
 
-// Unlimited asks for no limit. It is accepted only where the operator's
-// configuration allows an unlimited value.
+// Unlimited requests no limit. It is accepted only if the operator's configuration allows it.
 const Unlimited = -1
 
-// ImageHost names the image made of the host's own programs: its /usr, /bin,
-// /lib* and a chosen few files of /etc, read-only.
+// ImageHost is the name of the image that consists of the host's own programs: its /usr, /bin,
+// /lib* and selected files of /etc, read-only.
 const ImageHost = "host"
 
-// Spec says what a sandbox is made from. The zero value is a sandbox with the
-// operator's defaults. The engine resolves every unset field before a driver
-// sees the Spec.
+// Spec describes a sandbox. The zero value is a sandbox with the operator's defaults. The engine
+// fills every unset field before a driver gets the Spec.
 type Spec struct {
-	// Image is the root file system. Default: ImageHost.
+	// Image is the name of the root file system. Default: ImageHost.
 	Image string
-	// Driver is the name of the driver that makes the sandbox, if the operator
-	// lets callers choose. Default: the operator's own choice. Any other name is
-	// Unsupported: a sandbox is never made by another driver than was named.
+	// Driver is the name of the driver that makes the sandbox, one that the operator allows.
+	// Default: the operator's choice. Unsupported: any other name. Sandbar never falls back to
+	// another driver.
 	Driver string
-	// Limits bound the sandbox as a whole. A zero field is the operator's default.
+	// Limits apply to the sandbox as a whole. A zero field is the operator's default.
 	Limits Limits
 	// Env is added to the environment of every program in the sandbox.
 	Env map[string]string
-	// Network is what the sandbox can reach. Default: NetworkNone.
+	// Network selects the sandbox's network. Default: NetworkNone.
 	Network Network
-	// Name is a person's name for the sandbox, and need not be the only one of its
-	// kind. Sandbar only stores and lists it.
+	// Name is a label for people. It need not be unique. Sandbar only stores and lists it.
 	Name string
-	// Labels are the caller's own notes; Sandbar only stores and lists them.
+	// Labels are the caller's own key-value pairs. Sandbar only stores and lists them.
 	Labels map[string]string
-	// IdleTimeout is how long a long-lived sandbox may be without work before it
-	// is removed. Default: the operator's; negative: for ever.
+	// IdleTimeout is the time without activity after which a long-lived sandbox is removed.
+	// Default: the operator's. Negative: never.
 	IdleTimeout time.Duration
-	// AllowDegraded accepts a host that cannot enforce a limit. The result's
-	// Enforcements say which. Without it such a Spec is refused (Unsupported).
+	// AllowDegraded accepts limits that this host cannot enforce; Result.Enforced names these
+	// limits. Without it such a Spec is Unsupported.
 	AllowDegraded bool
-	// Client is who asks, for fair shares and the operator's limits. Protocols set
-	// it to what the listener knows.
+	// Client identifies the caller, for fair queueing and for limits per client. Protocols set it
+	// from the authenticated connection.
 	Client Client
-	// Cold asks for a sandbox made for this caller alone from the start, and in an
-	// execution for an interpreter that starts for it, where the operator keeps
-	// some ready. It costs time and buys what SECURITY.md says of forks.
+	// Cold requests a new sandbox instead of a prestarted one, and an interpreter that starts for
+	// this program. It takes longer. Forks of one template share their address layout
+	// (SECURITY.md); a cold start avoids that.
 	Cold bool
 }
 
-// Client is whose work something is. Nothing of it is secret. The zero value is
-// nobody in particular.
+// Client identifies a caller. Its fields are not secret. The zero value is an unnamed caller.
 type Client struct {
-	// Name is what the operator calls the client's token; "" for the daemon's own.
+	// Name is the operator's name of the client's token; "" for the daemon's own token.
 	Name string
-	// Flow tells apart what one client does at once, such as its connections.
-	// Where work must wait, those of a client take turns.
+	// Flow separates parallel activities of one client, such as its connections. If work must wait,
+	// the flows of a client take turns.
 	Flow string
 }
 
-// Network says what a sandbox can reach.
+// Network is the network access of a sandbox.
 type Network string
 
-// The networks.
+// The network modes.
 const (
-	// NetworkNone is a private loopback and nothing else.
+	// NetworkNone is a private loopback interface and nothing else.
 	NetworkNone Network = "none"
-	// NetworkOutbound adds outbound TCP, UDP and DNS through the daemon's
-	// user-space stack, within the operator's rules. Nothing comes in.
+	// NetworkOutbound adds outbound TCP, UDP and DNS through the daemon's user-space network stack,
+	// within the operator's rules. Inbound connections are impossible.
 	NetworkOutbound Network = "outbound"
 )
 
-// Limits bound what a sandbox or an execution may use. Zero means "the
-// operator's default"; Unlimited (-1) asks for no bound.
+// Limits are the resource limits of a sandbox or an execution. Zero is the operator's default;
+// Unlimited (-1) requests no limit.
 type Limits struct {
-	// Memory is in bytes and covers everything the programs of a sandbox hold
-	// together, swap and files in memory included. Swap adds nothing to it.
+	// Memory is in bytes. It covers all memory of the sandbox's programs together, swap and files
+	// in memory included. Swap does not raise it.
 	Memory int64
-	// CPUs is the most processor time used per second of wall clock: 0.5 is
-	// half a core, 2 is two cores.
+	// CPUs is the largest processor time per second of wall-clock time: 0.5 is half a core, 2 is
+	// two cores.
 	CPUs float64
-	// CPUShares is the weight against other sandboxes when the processors are
-	// busy. 1024 is one normal share.
+	// CPUShares is the sandbox's weight against other sandboxes if the processors are busy. 1024 is
+	// a normal share.
 	CPUShares int64
-	// PIDs is how many processes and threads may exist in the sandbox at once.
+	// PIDs is the largest number of processes and threads that exist in the sandbox at once.
 	PIDs int64
-	// Disk is in bytes and bounds all that the sandbox can write, over all its
-	// writable directories together.
+	// Disk is in bytes. It covers everything the sandbox can write, in all its writable directories
+	// together.
 	Disk int64
-	// Inodes is how many files, directories and links the sandbox can make.
+	// Inodes is the largest number of files, directories and links that the sandbox can make.
 	Inodes int64
-	// Files is how many descriptors one process may hold open.
+	// Files is the largest number of open descriptors of one process.
 	Files int64
 
-	// Timeout is the wall clock one execution may take. The engine enforces it.
+	// Timeout is the wall-clock time of one execution. The engine enforces it.
 	Timeout time.Duration
-	// Output is in bytes, stdout and stderr together, per execution. The engine
-	// enforces it, exactly: the bytes up to it are delivered, none after.
+	// Output is in bytes, for stdout and stderr together, of one execution. The engine enforces it
+	// exactly: it delivers the bytes up to the limit and no further byte.
 	Output int64
 }
 
-// Enforcement tells by what means a limit is held.
+// Enforcement is the mechanism that enforces a limit.
 type Enforcement string
 
-// The means, strongest first.
+// The mechanisms, the strongest first.
 const (
-	EnforcedCgroup2  Enforcement = "cgroup2"  // the kernel, for the sandbox as a whole
-	EnforcedCgroup1  Enforcement = "cgroup1"  // the kernel, for the sandbox as a whole
-	EnforcedMount    Enforcement = "mount"    // the kernel, as the size of a file system
+	EnforcedCgroup2  Enforcement = "cgroup2"  // the kernel, for the whole sandbox
+	EnforcedCgroup1  Enforcement = "cgroup1"  // the kernel, for the whole sandbox
+	EnforcedMount    Enforcement = "mount"    // the kernel, by the size of a file system
 	EnforcedRlimit   Enforcement = "rlimit"   // the kernel, per process or per user namespace
-	EnforcedNice     Enforcement = "nice"     // the scheduler, per process rather than per sandbox
-	EnforcedRuntime  Enforcement = "runtime"  // what programs run on in place of the host's kernel: Sandbar itself, or gVisor; as exact as a kernel
-	EnforcedWatchdog Enforcement = "watchdog" // Sandbar looks every few milliseconds; a burst can overshoot
-	EnforcedNone     Enforcement = "none"     // not held: a Spec that sets it is refused
+	EnforcedNice     Enforcement = "nice"     // the scheduler, per process instead of per sandbox
+	EnforcedRuntime  Enforcement = "runtime"  // the runtime that replaces the host's kernel (Sandbar's own, or gVisor); exact
+	EnforcedWatchdog Enforcement = "watchdog" // Sandbar polls every few milliseconds; a burst can exceed the limit
+	EnforcedNone     Enforcement = "none"     // not enforced; a Spec that sets the limit is refused
 )
 
-// Enforcements tells for each limit that a driver owns how it is held.
+// Enforcements is the mechanism of each limit that a driver enforces.
 type Enforcements struct {
 	Memory    Enforcement `json:"memory"`
 	CPUs      Enforcement `json:"cpus"`
@@ -126,40 +122,39 @@ type Enforcements struct {
 	Files     Enforcement `json:"files"`
 }
 
-// Cmd is one program to start in a sandbox.
+// Cmd is a program to start in a sandbox.
 type Cmd struct {
-	// Args is the program and its arguments. Args[0] is looked up in the
-	// sandbox's own PATH when it has no slash. Never empty.
+	// Args is the program and its arguments, never empty. If Args[0] has no slash, it is looked up
+	// in the sandbox's PATH.
 	Args []string
-	// Env overrides and extends the sandbox's environment.
+	// Env extends and overrides the sandbox's environment.
 	Env map[string]string
-	// Dir is the working directory, inside the sandbox. Default: DefaultDir.
-	// A relative Dir is taken from DefaultDir.
+	// Dir is the working directory inside the sandbox. A relative Dir starts at DefaultDir.
+	// Default: DefaultDir.
 	Dir string
 }
 
-// DefaultDir is the working directory and HOME of programs in a sandbox; it is
-// private to the sandbox and writable. Relative paths of FS start here.
+// DefaultDir is the working directory and HOME of programs in a sandbox. It is writable and private
+// to the sandbox. Relative paths of FS start here.
 const DefaultDir = "/home/user"
 
-// Job is one execution from nothing to nothing: a fresh sandbox is made, one
-// program runs in it, and the sandbox is destroyed. Either Language and Code,
-// or Cmd, say what runs; not both.
+// Job is one one-shot execution: Sandbar makes a new sandbox, runs one program in it and destroys
+// the sandbox. Either Language and Code or Cmd describe the program, not both.
 type Job struct {
 	Spec Spec
-	// Language names an entry of the language catalogue, such as "python".
+	// Language is a name from the language catalogue, such as "python".
 	Language string
-	// Code is the source text run by Language's interpreter.
+	// Code is the source text for Language's interpreter.
 	Code string
-	// Args are given to the program after its own name, when Language is set.
+	// Args are the program's arguments without its own name, if Language is set.
 	Args []string
-	// Cmd is the program to run when Language is empty.
+	// Cmd is the program to run if Language is empty.
 	Cmd Cmd
-	// Stdin is what the program reads. The engine calls it for a reader only
-	// when the program starts; nil means an empty input.
+	// Stdin is the program's standard input. The engine reads it only after the program has
+	// started. Nil is an empty input.
 	Stdin Input
-	// Unrecorded keeps code and output out of what the operator has kept of
-	// executions (the setting code.store).
+	// Unrecorded excludes the job's code and output from the operator's records of executions (the
+	// setting code.store).
 	Unrecorded bool
 }
 

@@ -15,11 +15,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
-// dockerCommand is Docker's own command, as Debian installs it.
+// dockerCommand is Debian's Docker command.
 const dockerCommand = "/usr/bin/docker"
 
-// dockerPython compares an execution in a container of ours with one of docker
-// run, on an engine of its own.
+// dockerPython compares an execution with the driver docker with docker run on a separate Docker
+// daemon.
 func dockerPython(l *lab) (measured, error) {
 	return withDocker(l, func(daemon *dockerd.Engine, d driver.Driver) (measured, error) {
 		e, err := engine.New(engine.Config{Driver: d, AllowDegraded: true})
@@ -44,14 +44,14 @@ func dockerPython(l *lab) (measured, error) {
 	})
 }
 
-// dockerReady is an execution in a container in which Python waits.
+// dockerReady measures an execution in a container with a prestarted Python.
 func dockerReady(l *lab) (measured, error) {
 	return withDocker(l, func(_ *dockerd.Engine, d driver.Driver) (measured, error) {
 		return readyPython(d, 10*time.Millisecond)
 	})
 }
 
-// withDocker calls measure with an engine of its own and the driver of that.
+// withDocker calls measure with a separate Docker daemon and a driver for it.
 func withDocker(l *lab, measure func(*dockerd.Engine, driver.Driver) (measured, error)) (measured, error) {
 	if _, err := os.Stat(l.image); err != nil {
 		return measured{}, fmt.Errorf("there is no image (make tools builds it): %w", err)

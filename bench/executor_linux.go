@@ -25,7 +25,7 @@ type executor struct {
 	client           *http.Client
 }
 
-// startExecutor starts one whose sandbox has room for the files measured here.
+// startExecutor starts an executor whose sandbox has enough disk for the measured files.
 func startExecutor(path string) (*executor, error) {
 	var addrs []string
 	for range 2 {
@@ -72,7 +72,7 @@ func (x *executor) stop() {
 
 func (x *executor) status() string { return fmt.Sprintf("/proc/%d/status", x.cmd.Process.Pid) }
 
-// request sends a request; the caller closes the answer's body.
+// request sends a request. The caller closes the response's body.
 func (x *executor) request(method, path string, body io.Reader) (*http.Response, error) {
 	r, err := http.NewRequest(method, "http://"+x.addr+path, body)
 	if err != nil {
@@ -130,8 +130,8 @@ func executorRun(l *lab) (measured, error) {
 	return measured{value: ours.String(), baseline: "bare sh -c true: " + bare.String(), kept: ours.quantile(0.5) <= 3*time.Millisecond}, nil
 }
 
-// printed is what the streaming benchmarks print: a GiB in lines of this many
-// bytes with their ends.
+// printed is the output of the streaming benchmarks: a GiB in lines of this many bytes, line ends
+// included.
 const (
 	printed = 1 << 30
 	lineLen = 1024
@@ -172,7 +172,7 @@ func executorSSE(l *lab) (measured, error) {
 	}, nil
 }
 
-// countEvents counts output events the way a client sees them, without decoding.
+// countEvents counts output events without decoding them, like a fast client.
 func countEvents(r io.Reader) (lines int, complete bool, err error) {
 	in := bufio.NewReaderSize(r, 1<<20)
 	for {
@@ -247,10 +247,10 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// onlyWrites hides what io.Copy would make use of.
+// onlyWrites hides the optional interfaces that io.Copy uses.
 type onlyWrites struct{ io.Writer }
 
-// loopback times the transfer of size bytes through a connection.
+// loopback times the transfer of size bytes over a loopback connection.
 func loopback(size int64) (time.Duration, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -282,10 +282,10 @@ func drain(addr string, size int64) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// onlyReads hides what io.Copy would make use of.
+// onlyReads hides the optional interfaces that io.Copy uses.
 type onlyReads struct{ io.Reader }
 
-// sender serves size bytes to everybody who connects to a port.
+// sender sends size bytes to each connection to a port.
 const sender = `import socket, sys
 s = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=64)
 print("up", flush=True)
@@ -304,7 +304,7 @@ func executorProxy(l *lab) (measured, error) {
 		return measured{}, err
 	}
 	defer x.stop()
-	// The same program twice: in the sandbox, and on the host for the baseline.
+	// The same program runs in the sandbox and, as the baseline, on the host.
 	file := filepath.Join(x.dir, "sender.py")
 	if err := os.WriteFile(file, []byte(sender), 0o600); err != nil {
 		return measured{}, err
@@ -403,8 +403,8 @@ func executorMany(l *lab) (measured, error) {
 	}, nil
 }
 
-// executorStall leaves two streams unread for a minute, of a command and of a
-// process that both print a GB, and measures what others notice.
+// executorStall leaves the output streams of a command and of a process unread for a minute, while
+// both print a GB. It measures the effect on other clients.
 func executorStall(l *lab) (measured, error) {
 	x, err := startExecutor(l.sandbar)
 	if err != nil {
@@ -450,7 +450,7 @@ func quote(s string) string {
 	return string(b)
 }
 
-// unread sends a request and never reads the answer.
+// unread sends a request and does not read the response.
 func (x *executor) unread(ctx context.Context, method, path, body string) (net.Conn, error) {
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", x.addr)
 	if err != nil {

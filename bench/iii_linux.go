@@ -15,11 +15,11 @@ import (
 	"github.com/coder/websocket"
 )
 
-// iiiLab is a daemon that is an iii engine, with one client of a few lines.
+// iiiLab is a daemon with an iii engine, and a minimal client.
 type iiiLab struct {
 	*daemon
 	url   string
-	image string // what sandboxes are made of, in words
+	image string // the sandboxes' image, for the output
 	ws    *websocket.Conn
 
 	mu      sync.Mutex
@@ -28,7 +28,7 @@ type iiiLab struct {
 	broken  error
 }
 
-// iiiResult is the end of a call.
+// iiiResult is the result of a call.
 type iiiResult struct {
 	Type   string
 	ID     string `json:"invocation_id"`
@@ -36,8 +36,8 @@ type iiiResult struct {
 	Error  *struct{ Code, Message string }
 }
 
-// startIII starts a daemon whose image "python" is the lab's, or where there is
-// none the host's own programs.
+// startIII starts a daemon. Its image "python" is the lab's or, without one, the host's own
+// programs.
 func startIII(l *lab, env ...string) (*iiiLab, error) {
 	address, err := freeAddress()
 	if err != nil {
@@ -54,7 +54,7 @@ func startIII(l *lab, env ...string) (*iiiLab, error) {
 			return nil, errors.Join(err, os.RemoveAll(dir))
 		}
 	}
-	// What is measured here are fresh sandboxes, unless env says otherwise.
+	// The benchmarks measure new sandboxes, unless env says otherwise.
 	env = append([]string{"SANDBAR_TEMPLATES=off"}, env...)
 	x.daemon, err = startDaemonIn(l.sandbar, dir, append(env, "SANDBAR_III_LISTEN="+address, "SANDBAR_III_IMAGE_ALLOWLIST=python",
 		"SANDBAR_III_MAX_CONCURRENT_SANDBOXES=400", "SANDBAR_LOG_LEVEL=error")...)
@@ -96,7 +96,7 @@ func (x *iiiLab) stop() {
 	x.daemon.stop()
 }
 
-// read gives results to those who wait for them.
+// read passes results to the waiting calls.
 func (x *iiiLab) read() {
 	for {
 		_, b, err := x.ws.Read(context.Background())
@@ -122,8 +122,7 @@ func (x *iiiLab) read() {
 	}
 }
 
-// begin sends a call; the result comes through the channel, which is closed
-// when the connection breaks.
+// begin sends a call. The result arrives on the channel, which is closed if the connection breaks.
 func (x *iiiLab) begin(function string, data any) (chan iiiResult, error) {
 	x.mu.Lock()
 	if x.broken != nil {
@@ -141,7 +140,7 @@ func (x *iiiLab) begin(function string, data any) (chan iiiResult, error) {
 	return done, x.ws.Write(context.Background(), websocket.MessageText, b)
 }
 
-// call is a call to its end; it must succeed.
+// call makes a call and waits for its result. The call must succeed.
 func (x *iiiLab) call(function string, data, result any) error {
 	done, err := x.begin(function, data)
 	if err != nil {
@@ -164,7 +163,7 @@ func finish(function string, done chan iiiResult, result any) error {
 // object is a JSON object.
 type object = map[string]any
 
-// made is the answer to sandbox::create.
+// made is the result of sandbox::create.
 type made struct {
 	ID string `json:"sandbox_id"`
 }
@@ -196,7 +195,7 @@ func (x *iiiLab) sh(id, script string) error {
 	return err
 }
 
-// bareTrue runs a program without any sandbox, to know how the machine does.
+// bareTrue runs a program without a sandbox, as the baseline.
 func bareTrue() error { return exec.Command("/usr/bin/true").Run() }
 
 func iiiCreate(l *lab) (measured, error) {
@@ -220,7 +219,7 @@ func iiiCreate(l *lab) (measured, error) {
 		if err != nil {
 			return measured{}, err
 		}
-		if i >= 3 { // the first ones warm up
+		if i >= 3 { // the first runs warm up
 			ours, bare = append(ours, took), append(bare, time.Since(began))
 		}
 	}
@@ -282,7 +281,7 @@ func iiiBurst(l *lab) (measured, error) {
 	}, nil
 }
 
-// createMany makes sandboxes at once.
+// createMany makes sandboxes concurrently.
 func (x *iiiLab) createMany(n int) (ids []string, err error) {
 	var calls []chan iiiResult
 	for range n {
@@ -303,7 +302,7 @@ func (x *iiiLab) createMany(n int) (ids []string, err error) {
 	return ids, err
 }
 
-// iiiIdle counts the agents' memory and what the daemon has grown by.
+// iiiIdle measures the agents' memory and the daemon's growth.
 func iiiIdle(l *lab) (measured, error) {
 	const many = 300
 	x, err := startIII(l, "SANDBAR_MAX_SANDBOXES=400")
@@ -311,7 +310,7 @@ func iiiIdle(l *lab) (measured, error) {
 		return measured{}, err
 	}
 	defer x.stop()
-	// One, so that what is made on first use is not counted.
+	// The first sandbox is not measured: it makes what all share.
 	one, err := x.create(nil)
 	if err == nil {
 		err = errors.Join(x.sh(one, "true"), x.remove(one))
@@ -329,7 +328,7 @@ func iiiIdle(l *lab) (measured, error) {
 	if err != nil {
 		return measured{}, err
 	}
-	time.Sleep(5 * time.Second) // by now they have settled
+	time.Sleep(5 * time.Second) // until they have settled
 	agents, err := agentsOf(pid)
 	if err != nil {
 		return measured{}, err
@@ -349,7 +348,7 @@ func iiiIdle(l *lab) (measured, error) {
 	}, nil
 }
 
-// frame is how much SDKs put into one message.
+// frame is the payload of one message of the SDKs, in bytes.
 const frame = 64 << 10
 
 func iiiFiles(l *lab) (measured, error) {
@@ -388,14 +387,14 @@ func iiiFiles(l *lab) (measured, error) {
 	}, nil
 }
 
-// iiiRef is one end of a channel.
+// iiiRef refers to one end of a channel.
 type iiiRef struct {
 	Channel   string `json:"channel_id"`
 	Key       string `json:"access_key"`
 	Direction string `json:"direction"`
 }
 
-// open opens an end.
+// open opens one end of a channel.
 func (x *iiiLab) open(r iiiRef, direction string) (*websocket.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -406,7 +405,7 @@ func (x *iiiLab) open(r iiiRef, direction string) (*websocket.Conn, error) {
 	return ws, err
 }
 
-// upload times sandbox::fs::write through a channel, as an SDK does it.
+// upload times sandbox::fs::write through a channel, as in an SDK.
 func (x *iiiLab) upload(id, path string, size int) (time.Duration, error) {
 	began := time.Now()
 	var refs struct{ Reader, Writer iiiRef }
@@ -474,7 +473,7 @@ func (x *iiiLab) download(id, path string, size int64) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// grown is 100,000 files in 1,000 directories, one of which has what is looked for.
+// grown is a tree of 100,000 files in 1,000 directories. One file matches.
 const grown = `mkdir /tmp/t && cd /tmp/t && python3 - <<'END'
 import os
 for d in range(1000):

@@ -24,22 +24,22 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/native"
 )
 
-// lab is what benchmarks share.
+// lab is the common state of the benchmarks.
 type lab struct {
 	sandbar string // the command
-	image   string // an archive with Python; it may be missing
+	image   string // an archive of an image with Python; it may be missing
 }
 
-// python is the interpreter that sandboxes see, so the baseline is the same.
+// python is the interpreter of sandboxes and of the baselines.
 const python = "/usr/bin/python3"
 
 // hello is the program of the Python benchmarks.
 const hello = "print('hello world')"
 
-// newDriver makes the native driver as the daemon does.
+// newDriver makes the native driver with the daemon's settings.
 func newDriver() (*native.Driver, error) { return native.New(driver.Host{}, embedded.Binary()) }
 
-// newEngine makes an engine over it, with limits that any host enforces.
+// newEngine makes an engine with limits that every host enforces.
 func newEngine(grace time.Duration) (*engine.Engine, error) {
 	d, err := newDriver()
 	if err != nil {
@@ -85,12 +85,13 @@ func exited(r sandbar.Result, err error) error {
 	return err
 }
 
-// command returns a function that runs a program of the host.
+// command returns a function that runs a program on the host.
 func command(name string, args ...string) func() error {
 	return func() error { return exec.Command(name, args...).Run() }
 }
 
-// bubblewrap is a sandbox of bubblewrap's with the same namespaces and view.
+// bubblewrap returns a function that runs a program in bubblewrap, with the same namespaces and
+// file system view.
 func bubblewrap(args ...string) (func() error, error) {
 	path, err := exec.LookPath("bwrap")
 	if err != nil {
@@ -139,7 +140,7 @@ func coldTrue(*lab) (measured, error) {
 	}, nil
 }
 
-// spec is what the engine would resolve an empty Spec to.
+// spec is the resolved form of an empty Spec.
 func spec() sandbar.Spec {
 	return sandbar.Spec{Image: sandbar.ImageHost, Network: sandbar.NetworkNone, AllowDegraded: true, Limits: sandbar.Limits{
 		Memory: 256 << 20, CPUs: sandbar.Unlimited, CPUShares: 512, PIDs: 128, Disk: 256 << 20, Inodes: 65536, Files: 1024}}
@@ -171,8 +172,8 @@ func bubblewrapTrue(*lab) (measured, error) {
 	return measured{value: with.String()}, nil
 }
 
-// idleSandbox measures sandboxes among others. The agent's program is in memory
-// once, however many run it; alone, a sandbox is charged with all of it.
+// idleSandbox measures a sandbox among others. All agents share their program's memory, which would
+// be charged to a single sandbox in full.
 func idleSandbox(*lab) (measured, error) {
 	d, err := newDriver()
 	if err != nil {
@@ -193,8 +194,7 @@ func idleSandbox(*lab) (measured, error) {
 	}, nil
 }
 
-// idlePSS is the proportional memory of each of n sandboxes that have run a
-// program and been idle for a moment.
+// idlePSS is the proportional set size of each of n idle sandboxes that have run a program.
 func idlePSS(d *native.Driver, n int) (int64, error) {
 	ctx := context.Background()
 	var boxes []driver.Sandbox
@@ -215,7 +215,7 @@ func idlePSS(d *native.Driver, n int) (int64, error) {
 		}
 		p.Wait()
 	}
-	time.Sleep(2 * time.Second) // by now the agents have settled
+	time.Sleep(2 * time.Second) // until the agents have settled
 	var sum int64
 	pids, err := agentsOf(os.Getpid())
 	if err != nil {
@@ -230,7 +230,7 @@ func idlePSS(d *native.Driver, n int) (int64, error) {
 	return sum / int64(n), nil
 }
 
-// agentsOf lists the agents of the daemon pid: the children of its spawner.
+// agentsOf lists the agents of the daemon pid, which are the children of its spawner.
 func agentsOf(pid int) (agents []int, err error) {
 	spawners, err := childrenOf(pid)
 	for _, s := range spawners {
@@ -240,7 +240,7 @@ func agentsOf(pid int) (agents []int, err error) {
 	return agents, err
 }
 
-// childrenOf lists the processes whose parent is pid.
+// childrenOf lists the child processes of a process.
 func childrenOf(pid int) (out []int, err error) {
 	files, err := filepath.Glob("/proc/[0-9]*/status")
 	for _, f := range files {
@@ -252,7 +252,7 @@ func childrenOf(pid int) (out []int, err error) {
 	return out, err
 }
 
-// field reads a number of kB from a file of /proc, in bytes.
+// field reads a kB value from a file of /proc, in bytes.
 func field(path, key string) int64 {
 	f, err := os.Open(path)
 	if err != nil {
@@ -270,7 +270,7 @@ func field(path, key string) int64 {
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
-// stubborn is a tree that ignores what can be ignored, in two sessions.
+// stubborn is a process tree in two sessions that ignores all signals that can be ignored.
 const stubborn = `trap '' TERM HUP INT
 (setsid sh -c 'trap "" TERM HUP INT; sleep 1000' &)
 sleep 1000 & while :; do sleep 1000; done`
@@ -305,13 +305,13 @@ func stopTree(*lab) (measured, error) {
 	}, nil
 }
 
-// startSink notes when the program started.
+// startSink records when the program started.
 type startSink struct{ at *time.Time }
 
 func (s startSink) Started()                   { *s.at = time.Now() }
 func (s startSink) Output(sandbar.Chunk) error { return nil }
 
-// flood runs the daemon and drowns it, through a client that reads everything.
+// flood runs the daemon with programs that write without end, and a client that reads everything.
 func flood(l *lab) (measured, error) {
 	const size = 1 << 30
 	d, err := startDaemon(l.sandbar, "SANDBAR_LIMITS_MAX_OUTPUT=1GiB")
@@ -319,7 +319,7 @@ func flood(l *lab) (measured, error) {
 		return measured{}, err
 	}
 	defer d.stop()
-	// Once, small, so that what is made on first use is not counted.
+	// A first small run allocates what all runs share; it is not measured.
 	if _, err := d.execute("head -c 1000000 /dev/zero | tr '\\0' x", 2<<20); err != nil {
 		return measured{}, err
 	}
@@ -356,8 +356,7 @@ func startDaemon(path string, env ...string) (*daemon, error) {
 	return startDaemonIn(path, dir, env...)
 }
 
-// startDaemonIn starts a daemon that keeps everything in dir, which it removes
-// at its end.
+// startDaemonIn starts a daemon with all its files in dir. The end of the daemon removes dir.
 func startDaemonIn(path, dir string, env ...string) (*daemon, error) {
 	addr, err := freeAddress()
 	if err != nil {
@@ -381,7 +380,7 @@ func startDaemonIn(path, dir string, env ...string) (*daemon, error) {
 	return nil, errors.New("the daemon did not answer within 20 s")
 }
 
-// freeAddress is a loopback address that nothing listens on.
+// freeAddress returns a free loopback address.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -399,7 +398,7 @@ func (d *daemon) stop() {
 
 func (d *daemon) status() string { return fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid) }
 
-// execute runs shell code over Fathom and returns how many bytes of output came.
+// execute runs shell code over Fathom and returns the number of bytes of its output.
 func (d *daemon) execute(code string, limit int64) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()

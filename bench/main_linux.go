@@ -1,11 +1,10 @@
-// Command bench prints the numbers that SPECIFICATION.md promises, each next
-// to a baseline timed in the same run, so that what is compared has seen the
-// same machine in the same minute. A number that misses its promise is marked;
-// the exit code is then 1.
+// Command bench measures the numbers in SPECIFICATION.md. It times a baseline in the same run, so
+// that both see the same state of the machine. It marks a number that is out of bounds; the exit
+// code is then 1.
 //
-//	make bench            all of it
-//	make bench ONLY=idle  what has "idle" in its name
-//	make soak TIME=30m    a load of everything instead: see runSoak
+//	make bench            all benchmarks
+//	make bench ONLY=idle  those with "idle" in their names
+//	make soak TIME=30m    a load test instead: see runSoak
 package main
 
 import (
@@ -19,21 +18,21 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent"
 )
 
-// benchmark is one promise and how it is measured.
+// benchmark is one number of SPECIFICATION.md and how to measure it.
 type benchmark struct {
 	name    string
 	promise string
 	run     func(*lab) (measured, error)
 }
 
-// measured is one number with what it was held against.
+// measured is one measured number and its bound.
 type measured struct {
 	value    string
 	baseline string
 	kept     bool
 }
 
-// benchmarks are the promises in the order of SPECIFICATION.md.
+// benchmarks are in the order of SPECIFICATION.md.
 func benchmarks() []benchmark {
 	return []benchmark{
 		{"cold-python", "one isolated Python costs at most 8 ms more than a bare one", coldPython},
@@ -130,7 +129,7 @@ func runAll(only string, l *lab) int {
 // times is a sample of durations.
 type times []time.Duration
 
-// sample times f n times after a few runs that do not count.
+// sample times f n times after some runs that do not count.
 func sample(n int, f func() error) (times, error) {
 	all, err := inTurn(n, noRest, f)
 	if err != nil {
@@ -139,7 +138,7 @@ func sample(n int, f func() error) (times, error) {
 	return all[0], nil
 }
 
-// interleave times two things in turn, so that a noisy moment hits both.
+// interleave times two functions in turn, so that disturbances affect both.
 func interleave(n int, f, g func() error) (a, b times, err error) {
 	all, err := inTurn(n, noRest, f, g)
 	if err != nil {
@@ -150,8 +149,8 @@ func interleave(n int, f, g func() error) (a, b times, err error) {
 
 func noRest() error { return nil }
 
-// inTurn times things in turn, n times after a few that do not count. After each
-// comes a rest, which is not timed.
+// inTurn times functions in turn, n times after some runs that do not count. An untimed rest
+// follows each call.
 func inTurn(n int, rest func() error, things ...func() error) ([]times, error) {
 	out := make([]times, len(things))
 	for i := range n + untimed {
@@ -172,7 +171,7 @@ func inTurn(n int, rest func() error, things ...func() error) ([]times, error) {
 	return out, nil
 }
 
-// untimed is how often inTurn runs things before it times them.
+// untimed is the number of runs of inTurn that do not count.
 const untimed = 3
 
 func sortTimes(samples ...times) {

@@ -19,8 +19,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/oci"
 )
 
-// runcRun and runscRun hold a sandbox's whole life against that of a container
-// which the same runtime makes by hand.
+// runcRun and runscRun compare the whole life of a sandbox with that of a container that the same
+// runtime makes directly.
 func runcRun(*lab) (measured, error) { return container(oci.Name, "runc", 40) }
 
 func runscRun(*lab) (measured, error) {
@@ -31,7 +31,7 @@ func runscRun(*lab) (measured, error) {
 	return container(oci.NameGVisor, path, 20, "--network=none")
 }
 
-// runsc is where `make tools` builds it.
+// runsc is the path where `make tools` builds runsc.
 func runsc() (string, error) {
 	path, err := filepath.Abs(".cache/bin/runsc")
 	if err == nil {
@@ -43,7 +43,7 @@ func runsc() (string, error) {
 	return path, nil
 }
 
-// runscReady is an execution in a gVisor sandbox in which Python waits.
+// runscReady measures an execution in a gVisor sandbox with a prestarted Python.
 func runscReady(*lab) (measured, error) {
 	path, err := runsc()
 	if err != nil {
@@ -56,7 +56,7 @@ func runscReady(*lab) (measured, error) {
 	return readyPython(d, 15*time.Millisecond)
 }
 
-// container measures create → print → destroy with a driver, and `RUNTIME run`.
+// container measures create, print and destroy with a driver, and with `RUNTIME run`.
 func container(name, runtime string, n int, flags ...string) (measured, error) {
 	d, err := oci.New(driver.Host{Options: map[string]string{"runtime": runtime}}, name, embedded.Binary())
 	if err != nil {
@@ -91,8 +91,8 @@ func container(name, runtime string, n int, flags ...string) (measured, error) {
 	}, nil
 }
 
-// bundle makes a bundle as `runc spec` makes it, with this host's programs, and
-// returns a function that runs it to its end.
+// bundle makes a bundle like `runc spec`, with this host's programs. It returns a function that
+// runs it to its end.
 func bundle(dir, runtime string, flags []string) (func() error, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "rootfs", "usr"), 0o755); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func bundle(dir, runtime string, flags []string) (func() error, error) {
 	}, nil
 }
 
-// adjust has a configuration print with this host's Python.
+// adjust makes a configuration print with this host's Python.
 func adjust(file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {

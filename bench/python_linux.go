@@ -12,8 +12,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// readyPythonSize measures ready copies of a template among others: what they
-// share with each other and the template is in memory once.
+// readyPythonSize measures ready forks of a template among others. The memory that they share with
+// each other and the template counts once.
 func readyPythonSize(l *lab) (measured, error) {
 	const many = 30
 	d, err := startDaemon(l.sandbar, "SANDBAR_LOG_LEVEL=error",
@@ -25,7 +25,7 @@ func readyPythonSize(l *lab) (measured, error) {
 	if err := d.awaitReady("python", many); err != nil {
 		return measured{}, err
 	}
-	time.Sleep(2 * time.Second) // by now they have settled
+	time.Sleep(2 * time.Second) // until they have settled
 	n, copies, agents := d.waiting()
 	if n != many {
 		return measured{}, fmt.Errorf("found %d interpreters in %d ready sandboxes", n, many)
@@ -36,10 +36,10 @@ func readyPythonSize(l *lab) (measured, error) {
 	}, nil
 }
 
-// waiting counts the sandboxes in which an interpreter waits, and tells what it and
-// the agent beside it hold, on average. A sandbox is known by its PID namespace.
-// Outside of all are the template and helpers of copies, which have a copy's memory
-// and would count it twice; the template's own sandbox has no interpreter.
+// waiting counts the sandboxes with a waiting interpreter, and returns the average memory of the
+// interpreter and its agent. A sandbox is identified by its PID namespace. Processes outside of all
+// these namespaces are the template and the helpers of forks. A helper has a fork's memory and
+// would count it twice; the template's own sandbox has no interpreter.
 func (d *daemon) waiting() (n int, copies, agents int64) {
 	own, _ := os.Readlink("/proc/self/ns/pid")
 	interpreter, rest := map[string]int64{}, map[string]int64{}
@@ -62,8 +62,8 @@ func (d *daemon) waiting() (n int, copies, agents int64) {
 	return n, copies, agents
 }
 
-// warmImports runs two programs in ready copies of one template which has imported
-// what the second one imports, and takes the difference.
+// warmImports runs two programs in ready forks of one template that has imported the module of the
+// second, and returns the difference.
 func warmImports(l *lab) (measured, error) {
 	const importing = "import numpy, pandas\n" + hello
 	dir, err := packages()
@@ -94,9 +94,9 @@ func warmImports(l *lab) (measured, error) {
 		fmt.Sprintf(`SANDBAR_LANGUAGES=[{name: python, file: main.py, command: [python3, "{file}"], env: {PYTHONPATH: %q}}]`, dir))
 }
 
-// packages makes a directory with numpy and pandas for the host's Python, of the
-// wheels that `make tools` fetches: many hosts have neither. It is in the cache,
-// since sandboxes are not shown directories of the host's /tmp.
+// packages makes a directory with numpy and pandas for the host's Python, from the wheels that
+// `make tools` fetches. It is in the cache, because sandboxes do not see directories of the host's
+// /tmp.
 func packages() (dir string, err error) {
 	wheels := testenv.WheelsDir()
 	pip, err := filepath.Glob(filepath.Join(wheels, "pip-*.whl"))
@@ -116,7 +116,7 @@ func packages() (dir string, err error) {
 	if err != nil {
 		err = fmt.Errorf("installing pandas: %w: %s", err, out)
 	} else {
-		err = os.Chmod(dir, 0o755) // sandboxes have users of their own
+		err = os.Chmod(dir, 0o755) // the users of sandboxes must have access
 	}
 	if err != nil {
 		os.RemoveAll(dir)

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// readyPython measures one execution at a time with a driver, each in a sandbox
-// that is ready. It closes the driver.
+// readyPython measures executions, one at a time, each in a ready sandbox of a driver. It closes
+// the driver.
 func readyPython(d driver.Driver, most time.Duration) (measured, error) {
 	e, err := engine.New(engine.Config{Driver: d, Grace: time.Second, AllowDegraded: true, Templates: []engine.Template{{Language: "python", Min: 1}}})
 	if err != nil {
@@ -45,7 +45,7 @@ func readyPython(d driver.Driver, most time.Duration) (measured, error) {
 	}, nil
 }
 
-// awaitTemplate waits until a sandbox of the one template is ready.
+// awaitTemplate waits until a sandbox of the only template is ready.
 func awaitTemplate(e *engine.Engine) error {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if e.Templates()[0].Ready > 0 {
@@ -55,7 +55,7 @@ func awaitTemplate(e *engine.Engine) error {
 	return fmt.Errorf("no sandbox became ready within a minute: %+v", e.Templates()[0])
 }
 
-// closeDriver closes a driver that no engine has.
+// closeDriver closes a driver that no engine uses.
 func closeDriver(d driver.Driver) error {
 	if c, ok := driver.As[driver.Closer](d); ok {
 		return c.Close()

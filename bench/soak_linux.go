@@ -17,34 +17,34 @@ import (
 	"github.com/sandbar-dev/sandbar/client"
 )
 
-// How the load and the looks at the daemon take turns.
+// Times of the load and of the measurements.
 const (
-	// answerTime is the longest that a caller waits. Whoever has no answer by
-	// then counts as not answered; on an idle machine the slowest has one in 3 s.
+	// answerTime is the longest wait of a caller. A caller without an answer by then counts as
+	// unanswered; on an idle machine the slowest answer takes 3 s.
 	answerTime = 90 * time.Second
-	// lookEvery is the time between two looks.
+	// lookEvery is the time between two measurements.
 	lookEvery = 15 * time.Second
-	// settleTime bounds the wait, before a look, for sandboxes that are being
-	// removed or made ready.
+	// settleTime bounds the wait before a measurement for sandboxes that are being removed or made
+	// ready.
 	settleTime = time.Minute
-	// maxFaults is how many faults are printed; all are counted.
+	// maxFaults is the largest number of faults to print; all are counted.
 	maxFaults = 20
 )
 
-// soak is a daemon under a load of everything it does.
+// soak is a daemon under a load of all its functions.
 type soak struct {
 	lab    *lab
 	daemon *daemon
 	api    *client.Client
 	iii    string       // the address of its iii engine
-	stdio  atomic.Int64 // the process that serves the stdio protocol
+	stdio  atomic.Int64 // the process with the stdio protocol
 
-	// turn is held for reading by every operation, and for writing by who looks
-	// at the daemon: a look sees it between two operations, always in the same
-	// state, so that what it holds then can be compared.
+	// Every operation holds turn for reading, and a measurement holds it for writing. A measurement
+	// then sees the daemon between operations, always in the same state, so that measurements can
+	// be compared.
 	turn sync.RWMutex
 
-	dead map[int]bool // children that were dead at the last look for orphans
+	dead map[int]bool // dead children at the last search for orphans
 
 	mu         sync.Mutex
 	done       map[string]int // operations, by name
@@ -54,15 +54,14 @@ type soak struct {
 	looks      []look
 }
 
-// runSoak loads a daemon over all its protocols for as long as it is told to:
-// programs that end well, that time out, use up their memory, flood, fork, are
-// cancelled or abandoned, and templates that are killed meanwhile. It tells what
-// of the daemon's grew between the first and the last quarter of that time, how
-// many callers had no answer and how many executions did not end as their
-// program says. The exit code is 0 if nothing grew and those are none.
+// runSoak loads a daemon over all its protocols for a given time: programs that end normally, time
+// out, exhaust their memory, write without end, fork, are cancelled or abandoned, and templates
+// that are killed. It reports which of the daemon's resources grew between the first and the last
+// quarter of the time, how many callers had no answer, and how many executions had a wrong result.
+// The exit code is 0 if nothing grew and there were none of these.
 func runSoak(l *lab, length time.Duration) int {
-	// Whatever loses its parents becomes a child of this process, so that at
-	// the end a process that is left can be found, whoever it says it is.
+	// Orphans become children of this process (PR_SET_CHILD_SUBREAPER, prctl(2)), so that remaining
+	// processes are found at the end.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 		return 1
@@ -83,8 +82,8 @@ func runSoak(l *lab, length time.Duration) int {
 	return s.report(length, ended)
 }
 
-// soakTemplates keep as many sandboxes ready at all times, so that two looks
-// find the same. The last is what the iii engine makes by default.
+// soakTemplates keep a constant number of sandboxes ready, so that measurements can be compared.
+// The last is the iii engine's default.
 const (
 	soakTemplates = "[{language: python, min: 4, max: 4}, {min: 4, max: 4}, {language: javascript, min: 2, max: 2}, {memory: 512MiB, cpus: 1, min: 2, max: 2}]"
 	soakReady     = 4 + 4 + 2 + 2
@@ -108,7 +107,7 @@ func startSoak(l *lab) (*soak, error) {
 	return &soak{lab: l, daemon: d, api: api, iii: "ws://" + address, done: map[string]int{}}, nil
 }
 
-// load runs all clients until ctx ends, and looks at the daemon meanwhile.
+// load runs all clients until ctx ends, with measurements in between.
 func (s *soak) load(ctx context.Context) {
 	var clients sync.WaitGroup
 	for i, c := range s.clients() {
@@ -125,35 +124,34 @@ func (s *soak) load(ctx context.Context) {
 			return
 		case <-looks.C:
 			s.look(began)
-		case <-orphans.C: // as an init does; a sandbox does not end while it has a zombie
+		case <-orphans.C: // like an init process; a sandbox does not end while it has a zombie
 			s.reap()
 		}
 	}
 }
 
-// A deed is one operation with what must come of it: an error says that
-// something else did.
+// A deed is one operation with a check of its result. An error is a wrong result.
 type deed struct {
 	name string
 	do   func(ctx context.Context) error
 }
 
-// keepBusy has a client do its deeds, one after the other and again.
+// keepBusy runs the deeds of a client in a loop.
 func (s *soak) keepBusy(ctx context.Context, client int, deeds []deed) {
 	for n := client; ctx.Err() == nil; n++ {
 		d := deeds[n%len(deeds)]
 		s.turn.RLock()
-		// Not with ctx: an operation that has begun is let finish, and counts.
+		// Not with ctx: an operation that has begun may end, and counts.
 		err := s.answered(d)
 		s.turn.RUnlock()
 		s.count(d.name, err)
 	}
 }
 
-// errUnanswered is of a caller who has waited for longer than answerTime.
+// errUnanswered is the error after answerTime.
 var errUnanswered = errors.New("no answer")
 
-// answered does a deed and waits no longer than answerTime for its end.
+// answered runs a deed and waits at most answerTime for its end.
 func (s *soak) answered(d deed) error {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
@@ -185,14 +183,14 @@ func (s *soak) count(name string, err error) {
 	s.note(name + ": " + err.Error())
 }
 
-// note keeps what is printed at the end, with mu held.
+// note records a message for the report. s.mu is held.
 func (s *soak) note(what string) {
 	if len(s.faults) < maxFaults {
 		s.faults = append(s.faults, time.Now().Format(time.TimeOnly)+" "+what)
 	}
 }
 
-// end stops the daemon and tells what is wrong with how it ended.
+// end stops the daemon and returns what was wrong with its end.
 func (s *soak) end() []string {
 	s.api.Close()
 	owner := fmt.Sprintf("%d-", s.daemon.cmd.Process.Pid)
@@ -200,7 +198,7 @@ func (s *soak) end() []string {
 	if pid := int(s.stdio.Load()); pid > 0 {
 		unix.Kill(pid, unix.SIGKILL)
 	}
-	// Not SIGINT, which is ignored below a shell's background job.
+	// Not SIGINT, which shells ignore for background jobs.
 	s.daemon.cmd.Process.Signal(unix.SIGTERM)
 	defer time.AfterFunc(time.Minute, func() { s.daemon.cmd.Process.Kill() }).Stop()
 	if err := s.daemon.cmd.Wait(); err != nil {
@@ -224,7 +222,7 @@ func (s *soak) end() []string {
 	return wrong
 }
 
-// report prints everything, and returns the exit code.
+// report prints the report and returns the exit code.
 func (s *soak) report(length time.Duration, wrong []string) int {
 	total := 0
 	for _, n := range s.done {

@@ -20,8 +20,8 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// clients are those that load the daemon, each with what it does in turn. What
-// takes a processor for long stands once; what a user does most stands often.
+// clients load the daemon, each with its operations in turn. Operations with a high processor load
+// are listed once, frequent ones repeatedly.
 func (s *soak) clients() [][]deed {
 	var all [][]deed
 	for range 3 {
@@ -48,8 +48,8 @@ func (s *soak) clients() [][]deed {
 	return all
 }
 
-// fathomClient speaks Fathom over a connection that it makes anew when the
-// last broke, and every hundred executions.
+// fathomClient speaks Fathom. It makes a new connection after an error and after every hundred
+// executions.
 type fathomClient struct {
 	s    *soak
 	line *line
@@ -77,7 +77,7 @@ func (c *fathomClient) with(ctx context.Context, f func(*line) error) error {
 	return err
 }
 
-// program is an execution that ends well, with this output if it is not "".
+// program is an execution that exits with 0, with this output if it is not "".
 func (c *fathomClient) program(language, code, output string) deed {
 	return deed{"fathom: " + language, func(ctx context.Context) error {
 		return c.with(ctx, func(l *line) error {
@@ -119,7 +119,7 @@ func (c *fathomClient) cancelled() deed {
 	}}
 }
 
-// pinged is a ping, whose answer is a message without an id.
+// pinged is a ping. Its answer is a message without an id.
 func (c *fathomClient) pinged() deed {
 	return deed{"fathom: ping", func(ctx context.Context) error {
 		return c.with(ctx, func(l *line) error {
@@ -135,7 +135,7 @@ func (c *fathomClient) pinged() deed {
 	}}
 }
 
-// readSlowly lets a megabyte of output wait for its reader.
+// readSlowly leaves a megabyte of output unread for some time.
 func (c *fathomClient) readSlowly() deed {
 	return deed{"fathom: slow reader", func(ctx context.Context) error {
 		return c.with(ctx, func(l *line) error {
@@ -153,7 +153,7 @@ func (c *fathomClient) readSlowly() deed {
 	}}
 }
 
-// vanish starts a program, reads its first output and is gone without a word.
+// vanish starts a program, reads its first output and closes the connection.
 func (s *soak) vanish(language, code string) deed {
 	return deed{"fathom: client vanishes", func(ctx context.Context) error {
 		l, err := s.daemon.dial(ctx)
@@ -169,7 +169,7 @@ func (s *soak) vanish(language, code string) deed {
 	}}
 }
 
-// dribble opens a connection that says little, slowly, and then nothing.
+// dribble opens a connection, sends a few bytes slowly, and then nothing.
 func (s *soak) dribble() deed {
 	return deed{"http: dribble", func(ctx context.Context) error {
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.daemon.addr)
@@ -179,7 +179,7 @@ func (s *soak) dribble() deed {
 		defer c.Close()
 		for _, b := range []byte("GET /health HTT") {
 			if _, err := c.Write([]byte{b}); err != nil {
-				return nil // the daemon has lost its patience, which it may
+				return nil // the daemon may close the connection for inactivity
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -224,14 +224,14 @@ func (s *soak) longLived() []deed {
 			}
 			short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 			defer cancel()
-			// How it ends is not known to a client that has gone.
+			// A client that has gone does not learn how the program ends.
 			_, _ = s.api.Exec(short, string(box.ID), wire.Exec{Args: []string{"sleep", "1000"}}, client.Streams{Stdout: io.Discard, Stderr: io.Discard})
 			return s.api.Stop(ctx, string(box.ID))
 		}},
 	}
 }
 
-// exec runs a command with some input, which comes back if it exits.
+// exec runs a command with some input, which it must print if it exits.
 func (s *soak) exec(ctx context.Context, id string, x wire.Exec, outcome string) error {
 	input := rand.Text()
 	var out bytes.Buffer
@@ -287,8 +287,8 @@ func (s *soak) commands() []deed {
 	}
 }
 
-// iiiClient is a worker of the iii engine. Some of its sandboxes it leaves to
-// the daemon, with a connection that breaks in the middle of a call.
+// iiiClient is a worker of the iii engine. It abandons some sandboxes with a connection that breaks
+// during a call.
 func (s *soak) iiiClient() []deed {
 	var x *iiiLab
 	with := func(name string, f func(id string) error) deed {
@@ -333,8 +333,7 @@ func (s *soak) iiiClient() []deed {
 	}
 }
 
-// stdioClient talks to a process of its own. Now and then it is killed, and
-// must leave nothing.
+// stdioClient uses its own process. It kills the process from time to time, and nothing may remain.
 func (s *soak) stdioClient() []deed {
 	var x *stdioSandbox
 	with := func(name string, f func() error) deed {
@@ -350,7 +349,7 @@ func (s *soak) stdioClient() []deed {
 	}
 	end := func() error {
 		x.cmd.Process.Kill()
-		_ = x.stop() // which says that it was killed
+		_ = x.stop() // it reports the kill
 		s.stdio.Store(0)
 		x = nil
 		return nil
@@ -378,7 +377,7 @@ func (s *soak) stdioClient() []deed {
 	}
 }
 
-// killTemplate kills a template: the interpreter that is copied, or its parent.
+// killTemplate kills a template: the forked interpreter or its parent.
 func (s *soak) killTemplate() deed {
 	return deed{"a template is killed", func(context.Context) error {
 		all := s.descendants()
@@ -399,11 +398,11 @@ func (s *soak) killTemplate() deed {
 			}
 			return nil
 		}
-		return nil // it is being made again
+		return nil // the daemon is making it again
 	}}
 }
 
-// rest does nothing, so that what is heavy or rare does not take all the time.
+// rest does nothing, to limit the share of expensive or rare operations.
 func (s *soak) rest(d time.Duration) deed {
 	return deed{"rests", func(context.Context) error { time.Sleep(d); return nil }}
 }

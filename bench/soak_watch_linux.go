@@ -14,16 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// look is what the daemon holds at a moment, in the order of quantities.
+// look is one measurement of the daemon's resources, in the order of quantities.
 type look []float64
 
-// quantity is something that must not grow.
+// quantity is a resource that must not grow.
 type quantity struct {
 	name string
 	read func(*soak) float64
-	// slack is by how much the median of the last quarter may be above that of
-	// the first: of what the Go runtime or the C library keeps for later use,
-	// and of what is counted while it comes and goes.
+	// slack is how much the median of the last quarter may exceed that of the first. It covers
+	// memory that the Go runtime or the C library keeps, and resources that come and go.
 	slack func(first float64) float64
 }
 
@@ -31,23 +30,24 @@ func exactly(float64) float64 { return 0 }
 
 func upTo(n float64) func(float64) float64 { return func(float64) float64 { return n } }
 
-// memorySlack is an eighth, and never less than 8 MiB: a heap of Go's is as
-// large as the last collection left it, within a factor of two.
+// memorySlack is an eighth, and at least 8 MiB: the size of a Go heap varies by a factor of two
+// with the time of the last collection.
 func memorySlack(first float64) float64 { return max(8, first/8) }
 
-// quantities are what is looked at.
+// quantities are the measured resources.
 func quantities() []quantity {
 	return []quantity{
 		{"resident memory, MiB", func(s *soak) float64 { return mib(field(s.daemon.status(), "VmRSS:")) }, memorySlack},
-		// Not the proportional one: that of the program's file depends on who else runs it.
+		// Not the proportional set size: the share of the program's file depends on other
+		// processes.
 		{"anonymous memory, MiB", func(s *soak) float64 {
 			return mib(field(fmt.Sprintf("/proc/%d/smaps_rollup", s.daemon.cmd.Process.Pid), "Anonymous:"))
 		}, memorySlack},
 		{"Go heap in use, MiB", func(s *soak) float64 { return s.metric("go_memstats_heap_inuse_bytes") / (1 << 20) }, memorySlack},
 		{"descriptors", func(s *soak) float64 { return float64(entriesIn(s.proc("fd"))) }, upTo(3)},
 		{"goroutines", func(s *soak) float64 { return s.metric("go_goroutines") }, upTo(5)},
-		// The runtime keeps as many as ever blocked at once: a record, which on a busy
-		// machine is broken now and then. A leak is of goroutines as well.
+		// The runtime keeps as many threads as were ever blocked at once, and a busy machine
+		// reaches a new maximum from time to time. A leak of threads is also one of goroutines.
 		{"threads", func(s *soak) float64 { return float64(entriesIn(s.proc("task"))) }, upTo(10)},
 		{"mounts", func(s *soak) float64 { return float64(lines(s.proc("mountinfo"))) }, exactly},
 		{"mounts of this program's", func(*soak) float64 { return float64(lines("/proc/self/mountinfo")) }, exactly},
@@ -69,7 +69,7 @@ func (s *soak) proc(file string) string {
 
 func (s *soak) descendants() map[int]process { return family(s.daemon.cmd.Process.Pid) }
 
-// metric is one of the daemon's, -1 if it does not tell.
+// metric is a metric of the daemon; -1 if it has none of this name.
 func (s *soak) metric(name string) float64 {
 	v, err := s.daemon.metric(name)
 	if err != nil {
@@ -78,8 +78,8 @@ func (s *soak) metric(name string) float64 {
 	return v
 }
 
-// look waits until all operations have ended and the daemon has settled, and
-// notes what it holds. The time until it is warm does not count.
+// look waits until all operations have ended and the daemon has settled, and measures its
+// resources. Measurements before the daemon is warm do not count.
 func (s *soak) look(began time.Time) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -107,8 +107,7 @@ func (s *soak) look(began time.Time) {
 	s.looks = append(s.looks, l)
 }
 
-// unsettled tells what there is besides sandboxes that wait, as many as there
-// should be; "" is nothing.
+// unsettled describes sandboxes other than the wanted number of ready ones; "" for none.
 func (s *soak) unsettled() string {
 	all, err := s.daemon.metrics()
 	if err != nil {
@@ -130,10 +129,9 @@ func (s *soak) unsettled() string {
 // reap waits for orphans.
 func (s *soak) reap() { s.dead = reap(s.dead, s.daemon.cmd.Process.Pid, int(s.stdio.Load())) }
 
-// reap waits for dead processes that have become children of this one, as
-// orphans do, but not for those that others wait for: the programs that clients
-// have started are waited for as soon as they are dead, so only those count that
-// were dead at the call before. It returns those that are dead now.
+// reap waits for dead orphans that have become children of this process. Programs that clients
+// started are waited for elsewhere as soon as they die, so reap waits only for children that were
+// dead at the previous call. It returns the children that are dead now.
 func reap(before map[int]bool, others ...int) (dead map[int]bool) {
 	dead = map[int]bool{}
 	for pid, p := range family(os.Getpid()) {
@@ -148,7 +146,7 @@ func reap(before map[int]bool, others ...int) (dead map[int]bool) {
 	return dead
 }
 
-// table prints what the looks have seen and reports whether nothing grew.
+// table prints the measurements and reports whether nothing grew.
 func table(looks []look) (flat bool) {
 	n := len(looks) / 4
 	if n == 0 {
@@ -184,7 +182,7 @@ type process struct {
 	parent int
 }
 
-// family is everything that descends from pid.
+// family returns all descendants of pid.
 func family(pid int) map[int]process {
 	all := map[int]process{}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -220,9 +218,8 @@ func zombies(all map[int]process) (n int) {
 	return n
 }
 
-// orphans counts the children of this process that it did not start: whatever
-// has outlived its parents is one. Of the commands that the load starts for a
-// moment none runs during a look.
+// orphans counts the children of this process that it did not start, which have outlived their
+// parents. No command of the load runs during a measurement.
 func (s *soak) orphans() (n int) {
 	for pid, p := range family(os.Getpid()) {
 		if p.parent == os.Getpid() && pid != s.daemon.cmd.Process.Pid && int64(pid) != s.stdio.Load() {
@@ -235,7 +232,7 @@ func (s *soak) orphans() (n int) {
 	return n
 }
 
-// namespaces counts those that processes are in, this program's left out.
+// namespaces counts the namespaces of processes, without this program's.
 func namespaces(of map[int]process) int {
 	seen := map[string]bool{}
 	for pid := range of {
@@ -249,7 +246,7 @@ func namespaces(of map[int]process) int {
 	return len(seen)
 }
 
-// groupsOf lists the control groups that a daemon has made.
+// groupsOf lists the cgroups that a daemon has made.
 func groupsOf(owner string) (groups []string) {
 	filepath.WalkDir("/sys/fs/cgroup", func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), owner) {

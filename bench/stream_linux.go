@@ -13,16 +13,16 @@ import (
 	"github.com/coder/websocket"
 )
 
-// streamed is how much output fathomStream carries, in lines of lineSize bytes. messageSize is that
-// of a bulk message of Fathom.
+// streamed is the amount of output of fathomStream, in lines of lineSize bytes. messageSize is the
+// size of a bulk message of Fathom.
 const (
 	streamed    = 512 << 20
 	lineSize    = 80
 	messageSize = 128 << 10
 )
 
-// fathomStream prints lines through a daemon to a client that counts what arrives, and holds that
-// against a WebSocket between the same client and a server that sends one buffer again and again.
+// fathomStream prints lines through a daemon to a client that counts bytes. The baseline is a
+// WebSocket between the same client and a server that sends one buffer repeatedly.
 func fathomStream(l *lab) (measured, error) {
 	d, err := startDaemon(l.sandbar, "SANDBAR_LIMITS_MAX_OUTPUT=1GiB")
 	if err != nil {
@@ -67,7 +67,8 @@ func fathomStream(l *lab) (measured, error) {
 	}, nil
 }
 
-// drainUntil reads messages up to the one whose beginning holds mark; "" is the connection's end.
+// drainUntil reads messages up to one whose beginning contains mark; "" is the end of the
+// connection.
 func drainUntil(ctx context.Context, ws *websocket.Conn, mark string) error {
 	ws.SetReadLimit(-1)
 	for {
@@ -89,7 +90,7 @@ func drainUntil(ctx context.Context, ws *websocket.Conn, mark string) error {
 	}
 }
 
-// bareWebSocket is how many MB/s a WebSocket carries from a server that has nothing else to do.
+// bareWebSocket measures the MB/s of a WebSocket from a server without other work.
 func bareWebSocket(ctx context.Context) (float64, error) {
 	buf := bytes.Repeat([]byte{'x'}, messageSize)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

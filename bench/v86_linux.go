@@ -15,8 +15,8 @@ import (
 // machineMemory is the default of the protocol, in MiB.
 const machineMemory = 64
 
-// startMachine starts `sandbar stdio` in the mode v86, with the image that
-// "make tools" builds. The first of all boots it.
+// startMachine starts `sandbar stdio` in the mode v86, with the image that "make tools" builds. The
+// first start boots it.
 func startMachine(l *lab) (*stdioSandbox, error) {
 	cache, err := testenv.V86Cache()
 	if err != nil {
@@ -33,12 +33,12 @@ func startMachine(l *lab) (*stdioSandbox, error) {
 	}
 	s, err := startStdio(l.sandbar, "--config", config, "--mode", "v86", "--disk-image", testenv.V86Image(), "--memory-limit", strconv.Itoa(machineMemory))
 	if err == nil {
-		err = s.shell("echo up", "up\n") // when it has read its configuration
+		err = s.shell("echo up", "up\n") // after it has read its configuration
 	}
 	return s, err
 }
 
-// withMachine measures one machine that runs.
+// withMachine measures a running machine.
 func withMachine(f func(*stdioSandbox) (measured, error)) func(*lab) (measured, error) {
 	return func(l *lab) (measured, error) {
 		s, err := startMachine(l)
@@ -58,7 +58,7 @@ func machineStart(l *lab) (measured, error) {
 		if err != nil {
 			return measured{}, err
 		}
-		if i > 0 { // the first one may boot
+		if i > 0 { // the first may boot
 			took = append(took, time.Since(began))
 		}
 		if err := s.stop(); err != nil {
@@ -93,7 +93,7 @@ func machineReset(s *stdioSandbox) (measured, error) {
 	return measured{value: took.String(), kept: took.quantile(0.5) <= 700*time.Millisecond}, nil
 }
 
-// machineIdle measures the processor time of a machine of which nothing is asked.
+// machineIdle measures the processor time of an idle machine.
 func machineIdle(s *stdioSandbox) (measured, error) {
 	const rest = 10 * time.Second
 	pids, err := s.processes()
@@ -106,12 +106,12 @@ func machineIdle(s *stdioSandbox) (measured, error) {
 	return measured{value: fmt.Sprintf("%.1f %% of a processor, over %v", share, rest), kept: share <= 1}, s.shell("echo still", "still\n")
 }
 
-// machineSize measures the memory of a machine that has worked.
+// machineSize measures the memory of a machine after some work.
 func machineSize(s *stdioSandbox) (measured, error) {
 	if err := s.shell("i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; seq 1 20000 | sort | md5sum >/tmp/x; echo $i", "3000\n"); err != nil {
 		return measured{}, err
 	}
-	time.Sleep(5 * time.Second) // until the machine stands still
+	time.Sleep(5 * time.Second) // until the machine is idle
 	pids, err := s.processes()
 	if err != nil {
 		return measured{}, err
@@ -126,19 +126,19 @@ func machineSize(s *stdioSandbox) (measured, error) {
 	return measured{value: fmt.Sprintf("%.0f MiB at rest, %.0f at most, for a machine with %d", mib(now), mib(peak), machineMemory), kept: now <= most}, nil
 }
 
-// processes are the command and the machine's.
+// processes are the process of the command and that of the machine.
 func (s *stdioSandbox) processes() ([]int, error) {
 	children, err := childrenOf(s.cmd.Process.Pid)
 	return append(children, s.cmd.Process.Pid), err
 }
 
-// cpuTime is what processes have used together. The kernel counts it in
-// hundredths of a second.
+// cpuTime is the processor time of processes together. The kernel counts it in hundredths of a
+// second.
 func cpuTime(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
-			continue // it has ended, as the next request will show
+			continue // it has ended; the next request will fail
 		}
 		_, rest, _ := strings.Cut(string(b), ") ")
 		if f := strings.Fields(rest); len(f) > 12 {

@@ -19,8 +19,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// greetings are the programs of the warm benchmarks, and the bare commands that
-// they are held against.
+// greetings are the programs of the warm benchmarks, and the commands of their baselines.
 func greetings() map[string]struct {
 	code string
 	bare []string
@@ -36,7 +35,7 @@ func greetings() map[string]struct {
 	}
 }
 
-// line is a connection that speaks Fathom, for one execution at a time.
+// line is a Fathom connection for one execution at a time.
 type line struct {
 	c *websocket.Conn
 	n int
@@ -51,7 +50,7 @@ func (d *daemon) dial(ctx context.Context) (*line, error) {
 	return &line{c: c}, nil
 }
 
-// connected does work with a daemon of its own and one connection to it.
+// connected calls work with a new daemon and one connection to it.
 func connected(path string, work func(context.Context, *daemon, *line) (measured, error), env ...string) (measured, error) {
 	d, err := startDaemon(path, append([]string{"SANDBAR_LOG_LEVEL=error"}, env...)...)
 	if err != nil {
@@ -68,7 +67,7 @@ func connected(path string, work func(context.Context, *daemon, *line) (measured
 	return work(ctx, d, c)
 }
 
-// run runs a program that must exit 0, to its result.
+// run runs a program, which must exit with 0, and returns its result.
 func (l *line) run(ctx context.Context, language, code string) error {
 	e, err := l.execute(ctx, request{Language: language, Code: code})
 	switch {
@@ -82,18 +81,18 @@ func (l *line) run(ctx context.Context, language, code string) error {
 	return nil
 }
 
-// request is a program for an execution, with its limits in the protocol's units
-// or 0 for those of the benchmarks.
+// request is an execution with its limits in the protocol's units; 0 is the default of the
+// benchmarks.
 type request struct {
 	Language, Code  string
-	TimeoutMS, Most int // Most is of output, in bytes
+	TimeoutMS, Most int // Most is the output limit, in bytes
 }
 
-// ending is all that an execution sent.
+// ending is the end of an execution.
 type ending struct {
-	status        string // the last one
+	status        string // the last status
 	code, message string // of the error; "" for none
-	exit          int    // -1: it has none
+	exit          int    // -1: none
 	stdout        []byte
 	stderr        []byte
 }
@@ -109,7 +108,7 @@ func (l *line) begin(ctx context.Context, r request) (id string, err error) {
 	return id, l.send(ctx, map[string]any{"type": "execute", "id": id, "language": r.Language, "code": r.Code, "limits": limits})
 }
 
-// send sends a message, with what every message has.
+// send sends a message with the fields that every message has.
 func (l *line) send(ctx context.Context, m map[string]any) error {
 	m["v"], m["ts"] = 1, time.Now().UTC().Format(time.RFC3339Nano)
 	b, err := json.Marshal(m)
@@ -128,8 +127,8 @@ func (l *line) execute(ctx context.Context, r request) (ending, error) {
 	return l.follow(ctx, id, nil)
 }
 
-// follow reads to the last message of the execution id. It calls first, if that
-// is not nil, when there is output.
+// follow reads up to the last message of the execution id. It calls first, if not nil, at the first
+// output.
 func (l *line) follow(ctx context.Context, id string, first func() error) (ending, error) {
 	e := ending{exit: -1}
 	for {
@@ -162,7 +161,7 @@ func (l *line) follow(ctx context.Context, id string, first func() error) (endin
 			e.stderr = append(e.stderr, f.Data...)
 		case "error":
 			e.code, e.message = f.Code, f.Message
-			if f.Code != "OUTPUT_LIMIT" { // after which the result comes
+			if f.Code != "OUTPUT_LIMIT" { // the result follows this error
 				return e, nil
 			}
 		case "result":
@@ -174,7 +173,7 @@ func (l *line) follow(ctx context.Context, id string, first func() error) (endin
 	}
 }
 
-// metrics reads all numbers of the daemon's.
+// metrics reads all metrics of the daemon.
 func (d *daemon) metrics() (map[string]float64, error) {
 	req, err := http.NewRequest("GET", "http://"+d.addr+"/metrics", nil)
 	if err != nil {
@@ -198,7 +197,7 @@ func (d *daemon) metrics() (map[string]float64, error) {
 	return all, scanner.Err()
 }
 
-// metric reads one number of the daemon's.
+// metric reads one metric of the daemon.
 func (d *daemon) metric(name string) (float64, error) {
 	all, err := d.metrics()
 	v, ok := all[name]
@@ -208,7 +207,7 @@ func (d *daemon) metric(name string) (float64, error) {
 	return v, err
 }
 
-// awaitReady waits until so many sandboxes of a template are ready.
+// awaitReady waits until this number of sandboxes of a template are ready.
 func (d *daemon) awaitReady(template string, n int) error {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		ready, err := d.metric(`sandbar_template_ready{template="` + template + `"}`)
@@ -219,11 +218,9 @@ func (d *daemon) awaitReady(template string, n int) error {
 	return fmt.Errorf("no %d sandboxes of %s became ready within 30 s", n, template)
 }
 
-// awaitRest waits until all sandboxes of a template that are wanted are ready, and
-// for the end of what was removed beside them: making the next sandbox takes more
-// of a processor than an execution in one that is ready, and with two processors
-// the second would be measured with the first. What both cost together is what the
-// sustained rates tell.
+// awaitRest waits until all wanted sandboxes of a template are ready and concurrent removals have
+// ended. Making the next sandbox takes more processor time than an execution in a ready one, and
+// with two processors it would be measured too. The sustained rates measure both together.
 func (d *daemon) awaitRest(template string) error {
 	wanted, err := d.metric(`sandbar_template_wanted{template="` + template + `"}`)
 	if err != nil {
@@ -234,7 +231,7 @@ func (d *daemon) awaitRest(template string) error {
 	return err
 }
 
-// within is what warm executions promise; what is zero is not promised.
+// within are the bounds of warm executions; 0 is no bound.
 type within struct {
 	p50, p99 time.Duration
 	bare     float64 // the ratio of p50 to that of the bare interpreter
@@ -244,8 +241,8 @@ func (w within) holds(ours, bare times) bool {
 	return ours.quantile(0.5) <= w.p50 && (w.p99 == 0 || ours.quantile(0.99) <= w.p99) && (w.bare == 0 || ratio(ours, bare) <= w.bare)
 }
 
-// warmed is a benchmark of one execution at a time over one connection, each from
-// a ready sandbox of a daemon at rest, beside the bare interpreter.
+// warmed is a benchmark of single executions over one connection, each in a ready sandbox of an
+// idle daemon. The baseline is the bare interpreter.
 func warmed(language string, n int, most within) func(*lab) (measured, error) {
 	return func(l *lab) (measured, error) {
 		g := greetings()[language]
@@ -253,7 +250,7 @@ func warmed(language string, n int, most within) func(*lab) (measured, error) {
 			return measured{}, err
 		}
 		return connected(l.sandbar, func(ctx context.Context, d *daemon, c *line) (measured, error) {
-			// The first, which do not count, have the template made.
+			// The first executions, which do not count, cause the preparation of the template.
 			all, err := inTurn(n, func() error { return d.awaitRest(language) },
 				func() error { return c.run(ctx, language, g.code) }, command(g.bare[0], g.bare[1:]...))
 			if err != nil {
@@ -270,9 +267,8 @@ func warmed(language string, n int, most within) func(*lab) (measured, error) {
 	}
 }
 
-// unrested runs work at so many at once, each again as soon as it has ended, and
-// returns how long each took, sorted, and how many that were a second. dial makes
-// what one of them works with.
+// unrested runs work on this many connections at once, each again as soon as it has ended. It
+// returns the sorted durations and the rate per second. dial makes the connection of one worker.
 func unrested(at int, period time.Duration, dial func() (work func() error, close func(), err error)) (all times, rate float64, err error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -300,8 +296,7 @@ func unrested(at int, period time.Duration, dial func() (work func() error, clos
 	return all, float64(len(all)) / period.Seconds(), errors.Join(errs...)
 }
 
-// unrestedBare is what this machine can do as often, with nothing around the
-// program, and in bubblewrap where that is there.
+// unrestedBare is the baseline: the program alone and, if installed, in bubblewrap.
 func unrestedBare(at int, language string) (string, error) {
 	const period = 3 * time.Second
 	argv := greetings()[language].bare
@@ -316,14 +311,14 @@ func unrestedBare(at int, language string) (string, error) {
 	said := fmt.Sprintf("%d at once: bare %s %.0f/s", at, language, bare)
 	bw, err := bubblewrap(argv...)
 	if err != nil {
-		return said, nil // it is there for comparison
+		return said, nil // bubblewrap is only for comparison
 	}
 	wrapped, err := rate(bw)
 	return said + fmt.Sprintf(", in bubblewrap %.0f/s", wrapped), err
 }
 
-// sustained is a benchmark of eight connections that ask again as soon as they
-// have their result.
+// sustained is a benchmark of eight connections that send the next request as soon as they have a
+// result.
 func sustained(language string, least float64) func(*lab) (measured, error) {
 	const at, period = 8, 10 * time.Second
 	return func(l *lab) (measured, error) {
@@ -352,8 +347,8 @@ func sustained(language string, least float64) func(*lab) (measured, error) {
 	}
 }
 
-// burstOfPython is a hundred executions at once on a daemon at rest, and after each
-// a hundred bare interpreters.
+// burstOfPython runs a hundred executions at once on an idle daemon and, after each burst, a
+// hundred bare interpreters.
 func burstOfPython(l *lab) (measured, error) {
 	const many, rounds = 100, 5
 	return connected(l.sandbar, func(ctx context.Context, d *daemon, _ *line) (measured, error) {
@@ -379,7 +374,7 @@ func burstOfPython(l *lab) (measured, error) {
 		}
 		interpreter := command(python, "-c", hello)
 		rest := func() error {
-			time.Sleep(2 * time.Second) // until what the round before made ready is there
+			time.Sleep(2 * time.Second) // until the ready sandboxes of the last round exist
 			return d.awaitReady("python", 2)
 		}
 		all, err := inTurn(rounds, rest, atOnce(func(i int) error { return lines[i].run(ctx, "python", hello) }),
@@ -392,7 +387,7 @@ func burstOfPython(l *lab) (measured, error) {
 	})
 }
 
-// readyIII does work with an iii engine that has sandboxes of template ready.
+// readyIII calls work with an iii engine that has ready sandboxes of template.
 func readyIII(l *lab, work func(x *iiiLab, template string) (measured, error)) (measured, error) {
 	x, err := startIII(l, "SANDBAR_TEMPLATES=auto")
 	if err != nil {
@@ -430,8 +425,8 @@ func iiiReadyCreate(l *lab) (measured, error) {
 	})
 }
 
-// iiiReadyCycle times the whole use of a ready sandbox: as a client gets it that says
-// no more than it must, and as one that waits until nothing is left of the sandbox.
+// iiiReadyCycle times the whole use of a ready sandbox: by a client with default options, and by
+// one that waits until the sandbox is removed.
 func iiiReadyCycle(l *lab) (measured, error) {
 	return readyIII(l, func(x *iiiLab, template string) (measured, error) {
 		rest := func() error { return x.awaitRest(template) }

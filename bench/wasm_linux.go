@@ -39,7 +39,7 @@ func (s *stdioSandbox) stop() error {
 	return s.cmd.Wait()
 }
 
-// answer is what the responses to the requests made here hold.
+// answer is the union of the responses to the benchmarks' requests.
 type answer struct {
 	Stdout   string
 	ExitCode *int `json:"exit_code"`
@@ -65,7 +65,7 @@ func (s *stdioSandbox) ask(request map[string]any) (a answer, err error) {
 	return a, json.Unmarshal(line, &a)
 }
 
-// shell runs a command whose output must be as expected.
+// shell runs a command and checks its output.
 func (s *stdioSandbox) shell(command, want string) error {
 	a, err := s.ask(map[string]any{"type": "shell", "command": command, "time_limit_ms": 60000})
 	if err == nil && (a.Stdout != want || a.ExitCode == nil || *a.ExitCode != 0) {
@@ -74,8 +74,8 @@ func (s *stdioSandbox) shell(command, want string) error {
 	return err
 }
 
-// stdioCommand measures one command with everything loaded, in turn with the
-// same in the host's own interpreter.
+// stdioCommand measures one command with everything loaded, in turn with the same command on the
+// host.
 func stdioCommand(line, want string, most time.Duration, bare ...string) func(*lab) (measured, error) {
 	return func(l *lab) (measured, error) {
 		s, err := startStdio(l.sandbar)
@@ -130,8 +130,7 @@ func stdioReset(l *lab) (measured, error) {
 	return measured{value: took.String(), baseline: "20 MB in one file and 500 files", kept: took.quantile(0.5) <= 5*time.Millisecond}, s.stop()
 }
 
-// stdioTimeout measures when a limit of a second is answered, whatever is under
-// way.
+// stdioTimeout measures the delay of the answer to a limit of a second, for several kinds of work.
 func stdioTimeout(l *lab) (measured, error) {
 	s, err := startStdio(l.sandbar)
 	if err != nil {

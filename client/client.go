@@ -25,9 +25,9 @@ const (
 	maxError  = 64 << 10
 )
 
-// Client speaks to one daemon. Its methods may be called concurrently.
+// Client makes requests to one daemon. Its methods may be called concurrently.
 type Client struct {
-	name    string // the address as it was given
+	name    string // the address as passed to New
 	base    url.URL
 	token   string
 	address string // to dial
@@ -36,9 +36,9 @@ type Client struct {
 	http    http.Client
 }
 
-// New makes a Client of the daemon at an address, "http://HOST:PORT",
-// "https://HOST:PORT" or "unix:/path", that bears a token. Nothing is connected
-// yet. An address of another form is Invalid.
+// New makes a Client of the daemon at an address, "http://HOST:PORT", "https://HOST:PORT" or
+// "unix:/path", that authenticates with a token. It does not connect yet. Invalid: an address of
+// another form.
 func New(address, token string) (*Client, error) {
 	c := &Client{name: address, token: token, network: "tcp"}
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
@@ -51,7 +51,7 @@ func New(address, token string) (*Client, error) {
 		Transport: &http.Transport{
 			DialContext:    func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
 			DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
-			// Neither is what the daemon is asked for, and both cost.
+			// The daemon sends no compressed answers, and large buffers make transfers faster.
 			DisableCompression: true,
 			ReadBufferSize:     64 << 10, WriteBufferSize: 64 << 10,
 			MaxResponseHeaderBytes: 64 << 10,
@@ -79,7 +79,7 @@ func (c *Client) parse(address string) error {
 	return nil
 }
 
-// Close gives up connections that are idle.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
@@ -98,7 +98,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	return secure, nil
 }
 
-// path joins segments, each escaped, to a path that begins with "/sandboxes".
+// path joins segments to a path below "/sandboxes" and escapes each.
 func path(segments ...string) string {
 	var b strings.Builder
 	b.WriteString("/sandboxes")
@@ -108,7 +108,7 @@ func path(segments ...string) string {
 	return b.String()
 }
 
-// request makes a request. path is escaped.
+// request makes a request. path is already escaped.
 func (c *Client) request(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.base.String()+path, body)
 	if err != nil {
@@ -119,7 +119,7 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	return r, nil
 }
 
-// do sends a request and returns the answer, whose status is 2xx.
+// do sends a request. It returns an answer with a 2xx status, or an error.
 func (c *Client) do(r *http.Request) (*http.Response, error) {
 	resp, err := c.http.Do(r)
 	if err != nil {
@@ -132,8 +132,8 @@ func (c *Client) do(r *http.Request) (*http.Response, error) {
 	return nil, refusalOf(resp)
 }
 
-// call sends JSON, where there is any, and reads JSON into answer, where that
-// is wanted.
+// call sends body as JSON, unless it is nil, and decodes the JSON answer into answer, unless that
+// is nil.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, body, answer any) error {
 	var reader io.Reader
 	if body != nil {
@@ -162,12 +162,12 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		return nil
 	}
 	if err := json.Unmarshal(b, answer); err != nil {
-		return c.strange(err)
+		return c.badAnswer(err)
 	}
 	return nil
 }
 
-// unreachable is the error for a daemon that does not answer.
+// unreachable is the error if the daemon does not answer.
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return sandbar.Errorf(sandbar.Canceled, "cancelled: %w", context.Cause(ctx))
@@ -180,36 +180,36 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		e = sandbar.Errorf(sandbar.Unavailable, "no daemon answers at %s: %w", c.name, op.Err)
 		e.Fix = "start one with \"sandbar serve\", or set SANDBAR_URL or --url to where it is"
 		if errors.Is(err, syscall.EACCES) {
-			e.Fix = "run as the daemon's user, who alone may open its socket"
+			e.Fix = "run as the daemon's user: only that user may open its socket"
 		}
 	}
 	return e
 }
 
-// strange is the error for an answer that no daemon gives.
-func (c *Client) strange(err error) error {
-	e := sandbar.Errorf(sandbar.Unavailable, "what answers at %s is no daemon of this version: %w", c.name, err)
+// badAnswer is the error for an answer that no daemon of this version sends.
+func (c *Client) badAnswer(err error) error {
+	e := sandbar.Errorf(sandbar.Unavailable, "the server at %s is no daemon of this version: %w", c.name, err)
 	e.Fix = "check SANDBAR_URL or --url"
 	return e
 }
 
-// refusalOf is the error of an answer that is not 2xx. The daemon and its
-// executors have three forms for it.
+// refusalOf is the error of an answer that is not 2xx. It decodes the formats of the daemon and of
+// the executors; other answers get the status as text.
 func refusalOf(resp *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // as much as there is
 	var own wire.Error
 	if json.Unmarshal(b, &own) == nil && own.Error.Message != "" {
-		return forClient(own.Err())
+		return withTokenHint(own.Err())
 	}
-	var theirs struct {
+	var executorError struct {
 		Error string
 		Code  sandbar.Code
 	}
-	if json.Unmarshal(b, &theirs) == nil && theirs.Error != "" {
-		if theirs.Code == "" {
-			theirs.Code = codeOf(resp.StatusCode)
+	if json.Unmarshal(b, &executorError) == nil && executorError.Error != "" {
+		if executorError.Code == "" {
+			executorError.Code = codeOf(resp.StatusCode)
 		}
-		return &sandbar.Error{Code: theirs.Code, Message: theirs.Error}
+		return &sandbar.Error{Code: executorError.Code, Message: executorError.Error}
 	}
 	e := &sandbar.Error{Code: codeOf(resp.StatusCode), Message: fmt.Sprintf("the daemon answered %d (%s)", resp.StatusCode, http.StatusText(resp.StatusCode))}
 	if text := strings.TrimSpace(string(b)); text != "" && !strings.ContainsAny(text, "\n<") {
@@ -218,9 +218,8 @@ func refusalOf(resp *http.Response) error {
 	return e
 }
 
-// forClient puts the next step of a refused token in the words of those who use
-// a Client: the daemon's own words are about headers.
-func forClient(err error) error {
+// withTokenHint replaces the fix for a refused token: the daemon's own fix is about HTTP headers.
+func withTokenHint(err error) error {
 	e := *sandbar.AsError(err)
 	if e.Code == sandbar.Unauthenticated {
 		e.Fix = "set SANDBAR_TOKEN, or the file of --token-file, to the daemon's token or to the secret of the sandbox"
@@ -228,7 +227,7 @@ func forClient(err error) error {
 	return &e
 }
 
-// codeOf is what a status means that comes without a code.
+// codeOf returns the code of a status, for an answer without a code.
 func codeOf(status int) sandbar.Code {
 	switch status {
 	case http.StatusUnauthorized:
@@ -247,7 +246,7 @@ func codeOf(status int) sandbar.Code {
 		return sandbar.Gone
 	}
 	switch {
-	case status < 400: // what no daemon answers here
+	case status < 400: // a redirection; the daemon sends none here
 		return sandbar.Unavailable
 	case status < 500:
 		return sandbar.Invalid

@@ -56,7 +56,7 @@ func TestExec(t *testing.T) {
 	if _, err := c.Exec(within(t), "nobody", wire.Exec{Args: []string{"true"}}, Streams{}); sandbar.CodeOf(err) != sandbar.NotFound || sandbar.AsError(err).Field != "id" {
 		t.Errorf("no such sandbox: %v", err)
 	}
-	// A program that ends before its input does.
+	// The program ends before its input does.
 	if _, err := c.Exec(within(t), id, wire.Exec{Args: []string{"true"}}, Streams{Stdin: endless{}, Stdout: io.Discard, Stderr: io.Discard}); err != nil {
 		t.Error(err)
 	}
@@ -67,7 +67,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// watched cancels when it sees what it waits for, or fails.
+// watched cancels when it reads a text, or fails.
 type watched struct {
 	see func()
 	err error
@@ -234,7 +234,7 @@ func TestPort(t *testing.T) {
 	}
 }
 
-// What a client is told where there is no daemon, or something else.
+// The errors if there is no daemon, or another server.
 func TestNoDaemon(t *testing.T) {
 	strange := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/sandboxes" {
@@ -283,7 +283,7 @@ func TestNoDaemon(t *testing.T) {
 	c.token = token
 }
 
-// A log goes on where it was when its connection breaks, wherever that is.
+// A log continues at the same place after its connection breaks, wherever that is.
 func TestLogsResume(t *testing.T) {
 	var whole strings.Builder
 	for i := range 40 {
@@ -303,7 +303,7 @@ func TestLogsResume(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		// Another length each time, so that it is cut at every kind of place.
+		// Another length each time, so that the connection breaks at every kind of place.
 		io.WriteString(w, text[from:min(len(text), from+400+n*7)])
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
@@ -329,8 +329,7 @@ func TestLogsResume(t *testing.T) {
 	}
 }
 
-// A daemon that does not come back is not asked for ever, and one that says no
-// is asked once.
+// Retries of a daemon that does not come back are bounded. A refusal is not retried.
 func TestLogsGiveUp(t *testing.T) {
 	for status, want := range map[int]int{http.StatusUnauthorized: 1, http.StatusNotFound: 1} {
 		var requests atomic.Int64

@@ -1,8 +1,8 @@
-// Package client speaks to a daemon: to its own API (internal/protocol/control) and
-// to the executors of its sandboxes.
+// Package client is a client of the daemon: of its own API
+// (internal/protocol/control) and of the executors of its sandboxes.
 //
-// It promises that errors are *sandbar.Error with what the daemon said, or with
-// what to do where none answers; that nothing a daemon answers costs unbounded
-// memory; that the token goes to the daemon and nowhere else, through no proxy
-// and after no redirection; and that output and files arrive to the byte.
+// Errors are *sandbar.Error with the daemon's message or, if no daemon answers,
+// with the next step. An answer uses bounded memory. The token is sent only to the
+// daemon: the client uses no proxy and follows no redirections. Output and files
+// are transferred byte for byte.
 package client

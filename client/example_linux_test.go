@@ -10,14 +10,14 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// A program makes a sandbox in a daemon, sends a file, runs a command and stops the sandbox.
+// Make a sandbox in a daemon, upload a file, run a command and stop the sandbox.
 func Example() {
 	dir, err := os.MkdirTemp("", "example-")
 	if err != nil {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	// In place of "sandbar serve".
+	// A program uses the address of "sandbar serve" instead.
 	url, stop, err := client.Serve(dir, "unix:"+dir+"/socket", "token-of-the-daemon")
 	if err != nil {
 		panic(err)

@@ -12,27 +12,24 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// Streams are where a command's input comes from and its outputs go. A nil
-// Stdin is an empty input.
+// Streams are the input and the outputs of a command. A nil Stdin is an empty input.
 type Streams struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
 
-// OutputError is an output that could not be written. The command was ended
-// because of it.
+// OutputError is a failed write to an output. It ended the command.
 type OutputError struct{ Err error }
 
-// Error tells what happened.
+// Error returns the message.
 func (e *OutputError) Error() string { return "the output cannot be written: " + e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *OutputError) Unwrap() error { return e.Err }
 
-// Exec runs one command in a sandbox to its end. The end of ctx cancels it,
-// with grace, and the result then tells so. An error is the daemon's, or that
-// the connection broke, or an *OutputError. A read of Stdin may be under way
-// when Exec returns.
+// Exec runs one command in a sandbox to its end. The end of ctx cancels it with a grace period, and
+// the result's outcome is then "cancelled". An error is the daemon's, a broken connection, or an
+// *OutputError. A read of Stdin may still be in progress when Exec returns.
 func (c *Client) Exec(ctx context.Context, id string, x wire.Exec, s Streams) (wire.Result, error) {
 	x.Stdin = s.Stdin != nil
 	request, err := json.Marshal(x)
@@ -54,7 +51,7 @@ func (c *Client) Exec(ctx context.Context, id string, x wire.Exec, s Streams) (w
 	}
 	defer context.AfterFunc(ctx, func() { e.send(wire.Cancel, nil) })()
 	if s.Stdin != nil {
-		go e.feed(s.Stdin)
+		go e.sendStdin(s.Stdin)
 	}
 	r, err := e.follow(s)
 	if _, ok := errors.AsType[*sandbar.Error](err); ok || err == nil {
@@ -67,7 +64,7 @@ func (c *Client) Exec(ctx context.Context, id string, x wire.Exec, s Streams) (w
 	return r, lost
 }
 
-// execution is a command under way.
+// execution is a running command.
 type execution struct {
 	conn *upgraded
 
@@ -94,27 +91,27 @@ func (e *execution) close() {
 	e.conn.Close()
 }
 
-// feed sends the input, as far as there is credit.
-func (e *execution) feed(r io.Reader) {
+// sendStdin sends the input, within the daemon's credit.
+func (e *execution) sendStdin(r io.Reader) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := r.Read(buf)
 		for data := buf[:n]; len(data) > 0; {
-			part := e.take(len(data))
+			part := e.takeCredit(len(data))
 			if part == 0 || e.send(wire.Stdin, data[:part]) != nil {
 				return
 			}
 			data = data[part:]
 		}
-		if err != nil { // also of a file that cannot be read: its end is all there is to say
+		if err != nil { // a read error also ends the input; the protocol has no other message for it
 			e.send(wire.Stdin, nil)
 			return
 		}
 	}
 }
 
-// take waits for credit and takes up to n of it; 0 when the command has ended.
-func (e *execution) take(n int) int {
+// takeCredit waits for credit and takes up to n of it. It returns 0 if the command has ended.
+func (e *execution) takeCredit(n int) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for e.credit == 0 && !e.closed {
@@ -128,14 +125,14 @@ func (e *execution) take(n int) int {
 	return n
 }
 
-func (e *execution) give(n int) {
+func (e *execution) addCredit(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.credit += n
 	e.more.Broadcast()
 }
 
-// follow passes on what the command writes, to its end.
+// follow passes the command's output to s until its end.
 func (e *execution) follow(s Streams) (wire.Result, error) {
 	frames := wire.NewReader(e.conn)
 	for {
@@ -154,7 +151,7 @@ func (e *execution) follow(s Streams) (wire.Result, error) {
 		case wire.Credit:
 			var n int
 			if n, err = wire.CreditOf(data); err == nil {
-				e.give(n)
+				e.addCredit(n)
 			}
 		case wire.Ended:
 			var r wire.Result

@@ -12,9 +12,9 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Upload makes or replaces a file, in one step: a transfer that breaks off
-// leaves what was there. size is how much r holds, or -1 if that is not known.
-// mode 0 is the sandbox's default. With parents, missing directories are made.
+// Upload makes or replaces a file in one step: an incomplete transfer leaves an existing file
+// unchanged. size is the number of bytes of r, or -1 if unknown. mode 0 is the sandbox's default.
+// With parents, missing parent directories are made.
 func (c *Client) Upload(ctx context.Context, id, name string, r io.Reader, size int64, mode fs.FileMode, parents bool) error {
 	query := url.Values{"path": {name}}
 	if mode != 0 {
@@ -33,11 +33,11 @@ func (c *Client) Upload(ctx context.Context, id, name string, r io.Reader, size 
 		q.Body = http.NoBody
 	}
 	resp, err := c.do(q)
-	if source.err != nil { // why the transfer broke off, whatever came of that
+	if source.err != nil { // the reason of a broken transfer, whatever the answer
 		if err == nil {
 			resp.Body.Close()
 		}
-		return sandbar.Errorf(sandbar.Unavailable, "what is to be sent cannot be read: %w", source.err)
+		return sandbar.Errorf(sandbar.Unavailable, "the input of the upload cannot be read: %w", source.err)
 	}
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func (c *Client) Upload(ctx context.Context, id, name string, r io.Reader, size 
 	return resp.Body.Close()
 }
 
-// source remembers why it could not be read.
+// source stores the error of its reader.
 type source struct {
 	r   io.Reader
 	err error
@@ -60,14 +60,14 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Download is a file on its way. It must be closed.
+// Download is a file in transfer. The caller must close it.
 type Download struct {
 	io.ReadCloser
 	Size int64 // in bytes
 }
 
-// Download opens a file of a sandbox. A read that fails with anything but
-// io.EOF means that the file did not arrive whole.
+// Download opens a file of a sandbox. A read error other than io.EOF means that the file is
+// incomplete.
 func (c *Client) Download(ctx context.Context, id, name string) (*Download, error) {
 	r, err := c.request(ctx, http.MethodGet, path(id, "executor", "files"), url.Values{"path": {name}}, nil)
 	if err != nil {
@@ -79,13 +79,12 @@ func (c *Client) Download(ctx context.Context, id, name string) (*Download, erro
 	}
 	if resp.ContentLength < 0 {
 		resp.Body.Close()
-		return nil, c.strange(errors.New("a file without its size"))
+		return nil, c.badAnswer(errors.New("a file without its size"))
 	}
 	return &Download{ReadCloser: resp.Body, Size: resp.ContentLength}, nil
 }
 
-// MakeDir makes a directory and those above it; one that is there already is
-// no error.
+// MakeDir makes a directory and missing parent directories. An existing directory is no error.
 func (c *Client) MakeDir(ctx context.Context, id, name string) error {
 	var done struct{ Error string }
 	if err := c.call(ctx, http.MethodPost, path(id, "executor", "make_dir"), nil, map[string]string{"path": name}, &done); err != nil {

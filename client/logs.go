@@ -14,31 +14,30 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Line is a line of a process's log, without its end.
+// Line is a line of a process's log, without its line end.
 type Line struct {
 	Time   string `json:"timestamp"` // RFC 3339
 	Stream string `json:"stream"`    // "stdout" or "stderr"
 	Data   string `json:"data"`
-	// Partial: the line goes on in the next one of the stream.
+	// Partial: the line continues in the next Line of the stream.
 	Partial bool `json:"partial"`
-	// Lost: not a line, but that so many of the stream are no longer kept.
+	// Lost, if not 0: this is not a line; this number of the stream's lines is no longer kept.
 	Lost int `json:"-"`
 }
 
 const (
-	maxEvent     = 16 << 20 // of one event of a stream, in bytes
-	retries      = 8        // in a row, without an event between them
+	maxEvent     = 16 << 20 // bytes of one event
+	retries      = 8        // consecutive failures without an event between them
 	firstPause   = 100 * time.Millisecond
 	longestPause = 5 * time.Second
 )
 
-// errLogEnd is the end of a log that has one.
+// errLogEnd marks a complete log.
 var errLogEnd = errors.New("the end of the log")
 
-// Logs delivers the log of a background process: what is kept, then, with
-// follow, what comes, until the process ends. When the connection breaks it
-// goes on where it was, without loss or repeats. An error of fn ends it and is
-// returned.
+// Logs delivers the log of a background process: the kept lines and, with follow, new lines until
+// the process ends. It reconnects after a broken connection without loss or repetition. An error of
+// fn ends Logs and is returned.
 func (c *Client) Logs(ctx context.Context, id, process string, follow bool, fn func(Line) error) error {
 	l := &logReader{c: c, id: id, process: process, follow: follow, fn: fn}
 	pause, failures := firstPause, 0
@@ -65,17 +64,17 @@ func (c *Client) Logs(ctx context.Context, id, process string, follow bool, fn f
 	}
 }
 
-// logReader is a log that is being read.
+// logReader reads one log.
 type logReader struct {
 	c           *Client
 	id, process string
 	follow      bool
 	fn          func(Line) error
 	last        string // the id of the last event
-	final       bool   // the last error is not one of the connection
+	final       bool   // the last error is not a connection error
 }
 
-// read reads over one connection. The error is never nil.
+// read reads from one connection. The error is never nil.
 func (l *logReader) read(ctx context.Context) error {
 	query := url.Values{"id": {l.process}}
 	if !l.follow {
@@ -111,13 +110,13 @@ func (l *logReader) read(ctx context.Context) error {
 	}
 }
 
-// take uses one event.
+// take handles one event.
 func (l *logReader) take(e event) error {
 	switch e.name {
 	case "log":
 		var line Line
 		if err := json.Unmarshal(e.data, &line); err != nil {
-			return l.c.strange(err)
+			return l.c.badAnswer(err)
 		}
 		return l.fn(line)
 	case "gap":
@@ -126,7 +125,7 @@ func (l *logReader) take(e event) error {
 			Of   string
 		}
 		if err := json.Unmarshal(e.data, &gap); err != nil {
-			return l.c.strange(err)
+			return l.c.badAnswer(err)
 		}
 		return l.fn(Line{Stream: gap.Of, Lost: gap.Lost})
 	case "complete":
@@ -134,11 +133,11 @@ func (l *logReader) take(e event) error {
 	case "error":
 		var failed struct{ Error string }
 		if err := json.Unmarshal(e.data, &failed); err != nil {
-			return l.c.strange(err)
+			return l.c.badAnswer(err)
 		}
 		return &sandbar.Error{Code: sandbar.NotFound, Message: failed.Error}
 	}
-	return nil // what a later version may send
+	return nil // a later version may send other events
 }
 
 // event is one event of a stream (HTML, "Server-sent events").
@@ -147,15 +146,15 @@ type event struct {
 	data     []byte
 }
 
-// events reads a stream of events. Only what daemons send is understood: lines
-// that end with a line feed.
+// events reads a stream of events. It supports only the format that daemons send: lines that end
+// with a line feed.
 type events struct{ r *bufio.Reader }
 
 func newEvents(r io.Reader) *events { return &events{bufio.NewReaderSize(r, 64<<10)} }
 
 var errLarge = errors.New("an event is larger than any daemon sends")
 
-// next reads one event. An event that is cut off is an error, io.EOF included.
+// next reads one event. An incomplete event is an error, also at io.EOF.
 func (s *events) next() (event, error) {
 	var e event
 	some := false
@@ -184,7 +183,7 @@ func (s *events) next() (event, error) {
 	}
 }
 
-// line reads a line of at most max bytes, without its end.
+// line reads a line of at most max bytes, without its line end.
 func (s *events) line(max int) ([]byte, error) {
 	var whole []byte
 	for {

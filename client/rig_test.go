@@ -23,13 +23,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds tests that fail. No test depends on how long anything takes.
+// patience bounds failing tests. No test depends on a duration.
 const patience = 30 * time.Second
 
 const token = "the-daemons-own-token"
 
-// newDaemon serves a whole daemon over the driver local, at an address, and
-// returns a client and a sandbox of it.
+// newDaemon serves a complete daemon with the driver local at an address, and returns a client and
+// a sandbox of it.
 func newDaemon(t *testing.T, listen string) (*Client, string) {
 	t.Helper()
 	testenv.Need(t, testenv.Linux)
@@ -54,14 +54,14 @@ func newDaemon(t *testing.T, listen string) (*Client, string) {
 	return c, string(s.ID)
 }
 
-// Serve serves a daemon over the driver local at an address, and returns its URL. It is exported for
-// the examples, which are another package.
+// Serve serves a daemon with the driver local at an address, and returns its URL. It is exported
+// for the examples, which are in another package.
 func Serve(dir, listen, token string) (url string, stop func() error, err error) {
 	d, err := local.Factory().New(driver.Host{RuntimeDir: dir})
 	if err != nil {
 		return "", nil, err
 	}
-	// The driver has no limits, and no test asks for one.
+	// The driver enforces no limits, and no test requests one.
 	none := sandbar.Limits{Memory: sandbar.Unlimited, PIDs: sandbar.Unlimited}
 	e, err := engine.New(engine.Config{Driver: d, AllowDegraded: true, Default: none})
 	if err != nil {

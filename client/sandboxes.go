@@ -24,15 +24,15 @@ func (c *Client) List(ctx context.Context) ([]wire.Sandbox, error) {
 	return l.Sandboxes, err
 }
 
-// Stop ends a sandbox, by its id or name, and returns when nothing is left of it.
+// Stop ends a sandbox, by its id or name, and returns when nothing of it is left.
 func (c *Client) Stop(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, path(id), nil, nil, nil)
 }
 
-// maxEntries bounds what Dir holds.
+// maxEntries is the largest number of entries that Dir returns.
 const maxEntries = 1_000_000
 
-// Dir lists a directory of a sandbox, in the order of names.
+// Dir lists a directory of a sandbox, sorted by name.
 func (c *Client) Dir(ctx context.Context, id, dir string) ([]wire.Entry, error) {
 	var all []wire.Entry
 	for after := ""; ; after = all[len(all)-1].Name {
@@ -83,14 +83,13 @@ func (c *Client) Processes(ctx context.Context, id string) ([]Process, error) {
 	return l.Processes, err
 }
 
-// Kill kills a background process and all that it started. One that has ended
-// is Conflict.
+// Kill kills a background process and all processes that it started. Conflict: it has ended.
 func (c *Client) Kill(ctx context.Context, id, process string) error {
 	err := c.call(ctx, http.MethodPost, path(id, "executor", "kill_process"), nil, map[string]string{"id": process}, nil)
 	if sandbar.CodeOf(err) != sandbar.Invalid {
 		return err
 	}
-	// The executor's protocol has one status for both.
+	// The executor's protocol has one status for both errors.
 	e := *sandbar.AsError(err)
 	e.Code = sandbar.Conflict
 	if strings.HasPrefix(e.Message, "process not found") {

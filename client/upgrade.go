@@ -11,20 +11,20 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// upgradeTime bounds the way to an upgraded connection, once it is connected:
-// the daemon dials a port inside meanwhile.
+// upgradeTime bounds the upgrade of a connection; for a port, the daemon connects to it in that
+// time.
 const upgradeTime = time.Minute
 
-// upgraded is a connection that speaks another protocol than HTTP.
+// upgraded is a connection after an HTTP upgrade.
 type upgraded struct {
 	net.Conn
 	in *bufio.Reader
 }
 
-// Read implements io.Reader: first what came with the answer.
+// Read implements io.Reader. It starts with the bytes that arrived with the answer.
 func (u *upgraded) Read(p []byte) (int, error) { return u.in.Read(p) }
 
-// CloseWrite ends what is sent; what is received goes on.
+// CloseWrite half-closes the connection: it ends the write side.
 func (u *upgraded) CloseWrite() error {
 	if half, ok := u.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -32,7 +32,7 @@ func (u *upgraded) CloseWrite() error {
 	return u.Conn.Close()
 }
 
-// upgrade opens a connection of its own. The end of ctx ends only the way there.
+// upgrade opens a new upgraded connection. ctx bounds the upgrade only.
 func (c *Client) upgrade(ctx context.Context, path, protocol string) (*upgraded, error) {
 	r, err := c.request(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *Client) handshake(conn net.Conn, r *http.Request) (*upgraded, error) {
 // Conn is a connection to a port inside a sandbox.
 type Conn interface {
 	net.Conn
-	// CloseWrite ends what is sent; what is received goes on.
+	// CloseWrite half-closes the connection: it ends the write side.
 	CloseWrite() error
 }
 
@@ -85,7 +85,7 @@ type Conn interface {
 func (c *Client) Port(ctx context.Context, id string, port int) (Conn, error) {
 	u, err := c.upgrade(ctx, path(id, "ports", strconv.Itoa(port)), wire.UpgradeTCP)
 	if err != nil {
-		return nil, err // not a nil *upgraded in an interface
+		return nil, err // a nil *upgraded in an interface would not be nil
 	}
 	return u, nil
 }

@@ -2,7 +2,6 @@ package driver
 
 import "time"
 
-// DrainWindow is how long a driver goes on reading a program's outputs after
-// its end while a descendant still holds them open. What is in the pipe by
-// then is delivered.
+// DrainWindow is how long a driver continues to read a program's outputs after the program's end if
+// a descendant keeps them open. Bytes that are in the pipe after that time are still delivered.
 const DrainWindow = 100 * time.Millisecond

@@ -2,31 +2,29 @@ package driver
 
 import "net/netip"
 
-// Outbound is the operator's rules for sandboxes with sandbar.NetworkOutbound.
-// Whatever they say, a program never reaches multicast and broadcast addresses
-// nor another sandbox, and nothing outside reaches a program.
+// Outbound is the operator's rules for sandboxes with sandbar.NetworkOutbound. In any case a
+// program cannot reach multicast and broadcast addresses or another sandbox, and cannot receive
+// connections from outside.
 type Outbound struct {
-	// AllowPrivate opens ranges that are shut otherwise: private networks,
-	// link-local and other special ranges. The host's loopback is opened only
-	// by a range within it (127.0.0.0/8, ::1/128), and the host's other
-	// addresses and those of cloud metadata only by the one address.
+	// AllowPrivate allows ranges that are denied by default: private networks, link-local and other
+	// special ranges. The host's loopback is allowed only by a range within it (127.0.0.0/8,
+	// ::1/128). The host's other addresses and cloud metadata addresses are allowed only by a range
+	// of that one address.
 	AllowPrivate []netip.Prefix
-	// Deny shuts ranges, also those of AllowPrivate.
+	// Deny denies ranges, even if AllowPrivate has them.
 	Deny []netip.Prefix
-	// DeniedPorts are TCP and UDP ports that are reached nowhere.
+	// DeniedPorts are TCP and UDP ports that are denied for all addresses.
 	DeniedPorts []uint16
-	// DNS are the name servers that are asked on behalf of sandboxes, which may
-	// have any address. Empty: those of the host.
+	// DNS are the name servers for sandboxes. They may have any address. Default: the host's.
 	DNS []netip.AddrPort
-	// MaxConnections is how many TCP connections and UDP flows one sandbox may
-	// have at once. Zero: DefaultMaxConnections.
+	// MaxConnections is the largest number of TCP connections and UDP flows of one sandbox at once.
+	// Default: DefaultMaxConnections.
 	MaxConnections int
-	// MaxBytes is how many bytes one sandbox may send and receive over its life,
-	// packets' headers included. Beyond it all is cut and refused. Zero or
-	// sandbar.Unlimited: no bound.
+	// MaxBytes is the largest number of bytes that one sandbox may send and receive in its life,
+	// packet headers included. Beyond it all connections are closed and further ones refused. Zero
+	// or sandbar.Unlimited: no limit.
 	MaxBytes int64
 }
 
-// DefaultMaxConnections is how many connections a sandbox may have at once if
-// the operator says nothing.
+// DefaultMaxConnections is the default of Outbound.MaxConnections.
 const DefaultMaxConnections = 1024

@@ -2,10 +2,10 @@ package driver
 
 import "context"
 
-// Resetter is the ability of a Sandbox to go back to its beginning.
+// Resetter is an optional interface of a Sandbox that can return to its initial state.
 type Resetter interface {
-	// Reset ends every program of the sandbox and puts its files back to what
-	// they were when it was made. Programs that are started meanwhile may be
-	// ended too. On error the sandbox should be destroyed.
+	// Reset kills every program of the sandbox and restores its files to their state after
+	// creation. It may also kill programs that are started during the call. After an error the
+	// sandbox should be destroyed.
 	Reset(ctx context.Context) error
 }

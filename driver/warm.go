@@ -6,88 +6,86 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// A warm start runs a program in a sandbox that was prepared for it: an interpreter
-// is up in the sandbox before the program is known. Prepare makes a Template, Fork
-// makes a sandbox of it, and Eval runs the program there. Drivers without Templater
-// get templates from internal/warm/prestart, which needs nothing but Create and
+// A warm start runs a program in a sandbox whose interpreter was started before the program was
+// known. Prepare makes a Template, Fork makes a sandbox from it, and Eval runs the program there.
+// Drivers without Templater get templates from internal/warm/prestart, which needs only Create and
 // Start.
 
-// Templater is the ability of a Driver to prepare warm starts.
+// Templater is an optional interface of a Driver that prepares warm starts.
 type Templater interface {
-	// Prepare starts what t describes, confined as a sandbox is, and returns when
-	// it is ready to be forked. Unsupported if the driver cannot warm this language
-	// or these imports. NotFound if the image has no such interpreter. ctx bounds
-	// the preparation only. On error nothing is left behind.
+	// Prepare starts an interpreter for t, confined like a sandbox, and returns when it can be
+	// forked. Unsupported: the driver cannot warm this language or these imports. NotFound: the
+	// image has no such interpreter. ctx bounds the preparation only. After an error no resource
+	// remains.
 	Prepare(ctx context.Context, t TemplateSpec) (Template, error)
 }
 
 // TemplateSpec describes a template.
 type TemplateSpec struct {
-	// Spec is what every fork is made from, without unset fields, as for
-	// Driver.Create. It has neither Env nor Labels: those come with the job.
+	// Spec is the Spec of every fork, without unset fields, as for Driver.Create. Env and Labels
+	// are empty, because they come with the job.
 	Spec sandbar.Spec
-	// Language is its name in the language catalogue: "python", "javascript", …
+	// Language is the name in the language catalogue: "python", "javascript", …
 	Language string
-	// Argv is the command of a cold start up to the program's file: {"python3"} if
-	// that is {"python3", "main.py", …}.
+	// Argv is the command of a cold start up to the program's file: {"python3"} if the command is
+	// {"python3", "main.py", …}.
 	Argv []string
-	// File is the program's file as a cold start names it to the interpreter,
-	// relative to sandbar.DefaultDir: "main.py".
+	// File is the program's file as a cold start passes it to the interpreter, relative to
+	// sandbar.DefaultDir: "main.py".
 	File string
-	// Env is what the language adds to a program's environment (LANG,
-	// PYTHONUNBUFFERED, …), which an interpreter may read as it starts. Every
-	// Evaluation has these variables too, unless its job says otherwise.
+	// Env is the language's part of a program's environment (LANG, PYTHONUNBUFFERED, …), which an
+	// interpreter may read when it starts. Every Evaluation has these variables too, unless its job
+	// overrides them.
 	Env map[string]string
-	// Imports are modules to import in advance, by their names in the language.
+	// Imports are the names of modules to import in advance.
 	Imports []string
 }
 
-// Template is what forks are made from. It never runs a byte of a caller's. Its
-// methods may be called concurrently.
+// Template is the origin of forks. It never runs a caller's code. Its methods may be called
+// concurrently.
 type Template interface {
-	// Fork makes a sandbox with everything that one from Create has, and in it an
-	// interpreter without a program. The Sandbox has Evaluator. Gone if the template
-	// is dead. ctx bounds the making only. On error nothing is left behind.
+	// Fork makes a sandbox with all properties of one from Create, and with a started interpreter
+	// without a program. The Sandbox implements Evaluator. Gone: the template is dead. ctx bounds
+	// the creation only. After an error no resource remains.
 	Fork(ctx context.Context, id sandbar.ID) (Sandbox, error)
-	// Dead is closed when the template can fork no more; nil if it always can.
+	// Dead returns a channel that is closed when the template cannot fork any more; nil if it
+	// always can.
 	Dead() <-chan struct{}
-	// Close removes the template. Forks live on.
+	// Close removes the template. Its forks stay alive.
 	Close() error
 }
 
-// Evaluator is the ability of a fork to run a program in its interpreter.
+// Evaluator is an optional interface of a Sandbox, which forks have. It runs a program in the
+// started interpreter.
 type Evaluator interface {
-	// Eval runs a program. Process and Stdio are as those of Start: number, signals,
-	// KillTree, result and its Duration, which begins with the call. ctx bounds the
-	// start only.
+	// Eval runs a program. Process and Stdio work as for Start: PID, signals, KillTree, result and
+	// its Duration, which begins with the call. ctx bounds the start only.
 	//
-	// It works once: Conflict after that. Unsupported if this program would not run
-	// as it does after a cold start, because of another file or of a variable of the
-	// environment that an interpreter reads as it starts; NoSpace if there is no room
-	// for the code; Gone if the sandbox or the interpreter has ended. After any error
-	// nothing of the program has run, nothing was read from std.Stdin, and the sandbox
-	// is good for nothing but Destroy.
+	// It works once; a second call is Conflict. Unsupported: this program would not run as after a
+	// cold start, because of another file or of an environment variable that an interpreter reads
+	// when it starts. NoSpace: there is no room for the code. Gone: the sandbox or the interpreter
+	// has ended. After any error no part of the program has run, std.Stdin has not been read, and
+	// the sandbox can only be destroyed.
 	Eval(ctx context.Context, e Evaluation, std Stdio) (Process, error)
 }
 
 // Evaluation is a program for an Evaluator.
 type Evaluation struct {
-	// Path is the file of the program as a cold start names it to the interpreter:
-	// TemplateSpec.File. A relative one is taken from Dir. The file must not exist: Eval
-	// writes it, with mode 0644.
+	// Path is the program's file as a cold start passes it to the interpreter: TemplateSpec.File. A
+	// relative path starts at Dir. The file must not exist: Eval writes it, with mode 0644.
 	Path string
 	// Code is the program.
 	Code string
-	// Args are the program's arguments, without its own name.
+	// Args are the program's arguments without its own name.
 	Args []string
-	// Env and Dir are those of sandbar.Cmd.
+	// Env and Dir are as in sandbar.Cmd.
 	Env map[string]string
 	Dir string
 }
 
-// WriteFile writes a file with mode 0644 and the directories above it: in one step if
-// fs is a sandbar.Putter and the content is no more than sandbar.MaxPut bytes. On error
-// nothing is seen at path.
+// WriteFile writes a file with mode 0644 and makes missing parent directories. It uses one step if
+// fs is a sandbar.Putter and the content has at most sandbar.MaxPut bytes. On an error no file
+// appears at path.
 func WriteFile(ctx context.Context, fs sandbar.FS, path string, content []byte) error {
 	opt := sandbar.CreateOptions{Mode: 0o644, Parents: true}
 	if p, ok := fs.(sandbar.Putter); ok && len(content) <= sandbar.MaxPut {

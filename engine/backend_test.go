@@ -16,7 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// named is a faulty driver of a name of its own.
+// named is a faulty driver with its own name.
 func named(name string) *faulty.Driver {
 	d := faulty.New()
 	d.Capabilities = faulty.FullCaps()
@@ -24,8 +24,8 @@ func named(name string) *faulty.Driver {
 	return d
 }
 
-// pair is an engine over two drivers, "strong" and "plain", of which the second
-// holds neither memory nor a network.
+// pair is an engine with two drivers, "strong" and "plain". The second enforces no memory limit and
+// has no network.
 func pair(t *testing.T, change func(*engine.Config)) (r *rig, strong, plain *faulty.Driver) {
 	t.Helper()
 	strong, plain = named("strong"), named("plain")
@@ -40,7 +40,7 @@ func pair(t *testing.T, change func(*engine.Config)) (r *rig, strong, plain *fau
 		}
 	})
 	r = newRig(t, strong, func(c *engine.Config) {
-		c.Others = []engine.Other{{Driver: plain, Default: sandbar.Limits{Memory: sandbar.Unlimited}}}
+		c.ExtraDrivers = []engine.ExtraDriver{{Driver: plain, Default: sandbar.Limits{Memory: sandbar.Unlimited}}}
 		if change != nil {
 			change(c)
 		}
@@ -48,8 +48,8 @@ func pair(t *testing.T, change func(*engine.Config)) (r *rig, strong, plain *fau
 	return r, strong, plain
 }
 
-// A sandbox is made by the driver that its Spec names, the operator's choice if
-// it names none, and by no other.
+// A sandbox is made by the driver that its Spec names or, if it names none, by the operator's
+// choice.
 func TestDriverByName(t *testing.T) {
 	for _, c := range []struct{ ask, want string }{{"", "strong"}, {"strong", "strong"}, {"plain", "plain"}, {"weak", ""}, {"Plain", ""}} {
 		inBubble(t, "ask "+c.ask, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestDriverByName(t *testing.T) {
 	}
 }
 
-// What a driver cannot enforce is asked of the driver that is named.
+// The limits and networks of a Spec are checked against the driver that it names.
 func TestDriverCaps(t *testing.T) {
 	inBubble(t, "limits and network", func(t *testing.T) {
 		r, strong, plain := pair(t, nil)
@@ -127,7 +127,7 @@ func TestDriverCaps(t *testing.T) {
 	})
 }
 
-// All drivers share the places and the line.
+// All drivers share the slots and the queue.
 func TestDriversShareTheQueue(t *testing.T) {
 	inBubble(t, "one place", func(t *testing.T) {
 		r, strong, plain := pair(t, func(c *engine.Config) { c.MaxSandboxes, c.MaxQueue = 1, 1 })
@@ -153,9 +153,9 @@ func TestDriversShareTheQueue(t *testing.T) {
 
 func TestDriversConfig(t *testing.T) {
 	for name, c := range map[string]engine.Config{
-		"two of one name":       {Driver: named("a"), Others: []engine.Other{{Driver: named("a")}}},
-		"nil":                   {Driver: named("a"), Others: []engine.Other{{}}},
-		"defaults out of range": {Driver: named("a"), Others: []engine.Other{{Driver: named("b"), Default: sandbar.Limits{Memory: 1 << 40}}}},
+		"two of one name":       {Driver: named("a"), ExtraDrivers: []engine.ExtraDriver{{Driver: named("a")}}},
+		"nil":                   {Driver: named("a"), ExtraDrivers: []engine.ExtraDriver{{}}},
+		"defaults out of range": {Driver: named("a"), ExtraDrivers: []engine.ExtraDriver{{Driver: named("b"), Default: sandbar.Limits{Memory: 1 << 40}}}},
 	} {
 		if _, err := engine.New(c); sandbar.CodeOf(err) != sandbar.Invalid {
 			t.Errorf("%s: %v", name, err)
@@ -163,7 +163,7 @@ func TestDriversConfig(t *testing.T) {
 	}
 }
 
-// Vet sees the code before anything runs, and what it refuses does not run.
+// Vet gets the code before anything runs. Code that it refuses does not run.
 func TestVet(t *testing.T) {
 	refusal := &sandbar.Error{Code: sandbar.Denied, Field: "code", Message: "no"}
 	for name, verdict := range map[string]error{"allowed": nil, "refused": refusal} {
@@ -194,7 +194,7 @@ func TestVet(t *testing.T) {
 	}
 }
 
-// A panic of Vet costs one execution an error and leaves nothing.
+// A panic of Vet is an error of one execution and leaves nothing behind.
 func TestVetPanics(t *testing.T) {
 	inBubble(t, "panic", func(t *testing.T) {
 		r := newRig(t, faulty.New(), func(c *engine.Config) {
@@ -205,8 +205,7 @@ func TestVetPanics(t *testing.T) {
 	})
 }
 
-// Record sees all output and the end, of executions that run and of those that
-// do not.
+// Record gets all output and the end of executions, including those that do not start.
 func TestRecord(t *testing.T) {
 	type seen struct {
 		Language, Code, Driver string

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// What the engine itself costs for one execution: the driver does nothing.
+// The engine's own cost of one execution: the driver does nothing.
 func BenchmarkRun(b *testing.B) {
 	r := newRig(b, faulty.New(), nil)
 	b.ReportAllocs()
@@ -20,7 +20,7 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// What the engine costs for a byte of output on its way to a Sink.
+// The engine's cost per byte of output.
 func BenchmarkOutput(b *testing.B) {
 	const size = 64 << 20
 	r := newRig(b, faulty.New(), func(c *engine.Config) { c.Max.Output = sandbar.Unlimited })

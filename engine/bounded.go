@@ -11,35 +11,34 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// The engine's own clocks. They bound what a driver does, so that one that is
-// stuck costs an error and not a caller.
+// The engine's own time limits. They bound every call of a driver, so that a driver that hangs
+// causes an error and does not block the caller.
 const (
 	// setupTimeout bounds making a sandbox and starting a program in it.
 	setupTimeout = 30 * time.Second
 	// destroyTimeout bounds one attempt to destroy a sandbox.
 	destroyTimeout = 10 * time.Second
-	// patience is how long a driver may take to return after it should have:
-	// from a call whose context has ended, and from Wait after a KILL.
-	patience = 5 * time.Second
-	// killSettle is how long a killed program's end is waited for before its
-	// one-shot sandbox is destroyed around it. A driver reports the end of a
-	// killed program within it, and with the sandbox intact it can tell more.
+	// driverGrace is how long a driver may take to return after it should have returned: from a
+	// call whose context has ended, and from Wait after KILL.
+	driverGrace = 5 * time.Second
+	// killSettle is how long the engine waits for the end of a killed program before it destroys
+	// the one-shot sandbox. A driver normally reports the end of a killed program within this time,
+	// and its report has more details while the sandbox exists.
 	killSettle = 50 * time.Millisecond
 )
 
-// Why a bounded call was ended.
+// The causes for which bounded ends a call.
 var (
 	errStopped = errors.New("it was stopped")
 	errSlow    = errors.New("it took too long")
-	// errPanic is the cause of every error that was a panic.
+	// errPanic is the cause of every error that catchPanic makes.
 	errPanic = errors.New("a panic was caught")
 )
 
-// bounded runs f with a context that ends after limit or when stop closes, and
-// returns what f returns; if f fails after its context has ended, the error is
-// errSlow or errStopped. If f has not returned by patience after that end,
-// bounded returns without it. On every error, what f returned besides is given
-// to drop: at once, or when f returns. A panic of f is an Internal error.
+// bounded runs f with a context that ends after limit or when stop closes, and returns the results
+// of f. If f fails after its context has ended, the error wraps errSlow or errStopped. If f has not
+// returned driverGrace after that end, bounded returns without it. On every error bounded passes
+// the value of f to drop: at once, or when f returns. A panic of f is an Internal error.
 func bounded[T any](limit time.Duration, stop <-chan struct{}, f func(context.Context) (T, error), drop func(T)) (T, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -50,7 +49,7 @@ func bounded[T any](limit time.Duration, stop <-chan struct{}, f func(context.Co
 	done := make(chan answer, 1)
 	go func() {
 		var a answer
-		a.err = guarded(func() (err error) { a.v, err = f(ctx); return err })
+		a.err = catchPanic(func() (err error) { a.v, err = f(ctx); return err })
 		done <- a
 	}()
 	timer := time.NewTimer(limit)
@@ -74,7 +73,7 @@ func bounded[T any](limit time.Duration, stop <-chan struct{}, f func(context.Co
 	case <-timer.C:
 		cancel(errSlow)
 	}
-	timer.Reset(patience)
+	timer.Reset(driverGrace)
 	select {
 	case a := <-done:
 		return finish(a)
@@ -85,10 +84,10 @@ func bounded[T any](limit time.Duration, stop <-chan struct{}, f func(context.Co
 	}
 }
 
-// guarded turns a panic of f into an Internal error. A driver's or a caller's
-// fault in one execution must not end the others. The panic's own text is kept
-// only when it is the runtime's, which quotes no data of a program.
-func guarded(f func() error) (err error) {
+// catchPanic turns a panic of f into an Internal error, so that a fault of a driver or a caller in
+// one execution does not end the others. It keeps the panic's text only if the Go runtime made it:
+// such a text quotes no data of a program.
+func catchPanic(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			what := fmt.Sprintf("%T", p)
@@ -101,14 +100,14 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// tally counts work under way and tells when there is none.
-type tally struct {
+// workCounter counts work in progress. zero reports when the count is 0.
+type workCounter struct {
 	mu    sync.Mutex
 	n     int
 	waits []chan struct{}
 }
 
-func (t *tally) add(d int) {
+func (t *workCounter) add(d int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.n += d; t.n == 0 {
@@ -120,7 +119,7 @@ func (t *tally) add(d int) {
 }
 
 // zero returns a channel that is closed once the count has been zero.
-func (t *tally) zero() <-chan struct{} {
+func (t *workCounter) zero() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := make(chan struct{})

@@ -10,28 +10,28 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// ClientLimits are what one client may have of the platform, by its name. Zero
-// fields do not bound.
+// ClientLimits are the limits of one client, by its name. A zero field is no limit.
 type ClientLimits struct {
-	// MaxSandboxes is how many may be alive at once, one-shot and long-lived
-	// together. More wait, although there may be places.
+	// MaxSandboxes is the largest number of the client's live sandboxes, one-shot and long-lived
+	// together. Further requests wait, even if the platform has free slots.
 	MaxSandboxes int
-	// MaxQueue is how many may wait; more are Exhausted, with a RetryAfter.
+	// MaxQueue is the largest number of the client's waiting requests. Further requests are
+	// Exhausted, with a RetryAfter.
 	MaxQueue int
-	// Rate is how many executions and sandboxes may begin a second, and Burst how
-	// many of them at once; more are Exhausted, with a RetryAfter. Zero Burst is
-	// Rate rounded up.
+	// Rate is how many executions and sandboxes the client may begin per second, and Burst how many
+	// at once. Further requests are Exhausted, with a RetryAfter. Default of Burst: Rate rounded
+	// up.
 	Rate  float64
 	Burst int
 }
 
-// WithClient returns a context that says who asks. See Client.
+// WithClient returns a context that carries the caller's identity. See Client.
 func WithClient(ctx context.Context, c sandbar.Client) context.Context {
 	return context.WithValue(ctx, clientKey{}, c)
 }
 
-// Client returns whom WithClient named, or nobody in particular. Protocols put it
-// into the Spec of what they ask for.
+// Client returns the caller that WithClient set, or the zero Client. Protocols copy it to
+// Spec.Client.
 func Client(ctx context.Context) sandbar.Client {
 	c, _ := ctx.Value(clientKey{}).(sandbar.Client)
 	return c
@@ -39,13 +39,13 @@ func Client(ctx context.Context) sandbar.Client {
 
 type clientKey struct{}
 
-// paces are what holds clients to their rates, by name.
-type paces map[string]*rate.Limiter
+// rateLimiters are the rate limiters of clients, by name.
+type rateLimiters map[string]*rate.Limiter
 
-// newPaces keeps the limiters of earlier that are the same, with what their clients
-// have begun lately.
-func newPaces(clients map[string]ClientLimits, earlier paces) paces {
-	p := paces{}
+// newRateLimiters makes the rate limiters of clients. It reuses limiters of earlier whose settings
+// are unchanged, so that their state is kept.
+func newRateLimiters(clients map[string]ClientLimits, earlier rateLimiters) rateLimiters {
+	p := rateLimiters{}
 	for name, c := range clients {
 		if c.Rate > 0 {
 			burst := c.Burst
@@ -61,17 +61,17 @@ func newPaces(clients map[string]ClientLimits, earlier paces) paces {
 	return p
 }
 
-// SetClients replaces Config.Clients. What a client has begun goes on and counts:
-// one with more sandboxes than it may now have gets no further one until some have
-// ended. Error: Invalid for a negative bound, and nothing is changed.
+// SetClients replaces Config.Clients. Executions and sandboxes of a client continue and count: a
+// client with more sandboxes than its new limit gets a further one only after enough of them have
+// ended. Invalid: a limit is negative; then nothing changes.
 func (e *Engine) SetClients(clients map[string]ClientLimits) error {
 	if err := checkClients(clients); err != nil {
 		return err
 	}
 	clients = maps.Clone(clients)
-	e.queue.bound(clients)
-	next := newPaces(clients, *e.paces.Load())
-	e.paces.Store(&next)
+	e.queue.setLimits(clients)
+	next := newRateLimiters(clients, *e.rateLimiters.Load())
+	e.rateLimiters.Store(&next)
 	return nil
 }
 
@@ -84,8 +84,8 @@ func checkClients(clients map[string]ClientLimits) error {
 	return nil
 }
 
-// allow returns nil if a client may begin something now.
-func (p paces) allow(c sandbar.Client) error {
+// allow returns nil if the client's rate limit admits one more execution or sandbox now.
+func (p rateLimiters) allow(c sandbar.Client) error {
 	limiter := p[c.Name]
 	if limiter == nil {
 		return nil
@@ -97,7 +97,7 @@ func (p paces) allow(c sandbar.Client) error {
 		return nil
 	}
 	turn.CancelAt(now)
-	e := sandbar.Errorf(sandbar.Exhausted, "client %s begins more than %v executions a second, which is its rate", sandbar.Quote(c.Name, 100), float64(limiter.Limit()))
+	e := sandbar.Errorf(sandbar.Exhausted, "client %s exceeds its rate of %v executions per second", sandbar.Quote(c.Name, 100), float64(limiter.Limit()))
 	e.Fix = "try again in " + wait.Round(time.Millisecond).String() + ", or let the operator raise rate or burst of this client"
 	e.RetryAfter = wait
 	return e

@@ -14,13 +14,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// by is a job of a client.
+// by returns a job of a client.
 func by(job sandbar.Job, name, flow string) sandbar.Job {
 	job.Spec.Client = sandbar.Client{Name: name, Flow: flow}
 	return job
 }
 
-// served runs jobs one after the other and tells whose were started, in order.
+// served runs jobs in sequence and returns the clients whose jobs started, in order.
 func served(r *rig, jobs []sandbar.Job) []string {
 	var mu sync.Mutex
 	var order []string
@@ -44,8 +44,8 @@ func served(r *rig, jobs []sandbar.Job) []string {
 
 func times(n int, job sandbar.Job) []sandbar.Job { return slices.Repeat([]sandbar.Job{job}, n) }
 
-// Who comes after a flood does not wait for all of it: flows take turns, and so
-// do clients, however many flows they have.
+// A request does not wait for a flood of earlier ones: flows take turns, and clients take turns
+// however many flows they have.
 func TestFloodsTakeTurns(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -69,7 +69,7 @@ func TestFloodsTakeTurns(t *testing.T) {
 	}
 }
 
-// bounded is a configuration with a client that has limits.
+// bounded is a configuration with limits for one client.
 func bounded(places int, c engine.ClientLimits) func(*engine.Config) {
 	return func(cfg *engine.Config) {
 		cfg.MaxSandboxes, cfg.MaxQueue = places, 100
@@ -77,8 +77,8 @@ func bounded(places int, c engine.ClientLimits) func(*engine.Config) {
 	}
 }
 
-// A client waits for its own places while others take those that are free, and
-// more than may wait is refused to it alone.
+// A client at its limit waits for its own slots while others take the free ones. Only that client
+// is refused beyond its MaxQueue.
 func TestClientHasItsPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), bounded(10, engine.ClientLimits{MaxSandboxes: 2, MaxQueue: 3}))
@@ -112,7 +112,7 @@ func TestClientHasItsPlaces(t *testing.T) {
 	})
 }
 
-// A long-lived sandbox counts until it is gone.
+// A long-lived sandbox counts until it is removed.
 func TestClientHasItsSandboxes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), bounded(10, engine.ClientLimits{MaxSandboxes: 1}))
@@ -135,8 +135,7 @@ func TestClientHasItsSandboxes(t *testing.T) {
 	})
 }
 
-// A client that begins more than its rate is told when to come again, and then
-// it may.
+// A client beyond its rate gets a RetryAfter, and its request succeeds after that time.
 func TestClientHasItsRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), bounded(10, engine.ClientLimits{Rate: 2, Burst: 3}))
@@ -164,8 +163,7 @@ func TestClientHasItsRate(t *testing.T) {
 	})
 }
 
-// New bounds hold at once: for those that wait, and for what begins later. What was
-// begun goes on, and counts.
+// New limits apply at once to waiting and later requests. Work that has begun continues and counts.
 func TestClientsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), bounded(10, engine.ClientLimits{MaxSandboxes: 1, Rate: 100}))

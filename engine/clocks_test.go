@@ -18,7 +18,7 @@ func limited(d time.Duration, code string) sandbar.Job {
 	return j
 }
 
-// The clock of the fake bubble makes every duration here exact.
+// The bubble's fake clock makes every duration here exact.
 func TestTimeout(t *testing.T) {
 	const grace = 500 * time.Millisecond
 	for _, c := range []struct {
@@ -69,9 +69,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// The time of a job runs from the program's start, not from its admission.
-// A silent program that ends just before its time is up, just then or just
-// after: there is one verdict, and one only.
+// The timeout runs from the program's start, not from its admission. A silent program that ends
+// just before, at, or just after its time limit has exactly one outcome.
 func TestEndsAroundTheDeadline(t *testing.T) {
 	const limit = time.Minute
 	for _, off := range []time.Duration{-time.Second, -time.Millisecond, -1, 0, 1, time.Millisecond, time.Second} {
@@ -93,8 +92,7 @@ func TestEndsAroundTheDeadline(t *testing.T) {
 	}
 }
 
-// checkDeadline checks the verdict on a program that was to exit with 3 so
-// long after its time limit.
+// checkDeadline checks the outcome of a program that exits with 3 this long after its time limit.
 func checkDeadline(t *testing.T, off time.Duration, a answer) {
 	t.Helper()
 	exited := a.err == nil && a.Outcome == sandbar.Exited && a.ExitCode == 3
@@ -136,7 +134,7 @@ func TestNegativeGraceIsKillAtOnce(t *testing.T) {
 	})
 }
 
-// Cancel and Kill at every stage of an execution's life.
+// Cancel and Kill are tested at every stage of an execution.
 func TestCancelAtEveryStage(t *testing.T) {
 	for _, how := range []struct {
 		name string
@@ -168,7 +166,7 @@ func TestCancelAtEveryStage(t *testing.T) {
 			a := run(x, nil)
 			synctest.Wait()
 			how.pull(x)
-			// The place in line is free at once, before Run has noticed.
+			// The position in the queue is free at once, before Run returns.
 			if s := r.Stats(); s.Queued != 0 {
 				t.Errorf("still queued: %+v", s)
 			}
@@ -247,8 +245,8 @@ func TestKillCutsTheGraceShort(t *testing.T) {
 	})
 }
 
-// A cancel in the grace of a timeout is the stronger reason; one after the end
-// is none.
+// A cancellation in the grace period of a timeout takes precedence. A cancellation after the end
+// has no effect.
 func TestPrecedenceAsItHappens(t *testing.T) {
 	for _, c := range []struct {
 		name, code string
@@ -274,8 +272,7 @@ func TestPrecedenceAsItHappens(t *testing.T) {
 	}
 }
 
-// A driver whose Wait never returns: the sandbox is destroyed around the
-// program, and the caller has his answer all the same.
+// If a driver's Wait never returns, the sandbox is destroyed and the caller still gets an answer.
 func TestStuckWait(t *testing.T) {
 	for _, bare := range []bool{false, true} {
 		inBubble(t, map[bool]string{false: "told of the death", true: "told nothing"}[bare], func(t *testing.T) {
@@ -292,7 +289,7 @@ func TestStuckWait(t *testing.T) {
 			} else {
 				answer{got, err}.want(t, sandbar.TimedOut)
 			}
-			// timeout + grace + the 50 ms until Destroy + 5 s of patience
+			// timeout + grace + 50 ms until Destroy + 5 s of driverGrace
 			if took < 6500*time.Millisecond || took > 6550*time.Millisecond {
 				t.Errorf("took %v", took)
 			}
@@ -302,7 +299,7 @@ func TestStuckWait(t *testing.T) {
 	}
 }
 
-// When KILL does not end the program within 50 ms, its sandbox goes.
+// If KILL does not end the program within 50 ms, its sandbox is destroyed.
 func TestKillIsFollowedByDestroy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -335,7 +332,7 @@ func TestDriverThatLosesTheEnd(t *testing.T) {
 			wantCode(t, err, c.want)
 		})
 	}
-	// What the engine has done itself it knows without the driver.
+	// The engine knows the reasons for its own kills without the driver.
 	inBubble(t, "Wait fails after a KILL", func(t *testing.T) {
 		r := newRig(t, faulty.New(), nil)
 		got, err := r.Run(t.Context(), limited(time.Second, "fail-wait x\nignore-term\nsleep 1h"), nil)
@@ -343,7 +340,7 @@ func TestDriverThatLosesTheEnd(t *testing.T) {
 	})
 }
 
-// A sandbox that dies under its program is Lost, and nothing is made up.
+// If a sandbox dies during a program, the outcome is Lost.
 func TestLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()

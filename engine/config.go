@@ -10,7 +10,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
-// The values that New puts into zero fields of Config.Default, Min and Max.
+// The values that New sets in zero fields of Config.Default, Min and Max.
 var (
 	builtinDefault = sandbar.Limits{
 		Memory: 256 << 20, CPUs: sandbar.Unlimited, CPUShares: 512, PIDs: 128,
@@ -29,8 +29,8 @@ var (
 	}
 )
 
-// complete returns c with its zero fields filled, or an Invalid error naming
-// the field that contradicts another.
+// complete returns c with its zero fields set, or an Invalid error that names the field that
+// contradicts another.
 func (c Config) complete() (Config, error) {
 	if c.Driver == nil {
 		return c, sandbar.Errorf(sandbar.Invalid, "the engine needs a driver, and Config.Driver is nil")
@@ -45,18 +45,18 @@ func (c Config) complete() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	fill(&c.MaxSandboxes, 64)
-	fill(&c.MaxQueue, 1024)
-	fill(&c.QueueTimeout, 60*time.Second)
-	fill(&c.MaxCode, 1<<20)
-	fill(&c.MaxEnv, 64<<10)
-	fill(&c.MaxFile, 16<<30)
-	fill(&c.Grace, 500*time.Millisecond)
-	fill(&c.IdleTimeout, 10*time.Minute)
-	fill(&c.MaxLifetime, 24*time.Hour)
-	fill(&c.ReplayBytes, 1<<20)
-	fill(&c.KeepFinished, 64)
-	fill(&c.ReadyMemory, 512<<20)
+	setDefault(&c.MaxSandboxes, 64)
+	setDefault(&c.MaxQueue, 1024)
+	setDefault(&c.QueueTimeout, 60*time.Second)
+	setDefault(&c.MaxCode, 1<<20)
+	setDefault(&c.MaxEnv, 64<<10)
+	setDefault(&c.MaxFile, 16<<30)
+	setDefault(&c.Grace, 500*time.Millisecond)
+	setDefault(&c.IdleTimeout, 10*time.Minute)
+	setDefault(&c.MaxLifetime, 24*time.Hour)
+	setDefault(&c.ReplayBytes, 1<<20)
+	setDefault(&c.KeepFinished, 64)
+	setDefault(&c.ReadyMemory, 512<<20)
 	if c.MaxSandboxes < 0 {
 		return c, badConfig("max_sandboxes", "must be at least 1")
 	}
@@ -81,16 +81,15 @@ func badConfig(field, what string) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: field, Message: "configuration: " + field + " " + what}
 }
 
-func fill[T comparable](v *T, def T) {
+func setDefault[T comparable](v *T, def T) {
 	var zero T
 	if *v == zero {
 		*v = def
 	}
 }
 
-// halfOf is the disk of a sandbox for which nobody set one. Files are in its memory:
-// so it meets the end of the disk, which programs are told, before that of the memory,
-// at which they are killed.
+// halfOf returns the default disk size for a memory size. Files use the sandbox's memory. With half
+// of it as disk, a program gets the error ENOSPC before the kernel kills it for memory.
 func halfOf(memory int64) int64 {
 	if memory == sandbar.Unlimited {
 		return 256 << 20
@@ -98,8 +97,8 @@ func halfOf(memory int64) int64 {
 	return memory / 2
 }
 
-// completeLimits fills Default, Min and Max. What the operator wrote stands,
-// or is an error; what is built in gives way to it.
+// completeLimits sets the zero fields of Default, Min and Max. Values of the operator are kept or
+// are an error. Built-in values move into the range of the operator's values.
 func (c *Config) completeLimits() error {
 	d, lo, hi := &c.Default, &c.Min, &c.Max
 	bd, bl, bh := builtinDefault, builtinMin, builtinMax
@@ -122,10 +121,10 @@ func (c *Config) completeLimits() error {
 	return nil
 }
 
-// settle makes one limit's default and range consistent.
+// settle makes the default and the range of one limit consistent.
 func settle[T quantity](name string, show func(T) string, def, lo, hi *T, bdef, blo, bhi T) error {
 	for _, v := range []T{*def, *lo, *hi} {
-		if notANumber(v) || (v < 0 && v != sandbar.Unlimited) {
+		if isNaN(v) || (v < 0 && v != sandbar.Unlimited) {
 			return badConfig("limits."+name, "holds "+show(v)+"; a limit is positive, or -1 for none")
 		}
 	}
@@ -134,8 +133,8 @@ func settle[T quantity](name string, show func(T) string, def, lo, hi *T, bdef, 
 	}
 	top := func(v T) bool { return v == sandbar.Unlimited }
 	givenLo, givenHi, givenDef := *lo != 0, *hi != 0, *def != 0
-	fill(hi, bhi)
-	fill(lo, blo)
+	setDefault(hi, bhi)
+	setDefault(lo, blo)
 	if !givenLo && !top(*hi) {
 		*lo = min(*lo, *hi)
 	}
@@ -147,7 +146,7 @@ func settle[T quantity](name string, show func(T) string, def, lo, hi *T, bdef, 
 	}
 	if givenDef {
 		if top(*def) {
-			return nil // no limit unless the caller sets one: the operator's own decision
+			return nil // the operator allows no limit as the default
 		}
 		if *def < *lo || (!top(*hi) && *def > *hi) {
 			return badConfig("limits."+name, "has the default "+show(*def)+" outside its range, which is "+span(show, *lo, *hi))
@@ -164,15 +163,15 @@ func settle[T quantity](name string, show func(T) string, def, lo, hi *T, bdef, 
 	return nil
 }
 
-func notANumber[T quantity](v T) bool {
+func isNaN[T quantity](v T) bool {
 	f := float64(v)
 	return math.IsNaN(f) || math.IsInf(f, 0)
 }
 
-// warn tells the operator which of his defaults a driver does not hold.
+// warn logs each default limit that the driver does not enforce.
 func (b backend) warn(c Config) {
-	for _, l := range owned(b.caps.Enforced) {
-		if !l.held && l.of(b.def) {
+	for _, l := range driverLimits(b.caps.Enforced) {
+		if !l.enforced && l.isSet(b.defaults) {
 			c.Logger.Warn("this driver does not hold a limit on this host", "driver", b.caps.Name, "limit", l.name,
 				"allow_degraded", c.AllowDegraded, "next", "sandbar doctor")
 		}

@@ -21,8 +21,8 @@ func (printer) Output(c sandbar.Chunk) error {
 	return err
 }
 
-// The examples use a driver whose programs are scripts of their own small
-// language; with a real driver the code is Python.
+// The examples use a test driver whose programs are scripts in a small language. With a real driver
+// the code is Python.
 func newExample() *engine.Engine {
 	e, err := engine.New(engine.Config{Driver: faulty.New()})
 	if err != nil {
@@ -31,7 +31,7 @@ func newExample() *engine.Engine {
 	return e
 }
 
-// One execution from nothing to nothing, its output as it comes.
+// One one-shot execution, with its output as it arrives.
 func ExampleEngine_Run() {
 	e := newExample()
 	defer e.Shutdown(context.Background())
@@ -51,8 +51,8 @@ func ExampleEngine_Run() {
 	// exited 3
 }
 
-// A program that runs out of time is a result, not an error, and what it wrote
-// until then has been delivered.
+// A program that reaches its time limit is a result and not an error. Its earlier output has been
+// delivered.
 func ExampleEngine_Run_timeout() {
 	e := newExample()
 	defer e.Shutdown(context.Background())
@@ -68,7 +68,7 @@ func ExampleEngine_Run_timeout() {
 	// timeout <nil>
 }
 
-// What cannot be done is an error that names the field and what is allowed.
+// A request that cannot be met is an error with the field and the allowed values.
 func ExampleEngine_Admit() {
 	e := newExample()
 	defer e.Shutdown(context.Background())
@@ -81,10 +81,10 @@ func ExampleEngine_Admit() {
 	fmt.Println(err)
 	// Output:
 	// invalid
-	// limits.memory: 8 GiB was asked for, and 16 MiB to 1 GiB is allowed
+	// limits.memory: 8 GiB is out of range; allowed: 16 MiB to 1 GiB
 }
 
-// A long-lived sandbox keeps its files from one program to the next.
+// A long-lived sandbox keeps its files between programs.
 func ExampleSandbox_Exec() {
 	e := newExample()
 	defer e.Shutdown(context.Background())
@@ -109,7 +109,7 @@ func ExampleSandbox_Exec() {
 	// <nil>
 }
 
-// A followed process keeps its output for whoever comes, from any offset.
+// A background process keeps its output for later readers, from any offset.
 func ExampleProcess_Follow() {
 	e := newExample()
 	defer e.Shutdown(context.Background())

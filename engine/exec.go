@@ -40,7 +40,7 @@ func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, 
 	return r, err
 }
 
-// beginExec counts a call of Exec among what Shutdown lets end.
+// beginExec counts a call of Exec among the work that Shutdown lets end by itself.
 func (e *Engine) beginExec() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,17 +63,16 @@ func (s *Sandbox) exec(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, s
 	}
 	r, err = p.supervise()
 	if err == nil {
-		s.e.enforced(s.spec, &r)
+		s.e.fillEnforced(s.spec, &r)
 	}
 	return r, setup, err
 }
 
-// check checks what Exec and Start are given. A Timeout or Output that is not
-// set becomes def's.
+// check checks the arguments of Exec and Start. It takes an unset Timeout or Output from def.
 func (s *Sandbox) check(c sandbar.Cmd, lim, def sandbar.Limits) (sandbar.Cmd, sandbar.Limits, error) {
 	if rest := (sandbar.Limits{Timeout: lim.Timeout, Output: lim.Output}); rest != lim {
 		return c, lim, &sandbar.Error{Code: sandbar.Invalid, Field: "limits",
-			Message: "only limits.timeout and limits.output apply to a program in a sandbox that is there already; the others are the sandbox's"}
+			Message: "a program in an existing sandbox can have only limits.timeout and limits.output; the other limits are the sandbox's"}
 	}
 	lo, hi := s.e.cfg.Min, s.e.cfg.Max
 	var err error
@@ -90,10 +89,10 @@ func (s *Sandbox) check(c sandbar.Cmd, lim, def sandbar.Limits) (sandbar.Cmd, sa
 	return c, lim, err
 }
 
-// start starts a program that ends with b. The caller supervises it.
+// start starts a program that b ends. The caller must call supervise on it.
 func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, b *canceller) (*program, error) {
 	out := newLimitedWriter(sink, lim.Output)
-	c.Env = overlay(s.env, c.Env)
+	c.Env = mergeEnv(s.env, c.Env)
 	proc, err := bounded(setupTimeout, b.soft, func(ctx context.Context) (driver.Process, error) {
 		proc, err := s.inner.Start(ctx, c, driver.Stdio{Stdin: stdin,
 			Stdout: out.writer(sandbar.Stdout), Stderr: out.writer(sandbar.Stderr)})
@@ -110,28 +109,28 @@ func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, 
 		return nil, explain(err, s.e.force)
 	}
 	return &program{proc: proc, out: out, canceller: b, timeout: lim.Timeout, grace: s.e.cfg.Grace,
-		began: time.Now(), dead: deathOf(s.inner), log: s.e.log.With("sandbox", s.id)}, nil
+		began: time.Now(), dead: deadChan(s.inner), log: s.e.log.With("sandbox", s.id)}, nil
 }
 
-// dropProcess ends a program that started when nobody waited for it any more.
-// It is a courtesy: the guarantee is the end of its sandbox.
+// dropProcess kills a program that started after its caller had stopped waiting. Errors are
+// ignored: the end of the sandbox ends the program in any case.
 func dropProcess(p driver.Process) {
 	if p != nil {
-		_ = guarded(func() error { return killTreeOf(p) })
+		_ = catchPanic(func() error { return killTreeOf(p) })
 	}
 }
 
-// Start starts a program in the background. Its output is kept for replay up to Config.ReplayBytes a
-// stream, whether or not a follower reads it. lim may set only Timeout and Output, whose default is
-// no limit. Exhausted: 256 programs run in the sandbox.
+// Start starts a program in the background. It keeps up to Config.ReplayBytes of each output stream
+// for replay, whether or not a follower reads it. lim may set only Timeout and Output; their
+// default is no limit. Exhausted: 256 programs run in the sandbox.
 func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits) (*Process, error) {
-	kept := newReplay(s.e.cfg.ReplayBytes)
-	return s.launch(ctx, c, stdin, lim, kept, kept)
+	output := newReplay(s.e.cfg.ReplayBytes)
+	return s.launch(ctx, c, stdin, lim, output, output)
 }
 
-// StartSink is Start with a sink for all output. A sink that blocks holds the program back, and
-// nothing is kept for replay: Follow delivers nothing. sink is called as Exec's is; its failure
-// cancels the program. nil is Discard.
+// StartSink is Start with a sink for all output. A sink that blocks stops the program's output. No
+// output is kept for replay: Follow delivers nothing. sink is called as Exec's is; its failure
+// cancels the program. Nil is Discard.
 func (s *Sandbox) StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (*Process, error) {
 	if sink == nil {
 		sink = Discard
@@ -139,8 +138,8 @@ func (s *Sandbox) StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.In
 	return s.launch(ctx, c, stdin, lim, sink, newReplay(0))
 }
 
-// launch starts a followed program whose output goes to sink.
-func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, kept *replay) (*Process, error) {
+// launch starts a program with followers; its output goes to sink.
+func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, output *replay) (*Process, error) {
 	if ctx.Err() != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
 	}
@@ -156,9 +155,9 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 	if err := s.begin(b, true); err != nil {
 		return nil, err
 	}
-	p := &Process{box: s, cmd: c, canceller: b, replay: kept, done: make(chan struct{})}
-	// ctx bounds the start only. Should it end at the last moment, the process
-	// is there and ends as Cancelled.
+	p := &Process{sandbox: s, cmd: c, canceller: b, replay: output, done: make(chan struct{})}
+	// ctx bounds the start only. If it ends just after the start, the process exists and ends as
+	// Cancelled.
 	release := context.AfterFunc(ctx, b.cancel)
 	run, err := s.start(c, stdin, lim, sink, b)
 	release()
@@ -172,22 +171,22 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 	return p, nil
 }
 
-// killLeft ends, in the background, what a finished process left behind. A
-// sandbox that is on its way out ends all anyway.
-func (s *Sandbox) killLeft(p *Process) {
+// killLeftovers kills, in the background, the processes that a finished program left behind. If the
+// sandbox is being stopped, its removal kills them.
+func (s *Sandbox) killLeftovers(p *Process) {
 	release, err := s.hold()
 	if err != nil {
 		return
 	}
 	go func() {
 		defer release()
-		if err := guarded(func() error { return killTreeOf(p.proc) }); err != nil {
-			s.e.log.Warn("what a program left behind could not all be ended", "sandbox", s.id, "process", p.id, "error", err)
+		if err := catchPanic(func() error { return killTreeOf(p.proc) }); err != nil {
+			s.e.log.Warn("processes that a program left behind were not all killed", "sandbox", s.id, "process", p.id, "error", err)
 		}
 	}()
 }
 
-// register gives a process its id and its place in the list.
+// register sets a process's id and adds it to the list.
 func (s *Sandbox) register(p *Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,22 +195,21 @@ func (s *Sandbox) register(p *Process) {
 	s.procs = append(s.procs, p)
 }
 
-// follow sees a followed program to its end.
+// follow supervises a program with followers to its end.
 func (s *Sandbox) follow(p *Process, run *program, setup time.Duration) {
 	r, err := run.supervise()
 	if err == nil {
-		s.e.enforced(s.spec, &r)
+		s.e.fillEnforced(s.spec, &r)
 	}
 	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: setup + time.Since(p.started)})
 	s.finish(p.canceller, p, r, err)
-	if p.canceller.killed() && run.treeEnded == nil { // perhaps too late for supervise, and too early for Kill to see the end
-		s.killLeft(p)
+	if p.canceller.killed() && run.treeEnded == nil { // kill was perhaps called after supervise's last look and before Kill could see the end
+		s.killLeftovers(p)
 	}
 }
 
-// forget drops the oldest finished processes beyond Config.KeepFinished, with
-// mu held.
-func (s *Sandbox) forget() {
+// dropFinished drops the oldest finished processes beyond Config.KeepFinished. s.mu is held.
+func (s *Sandbox) dropFinished() {
 	surplus := -s.e.cfg.KeepFinished
 	for _, p := range s.procs {
 		if !p.running() {
@@ -227,7 +225,7 @@ func (s *Sandbox) forget() {
 	})
 }
 
-// Process finds a program of Start or StartSink that runs or is kept; NotFound.
+// Process returns a running or kept process of Start or StartSink. NotFound: there is none.
 func (s *Sandbox) Process(id string) (*Process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +236,7 @@ func (s *Sandbox) Process(id string) (*Process, error) {
 	}
 	return nil, &sandbar.Error{Code: sandbar.NotFound, Field: "process",
 		Message: "there is no process " + sandbar.Quote(id, 40) + " in sandbox " + string(s.id) +
-			"; of finished ones the last " + strconv.Itoa(s.e.cfg.KeepFinished) + " are kept"}
+			"; the last " + strconv.Itoa(s.e.cfg.KeepFinished) + " finished processes are kept"}
 }
 
 // Processes lists running and kept processes in the order of their start.

@@ -9,14 +9,13 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Execution is one admitted job: a place in the queue, then a sandbox made for
-// it, then a result.
+// Execution is one admitted job. It has a position in the queue, then a sandbox, then a result.
 type Execution struct {
 	e         *Engine
-	id        sandbar.ID // of the sandbox, as soon as it is there
+	id        sandbar.ID // of the sandbox, set before the sandbox exists
 	plan      plan
-	job       sandbar.Job // as it was asked for, for Config.Record
-	ready     *ready      // the sandbox that was ready for it, nil for none; given up in withdraw, used up in launch
+	job       sandbar.Job   // as the caller passed it, for Config.Record
+	ready     *readySandbox // nil: no prestarted sandbox. withdraw discards it, launch uses it
 	stdin     sandbar.Input
 	ticket    *ticket
 	canceller *canceller
@@ -26,28 +25,29 @@ type Execution struct {
 
 	mu      sync.Mutex
 	state   stage
-	refusal error // why a withdrawn execution does not run
+	refusal error // the error of a withdrawn execution
 }
 
-// stage is how far an Execution has come.
+// stage is the progress of an Execution.
 type stage int
 
 const (
 	admitted  stage = iota // Run has not been called
-	waiting                // Run waits for a place
-	placed                 // Run has its place: from here only the brake ends it
-	withdrawn              // cancelled before it had one
+	waiting                // Run waits for a slot
+	hasSlot                // Run has a slot; only the canceller ends it
+	withdrawn              // cancelled before it had a slot
 )
 
-// Admit checks a job and takes a place in the queue; nothing is started. Errors: Invalid, TooLarge
-// (code, environment), Unsupported (language, a limit that cannot be enforced), Exhausted (queue
-// full), Unavailable (shutting down). The caller must end the Execution by Run or Cancel.
+// Admit checks a job and takes a slot or a position in the queue. It starts nothing. Errors:
+// Invalid, TooLarge (code, environment), Unsupported (language, a limit that cannot be enforced),
+// Exhausted (queue full), Unavailable (shutting down). The caller must end the Execution by Run or
+// Cancel.
 func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	p, err := e.plan(job)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.paces.Load().allow(p.spec.Client); err != nil {
+	if err := e.rateLimiters.Load().allow(p.spec.Client); err != nil {
 		return nil, err
 	}
 	if err := e.checkInterpreter(&p); err != nil {
@@ -62,7 +62,7 @@ func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	return x, nil
 }
 
-// enter takes a place, or joins the line, and makes the execution known.
+// enter takes a slot or a position in the queue, and registers the execution.
 func (x *Execution) enter() (err error) {
 	e := x.e
 	e.mu.Lock()
@@ -76,7 +76,7 @@ func (x *Execution) enter() (err error) {
 	return nil
 }
 
-// Run is Admit and Execution.Run; the end of ctx cancels.
+// Run is Admit and Execution.Run. The end of ctx cancels the execution.
 func (e *Engine) Run(ctx context.Context, job sandbar.Job, sink Sink) (sandbar.Result, error) {
 	if ctx.Err() != nil {
 		return sandbar.Result{}, sandbar.Errorf(sandbar.Canceled, "cancelled before it was admitted: %w", context.Cause(ctx))
@@ -89,14 +89,14 @@ func (e *Engine) Run(ctx context.Context, job sandbar.Job, sink Sink) (sandbar.R
 	return x.Run(sink)
 }
 
-// Run waits for a place, makes the sandbox, runs the program and returns when its result is known;
-// call it once. The sandbox is then being destroyed: its place is free only when nothing is left of
-// it, and Shutdown waits for that. A result means that the program started. An error means that it
-// never did, or that the platform failed: Canceled (before it started), Timeout (waited too long),
+// Run waits for a slot, makes the sandbox, runs the program and returns its result. Call it once.
+// The sandbox is destroyed after Run returns. Its slot is free only when nothing is left of it, and
+// Shutdown waits for that. A result means that the program started. An error means that it did not
+// start, or that the platform failed: Canceled (before the start), Timeout (waited too long),
 // Unsupported, Exhausted, Internal, Unavailable.
 //
-// A Sink that blocks does not stop the clocks: the program is killed when its time is up. Run returns
-// once the Sink's last call has returned.
+// The time limit also applies while a Sink blocks: the program is killed when its time is up. Run
+// returns after the Sink's last call has returned.
 func (x *Execution) Run(sink Sink) (sandbar.Result, error) {
 	if err := x.begin(); err != nil {
 		return sandbar.Result{}, err
@@ -111,7 +111,8 @@ func (x *Execution) Run(sink Sink) (sandbar.Result, error) {
 	return r, err
 }
 
-// record gives what the execution does to Config.Record, if there is one.
+// record passes the execution's job and sink to Config.Record, if that is set. It returns the sink
+// to use and the function to call with the result.
 func (x *Execution) record(sink Sink) (Sink, func(sandbar.Result, error)) {
 	done := func(sandbar.Result, error) {}
 	if x.e.cfg.Record == nil || x.job.Unrecorded {
@@ -119,11 +120,11 @@ func (x *Execution) record(sink Sink) (Sink, func(sandbar.Result, error)) {
 	}
 	job := x.job
 	job.Spec, job.Stdin = x.plan.spec, nil
-	through, told := x.e.cfg.Record(job, sink)
-	if told != nil {
-		done = told
+	recorded, onEnd := x.e.cfg.Record(job, sink)
+	if onEnd != nil {
+		done = onEnd
 	}
-	return through, done
+	return recorded, done
 }
 
 func (x *Execution) begin() error {
@@ -139,8 +140,8 @@ func (x *Execution) begin() error {
 	return sandbar.Errorf(sandbar.Conflict, "Run was called twice on one execution")
 }
 
-// end is the end of an execution. It is reached once: from Run, or from the
-// call that withdrew an execution which Run was never called for.
+// end completes an execution. It is called once: by Run, or by the call that withdrew an execution
+// before Run.
 func (x *Execution) end(r sandbar.Result, err error) {
 	x.e.observe(x.id, Observation{Language: x.plan.language.Name, Result: r, Err: err,
 		Queued: x.queued, Setup: x.setup, Total: time.Since(x.admitted)})
@@ -154,7 +155,7 @@ func (x *Execution) end(r sandbar.Result, err error) {
 // Limits returns the limits of the execution, with no field unset.
 func (x *Execution) Limits() sandbar.Limits { return x.plan.spec.Limits }
 
-// Cancel ends the execution at whatever stage it is. A running program gets TERM, the grace period and
+// Cancel ends the execution at any stage. A running program gets TERM and, after the grace period,
 // KILL. Cancel does not wait, and may be called at any time.
 func (x *Execution) Cancel() {
 	x.canceller.cancel()
@@ -167,9 +168,8 @@ func (x *Execution) Kill() {
 	x.withdraw(sandbar.Errorf(sandbar.Canceled, "cancelled before it started"))
 }
 
-// withdraw takes an execution that has no place out of the queue at once,
-// without waiting for the goroutine in Run to notice. One that Run was never
-// called for ends here.
+// withdraw removes an execution without a slot from the queue at once. It does not wait for the
+// goroutine in Run. It also ends an execution for which Run was never called.
 func (x *Execution) withdraw(why error) {
 	x.mu.Lock()
 	was := x.state
@@ -187,9 +187,9 @@ func (x *Execution) withdraw(why error) {
 	}
 }
 
-// place waits for the place and makes it final.
-func (x *Execution) place() error {
-	err := x.e.awaitPlace(x.ticket, x.canceller.soft, x.admitted)
+// awaitSlot waits for the slot.
+func (x *Execution) awaitSlot() error {
+	err := x.e.awaitSlot(x.ticket, x.canceller.soft, x.admitted)
 	x.queued = time.Since(x.admitted)
 	if err != nil {
 		x.withdraw(err)
@@ -199,12 +199,12 @@ func (x *Execution) place() error {
 	if x.state == withdrawn {
 		return x.refusal
 	}
-	x.state = placed
+	x.state = hasSlot
 	return nil
 }
 
 func (x *Execution) run(sink Sink) (sandbar.Result, error) {
-	if err := x.place(); err != nil {
+	if err := x.awaitSlot(); err != nil {
 		return sandbar.Result{}, err
 	}
 	began := time.Now()
@@ -220,19 +220,19 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 	discard := func() { once.Do(func() { x.e.discard(l.id, l.sb, x.ticket) }) }
 	defer discard()
 	p := &program{proc: l.proc, out: out, canceller: x.canceller, timeout: x.plan.spec.Limits.Timeout, grace: x.e.cfg.Grace,
-		began: l.began, dead: deathOf(l.sb), destroy: discard, log: x.e.log.With("sandbox", x.id)}
+		began: l.began, dead: deadChan(l.sb), destroy: discard, log: x.e.log.With("sandbox", x.id)}
 	r, err := p.supervise()
 	if err != nil {
 		return r, err
 	}
-	x.e.enforced(x.plan.spec, &r)
+	x.e.fillEnforced(x.plan.spec, &r)
 	if r.Outcome == sandbar.Exited {
-		x.e.handOver(&once, l, x.ticket)
+		x.e.removeLater(&once, l, x.ticket)
 	}
 	return r, nil
 }
 
-// launched is a sandbox with a program running in it.
+// launched is a sandbox and the program that runs in it.
 type launched struct {
 	id    sandbar.ID
 	sb    driver.Sandbox
@@ -240,12 +240,12 @@ type launched struct {
 	began time.Time
 }
 
-// launch makes the sandbox and starts the program. On error the sandbox, if
-// there is one, is on its way out.
+// launch makes the sandbox and starts the program. On error it discards the sandbox, if there is
+// one.
 func (x *Execution) launch(out *limitedWriter) (launched, error) {
 	l, err := bounded(setupTimeout, x.canceller.soft, func(ctx context.Context) (l launched, err error) {
-		// A panic after Create must not lose the sandbox.
-		err = guarded(func() error { return x.build(ctx, &l, out) })
+		// After a panic the sandbox in l must still be removed.
+		err = catchPanic(func() error { return x.build(ctx, &l, out) })
 		return l, err
 	}, func(l launched) { x.e.discard(l.id, l.sb, x.ticket) })
 	if err != nil {
@@ -254,7 +254,7 @@ func (x *Execution) launch(out *limitedWriter) (launched, error) {
 	return l, nil
 }
 
-// build is the work of launch: what is made goes into l as soon as it is.
+// build does the work of launch. It stores each part in l as soon as the part exists.
 func (x *Execution) build(ctx context.Context, l *launched, out *limitedWriter) error {
 	r := x.ready
 	if r == nil {
@@ -268,7 +268,7 @@ func (x *Execution) build(ctx context.Context, l *launched, out *limitedWriter) 
 	return x.buildCold(ctx, l, out)
 }
 
-// buildCold makes a sandbox for this execution.
+// buildCold makes a new sandbox for this execution and starts the program in it.
 func (x *Execution) buildCold(ctx context.Context, l *launched, out *limitedWriter) (err error) {
 	l.id = x.id
 	if l.sb, err = x.e.create(ctx, x.id, x.plan.spec); err != nil {
@@ -282,14 +282,14 @@ func (x *Execution) buildCold(ctx context.Context, l *launched, out *limitedWrit
 	l.began = time.Now()
 	if sandbar.CodeOf(err) == sandbar.NotFound && x.plan.language.Name != "" {
 		if _, own := x.plan.spec.Env["PATH"]; !own {
-			x.e.tools.note(keyOfTool(x.plan.spec, x.plan.language), false)
+			x.e.interpreters.note(interpreterKeyOf(x.plan.spec, x.plan.language), false)
 		}
-		return x.e.lacks(&x.plan, err)
+		return x.e.missingInterpreter(&x.plan, err)
 	}
 	return err
 }
 
-// putCode has the code, if there is any, vetted and writes it to its file in the sandbox.
+// putCode has Config.Vet check the code, if there is any, and writes it to its file in the sandbox.
 func (x *Execution) putCode(ctx context.Context, sb driver.Sandbox) error {
 	file := x.plan.file()
 	if file == "" {
@@ -301,20 +301,20 @@ func (x *Execution) putCode(ctx context.Context, sb driver.Sandbox) error {
 	return driver.WriteFile(ctx, sb.FS(), file, []byte(x.plan.code))
 }
 
-// vet asks Config.Vet about the code. A *refused is final: code that may not run may not
-// run elsewhere.
+// vet calls Config.Vet with the code. A *vetRefusal is final: the execution must not try the code
+// in another sandbox.
 func (x *Execution) vet(ctx context.Context, sb driver.Sandbox) error {
 	if x.e.cfg.Vet == nil {
 		return nil
 	}
 	err := x.e.cfg.Vet(ctx, sb, x.plan.language, x.plan.code)
 	if sandbar.CodeOf(err) == sandbar.Denied {
-		return &refused{err}
+		return &vetRefusal{err}
 	}
 	return err
 }
 
-// refused is the verdict of Config.Vet on code.
-type refused struct{ error }
+// vetRefusal is the error with which Config.Vet refused the code.
+type vetRefusal struct{ error }
 
-func (r *refused) Unwrap() error { return r.error }
+func (r *vetRefusal) Unwrap() error { return r.error }

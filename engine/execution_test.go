@@ -15,7 +15,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// Every way a program can end by itself is told as it was.
+// Every way in which a program can end by itself is reported.
 func TestRunTellsHowTheProgramEnded(t *testing.T) {
 	for _, c := range []struct {
 		code     string
@@ -89,7 +89,7 @@ func TestRunGivesTheProgramWhatTheJobSays(t *testing.T) {
 	})
 }
 
-// What the caller keeps hold of must not change a job that has been admitted.
+// Changes to the caller's data do not change an admitted job.
 func TestAdmitCopiesTheJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), nil)
@@ -155,7 +155,7 @@ func TestRunFailsWhenTheProgramNeverStarted(t *testing.T) {
 				t.Error("Started was called")
 			default:
 			}
-			// The only place must be free again.
+			// The only slot must be free again.
 			synctest.Wait()
 			if s := r.Stats(); s.Active != 0 {
 				t.Errorf("the place is still taken: %+v", s)
@@ -170,8 +170,8 @@ func TestRunFailsWhenTheProgramNeverStarted(t *testing.T) {
 	}
 }
 
-// A driver that ignores its context costs an error and keeps the place, but
-// not the caller; what it makes in the end is removed.
+// A driver that ignores its context causes an error and keeps the slot, but does not block the
+// caller. The sandbox that it makes late is removed.
 func TestDeafDriverIsLeftBehind(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -189,7 +189,7 @@ func TestDeafDriverIsLeftBehind(t *testing.T) {
 			_, err := r.Run(t.Context(), script("sleep 1h"), newRecorder())
 			wantCode(t, err, sandbar.Timeout)
 			if took := time.Since(began); took != 35*time.Second {
-				t.Errorf("took %v, want the 30 s of the setup and 5 s of patience", took)
+				t.Errorf("took %v, want 30 s of setup and 5 s of driverGrace", took)
 			}
 			if s := r.Stats(); s.Active != 1 {
 				t.Errorf("the place was given away while the driver is still at it: %+v", s)
@@ -218,7 +218,7 @@ func TestRunTwiceIsRefused(t *testing.T) {
 	})
 }
 
-// The result does not wait for the removal, but the place does.
+// The result does not wait for the removal, but the slot does.
 func TestResultComesBeforeTheRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -268,7 +268,7 @@ func TestFailingRemovalIsRetriedUntilItSucceeds(t *testing.T) {
 	}
 }
 
-// Destroy that hangs is bounded, and is not piled up.
+// A Destroy that hangs is bounded, and further attempts do not accumulate.
 func TestStuckRemovalIsWaitedForByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, release := faulty.New(), make(chan struct{})

@@ -9,15 +9,15 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// files is a driver's FS that counts calls and open files as work in their
-// sandbox and refuses when the sandbox has ended.
+// files wraps a driver's FS. It counts calls and open files as activity of their sandbox, and fails
+// after the sandbox has ended.
 type files struct {
 	s  *Sandbox
 	fs sandbar.FS
 }
 
-// during runs f as work in the sandbox.
-func (f files) during(call func() error) error {
+// counted runs f as activity of the sandbox.
+func (f files) counted(call func() error) error {
 	release, err := f.s.hold()
 	if err != nil {
 		return err
@@ -36,16 +36,16 @@ func (f files) Open(ctx context.Context, path string) (sandbar.File, error) {
 		release()
 		return nil, err
 	}
-	held := &heldFile{File: file, release: release, most: f.s.e.cfg.MaxFile}
-	if size := file.Info().Size; size < 0 || size > held.most {
+	held := &heldFile{File: file, release: release, maxSize: f.s.e.cfg.MaxFile}
+	if size := file.Info().Size; size < 0 || size > held.maxSize {
 		held.Close()
-		return nil, fileTooLarge(path, held.most)
+		return nil, fileTooLarge(path, held.maxSize)
 	}
 	return held, nil
 }
 
-// fileTooLarge refuses a file. Its size is that which it claims: a file that holds
-// nothing can claim 8 EiB, and to read that takes centuries.
+// fileTooLarge is the error for a file above the limit. The size includes holes: a sparse file can
+// have 8 EiB, and reading it would take centuries.
 func fileTooLarge(path string, most int64) error {
 	return &sandbar.Error{Code: sandbar.TooLarge, Field: "path",
 		Message: "read " + sandbar.Quote(path, 200) + ": the file has more than " + strconv.FormatInt(most, 10) + " bytes, holes included",
@@ -66,70 +66,70 @@ func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOption
 }
 
 func (f files) Stat(ctx context.Context, path string) (info sandbar.FileInfo, err error) {
-	err = f.during(func() (err error) { info, err = f.fs.Stat(ctx, path); return err })
+	err = f.counted(func() (err error) { info, err = f.fs.Stat(ctx, path); return err })
 	return info, err
 }
 
 func (f files) ReadDir(ctx context.Context, path, after string, limit int) (infos []sandbar.FileInfo, err error) {
-	err = f.during(func() (err error) { infos, err = f.fs.ReadDir(ctx, path, after, limit); return err })
+	err = f.counted(func() (err error) { infos, err = f.fs.ReadDir(ctx, path, after, limit); return err })
 	return infos, err
 }
 
 func (f files) Mkdir(ctx context.Context, path string, mode fs.FileMode, parents bool) error {
-	return f.during(func() error { return f.fs.Mkdir(ctx, path, mode, parents) })
+	return f.counted(func() error { return f.fs.Mkdir(ctx, path, mode, parents) })
 }
 
 func (f files) Remove(ctx context.Context, path string, recursive bool) error {
-	return f.during(func() error { return f.fs.Remove(ctx, path, recursive) })
+	return f.counted(func() error { return f.fs.Remove(ctx, path, recursive) })
 }
 
 func (f files) Rename(ctx context.Context, from, to string) error {
-	return f.during(func() error { return f.fs.Rename(ctx, from, to) })
+	return f.counted(func() error { return f.fs.Rename(ctx, from, to) })
 }
 
 func (f files) Chmod(ctx context.Context, path string, mode fs.FileMode, recursive bool) error {
-	return f.during(func() error { return f.fs.Chmod(ctx, path, mode, recursive) })
+	return f.counted(func() error { return f.fs.Chmod(ctx, path, mode, recursive) })
 }
 
-// ReadFiles implements sandbar.BatchReader where the driver's FS does.
+// ReadFiles implements sandbar.BatchReader if the driver's FS does. Otherwise: Unsupported.
 func (f files) ReadFiles(ctx context.Context, paths []string, max int) (all []sandbar.FileContent, err error) {
 	r, ok := f.fs.(sandbar.BatchReader)
 	if !ok {
 		return nil, f.cannot("read many files at once", "open them one by one")
 	}
-	err = f.during(func() (err error) { all, err = r.ReadFiles(ctx, paths, max); return err })
+	err = f.counted(func() (err error) { all, err = r.ReadFiles(ctx, paths, max); return err })
 	return all, err
 }
 
-// Chown implements sandbar.Owner where the driver's FS does.
+// Chown implements sandbar.Owner if the driver's FS does. Otherwise: Unsupported.
 func (f files) Chown(ctx context.Context, path string, uid, gid uint32, recursive bool) error {
 	o, ok := f.fs.(sandbar.Owner)
 	if !ok {
 		return f.cannot("change the owner of files", "leave it as it is")
 	}
-	return f.during(func() error { return o.Chown(ctx, path, uid, gid, recursive) })
+	return f.counted(func() error { return o.Chown(ctx, path, uid, gid, recursive) })
 }
 
-// RenameNew implements sandbar.Mover where the driver's FS does.
+// RenameNew implements sandbar.Mover if the driver's FS does. Otherwise: Unsupported.
 func (f files) RenameNew(ctx context.Context, from, to string) error {
 	m, ok := f.fs.(sandbar.Mover)
 	if !ok {
 		return f.cannot("rename without replacing", "look first, then rename")
 	}
-	return f.during(func() error { return m.RenameNew(ctx, from, to) })
+	return f.counted(func() error { return m.RenameNew(ctx, from, to) })
 }
 
 func (f files) cannot(what, fix string) error {
-	return &sandbar.Error{Code: sandbar.Unsupported, Message: "the files of this sandbox cannot do this: " + what, Fix: fix}
+	return &sandbar.Error{Code: sandbar.Unsupported, Message: "the driver's file access cannot " + what, Fix: fix}
 }
 
-// heldFile is an open file that holds its sandbox until it is closed. It ends
-// with an error beyond the size that may be read: a file can grow after Open.
+// heldFile is an open file that keeps its sandbox from being idle until Close. Reads beyond maxSize
+// fail, because a file can grow after Open.
 type heldFile struct {
 	sandbar.File
 	release func()
-	most    int64 // Config.MaxFile
-	at      int64 // the offset
+	maxSize int64 // Config.MaxFile
+	at      int64 // the current offset
 }
 
 func (f *heldFile) Close() error {
@@ -138,12 +138,12 @@ func (f *heldFile) Close() error {
 }
 
 func (f *heldFile) Read(p []byte) (int, error) {
-	left := f.most - f.at
+	left := f.maxSize - f.at
 	if left <= 0 {
 		if n, err := f.File.Read(make([]byte, min(1, len(p)))); n == 0 {
 			return 0, err
 		}
-		return 0, fileTooLarge(f.Info().Name, f.most)
+		return 0, fileTooLarge(f.Info().Name, f.maxSize)
 	}
 	n, err := f.File.Read(p[:min(int64(len(p)), left)])
 	f.at += int64(n)
@@ -155,17 +155,17 @@ func (f *heldFile) Seek(offset int64, whence int) (int64, error) {
 	if err != nil {
 		return at, err
 	}
-	if f.at = at; at > f.most {
-		return at, fileTooLarge(f.Info().Name, f.most)
+	if f.at = at; at > f.maxSize {
+		return at, fileTooLarge(f.Info().Name, f.maxSize)
 	}
 	return at, nil
 }
 
-// Unwrap lets whoever sends a part of a file use what the driver's file can do
-// best. That one has no bound: the part must lie within what Seek has found.
+// Unwrap returns the driver's file, for callers that can send a part of it faster (sendfile). That
+// file has no size limit: the part must lie within the range that Seek has checked.
 func (f *heldFile) Unwrap() any { return f.File }
 
-// heldWriter is a file being written that holds its sandbox until it is ended.
+// heldWriter is a file writer that keeps its sandbox from being idle until Commit or Abort.
 type heldWriter struct {
 	sandbar.FileWriter
 	release func()
@@ -181,5 +181,5 @@ func (w heldWriter) Abort() {
 	w.FileWriter.Abort()
 }
 
-// ReadFrom lets io.Copy use what the driver's writer can do best.
+// ReadFrom lets io.Copy use ReadFrom of the driver's writer.
 func (w heldWriter) ReadFrom(r io.Reader) (int64, error) { return io.Copy(w.FileWriter, r) }

@@ -17,7 +17,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// rig is an engine over a faulty driver.
+// rig is an engine with a faulty driver.
 type rig struct {
 	*engine.Engine
 	t      testing.TB
@@ -26,9 +26,8 @@ type rig struct {
 	seen   []engine.Observation
 }
 
-// newRig makes an engine that is shut down at the test's end, after which the
-// driver must be empty. In a bubble, the bubble itself then proves that no
-// goroutine is left.
+// newRig makes an engine that is shut down at the test's end; then the driver must have no
+// sandboxes. A bubble also fails if a goroutine remains.
 func newRig(t testing.TB, d *faulty.Driver, change func(*engine.Config)) *rig {
 	t.Helper()
 	r := &rig{t: t, driver: d}
@@ -69,7 +68,7 @@ func (r *rig) observed() []engine.Observation {
 	return append([]engine.Observation(nil), r.seen...)
 }
 
-// admit admits a job that must be admitted.
+// admit admits a job. An error fails the test.
 func (r *rig) admit(j sandbar.Job) *engine.Execution {
 	r.t.Helper()
 	x, err := r.Admit(j)
@@ -79,7 +78,7 @@ func (r *rig) admit(j sandbar.Job) *engine.Execution {
 	return x
 }
 
-// create makes a sandbox that must come to be.
+// create makes a sandbox. An error fails the test.
 func (r *rig) create() *engine.Sandbox {
 	r.t.Helper()
 	s, err := r.Create(context.Background(), sandbar.Spec{})
@@ -107,7 +106,7 @@ type answer struct {
 	err error
 }
 
-// run calls Run in a goroutine of its own.
+// run calls Run in its own goroutine.
 func run(x *engine.Execution, s engine.Sink) <-chan answer {
 	c := make(chan answer, 1)
 	go func() {
@@ -117,12 +116,12 @@ func run(x *engine.Execution, s engine.Sink) <-chan answer {
 	return c
 }
 
-// recorder is a Sink that keeps what it gets and checks what a Sink is
-// promised: one call at a time, Started first and once, offsets without gaps.
+// recorder is a Sink that stores its calls and checks the promises to a Sink: one call at a time,
+// Started first and once, offsets without gaps.
 type recorder struct {
 	started chan struct{} // closed by Started
-	hold    chan struct{} // if set, every Output waits for it to be closed
-	pause   time.Duration // every Output takes so long
+	hold    chan struct{} // if set, every Output blocks until it is closed
+	pause   time.Duration // duration of every Output
 	failAt  int           // the number of the Output that fails, from 1
 	boom    bool          // the failure is a panic
 
@@ -208,7 +207,7 @@ func (r *recorder) check(t testing.TB) {
 	}
 }
 
-// wantCode fails unless err has the code.
+// wantCode fails the test unless err has the code.
 func wantCode(t testing.TB, err error, code sandbar.Code) {
 	t.Helper()
 	if sandbar.CodeOf(err) != code {
@@ -216,7 +215,7 @@ func wantCode(t testing.TB, err error, code sandbar.Code) {
 	}
 }
 
-// wantOutcome fails unless the answer is a result with the outcome.
+// wantOutcome fails the test unless the answer is a result with the outcome.
 func (a answer) want(t testing.TB, o sandbar.Outcome) {
 	t.Helper()
 	if a.err != nil || a.Outcome != o {
@@ -224,12 +223,12 @@ func (a answer) want(t testing.TB, o sandbar.Outcome) {
 	}
 }
 
-// endless is an input that never comes and never ends.
+// endless is an input that blocks for ever.
 type endless struct{ ctx context.Context }
 
 func (e endless) Read([]byte) (int, error) { <-e.ctx.Done(); return 0, io.EOF }
 
-// handedOver returns when a sandbox whose program has ended is being removed, or is.
+// handedOver returns when the sandbox of an ended program is being removed, or is removed.
 func handedOver() {
 	time.Sleep(time.Millisecond)
 	synctest.Wait()

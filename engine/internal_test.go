@@ -14,8 +14,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// The precedence of outcomes, one row a combination. at is when the engine
-// decided, ended is the program's duration; 0 is a driver that does not know.
+// The precedence of outcomes, one combination per row. at is the time of the engine's decision,
+// ended the program's duration; 0 is unknown.
 func TestDecide(t *testing.T) {
 	const at = time.Second
 	for _, c := range []struct {
@@ -61,8 +61,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Every outcome that the driver can see passes through when nothing else
-// applies, so that none is forgotten.
+// Every outcome of the driver passes through if the engine decided nothing.
 func TestDecideKeepsWhatTheDriverSaw(t *testing.T) {
 	for _, o := range sandbar.Outcomes {
 		if got := decide(sandbar.Result{Outcome: o, Duration: 1}, decisions{never, never, false}); got != o {
@@ -71,8 +70,8 @@ func TestDecideKeepsWhatTheDriverSaw(t *testing.T) {
 	}
 }
 
-// A ring is the tail of what was written, whatever the sizes of the writes,
-// and reading from any offset gives exactly those bytes or starts at the tail.
+// A ring holds the tail of the written bytes for all sizes of writes. A read from any offset
+// returns exactly these bytes or starts at the tail.
 func TestRing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := ring{max: rapid.IntRange(1, 20_000).Draw(t, "max")}
@@ -104,9 +103,8 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// Followers that come at any time, from any offset, at any speed: what each
-// gets is, for each stream, the bytes in their places, gaps told by offset and
-// only where the ring has moved on, and the very last byte.
+// Followers start at any time, from any offset, at any speed. Each gets, for each stream, the bytes
+// at their offsets, gaps only where the ring has dropped bytes, and the last byte.
 func TestFollow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		keep := rapid.SampledFrom([]int{1, 7, 100, 5000, 1 << 20}).Draw(t, "keep")
@@ -175,8 +173,8 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// A queue under any sequence of arrivals and departures: never more than its
-// places, never a free place while somebody waits, never out of order.
+// For any sequence of arrivals and departures, a queue has no more tickets than slots, no free slot
+// while a ticket waits, and keeps the order.
 func TestQueueModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		places, longest := rapid.IntRange(1, 4).Draw(t, "places"), rapid.IntRange(0, 4).Draw(t, "longest")
@@ -185,7 +183,7 @@ func TestQueueModel(t *testing.T) {
 		var holding, waiting []*ticket // the model
 		has := func(k *ticket) bool {
 			select {
-			case <-k.ready:
+			case <-k.granted:
 				return true
 			default:
 				return false
@@ -217,7 +215,7 @@ func TestQueueModel(t *testing.T) {
 				k := holding[i]
 				holding = append(holding[:i:i], holding[i+1:]...)
 				k.leave()
-				k.leave() // does nothing
+				k.leave() // has no effect
 				if len(waiting) > 0 {
 					holding, waiting = append(holding, waiting[0]), waiting[1:]
 				}
@@ -251,9 +249,9 @@ func TestQueueModel(t *testing.T) {
 	})
 }
 
-// Clients with and without bounds, each with several flows: nobody has more than
-// his share, nobody who may have a place waits while one is free, nobody of a flow
-// overtakes, and no client is served twice while another waits that may be served.
+// Clients with and without limits, each with several flows: no client exceeds its limit, no ticket
+// below its client's limit waits while a slot is free, the order within a flow is kept, and no
+// client is served twice while another waits that could be served.
 func TestSharesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		places := rapid.IntRange(1, 4).Draw(t, "places")
@@ -267,7 +265,7 @@ func TestSharesModel(t *testing.T) {
 		var claims []*claim // in the order of arrival
 		has := func(k *claim) bool {
 			select {
-			case <-k.ready:
+			case <-k.granted:
 				return true
 			default:
 				return false
@@ -282,7 +280,7 @@ func TestSharesModel(t *testing.T) {
 			}
 			return bounds[name].MaxSandboxes > 0 && n >= bounds[name].MaxSandboxes
 		}
-		passed := map[string]map[string]bool{} // by a client that waits: who was served since
+		passed := map[string]map[string]bool{} // by waiting client: the clients served since
 		t.Repeat(map[string]func(*rapid.T){
 			"enter": func(t *rapid.T) {
 				c := sandbar.Client{Name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"), Flow: rapid.SampledFrom([]string{"1", "2"}).Draw(t, "flow")}
@@ -352,7 +350,7 @@ func TestSharesModel(t *testing.T) {
 					t.Fatalf("%d of %d places are taken", busy, places)
 				}
 				for name, b := range bounds {
-					if s := q.shares[name]; s != nil && s.taken > b.MaxSandboxes {
+					if s := q.clients[name]; s != nil && s.taken > b.MaxSandboxes {
 						t.Fatalf("%s has %d places, and may have %d", name, s.taken, b.MaxSandboxes)
 					}
 				}
@@ -361,26 +359,26 @@ func TestSharesModel(t *testing.T) {
 		for _, k := range claims {
 			k.leave()
 		}
-		if q.waiting != 0 || q.rota.Len() != 0 || q.busy() != 0 {
-			t.Fatalf("in the end %d wait, %d take turns, %d places are taken", q.waiting, q.rota.Len(), q.busy())
+		if q.waiting != 0 || q.turns.Len() != 0 || q.takenSlots() != 0 {
+			t.Fatalf("in the end %d wait, %d take turns, %d places are taken", q.waiting, q.turns.Len(), q.takenSlots())
 		}
 	})
 }
 
-// Whether an input is there as a whole can be seen through what notes that it is read.
+// driver.Sized is found through trackedInput.
 func TestInputTellsThatItIsWhole(t *testing.T) {
-	whole := &input{from: strings.NewReader("abc")}
+	whole := &trackedInput{from: strings.NewReader("abc")}
 	w, ok := whole.reader().(driver.Sized)
-	if !ok || w.Len() != 3 || whole.touched.Load() {
+	if !ok || w.Len() != 3 || whole.wasRead.Load() {
 		t.Fatalf("not seen, or read (%v)", ok)
 	}
-	if _, err := io.ReadAll(w); err != nil || !whole.touched.Load() || w.Len() != 0 {
+	if _, err := io.ReadAll(w); err != nil || !whole.wasRead.Load() || w.Len() != 0 {
 		t.Errorf("reading it: %v, %d bytes are left", err, w.Len())
 	}
-	if _, ok := (&input{from: io.LimitReader(nil, 0)}).reader().(driver.Sized); ok {
+	if _, ok := (&trackedInput{from: io.LimitReader(nil, 0)}).reader().(driver.Sized); ok {
 		t.Error("an input that may go on passes for one that is whole")
 	}
-	if (&input{}).reader() != nil {
+	if (&trackedInput{}).reader() != nil {
 		t.Error("no input became one")
 	}
 }

@@ -14,58 +14,58 @@ import (
 )
 
 const (
-	// probeWait is how long Admit waits to learn whether an interpreter is there. A job of which
-	// that is not known by then is admitted.
+	// probeWait is how long Admit waits for the check of an interpreter. If there is no verdict by
+	// then, Admit admits the job.
 	probeWait = 2 * time.Second
-	// missingLife is how long a verdict holds that an interpreter is missing, since an operator may
-	// install it, or that nothing could be learned. An interpreter that was there is taken to be
-	// there until a program finds it missing.
-	missingLife = 30 * time.Second
-	// maxKnown is how many verdicts are kept. Images have names of their callers' choice.
-	maxKnown = 1024
+	// missingTTL is how long a verdict is valid if the interpreter is missing, because an operator
+	// may install it, or if the check failed. A verdict that the interpreter exists is valid until
+	// a job finds it missing.
+	missingTTL = 30 * time.Second
+	// maxVerdicts is the largest number of verdicts. Callers choose the names of images.
+	maxVerdicts = 1024
 )
 
-// interpreters are the verdicts on which interpreters there are. A verdict comes from an attempt to
-// start the interpreter in a sandbox like the job's, as the job would.
+// interpreters holds verdicts on which interpreters exist. A verdict comes from an attempt to start
+// the interpreter in a sandbox like the job's, with the job's command.
 type interpreters struct {
 	mu    sync.Mutex
-	known map[toolKey]*verdict
+	known map[interpreterKey]*verdict
 }
 
-type toolKey struct{ driver, image, program string }
+type interpreterKey struct{ driver, image, program string }
 
-// verdict is what is known of one interpreter.
+// verdict is the result of the check of one interpreter.
 type verdict struct {
-	done chan struct{} // closed when the attempt is over
+	done chan struct{} // closed at the end of the check
 	// written before done is closed
-	found, missing bool // neither: the attempt failed, which says nothing
+	found, missing bool // neither: the check failed and has no result
 	at             time.Time
 }
 
-func keyOfTool(s sandbar.Spec, l lang.Language) toolKey {
-	return toolKey{s.Driver, s.Image, l.Interpreter()}
+func interpreterKeyOf(s sandbar.Spec, l lang.Language) interpreterKey {
+	return interpreterKey{s.Driver, s.Image, l.Interpreter()}
 }
 
-// over is a verdict without an attempt.
-func over(found bool) *verdict {
+// knownVerdict is a verdict without a check.
+func knownVerdict(found bool) *verdict {
 	v := &verdict{done: make(chan struct{}), found: found, missing: !found, at: time.Now()}
 	close(v.done)
 	return v
 }
 
-// stale reports whether an attempt must be made anew.
+// stale reports whether the check must be repeated.
 func (v *verdict) stale() bool {
 	select {
 	case <-v.done:
-		return !v.found && time.Since(v.at) > missingLife
+		return !v.found && time.Since(v.at) > missingTTL
 	default:
 		return false
 	}
 }
 
-// claim returns the verdict on an interpreter. mine tells that the caller is to make the attempt
-// and to close done.
-func (i *interpreters) claim(k toolKey) (v *verdict, mine bool) {
+// claim returns the verdict on an interpreter. If mine is true, the caller must check the
+// interpreter and close done.
+func (i *interpreters) claim(k interpreterKey) (v *verdict, mine bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if v := i.known[k]; v != nil && !v.stale() {
@@ -76,30 +76,30 @@ func (i *interpreters) claim(k toolKey) (v *verdict, mine bool) {
 	return v, true
 }
 
-// put keeps a verdict, with mu held.
-func (i *interpreters) put(k toolKey, v *verdict) {
-	if i.known == nil || len(i.known) >= maxKnown {
-		i.known = map[toolKey]*verdict{} // each costs one attempt to learn again
+// put stores a verdict. i.mu is held.
+func (i *interpreters) put(k interpreterKey, v *verdict) {
+	if i.known == nil || len(i.known) >= maxVerdicts {
+		i.known = map[interpreterKey]*verdict{} // each lost verdict costs one more check
 	}
 	i.known[k] = v
 }
 
-// note keeps what a program has found out.
-func (i *interpreters) note(k toolKey, found bool) {
+// note stores what a job has found out.
+func (i *interpreters) note(k interpreterKey, found bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.put(k, over(found))
+	i.put(k, knownVerdict(found))
 }
 
-// get is the verdict on an interpreter, nil for none.
-func (i *interpreters) get(k toolKey) *verdict {
+// get returns the verdict on an interpreter; nil for none.
+func (i *interpreters) get(k interpreterKey) *verdict {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.known[k]
 }
 
 // missing reports whether an interpreter is known to be missing.
-func (i *interpreters) missing(k toolKey) bool {
+func (i *interpreters) missing(k interpreterKey) bool {
 	v := i.get(k)
 	if v == nil {
 		return false
@@ -112,16 +112,17 @@ func (i *interpreters) missing(k toolKey) bool {
 	}
 }
 
-// checkInterpreter refuses a job whose interpreter its sandbox does not have, if Config has asked
-// for that. Where it cannot be known in time the job is admitted, and finds out by itself.
+// checkInterpreter refuses a job whose interpreter its sandbox does not have, if
+// Config.CheckLanguages is set. It admits the job if there is no verdict within probeWait; the
+// start of the job's program then fails.
 func (e *Engine) checkInterpreter(p *plan) error {
-	_, own := p.spec.Env["PATH"] // the interpreter may be where nobody else looks
+	_, own := p.spec.Env["PATH"] // a PATH of the job may lead to another interpreter
 	if !e.cfg.CheckLanguages || p.language.Name == "" || own {
 		return nil
 	}
-	v := e.tools.get(keyOfTool(p.spec, p.language))
+	v := e.interpreters.get(interpreterKeyOf(p.spec, p.language))
 	if v == nil || v.stale() {
-		v = e.look(p.spec)[p.language.Name]
+		v = e.startProbe(p.spec)[p.language.Name]
 	}
 	select {
 	case <-v.done:
@@ -137,13 +138,13 @@ func (e *Engine) checkInterpreter(p *plan) error {
 		}
 	}
 	if v.missing {
-		return e.lacks(p, nil)
+		return e.missingInterpreter(p, nil)
 	}
 	return nil
 }
 
-// lacks is the refusal of a job whose interpreter is missing.
-func (e *Engine) lacks(p *plan, cause error) error {
+// missingInterpreter is the error of a job whose interpreter is missing.
+func (e *Engine) missingInterpreter(p *plan, cause error) error {
 	message := "language " + p.language.Name + " needs the program " + p.language.Interpreter() +
 		", which the image " + sandbar.Quote(p.spec.Image, 80) + " does not have"
 	if there := e.available(p.spec); e.cfg.CheckLanguages && len(there) > 0 {
@@ -152,8 +153,8 @@ func (e *Engine) lacks(p *plan, cause error) error {
 	return &sandbar.Error{Code: sandbar.Unsupported, Field: "language", Err: cause, Message: message}
 }
 
-// Available is the languages that a job which names neither driver nor image may ask for, sorted:
-// those of the catalogue without those whose interpreter is known to be missing. See Probe.
+// Available returns the languages, sorted, for jobs that name neither driver nor image: those of
+// the catalogue without those whose interpreter is known to be missing. See Probe.
 func (e *Engine) Available() []string {
 	return e.available(sandbar.Spec{Driver: e.caps.Name, Image: sandbar.ImageHost})
 }
@@ -161,14 +162,14 @@ func (e *Engine) Available() []string {
 func (e *Engine) available(s sandbar.Spec) []string {
 	return slices.DeleteFunc(e.cfg.Languages.Names(), func(name string) bool {
 		l, err := e.cfg.Languages.Find(name)
-		return err != nil || e.tools.missing(keyOfTool(s, l))
+		return err != nil || e.interpreters.missing(interpreterKeyOf(s, l))
 	})
 }
 
-// Probe looks which interpreters are there in a sandbox of the defaults, for Available. It returns
-// when that is known, or cannot be known, or ctx ends.
+// Probe checks which interpreters exist in a sandbox with the defaults, for Available. It returns
+// when all checks have ended or ctx ends.
 func (e *Engine) Probe(ctx context.Context) {
-	for _, v := range e.lookDefault() {
+	for _, v := range e.probeDefault() {
 		select {
 		case <-v.done:
 		case <-ctx.Done():
@@ -177,21 +178,21 @@ func (e *Engine) Probe(ctx context.Context) {
 	}
 }
 
-func (e *Engine) lookDefault() map[string]*verdict {
+func (e *Engine) probeDefault() map[string]*verdict {
 	s, err := e.resolve(sandbar.Spec{})
 	if err != nil {
-		return nil // so is every job without limits of its own, and told why
+		return nil // every job with the default limits fails with the same error
 	}
-	return e.look(s)
+	return e.startProbe(s)
 }
 
-// look begins to look for the interpreters of all languages in a sandbox of a resolved Spec, and
-// returns the verdicts, by language. It does not wait.
-func (e *Engine) look(s sandbar.Spec) map[string]*verdict {
+// startProbe starts to check the interpreters of all languages in a sandbox of a resolved Spec. It
+// returns the verdicts by language without waiting for them.
+func (e *Engine) startProbe(s sandbar.Spec) map[string]*verdict {
 	all, mine := map[string]*verdict{}, map[*verdict]lang.Language{}
 	for _, name := range e.cfg.Languages.Names() {
 		if l, err := e.cfg.Languages.Find(name); err == nil {
-			v, own := e.tools.claim(keyOfTool(s, l))
+			v, own := e.interpreters.claim(interpreterKeyOf(s, l))
 			if own {
 				mine[v] = l
 			}
@@ -199,13 +200,13 @@ func (e *Engine) look(s sandbar.Spec) map[string]*verdict {
 		}
 	}
 	if len(mine) > 0 {
-		go e.probe(bare(s), mine)
+		go e.probe(templateSpec(s), mine)
 	}
 	return all
 }
 
-// probe tries to start interpreters in one sandbox, each with the command of its language and no
-// source file, and ends each as soon as it has started. It makes no verdict where no place is free.
+// probe starts interpreters in one sandbox, each with the command of its language and no source
+// file, and kills each as soon as it has started. If no slot is free, the verdicts have no result.
 func (e *Engine) probe(s sandbar.Spec, of map[*verdict]lang.Language) {
 	defer func() {
 		for v := range of {
@@ -213,19 +214,19 @@ func (e *Engine) probe(s sandbar.Spec, of map[*verdict]lang.Language) {
 			close(v.done)
 		}
 	}()
-	place := e.reserve()
-	if place == nil {
+	slot := e.reserve()
+	if slot == nil {
 		return
 	}
 	id := sandbar.NewID()
 	sb, err := bounded(setupTimeout, e.draining, func(ctx context.Context) (driver.Sandbox, error) {
 		return e.create(ctx, id, s)
-	}, func(sb driver.Sandbox) { e.discard(id, sb, place) })
+	}, func(sb driver.Sandbox) { e.discard(id, sb, slot) })
 	if err != nil {
 		e.logFailure("interpreters not looked for", explain(err, e.draining), "driver", s.Driver, "image", s.Image)
 		return
 	}
-	defer e.discard(id, sb, place)
+	defer e.discard(id, sb, slot)
 	for v, l := range of {
 		cmd := sandbar.Cmd{Args: l.Argv(l.File, nil), Env: l.Env, Dir: sandbar.DefaultDir}
 		proc, err := bounded(probeWait, e.draining, func(ctx context.Context) (driver.Process, error) {
@@ -234,7 +235,7 @@ func (e *Engine) probe(s sandbar.Spec, of map[*verdict]lang.Language) {
 		switch {
 		case err == nil:
 			v.found = true
-			_ = guarded(func() error { return proc.Signal(int(syscall.SIGKILL)) }) // it goes with the sandbox
+			_ = catchPanic(func() error { return proc.Signal(int(syscall.SIGKILL)) }) // errors are ignored: the sandbox is destroyed in any case
 		case sandbar.CodeOf(err) == sandbar.NotFound:
 			v.missing = true
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// A language whose interpreter is not in the sandbox is refused by Admit, with the languages that
-// there are. One that is there is admitted, and is looked for once.
+// Admit refuses a language whose interpreter is not in the sandbox, and lists the available
+// languages. It admits other languages and checks each once.
 func TestCheckLanguages(t *testing.T) {
 	d := faulty.New()
 	d.Missing = []string{"elixir", "node"}
@@ -38,7 +38,7 @@ func TestCheckLanguages(t *testing.T) {
 	if n := made.Load(); n != 1 {
 		t.Errorf("%d sandboxes were made to look", n)
 	}
-	// With a PATH of its own the interpreter may be elsewhere.
+	// With its own PATH the job may have another interpreter.
 	x, err := r.Admit(sandbar.Job{Language: "elixir", Code: "exit 0", Spec: sandbar.Spec{Env: map[string]string{"PATH": "/opt/elixir/bin"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -46,13 +46,13 @@ func TestCheckLanguages(t *testing.T) {
 	if _, err := x.Run(nil); sandbar.CodeOf(err) != sandbar.Unsupported {
 		t.Errorf("it ran: %v", err)
 	}
-	// Another image is another sandbox.
+	// Another image may have other interpreters.
 	if _, err := r.Admit(sandbar.Job{Language: "elixir", Code: "exit 0", Spec: sandbar.Spec{Image: "other"}}); sandbar.CodeOf(err) != sandbar.Unsupported || made.Load() != 3 || !strings.Contains(err.Error(), "available are python, shell") {
 		t.Errorf("%v; %d sandboxes were made", err, made.Load())
 	}
 }
 
-// Where it cannot be learned whether there is an interpreter, nothing is refused.
+// If the check fails, no job is refused.
 func TestCheckLanguagesInDoubt(t *testing.T) {
 	inBubble(t, "the driver fails", func(t *testing.T) {
 		d := faulty.New()
@@ -69,7 +69,7 @@ func TestCheckLanguagesInDoubt(t *testing.T) {
 		r.admit(sandbar.Job{Language: "elixir"}).Cancel()
 		synctest.Wait()
 		broken = false
-		r.admit(sandbar.Job{Language: "elixir"}).Cancel() // nothing is looked for again at once
+		r.admit(sandbar.Job{Language: "elixir"}).Cancel() // the check is not repeated at once
 		time.Sleep(31 * time.Second)
 		if _, err := r.Admit(sandbar.Job{Language: "elixir"}); sandbar.CodeOf(err) != sandbar.Unsupported {
 			t.Errorf("once it can be learned: %v", err)
@@ -100,7 +100,7 @@ func TestCheckLanguagesInDoubt(t *testing.T) {
 	})
 }
 
-// An operator may install an interpreter, or remove one, under a daemon that runs.
+// An operator may install or remove an interpreter while the daemon runs.
 func TestInterpretersComeAndGo(t *testing.T) {
 	inBubble(t, "one comes", func(t *testing.T) {
 		d := faulty.New()

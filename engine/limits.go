@@ -7,29 +7,29 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// quantity is what a limit is counted in. A time.Duration is an int64.
+// quantity is the type of a limit. A time.Duration is an int64.
 type quantity interface{ ~int64 | ~float64 }
 
-// inRange returns what a limit asked for becomes: the default if nothing was
-// asked, what was asked if it is within the range or just the default, else an
-// Invalid error that names the limit, what was asked and what is allowed.
+// inRange resolves one limit of a request: it returns def if asked is 0, and asked if that is
+// within the range or equal to def. Else it returns an Invalid error with the limit's name, the
+// value and the range.
 func inRange[T quantity](name string, show func(T) string, asked, def, lo, hi T) (T, error) {
 	switch {
 	case asked == 0 || asked == def:
 		return def, nil
 	case asked == sandbar.Unlimited && hi == sandbar.Unlimited:
 		return asked, nil
-	case asked > 0 && asked >= lo && (asked <= hi || hi == sandbar.Unlimited) && !notANumber(asked):
+	case asked > 0 && asked >= lo && (asked <= hi || hi == sandbar.Unlimited) && !isNaN(asked):
 		return asked, nil
 	}
 	return 0, &sandbar.Error{Code: sandbar.Invalid, Field: "limits." + name,
-		Message: "limits." + name + ": " + show(asked) + " was asked for, and " + span(show, lo, hi) + " is allowed"}
+		Message: "limits." + name + ": " + show(asked) + " is out of range; allowed: " + span(show, lo, hi)}
 }
 
-// span writes a range in words.
+// span writes a range as text.
 func span[T quantity](show func(T) string, lo, hi T) string {
 	if hi == sandbar.Unlimited {
-		return show(lo) + " or more, or -1 for no limit,"
+		return show(lo) + " or more, or -1 for no limit"
 	}
 	return show(lo) + " to " + show(hi)
 }
@@ -52,10 +52,9 @@ func showNumber[T int64 | float64](n T) string {
 	return strconv.FormatFloat(float64(n), 'f', -1, 64)
 }
 
-// ranged returns l with every unset field filled from d, the defaults of its
-// driver, or the first Invalid. With half the default of the disk is halfOf what
-// the memory becomes.
-func (c *Config) ranged(l, d sandbar.Limits, half bool) (sandbar.Limits, error) {
+// resolveLimits returns l with every unset field taken from d, the defaults of its driver, or the
+// first Invalid error. If half is true, the default of Disk is halfOf the resolved Memory.
+func (c *Config) resolveLimits(l, d sandbar.Limits, half bool) (sandbar.Limits, error) {
 	lo, hi := c.Min, c.Max
 	var first error
 	keep := func(err error) {
@@ -97,23 +96,23 @@ func (c *Config) ranged(l, d sandbar.Limits, half bool) (sandbar.Limits, error) 
 	}, first
 }
 
-// limit is one limit that a driver owns.
+// limit is one limit that a driver enforces.
 type limit struct {
 	name     string
-	held     bool // the driver enforces it somehow
-	security bool // without it one sandbox can take down the host
-	of       func(sandbar.Limits) bool
-	drop     func(*sandbar.Limits)
+	enforced bool // the driver has a mechanism for it
+	required bool // without it one sandbox can exhaust the host
+	isSet    func(sandbar.Limits) bool
+	clear    func(*sandbar.Limits)
 }
 
-// owned lists the limits that a driver owns, with how this one holds them. of
-// tells whether a bound is set; drop takes it away.
-func owned(e sandbar.Enforcements) []limit {
+// driverLimits lists the limits that a driver enforces, with the driver's mechanisms. isSet reports
+// whether a limit is set; clear removes it.
+func driverLimits(e sandbar.Enforcements) []limit {
 	held := func(m sandbar.Enforcement) bool { return m != sandbar.EnforcedNone && m != "" }
 	return []limit{
 		{"memory", held(e.Memory), true, func(l sandbar.Limits) bool { return l.Memory > 0 }, func(l *sandbar.Limits) { l.Memory = sandbar.Unlimited }},
 		{"cpus", held(e.CPUs), false, func(l sandbar.Limits) bool { return l.CPUs > 0 }, func(l *sandbar.Limits) { l.CPUs = sandbar.Unlimited }},
-		// A weight bounds nothing, so there is no "unlimited" weight: it goes back to unset.
+		// CPUShares is a weight and has no Unlimited; clear makes it unset.
 		{"cpu_shares", held(e.CPUShares), false, func(l sandbar.Limits) bool { return l.CPUShares > 0 }, func(l *sandbar.Limits) { l.CPUShares = 0 }},
 		{"pids", held(e.PIDs), true, func(l sandbar.Limits) bool { return l.PIDs > 0 }, func(l *sandbar.Limits) { l.PIDs = sandbar.Unlimited }},
 		{"disk", held(e.Disk), false, func(l sandbar.Limits) bool { return l.Disk > 0 }, func(l *sandbar.Limits) { l.Disk = sandbar.Unlimited }},

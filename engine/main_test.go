@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Tests outside a bubble are checked here for goroutines they leave.
+// Tests outside a bubble are checked for goroutine leaks here.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// step is one thing done to an engine. a and b choose what it is done to.
+// step is one operation on an engine. a and b select its target.
 type step struct {
 	op   string
 	a, b int
@@ -29,7 +29,7 @@ var (
 		{"flood", "stderr", "100000"}, {"nothing-of-the-kind"}, {"lost"}}
 )
 
-// world runs steps against an engine and checks what must hold after each.
+// world runs steps on an engine and checks the invariants after each.
 type world struct {
 	*rig
 	warm       *faulty.Warm
@@ -93,8 +93,7 @@ func (w *world) do(s step) {
 	}
 }
 
-// create gives a sandbox only a moment to find a place, so as not to fill the
-// queue with waiting Creates.
+// create waits only briefly for a slot, so that waiting Creates do not fill the queue.
 func (w *world) create() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
@@ -138,13 +137,13 @@ func (w *world) allow(err error, codes ...sandbar.Code) {
 	}
 }
 
-// check is what holds whenever everything has come to rest.
+// check checks the invariants when the engine is idle.
 func (w *world) check(places, longest int) {
 	s, c := w.Stats(), w.driver.Counts()
 	if s.Active+s.Sandboxes+s.Ready > places || c.Sandboxes > places || s.Queued > longest || s.Removing != 0 {
 		w.fault("too much: %+v, %+v", s, c)
 	}
-	// The driver is instant, so whoever waits does so only for want of a place.
+	// The driver is instant, so a request waits only if there is no free slot.
 	if s.Queued > 0 && (s.Active+s.Sandboxes != places || s.Ready > 0) {
 		w.fault("a place is free and somebody waits: %+v", s)
 	}
@@ -153,7 +152,7 @@ func (w *world) check(places, longest int) {
 	}
 }
 
-// finish ends everything and checks that each call has had its answer.
+// finish ends everything and checks that each call has an answer.
 func (w *world) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
@@ -165,7 +164,7 @@ func (w *world) finish() {
 		if got.err == nil && !slices.Contains(sandbar.Outcomes, got.Outcome) {
 			w.fault("outcome %d", got.Outcome)
 		} else if got.err != nil {
-			// Internal is what fail-wait and panic-wait are.
+			// fail-wait and panic-wait cause Internal.
 			w.allow(got.err, sandbar.Canceled, sandbar.Unavailable, sandbar.Gone, sandbar.Conflict, sandbar.NotFound, sandbar.Internal)
 		}
 	}
@@ -185,9 +184,8 @@ func (w *world) finish() {
 	}
 }
 
-// Any sequence of calls leaves the engine's numbers right at every step, gives
-// every call one answer, and leaves nothing behind: the bubble would not end
-// with a goroutine left in it.
+// For any sequence of calls the engine's counters are right after every step, every call has one
+// answer, and nothing remains: the bubble does not end while a goroutine remains.
 func TestAnySequence(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		places, longest := rapid.IntRange(1, 4).Draw(rt, "places"), rapid.IntRange(1, 4).Draw(rt, "longest")

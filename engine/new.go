@@ -13,41 +13,40 @@ import (
 	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
-// Engine is the platform. Its methods may be called concurrently.
+// Engine runs sandboxes. Its methods may be called concurrently.
 type Engine struct {
-	cfg      Config // complete
-	backends []backend
-	caps     driver.Caps // of the first
-	log      *slog.Logger
-	queue    *queue
-	paces    atomic.Pointer[paces]
-	pools    *pools // nil: nothing is kept ready
-	tools    interpreters
+	cfg          Config // no field is unset
+	backends     []backend
+	caps         driver.Caps // of backends[0]
+	log          *slog.Logger
+	queue        *queue
+	rateLimiters atomic.Pointer[rateLimiters]
+	pools        *pools // nil: no templates
+	interpreters interpreters
 
-	// running counts what Shutdown lets end by itself: executions from Admit to
-	// their result, and calls of Exec. work counts all that must be over before
-	// nothing is left: those, every ticket until it has left (which is after the
-	// removal of what was made on it), and every program in a long-lived sandbox.
-	running, work tally
+	// running counts the work that Shutdown lets end by itself: executions from Admit to their
+	// result, and calls of Exec. work counts everything that Shutdown waits for: that work, every
+	// ticket until it has left (after the removal of its sandbox), and every program in a
+	// long-lived sandbox.
+	running, work workCounter
 
-	draining chan struct{} // closed when Shutdown begins: nothing new
-	force    chan struct{} // closed when its time is up: everything is ended
-	giveUp   chan struct{} // closed at the very end: removals are not retried
-	down     chan struct{} // closed when Shutdown is over
-	forced   sync.Once
+	draining     chan struct{} // closed when Shutdown begins; no new work after that
+	force        chan struct{} // closed when Shutdown's ctx ends; all work is ended
+	giveUp       chan struct{} // closed at the end of Shutdown; removals are not retried
+	shutdownDone chan struct{} // closed when Shutdown is complete
+	forced       sync.Once
 
-	mu         sync.Mutex
-	closing    bool
-	executions map[*Execution]struct{}
-	sandboxes  map[sandbar.ID]*Sandbox
-	removing   int          // sandboxes whose removal has failed and is being retried
-	leftover   []sandbar.ID // that could not be removed at all
-	downErr    error        // Shutdown's; written before down is closed
+	mu          sync.Mutex
+	closing     bool
+	executions  map[*Execution]struct{}
+	sandboxes   map[sandbar.ID]*Sandbox
+	removing    int          // sandboxes whose removal failed repeatedly and is retried
+	leftover    []sandbar.ID // sandboxes that could not be removed
+	shutdownErr error        // written before shutdownDone is closed
 }
 
-// New makes an Engine from a Config. It fails with Invalid when fields of the
-// Config contradict one another. Nothing runs until something is admitted, but
-// for Config.Templates, which are prepared from now on.
+// New makes an Engine from a Config. Invalid: fields of the Config contradict one another. The
+// Engine starts preparing Config.Templates at once.
 func New(c Config) (*Engine, error) {
 	c, err := c.complete()
 	if err != nil {
@@ -60,12 +59,12 @@ func New(c Config) (*Engine, error) {
 	e := &Engine{
 		cfg: c, backends: backends, caps: backends[0].caps, log: c.Logger,
 		draining: make(chan struct{}), force: make(chan struct{}),
-		giveUp: make(chan struct{}), down: make(chan struct{}),
+		giveUp: make(chan struct{}), shutdownDone: make(chan struct{}),
 		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},
 	}
 	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, c.Clients, func() { e.work.add(-1); e.pools.wake() })
-	paces := newPaces(c.Clients, nil)
-	e.paces.Store(&paces)
+	paces := newRateLimiters(c.Clients, nil)
+	e.rateLimiters.Store(&paces)
 	if len(c.Templates) > 0 {
 		if e.pools, err = e.newPools(c.Templates); err != nil {
 			return nil, err
@@ -76,23 +75,23 @@ func New(c Config) (*Engine, error) {
 		b.warn(c)
 	}
 	if c.CheckLanguages {
-		e.lookDefault()
+		e.probeDefault()
 	}
 	return e, nil
 }
 
-// Caps returns the facts about the driver of a Spec that names none.
+// Caps returns the facts about the driver of a Spec that names no driver.
 func (e *Engine) Caps() driver.Caps { return e.caps }
 
 // Languages returns the language catalogue.
 func (e *Engine) Languages() *lang.Catalogue { return e.cfg.Languages }
 
-// Limits returns the defaults and the range of what a caller may ask for, with no field unset.
+// Limits returns the default limits and the range that callers may request. No field is unset.
 func (e *Engine) Limits() (def, min, max sandbar.Limits) {
 	return e.cfg.Default, e.cfg.Min, e.cfg.Max
 }
 
-// Stats returns the load at this moment.
+// Stats returns the current load.
 func (e *Engine) Stats() Stats {
 	taken, waiting := e.queue.load()
 	e.mu.Lock()
@@ -107,19 +106,18 @@ func (e *Engine) Stats() Stats {
 		Capacity: e.cfg.MaxSandboxes, Removing: e.removing}
 }
 
-// Templates returns the state of Config.Templates, in their order.
+// Templates returns the state of Config.Templates, in the same order.
 func (e *Engine) Templates() []TemplateStats { return e.pools.snapshot() }
 
-// unavailable is the refusal of everything once Shutdown has begun.
+// unavailable is the error of every call after Shutdown has begun.
 func unavailable() error {
 	return sandbar.Errorf(sandbar.Unavailable, "the platform is shutting down")
 }
 
-// enter takes a place or joins the line, unless Shutdown has begun. With a ready
-// sandbox it is that one's place, and the sandbox is returned, unless the client
-// has all that it may have. It is called with mu held, so that Shutdown finds all
-// that came before it; a ready sandbox that is not returned is on its way out.
-func (e *Engine) enter(k kind, c sandbar.Client, r *ready) (*ticket, *ready, error) {
+// enter takes a slot or a position in the queue, unless Shutdown has begun. r is a prestarted
+// sandbox or nil. enter returns r with its own slot, unless the client is at its limit; it discards
+// an r that it does not return. e.mu must be held, so that Shutdown finds all earlier entries.
+func (e *Engine) enter(k kind, c sandbar.Client, r *readySandbox) (*ticket, *readySandbox, error) {
 	if e.closing {
 		if r != nil {
 			r.discard(e)
@@ -127,10 +125,10 @@ func (e *Engine) enter(k kind, c sandbar.Client, r *ready) (*ticket, *ready, err
 		return nil, nil, unavailable()
 	}
 	if r != nil {
-		if r.ticket.become(k, c) {
+		if r.ticket.assign(k, c) {
 			return r.ticket, r, nil
 		}
-		// Others of the same client came in between, and it has all it may have.
+		// Other requests of the same client came in between, and the client is at its limit.
 		r.discard(e)
 	}
 	t, err := e.queue.enter(k, c)
@@ -140,26 +138,26 @@ func (e *Engine) enter(k kind, c sandbar.Client, r *ready) (*ticket, *ready, err
 	return t, nil, err
 }
 
-// takeReady hands out a ready sandbox that suits, if there is one and its client
-// may have another.
-func (e *Engine) takeReady(language string, s sandbar.Spec) *ready {
+// takeReady returns a prestarted sandbox that matches, or nil. It returns nil if the client is at
+// its limit.
+func (e *Engine) takeReady(language string, s sandbar.Spec) *readySandbox {
 	if e.pools == nil || e.queue.full(s.Client) {
 		return nil
 	}
 	return e.pools.take(language, s)
 }
 
-// makeRoom lets a ready sandbox give way to a ticket that waits for a place.
+// makeRoom discards one prestarted sandbox if t waits for a slot.
 func (e *Engine) makeRoom(t *ticket) {
-	if e.pools != nil && t.waits() {
+	if e.pools != nil && t.isWaiting() {
 		e.pools.evict()
 	}
 }
 
-// awaitPlace waits until t has its place. On error t has been left.
-func (e *Engine) awaitPlace(t *ticket, stop <-chan struct{}, since time.Time) error {
+// awaitSlot waits until t has its slot. On error t has left the queue.
+func (e *Engine) awaitSlot(t *ticket, stop <-chan struct{}, since time.Time) error {
 	select {
-	case <-t.ready: // nobody need make a timer when there is a place
+	case <-t.granted: // saves the timer if there is a slot
 		return nil
 	default:
 	}
@@ -171,23 +169,22 @@ func (e *Engine) awaitPlace(t *ticket, stop <-chan struct{}, since time.Time) er
 	}
 	var err error
 	select {
-	case <-t.ready:
+	case <-t.granted:
 		return nil
 	case <-stop:
-		err = sandbar.Errorf(sandbar.Canceled, "cancelled while waiting for a place")
+		err = sandbar.Errorf(sandbar.Canceled, "cancelled while waiting for a slot")
 	case <-e.draining:
 		err = unavailable()
 	case <-late:
 		err = &sandbar.Error{Code: sandbar.Timeout,
-			Message: "no place became free within " + e.cfg.QueueTimeout.String() + ", which is the longest wait",
+			Message: "no slot became free within " + e.cfg.QueueTimeout.String() + ", the longest wait",
 			Fix:     "try again later, or let the operator raise the number of sandboxes or the queue's timeout"}
 	}
 	t.leave()
 	return err
 }
 
-// create calls the driver's Create for a resolved Spec. On error the sandbox is
-// nil.
+// create calls the driver's Create with a resolved Spec. On error the sandbox is nil.
 func (e *Engine) create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	b, err := e.backend(s.Driver)
 	if err != nil {
@@ -203,8 +200,8 @@ func (e *Engine) create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	return sb, nil
 }
 
-// discard destroys a sandbox, without waiting for it, and gives its place back
-// when nothing is left. A nil sb never came to be.
+// discard destroys a sandbox in the background and then frees its slot. If sb is nil it only frees
+// the slot.
 func (e *Engine) discard(id sandbar.ID, sb driver.Sandbox, t *ticket) {
 	if sb == nil {
 		t.leave()
@@ -216,23 +213,23 @@ func (e *Engine) discard(id sandbar.ID, sb driver.Sandbox, t *ticket) {
 	}()
 }
 
-// handOverTime is how long a result has a processor before the sandbox that it came
-// from is removed. Removing one ends two dozen threads and takes a millisecond or
-// more, while on this machine somebody may be about to read the result.
-const handOverTime = time.Millisecond
+// removalDelay is the time between the result of an execution and the removal of its sandbox. The
+// removal ends about two dozen threads and takes a millisecond or more; a client on this machine
+// reads the result sooner with the delay.
+const removalDelay = time.Millisecond
 
-// handOver has a sandbox, if nobody has begun to remove it, be removed when the
-// result has been on its way for a moment; at once if the place is needed.
-func (e *Engine) handOver(removal *sync.Once, l launched, t *ticket) {
+// removeLater removes a sandbox after removalDelay, unless its removal has begun. If another
+// execution waits for the slot, the caller removes the sandbox at once.
+func (e *Engine) removeLater(removal *sync.Once, l launched, t *ticket) {
 	_, waiting := e.queue.load()
 	if waiting > 0 || e.isClosing() {
-		return // the caller removes it
+		return // the caller removes the sandbox
 	}
-	removal.Do(func() { time.AfterFunc(handOverTime, func() { e.discard(l.id, l.sb, t) }) })
+	removal.Do(func() { time.AfterFunc(removalDelay, func() { e.discard(l.id, l.sb, t) }) })
 }
 
-// explain makes the error of a setup what a caller can use. If down is closed,
-// it was Shutdown that stopped the setup and not the caller.
+// explain converts the error of a setup for the caller. If down is closed, Shutdown stopped the
+// setup and not the caller.
 func explain(err error, down <-chan struct{}) error {
 	switch {
 	case errors.Is(err, errStopped):
@@ -248,9 +245,8 @@ func explain(err error, down <-chan struct{}) error {
 	return sandbar.AsError(err)
 }
 
-// deathOf returns the channel on which a sandbox tells of its death; nil if
-// its driver cannot.
-func deathOf(sb driver.Sandbox) <-chan struct{} {
+// deadChan returns the channel that closes when a sandbox dies; nil if its driver has no Watcher.
+func deadChan(sb driver.Sandbox) <-chan struct{} {
 	if w, ok := driver.As[driver.Watcher](sb); ok {
 		return w.Dead()
 	}

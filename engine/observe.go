@@ -8,9 +8,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// observe writes the one log line of an execution and calls Config.Observe.
-// What is logged is chosen field by field: never code, arguments, environment
-// or output.
+// observe logs the end of an execution in one line and calls Config.Observe. The log never has
+// code, arguments, environment or output.
 func (e *Engine) observe(id sandbar.ID, o Observation) {
 	attrs := []any{"sandbox", id, "language", o.Language, "queued", o.Queued, "setup", o.Setup, "total", o.Total}
 	if o.Err == nil {
@@ -21,7 +20,7 @@ func (e *Engine) observe(id sandbar.ID, o Observation) {
 	if e.cfg.Observe == nil {
 		return
 	}
-	if err := guarded(func() error { e.cfg.Observe(o); return nil }); err != nil {
+	if err := catchPanic(func() error { e.cfg.Observe(o); return nil }); err != nil {
 		e.log.Error("the observer of executions failed", "error", err)
 	}
 }
@@ -41,24 +40,24 @@ func resultAttrs(r sandbar.Result) []any {
 	return a
 }
 
-// enforced fills in how limits were held, where the driver left it to its Caps.
-func (e *Engine) enforced(s sandbar.Spec, r *sandbar.Result) {
+// fillEnforced sets r.Enforced from the driver's Caps if the driver left it unset.
+func (e *Engine) fillEnforced(s sandbar.Spec, r *sandbar.Result) {
 	if r.Enforced == (sandbar.Enforcements{}) {
 		r.Enforced = e.capsOf(s).Enforced
 	}
 }
 
-// capsOf are the Caps of the driver of a resolved Spec.
+// capsOf returns the Caps of the driver of a resolved Spec.
 func (e *Engine) capsOf(s sandbar.Spec) driver.Caps {
 	b, err := e.backend(s.Driver)
 	if err != nil {
-		return driver.Caps{Name: s.Driver} // no sandbox was made of such a Spec
+		return driver.Caps{Name: s.Driver} // unreachable for a resolved Spec
 	}
 	return b.caps
 }
 
-// logFailure logs a failure by its code. The text goes with it only where it
-// is about the platform; that of others may quote what the caller sent.
+// logFailure logs an error by its code. It logs the text only for codes whose text is about the
+// platform; other texts may quote the caller's data.
 func (e *Engine) logFailure(msg string, err error, attrs ...any) {
 	code := sandbar.CodeOf(err)
 	attrs = append(attrs, "code", string(code), "field", sandbar.AsError(err).Field)

@@ -15,16 +15,16 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// odd decorates a driver with ways to misbehave that a script cannot have. It
-// also proves that the engine finds abilities through a decorator.
+// odd decorates a driver with faults that a script cannot have. The tests also check that the
+// engine finds abilities through a decorator.
 type odd struct {
 	*faulty.Driver
 	nothing  bool                // Create returns neither a sandbox nor an error
 	signal   func(sig int) error // instead of Signal
 	result   func(*sandbar.Result)
 	close    func() error  // instead of Close
-	afterEnd chan struct{} // when closed, something more is written
-	holdUp   chan struct{} // Start returns only when it is closed
+	afterEnd chan struct{} // when closed, more output is written
+	holdUp   chan struct{} // Start returns when it is closed
 }
 
 func (o *odd) Close() error {
@@ -105,8 +105,7 @@ func TestAbilitiesAreFoundThroughDecorators(t *testing.T) {
 	})
 }
 
-// Signals that fail, panic or never return: the sandbox is destroyed around
-// the program, in time.
+// If Signal fails, panics or never returns, the sandbox is destroyed in time.
 func TestSignalsThatDoNotWork(t *testing.T) {
 	stuck := make(chan struct{})
 	for name, signal := range map[string]func(int) error{
@@ -161,7 +160,7 @@ func TestDriversThatTalkNonsense(t *testing.T) {
 	})
 }
 
-// A driver that writes after the result gets an error, and the sink nothing.
+// A driver that writes after the result gets an error. The sink is not called.
 func TestNothingIsDeliveredAfterTheResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &odd{afterEnd: make(chan struct{})}
@@ -192,7 +191,7 @@ func TestFailingCloseOfTheDriver(t *testing.T) {
 	}
 }
 
-// A program that starts when nobody waits for it any more is ended.
+// A program that starts after its caller has stopped waiting is killed.
 func TestLateStartInALivingSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &odd{holdUp: make(chan struct{})}
@@ -236,7 +235,7 @@ func TestCallsWithAContextThatHasEnded(t *testing.T) {
 		}
 		p := start(t, s, "exit", "0")
 		<-p.Done()
-		if _, err := p.Wait(ctx); err != nil { // it has ended, so there is nothing to wait for
+		if _, err := p.Wait(ctx); err != nil { // it has ended, so Wait returns at once
 			t.Error(err)
 		}
 		wantCode(t, r.Stop(ctx, s.ID()), sandbar.Canceled)
@@ -246,7 +245,7 @@ func TestCallsWithAContextThatHasEnded(t *testing.T) {
 	})
 }
 
-// Copies through a held file use what the driver's file can do.
+// Copies through heldFile and heldWriter use the optional interfaces of the driver's file.
 func TestCopyIntoASandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), nil)

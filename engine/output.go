@@ -8,40 +8,40 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// maxChunk is the most bytes a Sink gets in one call.
+// maxChunk is the largest size of one call of Sink.Output, in bytes.
 const maxChunk = 128 << 10
 
-// outlet stands between a driver, which writes two streams from two goroutines,
-// and a Sink, which is called from one goroutine at a time. It counts, cuts at
-// the cap to the byte, and holds the driver back while the Sink is busy; it
-// keeps no bytes of its own, so a slow Sink costs no memory.
+// limitedWriter connects a driver, which writes two streams from two goroutines, to a Sink, which
+// is called from one goroutine at a time. It counts bytes and cuts the output exactly at the limit.
+// A Sink that blocks also blocks the driver's writes. It has no buffer, so a slow Sink costs no
+// memory.
 type limitedWriter struct {
 	sink  Sink
-	limit int64 // of both streams together; negative: none
+	limit int64 // of both streams together; negative: no limit
 
-	// turn is held by whoever calls the sink. It is a channel and not a mutex
-	// because a sink may keep it for as long as it likes.
-	turn  chan struct{}
-	open  chan struct{} // closed when the sink has been told of the start
-	once  sync.Once     // closes open
-	over  chan struct{} // closed at the first byte beyond the limit
-	stuck chan struct{} // closed when the sink has failed
-	calls atomic.Int64  // begun and ended calls of the sink: odd during one
+	// sem is held during a call of the sink. It is a channel and not a mutex because a sink may
+	// block for any time.
+	sem        chan struct{}
+	started    chan struct{} // closed after the sink's Started has returned
+	startOnce  sync.Once     // closes started
+	exceeded   chan struct{} // closed at the first byte beyond the limit
+	sinkFailed chan struct{} // closed when the sink has failed
+	calls      atomic.Int64  // started plus ended calls of the sink: odd during a call
 
-	// guarded by turn
-	sent    [3]int64 // by sandbar.Stream
+	// Guarded by sem.
+	sent    [3]int64 // bytes, indexed by sandbar.Stream
 	dropped int64
 	failure error // of the sink
-	shut    bool
+	closed  bool
 }
 
 func newLimitedWriter(sink Sink, limit int64) *limitedWriter {
 	return &limitedWriter{sink: sink, limit: limit,
-		turn: make(chan struct{}, 1), open: make(chan struct{}),
-		over: make(chan struct{}), stuck: make(chan struct{})}
+		sem: make(chan struct{}, 1), started: make(chan struct{}),
+		exceeded: make(chan struct{}), sinkFailed: make(chan struct{})}
 }
 
-// writer returns the driver's end of one stream.
+// writer returns the writer of one stream for the driver.
 func (o *limitedWriter) writer(s sandbar.Stream) io.Writer { return limitedStream{o, s} }
 
 type limitedStream struct {
@@ -60,24 +60,24 @@ func (w limitedStream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// start tells the sink that the program runs and lets output through.
+// start calls the sink's Started and lets output through.
 func (o *limitedWriter) start() {
-	o.turn <- struct{}{}
-	if !o.shut {
+	o.sem <- struct{}{}
+	if !o.closed {
 		_ = o.call(func() error { o.sink.Started(); return nil })
 	}
-	<-o.turn
-	o.once.Do(func() { close(o.open) })
+	<-o.sem
+	o.startOnce.Do(func() { close(o.started) })
 }
 
-// deliver hands p to the sink up to the limit. What is beyond it, or comes
-// after the sink has failed, is taken and thrown away, so that the program is
-// not held up on its way to its end.
+// deliver passes p to the sink up to the limit. It discards bytes beyond the limit or after a
+// failure of the sink without an error, so that the program does not block while the engine ends
+// it.
 func (o *limitedWriter) deliver(s sandbar.Stream, p []byte) error {
-	<-o.open
-	o.turn <- struct{}{}
-	defer func() { <-o.turn }()
-	if o.shut {
+	<-o.started
+	o.sem <- struct{}{}
+	defer func() { <-o.sem }()
+	if o.closed {
 		return io.ErrClosedPipe
 	}
 	if o.failure != nil {
@@ -96,7 +96,7 @@ func (o *limitedWriter) deliver(s sandbar.Stream, p []byte) error {
 	return nil
 }
 
-// cut returns the part of p that is within the limit and counts the rest.
+// cut returns the part of p within the limit and counts the rest.
 func (o *limitedWriter) cut(p []byte) []byte {
 	if o.limit < 0 {
 		return p
@@ -109,41 +109,40 @@ func (o *limitedWriter) cut(p []byte) []byte {
 	return p[:room]
 }
 
-// exceed counts n bytes beyond the limit; the first end the program.
+// exceed counts n bytes beyond the limit. The first call closes exceeded.
 func (o *limitedWriter) exceed(n int64) {
 	if o.dropped == 0 {
-		close(o.over)
+		close(o.exceeded)
 	}
 	o.dropped += n
 }
 
-// call calls the sink and returns its error. The first failure is the last call.
+// call calls the sink and returns its error. After an error the sink is not called again.
 func (o *limitedWriter) call(f func() error) error {
 	o.calls.Add(1)
 	defer o.calls.Add(1)
-	err := guarded(f)
+	err := catchPanic(f)
 	if err != nil {
 		o.failure = err
 		if err != ErrFull {
-			close(o.stuck)
+			close(o.sinkFailed)
 		}
 	}
 	return err
 }
 
-// counts are an outlet's final numbers.
+// counts are the final counters of a limitedWriter.
 type counts struct {
 	stdout, stderr, dropped int64
 	failure                 error
 }
 
-// close ends the outlet: once it has returned the sink is not called again. It
-// waits for a call under way.
+// close waits for a running call of the sink. After it returns the sink is not called again.
 func (o *limitedWriter) close() counts {
-	o.turn <- struct{}{}
-	o.shut = true
+	o.sem <- struct{}{}
+	o.closed = true
 	c := counts{o.sent[sandbar.Stdout], o.sent[sandbar.Stderr], o.dropped, o.failure}
-	<-o.turn
-	o.once.Do(func() { close(o.open) })
+	<-o.sem
+	o.startOnce.Do(func() { close(o.started) })
 	return c
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// The cap is exact to the byte, over both streams together.
+// The output limit is exact to the byte, over both streams together.
 func TestOutputCapIsExact(t *testing.T) {
 	const limit = 100_000 // not a multiple of any buffer
 	for _, c := range []struct {
@@ -63,8 +63,7 @@ func checkPattern(t *testing.T, text string, offset int64) {
 	}
 }
 
-// What was seen beyond the cap is counted: here the program has written it all
-// before it can be killed.
+// Output beyond the limit is counted. Here the program has written all of it before it is killed.
 func TestDroppedBytesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), nil)
@@ -74,8 +73,7 @@ func TestDroppedBytesAreCounted(t *testing.T) {
 		sink.pause = time.Second // nothing is read before the program has ended
 		got, err := r.Run(t.Context(), job, sink)
 		answer{got, err}.want(t, sandbar.OutputLimit)
-		// Whichever of the streams is first, what is delivered and what is
-		// dropped is all there was.
+		// Whichever stream is first, delivered and dropped bytes add up to the whole output.
 		if n := got.StdoutBytes + got.StderrBytes; n != 8 || got.DroppedBytes != 7 {
 			t.Errorf("%+v", got)
 		}
@@ -95,8 +93,7 @@ func TestUnlimitedOutputWhereTheOperatorAllowsIt(t *testing.T) {
 	})
 }
 
-// A receiver that stops reading holds the program back within a pipe and a
-// chunk, so that memory is bounded whatever the program would write.
+// A sink that blocks also blocks the program after a pipe and a chunk, so memory is bounded.
 func TestBackPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -119,8 +116,8 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-// A receiver that blocks for ever stops neither the clock nor a cancel from
-// killing the program; the result comes when the receiver lets go.
+// A sink that blocks for ever does not prevent the time limit or a cancellation from killing the
+// program. The result is available when the sink returns.
 func TestBlockedSink(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -154,7 +151,7 @@ func TestBlockedSink(t *testing.T) {
 			got := <-a
 			got.want(t, c.want)
 			sink.check(t)
-			// What lay in the pipe was delivered, no byte lost on the way.
+			// The bytes in the pipe were delivered without loss.
 			if n := int64(len(sink.text(sandbar.Stdout))); n != got.StdoutBytes || n != d.Written() {
 				t.Errorf("%d delivered, %d counted, %d written", n, got.StdoutBytes, d.Written())
 			}
@@ -162,8 +159,8 @@ func TestBlockedSink(t *testing.T) {
 	}
 }
 
-// A slow receiver gets every byte of a program that ended in time, even when
-// reading takes longer than the program was allowed to.
+// A slow sink gets all output of a program that ended in time, even if reading takes longer than
+// the time limit.
 func TestSlowSinkGetsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), nil)
@@ -178,7 +175,7 @@ func TestSlowSinkGetsEverything(t *testing.T) {
 	})
 }
 
-// One stream must not keep the other from being read.
+// A stream that is not read does not block the other.
 func TestStreamsAreReadTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), nil)
@@ -192,8 +189,7 @@ func TestStreamsAreReadTogether(t *testing.T) {
 	})
 }
 
-// An error of the receiver cancels; a panic of it is a fault; neither is
-// called again.
+// An error of the sink cancels; a panic is an Internal error. The sink is not called again.
 func TestFailingSink(t *testing.T) {
 	for _, boom := range []bool{false, true} {
 		for _, failAt := range []int{1, 3} {
@@ -228,8 +224,7 @@ type explosive struct{}
 func (explosive) Started()                   { panic("at once") }
 func (explosive) Output(sandbar.Chunk) error { return nil }
 
-// A receiver that is slow to hear of the start stops no clock, and gets no
-// output before it has heard.
+// A slow Started does not stop the time limit, and no output arrives before Started has returned.
 func TestSlowStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -259,7 +254,7 @@ func (s *sleepy) Started() {
 	s.recorder.Started()
 }
 
-// Cut UTF-8 goes through as it is: what a protocol makes of it is its own.
+// Incomplete UTF-8 is passed on unchanged; protocols handle it.
 func TestChunksKeepBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), nil)
@@ -274,7 +269,7 @@ func TestChunksKeepBytes(t *testing.T) {
 	})
 }
 
-// An input that blocks for ever holds nobody.
+// An input that blocks for ever blocks nothing else.
 func TestBlockedStdin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), nil)

@@ -13,56 +13,56 @@ import (
 	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
-// pools are the sandboxes that are kept ready. Handing one out is taking it off
-// a list; all else (preparing templates, forking, discarding what is too much or
-// has died) is decided in one goroutine, keep, and done in others.
+// pools keeps prestarted sandboxes. A request takes one off a list. One goroutine, run, decides
+// everything else (preparing templates, forking, discarding surplus and dead sandboxes), and other
+// goroutines do that work.
 //
-// Each ready sandbox has a place of the queue, so that there are never more
-// sandboxes than places. It is a reserved one: it gives way when it is needed.
+// Each prestarted sandbox holds a slot of the queue, so there are never more sandboxes than slots.
+// The slot is of kind reserved: it is given up when a request waits.
 type pools struct {
-	e       *Engine
-	slots   int           // forks at once
-	budget  int64         // bytes that ready sandboxes may hold together
-	woken   chan struct{} // something has happened that keep may care about
-	stopped chan struct{} // closed when keep has returned
+	e            *Engine
+	maxForks     int           // forks in progress at most
+	memoryBudget int64         // bytes of all prestarted sandboxes together
+	wakeups      chan struct{} // a value makes run look again
+	stopped      chan struct{} // closed when run has returned
 
-	mu      sync.Mutex
-	byKey   map[poolKey]*pool
-	list    []*pool       // those of the Config in its order, then derived ones
-	derived int           // how many of these
-	missed  [seen]poolKey // the last that had no pool, in a ring
-	at      int
-	filling int // forks under way, of all pools
-	closed  bool
+	mu           sync.Mutex
+	byKey        map[poolKey]*pool
+	list         []*pool             // pools of the Config in its order, then derived ones
+	derived      int                 // number of derived pools
+	recentMisses [missWindow]poolKey // last requests without a pool; a ring buffer
+	missIndex    int
+	filling      int // forks in progress, of all pools
+	closed       bool
 }
 
-// pool is the ready sandboxes of one template. All below the constants is
-// guarded by pools.mu.
+// pool is the prestarted sandboxes of one template. The fields from ready on are guarded by
+// pools.mu.
 type pool struct {
 	name     string
 	derived  bool // see derive
 	key      poolKey
 	spec     sandbar.Spec
-	language lang.Language // the zero Language for none
+	language lang.Language // the zero Language: none
 	cfg      Template
 
-	ready     []*ready // the oldest first
-	filling   int
-	template  *preparedTemplate // nil until prepared
-	preparing bool
-	told      atomic.Bool   // a missing module of cfg.Imports has been logged
-	pause     time.Duration // how long the last failure was waited for
-	retry     time.Time     // nothing is tried before
-	demand    demand
-	cost      int64 // bytes that one holds
-	measured  int
-	target    int
-	taken     time.Time      // when one was last handed out
-	stats     *TemplateStats // shared with those derived from it
+	ready         []*readySandbox // the oldest first
+	filling       int
+	template      *preparedTemplate // nil until prepared
+	preparing     bool
+	importsLogged atomic.Bool   // a missing module of cfg.Imports has been logged
+	retryDelay    time.Duration // after the last failure
+	retryAt       time.Time     // no attempt before
+	demand        demand
+	cost          int64 // bytes of one sandbox
+	measured      int
+	target        int
+	lastTaken     time.Time      // when a request last took one
+	stats         *TemplateStats // shared with the pools derived from this one
 }
 
-// ready is a sandbox that waits for a job.
-type ready struct {
+// readySandbox is a prestarted sandbox without a job.
+type readySandbox struct {
 	p      *pool
 	id     sandbar.ID
 	sb     driver.Sandbox
@@ -70,32 +70,33 @@ type ready struct {
 }
 
 const (
-	// guessedCost is what a ready sandbox is taken to hold until one was measured.
-	guessedCost = 16 << 20
-	// tick is how often keep looks, when nothing happens, for what is too much
-	// and for what has died.
-	tick = time.Second
-	// firstRetry and lastRetry bound the pause after a failure, which doubles.
+	// assumedCost is the assumed memory of a prestarted sandbox, in bytes, before the first
+	// measurement.
+	assumedCost = 16 << 20
+	// trimInterval is the time between two searches for surplus and dead sandboxes.
+	trimInterval = time.Second
+	// firstRetry and lastRetry bound the delay after a failure. The delay doubles with each
+	// failure.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = time.Minute
-	// yield is how long forking lets the job go first that a sandbox was handed to,
-	// which is about what a short program takes from there to its result, as long
-	// as half of what is wanted is ready.
-	yield = 3 * time.Millisecond
-	// maxDerived is how many pools there may be beyond those of the Config, and
-	// seen among how many requests without one a second of its kind is noticed.
+	// forkDelay is how long forking pauses after a request took a sandbox, if at least half of the
+	// target is ready. A short program takes about this time; the fork would compete with it for a
+	// processor.
+	forkDelay = 3 * time.Millisecond
+	// maxDerived is the largest number of derived pools. missWindow is the number of recent
+	// requests without a pool among which derive looks for a repetition.
 	maxDerived = 8
-	seen       = 16
+	missWindow = 16
 )
 
-// refillsAtOnce is how many forks may be under way: enough to use the machine,
-// and no more, since they compete with the executions they are for.
-func refillsAtOnce() int { return max(1, runtime.NumCPU()) }
+// concurrentForks is the largest number of forks in progress: one per processor, because forks
+// compete with executions.
+func concurrentForks() int { return max(1, runtime.NumCPU()) }
 
-// take hands out a ready sandbox for a resolved Spec: one of the language or, if
-// it has none ready, one without an interpreter. nil if there is neither. The
-// caller has its ticket from then on.
-func (a *pools) take(language string, s sandbar.Spec) *ready {
+// take returns a prestarted sandbox for a resolved Spec: one of the language or, if none is ready,
+// one without an interpreter. It returns nil if there is neither. The caller then owns the
+// sandbox's ticket.
+func (a *pools) take(language string, s sandbar.Spec) *readySandbox {
 	if a == nil || s.Cold {
 		return nil
 	}
@@ -112,7 +113,7 @@ func (a *pools) take(language string, s sandbar.Spec) *ready {
 		if p == nil && name == language {
 			p = a.derive(language, s)
 		}
-		if p == nil || p.absent(now) {
+		if p == nil || p.backedOff(now) {
 			continue
 		}
 		if !counted {
@@ -121,8 +122,8 @@ func (a *pools) take(language string, s sandbar.Spec) *ready {
 		}
 		if r := a.pop(p); r != nil {
 			p.stats.Hits++
-			p.taken = now
-			time.AfterFunc(yield, a.wake)
+			p.lastTaken = now
+			time.AfterFunc(forkDelay, a.wake)
 			return r
 		}
 		p.stats.Misses++
@@ -131,10 +132,9 @@ func (a *pools) take(language string, s sandbar.Spec) *ready {
 	return nil
 }
 
-// derive makes a pool for requests that a template would suit if it had other
-// limits, when it is not the first of its kind: callers choose limits, and most
-// choose the same ones always. nil if it is the first, if there is no such
-// template, or if there are enough pools. It is called with mu held.
+// derive makes a pool for requests that match a template except for its limits, from the second
+// such request on: callers choose limits, and most always choose the same. It returns nil for the
+// first such request, if no template matches, or if there are maxDerived pools. a.mu is held.
 func (a *pools) derive(language string, s sandbar.Spec) *pool {
 	key := keyOf(language, s)
 	like := func(p *pool) bool {
@@ -146,13 +146,13 @@ func (a *pools) derive(language string, s sandbar.Spec) *pool {
 	if i < 0 || a.closed {
 		return nil
 	}
-	if !slices.Contains(a.missed[:], key) || a.derived == maxDerived {
-		a.missed[a.at] = key
-		a.at = (a.at + 1) % seen
+	if !slices.Contains(a.recentMisses[:], key) || a.derived == maxDerived {
+		a.recentMisses[a.missIndex] = key
+		a.missIndex = (a.missIndex + 1) % missWindow
 		return nil
 	}
 	base := a.list[i]
-	p := &pool{name: base.name, derived: true, key: key, spec: bare(s), language: base.language, cfg: base.cfg, cost: base.cost, stats: base.stats}
+	p := &pool{name: base.name, derived: true, key: key, spec: templateSpec(s), language: base.language, cfg: base.cfg, cost: base.cost, stats: base.stats}
 	p.cfg.Min = 0
 	a.byKey[key] = p
 	a.list = append(a.list, p)
@@ -160,8 +160,7 @@ func (a *pools) derive(language string, s sandbar.Spec) *pool {
 	return p
 }
 
-// forget takes away derived pools that nobody has asked of for long, with mu
-// held.
+// removeIdle removes derived pools without recent requests. a.mu is held.
 func (a *pools) removeIdle(now time.Time) {
 	a.list = slices.DeleteFunc(a.list, func(p *pool) bool {
 		if !p.derived || p.preparing || p.filling+len(p.ready) > 0 || p.demand.expected(now) > 0 {
@@ -176,19 +175,19 @@ func (a *pools) removeIdle(now time.Time) {
 	})
 }
 
-// yields reports whether forking waits for the sake of a job that has just begun.
-func (p *pool) yields(now time.Time) bool {
-	return 2*len(p.ready) >= p.target && now.Sub(p.taken) < yield
+// delayed reports whether forking pauses after a request; see forkDelay.
+func (p *pool) delayed(now time.Time) bool {
+	return 2*len(p.ready) >= p.target && now.Sub(p.lastTaken) < forkDelay
 }
 
-// absent reports that nothing is to be had of a pool for some time: its image or
-// interpreter is not there.
-func (p *pool) absent(now time.Time) bool {
-	return len(p.ready) == 0 && p.pause == lastRetry && now.Before(p.retry)
+// backedOff reports whether the pool is empty and its next attempt is far away, because its image
+// or interpreter is missing.
+func (p *pool) backedOff(now time.Time) bool {
+	return len(p.ready) == 0 && p.retryDelay == lastRetry && now.Before(p.retryAt)
 }
 
-// pop takes the oldest that is alive off a pool's list, with mu held.
-func (a *pools) pop(p *pool) *ready {
+// pop removes and returns the oldest live sandbox of a pool; nil for none. a.mu is held.
+func (a *pools) pop(p *pool) *readySandbox {
 	for len(p.ready) > 0 {
 		r := p.ready[0]
 		p.ready = slices.Delete(p.ready, 0, 1)
@@ -201,21 +200,21 @@ func (a *pools) pop(p *pool) *ready {
 	return nil
 }
 
-// alive reports whether the sandbox has not told of its death.
-func (r *ready) alive() bool {
+// alive reports whether the sandbox has not died.
+func (r *readySandbox) alive() bool {
 	select {
-	case <-deathOf(r.sb): // never ready when nil
+	case <-deadChan(r.sb): // blocks if nil
 		return false
 	default:
 		return true
 	}
 }
 
-// discard removes a sandbox that is not needed, and then gives its place back.
-func (r *ready) discard(e *Engine) { e.discard(r.id, r.sb, r.ticket) }
+// discard removes the sandbox and then frees its slot.
+func (r *readySandbox) discard(e *Engine) { e.discard(r.id, r.sb, r.ticket) }
 
-// giveWay discards one ready sandbox for the sake of somebody who waits for a
-// place: of the pool that has the most beyond its floor.
+// evict discards one prestarted sandbox because a request waits for a slot. It takes it from the
+// pool with the most sandboxes above Template.Min.
 func (a *pools) evict() {
 	if a == nil {
 		return
@@ -235,25 +234,25 @@ func (a *pools) evict() {
 	}
 }
 
-// failed counts a ready sandbox that was of no use to its job.
+// failed counts a prestarted sandbox that failed its job.
 func (a *pools) failed(p *pool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.stats.Lost++
 }
 
-// poke has keep look. It does not wait and may be called with any lock held.
+// wake makes run look again. It does not block and may be called with any lock held.
 func (a *pools) wake() {
 	if a == nil {
 		return
 	}
 	select {
-	case a.woken <- struct{}{}:
+	case a.wakeups <- struct{}{}:
 	default:
 	}
 }
 
-// snapshot is the state of all templates.
+// snapshot returns the state of all templates.
 func (a *pools) snapshot() []TemplateStats {
 	if a == nil {
 		return nil
@@ -268,7 +267,7 @@ func (a *pools) snapshot() []TemplateStats {
 			for _, q := range a.list {
 				if q.stats == p.stats {
 					s.Ready += len(q.ready)
-					s.Want += q.target
+					s.Target += q.target
 				}
 			}
 			all = append(all, s)
@@ -277,16 +276,16 @@ func (a *pools) snapshot() []TemplateStats {
 	return all
 }
 
-// demand estimates how many requests come at once: the most that came within
-// about burst, which is forgotten by half every halfLife.
+// demand estimates the number of simultaneous requests: the most requests within about burstWindow.
+// The estimate decays by half every halfLife.
 type demand struct {
 	level, peak float64
 	at          time.Time
 }
 
 const (
-	burst    = 100 * time.Millisecond
-	halfLife = 30 * time.Second
+	burstWindow = 100 * time.Millisecond
+	halfLife    = 30 * time.Second
 )
 
 // note counts a request.
@@ -302,23 +301,23 @@ func (d *demand) decay(now time.Time) {
 		return
 	}
 	d.at = now
-	d.level *= math.Exp(-float64(passed) / float64(burst))
+	d.level *= math.Exp(-float64(passed) / float64(burstWindow))
 	d.peak *= math.Exp2(-float64(passed) / float64(halfLife))
 }
 
-// expected is how many may come at once. One that came is expected to come
-// again until it is a half.
+// expected returns the expected number of simultaneous requests. One request counts as 1 for one
+// halfLife.
 func (d *demand) expected(now time.Time) int {
 	d.decay(now)
 	return int(math.Round(min(d.peak, math.MaxInt32)))
 }
 
-// aim sets how many sandboxes each pool is to have: what is expected, within its
-// bounds, and within what is left of the budget after the floors of all and what
-// the pools before it were given. Floors are the operator's word and stand. It
-// is called with mu held.
+// setTargets sets the number of sandboxes of each pool. It is the expected demand, between
+// Template.Min and Template.Max, and within the memory budget that is left after the minimums of
+// all pools and the targets of earlier pools. The minimums themselves may exceed the budget. a.mu
+// is held.
 func (a *pools) setTargets(now time.Time) {
-	left := a.budget
+	left := a.memoryBudget
 	for _, p := range a.list {
 		p.target = p.cfg.Min
 		left -= int64(p.target) * p.cost

@@ -15,8 +15,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// warmRig is a rig over a driver with templates, which must be closed at the
-// end as everything else must.
+// warmRig is a rig with a driver that has templates. They must be closed at the end.
 func warmRig(t *testing.T, w *faulty.Warm, change func(*engine.Config)) *rig {
 	t.Helper()
 	t.Cleanup(func() {
@@ -30,20 +29,20 @@ func warmRig(t *testing.T, w *faulty.Warm, change func(*engine.Config)) *rig {
 	})
 }
 
-// keeping sets templates.
+// keeping sets Config.Templates.
 func keeping(all ...engine.Template) func(*engine.Config) {
 	return func(c *engine.Config) { c.Templates = all }
 }
 
-// settled waits until what jobs that have just begun hold up has been done, and
-// returns the state of the first template.
+// settled waits until forks that recent jobs have delayed are done, and returns the state of the
+// first template.
 func (r *rig) settled() engine.TemplateStats {
 	time.Sleep(10 * time.Millisecond)
 	synctest.Wait()
 	return r.Templates()[0]
 }
 
-// want fails unless the numbers of a template that are not negative are those.
+// want fails unless the counters of a template equal those that are not negative.
 func (r *rig) wantPool(ready, hits, misses, lost int) {
 	r.t.Helper()
 	s := r.settled()
@@ -57,8 +56,8 @@ func (r *rig) wantPool(ready, hits, misses, lost int) {
 	}
 }
 
-// A job runs in the sandbox that waited for it, with its own environment,
-// arguments and input, and another takes its place.
+// A job runs in a ready sandbox with its own environment, arguments and input, and a new ready
+// sandbox is made.
 func TestReadySandboxIsUsed(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -106,7 +105,7 @@ func TestReadySandboxIsUsed(t *testing.T) {
 	}
 }
 
-// What asks for something else is not given a ready sandbox.
+// A job with another Spec does not get a ready sandbox.
 func TestReadySandboxOfAnotherKind(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -141,13 +140,13 @@ func TestReadySandboxOfAnotherKind(t *testing.T) {
 	}
 }
 
-// A job that names another driver is not run behind the boundary of the first.
+// A job that names another driver does not run with the first.
 func TestReadySandboxOfAnotherDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, other := faulty.NewWarm(), faulty.New()
 		other.Capabilities.Name = "other"
 		r := warmRig(t, w, func(c *engine.Config) {
-			c.Others = []engine.Other{{Driver: other}}
+			c.ExtraDrivers = []engine.ExtraDriver{{Driver: other}}
 			c.Templates = []engine.Template{{Language: "python", Min: 1}, {Min: 1}}
 		})
 		synctest.Wait()
@@ -168,8 +167,8 @@ func TestReadySandboxOfAnotherDriver(t *testing.T) {
 	})
 }
 
-// A long-lived sandbox is a ready one, with its own environment in every
-// program and its own age.
+// A long-lived sandbox can be a ready one. It has its own environment in every program and its own
+// age.
 func TestReadySandboxForCreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := faulty.NewWarm()
@@ -209,8 +208,7 @@ func overlayed(env map[string]string, def string) string {
 	return def
 }
 
-// However a ready sandbox fails its job, the job runs in a fresh one and its
-// caller sees nothing of it.
+// If a ready sandbox fails its job in any way, the job runs in a fresh one without an error.
 func TestReadySandboxFails(t *testing.T) {
 	broken := sandbar.Errorf(sandbar.Internal, "told to fail")
 	for _, c := range []struct {
@@ -248,8 +246,8 @@ func TestReadySandboxFails(t *testing.T) {
 	}
 }
 
-// A program that could not start in a fresh sandbox either is refused as it
-// would be without templates.
+// A program that could not start in a fresh sandbox either is refused with the same error as
+// without templates.
 func TestReadySandboxWithoutTheInterpreter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := faulty.NewWarm()
@@ -264,8 +262,7 @@ func TestReadySandboxWithoutTheInterpreter(t *testing.T) {
 	})
 }
 
-// What is not there is looked for again after a minute: somebody may have
-// installed it.
+// A missing interpreter is tried again after a minute, because it may have been installed.
 func TestTemplateThatComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := faulty.NewWarm()
@@ -278,7 +275,7 @@ func TestTemplateThatComesLater(t *testing.T) {
 	})
 }
 
-// An input that was read cannot be read again: then the failure is told.
+// An input that was read cannot be read again, so then the failure is reported.
 func TestReadySandboxFailsAfterReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := faulty.NewWarm()
@@ -295,12 +292,12 @@ func TestReadySandboxFailsAfterReading(t *testing.T) {
 	})
 }
 
-// The number kept ready follows what comes at once, between floor and ceiling,
-// and goes back when nothing comes.
+// The number of ready sandboxes follows the demand between Min and Max, and decreases without
+// demand.
 func TestPoolFollowsDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := faulty.NewWarm()
-		w.OnFork = faulty.Slow(10 * time.Millisecond) // so that a burst is over before one is made
+		w.OnFork = faulty.Slow(10 * time.Millisecond) // so that a burst ends before one is made
 		r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 1, Max: 5}))
 		time.Sleep(time.Second)
 		r.wantPool(1, 0, 0, 0)
@@ -318,15 +315,15 @@ func TestPoolFollowsDemand(t *testing.T) {
 		r.wantPool(3, 1, 2, 0)
 		burst(20)
 		r.wantPool(5, 4, 19, 0)
-		time.Sleep(20 * time.Second) // 20 are remembered as more than 5
+		time.Sleep(20 * time.Second) // 20 have decayed to more than 5
 		r.wantPool(5, -1, -1, 0)
 		time.Sleep(3 * time.Minute)
 		r.wantPool(1, -1, -1, 0)
 	})
 }
 
-// One request now and then keeps one ready, and a floor of none is none at the
-// start and at the end.
+// Occasional requests keep one sandbox ready. With Min 0 there is none at the start and after the
+// end of the demand.
 func TestPoolWithoutFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := faulty.NewWarm()
@@ -346,8 +343,7 @@ func TestPoolWithoutFloor(t *testing.T) {
 	})
 }
 
-// What ready sandboxes hold together stays within the budget, but for the
-// floors.
+// The memory of ready sandboxes stays within the budget, except for Min.
 func TestPoolBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := faulty.NewWarm()
@@ -367,8 +363,8 @@ func TestPoolBudget(t *testing.T) {
 	})
 }
 
-// Ready sandboxes are never in the way: whoever needs their place gets it, even
-// where nobody may wait, and there are never more sandboxes than places.
+// Ready sandboxes do not block requests: a request that needs their slot gets it, even if MaxQueue
+// is 0, and there are never more sandboxes than slots.
 func TestReadySandboxesGiveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := faulty.NewWarm()
@@ -404,8 +400,8 @@ func TestReadySandboxesGiveWay(t *testing.T) {
 	})
 }
 
-// A template that dies is prepared again, after a pause that grows; meanwhile
-// jobs run in what is ready, and then in fresh sandboxes.
+// A dead template is prepared again after a growing delay. Until then jobs run in ready and then in
+// fresh sandboxes.
 func TestTemplateDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := faulty.NewWarm()
@@ -428,8 +424,7 @@ func TestTemplateDies(t *testing.T) {
 	})
 }
 
-// A template that cannot be prepared, and a fork that fails, are tried again
-// after pauses that grow; jobs never see it.
+// Failed preparations and forks are repeated after growing delays without an effect on jobs.
 func TestPoolFailures(t *testing.T) {
 	broken := errors.New("told to fail")
 	for _, c := range []struct {
@@ -464,9 +459,9 @@ func TestPoolFailures(t *testing.T) {
 	}
 }
 
-// A driver that cannot warm a language gives plain ready sandboxes.
+// A driver that cannot warm a language gives ready sandboxes without an interpreter.
 func TestTemplateUnsupported(t *testing.T) {
-	// That of shell nobody can have wait; that of Python ends when it is tried.
+	// The interpreter of shell cannot be prestarted; that of Python ends during the attempt.
 	for _, language := range []string{"shell", "python"} {
 		inBubble(t, language, func(t *testing.T) {
 			w := faulty.NewWarm()
@@ -487,7 +482,7 @@ func TestTemplateUnsupported(t *testing.T) {
 	}
 }
 
-// Ready sandboxes that die while they wait are replaced.
+// Ready sandboxes that die are replaced.
 func TestReadySandboxesThatDieAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := faulty.NewWarm()
@@ -502,7 +497,7 @@ func TestReadySandboxesThatDieAreReplaced(t *testing.T) {
 	})
 }
 
-// Shutdown ends the pools at whatever stage they are; rigs check what is left.
+// Shutdown ends the pools in every state. The rig checks that nothing remains.
 func TestShutdownOfPools(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -520,13 +515,13 @@ func TestShutdownOfPools(t *testing.T) {
 			c.set(w)
 			r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 3}, engine.Template{Min: 2}))
 			synctest.Wait()
-			x := r.admit(script("")) // admitted, perhaps with a ready sandbox, and never run
+			x := r.admit(script("")) // admitted, perhaps with a ready sandbox; Run is not called
 			_ = x
 		})
 	}
 }
 
-// An execution that is withdrawn before it runs gives its ready sandbox up.
+// An execution that is withdrawn before Run discards its ready sandbox.
 func TestWithdrawnWithReadySandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := faulty.NewWarm()
@@ -543,7 +538,7 @@ func TestWithdrawnWithReadySandbox(t *testing.T) {
 	})
 }
 
-// What is wrong with templates is told by New.
+// New reports wrong templates.
 func TestBadTemplates(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -564,8 +559,7 @@ func TestBadTemplates(t *testing.T) {
 	}
 }
 
-// A template that repeats another, or asks for what the driver has not, is left
-// out; the others are not.
+// A template that repeats another, or that the driver cannot do, is skipped. The others are kept.
 func TestTemplatesLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := warmRig(t, faulty.NewWarm(), keeping(engine.Template{Language: "python", Min: 1}, engine.Template{Language: "py", Min: 3},
@@ -585,8 +579,8 @@ func TestTemplatesLeftOut(t *testing.T) {
 	})
 }
 
-// Jobs that ask for other limits get ready sandboxes too, from the third on, for
-// as long as they come; not for ever, and not for limits without number.
+// Jobs with other limits get ready sandboxes from the third on, while such jobs arrive, for a
+// bounded number of different limits.
 func TestPoolForOtherLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := faulty.NewWarm()
@@ -604,7 +598,7 @@ func TestPoolForOtherLimits(t *testing.T) {
 			ask(64 << 20)
 		}
 		r.wantPool(-1, 2, 1, 0)
-		// The second job is forked too if the template is prepared before it asks.
+		// The second job is forked too if the template is prepared before it arrives.
 		if n := w.WarmCounts(); n.Live != 2 || n.Evaluated < 2 {
 			t.Errorf("%+v; want a second template, used twice or more", n)
 		}
@@ -621,13 +615,13 @@ func TestPoolForOtherLimits(t *testing.T) {
 		if n := w.WarmCounts(); n.Live != 1 {
 			t.Errorf("%+v; want one template", n)
 		}
-		ask(64 << 20) // which was forgotten, but for the ring
+		ask(64 << 20) // the pool was removed, but the ring has the key
 		ask(64 << 20)
 	})
 }
 
-// A job that finds none ready gets a copy of its own, if the driver copies; and if
-// that fails it runs cold, and its caller does not see it.
+// A job without a ready sandbox gets a fork of its own if the driver can copy an interpreter. If
+// the fork fails, the job runs cold without an error.
 func TestForkNow(t *testing.T) {
 	for _, c := range []struct {
 		name  string

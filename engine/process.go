@@ -13,7 +13,7 @@ import (
 // Process is a program of Sandbox.Start. It remains usable after its end, for as long as the caller
 // keeps it.
 type Process struct {
-	box       *Sandbox
+	sandbox   *Sandbox
 	id        string
 	cmd       sandbar.Cmd
 	started   time.Time
@@ -27,24 +27,24 @@ type Process struct {
 	err    error
 }
 
-// ID is unique in the process's sandbox: "p1", "p2", in the order of start.
+// ID identifies the process in its sandbox: "p1", "p2", in the order of start.
 func (p *Process) ID() string { return p.id }
 
-// Cmd is what was started.
+// Cmd returns a copy of the command.
 func (p *Process) Cmd() sandbar.Cmd {
 	c := p.cmd
 	c.Args, c.Env = slices.Clone(c.Args), maps.Clone(c.Env)
 	return c
 }
 
-// Started is the time of the start.
+// Started returns the time of the start.
 func (p *Process) Started() time.Time { return p.started }
 
-// Follow delivers output from the given offsets: first the output that is kept, then new output, until
-// the program's end. Output that is no longer kept shows as a chunk whose Offset lies beyond the one
-// asked for. Followers are independent: a slow one neither holds the program back nor disturbs
-// others, and may see gaps. The end of ctx is a Canceled error, an error of fn is returned as it is,
-// and a negative offset is Invalid.
+// Follow delivers output from the given offsets until the program's end: first the kept output,
+// then new output. If output is no longer kept, the next chunk has an Offset beyond the expected
+// one. Followers are independent: a slow one does not block the program or other followers, and may
+// miss output. Canceled: ctx ended. Invalid: an offset is negative. An error of fn is returned as
+// it is.
 func (p *Process) Follow(ctx context.Context, from Offsets, fn func(sandbar.Chunk) error) error {
 	if from.Stdout < 0 || from.Stderr < 0 {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "offset",
@@ -53,50 +53,49 @@ func (p *Process) Follow(ctx context.Context, from Offsets, fn func(sandbar.Chun
 	return p.replay.follow(ctx, from, fn)
 }
 
-// Signal sends a signal, 1 to 64, to the program's process group. After the
-// program's end it does nothing.
+// Signal sends a signal, 1 to 64, to the program's process group. After the program's end it does
+// nothing.
 func (p *Process) Signal(sig int) error {
 	if sig < 1 || sig > 64 {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "signal",
-			Message: "signal " + showNumber(int64(sig)) + " was asked for, and 1 to 64 are allowed"}
+			Message: "signal " + showNumber(int64(sig)) + " is out of range; allowed: 1 to 64"}
 	}
 	select {
 	case <-p.done:
 		return nil
 	default:
-		return guarded(func() error { return p.proc.Signal(sig) })
+		return catchPanic(func() error { return p.proc.Signal(sig) })
 	}
 }
 
-// PID is the program's process id as the sandbox's programs see it; 0 if the driver
-// cannot know it. After the program's end the kernel may give the number to another
-// process.
+// PID returns the program's process id inside the sandbox; 0 if the driver cannot determine it.
+// After the program's end the kernel may reuse the number.
 func (p *Process) PID() int {
 	pid := 0
-	_ = guarded(func() error { pid = p.proc.PID(); return nil })
+	_ = catchPanic(func() error { pid = p.proc.PID(); return nil })
 	return pid
 }
 
-// Cancel ends the program: TERM to its process group, the grace, then KILL to
-// whatever is left of all it started. It returns at once; the outcome is
-// Cancelled. After the program's end it does nothing.
+// Cancel ends the program: TERM to its process group and, after the grace period, KILL to all
+// processes that it started. It does not wait. The outcome is Cancelled. After the program's end it
+// does nothing.
 func (p *Process) Cancel() { p.canceller.cancel() }
 
-// Kill ends the program and all it started at once. It does not wait; the
-// outcome is Cancelled. After the program's own end it ends what the program
-// has left behind, and the result stays as it is.
+// Kill kills the program and all processes that it started. It does not wait. The outcome is
+// Cancelled. After the program's own end it kills the processes that the program left behind, and
+// the result stays as it is.
 func (p *Process) Kill() {
 	p.canceller.kill()
 	if !p.running() {
-		p.box.killLeft(p)
+		p.sandbox.killLeftovers(p)
 	}
 }
 
-// Done is closed at the program's end, when all its output can be followed and
-// its result is known.
+// Done is closed at the program's end. All output can then be followed, and Wait returns the
+// result.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait returns the result, or Canceled when ctx ends first.
+// Wait waits for the program's end and returns its result. Canceled: ctx ended first.
 func (p *Process) Wait(ctx context.Context) (sandbar.Result, error) {
 	select {
 	case <-p.done:
@@ -120,8 +119,8 @@ func (p *Process) running() bool {
 	}
 }
 
-// end makes the result known. The replay ends first, so that whoever sees Done
-// finds every byte.
+// end publishes the result. The replay ends first, so that a receiver from Done can read every
+// byte.
 func (p *Process) end(r sandbar.Result, err error) {
 	p.result, p.err = r, err
 	p.replay.end()

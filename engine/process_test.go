@@ -14,7 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// start starts a followed program that must start.
+// start starts a background program. An error fails the test.
 func start(t *testing.T, s *engine.Sandbox, args ...string) *engine.Process {
 	t.Helper()
 	p, err := s.Start(t.Context(), cmd(args...), nil, none)
@@ -24,7 +24,7 @@ func start(t *testing.T, s *engine.Sandbox, args ...string) *engine.Process {
 	return p
 }
 
-// follow follows to the end and returns each stream's bytes, with "…" for a gap.
+// follow follows to the end and returns the bytes of each stream, with "…" for a gap.
 func follow(t *testing.T, p *engine.Process, from engine.Offsets) map[sandbar.Stream]string {
 	t.Helper()
 	text := map[sandbar.Stream]string{}
@@ -77,12 +77,12 @@ func TestProcessLife(t *testing.T) {
 		defer cancel()
 		_, err = p.Wait(ctx)
 		wantCode(t, err, sandbar.Canceled)
-		got, err := p.Wait(t.Context()) // has no timeout unless asked for
+		got, err := p.Wait(t.Context()) // no timeout by default
 		answer{got, err}.want(t, sandbar.Exited)
 		if got.ExitCode != 3 || got.StdoutBytes != 4 || got.StderrBytes != 4 || got.Enforced != faulty.FullCaps().Enforced {
 			t.Errorf("%+v", got)
 		}
-		for range 2 { // as often as one likes
+		for range 2 { // repeated calls are allowed
 			text := follow(t, p, engine.Offsets{})
 			if text[sandbar.Stdout] != "one\n" || text[sandbar.Stderr] != "two\n" {
 				t.Errorf("%q", text)
@@ -203,8 +203,8 @@ func TestFollowersAreIndependent(t *testing.T) {
 		p := start(t, r.create(), "block-until", "go", ";", "repeat", "300", "flood", "stdout", "10000")
 		stuck := make(chan struct{})
 		var all sync.WaitGroup
-		// One follower that is stuck in its first chunk, one that is slow, one
-		// that gives up, one that is called off.
+		// The followers: one blocks in its first chunk, one is slow, one returns an error, one is
+		// cancelled.
 		all.Go(func() {
 			p.Follow(context.Background(), engine.Offsets{}, func(sandbar.Chunk) error { <-stuck; return nil })
 		})
@@ -231,7 +231,7 @@ func TestFollowersAreIndependent(t *testing.T) {
 		}
 		close(stuck)
 		all.Wait()
-		// Late comers find the last 100,000 bytes and are told of the gap.
+		// A late follower gets the last 100,000 bytes after a gap.
 		for _, from := range []int64{0, 1, size - 100_000, size - 99_999, size - 1, size, size + 5} {
 			text, at := "", from
 			err := p.Follow(t.Context(), engine.Offsets{Stdout: from}, func(c sandbar.Chunk) error {
@@ -254,8 +254,7 @@ func TestFollowersAreIndependent(t *testing.T) {
 	})
 }
 
-// What a process wrote last is not lost, however short its life and whenever
-// one begins to follow.
+// The last output of a process is kept, however short its life and whenever a follower begins.
 func TestLastBytesOfAShortProcess(t *testing.T) {
 	r := newRig(t, faulty.New(), nil)
 	s := r.create()
@@ -290,7 +289,7 @@ func TestFinishedProcessesAreForgotten(t *testing.T) {
 		}
 		_, err := s.Process(first.ID())
 		wantCode(t, err, sandbar.NotFound)
-		// Who holds it still can follow it.
+		// A Process that is no longer listed can still be followed.
 		if text := follow(t, first, engine.Offsets{}); text[sandbar.Stdout] != "x\n" {
 			t.Errorf("%q", text)
 		}

@@ -10,77 +10,73 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// program is one started program under the engine's clocks.
+// program is one started program and the state of its supervision.
 type program struct {
 	proc      driver.Process
 	out       *limitedWriter
 	canceller *canceller
-	// timeout runs from began; negative is none. grace lies between TERM and
-	// KILL; not positive is none.
+	// timeout runs from began; negative: no limit. grace is the time between TERM and KILL; not
+	// positive: KILL at once.
 	timeout, grace time.Duration
 	began          time.Time
-	// dead tells of the sandbox's own death; nil if the driver cannot.
+	// dead closes when the sandbox dies; nil if the driver cannot report that.
 	dead <-chan struct{}
-	// destroy begins to destroy the sandbox around the program: the KILL that
-	// nothing can escape. It must not block. It is nil in a long-lived sandbox,
-	// where KillTree stands for it.
+	// destroy begins to destroy the sandbox around the program, which no process can escape. It
+	// must not block. It is nil in a long-lived sandbox; there KillTree takes its place.
 	destroy func()
 	log     *slog.Logger
 
 	decided   decisions
 	killed    bool
-	graceEnd  <-chan time.Time // the end of the grace
-	treeEnded <-chan struct{}  // closed when all that the program started has ended
-	destroyAt <-chan time.Time // when to destroy
+	graceEnd  <-chan time.Time // the end of the grace period
+	treeEnded <-chan struct{}  // closed when all processes that the program started have ended
+	destroyAt <-chan time.Time // when to call destroy
 	giveUpAt  <-chan time.Time // when to give up on the driver
-	seen      int64            // the outlet's calls when patience began
+	sinkCalls int64            // limitedWriter.calls when giveUpAt was set
 }
 
-// never marks something that has not happened.
+// never is the value of a time that did not occur.
 const never time.Duration = -1
 
-// marks are the moments, counted from the program's start, at which the engine
-// decided to end it; never where it did not.
+// decisions are the times, counted from the program's start, at which the engine decided to end it;
+// never if it did not.
 type decisions struct {
 	cancelled, timedOut time.Duration
-	over                bool // more was written than is allowed
+	outputExceeded      bool // the program wrote more than the limit
 }
 
-// decide is the precedence of outcomes: Cancelled, TimedOut, OutputLimit, then
-// what the driver saw. A program that had already ended by itself when the
-// engine decided keeps its own end: its Duration, measured by the driver up to
-// the end proper and not to the last byte's delivery, lies before the mark.
-// That proves it because the driver's clock starts before Start returns, and
-// the engine's, by which marks are set, after. A Duration of 0 is unknown and
-// proves nothing.
+// decide returns the outcome by precedence: Cancelled, TimedOut, OutputLimit, then the driver's
+// outcome. If the program ended by itself before the engine's decision, its own outcome stays. That
+// is so if its Duration is less than the time of the decision: the driver's clock starts before
+// Start returns and stops at the program's end, not at the delivery of its last byte, and the
+// engine's clock starts after Start returns. A Duration of 0 is unknown and proves nothing.
 func decide(r sandbar.Result, m decisions) sandbar.Outcome {
-	e := ended{result: r}
+	e := waitResult{result: r}
 	switch {
 	case e.after(m.cancelled):
 		return sandbar.Cancelled
 	case e.after(m.timedOut):
 		return sandbar.TimedOut
-	case m.over:
+	case m.outputExceeded:
 		return sandbar.OutputLimit
 	}
 	return r.Outcome
 }
 
-// ended is what driver.Process.Wait returned.
-type ended struct {
+// waitResult is what driver.Process.Wait returned.
+type waitResult struct {
 	result sandbar.Result
 	err    error
 }
 
-// after reports whether the program ended after a mark, which decide explains.
-func (e ended) after(mark time.Duration) bool {
+// after reports whether the program ended after a decision; see decide.
+func (e waitResult) after(mark time.Duration) bool {
 	return mark != never && (e.result.Duration <= 0 || e.result.Duration >= mark)
 }
 
-// supervise sees the program to its end. All decisions are taken here, in one
-// goroutine, so there is one verdict; nothing here waits for the sink or the
-// driver, so the clocks hold whatever those two do. Only the last step waits
-// for a call of the sink that is still under way.
+// supervise runs the program to its end. This one goroutine takes all decisions, so there is one
+// outcome. It does not wait for the sink or the driver before the program's end, so the time limits
+// hold if these block. At the end it waits for a running call of the sink.
 func (p *program) supervise() (sandbar.Result, error) {
 	p.decided = decisions{cancelled: never, timedOut: never}
 	wait := p.wait()
@@ -91,7 +87,7 @@ func (p *program) supervise() (sandbar.Result, error) {
 		defer t.Stop()
 		timeout = t.C
 	}
-	soft, hard, over, stuck, dead := p.canceller.soft, p.canceller.hard, p.out.over, p.out.stuck, p.dead
+	soft, hard, over, stuck, dead := p.canceller.soft, p.canceller.hard, p.out.exceeded, p.out.sinkFailed, p.dead
 	for {
 		select {
 		case e := <-wait:
@@ -105,7 +101,7 @@ func (p *program) supervise() (sandbar.Result, error) {
 		case <-soft:
 			soft = nil
 			p.cancelled()
-			if !p.canceller.killed() { // else hard follows: no TERM on the way
+			if !p.canceller.killed() { // otherwise hard follows, and no TERM is needed
 				p.terminate()
 			}
 		case <-stuck:
@@ -130,7 +126,7 @@ func (p *program) supervise() (sandbar.Result, error) {
 			dead = nil
 			p.await()
 		case <-p.giveUpAt:
-			if p.moved() {
+			if p.sinkBusy() {
 				p.await()
 				continue
 			}
@@ -139,12 +135,12 @@ func (p *program) supervise() (sandbar.Result, error) {
 	}
 }
 
-// wait calls the driver's Wait in a goroutine of its own.
-func (p *program) wait() <-chan ended {
-	c := make(chan ended, 1)
+// wait calls the driver's Wait in its own goroutine.
+func (p *program) wait() <-chan waitResult {
+	c := make(chan waitResult, 1)
 	go func() {
-		var e ended
-		e.err = guarded(func() (err error) { e.result, err = p.proc.Wait(); return err })
+		var e waitResult
+		e.err = catchPanic(func() (err error) { e.result, err = p.proc.Wait(); return err })
 		c <- e
 	}()
 	return c
@@ -156,7 +152,7 @@ func (p *program) cancelled() {
 	}
 }
 
-// terminate asks the program to end and begins its grace.
+// terminate sends TERM and starts the grace period.
 func (p *program) terminate() {
 	if p.killed || p.graceEnd != nil {
 		return
@@ -169,8 +165,8 @@ func (p *program) terminate() {
 	p.graceEnd = time.After(p.grace)
 }
 
-// kill ends the program with all that it started: in a one-shot sandbox by
-// destroying that after killSettle.
+// kill kills the program and all processes that it started; in a one-shot sandbox by destroying it
+// after killSettle.
 func (p *program) kill() {
 	if p.killed {
 		return
@@ -186,8 +182,7 @@ func (p *program) kill() {
 	p.await()
 }
 
-// fell begins to end all that the program started. Like signal it does not
-// wait for the driver.
+// killTree starts to kill all processes that the program started. It does not wait for the driver.
 func (p *program) killTree() {
 	if p.treeEnded != nil {
 		return
@@ -196,14 +191,14 @@ func (p *program) killTree() {
 	p.treeEnded = gone
 	go func() {
 		defer close(gone)
-		if err := guarded(func() error { return killTreeOf(p.proc) }); err != nil {
-			p.log.Warn("what a program started could not all be ended", "error", err)
+		if err := catchPanic(func() error { return killTreeOf(p.proc) }); err != nil {
+			p.log.Warn("processes that a program started were not all killed", "error", err)
 		}
 	}()
 }
 
-// killTree ends all that a program started. If the driver fails, it kills at least
-// the program's process group.
+// killTreeOf kills all processes that a program started. If the driver fails, it kills at least the
+// program's process group.
 func killTreeOf(proc driver.Process) error {
 	err := proc.KillTree()
 	if err != nil {
@@ -212,74 +207,71 @@ func killTreeOf(proc driver.Process) error {
 	return err
 }
 
-// endsTree reports whether a program that has ended is to be followed by all
-// that it started: in a long-lived sandbox, when it was the engine that ended
-// it, also where the program itself obeyed TERM. What a program that came to
-// its own end left in the background is left alone, unless somebody cancelled.
-func (p *program) endsTree(e ended) bool {
+// endsTree reports whether the engine must kill the processes that an ended program started. That
+// applies in a long-lived sandbox if the engine ended the program, even if TERM was enough. If the
+// program ended by itself, its background processes continue, unless the caller cancelled.
+func (p *program) endsTree(e waitResult) bool {
 	if p.destroy != nil {
 		return false
 	}
 	select {
-	case <-p.out.over:
+	case <-p.out.exceeded:
 		return true
 	default:
 	}
 	return p.treeEnded != nil || p.decided.cancelled != never || e.after(p.decided.timedOut)
 }
 
-// awaitTree waits until all that the program started has ended, as long as a
-// driver may take.
+// awaitTree waits until all processes that the program started have ended, for driverGrace at most.
 func (p *program) awaitTree() {
 	p.killTree()
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(driverGrace)
 	defer limit.Stop()
 	select {
 	case <-p.treeEnded:
 	case <-limit.C:
-		p.log.Warn("the driver takes too long to end what a program started", "waited", patience)
+		p.log.Warn("the driver takes too long to kill the processes of a program", "waited", driverGrace)
 	}
 }
 
-// signal does not wait: a driver that is stuck in Signal must not stop the
-// clocks.
+// signal does not wait for the driver: Signal may block, and the time limits must hold.
 func (p *program) signal(sig syscall.Signal) {
 	go func() {
-		if err := guarded(func() error { return p.proc.Signal(int(sig)) }); err != nil {
+		if err := catchPanic(func() error { return p.proc.Signal(int(sig)) }); err != nil {
 			p.log.Warn("a signal could not be sent", "signal", int(sig), "error", err)
 		}
 	}()
 }
 
-// await begins the time in which the driver's Wait has to return.
+// await starts the time within which the driver's Wait must return.
 func (p *program) await() {
-	p.seen = p.out.calls.Load()
-	p.giveUpAt = time.After(patience)
+	p.sinkCalls = p.out.calls.Load()
+	p.giveUpAt = time.After(driverGrace)
 }
 
-// moved reports whether the sink is at fault and not the driver: it is in a
-// call, or has been since await.
-func (p *program) moved() bool {
+// sinkBusy reports whether the sink was called since await or is in a call. The driver then may be
+// blocked by the sink.
+func (p *program) sinkBusy() bool {
 	n := p.out.calls.Load()
-	return n != p.seen || n%2 == 1
+	return n != p.sinkCalls || n%2 == 1
 }
 
-// conclude makes the result of what the driver said.
-func (p *program) conclude(e ended) (sandbar.Result, error) {
-	<-p.out.open // Started comes before the result, however short the program
+// conclude makes the result from what the driver returned.
+func (p *program) conclude(e waitResult) (sandbar.Result, error) {
+	<-p.out.started // Started must precede the result, also of a very short program
 	c := p.out.close()
 	if e.err == nil && (e.result.Outcome < sandbar.Exited || e.result.Outcome > sandbar.Lost) {
 		e.err = sandbar.Errorf(sandbar.Internal, "the driver reported the unknown outcome %d", int(e.result.Outcome))
 	}
 	if e.err != nil && p.killed {
-		// The engine has ended the program and knows why; a driver that
-		// stumbles over the corpse takes nothing from that.
-		p.log.Warn("the driver could not tell the end of a program that was killed", "error", e.err)
-		e = ended{result: sandbar.Result{Outcome: sandbar.Lost}}
+		// The engine killed the program and knows the reason, so an error of the driver does not
+		// hide the outcome.
+		p.log.Warn("the driver did not report the end of a killed program", "error", e.err)
+		e = waitResult{result: sandbar.Result{Outcome: sandbar.Lost}}
 	}
 	if e.err != nil {
 		err := *sandbar.AsError(e.err)
-		err.Message = "the program was started but its end could not be learned: " + err.Message
+		err.Message = "the program started, but its end is unknown: " + err.Message
 		return sandbar.Result{}, &err
 	}
 	if errors.Is(c.failure, errPanic) {
@@ -291,23 +283,22 @@ func (p *program) conclude(e ended) (sandbar.Result, error) {
 	return p.finish(e.result, c), nil
 }
 
-// abandon is the end when the driver does not report one. If the sandbox is
-// known to be dead the program is Lost; otherwise nothing is known, and that
-// is a fault of the platform.
+// abandon ends the supervision without a report of the driver. If the sandbox is dead the outcome
+// is Lost. Otherwise the end is unknown, which is an Internal error.
 func (p *program) abandon() (sandbar.Result, error) {
 	c := p.out.close()
 	select {
-	case <-p.dead: // never ready when nil
+	case <-p.dead: // blocks if nil
 		return p.finish(sandbar.Result{Outcome: sandbar.Lost, Duration: time.Since(p.began)}, c), nil
 	default:
 		return sandbar.Result{}, sandbar.Errorf(sandbar.Internal,
-			"the program was killed but the driver did not report its end within %v", patience)
+			"the program was killed but the driver did not report its end within %v", driverGrace)
 	}
 }
 
-// finish fills in what the engine knows better than the driver.
+// finish sets the fields that the engine determines.
 func (p *program) finish(r sandbar.Result, c counts) sandbar.Result {
-	p.decided.over = c.dropped > 0
+	p.decided.outputExceeded = c.dropped > 0
 	r.Outcome = decide(r, p.decided)
 	if r.Outcome != sandbar.Exited {
 		r.ExitCode = 0

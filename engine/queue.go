@@ -8,240 +8,241 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// queue hands out a fixed number of places. Whoever comes while all are taken
-// waits in line; whoever comes while the line is full is refused. Places that
-// become free go round among the clients that wait, and among the flows of each
-// client, so that nobody waits for the whole of another's flood; within a flow
-// it is first come, first served.
+// queue hands out a fixed number of slots. If all are taken, requests wait; if too many wait,
+// further requests are refused. A freed slot goes to the waiting clients in turn (round-robin), and
+// within a client to its flows in turn, so that no client waits behind all requests of another.
+// Within a flow the order is first come, first served.
 type queue struct {
-	mu      sync.Mutex
-	places  int // how many there are
-	longest int // how many may wait
-	waiting int // how many do
-	bounds  map[string]ClientLimits
-	onLeave func()
-	taken   [kinds]int
-	shares  map[string]*share
-	rota    list.List // of *share: those with somebody in line, the next first
+	mu         sync.Mutex
+	slots      int // total number of slots
+	maxWaiting int // how many requests may wait
+	waiting    int // how many requests wait
+	limits     map[string]ClientLimits
+	onLeave    func()
+	taken      [kinds]int
+	clients    map[string]*clientQueue
+	turns      list.List // of *clientQueue: clients with waiting requests, the next first
 }
 
-// share is what one client has of the queue.
-type share struct {
+// clientQueue is the state of one client in the queue.
+type clientQueue struct {
 	name    string
-	bounds  ClientLimits
-	taken   int // its places
-	waiting int // its tickets in line
+	limits  ClientLimits
+	taken   int // slots that it holds
+	waiting int // its waiting tickets
 	flows   map[string]*flow
-	rota    list.List     // of *flow: those with somebody in line, the next first
-	turn    *list.Element // in queue.rota, nil when nobody of it waits
+	turns   list.List     // of *flow: flows with waiting tickets, the next first
+	elem    *list.Element // in queue.turns; nil if no ticket waits
 }
 
-// flow is the line of one connection or the like.
+// flow is the waiting line of one flow of a client; see sandbar.Client.
 type flow struct {
-	share *share
-	name  string
-	line  list.List     // of *ticket, the oldest first
-	turn  *list.Element // in share.rota
+	client *clientQueue
+	name   string
+	line   list.List     // of *ticket, the oldest first
+	elem   *list.Element // in clientQueue.turns
 }
 
-// kind tells what a place is for, to count them apart.
+// kind is the use of a slot. The queue counts slots by kind.
 type kind int
 
 const (
 	oneShot kind = iota
 	longLived
-	reserved // for a sandbox that is kept ready, is being made so, or is on its way out unused
+	reserved // for a prestarted sandbox: being made, ready, or being removed unused
 	kinds
 )
 
-// ticket is a place, or a claim to one. It ends with leave, whatever it was.
+// ticket is a slot or a position in the waiting line. It ends with leave in both cases.
 type ticket struct {
-	q     *queue
-	kind  kind
-	ready chan struct{} // closed when the ticket has its place
+	q       *queue
+	kind    kind
+	granted chan struct{} // closed when the ticket has its slot
 
-	// guarded by q.mu
-	share   *share        // whose it is, nil while it is reserved
-	flow    *flow         // in whose line it is, nil when in none
-	waiting *list.Element // its position there
-	left    bool
+	// Guarded by q.mu.
+	client *clientQueue  // nil while the kind is reserved
+	flow   *flow         // nil if the ticket does not wait
+	elem   *list.Element // in flow.line
+	left   bool
 }
 
 // newQueue makes a queue that calls onLeave once for each ticket that has left.
-func newQueue(places, longest int, bounds map[string]ClientLimits, onLeave func()) *queue {
-	return &queue{places: places, longest: longest, bounds: bounds, onLeave: onLeave, shares: map[string]*share{}}
+func newQueue(slots, maxWaiting int, limits map[string]ClientLimits, onLeave func()) *queue {
+	return &queue{slots: slots, maxWaiting: maxWaiting, limits: limits, onLeave: onLeave, clients: map[string]*clientQueue{}}
 }
 
-// bound replaces the bounds of all clients.
-func (q *queue) bound(bounds map[string]ClientLimits) {
+// setLimits replaces the limits of all clients.
+func (q *queue) setLimits(limits map[string]ClientLimits) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.bounds = bounds
-	for name, s := range q.shares {
-		s.bounds = bounds[name]
+	q.limits = limits
+	for name, s := range q.clients {
+		s.limits = limits[name]
 	}
-	q.pass()
+	q.grantWaiting()
 }
 
-// shareOf is a client's share. It is called with mu held.
-func (q *queue) shareOf(name string) *share {
-	s := q.shares[name]
+// clientOf returns the state of a client. q.mu is held.
+func (q *queue) clientOf(name string) *clientQueue {
+	s := q.clients[name]
 	if s == nil {
-		s = &share{name: name, bounds: q.bounds[name], flows: map[string]*flow{}}
-		q.shares[name] = s
+		s = &clientQueue{name: name, limits: q.limits[name], flows: map[string]*flow{}}
+		q.clients[name] = s
 	}
 	return s
 }
 
-// full reports whether a client has all the places it may have.
-func (s *share) full() bool { return s.bounds.MaxSandboxes > 0 && s.taken >= s.bounds.MaxSandboxes }
+// full reports whether the client is at its limit of slots.
+func (s *clientQueue) full() bool {
+	return s.limits.MaxSandboxes > 0 && s.taken >= s.limits.MaxSandboxes
+}
 
-// enter takes a place or joins the line. It never blocks.
+// enter takes a slot or a position in the waiting line. It never blocks.
 func (q *queue) enter(k kind, c sandbar.Client) (*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := q.shareOf(c.Name)
-	t := &ticket{q: q, kind: k, ready: make(chan struct{}), share: s}
+	s := q.clientOf(c.Name)
+	t := &ticket{q: q, kind: k, granted: make(chan struct{}), client: s}
 	switch {
-	case q.busy() < q.places && !s.full():
-		// While a place is free nobody waits but for his own share, and then the
-		// share is full: leave passes places on.
+	case q.takenSlots() < q.slots && !s.full():
+		// If a slot is free, tickets wait only because their client is at its limit. Their turn
+		// comes when that client frees a slot.
 		q.grant(t)
-	case s.bounds.MaxQueue > 0 && s.waiting >= s.bounds.MaxQueue:
+	case s.limits.MaxQueue > 0 && s.waiting >= s.limits.MaxQueue:
 		return nil, s.tooMany()
-	case q.waiting < q.longest+q.taken[reserved]:
-		// A reserved place gives way, so that waiting for one is no overload.
+	case q.waiting < q.maxWaiting+q.taken[reserved]:
+		// A reserved slot is given up on demand, so a request that waits for one is no overload.
 		q.join(t, c.Flow)
 	default:
-		e := sandbar.Errorf(sandbar.Exhausted, "all %d places for sandboxes are taken and %d callers are waiting, which is all that may wait",
-			q.places, q.waiting)
+		e := sandbar.Errorf(sandbar.Exhausted, "all %d slots for sandboxes are taken and the queue is full with %d waiting requests",
+			q.slots, q.waiting)
 		e.Fix = "try again when some have ended, or let the operator raise the number of sandboxes or the length of the queue"
 		return nil, e
 	}
 	return t, nil
 }
 
-// tooMany is the refusal of a client that has more in line than it may have.
-func (s *share) tooMany() error {
-	e := sandbar.Errorf(sandbar.Exhausted, "client %s has %d sandboxes and %d callers are waiting for one, which is all that it may have",
+// tooMany is the error of a client with too many waiting requests.
+func (s *clientQueue) tooMany() error {
+	e := sandbar.Errorf(sandbar.Exhausted, "client %s is at its limit with %d sandboxes and %d waiting requests",
 		sandbar.Quote(s.name, 100), s.taken, s.waiting)
 	e.Fix = "try again when some have ended, or let the operator raise max_sandboxes or max_queue of this client"
 	e.RetryAfter = time.Second
 	return e
 }
 
-// join puts a ticket at the end of its flow's line.
+// join appends a ticket to its flow's line.
 func (q *queue) join(t *ticket, name string) {
-	s := t.share
+	s := t.client
 	f := s.flows[name]
 	if f == nil {
-		f = &flow{share: s, name: name}
-		f.turn = s.rota.PushBack(f)
+		f = &flow{client: s, name: name}
+		f.elem = s.turns.PushBack(f)
 		s.flows[name] = f
 	}
-	if s.turn == nil {
-		s.turn = q.rota.PushBack(s)
+	if s.elem == nil {
+		s.elem = q.turns.PushBack(s)
 	}
-	t.flow, t.waiting = f, f.line.PushBack(t)
+	t.flow, t.elem = f, f.line.PushBack(t)
 	s.waiting++
 	q.waiting++
 }
 
-// part takes a ticket out of its line.
-func (q *queue) part(t *ticket) {
-	f, s := t.flow, t.share
-	f.line.Remove(t.waiting)
-	t.flow, t.waiting = nil, nil
+// removeFromLine removes a ticket from its flow's line.
+func (q *queue) removeFromLine(t *ticket) {
+	f, s := t.flow, t.client
+	f.line.Remove(t.elem)
+	t.flow, t.elem = nil, nil
 	s.waiting--
 	q.waiting--
 	if f.line.Len() == 0 {
-		s.rota.Remove(f.turn)
+		s.turns.Remove(f.elem)
 		delete(s.flows, f.name)
 	}
 	if s.waiting == 0 {
-		q.rota.Remove(s.turn)
-		s.turn = nil
+		q.turns.Remove(s.elem)
+		s.elem = nil
 	}
 }
 
-// next is whose turn it is; nil if nobody waits whose share is not full.
+// next returns the ticket whose turn it is; nil if all waiting tickets belong to clients at their
+// limits.
 func (q *queue) next() *ticket {
-	for turn := q.rota.Front(); turn != nil; turn = turn.Next() {
-		if s := turn.Value.(*share); !s.full() {
-			return s.rota.Front().Value.(*flow).line.Front().Value.(*ticket)
+	for turn := q.turns.Front(); turn != nil; turn = turn.Next() {
+		if s := turn.Value.(*clientQueue); !s.full() {
+			return s.turns.Front().Value.(*flow).line.Front().Value.(*ticket)
 		}
 	}
 	return nil
 }
 
-// pass gives places that are free to those whose turn it is.
-func (q *queue) pass() {
-	for q.busy() < q.places {
+// grantWaiting gives free slots to waiting tickets.
+func (q *queue) grantWaiting() {
+	for q.takenSlots() < q.slots {
 		t := q.next()
 		if t == nil {
 			return
 		}
-		t.share.rota.MoveToBack(t.flow.turn)
-		q.rota.MoveToBack(t.share.turn)
-		q.part(t)
+		t.client.turns.MoveToBack(t.flow.elem)
+		q.turns.MoveToBack(t.client.elem)
+		q.removeFromLine(t)
 		q.grant(t)
 	}
 }
 
-// reserve takes a place that nobody needs at this moment; nil if there is none.
+// reserve takes a slot that no waiting ticket can use; nil if there is none.
 func (q *queue) reserve() *ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.busy() >= q.places || q.next() != nil {
+	if q.takenSlots() >= q.slots || q.next() != nil {
 		return nil
 	}
-	t := &ticket{q: q, kind: reserved, ready: make(chan struct{})}
+	t := &ticket{q: q, kind: reserved, granted: make(chan struct{})}
 	q.taken[reserved]++
-	close(t.ready)
+	close(t.granted)
 	return t
 }
 
-// become puts a reserved place to use, unless the client has all it may have.
-func (t *ticket) become(k kind, c sandbar.Client) bool {
+// assign gives a reserved slot to a client. It returns false if the client is at its limit.
+func (t *ticket) assign(k kind, c sandbar.Client) bool {
 	t.q.mu.Lock()
 	defer t.q.mu.Unlock()
-	s := t.q.shareOf(c.Name)
+	s := t.q.clientOf(c.Name)
 	if s.full() {
 		return false
 	}
 	t.q.taken[t.kind]--
-	t.kind, t.share = k, s
+	t.kind, t.client = k, s
 	t.q.taken[k]++
 	s.taken++
 	return true
 }
 
-// full reports whether a client has all the places it may have.
+// full reports whether a client is at its limit of slots.
 func (q *queue) full(c sandbar.Client) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.shareOf(c.Name).full()
+	return q.clientOf(c.Name).full()
 }
 
-// waits reports whether the ticket has not got its place yet, and would if there
-// were one.
-func (t *ticket) waits() bool {
+// isWaiting reports whether the ticket waits for a slot and its client is below its limit.
+func (t *ticket) isWaiting() bool {
 	t.q.mu.Lock()
 	defer t.q.mu.Unlock()
-	return t.waiting != nil && !t.share.full()
+	return t.elem != nil && !t.client.full()
 }
 
-func (q *queue) busy() int { return q.taken[oneShot] + q.taken[longLived] + q.taken[reserved] }
+func (q *queue) takenSlots() int { return q.taken[oneShot] + q.taken[longLived] + q.taken[reserved] }
 
 func (q *queue) grant(t *ticket) {
 	q.taken[t.kind]++
-	t.share.taken++
-	close(t.ready)
+	t.client.taken++
+	close(t.granted)
 }
 
-// leave gives the place back, or gives up waiting for one. Only the first call
-// does anything. A place that becomes free goes to whose turn it is within the
-// same critical section, so no wake-up can be lost and nobody overtakes.
+// leave frees the slot or leaves the waiting line. Only the first call has an effect. A freed slot
+// goes to the next ticket within the same critical section, so no wake-up is lost and no later
+// request overtakes.
 func (t *ticket) leave() {
 	if t.withdraw() {
 		t.q.onLeave()
@@ -255,27 +256,27 @@ func (t *ticket) withdraw() bool {
 		return false
 	}
 	t.left = true
-	if t.waiting != nil {
-		t.q.part(t)
+	if t.elem != nil {
+		t.q.removeFromLine(t)
 		return true
 	}
 	t.q.taken[t.kind]--
-	if t.share != nil {
-		t.share.taken--
+	if t.client != nil {
+		t.client.taken--
 	}
-	t.q.pass()
+	t.q.grantWaiting()
 	return true
 }
 
-// load returns the places taken by each kind and the length of the line.
+// load returns the number of slots of each kind and of waiting tickets.
 func (q *queue) load() (taken [kinds]int, waiting int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.taken, q.waiting
 }
 
-// needed reports whether somebody waits who would take a place.
-func (q *queue) needed() bool {
+// hasWaiting reports whether a ticket waits that could take a slot.
+func (q *queue) hasWaiting() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.next() != nil

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// small is a configuration with few places.
+// small is a configuration with few slots.
 func small(places, queue int) func(*engine.Config) {
 	return func(c *engine.Config) { c.MaxSandboxes, c.MaxQueue = places, queue }
 }
@@ -53,7 +53,7 @@ func TestQueueIsFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// Places are taken at Admit, not when Run happens to be called.
+// Slots are taken by Admit, not by Run.
 func TestOrderIsThatOfAdmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), small(1, 10))
@@ -80,7 +80,7 @@ func TestFullQueueRefuses(t *testing.T) {
 		}
 		_, err := r.Admit(command("exit", "0"))
 		wantCode(t, err, sandbar.Exhausted)
-		for _, says := range []string{"2 places", "3 callers"} {
+		for _, says := range []string{"2 slots", "3 waiting"} {
 			if !strings.Contains(err.Error(), says) {
 				t.Errorf("%q does not say %q", err, says)
 			}
@@ -88,7 +88,7 @@ func TestFullQueueRefuses(t *testing.T) {
 		_, err = r.Create(t.Context(), sandbar.Spec{})
 		wantCode(t, err, sandbar.Exhausted)
 		xs[4].Cancel()
-		xs[4] = r.admit(command("exit", "0")) // one withdrew, so one may come
+		xs[4] = r.admit(command("exit", "0")) // one was withdrawn, so one more is admitted
 		var as []<-chan answer
 		for _, x := range xs {
 			as = append(as, run(x, nil))
@@ -136,7 +136,7 @@ func TestQueueTimeout(t *testing.T) {
 	})
 }
 
-// One-shot executions and long-lived sandboxes share the places.
+// One-shot executions and long-lived sandboxes share the slots.
 func TestPlacesAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), small(2, 10))
@@ -194,8 +194,8 @@ func TestCreateCanBeCalledOff(t *testing.T) {
 	})
 }
 
-// A thousand at the cap, for real and at once: every place is used, none
-// twice, all is over in the end. (adversarial.md 77)
+// A thousand real concurrent executions at the limit: every slot is used, no slot is used twice,
+// and all end. (adversarial.md 77)
 func TestThousandAtTheCap(t *testing.T) {
 	d := faulty.New()
 	r := newRig(t, d, small(8, 1000))
@@ -236,8 +236,8 @@ func TestThousandAtTheCap(t *testing.T) {
 	}
 }
 
-// Every program's exit code is its own, whatever runs beside it, and however
-// short it is, its Sink has heard of its start. (adversarial.md 23)
+// Every program has its own exit code, whatever runs beside it. Its Sink gets Started, however
+// short the program is. (adversarial.md 23)
 func TestExitCodesAreNotMixedUp(t *testing.T) {
 	r := newRig(t, faulty.New(), small(64, 1000))
 	var all sync.WaitGroup
@@ -258,8 +258,8 @@ func TestExitCodesAreNotMixedUp(t *testing.T) {
 	all.Wait()
 }
 
-// Cancels race with everything an execution does; whatever wins, there is one
-// answer, one observation and nothing left.
+// Cancellations race with every stage of an execution. There is always one answer and one
+// observation, and nothing remains.
 func TestCancelRaces(t *testing.T) {
 	d := faulty.New()
 	d.OnDestroy = faulty.FailFirst(8, errors.New("busy"))

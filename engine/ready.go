@@ -11,46 +11,45 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// useReady starts the program in the sandbox that was ready for it. done tells
-// that there is nothing to go on with: the program runs or may not run, the
-// execution was stopped, or what the program was to read has been read.
+// useReady starts the program in the prestarted sandbox r. done is true if the execution must not
+// continue in a fresh sandbox: the program runs, Config.Vet refused it, the execution was stopped,
+// or the driver has read some of its input.
 //
-// Otherwise nothing of the program has run: the sandbox is removed, the failure
-// counted, and the execution goes on in a fresh sandbox. Its caller sees only
-// that it takes longer, and is told from there of what fails there too.
-func (x *Execution) useReady(ctx context.Context, r *ready, l *launched, out *limitedWriter) (done bool, err error) {
+// If done is false, no part of the program has run. useReady has counted the failure and removed
+// the sandbox, and the execution continues in a fresh one. The cold path reports its own errors.
+func (x *Execution) useReady(ctx context.Context, r *readySandbox, l *launched, out *limitedWriter) (done bool, err error) {
 	l.id, l.sb = r.id, r.sb
-	in := &input{from: x.stdin}
-	err = guarded(func() (err error) {
+	in := &trackedInput{from: x.stdin}
+	err = catchPanic(func() (err error) {
 		l.proc, err = x.startReady(ctx, r.sb, driver.Stdio{Stdin: in.reader(),
 			Stdout: out.writer(sandbar.Stdout), Stderr: out.writer(sandbar.Stderr)})
 		return err
 	})
 	l.began = time.Now()
-	if _, final := errors.AsType[*refused](err); final || err == nil || ctx.Err() != nil || in.touched.Load() {
+	if _, final := errors.AsType[*vetRefusal](err); final || err == nil || ctx.Err() != nil || in.wasRead.Load() {
 		return true, err
 	}
 	x.e.pools.failed(r.p)
-	x.e.log.Warn("a ready sandbox was of no use; the execution goes on in a fresh one", "sandbox", r.id,
+	x.e.log.Warn("a prestarted sandbox failed; the execution continues in a fresh one", "sandbox", r.id,
 		"template", r.p.name, "code", string(sandbar.CodeOf(err)))
 	l.sb, l.proc = nil, nil
-	x.e.removeBeside(r.id, r.sb)
+	x.e.removeNow(r.id, r.sb)
 	return false, nil
 }
 
-// forkNow makes a sandbox for an execution that came when none was ready, where
-// that takes less than starting an interpreter: where the driver copies one. nil if
-// it does not, or if the copying fails, which is counted.
-func (a *pools) forkNow(ctx context.Context, x *Execution) *ready {
+// forkNow makes a sandbox for an execution if no prestarted one is ready and the driver can copy a
+// running interpreter, which takes less time than starting one. It returns nil if the driver
+// cannot, or if the copy fails; it counts failures.
+func (a *pools) forkNow(ctx context.Context, x *Execution) *readySandbox {
 	if a == nil || x.plan.spec.Cold || x.plan.language.Name == "" {
 		return nil
 	}
-	p, t := a.copying(keyOf(x.plan.language.Name, x.plan.spec))
+	p, t := a.forkableTemplate(keyOf(x.plan.language.Name, x.plan.spec))
 	if t == nil {
 		return nil
 	}
-	r := &ready{p: p, id: sandbar.NewID(), ticket: x.ticket}
-	err := guarded(func() (err error) { r.sb, err = t.Fork(ctx, r.id); return err })
+	r := &readySandbox{p: p, id: sandbar.NewID(), ticket: x.ticket}
+	err := catchPanic(func() (err error) { r.sb, err = t.Fork(ctx, r.id); return err })
 	if err == nil && r.sb != nil {
 		return r
 	}
@@ -58,27 +57,27 @@ func (a *pools) forkNow(ctx context.Context, x *Execution) *ready {
 		a.mu.Lock()
 		p.stats.Failed++
 		a.mu.Unlock()
-		a.e.log.Warn("a template was not copied; the execution goes on in a fresh sandbox", "template", p.name, "code", string(sandbar.CodeOf(err)), "error", err)
+		a.e.log.Warn("a template could not be forked; the execution continues in a fresh sandbox", "template", p.name, "code", string(sandbar.CodeOf(err)), "error", err)
 	}
 	return nil
 }
 
-// copying returns the pool of a key and its template; nil unless the template copies an
-// interpreter.
-func (a *pools) copying(key poolKey) (*pool, *preparedTemplate) {
+// forkableTemplate returns the pool of a key and its template; nil unless the template copies a
+// running interpreter.
+func (a *pools) forkableTemplate(key poolKey) (*pool, *preparedTemplate) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.byKey[key]
-	if p == nil || p.template == nil || !p.template.copies || dead(p.template.Dead()) {
+	if p == nil || p.template == nil || !p.template.forksInterpreter || isClosed(p.template.Dead()) {
 		return nil, nil
 	}
 	return p, p.template
 }
 
-// startReady starts the program in a ready sandbox: in its interpreter, if it has one.
+// startReady starts the program in a prestarted sandbox: in its interpreter, if it has one.
 func (x *Execution) startReady(ctx context.Context, sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
 	p := &x.plan
-	env := overlay(p.spec.Env, p.cmd.Env)
+	env := mergeEnv(p.spec.Env, p.cmd.Env)
 	evaluation := driver.Evaluation{Path: p.language.File, Code: p.code, Args: p.args, Env: env, Dir: p.cmd.Dir}
 	if v, ok := driver.As[driver.Evaluator](sb); ok {
 		if err := x.vet(ctx, sb); err != nil {
@@ -94,19 +93,19 @@ func (x *Execution) startReady(ctx context.Context, sb driver.Sandbox, std drive
 	return sb.Start(ctx, cmd, std)
 }
 
-// input notes whether a program's input has been read.
-type input struct {
+// trackedInput records whether the driver has read any of the program's input.
+type trackedInput struct {
 	from    io.Reader
-	touched atomic.Bool
+	wasRead atomic.Bool
 }
 
-func (i *input) Read(p []byte) (int, error) {
-	i.touched.Store(true)
+func (i *trackedInput) Read(p []byte) (int, error) {
+	i.wasRead.Store(true)
 	return i.from.Read(p)
 }
 
-// reader is what a driver gets: nil if there is no input.
-func (i *input) reader() io.Reader {
+// reader returns the reader for the driver; nil if there is no input.
+func (i *trackedInput) reader() io.Reader {
 	if i.from == nil {
 		return nil
 	}
@@ -116,17 +115,17 @@ func (i *input) reader() io.Reader {
 	return i
 }
 
-// wholeInput is an input that is driver.Sized.
+// sizedInput is a trackedInput that implements driver.Sized.
 type sizedInput struct {
-	*input
-	of driver.Sized
+	*trackedInput
+	sized driver.Sized
 }
 
-func (w sizedInput) Len() int { return w.of.Len() }
+func (w sizedInput) Len() int { return w.sized.Len() }
 
-// removeBeside removes a sandbox whose place another is about to take. It waits
-// for one attempt, so that both are there at once only if that fails.
-func (e *Engine) removeBeside(id sandbar.ID, sb driver.Sandbox) {
+// removeNow removes a sandbox before a fresh one takes its slot. It waits for one attempt and
+// continues in the background, so that both sandboxes exist at once only if that attempt fails.
+func (e *Engine) removeNow(id sandbar.ID, sb driver.Sandbox) {
 	if destroyer(sb)() == nil {
 		return
 	}

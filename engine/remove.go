@@ -8,18 +8,18 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Removal is retried with a growing pause, for ever, because a sandbox that is
-// not gone still uses what it uses and keeps its place.
+// Removal is retried with a growing delay until it succeeds: a sandbox that still exists uses
+// resources and keeps its slot.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 5 * time.Second
-	// loudAttempt is the failed attempt that makes it an error in the log and
-	// in Stats.Removing.
-	loudAttempt = 3
+	// errorAttempt is the number of failed attempts after which the failure is logged as an error
+	// and counted in Stats.Removing.
+	errorAttempt = 3
 )
 
-// remove destroys a sandbox and returns when nothing is left of it, or when
-// Shutdown gives up. It calls tried after the first attempt.
+// remove destroys a sandbox. It returns when nothing of it is left, or when Shutdown gives up. It
+// calls tried after the first attempt.
 func (e *Engine) remove(id sandbar.ID, sb driver.Sandbox, tried func()) {
 	began := time.Now()
 	attempt := destroyer(sb)
@@ -44,9 +44,9 @@ func (e *Engine) remove(id sandbar.ID, sb driver.Sandbox, tried func()) {
 	}
 }
 
-// destroyer returns a function that makes one attempt to destroy sb: bounded,
-// with a context nobody cancels, and refused while an earlier attempt has not
-// returned, so that a driver that is stuck costs one goroutine and not many.
+// destroyer returns a function that makes one attempt to destroy sb. An attempt has a time limit
+// and no caller that could cancel it. It fails while an earlier attempt has not returned, so that a
+// driver that hangs costs one goroutine.
 func destroyer(sb driver.Sandbox) func() error {
 	busy := make(chan struct{}, 1)
 	return func() error {
@@ -64,7 +64,7 @@ func destroyer(sb driver.Sandbox) func() error {
 }
 
 func (e *Engine) removed(id sandbar.ID, attempts int, took time.Duration) {
-	if attempts > loudAttempt {
+	if attempts > errorAttempt {
 		e.mu.Lock()
 		e.removing--
 		e.mu.Unlock()
@@ -76,13 +76,13 @@ func (e *Engine) removed(id sandbar.ID, attempts int, took time.Duration) {
 
 func (e *Engine) removalFailed(id sandbar.ID, attempts int, err error) {
 	switch {
-	case attempts < loudAttempt:
+	case attempts < errorAttempt:
 		e.log.Warn("sandbox not removed, will try again", "sandbox", id, "attempts", attempts, "error", err)
-	case attempts == loudAttempt:
+	case attempts == errorAttempt:
 		e.mu.Lock()
 		e.removing++
 		e.mu.Unlock()
-		e.log.Error("sandbox not removed; it keeps its place and is tried again until it is gone",
+		e.log.Error("sandbox not removed; it keeps its slot, and removal is retried",
 			"sandbox", id, "attempts", attempts, "error", err)
 	}
 }
@@ -90,7 +90,7 @@ func (e *Engine) removalFailed(id sandbar.ID, attempts int, err error) {
 func (e *Engine) abandonRemoval(id sandbar.ID, attempts int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if attempts >= loudAttempt {
+	if attempts >= errorAttempt {
 		e.removing--
 	}
 	e.leftover = append(e.leftover, id)

@@ -7,34 +7,33 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// ring keeps the last bytes of a stream, at most max of them, and knows where
-// in the stream they lie. It grows as it fills.
+// ring keeps the last bytes of a stream, max at most, and their offsets. It grows as it fills.
 type ring struct {
-	max  int
-	buf  []byte // the byte at offset o lies at o % len(buf)
-	end  int64  // the offset after the last byte
-	kept int    // how many bytes before end are here
+	max    int
+	buf    []byte // the byte at offset o is at index o % len(buf)
+	end    int64  // the offset after the last byte
+	length int    // number of kept bytes
 }
 
-// start is the offset of the first byte kept.
-func (r *ring) start() int64 { return r.end - int64(r.kept) }
+// start is the offset of the first kept byte.
+func (r *ring) start() int64 { return r.end - int64(r.length) }
 
 func (r *ring) write(p []byte) {
 	if skip := len(p) - r.max; skip > 0 {
 		p = p[skip:]
 		r.end += int64(skip)
-		r.kept = 0
+		r.length = 0
 	}
-	r.grow(r.kept + len(p))
+	r.grow(r.length + len(p))
 	for len(p) > 0 {
 		n := copy(r.buf[r.end%int64(len(r.buf)):], p)
 		p = p[n:]
 		r.end += int64(n)
-		r.kept = min(r.kept+n, len(r.buf))
+		r.length = min(r.length+n, len(r.buf))
 	}
 }
 
-// grow makes room for need bytes, up to max, keeping those that are here.
+// grow enlarges buf to at least need bytes, up to max, and keeps its content.
 func (r *ring) grow(need int) {
 	if need <= len(r.buf) || len(r.buf) == r.max {
 		return
@@ -47,15 +46,15 @@ func (r *ring) grow(need int) {
 	}
 }
 
-// span returns the kept bytes from offset at on, as far as they lie in one piece.
+// span returns the kept bytes from offset at to the end of buf at most.
 func (r *ring) span(at int64) []byte {
 	i := at % int64(len(r.buf))
 	n := min(r.end-at, int64(len(r.buf))-i)
 	return r.buf[i : i+n]
 }
 
-// read copies bytes from offset from on into p, from the first byte kept if
-// that lies later, and returns the offset and number of what it copied.
+// read copies kept bytes into p. It starts at offset from, or at the first kept byte if that is
+// later. It returns the offset and the number of the copied bytes.
 func (r *ring) read(from int64, p []byte) (at int64, n int) {
 	at = max(from, r.start())
 	for next := at; next < r.end && n < len(p); {
@@ -66,13 +65,13 @@ func (r *ring) read(from int64, p []byte) (at int64, n int) {
 	return at, n
 }
 
-// replay keeps the output of one followed process for any number of followers.
-// As a Sink it never blocks and never fails.
+// replay keeps the output of one process for any number of followers. As a Sink it never blocks and
+// never fails.
 type replay struct {
 	mu      sync.Mutex
-	streams [3]ring       // by sandbar.Stream
-	ended   bool          // nothing more will come
-	changed chan struct{} // made by followers that wait; closed and forgotten by news
+	streams [3]ring       // indexed by sandbar.Stream
+	ended   bool          // no more output will come
+	changed chan struct{} // made by a waiting follower; closed and set to nil by notify
 }
 
 func newReplay(keep int) *replay {
@@ -82,36 +81,36 @@ func newReplay(keep int) *replay {
 	return r
 }
 
-// Started is a Sink's; the process is followed from its start anyway.
+// Started implements Sink.
 func (r *replay) Started() {}
 
-// Output keeps a chunk and wakes the followers.
+// Output implements Sink. It keeps a chunk and wakes the followers.
 func (r *replay) Output(c sandbar.Chunk) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.streams[c.Stream].write(c.Data)
-	r.news()
+	r.notify()
 	return nil
 }
 
-// end says that nothing more will come.
+// end marks the end of the output and wakes the followers.
 func (r *replay) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
-	r.news()
+	r.notify()
 }
 
-func (r *replay) news() {
+func (r *replay) notify() {
 	if r.changed != nil {
 		close(r.changed)
 		r.changed = nil
 	}
 }
 
-// next copies what lies at the offsets into buf, asking stream first first. It
-// returns the chunk; or, when there is none yet, the channel that tells of
-// more; or, at the end, neither.
+// next copies kept output at the offsets into buf, from stream first if it has any. It returns the
+// chunk. If there is none yet, it returns a channel that closes on new output; at the end it
+// returns neither.
 func (r *replay) next(at *[3]int64, first sandbar.Stream, buf []byte) (c sandbar.Chunk, more <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,11 +136,11 @@ func other(s sandbar.Stream) sandbar.Stream {
 	return sandbar.Stdout
 }
 
-// followChunk is the most bytes a follower gets in one call, and what each keeps a buffer of.
+// followChunk is the largest size of one chunk to a follower and of its buffer, in bytes.
 const followChunk = 32 << 10
 
-// follow delivers from the offsets on, each stream in its turn, with a buffer
-// of the follower's own: the process is held up by no one.
+// follow delivers output from the given offsets, alternating between the streams. Each follower has
+// its own buffer, so it never blocks the process.
 func (r *replay) follow(ctx context.Context, from Offsets, fn func(sandbar.Chunk) error) error {
 	at := [3]int64{sandbar.Stdout: from.Stdout, sandbar.Stderr: from.Stderr}
 	buf := make([]byte, followChunk)

@@ -7,9 +7,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Reset takes the sandbox back to its beginning: every program in it is ended,
-// and its files are as they were when it was made. Unsupported if the driver
-// cannot; then a new sandbox does the same.
+// Reset kills every program in the sandbox and restores its files to their state after creation.
+// Unsupported: the driver has no Resetter; use a new sandbox instead.
 func (s *Sandbox) Reset(ctx context.Context) error {
 	r, ok := driver.As[driver.Resetter](s.inner)
 	if !ok {
@@ -23,8 +22,8 @@ func (s *Sandbox) Reset(ctx context.Context) error {
 	return r.Reset(ctx)
 }
 
-// MemoryUsed is what the sandbox holds at this moment of what Limits.Memory
-// counts, in bytes; Unsupported if the driver cannot tell.
+// CurrentMemory returns the current memory use that counts towards Limits.Memory, in bytes.
+// Unsupported: the driver cannot measure it.
 func (s *Sandbox) CurrentMemory(ctx context.Context) (int64, error) {
 	m, ok := driver.As[driver.CurrentMemory](s.inner)
 	if !ok {

@@ -9,27 +9,26 @@ import (
 	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
-// What the kernel takes: one string of argv or environ, and, leaving room for
-// the environment, all of argv together (execve(2), "Limits on size of
-// arguments and environment").
+// Limits of the kernel: one string of argv or environ, and all of argv together, which leaves room
+// for the environment (execve(2), "Limits on size of arguments and environment"); a path
+// (PATH_MAX).
 const (
 	maxString = 128<<10 - 1
 	maxArgs   = 1 << 20
 	maxPath   = 4095
 )
 
-// resolve returns s as a driver gets it: nothing unset, everything in range.
+// resolve returns the Spec for a driver: no field is unset, and every limit is in its range.
 //
-// A limit that the driver cannot enforce on this host is handled so:
+// If the driver cannot enforce a limit on this host:
 //
-//   - with AllowDegraded, the Spec's or the operator's, it is passed on, and
-//     the driver does what it can;
-//   - if the caller set it, the Spec is refused as Unsupported;
-//   - if it is only the operator's default, it is refused too for memory and
-//     pids, without which one sandbox can take the host down;
-//   - any other default is dropped: the driver sees Unlimited (for the weight
-//     CPUShares: unset), which is the truth. New has warned the operator, and
-//     Result.Enforced tells the caller.
+//   - with AllowDegraded, of the Spec or the Config, the driver gets the limit and applies what it
+//     can;
+//   - if the caller set the limit, the Spec is Unsupported;
+//   - if it is the operator's default for memory or pids, the Spec is Unsupported too, because
+//     without these limits one sandbox can exhaust the host;
+//   - any other default is dropped: the driver gets Unlimited (for the weight CPUShares: unset).
+//     New logs this, and Result.Enforced reports it to the caller.
 //
 // An Unlimited limit needs no enforcement.
 func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
@@ -60,7 +59,7 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 		return s, err
 	}
 	asked := s.Limits
-	if s.Limits, err = e.cfg.ranged(asked, b.def, b.half); err != nil {
+	if s.Limits, err = e.cfg.resolveLimits(asked, b.defaults, b.halfDisk); err != nil {
 		return s, err
 	}
 	s.AllowDegraded = s.AllowDegraded || e.cfg.AllowDegraded
@@ -73,7 +72,7 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 	return s, nil
 }
 
-// network returns the network that n stands for, if the driver has it.
+// network resolves the network of a Spec. Unsupported: the driver does not have it.
 func (b backend) network(n sandbar.Network) (sandbar.Network, error) {
 	switch n {
 	case "", sandbar.NetworkNone:
@@ -83,30 +82,30 @@ func (b backend) network(n sandbar.Network) (sandbar.Network, error) {
 			return n, nil
 		}
 		return n, &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "network \"outbound\" was asked for, and the driver \"" + b.caps.Name + "\" cannot give it here",
+			Message: "the driver \"" + b.caps.Name + "\" does not have the network \"outbound\" on this host",
 			Fix:     "use network \"none\", or see what is missing: `sandbar doctor`, and the setting network.outbound"}
 	}
 	return n, &sandbar.Error{Code: sandbar.Invalid, Field: "network",
-		Message: "network " + sandbar.Quote(string(n), 40) + " was asked for; there are \"none\" and \"outbound\""}
+		Message: "unknown network " + sandbar.Quote(string(n), 40) + "; allowed: \"none\" and \"outbound\""}
 }
 
-// enforceable applies the rule of resolve to limits that are not held.
+// enforceable applies the rules of resolve to the limits that the driver does not enforce.
 func (b backend) enforceable(asked sandbar.Limits, l *sandbar.Limits) error {
-	for _, x := range owned(b.caps.Enforced) {
+	for _, x := range driverLimits(b.caps.Enforced) {
 		switch {
-		case x.held || !x.of(*l):
-		case x.of(asked) || x.security:
+		case x.enforced || !x.isSet(*l):
+		case x.isSet(asked) || x.required:
 			return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits." + x.name,
 				Message: "limits." + x.name + ": the driver \"" + b.caps.Name + "\" cannot enforce it on this host",
-				Fix:     "run `sandbar doctor` to see what is missing, or set allow_degraded to go without"}
+				Fix:     "run `sandbar doctor` to see what is missing, or set allow_degraded to run without the limit"}
 		default:
-			x.drop(l)
+			x.clear(l)
 		}
 	}
 	return nil
 }
 
-// checkEnv checks two maps that end up in one environment.
+// checkEnv checks two maps that become one environment.
 func (e *Engine) checkEnv(a, b map[string]string) error {
 	var total int64
 	for _, m := range []map[string]string{a, b} {
@@ -142,7 +141,7 @@ func tooLarge(field, what string, have, most int64) error {
 		Message: what + " has " + showBytes(have) + ", and at most " + showBytes(most) + " are allowed"}
 }
 
-// checkText checks a name or path that goes to a driver.
+// checkText checks a string that a driver gets.
 func checkText(field, s string, most int) error {
 	if len(s) > most {
 		return tooLarge(field, field, int64(len(s)), int64(most))
@@ -167,8 +166,8 @@ func checkArgs(args []string) error {
 	return nil
 }
 
-// checkCmd checks all of a command but its environment and returns a copy that
-// the caller cannot change.
+// checkCmd checks a command except for its environment. It returns a copy that the caller cannot
+// change.
 func checkCmd(c sandbar.Cmd) (sandbar.Cmd, error) {
 	if len(c.Args) == 0 || c.Args[0] == "" {
 		return c, &sandbar.Error{Code: sandbar.Invalid, Field: "args",
@@ -187,16 +186,16 @@ func checkCmd(c sandbar.Cmd) (sandbar.Cmd, error) {
 	return c, nil
 }
 
-// plan is a job that has been checked: what a driver is to make and run.
+// plan is a checked job: the sandbox to make and the program to run.
 type plan struct {
 	spec     sandbar.Spec
-	language lang.Language // the zero Language for a plain command
+	language lang.Language // the zero Language: a plain command
 	code     string
-	args     []string // of the program, beyond cmd, where there is a language
+	args     []string // the program's own, if there is a language; cmd.Args includes them
 	cmd      sandbar.Cmd
 }
 
-// file is where the code goes, "" for a plain command.
+// file returns the path of the source file; "" for a plain command.
 func (p plan) file() string {
 	if p.language.Name == "" {
 		return ""
@@ -227,10 +226,9 @@ func (e *Engine) plan(j sandbar.Job) (plan, error) {
 	return p, err
 }
 
-// planLanguage makes the command for a job in a language. It names the source
-// file relative to the working directory, DefaultDir, which is a path of the
-// host's own choice where a driver has no file system of its own. What the
-// language puts into the environment gives way to what the caller does.
+// planLanguage makes the command of a job with a language. The command names the source file
+// relative to the working directory, DefaultDir, because a driver without its own file system maps
+// DefaultDir to a path of the host. The caller's environment overrides the language's.
 func (e *Engine) planLanguage(j sandbar.Job) (lang.Language, sandbar.Cmd, error) {
 	if len(j.Cmd.Args) > 0 || j.Cmd.Dir != "" || len(j.Cmd.Env) > 0 {
 		return lang.Language{}, sandbar.Cmd{}, &sandbar.Error{Code: sandbar.Invalid, Field: "language",

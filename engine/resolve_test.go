@@ -38,8 +38,7 @@ func TestDefaults(t *testing.T) {
 	})
 }
 
-// A disk that nobody set is half of the memory that the sandbox has, within its
-// range; one that somebody set is what he said.
+// The default of Disk is half of the sandbox's memory, within its range. A Disk that is set stays.
 func TestDiskIsHalfOfMemory(t *testing.T) {
 	type limits = sandbar.Limits
 	const mib, none = 1 << 20, sandbar.Unlimited
@@ -70,10 +69,10 @@ func TestDiskIsHalfOfMemory(t *testing.T) {
 			t.Errorf("%s: the disk is %d MiB, want %d", tt.what, got>>20, tt.want>>20)
 		}
 	}
-	// A driver with defaults of its own.
+	// A driver with its own defaults.
 	main, other := named("main"), named("other")
 	r := newRig(t, main, func(c *engine.Config) {
-		c.Others = []engine.Other{{Driver: other, Default: limits{Memory: 64 * mib}}}
+		c.ExtraDrivers = []engine.ExtraDriver{{Driver: other, Default: limits{Memory: 64 * mib}}}
 	})
 	j := script("")
 	j.Spec.Driver = "other"
@@ -92,13 +91,13 @@ func TestLimitsAreRanged(t *testing.T) {
 	type limits = sandbar.Limits
 	for _, c := range []struct {
 		limits limits
-		field  string // "" is fine
+		field  string // "": no error
 		says   string
 	}{
 		{limits{}, "", ""},
 		{limits{Memory: 16 << 20}, "", ""},
 		{limits{Memory: 1 << 30}, "", ""},
-		{limits{Memory: 16<<20 - 1}, "memory", "16777215 bytes was asked for, and 16 MiB to 1 GiB is allowed"},
+		{limits{Memory: 16<<20 - 1}, "memory", "16777215 bytes is out of range; allowed: 16 MiB to 1 GiB"},
 		{limits{Memory: 1<<30 + 1}, "memory", "1073741825 bytes"},
 		{limits{Memory: -1}, "memory", "-1"},
 		{limits{Memory: -2}, "memory", "-2"},
@@ -106,8 +105,8 @@ func TestLimitsAreRanged(t *testing.T) {
 		{limits{Memory: math.MinInt64}, "memory", "-9223372036854775808"},
 		{limits{CPUs: 0.01}, "", ""},
 		{limits{CPUs: 4}, "", ""},
-		{limits{CPUs: -1}, "", ""}, // it is the default
-		{limits{CPUs: 0.0099}, "cpus", "0.0099 was asked for, and 0.01 to 4 is allowed"},
+		{limits{CPUs: -1}, "", ""}, // -1 is the default
+		{limits{CPUs: 0.0099}, "cpus", "0.0099 is out of range; allowed: 0.01 to 4"},
 		{limits{CPUs: 4.0001}, "cpus", "4.0001"},
 		{limits{CPUs: -0.5}, "cpus", "-0.5"},
 		{limits{CPUs: math.NaN()}, "cpus", "NaN"},
@@ -128,7 +127,7 @@ func TestLimitsAreRanged(t *testing.T) {
 		{limits{Files: 65537}, "files", "65537"},
 		{limits{Timeout: time.Millisecond}, "", ""},
 		{limits{Timeout: 300 * time.Second}, "", ""},
-		{limits{Timeout: time.Millisecond - 1}, "timeout", "999.999µs was asked for, and 1ms to 5m0s is allowed"},
+		{limits{Timeout: time.Millisecond - 1}, "timeout", "999.999µs is out of range; allowed: 1ms to 5m0s"},
 		{limits{Timeout: 300*time.Second + 1}, "timeout", "5m0.000000001s"},
 		{limits{Timeout: math.MaxInt64}, "timeout", "2562047h"},
 		{limits{Timeout: math.MinInt64}, "timeout", "-2562047h"},
@@ -137,7 +136,7 @@ func TestLimitsAreRanged(t *testing.T) {
 		{limits{Output: 64 << 20}, "", ""},
 		{limits{Output: 64<<20 + 1}, "output", "0 bytes to 64 MiB"},
 		{limits{Output: -1}, "output", "-1"},
-		{l(func(x *limits) { x.Memory, x.PIDs = 1, 1 }), "memory", "memory"}, // the first is told
+		{l(func(x *limits) { x.Memory, x.PIDs = 1, 1 }), "memory", "memory"}, // the first error is returned
 	} {
 		job := script("")
 		job.Spec.Limits = c.limits
@@ -173,7 +172,7 @@ func TestJobsAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		job   sandbar.Job
-		code  sandbar.Code // "" is fine
+		code  sandbar.Code // "": no error
 		field string
 	}{
 		{"nothing at all", sandbar.Job{}, sandbar.Invalid, "args"},
@@ -232,7 +231,7 @@ func TestJobsAreChecked(t *testing.T) {
 	}
 }
 
-// The rule for limits that the driver cannot hold: one row a combination.
+// The rule for limits that the driver cannot enforce, one combination per row.
 func TestUnenforceableLimits(t *testing.T) {
 	lacks := func(f func(*sandbar.Enforcements)) driver.Caps {
 		c := faulty.FullCaps()
@@ -304,7 +303,7 @@ func TestConfig(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		cfg   engine.Config
-		field string // "" is fine
+		field string // "": no error
 		check func(def, lo, hi limits) bool
 	}{
 		{"no driver", engine.Config{}, "-", nil},
@@ -352,8 +351,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// However much environment the operator allows, the kernel takes no string
-// longer than 128 KiB, and the caller is told before a driver is.
+// Even if the operator allows a larger environment, a string above the kernel's 128 KiB (execve(2))
+// is refused before a driver gets it.
 func TestOneVariableIsBoundedByTheKernel(t *testing.T) {
 	r := newRig(t, faulty.New(), func(c *engine.Config) { c.MaxEnv = 1 << 20 })
 	for n, code := range map[int]sandbar.Code{128<<10 - 3: "", 128<<10 - 2: sandbar.TooLarge} {
@@ -367,8 +366,7 @@ func TestOneVariableIsBoundedByTheKernel(t *testing.T) {
 	}
 }
 
-// A driver that can give its sandboxes a way out is asked for it, and no other
-// network than the one that was asked for reaches a driver.
+// A driver with Caps.Outbound gets the requested network, and no other network reaches a driver.
 func TestNetwork(t *testing.T) {
 	for asked, want := range map[sandbar.Network]sandbar.Network{
 		"": sandbar.NetworkNone, sandbar.NetworkNone: sandbar.NetworkNone, sandbar.NetworkOutbound: sandbar.NetworkOutbound,

@@ -15,45 +15,46 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// maxFollowed is how many followed programs of one sandbox may run at once. It
-// bounds what their replay costs: 2 * Config.ReplayBytes each.
+// maxFollowed is the largest number of programs with followers that run in one sandbox at once. It
+// bounds the memory of their replays: 2 * Config.ReplayBytes each.
 const maxFollowed = 256
 
-// Sandbox is a long-lived sandbox. It ends by Stop, by being idle or too old, or by its own death.
-// Calls on a sandbox that is being stopped are Conflict, calls on one that has ended are Gone.
+// Sandbox is a long-lived sandbox. It ends by Stop, by the idle timeout, by the maximum lifetime,
+// or by its own death. Calls return Conflict while the sandbox is being stopped, and Gone after its
+// end.
 type Sandbox struct {
 	e       *Engine
 	id      sandbar.ID
 	spec    sandbar.Spec
 	inner   driver.Sandbox
 	ticket  *ticket
-	env     map[string]string // of programs, where inner was made without that of spec
+	env     map[string]string // merged into programs' environment if inner was made without it
 	created time.Time
 
 	ending chan struct{} // closed when the end begins
-	done   chan struct{} // closed when it can run nothing any more
-	gone   chan struct{} // closed when nothing is left of it
+	done   chan struct{} // closed when no program can run any more
+	gone   chan struct{} // closed when nothing is left of the sandbox
 
-	mu        sync.Mutex
-	closed    bool   // the end has begun
-	why       string // what happened to it: "was stopped"
-	lastUsed  time.Time
-	work      int                     // what the idle reaper spares
-	brakes    map[*canceller]struct{} // of the programs that run
-	programs  tally                   // the same, to wait for
-	following int                     // processes that run or are being started
-	procs     []*Process              // in the order of their start
-	started   int                     // how many processes there ever were
+	mu         sync.Mutex
+	closed     bool   // the end has begun
+	endReason  string // for messages: "was stopped"
+	lastUsed   time.Time
+	work       int                     // number of activities; the idle timeout applies at 0
+	cancellers map[*canceller]struct{} // of running programs
+	programs   workCounter             // running programs, to wait for
+	following  int                     // processes with followers, running or starting
+	procs      []*Process              // in the order of their start
+	started    int                     // number of processes started so far
 }
 
-// Create makes a long-lived sandbox, and waits for a place if none is free. It is Canceled if ctx
-// ends before the sandbox is made.
+// Create makes a long-lived sandbox. It waits if no slot is free. Canceled: ctx ended before the
+// sandbox was made.
 func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error) {
 	spec, err := e.resolve(spec)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.paces.Load().allow(spec.Client); err != nil {
+	if err := e.rateLimiters.Load().allow(spec.Client); err != nil {
 		return nil, err
 	}
 	r := e.takeReady("", spec)
@@ -64,13 +65,13 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 		return nil, err
 	}
 	e.makeRoom(t)
-	if err := e.awaitPlace(t, ctx.Done(), time.Now()); err != nil {
+	if err := e.awaitSlot(t, ctx.Done(), time.Now()); err != nil {
 		return nil, err
 	}
 	began := time.Now()
 	s := &Sandbox{e: e, id: sandbar.NewID(), spec: spec, ticket: t, created: began, lastUsed: began,
 		ending: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
-		brakes: map[*canceller]struct{}{}}
+		cancellers: map[*canceller]struct{}{}}
 	if r != nil {
 		s.id, s.inner, s.env = r.id, r.sb, spec.Env
 	} else if err := s.build(ctx); err != nil {
@@ -86,9 +87,8 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 	return s, nil
 }
 
-// build makes the sandbox. On error its place is given back when nothing is
-// left of it. The end of ctx stops it, and so does the beginning of Shutdown,
-// for which no new sandbox is of any use.
+// build makes the sandbox. The end of ctx and the beginning of Shutdown stop it. On error its slot
+// is freed when nothing is left of the sandbox.
 func (s *Sandbox) build(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -105,7 +105,7 @@ func (s *Sandbox) build(ctx context.Context) (err error) {
 	return err
 }
 
-// add makes a sandbox known and begins to watch it.
+// add registers a sandbox and starts to watch it.
 func (e *Engine) add(s *Sandbox) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -117,7 +117,7 @@ func (e *Engine) add(s *Sandbox) error {
 	return nil
 }
 
-// Get finds a live sandbox; NotFound if there is none of this id.
+// Get returns a live sandbox. NotFound: there is none with this id.
 func (e *Engine) Get(id sandbar.ID) (*Sandbox, error) {
 	if s := e.find(id); s != nil && s.live() {
 		return s, nil
@@ -152,9 +152,9 @@ func (e *Engine) List() []Info {
 	return infos
 }
 
-// Stop kills and removes a sandbox, and waits until nothing is left of it. A Stop of a sandbox that
-// is already being stopped waits for the same end; NotFound if the id is unknown. The end of ctx ends
-// only the waiting: it is Canceled, or Timeout for a deadline, and the removal goes on.
+// Stop kills and removes a sandbox, and waits until nothing is left of it. If the sandbox is
+// already being stopped, Stop waits for the same end. NotFound: the id is unknown. The end of ctx
+// ends only the wait, with Canceled or, for a deadline, Timeout; the removal continues.
 func (e *Engine) Stop(ctx context.Context, id sandbar.ID) error {
 	s := e.find(id)
 	if s == nil {
@@ -185,41 +185,40 @@ func (s *Sandbox) live() bool {
 	return !s.closed
 }
 
-// end begins the end, once: everything that runs is killed, and watch takes
-// it from there.
+// end begins the end of the sandbox and kills its programs. watch does the rest. Only the first
+// call has an effect.
 func (s *Sandbox) end(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.close(why) {
-		for b := range s.brakes {
+		for b := range s.cancellers {
 			b.kill()
 		}
 	}
 }
 
-// close refuses everything from now on, with mu held, and reports whether it
-// was the first to do so.
+// close makes all later calls fail. It reports whether this is the first call. s.mu is held.
 func (s *Sandbox) close(why string) bool {
 	if s.closed {
 		return false
 	}
-	s.closed, s.why = true, why
+	s.closed, s.endReason = true, why
 	close(s.ending)
 	return true
 }
 
-// died is end for a sandbox that has ended by itself. Its programs are not
-// cancelled: they are Lost, which is for the driver to say.
+// died begins the end of a sandbox that died by itself. It does not cancel the programs; the driver
+// reports them as Lost.
 func (s *Sandbox) died() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.close("died")
 }
 
-// watch waits for a reason to end the sandbox, then removes it. It is the one
-// goroutine that every long-lived sandbox has.
+// watch waits for a reason to end the sandbox and then removes it. Every long-lived sandbox has one
+// such goroutine.
 func (s *Sandbox) watch() {
-	dead := deathOf(s.inner)
+	dead := deadChan(s.inner)
 	var old <-chan time.Time
 	if s.e.cfg.MaxLifetime > 0 {
 		t := time.NewTimer(s.e.cfg.MaxLifetime)
@@ -244,9 +243,9 @@ func (s *Sandbox) watch() {
 	s.remove()
 }
 
-// idleIn ends the sandbox if it has been idle for too long, and else returns
-// when to look again. Looking and ending are one step, so that work which
-// begins at this moment is either seen or refused.
+// idleIn ends the sandbox if it was idle for too long. Otherwise it returns the time until the next
+// check. The check and the end are one critical section, so a concurrent call either counts as
+// activity or is refused.
 func (s *Sandbox) idleIn() time.Duration {
 	limit := s.spec.IdleTimeout
 	if limit < 0 {
@@ -265,8 +264,7 @@ func (s *Sandbox) idleIn() time.Duration {
 	return left
 }
 
-// remove lets killed programs tell their end, destroys the sandbox and forgets
-// it.
+// remove waits killSettle for killed programs, destroys the sandbox and unregisters it.
 func (s *Sandbox) remove() {
 	settle := time.NewTimer(killSettle)
 	defer settle.Stop()
@@ -275,7 +273,7 @@ func (s *Sandbox) remove() {
 	case <-settle.C:
 	}
 	s.e.remove(s.id, s.inner, func() { close(s.done) })
-	s.e.log.Info("sandbox ended", "sandbox", s.id, "reason", s.why, "age", time.Since(s.created))
+	s.e.log.Info("sandbox ended", "sandbox", s.id, "reason", s.endReason, "age", time.Since(s.created))
 	s.e.mu.Lock()
 	delete(s.e.sandboxes, s.id)
 	s.e.mu.Unlock()
@@ -283,7 +281,7 @@ func (s *Sandbox) remove() {
 	s.ticket.leave()
 }
 
-// hold counts as work until release is called.
+// hold counts as activity until release is called.
 func (s *Sandbox) hold() (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,17 +292,17 @@ func (s *Sandbox) hold() (release func(), err error) {
 	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.rest()
+		s.release()
 	}), nil
 }
 
-// rest is the end of a piece of work, with mu held.
-func (s *Sandbox) rest() {
+// release ends one activity. s.mu is held.
+func (s *Sandbox) release() {
 	s.work--
 	s.lastUsed = time.Now()
 }
 
-// begin counts a program that ends with b. Its end is finish.
+// begin counts a program that b ends. finish ends it.
 func (s *Sandbox) begin(b *canceller, followed bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,48 +311,46 @@ func (s *Sandbox) begin(b *canceller, followed bool) error {
 	}
 	if followed {
 		if s.following == maxFollowed {
-			return sandbar.Errorf(sandbar.Exhausted, "sandbox %s runs %d followed programs, which is all that may run at once", s.id, maxFollowed)
+			return sandbar.Errorf(sandbar.Exhausted, "sandbox %s runs %d background programs, which is the limit", s.id, maxFollowed)
 		}
 		s.following++
 	}
 	s.work++
-	s.brakes[b] = struct{}{}
+	s.cancellers[b] = struct{}{}
 	s.programs.add(1)
 	s.e.work.add(1)
 	return nil
 }
 
-// finish is the end of a program. p, if it was followed, ends in the same
-// step: whoever sees it ended finds it ended in every other way too.
+// finish ends a program. If p is not nil, p's result is published in the same critical section.
 func (s *Sandbox) finish(b *canceller, p *Process, r sandbar.Result, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rest()
-	delete(s.brakes, b)
+	s.release()
+	delete(s.cancellers, b)
 	if p != nil {
 		s.following--
 		p.end(r, err)
-		s.forget()
+		s.dropFinished()
 	}
 	s.programs.add(-1)
 	s.e.work.add(-1)
 }
 
-// refusal is the error of a call that comes too late.
+// refusal is the error of a call after the end has begun.
 func (s *Sandbox) refusal() error {
 	select {
 	case <-s.done:
-		return sandbar.Errorf(sandbar.Gone, "sandbox %s has ended: it %s", s.id, s.why)
+		return sandbar.Errorf(sandbar.Gone, "sandbox %s has ended: it %s", s.id, s.endReason)
 	default:
 		return sandbar.Errorf(sandbar.Conflict, "sandbox %s is being stopped", s.id)
 	}
 }
 
-// ID is the sandbox's id.
+// ID returns the sandbox's id.
 func (s *Sandbox) ID() sandbar.ID { return s.id }
 
-// Info describes the sandbox at this moment. LastUsed is now while work is in
-// progress.
+// Info describes the current state. LastUsed is now if there is activity.
 func (s *Sandbox) Info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -365,15 +361,15 @@ func (s *Sandbox) Info() Info {
 	spec := s.spec
 	spec.Env, spec.Labels = maps.Clone(spec.Env), maps.Clone(spec.Labels)
 	return Info{ID: s.id, Spec: spec, Created: s.created, LastUsed: used,
-		Enforced: s.e.capsOf(s.spec).Enforced, Running: len(s.brakes)}
+		Enforced: s.e.capsOf(s.spec).Enforced, Running: len(s.cancellers)}
 }
 
-// Done is closed when the sandbox has ended, for whatever reason, and can run nothing any more.
+// Done is closed when the sandbox has ended for any reason and no program can run in it.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
-// Hold counts as work until release is called, once or more often, so that the idle reaper spares
-// the sandbox during an open transfer or a proxied connection. On a sandbox that has ended it does
-// nothing.
+// Hold counts as activity until release is called, so that the sandbox is not idle during an open
+// transfer or a proxied connection. Further calls of release do nothing. After the sandbox's end
+// Hold does nothing.
 func (s *Sandbox) Hold() (release func()) {
 	release, err := s.hold()
 	if err != nil {
@@ -382,11 +378,11 @@ func (s *Sandbox) Hold() (release func()) {
 	return release
 }
 
-// FS returns the sandbox's files. A call under way and an open file count as work.
+// FS returns the sandbox's files. Calls and open files count as activity.
 func (s *Sandbox) FS() sandbar.FS { return files{s, s.inner.FS()} }
 
-// DialPort connects to a port inside; Unsupported if the driver cannot. The
-// connection itself is not counted as work: whoever proxies it uses Hold.
+// DialPort connects to a TCP port in the sandbox. Unsupported: the driver has no Dialer. The open
+// connection does not count as activity; see Hold.
 func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	d, ok := driver.As[driver.Dialer](s.inner)
 	if !ok {

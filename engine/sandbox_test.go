@@ -21,7 +21,7 @@ func cmd(args ...string) sandbar.Cmd { return sandbar.Cmd{Args: args} }
 
 var none sandbar.Limits
 
-// exec calls Exec in a goroutine of its own.
+// exec calls Exec in its own goroutine.
 func exec(s *engine.Sandbox, c sandbar.Cmd) <-chan answer {
 	a := make(chan answer, 1)
 	go func() {
@@ -87,8 +87,7 @@ func TestSandboxLife(t *testing.T) {
 	})
 }
 
-// Exec has its own clock, its own cap and its own cancel, and the sandbox
-// survives all three.
+// Exec has its own time limit, output limit and cancellation. The sandbox survives all three.
 func TestExecLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -111,7 +110,7 @@ func TestExecLimits(t *testing.T) {
 		} {
 			began := time.Now()
 			got, err := s.Exec(c.ctx, c.cmd, nil, c.lim, nil)
-			if c.ctx == ctx && err != nil { // it has ended by now
+			if c.ctx == ctx && err != nil { // it has ended
 				wantCode(t, err, sandbar.Canceled)
 				continue
 			}
@@ -167,7 +166,7 @@ func TestExecRefusals(t *testing.T) {
 	})
 }
 
-// Stop at once ends what runs: the caller of Exec has a result that says so.
+// Stop ends running programs at once, and Exec returns Cancelled.
 func TestStopDuringExec(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -210,7 +209,7 @@ func TestStopIsIdempotentAndConcurrent(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		// While it is stopping it is not live, and takes nothing new.
+		// A sandbox that is being stopped is not live and refuses new work.
 		_, err := r.Get(s.ID())
 		wantCode(t, err, sandbar.NotFound)
 		_, err = s.Exec(t.Context(), cmd("exit", "0"), nil, none, nil)
@@ -248,7 +247,7 @@ func TestStopWhileTheDriverFails(t *testing.T) {
 	})
 }
 
-// A sandbox that dies by itself is noticed, removed and forgotten.
+// A sandbox that dies by itself is removed.
 func TestDeathIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -283,7 +282,7 @@ func TestIdleSandboxIsReaped(t *testing.T) {
 	alive := func(r *rig, s *engine.Sandbox) bool { _, err := r.Get(s.ID()); return err == nil }
 	for _, c := range []struct {
 		name string
-		// use keeps the sandbox busy for an hour from now, or does nothing
+		// use keeps the sandbox busy for an hour or does nothing.
 		use  func(*testing.T, *engine.Sandbox)
 		busy bool
 	}{
@@ -454,7 +453,7 @@ func TestSandboxFiles(t *testing.T) {
 		if err != nil || len(list) != 1 || list[0].Name != "g" {
 			t.Errorf("%+v, %v", list, err)
 		}
-		// What this driver's files cannot do is said, not done otherwise.
+		// What the driver's FS cannot do is Unsupported.
 		_, err = fs.(sandbar.BatchReader).ReadFiles(ctx, []string{"e/g"}, 1)
 		wantCode(t, err, sandbar.Unsupported)
 		wantCode(t, fs.(sandbar.Owner).Chown(ctx, "e/g", 1, 1, false), sandbar.Unsupported)
@@ -470,7 +469,7 @@ func TestSandboxFiles(t *testing.T) {
 		_, err = fs.Create(ctx, "x", sandbar.CreateOptions{})
 		wantCode(t, err, sandbar.Gone)
 		wantCode(t, fs.Mkdir(ctx, "x", 0o700, false), sandbar.Gone)
-		s.Hold()() // does nothing
+		s.Hold()() // has no effect
 	})
 }
 
@@ -511,8 +510,7 @@ func TestAbilitiesADriverLacks(t *testing.T) {
 	})
 }
 
-// Everything at once, for real: exec, start, list and files against stop.
-// (adversarial.md 77)
+// Real concurrent calls of Exec, Start, List and files race with Stop. (adversarial.md 77)
 func TestUseRacesWithStop(t *testing.T) {
 	d := faulty.New()
 	r := newRig(t, d, small(4, 100))

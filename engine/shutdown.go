@@ -10,15 +10,14 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// lastWait is how long Shutdown, when its time is up and everything has been
-// killed, waits for drivers and receivers of output that are stuck.
+// lastWait is how long Shutdown waits for blocked drivers and sinks after it has killed everything.
 const lastWait = 15 * time.Second
 
-// Shutdown admits nothing more, cancels the queue, lets running executions end until ctx ends, then
-// cancels them, stops all sandboxes and closes the driver. When it returns nothing is left, or its
-// error names the sandboxes that could not be removed. It is idempotent and may be called
-// concurrently: every call waits for the same end and returns the same error, and the first ctx to
-// end cancels the running executions of all calls.
+// Shutdown refuses new work, cancels waiting executions, lets running executions end until ctx
+// ends, then cancels them, stops all sandboxes and closes the drivers. After it returns nothing is
+// left, or its error names the sandboxes that could not be removed. It is idempotent and may be
+// called concurrently: all calls return the same error at the same time, and the first ctx to end
+// cancels the running executions of all calls.
 func (e *Engine) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	first := !e.closing
@@ -30,12 +29,12 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 		go e.shutdown()
 	}
 	select {
-	case <-e.down:
+	case <-e.shutdownDone:
 	case <-ctx.Done():
 		e.forced.Do(func() { close(e.force) })
-		<-e.down
+		<-e.shutdownDone
 	}
-	return e.downErr
+	return e.shutdownErr
 }
 
 func (e *Engine) isClosing() bool {
@@ -44,8 +43,7 @@ func (e *Engine) isClosing() bool {
 	return e.closing
 }
 
-// refuseQueue ends the executions that have not got as far as a sandbox. Those
-// that wait in Run see draining by themselves.
+// refuseQueue ends the executions without a slot. Those that wait in Run see draining.
 func (e *Engine) refuseQueue() {
 	for _, x := range e.underWay() {
 		x.withdraw(unavailable())
@@ -58,7 +56,7 @@ func (e *Engine) underWay() []*Execution {
 	return slices.Collect(maps.Keys(e.executions))
 }
 
-// shutdown is the whole end, run once.
+// shutdown does the work of Shutdown. It runs once.
 func (e *Engine) shutdown() {
 	began := time.Now()
 	select {
@@ -67,7 +65,7 @@ func (e *Engine) shutdown() {
 		e.log.Warn("shutdown: time is up, ending what still runs", "executions", len(e.underWay()))
 	}
 	e.endAll()
-	e.awaitNothing()
+	e.awaitIdle()
 	if e.pools != nil {
 		<-e.pools.stopped
 	}
@@ -79,13 +77,13 @@ func (e *Engine) shutdown() {
 			Message: fmt.Sprintf("%d sandboxes could not be removed: %v", left, e.leftover),
 			Fix:     "run `sandbar gc`"}
 	}
-	e.downErr = err
+	e.shutdownErr = err
 	e.mu.Unlock()
 	e.log.Info("shutdown complete", "took", time.Since(began), "leftover", left)
-	close(e.down)
+	close(e.shutdownDone)
 }
 
-// endAll cancels the executions that run and ends all sandboxes.
+// endAll cancels the running executions and ends all sandboxes.
 func (e *Engine) endAll() {
 	e.forced.Do(func() { close(e.force) })
 	for _, x := range e.underWay() {
@@ -99,9 +97,8 @@ func (e *Engine) endAll() {
 	}
 }
 
-// awaitNothing waits until nothing is left, and in the end gives up on what
-// resists.
-func (e *Engine) awaitNothing() {
+// awaitIdle waits until no work is left, and at last gives up.
+func (e *Engine) awaitIdle() {
 	nothing := e.work.zero()
 	select {
 	case <-nothing:
@@ -111,7 +108,7 @@ func (e *Engine) awaitNothing() {
 	close(e.giveUp)
 	select {
 	case <-nothing:
-	case <-time.After(destroyTimeout + patience):
+	case <-time.After(destroyTimeout + driverGrace):
 		e.log.Error("shutdown: a driver or a receiver of output does not return")
 	}
 }

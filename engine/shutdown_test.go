@@ -51,8 +51,7 @@ func TestShutdownOfAnIdleEngine(t *testing.T) {
 	})
 }
 
-// What runs may end; what waits, and what comes later, is refused; sandboxes
-// that nobody waits for are stopped.
+// Running executions may end; waiting and later ones are refused; idle sandboxes are stopped.
 func TestGracefulShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -74,7 +73,7 @@ func TestGracefulShutdown(t *testing.T) {
 			return x
 		}
 		running := run(admit(), nil)
-		unrun := admit() // has a place, and Run is never called
+		unrun := admit() // has a slot, and Run is not called
 		waiting := run(admit(), nil)
 		unrunWaiting := admit()
 		createErr := make(chan error, 1)
@@ -111,7 +110,7 @@ func TestGracefulShutdown(t *testing.T) {
 	})
 }
 
-// When the time is up, whatever stage an execution is at, it ends.
+// After ctx has ended, executions in every stage are ended.
 func TestShutdownWhoseTimeIsUp(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -163,7 +162,7 @@ func TestShutdownWhoseTimeIsUp(t *testing.T) {
 	}
 }
 
-// A second call can be the impatient one.
+// The ctx of a second call can end first.
 func TestSecondShutdownHurriesTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -193,8 +192,7 @@ func TestSecondShutdownHurriesTheFirst(t *testing.T) {
 	})
 }
 
-// A sandbox that cannot be removed at all does not keep Shutdown for ever, and
-// is named.
+// A sandbox that cannot be removed does not block Shutdown for ever, and the error names it.
 func TestShutdownNamesWhatIsLeft(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -232,7 +230,7 @@ func TestShutdownNamesWhatIsLeft(t *testing.T) {
 			if again := e.Shutdown(t.Context()); again != err {
 				t.Errorf("the second call said %v", again)
 			}
-			close(release) // for the bubble to be empty
+			close(release) // so that the bubble can end
 			if c.name == "fails" {
 				d.OnDestroy = nil
 			}
@@ -240,7 +238,7 @@ func TestShutdownNamesWhatIsLeft(t *testing.T) {
 	}
 }
 
-// A receiver of output that never returns must not keep Shutdown.
+// A sink that never returns does not block Shutdown.
 func TestShutdownWithABlockedSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -266,8 +264,8 @@ func TestShutdownWithABlockedSink(t *testing.T) {
 	})
 }
 
-// For real: work of every kind is under way, and Shutdown leaves no goroutine,
-// which TestMain checks, and nothing in the driver.
+// Shutdown during real work of every kind leaves no goroutine, which TestMain checks, and no
+// sandbox in the driver.
 func TestShutdownUnderLoad(t *testing.T) {
 	d := faulty.New()
 	e := newEngine(t, d, small(8, 1000))
@@ -302,7 +300,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	}
 }
 
-// The log tells what happened and never what was sent or written.
+// The log has events and never code, environment or output.
 func TestLogHoldsNoSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log safeBuffer
@@ -357,7 +355,7 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// A sandbox that comes to be just when Shutdown begins is removed again.
+// A sandbox that is created just as Shutdown begins is removed.
 func TestShutdownDuringCreate(t *testing.T) {
 	for name, heeded := range map[string]bool{"heeded": true, "finished all the same": false} {
 		inBubble(t, name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// A process with a sink loses nothing, however much it writes and however slow
-// the sink is; nothing is kept for followers.
+// A process with a sink loses no output, however much it writes and however slow the sink is.
+// Nothing is kept for followers.
 func TestStartSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, faulty.New(), func(c *engine.Config) { c.ReplayBytes = 1000 })
@@ -38,8 +38,8 @@ func TestStartSink(t *testing.T) {
 	})
 }
 
-// A sink that blocks holds its program back, and nobody else; a follower of it
-// waits for the end, or until it is called off.
+// A sink that blocks also blocks its program, and nothing else. A follower of the program waits for
+// its end or for its own cancellation.
 func TestStartSinkHoldsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -84,7 +84,7 @@ func TestStartSinkThatPanics(t *testing.T) {
 	})
 }
 
-// What Start refuses StartSink refuses, and it counts towards the same limit.
+// StartSink refuses the same as Start, and counts towards the same limit.
 func TestStartSinkRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newRig(t, faulty.New(), nil).create()

@@ -10,51 +10,50 @@ import (
 	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
-// Template asks for sandboxes that are made before there is a job for them. A
-// job gets one whose Spec is what its own resolves to, the environment, labels
-// and clocks aside; if there is none it gets a fresh one, as it would without
-// templates. For jobs that ask for other limits than the template, and that come
-// more than once, some are kept ready with theirs, as long as they come.
+// Template describes sandboxes that the engine prestarts. A job gets one if its resolved Spec
+// equals the template's, apart from environment, labels, timeout and output; otherwise it gets a
+// fresh sandbox. For repeated jobs with other limits the engine also prestarts sandboxes with these
+// limits, while such jobs arrive.
 type Template struct {
-	// Language is that of the programs, whose interpreter waits in the sandbox
-	// where driver or engine can have it wait. "": sandboxes for commands, and for
-	// the programs of languages that have no template or none ready.
+	// Language is the language whose interpreter waits in the sandbox, if the driver or the engine
+	// can prestart it. "": sandboxes for commands, and for programs of languages without a ready
+	// sandbox.
 	Language string
-	// Spec is what jobs ask for, as they ask for it: what is unset becomes the
-	// default. Env, Labels and the clocks have no part in it.
+	// Spec is the Spec of the jobs, before defaults. Env and Labels must be empty. The timeout and
+	// the output limit have no effect.
 	Spec sandbar.Spec
-	// Imports are modules that a waiting interpreter has imported, where it can.
+	// Imports are modules that the waiting interpreter imports in advance, if it can.
 	Imports []string
-	// Min and Max bound how many are kept ready. Between them it is as many as
-	// came at once of late. Default of Max: 8, or Min if that is more.
+	// Min and Max bound the number of ready sandboxes. Between them, the number follows the recent
+	// simultaneous requests. Default of Max: 8, or Min if that is more.
 	Min, Max int
-	// NoInterpreter keeps sandboxes without an interpreter ready: every program starts
-	// its own, and none is a fork of another process.
+	// NoInterpreter prestarts sandboxes without an interpreter: every program starts its own, and
+	// none is a fork of another process.
 	NoInterpreter bool
 }
 
-// TemplateStats is the state of one template, and what it has done.
+// TemplateStats is the state and the counters of one template.
 type TemplateStats struct {
-	// Name is the language, or "plain", with "@" and the image unless that is
-	// sandbar.ImageHost, and with "#2" where another has the same.
-	Name  string
-	Ready int // sandboxes that wait
-	Want  int // how many are to wait
+	// Name is the language, or "plain" for none. "@" and the image follow, unless that is
+	// sandbar.ImageHost, and "#2" if an earlier template has the same name.
+	Name   string
+	Ready  int // ready sandboxes
+	Target int // how many sandboxes should be ready
 
-	Hits   int64 // requests that got one
-	Misses int64 // requests that came when there was none
+	Hits   int64 // requests that got a ready sandbox
+	Misses int64 // requests without one
 	Forks  int64 // sandboxes made ready
-	Failed int64 // attempts to prepare or to fork that failed
-	Lost   int64 // ready sandboxes that died, and those that failed the job they were for, which then ran cold
-	// Refill is the time that Forks took together.
+	Failed int64 // failed attempts to prepare or to fork
+	Lost   int64 // ready sandboxes that died, or failed their job, which then ran cold
+	// Refill is the total time of Forks.
 	Refill time.Duration
 }
 
-// poolKey is what a ready sandbox is good for.
+// poolKey identifies the jobs that a ready sandbox matches.
 type poolKey struct {
 	driver          string
 	language, image string
-	limits          sandbar.Limits // without those that the engine holds
+	limits          sandbar.Limits // without Timeout and Output, which the engine enforces
 	network         sandbar.Network
 	degraded        bool
 }
@@ -66,32 +65,31 @@ func keyOf(language string, s sandbar.Spec) poolKey {
 	return poolKey{s.Driver, language, s.Image, l, s.Network, s.AllowDegraded}
 }
 
-// bare is a resolved Spec without what comes with the job.
-func bare(s sandbar.Spec) sandbar.Spec {
+// templateSpec returns a resolved Spec without the fields that come with the job.
+func templateSpec(s sandbar.Spec) sandbar.Spec {
 	s.Env, s.Labels, s.Name = nil, nil, ""
 	return s
 }
 
-// newPools makes a pool of each template of the Config. It fails with what
-// resolve, or the language catalogue, finds wrong with one. A template is left
-// out, and that is logged, if it repeats another or asks for what the driver
-// cannot do or enforce.
+// newPools makes a pool of each template of the Config. It returns the errors of resolve and of the
+// language catalogue. It logs and skips a template that repeats another or that the driver cannot
+// do or enforce.
 func (e *Engine) newPools(templates []Template) (*pools, error) {
-	all := &pools{e: e, byKey: map[poolKey]*pool{}, woken: make(chan struct{}, 1), stopped: make(chan struct{}),
-		budget: e.cfg.ReadyMemory, slots: refillsAtOnce()}
+	all := &pools{e: e, byKey: map[poolKey]*pool{}, wakeups: make(chan struct{}, 1), stopped: make(chan struct{}),
+		memoryBudget: e.cfg.ReadyMemory, maxForks: concurrentForks()}
 	names := map[string]int{}
 	for _, t := range templates {
 		p, err := e.newPool(t)
 		switch {
 		case err != nil && sandbar.CodeOf(err) == sandbar.Unsupported && sandbar.AsError(err).Field != "language":
-			// So would be every job that asks for the like of it, and told why.
-			e.log.Warn("a template is left out", "language", t.Language, "error", err)
+			// Every job with these limits fails with the same error.
+			e.log.Warn("template skipped", "language", t.Language, "error", err)
 			continue
 		case err != nil:
 			return nil, err
 		}
 		if all.byKey[p.key] != nil {
-			e.log.Warn("a template is left out, since there is one of the same language, image and limits", "template", p.name)
+			e.log.Warn("template skipped: another has the same language, image and limits", "template", p.name)
 			continue
 		}
 		all.byKey[p.key] = p
@@ -105,12 +103,12 @@ func (e *Engine) newPools(templates []Template) (*pools, error) {
 
 func (e *Engine) newPool(t Template) (*pool, error) {
 	if len(t.Spec.Env) > 0 || len(t.Spec.Labels) > 0 || t.Spec.Cold {
-		return nil, badConfig("templates", "may have neither environment nor labels, which come with the job, nor be cold")
+		return nil, badConfig("templates", "must have no environment and no labels, which come with the job, and must not be cold")
 	}
 	if t.Min < 0 || t.Max < 0 || t.Max > 0 && t.Min > t.Max {
 		return nil, badConfig("templates", "has min "+strconv.Itoa(t.Min)+" and max "+strconv.Itoa(t.Max)+"; they are counts, and min is at most max")
 	}
-	fill(&t.Max, max(t.Min, 8))
+	setDefault(&t.Max, max(t.Min, 8))
 	var l lang.Language
 	name := "plain"
 	if t.Language != "" {
@@ -128,12 +126,12 @@ func (e *Engine) newPool(t Template) (*pool, error) {
 		name += "@" + spec.Image
 	}
 	t.Imports = slices.Clone(t.Imports)
-	return &pool{name: name, key: keyOf(l.Name, spec), spec: bare(spec), language: l, cfg: t, cost: guessedCost, stats: &TemplateStats{}}, nil
+	return &pool{name: name, key: keyOf(l.Name, spec), spec: templateSpec(spec), language: l, cfg: t, cost: assumedCost, stats: &TemplateStats{}}, nil
 }
 
-// overlay is the environment of a program in a sandbox that was made without
-// that of its Spec.
-func overlay(spec, cmd map[string]string) map[string]string {
+// mergeEnv returns the environment of a program in a sandbox that was made without its Spec's
+// environment.
+func mergeEnv(spec, cmd map[string]string) map[string]string {
 	if len(spec) == 0 {
 		return cmd
 	}

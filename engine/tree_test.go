@@ -13,8 +13,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// Whatever ends a program of a long-lived sandbox, and however the program
-// takes it: what it left behind is gone when the result is there.
+// However a program of a long-lived sandbox is ended, and however it reacts, its background
+// processes are gone when the result is returned.
 func TestTheEngineEndsWholeTrees(t *testing.T) {
 	obeys, ignores := []string{"leave", ";", "sleep", "1h"}, []string{"leave", ";", "ignore-term", ";", "sleep", "1h"}
 	flood := []string{"leave", ";", "flood", "stdout", "2000", ";", "sleep", "1h"}
@@ -76,8 +76,7 @@ func TestTheEngineEndsWholeTrees(t *testing.T) {
 	})
 }
 
-// A program that ends by itself leaves what it put into the background alone,
-// until somebody says otherwise.
+// The background processes of a program that ends by itself continue until Kill.
 func TestWhatAProgramLeavesBehindLivesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -88,7 +87,7 @@ func TestWhatAProgramLeavesBehindLivesOn(t *testing.T) {
 		other := start(t, s, "leave", ";", "sleep", "1h")
 		got, err = p.Wait(t.Context())
 		answer{got, err}.want(t, sandbar.Exited)
-		p.Cancel() // there is nothing to cancel
+		p.Cancel() // has no effect
 		synctest.Wait()
 		if left := d.Counts().Left; left != 3 || slices.Contains(d.Events(), "kill tree") {
 			t.Errorf("%d things are left behind: %q", left, d.Events())
@@ -110,7 +109,7 @@ func TestWhatAProgramLeavesBehindLivesOn(t *testing.T) {
 	})
 }
 
-// A Kill that meets the program's own end is not lost, whichever comes first.
+// A Kill that races with the program's own end takes effect in both orders.
 func TestKillAtTheEnd(t *testing.T) {
 	d := faulty.New()
 	s := newRig(t, d, nil).create()
@@ -128,7 +127,7 @@ func TestKillAtTheEnd(t *testing.T) {
 	}
 }
 
-// Drivers whose KillTree does not work: the result comes all the same, in time.
+// If a driver's KillTree fails, the result is still returned in time.
 func TestTreesThatResist(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -163,8 +162,7 @@ func TestTreesThatResist(t *testing.T) {
 	}
 }
 
-// In a one-shot execution the sandbox is the unit: it is destroyed, and nobody
-// looks for what belongs to whom.
+// In a one-shot execution the sandbox is destroyed, and KillTree is not called.
 func TestOneShotNeedsNoKillTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()

@@ -6,34 +6,33 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/text/truncate"
 )
 
-// truncationMark is the line that says that something was cut off.
+// truncationMark is the line that marks truncated output.
 const truncationMark = "... (output truncated)"
 
-// kept is the beginning of one stream.
-type kept struct {
+// capturedStream is the beginning of one output stream.
+type capturedStream struct {
 	truncate.Prefix
 	data []byte
 }
 
-// text is what was kept, as UTF-8, and with a line of its own if something was
-// cut off.
-func (k *kept) text() (text string, cut bool) {
+// text returns the captured bytes as UTF-8. If the stream was truncated, truncationMark follows.
+func (k *capturedStream) text() (text string, cut bool) {
 	if !k.Truncated {
 		return truncate.Text(k.data), false
 	}
 	return withLine(truncate.Text(truncate.TrimPartialRune(k.data)), truncationMark), true
 }
 
-// capture is a Sink that keeps the beginning of each stream and lets the program
-// go on. What it is given goes on to next, if there is one.
+// capture is a Sink that keeps the beginning of each stream and discards the rest. It forwards all
+// calls to next, if next is not nil.
 type capture struct {
-	stdout, stderr kept
+	stdout, stderr capturedStream
 	next           engine.Sink
 }
 
 func newCapture(most int64, next engine.Sink) *capture {
 	e := truncate.Prefix{Max: most}
-	return &capture{stdout: kept{Prefix: e}, stderr: kept{Prefix: e}, next: next}
+	return &capture{stdout: capturedStream{Prefix: e}, stderr: capturedStream{Prefix: e}, next: next}
 }
 
 // Started implements engine.Sink.

@@ -18,10 +18,10 @@ import (
 	"github.com/sandbar-dev/sandbar/sandbox"
 )
 
-// shared is the Docker Engine of these tests, made when it is needed.
+// shared is the Docker daemon of these tests, started on first use.
 var shared dockerd.Shared
 
-// The test binary is what drivers start of it.
+// Drivers start the test binary as their helper processes.
 func TestMain(m *testing.M) {
 	sandbox.Self()
 	code := m.Run()
@@ -36,11 +36,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// backend is a driver with what its tests need of the host.
+// backend is a driver and its requirements on the host.
 type backend struct {
 	name  string
 	needs []testenv.Requirement
-	vars  func(testing.TB) []string // that it needs besides; nil for none
+	vars  func(testing.TB) []string // further variables; nil for none
 }
 
 // backends are the drivers that behave identically.
@@ -61,7 +61,7 @@ func backends() []backend {
 	}
 }
 
-// environ is what chooses the driver.
+// environ selects the driver.
 func (b backend) environ(t testing.TB, more ...string) []string {
 	t.Helper()
 	vars := append([]string{"SANDBOX_TYPE=" + b.name}, more...)
@@ -71,8 +71,7 @@ func (b backend) environ(t testing.TB, more ...string) []string {
 	return vars
 }
 
-// environ is a complete environment for settings: nothing of this machine has a
-// part in it.
+// environ is a complete environment for settings, independent of this machine's configuration.
 func environ(t testing.TB, more ...string) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -112,17 +111,18 @@ func open(t testing.TB, vars ...string) *sandbox.Sandbox {
 	return box
 }
 
-// want is what is the same everywhere.
+// want is the expected result, the same with all drivers.
 type want struct {
 	stdout, stderr string // stderr: a part of it
 	exitCode       int
 	truncated      bool
 	timedOut       bool
 	outcome        string
-	answer         string // a part of Compact; "" is not looked at
+	answer         string // a part of Compact; "": not compared
 }
 
-// A program for another architecture says why it ended, where a filter ends it.
+// The result of a program for another architecture gives the reason of its end, if a system-call
+// filter ended it.
 func TestForeignArchitecture(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Log("there is no program of another architecture that this processor executes")
@@ -149,9 +149,8 @@ os.execv("p", ["p"])
 	}
 }
 
-// What a program sees and what is told of it does not depend on where it runs:
-// output, exit codes, time, truncation, environment, input and arguments
-// (docs/protocols.md, Execution).
+// What a program sees and its result do not depend on the driver: output, exit codes, time,
+// truncation, environment, input and arguments (docs/protocols.md, Execution).
 func TestSameEverywhere(t *testing.T) {
 	cases := []struct {
 		name  string
@@ -226,7 +225,7 @@ func (w want) check(t *testing.T, r sandbox.Result) {
 	}
 }
 
-// Imports that are blocked are found wherever the code would run, before it does.
+// Blocked imports are found with every driver before the code runs.
 func TestBlockedEverywhere(t *testing.T) {
 	for _, b := range backends() {
 		t.Run(b.name, func(t *testing.T) {
@@ -247,11 +246,11 @@ func TestBlockedEverywhere(t *testing.T) {
 	}
 }
 
-// A backend that is named and not there is an error that says so, and the code
-// runs nowhere.
+// A driver that is named and not available is an error that says so. The code does not run
+// elsewhere.
 func TestNeverElsewhere(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
-	// An ordinary user is told first that a container runtime is not for him.
+	// An ordinary user first gets the error that container runtimes need root.
 	asRoot := func(says string) string {
 		if testenv.Root.Met() {
 			return says
@@ -283,7 +282,7 @@ func TestNeverElsewhere(t *testing.T) {
 	}
 }
 
-// A request names a driver that is allowed, or there is an error.
+// A request can name an allowed driver. Any other name is an error.
 func TestDriverOfARequest(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	box := open(t, "SANDBOX_TYPE=native", "SANDBAR_ALLOWED_DRIVERS=local")
@@ -299,7 +298,7 @@ func TestDriverOfARequest(t *testing.T) {
 	}
 }
 
-// A caller that leaves ends its program, and is told so.
+// A caller that cancels ends its program, and gets the outcome "cancelled".
 func TestCancelled(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	box := open(t, "SANDBOX_TYPE=local")
@@ -311,7 +310,7 @@ func TestCancelled(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	go func() {
-		// The program has read this once it runs.
+		// A running program has read this.
 		w.WriteString("go\n")
 		cancel()
 	}()

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbar-dev/sandbar/sandbox"
 )
 
-// settings are for the examples, which run anywhere: trusted code, no boundary. A
-// program passes os.Environ on instead, and leaves the choice to its operator.
+// settings are for the examples, which must run anywhere: trusted code, no boundary. A program
+// passes os.Environ instead, so that its operator chooses.
 func settings() ([]string, func()) {
 	dir, err := os.MkdirTemp("", "example-")
 	if err != nil {
@@ -19,7 +19,7 @@ func settings() ([]string, func()) {
 	return []string{"SANDBOX_TYPE=local", "SANDBAR_RUNTIME_DIR=" + dir + "/run", "SANDBAR_CONFIG=/dev/null"}, func() { os.RemoveAll(dir) }
 }
 
-// Code in, result out. A program calls Self first in main.
+// Run a piece of code and print its result. A program calls Self first in main.
 func Example() {
 	environ, remove := settings()
 	defer remove()
@@ -45,8 +45,7 @@ func Example() {
 	// false false local
 }
 
-// A program that runs out of time has a result like any other, with what it
-// wrote until then.
+// A program that reaches its time limit has a Result with its earlier output.
 func ExampleSandbox_Execute_timeout() {
 	environ, remove := settings()
 	defer remove()
@@ -62,7 +61,7 @@ func ExampleSandbox_Execute_timeout() {
 	// "half\n" -1 true <nil>
 }
 
-// One text for a model, as a tool returns it.
+// Compact returns one text for a model, as the result of a tool.
 func ExampleResult_Compact() {
 	environ, remove := settings()
 	defer remove()

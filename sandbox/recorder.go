@@ -17,36 +17,36 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// Recorder writes a file for each execution: the code, and its result. Its Record is for
+// Recorder writes a file with the code and the result of each execution. Its Record is for
 // engine.Config.Record.
 //
-// A file holds the caller's and the program's own words. It holds neither the environment nor the
-// input of the execution, which may hold secrets.
+// A file has the caller's code and the program's output. It has neither the environment nor the
+// input, which may hold secrets.
 type Recorder struct {
 	o   RecorderOptions
 	now func() time.Time
 }
 
-// RecorderOptions are what a Recorder is made from.
+// RecorderOptions is the configuration of a Recorder.
 type RecorderOptions struct {
-	// Dir is the directory of the files, which NewRecorder makes. "" records nothing.
+	// Dir is the directory of the files. NewRecorder makes it. "" records nothing.
 	Dir string
-	// FailedOnly records only the executions that did not succeed.
+	// FailedOnly records only the executions that fail.
 	FailedOnly bool
-	// MaxOutput is how many bytes are kept of each output. Negative: 1 MiB.
+	// MaxOutput is the number of bytes kept of each output stream. Negative: 1 MiB.
 	MaxOutput int64
-	// Caps returns the facts about the driver of a name; "" is the engine's first. Needed.
+	// Caps returns the facts about the driver of a name; "" is the engine's first. Required.
 	Caps func(driver string) driver.Caps
 	// Failed is called with the error if an execution cannot be recorded. The execution's result
-	// stays as it is. Needed.
+	// does not change. Required.
 	Failed func(error)
 }
 
-// mostKept bounds what is kept of an output where RecorderOptions does not, in bytes.
-const mostKept = 1 << 20
+// defaultRecordedOutput is RecorderOptions.MaxOutput if that is negative, in bytes.
+const defaultRecordedOutput = 1 << 20
 
-// NewRecorder makes the directory and a Recorder over it. It returns nil, which is a Recorder that
-// records nothing, if Dir is "". Denied: the directory cannot be made, or is not writable.
+// NewRecorder makes the directory and a Recorder for it. If Dir is "", it returns nil, which is a
+// Recorder that records nothing. Denied: the directory cannot be made, or is not writable.
 func NewRecorder(o RecorderOptions) (*Recorder, error) {
 	if o.Dir == "" {
 		return nil, nil
@@ -62,12 +62,12 @@ func NewRecorder(o RecorderOptions) (*Recorder, error) {
 	}
 	o.Dir = dir
 	if o.MaxOutput < 0 {
-		o.MaxOutput = mostKept
+		o.MaxOutput = defaultRecordedOutput
 	}
 	return &Recorder{o: o, now: time.Now}, nil
 }
 
-// prepare makes the directory and tells whether files can be made in it.
+// prepare makes the directory and checks that files can be made in it.
 func prepare(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -79,19 +79,19 @@ func prepare(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// Into has an engine record. A nil Recorder changes nothing.
-func (r *Recorder) Into(c *engine.Config) {
+// Configure makes the engine of c record. A nil Recorder changes nothing.
+func (r *Recorder) Configure(c *engine.Config) {
 	if r != nil {
 		c.Record = r.Record
 	}
 }
 
-// artifact is one file. The names are stable.
+// artifact is the content of one file. The names are stable.
 type artifact struct {
 	Timestamp time.Time    `json:"timestamp"`
 	Language  string       `json:"language"`
 	Code      string       `json:"code"`
-	Result    *Result      `json:"result"` // null if the program could not be run
+	Result    *Result      `json:"result"` // null if the program could not run
 	Error     *recordError `json:"error"`  // null if it could
 }
 
@@ -100,8 +100,7 @@ type recordError struct {
 	Message string       `json:"message"`
 }
 
-// Record implements engine.Config.Record. Plain commands, which have no code, are
-// not kept.
+// Record implements engine.Config.Record. It does not record plain commands, which have no code.
 func (r *Recorder) Record(j sandbar.Job, next engine.Sink) (engine.Sink, func(sandbar.Result, error)) {
 	if j.Language == "" {
 		return next, nil
@@ -135,8 +134,7 @@ func (r *Recorder) artifact(j sandbar.Job, c *capture, result sandbar.Result, er
 	return a
 }
 
-// write makes the file: <time>_<hash of the code>.json, and a number more if that
-// is taken.
+// write makes the file <time>_<hash of the code>.json, with a number if that name is taken.
 func (r *Recorder) write(a artifact) error {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)

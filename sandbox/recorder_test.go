@@ -19,7 +19,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
-// newTestRecorder is a Recorder over a directory, at one moment for ever.
+// newTestRecorder is a Recorder for a directory, with a constant time.
 func newTestRecorder(t *testing.T, store, dir string) *Recorder {
 	t.Helper()
 	code := config.Code{Store: store, Artifacts: dir}
@@ -64,7 +64,7 @@ var (
 	failed = sandbar.Result{Outcome: sandbar.Exited, ExitCode: 1}
 )
 
-// What is kept is what the setting says.
+// The setting decides which executions are recorded.
 func TestStorePolicy(t *testing.T) {
 	job := sandbar.Job{Language: "python", Code: "x"}
 	for _, c := range []struct {
@@ -99,8 +99,8 @@ func TestStorePolicy(t *testing.T) {
 	}
 }
 
-// A file holds the code and what came of it, and neither environment nor input;
-// it is its owner's alone, and two of one moment are two.
+// A file has the code and the result, and neither environment nor input. Only its owner can read
+// it. Two executions at the same time have two files.
 func TestArtifact(t *testing.T) {
 	dir := t.TempDir()
 	r := newTestRecorder(t, config.StoreAlways, dir)
@@ -148,8 +148,8 @@ func TestArtifact(t *testing.T) {
 	}
 }
 
-// A directory that cannot be is told before anything runs; one that goes away is
-// told, and takes nothing from the result.
+// An unusable directory is an error before anything runs. A directory that disappears later is
+// reported, and the result does not change.
 func TestArtifactsCannotBe(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

@@ -12,77 +12,75 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/importpolicy"
 )
 
-// ExitNone is the exit code of a program that did not end by itself: it timed
-// out, wrote too much, was cancelled, or was lost with its sandbox.
+// ExitNone is the exit code of a program that did not end by itself: it timed out, wrote too much,
+// was cancelled, or died with its sandbox.
 const ExitNone = -1
 
-// ExitBlocked is the exit code of code that was not run for what it imports.
+// ExitBlocked is the exit code if the code was not run because of its imports.
 const ExitBlocked = 1
 
-// exitSignal and the number of a signal are the exit code of a program that was
-// ended by that signal, as shells have it.
+// The exit code of a program that a signal ended is exitSignal plus the signal's number, as in
+// shells.
 const (
 	exitSignal = 128
 	sigkill    = 9
 )
 
-// Result is what came of one execution (docs/protocols.md, Execution: "Data
-// contracts").
+// Result is the result of one execution (docs/protocols.md, Execution: "Data contracts").
 type Result struct {
-	// Stdout and Stderr are what the program wrote, as text: what is not UTF-8
-	// became U+FFFD. Where something was cut off, a last line says so. Where the
-	// program did not end by itself, the last line of Stderr says why.
+	// Stdout and Stderr are the program's output as text; invalid UTF-8 becomes U+FFFD. A last line
+	// marks truncated output. If the program did not end by itself, the last line of Stderr gives
+	// the reason.
 	Stdout, Stderr string
-	// ExitCode is the program's own, 128 and the signal's number if a signal
-	// ended it (137 out of memory), ExitBlocked or ExitNone.
+	// ExitCode is the program's own exit code, 128 plus the signal's number if a signal ended it
+	// (137 for out of memory), ExitBlocked, or ExitNone.
 	ExitCode int
-	// Duration is the wall clock from the program's start to its end.
+	// Duration is the wall-clock time from the program's start to its end.
 	Duration time.Duration
-	// Truncated: output was cut off, or the program was ended because it wrote
-	// too much.
+	// Truncated: output was truncated, or the program was ended because it wrote too much.
 	Truncated bool
 	// TimedOut: the program was ended at its time limit.
 	TimedOut bool
 	Meta     Meta
 }
 
-// Meta is what is known of an execution besides.
+// Meta is further information on an execution.
 type Meta struct {
 	// Runtime is the name of the driver that ran the program: "native", "local", …
 	Runtime string `json:"runtime"`
-	// Boundary is what stood between the program and the host.
+	// Boundary is the isolation mechanism between the program and the host.
 	Boundary driver.Boundary `json:"boundary"`
-	// Language is the one that was asked for.
+	// Language is the requested language.
 	Language string `json:"language"`
-	// Versions are those of Sandbar ("sandbar") and, where programs run on this machine's kernel, of
-	// that ("kernel"). What is not known is left out.
+	// Versions are the versions of Sandbar ("sandbar") and of this machine's kernel ("kernel"), if
+	// programs run on it. Unknown versions are left out.
 	Versions map[string]string `json:"versions,omitempty"`
 	// Outcome is the stable name of a sandbar.Outcome, or "blocked".
 	Outcome string `json:"outcome"`
-	// Truncated and TimedOut are those of the Result.
+	// Truncated and TimedOut are as in the Result.
 	Truncated bool `json:"truncated"`
 	TimedOut  bool `json:"timed_out"`
-	// BlockedImports are the modules for which the code was not run.
+	// BlockedImports are the modules because of which the code was not run.
 	BlockedImports []string `json:"blocked_imports,omitempty"`
-	// Limits are those that the execution had.
+	// Limits are the limits of the execution.
 	Limits ResourceLimits `json:"resource_limits"`
 }
 
 // ResourceLimits are limits in the units of the execution abstraction.
 type ResourceLimits struct {
-	TimeoutSec  float64 `json:"timeout_sec"`         // 0: none
-	MaxOutputKB float64 `json:"max_output_kb"`       // of each stream; 0: no cut
-	MemoryMB    float64 `json:"memory_mb,omitempty"` // 0: none
+	TimeoutSec  float64 `json:"timeout_sec"`         // 0: no limit
+	MaxOutputKB float64 `json:"max_output_kb"`       // of each stream; 0: not truncated
+	MemoryMB    float64 `json:"memory_mb,omitempty"` // 0: no limit
 }
 
-// outcomeBlocked is the outcome of code that was not run for what it imports.
+// outcomeBlocked is the outcome if the code was not run because of its imports.
 const outcomeBlocked = "blocked"
 
 // Succeeded reports whether the program ended by itself with exit code 0.
 func (r Result) Succeeded() bool { return r.Meta.Outcome == sandbar.Exited.String() && r.ExitCode == 0 }
 
-// MarshalJSON writes a Result with the names of the execution abstraction: stdout,
-// stderr, exit_code, duration (in seconds), truncated, timed_out and meta.
+// MarshalJSON writes a Result with the names of the execution abstraction: stdout, stderr,
+// exit_code, duration (in seconds), truncated, timed_out and meta.
 func (r Result) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Stdout    string  `json:"stdout"`
@@ -95,10 +93,8 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	}{r.Stdout, r.Stderr, r.ExitCode, r.Duration.Round(time.Microsecond).Seconds(), r.Truncated, r.TimedOut, r.Meta})
 }
 
-// Compact is the Result as one text for a model: what the program wrote to stdout,
-// "(no output)" if that is nothing, and for a program that failed
-// "Error (exit_code=N): " with what it wrote to stderr, followed by its stdout if
-// there is any.
+// Compact returns the Result as one text for a model: stdout, or "(no output)" if it is blank. For
+// a failed program it is "Error (exit_code=N): " and stderr, followed by stdout if there is any.
 func (r Result) Compact() string {
 	if r.Succeeded() {
 		if strings.TrimSpace(r.Stdout) == "" {
@@ -116,7 +112,7 @@ func (r Result) Compact() string {
 	return text
 }
 
-// newResult is what came of an execution that has a Result.
+// newResult makes the Result of an execution that has a sandbar.Result.
 func newResult(r sandbar.Result, out *capture, m Meta, limits sandbar.Limits) Result {
 	m.Outcome, m.TimedOut = r.Outcome.String(), r.Outcome == sandbar.TimedOut
 	var cut [2]bool
@@ -130,8 +126,8 @@ func newResult(r sandbar.Result, out *capture, m Meta, limits sandbar.Limits) Re
 	return x
 }
 
-// newBlocked is what came of code that was not run for what it imports; false if
-// the error is another.
+// newBlocked makes the Result if err says that the code was not run because of its imports; else it
+// returns false.
 func newBlocked(err error, m Meta) (Result, bool) {
 	b, ok := errors.AsType[*importpolicy.Blocked](err)
 	if !ok {
@@ -153,7 +149,7 @@ func exitCodeOf(r sandbar.Result) int {
 	return ExitNone
 }
 
-// whyEnded is a line about an end that the program's output does not show.
+// whyEnded returns a line on an end that the program's output does not show.
 func whyEnded(r sandbar.Result, l sandbar.Limits) string {
 	switch r.Outcome {
 	case sandbar.Signaled:
@@ -181,7 +177,7 @@ func whyEnded(r sandbar.Result, l sandbar.Limits) string {
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
-// withLine is text with one more line.
+// withLine appends a line to text.
 func withLine(text, line string) string {
 	if line == "" {
 		return text
@@ -192,7 +188,8 @@ func withLine(text, line string) string {
 	return text + line + "\n"
 }
 
-// limitsOf are limits in the abstraction's units. kept is the cut of each stream.
+// limitsOf converts limits to the abstraction's units. kept is the largest output kept of each
+// stream.
 func limitsOf(l sandbar.Limits, kept int64) ResourceLimits {
 	x := ResourceLimits{TimeoutSec: max(l.Timeout, 0).Seconds(), MaxOutputKB: float64(max(kept, 0)) / (1 << 10)}
 	if l.Memory > 0 {

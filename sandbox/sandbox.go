@@ -16,64 +16,61 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
-// Agent is the program that native sandboxes have as their first process. Its
-// zero value is none; Open needs one.
+// Agent is the first process of native sandboxes. Open requires one; the zero value is none.
 type Agent struct {
 	set     bool
 	program []byte // nil: the running program
 }
 
-// Self makes the running program the agent. It must be called first in main,
-// before flags are read and anything is opened or started: in a process that a
-// driver started it does not return. The program must be linked without
-// C (CGO_ENABLED=0), as sandboxes need not have the libraries of C.
+// Self makes the running program the agent. Call it first in main, before flags are parsed and
+// files are opened: in a process that a driver started it does not return. The program must be
+// linked without C (CGO_ENABLED=0), because a sandbox may lack the C libraries.
 func Self() Agent {
 	all.Main()
 	return Agent{set: true}
 }
 
-// AgentProgram makes a program the agent: the built cmd/sandbar-agent. A program
-// that does not call Self as well has no sandboxes that reach out.
+// AgentProgram makes a program the agent: the built cmd/sandbar-agent. A program that does not also
+// call Self has no sandboxes with sandbar.NetworkOutbound.
 func AgentProgram(program []byte) Agent { return Agent{set: len(program) > 0, program: program} }
 
-// Options are what a Sandbox is made from.
+// Options is the configuration of a Sandbox.
 type Options struct {
-	// Agent is what Self or AgentProgram returned. Needed.
+	// Agent is the return value of Self or AgentProgram. Required.
 	Agent Agent
-	// Environ are the variables with the settings, as os.Environ has them. Nil:
-	// the defaults, and no configuration file but the one that File names or that
-	// is at its usual place.
+	// Environ are the variables with the settings, as from os.Environ. Nil: the defaults, and no
+	// configuration file except File or the one at its usual place.
 	Environ []string
-	// File is the configuration file, as for --config. "" is SANDBAR_CONFIG, or
-	// the file at its usual place if there is one.
+	// File is the configuration file, as for --config. "": SANDBAR_CONFIG, or the file at its usual
+	// place if it exists.
 	File string
-	// Logger takes what the platform logs. Nil discards it.
+	// Logger is the platform's logger. Nil discards logs.
 	Logger *slog.Logger
 }
 
-// Sandbox runs code, each time in a fresh sandbox that is gone afterwards. Its
-// methods may be called concurrently.
+// Sandbox runs code. Each run has a new sandbox that is destroyed afterwards. Its methods may be
+// called concurrently.
 type Sandbox struct {
 	engine *engine.Engine
 	rules  Rules
 }
 
-// Rules are what an operator decides for every request.
+// Rules are the operator's settings for every request.
 type Rules struct {
-	// Timeout, unless it is 0, is the time limit of each request, whatever the request asks for.
+	// Timeout, unless it is 0, is the time limit of each request and overrides Request.Timeout.
 	Timeout time.Duration
-	// MaxOutput is how many bytes are kept of each output. Default: 10 KiB;
+	// MaxOutput is the number of bytes kept of each output stream. Default: 10 KiB;
 	// sandbar.Unlimited keeps all.
 	MaxOutput int64
 	// Network gives every program sandbar.NetworkOutbound.
 	Network bool
 }
 
-// defaultMaxOutput is Rules.MaxOutput where it is 0, in bytes.
+// defaultMaxOutput is the default of Rules.MaxOutput, in bytes.
 const defaultMaxOutput = 10 << 10
 
 // Drivers returns the drivers of this build, the strongest boundary first, for a program that makes
-// an engine.Engine of its own. Invalid: a was not returned by Self or AgentProgram.
+// its own engine.Engine. Invalid: a was not returned by Self or AgentProgram.
 func Drivers(a Agent) ([]driver.Factory, error) {
 	if !a.set {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "Options.Agent", Message: "there is no agent",
@@ -82,10 +79,9 @@ func Drivers(a Agent) ([]driver.Factory, error) {
 	return all.Factories(a.program), nil
 }
 
-// Open makes the drivers and the engine that the settings ask for. Errors:
-// Invalid for settings that cannot be and for a missing Agent; Unsupported or
-// Unavailable where a driver that the settings name does not work here, and
-// Unsupported where "auto" finds none with a boundary.
+// Open makes the drivers and the engine of the settings. Errors: Invalid for wrong settings and for
+// a missing Agent; Unsupported or Unavailable if a driver that the settings name does not work
+// here, and Unsupported if "auto" finds no driver with a boundary.
 func Open(o Options) (*Sandbox, error) {
 	factories, err := Drivers(o.Agent)
 	if err != nil {
@@ -110,15 +106,15 @@ func Open(o Options) (*Sandbox, error) {
 	if err != nil {
 		return nil, errors.Join(err, ds.Close())
 	}
-	e, err := platform.NewEngine(cfg, ds, log, recorder.Into)
+	e, err := platform.NewEngine(cfg, ds, log, recorder.Configure)
 	if err != nil {
 		return nil, err
 	}
-	return Over(e, Rules{Timeout: cfg.Code.Timeout, MaxOutput: cfg.Code.MaxOutput, Network: cfg.Code.Network}), nil
+	return FromEngine(e, Rules{Timeout: cfg.Code.Timeout, MaxOutput: cfg.Code.MaxOutput, Network: cfg.Code.Network}), nil
 }
 
-// Over returns a Sandbox over an engine. Its Close shuts that engine down.
-func Over(e *engine.Engine, r Rules) *Sandbox {
+// FromEngine returns a Sandbox that uses e. Its Close shuts e down.
+func FromEngine(e *engine.Engine, r Rules) *Sandbox {
 	if r.MaxOutput == 0 {
 		r.MaxOutput = defaultMaxOutput
 	}
@@ -131,26 +127,26 @@ type Request struct {
 	Code string
 	// Language is the name of a language. Default: "python".
 	Language string
-	// Timeout is the most time the program may take. Default: the settings', 30 s. Where the
-	// settings have code.timeout (SANDBOX_TIMEOUT_SEC) it has no effect.
+	// Timeout is the time limit of the program. Default: the settings', 30 s. It has no effect if
+	// the settings have code.timeout (SANDBOX_TIMEOUT_SEC).
 	Timeout time.Duration
-	// Args are given to the program after its own name.
+	// Args are the program's arguments without its own name.
 	Args []string
-	// Env is the program's environment, besides what its language needs.
+	// Env extends the environment of the language.
 	Env map[string]string
-	// Stdin is what the program reads. Default: nothing.
+	// Stdin is the program's standard input. Default: empty.
 	Stdin io.Reader
-	// Driver is the name of the driver to run it, one that the settings allow
-	// (driver, allowed_drivers). Default: the settings' driver.
+	// Driver is the name of a driver that the settings allow (driver, allowed_drivers). Default:
+	// the settings' driver.
 	Driver string
 }
 
-// Execute runs code in a fresh sandbox and returns when that is known which came
-// of it. The end of ctx ends the program; the Result then says "cancelled".
+// Execute runs code in a new sandbox and returns its result. The end of ctx ends the program; the
+// Result's outcome is then "cancelled".
 //
-// Errors: Invalid, TooLarge, Unsupported for a request that cannot be; Exhausted
-// and Timeout where there is no place for it; Canceled where ctx ended before the
-// program began; Denied for code that could not be checked for what it imports.
+// Errors: Invalid, TooLarge, Unsupported for a wrong request; Exhausted and Timeout if there is no
+// free slot; Canceled if ctx ended before the program started; Denied if the imports of the code
+// could not be checked.
 func (s *Sandbox) Execute(ctx context.Context, r Request) (Result, error) {
 	if ctx.Err() != nil {
 		return Result{}, sandbar.Errorf(sandbar.Canceled, "cancelled before it was admitted: %w", context.Cause(ctx))
@@ -175,8 +171,8 @@ func (s *Sandbox) Execute(ctx context.Context, r Request) (Result, error) {
 	return newResult(result, out, m, limits), nil
 }
 
-// job is a request as the engine takes it. What the program writes beyond the cut
-// is thrown away up to the most that the settings allow, at which it is ended.
+// job converts a request to a job. Output beyond Rules.MaxOutput is discarded up to the settings'
+// largest output limit, at which the program is ended.
 func (s *Sandbox) job(r Request) sandbar.Job {
 	language := r.Language
 	if language == "" {
@@ -195,7 +191,7 @@ func (s *Sandbox) job(r Request) sandbar.Job {
 		Spec: sandbar.Spec{Env: r.Env, Driver: r.Driver, Network: network, Limits: sandbar.Limits{Timeout: timeout, Output: highest.Output}}}
 }
 
-// caps are those of a driver by the name it was asked for.
+// caps returns the facts about the driver of a name; "" and unknown names are the engine's first.
 func (s *Sandbox) caps(name string) driver.Caps {
 	drivers := s.engine.Drivers()
 	if i := slices.IndexFunc(drivers, func(c driver.Caps) bool { return c.Name == name }); i >= 0 {
@@ -204,21 +200,21 @@ func (s *Sandbox) caps(name string) driver.Caps {
 	return s.engine.Caps()
 }
 
-// Languages are the names of the languages that may be asked for, sorted.
+// Languages returns the names of the available languages, sorted.
 func (s *Sandbox) Languages() []string { return s.engine.Languages().Names() }
 
-// Driver tells what runs the code of a request that names no driver.
+// Driver returns the facts about the driver of requests that name none.
 func (s *Sandbox) Driver() driver.Caps { return s.engine.Caps() }
 
-// Close ends what still runs and removes everything. An error names what is left.
+// Close ends running programs and removes all sandboxes. An error names what remains.
 func (s *Sandbox) Close() error {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	return s.engine.Shutdown(now)
 }
 
-// Execute is Open, Sandbox.Execute and Sandbox.Close in one, for a program that
-// runs code once. Whoever runs more keeps a Sandbox.
+// Execute is Open, Sandbox.Execute and Sandbox.Close, for a program that runs code once. To run
+// code more often, keep a Sandbox.
 func Execute(ctx context.Context, o Options, r Request) (Result, error) {
 	s, err := Open(o)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar/sandbox"
 )
 
-// SANDBOX_TIMEOUT_SEC overrides what requests ask for, whether that is more or less.
+// SANDBOX_TIMEOUT_SEC overrides longer and shorter limits of requests.
 func TestTimeoutOverride(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.Python)
 	box := open(t, "SANDBOX_TYPE=local", "SANDBOX_TIMEOUT_SEC=1.5")
@@ -22,11 +22,11 @@ func TestTimeoutOverride(t *testing.T) {
 			t.Errorf("asked for %v: timed out: %v, after %v s", asked, r.TimedOut, r.Meta.Limits.TimeoutSec)
 		}
 	}
-	// Meta says what ran the program, of which versions, and within what.
+	// Meta has the driver, the versions and the limits.
 	if r, err := box.Execute(context.Background(), sandbox.Request{Code: "pass"}); err != nil || r.Meta.Runtime != "local" || r.Meta.Versions["sandbar"] == "" || r.Meta.Versions["kernel"] == "" {
 		t.Errorf("%+v, %v", r.Meta, err)
 	}
-	// Without it the request's holds.
+	// Without the variable the request's limit applies.
 	box = open(t, "SANDBOX_TYPE=local")
 	r, err := box.Execute(context.Background(), sandbox.Request{Code: "pass", Timeout: 7 * time.Second})
 	if err != nil || r.Meta.Limits.TimeoutSec != 7 {

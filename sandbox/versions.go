@@ -10,15 +10,16 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// module is the one whose version is Sandbar's.
+// module is the path of Sandbar's module.
 const module = "github.com/sandbar-dev/sandbar"
 
-// newMeta is what is known of an execution before it has run. kept is the cut of each stream.
+// newMeta makes the Meta of an execution before its run. kept is the largest output kept of each
+// stream.
 func newMeta(caps driver.Caps, language string, limits sandbar.Limits, kept int64) Meta {
 	return Meta{Runtime: caps.Name, Boundary: caps.Boundary, Language: language, Versions: versionsOf(caps), Limits: limitsOf(limits, kept)}
 }
 
-// versionsOf are the versions of what programs run on.
+// versionsOf returns the versions of Sandbar and, if programs run on it, of the host's kernel.
 func versionsOf(caps driver.Caps) map[string]string {
 	v := map[string]string{}
 	if own := ownVersion(); own != "" {
@@ -32,7 +33,7 @@ func versionsOf(caps driver.Caps) map[string]string {
 	return v
 }
 
-// ownVersion is Sandbar's: that of the module, or the revision that it was built from.
+// ownVersion returns Sandbar's version: that of the module, or the revision it was built from.
 func ownVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -556,5 +556,5 @@ func TestDaemonAllowsDrivers(t *testing.T) {
 	p.expect(0, `sb_[a-z2-7]{26}\n`, ``, "create", "--name", "strong")
 	p.expect(0, `(?s).*"name": "plain",\s*"image": "host",\s*"driver": "local".*"name": "strong",\s*"image": "host",\s*"driver": "native".*`, ``, "list", "--json")
 	p.expect(0, `hi\n`, ``, "exec", "plain", "--", "echo", "hi")
-	p.expect(1, ``, `sandbar: the driver "docker" was asked for, and is not one that may be; there is native, local .*\n`, "create", "--driver", "docker")
+	p.expect(1, ``, `sandbar: the driver "docker" is not allowed; allowed: native, local .*\n`, "create", "--driver", "docker")
 }

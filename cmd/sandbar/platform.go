@@ -173,7 +173,7 @@ func (a *app) newEngine(cfg *config.Config, ds platform.Drivers, log *slog.Logge
 		return nil, errors.Join(err, ds.Close())
 	}
 	return platform.NewEngine(cfg, ds, log, func(c *engine.Config) {
-		recorder.Into(c)
+		recorder.Configure(c)
 		if adjust != nil {
 			adjust(c)
 		}

@@ -125,7 +125,7 @@ func (a *app) openTool(cfg *config.Config, driver string) (*sandbox.Sandbox, err
 	if err != nil {
 		return nil, err
 	}
-	return sandbox.Over(e, sandbox.Rules{Timeout: cfg.Code.Timeout, MaxOutput: cfg.Code.MaxOutput, Network: cfg.Code.Network}), nil
+	return sandbox.FromEngine(e, sandbox.Rules{Timeout: cfg.Code.Timeout, MaxOutput: cfg.Code.MaxOutput, Network: cfg.Code.Network}), nil
 }
 
 // maxToolStdin is the largest input of a program that a request can hold, in

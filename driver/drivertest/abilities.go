@@ -7,7 +7,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// abilityCases: what a driver says of itself, and that it is found.
+// abilityCases test Caps and the optional interfaces of a driver.
 func abilityCases() []testCase {
 	return []testCase{
 		{name: "caps", run: checkCaps},
@@ -17,7 +17,7 @@ func abilityCases() []testCase {
 			sameAbility[driver.Dialer](c, box, wrapped, "Dialer")
 			sameAbility[driver.Watcher](c, box, wrapped, "Watcher")
 			if _, ok := driver.As[interface{ NoSuchAbility() }](wrapped); ok {
-				c.Errorf("As finds an ability that there is not")
+				c.Errorf("As finds a missing ability")
 			}
 		}},
 		{name: "options", run: func(c *C) {
@@ -52,7 +52,7 @@ func abilityCases() []testCase {
 			w, _ := driver.As[driver.Watcher](box)
 			select {
 			case <-w.Dead():
-				c.Fatalf("a live sandbox is said to be dead")
+				c.Fatalf("a live sandbox is reported dead")
 			default:
 			}
 			c.destroy(box)
@@ -63,7 +63,7 @@ func abilityCases() []testCase {
 				default:
 					return false
 				}
-			}, "a destroyed sandbox is said to be dead")
+			}, "a destroyed sandbox is reported dead")
 		}},
 	}
 }
@@ -83,21 +83,21 @@ func checkCaps(c *C) {
 		c.Errorf("without a boundary something is claimed to be private: %+v", caps)
 	}
 	if caps.OOMCounted && caps.Enforced.Memory == sandbar.EnforcedNone {
-		c.Errorf("kills for memory are claimed to be counted, but memory is not held")
+		c.Errorf("OOMCounted is claimed, but the memory limit is not enforced")
 	}
 	for _, l := range limits() {
 		if by := l.enforced(caps.Enforced); by == "" {
-			c.Errorf("Caps does not tell how %s is held", l.name)
+			c.Errorf("Caps does not say how %s is enforced", l.name)
 		} else if by == sandbar.EnforcedNone && len(caps.Notes) == 0 {
-			c.Errorf("%s is not held and no note tells an operator what is missing", l.name)
+			c.Errorf("%s is not enforced, and no note says what is missing", l.name)
 		}
 	}
 }
 
-// decorated hides a sandbox behind another type.
+// decorated wraps a sandbox in another type.
 type decorated struct{ driver.Sandbox }
 
-// Unwrap returns what is decorated.
+// Unwrap returns the wrapped sandbox.
 func (d decorated) Unwrap() any { return d.Sandbox }
 
 func sameAbility[T any](c *C, plain, wrapped driver.Sandbox, name string) {

@@ -17,8 +17,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// C is one case being run. Failures are collected rather than given to the
-// testing package at once, so that known ones can be told from others.
+// C is one running case. It collects failures before it passes them to package testing, because a
+// known failure must not fail the test.
 type C struct {
 	s    *suite
 	d    driver.Driver
@@ -39,21 +39,20 @@ func (c *C) Errorf(format string, args ...any) {
 	c.failures = append(c.failures, fmt.Sprintf(format, args...))
 }
 
-// Fatalf records a failure and ends the case. Only the case's own goroutine
-// may call it.
+// Fatalf records a failure and ends the case. Call it only in the case's own goroutine.
 func (c *C) Fatalf(format string, args ...any) {
 	c.Errorf(format, args...)
 	runtime.Goexit()
 }
 
-// Logf records something for people.
+// Logf records a message for people.
 func (c *C) Logf(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.logs = append(c.logs, fmt.Sprintf(format, args...))
 }
 
-// Cleanup has f called after the case, last first.
+// Cleanup registers f to be called after the case, last first.
 func (c *C) Cleanup(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,8 +80,8 @@ func (c *C) failed() string {
 	return strings.Join(c.failures, "\n")
 }
 
-// guard runs f in a goroutine of its own and gives up on it when the case's
-// time is over, with all stacks for whoever has to find out.
+// guard runs f in its own goroutine and gives up when the case's time is over. It then records the
+// stacks of all goroutines.
 func (c *C) guard(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -119,8 +118,8 @@ func (c *C) code(err error, what string, codes ...sandbar.Code) {
 	}
 }
 
-// variable carries the suite's token in the environment of every program, by
-// which programs that outlive their sandbox are found.
+// variable is the environment variable with the suite's token. Every program has it, so the suite
+// finds programs that outlive their sandbox.
 const variable = "SANDBAR_DRIVERTEST"
 
 func nonce() string {
@@ -129,7 +128,7 @@ func nonce() string {
 	return hex.EncodeToString(b[:])
 }
 
-// newID makes an id and remembers it: what carries it later is a trace.
+// newID makes a sandbox id and records it, to recognize traces of the sandbox.
 func (c *C) newID() sandbar.ID {
 	id := sandbar.NewID()
 	c.s.mu.Lock()
@@ -138,8 +137,8 @@ func (c *C) newID() sandbar.ID {
 	return id
 }
 
-// spec is what sandboxes are made from: a limit for everything the driver
-// holds, none for the rest.
+// spec returns the Spec of the suite's sandboxes: a value for each limit that the driver enforces,
+// Unlimited for the others.
 func (c *C) spec() sandbar.Spec {
 	e := c.d.Caps().Enforced
 	held := func(by sandbar.Enforcement, v int64) int64 {
@@ -182,7 +181,7 @@ func (c *C) box(change ...func(*sandbar.Spec)) driver.Sandbox {
 	return b
 }
 
-// destroy destroys a sandbox; that it fails is a failure.
+// destroy destroys a sandbox. An error is a failure of the case.
 func (c *C) destroy(b driver.Sandbox) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -191,13 +190,13 @@ func (c *C) destroy(b driver.Sandbox) {
 	}
 }
 
-// ran is what came of one program.
+// ran is the result of one program with its output.
 type ran struct {
 	sandbar.Result
 	out, errOut string
 }
 
-// String tells all of it, for failures.
+// String returns all of it, for failure messages.
 func (r ran) String() string {
 	return fmt.Sprintf("%v, exit code %d, signal %d, stdout %s, stderr %s", r.Outcome, r.ExitCode, r.Signal,
 		sandbar.Quote(r.out, 400), sandbar.Quote(r.errOut, 400))
@@ -213,7 +212,7 @@ func (c *C) py(b driver.Sandbox, program string) ran {
 	return c.exec(b, sandbar.Cmd{Args: []string{c.s.python, "-c", program}}, nil)
 }
 
-// exec runs a program to its end. That it does not start ends the case.
+// exec runs a program to its end. If the program does not start, the case ends.
 func (c *C) exec(b driver.Sandbox, cmd sandbar.Cmd, stdin io.Reader) ran {
 	var out, errOut buffer
 	p := c.start(b, cmd, driver.Stdio{Stdin: stdin, Stdout: &out, Stderr: &errOut})
@@ -221,20 +220,20 @@ func (c *C) exec(b driver.Sandbox, cmd sandbar.Cmd, stdin io.Reader) ran {
 	r := ran{Result: res, out: out.String(), errOut: errOut.String()}
 	c.counted(res, int64(len(r.out)), int64(len(r.errOut)))
 	if out.twice || errOut.twice {
-		c.Errorf("a writer was called while it was being called")
+		c.Errorf("a writer was called concurrently")
 	}
 	return r
 }
 
-// counted records a failure when a result counts other bytes than were
-// delivered. A driver may leave the counting to the engine.
+// counted records a failure if a result counts other bytes than were delivered. A driver may leave
+// the counts 0; the engine then counts.
 func (c *C) counted(res sandbar.Result, out, errOut int64) {
 	if none := res.StdoutBytes == 0 && res.StderrBytes == 0; !none && (res.StdoutBytes != out || res.StderrBytes != errOut) {
 		c.Errorf("the result counts %d and %d bytes of output, %d and %d were delivered", res.StdoutBytes, res.StderrBytes, out, errOut)
 	}
 }
 
-// try is exec for a program that perhaps does not exist.
+// try is exec for a program that may not exist.
 func (c *C) try(b driver.Sandbox, cmd sandbar.Cmd, std driver.Stdio) ran {
 	var out, errOut buffer
 	std.Stdout, std.Stderr = &out, &errOut
@@ -245,23 +244,23 @@ func (c *C) try(b driver.Sandbox, cmd sandbar.Cmd, std driver.Stdio) ran {
 	return ran{Result: c.wait(p), out: out.String(), errOut: errOut.String()}
 }
 
-// start starts a program. That it does not start ends the case.
+// start starts a program. If the program does not start, the case ends.
 func (c *C) start(b driver.Sandbox, cmd sandbar.Cmd, std driver.Stdio) driver.Process {
 	p, err := b.Start(c.ctx, cmd, std)
 	c.ok(err, "Start %s", sandbar.Quote(strings.Join(cmd.Args, " "), 200))
 	return p
 }
 
-// startSh starts a shell program with its output in a buffer.
+// startSh starts a shell program whose output goes to a buffer.
 func (c *C) startSh(b driver.Sandbox, script string) (driver.Process, *buffer) {
 	out := &buffer{}
 	return c.start(b, sandbar.Cmd{Args: []string{"sh", "-c", script}}, driver.Stdio{Stdout: out, Stderr: out}), out
 }
 
-// waitBound bounds the wait for what should have come long before.
-func (c *C) waitBound() time.Duration { return 6 * c.s.patience }
+// waitBound is the largest time that a case waits for an event.
+func (c *C) waitBound() time.Duration { return 6 * c.s.waitTimeout }
 
-// wait waits for a program's end. That it does not come ends the case.
+// wait waits for a program's end. If there is none within waitBound, the case ends.
 func (c *C) wait(p driver.Process) sandbar.Result {
 	res, err := c.waitFor(p)
 	c.ok(err, "Wait")
@@ -286,14 +285,14 @@ func (c *C) waitFor(p driver.Process) (sandbar.Result, error) {
 	}
 }
 
-// exited records a failure unless the program ended with this code.
+// exited records a failure unless the program exited with this code.
 func (c *C) exited(r ran, code int, what string) {
 	if r.Outcome != sandbar.Exited || r.ExitCode != code {
 		c.Errorf("%s: got %v; want exit code %d", what, r, code)
 	}
 }
 
-// until waits until cond holds. That it never does ends the case.
+// until waits until cond holds. If it does not within waitBound, the case ends.
 func (c *C) until(cond func() bool, format string, args ...any) {
 	for end := time.Now().Add(c.waitBound()); !cond(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -302,8 +301,8 @@ func (c *C) until(cond func() bool, format string, args ...any) {
 	}
 }
 
-// buffer is a bytes.Buffer for a writer and readers at once. It watches that
-// the driver never calls Write concurrently with itself.
+// buffer is a bytes.Buffer with one writer and concurrent readers. It detects concurrent calls of
+// Write.
 type buffer struct {
 	writing sync.Mutex
 	mu      sync.Mutex
@@ -330,7 +329,7 @@ func (b *buffer) String() string {
 	return b.buf.String()
 }
 
-// has reports whether the text has come.
+// has returns a function that reports whether the buffer contains the text.
 func (b *buffer) has(text string) func() bool {
 	return func() bool { return strings.Contains(b.String(), text) }
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// daemonVariable makes Run be a daemon with this runtime directory instead of
-// testing anything. tokenVariable hands it the suite's token.
+// daemonVariable makes Run act as a daemon with this runtime directory instead of running the
+// suite. tokenVariable passes the suite's token.
 const (
 	daemonVariable = "SANDBAR_DRIVERTEST_BE_DAEMON"
 	tokenVariable  = "SANDBAR_DRIVERTEST_TOKEN"
 )
 
-// daemonCases: what is left when the daemon is killed, and who removes it.
+// daemonCases test what a killed daemon leaves behind, and its removal.
 func daemonCases() []testCase {
 	collector := needFactoryAbility[driver.Collector]("Collector")
 	return []testCase{
@@ -36,7 +36,7 @@ func daemonCases() []testCase {
 			for _, d := range []driver.Driver{other, c.d} {
 				left := collect(c, d, true)
 				if len(left) != 0 {
-					c.Errorf("a live daemon's is called left over: %v", left)
+					c.Errorf("resources of a live daemon are reported as leftovers: %v", left)
 				}
 			}
 			c.exited(c.sh(b, "exit 14"), 14, "a program after that")
@@ -55,10 +55,10 @@ func collect(c *C, d driver.Driver, remove bool) []driver.Leftover {
 	return left
 }
 
-// beDaemon makes sandboxes with programs of every kind in them, says so, and
-// waits to be killed. When the suite dies its input ends, and so does it.
+// beDaemon makes sandboxes with several kinds of programs, prints a line, and waits to be killed.
+// It exits at the end of its standard input, that is, when the suite dies.
 func beDaemon(h Harness, dir string) {
-	s := &suite{h: h, patience: patience, token: os.Getenv(tokenVariable), ids: map[sandbar.ID]bool{}}
+	s := &suite{h: h, waitTimeout: waitTimeout, token: os.Getenv(tokenVariable), ids: map[sandbar.ID]bool{}}
 	err := func() error {
 		d, err := h.New(s.host(dir))
 		if err != nil {
@@ -83,14 +83,14 @@ func beDaemon(h Harness, dir string) {
 		}
 		return nil
 	}()
-	time.Sleep(100 * time.Millisecond) // for programs to start their own
+	time.Sleep(100 * time.Millisecond) // for programs to start their own processes
 	fmt.Printf("\ndaemon: %v\n", err)
 	io.Copy(io.Discard, os.Stdin)
 	os.Exit(1)
 }
 
-// daemonKilled kills a daemon at work. Then a new one finds what is left, and
-// after it has collected that nothing is.
+// daemonKilled kills a busy daemon. A new driver must find all leftovers, and nothing may remain
+// after it has collected them.
 func daemonKilled(c *C) {
 	before := c.s.look(c.dir)
 	for range c.s.few(3, 1) {
@@ -106,7 +106,7 @@ func daemonKilled(c *C) {
 			}
 		}
 		if again := collect(c, d, false); len(again) != 0 {
-			c.Errorf("after collecting there is still: %v", again)
+			c.Errorf("after Collect these remain: %v", again)
 		}
 		closeDriver(c, d)
 		if left := c.s.settle(before, c.dir); left != "" {
@@ -115,7 +115,7 @@ func daemonKilled(c *C) {
 	}
 }
 
-// runDaemon runs this test binary as a daemon until it is busy, and kills it.
+// runDaemon runs this test binary as a daemon, waits until it is busy, and kills it.
 func runDaemon(c *C) error {
 	pattern := "^" + strings.ReplaceAll(c.s.top, "/", "$/^") + "$"
 	cmd := exec.CommandContext(c.ctx, os.Args[0], "-test.run="+pattern, "-test.count=1", "-test.timeout=2m")

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// dialCases: ports inside the sandbox, and only those.
+// dialCases test connections to ports inside a sandbox.
 func dialCases() []testCase {
 	dialer := needAbility[driver.Dialer]("Dialer")
 	return []testCase{
@@ -48,7 +48,7 @@ func dialCases() []testCase {
 	}
 }
 
-// dial connects and hangs up.
+// dial connects and closes the connection.
 func dial(c *C, b driver.Sandbox, port int) error {
 	d, _ := driver.As[driver.Dialer](b)
 	conn, err := d.DialPort(c.ctx, port)
@@ -105,14 +105,14 @@ func dialEcho(c *C) {
 	c.destroy(b)
 	conn.SetDeadline(time.Now().Add(c.waitBound()))
 	if n, err := conn.Read(make([]byte, 1)); err == nil || n != 0 {
-		c.Errorf("a connection to a sandbox that is gone gives %d bytes, %v", n, err)
+		c.Errorf("a connection to a destroyed sandbox delivers %d bytes, %v", n, err)
 	} else if ne, ok := err.(net.Error); ok && ne.Timeout() {
-		c.Errorf("a connection to a sandbox that is gone stays open")
+		c.Errorf("a connection to a destroyed sandbox stays open")
 	}
 }
 
-// dialHost: a port of the host's own loopback is never the sandbox's, where
-// the network is private; where it is not, the very same port is.
+// dialHost tests that a port of the host's loopback interface is reached if and only if the network
+// is not private.
 func dialHost(c *C) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	c.ok(err, "Listen")

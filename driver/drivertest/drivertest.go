@@ -1,5 +1,4 @@
-// Package drivertest is the conformance suite for drivers. A driver's own test
-// is ten lines:
+// Package drivertest is the conformance suite for drivers. A driver's own test has ten lines:
 //
 //	func TestConformance(t *testing.T) {
 //		drivertest.Run(t, drivertest.Harness{
@@ -9,22 +8,20 @@
 //		})
 //	}
 //
-// The suite holds a driver to what package driver promises, group by group:
-// lifecycle, streams, endings, trees, warm starts, limits, files, dial, abilities,
-// races, and the attacks of package escape. It reads the driver's Caps and tests each claim
-// both ways: what is claimed must hold, and what is not claimed must be seen
-// not to, or be refused.
+// The suite tests the requirements of package driver in groups: lifecycle, streams, endings, trees,
+// warm starts, limits, files, dial, abilities, races, and the attacks of package escape. It tests
+// each claim of the driver's Caps in both directions: a claimed property must hold, and an
+// unclaimed one must be absent or refused.
 //
-// After every case the suite compares the host with what it was before:
-// processes, mounts, control groups, descriptors, goroutines and files of the
-// runtime directory. What remains fails the case.
+// Before and after every case the suite lists the host's processes, mounts, cgroups, descriptors,
+// goroutines and files of the runtime directory. The case fails if a new one remains.
 //
-// A case that cannot be run says why. What a driver's lack of an ability makes
-// impossible is compared with a golden file, so that the suite cannot turn
-// green by running nothing; SANDBAR_UPDATE=1 in the environment writes it.
+// A case that cannot run logs the reason. If the reason is a missing ability of the driver, the
+// case must be in a golden file, so that the suite cannot pass without running. SANDBAR_UPDATE=1 in
+// the environment writes that file.
 //
-// The suite talks to programs that a sandbox must have: sh, cat, head, tr, wc,
-// sleep, env, seq, mkfifo. Some cases need Python 3 with ctypes as well.
+// The suite runs programs that a sandbox must have: sh, cat, head, tr, wc, sleep, env, seq, mkfifo.
+// Some cases also need Python 3 with ctypes.
 package drivertest
 
 import (
@@ -46,32 +43,31 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// Harness is what the suite must know of a driver.
+// Harness describes the driver under test.
 type Harness struct {
-	// Name is the driver's, as Caps tells it.
+	// Name is Caps.Name.
 	Name string
-	// New makes a driver, as driver.Factory.New does. The suite calls it many
-	// times, each time with a RuntimeDir of its own.
+	// New makes a driver, like driver.Factory.New. The suite calls it many times, each time with
+	// its own RuntimeDir.
 	New func(driver.Host) (driver.Driver, error)
-	// Options are given to New.
+	// Options are passed to New.
 	Options map[string]string
-	// Spec, if set, changes what every sandbox is made from: an image, say.
+	// Spec, if set, changes the Spec of every sandbox, for example its image.
 	Spec func(*sandbar.Spec)
-	// KnownFailures are cases ("group/case") that fail, each with the reason.
-	// A listed case that passes fails, so that the list stays true.
+	// KnownFailures are cases ("group/case") that fail, each with the reason. A listed case that
+	// passes is an error, so that the list stays correct.
 	KnownFailures map[string]string
-	// Skips is the golden file of cases that this driver makes impossible.
-	// Default: they are only logged.
+	// Skips is the golden file of cases that this driver's missing abilities exclude. Default: they
+	// are only logged.
 	Skips string
-	// Traces, if set, lists what there is on the host that belongs to the
-	// driver, beyond what the suite finds by itself.
+	// Traces, if set, lists the driver's resources on the host that the suite does not find by
+	// itself.
 	Traces func() []string
-	// Later are cases ("group/case", or a pattern of path.Match such as "group/*")
-	// that take long with this driver, or say nothing new of it, and are left to
-	// "make test-all".
+	// Later are cases ("group/case", or a path.Match pattern such as "group/*") that run only in
+	// "make test-all", because they are slow with this driver or repeat another driver's test.
 	Later []string
-	// Slow: a sandbox costs a second rather than milliseconds. Repetitions
-	// are then fewer, as they are with -short.
+	// Slow: a sandbox takes a second instead of milliseconds. There are then fewer repetitions, as
+	// with -short.
 	Slow bool
 }
 
@@ -81,7 +77,7 @@ type group struct {
 	cases []testCase
 }
 
-// testCase is one promise, tested.
+// testCase tests one requirement.
 type testCase struct {
 	name  string
 	needs []need
@@ -106,8 +102,8 @@ func groups() []group {
 	}
 }
 
-// Run runs the suite. It re-executes the test binary once or twice, limited to
-// the calling test, to have a daemon that can be killed.
+// Run runs the suite. It executes the test binary again once or twice, limited to the calling test,
+// for a daemon that can be killed.
 func Run(t *testing.T, h Harness) {
 	if dir := os.Getenv(daemonVariable); dir != "" {
 		beDaemon(h, dir)
@@ -132,7 +128,7 @@ func checkHarness(t *testing.T, h Harness) {
 	}
 }
 
-// later reports whether a case is one of Later.
+// later reports whether a case is in Later.
 func (h *Harness) later(name string) bool {
 	return slices.ContainsFunc(h.Later, func(pattern string) bool {
 		ok, err := path.Match(pattern, name)
@@ -140,8 +136,7 @@ func (h *Harness) later(name string) bool {
 	})
 }
 
-// unknownCases returns the names in KnownFailures and Later that are no cases,
-// sorted.
+// unknownCases returns the names in KnownFailures and Later that match no case, sorted.
 func unknownCases(h Harness) []string {
 	unknown := map[string]string{}
 	maps.Copy(unknown, h.KnownFailures)
@@ -160,46 +155,44 @@ func unknownCases(h Harness) []string {
 	return slices.Sorted(maps.Keys(unknown))
 }
 
-// suite is one Run.
+// suite is the state of one Run.
 type suite struct {
 	h      Harness
 	top    string // name of the calling test
 	token  string // in the environment of every program
 	python string // in the sandbox; "" if there is none
 	caps   driver.Caps
-	// patience bounds waiting; see the constant.
-	patience time.Duration
-	// specimen is a sandbox that was made and destroyed, program one that ran in
-	// it and factory a driver that was closed, to look at for abilities: what a
-	// value has is constant.
-	specimen driver.Sandbox
-	program  driver.Process // that has ended
-	factory  driver.Driver
-	warm     map[string]string // why the driver cannot warm a warmKind, by its name
+	// waitTimeout bounds each wait; see the constant.
+	waitTimeout time.Duration
+	// A destroyed sandbox, a process that ended in it, and a closed driver, to look for abilities:
+	// the abilities of a value are constant.
+	sampleSandbox driver.Sandbox
+	sampleProcess driver.Process // ended
+	sampleDriver  driver.Driver
+	warm          map[string]string // why the driver cannot warm a warmKind, by its name
 
 	mu      sync.Mutex
 	ids     map[sandbar.ID]bool // of every sandbox made
-	skips   map[string]string   // what the driver cannot do, by case
-	missing map[string]string   // what the host or the sandbox lacks, by case
-	groups  int                 // how many have been run
+	skips   map[string]string   // missing abilities of the driver, by case
+	missing map[string]string   // missing parts of the host or the sandbox, by case
+	groups  int                 // how many have run
 }
 
-// patience is how long what is under way may take to come to its end.
-const patience = 10 * time.Second
+// waitTimeout is how long an operation in progress may take to end.
+const waitTimeout = 10 * time.Second
 
 func newSuite(t *testing.T, h Harness) *suite {
-	s := &suite{h: h, top: t.Name(), token: nonce(), patience: patience,
+	s := &suite{h: h, top: t.Name(), token: nonce(), waitTimeout: waitTimeout,
 		ids: map[sandbar.ID]bool{}, skips: map[string]string{}, missing: map[string]string{}, warm: map[string]string{}}
 	s.setUp(t)
 	return s
 }
 
-// setUp looks at the driver once: its Caps, and whether its sandboxes have
-// Python.
+// setUp examines the driver once: its Caps, and whether its sandboxes have Python.
 func (s *suite) setUp(t *testing.T) {
 	d, done := s.newDriver(t)
 	defer done()
-	s.caps, s.factory = d.Caps(), d
+	s.caps, s.sampleDriver = d.Caps(), d
 	c := &C{s: s, d: d, ctx: context.Background()}
 	defer func() {
 		c.cleanUp()
@@ -209,24 +202,24 @@ func (s *suite) setUp(t *testing.T) {
 	}()
 	c.guard(func() {
 		box := c.box()
-		s.specimen = box
-		s.program = c.start(box, sandbar.Cmd{Args: []string{"sh", "-c", ":"}}, driver.Stdio{})
-		c.wait(s.program)
+		s.sampleSandbox = box
+		s.sampleProcess = c.start(box, sandbar.Cmd{Args: []string{"sh", "-c", ":"}}, driver.Stdio{})
+		c.wait(s.sampleProcess)
 		for _, name := range []string{"/usr/bin/python3", "python3"} {
 			if r := c.try(box, sandbar.Cmd{Args: []string{name, "-c", "import ctypes, os, socket; print(6*7)"}}, driver.Stdio{}); r.out == "42\n" {
 				s.python = name
 				break
 			}
 		}
-		s.lookWarm(c)
+		s.probeWarm(c)
 	})
 }
 
-// newDriver makes a driver with a runtime directory of its own; done closes it
-// and makes sure that it leaves nothing in there.
+// newDriver makes a driver with its own runtime directory. done closes the driver and checks that
+// the directory can be removed.
 func (s *suite) newDriver(t testing.TB) (driver.Driver, func()) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sbdt-") // short: sockets may lie in it
+	dir, err := os.MkdirTemp("", "sbdt-") // short, because the directory may hold sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,14 +241,14 @@ func (s *suite) newDriver(t testing.TB) (driver.Driver, func()) {
 	}
 }
 
-// inDir is a driver that knows its runtime directory. It is a decorator, so
-// the suite itself sees every ability through one.
+// inDir is a driver with its runtime directory. It is a decorator, so the suite itself finds every
+// ability through one.
 type inDir struct {
 	driver.Driver
 	dir string
 }
 
-// Unwrap returns the driver itself.
+// Unwrap returns the driver.
 func (d *inDir) Unwrap() any { return d.Driver }
 
 func (s *suite) host(dir string) driver.Host {
@@ -278,7 +271,7 @@ func (s *suite) group(t *testing.T, g group) {
 	s.mu.Unlock()
 }
 
-// caseBound bounds one case. It is far beyond what any needs.
+// caseBound bounds one case, far beyond what any case needs.
 const caseBound = 3 * time.Minute
 
 func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase) {
@@ -305,7 +298,7 @@ func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase)
 	}
 }
 
-// play runs a case, cleans up after it and looks at what remains.
+// play runs a case, cleans up after it and checks for remaining traces.
 func (s *suite) play(ctx context.Context, d driver.Driver, name string, tc testCase) *C {
 	dir := d.(*inDir).dir
 	before := s.look(dir)
@@ -316,13 +309,13 @@ func (s *suite) play(ctx context.Context, d driver.Driver, name string, tc testC
 	c.cleanUp()
 	if c.failed() == "" {
 		if left := s.settle(before, dir); left != "" {
-			c.Errorf("this remains after the case:\n%s", left)
+			c.Errorf("traces remain after the case:\n%s", left)
 		}
 	}
 	return c
 }
 
-// judge holds a failure against the list of known ones.
+// judge compares a failure with the list of known failures.
 func judge(failure, reason string, known bool) (text string, bad bool) {
 	switch {
 	case failure != "" && known:
@@ -333,8 +326,7 @@ func judge(failure, reason string, known bool) (text string, bad bool) {
 	return failure, failure != ""
 }
 
-// skip notes a case that is not run. ofDriver: because of what the driver is,
-// not of what the host has.
+// skip records a case that does not run. ofDriver: the reason is the driver and not the host.
 func (s *suite) skip(name string, ofDriver bool, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,7 +337,7 @@ func (s *suite) skip(name string, ofDriver bool, why string) {
 	}
 }
 
-// report tells what was not run and compares it with the golden file.
+// report logs the cases that did not run and compares those of the driver with the golden file.
 func (s *suite) report(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(s.missing)) {
 		t.Logf("not run on this host: %s: %s", name, s.missing[name])
@@ -354,7 +346,7 @@ func (s *suite) report(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(s.skips)) {
 		fmt.Fprintf(&b, "%s: %s\n", name, s.skips[name])
 	}
-	if s.h.Skips == "" || s.groups != len(groups()) { // a part of the suite was asked for by -run
+	if s.h.Skips == "" || s.groups != len(groups()) { // -run selected a part of the suite
 		t.Logf("not run with this driver:\n%s", b.String())
 		return
 	}
@@ -375,10 +367,10 @@ func (s *suite) report(t *testing.T) {
 	}
 }
 
-// need is something a case cannot do without.
+// need is a precondition of a case.
 type need struct {
-	ofDriver bool // lacking it is a fact about the driver, not about the host
-	kernel   bool // it is about system calls, which programs in WebAssembly do not have
+	ofDriver bool // a missing need is a fact about the driver, not about the host
+	kernel   bool // needs system calls, which programs in WebAssembly do not have
 	unmet    func(*suite) string
 }
 
@@ -397,7 +389,7 @@ func needPython() need {
 
 func needAbility[T any](what string) need {
 	return need{ofDriver: true, unmet: func(s *suite) string {
-		if _, ok := driver.As[T](s.specimen); ok {
+		if _, ok := driver.As[T](s.sampleSandbox); ok {
 			return ""
 		}
 		return "the driver's sandboxes have no " + what
@@ -406,7 +398,7 @@ func needAbility[T any](what string) need {
 
 func needFactoryAbility[T any](what string) need {
 	return need{ofDriver: true, unmet: func(s *suite) string {
-		if _, ok := driver.As[T](s.factory); ok {
+		if _, ok := driver.As[T](s.sampleDriver); ok {
 			return ""
 		}
 		return "the driver has no " + what
@@ -422,7 +414,7 @@ func needClaim(what string, claimed func(driver.Caps) bool) need {
 	}}
 }
 
-// few scales a repetition down where time is short.
+// few reduces a number of repetitions if sandboxes are slow or -short is set.
 func (s *suite) few(many, few int) int {
 	if testing.Short() || s.h.Slow {
 		return few

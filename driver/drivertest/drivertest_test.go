@@ -19,15 +19,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/warm/prestart"
 )
 
-// A suite that cannot fail proves nothing. Each row is a driver with one
-// fault, and a case that must find it. The same case passes without the fault.
+// Each row is a driver with one fault and a case that must find it. The same case passes without
+// the fault.
 func TestFaultsAreFound(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	for _, tc := range []struct {
 		fault   string
 		change  func(*liar)
 		name    string // of the case
-		finding string // in the failure's text
+		finding string // a part of the failure's text
 	}{
 		{"files claimed to be private", claim(func(c *driver.Caps) { c.PrivateFiles = true }), "escape/15-host-file", "secret of the bait"},
 		{"files claimed to be private", claim(func(c *driver.Caps) { c.PrivateFiles = true }), "escape/01-link-read", "bait's secret"},
@@ -84,14 +84,14 @@ func TestFaultsAreFound(t *testing.T) {
 		{"files that cannot be shut in", func(l *liar) { l.fs = func(f sandbar.FS) sandbar.FS { return inPlace{f} } }, "files/atomic", "Stat before Commit"},
 	} {
 		t.Run(tc.fault+" "+strings.ReplaceAll(tc.name, "/", "-"), func(t *testing.T) {
-			if failure := playOne(t, tc.name, patience, func(*liar) {}); failure != "" {
+			if failure := playOne(t, tc.name, waitTimeout, func(*liar) {}); failure != "" {
 				t.Fatalf("without the fault the case fails:\n%s", failure)
 			}
-			// What never comes need not be waited for as long; what only takes its
-			// time on a busy host must.
+			// Waits for events that never come may be short; waits for events that are slow on a
+			// busy host may not.
 			failure := playOne(t, tc.name, 500*time.Millisecond, tc.change)
 			if !strings.Contains(failure, tc.finding) {
-				failure = playOne(t, tc.name, patience, tc.change)
+				failure = playOne(t, tc.name, waitTimeout, tc.change)
 			}
 			if !strings.Contains(failure, tc.finding) {
 				t.Errorf("the case says %q; want something with %q", failure, tc.finding)
@@ -100,9 +100,8 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
-// playOne plays one case against a local driver with a fault and returns the
-// failure.
-func playOne(t *testing.T, name string, patience time.Duration, change func(*liar)) string {
+// playOne runs one case with a faulty local driver and returns the failure.
+func playOne(t *testing.T, name string, waitTimeout time.Duration, change func(*liar)) string {
 	t.Helper()
 	l := &liar{end: make(chan struct{})}
 	change(l)
@@ -114,7 +113,7 @@ func playOne(t *testing.T, name string, patience time.Duration, change func(*lia
 		}
 		return &lyingDriver{d, l, h.RuntimeDir}, nil
 	}})
-	s.patience = patience
+	s.waitTimeout = waitTimeout
 	groupName, caseName, _ := strings.Cut(name, "/")
 	for _, g := range groups() {
 		for _, c := range g.cases {
@@ -130,7 +129,7 @@ func playOne(t *testing.T, name string, patience time.Duration, change func(*lia
 	return ""
 }
 
-// liar holds what is wrong with a driver.
+// liar describes the faults of a driver.
 type liar struct {
 	caps     func(*driver.Caps)
 	degrade  bool         // accept every limit
@@ -140,8 +139,8 @@ type liar struct {
 	result   func(*sandbar.Result)
 	signal   error // of every Signal after the end
 	killTree func(driver.Process) error
-	startErr bool // Start loses codes
-	environ  bool // Start passes the daemon's environment on
+	startErr bool // Start loses error codes
+	environ  bool // Start passes the daemon's environment to programs
 	fs       func(sandbar.FS) sandbar.FS
 	evaluate func(*driver.Evaluation)
 	twice    bool // an interpreter runs a second program
@@ -205,7 +204,7 @@ func (d *lyingDriver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec)
 	return &lyingBox{b, d.l}, nil
 }
 
-// Prepare makes a template whose forks lie.
+// Prepare makes a template with faulty forks.
 func (d *lyingDriver) Prepare(ctx context.Context, t driver.TemplateSpec) (driver.Template, error) {
 	made, err := prestart.Prepare(d, t)
 	if err != nil {
@@ -329,7 +328,7 @@ func (p *lyingProcess) Signal(sig int) error {
 	return p.Process.Signal(sig)
 }
 
-// tailless keeps back the last byte of each piece until the next.
+// tailless delays the last byte of each write until the next write.
 type tailless struct {
 	w    io.Writer
 	held []byte
@@ -342,7 +341,7 @@ func (t *tailless) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// hoard takes everything at once and passes it on at the end.
+// hoard buffers all output and writes it at the end.
 type hoard struct {
 	w   io.Writer
 	buf bytes.Buffer
@@ -351,7 +350,7 @@ type hoard struct {
 func (h *hoard) Write(b []byte) (int, error) { return h.buf.Write(b) }
 func (h *hoard) Close() error                { _, err := io.Copy(h.w, &h.buf); return err }
 
-// mender makes valid text of everything.
+// mender replaces invalid UTF-8.
 type mender struct{ w io.Writer }
 
 func (m *mender) Write(b []byte) (int, error) {
@@ -359,7 +358,7 @@ func (m *mender) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// deaf goes on after an error, for a while.
+// deaf ignores write errors for some time.
 type deaf struct {
 	w io.Writer
 	n int
@@ -374,7 +373,7 @@ func (d *deaf) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// committed is files whose Abort commits.
+// committed is an FS whose Abort commits.
 type committed struct{ sandbar.FS }
 
 func (f committed) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
@@ -386,7 +385,7 @@ type stubborn struct{ sandbar.FileWriter }
 
 func (w stubborn) Abort() { w.Commit() }
 
-// inPlace is files that are written where they will be.
+// inPlace is an FS that writes files directly at their paths.
 type inPlace struct{ sandbar.FS }
 
 func (f inPlace) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
@@ -428,10 +427,10 @@ func TestCaseNamesAreUnique(t *testing.T) {
 	}
 }
 
-// A writer of the suite's notices when it is called twice at once.
+// The suite's writer detects concurrent calls.
 func TestBufferNoticesConcurrentWrites(t *testing.T) {
 	var b buffer
-	b.writing.Lock() // as a Write under way holds it
+	b.writing.Lock() // as during a Write
 	if _, err := b.Write([]byte("x")); err == nil || !b.twice {
 		t.Error("a second Write at the same time is taken")
 	}

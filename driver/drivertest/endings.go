@@ -13,7 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// endingCases: how programs start, and how each of them ended.
+// endingCases test how programs start and end.
 func endingCases() []testCase {
 	return []testCase{
 		{name: "exit-codes", run: func(c *C) {
@@ -123,18 +123,18 @@ trap 'wait; echo parent got it; exit 9' TERM; echo parent up; while :; do sleep 
 	}
 }
 
-// ownSignals: every signal that ends a program, sent by the program itself.
+// ownSignals tests every signal that ends a program, sent by the program itself.
 func ownSignals(c *C) {
 	b := c.box()
 	for sig := 1; sig <= 64; sig++ {
 		switch sig {
-		case 17, 18, 19, 20, 21, 22, 23, 28: // CHLD CONT STOP TSTP TTIN TTOU URG WINCH do not end one
+		case 17, 18, 19, 20, 21, 22, 23, 28: // CHLD CONT STOP TSTP TTIN TTOU URG WINCH do not end a program
 			continue
-		case 32, 33: // libc's own
+		case 32, 33: // reserved by libc
 			continue
 		}
 		if sig > 34 && sig < 64 {
-			continue // the real-time signals are alike
+			continue // one real-time signal stands for all
 		}
 		r := c.py(b, fmt.Sprintf(`
 import ctypes, os, signal
@@ -147,7 +147,7 @@ import time; time.sleep(5)`, sig))
 	}
 }
 
-// parallelExits: many programs end at once; nobody gets another's code.
+// parallelExits tests that programs that end at once have their own exit codes.
 func parallelExits(c *C) {
 	total := c.s.few(1000, 100)
 	b := c.box(func(s *sandbar.Spec) {
@@ -175,7 +175,7 @@ func parallelExits(c *C) {
 	wg.Wait()
 }
 
-// orphans: what a program leaves behind is reaped, also thousands of them.
+// orphans tests that orphaned processes are reaped, also thousands of them.
 func orphans(c *C) {
 	b := c.box()
 	before := deadProcesses()
@@ -186,7 +186,7 @@ func orphans(c *C) {
 	c.exited(c.sh(b, "exit 1"), 1, "a program after that")
 }
 
-// deadProcesses counts the processes of the host that wait to be reaped.
+// deadProcesses counts the zombies of the host.
 func deadProcesses() int {
 	entries, _ := os.ReadDir("/proc")
 	n := 0
@@ -198,28 +198,28 @@ func deadProcesses() int {
 	return n
 }
 
-// faked: what a program says and exits with when it pretends to have been killed
-// for memory, time or output is what it says and exits with.
+// faked tests a program whose output and exit code imitate a kill for memory, time or output. The
+// outcome must be that of its own end.
 func faked(c *C) {
 	b := c.box()
 	for _, code := range []int{124, 125, 126, 127, 128, 134, 137, 139, 143, 255} {
 		r := c.sh(b, fmt.Sprintf("echo 'Killed'; echo 'Out of memory: Killed process 1 (sh)' >&2; echo 'timed out' >&2; exit %d", code))
 		c.exited(r, code, "a program that pretends")
 		if r.OOMKills != 0 || r.DroppedBytes != 0 {
-			c.Errorf("a program that pretends, with exit code %d: %d kills for memory, %d bytes dropped", code, r.OOMKills, r.DroppedBytes)
+			c.Errorf("a program that imitates a kill, with exit code %d: %d kills for memory, %d bytes dropped", code, r.OOMKills, r.DroppedBytes)
 		}
 	}
-	// By the same signal as a kill for memory or time, from its own hand.
+	// The program sends itself the signal of a kill for memory or time.
 	if r := c.sh(b, "kill -KILL $$"); r.Outcome != sandbar.Signaled || r.Signal != 9 || r.OOMKills != 0 {
 		c.Errorf("a program that kills itself: %v, %d kills for memory", r, r.OOMKills)
 	}
 }
 
-// numbers: what a result says of time and memory.
+// numbers tests the times and the memory of a result.
 func numbers(c *C) {
 	b := c.box()
 	r := c.sh(b, "sleep 0.3")
-	if r.Duration < 250*time.Millisecond { // it is told that the program started a moment after
+	if r.Duration < 250*time.Millisecond { // the driver may learn of the start a moment late
 		c.Errorf("a program that sleeps 300 ms took %v", r.Duration)
 	}
 	if r.CPUTime > r.Duration {
@@ -240,21 +240,21 @@ work(); os.waitpid(pid, 0)`)
 	if r.CPUTime < 350*time.Millisecond {
 		c.Errorf("a program and its child that compute 200 ms each used %v", r.CPUTime)
 	}
-	// 0 is "unknown", which is allowed where the kernel does not count.
+	// 0 means unknown, which is allowed if the kernel does not count.
 	if p := r.PeakMemory; p != 0 && (p < 96<<20 || p > 512<<20) {
 		c.Errorf("a program of some 100 MiB has its peak at %d bytes", p)
 	} else if p == 0 && c.d.Caps().OOMCounted {
-		c.Errorf("memory is counted, but there is no peak")
+		c.Errorf("memory is counted, but PeakMemory is 0")
 	}
 	e := r.Enforced
 	for _, l := range limits() {
 		if l.enforced(e) == "" {
-			c.Errorf("the result does not tell how %s was held", l.name)
+			c.Errorf("the result does not say how %s was enforced", l.name)
 		}
 	}
 }
 
-// startErrors: a program that cannot start is told apart, at once.
+// startErrors tests the error codes for programs that cannot start.
 func startErrors(c *C) {
 	b := c.box()
 	c.exited(c.sh(b, `echo '#!/no/such/interpreter' > orphaned; chmod 755 orphaned; echo data > plain; chmod 644 plain
@@ -323,7 +323,7 @@ func environment(c *C) {
 	if r.out != "spec\n" {
 		c.Errorf("a variable of one command is there in the next: %v", r)
 	}
-	// A PATH of the command's own is the one by which its program is found.
+	// The command's own PATH is used to find its program.
 	c.exited(c.sh(b, `mkdir -p bin; printf '#!/bin/sh\nexit 33\n' > bin/mine; chmod 755 bin/mine; echo "$HOME" > home`), 0, "preparing")
 	home := strings.TrimSpace(c.sh(b, "cat home").out)
 	r = c.exec(b, sandbar.Cmd{Args: []string{"mine"}, Env: map[string]string{"PATH": home + "/bin:/usr/bin:/bin"}}, nil)

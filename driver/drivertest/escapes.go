@@ -8,8 +8,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver/drivertest/escape"
 )
 
-// escapeCases are the attacks of package escape. A case of a claim that the
-// driver does not make, and that cannot be seen to succeed, is a skip.
+// escapeCases are the attacks of package escape. A case is skipped if the driver does not make the
+// claim and the attack's success cannot be observed.
 func escapeCases() []testCase {
 	var cases []testCase
 	for _, e := range escape.Cases() {
@@ -38,13 +38,13 @@ func runEscape(c *C, e escape.Case) {
 	case !r.OK() && r.Claimed:
 		c.Errorf("%s: the driver claims %q, and: %s\n%s", e.Title, e.Claim, r.Verdict, r.Evidence)
 	case !r.OK():
-		c.Errorf("%s: the driver does not claim %q, so this must be seen to succeed, but it is: %s\n%s", e.Title, e.Claim, r.Verdict, r.Evidence)
+		c.Errorf("%s: the driver does not claim %q, so the attack must succeed, but the verdict is: %s\n%s", e.Title, e.Claim, r.Verdict, r.Evidence)
 	default:
 		c.Logf("%s: %s", r.Verdict, strings.ReplaceAll(r.Evidence, "\n", "; "))
 	}
 }
 
-// sorted puts cases in the order of their names.
+// sorted sorts cases by name.
 func sorted(cases []testCase) []testCase {
 	slices.SortFunc(cases, func(a, b testCase) int { return strings.Compare(a.name, b.name) })
 	return cases

@@ -19,8 +19,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// fileCases: the files of a sandbox as its programs see them. The attacks on
-// them are in group escape.
+// fileCases test the file API as programs see the files. Attacks on it are in group escape.
 func fileCases() []testCase {
 	var cases []testCase
 	for name, run := range map[string]func(*C, driver.Sandbox, sandbar.FS){
@@ -132,7 +131,7 @@ func atomicCreate(c *C, b driver.Sandbox, f sandbar.FS) {
 		c.Errorf("before Commit a program sees the file")
 	}
 	c.ok(w.Commit(), "Commit")
-	w.Abort() // does nothing now
+	w.Abort() // no effect after Commit
 	if r := c.sh(b, "wc -c < d/f; ls -A d | wc -l"); strings.Join(strings.Fields(r.out), " ") != "100000 1" {
 		c.Errorf("after Commit: %v", r)
 	}
@@ -192,7 +191,7 @@ func replaceFile(c *C, b driver.Sandbox, f sandbar.FS) {
 	}
 	put(c, f, "link", "instead", sandbar.CreateOptions{})
 	if got := get(c, f, "f"); got != "short" {
-		c.Errorf("writing to a link wrote to where it leads: %q", got)
+		c.Errorf("a write to a link changed its target: %q", got)
 	}
 	w, err := f.Create(c.ctx, "d", sandbar.CreateOptions{})
 	if err == nil {
@@ -316,7 +315,7 @@ func removeFiles(c *C, b driver.Sandbox, f sandbar.FS) {
 		c.ok(f.Remove(c.ctx, name, false), "Remove %s", name)
 	}
 	if r := c.sh(b, "cat full/a/b/f"); r.out != "x\n" {
-		c.Errorf("removing a link removed what it leads to")
+		c.Errorf("removing a link removed its target")
 	}
 	c.ok(f.Remove(c.ctx, "full", true), "recursive Remove")
 	put(c, f, "plain", "", sandbar.CreateOptions{})
@@ -370,8 +369,7 @@ func changeModes(c *C, b driver.Sandbox, f sandbar.FS) {
 	}
 }
 
-// fileErrors: each with its code, and with the kernel's own word as the cause
-// where there is one.
+// fileErrors tests the code of each error, and the kernel's errno as its cause if there is one.
 func fileErrors(c *C, b driver.Sandbox, f sandbar.FS) {
 	c.exited(c.sh(b, `mkdir d; mkfifo p; ln -s x x; echo y > f`), 0, "preparing")
 	open := func(path string) error {
@@ -409,7 +407,7 @@ func badPaths(c *C, b driver.Sandbox, f sandbar.FS) {
 		_, err = f.ReadDir(c.ctx, path, "", 1)
 		c.code(err, "ReadDir of "+what, sandbar.Invalid)
 		w, err := f.Create(c.ctx, path, sandbar.CreateOptions{})
-		if err == nil { // some see it only when the file gets its name
+		if err == nil { // some drivers detect it only in Commit
 			err = w.Commit()
 			w.Abort()
 		}
@@ -453,7 +451,7 @@ func oddNames(c *C, b driver.Sandbox, f sandbar.FS) {
 	}
 }
 
-// shrinkingFile: a file that is cut while it is read ends; nothing worse.
+// shrinkingFile tests that the download of a file that is truncated meanwhile ends.
 func shrinkingFile(c *C, b driver.Sandbox, f sandbar.FS) {
 	put(c, f, "f", strings.Repeat("x", 1<<20), sandbar.CreateOptions{})
 	r, err := f.Open(c.ctx, "f")
@@ -465,7 +463,7 @@ func shrinkingFile(c *C, b driver.Sandbox, f sandbar.FS) {
 	c.exited(c.sh(b, ": > f"), 0, "cutting the file")
 	rest, err := io.ReadAll(r)
 	if err != nil || strings.Trim(string(rest), "x") != "" {
-		c.Errorf("the rest of a file that was cut: %d bytes, %v", len(rest), err)
+		c.Errorf("the rest of a truncated file: %d bytes, %v", len(rest), err)
 	}
 }
 
@@ -531,7 +529,7 @@ func concurrentFiles(c *C, b driver.Sandbox, f sandbar.FS) {
 	wg.Wait()
 }
 
-// sameAsProgram: the file API and a program see one and the same file system.
+// sameAsProgram tests that the file API and a program see the same file system.
 func sameAsProgram(c *C, b driver.Sandbox, f sandbar.FS) {
 	r := c.sh(b, "cat /etc/passwd")
 	got, err := f.Open(c.ctx, "/etc/passwd")
@@ -548,7 +546,7 @@ func sameAsProgram(c *C, b driver.Sandbox, f sandbar.FS) {
 	if err != nil || string(text) != r.out {
 		c.Errorf("/etc/passwd has %d bytes for the API (%v) and %d for a program", len(text), err, len(r.out))
 	}
-	// What a program may not do the API may not do for the caller either.
+	// The API has no more permissions than a program.
 	before := c.sh(b, "touch /usr/planted && rm /usr/planted").ExitCode == 0
 	w, err := f.Create(c.ctx, "/usr/planted", sandbar.CreateOptions{})
 	if err == nil {
@@ -559,17 +557,17 @@ func sameAsProgram(c *C, b driver.Sandbox, f sandbar.FS) {
 	}
 }
 
-// parentsRefused: where a program cannot make a directory, the file API, asked for the
-// directories above a file, says that and not that they are missing.
+// parentsRefused tests that the file API, if it may not make the parent directories of a file,
+// returns that error and not NotFound.
 func parentsRefused(c *C, b driver.Sandbox, f sandbar.FS) {
 	c.exited(c.sh(b, "mkdir shut && chmod 555 shut"), 0, "a directory that cannot be changed")
 	refused := 0
 	for _, dir := range []string{"shut", "/usr", "/"} {
 		if !c.d.Caps().PrivateFiles && path.IsAbs(dir) {
-			continue // it is the host's
+			continue // the host's directory
 		}
 		if c.sh(b, "mkdir '"+dir+"/made' && rmdir '"+dir+"/made'").ExitCode == 0 {
-			continue // a program is root there, and may
+			continue // a program that is root has the permission
 		}
 		refused++
 		w, err := f.Create(c.ctx, path.Join(dir, "made/below/file"), sandbar.CreateOptions{Parents: true})
@@ -580,7 +578,7 @@ func parentsRefused(c *C, b driver.Sandbox, f sandbar.FS) {
 		c.code(f.Mkdir(c.ctx, path.Join(dir, "made/below/dir"), 0o755, true), "Mkdir below "+dir+" with parents", sandbar.Denied)
 	}
 	switch c.d.Caps().Boundary {
-	case driver.BoundaryNamespaces, driver.BoundaryContainer, driver.BoundaryGVisor: // elsewhere modes may mean nothing to programs
+	case driver.BoundaryNamespaces, driver.BoundaryContainer, driver.BoundaryGVisor: // with other boundaries, modes may have no meaning
 		if refused == 0 {
 			c.Errorf("a program can make directories everywhere")
 		}
@@ -600,8 +598,8 @@ func cancelledFiles(c *C, b driver.Sandbox, f sandbar.FS) {
 	}
 }
 
-// runWritten: a program that was written a moment ago starts, although other
-// programs are being started meanwhile ("text file busy").
+// runWritten tests that a program that was just written starts while other programs are being
+// started (ETXTBSY, execve(2)).
 func runWritten(c *C, b driver.Sandbox, f sandbar.FS) {
 	var wg sync.WaitGroup
 	for i := range 4 {

@@ -8,14 +8,15 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// library has one image, for which the host stands in, and counts.
+// library is a driver.Images with one image, for which the host's programs stand in. It counts open
+// images.
 type library struct {
 	mu           sync.Mutex
 	opened, open int
-	twice        bool // one was closed twice
+	twice        bool // an image was closed twice
 }
 
-// likeHost is the name of the image that library has.
+// likeHost is the name of library's image.
 const likeHost = "like-host"
 
 // Open implements driver.Images.
@@ -43,9 +44,8 @@ func (l *library) look() (opened, open int, twice bool) {
 	return l.opened, l.open, l.twice
 }
 
-// imageCases: what becomes of images that a driver is given. Whether sandboxes
-// of a real one are like others is seen by running the suite with a Spec that
-// names it.
+// imageCases test the use of driver.Host.Images. To test sandboxes of a real image, run the suite
+// with a Harness.Spec that names it.
 func imageCases() []testCase {
 	return []testCase{
 		{name: "images", run: func(c *C) {
@@ -83,7 +83,7 @@ func imageCases() []testCase {
 	}
 }
 
-// likeHost looks at a sandbox of an image that the driver accepts, and ends it.
+// likeHost tests a sandbox of an image that the driver accepts.
 func (c *C) likeHost(b driver.Sandbox, images *library) {
 	if opened, _, _ := images.look(); opened != 1 {
 		c.Errorf("for one sandbox the image was opened %d times", opened)

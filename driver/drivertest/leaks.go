@@ -12,12 +12,11 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// traces is what a driver could leave behind, by a name by which two looks
-// compare. The value tells a person more, if there is more.
+// traces are the resources that a driver could leave behind. The key identifies the resource; the
+// value has details for people, or is empty.
 type traces map[string]string
 
-// look lists the traces there are now. dir is the runtime directory of the
-// driver in use, "" for none.
+// look lists the current traces. dir is the driver's runtime directory, "" for none.
 func (s *suite) look(dir string) traces {
 	t := traces{}
 	for number, stack := range goroutines() {
@@ -40,10 +39,10 @@ func (s *suite) look(dir string) traces {
 	return t
 }
 
-// settle waits until there is nothing but what was there before, and returns
-// what does not go away.
+// settle waits until only the traces of before are left. It returns those that remain after
+// waitTimeout.
 func (s *suite) settle(before traces, dir string) string {
-	for end := time.Now().Add(s.patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(s.waitTimeout); ; time.Sleep(10 * time.Millisecond) {
 		var left []string
 		for name, more := range s.look(dir) {
 			if _, old := before[name]; !old {
@@ -60,8 +59,8 @@ func (s *suite) settle(before traces, dir string) string {
 	}
 }
 
-// goroutines returns the stacks of all goroutines by "goroutine NUMBER", but
-// not those of the testing package and of whoever is looking.
+// goroutines returns the stacks of all goroutines by "goroutine NUMBER", without those of package
+// testing and of the caller.
 func goroutines() map[string]string {
 	buf := make([]byte, 1<<20)
 	for {
@@ -85,8 +84,7 @@ func goroutines() map[string]string {
 	return stacks
 }
 
-// own reports whether text names something of this suite's: one of its
-// sandboxes, or the runtime directory.
+// own reports whether text names one of this suite's sandboxes or the runtime directory.
 func (s *suite) own(text, dir string) bool {
 	if dir != "" && strings.Contains(text, dir) {
 		return true
@@ -101,7 +99,7 @@ func (s *suite) own(text, dir string) bool {
 	return false
 }
 
-// residentBytes is the memory of this process, or 0 if unknown.
+// residentBytes is the resident memory of this process; 0 if unknown.
 func residentBytes() int64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// lookAtHost adds processes, mounts, control groups, network namespaces and
-// descriptors. Others work on the same host, so only what is ours counts:
-// descendants of this process, what carries the suite's token, and what is
-// named after one of its sandboxes or lies in its directory.
+// lookAtHost adds processes, mounts, cgroups, network namespaces and descriptors. Other tests use
+// the same host, so only these count: descendants of this process, processes with the suite's
+// token, and names with one of its sandbox ids or in its directory.
 func (s *suite) lookAtHost(t traces, dir string) {
 	s.lookAtProcesses(t)
 	s.lookAtMounts(t, dir)
@@ -51,7 +50,7 @@ func (s *suite) lookAtProcesses(t traces) {
 	}
 }
 
-// descends reports whether the line of parents leads to this process.
+// descends reports whether a process is a descendant of this process.
 func descends(pid int, parent map[int]int) bool {
 	for range 1000 {
 		if pid = parent[pid]; pid == os.Getpid() {
@@ -64,8 +63,8 @@ func descends(pid int, parent map[int]int) bool {
 	return false
 }
 
-// carriers lists the live processes of the host with a token in the
-// environment they were given. Of the dead it is empty.
+// carriers lists the host's live processes with a token in their initial environment. The
+// environment of a zombie is empty.
 func carriers(token string) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {

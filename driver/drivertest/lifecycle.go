@@ -9,8 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// lifecycleCases: from Create to Destroy, and what remains: nothing. The suite
-// looks at the host after each of them.
+// lifecycleCases test Create to Destroy. The suite checks the host for traces after each case.
 func lifecycleCases() []testCase {
 	return []testCase{
 		{name: "create-destroy-many", run: func(c *C) {
@@ -110,7 +109,7 @@ func lifecycleCases() []testCase {
 			}
 		}},
 		{name: "private-directories", needs: nil, run: func(c *C) {
-			// Two sandboxes share nothing in their homes, whatever the driver.
+			// The home directories of two sandboxes are separate with every driver.
 			a, b := c.box(), c.box()
 			c.exited(c.sh(a, "echo a > note && cat note"), 0, "writing in the home of one")
 			c.exited(c.sh(b, "test ! -e note"), 0, "looking in the home of the other")
@@ -128,19 +127,19 @@ func lifecycleCases() []testCase {
 				closeDriver(c, d)
 				after = append(after, len(c.s.look(c.dir)))
 			}
-			// What is on its way out, a goroutine or a descriptor, may take a moment.
+			// Goroutines and descriptors may take a moment to end.
 			for end := time.Now().Add(10 * time.Second); after[2] > after[0] && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				after[2] = len(c.s.look(c.dir))
 			}
 			if after[2] > after[0] {
-				c.Errorf("each life of the driver leaves something: %v traces", after)
+				c.Errorf("each driver leaves traces: %v", after)
 			}
 		}},
 	}
 }
 
-// createCancelled cancels a creation at many moments. Either there is a
-// sandbox, or an error that says so and nothing else.
+// createCancelled cancels a creation at many moments. Create must return a sandbox or a
+// cancellation error.
 func createCancelled(c *C) {
 	began := time.Now()
 	c.destroy(c.box())
@@ -166,8 +165,8 @@ func createCancelled(c *C) {
 	}
 }
 
-// destroyRunning: programs that run when the sandbox ends have a result, and
-// it is not that they exited well.
+// destroyRunning tests that programs that run during Destroy have a result other than a successful
+// exit.
 func destroyRunning(c *C) {
 	b := c.box()
 	var ps []driver.Process
@@ -187,7 +186,7 @@ func destroyRunning(c *C) {
 		if err != nil {
 			c.Errorf("Wait after Destroy: %v", err)
 		} else if res.Outcome != sandbar.Signaled && res.Outcome != sandbar.Lost && !(res.Outcome == sandbar.Exited && res.ExitCode != 0) {
-			// "cat" had no input and may have ended before.
+			// cat without input may have ended before.
 			if !(p == ps[4] && res.Outcome == sandbar.Exited) {
 				c.Errorf("a program that was killed with its sandbox has outcome %v, exit code %d", res.Outcome, res.ExitCode)
 			}
@@ -198,8 +197,8 @@ func destroyRunning(c *C) {
 	}
 }
 
-// destroyDuringStart: a Start that races with Destroy gives a process that
-// ends, or an error that says the sandbox is gone.
+// destroyDuringStart tests a Start that races with Destroy. It must return a process that ends, or
+// Gone.
 func destroyDuringStart(c *C) {
 	for range c.s.few(10, 3) {
 		b := c.box()

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// limit is one limit that drivers own: how it is named, set and held, and the
-// program on which it must be seen to bite.
+// limit is one limit that drivers enforce: its name, how to set it, its mechanism, and a program
+// that must reach it.
 type limit struct {
 	name     string
 	enforced func(sandbar.Enforcements) sandbar.Enforcement
@@ -40,8 +40,8 @@ func limits() []limit {
 	}
 }
 
-// limitCases: a limit that is claimed bites; one that is not is refused, and
-// accepted only when the caller says so.
+// limitCases test that a claimed limit is enforced, and that an unclaimed one is refused unless the
+// Spec has AllowDegraded.
 func limitCases() []testCase {
 	var cases []testCase
 	for _, l := range limits() {
@@ -62,8 +62,8 @@ func limitCases() []testCase {
 			c.exited(c.sh(b, "echo x > f; exit 2"), 2, "a program without limits")
 		}},
 		testCase{name: "shared-memory", needs: []need{needPython(), needMemory()}, run: func(c *C) {
-			// Together they map three times the limit and hold a fraction of it.
-			// They are all there before the first goes on.
+			// Together the programs map three times the limit and use a fraction of it. All have
+			// started before the first continues.
 			b := c.box(func(s *sandbar.Spec) { s.Limits.Memory = 256 << 20 })
 			r := c.try(b, sandbar.Cmd{Args: []string{c.s.python, "-c", `
 import os, time
@@ -83,11 +83,11 @@ print(sum(os.waitpid(pid, 0)[1] == 0 for pid in children), flush=True)
 os._exit(9)`}}, driver.Stdio{})
 			c.exited(r, 9, "a program whose processes share their memory")
 			if r.out != "24\n" {
-				c.Errorf("of 24 processes that share their memory these came to their end: %s", sandbar.Quote(r.out, 40))
+				c.Errorf("of 24 processes that share memory these ended: %s", sandbar.Quote(r.out, 40))
 			}
 		}},
 		testCase{name: "two-at-once", needs: []need{needMemory()}, run: func(c *C) {
-			// One sandbox dies of its memory; its neighbour does not notice.
+			// A sandbox that reaches its memory limit does not affect its neighbour.
 			victim, neighbour := c.box(small), c.box(small)
 			stdin, end := io.Pipe()
 			defer end.Close()
@@ -106,8 +106,8 @@ func needMemory() need {
 	return needClaim("to hold memory", func(k driver.Caps) bool { return k.Enforced.Memory != sandbar.EnforcedNone })
 }
 
-// refused: a limit that is not held is an error before anything is made, and
-// with AllowDegraded the result says that it was not held.
+// refused tests that a limit that is not enforced is an error of Create, and that with
+// AllowDegraded the result reports it.
 func refused(c *C, l limit) {
 	spec := c.spec()
 	l.set(&spec.Limits)
@@ -125,13 +125,13 @@ func refused(c *C, l limit) {
 	r := c.sh(degraded, "exit 3")
 	c.exited(r, 3, "a program with "+l.name+" accepted as not held")
 	if by := l.enforced(r.Enforced); by != sandbar.EnforcedNone {
-		c.Errorf("the result says that %s was held by %q", l.name, by)
+		c.Errorf("the result says that %s was enforced by %q", l.name, by)
 	}
 }
 
 func small(s *sandbar.Spec) { s.Limits.Memory = 64 << 20 }
 
-// hogScript takes memory until it is stopped, or has 1 GiB.
+// hogScript allocates memory until it is killed or has 1 GiB.
 const hogScript = `x=0123456789abcdef; i=0; while [ $i -lt 26 ]; do x=$x$x; i=$((i+1)); done; echo survived`
 
 func memoryBites(c *C) {
@@ -161,15 +161,14 @@ func cpusBite(c *C) {
 	b := c.box(func(s *sandbar.Spec) { s.Limits.CPUs = 0.25 })
 	r := c.sh(b, `work() { i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; }; work & work & work & wait`)
 	c.exited(r, 0, "a busy program")
-	// One period's share may be used before the first throttling.
+	// The quota of one period may be used before the first throttling.
 	if share := r.CPUTime.Seconds() / r.Duration.Seconds(); share > 0.25*1.5 {
 		c.Errorf("a share of 0.25 was %.2f: %v in %v", share, r.CPUTime, r.Duration)
 	}
 }
 
-// sharesBite lets two sandboxes of unequal weight keep all processors busy for
-// the same time. The heavier must get clearly more; its weight is 16 times.
-// Both begin when both are ready, however long the host takes to start them.
+// sharesBite runs two sandboxes with weights of 1 to 16 that keep all processors busy for the same
+// time. The heavier must get clearly more. Both begin when both are ready.
 func sharesBite(c *C) {
 	const busy = `
 import os, sys, time
@@ -195,11 +194,11 @@ for i in range(os.cpu_count()): os.wait()`
 		all.Go(func() {
 			go func() {
 				ready.Wait()
-				fmt.Fprintf(feed, "%d\n", c.s.few(2, 4)) // seconds; where a sandbox is slow to start, that counts too
+				fmt.Fprintf(feed, "%d\n", c.s.few(2, 4)) // seconds; the time that a slow sandbox takes to start counts too
 				feed.Close()
 			}()
 			res, err := c.waitFor(p)
-			isReady() // one that ended before must not keep the other waiting
+			isReady() // a program that ended early must not block the other
 			in.Close()
 			if err != nil || res.Outcome != sandbar.Exited {
 				c.Errorf("a busy program: %+v, %v", res, err)
@@ -213,7 +212,7 @@ for i in range(os.cpu_count()): os.wait()`
 	}
 }
 
-// onWrite is a Writer that calls itself at every write.
+// onWrite is a Writer that is a function.
 type onWrite func()
 
 func (w onWrite) Write(p []byte) (int, error) {
@@ -258,7 +257,7 @@ func diskBites(c *C) {
 		c.Errorf("2 MiB and then 8 MiB under a limit of 4 MiB: %v", r)
 	}
 	if !strings.Contains(r.errOut, "No space left") && !strings.Contains(r.errOut, "quota") {
-		c.Errorf("the program is not told that there is no space: %v", r)
+		c.Errorf("the program gets no ENOSPC: %v", r)
 	}
 	c.exited(c.sh(b, "rm b; echo x > c"), 0, "writing again after something was removed")
 	w, err := b.FS().Create(c.ctx, "big", sandbar.CreateOptions{})
@@ -282,7 +281,7 @@ func inodesBite(c *C) {
 	r := c.sh(b, `i=0; while [ $i -lt 200 ]; do : > f$i || break; i=$((i+1)); done; echo $i`)
 	var n int
 	fmt.Sscanf(r.out, "%d", &n)
-	// A few are taken by what every sandbox has.
+	// The sandbox itself uses some inodes.
 	if n > 64 || n < 16 && r.out != "" {
 		c.Errorf("under a limit of 64 a program made %d files: %v", n, r)
 	}

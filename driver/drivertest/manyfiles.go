@@ -11,7 +11,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// fileAbilityCases: what the files of some drivers can do besides.
+// fileAbilityCases test the optional interfaces of an FS.
 func fileAbilityCases() []testCase {
 	return []testCase{
 		fileAbility("chown", "Owner", changeOwners),
@@ -22,10 +22,10 @@ func fileAbilityCases() []testCase {
 	}
 }
 
-// fileAbility is a case for sandboxes whose files implement T.
+// fileAbility is a case for sandboxes whose FS implements T.
 func fileAbility[T any](name, what string, run func(*C, driver.Sandbox, sandbar.FS, T)) testCase {
 	n := need{ofDriver: true, unmet: func(s *suite) string {
-		if _, ok := s.specimen.FS().(T); ok {
+		if _, ok := s.sampleSandbox.FS().(T); ok {
 			return ""
 		}
 		return "the files of the driver's sandboxes have no " + what
@@ -37,7 +37,7 @@ func fileAbility[T any](name, what string, run func(*C, driver.Sandbox, sandbar.
 	}}
 }
 
-// readAll reads files, as often as it takes.
+// readAll reads all files, with as many calls of ReadFiles as needed.
 func readAll(c *C, r sandbar.BatchReader, paths []string, most int) map[string]sandbar.FileContent {
 	all := map[string]sandbar.FileContent{}
 	for rest := paths; len(rest) > 0; {
@@ -47,7 +47,7 @@ func readAll(c *C, r sandbar.BatchReader, paths []string, most int) map[string]s
 			c.Fatalf("ReadFiles of %d files answered for %d", len(rest), len(got))
 		}
 		for i, f := range got {
-			if f.Err != nil && (len(f.Data) > 0 || f.Whole) {
+			if f.Err != nil && (len(f.Data) > 0 || f.Complete) {
 				c.Errorf("ReadFiles of %s gives %d bytes and the error %v", sandbar.Quote(rest[i], 60), len(f.Data), f.Err)
 			}
 			all[rest[i]] = f
@@ -87,13 +87,13 @@ func readMany(c *C, b driver.Sandbox, _ sandbar.FS, r sandbar.BatchReader) {
 		switch {
 		case w.codes != nil:
 			c.code(g.Err, what, w.codes...)
-		case g.Err != nil || string(g.Data) != w.text || g.Whole != w.whole:
-			c.Errorf("%s: %d bytes, whole %v, error %v; want %d bytes, whole %v", what, len(g.Data), g.Whole, g.Err, len(w.text), w.whole)
+		case g.Err != nil || string(g.Data) != w.text || g.Complete != w.whole:
+			c.Errorf("%s: %d bytes, whole %v, error %v; want %d bytes, whole %v", what, len(g.Data), g.Complete, g.Err, len(w.text), w.whole)
 		}
 	}
 	for most, whole := range map[int]bool{0: false, 4: false, 5: true, 6: true} {
-		if g := readAll(c, r, []string{"a"}, most)["a"]; g.Whole != whole || string(g.Data) != "hello"[:min(most, 5)] {
-			c.Errorf("at most %d bytes of 5: %q, whole %v", most, g.Data, g.Whole)
+		if g := readAll(c, r, []string{"a"}, most)["a"]; g.Complete != whole || string(g.Data) != "hello"[:min(most, 5)] {
+			c.Errorf("at most %d bytes of 5: %q, whole %v", most, g.Data, g.Complete)
 		}
 	}
 	_, err := r.ReadFiles(c.ctx, []string{"a"}, -1)
@@ -103,8 +103,7 @@ func readMany(c *C, b driver.Sandbox, _ sandbar.FS, r sandbar.BatchReader) {
 	}
 }
 
-// readManyBounds asks for more files, longer names and more bytes than go into
-// one answer.
+// readManyBounds asks for more files, longer names and more bytes than one call returns.
 func readManyBounds(c *C, b driver.Sandbox, _ sandbar.FS, r sandbar.BatchReader) {
 	const many, large, deep = 700, 60, 150
 	name := strings.Repeat("n", 200)
@@ -128,13 +127,13 @@ func readManyBounds(c *C, b driver.Sandbox, _ sandbar.FS, r sandbar.BatchReader)
 		}
 	}
 	for path, g := range readAll(c, r, paths, sandbar.MaxFileContent) {
-		if g.Err != nil || string(g.Data) != want[path] || !g.Whole {
-			c.Fatalf("%s: %d bytes, whole %v, error %v; want all of %d bytes", sandbar.Quote(path, 60), len(g.Data), g.Whole, g.Err, len(want[path]))
+		if g.Err != nil || string(g.Data) != want[path] || !g.Complete {
+			c.Fatalf("%s: %d bytes, whole %v, error %v; want all of %d bytes", sandbar.Quote(path, 60), len(g.Data), g.Complete, g.Err, len(want[path]))
 		}
 	}
 }
 
-// putFiles writes whole files: new, over others, over links, and where none can be.
+// putFiles tests Put: new files, replaced files, symbolic links, and paths that cannot be written.
 func putFiles(c *C, b driver.Sandbox, _ sandbar.FS, p sandbar.Putter) {
 	c.exited(c.sh(b, `mkdir dir; echo old > old; echo kept > target; ln -s target link`), 0, "preparing")
 	most := strings.Repeat("x", sandbar.MaxPut)
@@ -162,7 +161,7 @@ func changeOwners(c *C, b driver.Sandbox, f sandbar.FS, o sandbar.Owner) {
 	c.code(o.Chown(c.ctx, "", own.UID, own.GID, true), "Chown of an empty path", sandbar.Invalid)
 	uid, gid := own.UID+4321, own.GID+1234
 	err = o.Chown(c.ctx, "t", uid, gid, true)
-	if err != nil { // what most users may not
+	if err != nil { // most users have no permission for it
 		c.code(err, "Chown to somebody else", sandbar.Denied)
 		if !errors.Is(err, syscall.EPERM) {
 			c.Errorf("the cause of %v is not EPERM", err)
@@ -189,7 +188,7 @@ func renameNew(c *C, b driver.Sandbox, f sandbar.FS, m sandbar.Mover) {
 	c.code(m.RenameNew(c.ctx, "b", ""), "RenameNew to nothing", sandbar.Invalid)
 	c.code(m.RenameNew(c.ctx, "", "x"), "RenameNew of an empty path", sandbar.Invalid)
 
-	// Of several to the same name one wins, and nothing is lost.
+	// Of concurrent Puts to the same path, one wins and no byte is lost.
 	names := []string{"b", "c", "d", "e", "f", "g", "h"}
 	errs := make([]error, len(names))
 	var all sync.WaitGroup

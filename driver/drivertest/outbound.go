@@ -16,10 +16,9 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// outboundCases: what a sandbox that reaches out reaches. What it does not
-// reach is among the attacks of package escape. The world is this machine's own
-// address, which the operator of these cases opens by name; nothing is sent
-// anywhere else.
+// outboundCases test sandbar.NetworkOutbound. What must stay unreachable is tested by package
+// escape. The remote end is this machine's own address, which the cases allow with AllowPrivate;
+// nothing is sent anywhere else.
 func outboundCases() []testCase {
 	needs := []need{needOutbound(), needPython()}
 	return []testCase{
@@ -35,8 +34,8 @@ func outboundCases() []testCase {
 	}
 }
 
-// needOutbound is a fact about the host as much as about the driver: whether
-// this user may make devices.
+// needOutbound depends on the host as much as on the driver: whether this user may make network
+// devices.
 func needOutbound() need {
 	return need{unmet: func(s *suite) string {
 		switch {
@@ -49,7 +48,7 @@ func needOutbound() need {
 	}}
 }
 
-// worldAddress is an IPv4 address of the host that is not loopback.
+// worldAddress returns an IPv4 address of the host that is not loopback.
 func worldAddress() netip.Addr {
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
@@ -63,7 +62,7 @@ func worldAddress() netip.Addr {
 	return netip.Addr{}
 }
 
-// world makes a driver whose sandboxes may reach the world's address.
+// world makes a driver whose sandboxes may reach worldAddress.
 func (c *C) world(change ...func(*driver.Outbound)) driver.Driver {
 	h := c.s.host(c.dir)
 	h.Outbound.AllowPrivate = []netip.Prefix{netip.PrefixFrom(worldAddress(), 32)}
@@ -82,7 +81,7 @@ func (c *C) world(change ...func(*driver.Outbound)) driver.Driver {
 	return d
 }
 
-// reaching makes a sandbox that reaches out.
+// reaching makes a sandbox with sandbar.NetworkOutbound.
 func (c *C) reaching(d driver.Driver) driver.Sandbox {
 	spec := c.spec()
 	spec.Network = sandbar.NetworkOutbound
@@ -92,7 +91,7 @@ func (c *C) reaching(d driver.Driver) driver.Sandbox {
 	return b
 }
 
-// serve serves TCP at the world's address until the case ends.
+// serve serves TCP at worldAddress until the case ends.
 func (c *C) serve(f func(*net.TCPConn)) *net.TCPAddr {
 	l, err := net.Listen("tcp", net.JoinHostPort(worldAddress().String(), "0"))
 	c.ok(err, "Listen")
@@ -142,8 +141,7 @@ func outboundRefused(c *C) {
 
 const listInterfaces = `print(*sorted(l.split(":")[0].strip() for l in open("/proc/net/dev").readlines()[2:]))`
 
-// A sandbox that does not ask for a network has none, on a driver that could
-// give it one.
+// A sandbox without NetworkOutbound has no network, on a driver that could give it one.
 func outboundNone(c *C) {
 	d := c.world()
 	spec := c.spec()
@@ -158,7 +156,8 @@ func outboundNone(c *C) {
 	}
 }
 
-// Much data both ways at once, with each side ending its own.
+// This case transfers much data in both directions at once; each side half-closes its own
+// direction.
 func outboundTCP(c *C) {
 	size := int64(c.s.few(64, 4)) << 20
 	sums := make(chan string, 1)
@@ -199,7 +198,7 @@ print(n, h.hexdigest())`, at.IP, at.Port, size))
 	}
 	select {
 	case got := <-sums:
-		// The program's blocks start the pattern anew, and 251 divides their length.
+		// Each block of the program starts the pattern anew, and 251 divides its length.
 		if got != want+" <nil>" {
 			c.Errorf("the world received %s; want %s", got, want)
 		}
@@ -208,7 +207,7 @@ print(n, h.hexdigest())`, at.IP, at.Port, size))
 	}
 }
 
-// pattern is the bytes 0 to 250 again and again.
+// pattern repeats the bytes 0 to 250.
 type pattern struct{ at int }
 
 func (p *pattern) Read(b []byte) (int, error) {
@@ -255,7 +254,7 @@ for n in [1, 0, 512, 1472, 9000, 60000]:
 	}
 }
 
-// The sandbox asks for names as programs do, and the operator's server answers.
+// Programs resolve names with the C library, and the operator's name server answers.
 func outboundNames(c *C) {
 	at := c.serve(func(conn *net.TCPConn) { io.WriteString(conn, "by name") })
 	server := c.nameServer(worldAddress())
@@ -271,8 +270,7 @@ print(socket.gethostbyname("localhost"))`, at.Port))
 	}
 }
 
-// nameServer answers for service.example with an address, and with "no such
-// name" for all others.
+// nameServer answers service.example with an address, and all other names with "no such name".
 func (c *C) nameServer(a netip.Addr) netip.AddrPort {
 	u, err := net.ListenPacket("udp", "127.0.0.1:0")
 	c.ok(err, "ListenPacket")
@@ -297,13 +295,13 @@ func (c *C) nameServer(a netip.Addr) netip.AddrPort {
 	return u.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// nameReply is a name server's answer to a question of one name.
+// nameReply returns a name server's answer to a question with one name.
 func nameReply(q []byte, a netip.Addr) []byte {
 	end := 12
 	for end < len(q) && q[end] != 0 {
 		end += 1 + int(q[end])
 	}
-	end += 5 // the root, type and class
+	end += 5 // the root label, type and class
 	if end > len(q) {
 		return nil
 	}
@@ -322,8 +320,8 @@ func nameReply(q []byte, a netip.Addr) []byte {
 	return r
 }
 
-// What is refused is refused by an answer, so that programs do not wait. There
-// is no clock here: what were to hang would run into the case's bound.
+// Refused connections get an answer, so programs do not wait. There is no time limit here: a
+// program that hangs reaches the limit of the case.
 func outboundAnswers(c *C) {
 	l, err := net.Listen("tcp", net.JoinHostPort(worldAddress().String(), "0"))
 	c.ok(err, "Listen")
@@ -363,8 +361,7 @@ for c in s: c.close()`, at.IP, at.Port))
 	}
 }
 
-// A sandbox that is destroyed in the middle of transfers is gone, connections and
-// all; what remains is found by the suite.
+// The case destroys a sandbox during transfers. The suite finds connections that remain.
 func outboundDestroy(c *C) {
 	var mu sync.Mutex
 	cut := 0
@@ -393,8 +390,8 @@ while True:
 	}, "all connections of the destroyed sandbox are cut")
 }
 
-// A program that listens at the sandbox's address is not reached by a neighbour,
-// who has the same address. The host has no way to that address at all.
+// A neighbour cannot reach a program that listens at the sandbox's address: it has the same address
+// itself. The host has no route to that address.
 func outboundNoWayIn(c *C) {
 	d := c.world()
 	a, b := c.reaching(d), c.reaching(d)

@@ -11,8 +11,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// raceCases: everything at once. They are for the race detector as much as for
-// what they check themselves.
+// raceCases run many calls concurrently. They are also for the race detector.
 func raceCases() []testCase {
 	return []testCase{
 		{name: "one-sandbox", run: func(c *C) { everythingAtOnce(c, c.box(), c.s.few(40, 10)) }},
@@ -69,11 +68,10 @@ func raceCases() []testCase {
 	}
 }
 
-// expected are the codes that calls may fail with while others, or Destroy,
-// are under way. Everything else is a fault.
+// expected are the codes with which calls may fail during other calls or Destroy.
 var expected = []sandbar.Code{sandbar.Gone, sandbar.NotFound, sandbar.Exists, sandbar.Conflict, sandbar.Unavailable, sandbar.NoSpace, sandbar.Exhausted}
 
-// everythingAtOnce calls everything a sandbox can do from many goroutines.
+// everythingAtOnce makes all calls of a sandbox from many goroutines.
 func everythingAtOnce(c *C, b driver.Sandbox, times int) {
 	typed := func(what string, err error) {
 		if err != nil && !slices.Contains(expected, sandbar.CodeOf(err)) {

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// streamCases: every byte, in order, once, in bounded memory.
+// streamCases test that every byte is delivered once, in order and in bounded memory.
 func streamCases() []testCase {
 	return []testCase{
 		{name: "stderr-first", run: func(c *C) {
@@ -132,7 +132,7 @@ func streamCases() []testCase {
 			}
 		}},
 		{name: "held-pipe", run: func(c *C) {
-			r := c.sh(c.box(), "sleep 100 & echo hi; exit 3") // no Wait is that patient
+			r := c.sh(c.box(), "sleep 100 & echo hi; exit 3") // longer than any limit of Wait
 			c.exited(r, 3, "a program whose descendant holds the pipe")
 			if r.out != "hi\n" {
 				c.Errorf("got %v", r)
@@ -143,7 +143,7 @@ func streamCases() []testCase {
 	}
 }
 
-// counter counts and throws away.
+// counter counts bytes and discards them.
 type counter struct{ n atomic.Int64 }
 
 func (w *counter) Write(b []byte) (int, error) {
@@ -151,7 +151,7 @@ func (w *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// flood: more output than memory is allowed to grow by.
+// flood writes more output than the memory may grow.
 func flood(c *C) {
 	size := int64(c.s.few(256, 96)) << 20
 	const allowed = 64 << 20
@@ -185,7 +185,7 @@ func flood(c *C) {
 	}
 }
 
-// gate is a writer that lets nothing through until it is opened.
+// gate is a writer that blocks until it is opened.
 type gate struct {
 	open chan struct{}
 	counter
@@ -196,8 +196,8 @@ func (g *gate) Write(b []byte) (int, error) {
 	return g.counter.Write(b)
 }
 
-// slowReader: a writer that blocks holds the program back. The program tells
-// on stderr how far it is.
+// slowReader tests that a writer that blocks also blocks the program. The program prints its
+// progress on stderr.
 func slowReader(c *C) {
 	const blocks, size = 512, 64 << 10
 	b := c.box()
@@ -214,7 +214,7 @@ func slowReader(c *C) {
 		}
 	}
 	c.Cleanup(open)
-	// Wait until it gets no further, then see how far it got.
+	// Wait until there is no progress, then read it.
 	for last, still := int64(-1), 0; still < 50; time.Sleep(10 * time.Millisecond) {
 		if now := progress.n.Load(); now != last || now == 0 {
 			last, still = now, 0
@@ -233,7 +233,8 @@ func slowReader(c *C) {
 	}
 }
 
-// failingReader: a writer that fails closes the output, and the program is told.
+// failingReader tests that a writer that fails closes the output, and that the program gets an
+// error.
 func failingReader(c *C) {
 	out := &failing{after: 100000}
 	p := c.start(c.box(), sandbar.Cmd{Args: []string{"sh", "-c", "while echo some output; do :; done; exit 12"}}, driver.Stdio{Stdout: out})
@@ -247,7 +248,7 @@ func failingReader(c *C) {
 	}
 }
 
-// failing is a writer that fails after some bytes.
+// failing is a writer that fails after a number of bytes.
 type failing struct {
 	after int
 	over  bool
@@ -283,7 +284,7 @@ func stdinEcho(c *C) {
 	}
 }
 
-// sealed is a writer that fails the case when it is called after its seal.
+// sealed is a writer that fails the case if it is called after seal.
 type sealed struct {
 	c      *C
 	closed atomic.Bool
@@ -297,8 +298,8 @@ func (s *sealed) Write(b []byte) (int, error) {
 	return s.counter.Write(b)
 }
 
-// heldPipeFlood: a descendant that writes without end does not keep Wait, and
-// after Wait nothing is delivered.
+// heldPipeFlood tests that Wait returns although a descendant writes without end, and that nothing
+// is delivered after Wait.
 func heldPipeFlood(c *C) {
 	b := c.box()
 	out := &sealed{c: c}
@@ -309,11 +310,10 @@ func heldPipeFlood(c *C) {
 		c.Errorf("got %+v and %d bytes", res, out.n.Load())
 	}
 	c.counted(res, out.n.Load(), 0)
-	time.Sleep(50 * time.Millisecond) // for a late delivery to show
+	time.Sleep(50 * time.Millisecond) // so that a late delivery is detected
 }
 
-// chatter: a conversation, an answer to every line, for programs that are
-// driven rather than run.
+// chatter tests a dialogue with an answer to every line.
 func chatter(c *C) {
 	stdin, say := io.Pipe()
 	c.Cleanup(func() { say.Close() })

@@ -14,8 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// treeCases: KillTree ends all that one program started, wherever it went, and
-// nothing else.
+// treeCases test that KillTree kills all processes that one program started, and no others.
 func treeCases() []testCase {
 	needs := []need{needTrees(), needPython()}
 	return []testCase{
@@ -64,11 +63,11 @@ say("up")`)
 			}
 			t.count(2, "after the program's own end")
 			t.kill()
-			t.kill() // there is nothing more to do
+			t.kill() // a second call has no effect
 			c.exited(c.sh(b, "exit 4"), 4, "a program after that")
 		}},
 		{name: "threads", needs: needs, run: func(c *C) {
-			// Its first thread ends and is a zombie, while another goes on.
+			// The first thread ends and is a zombie; another thread continues.
 			t := c.tree(c.box(), daemons+`
 import threading
 threading.Thread(target=sleep).start()
@@ -163,9 +162,8 @@ say("up"); sleep()`)
 	}
 }
 
-// busyNeighbours: where other programs start and end processes all the time, a
-// tree is found all the same. Whatever is done to be sure of it, they go on,
-// and one that stood still stands still.
+// busyNeighbours tests that a tree is found while other programs start and end processes all the
+// time. The other programs must continue, and a stopped one must stay stopped.
 func busyNeighbours(c *C) {
 	b := c.box()
 	busy := c.tree(b, daemons+`
@@ -198,7 +196,7 @@ say("up"); sleep()`)
 	busy.kill()
 }
 
-// states are the letters of the states of what lives of a tree.
+// states are the process states of the tree's live processes.
 func (t *tree) states() (letters string) {
 	for _, state := range t.living() {
 		letters += state
@@ -206,9 +204,8 @@ func (t *tree) states() (letters string) {
 	return letters
 }
 
-// living are the processes of the tree that live, with the letters of their
-// states. They are looked for on the host, where no program can hide, or inside
-// if what they run on is no kernel of the host's.
+// living returns the live processes of the tree with their states. It looks on the host, where no
+// process can hide, or inside the sandbox if programs have another kernel.
 func (t *tree) living() map[int]string {
 	switch t.c.s.caps.Boundary {
 	case driver.BoundaryGVisor, driver.BoundaryVM, driver.BoundaryRemote:
@@ -224,8 +221,7 @@ func (t *tree) living() map[int]string {
 	return all
 }
 
-// livingInside asks a program in the sandbox; where there is none any more,
-// nothing lives.
+// livingInside asks a program in the sandbox. If that cannot start, no process lives.
 func (t *tree) livingInside() map[int]string {
 	const look = `
 import os, sys
@@ -256,7 +252,7 @@ print("looked")`
 	return all
 }
 
-// daemons is what the programs of these cases are made of.
+// daemons is the common Python code of these cases.
 const daemons = `
 import ctypes, os, signal, time
 def say(s): os.write(1, (s + "\n").encode())
@@ -284,23 +280,23 @@ func needTrees() need {
 	}}
 }
 
-// killTree ends all that p started; that it fails is a failure.
+// killTree calls KillTree of p. An error is a failure.
 func (c *C) killTree(p driver.Process) {
 	if err := p.KillTree(); err != nil {
 		c.Errorf("KillTree: %v", err)
 	}
 }
 
-// tree is a program with all it starts.
+// tree is a program with all processes that it started.
 type tree struct {
 	c     *C
 	box   driver.Sandbox
 	p     driver.Process
 	out   *buffer
-	token string // in the environment of all of it
+	token string // in the environment of all its processes
 }
 
-// tree starts a Python program and waits until it says "up".
+// tree starts a Python program and waits until it prints "up".
 func (c *C) tree(b driver.Sandbox, program string) *tree {
 	out := &buffer{}
 	t := &tree{c: c, box: b, out: out, token: "tree-" + nonce()}
@@ -313,13 +309,13 @@ func (c *C) tree(b driver.Sandbox, program string) *tree {
 	return t
 }
 
-// count waits until so many processes of the tree live.
+// count waits until this number of processes of the tree live.
 func (t *tree) count(want int, when string) {
 	t.c.until(func() bool { return len(t.living()) == want }, "%s %d processes of the tree live", when, want)
 }
 
-// kill ends the tree and makes sure of it. One look could miss what forks all
-// the time.
+// kill kills the tree and checks repeatedly that nothing lives: one look could miss a process that
+// forks all the time.
 func (t *tree) kill() {
 	t.c.killTree(t.p)
 	for range 5 {
@@ -330,8 +326,8 @@ func (t *tree) kill() {
 	}
 }
 
-// neighbour starts a program that nothing may touch. What it returns ends it
-// and checks that.
+// neighbour starts a program that must not be affected. The returned function ends it and checks
+// that.
 func (c *C) neighbour(b driver.Sandbox) (untouched func()) {
 	in, feed := io.Pipe()
 	c.Cleanup(func() { feed.Close() })

@@ -20,20 +20,20 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/warm/prestart"
 )
 
-// warmKind is one way to have an interpreter up before its program is known.
+// warmKind is one way to prestart an interpreter.
 type warmKind struct {
 	name                        string // in the names of cases
 	language, interpreter, file string
 	forked                      bool // by the driver's Templater
 	prepare                     func(context.Context, driver.Driver, driver.TemplateSpec) (driver.Template, error)
-	// Programs. show prints its arguments, the variable WARM, its directory, the
-	// directory's files and its input, and exits with 3. fail ends with an error of the
-	// interpreter, die with a signal.
+	// Programs. show prints its arguments, the variable WARM, its directory, the directory's files
+	// and its input, and exits with 3. fail ends with an error of the interpreter, die with a
+	// signal.
 	show, fail, die string
-	// wait prints "up" and its process id, and ends when there is a file go.
+	// wait prints "up" and its process id, and ends when the file go exists.
 	wait string
-	// strange prints on its first line what must differ between two sandboxes, on the
-	// second what it finds of another program, and leaves such traces itself.
+	// strange prints on its first line values that must differ between two sandboxes, and on the
+	// second line traces of another program. It leaves such traces itself.
 	strange, stranger string
 	tree              string // starts "sleep %d", prints "up" and waits
 	start             string // a variable that the interpreter reads as it starts; "" for none
@@ -58,8 +58,7 @@ open("trace", "w").close(); os.environ["TRACE"] = "1"; sys.modules["trace"] = sy
 `
 )
 
-// warmKinds are the kinds. Forked ones need driver.Templater, the others nothing but
-// package prestart.
+// warmKinds are the kinds. Forked ones need driver.Templater, the others only package prestart.
 func warmKinds() []warmKind {
 	python := warmKind{name: "prestarted-python", language: "python", interpreter: "python3", file: "main.py", prepare: prestarted,
 		show: showPython, fail: "def f(): return 1 / 0\nf()", die: "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)",
@@ -88,8 +87,7 @@ func prestarted(_ context.Context, d driver.Driver, t driver.TemplateSpec) (driv
 	return prestart.Prepare(d, t)
 }
 
-// warmCases: a program runs in a sandbox that was prepared for it as in one that was
-// made for it.
+// warmCases test that a program runs in a prestarted sandbox as in a new one.
 func warmCases() (all []testCase) {
 	for _, k := range warmKinds() {
 		needs := []need{needWarm(k)}
@@ -112,14 +110,14 @@ func warmCases() (all []testCase) {
 	return all
 }
 
-// needWarm is what a driver can warm, which one fork shows. What a Templater refuses
-// depends on the host and on the Harness.
+// needWarm requires that the driver can warm the kind, which one fork shows. What a Templater
+// refuses depends on the host and on the Harness.
 func needWarm(k warmKind) need {
 	return need{ofDriver: !k.forked, unmet: func(s *suite) string { return s.warm[k.name] }}
 }
 
-// lookWarm forks one sandbox of every kind and notes why it cannot be had.
-func (s *suite) lookWarm(c *C) {
+// probeWarm forks one sandbox of every kind and records why a kind is not possible.
+func (s *suite) probeWarm(c *C) {
 	for _, k := range warmKinds() {
 		t, err := k.prepare(c.ctx, c.d, k.spec(c))
 		if err == nil {
@@ -139,8 +137,8 @@ func (s *suite) lookWarm(c *C) {
 	}
 }
 
-// spec describes the template. The suite's token is in it, so that a blocked shell has
-// the environment of its program.
+// spec returns the TemplateSpec. Its Env has the suite's token, so that a blocked shell has the
+// environment of its program.
 func (k warmKind) spec(c *C) driver.TemplateSpec {
 	s := c.spec()
 	env := s.Env
@@ -160,7 +158,7 @@ func (k warmKind) template(c *C, change ...func(*driver.TemplateSpec)) driver.Te
 	return t
 }
 
-// fork makes a sandbox of a template that is destroyed after the case.
+// fork forks a sandbox that is destroyed after the case.
 func (c *C) fork(t driver.Template) driver.Sandbox {
 	b, err := t.Fork(c.ctx, c.newID())
 	c.ok(err, "Fork")
@@ -191,7 +189,7 @@ func (k warmKind) begin(c *C, b driver.Sandbox, code string, env map[string]stri
 	return p, out
 }
 
-// same compares programs after a cold and after a warm start.
+// same compares the results of programs after a cold and after a warm start.
 func (k warmKind) same(c *C) {
 	t := k.template(c)
 	for name, p := range map[string]struct {
@@ -234,14 +232,14 @@ func (k warmKind) same(c *C) {
 	}
 }
 
-// shown is what a caller sees of a program, without ids of sandboxes, which are in the
-// paths of a driver without a root of its own.
+// shown returns a program's result without ids of sandboxes. Without its own root file system a
+// sandbox has its id in paths.
 func shown(r ran) []string {
 	id := regexp.MustCompile(`sb_[a-z2-7]{26}`)
 	return []string{fmt.Sprint(r.Outcome, r.ExitCode, r.Signal), id.ReplaceAllString(r.out, "ID"), id.ReplaceAllString(r.errOut, "ID")}
 }
 
-// once: an interpreter runs one program, and the sandbox is an ordinary one besides.
+// once tests that an interpreter runs one program, and that the sandbox otherwise is a normal one.
 func (k warmKind) once(c *C) {
 	b := c.fork(k.template(c))
 	c.exited(c.sh(b, "exit 4"), 4, "a program before the interpreter's")
@@ -262,7 +260,7 @@ func (k warmKind) once(c *C) {
 	c.exited(c.sh(b, "exit 6"), 6, "a program after the interpreter's")
 }
 
-// gone: nothing runs in a sandbox that has ended, nor in an interpreter that has.
+// gone tests that Eval fails after the end of the sandbox or of the interpreter.
 func (k warmKind) gone(c *C) {
 	t := k.template(c)
 	b := c.fork(t)
@@ -284,8 +282,8 @@ func (k warmKind) gone(c *C) {
 	}
 }
 
-// refuses: a program that would not run as after a cold start is refused, and nothing
-// of it runs.
+// refuses tests that Eval refuses a program that would not run as after a cold start, and that no
+// part of it runs.
 func (k warmKind) refuses(c *C) {
 	t := k.template(c)
 	jobs := map[string]driver.Evaluation{"another file": {Path: "other"}}
@@ -305,13 +303,13 @@ func (k warmKind) refuses(c *C) {
 	}
 }
 
-// touched is an input that notes whether it was read.
+// touched is an input that records whether it was read.
 type touched struct{ yes bool }
 
 func (t *touched) Read([]byte) (int, error) { t.yes = true; return 0, io.EOF }
 
-// fails: a template or a fork that cannot be made is an error with a code, and leaves
-// the template as good as it was.
+// fails tests that a failure to prepare or to fork is an error with a code, and does not affect the
+// template.
 func (k warmKind) fails(c *C) {
 	for what, change := range map[string]func(*driver.TemplateSpec){
 		"an interpreter that does not exist": func(s *driver.TemplateSpec) { s.Argv = []string{"no-such-interpreter"} },
@@ -363,8 +361,7 @@ func (k warmKind) fails(c *C) {
 	}
 }
 
-// strangers: two forks of one template see nothing of each other, and have random
-// numbers of their own.
+// strangers tests that two forks of one template share no traces and have different random numbers.
 func (k warmKind) strangers(c *C) {
 	t := k.template(c)
 	boxes := []driver.Sandbox{c.fork(t), c.fork(t), c.fork(t)}
@@ -385,7 +382,8 @@ func (k warmKind) strangers(c *C) {
 	}
 }
 
-// killed: KillTree ends a program of a warm interpreter and what it started.
+// killed tests that KillTree kills a program of a prestarted interpreter and the processes that it
+// started.
 func (k warmKind) killed(c *C) {
 	b := c.fork(k.template(c))
 	seconds := 1_000_000 + rand.IntN(1<<30)
@@ -401,8 +399,8 @@ func (k warmKind) killed(c *C) {
 	c.exited(c.sh(b, "exit 5"), 5, "a program after KillTree")
 }
 
-// withArgument lists the processes of the host with an argument. A VM's are not among
-// them.
+// withArgument lists the host's processes with an argument. Processes in a virtual machine are not
+// among them.
 func withArgument(arg string) (pids []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range all {
@@ -413,7 +411,7 @@ func withArgument(arg string) (pids []string) {
 	return pids
 }
 
-// processes are those of the driver on the host, by their names.
+// processes returns the driver's processes on the host by name.
 func (c *C) processes() map[int]string {
 	t, all := traces{}, map[int]string{}
 	c.s.lookAtHost(t, c.dir)
@@ -426,13 +424,13 @@ func (c *C) processes() map[int]string {
 	return all
 }
 
-// killNew kills the processes that came between two looks, of one name or, if that is
-// empty, of any. It returns how many there were.
+// killNew kills the processes that started between two looks: those of one name or, if that is
+// empty, all. It returns their number.
 func killNew(before, after map[int]string, name string) (n int) {
 	for pid, its := range after {
 		if before[pid] == "" && (name == "" || name == its) {
 			if p, err := os.FindProcess(pid); err == nil {
-				_ = p.Kill() // it may have ended with another
+				_ = p.Kill() // it may have ended with another process
 			}
 			n++
 		}
@@ -440,9 +438,10 @@ func killNew(before, after map[int]string, name string) (n int) {
 	return n
 }
 
-// dies: a template whose processes are killed says so, and what it has forked lives on.
+// dies tests that a template whose processes are killed reports its death, and that its forks stay
+// alive.
 func (k warmKind) dies(c *C) {
-	c.destroy(c.box()) // the driver's own processes are up
+	c.destroy(c.box()) // starts the driver's own processes
 	before := c.processes()
 	t := k.template(c)
 	if t.Dead() == nil {
@@ -458,7 +457,7 @@ func (k warmKind) dies(c *C) {
 		default:
 			return false
 		}
-	}, "the template is said to be dead")
+	}, "the template is reported dead")
 	_, err := t.Fork(c.ctx, c.newID())
 	c.code(err, "Fork of a dead template", sandbar.Gone)
 	p, out := k.begin(c, b, k.show, nil)

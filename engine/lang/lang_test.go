@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// bash is a name of the shell that has a command of its own, and is not listed.
+// bash is an alias of shell with its own command, and is not listed.
 func TestBash(t *testing.T) {
 	c, err := New(Default()...)
 	if err != nil {
@@ -20,7 +20,7 @@ func TestBash(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, l, err)
 		}
 	}
-	// Whoever allows it by this name allows the language.
+	// Allowing the alias allows the language.
 	only, err := c.Only("bash")
 	if err != nil || !slices.Equal(only.Names(), []string{"shell"}) {
 		t.Fatalf("%v, %v", only, err)
@@ -28,7 +28,7 @@ func TestBash(t *testing.T) {
 	if l, err := only.Find("shell"); err != nil || l.Name != "shell" {
 		t.Errorf("%+v, %v", l, err)
 	}
-	// An operator's own language of that name is the one that is meant.
+	// An operator's own language "bash" replaces the alias.
 	own, err := New(append(Default(), Language{Name: "bash", File: "x", Command: []string{"/opt/bash", "{file}"}})...)
 	if err != nil {
 		t.Fatal(err)

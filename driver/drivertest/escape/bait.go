@@ -13,12 +13,11 @@ import (
 	"sync"
 )
 
-// Bait is what a program could get at if it were not contained. All of it is
-// made for one case and removed after it.
+// Bait is what an uncontained program could access. It is made for one case and removed after it.
 type Bait struct {
-	Secret string // stands in File, in the process's environment, and is what the listeners say
-	Dir    string // a directory of the host that this user can write
-	File   string // in Dir, readable by everybody
+	Secret string // content of File, in the process's environment, and the answer of the listeners
+	Dir    string // a directory of the host, writable by this user
+	File   string // in Dir, readable by all users
 	PID    int    // a process of the host, of this user
 
 	process  *exec.Cmd
@@ -28,8 +27,8 @@ type Bait struct {
 	unix     net.Listener
 	abstract net.Listener
 	udp      net.PacketConn
-	self     os.FileInfo // of this program's own file
-	daemon   string      // variable of this process that holds the secret
+	self     os.FileInfo // of this program's executable
+	daemon   string      // variable of this process with the secret
 	serving  sync.WaitGroup
 }
 
@@ -61,12 +60,12 @@ func (b *Bait) makeFiles() (err error) {
 		return err
 	}
 	b.File = filepath.Join(b.Dir, baitFile)
-	// Everybody may read: only the boundary stands between a program and it.
+	// All users may read it, so only the boundary protects it.
 	return errors.Join(os.Chmod(b.Dir, 0o755), os.WriteFile(b.File, []byte(b.Secret), 0o644))
 }
 
-// startProcess starts a program that waits for the end of its input: it ends
-// with this process, however that ends.
+// startProcess starts a program that waits for the end of its input, which comes at the latest when
+// this process ends.
 func (b *Bait) startProcess() error {
 	b.process = exec.Command("cat")
 	b.process.Env = []string{"BAIT=" + b.Secret}
@@ -146,7 +145,7 @@ func (b *Bait) serveUDP() {
 	}
 }
 
-// outsideAddress is an IPv4 address of the host that is not loopback, or "".
+// outsideAddress returns an IPv4 address of the host that is not loopback, or "".
 func outsideAddress() string {
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
@@ -157,7 +156,7 @@ func outsideAddress() string {
 	return ""
 }
 
-// env names the bait to a program. The secret itself is not in it.
+// env describes the bait to a program, without the secret.
 func (b *Bait) env() map[string]string {
 	port := func(a net.Addr) string {
 		_, p, _ := net.SplitHostPort(a.String())
@@ -183,8 +182,8 @@ func (b *Bait) env() map[string]string {
 	return env
 }
 
-// hostSecrets are the files and directories of this host of which no sandbox may have
-// any, each with the time of its last change in nanoseconds: "PATH=TIME:PATH=TIME".
+// hostSecrets returns files and directories of this host that no sandbox may contain, each with its
+// modification time in nanoseconds: "PATH=TIME:PATH=TIME".
 func hostSecrets() string {
 	paths := []string{"/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssh/ssh_host_rsa_key",
 		"/root", "/var/lib", "/var/log", "/var/run/secrets", "/run/secrets", "/boot", "/mnt", "/media", "/srv", "/etc/ssh", "/lost+found"}
@@ -198,7 +197,7 @@ func hostSecrets() string {
 	return strings.Join(all, ":")
 }
 
-// damage tells what has happened to the bait.
+// damage describes changes to the bait.
 func (b *Bait) damage() []string {
 	var all []string
 	found := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }

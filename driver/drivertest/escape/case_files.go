@@ -10,7 +10,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// fileCases are numbers 1 to 18: files through the file API and from inside.
+// fileCases are numbers 1 to 18: attacks on files through the file API and from inside.
 func fileCases() []Case {
 	return []Case{
 		{ID: "01-link-read", Title: "read a host file through a planted link and the file API", Claim: Files, Leaks: true,
@@ -142,10 +142,10 @@ done()`},
 	}
 }
 
-// plantLinks makes a tree with links to the bait.
+// plantLinks makes a directory tree with symbolic links to the bait.
 const plantLinks = `mkdir -p t/u/v && ln -s "$BAIT_DIR" t/d && ln -s "$BAIT_FILE" t/u/f && ln -s / t/u/v/r && echo x > t/u/x && echo DONE`
 
-// afterShell makes an Attack: a shell program, then the file API.
+// afterShell makes an Attack that runs a shell program and then uses the file API.
 func afterShell(shell string, then func(context.Context, *Scene, sandbar.FS) error) func(context.Context, *Scene) error {
 	return func(ctx context.Context, s *Scene) error {
 		box, err := s.Box(ctx)
@@ -159,7 +159,7 @@ func afterShell(shell string, then func(context.Context, *Scene, sandbar.FS) err
 	}
 }
 
-// readsSecret reads a file through the API; the bait's secret in it is an escape.
+// readsSecret reads a file through the API. The bait's secret in it is an escape.
 func (s *Scene) readsSecret(ctx context.Context, fs sandbar.FS, path string) {
 	f, err := fs.Open(ctx, path)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *Scene) readsSecret(ctx context.Context, fs sandbar.FS, path string) {
 	}
 }
 
-// write tries to write a file through the API; the bait shows what came of it.
+// write tries to write a file through the API. Bait.damage shows the effect.
 func write(ctx context.Context, fs sandbar.FS, path string, opt sandbar.CreateOptions) {
 	w, err := fs.Create(ctx, path, opt)
 	if err != nil {
@@ -197,7 +197,7 @@ func swapRace(ctx context.Context, s *Scene) error {
 		return err
 	}
 	fs := box.FS()
-	out := &capped{}
+	out := &limitedBuffer{}
 	p, err := s.Begin(ctx, box, `
 os.mkdir("d"); open("d/secret", "w").write("inner")
 say("READY")
@@ -234,8 +234,8 @@ done()`, nil, out)
 	return ctx.Err()
 }
 
-// awaitText waits until a program has said a word.
-func awaitText(ctx context.Context, out *capped, word string) error {
+// awaitText waits until a program has printed a word.
+func awaitText(ctx context.Context, out *limitedBuffer, word string) error {
 	for !strings.Contains(out.String(), word) {
 		select {
 		case <-ctx.Done():
@@ -246,11 +246,11 @@ func awaitText(ctx context.Context, out *capped, word string) error {
 	return nil
 }
 
-// specialFiles opens what is no file. To open it is a failure; so is to hang,
-// which the scene's bound ends.
+// specialFiles opens files that are not regular. A success is a failure, and so is a call that
+// hangs, which caseBound ends.
 func specialFiles(ctx context.Context, s *Scene, fs sandbar.FS) error {
 	names := []string{"z", "d", "/dev/null", "/dev"}
-	// Where no FIFO can be made, none can be opened.
+	// If mkfifo is impossible, no FIFO can be opened.
 	_, err := fs.Stat(ctx, "p")
 	pipes := sandbar.CodeOf(err) != sandbar.NotFound
 	if pipes {
@@ -286,7 +286,7 @@ func specialFiles(ctx context.Context, s *Scene, fs sandbar.FS) error {
 	return nil
 }
 
-// promptly runs f and gives up on it when it hangs.
+// promptly runs f and gives up if it hangs.
 func promptly(ctx context.Context, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -327,7 +327,7 @@ done()`, entries, deep), "")
 	return nil
 }
 
-// countPages lists a directory page by page: every name once, in order.
+// countPages lists a directory page by page and checks that every name appears once, in order.
 func countPages(ctx context.Context, fs sandbar.FS, dir string, want int) error {
 	got, after := 0, ""
 	for {

@@ -2,8 +2,8 @@ package escape
 
 import "github.com/sandbar-dev/sandbar"
 
-// kernelCases are numbers 56 to 66. None but 65 is attempted where no boundary
-// is claimed: for root on a bare host most of them would simply work.
+// kernelCases are numbers 56 to 66. Without a claimed boundary only 65 runs: for root on a bare
+// host most of the calls would succeed.
 func kernelCases() []Case {
 	return []Case{
 		{ID: "56-namespaces", Title: "make a namespace, join another", Claim: Kernel, Python: `

@@ -15,8 +15,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// lastingCases are number 91: programs that try to outlive KillTree by not being
-// what a killer can read.
+// lastingCases are number 91: programs that hide from KillTree.
 func lastingCases() []Case {
 	var cases []Case
 	for _, x := range []struct{ name, title, python string }{
@@ -71,8 +70,7 @@ def up():
     while True: time.sleep(1000)
 `
 
-// outlive starts a program that hides, ends all that it started and looks for what
-// lives all the same.
+// outlive starts a program that hides, calls KillTree and searches for processes that still live.
 func (s *Scene) outlive(ctx context.Context, python string) error {
 	box, err := s.Box(ctx)
 	if err != nil {
@@ -94,15 +92,15 @@ func (s *Scene) outlive(ctx context.Context, python string) error {
 	return errors.Join(kerr, err)
 }
 
-// alive lists what lives of the case's programs: on the host, where none can hide,
-// or inside where programs are no processes of the host.
+// alive lists the live processes of the case: on the host, where none can hide, or inside the
+// sandbox if programs are not processes of the host.
 func (s *Scene) alive(ctx context.Context, box driver.Sandbox) ([]int, error) {
 	switch s.Driver.Caps().Boundary {
 	case driver.BoundaryGVisor, driver.BoundaryVM, driver.BoundaryRemote:
 	case driver.BoundaryNone:
 		return carriers(s.token), nil
 	default:
-		// A process outside the sandbox's PID namespace is no program: the keeper of a
+		// A process outside the sandbox's PID namespace is not a program: the process that holds a
 		// fork's memory has the fork's arguments, and lives as long as the sandbox.
 		return slices.DeleteFunc(carriers(s.token), outsideSandbox), nil
 	}
@@ -130,7 +128,7 @@ func outsideSandbox(pid int) bool {
 	return err == nil && ierr == nil && its == own
 }
 
-// signalled is what a program has said so far.
+// signalled is a program's output so far.
 type signalled struct {
 	mu    sync.Mutex
 	buf   bytes.Buffer
@@ -144,14 +142,14 @@ func (b *signalled) Write(p []byte) (int, error) {
 	case b.wrote <- struct{}{}:
 	default:
 	}
-	b.buf.Write(p[:min(len(p), max(0, cappedAt-b.buf.Len()))])
+	b.buf.Write(p[:min(len(p), max(0, maxBuffered-b.buf.Len()))])
 	return len(p), nil
 }
 
-// upBound is how long a program may take to be up.
+// upBound is how long a program may take to start.
 const upBound = 20 * time.Second
 
-// await waits until the program has said a word, on a line of its own.
+// await waits until the program has printed a word on its own line.
 func (b *signalled) await(ctx context.Context, word string) error {
 	ctx, cancel := context.WithTimeout(ctx, upBound)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// magicCases are number 89: links of /proc under the file API.
+// magicCases are number 89: the magic links of /proc (proc(5)) under the file API.
 func magicCases() []Case {
 	return []Case{
 		{ID: "89-magic-links", Title: "change mode and owner through links of /proc and the file API", Claim: Files,
@@ -21,12 +21,12 @@ func magicCases() []Case {
 	}
 }
 
-// plantMagic makes links to the magic links of /proc, below a directory too.
+// plantMagic makes symbolic links to magic links of /proc, also below a directory.
 const plantMagic = `mkdir t; n=0; for p in /proc/self/exe /proc/1/exe /proc/self/root /proc/1/root /proc/self/cwd /proc/1/cwd; do
 	n=$((n+1)); ln -s $p m$n; ln -s $p t/m$n; done; echo DONE`
 
-// magicLinks changes what magic links lead to, by their own names and by links to them.
-// In a kernel where they lead nowhere all of it fails just as well.
+// magicLinks changes the targets of magic links, by their own names and by symbolic links to them.
+// In a kernel without magic links all of it fails.
 func magicLinks(ctx context.Context, s *Scene, files sandbar.FS) error {
 	paths := []string{"/proc/self/exe", "/proc/1/exe", "/proc/self/root", "/proc/1/root", "/proc/self/cwd", "/proc/thread-self/exe"}
 	for n := range 20 {
@@ -56,8 +56,8 @@ func magicLinks(ctx context.Context, s *Scene, files sandbar.FS) error {
 	return stillMade(ctx, s)
 }
 
-// stillMade records an escape unless a sandbox can still be made: what the host makes
-// sandboxes with is not to be reached from one.
+// stillMade records an escape if no sandbox can be made any more: no program may reach the files
+// that the host uses to make sandboxes.
 func stillMade(ctx context.Context, s *Scene) error {
 	box, err := s.Box(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func magicRace(ctx context.Context, s *Scene) error {
 		return err
 	}
 	files := box.FS()
-	out := &capped{}
+	out := &limitedBuffer{}
 	p, err := s.Begin(ctx, box, `
 os.makedirs("t/u"); open("t/n", "w").close()
 targets = ["/proc/self/exe", "/proc/1/exe", "/proc/self/root", "/proc/1/root"] + ["/proc/self/fd/%d" % n for n in range(3, 12)]
@@ -107,7 +107,7 @@ done()`, nil, out)
 			return ctx.Err()
 		default:
 		}
-		// What these say is of no interest: either end of the race may have won.
+		// The errors are irrelevant: either side of the race may win.
 		files.Chmod(ctx, "t/n", 0, false)
 		files.Chmod(ctx, "t/n", 0o777, false)
 		if owner != nil {
@@ -121,7 +121,7 @@ done()`, nil, out)
 	}
 }
 
-// afterMagic looks whether the agent and its program are as before.
+// afterMagic checks that the agent and its program are unchanged.
 func afterMagic(ctx context.Context, s *Scene, box driver.Sandbox) error {
 	if _, err := s.Program(ctx, box, "", "echo DONE"); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// metadataCases are numbers 97 and 98, and what belongs to 42 besides: what the
-// kernel tells of the host, and the rarely used options of sockets.
+// metadataCases are numbers 97 and 98 and a part of 42: host metadata that the kernel exposes, and
+// rarely used socket options.
 func metadataCases() []Case {
 	return []Case{
 		{ID: "42-core-limit", Title: "raise the limit of core dumps, or lower it to where handlers run", Claim: Kernel, Python: `
@@ -95,8 +95,8 @@ done()`},
 	}
 }
 
-// hostMetadata looks for content in /proc beyond what SECURITY.md lists. A kernel
-// in user space fills some other names with what is its own.
+// hostMetadata searches /proc for content beyond the list in SECURITY.md. A kernel in user space
+// has its own content under some other names.
 func hostMetadata(ctx context.Context, s *Scene) error {
 	box, err := s.Box(ctx)
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"io"
 )
 
-// networkCases are numbers 43 to 51, as far as a sandbox without a network is
-// concerned.
+// networkCases are those of numbers 43 to 51 that concern a sandbox without a network.
 func networkCases() []Case {
 	return []Case{
 		{ID: "43-loopback", Title: "a TCP service on the host's loopback, plain and multipath", Claim: Network, Leaks: true, Python: `
@@ -133,9 +132,9 @@ done()`},
 	}
 }
 
-// neighbour makes an Attack with two sandboxes. The program of the first is
-// told the secret, offers it in its own sandbox and sets where; that of the
-// second is told where, and tries to get at it. Then the first clears up.
+// neighbour makes an Attack with two sandboxes. The program of the first gets the secret, offers it
+// in its sandbox and prints the address. The program of the second gets the address and tries to
+// read the secret. Then the first cleans up.
 func neighbour(offer, take, clear string) func(context.Context, *Scene) error {
 	return func(ctx context.Context, s *Scene) error {
 		a, err := s.Box(ctx)
@@ -146,7 +145,7 @@ func neighbour(offer, take, clear string) func(context.Context, *Scene) error {
 		if err != nil {
 			return err
 		}
-		out := &capped{}
+		out := &limitedBuffer{}
 		stdin, tell := io.Pipe()
 		defer tell.Close()
 		p, err := s.Begin(ctx, a, `

@@ -1,7 +1,7 @@
 package escape
 
-// outboundCases are numbers 43 to 51 again, from sandboxes that reach out, under
-// the rules of an operator who has said nothing.
+// outboundCases are numbers 43 to 51 from sandboxes with sandbar.NetworkOutbound and the default
+// rules.
 func outboundCases() []Case {
 	return []Case{
 		{ID: "43-outbound-device", Title: "change the way out: addresses, routes, another device, raw packets", Claim: Network, NeedsOutbound: true, Python: `

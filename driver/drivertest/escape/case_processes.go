@@ -123,7 +123,7 @@ done()`},
 	}
 }
 
-// daemon defines daemonize: it returns when the daemon lives.
+// daemon defines daemonize, which returns when the daemon lives.
 const daemon = `
 def daemonize(f):
     if os.fork() == 0:
@@ -139,8 +139,8 @@ def daemonize(f):
     while not os.path.exists("alive"): time.sleep(0.01)
 `
 
-// program makes an Attack of one Python program after which the sandbox is
-// destroyed while processes of it live on.
+// program makes an Attack of one Python program. The sandbox is destroyed while processes of the
+// program live.
 func program(python string) func(context.Context, *Scene) error {
 	return func(ctx context.Context, s *Scene) error {
 		box, err := s.Box(ctx)
@@ -155,8 +155,8 @@ func program(python string) func(context.Context, *Scene) error {
 	}
 }
 
-// seesInside reports whether the host's process table has the sandbox's
-// programs in it; a virtual machine's are not.
+// seesInside reports whether the host's process table has the sandbox's programs. Those of a
+// virtual machine are not in it.
 func (s *Scene) seesInside() bool {
 	switch s.Driver.Caps().Boundary {
 	case driver.BoundaryNone, driver.BoundaryNamespaces, driver.BoundaryContainer:
@@ -170,7 +170,7 @@ func forkBomb(ctx context.Context, s *Scene) error {
 	if err != nil {
 		return err
 	}
-	out := &capped{}
+	out := &limitedBuffer{}
 	stdin, release := io.Pipe()
 	defer release.Close()
 	p, err := s.Begin(ctx, box, `
@@ -201,16 +201,15 @@ done()`, stdin, out)
 	return err
 }
 
-// forkChain starts a chain of processes, each of which forks the next and
-// exits, and leaves it running for the sandbox's end. The chain ends itself
-// after a while, should the sandbox not.
+// forkChain starts a chain of processes, each of which forks the next and exits, and leaves it
+// running for Destroy. The chain ends itself after some time if Destroy does not.
 func forkChain(before string) func(context.Context, *Scene) error {
 	return func(ctx context.Context, s *Scene) error {
 		box, err := s.Box(ctx)
 		if err != nil {
 			return err
 		}
-		out := &capped{}
+		out := &limitedBuffer{}
 		_, err = s.Begin(ctx, box, `
 end = time.time() + 20
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -236,8 +235,8 @@ func signalInit(ctx context.Context, s *Scene) error {
 	if err != nil {
 		return err
 	}
-	// A signal that init has no handler for is accepted and has no effect, so
-	// what counts is that the sandbox works afterwards.
+	// A signal for which init has no handler is accepted and ignored (pid_namespaces(7)), so the
+	// check is that the sandbox works afterwards.
 	if _, err := s.Program(ctx, box, `
 if host_visible(): escaped("processes of the host are visible"); done(); sys.exit()
 for sig in [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT,
@@ -264,7 +263,7 @@ func strangeDirectory(ctx context.Context, s *Scene) error {
 	}
 	up := strings.Repeat("../", 20)
 	for _, dir := range dirs {
-		out := &capped{}
+		out := &limitedBuffer{}
 		p, err := box.Start(ctx, sandbar.Cmd{Dir: dir, Args: []string{"cat", up + s.Bait.File[1:], s.Bait.File[1:]}}, driver.Stdio{Stdout: out, Stderr: out})
 		if err != nil {
 			continue
@@ -296,8 +295,8 @@ done()`, ""); err != nil {
 		return err
 	}
 	for _, script := range []string{"./again", "./again1"} {
-		// What starts others is made to start itself. However that ends, it
-		// ends with the sandbox.
+		// The process that starts others is made to start itself. It must end with the sandbox in
+		// any case.
 		p, err := box.Start(ctx, sandbar.Cmd{Args: []string{script}}, driver.Stdio{})
 		if err != nil {
 			continue
@@ -312,7 +311,7 @@ done()`, ""); err != nil {
 	return nil
 }
 
-// digestSelf is the digest of this program's file.
+// digestSelf returns the digest of this program's executable.
 func digestSelf() (sum [sha256.Size]byte, err error) {
 	path, err := os.Executable()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// quotaCases are number 94: what the kernel counts by user.
+// quotaCases are number 94: kernel limits per user.
 func quotaCases() []Case {
 	return []Case{
 		{ID: "94-user-quotas", Title: "use up what the kernel counts by user: inotify, message queues, pending signals", Claim: Quotas, NeedsPython: true,
@@ -15,7 +15,8 @@ func quotaCases() []Case {
 	}
 }
 
-// quotas defines take, which takes one of a kind and raises OSError where there is none.
+// quotas defines take, which allocates one object of a kind, or raises OSError if the limit is
+// reached.
 const quotas = `
 def check(r):
     if r < 0: e = ctypes.get_errno(); raise OSError(e, os.strerror(e))
@@ -41,8 +42,8 @@ none_left = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EAGAI
 kinds = [("inotify watch", watch, 20000), ("inotify instance", instance, 1000), ("message queue", queue, 200), ("pending signal", queued, 200000)]
 `
 
-// userQuotas uses up each in one sandbox, and then has another sandbox and this process,
-// which is the host's, take one of each.
+// userQuotas reaches each limit in one sandbox. Then another sandbox and this process of the host
+// must be able to allocate one object of each kind.
 func userQuotas(ctx context.Context, s *Scene) error {
 	greedy, err := s.Box(ctx)
 	if err != nil {
@@ -53,7 +54,7 @@ func userQuotas(ctx context.Context, s *Scene) error {
 	if err := takeQuotas(); err != nil {
 		return fmt.Errorf("the host has none left to begin with: %w", err)
 	}
-	out := &capped{}
+	out := &limitedBuffer{}
 	p, err := s.Begin(ctx, greedy, quotas+`
 for what, take, most in kinds:
     n = 0

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// rankCases are number 96: who goes first, of processors, disks and memory.
+// rankCases are number 96: priorities for processors, disks and memory.
 func rankCases() []Case {
 	return []Case{
 		{ID: "96-oom-score", Title: "be killed for memory after the neighbours and the daemon", Claim: Kernel, NeedsPython: true, Attack: oomScore},
@@ -32,8 +32,8 @@ done()`},
 	}
 }
 
-// oomScore has a program lower its oom_score_adj, and compares what the host then has
-// for it with what a neighbour and this process have.
+// oomScore runs a program that lowers its oom_score_adj. It compares the result on the host with
+// that of a neighbour and of this process.
 func oomScore(ctx context.Context, s *Scene) error {
 	usual, err := s.scores(ctx, "")
 	if err != nil {
@@ -70,8 +70,8 @@ for file, steps in [("oom_adj", range(15, -18, -1)), ("oom_score_adj", range(100
 	return nil
 }
 
-// scores runs a program in a sandbox of its own and returns the scores that the host has
-// for the processes of that: none where they are in a kernel of their own.
+// scores runs a program in a new sandbox and returns the oom_score_adj of that sandbox's processes
+// on the host. There are none if they have their own kernel.
 func (s *Scene) scores(ctx context.Context, python string) ([]int, error) {
 	box, err := s.Box(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Scene) scores(ctx context.Context, python string) ([]int, error) {
 	}
 	in, hold := io.Pipe()
 	defer hold.Close()
-	out := &capped{}
+	out := &limitedBuffer{}
 	p, err := s.Begin(ctx, box, python+"\nsay('READY')\nsys.stdin.read()\ndone()", in, out)
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// resourceCases are numbers 31 to 42. Each takes a small multiple of its limit
-// at most, so that a host on which the limit is not held does not suffer.
+// resourceCases are numbers 31 to 42. Each uses at most a small multiple of its limit, so that a
+// missing limit does not harm the host.
 func resourceCases() []Case {
 	memory := sandbar.Limits{Memory: 64 << 20}
 	return []Case{
@@ -159,7 +159,7 @@ done()`},
 	}
 }
 
-// hog defines take: it takes a step at a time, up to three times the limit.
+// hog defines take, which allocates step by step up to three times the limit.
 const hog = `
 LIMIT, STEP = int(env("LIMIT_MEMORY")), 1 << 20
 def take(what, more):
@@ -175,7 +175,7 @@ def take(what, more):
     if total > LIMIT * 5 // 4: time.sleep(3); escaped("took", total, "bytes of", what, "under a limit of", LIMIT)
 `
 
-// writable defines places: the home first, then whatever else can be written.
+// writable defines places: the home directory first, then all other writable directories.
 const writable = `
 def places():
     seen = []
@@ -184,8 +184,8 @@ def places():
     return seen
 `
 
-// storm uses half its memory over and over while it reads more files than the
-// other half can hold, until its input ends.
+// storm uses half its memory again and again while it reads more files than the other half can
+// cache, until its input ends.
 const storm = `
 import mmap, select
 LIMIT, PAGE = int(env("LIMIT_MEMORY")), 4096
@@ -210,10 +210,9 @@ for path in files():
     rounds += 1
 done()`
 
-// thrash lets a storm rage in one sandbox while programs run in another. They
-// must all come to their end with the right answer, and the storm must stay
-// within its limit. How long they take says more of the host than of the
-// sandbox, and is not judged.
+// thrash runs a storm in one sandbox and programs in another. All programs must end with the right
+// result, and the storm must stay within its limit. Their duration depends on the host and is not
+// checked.
 func thrash(ctx context.Context, s *Scene) error {
 	box, err := s.Box(ctx)
 	if err != nil {
@@ -225,7 +224,7 @@ func thrash(ctx context.Context, s *Scene) error {
 	}
 	in, end := io.Pipe()
 	defer end.Close()
-	out := &capped{}
+	out := &limitedBuffer{}
 	p, err := s.Begin(ctx, box, storm, in, out)
 	if err != nil {
 		return err
@@ -254,8 +253,8 @@ func thrash(ctx context.Context, s *Scene) error {
 	return nil
 }
 
-// spinner keeps all processors busy. It is many processes, so that where nothing
-// bounds it it gets a good part of them on a busy host too.
+// spinner keeps all processors busy with many processes, so that without a limit it gets a large
+// share of a busy host too.
 const spinner = `
 start, busy = time.time(), []
 for i in range(12):
@@ -267,20 +266,18 @@ for i in range(12):
 for pid in busy: os.waitpid(pid, 0)
 done()`
 
-// enoughShare of a processor is more than a tenth by what cannot be a period's
-// beginning.
+// enoughShare is more than a tenth of a processor, without the quota of a first period.
 const enoughShare = 0.15
 
-// spin has a spinner take what it can. The driver tells how much that was: a
-// kernel in user space knows how long its programs wanted to run, and not how long
-// the host let them.
+// spin runs a spinner. The driver reports its processor time. A kernel in user space reports how
+// long its programs wanted to run, and not how long they ran on the host.
 func spin(ctx context.Context, s *Scene) error {
 	box, err := s.Box(ctx)
 	if err != nil {
 		return err
 	}
-	// The best of some: on a busy host a program may get little although nothing
-	// bounds it. Where nothing is to, it is tried until it has been seen.
+	// The best of several attempts counts: on a busy host a program may get little although there
+	// is no limit. If the driver claims no limit, attempts continue until one exceeds enoughShare.
 	tries, most := 3, 0.0
 	if !s.Case.Claim.Claimed(s.Driver.Caps()) {
 		tries = 30
@@ -289,7 +286,7 @@ func spin(ctx context.Context, s *Scene) error {
 		if most > enoughShare {
 			break
 		}
-		out := &capped{}
+		out := &limitedBuffer{}
 		p, err := s.Begin(ctx, box, spinner, nil, out)
 		if err != nil {
 			return err

@@ -2,8 +2,8 @@ package escape
 
 import "github.com/sandbar-dev/sandbar"
 
-// uncountedCases are number 90: memory that is not private and resident, or whose
-// holder hides. What files, segments and pipes hold is number 32.
+// uncountedCases are number 90: memory that is not private and resident, or whose owner hides.
+// Files, segments and pipes are number 32.
 func uncountedCases() []Case {
 	memory := sandbar.Limits{Memory: 64 << 20}
 	return []Case{

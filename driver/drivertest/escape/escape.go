@@ -14,12 +14,12 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Claim is what a driver can claim, in its Caps, and a case puts to the test.
+// Claim is a claim of a driver's Caps that a case tests.
 type Claim string
 
 // The claims.
 const (
-	Always      Claim = "always"      // of every driver, with or without a boundary
+	Always      Claim = "always"      // applies to every driver
 	Files       Claim = "files"       // Caps.PrivateFiles
 	Network     Claim = "network"     // Caps.PrivateNetwork
 	Processes   Claim = "processes"   // Caps.PrivateProcesses
@@ -65,62 +65,60 @@ func (c Claim) Claimed(caps driver.Caps) bool {
 
 // Case is one attack.
 type Case struct {
-	// ID is stable: the number in the catalogue and a name, "25-signal-host".
+	// ID is stable: the number in the catalogue and a name, such as "25-signal-host".
 	ID string
-	// Title says in a few words what is attempted.
+	// Title describes the attack in a few words.
 	Title string
-	// Claim is what the case puts to the test.
+	// Claim is the claim that the case tests.
 	Claim Claim
-	// Leaks: where the claim is not made, the attack is made all the same and
-	// must be seen to succeed.
+	// Leaks: if the driver does not make the claim, the attack still runs and must succeed.
 	Leaks bool
-	// Limits are set on top of the scene's own.
+	// Limits override those of Target.Spec.
 	Limits sandbar.Limits
-	// Python or Shell is the program run in the sandbox, unless Attack is set.
-	// A Python program begins after the prelude. A line that starts with
-	// "ESCAPED", or the bait's secret in the output, is an escape; the line
-	// "DONE" says that everything was attempted.
+	// Python or Shell is the program to run in the sandbox, unless Attack is set. A Python program
+	// runs after the prelude. A line that starts with "ESCAPED", or the bait's secret in the
+	// output, is an escape. The line "DONE" says that the whole attack was tried.
 	Python, Shell string
-	// MayDie: the program may be killed before it is DONE, and that counts as
-	// contained: the limit or the filter that it attacks has bitten.
+	// MayDie: the program may be killed before DONE. That counts as contained, because the attacked
+	// limit or filter killed it.
 	MayDie bool
 	// NeedsPython: Attack runs Python programs.
 	NeedsPython bool
-	// NeedsOutside: the host must have an address besides loopback.
+	// NeedsOutside: the host must have an address other than loopback.
 	NeedsOutside bool
-	// NeedsOutbound: the sandboxes reach out (sandbar.NetworkOutbound), under rules
-	// that open nothing of the host's or of private networks.
+	// NeedsOutbound: the sandboxes have sandbar.NetworkOutbound, with rules that allow no address
+	// of the host or of private networks.
 	NeedsOutbound bool
-	// Attack replaces the one program: cases that need the file API, several
-	// programs or two sandboxes. What it finds it tells the Scene. An error
-	// means that the case could not be carried out.
+	// Attack replaces Python and Shell in cases that need the file API, several programs or two
+	// sandboxes. It reports escapes to the Scene. An error means that the attack could not be
+	// completed.
 	Attack func(context.Context, *Scene) error
 }
 
-// Verdict is how a case ended.
+// Verdict is the result of a case.
 type Verdict string
 
 // The verdicts.
 const (
 	Contained    Verdict = "contained"
 	Escaped      Verdict = "escaped"
-	NotClaimed   Verdict = "not claimed"  // the driver does not promise it, and it was not attempted
-	NotRun       Verdict = "not run"      // something the case needs is missing; Evidence says what
-	Inconclusive Verdict = "inconclusive" // the attack could not be carried out to its end
+	NotClaimed   Verdict = "not claimed"  // the driver does not make the claim, and the attack did not run
+	NotRun       Verdict = "not run"      // a requirement of the case is missing; Evidence names it
+	Inconclusive Verdict = "inconclusive" // the attack could not be completed
 )
 
-// Report is what came of one case on one driver.
+// Report is the result of one case on one driver.
 type Report struct {
 	Case    Case
 	Claimed bool
 	Verdict Verdict
-	// Evidence is for people: what escaped, what is missing, or what the
-	// programs of an inconclusive case said.
+	// Evidence is for people: what escaped, what is missing, or the output of the programs of an
+	// inconclusive case.
 	Evidence string
 }
 
-// OK reports whether the driver is as it says: contained where claimed, seen
-// to leak where not. A case that was not run is neither; OK is then true.
+// OK reports whether the result matches the driver's claims: contained if claimed, escaped if not.
+// It is true for a case that did not run.
 func (r Report) OK() bool {
 	switch r.Verdict {
 	case NotClaimed, NotRun:
@@ -133,7 +131,7 @@ func (r Report) OK() bool {
 	return false
 }
 
-// String is one line for a table.
+// String returns one line for a table, followed by the evidence.
 func (r Report) String() string {
 	s := fmt.Sprintf("%-26s %-12s %s", r.Case.ID, r.Verdict, r.Case.Title)
 	if r.Evidence != "" {
@@ -142,18 +140,17 @@ func (r Report) String() string {
 	return s
 }
 
-// caseBound bounds one case in time, whatever its programs do; what random system
-// calls take is on top.
+// caseBound bounds the time of one case. The time for random system calls is added to it.
 const caseBound = 60 * time.Second
 
-// Run runs one case. The driver is not closed.
+// Run runs one case. It does not close the driver.
 func Run(ctx context.Context, t Target, c Case) Report {
 	r := Report{Case: c, Claimed: c.Claim.Claimed(t.Driver.Caps())}
 	if !r.Claimed && !c.Leaks {
 		r.Verdict = NotClaimed
 		return r
 	}
-	if why := t.lacks(c); why != "" {
+	if why := t.missing(c); why != "" {
 		r.Verdict, r.Evidence = NotRun, why
 		return r
 	}
@@ -174,8 +171,8 @@ func Run(ctx context.Context, t Target, c Case) Report {
 	return r
 }
 
-// lacks says what a case needs and the target has not, or "".
-func (t Target) lacks(c Case) string {
+// missing returns the requirement of a case that the target does not meet, or "".
+func (t Target) missing(c Case) string {
 	switch {
 	case runtime.GOOS != "linux":
 		return "the cases are written for Linux"
@@ -187,7 +184,7 @@ func (t Target) lacks(c Case) string {
 	return ""
 }
 
-// Cases returns all cases, in the order of the catalogue.
+// Cases returns all cases in the order of the catalogue.
 func Cases() []Case {
 	all := slices.Concat(fileCases(), processCases(), resourceCases(), networkCases(), outboundCases(), kernelCases(),
 		uncountedCases(), lastingCases(), metadataCases(), magicCases(), quotaCases(), rankCases())
@@ -195,7 +192,7 @@ func Cases() []Case {
 	return all
 }
 
-// judge turns what was seen into a verdict.
+// judge determines the verdict.
 func (s *Scene) judge(err error) (Verdict, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

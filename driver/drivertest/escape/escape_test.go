@@ -48,7 +48,7 @@ func TestCasesAreWellFormed(t *testing.T) {
 	}
 }
 
-// The numbers of the catalogue that concern a single sandbox. A case that is taken out must be missed by somebody.
+// The numbers of the catalogue that concern a single sandbox. The test fails if a case is removed.
 func TestCatalogueIsCovered(t *testing.T) {
 	want := []string{"01", "02", "03", "04", "05", "06", "07", "08", "11", "12", "14", "15", "16", "17",
 		"19", "20", "21", "22", "25", "26", "27", "28", "29", "30", "31", "32", "33", "34", "35", "36", "42",
@@ -65,7 +65,7 @@ func TestCatalogueIsCovered(t *testing.T) {
 	}
 }
 
-// A program with a syntax error would attack nothing.
+// A program with a syntax error would not attack.
 func TestProgramsCompile(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	for _, c := range Cases() {
@@ -89,7 +89,7 @@ func TestReportOK(t *testing.T) {
 		{true, Contained, true},
 		{true, Escaped, false},
 		{true, Inconclusive, false},
-		{false, Contained, false}, // not claimed, so it had to be seen to leak
+		{false, Contained, false}, // not claimed, so it must succeed
 		{false, Escaped, true},
 		{false, Inconclusive, false},
 		{false, NotClaimed, true},
@@ -117,7 +117,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// What happens to the bait must be noticed, or a case could not fail.
+// Damage to the bait must be detected, because otherwise a case could not fail.
 func TestBaitTellsDamage(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	for name, shell := range map[string]string{
@@ -155,7 +155,7 @@ func TestBaitTellsDamage(t *testing.T) {
 	}
 }
 
-// What a program says decides, whatever else is in its output.
+// The verdict depends on certain lines of a program's output, whatever else is in it.
 func TestListen(t *testing.T) {
 	for text, escapes := range map[string]int{
 		"DONE\n":                    0,
@@ -200,13 +200,13 @@ func (d capsOnly) Create(context.Context, sandbar.ID, sandbar.Spec) (driver.Sand
 	return nil, sandbar.Errorf(sandbar.Unavailable, "no sandbox today")
 }
 
-// enforced is Enforcements with the same means for all.
+// enforced is Enforcements with the same mechanism for all limits.
 func enforced(by sandbar.Enforcement) sandbar.Enforcements {
 	return sandbar.Enforcements{Memory: by, CPUs: by, CPUShares: by, PIDs: by, Disk: by, Inodes: by, Files: by}
 }
 
-// Where nothing is hidden the case about the host's secrets finds them: it knows the
-// host's from what an image has of its own.
+// The case about the host's secrets finds them if nothing is hidden: it distinguishes the host's
+// files from those of an image.
 func TestHostSecretsAreKnown(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.Python)
 	i := slices.IndexFunc(Cases(), func(c Case) bool { return c.ID == "15-host-secrets" })

@@ -2,5 +2,5 @@
 
 package escape
 
-// takeQuotas has nothing to take: the cases are written for Linux.
+// takeQuotas does nothing: the cases are for Linux.
 func takeQuotas() error { return nil }

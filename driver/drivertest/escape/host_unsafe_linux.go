@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// takeQuotas takes one of what the kernel counts by user, as this process's user, and
-// gives it back.
+// takeQuotas allocates one object of each kind that the kernel limits by user, as this process's
+// user, and frees it.
 func takeQuotas() error {
 	fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC)
 	if err != nil {

@@ -1,7 +1,7 @@
 package escape
 
-// prelude is what every Python program begins with: words to report, and raw
-// system calls by name.
+// prelude is the beginning of every Python program: functions to report, and raw system calls by
+// name.
 const prelude = `
 import ctypes, errno, os, signal, socket, stat, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)

@@ -21,29 +21,27 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Target is what the cases are run against.
+// Target is the driver under attack.
 type Target struct {
 	Driver driver.Driver
-	// Spec is what every sandbox of a case is made from; a case's own limits
-	// are set on top. Limits that the driver does not hold must be Unlimited.
+	// Spec is the Spec of every sandbox. A case's own limits override its limits. Limits that the
+	// driver does not enforce must be Unlimited.
 	Spec sandbar.Spec
-	// Python is the name or path of a Python 3 with ctypes in the sandbox, ""
-	// if there is none.
+	// Python is the name or path of a Python 3 with ctypes in the sandbox, "" for none.
 	Python string
-	// Fuzz is for how long a case makes random system calls; 0: FuzzDefault.
+	// Fuzz is how long a case makes random system calls. Default: FuzzDefault.
 	Fuzz time.Duration
-	// Made, if set, is told the id of every sandbox made.
+	// Made, if set, is called with the id of every sandbox made.
 	Made func(sandbar.ID)
 }
 
-// FuzzDefault is enough to see that a boundary stands, not to search it.
+// FuzzDefault is a short time: enough to find a missing boundary, not to search one for holes.
 const FuzzDefault = 4 * time.Second
 
-// fuzz is how long random system calls are made.
+// fuzz returns how long random system calls are made.
 func (t Target) fuzz() time.Duration { return cmp.Or(t.Fuzz, FuzzDefault) }
 
-// Scene is one case being played: the bait on the host, the sandboxes, and
-// what has been seen.
+// Scene is one run of a case: the bait on the host, the sandboxes, and the observations.
 type Scene struct {
 	Target
 	Case  Case
@@ -53,7 +51,7 @@ type Scene struct {
 	mu      sync.Mutex
 	boxes   []driver.Sandbox
 	escapes []string
-	heard   strings.Builder // what programs said, for an inconclusive case
+	heard   strings.Builder // output of programs, for an inconclusive case
 }
 
 func newScene(t Target, c Case) (*Scene, error) {
@@ -70,7 +68,7 @@ func nonce() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Escape records that something got out.
+// Escape records an escape.
 func (s *Scene) Escape(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,11 +78,11 @@ func (s *Scene) Escape(format string, args ...any) {
 // Box makes a sandbox for the case.
 func (s *Scene) Box(ctx context.Context) (driver.Sandbox, error) {
 	spec := s.Spec
-	spec.Limits = overlay(spec.Limits, s.Case.Limits)
+	spec.Limits = mergeLimits(spec.Limits, s.Case.Limits)
 	if s.Case.NeedsOutbound {
 		spec.Network = sandbar.NetworkOutbound
 	}
-	// Where the limit under attack is not held, the driver is asked to go on.
+	// If the attacked limit is not enforced, the Spec accepts that.
 	spec.AllowDegraded = spec.AllowDegraded || !s.Case.Claim.Claimed(s.Driver.Caps())
 	spec.Env = s.environment()
 	id := sandbar.NewID()
@@ -101,9 +99,8 @@ func (s *Scene) Box(ctx context.Context) (driver.Sandbox, error) {
 	return box, nil
 }
 
-// environment is that of every program of the case: it names the bait, the limits
-// and the token. It is the sandbox's own as well as each program's, so that a
-// prestarted interpreter can have it.
+// environment returns the environment of every program of the case: the bait, the limits and the
+// token. The sandbox and each program have it, so that a prestarted interpreter has it too.
 func (s *Scene) environment() map[string]string {
 	env := s.Bait.env()
 	maps.Copy(env, s.Spec.Env)
@@ -116,8 +113,8 @@ func (s *Scene) environment() map[string]string {
 	return env
 }
 
-// overlay returns l with the fields that are set in top.
-func overlay(l, top sandbar.Limits) sandbar.Limits {
+// mergeLimits returns l with the fields that are set in top.
+func mergeLimits(l, top sandbar.Limits) sandbar.Limits {
 	set := func(to *int64, v int64) {
 		if v != 0 {
 			*to = v
@@ -134,7 +131,7 @@ func overlay(l, top sandbar.Limits) sandbar.Limits {
 	return l
 }
 
-// attack plays the case.
+// attack runs the case.
 func (s *Scene) attack(ctx context.Context) error {
 	if s.Case.Attack != nil {
 		return s.Case.Attack(ctx, s)
@@ -147,10 +144,10 @@ func (s *Scene) attack(ctx context.Context) error {
 	return err
 }
 
-// Program runs a program to its end and looks through its output for an
-// escape. It fails when the program did not get to its end (unless MayDie).
+// Program runs a program to its end and searches its output for an escape. It fails if the program
+// did not print DONE (unless MayDie).
 func (s *Scene) Program(ctx context.Context, box driver.Sandbox, python, shell string) (string, error) {
-	out, errOut := &capped{}, &capped{}
+	out, errOut := &limitedBuffer{}, &limitedBuffer{}
 	p, err := s.begin(ctx, box, python, shell, driver.Stdio{Stdout: out, Stderr: errOut})
 	if err != nil {
 		return "", err
@@ -168,13 +165,13 @@ func (s *Scene) Program(ctx context.Context, box driver.Sandbox, python, shell s
 	return text, nil
 }
 
-// Begin starts a program of a case that goes on, with both its outputs in out.
+// Begin starts a program of a case in the background, with both outputs in out.
 func (s *Scene) Begin(ctx context.Context, box driver.Sandbox, python string, in io.Reader, out io.Writer) (driver.Process, error) {
 	return s.begin(ctx, box, python, "", driver.Stdio{Stdin: in, Stdout: out, Stderr: out})
 }
 
-// begin starts a program. The bait is named to it by environment variables
-// (see Bait.env); the token stands in its arguments.
+// begin starts a program. Environment variables describe the bait (see Bait.env), and the token is
+// in the arguments.
 func (s *Scene) begin(ctx context.Context, box driver.Sandbox, python, shell string, std driver.Stdio) (driver.Process, error) {
 	c := sandbar.Cmd{Args: []string{"sh", "-c", shell, s.token}, Env: s.environment()}
 	if python != "" {
@@ -187,7 +184,7 @@ func (s *Scene) begin(ctx context.Context, box driver.Sandbox, python, shell str
 	return p, nil
 }
 
-// listen looks for an escape in what a program said.
+// listen searches a program's output for an escape.
 func (s *Scene) listen(text string, res sandbar.Result) {
 	if strings.Contains(text, s.Bait.Secret) {
 		s.Escape("the program saw the secret of the bait")
@@ -202,8 +199,8 @@ func (s *Scene) listen(text string, res sandbar.Result) {
 	fmt.Fprintf(&s.heard, "%s\n(%v, exit code %d, signal %d)\n", text, res.Outcome, res.ExitCode, res.Signal)
 }
 
-// wait waits for a program's end or ctx's. In the latter case the sandbox's
-// Destroy ends the program.
+// wait waits for the end of a program or of ctx. After the end of ctx, the sandbox's Destroy ends
+// the program.
 func wait(ctx context.Context, p driver.Process) (sandbar.Result, error) {
 	type end struct {
 		res sandbar.Result
@@ -222,7 +219,7 @@ func wait(ctx context.Context, p driver.Process) (sandbar.Result, error) {
 	}
 }
 
-// tearDown destroys the sandboxes and looks at the host.
+// tearDown destroys the sandboxes and checks the host.
 func (s *Scene) tearDown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -244,11 +241,10 @@ func (s *Scene) tearDown() error {
 	return errors.Join(append(errs, s.Bait.close())...)
 }
 
-// survivalBound is how long the kernel may take to end what was killed.
+// survivalBound is how long the kernel may take to end a killed process.
 const survivalBound = 3 * time.Second
 
-// survivors returns the processes of the host that carry the token and do not
-// go away.
+// survivors returns the host's processes with the token that do not end within survivalBound.
 func survivors(token string) []int {
 	for end := time.Now().Add(survivalBound); ; time.Sleep(10 * time.Millisecond) {
 		pids := carriers(token)
@@ -258,12 +254,11 @@ func survivors(token string) []int {
 	}
 }
 
-// nameSize is the length of a process's name, the end of the token.
+// nameSize is the length of a process name (comm), which is the end of the token.
 const nameSize = 15
 
-// carriers lists the processes of the host, apart from this one, with the
-// token in their arguments, its end as their name or, where that can be read, the
-// token in their environment.
+// carriers lists the host's processes, except this one, that have the token in their arguments or,
+// if readable, in their environment, or its end as their name.
 func carriers(token string) []int {
 	entries, _ := os.ReadDir("/proc")
 	var pids []int
@@ -273,7 +268,7 @@ func carriers(token string) []int {
 			continue
 		}
 		for _, file := range []string{"cmdline", "environ"} {
-			// Of a process that is dead and not yet reaped both are empty.
+			// Both are empty for a zombie.
 			if b, err := os.ReadFile("/proc/" + e.Name() + "/" + file); err == nil && bytes.Contains(b, []byte(token)) {
 				pids = append(pids, pid)
 				break
@@ -287,30 +282,30 @@ func carriers(token string) []int {
 	return pids
 }
 
-// zombie reports whether a process is dead and not yet reaped: it has its name still.
+// zombie reports whether a process is dead and not reaped. Such a process still has its name.
 func zombie(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	_, after, _ := bytes.Cut(b[bytes.LastIndexByte(b, ')')+1:], []byte(" "))
 	return err != nil || bytes.HasPrefix(after, []byte("Z"))
 }
 
-// capped keeps the first part of what a program says.
-type capped struct {
+// limitedBuffer keeps the first maxBuffered bytes of a program's output.
+type limitedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-// cappedAt is enough for every program here; a fuzzing one may say anything.
-const cappedAt = 256 << 10
+// maxBuffered is enough for every program here except a fuzzing one, in bytes.
+const maxBuffered = 256 << 10
 
-func (c *capped) Write(b []byte) (int, error) {
+func (c *limitedBuffer) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.buf.Write(b[:min(len(b), max(0, cappedAt-c.buf.Len()))])
+	c.buf.Write(b[:min(len(b), max(0, maxBuffered-c.buf.Len()))])
 	return len(b), nil
 }
 
-func (c *capped) String() string {
+func (c *limitedBuffer) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.buf.String()

@@ -438,7 +438,7 @@ func (f files) ReadFiles(ctx context.Context, paths []string, max int) ([]sandba
 		case c.Errno != 0:
 			all[i].Err = fileError(verb, paths[i], c.Errno)
 		default:
-			all[i] = sandbar.FileContent{Data: c.Bytes[:len(c.Bytes):len(c.Bytes)], Whole: c.Complete}
+			all[i] = sandbar.FileContent{Data: c.Bytes[:len(c.Bytes):len(c.Bytes)], Complete: c.Complete}
 		}
 	}
 	return all, nil

@@ -492,7 +492,7 @@ func readStart(host, path string, most int) sandbar.FileContent {
 	if err != nil {
 		return failed(err)
 	}
-	return sandbar.FileContent{Data: b[:min(len(b), most)], Whole: len(b) <= most}
+	return sandbar.FileContent{Data: b[:min(len(b), most)], Complete: len(b) <= most}
 }
 
 // fileError converts an error of the operating system. what must be safe to print.

@@ -70,7 +70,7 @@ func NewMetrics(languages []string, b Build) *Metrics {
 	m.gauge("sandbar_executions_active", "Executions that run, or are being set up or torn down.", func(s engine.Stats) int { return s.Active })
 	m.gauge("sandbar_sandboxes_live", "Sandboxes alive, those of single executions included.", func(s engine.Stats) int { return s.Active + s.Sandboxes })
 	m.gauge("sandbar_sandboxes_ready", "Sandboxes that wait for a job, are being made for that, or give way to one.", func(s engine.Stats) int { return s.Ready })
-	m.gauge("sandbar_sandboxes_removing", "Ended sandboxes that resist removal; each keeps its place.", func(s engine.Stats) int { return s.Removing })
+	m.gauge("sandbar_sandboxes_removing", "Ended sandboxes whose removal failed repeatedly; each keeps its slot.", func(s engine.Stats) int { return s.Removing })
 	m.gauge("sandbar_sandboxes_capacity", "Sandboxes that may be alive at once.", func(s engine.Stats) int { return s.Capacity })
 	m.registry.MustRegister(templateCollector{m})
 	m.appear()

@@ -28,7 +28,7 @@ func TestMetricsCount(t *testing.T) {
 	m.Watch(func() engine.Stats {
 		return engine.Stats{Active: 3, Queued: 7, Sandboxes: 2, Capacity: 64, Ready: 4, Removing: 1}
 	}, func() []engine.TemplateStats {
-		return []engine.TemplateStats{{Name: "python", Ready: 1, Want: 2, Hits: 3, Misses: 4, Forks: 5, Failed: 6, Lost: 7, Refill: 8 * time.Second}, {Name: "plain"}}
+		return []engine.TemplateStats{{Name: "python", Ready: 1, Target: 2, Hits: 3, Misses: 4, Forks: 5, Failed: 6, Lost: 7, Refill: 8 * time.Second}, {Name: "plain"}}
 	})
 	for _, o := range sandbar.Outcomes {
 		m.Observe(engine.Observation{Language: "python", Result: sandbar.Result{Outcome: o, Duration: time.Second}, Setup: time.Millisecond, Total: 2 * time.Second})

@@ -21,7 +21,7 @@ func templateMetrics() []templateMetric {
 	gauge, count := prometheus.GaugeValue, prometheus.CounterValue
 	return []templateMetric{
 		{"sandbar_template_ready", "Sandboxes of a template that wait for a job.", gauge, func(s engine.TemplateStats) float64 { return float64(s.Ready) }},
-		{"sandbar_template_wanted", "Sandboxes of a template that are to wait.", gauge, func(s engine.TemplateStats) float64 { return float64(s.Want) }},
+		{"sandbar_template_wanted", "Sandboxes of a template that are to wait.", gauge, func(s engine.TemplateStats) float64 { return float64(s.Target) }},
 		{"sandbar_template_hits_total", "Requests that got a ready sandbox.", count, func(s engine.TemplateStats) float64 { return float64(s.Hits) }},
 		{"sandbar_template_misses_total", "Requests that came when no sandbox was ready.", count, func(s engine.TemplateStats) float64 { return float64(s.Misses) }},
 		{"sandbar_template_failures_total", "Attempts to make a template or a ready sandbox that failed.", count, func(s engine.TemplateStats) float64 { return float64(s.Failed) }},

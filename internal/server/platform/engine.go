@@ -28,7 +28,7 @@ func NewEngine(cfg *config.Config, ds Drivers, log *slog.Logger, adjust func(*en
 		AllowDegraded: cfg.AllowDegraded,
 	}
 	for _, d := range ds.Others {
-		c.Others = append(c.Others, engine.Other{Driver: d, Default: enforceableDefaults(cfg, d.Caps())})
+		c.ExtraDrivers = append(c.ExtraDrivers, engine.ExtraDriver{Driver: d, Default: enforceableDefaults(cfg, d.Caps())})
 	}
 	if cfg.Code.BlockImports {
 		c.Vet = importpolicy.Imports(cfg.Code.BlockedImports)

@@ -85,7 +85,7 @@ func (b *bookshelf) ReadFiles(_ context.Context, paths []string, most int) (all 
 	}
 	for _, p := range paths[:min(3, len(paths))] {
 		text := b.texts[baseName(p)]
-		c := sandbar.FileContent{Data: []byte(text[:min(len(text), most)]), Whole: len(text) <= most}
+		c := sandbar.FileContent{Data: []byte(text[:min(len(text), most)]), Complete: len(text) <= most}
 		if err := b.failed[baseName(p)]; err != nil {
 			c = sandbar.FileContent{Err: err}
 		}

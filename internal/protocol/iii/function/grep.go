@@ -231,7 +231,7 @@ func (g grepper) content(ctx context.Context, f found, c sandbar.FileContent, m 
 	switch {
 	case c.Err != nil:
 		m.err = g.failure(c.Err, f)
-	case c.Whole:
+	case c.Complete:
 		g.Bytes(c.Data, g.add(f, m))
 	default: // it has grown
 		g.file(ctx, f, m)

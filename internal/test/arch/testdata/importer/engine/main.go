@@ -17,7 +17,7 @@ func newEngine(d driver.Driver) (*engine.Engine, error) {
 		return nil, err
 	}
 	return engine.New(engine.Config{
-		Driver: d, Others: []engine.Other{{Driver: d}}, Languages: languages,
+		Driver: d, ExtraDrivers: []engine.ExtraDriver{{Driver: d}}, Languages: languages,
 		Default: sandbar.Limits{Memory: 64 << 20}, Clients: map[string]engine.ClientLimits{"a": {}},
 		Templates: []engine.Template{{Language: "python", Min: 1}},
 		Vet:       func(context.Context, driver.Sandbox, lang.Language, string) error { return nil },

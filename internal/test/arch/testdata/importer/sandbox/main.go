@@ -33,13 +33,13 @@ func main() {
 		return
 	}
 	config := engine.Config{Driver: d}
-	recorder.Into(&config)
+	recorder.Configure(&config)
 	e, err := engine.New(config)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	box := sandbox.Over(e, sandbox.Rules{Network: true})
+	box := sandbox.FromEngine(e, sandbox.Rules{Network: true})
 	defer box.Close()
 	result, err = box.Execute(ctx, sandbox.Request{Code: "print(2)"})
 	fmt.Println(result.Compact(), err)

@@ -11,19 +11,18 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/warm/prestart"
 )
 
-// prepareTimeout bounds the preparation of a template, in which an operator's
-// imports are imported.
+// prepareTimeout bounds the preparation of a template, which imports the operator's modules.
 const prepareTimeout = 2 * time.Minute
 
-// keep tends the pools until Shutdown begins, and then empties them.
+// run maintains the pools until Shutdown begins, and then empties them.
 func (a *pools) run() {
 	defer close(a.stopped)
-	timer := time.NewTicker(tick)
+	timer := time.NewTicker(trimInterval)
 	defer timer.Stop()
 	for {
 		a.refill(time.Now())
 		select {
-		case <-a.woken:
+		case <-a.wakeups:
 		case <-timer.C:
 			a.trim()
 		case <-a.e.draining:
@@ -33,13 +32,14 @@ func (a *pools) run() {
 	}
 }
 
-// tend begins what is to be begun: templates to prepare, sandboxes to fork.
+// refill sets the targets of all pools and starts what is missing: templates to prepare and
+// sandboxes to fork.
 func (a *pools) refill(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.setTargets(now)
 	for _, p := range a.list {
-		if now.Before(p.retry) || p.yields(now) {
+		if now.Before(p.retryAt) || p.delayed(now) {
 			continue
 		}
 		if p.template == nil {
@@ -48,14 +48,14 @@ func (a *pools) refill(now time.Time) {
 			}
 			continue
 		}
-		if dead(p.template.Dead()) {
+		if isClosed(p.template.Dead()) {
 			a.removeTemplate(p)
 			continue
 		}
-		for len(p.ready)+p.filling < p.target && a.filling < a.slots {
+		for len(p.ready)+p.filling < p.target && a.filling < a.maxForks {
 			t := a.e.reserve()
 			if t == nil {
-				return // a place that becomes free pokes
+				return // a freed slot wakes the loop
 			}
 			p.filling++
 			a.filling++
@@ -64,7 +64,7 @@ func (a *pools) refill(now time.Time) {
 	}
 }
 
-func dead(c <-chan struct{}) bool {
+func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -73,8 +73,7 @@ func dead(c <-chan struct{}) bool {
 	}
 }
 
-// reserve takes a place that nobody needs; nil if there is none, or if Shutdown
-// has begun.
+// reserve takes a slot that no request needs; nil if there is none, or if Shutdown has begun.
 func (e *Engine) reserve() *ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -88,14 +87,14 @@ func (e *Engine) reserve() *ticket {
 	return t
 }
 
-// trim discards what has died, and of what is more than wanted the oldest of
-// each pool: a few a second, so that a lull does not cost a burst.
+// trim discards dead sandboxes, and the oldest of each pool above its target. It discards one per
+// pool and call, so that a lull in demand does not empty the pools at once.
 func (a *pools) trim() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.removeIdle(time.Now())
 	for _, p := range a.list {
-		p.ready = slices.DeleteFunc(p.ready, func(r *ready) bool {
+		p.ready = slices.DeleteFunc(p.ready, func(r *readySandbox) bool {
 			if r.alive() {
 				return false
 			}
@@ -111,7 +110,7 @@ func (a *pools) trim() {
 	}
 }
 
-// beginPrepare prepares a template in the background, with mu held.
+// beginPrepare prepares a template in the background. a.mu is held.
 func (a *pools) beginPrepare(p *pool) {
 	if !a.e.beginWork() {
 		return
@@ -125,7 +124,7 @@ func (a *pools) beginPrepare(p *pool) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		p.preparing = false
-		if err != nil { // and drop has been called, or will be
+		if err != nil { // bounded calls drop, now or later
 			a.fail(p, "template not prepared", err)
 			return
 		}
@@ -140,7 +139,7 @@ func (a *pools) beginPrepare(p *pool) {
 	}()
 }
 
-// beginWork counts something that Shutdown waits for, unless it has begun.
+// beginWork adds 1 to e.work. It returns false if Shutdown has begun.
 func (e *Engine) beginWork() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -150,7 +149,7 @@ func (e *Engine) beginWork() bool {
 	return !e.closing
 }
 
-// watch has keep look when a template dies.
+// watch wakes run when a template dies.
 func (a *pools) watch(t *preparedTemplate) {
 	if c := t.Dead(); c != nil {
 		go func() {
@@ -163,14 +162,13 @@ func (a *pools) watch(t *preparedTemplate) {
 	}
 }
 
-// closeTemplate closes a template, which may be nil, and ends what beginWork
-// began.
+// closeTemplate closes a template, which may be nil, and ends the work that beginWork began.
 func (a *pools) closeTemplate(p *pool, t *preparedTemplate) {
 	defer a.e.work.add(-1)
 	if t == nil {
 		return
 	}
-	if err := guarded(t.Close); err != nil {
+	if err := catchPanic(t.Close); err != nil {
 		a.e.log.Warn("a template was not closed", "template", p.name, "error", err)
 	}
 }
@@ -178,14 +176,13 @@ func (a *pools) closeTemplate(p *pool, t *preparedTemplate) {
 // preparedTemplate is the template of a pool.
 type preparedTemplate struct {
 	driver.Template
-	// copies: a fork copies an interpreter that is up, which takes less time than
+	// forksInterpreter is true if a fork copies a running interpreter, which takes less time than
 	// starting one.
-	copies bool
+	forksInterpreter bool
 }
 
-// prepare makes the template of a pool, of the best kind there is: the driver's own,
-// whose forks copy an interpreter; one whose forks start an interpreter; sandboxes
-// without an interpreter.
+// prepare makes the template of a pool, of the first possible kind: the driver's own, whose forks
+// copy an interpreter; one whose forks start an interpreter; one whose forks have no interpreter.
 func (a *pools) prepare(ctx context.Context, p *pool) (*preparedTemplate, error) {
 	b, err := a.e.backend(p.spec.Driver)
 	if err != nil {
@@ -201,7 +198,7 @@ func (a *pools) prepare(ctx context.Context, p *pool) (*preparedTemplate, error)
 	if t, ok := driver.As[driver.Templater](b.driver); ok {
 		made, err := t.Prepare(ctx, spec)
 		if len(spec.Imports) > 0 && missingImport(err) {
-			if p.told.CompareAndSwap(false, true) {
+			if p.importsLogged.CompareAndSwap(false, true) {
 				a.e.log.Warn("warm_imports are not imported in advance", "template", p.name, "error", err)
 			}
 			spec.Imports = nil
@@ -231,14 +228,13 @@ func missingImport(err error) bool {
 	return sandbar.CodeOf(err) == sandbar.Unsupported && sandbar.AsError(err).Field == "imports"
 }
 
-// fallbackTemplate is a template of package prestart, which learns only from the first
-// fork whether the interpreter can be prestarted. If it cannot, the forks are sandboxes
-// without an interpreter.
+// fallbackTemplate is a template of package prestart. Only its first fork shows whether the
+// interpreter can be prestarted. If it cannot, the forks are sandboxes without an interpreter.
 type fallbackTemplate struct {
 	driver.Template
 	bare bareTemplate
 	name string
-	// works: a fork succeeded. A later fork that fails is an error and is tried again.
+	// works is true after a successful fork. A later failure is then an error and is retried.
 	works  atomic.Bool
 	failed atomic.Bool
 }
@@ -272,8 +268,8 @@ func (t bareTemplate) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, 
 func (bareTemplate) Dead() <-chan struct{} { return nil }
 func (bareTemplate) Close() error          { return nil }
 
-// fork makes one sandbox ready on a reserved place.
-func (a *pools) fork(p *pool, t *preparedTemplate, place *ticket) {
+// fork makes one prestarted sandbox on a reserved slot.
+func (a *pools) fork(p *pool, t *preparedTemplate, slot *ticket) {
 	began := time.Now()
 	id := sandbar.NewID()
 	sb, err := bounded(setupTimeout, a.e.draining, func(ctx context.Context) (driver.Sandbox, error) {
@@ -282,7 +278,7 @@ func (a *pools) fork(p *pool, t *preparedTemplate, place *ticket) {
 			err = sandbar.Errorf(sandbar.Internal, "the template made no sandbox and reported no error")
 		}
 		return sb, err
-	}, func(sb driver.Sandbox) { a.e.discard(id, sb, place) })
+	}, func(sb driver.Sandbox) { a.e.discard(id, sb, slot) })
 	took := time.Since(began)
 	cost := costOf(sb)
 	a.mu.Lock()
@@ -294,19 +290,19 @@ func (a *pools) fork(p *pool, t *preparedTemplate, place *ticket) {
 		a.fail(p, "sandbox not made ready", err)
 		return
 	}
-	r := &ready{p: p, id: id, sb: sb, ticket: place}
+	r := &readySandbox{p: p, id: id, sb: sb, ticket: slot}
 	p.stats.Forks++
 	p.stats.Refill += took
 	p.measure(cost)
-	p.pause, p.retry = 0, time.Time{}
-	if a.closed || a.e.queue.needed() {
-		r.discard(a.e) // its place is needed
+	p.retryDelay, p.retryAt = 0, time.Time{}
+	if a.closed || a.e.queue.hasWaiting() {
+		r.discard(a.e) // a request waits for its slot
 		return
 	}
 	p.ready = append(p.ready, r)
 }
 
-// costOf is what a sandbox holds, 0 if nobody knows.
+// costOf returns the peak memory of a sandbox in bytes; 0 if unknown.
 func costOf(sb driver.Sandbox) int64 {
 	if m, ok := driver.As[driver.PeakMemory](sb); ok {
 		return m.PeakMemory()
@@ -314,7 +310,7 @@ func costOf(sb driver.Sandbox) int64 {
 	return 0
 }
 
-// weigh learns what one ready sandbox holds.
+// measure updates the average memory of one prestarted sandbox.
 func (p *pool) measure(cost int64) {
 	if cost > 0 {
 		p.measured++
@@ -325,22 +321,22 @@ func (p *pool) measure(cost int64) {
 	}
 }
 
-// fail notes a failure and lets some time pass, more after every one. What is
-// not there at all is not looked for often. It is called with mu held.
+// fail records a failure and delays the next attempt. The delay doubles with each failure and is at
+// once lastRetry if the image or the interpreter is missing. a.mu is held.
 func (a *pools) fail(p *pool, what string, err error) {
-	if a.closed || dead(a.e.draining) {
+	if a.closed || isClosed(a.e.draining) {
 		return
 	}
 	p.stats.Failed++
-	p.pause = min(max(firstRetry, 2*p.pause), lastRetry)
+	p.retryDelay = min(max(firstRetry, 2*p.retryDelay), lastRetry)
 	if sandbar.CodeOf(err) == sandbar.NotFound {
-		p.pause = lastRetry
+		p.retryDelay = lastRetry
 	}
-	p.retry = time.Now().Add(p.pause)
-	a.e.log.Warn(what, "template", p.name, "code", string(sandbar.CodeOf(err)), "error", err, "again_in", p.pause)
+	p.retryAt = time.Now().Add(p.retryDelay)
+	a.e.log.Warn(what, "template", p.name, "code", string(sandbar.CodeOf(err)), "error", err, "again_in", p.retryDelay)
 }
 
-// bury takes a dead template away, with mu held. What it has forked lives on.
+// removeTemplate removes a dead template from its pool. Its forks stay alive. a.mu is held.
 func (a *pools) removeTemplate(p *pool) {
 	t := p.template
 	p.template = nil
@@ -348,8 +344,8 @@ func (a *pools) removeTemplate(p *pool) {
 	a.fail(p, "template died", sandbar.Errorf(sandbar.Gone, "it can fork no more"))
 }
 
-// close discards all that is ready and closes the templates. What is under way
-// ends by itself.
+// close discards all prestarted sandboxes and closes the templates. Forks in progress end by
+// themselves.
 func (a *pools) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
