@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 // printed.
 func runModule(t *testing.T, files map[string]string) (*tally, string) {
 	t.Helper()
+	testenv.Need(t, testenv.GoTool)
 	t.Setenv("GOFLAGS", "-mod=mod")
 	t.Setenv("GOWORK", "off")
 	dir := t.TempDir()
@@ -141,6 +142,7 @@ func TestTallyOfWhatTheGoCommandSays(t *testing.T) {
 
 // A program that writes no event and fails is a failed package.
 func TestFollowTellsOfACommandThatFailsWithoutAWord(t *testing.T) {
+	testenv.Need(t, testenv.GoTool)
 	var out bytes.Buffer
 	got := newTally(&out, "m", "somebody")
 	if err := got.follow(t.Context(), exec.CommandContext(t.Context(), "go", "no-such-verb"), "m/a"); err != nil {
