@@ -5,7 +5,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -15,11 +14,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/daemonid"
 )
 
-// Owned tells by its arguments whether a process is of a kind that a daemon
-// starts, and which daemon's.
+// Owned returns the id (package daemonid) of the daemon that started a process with these
+// arguments. ok is false if no daemon starts such a process.
 type Owned func(args []string) (owner string, ok bool)
 
-// Agents is Owned for agents, and for what starts them.
+// Agents is Owned for all processes that run the agent's program.
 func Agents(args []string) (owner string, ok bool) {
 	if len(args) != 3 || args[0] != agent.Name {
 		return "", false
@@ -27,8 +26,8 @@ func Agents(args []string) (owner string, ok bool) {
 	return args[2], true
 }
 
-// Collect finds, and with remove ends, what daemons that were killed have left:
-// processes that have not noticed yet, and the groups of their sandboxes.
+// Collect lists the processes and cgroups whose daemon has ended. With remove it also kills and
+// removes them.
 func Collect(ctx context.Context, cgroups *cgroup.Manager, owned Owned, remove bool) ([]driver.Leftover, error) {
 	found := strays(owned)
 	if remove {
@@ -50,7 +49,7 @@ func Collect(ctx context.Context, cgroups *cgroup.Manager, owned Owned, remove b
 	return found, nil
 }
 
-// strays lists processes whose owner is dead.
+// strays lists processes whose daemon has ended.
 func strays(owned Owned) (found []driver.Leftover) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -70,10 +69,11 @@ func strays(owned Owned) (found []driver.Leftover) {
 	return found
 }
 
-// mayEnd reports whether this user may end a process; others' are theirs.
+// mayEnd reports whether this process may send signals to pid. Processes of other users are left to
+// them.
 func mayEnd(pid int) bool { return unix.Kill(pid, 0) == nil }
 
-// endProcess kills a process and waits until it is gone.
+// endProcess kills a process and waits until it has ended.
 func endProcess(ctx context.Context, name string) error {
 	pid, err := strconv.Atoi(name)
 	if err != nil {
@@ -90,8 +90,8 @@ func endProcess(ctx context.Context, name string) error {
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
 		return err
 	}
-	for ctx.Err() == nil {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(100*time.Millisecond/time.Millisecond))
+	for ctx.Err() == nil { // checked every 100 ms
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
 		if err != nil && err != unix.EINTR {
 			return err
 		}
