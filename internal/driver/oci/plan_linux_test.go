@@ -143,7 +143,7 @@ func TestFindRuntime(t *testing.T) {
 		"nothing-of-that-name":                         "not on this host",
 		filepath.Join(dir, "x"):                        "not on this host",
 		write("private", "echo runc version 1", 0o700): "others than its owner",
-		write("mute", "exit 3", 0o755):                 "does not tell its version",
+		write("mute", "exit 3", 0o755):                 "does not print its version",
 		write("other", "echo kata version 1", 0o755):   "kata version 1",
 	} {
 		_, err := findRuntime(name, nil, kindRunc, kindCrun)

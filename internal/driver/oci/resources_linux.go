@@ -17,9 +17,9 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 )
 
-// resources are what one sandbox holds on the host. Init is the stage, which becomes the runtime: PID 1
-// of a namespace that the container is within. When Init has been waited for, no process of either is
-// left, nor a mount, nor a file.
+// resources are the resources of one sandbox on the host. Init is the stage, which later executes the
+// runtime. It is PID 1 of a PID namespace that contains the container, and its mount namespace
+// contains all files. So nothing is left of either when Init has ended.
 type resources struct {
 	sandboxes.Resources
 	d      *Driver
@@ -69,8 +69,8 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 	return sandbox, nil
 }
 
-// boot starts the stage, sends it the plan and returns the connection, which the stage passes on to
-// the agent.
+// boot starts the stage, sends the plan to it, and returns the connection. The agent inherits the
+// other end from the stage.
 func (r *resources) boot(p *plan) (net.Conn, error) {
 	conn, err := r.Boot(r.d.IDs.Request(agent.ModeStage, r.Range, 0))
 	if err != nil {
@@ -86,7 +86,8 @@ func (r *resources) boot(p *plan) (net.Conn, error) {
 	return conn, nil
 }
 
-// prepare sends the plan with all that it needs.
+// prepare sends the stage the plan and its descriptors: the runtime's program, a pipe for the
+// runtime's error output and, if there is an image, its mount.
 func (r *resources) prepare(conn net.Conn, p *plan) error {
 	listen, speak, err := os.Pipe()
 	if err != nil {
@@ -107,8 +108,8 @@ func (r *resources) prepare(conn net.Conn, p *plan) error {
 	return client.Prepare(conn, p.stage, fds...)
 }
 
-// limit sets the limits of the group: those of the programs, plus what the runtime and the agent hold
-// now. No program runs yet.
+// limit sets the limits of the cgroup: those of the programs, plus the current usage of the runtime
+// and the agent. It must be called before the first program starts.
 func (r *resources) limit(l sandbar.Limits) error {
 	if r.Group == nil {
 		return nil
@@ -151,10 +152,10 @@ type runtimeOutput struct {
 	text []byte
 }
 
-// maxRuntimeOutput is how much a runtimeOutput keeps, in bytes.
+// maxRuntimeOutput is the size limit of a runtimeOutput, in bytes.
 const maxRuntimeOutput = 4 << 10
 
-// readOutput reads from a pipe, whose reading end it owns.
+// readOutput starts reading from a pipe. It takes ownership of from.
 func readOutput(from *os.File) *runtimeOutput {
 	c := &runtimeOutput{from: from, done: make(chan struct{})}
 	go func() {
@@ -176,7 +177,8 @@ func readOutput(from *os.File) *runtimeOutput {
 // runtimeOutputTime bounds the wait for the error message of a runtime that has failed.
 const runtimeOutputTime = 2 * time.Second
 
-// wait returns the text so far when the output has ended, after runtimeOutputTime, or when ctx ends.
+// wait waits until the output ends, runtimeOutputTime has passed, or ctx ends. It returns the text
+// read so far.
 func (c *runtimeOutput) wait(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, runtimeOutputTime)
 	defer cancel()
@@ -189,7 +191,7 @@ func (c *runtimeOutput) wait(ctx context.Context) string {
 	return strings.TrimSpace(string(c.text))
 }
 
-// close ends the reading. The runtime has ended.
+// close stops the reading. It is called after the runtime has ended.
 func (c *runtimeOutput) close() error {
 	c.from.Close()
 	<-c.done
