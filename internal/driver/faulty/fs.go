@@ -14,8 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// memory is the files of a sandbox: a map from clean absolute path to node.
-// There are files and directories, no links.
+// memory implements the files of a sandbox. It has files and directories, but no links.
 type memory struct {
 	most int64 // bytes in all files; not positive is no limit
 	off  bool  // every operation fails with Unsupported
@@ -40,7 +39,7 @@ func newMemory(most int64, off bool) *memory {
 	return m
 }
 
-// clean makes a path absolute, or refuses it.
+// clean converts a path to a clean absolute one, or returns an error.
 func (m *memory) clean(p string) (string, error) {
 	if m.off {
 		return "", sandbar.Errorf(sandbar.Unsupported, "faulty: there are no files")
@@ -143,7 +142,7 @@ func (m *memory) Create(_ context.Context, p string, opt sandbar.CreateOptions) 
 	return w, nil
 }
 
-// parents makes sure that a directory is there.
+// parents checks that a directory exists, and with create creates it and its parents.
 func (m *memory) parents(dir string, create bool) error {
 	n := m.nodes[dir]
 	switch {
@@ -219,7 +218,7 @@ func (m *memory) Stat(_ context.Context, p string) (sandbar.FileInfo, error) {
 	return n.info(p), nil
 }
 
-// below lists the paths under a directory, deep or only its own entries.
+// below lists the paths in a directory, with deep recursively.
 func (m *memory) below(dir string, deep bool) (all []string) {
 	prefix := strings.TrimSuffix(dir, "/") + "/"
 	for p := range m.nodes {

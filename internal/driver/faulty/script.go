@@ -13,17 +13,18 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// interpreters are the programs that run a script from a file.
+// interpreters are the programs that run scripts.
 var interpreters = []string{"python3", "node", "sh", "elixir"}
 
-// ending is how a script ends; as an error it unwinds the interpreter.
+// ending is the result of a script. The functions of the interpreter return it to end the script;
+// nil means to continue.
 type ending struct{ r sandbar.Result }
 
 func exit(code int) *ending {
 	return &ending{sandbar.Result{Outcome: sandbar.Exited, ExitCode: code}}
 }
 
-// load finds the script that a command means.
+// load returns the script of a command and the program's arguments. NotFound: no such program.
 func (b *sandbox) load(c sandbar.Cmd) (script [][]string, args []string, err error) {
 	name, rest := c.Args[0], c.Args[1:]
 	if _, ok := b.d.verbs[name]; ok {
@@ -40,7 +41,7 @@ func (b *sandbox) load(c sandbar.Cmd) (script [][]string, args []string, err err
 	if rest[0] == "-c" && len(rest) > 1 {
 		text, rest = rest[1], rest[1:]
 	} else if text, err = b.fs.text(rest[0]); err != nil {
-		return parse("exit 2"), nil, nil // as interpreters do whose file is not there
+		return parse("exit 2"), nil, nil // like real interpreters without their file
 	}
 	return parse(text), rest[1:], nil
 }
@@ -61,7 +62,7 @@ func splitArgs(args []string) func(yield func([]string) bool) {
 	}
 }
 
-// parse splits a script into commands and those into words.
+// parse splits a script into commands, and each into words.
 func parse(text string) (script [][]string) {
 	lines := bufio.NewScanner(strings.NewReader(text))
 	lines.Buffer(nil, len(text)+1)
@@ -93,11 +94,11 @@ func words(line string) (w []string) {
 
 // verb is one command of the language.
 type verb struct {
-	operands int // at least so many
+	operands int // minimum number
 	run      func(p *process, w []string) *ending
 }
 
-// newVerbs is the table of commands.
+// newVerbs returns the table of commands.
 func newVerbs() map[string]verb {
 	return map[string]verb{
 		"print":       {1, func(p *process, w []string) *ending { return p.put(w[0], strings.Join(w[1:], " ")+"\n") }},
@@ -150,11 +151,11 @@ func (g *gate) arrive() <-chan struct{} {
 	return g.open
 }
 
-// runAll runs commands until one ends the program; nil if none did.
+// runAll runs commands until one ends the program. It returns nil if none does.
 func (p *process) runAll(script [][]string) *ending {
 	for _, w := range script {
 		select {
-		case <-p.stopped: // a script that never waits can be killed too
+		case <-p.stopped: // so that a script that never waits can be killed
 			return p.killed()
 		default:
 		}
@@ -173,7 +174,7 @@ func (p *process) runOne(w []string) *ending {
 	return v.run(p, w[1:])
 }
 
-// confused is the end of a program that has a mistake.
+// confused ends a program because of an invalid word.
 func (p *process) confused(word string) *ending {
 	if e := p.put("stderr", "faulty: cannot understand "+strconv.Quote(word)+"\n"); e != nil {
 		return e
@@ -187,7 +188,7 @@ func (p *process) killed() *ending {
 	return &ending{p.cause}
 }
 
-// wait waits for c, which may be nil, for a trapped signal or for the end.
+// wait waits until c is closed, or the program is stopped. Meanwhile it runs traps. c may be nil.
 func (p *process) wait(c <-chan struct{}) *ending {
 	for {
 		select {
@@ -216,7 +217,7 @@ func (p *process) setTerm(ignore bool, cmd []string) {
 	p.ignore, p.onTerm = ignore, cmd
 }
 
-// put writes to a stream, waiting while its pipe is full.
+// put writes to a stream. It blocks while the pipe is full.
 func (p *process) put(stream, text string) *ending {
 	var out *pipe
 	switch stream {
@@ -230,7 +231,7 @@ func (p *process) put(stream, text string) *ending {
 	for len(text) > 0 {
 		n := min(len(text), chunk)
 		select {
-		case <-p.stopped: // the dead do not write, even if there is room
+		case <-p.stopped: // a stopped program writes nothing, even if the pipe is not full
 			return p.killed()
 		default:
 		}
@@ -252,7 +253,7 @@ func (p *process) flood(w []string) *ending {
 	if err != nil {
 		return p.confused(w[1])
 	}
-	// One period more than a chunk, so that any phase of it can be cut out.
+	// One period longer than a chunk, so that it contains a chunk at every phase.
 	period := make([]byte, chunk+26)
 	for i := range period {
 		period[i] = Pattern(int64(i))
@@ -291,8 +292,8 @@ func (p *process) sleep(w []string) *ending {
 	return p.wait(c)
 }
 
-// input reads stdin in a goroutine of its own, because a Read may block for
-// longer than the program lives.
+// input calls each for every piece of stdin. It reads in another goroutine, because a Read may
+// block beyond the program's end.
 func (p *process) input(each func([]byte) *ending) *ending {
 	if p.std.Stdin == nil {
 		return nil
@@ -377,7 +378,7 @@ func (p *process) save(w []string) *ending {
 	return nil
 }
 
-// failed is the end of a program that could not do what it was to do.
+// failed ends a program because of an error.
 func (p *process) failed(err error) *ending {
 	if e := p.put("stderr", "faulty: "+err.Error()+"\n"); e != nil {
 		return e

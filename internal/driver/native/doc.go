@@ -1,7 +1,7 @@
-// Package native is the default driver. It creates sandboxes from Linux namespaces and needs nothing
-// to be installed. Each sandbox has new user, mount, PID, network, IPC, UTS and cgroup namespaces, a
-// root of the host's own programs or of an image, private bounded file systems in memory for
-// everything that programs can write, and package agent as PID 1.
+// Package native is the default driver. It creates sandboxes from Linux namespaces and needs
+// nothing to be installed. Each sandbox has new user, mount, PID, network, IPC, UTS and cgroup
+// namespaces, a root of the host's own programs or of an image, private bounded file systems in
+// memory for everything that programs can write, and package agent as PID 1.
 //
 // The layers between a program and the host:
 //
@@ -24,6 +24,6 @@
 //
 // The driver works as root and as an ordinary user. Limits are enforced by cgroup v2 or v1 if they
 // can be used, otherwise by rlimits and a watchdog; Caps returns which. The driver creates no files
-// on the host. A killed daemon leaves empty cgroups and, for a moment, agents that are being killed.
-// Both have the daemon's id in their names, by which Collect finds them.
+// on the host. A killed daemon leaves empty cgroups and, for a moment, agents that are being
+// killed. Both have the daemon's id in their names, by which Collect finds them.
 package native

@@ -122,8 +122,8 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	return sandbox, nil
 }
 
-// create is Create, with the host's uid owner as the owner of the sandbox's user namespace. If owner
-// is 0, it is spawn's own choice.
+// create is Create, with the host's uid owner as the owner of the sandbox's user namespace. If
+// owner is 0, it is spawn's own choice.
 func (d *Driver) create(ctx context.Context, id sandbar.ID, s sandbar.Spec, owner int) (sandbox *client.Sandbox, r *resources, err error) {
 	if err := d.refuse(s); err != nil {
 		return nil, nil, err

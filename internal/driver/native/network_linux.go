@@ -19,9 +19,9 @@ import (
 
 // A sandbox with the network "outbound" has a TUN device, whose packets a TCP/IP stack in a child
 // process of the daemon forwards (package egress). To create a device in a network namespace, a
-// thread must be in that namespace, have CAP_NET_ADMIN in it, and be able to open /dev/net/tun. That
-// is either the agent, before it drops its capabilities, or a thread of the daemon that briefly
-// enters the namespace; see deviceMaker.
+// thread must be in that namespace, have CAP_NET_ADMIN in it, and be able to open /dev/net/tun.
+// That is either the agent, before it drops its capabilities, or a thread of the daemon that
+// briefly enters the namespace; see deviceMaker.
 
 // network is the driver's network access.
 type network struct {

@@ -142,7 +142,8 @@ func (c container) mounts() []specs.Mount {
 }
 
 // hidePIDs returns mount options of proc (proc(5)) by which programs see only the processes that
-// they may trace. The group agentGID sees all. 0 exempts no group, because it is also the programs'.
+// they may trace. The group agentGID sees all. 0 exempts no group, because it is also the
+// programs'.
 func hidePIDs(agentGID uint32) []string {
 	options := []string{"hidepid=2"}
 	if agentGID != 0 {

@@ -63,8 +63,9 @@ var (
 	_ driver.Closer    = (*Driver)(nil)
 )
 
-// New opens a driver. name is Name or NameGVisor; binary is as for Factories. Unsupported: this host
-// lacks a requirement; the error's Fix says how to provide it. Invalid: an option is malformed.
+// New opens a driver. name is Name or NameGVisor; binary is as for Factories. Unsupported: this
+// host lacks a requirement; the error's Fix says how to provide it. Invalid: an option is
+// malformed.
 func New(h driver.Host, name string, binary []byte) (*Driver, error) {
 	d := &Driver{Base: sandboxes.New(h), name: name, mark: policy.TagLocks}
 	if err := d.configure(h.Options); err != nil {
@@ -177,9 +178,10 @@ const (
 	maxSlack = 48 << 20
 )
 
-// slack returns the difference between the cgroup's memory limit and the sandbox's, which is memory,
-// in bytes. On gVisor the agent's watchdog enforces the sandbox's limit. The slack, nearly a quarter
-// of that limit, is for growth of gVisor's kernel and for allocations between two of its checks.
+// slack returns the difference between the cgroup's memory limit and the sandbox's, which is
+// memory, in bytes. On gVisor the agent's watchdog enforces the sandbox's limit. The slack, nearly
+// a quarter of that limit, is for growth of gVisor's kernel and for allocations between two of its
+// checks.
 func (d *Driver) slack(memory int64) int64 {
 	if d.runtime.guestKernel() {
 		return min(max(memory/4-memory/64, minSlack), maxSlack)

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// base is the directory on which the stage mounts its files, in its own mount namespace. It must
-	// exist and every user must have search permission for it.
+	// base is the directory on which the stage mounts its files, in its own mount namespace. It
+	// must exist and every user must have search permission for it.
 	base = "/tmp"
 	// hostname is the host name of every sandbox.
 	hostname = "sandbar"
 	// imageTop is the path of the root in the tree of policy.ImageRoot.
 	imageTop = "/root"
 
-	// userUID is the uid of programs in sandboxes of the image "host" with a range of ids. In others
-	// it is 0.
+	// userUID is the uid of programs in sandboxes of the image "host" with a range of ids. In
+	// others it is 0.
 	userUID = 1000
 	// agentUID is the uid of the agent if the uid of programs is 0.
 	agentUID = 65533
 
-	// runtimeTasks is an upper bound of the processes and threads of the runtime and the agent while
-	// the sandbox is created. Afterwards the limit is set by their exact number.
+	// runtimeTasks is an upper bound of the processes and threads of the runtime and the agent
+	// while the sandbox is created. Afterwards the limit is set by their exact number.
 	runtimeTasks = 512
 )
 
@@ -145,8 +145,8 @@ func guestDevices() []string {
 	return []string{"/dev/char/10:229", "/dev/fuse", "/dev/char/10:200", "/dev/net/tun", "/dev/net"}
 }
 
-// guestRlimits returns the rlimits that gVisor's kernel enforces. The others limit resources that it
-// does not have or that it limits to less by itself.
+// guestRlimits returns the rlimits that gVisor's kernel enforces. The others limit resources that
+// it does not have or that it limits to less by itself.
 func guestRlimits(all []wire.Rlimit) (out []wire.Rlimit) {
 	const data, stack, core, nofile = 2, 3, 4, 7
 	for _, l := range all {

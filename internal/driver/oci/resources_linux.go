@@ -17,8 +17,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 )
 
-// resources are the resources of one sandbox on the host. Init is the stage, which later executes the
-// runtime. It is PID 1 of a PID namespace that contains the container, and its mount namespace
+// resources are the resources of one sandbox on the host. Init is the stage, which later executes
+// the runtime. It is PID 1 of a PID namespace that contains the container, and its mount namespace
 // contains all files. So nothing is left of either when Init has ended.
 type resources struct {
 	sandboxes.Resources
@@ -143,8 +143,8 @@ func (r *resources) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// runtimeOutput reads the standard error output of a runtime. It keeps the first maxRuntimeOutput bytes
-// and discards the rest: the container's first program inherits that output.
+// runtimeOutput reads the standard error output of a runtime. It keeps the first maxRuntimeOutput
+// bytes and discards the rest: the container's first program inherits that output.
 type runtimeOutput struct {
 	from *os.File
 	done chan struct{}

@@ -109,8 +109,8 @@ func openRuntime(name string, args []string, allowed []kind) (*runtime, error) {
 // maxVersion is the number of bytes kept of the output of RUNTIME --version.
 const maxVersion = 4 << 10
 
-// askVersion runs path --version and returns its output. It kills remaining processes of its process
-// group.
+// askVersion runs path --version and returns its output. It kills remaining processes of its
+// process group.
 func askVersion(path string, bound time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
@@ -141,8 +141,8 @@ func (b *beginning) Write(p []byte) (int, error) {
 }
 
 // open opens the runtime's program. For runc and crun it is a sealed copy in memory, so that no
-// container can change the host's file (CVE-2019-5736). They would otherwise copy themselves for each
-// container.
+// container can change the host's file (CVE-2019-5736). They would otherwise copy themselves for
+// each container.
 func (r *runtime) open() (*os.File, error) {
 	if r.kind == kindRunsc {
 		f, err := os.Open(r.path)
@@ -214,8 +214,8 @@ func (r *runtime) command(base, id string) []string {
 	return append(args, "--bundle", base+wire.StageBundle, id)
 }
 
-// env returns the runtime's environment. runc and crun create one container and wait for its end, so
-// two processors are enough. gVisor's kernel uses all.
+// env returns the runtime's environment. runc and crun create one container and wait for its end,
+// so two processors are enough. gVisor's kernel uses all.
 func (r *runtime) env() []string {
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	if !r.guestKernel() {

@@ -76,8 +76,9 @@ func (m IDs) Request(mode string, r *Range, programs int) *wire.Spawn {
 		Mode: mode,
 		UIDs: wire.IDMap{Inside: uint32(programs), Outside: uint32(os.Geteuid()), Size: 1},
 		GIDs: wire.IDMap{Inside: uint32(programs), Outside: uint32(os.Getegid()), Size: 1},
-		// The agent's uid in its namespace is not 0, so it would lose its capabilities at execve(2).
-		// Ambient ones stay (capabilities(7)). The agent needs them until it has built the root.
+		// The agent's uid in its namespace is not 0, so it would lose its capabilities at
+		// execve(2). Ambient ones stay (capabilities(7)). The agent needs them until it has built
+		// the root.
 		Caps: m.caps,
 	}
 }
