@@ -18,31 +18,32 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// raceCases are number 77: many clients at once.
+// raceCases are case 77: many concurrent clients.
 func raceCases() []Case {
 	return []Case{
-		onDaemon("77-races", "more creates than places, the same sandbox removed by many", races),
+		onDaemon("77-races", "more creations than slots, concurrent removals of one sandbox", races),
 	}
 }
 
-// endCases are numbers 81 to 88: ends that nobody has ordered.
+// endCases are cases 81 to 88: unexpected ends of the daemon, of clients and of the host's
+// resources.
 func endCases() []Case {
 	return []Case{
-		onDaemon("81-killed", "the daemon is killed with executions under way", killed),
-		onDaemon("82-ended", "the daemon is told to end with an execution under way", ended),
+		onDaemon("81-killed", "SIGKILL to the daemon during executions", killed),
+		onDaemon("82-ended", "SIGTERM to the daemon during an execution", ended),
 		onDaemon("83-directory", "a state directory that cannot be written", directory),
-		onDaemon("84-memory", "who goes first when the host runs out of memory", memory),
+		onDaemon("84-memory", "the kernel's choice of a victim when the host runs out of memory", memory),
 		onDaemon("85-clock", "the host's clock jumps", func(context.Context, *Suite, *daemon) error {
-			return notRun("the clock is the host's; the project's own tests turn one")
+			return notRun("the suite does not set the host's clock; the project's tests set a simulated one")
 		}),
-		onDaemon("86-vanished", "clients that vanish in the middle", vanished),
+		onDaemon("86-vanished", "clients that disconnect during executions", vanished),
 		onDaemon("87-backend", "the engine behind the driver is restarted", func(_ context.Context, s *Suite, _ *daemon) error {
 			if s.Driver.Caps().Boundary == driver.BoundaryNamespaces || s.Driver.Caps().Boundary == driver.BoundaryNone {
-				return notRun("there is no engine behind this driver")
+				return notRun("this driver uses no container engine")
 			}
-			return notRun("what is behind the driver is the host's; the project's own tests restart one")
+			return notRun("the suite does not restart the host's container engine; the project's tests restart their own")
 		}),
-		onDaemon("88-strangers", "what two sandboxes of one origin have in common", strangers),
+		onDaemon("88-strangers", "random numbers and names that sandboxes of one template share", strangers),
 	}
 }
 
@@ -80,13 +81,13 @@ func races(ctx context.Context, _ *Suite, d *daemon) error {
 	slices.Sort(live)
 	switch {
 	case len(made) > maxSandboxes:
-		return escaped("%d sandboxes were made at once, and %d is the most", len(made), maxSandboxes)
+		return escaped("%d sandboxes exist at once; the limit is %d", len(made), maxSandboxes)
 	case !slices.Equal(made, live):
-		return escaped("%d sandboxes were made and %d are listed", len(made), len(live))
+		return escaped("%d sandboxes were created and %d are listed", len(made), len(live))
 	}
 	for status := range others {
 		if status != 429 && status != 503 && status != 504 {
-			return escaped("a create beyond the places was answered with status %d", status)
+			return escaped("a creation without a free slot was answered with status %d", status)
 		}
 	}
 	for _, id := range made {
@@ -95,7 +96,7 @@ func races(ctx context.Context, _ *Suite, d *daemon) error {
 				if a, err := d.request(ctx, "DELETE", "/sandboxes/"+id, nil); err != nil || (a.status != 204 && a.status != 404 && a.status != 409 && a.status != 410) {
 					mu.Lock()
 					defer mu.Unlock()
-					failed = fmt.Errorf("removing a sandbox that others remove as well: status %d, %v", a.status, err)
+					failed = fmt.Errorf("removing a sandbox concurrently: status %d, %v", a.status, err)
 				}
 			})
 		}
@@ -110,11 +111,10 @@ func races(ctx context.Context, _ *Suite, d *daemon) error {
 	return err
 }
 
-// mark is an argument by which a program is found on the host.
+// mark returns a new random argument by which a program can be found on the host.
 func mark() string { return "escape-" + strings.ToLower(rand.Text()) }
 
-// carriers are the processes of this host that have the mark among their
-// arguments.
+// carriers returns the processes of this host with the mark in their arguments.
 func carriers(mark string) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -142,13 +142,13 @@ func vanish(ctx context.Context, mark string, within time.Duration) error {
 	}
 }
 
-// sleeper is a program that carries a mark and does not end by itself. What says
-// that it is up carries the mark already.
+// sleeper returns a shell program that does not exit. The process that prints "up" has the mark in
+// its arguments.
 func sleeper(mark string) string {
 	return "trap '' TERM HUP INT; sh -c 'echo up; while :; do sleep 1; done' " + mark
 }
 
-// start has n sleepers run, and returns the connection they belong to.
+// start starts n sleepers, waits until they run, and returns their connection.
 func (d *daemon) start(ctx context.Context, n int, mark string) (*conn, error) {
 	c, err := d.dial(ctx)
 	if err != nil {
@@ -169,7 +169,7 @@ func (d *daemon) start(ctx context.Context, n int, mark string) (*conn, error) {
 		case "stdout":
 			up++
 		case "result", "error":
-			return nil, fmt.Errorf("a program that goes on has ended: %s %s", m.Type, m.Code)
+			return nil, fmt.Errorf("a program that does not exit has ended: %s %s", m.Type, m.Code)
 		}
 	}
 	return c, nil
@@ -183,7 +183,7 @@ func killed(ctx context.Context, s *Suite, d *daemon) error {
 	}
 	defer c.ws.CloseNow()
 	d.kill()
-	if s.Driver.Caps().PrivateProcesses { // else the next daemon ends them
+	if s.Driver.Caps().PrivateProcesses { // otherwise the next daemon kills them
 		if err := vanish(ctx, m, 10*time.Second); err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func ended(ctx context.Context, _ *Suite, d *daemon) error {
 		}
 	}
 	if o.output.String() != "one\ntwo\n" || o.exit == nil || *o.exit != 5 {
-		return escaped("the execution was not let finish: output %q, status %s, error %s", o.output.String(), o.status, o.code)
+		return escaped("the daemon did not wait for the execution: output %q, status %s, error %s", o.output.String(), o.status, o.code)
 	}
 	c.ws.CloseNow()
 	select {
@@ -262,10 +262,10 @@ func directory(ctx context.Context, s *Suite, d *daemon) error {
 		cmd.Env = append(s.Environ, "SANDBAR_RUNTIME_DIR="+filepath.Join(d.dir, "other"), "SANDBAR_STATE_DIR="+filepath.Join(d.dir, "other"), variable+"="+filepath.Join(file, "below"))
 		text, err := cmd.CombinedOutput()
 		if err == nil {
-			return escaped("a daemon started whose %s is below a file", variable)
+			return escaped("the daemon started with a file as the parent of %s", variable)
 		}
 		if ctx.Err() != nil || !strings.Contains(string(text), file) {
-			return escaped("a daemon whose %s is below a file does not say so: %.300q", variable, text)
+			return escaped("the daemon's error does not name the file that is the parent of %s: %.300q", variable, text)
 		}
 	}
 	return nil
@@ -273,7 +273,7 @@ func directory(ctx context.Context, s *Suite, d *daemon) error {
 
 func memory(ctx context.Context, s *Suite, d *daemon) error {
 	if s.Driver.Caps().Boundary == driver.BoundaryNone {
-		return notRun("programs of a driver without a boundary are like the daemon itself")
+		return notRun("the driver has no boundary, and its programs have the daemon's score")
 	}
 	m := mark()
 	c, err := d.start(ctx, 1, m)
@@ -294,11 +294,11 @@ func memory(ctx context.Context, s *Suite, d *daemon) error {
 	}
 	own, err := score(d.cmd.Process.Pid)
 	if err != nil {
-		return notRun("the kernel does not tell: %v", err)
+		return notRun("the daemon's oom_score_adj: %v", err)
 	}
 	for _, pid := range pids {
 		if theirs, err := score(pid); err == nil && theirs <= own {
-			return escaped("the kernel would end the daemon (%d) before a program in a sandbox (%d)", own, theirs)
+			return escaped("the kernel would kill the daemon (oom_score_adj %d) before a program of a sandbox (%d)", own, theirs)
 		}
 	}
 	return nil
@@ -314,7 +314,7 @@ func vanished(ctx context.Context, _ *Suite, d *daemon) error {
 	return vanish(ctx, m, 30*time.Second)
 }
 
-// stranger prints what two programs should not have in common, a line each.
+// stranger is a program that prints random values. No two programs may print the same line.
 const stranger = `import os, random, uuid, tempfile, secrets
 print("random", random.random())
 print("uuid", uuid.uuid4(), uuid.uuid1().int >> 64)
@@ -337,7 +337,7 @@ func strangers(ctx context.Context, s *Suite, d *daemon) error {
 		}
 		for line := range strings.Lines(o.output.String()) {
 			if before, ok := seen[line]; ok {
-				return escaped("executions %d and %d both had %q", before, i, strings.TrimSpace(line))
+				return escaped("executions %d and %d both printed %q", before, i, strings.TrimSpace(line))
 			}
 			seen[line] = i
 		}

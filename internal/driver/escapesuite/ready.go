@@ -13,26 +13,26 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/warm/prestart"
 )
 
-// ready is a driver whose sandboxes have a prestarted interpreter, made as the engine
-// makes them: forked by the driver if it can, else started ahead by package prestart. The
-// first program of a sandbox runs in that interpreter, all others start cold.
+// ready is a driver whose sandboxes have a prestarted interpreter, created like in the engine: by
+// the driver's templates, if it supports them, otherwise by package prestart. The first program of
+// a sandbox runs in that interpreter. All others start cold.
 type ready struct {
 	driver.Driver
 	kind      kind
 	templates *templates
 }
 
-// kind is what differs between the two interpreters that attacks are written for.
+// kind describes an interpreter of attacks.
 type kind struct {
 	language, file string
 	argv           []string
-	env            map[string]string // that the language adds, as in the catalogue of languages
-	whole          bool              // the template has the program's environment, or it would start again
-	args           bool              // a program takes arguments, or it would start again
+	env            map[string]string // variables that the language adds, as in package lang
+	whole          bool              // the template needs the complete environment of the program
+	args           bool              // prestarted programs can have arguments
 }
 
-// kindOf returns the interpreter that an attack is written for: python is the program
-// name of Python, "" for a shell.
+// kindOf returns the interpreter of an attack. python is the program name of Python, "" for a
+// shell.
 func kindOf(python string) kind {
 	if python != "" {
 		return kind{language: "python", file: "main.py", argv: []string{python}, args: true,
@@ -41,7 +41,7 @@ func kindOf(python string) kind {
 	return kind{language: "shell", file: "main.sh", argv: []string{"sh"}, whole: true}
 }
 
-// merge returns all variables of maps; a later one wins.
+// merge merges environments. Later ones win.
 func merge(envs ...map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, env := range envs {
@@ -50,13 +50,13 @@ func merge(envs ...map[string]string) map[string]string {
 	return all
 }
 
-// templates are those of one Suite, by their description.
+// templates are the templates of one Suite, by their description.
 type templates struct {
 	mu   sync.Mutex
 	made map[string]driver.Template
 }
 
-// get returns the template that t describes.
+// get returns the template for t. It prepares one if there is none or it has died.
 func (ts *templates) get(ctx context.Context, d driver.Driver, t driver.TemplateSpec) (driver.Template, error) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -101,10 +101,10 @@ func (ts *templates) close() error {
 	return errors.Join(errs...)
 }
 
-// Unwrap shows the driver's own abilities.
+// Unwrap returns the driver, for driver.As.
 func (r *ready) Unwrap() any { return r.Driver }
 
-// Create makes a sandbox with an interpreter that waits.
+// Create creates a sandbox with a prestarted interpreter.
 func (r *ready) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	own, env := s.Env, r.kind.env
 	if r.kind.whole {
@@ -126,7 +126,7 @@ func (r *ready) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driv
 	return &readyBox{Sandbox: box, kind: r.kind, env: own}, nil
 }
 
-// readyBox is a sandbox with an interpreter that waits.
+// readyBox is a sandbox with a prestarted interpreter.
 type readyBox struct {
 	driver.Sandbox
 	kind kind
@@ -134,11 +134,11 @@ type readyBox struct {
 	used atomic.Bool
 }
 
-// Unwrap shows the sandbox's own abilities.
+// Unwrap returns the sandbox, for driver.As.
 func (b *readyBox) Unwrap() any { return b.Sandbox }
 
-// Start evaluates the first program in the interpreter that waits. Program is
-// "INTERPRETER -c CODE ARGUMENT…".
+// Start runs the first program of the form "INTERPRETER -c CODE ARGUMENT…" in the prestarted
+// interpreter.
 func (b *readyBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
 	c.Env = merge(b.kind.env, b.env, c.Env)
 	if len(c.Args) < 3 || c.Args[0] != b.kind.argv[0] || c.Args[1] != "-c" || c.Dir != "" || !b.used.CompareAndSwap(false, true) {
@@ -150,7 +150,7 @@ func (b *readyBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (
 	}
 	eval, ok := driver.As[driver.Evaluator](b.Sandbox)
 	if !ok {
-		return nil, errors.New("the sandbox has no interpreter without a program")
+		return nil, errors.New("the sandbox has no prestarted interpreter")
 	}
 	return eval.Eval(ctx, e, std)
 }
