@@ -75,7 +75,7 @@ func New(h driver.Host, program []byte) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := findEndpoint(opt, here())
+	at, err := findEndpoint(opt, readEnviron())
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func New(h driver.Host, program []byte) (*Driver, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	if err := d.lookAround(); err != nil {
+	if err := d.probe(); err != nil {
 		_ = api.Close() // it has only idle connections
 		return nil, err
 	}
@@ -97,9 +97,9 @@ func New(h driver.Host, program []byte) (*Driver, error) {
 	return d, nil
 }
 
-// lookAround determines the engine's properties.
-func (d *Driver) lookAround() error {
-	info, err := d.engine.greet(context.Background())
+// probe determines the engine's properties.
+func (d *Driver) probe() error {
+	info, err := d.engine.probe(context.Background())
 	if err != nil {
 		e := *sandbar.AsError(err)
 		e.Code = sandbar.Unsupported // the code for a driver that cannot be opened
@@ -258,8 +258,8 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := d.registry.Claim(string(id)); err != nil {
 		return nil, err
 	}
-	b := &box{d: d, id: id}
-	sb, err := b.make(ctx, s)
+	b := &resources{d: d, id: id}
+	sb, err := b.create(ctx, s)
 	if err != nil {
 		b.undo(ctx)
 		return nil, err

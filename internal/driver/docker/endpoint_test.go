@@ -16,7 +16,7 @@ import (
 
 // around are surroundings with these variables and a home directory that has
 // the docker command's files.
-func around(t *testing.T, vars, files map[string]string) surroundings {
+func around(t *testing.T, vars, files map[string]string) environ {
 	t.Helper()
 	home := t.TempDir()
 	for name, text := range files {
@@ -28,7 +28,7 @@ func around(t *testing.T, vars, files map[string]string) surroundings {
 			t.Fatal(err)
 		}
 	}
-	return surroundings{getenv: func(name string) string { return vars[name] }, home: home, exists: func(path string) bool {
+	return environ{getenv: func(name string) string { return vars[name] }, home: home, exists: func(path string) bool {
 		_, err := os.Stat(path)
 		return err == nil && path != "/var/run/docker.sock" // whatever this host has
 	}}

@@ -216,7 +216,7 @@ func TestSlowEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One creation has come so far that the engine is asked for a container.
-	late := &box{d: d, id: sandbar.NewID()}
+	late := &resources{d: d, id: sandbar.NewID()}
 	if late.image, err = d.openImage(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestSlowEngine(t *testing.T) {
 func TestSweeperFindsWhatComesLate(t *testing.T) {
 	e := fragile(t)
 	d := newDriver(t, e.Host())
-	b := &box{d: d, id: sandbar.NewID()}
+	b := &resources{d: d, id: sandbar.NewID()}
 	var err error
 	if b.image, err = d.openImage(t.Context(), ""); err != nil {
 		t.Fatal(err)
@@ -285,7 +285,7 @@ func TestSweeperFindsWhatComesLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	answered := make(chan struct{})
-	d.sweeper.owe(answered)
+	d.sweeper.expect(answered)
 	if _, err := d.engine.create(t.Context(), p.container); err != nil {
 		t.Fatal(err)
 	}

@@ -201,7 +201,7 @@ func TestStream(t *testing.T) {
 		"nothing":               {nil, "", "", nil},
 		"output":                {[][]byte{piece(1, "hello "), piece(1, ""), piece(1, "world")}, "hello world", "", nil},
 		"output and errors":     {[][]byte{piece(1, "a"), piece(2, "oh "), piece(1, "b"), piece(2, "no")}, "ab", "oh no", nil},
-		"a flood of errors":     {[][]byte{piece(2, strings.Repeat("x", 3*maxSaid)), piece(1, "a")}, "a", strings.Repeat("x", maxSaid), nil},
+		"a flood of errors":     {[][]byte{piece(2, strings.Repeat("x", 3*maxStderr)), piece(1, "a")}, "a", strings.Repeat("x", maxStderr), nil},
 		"a header cut short":    {[][]byte{piece(1, "a"), {1, 0, 0}}, "a", "", io.ErrUnexpectedEOF},
 		"a piece cut short":     {[][]byte{piece(1, "abc")[:9]}, "a", "", nil},
 		"an unknown stream":     {[][]byte{piece(3, "a")}, "", "", errStream},
@@ -214,8 +214,8 @@ func TestStream(t *testing.T) {
 				s := newStream(nil, bufio.NewReader(bytes.NewReader(sent)))
 				var got bytes.Buffer
 				_, err := io.CopyBuffer(struct{ io.Writer }{&got}, struct{ io.Reader }{s}, make([]byte, size))
-				if got.String() != tt.want || s.Said() != tt.said || !errors.Is(err, tt.err) || (tt.err == nil) != (err == nil) {
-					t.Errorf("by %d: %q and %q, %v", size, got.String(), s.Said(), err)
+				if got.String() != tt.want || s.Stderr() != tt.said || !errors.Is(err, tt.err) || (tt.err == nil) != (err == nil) {
+					t.Errorf("by %d: %q and %q, %v", size, got.String(), s.Stderr(), err)
 				}
 			}
 		})

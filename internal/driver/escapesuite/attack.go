@@ -92,9 +92,9 @@ const caseBound = 90 * time.Second
 func Cases() []Case {
 	var all []Case
 	for _, c := range escape.Cases() {
-		all = append(all, onDriver(c))
+		all = append(all, driverCase(c))
 	}
-	all = slices.Concat(all, outputCases(), listenerCases(), inputCases(), portCases(), doorCases(), raceCases(), endCases())
+	all = slices.Concat(all, outputCases(), listenerCases(), inputCases(), portCases(), previewCases(), raceCases(), endCases())
 	slices.SortStableFunc(all, func(a, b Case) int { return number(a.ID) - number(b.ID) })
 	return all
 }
@@ -108,7 +108,7 @@ func number(id string) int {
 // Run runs cases one after the other. If ctx ends, it returns the cause and the reports so far.
 func (s *Suite) Run(ctx context.Context, cases []Case) ([]Report, error) {
 	defer func() {
-		s.dismiss()
+		s.stopDaemon()
 		_ = s.templates.close()
 	}()
 	var all []Report
@@ -129,8 +129,8 @@ func (s *Suite) Run(ctx context.Context, cases []Case) ([]Report, error) {
 	return all, nil
 }
 
-// onDriver converts a case of package escape.
-func onDriver(c escape.Case) Case {
+// driverCase converts a case of package escape.
+func driverCase(c escape.Case) Case {
 	return Case{ID: c.ID, Title: c.Title, Claim: string(c.Claim), run: func(ctx context.Context, s *Suite) Report {
 		target := escape.Target{Driver: s.Driver, Spec: s.spec(), Python: s.python(ctx), Fuzz: s.Fuzz}
 		if s.Warm {
@@ -138,7 +138,7 @@ func onDriver(c escape.Case) Case {
 			if c.Python != "" || c.NeedsPython {
 				python = target.Python
 			}
-			target.Driver = &ready{Driver: s.Driver, kind: kindOf(python), templates: &s.templates}
+			target.Driver = &warmDriver{Driver: s.Driver, kind: interpreterOf(python), templates: &s.templates}
 		}
 		r := escape.Run(ctx, target, c)
 		report := Report{Verdict: Verdict(strings.ToUpper(string(r.Verdict))), OK: r.OK(), Evidence: r.Evidence, Expected: "contained"}
@@ -169,12 +169,12 @@ func (s *Suite) python(ctx context.Context) string {
 
 // succeeds reports whether a program exits with 0 in a new sandbox.
 func (s *Suite) succeeds(ctx context.Context, args ...string) bool {
-	box, err := s.Driver.Create(ctx, sandbar.NewID(), s.spec())
+	sb, err := s.Driver.Create(ctx, sandbar.NewID(), s.spec())
 	if err != nil {
 		return false
 	}
-	defer func() { _ = box.Destroy(context.WithoutCancel(ctx)) }()
-	p, err := box.Start(ctx, sandbar.Cmd{Args: args}, driver.Stdio{})
+	defer func() { _ = sb.Destroy(context.WithoutCancel(ctx)) }()
+	p, err := sb.Start(ctx, sandbar.Cmd{Args: args}, driver.Stdio{})
 	if err != nil {
 		return false
 	}
@@ -216,10 +216,10 @@ func (e errEscaped) Error() string { return e.what }
 
 func escaped(format string, args ...any) error { return errEscaped{fmt.Sprintf(format, args...)} }
 
-// onDaemon returns a Case for an attack on the daemon. The attack returns nil if it was contained,
-// escaped(…), notRun(…), or another error if it was not completed. Afterwards the daemon must be
-// healthy, unless the attack ended it.
-func onDaemon(id, title string, attack func(context.Context, *Suite, *daemon) error) Case {
+// daemonCase returns a Case for an attack on the daemon. The attack returns nil if it was
+// contained, escaped(…), notRun(…), or another error if it was not completed. Afterwards the daemon
+// must be healthy, unless the attack ended it.
+func daemonCase(id, title string, attack func(context.Context, *Suite, *daemon) error) Case {
 	return Case{ID: id, Title: title, Claim: ClaimDaemon, run: func(ctx context.Context, s *Suite) Report {
 		ctx, cancel := context.WithTimeout(ctx, caseBound)
 		defer cancel()
@@ -230,12 +230,12 @@ func onDaemon(id, title string, attack func(context.Context, *Suite, *daemon) er
 				err = cmp.Or(err, s.d.healthy(ctx), s.d.removeAll(ctx))
 			}
 		}
-		return judge(err)
+		return reportOf(err)
 	}}
 }
 
-// judge returns the Report for an attack's error.
-func judge(err error) Report {
+// reportOf returns the Report for an attack's error.
+func reportOf(err error) Report {
 	r := Report{Expected: "contained"}
 	var out errEscaped
 	var missing errNotRun

@@ -21,7 +21,7 @@ import (
 // raceCases are case 77: many concurrent clients.
 func raceCases() []Case {
 	return []Case{
-		onDaemon("77-races", "more creations than slots, concurrent removals of one sandbox", races),
+		daemonCase("77-races", "more creations than slots, concurrent removals of one sandbox", races),
 	}
 }
 
@@ -29,21 +29,21 @@ func raceCases() []Case {
 // resources.
 func endCases() []Case {
 	return []Case{
-		onDaemon("81-killed", "SIGKILL to the daemon during executions", killed),
-		onDaemon("82-ended", "SIGTERM to the daemon during an execution", ended),
-		onDaemon("83-directory", "a state directory that cannot be written", directory),
-		onDaemon("84-memory", "the kernel's choice of a victim when the host runs out of memory", memory),
-		onDaemon("85-clock", "the host's clock jumps", func(context.Context, *Suite, *daemon) error {
+		daemonCase("81-killed", "SIGKILL to the daemon during executions", killed),
+		daemonCase("82-ended", "SIGTERM to the daemon during an execution", ended),
+		daemonCase("83-directory", "a state directory that cannot be written", directory),
+		daemonCase("84-memory", "the kernel's choice of a victim when the host runs out of memory", memory),
+		daemonCase("85-clock", "the host's clock jumps", func(context.Context, *Suite, *daemon) error {
 			return notRun("the suite does not set the host's clock; the project's tests set a simulated one")
 		}),
-		onDaemon("86-vanished", "clients that disconnect during executions", vanished),
-		onDaemon("87-backend", "the engine behind the driver is restarted", func(_ context.Context, s *Suite, _ *daemon) error {
+		daemonCase("86-vanished", "clients that disconnect during executions", vanished),
+		daemonCase("87-backend", "the engine behind the driver is restarted", func(_ context.Context, s *Suite, _ *daemon) error {
 			if s.Driver.Caps().Boundary == driver.BoundaryNamespaces || s.Driver.Caps().Boundary == driver.BoundaryNone {
 				return notRun("this driver uses no container engine")
 			}
 			return notRun("the suite does not restart the host's container engine; the project's tests restart their own")
 		}),
-		onDaemon("88-strangers", "random numbers and names that sandboxes of one template share", strangers),
+		daemonCase("88-strangers", "random numbers and names that sandboxes of one template share", compareRandom),
 	}
 }
 
@@ -111,28 +111,28 @@ func races(ctx context.Context, _ *Suite, d *daemon) error {
 	return err
 }
 
-// mark returns a new random argument by which a program can be found on the host.
-func mark() string { return "escape-" + strings.ToLower(rand.Text()) }
+// newTag returns a new random argument by which a program can be found on the host.
+func newTag() string { return "escape-" + strings.ToLower(rand.Text()) }
 
-// carriers returns the processes of this host with the mark in their arguments.
-func carriers(mark string) (pids []int) {
+// taggedProcesses returns the processes of this host with the tag in their arguments.
+func taggedProcesses(tag string) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		if b, err := os.ReadFile("/proc/" + e.Name() + "/cmdline"); err == nil && strings.Contains(string(b), mark) {
+		if b, err := os.ReadFile("/proc/" + e.Name() + "/cmdline"); err == nil && strings.Contains(string(b), tag) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-// vanish waits until no process has the mark.
-func vanish(ctx context.Context, mark string, within time.Duration) error {
+// awaitGone waits until no process has the tag.
+func awaitGone(ctx context.Context, tag string, within time.Duration) error {
 	for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
-		pids := carriers(mark)
+		pids := taggedProcesses(tag)
 		if len(pids) == 0 {
 			return nil
 		}
@@ -142,20 +142,20 @@ func vanish(ctx context.Context, mark string, within time.Duration) error {
 	}
 }
 
-// sleeper returns a shell program that does not exit. The process that prints "up" has the mark in
+// sleeper returns a shell program that does not exit. The process that prints "up" has the tag in
 // its arguments.
-func sleeper(mark string) string {
-	return "trap '' TERM HUP INT; sh -c 'echo up; while :; do sleep 1; done' " + mark
+func sleeper(tag string) string {
+	return "trap '' TERM HUP INT; sh -c 'echo up; while :; do sleep 1; done' " + tag
 }
 
 // start starts n sleepers, waits until they run, and returns their connection.
-func (d *daemon) start(ctx context.Context, n int, mark string) (*conn, error) {
+func (d *daemon) start(ctx context.Context, n int, tag string) (*conn, error) {
 	c, err := d.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range n {
-		e := execution{ID: fmt.Sprint("e", i), Language: "shell", Code: sleeper(mark), Timeout: time.Minute}
+		e := execution{ID: fmt.Sprint("e", i), Language: "shell", Code: sleeper(tag), Timeout: time.Minute}
 		if err := c.send(ctx, e.text()); err != nil {
 			return nil, err
 		}
@@ -176,7 +176,7 @@ func (d *daemon) start(ctx context.Context, n int, mark string) (*conn, error) {
 }
 
 func killed(ctx context.Context, s *Suite, d *daemon) error {
-	m := mark()
+	m := newTag()
 	c, err := d.start(ctx, 10, m)
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func killed(ctx context.Context, s *Suite, d *daemon) error {
 	defer c.ws.CloseNow()
 	d.kill()
 	if s.Driver.Caps().PrivateProcesses { // otherwise the next daemon kills them
-		if err := vanish(ctx, m, 10*time.Second); err != nil {
+		if err := awaitGone(ctx, m, 10*time.Second); err != nil {
 			return err
 		}
 	}
@@ -193,7 +193,7 @@ func killed(ctx context.Context, s *Suite, d *daemon) error {
 		return err
 	}
 	s.d = next
-	if err := vanish(ctx, m, 10*time.Second); err != nil {
+	if err := awaitGone(ctx, m, 10*time.Second); err != nil {
 		return err
 	}
 	gc := exec.CommandContext(ctx, s.Binary, "gc", "--dry-run", "--json")
@@ -233,7 +233,7 @@ func ended(ctx context.Context, _ *Suite, d *daemon) error {
 				return err
 			}
 		}
-		if o.take(m) {
+		if o.add(m) {
 			break
 		}
 	}
@@ -275,7 +275,7 @@ func memory(ctx context.Context, s *Suite, d *daemon) error {
 	if s.Driver.Caps().Boundary == driver.BoundaryNone {
 		return notRun("the driver has no boundary, and its programs have the daemon's score")
 	}
-	m := mark()
+	m := newTag()
 	c, err := d.start(ctx, 1, m)
 	if err != nil {
 		return err
@@ -288,7 +288,7 @@ func memory(ctx context.Context, s *Suite, d *daemon) error {
 		}
 		return strconv.Atoi(strings.TrimSpace(string(text)))
 	}
-	pids := carriers(m)
+	pids := taggedProcesses(m)
 	if len(pids) == 0 {
 		return notRun("programs of this driver are not processes of this host")
 	}
@@ -305,30 +305,30 @@ func memory(ctx context.Context, s *Suite, d *daemon) error {
 }
 
 func vanished(ctx context.Context, _ *Suite, d *daemon) error {
-	m := mark()
+	m := newTag()
 	c, err := d.start(ctx, 5, m)
 	if err != nil {
 		return err
 	}
 	c.ws.CloseNow()
-	return vanish(ctx, m, 30*time.Second)
+	return awaitGone(ctx, m, 30*time.Second)
 }
 
-// stranger is a program that prints random values. No two programs may print the same line.
-const stranger = `import os, random, uuid, tempfile, secrets
+// randomValues is a program that prints random values. No two programs may print the same line.
+const randomValues = `import os, random, uuid, tempfile, secrets
 print("random", random.random())
 print("uuid", uuid.uuid4(), uuid.uuid1().int >> 64)
 print("urandom", os.urandom(8).hex())
 print("secrets", secrets.token_hex(8))
 print("name", tempfile.mktemp())`
 
-func strangers(ctx context.Context, s *Suite, d *daemon) error {
+func compareRandom(ctx context.Context, s *Suite, d *daemon) error {
 	if !s.Languages["python"] {
 		return notRun("there is no Python in the sandbox")
 	}
 	seen := map[string]int{}
 	for i := range 20 {
-		o, err := d.shell(ctx, execution{Language: "python", Code: stranger})
+		o, err := d.shell(ctx, execution{Language: "python", Code: randomValues})
 		if err != nil {
 			return err
 		}

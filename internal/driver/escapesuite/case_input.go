@@ -20,11 +20,11 @@ import (
 // inputCases are cases 73 to 75, 78 and 80: malformed and forged input.
 func inputCases() []Case {
 	return []Case{
-		onDaemon("73-json", "malformed, nested, huge and ambiguous JSON", oddJSON),
-		onDaemon("74-frames-on-stdout", "a program that writes frames of the protocol to its output", forgedFrames),
-		onDaemon("75-log", "names with line ends and escape sequences in the log", forgedLog),
-		onDaemon("78-ids", "ids that can be guessed, and ids that are paths", ids),
-		onDaemon("80-references", "image names that are paths, URLs and internal addresses", references),
+		daemonCase("73-json", "malformed, nested, huge and ambiguous JSON", oddJSON),
+		daemonCase("74-frames-on-stdout", "a program that writes frames of the protocol to its output", forgedFrames),
+		daemonCase("75-log", "names with line ends and escape sequences in the log", forgedLog),
+		daemonCase("78-ids", "ids that can be guessed, and ids that are paths", ids),
+		daemonCase("80-references", "image names that are paths, URLs and internal addresses", references),
 	}
 }
 

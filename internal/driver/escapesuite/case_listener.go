@@ -21,14 +21,14 @@ import (
 // connections.
 func listenerCases() []Case {
 	return []Case{
-		onDaemon("67-foreign-page", "a page of another origin posts to the daemon", foreignPage),
-		onDaemon("68-rebinding", "DNS rebinding: a foreign host name for the daemon's address", rebinding),
-		onDaemon("69-foreign-socket", "a page of another origin opens a WebSocket", foreignSocket),
-		onDaemon("70-frames", "giant, endless, unmasked and very many frames", frames),
-		onDaemon("71-slow", "headers and bodies that never end", slow),
-		onDaemon("72-stalled-reader", "a client that stops reading", stalledReader),
-		onDaemon("76-tokens", "wrong, empty, doubled and misplaced tokens", tokens),
-		onDaemon("79-debugging", "metrics without a token, and debugging endpoints", debugging),
+		daemonCase("67-foreign-page", "a page of another origin posts to the daemon", foreignPage),
+		daemonCase("68-rebinding", "DNS rebinding: a foreign host name for the daemon's address", rebinding),
+		daemonCase("69-foreign-socket", "a page of another origin opens a WebSocket", foreignSocket),
+		daemonCase("70-frames", "giant, endless, unmasked and very many frames", frames),
+		daemonCase("71-slow", "headers and bodies that never end", slow),
+		daemonCase("72-stalled-reader", "a client that stops reading", stalledReader),
+		daemonCase("76-tokens", "wrong, empty, doubled and misplaced tokens", tokens),
+		daemonCase("79-debugging", "metrics without a token, and debugging endpoints", debugging),
 	}
 }
 
@@ -101,13 +101,15 @@ func (d *daemon) upgrade(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// patience is the time within which the daemon must close the connection of a misbehaving client.
-const patience = 70 * time.Second
+// closeTimeout is the time within which the daemon must close the connection of a misbehaving
+// client.
+const closeTimeout = 70 * time.Second
 
-// cutOff writes until the daemon closes the connection. After most bytes it only waits for that.
-func cutOff(c net.Conn, most int64, write func(io.Writer) (int, error)) error {
+// expectClose writes until the daemon closes the connection. After most bytes it only waits for
+// that.
+func expectClose(c net.Conn, most int64, write func(io.Writer) (int, error)) error {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(closeTimeout))
 	closed := make(chan error, 1)
 	go func() { // reads all data, so that the daemon's writes do not block
 		_, err := io.Copy(io.Discard, c)
@@ -120,7 +122,7 @@ func cutOff(c net.Conn, most int64, write func(io.Writer) (int, error)) error {
 		}
 	}
 	if err := <-closed; isTimeout(err) {
-		return escaped("the daemon has not closed the connection after %v", patience)
+		return escaped("the daemon has not closed the connection after %v", closeTimeout)
 	}
 	return nil
 }
@@ -150,7 +152,7 @@ func frames(ctx context.Context, _ *Suite, d *daemon) error {
 			return err
 		}
 		first := attack.first
-		err = cutOff(c, attack.most, func(w io.Writer) (int, error) {
+		err = expectClose(c, attack.most, func(w io.Writer) (int, error) {
 			if first != nil {
 				_, err := w.Write(first)
 				first = nil
@@ -165,7 +167,7 @@ func frames(ctx context.Context, _ *Suite, d *daemon) error {
 	if err := pings(ctx, d); err != nil {
 		return err
 	}
-	if grown := d.memory() - before; grown > growth {
+	if grown := d.memory() - before; grown > maxGrowth {
 		return escaped("the daemon grew by %d MiB", grown>>20)
 	}
 	return nil
@@ -214,7 +216,7 @@ func slow(ctx context.Context, _ *Suite, d *daemon) error {
 		begin := begins[i%len(begins)]
 		wait.Go(func() {
 			_, _ = io.WriteString(c, begin)
-			_ = c.SetReadDeadline(time.Now().Add(patience))
+			_ = c.SetReadDeadline(time.Now().Add(closeTimeout))
 			if _, err := io.Copy(io.Discard, c); isTimeout(err) {
 				late <- begin
 			}
@@ -257,7 +259,7 @@ func stalledReader(ctx context.Context, _ *Suite, d *daemon) error {
 		return err
 	case o.output.String() != "here\n":
 		return escaped("a client that does not read affected another: status %q, error %q", o.status, o.code)
-	case d.memory()-before > growth:
+	case d.memory()-before > maxGrowth:
 		return escaped("the daemon grew by %d MiB", (d.memory()-before)>>20)
 	}
 	return nil

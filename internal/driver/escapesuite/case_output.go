@@ -10,15 +10,15 @@ import (
 // outputCases are cases 37 to 40: the limits of output and time, which the engine enforces.
 func outputCases() []Case {
 	return []Case{
-		onDaemon("37-flood", "endless output", flood),
-		onDaemon("38-one-line", "megabytes without a newline, and invalid UTF-8", oneLine),
-		onDaemon("39-last-moment", "a program that ends at its time limit", lastMoment),
-		onDaemon("40-limits", "invalid limits", oddLimits),
+		daemonCase("37-flood", "endless output", flood),
+		daemonCase("38-one-line", "megabytes without a newline, and invalid UTF-8", oneLine),
+		daemonCase("39-last-moment", "a program that ends at its time limit", lastMoment),
+		daemonCase("40-limits", "invalid limits", oddLimits),
 	}
 }
 
-// growth is the maximum growth of the daemon's memory during an attack, in bytes.
-const growth = 64 << 20
+// maxGrowth is the maximum growth of the daemon's memory during an attack, in bytes.
+const maxGrowth = 64 << 20
 
 func flood(ctx context.Context, _ *Suite, d *daemon) error {
 	before := d.memory()
@@ -30,7 +30,7 @@ func flood(ctx context.Context, _ *Suite, d *daemon) error {
 		return escaped("the program was not stopped at its limit: status %q, error %q", o.status, o.code)
 	case o.output.Len() != outputCap:
 		return escaped("the client received %d bytes; the limit is %d", o.output.Len(), outputCap)
-	case d.memory()-before > growth:
+	case d.memory()-before > maxGrowth:
 		return escaped("the daemon grew by %d MiB", (d.memory()-before)>>20)
 	}
 	return nil
@@ -110,7 +110,7 @@ func oddLimits(ctx context.Context, _ *Suite, d *daemon) error {
 			if err != nil {
 				return fmt.Errorf("limits %s: %w", limits, err)
 			}
-			if o.take(m) {
+			if o.add(m) {
 				break
 			}
 		}

@@ -15,14 +15,14 @@ import (
 // portCases are cases 52 and 53: connections to a sandbox's ports.
 func portCases() []Case {
 	return []Case{
-		onDaemon("52-ports", "a tunnel to a sandbox's port that reaches the host or another sandbox", ports),
-		onDaemon("53-previews", "a preview without a token, and with that of another sandbox", previews),
+		daemonCase("52-ports", "a tunnel to a sandbox's port that reaches the host or another sandbox", ports),
+		daemonCase("53-previews", "a preview without a token, and with that of another sandbox", previews),
 	}
 }
 
-// service starts an HTTP server on the host's loopback that answers with a random secret. No tunnel
-// to a sandbox may reach it.
-func service() (net.Listener, string, error) {
+// startService starts an HTTP server on the host's loopback that answers with a random secret. No
+// tunnel to a sandbox may reach it.
+func startService() (net.Listener, string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, "", err
@@ -64,7 +64,7 @@ func ports(ctx context.Context, s *Suite, d *daemon) error {
 	if !s.Driver.Caps().PrivateNetwork {
 		return notRun("the driver does not claim a private network for sandboxes")
 	}
-	l, secret, err := service()
+	l, secret, err := startService()
 	if err != nil {
 		return err
 	}

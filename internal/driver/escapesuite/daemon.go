@@ -30,7 +30,7 @@ type daemon struct {
 	dir   string // contains all of its directories
 	token string
 	base  string // http://127.0.0.1:PORT
-	log   *journal
+	log   *logBuffer
 	gone  chan struct{}
 }
 
@@ -50,7 +50,7 @@ func (s *Suite) daemon(ctx context.Context) (*daemon, error) {
 	if s.d != nil && !s.d.ended() {
 		return s.d, nil
 	}
-	s.dismiss()
+	s.stopDaemon()
 	dir, err := os.MkdirTemp("", "sandbar-escape-")
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (s *Suite) daemon(ctx context.Context) (*daemon, error) {
 
 // launch starts a daemon whose directories are in dir. Another daemon may have used them before.
 func (s *Suite) launch(ctx context.Context, dir string) (*daemon, error) {
-	d := &daemon{dir: dir, token: rand.Text(), log: newJournal(), gone: make(chan struct{})}
+	d := &daemon{dir: dir, token: rand.Text(), log: newLogBuffer(), gone: make(chan struct{})}
 	d.cmd = exec.Command(s.Binary, "serve", "--listen", "127.0.0.1:0")
 	d.cmd.Env = append(s.Environ, "SANDBAR_TOKEN="+d.token, "SANDBAR_DRIVER="+s.Driver.Caps().Name,
 		"SANDBAR_RUNTIME_DIR="+filepath.Join(dir, "run"), "SANDBAR_STATE_DIR="+filepath.Join(dir, "state"),
@@ -94,8 +94,8 @@ func (s *Suite) launch(ctx context.Context, dir string) (*daemon, error) {
 	return d, nil
 }
 
-// dismiss stops the daemon, if one runs, and removes its directories.
-func (s *Suite) dismiss() {
+// stopDaemon stops the daemon, if one runs, and removes its directories.
+func (s *Suite) stopDaemon() {
 	if s.d == nil {
 		return
 	}
@@ -250,40 +250,40 @@ func status(pid int, field string) int64 {
 	return 0
 }
 
-// journalCap is the size limit of a journal, in bytes.
-const journalCap = 4 << 20
+// maxLog is the size limit of a logBuffer, in bytes.
+const maxLog = 4 << 20
 
-// journal keeps the beginning of the daemon's standard error output.
-type journal struct {
+// logBuffer keeps the beginning of the daemon's standard error output.
+type logBuffer struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
 	grown chan struct{} // closed and replaced by each Write
 }
 
-func newJournal() *journal { return &journal{grown: make(chan struct{})} }
+func newLogBuffer() *logBuffer { return &logBuffer{grown: make(chan struct{})} }
 
-func (j *journal) Write(b []byte) (int, error) {
+func (j *logBuffer) Write(b []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.text.Write(b[:min(len(b), max(0, journalCap-j.text.Len()))])
+	j.text.Write(b[:min(len(b), max(0, maxLog-j.text.Len()))])
 	close(j.grown)
 	j.grown = make(chan struct{})
 	return len(b), nil
 }
 
-func (j *journal) look() (string, <-chan struct{}) {
+func (j *logBuffer) look() (string, <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.String(), j.grown
 }
 
-func (j *journal) tail() string {
+func (j *logBuffer) tail() string {
 	text, _ := j.look()
 	return text[max(0, len(text)-500):]
 }
 
 // await waits until the text matches, and returns the submatches.
-func (j *journal) await(ctx context.Context, pattern *regexp.Regexp, gone <-chan struct{}) ([]string, error) {
+func (j *logBuffer) await(ctx context.Context, pattern *regexp.Regexp, gone <-chan struct{}) ([]string, error) {
 	for {
 		text, grown := j.look()
 		if found := pattern.FindStringSubmatch(text); found != nil {

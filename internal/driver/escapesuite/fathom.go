@@ -80,8 +80,8 @@ type outcome struct {
 	exit   *int
 }
 
-// take adds a message and reports whether it is the last of the execution.
-func (o *outcome) take(m message) bool {
+// add adds a message and reports whether it is the last of the execution.
+func (o *outcome) add(m message) bool {
 	switch m.Type {
 	case "stdout", "stderr":
 		o.output.WriteString(m.Data)
@@ -108,7 +108,7 @@ func (c *conn) run(ctx context.Context, e execution) (*outcome, error) {
 		if err != nil {
 			return nil, err
 		}
-		if m.ID == e.ID && o.take(m) {
+		if m.ID == e.ID && o.add(m) {
 			return o, nil
 		}
 	}

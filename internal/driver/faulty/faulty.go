@@ -153,8 +153,8 @@ func Stall(until <-chan struct{}) Hook {
 	}
 }
 
-// Deaf blocks every call until the channel is closed, even if ctx ends.
-func Deaf(until <-chan struct{}) Hook {
+// Block blocks every call until the channel is closed, even if ctx ends.
+func Block(until <-chan struct{}) Hook {
 	return func(context.Context) error { <-until; return nil }
 }
 
@@ -200,7 +200,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if d.Bare {
 		return b, nil
 	}
-	return able{b}, nil
+	return fullSandbox{b}, nil
 }
 
 func (d *Driver) hook(ctx context.Context, h Hook) error {
@@ -261,7 +261,7 @@ func (d *Driver) DieAll() bool {
 // Counts has the numbers of a driver's objects and operations.
 type Counts struct {
 	Sandboxes, Processes        int // existing now
-	Left                        int // leftovers of programs, existing now
+	Leftovers                   int // leftovers of programs, existing now
 	Created, Destroyed, Started int // in total
 	Closed                      int // calls of Close
 }
@@ -270,13 +270,13 @@ type Counts struct {
 func (d *Driver) Counts() Counts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return Counts{Sandboxes: len(d.sandboxes), Processes: d.processes, Left: d.left, Created: int(d.created.Load()),
+	return Counts{Sandboxes: len(d.sandboxes), Processes: d.processes, Leftovers: d.left, Created: int(d.created.Load()),
 		Destroyed: int(d.destroyed.Load()), Started: int(d.started.Load()), Closed: int(d.closed.Load())}
 }
 
 // Leaks returns an error if a sandbox, process or leftover exists.
 func (d *Driver) Leaks() error {
-	if c := d.Counts(); c.Sandboxes != 0 || c.Processes != 0 || c.Left != 0 || c.Created != c.Destroyed {
+	if c := d.Counts(); c.Sandboxes != 0 || c.Processes != 0 || c.Leftovers != 0 || c.Created != c.Destroyed {
 		return fmt.Errorf("faulty: something is left: %+v", c)
 	}
 	return nil

@@ -300,7 +300,7 @@ func TestHooks(t *testing.T) {
 			}
 		}
 		time.AfterFunc(time.Second, func() { close(release) })
-		if err := faulty.Deaf(release)(ended); err != nil {
+		if err := faulty.Block(release)(ended); err != nil {
 			t.Error(err)
 		}
 		d := faulty.New()

@@ -174,7 +174,7 @@ func (p *process) run() {
 	p.result.Enforced = p.b.d.Capabilities.Enforced
 	end := p.runAll(p.script)
 	if end == nil {
-		end = &ending{sandbar.Result{Outcome: sandbar.Exited}}
+		end = &scriptResult{sandbar.Result{Outcome: sandbar.Exited}}
 	}
 	r := &p.result
 	r.Outcome, r.ExitCode, r.Signal = end.r.Outcome, end.r.ExitCode, end.r.Signal

@@ -16,11 +16,11 @@ type sandbox struct {
 	d    *Driver
 	id   sandbar.ID
 	spec sandbar.Spec
-	fs   *memory
+	fs   *memoryFS
 	dead chan struct{} // closed when the sandbox has ended
 
 	mu       sync.Mutex
-	over     bool // dead is closed
+	ended    bool // dead is closed
 	removed  bool
 	running  map[*process]struct{}
 	left     map[*process]int // number of leftovers by program
@@ -30,20 +30,20 @@ type sandbox struct {
 	connects sync.WaitGroup
 }
 
-// able is a sandbox with the abilities driver.Dialer and driver.Watcher.
-type able struct{ *sandbox }
+// fullSandbox is a sandbox with the abilities driver.Dialer and driver.Watcher.
+type fullSandbox struct{ *sandbox }
 
 // Dead is closed when the sandbox has ended.
-func (b able) Dead() <-chan struct{} { return b.dead }
+func (b fullSandbox) Dead() <-chan struct{} { return b.dead }
 
 // DialPort connects to a port that a program serves.
-func (b able) DialPort(_ context.Context, port int) (net.Conn, error) {
+func (b fullSandbox) DialPort(_ context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, sandbar.Errorf(sandbar.Invalid, "port %d is outside 1 to 65535", port)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
+	if b.ended {
 		return nil, gone()
 	}
 	if !b.ports[port] {
@@ -59,7 +59,7 @@ func (b able) DialPort(_ context.Context, port int) (net.Conn, error) {
 }
 
 func newSandbox(d *Driver, id sandbar.ID, s sandbar.Spec) *sandbox {
-	return &sandbox{d: d, id: id, spec: s, fs: newMemory(s.Limits.Disk, d.NoFiles), dead: make(chan struct{}),
+	return &sandbox{d: d, id: id, spec: s, fs: newMemoryFS(s.Limits.Disk, d.NoFiles), dead: make(chan struct{}),
 		running: map[*process]struct{}{}, left: map[*process]int{}, ports: map[int]bool{}}
 }
 
@@ -77,7 +77,7 @@ func (b *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
+	if b.ended {
 		return nil, gone()
 	}
 	b.running[p] = struct{}{}
@@ -134,8 +134,8 @@ func (b *sandbox) destroy() {
 func (b *sandbox) die() []*process {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.over {
-		b.over = true
+	if !b.ended {
+		b.ended = true
 		close(b.dead)
 	}
 	var all []*process
@@ -153,7 +153,7 @@ func (b *sandbox) die() []*process {
 func (b *sandbox) leave(p *process) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
+	if b.ended {
 		return
 	}
 	b.left[p]++

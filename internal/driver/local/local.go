@@ -37,9 +37,9 @@ type Driver struct {
 	spawner  *spawner
 	caps     driver.Caps
 
-	mu     sync.Mutex
-	closed bool
-	boxes  map[sandbar.ID]*sandbox
+	mu        sync.Mutex
+	closed    bool
+	sandboxes map[sandbar.ID]*sandbox
 }
 
 // New opens the driver. Invalid: it has no options. Internal: the runtime directory cannot be used.
@@ -62,7 +62,7 @@ func New(h driver.Host) (driver.Driver, error) {
 		inst.remove()
 		return nil, err
 	}
-	d := &Driver{base: base, instance: inst, logger: h.Logger, spawner: sp, boxes: map[sandbar.ID]*sandbox{}}
+	d := &Driver{base: base, instance: inst, logger: h.Logger, spawner: sp, sandboxes: map[sandbar.ID]*sandbox{}}
 	if d.logger == nil {
 		d.logger = slog.New(slog.DiscardHandler)
 	}
@@ -107,15 +107,15 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := d.check(s); err != nil {
 		return nil, err
 	}
-	box, err := d.add(id, s)
+	sb, err := d.add(id, s)
 	if err != nil {
 		return nil, err
 	}
-	if err := box.makeDirs(); err != nil {
-		box.discard()
+	if err := sb.makeDirs(); err != nil {
+		sb.discard()
 		return nil, fileError("create", "the sandbox's directory", err)
 	}
-	return box, nil
+	return sb, nil
 }
 
 // add registers a sandbox under its id, atomically.
@@ -125,18 +125,18 @@ func (d *Driver) add(id sandbar.ID, s sandbar.Spec) (*sandbox, error) {
 	if d.closed {
 		return nil, sandbar.Errorf(sandbar.Unavailable, "driver local is closed")
 	}
-	if _, ok := d.boxes[id]; ok {
+	if _, ok := d.sandboxes[id]; ok {
 		return nil, sandbar.Errorf(sandbar.Exists, "sandbox %s exists already", id)
 	}
 	b := newSandbox(d, id, s)
-	d.boxes[id] = b
+	d.sandboxes[id] = b
 	return b, nil
 }
 
 func (d *Driver) forget(id sandbar.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.boxes, id)
+	delete(d.sandboxes, id)
 }
 
 // check refuses a Spec that this driver cannot satisfy, before anything is created.
@@ -210,7 +210,7 @@ func (d *Driver) Close() error {
 	}
 	d.closed = true
 	var left []*sandbox
-	for _, b := range d.boxes {
+	for _, b := range d.sandboxes {
 		left = append(left, b)
 	}
 	d.mu.Unlock()

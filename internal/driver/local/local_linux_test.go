@@ -148,17 +148,17 @@ while [ "$(wc -l < pids)" -lt 3 ]; do sleep 0.01; done`)
 
 // A daemon that runs inside a sandbox of another marks its programs with both.
 func TestMarksOfDaemonsWithinDaemons(t *testing.T) {
-	t.Setenv(markName, "outer.sb_1")
+	t.Setenv(tagVariable, "outer.sb_1")
 	d := newDriver(t)
 	b := newBox(t, d)
-	if out, _ := sh(t, b, "echo $"+markName); strings.TrimSpace(out) != "outer.sb_1 "+b.mark()+" "+b.mark()+".1" {
+	if out, _ := sh(t, b, "echo $"+tagVariable); strings.TrimSpace(out) != "outer.sb_1 "+b.tag()+" "+b.tag()+".1" {
 		t.Errorf("the mark is %q", out)
 	}
 	sh(t, b, "(setsid sleep 60 > /dev/null 2>&1 &) ; echo")
 	if err := b.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left, _, err := (&hunt{marked: func(w string) bool { return w == b.mark() }}).look(false); err != nil || len(left) != 0 {
+	if left, _, err := (&treeKiller{matches: func(w string) bool { return w == b.tag() }}).scan(false); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
@@ -346,7 +346,7 @@ func TestCollect(t *testing.T) {
 	}
 	d := made.(*Driver)
 	defer d.Close()
-	long := time.Now().Add(-2 * youth)
+	long := time.Now().Add(-2 * minAge)
 	mk := func(name string, lock bool, age time.Time) string {
 		path := filepath.Join(d.base, name)
 		if err := os.MkdirAll(filepath.Join(path, "sb_x", "home"), 0o700); err != nil {
@@ -373,9 +373,9 @@ func TestCollect(t *testing.T) {
 	defer lock.Close()
 	// A process that the dead one left, and one that only looks alike.
 	runaway := exec.Command("sleep", "60")
-	runaway.Env = []string{markName + "=dead.sb_x"}
+	runaway.Env = []string{tagVariable + "=dead.sb_x"}
 	alike := exec.Command("sleep", "60")
-	alike.Env = []string{markName + "=deadly.sb_x", "X=" + markName + "=dead.sb_x"}
+	alike.Env = []string{tagVariable + "=deadly.sb_x", "X=" + tagVariable + "=dead.sb_x"}
 	for _, c := range []*exec.Cmd{runaway, alike} {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)

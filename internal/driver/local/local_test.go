@@ -157,11 +157,11 @@ func TestEnvironment(t *testing.T) {
 		env   map[string]string
 		want  []string
 	}{
-		{"", map[string]string{"B": "2", "A": "1"}, []string{"A=1", "B=2", markName + "=me"}},
-		{"", map[string]string{markName: "forged"}, []string{markName + "=me"}},
-		{"one.two", nil, []string{markName + "=one.two me"}},
+		{"", map[string]string{"B": "2", "A": "1"}, []string{"A=1", "B=2", tagVariable + "=me"}},
+		{"", map[string]string{tagVariable: "forged"}, []string{tagVariable + "=me"}},
+		{"one.two", nil, []string{tagVariable + "=one.two me"}},
 	} {
-		t.Setenv(markName, tc.outer)
+		t.Setenv(tagVariable, tc.outer)
 		if got := envList(tc.env, "me"); !slices.Equal(got, tc.want) {
 			t.Errorf("%v in %q: %q; want %q", tc.env, tc.outer, got, tc.want)
 		}

@@ -17,7 +17,7 @@ import (
 // Programs have uid and gid 0 there, because the programs of images expect it: package managers
 // write to /usr and /etc and check their uid. The uid gives no capability, because the bounding set
 // is empty. On the host it is an id of the sandbox's range, or the daemon's user. Programs own all
-// files of the image; if the daemon is root, by an idmapped mount (spawn.Child.Show).
+// files of the image; if the daemon is root, by an idmapped mount (spawn.Child.IDMappedMount).
 
 // imageUID is the uid and gid of programs in a sandbox with an image.
 const imageUID = 0

@@ -101,7 +101,7 @@ func (d *Driver) Close() error {
 // Caps returns the driver's properties and the limits that it can enforce on this host.
 func (d *Driver) Caps() driver.Caps {
 	c := d.Facts
-	c.Outbound = d.canReachOut()
+	c.Outbound = d.hasNetwork()
 	return c
 }
 
@@ -142,5 +142,5 @@ func (d *Driver) create(ctx context.Context, id sandbar.ID, s sandbar.Spec, owne
 // Collect lists the agents and cgroups that killed daemons have left. With remove it also removes
 // them.
 func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, error) {
-	return spawn.Collect(ctx, d.Groups, spawn.Agents, remove)
+	return spawn.Collect(ctx, d.Groups, spawn.AgentOwner, remove)
 }

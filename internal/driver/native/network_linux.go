@@ -21,14 +21,14 @@ import (
 // process of the daemon forwards (package egress). To create a device in a network namespace, a
 // thread must be in that namespace, have CAP_NET_ADMIN in it, and be able to open /dev/net/tun.
 // That is either the agent, before it drops its capabilities, or a thread of the daemon that
-// briefly enters the namespace; see deviceMaker.
+// briefly enters the namespace; see daemonCreatesDevices.
 
 // network is the driver's network access.
 type network struct {
-	host   *egress.Host // nil: no sandbox can have a network
-	enter  bool         // the daemon creates the devices, otherwise the agents
-	device string       // path of the TUN driver's file
-	note   string       // why host is nil
+	host          *egress.Host // nil: no sandbox can have a network
+	daemonCreates bool         // the daemon creates the devices, otherwise the agents
+	device        string       // path of the TUN driver's file
+	note          string       // why host is nil
 }
 
 // tunDevice is the path of the TUN driver's file.
@@ -40,7 +40,7 @@ func openNetwork(h driver.Host, ids spawn.IDs) (network, error) {
 	if h.Outbound == nil {
 		return network{note: "sandboxes cannot reach out: the setting network.outbound is off"}, nil
 	}
-	enter, err := deviceMaker(ids)
+	byDaemon, err := daemonCreatesDevices(ids)
 	if err != nil {
 		return network{note: "sandboxes cannot reach out: " + err.Error()}, nil
 	}
@@ -48,7 +48,7 @@ func openNetwork(h driver.Host, ids spawn.IDs) (network, error) {
 	if sandbar.CodeOf(err) == sandbar.Unsupported {
 		return network{note: err.Error()}, nil
 	}
-	return network{host: host, enter: enter, device: tunDevice}, err
+	return network{host: host, daemonCreates: byDaemon, device: tunDevice}, err
 }
 
 func (n *network) close() error {
@@ -58,9 +58,10 @@ func (n *network) close() error {
 	return n.host.Close()
 }
 
-// deviceMaker reports whether the daemon creates the devices: it does if sandboxes have their own
-// ids and it may enter their namespaces. Otherwise the agents do. The error says why neither can.
-func deviceMaker(ids spawn.IDs) (daemon bool, err error) {
+// daemonCreatesDevices reports whether the daemon creates the devices: it does if sandboxes have
+// their own ids and it may enter their namespaces. Otherwise the agents do. The error says why
+// neither can.
+func daemonCreatesDevices(ids spawn.IDs) (daemon bool, err error) {
 	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w (as root: modprobe tun; chmod 0666 %s)", tunDevice, err, tunDevice)
@@ -85,9 +86,9 @@ func canEnter() bool {
 	return unix.Capget(&hdr, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 }
 
-// canReachOut reports whether sandboxes of this driver can have the network "outbound".
-func (d *Driver) canReachOut() bool {
-	return d.net.host != nil && (d.net.enter || d.mode == agent.ModeSocket)
+// hasNetwork reports whether sandboxes of this driver can have the network "outbound".
+func (d *Driver) hasNetwork() bool {
+	return d.net.host != nil && (d.net.daemonCreates || d.mode == agent.ModeSocket)
 }
 
 // refuseNetwork returns Unsupported for a network that this driver or host does not provide.
@@ -100,7 +101,7 @@ func (d *Driver) refuseNetwork(n sandbar.Network) error {
 		e.Message = "network " + sandbar.Quote(string(n), 40) + " is not possible; the native driver has \"none\" and \"outbound\""
 	case d.net.host == nil:
 		e.Message = d.net.note
-	case !d.canReachOut():
+	case !d.hasNetwork():
 		e.Message = "sandboxes cannot reach out: their device is passed as a descriptor, which this connection to the agent cannot carry"
 	default:
 		return nil
@@ -111,14 +112,14 @@ func (d *Driver) refuseNetwork(n sandbar.Network) error {
 // interfaceName is the name of a sandbox's network device.
 const interfaceName = "eth0"
 
-// reachOut adds the network device and the name server to a plan.
-func (d *Driver) reachOut(setup *wire.Setup) {
+// addNetwork adds the network device and the name server to a plan.
+func (d *Driver) addNetwork(setup *wire.Setup) {
 	addr := func(a netip.Prefix, gateway netip.Addr) wire.Addr {
 		return wire.Addr{IP: a.Addr().AsSlice(), Bits: uint8(a.Bits()), Gateway: gateway.AsSlice()}
 	}
 	setup.Interface = wire.Interface{Name: interfaceName, MTU: egress.MTU, Addrs: []wire.Addr{
 		addr(egress.Address, egress.Gateway), addr(egress.Address6, egress.Gateway6)}}
-	if !d.net.enter {
+	if !d.net.daemonCreates {
 		setup.Interface.Device = d.net.device
 	}
 	setup.Mounts = policy.WithNameserver(setup.Mounts, egress.Gateway.String())

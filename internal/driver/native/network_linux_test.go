@@ -98,10 +98,10 @@ func TestNetworkStream(t *testing.T) {
 	if err == nil {
 		defer b.Destroy(context.Background())
 	}
-	if d.net.enter != d.Caps().Outbound {
-		t.Errorf("the daemon makes devices: %v; sandboxes can reach out: %v", d.net.enter, d.Caps().Outbound)
+	if d.net.daemonCreates != d.Caps().Outbound {
+		t.Errorf("the daemon makes devices: %v; sandboxes can reach out: %v", d.net.daemonCreates, d.Caps().Outbound)
 	}
-	if d.net.enter != (err == nil) || err != nil && sandbar.CodeOf(err) != sandbar.Unsupported {
+	if d.net.daemonCreates != (err == nil) || err != nil && sandbar.CodeOf(err) != sandbar.Unsupported {
 		t.Errorf("with a stream: %v", err)
 	}
 	d.mode = agent.ModeSocket
@@ -111,9 +111,9 @@ func TestNetworkStream(t *testing.T) {
 func TestNetworkByAgent(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	d := newReaching(t, driver.Outbound{})
-	if d.net.enter {
+	if d.net.daemonCreates {
 		// Another node of the same device, which anybody may open.
-		d.net.enter, d.net.device = false, filepath.Join(openDir(t), "tun")
+		d.net.daemonCreates, d.net.device = false, filepath.Join(openDir(t), "tun")
 		if err := unix.Mknod(d.net.device, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))); err != nil {
 			t.Fatal(err)
 		}

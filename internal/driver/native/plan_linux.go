@@ -52,7 +52,7 @@ func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) 
 		setup.WatchDisks = policy.Writable()[:1] // all writable directories are on one file system
 	}
 	if s.Network == sandbar.NetworkOutbound {
-		d.reachOut(setup)
+		d.addNetwork(setup)
 	}
 	if d.Facts.Enforced.CPUShares == sandbar.EnforcedNice {
 		setup.Nice = hostenv.Niceness(s.Limits.CPUShares)

@@ -18,12 +18,12 @@ import (
 // resources are the resources of one sandbox on the host.
 type resources struct {
 	sandboxes.Resources
-	d     *Driver
-	owner int          // uid on the host of the user namespace's owner; 0: spawn's choice
-	nice  uint8        // nice value of programs
-	link  *egress.Link // nil: the sandbox has no network
-	pids  int64        // limit of programs' processes and threads; not positive: none
-	own   int          // number of the agent's processes and threads
+	d            *Driver
+	owner        int          // uid on the host of the user namespace's owner; 0: spawn's choice
+	nice         uint8        // nice value of programs
+	link         *egress.Link // nil: the sandbox has no network
+	pids         int64        // limit of programs' processes and threads; not positive: none
+	agentThreads int          // number of the agent's processes and threads
 }
 
 // build builds the sandbox.
@@ -35,7 +35,7 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 	if err != nil {
 		return nil, err
 	}
-	r.nice, r.pids, r.Ended = setup.Nice, s.Limits.PIDs, r.closeLink
+	r.nice, r.pids, r.OnEnd = setup.Nice, s.Limits.PIDs, r.closeLink
 	if err := r.TakeRange(); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 	if err != nil {
 		return nil, err
 	}
-	r.own, err = r.setUp(ctx, sandbox, setup)
+	r.agentThreads, err = r.setUp(ctx, sandbox, setup)
 	if err == nil {
 		err = r.allow(0)
 	}
@@ -71,7 +71,7 @@ func (r *resources) allow(more int) error {
 	if r.Group == nil || r.pids <= 0 {
 		return nil
 	}
-	return r.Group.SetPIDs(r.pids + int64(r.own+more))
+	return r.Group.SetPIDs(r.pids + int64(r.agentThreads+more))
 }
 
 // setUp lets the agent build the sandbox. It returns the number of the agent's processes and
@@ -82,7 +82,7 @@ func (r *resources) setUp(ctx context.Context, sandbox *client.Sandbox, setup *w
 	}
 	var roots []int
 	if r.Image != nil && r.d.IDs.Ranged {
-		root, err := r.Init.Show(r.Image.Dir)
+		root, err := r.Init.IDMappedMount(r.Image.Dir)
 		if err != nil {
 			return 0, err
 		}

@@ -18,16 +18,16 @@ const specVersion = "1.0.2"
 
 // container has the parameters of a configuration.
 type container struct {
-	base     string // wire.Stage.Base
-	image    bool   // the root is an image
-	guest    bool   // the runtime has its own kernel (gVisor)
-	passes   bool   // descriptors can be passed into the container
-	agentUID uint32
-	ranged   bool     // programs have another uid than the agent
-	owner    string   // id of the daemon
-	env      []string // environment of the agent
-	profile  *policy.Profile
-	hidden   []string // names in the host's /proc that programs do not see
+	base        string // wire.Stage.Base
+	image       bool   // the root is an image
+	guestKernel bool   // the runtime has its own kernel (gVisor)
+	passesFDs   bool   // descriptors can be passed into the container
+	agentUID    uint32
+	ranged      bool     // programs have another uid than the agent
+	owner       string   // id of the daemon
+	env         []string // environment of the agent
+	profile     *policy.Profile
+	hidden      []string // names in the host's /proc that programs do not see
 }
 
 // config computes the container's configuration (config.json). It is the only input of the runtime
@@ -49,7 +49,7 @@ func (c container) config() ([]byte, error) {
 	if c.image {
 		s.Root.Path = "rootfs" + imageTop
 	}
-	if !c.guest { // gVisor has its own /proc, and its kernel handles the programs' system calls
+	if !c.guestKernel { // gVisor has its own /proc, and its kernel handles the programs' system calls
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 		s.Linux.MaskedPaths = policy.ProcMasks(c.hidden...)
 		s.Linux.ReadonlyPaths = policy.ProcReadOnly()
@@ -86,7 +86,7 @@ func seccomp(p *policy.Profile) (*specs.LinuxSeccomp, error) {
 // inherited descriptors.
 func (c container) process() *specs.Process {
 	mode := agent.ModeStream
-	if c.passes {
+	if c.passesFDs {
 		mode = agent.ModeSocket
 	}
 	p := &specs.Process{
@@ -112,10 +112,10 @@ func (c container) capabilities() []string {
 	if c.ranged {
 		caps = append(caps, "CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP")
 	}
-	if c.ranged && !c.passes { // the agent creates the programs' pipes and changes their owner
+	if c.ranged && !c.passesFDs { // the agent creates the programs' pipes and changes their owner
 		caps = append(caps, "CAP_CHOWN")
 	}
-	if c.guest { // the agent limits processes and removes devices in gVisor's kernel
+	if c.guestKernel { // the agent limits processes and removes devices in gVisor's kernel
 		caps = append(caps, "CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE")
 	}
 	return caps
@@ -124,11 +124,11 @@ func (c container) capabilities() []string {
 // mounts returns the mounts that the runtime adds to the root that the stage has built.
 func (c container) mounts() []specs.Mount {
 	proc := specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev", "ro"}}
-	if !c.guest {
+	if !c.guestKernel {
 		if c.image {
 			proc.Options = append(proc.Options, hidePIDs(c.agentUID)...)
 		}
-		return []specs.Mount{proc, {Destination: "/dev", Type: "bind", Source: c.base + c.top() + "/dev", Options: []string{"rbind"}}}
+		return []specs.Mount{proc, {Destination: "/dev", Type: "bind", Source: c.base + c.rootDir() + "/dev", Options: []string{"rbind"}}}
 	}
 	mounts := []specs.Mount{proc,
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "size=65536k", "mode=755"}},
@@ -136,7 +136,7 @@ func (c container) mounts() []specs.Mount {
 	}
 	// Without these mounts runsc mounts its own file systems on writable directories.
 	for _, dir := range policy.Writable() {
-		mounts = append(mounts, specs.Mount{Destination: dir, Type: "bind", Source: c.base + c.top() + dir, Options: []string{"bind", "rw", "nosuid", "nodev"}})
+		mounts = append(mounts, specs.Mount{Destination: dir, Type: "bind", Source: c.base + c.rootDir() + dir, Options: []string{"bind", "rw", "nosuid", "nodev"}})
 	}
 	return mounts
 }
@@ -152,8 +152,8 @@ func hidePIDs(agentGID uint32) []string {
 	return options
 }
 
-// top returns the path of the container's root, relative to base.
-func (c container) top() string {
+// rootDir returns the path of the container's root, relative to base.
+func (c container) rootDir() string {
 	if c.image {
 		return wire.StageRoot + imageTop
 	}

@@ -191,7 +191,7 @@ func nothingLeft(t *testing.T, d *Driver) {
 	for _, file := range comms {
 		b, err := os.ReadFile(file)
 		args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
-		if owner, ok := owned(args); err == nil && ok && owner == d.Owner && !slices.Contains(args, "spawner") {
+		if owner, ok := ownerOf(args); err == nil && ok && owner == d.Owner && !slices.Contains(args, "spawner") {
 			t.Errorf("a process is left: %q", args)
 		}
 	}

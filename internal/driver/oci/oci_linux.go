@@ -53,7 +53,7 @@ type Driver struct {
 	runtime     *runtime
 	runtimeFile *os.File
 	layout      hostenv.Layout
-	mark        policy.TagResource // the rlimit in which the agent stores process tags
+	tagResource policy.TagResource // the rlimit in which the agent stores process tags
 	profile     *policy.Profile    // system-call filter of the whole container; nil on gVisor
 }
 
@@ -67,7 +67,7 @@ var (
 // host lacks a requirement; the error's Fix says how to provide it. Invalid: an option is
 // malformed.
 func New(h driver.Host, name string, binary []byte) (*Driver, error) {
-	d := &Driver{Base: sandboxes.New(h), name: name, mark: policy.TagLocks}
+	d := &Driver{Base: sandboxes.New(h), name: name, tagResource: policy.TagLocks}
 	if err := d.configure(h.Options); err != nil {
 		return nil, err
 	}
@@ -128,11 +128,11 @@ func (d *Driver) open(binary []byte) (err error) {
 // container has no profile.
 func (d *Driver) compile() (err error) {
 	if d.runtime.guestKernel() {
-		d.mark = policy.TagRSS
+		d.tagResource = policy.TagRSS
 	} else if d.profile, err = policy.CompileProfile(goruntime.GOARCH); err != nil {
 		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
 	}
-	return d.Compile(d.mark)
+	return d.Compile(d.tagResource)
 }
 
 // release closes the resources that open has opened.
@@ -172,17 +172,17 @@ func (d *Driver) describe() {
 	}
 }
 
-// Bounds of slack, in bytes.
+// Bounds of memorySlack, in bytes.
 const (
 	minSlack = 12 << 20
 	maxSlack = 48 << 20
 )
 
-// slack returns the difference between the cgroup's memory limit and the sandbox's, which is
+// memorySlack returns the difference between the cgroup's memory limit and the sandbox's, which is
 // memory, in bytes. On gVisor the agent's watchdog enforces the sandbox's limit. The slack, nearly
 // a quarter of that limit, is for growth of gVisor's kernel and for allocations between two of its
 // checks.
-func (d *Driver) slack(memory int64) int64 {
+func (d *Driver) memorySlack(memory int64) int64 {
 	if d.runtime.guestKernel() {
 		return min(max(memory/4-memory/64, minSlack), maxSlack)
 	}
@@ -220,12 +220,12 @@ func containerID(owner string, id sandbar.ID) string { return owner + "." + stri
 // Collect lists the stages, runtimes and cgroups that killed daemons have left. With remove it also
 // kills and removes them.
 func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, error) {
-	return spawn.Collect(ctx, d.Groups, owned, remove)
+	return spawn.Collect(ctx, d.Groups, ownerOf, remove)
 }
 
-// owned is spawn.Owned for all processes that this driver starts on the host.
-func owned(args []string) (string, bool) {
-	if name, ok := spawn.Agents(args); ok {
+// ownerOf is the spawn.OwnerFunc for all processes that this driver starts on the host.
+func ownerOf(args []string) (string, bool) {
+	if name, ok := spawn.AgentOwner(args); ok {
 		return name, true
 	}
 	if k := kind(args[0]); k != kindRunc && k != kindCrun && k != kindRunsc {

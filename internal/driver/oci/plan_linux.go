@@ -37,14 +37,14 @@ type plan struct {
 
 // plan computes a plan. image is the sandbox's image, nil for "host".
 func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan, error) {
-	uid := d.programs(image)
-	mounts, landlock, err := d.root(s, image, uid)
+	uid := d.programUID(image)
+	mounts, landlock, err := d.rootMounts(s, image, uid)
 	if err != nil {
 		return nil, err
 	}
 	c := container{
-		base: base, image: image != nil, guest: d.runtime.guestKernel(), passes: d.runtime.passes(),
-		agentUID: d.agent(uid), ranged: d.agent(uid) != uid, owner: d.Owner, profile: d.profile, hidden: d.layout.Proc,
+		base: base, image: image != nil, guestKernel: d.runtime.guestKernel(), passesFDs: d.runtime.passesFDs(),
+		agentUID: d.agentUIDFor(uid), ranged: d.agentUIDFor(uid) != uid, owner: d.Owner, profile: d.profile, hidden: d.layout.Proc,
 		env: append(spawn.AgentEnv(), "PATH=/usr/bin:/bin"),
 	}
 	config, err := c.config()
@@ -71,16 +71,17 @@ func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan
 	}, nil
 }
 
-// programs returns the uid and gid of programs, as seen in the sandbox.
-func (d *Driver) programs(image *driver.Image) uint32 {
+// programUID returns the uid and gid of programs, as seen in the sandbox.
+func (d *Driver) programUID(image *driver.Image) uint32 {
 	if image == nil && d.IDs.Ranged {
 		return userUID
 	}
 	return 0
 }
 
-// agent returns the agent's uid. It differs from programs, unless the sandbox has only one id.
-func (d *Driver) agent(programs uint32) uint32 {
+// agentUIDFor returns the agent's uid. It differs from programs, unless the sandbox has only one
+// id.
+func (d *Driver) agentUIDFor(programs uint32) uint32 {
 	switch {
 	case programs != 0:
 		return 0
@@ -90,8 +91,8 @@ func (d *Driver) agent(programs uint32) uint32 {
 	return 0
 }
 
-// root computes the steps that build the container's root.
-func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.Mount, wire.Landlock, error) {
+// rootMounts computes the steps that build the container's root.
+func (d *Driver) rootMounts(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.Mount, wire.Landlock, error) {
 	without := policy.Proc
 	if d.runtime.guestKernel() {
 		without |= policy.Devices
@@ -100,7 +101,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 		o := policy.ImageRootOptions{Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 			Hostname: hostname, MachineID: hostenv.NewMachineID(), Omit: without}
 		if d.IDs.Ranged {
-			o.Dir = "" // the stage gets the image's mount as a descriptor, see spawn.Child.Show
+			o.Dir = "" // the stage gets the image's mount as a descriptor, see spawn.Child.IDMappedMount
 		}
 		mounts, err := policy.ImageRoot(o)
 		return mounts, policy.RootLandlock(), err
@@ -121,7 +122,7 @@ func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	if err != nil {
 		return nil, err
 	}
-	setup := &wire.Setup{Prebuilt: true, Rlimits: rlimits, UID: uid, GID: uid, TagResource: uint32(d.mark),
+	setup := &wire.Setup{Prebuilt: true, Rlimits: rlimits, UID: uid, GID: uid, TagResource: uint32(d.tagResource),
 		Seccomp: d.Filter, ProgramSeccomp: d.ProgramFilter, Dir: sandbar.DefaultDir, Mitigate: d.Mitigate}
 	if d.runtime.guestKernel() {
 		setup.Rlimits = guestRlimits(rlimits)

@@ -24,11 +24,11 @@ func TestConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]container{
-		"runc":         {base: base, passes: true, ranged: true, owner: "1-2", profile: profile},
-		"runc image":   {base: base, passes: true, ranged: true, agentUID: agentUID, image: true, owner: "1-2", profile: profile},
-		"runc user":    {base: base, passes: true, owner: "1-2", profile: profile},
-		"gvisor":       {base: base, guest: true, ranged: true, owner: "1-2"},
-		"gvisor image": {base: base, guest: true, ranged: true, agentUID: agentUID, image: true, owner: "1-2"},
+		"runc":         {base: base, passesFDs: true, ranged: true, owner: "1-2", profile: profile},
+		"runc image":   {base: base, passesFDs: true, ranged: true, agentUID: agentUID, image: true, owner: "1-2", profile: profile},
+		"runc user":    {base: base, passesFDs: true, owner: "1-2", profile: profile},
+		"gvisor":       {base: base, guestKernel: true, ranged: true, owner: "1-2"},
+		"gvisor image": {base: base, guestKernel: true, ranged: true, agentUID: agentUID, image: true, owner: "1-2"},
 	} {
 		b, err := c.config()
 		if err != nil {
@@ -63,7 +63,7 @@ func checkProcess(t *testing.T, name string, c container, p *specs.Process) {
 	if !p.NoNewPrivileges || p.Terminal || p.User.UID != c.agentUID || p.User.GID != c.agentUID || len(p.User.AdditionalGids) > 0 {
 		t.Errorf("%s: the agent is started as %+v", name, p)
 	}
-	mode := map[bool]string{true: "socket", false: "stream"}[c.passes]
+	mode := map[bool]string{true: "socket", false: "stream"}[c.passesFDs]
 	if want := []string{"/proc/self/fd/4", mode, "1-2"}; !slices.Equal(p.Args, want) {
 		t.Errorf("%s: arguments %q, want %q", name, p.Args, want)
 	}
@@ -71,7 +71,7 @@ func checkProcess(t *testing.T, name string, c container, p *specs.Process) {
 	if c.ranged {
 		want = append(want, "CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP")
 	}
-	if c.guest {
+	if c.guestKernel {
 		want = append(want, "CAP_CHOWN", "CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE")
 	}
 	for _, set := range [][]string{p.Capabilities.Bounding, p.Capabilities.Permitted, p.Capabilities.Effective} {
@@ -84,7 +84,7 @@ func checkProcess(t *testing.T, name string, c container, p *specs.Process) {
 func checkLinux(t *testing.T, name string, c container, l *specs.Linux) {
 	t.Helper()
 	want := []specs.LinuxNamespaceType{specs.PIDNamespace, specs.MountNamespace, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace}
-	if !c.guest {
+	if !c.guestKernel {
 		want = append(want, specs.CgroupNamespace)
 	}
 	for _, n := range want {
@@ -92,7 +92,7 @@ func checkLinux(t *testing.T, name string, c container, l *specs.Linux) {
 			t.Errorf("%s has no %s namespace of its own", name, n)
 		}
 	}
-	if c.guest {
+	if c.guestKernel {
 		return
 	}
 	if l.Seccomp == nil || l.Seccomp.DefaultAction != specs.ActErrno || len(l.Seccomp.Syscalls) == 0 || !slices.Contains(l.MaskedPaths, "/proc/kcore") || !slices.Contains(l.ReadonlyPaths, "/proc/sys") {
@@ -112,12 +112,12 @@ func TestCommand(t *testing.T) {
 		if got := strings.Join(r.command("/b", containerID("1-2", "sb_x")), " "); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		if name, ok := owned(r.command("/b", "1-2.sb_x")); !ok || name != "1-2" {
+		if name, ok := ownerOf(r.command("/b", "1-2.sb_x")); !ok || name != "1-2" {
 			t.Errorf("%s would belong to %q, %v", r.kind, name, ok)
 		}
 	}
 	for _, args := range []string{"runc run mine", "runc", "docker-init 1-2.sb_x", "runc --root /r run 1-2.other", ""} {
-		if name, ok := owned(strings.Split(args, " ")); ok {
+		if name, ok := ownerOf(strings.Split(args, " ")); ok {
 			t.Errorf("%q is taken for %s's", args, name)
 		}
 	}

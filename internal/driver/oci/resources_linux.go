@@ -80,7 +80,7 @@ func (r *resources) boot(p *plan) (net.Conn, error) {
 		conn.Close()
 		return nil, err
 	}
-	if !r.d.runtime.passes() {
+	if !r.d.runtime.passesFDs() {
 		conn = struct{ net.Conn }{conn} // hides the ability to pass descriptors
 	}
 	return conn, nil
@@ -95,10 +95,10 @@ func (r *resources) prepare(conn net.Conn, p *plan) error {
 	}
 	defer speak.Close()
 	r.output = readOutput(listen)
-	r.Ended = r.output.close
+	r.OnEnd = r.output.close
 	fds := []int{int(r.d.runtimeFile.Fd()), int(speak.Fd())}
 	if r.Image != nil && r.d.IDs.Ranged {
-		root, err := r.Init.Show(r.Image.Dir)
+		root, err := r.Init.IDMappedMount(r.Image.Dir)
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (r *resources) limit(l sandbar.Limits) error {
 	}
 	r.Baseline = now.MemoryCurrent
 	if l.Memory > 0 && r.d.Groups.Caps().Memory != sandbar.EnforcedNone {
-		if err := r.Group.SetMemory(l.Memory + r.Baseline + r.d.slack(l.Memory)); err != nil {
+		if err := r.Group.SetMemory(l.Memory + r.Baseline + r.d.memorySlack(l.Memory)); err != nil {
 			return err
 		}
 	}

@@ -98,10 +98,10 @@ func openRuntime(name string, args []string, allowed []kind) (*runtime, error) {
 	}
 	r := &runtime{kind: k, path: path, version: version, args: args}
 	switch {
-	case k == kindCrun && hybridGroups():
+	case k == kindCrun && hybridCgroups():
 		return nil, lack("does not support hosts with cgroup controllers of version 1 and of version 2", "use runc, or boot with systemd.unified_cgroup_hierarchy=1", nil)
 	case k == kindRunsc:
-		r.kvm = kvmForAll()
+		r.kvm = anyUserHasKVM()
 	}
 	return r, nil
 }
@@ -114,7 +114,7 @@ const maxVersion = 4 << 10
 func askVersion(path string, bound time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	var out beginning
+	var out headBuffer
 	cmd := exec.CommandContext(ctx, path, "--version")
 	cmd.Stdout = &out
 	cmd.WaitDelay = bound / 10 // bounds the wait for descendants that have the output pipe open
@@ -132,10 +132,10 @@ func askVersion(path string, bound time.Duration) (string, error) {
 	return string(out), err
 }
 
-// beginning keeps the first maxVersion bytes that are written.
-type beginning []byte
+// headBuffer keeps the first maxVersion bytes that are written.
+type headBuffer []byte
 
-func (b *beginning) Write(p []byte) (int, error) {
+func (b *headBuffer) Write(p []byte) (int, error) {
 	*b = append(*b, p[:min(len(p), maxVersion-len(*b))]...)
 	return len(p), nil
 }
@@ -184,14 +184,14 @@ func parseVersion(out string) (kind, string) {
 	return kind(name), strings.TrimSpace(first)
 }
 
-// hybridGroups reports whether this host has cgroup v1 and also v2 with controllers.
-func hybridGroups() bool {
+// hybridCgroups reports whether this host has cgroup v1 and also v2 with controllers.
+func hybridCgroups() bool {
 	b, err := os.ReadFile("/sys/fs/cgroup/unified/cgroup.controllers")
 	return err == nil && strings.TrimSpace(string(b)) != ""
 }
 
-// kvmForAll reports whether any user may open /dev/kvm.
-func kvmForAll() bool {
+// anyUserHasKVM reports whether any user may open /dev/kvm.
+func anyUserHasKVM() bool {
 	var st unix.Stat_t
 	return unix.Stat("/dev/kvm", &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Mode&0o006 == 0o006
 }
@@ -243,8 +243,8 @@ func (r *runtime) flags() []string {
 	return nil
 }
 
-// passes reports whether descriptors can be passed into the container.
-func (r *runtime) passes() bool { return r.kind != kindRunsc }
+// passesFDs reports whether descriptors can be passed into the container.
+func (r *runtime) passesFDs() bool { return r.kind != kindRunsc }
 
 // guestKernel reports whether programs run on a kernel of the runtime (gVisor).
 func (r *runtime) guestKernel() bool { return r.kind == kindRunsc }

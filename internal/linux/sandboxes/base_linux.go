@@ -16,8 +16,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
-// Base is what a driver has for all of its sandboxes. A driver embeds it, and calls New, Open, Describe,
-// Compile and Start in this order.
+// Base is what a driver has for all of its sandboxes. A driver embeds it, and calls New, Open,
+// Describe, Compile and Start in this order.
 type Base struct {
 	Log      *slog.Logger
 	Mitigate bool // see wire.Setup
@@ -128,8 +128,8 @@ func (b *Base) Compile(mark policy.TagResource) (err error) {
 	return nil
 }
 
-// Grouped reports whether sandboxes have control groups on this host.
-func (b *Base) Grouped() bool { return b.Groups.Caps().Any() }
+// HasCgroups reports whether sandboxes have control groups on this host.
+func (b *Base) HasCgroups() bool { return b.Groups.Caps().Any() }
 
 // Refuse returns an error if s has an environment that cannot be, or a limit that this host cannot
 // enforce.
@@ -182,8 +182,8 @@ func (b *Base) OpenImage(ctx context.Context, name string) (*driver.Image, error
 // UndoTimeout bounds the removal of a sandbox that could not be completed.
 const UndoTimeout = 10 * time.Second
 
-// Build claims the sandbox's id and calls build. If build fails, the resources that it has taken are
-// destroyed and the id is free again.
+// Build claims the sandbox's id and calls build. If build fails, the resources that it has taken
+// are destroyed and the id is free again.
 func (b *Base) Build(ctx context.Context, r *Resources, build func() error) error {
 	if err := ctx.Err(); err != nil {
 		return sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
-// Resources are what one sandbox holds on the host. A driver embeds them. Their fields are set as the
-// sandbox is built, and Destroy gives them back in reverse.
+// Resources are what one sandbox holds on the host. A driver embeds them. Their fields are set as
+// the sandbox is built, and Destroy gives them back in reverse.
 type Resources struct {
 	ID    sandbar.ID
 	Image *driver.Image // nil: the host's own programs
@@ -25,13 +25,13 @@ type Resources struct {
 	// Baseline is the part of the group's memory, in bytes, that is not the programs'. It is not in
 	// Usage.
 	Baseline int64
-	// Ended, if set, gives back what the driver holds besides. Destroy calls it when no process of
+	// OnEnd, if set, releases further resources of the driver. Destroy calls it when no process of
 	// the sandbox is left, and again after an error.
-	Ended func() error
+	OnEnd func() error
 
-	Mu   sync.Mutex // held by Destroy
-	base *Base
-	gone bool
+	Mu        sync.Mutex // held by Destroy
+	base      *Base
+	destroyed bool
 }
 
 // TakeRange takes ids for the sandbox, if sandboxes have their own.
@@ -44,7 +44,7 @@ func (r *Resources) TakeRange() (err error) {
 
 // TakeGroup makes the sandbox's control group, if there are any.
 func (r *Resources) TakeGroup(l sandbar.Limits) (err error) {
-	if r.base.Grouped() {
+	if r.base.HasCgroups() {
 		r.Group, err = r.base.Groups.Create(string(r.ID), l)
 	}
 	return err
@@ -91,26 +91,26 @@ func (r *Resources) Usage() func() client.Usage {
 	}
 }
 
-// Destroy kills everything in the sandbox and gives back its resources. Init is PID 1 of the sandbox's
-// PID namespace: when it has been waited for, no process of the sandbox is left
+// Destroy kills everything in the sandbox and gives back its resources. Init is PID 1 of the
+// sandbox's PID namespace: when it has been waited for, no process of the sandbox is left
 // (pid_namespaces(7)). After an error another call goes on where the first one failed.
 func (r *Resources) Destroy(ctx context.Context) error {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	if r.gone {
+	if r.destroyed {
 		return nil
 	}
 	if r.Init != nil {
-		if err := r.Init.End(ctx); err != nil {
+		if err := r.Init.Kill(ctx); err != nil {
 			return err
 		}
 		r.Init = nil
 	}
-	if r.Ended != nil {
-		if err := r.Ended(); err != nil {
+	if r.OnEnd != nil {
+		if err := r.OnEnd(); err != nil {
 			return err
 		}
-		r.Ended = nil
+		r.OnEnd = nil
 	}
 	if r.Group != nil {
 		if err := r.Group.Destroy(ctx); err != nil {
@@ -119,14 +119,14 @@ func (r *Resources) Destroy(ctx context.Context) error {
 		r.Group = nil
 	}
 	if r.Range != nil {
-		r.base.Ranges.GiveBack(r.Range)
+		r.base.Ranges.Release(r.Range)
 		r.Range = nil
 	}
 	if r.Image != nil {
 		r.Image.Close()
 		r.Image = nil
 	}
-	r.gone = true
+	r.destroyed = true
 	r.base.Registry.Release(string(r.ID))
 	return nil
 }

@@ -58,9 +58,9 @@ func (c *Child) Open(name string) (fd int, err error) {
 	return fd, nil
 }
 
-// End kills the agent and waits until it has ended, and with it all processes of its PID namespace
+// Kill kills the agent and waits until it has ended, and with it all processes of its PID namespace
 // (pid_namespaces(7)). Timeout: ctx ended first. It must not be called concurrently.
-func (c *Child) End(ctx context.Context) error {
+func (c *Child) Kill(ctx context.Context) error {
 	if err := c.signal(unix.SIGKILL); err != nil && err != unix.ESRCH {
 		return sandbar.Errorf(sandbar.Internal, "killing an agent: %w", err)
 	}
@@ -98,10 +98,10 @@ func (c *Child) wait(ctx context.Context) (err error) {
 	return werr
 }
 
-// Show returns a detached, read-only, idmapped mount of a directory (mount_setattr(2)): files of
-// the host's uid 0 appear as files of uid 0 in the agent's user namespace. Unsupported: the file
-// system does not support idmapped mounts.
-func (c *Child) Show(dir string) (fd int, err error) {
+// IDMappedMount returns a detached, read-only, idmapped mount of a directory (mount_setattr(2)):
+// files of the host's uid 0 appear as files of uid 0 in the agent's user namespace. Unsupported:
+// the file system does not support idmapped mounts.
+func (c *Child) IDMappedMount(dir string) (fd int, err error) {
 	ns, err := c.Open("ns/user")
 	if err != nil {
 		return -1, sandbar.Errorf(sandbar.Internal, "opening the agent's user namespace: %w", err)

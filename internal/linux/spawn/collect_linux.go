@@ -14,12 +14,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/daemonid"
 )
 
-// Owned returns the id (package daemonid) of the daemon that started a process with these
+// OwnerFunc returns the id (package daemonid) of the daemon that started a process with these
 // arguments. ok is false if no daemon starts such a process.
-type Owned func(args []string) (owner string, ok bool)
+type OwnerFunc func(args []string) (owner string, ok bool)
 
-// Agents is Owned for all processes that run the agent's program.
-func Agents(args []string) (owner string, ok bool) {
+// AgentOwner is the OwnerFunc for all processes that run the agent's program.
+func AgentOwner(args []string) (owner string, ok bool) {
 	if len(args) != 3 || args[0] != agent.Name {
 		return "", false
 	}
@@ -28,11 +28,11 @@ func Agents(args []string) (owner string, ok bool) {
 
 // Collect lists the processes and cgroups whose daemon has ended. With remove it also kills and
 // removes them.
-func Collect(ctx context.Context, cgroups *cgroup.Manager, owned Owned, remove bool) ([]driver.Leftover, error) {
-	found := strays(owned)
+func Collect(ctx context.Context, cgroups *cgroup.Manager, owned OwnerFunc, remove bool) ([]driver.Leftover, error) {
+	found := orphans(owned)
 	if remove {
 		for i := range found {
-			found[i].Err = endProcess(ctx, found[i].Name)
+			found[i].Err = killProcess(ctx, found[i].Name)
 		}
 	}
 	groups, err := cgroups.Leftovers(daemonid.Alive)
@@ -49,8 +49,8 @@ func Collect(ctx context.Context, cgroups *cgroup.Manager, owned Owned, remove b
 	return found, nil
 }
 
-// strays lists processes whose daemon has ended.
-func strays(owned Owned) (found []driver.Leftover) {
+// orphans lists processes whose daemon has ended.
+func orphans(owned OwnerFunc) (found []driver.Leftover) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -62,19 +62,19 @@ func strays(owned Owned) (found []driver.Leftover) {
 			continue
 		}
 		name, ok := owned(strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"))
-		if ok && !daemonid.Alive(name) && mayEnd(pid) {
+		if ok && !daemonid.Alive(name) && maySignal(pid) {
 			found = append(found, driver.Leftover{Kind: "process", Name: e.Name()})
 		}
 	}
 	return found
 }
 
-// mayEnd reports whether this process may send signals to pid. Processes of other users are left to
-// them.
-func mayEnd(pid int) bool { return unix.Kill(pid, 0) == nil }
+// maySignal reports whether this process may send signals to pid. Processes of other users are left
+// to them.
+func maySignal(pid int) bool { return unix.Kill(pid, 0) == nil }
 
-// endProcess kills a process and waits until it has ended.
-func endProcess(ctx context.Context, name string) error {
+// killProcess kills a process and waits until it has ended.
+func killProcess(ctx context.Context, name string) error {
 	pid, err := strconv.Atoi(name)
 	if err != nil {
 		return err

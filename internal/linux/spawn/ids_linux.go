@@ -129,8 +129,8 @@ func (u *Ranges) Take() (*Range, error) {
 	return nil, sandbar.Errorf(sandbar.Exhausted, "all %d id ranges for sandboxes are in use", maxRanges)
 }
 
-// GiveBack frees a range. No process may use its ids any more.
-func (u *Ranges) GiveBack(r *Range) {
+// Release frees a range. No process may use its ids any more.
+func (u *Ranges) Release(r *Range) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.used, r.slot)

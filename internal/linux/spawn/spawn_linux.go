@@ -32,9 +32,9 @@ type Spawner struct {
 	work chan func()
 	done chan struct{} // closed when that thread has ended
 
-	mu     sync.Mutex
-	now    *spawnerProcess // nil: none runs
-	closed bool
+	mu      sync.Mutex
+	process *spawnerProcess // nil: none runs
+	closed  bool
 }
 
 // spawnerProcess is a running spawner process.
@@ -48,18 +48,18 @@ type spawnerProcess struct {
 // inherits the cgroups of the calling process. exe must stay open until Close.
 func New(exe *Program, owner string) (*Spawner, error) {
 	s := &Spawner{exe: exe, owner: owner, work: make(chan func()), done: make(chan struct{})}
-	go s.run()
-	p, err := s.begin()
+	go s.runThread()
+	p, err := s.startProcess()
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
-	s.now = p
+	s.process = p
 	return s, nil
 }
 
-// run calls the functions of work on one thread, until work is closed.
-func (s *Spawner) run() {
+// runThread calls the functions of work on one thread, until work is closed.
+func (s *Spawner) runThread() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	defer close(s.done)
 	for f := range s.work {
@@ -75,24 +75,24 @@ func (s *Spawner) Close() {
 		return
 	}
 	s.closed = true
-	s.end()
+	s.stopProcess()
 	close(s.work)
 	<-s.done
 }
 
-// end kills the spawner process, if one runs, and waits for it. The caller holds mu.
-func (s *Spawner) end() {
-	if s.now == nil {
+// stopProcess kills the spawner process, if one runs, and waits for it. The caller holds mu.
+func (s *Spawner) stopProcess() {
+	if s.process == nil {
 		return
 	}
-	s.now.Close()
-	_ = s.now.proc.Kill() // it may have ended by itself
-	<-s.now.ended
-	s.now = nil
+	s.process.Close()
+	_ = s.process.proc.Kill() // it may have ended by itself
+	<-s.process.ended
+	s.process = nil
 }
 
-// begin starts a spawner process.
-func (s *Spawner) begin() (*spawnerProcess, error) {
+// startProcess starts a spawner process.
+func (s *Spawner) startProcess() (*spawnerProcess, error) {
 	ours, theirs, err := SocketPair()
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (s *Spawner) begin() (*spawnerProcess, error) {
 	ran := make(chan struct{})
 	s.work <- func() {
 		defer close(ran)
-		p.proc, err = s.fork(theirs)
+		p.proc, err = s.startProgram(theirs)
 	}
 	<-ran
 	if err != nil {
@@ -135,8 +135,8 @@ var agentEnv = []string{"GOMAXPROCS=2", "GOGC=25", "GODEBUG=containermaxprocs=0,
 // AgentEnv returns the environment for agents that are not started by a Spawner.
 func AgentEnv() []string { return slices.Clone(agentEnv) }
 
-// fork starts the spawner process with socket as its descriptor 3.
-func (s *Spawner) fork(socket *os.File) (*os.Process, error) {
+// startProgram starts the spawner process with socket as its descriptor 3.
+func (s *Spawner) startProgram(socket *os.File) (*os.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -193,30 +193,30 @@ func (s *Spawner) Start(r *wire.Spawn, g *cgroup.Group, socket *os.File) (*Child
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for try := 0; ; try++ {
-		if err := s.ready(); err != nil {
+		if err := s.ensureProcess(); err != nil {
 			return nil, err
 		}
-		pid, pidfd, err := s.now.Spawn(r, fds...)
+		pid, pidfd, err := s.process.Spawn(r, fds...)
 		if err == nil {
 			return newChild(pid, pidfd)
 		}
 		if sandbar.CodeOf(err) != sandbar.Gone {
 			return nil, err
 		}
-		s.end()
+		s.stopProcess()
 		if try > 0 {
 			return nil, sandbar.Errorf(sandbar.Internal, "%w, twice in a row", err)
 		}
 	}
 }
 
-// ready starts a spawner process if none runs. The caller holds mu.
-func (s *Spawner) ready() (err error) {
+// ensureProcess starts a spawner process if none runs. The caller holds mu.
+func (s *Spawner) ensureProcess() (err error) {
 	if s.closed {
 		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
 	}
-	if s.now == nil {
-		s.now, err = s.begin()
+	if s.process == nil {
+		s.process, err = s.startProcess()
 	}
 	return err
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// doorCases are cases 92 and 95: data that programs send to clients through the daemon.
-func doorCases() []Case {
+// previewCases are cases 92 and 95: data that programs send to clients through the daemon.
+func previewCases() []Case {
 	return []Case{
-		onDaemon("92-preview-answers", "a preview page with early, hostile and endless responses", previewAnswers),
-		onDaemon("95-sparse-files", "the largest possible sparse file through the file API", sparseFiles),
+		daemonCase("92-preview-answers", "a preview page with early, hostile and endless responses", previewAnswers),
+		daemonCase("95-sparse-files", "the largest possible sparse file through the file API", sparseFiles),
 	}
 }
 
