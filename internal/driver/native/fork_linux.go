@@ -79,7 +79,7 @@ func (t *template) fork(ctx context.Context, id sandbar.ID, rehearse bool) (*for
 
 // populate puts a copy into the sandbox.
 func (f *fork) enter(ctx context.Context, b *resources) error {
-	lent, ruleset, err := f.Lend(ctx)
+	lent, ruleset, err := f.AdoptAttrs(ctx)
 	if err != nil {
 		return err
 	}
