@@ -93,8 +93,8 @@ func (a *Adopted) Begin(std driver.Stdio, send func(fds []int) error) (driver.Pr
 	return p, nil
 }
 
-// begin sets the streams and the start time of an adopted process to those of made. It reports false
-// if the process has ended.
+// begin sets the streams and the start time of an adopted process to those of made. It reports
+// false if the process has ended.
 func (p *process) begin(made *process) bool {
 	p.sandbox.mu.Lock()
 	defer p.sandbox.mu.Unlock()

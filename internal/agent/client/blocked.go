@@ -18,8 +18,8 @@ type blocked struct {
 }
 
 // StartBlocked starts a program that blocks when it opens path, until Release. path must not exist,
-// and std.Stdin must be nil. The Process implements prestart.Blocked. Unsupported: Options.Blocks is
-// false. After an error the sandbox can only be destroyed.
+// and std.Stdin must be nil. The Process implements prestart.Blocked. Unsupported: Options.Blocks
+// is false. After an error the sandbox can only be destroyed.
 func (s *Sandbox) StartBlocked(ctx context.Context, c sandbar.Cmd, path string, std driver.Stdio) (driver.Process, error) {
 	if !s.opt.Blocks {
 		return nil, sandbar.Errorf(sandbar.Unsupported, "this driver cannot block a program in opening its file")

@@ -28,8 +28,8 @@ const maxChannels = 4096
 // descriptors. Each side sends within the credit of the other.
 //
 // Credit and Close frames for the agent are queued here, and the sandbox's one sender goroutine
-// (Sandbox.sendQueued) writes them. So neither the frame reader nor a reader of output blocks on an agent
-// that does not read.
+// (Sandbox.sendQueued) writes them. So neither the frame reader nor a reader of output blocks on an
+// agent that does not read.
 type channels struct {
 	sandbox *Sandbox
 	id      uint32
@@ -234,8 +234,8 @@ func (d *sendQueue) take() []*channels {
 	return list
 }
 
-// sendQueued is the sender goroutine: it writes the queued frames of all channels until the connection
-// ends.
+// sendQueued is the sender goroutine: it writes the queued frames of all channels until the
+// connection ends.
 func (s *Sandbox) sendQueued() {
 	defer s.readers.Done()
 	for {
