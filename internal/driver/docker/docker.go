@@ -164,16 +164,16 @@ func goArch(name string) (string, error) {
 	case "aarch64", "arm64":
 		return "arm64", nil
 	}
-	return "", &sandbar.Error{Code: sandbar.Unsupported, Message: "the engine's processor is " + sandbar.Quote(name, 40) + "; there are agents and filters for x86_64 and aarch64",
-		Fix: "use an engine on one of them"}
+	return "", &sandbar.Error{Code: sandbar.Unsupported, Message: "the engine's processor is " + sandbar.Quote(name, 40) + "; the supported ones are x86_64 and aarch64",
+		Fix: "use an engine on a supported processor"}
 }
 
 // ownProgram returns this process's own executable, to be the agent on a machine of the same
 // architecture.
 func ownProgram(arch string) ([]byte, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != arch {
-		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "this build carries no agent for Linux on " + arch,
-			Fix: "use a build for that, as `make build` makes it"}
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "this build has no embedded agent for Linux on " + arch,
+			Fix: "use a build with an embedded agent (make build)"}
 	}
 	path, err := os.Executable()
 	if err == nil {
@@ -209,7 +209,7 @@ func (d *Driver) noteImage() {
 	ctx, cancel := context.WithTimeout(context.Background(), greetBound)
 	defer cancel()
 	if _, found, err := d.engine.image(ctx, d.opt.image); err == nil && !found {
-		d.caps.Notes = append(d.caps.Notes, "the engine does not have the image "+d.opt.image+", of which sandboxes are made that name none: docker pull "+d.opt.image)
+		d.caps.Notes = append(d.caps.Notes, "the engine lacks the default image of sandboxes, "+d.opt.image+": docker pull "+d.opt.image)
 	}
 }
 
@@ -233,7 +233,7 @@ func (d *Driver) Close() error {
 	defer cancel()
 	var err error
 	if d.sweeper.close(ctx) {
-		err = sandbar.Errorf(sandbar.Unavailable, "the Docker Engine at %s does not answer; containers of creations that failed may be left there until the next start", sandbar.Quote(d.engine.at.host, 200))
+		err = sandbar.Errorf(sandbar.Unavailable, "the Docker Engine at %s does not answer; containers of failed creations may stay there until the next start", sandbar.Quote(d.engine.at.host, 200))
 	}
 	d.oom.close()
 	if d.begun.Load() && err == nil {

@@ -102,7 +102,7 @@ func addressed(host, certPath, from string, s environ) (endpoint, error) {
 		e.host = "tcp://" + rest
 		if certPath == "" {
 			if scheme == "https" {
-				return e, badEndpoint(e, "asks for TLS without saying by whose certificates", "set "+optionCertPath+" to a directory with ca.pem, cert.pem and key.pem")
+				return e, badEndpoint(e, "requires TLS, and no certificates are configured", "set "+optionCertPath+" to a directory with ca.pem, cert.pem and key.pem")
 			}
 			e.unencrypted = true
 			return e, nil
@@ -111,7 +111,7 @@ func addressed(host, certPath, from string, s environ) (endpoint, error) {
 	case "ssh":
 		return e, badEndpoint(e, "would need the ssh command", "forward the engine's socket (ssh -N -L /run/engine.sock:/var/run/docker.sock HOST) and give unix:///run/engine.sock")
 	default:
-		return e, badEndpoint(e, "has a protocol that is not known", "give one of unix:// and tcp://")
+		return e, badEndpoint(e, "has an unknown protocol", "use unix:// or tcp://")
 	}
 	return e, nil
 }
@@ -150,7 +150,7 @@ func readDocker(path string, v any) (found bool, err error) {
 	}
 	if err != nil {
 		return false, &sandbar.Error{Code: sandbar.Invalid, Field: optionContext, Err: err,
-			Message: "the docker command's file " + sandbar.Quote(path, 200) + " cannot be read", Fix: "mend it, or set the option " + optionHost}
+			Message: "the docker command's file " + sandbar.Quote(path, 200) + " cannot be read", Fix: "correct it, or set the option " + optionHost}
 	}
 	return true, nil
 }
@@ -195,7 +195,7 @@ func contextEndpoint(name string, s environ) (endpoint, error) {
 	}
 	if engine.SkipTLSVerify {
 		e.host = engine.Host
-		return e, badEndpoint(e, "is of a context that does not look whose certificate it is shown: anybody on the way could be the engine", "make the context anew with the engine's ca.pem")
+		return e, badEndpoint(e, "belongs to a docker context that does not verify the engine's certificate", "create the context again with the engine's ca.pem")
 	}
 	tlsDir := filepath.Join(dockerDir(s), "contexts", "tls", id, "docker")
 	if !s.exists(tlsDir) {

@@ -92,7 +92,7 @@ func parseOptions(raw map[string]string) (options, error) {
 		image:  raw[optionImage],
 		python: raw[optionPython], node: raw[optionNode], network: raw[optionNetwork]}
 	if o.host != "" && o.context != "" {
-		return o, badOption(optionContext, "a context and a host are given, and either names the engine", "give one of them")
+		return o, badOption(optionContext, "the options context and host exclude each other", "set one of them")
 	}
 	if o.image == "" {
 		o.image = DefaultImage
@@ -109,7 +109,7 @@ func parseOptions(raw map[string]string) (options, error) {
 		o.network = "bridge" // the engine's default network
 	}
 	if o.network == "host" || strings.HasPrefix(o.network, "container:") {
-		return o, badOption(optionNetwork, sandbar.Quote(o.network, 80)+" is somebody else's network, with all that listens there", "name a network of the engine's own, such as \"bridge\"")
+		return o, badOption(optionNetwork, sandbar.Quote(o.network, 80)+" shares the network of the engine's host or of another container", "use a separate docker network, such as \"bridge\"")
 	}
 	switch raw[optionPull] {
 	case "", "never":
@@ -146,7 +146,7 @@ func parseCPUs(text string) (float64, error) {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsNaN(n) || n < minCPUs || n > 1<<16 {
-		return 0, badOption(optionCPUs, sandbar.Quote(text, 40)+" is no number of processors", "give a number such as 0.5, at least 0.01")
+		return 0, badOption(optionCPUs, sandbar.Quote(text, 40)+" is not a number of processors", "use a number such as 0.5, at least 0.01")
 	}
 	return n, nil
 }
@@ -157,7 +157,7 @@ func parseMemory(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
-	bad := badOption(optionMemory, sandbar.Quote(text, 40)+" is no amount of memory", "give a whole number of bytes, or with k, m or g: 256m; at least 6m")
+	bad := badOption(optionMemory, sandbar.Quote(text, 40)+" is not an amount of memory", "use a whole number of bytes, or one with k, m or g, such as 256m; at least 6m")
 	digits, unit := strings.TrimRight(strings.ToLower(text), "bkmgi"), int64(1)
 	switch suffix := strings.ToLower(text)[len(digits):]; suffix {
 	case "", "b":

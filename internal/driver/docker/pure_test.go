@@ -137,8 +137,8 @@ func TestDescribe(t *testing.T) {
 		"swap unknown":       {func(i *system.Info) { i.SwapLimit = false }, false, false, endpoint{}, "", sandbar.EnforcedNone, sandbar.EnforcedCgroup2, false, "swapaccount=1", ""},
 		"in the clear":       {func(*system.Info) {}, false, false, endpoint{unencrypted: true}, "", sandbar.EnforcedCgroup2, sandbar.EnforcedCgroup2, false, "neither encrypted nor authenticated", ""},
 		"users mapped":       {func(i *system.Info) { i.SecurityOptions = []string{"name=seccomp,profile=default", "name=userns"} }, true, false, endpoint{}, "", sandbar.EnforcedCgroup2, sandbar.EnforcedCgroup2, true, "seccomp, userns", "maps no users"},
-		"no seccomp":         {func(*system.Info) {}, true, false, endpoint{}, "", sandbar.EnforcedCgroup2, sandbar.EnforcedCgroup2, true, "by the agent alone", ""},
-		"a network":          {func(*system.Info) {}, true, false, endpoint{}, "bridge", sandbar.EnforcedCgroup2, sandbar.EnforcedCgroup2, true, "do not hold there", ""},
+		"no seccomp":         {func(*system.Info) {}, true, false, endpoint{}, "", sandbar.EnforcedCgroup2, sandbar.EnforcedCgroup2, true, "only the agent filters", ""},
+		"a network":          {func(*system.Info) {}, true, false, endpoint{}, "bridge", sandbar.EnforcedCgroup2, sandbar.EnforcedCgroup2, true, "do not apply there", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			info := all

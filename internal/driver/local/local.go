@@ -80,13 +80,13 @@ func capsOf(setsLimits bool) driver.Caps {
 		Enforced: sandbar.Enforcements{Memory: none, CPUs: none, CPUShares: none, PIDs: none, Disk: none, Inodes: none, Files: none},
 		Notes: []string{
 			"local has no boundary: programs run as the daemon's user, with the host's files, network and processes. Use it for trusted code only.",
-			"local does not hold memory, cpus, cpu_shares, pids, disk and inodes.",
+			"local does not enforce memory, cpus, cpu_shares, pids, disk and inodes.",
 		},
 	}
 	if setsLimits {
 		c.Enforced.Files = sandbar.EnforcedRlimit
 	} else {
-		c.Notes = append(c.Notes, "local cannot hold the number of open files here: on Linux that needs ptrace (a container's seccomp profile may forbid it), elsewhere it is not possible.")
+		c.Notes = append(c.Notes, "local cannot enforce the limit of open files here: on Linux that needs ptrace, which a container's seccomp profile may deny; other systems do not support it.")
 	}
 	return c
 }
@@ -144,11 +144,11 @@ func (d *Driver) check(s sandbar.Spec) error {
 	if s.Image != "" && s.Image != sandbar.ImageHost {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "image",
 			Message: "driver local runs the host's own programs; image " + sandbar.Quote(s.Image, 80) + " is not possible",
-			Fix:     "leave the image out or say \"" + sandbar.ImageHost + "\""}
+			Fix:     "omit the image or use \"" + sandbar.ImageHost + "\""}
 	}
 	if s.Network != "" && s.Network != sandbar.NetworkNone {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "driver local does not know the network " + sandbar.Quote(string(s.Network), 40) + "; its programs always have the host's"}
+			Message: "driver local does not support the network " + sandbar.Quote(string(s.Network), 40) + "; its programs always use the host's network"}
 	}
 	if err := sandbar.CheckEnv(s.Env); err != nil {
 		return err
@@ -158,13 +158,13 @@ func (d *Driver) check(s sandbar.Spec) error {
 	}
 	if name := notHeld(s.Limits, d.caps.Enforced); name != "" {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: name,
-			Message: "driver local cannot hold the limit " + name + ": it runs plain subprocesses",
+			Message: "driver local cannot enforce the limit " + name + ": it runs plain subprocesses",
 			Fix:     "use a driver with a boundary, leave the limit unlimited, or accept it with allow_degraded"}
 	}
 	if max := maxFiles(); s.Limits.Files > max {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "files",
-			Message: fmt.Sprintf("%d open files were asked for; this host allows the daemon at most %d", s.Limits.Files, max),
-			Fix:     "ask for less, or raise the daemon's own limit of open files"}
+			Message: fmt.Sprintf("%d open files were requested; the daemon's own limit is %d", s.Limits.Files, max),
+			Fix:     "request fewer, or raise the daemon's own limit of open files"}
 	}
 	return nil
 }

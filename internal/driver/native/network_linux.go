@@ -38,11 +38,11 @@ const tunDevice = "/dev/net/tun"
 // the result has a note and no host.
 func openNetwork(h driver.Host, ids spawn.IDs) (network, error) {
 	if h.Outbound == nil {
-		return network{note: "sandboxes cannot reach out: the setting network.outbound is off"}, nil
+		return network{note: "sandboxes cannot have a network: the setting network.outbound is off"}, nil
 	}
 	byDaemon, err := daemonCreatesDevices(ids)
 	if err != nil {
-		return network{note: "sandboxes cannot reach out: " + err.Error()}, nil
+		return network{note: "sandboxes cannot have a network: " + err.Error()}, nil
 	}
 	host, err := egress.New(*h.Outbound, h.Logger)
 	if sandbar.CodeOf(err) == sandbar.Unsupported {
@@ -102,7 +102,7 @@ func (d *Driver) refuseNetwork(n sandbar.Network) error {
 	case d.net.host == nil:
 		e.Message = d.net.note
 	case !d.hasNetwork():
-		e.Message = "sandboxes cannot reach out: their device is passed as a descriptor, which this connection to the agent cannot carry"
+		e.Message = "sandboxes cannot have a network: their device is passed as a descriptor, which this connection to the agent cannot carry"
 	default:
 		return nil
 	}

@@ -99,8 +99,8 @@ func (d *Driver) configure(options map[string]string) error {
 	if !d.IDs.Ranged {
 		// Without ranges the agent and the programs have the same uid, so the driver could neither
 		// limit nor hide processes as it promises.
-		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the driver " + d.name + " needs root, with ids to give to its sandboxes",
-			Fix: "run the daemon as root, or use the native driver, which an ordinary user can"}
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the driver " + d.name + " needs root, and a range of ids for each sandbox",
+			Fix: "run the daemon as root, or use the native driver, which works for ordinary users"}
 	}
 	if d.runtime, err = findRuntime(options[optionRuntime], strings.Fields(options[optionArgs]), names...); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (d *Driver) describe() {
 	c.Enforced.Memory, c.Enforced.PIDs, c.OOMCounted = sandbar.EnforcedWatchdog, sandbar.EnforcedRuntime, false
 	c.Enforced.CPUShares = d.Groups.Caps().CPUShares
 	if !d.runtime.kvm {
-		c.Notes = append(c.Notes, "gVisor intercepts system calls by its systrap platform: this host has no virtualization that a process without rights may use (/dev/kvm)")
+		c.Notes = append(c.Notes, "gVisor uses its systrap platform: /dev/kvm does not exist, or not every user may open it")
 	}
 }
 
@@ -193,7 +193,7 @@ func (d *Driver) memorySlack(memory int64) int64 {
 func (d *Driver) refuse(s sandbar.Spec) error {
 	if s.Network != "" && s.Network != sandbar.NetworkNone {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "the driver " + d.name + " makes sandboxes without a network only", Fix: "use the native driver for sandboxes that reach out"}
+			Message: "the driver " + d.name + " supports only sandboxes without a network", Fix: "use the native driver for sandboxes with a network"}
 	}
 	return d.Refuse(s)
 }

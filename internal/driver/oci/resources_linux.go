@@ -137,7 +137,7 @@ func (r *resources) explain(ctx context.Context, err error) error {
 	}
 	if text := r.output.wait(ctx); text != "" {
 		return &sandbar.Error{Code: sandbar.Unsupported, Err: err,
-			Message: string(r.d.runtime.kind) + " did not make the container: " + sandbar.Quote(text, 500),
+			Message: string(r.d.runtime.kind) + " could not create the container: " + sandbar.Quote(text, 500),
 			Fix:     "run `sandbar doctor`; another runtime, or another driver, may work here"}
 	}
 	return err

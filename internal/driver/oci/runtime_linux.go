@@ -66,7 +66,7 @@ func findRuntime(chosen string, args []string, names ...kind) (*runtime, error) 
 	}
 	return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: optionRuntime, Err: errors.Join(problems...),
 		Message: "no container runtime of this host can be used",
-		Fix:     "install runc, or name a runtime with the driver's option " + optionRuntime}
+		Fix:     "install runc, or set the driver's option " + optionRuntime}
 }
 
 // openRuntime checks one runtime. name is a path or a name in PATH. Unsupported: it does not work.
@@ -90,7 +90,7 @@ func openRuntime(name string, args []string, allowed []kind) (*runtime, error) {
 	}
 	out, err := askVersion(path, probeTimeout)
 	if err != nil {
-		return nil, lack("does not print its version", "see whether "+path+" --version works", err)
+		return nil, lack("does not print its version", "run "+path+" --version", err)
 	}
 	k, version := parseVersion(out)
 	if !slices.Contains(allowed, k) {

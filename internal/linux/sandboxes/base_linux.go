@@ -100,7 +100,7 @@ func (b *Base) Describe(name string, boundary driver.Boundary) {
 	}
 	if c.Enforced.CPUShares == sandbar.EnforcedNone {
 		if n, ok := hostenv.Sysctl("/proc/sys/kernel/sched_autogroup_enabled"); ok && n == 1 {
-			c.Notes = append(c.Notes, "weights cannot be held: no control group has the cpu controller, and the kernel weighs sessions rather than nice values (as root: sysctl kernel.sched_autogroup_enabled=0)")
+			c.Notes = append(c.Notes, "CPU shares cannot be enforced: no cgroup has the cpu controller, and with autogroup scheduling nice values have no effect between sessions (as root: sysctl kernel.sched_autogroup_enabled=0)")
 		} else {
 			c.Enforced.CPUShares = sandbar.EnforcedNice
 		}
@@ -159,7 +159,7 @@ func (b *Base) Refuse(s sandbar.Spec) error {
 	}
 	if s.Limits.CPUShares > 1024 && held.CPUShares == sandbar.EnforcedNice {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.cpu_shares",
-			Message: "this host holds weights by nice values, which can only lower one: at most 1024 is possible",
+			Message: "this host enforces CPU shares by nice values, so at most 1024 is possible",
 			Fix:     "run `sandbar doctor` for what is missing, or allow degraded limits"}
 	}
 	return nil
@@ -200,7 +200,7 @@ func (b *Base) Build(ctx context.Context, r *Resources, build func() error) erro
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), UndoTimeout)
 	defer cancel()
 	if uerr := r.Destroy(clean); uerr != nil {
-		b.Log.Error("a sandbox that failed could not be removed", "sandbox", r.ID, "error", uerr)
+		b.Log.Error("a sandbox whose creation failed could not be removed", "sandbox", r.ID, "error", uerr)
 	}
 	return err
 }
