@@ -37,14 +37,14 @@ func optionHelp() map[string]string {
 		optionHost:     "address of the Docker Engine: unix:///path, tcp://host:port; default: DOCKER_HOST, the current docker context, or the socket of this machine's engine",
 		optionContext:  "name of the docker context to use, instead of an address",
 		optionCertPath: "directory with ca.pem, cert.pem and key.pem for a tcp address; default: DOCKER_CERT_PATH",
-		optionImage:    "image of sandboxes that name none, as the engine knows it; default: " + DefaultImage,
-		optionImages:   "further images of the engine that a sandbox may name, separated by commas; \"*\" for all it has",
-		optionPython:   "image for the preset python where no image of that name was pulled or imported; default: the option " + optionImage,
-		optionNode:     "image for the preset node where no image of that name was pulled or imported; default: " + defaultNode,
-		optionNetwork:  "docker network of sandboxes that reach out, such as \"bridge\"; \"true\" for that, default: none may. What it reaches is the engine's affair: the daemon's rules for outbound connections do not hold there",
-		optionCPUs:     "processors of a sandbox that has no limit of its own, such as 0.5",
-		optionMemory:   "memory of a sandbox that has no limit of its own, such as 256m",
-		optionPull:     "\"missing\" has the engine pull, when the driver starts, those of image and images that it does not have; \"never\", the default, leaves that to \"docker pull\"",
+		optionImage:    "default image of sandboxes, a reference of the engine; default: " + DefaultImage,
+		optionImages:   "further images of the engine that sandboxes may use, separated by commas; \"*\" means all",
+		optionPython:   "image of the preset python if no image of that name was pulled or imported; default: the option " + optionImage,
+		optionNode:     "image of the preset node if no image of that name was pulled or imported; default: " + defaultNode,
+		optionNetwork:  "docker network of sandboxes with the network outbound, such as \"bridge\"; \"true\" means bridge; default: no sandbox can have that network. The daemon's rules for outbound connections do not apply to it",
+		optionCPUs:     "processors of a sandbox without its own limit, such as 0.5",
+		optionMemory:   "memory of a sandbox without its own limit, such as 256m",
+		optionPull:     "\"missing\": when the driver starts, the engine pulls those of image and images that it lacks; \"never\" (default): it pulls nothing",
 	}
 }
 

@@ -24,7 +24,7 @@ func Factory(binary []byte) driver.Factory {
 		Name:    Name,
 		Summary: "Linux namespaces, with this machine's own programs; nothing to install",
 		Options: map[string]string{
-			optionPaths: "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*; for interpreters in /opt, say",
+			optionPaths: "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*, such as /opt with interpreters",
 		},
 		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
 	}

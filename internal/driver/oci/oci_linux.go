@@ -27,14 +27,14 @@ func Factories(binary []byte) []driver.Factory {
 	options := func(runtime string) map[string]string {
 		return map[string]string{
 			optionRuntime: "name or path of the container runtime; " + runtime,
-			optionArgs:    "arguments for the runtime, separated by blanks, that come before its command",
+			optionArgs:    "arguments for the runtime before its command, separated by blanks",
 			optionPaths:   "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*",
 		}
 	}
 	return []driver.Factory{
 		{
-			Name: Name, Summary: "containers by runc, crun or runsc, which run without rights over this machine",
-			Options:      options("default: the first of runc, crun and runsc that works here"),
+			Name: Name, Summary: "containers of runc, crun or runsc, which run without privileges on this machine",
+			Options:      options("default: the first of runc, crun and runsc that works on this machine"),
 			Alternatives: driver.Alternatives{Option: optionRuntime, Values: []string{string(kindRunc), string(kindCrun), string(kindRunsc)}},
 			New:          func(h driver.Host) (driver.Driver, error) { return New(h, Name, binary) },
 		},
