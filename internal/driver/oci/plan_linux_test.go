@@ -15,9 +15,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// The configuration of each kind of container: what matters for its boundary is
-// there, nothing is that the runtime specification does not know, and it stands
-// on nothing of the host but what was staged.
+// The configuration of each kind of container has the settings of its boundary and no field that
+// the runtime specification lacks, and it refers only to files that the stage has created.
 func TestConfig(t *testing.T) {
 	profile, err := policy.CompileProfile("amd64")
 	if err != nil {
@@ -123,8 +122,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// A runtime that is not there, not executable, mute or unknown is refused with
-// what is wrong and what to do; none is ever replaced by another.
+// The error for an unusable runtime has its reason and a fix. The driver never selects another
+// runtime than the configured one.
 func TestFindRuntime(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, script string, mode os.FileMode) string {
@@ -132,7 +131,7 @@ func TestFindRuntime(t *testing.T) {
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(path, mode); err != nil { // past the umask
+		if err := os.Chmod(path, mode); err != nil { // regardless of the umask
 			t.Fatal(err)
 		}
 		return path
@@ -142,7 +141,7 @@ func TestFindRuntime(t *testing.T) {
 	for name, want := range map[string]string{
 		"nothing-of-that-name":                         "not on this host",
 		filepath.Join(dir, "x"):                        "not on this host",
-		write("private", "echo runc version 1", 0o700): "others than its owner",
+		write("private", "echo runc version 1", 0o700): "only by its owner",
 		write("mute", "exit 3", 0o755):                 "does not print its version",
 		write("other", "echo kata version 1", 0o755):   "kata version 1",
 	} {
