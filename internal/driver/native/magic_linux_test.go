@@ -13,8 +13,8 @@ import (
 )
 
 // A program exchanges a file with a link to the agent's program, while a client changes the mode
-// and the owner of that path. The agent's program must stay unchanged and usable. The test is for
-// programs with the daemon's uid, as with a daemon of an ordinary user.
+// and the owner of that path. The agent's program must stay unchanged and usable, also if programs
+// have the daemon's uid.
 func TestProgramOutOfReach(t *testing.T) {
 	d := newDriver(t)
 	before := programMode(t, d)
