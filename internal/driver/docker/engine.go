@@ -42,7 +42,7 @@ func (e *engine) call(ctx context.Context, bound time.Duration, what string, f f
 
 // probe determines which engine this is.
 func (e *engine) probe(ctx context.Context) (info system.Info, err error) {
-	err = e.call(ctx, greetBound, "asking the engine what it is", func(ctx context.Context) error {
+	err = e.call(ctx, greetBound, "asking the engine for its properties", func(ctx context.Context) error {
 		// The first call negotiates the API version. It is separate, because the client continues
 		// other calls without an answer.
 		if _, err := e.api.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {

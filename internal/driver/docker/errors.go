@@ -44,7 +44,7 @@ func (e *engine) failed(caller context.Context, what string, err error) error {
 		return &sandbar.Error{Code: sandbar.NotFound, Message: what + ": " + at + ": " + engineText(err)}
 	case errdefs.IsInvalidArgument(err):
 		return &sandbar.Error{Code: sandbar.Unsupported, Message: what + ": " + at + " refuses it: " + engineText(err),
-			Fix: "see what it enforces: sandbar doctor"}
+			Fix: "run `sandbar doctor` for the limits that it enforces"}
 	}
 	return &sandbar.Error{Code: sandbar.Internal, Message: what + ": " + at + ": " + engineText(err)}
 }

@@ -221,14 +221,14 @@ func ended(ctx context.Context, _ *Suite, d *daemon) error {
 	if err := c.send(ctx, e.text()); err != nil {
 		return err
 	}
-	o, told := &outcome{}, false
+	o, signalled := &outcome{}, false
 	for {
 		m, err := c.next(ctx)
 		if err != nil {
 			return escaped("the connection ended before the execution's result: %v", err)
 		}
-		if m.Type == "stdout" && !told {
-			told = true
+		if m.Type == "stdout" && !signalled {
+			signalled = true
 			if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				return err
 			}

@@ -165,7 +165,7 @@ func Slow(d time.Duration) Hook {
 
 // Panic panics in every call.
 func Panic() Hook {
-	return func(context.Context) error { panic("faulty: told to panic") }
+	return func(context.Context) error { panic("faulty: requested panic") }
 }
 
 // Pattern returns the byte at an offset of the output of flood: the repeated alphabet.

@@ -115,7 +115,7 @@ func (p *process) stop(cause sandbar.Result) {
 func (p *process) Wait() (sandbar.Result, error) {
 	<-p.done
 	if p.waitPanic {
-		panic("faulty: told to panic")
+		panic("faulty: requested panic")
 	}
 	return p.result, p.waitErr
 }
@@ -161,7 +161,7 @@ func (p *process) KillTree() error {
 	select {
 	case <-p.ended:
 	case <-p.hung:
-		return sandbar.Errorf(sandbar.Internal, "faulty: told to hang")
+		return sandbar.Errorf(sandbar.Internal, "faulty: the program hangs")
 	}
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()

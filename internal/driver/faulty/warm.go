@@ -135,7 +135,7 @@ func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) 
 	}
 	if f.t.w.ReadAndFail {
 		_, err := std.Stdin.Read(make([]byte, 1))
-		return nil, errors.Join(errors.New("faulty: told to read and fail"), err)
+		return nil, errors.Join(errors.New("faulty: requested failure"), err)
 	}
 	if err := driver.WriteFile(ctx, f.FS(), e.Path, []byte(e.Code)); err != nil {
 		return nil, err

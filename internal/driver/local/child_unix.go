@@ -136,8 +136,8 @@ func executable(path string) (string, error) {
 	return path, unix.Access(path, unix.X_OK)
 }
 
-// newLock creates a locked file. The file gets its name after it is locked, so that nobody finds it
-// unlocked.
+// newLock creates a locked file. The file is locked before it gets its name, so that no process
+// sees it unlocked.
 func newLock(path string) (*os.File, error) {
 	young := path + ".new"
 	if f, err := os.OpenFile(young, os.O_CREATE|os.O_WRONLY, 0o600); err != nil {

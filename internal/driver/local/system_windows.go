@@ -138,7 +138,7 @@ func (c *child) kill() {
 	c.job = 0
 }
 
-// killMarked does nothing: the jobs have ended all processes.
+// killTagged does nothing: the jobs have ended all processes.
 func killTagged(context.Context, string, []*child) error { return nil }
 
 // leftProcesses returns none: a job ends with its daemon.
