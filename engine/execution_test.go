@@ -177,9 +177,9 @@ func TestDeafDriverIsLeftBehind(t *testing.T) {
 		name string
 		set  func(*faulty.Driver, <-chan struct{})
 	}{
-		{"create", func(d *faulty.Driver, c <-chan struct{}) { d.OnCreate = faulty.Deaf(c) }},
-		{"after create", func(d *faulty.Driver, c <-chan struct{}) { d.AfterCreate = faulty.Deaf(c) }},
-		{"start", func(d *faulty.Driver, c <-chan struct{}) { d.OnStart = faulty.Deaf(c) }},
+		{"create", func(d *faulty.Driver, c <-chan struct{}) { d.OnCreate = faulty.Block(c) }},
+		{"after create", func(d *faulty.Driver, c <-chan struct{}) { d.AfterCreate = faulty.Block(c) }},
+		{"start", func(d *faulty.Driver, c <-chan struct{}) { d.OnStart = faulty.Block(c) }},
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			d, release := faulty.New(), make(chan struct{})
@@ -272,7 +272,7 @@ func TestFailingRemovalIsRetriedUntilItSucceeds(t *testing.T) {
 func TestStuckRemovalIsWaitedForByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, release := faulty.New(), make(chan struct{})
-		d.OnDestroy = faulty.Deaf(release)
+		d.OnDestroy = faulty.Block(release)
 		r := newRig(t, d, nil)
 		if _, err := r.Run(t.Context(), script(""), nil); err != nil {
 			t.Fatal(err)

@@ -178,7 +178,7 @@ func TestCreateCanBeCalledOff(t *testing.T) {
 	}
 	inBubble(t, "creating, and the driver is deaf", func(t *testing.T) {
 		d, release := faulty.New(), make(chan struct{})
-		d.AfterCreate = faulty.Deaf(release)
+		d.AfterCreate = faulty.Block(release)
 		r := newRig(t, d, small(1, 10))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

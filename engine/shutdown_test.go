@@ -208,7 +208,7 @@ func TestShutdownNamesWhatIsLeft(t *testing.T) {
 				}
 			}
 		}},
-		{"stuck", faulty.Deaf},
+		{"stuck", faulty.Block},
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			d, release := faulty.New(), make(chan struct{})

@@ -55,7 +55,7 @@ func TestTheEngineEndsWholeTrees(t *testing.T) {
 			}
 			got, err := p.Wait(t.Context())
 			answer{got, err}.want(t, c.want)
-			if left := d.Counts().Left; left != 0 {
+			if left := d.Counts().Leftovers; left != 0 {
 				t.Errorf("%d things are left behind", left)
 			}
 			if took := time.Since(began); got.Signal != c.sig || took != c.took {
@@ -70,7 +70,7 @@ func TestTheEngineEndsWholeTrees(t *testing.T) {
 		defer cancel()
 		got, err := s.Exec(ctx, cmd(obeys...), nil, none, nil)
 		answer{got, err}.want(t, sandbar.Cancelled)
-		if left := d.Counts().Left; left != 0 {
+		if left := d.Counts().Leftovers; left != 0 {
 			t.Errorf("%d things are left behind", left)
 		}
 	})
@@ -89,12 +89,12 @@ func TestWhatAProgramLeavesBehindLivesOn(t *testing.T) {
 		answer{got, err}.want(t, sandbar.Exited)
 		p.Cancel() // has no effect
 		synctest.Wait()
-		if left := d.Counts().Left; left != 3 || slices.Contains(d.Events(), "kill tree") {
+		if left := d.Counts().Leftovers; left != 3 || slices.Contains(d.Events(), "kill tree") {
 			t.Errorf("%d things are left behind: %q", left, d.Events())
 		}
 		p.Kill()
 		synctest.Wait()
-		if left := d.Counts().Left; left != 2 {
+		if left := d.Counts().Leftovers; left != 2 {
 			t.Errorf("after Kill %d things are left behind", left)
 		}
 		if again, err := p.Wait(t.Context()); err != nil || again != got {
@@ -103,7 +103,7 @@ func TestWhatAProgramLeavesBehindLivesOn(t *testing.T) {
 		other.Kill()
 		got, err = other.Wait(t.Context())
 		answer{got, err}.want(t, sandbar.Cancelled)
-		if left := d.Counts().Left; left != 1 {
+		if left := d.Counts().Leftovers; left != 1 {
 			t.Errorf("after the other's end %d things are left behind", left)
 		}
 	})
@@ -120,9 +120,9 @@ func TestKillAtTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for end := time.Now().Add(time.Minute); d.Counts().Left != 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); d.Counts().Leftovers != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d things are left behind", d.Counts().Left)
+			t.Fatalf("%d things are left behind", d.Counts().Leftovers)
 		}
 	}
 }
@@ -141,9 +141,9 @@ func TestTreesThatResist(t *testing.T) {
 			[]string{"ignore-term", ";", "sleep", "1h"}, time.Second + 500*time.Millisecond},
 		{"is slow", func(chan struct{}) faulty.Hook { return faulty.Slow(2 * time.Second) },
 			[]string{"leave", ";", "sleep", "1h"}, 3 * time.Second},
-		{"is stuck after a TERM", func(u chan struct{}) faulty.Hook { return faulty.Deaf(u) },
+		{"is stuck after a TERM", func(u chan struct{}) faulty.Hook { return faulty.Block(u) },
 			[]string{"sleep", "1h"}, 6 * time.Second},
-		{"is stuck after a KILL", func(u chan struct{}) faulty.Hook { return faulty.Deaf(u) },
+		{"is stuck after a KILL", func(u chan struct{}) faulty.Hook { return faulty.Block(u) },
 			[]string{"ignore-term", ";", "sleep", "1h"}, 6*time.Second + 500*time.Millisecond},
 	} {
 		inBubble(t, c.name, func(t *testing.T) {

@@ -266,7 +266,7 @@ func TestNeverElsewhere(t *testing.T) {
 		"e2b":        {[]string{"SANDBOX_TYPE=e2b"}, sandbar.Invalid, "not part of this build"},
 		"two names":  {[]string{"SANDBOX_TYPE=local", "SANDBAR_DRIVER=native"}, sandbar.Invalid, "both set"},
 		"no runsc":   {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /none/runsc}}"}, sandbar.Unsupported, asRoot("not on this host")},
-		"not gvisor": {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /bin/true}}"}, sandbar.Unsupported, asRoot("none that this driver knows")},
+		"not gvisor": {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /bin/true}}"}, sandbar.Unsupported, asRoot("is not supported by this driver")},
 		"no modules": {[]string{"SANDBOX_TYPE=wasm", "SANDBAR_DRIVERS={wasm: {modules: /none}}"}, sandbar.Unsupported, "WebAssembly"},
 		"no engine":  {[]string{"SANDBOX_TYPE=docker", "SANDBAR_DRIVERS={docker: {host: \"unix:///none/docker.sock\"}}"}, sandbar.Unsupported, "/none/docker.sock"},
 		"no runtime": {[]string{"SANDBOX_TYPE=oci", "SANDBAR_DRIVERS={oci: {runtime: /none/runc}}"}, sandbar.Unsupported, asRoot("/none/runc")},

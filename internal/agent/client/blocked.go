@@ -10,17 +10,16 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// blocked is a program that blocks where it opens a file.
+// blocked is a program that blocks in open(2).
 type blocked struct {
 	*process
 	path string
-	file uint32 // the handle of the pending file
+	file uint32 // handle of the pending file
 }
 
-// StartBlocked starts a program as Start does, which blocks where it opens path until
-// Release. path must not exist, and std.Stdin must be nil. It implements
-// prestart.Blocker, and the Process has prestart.Blocked. Unsupported without
-// Options.Blocks. After an error the sandbox is good for nothing but Destroy.
+// StartBlocked starts a program that blocks when it opens path, until Release. path must not exist,
+// and std.Stdin must be nil. The Process implements prestart.Blocked. Unsupported: Options.Blocks
+// is false. After an error the sandbox can only be destroyed.
 func (s *Sandbox) StartBlocked(ctx context.Context, c sandbar.Cmd, path string, std driver.Stdio) (driver.Process, error) {
 	if !s.opt.Blocks {
 		return nil, sandbar.Errorf(sandbar.Unsupported, "this driver cannot block a program in opening its file")
@@ -44,20 +43,20 @@ func (s *Sandbox) StartBlocked(ctx context.Context, c sandbar.Cmd, path string, 
 	return &blocked{process: p, path: path, file: file}, nil
 }
 
-// Release writes code to the file, with mode 0644, and unblocks the program, once; its
-// result's Duration begins here. After an error the program has not gone on, and the
-// sandbox is good for nothing but Destroy. Gone: the program has ended.
+// Release writes code to the file, with mode 0644, and unblocks the program. The Duration of the
+// result starts here. It must be called at most once. After an error the program is still blocked,
+// and the sandbox can only be destroyed. Gone: the program has ended.
 func (h *blocked) Release(ctx context.Context, code string) error {
 	for len(code) > sandbar.MaxPut {
 		r := &wire.FSRequest{Op: wire.FSWrite, Path: h.path, Handle: h.file, Bytes: []byte(code[:sandbar.MaxPut])}
-		if _, err := (files{h.box}).do(ctx, "write", r, nil); err != nil {
+		if _, err := (files{h.sandbox}).do(ctx, "write", r, nil); err != nil {
 			return err
 		}
 		code = code[sandbar.MaxPut:]
 	}
 	m := wire.Release{Program: h.id, Handle: h.file, Bytes: []byte(code)}
 	h.begin()
-	r, err := h.box.request(ctx, wire.TypeRelease, m.Append(nil), nil, &call{})
+	r, err := h.sandbox.request(ctx, wire.TypeRelease, m.Append(nil), nil, &call{})
 	switch {
 	case err != nil:
 		return err
@@ -69,22 +68,21 @@ func (h *blocked) Release(ctx context.Context, code string) error {
 	return fileError("write", h.path, r.Errno)
 }
 
-// begin has the program's time begin now, unless it has ended.
+// begin sets the program's start time to now, unless the program has ended.
 func (h *blocked) begin() {
-	h.box.mu.Lock()
-	defer h.box.mu.Unlock()
-	if h.box.running[h.id] == h.process {
+	h.sandbox.mu.Lock()
+	defer h.sandbox.mu.Unlock()
+	if h.sandbox.running[h.id] == h.process {
 		h.started = time.Now()
 	}
 }
 
-// Abandon ends a program that was not released, and removes the pipe and the pending file
-// beside it.
+// Abandon kills a program that was not released, and removes the pipe and the pending file.
 func (h *blocked) Abandon(ctx context.Context) error {
 	if err := h.KillTree(); err != nil {
 		return err
 	}
 	<-h.done
-	_, err := files{h.box}.do(ctx, "abort", &wire.FSRequest{Op: wire.FSAbort, Path: h.path, Handle: h.file}, nil)
+	_, err := files{h.sandbox}.do(ctx, "abort", &wire.FSRequest{Op: wire.FSAbort, Path: h.path, Handle: h.file}, nil)
 	return err
 }

@@ -28,11 +28,11 @@ const maxChannels = 4096
 // descriptors. Each side sends within the credit of the other.
 //
 // Credit and Close frames for the agent are queued here, and the sandbox's one sender goroutine
-// (Sandbox.pay) writes them. So neither the frame reader nor a reader of output blocks on an agent
-// that does not read.
+// (Sandbox.sendQueued) writes them. So neither the frame reader nor a reader of output blocks on an
+// agent that does not read.
 type channels struct {
-	box *Sandbox
-	id  uint32
+	sandbox *Sandbox
+	id      uint32
 
 	mu          sync.Mutex
 	change      *sync.Cond
@@ -46,7 +46,7 @@ type channels struct {
 	discard     [3]bool // no reader: discard incoming bytes
 	open        int     // outputs that have not ended
 
-	queued       bool    // queued in box.dues
+	queued       bool    // in sandbox.toSend
 	creditToSend [3]int  // credit to send, in bytes
 	closeToSend  [3]bool // a Close is to be sent
 	ended        [3]bool // closed by the host: grant no more credit
@@ -69,7 +69,7 @@ func (s *Sandbox) attachFrames(p *process, std driver.Stdio) (fds []int, ready, 
 
 // newChannels returns channels with 1 or 2 outputs.
 func newChannels(s *Sandbox, outputs int) *channels {
-	c := &channels{box: s, credit: wire.Window, open: outputs}
+	c := &channels{sandbox: s, credit: wire.Window, open: outputs}
 	c.change = sync.NewCond(&c.mu)
 	c.eof = [3]bool{true, true, true}
 	for ch := channelOut; ch < channelOut+outputs; ch++ {
@@ -153,9 +153,9 @@ func (c *channels) closed(ch int) error {
 	c.change.Broadcast()
 	c.mu.Unlock()
 	if last {
-		c.box.mu.Lock()
-		delete(c.box.channels, c.id)
-		c.box.mu.Unlock()
+		c.sandbox.mu.Lock()
+		delete(c.sandbox.channels, c.id)
+		c.sandbox.mu.Unlock()
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (c *channels) queueClose(ch int) {
 func (c *channels) notify() {
 	if !c.queued {
 		c.queued = true
-		c.box.toSend.add(c)
+		c.sandbox.toSend.add(c)
 	}
 }
 
@@ -234,8 +234,8 @@ func (d *sendQueue) take() []*channels {
 	return list
 }
 
-// sendQueued is the sender goroutine: it writes the queued frames of all channels until the connection
-// ends.
+// sendQueued is the sender goroutine: it writes the queued frames of all channels until the
+// connection ends.
 func (s *Sandbox) sendQueued() {
 	defer s.readers.Done()
 	for {
@@ -314,7 +314,7 @@ func (w *chanWriter) Write(b []byte) (n int, err error) {
 			return n, io.ErrClosedPipe
 		}
 		payload := append(wire.AppendChannel(make([]byte, 0, k+1), channelIn), b[:k]...)
-		if err := w.c.box.send(context.Background(), wire.Frame{Type: wire.TypeData, ID: w.c.id, Payload: payload}); err != nil {
+		if err := w.c.sandbox.send(context.Background(), wire.Frame{Type: wire.TypeData, ID: w.c.id, Payload: payload}); err != nil {
 			return n, err
 		}
 		n += k

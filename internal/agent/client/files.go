@@ -18,7 +18,7 @@ import (
 // FS returns the sandbox's files. The agent performs every operation.
 func (s *Sandbox) FS() sandbar.FS { return files{s} }
 
-type files struct{ box *Sandbox }
+type files struct{ sandbox *Sandbox }
 
 // Permission bits of files and directories that are created without a mode.
 const (
@@ -43,7 +43,7 @@ func (f files) do(ctx context.Context, verb string, r *wire.FSRequest, undo func
 	if r.Op == wire.FSOpen || r.Op == wire.FSCreate {
 		c.maxFDs = 1
 	}
-	resp, err := f.box.request(ctx, wire.TypeFS, r.Append(nil), nil, c)
+	resp, err := f.sandbox.request(ctx, wire.TypeFS, r.Append(nil), nil, c)
 	if err != nil {
 		return response{}, err
 	}
@@ -53,13 +53,13 @@ func (f files) do(ctx context.Context, verb string, r *wire.FSRequest, undo func
 	return resp, nil
 }
 
-// doWithTimeout is do with answerTimeout, see Sandbox.insist.
+// doWithTimeout is do with answerTimeout, see Sandbox.requestWithTimeout.
 func (f files) doWithTimeout(verb string, r *wire.FSRequest) (response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	resp, err := f.do(ctx, verb, r, nil)
 	if err != nil && ctx.Err() != nil {
-		f.box.conn.Close()
+		f.sandbox.conn.Close()
 	}
 	return resp, err
 }
@@ -94,7 +94,7 @@ func (f files) forget(resp response) {
 	if h, _, err := wire.DecodeHandle(resp.Data); err == nil && h != 0 {
 		r := wire.FSRequest{Op: wire.FSClose, Handle: h}
 		// fails only if the sandbox ends
-		f.box.readers.Go(func() { _, _ = f.box.requestWithTimeout(wire.TypeFS, r.Append(nil), &call{}) })
+		f.sandbox.readers.Go(func() { _, _ = f.sandbox.requestWithTimeout(wire.TypeFS, r.Append(nil), &call{}) })
 	}
 }
 
@@ -107,13 +107,13 @@ func (f files) Open(ctx context.Context, path string) (sandbar.File, error) {
 	infos, err2 := wire.DecodeFileInfos(rest)
 	if err != nil || err2 != nil || len(infos) != 1 || !plausible(&infos[0]) {
 		closeFDs(resp.fds)
-		return nil, f.box.violated("open " + sandbar.Quote(path, 200))
+		return nil, f.sandbox.violated("open " + sandbar.Quote(path, 200))
 	}
 	info := fileInfo(&infos[0])
 	if len(resp.fds) == 1 {
 		file, err := asFile(resp.fds[0], info.Name, false)
 		if err != nil {
-			return nil, f.box.violated("open " + sandbar.Quote(path, 200))
+			return nil, f.sandbox.violated("open " + sandbar.Quote(path, 200))
 		}
 		return &passedFile{file, info}, nil
 	}
@@ -149,7 +149,7 @@ func (r *remoteFile) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	if len(resp.Data) > size {
-		return 0, r.f.box.violated("read " + sandbar.Quote(r.info.Name, 200))
+		return 0, r.f.sandbox.violated("read " + sandbar.Quote(r.info.Name, 200))
 	}
 	if len(resp.Data) == 0 {
 		return 0, io.EOF
@@ -197,12 +197,12 @@ func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOption
 	handle, _, err := wire.DecodeHandle(resp.Data)
 	if err != nil {
 		closeFDs(resp.fds)
-		return nil, f.box.violated("create " + sandbar.Quote(path, 200))
+		return nil, f.sandbox.violated("create " + sandbar.Quote(path, 200))
 	}
 	w := &writer{f: f, path: path, handle: handle}
 	if len(resp.fds) == 1 {
 		if w.file, err = asFile(resp.fds[0], path, true); err != nil {
-			return nil, f.box.violated("create " + sandbar.Quote(path, 200))
+			return nil, f.sandbox.violated("create " + sandbar.Quote(path, 200))
 		}
 	}
 	return w, nil
@@ -298,7 +298,7 @@ func (f files) Stat(ctx context.Context, path string) (sandbar.FileInfo, error) 
 	}
 	infos, err := wire.DecodeFileInfos(resp.Data)
 	if err != nil || len(infos) != 1 || !plausible(&infos[0]) {
-		return sandbar.FileInfo{}, f.box.violated("stat " + sandbar.Quote(path, 200))
+		return sandbar.FileInfo{}, f.sandbox.violated("stat " + sandbar.Quote(path, 200))
 	}
 	return fileInfo(&infos[0]), nil
 }
@@ -344,12 +344,12 @@ func (f files) list(ctx context.Context, path, after string, limit int) (whole b
 	}
 	whole, infos, err := wire.DecodeListing(resp.Data)
 	if err != nil || len(infos) > limit {
-		return false, nil, f.box.violated("list " + sandbar.Quote(path, 200))
+		return false, nil, f.sandbox.violated("list " + sandbar.Quote(path, 200))
 	}
 	out := make([]sandbar.FileInfo, len(infos))
 	for i := range infos {
 		if !plausible(&infos[i]) || !isEntry(infos[i].Name) || infos[i].Name <= after {
-			return false, nil, f.box.violated("list " + sandbar.Quote(path, 200))
+			return false, nil, f.sandbox.violated("list " + sandbar.Quote(path, 200))
 		}
 		out[i], after = fileInfo(&infos[i]), infos[i].Name
 	}
@@ -428,13 +428,13 @@ func (f files) ReadFiles(ctx context.Context, paths []string, max int) ([]sandba
 	}
 	got, err := wire.DecodeFileContents(resp.Data)
 	if err != nil || len(got) == 0 || len(got) > n {
-		return nil, f.box.violated("read files")
+		return nil, f.sandbox.violated("read files")
 	}
 	all := make([]sandbar.FileContent, len(got))
 	for i, c := range got {
 		switch {
 		case len(c.Bytes) > max:
-			return nil, f.box.violated("read files")
+			return nil, f.sandbox.violated("read files")
 		case c.Errno != 0:
 			all[i].Err = fileError(verb, paths[i], c.Errno)
 		default:

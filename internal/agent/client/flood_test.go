@@ -49,8 +49,8 @@ func (p *bulkOutput) grow(size int) bool {
 	return p.can
 }
 
-// What a program prints without a pause is read in large pieces; what it prints now and then is read
-// at once, and so is a flood whose pipe cannot hold what comes in the meantime.
+// What a program prints without a pause is read in large pieces; what it prints now and then is
+// read at once, and so is a flood whose pipe cannot hold what comes in the meantime.
 func TestFloodIsGathered(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bulkOutput

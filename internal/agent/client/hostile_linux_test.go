@@ -131,14 +131,14 @@ func play(t *testing.T, script []byte) bool {
 	watched, _ := conn.(*watchedConn)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	box, err := New(ctx, conn, Options{Destroy: func(context.Context) error { a.close(); return nil }, Blocks: true})
+	sb, err := New(ctx, conn, Options{Destroy: func(context.Context) error { a.close(); return nil }, Blocks: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		use(ctx, box, a.mode)
+		use(ctx, sb, a.mode)
 	}()
 	a.play()
 	if n := runtime.NumGoroutine() - before.goroutines; n > mostGoroutines {
@@ -147,7 +147,7 @@ func play(t *testing.T, script []byte) bool {
 	if a.mode&early == 0 {
 		cancel()
 	}
-	if err := box.Destroy(context.Background()); err != nil {
+	if err := sb.Destroy(context.Background()); err != nil {
 		t.Errorf("Destroy: %v", err)
 	}
 	if watched != nil {
@@ -160,7 +160,7 @@ func play(t *testing.T, script []byte) bool {
 		buf := make([]byte, 1<<20)
 		t.Fatalf("calls have not returned %v after the sandbox's end:\n%s", bound, buf[:runtime.Stack(buf, true)])
 	}
-	if _, err := box.FS().Stat(context.Background(), "/"); sandbar.CodeOf(err) != sandbar.Gone {
+	if _, err := sb.FS().Stat(context.Background(), "/"); sandbar.CodeOf(err) != sandbar.Gone {
 		t.Errorf("after the end: %v", err)
 	}
 	if watched != nil && watched.late.Load() {
@@ -230,12 +230,12 @@ func (w *watchedConn) Write(b []byte) (int, error) {
 }
 
 // use calls everything that a sandbox offers, from many goroutines, until ctx ends.
-func use(ctx context.Context, box *Sandbox, mode byte) {
+func use(ctx context.Context, sb *Sandbox, mode byte) {
 	var wg sync.WaitGroup
 	for _, f := range []func(context.Context, *Sandbox, byte){
 		useProgram, useSilentProgram, useGivenUp, useFiles, useWriter, useTree, useBatch, useDial, useHeld, useAdopted,
 	} {
-		wg.Go(func() { f(ctx, box, mode) })
+		wg.Go(func() { f(ctx, sb, mode) })
 	}
 	wg.Wait()
 }
@@ -276,9 +276,9 @@ func finish(ctx context.Context, p driver.Process) {
 	<-done
 }
 
-func useProgram(ctx context.Context, box *Sandbox, mode byte) {
+func useProgram(ctx context.Context, sb *Sandbox, mode byte) {
 	for range 2 {
-		p, err := box.Start(ctx, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{
+		p, err := sb.Start(ctx, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{
 			Stdin: bytes.NewReader(make([]byte, wire.Window+1000)), Stdout: newSink(mode), Stderr: newSink(mode)})
 		if err != nil {
 			return
@@ -287,28 +287,28 @@ func useProgram(ctx context.Context, box *Sandbox, mode byte) {
 	}
 }
 
-func useSilentProgram(ctx context.Context, box *Sandbox, mode byte) {
-	if p, err := box.Start(ctx, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{Stderr: newSink(mode)}); err == nil {
+func useSilentProgram(ctx context.Context, sb *Sandbox, mode byte) {
+	if p, err := sb.Start(ctx, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{Stderr: newSink(mode)}); err == nil {
 		finish(ctx, p)
 	}
 }
 
-func useGivenUp(ctx context.Context, box *Sandbox, mode byte) {
+func useGivenUp(ctx context.Context, sb *Sandbox, mode byte) {
 	short, cancel := context.WithTimeout(ctx, 100*time.Microsecond)
 	defer cancel()
-	if p, err := box.Start(short, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{Stdout: newSink(mode)}); err == nil {
+	if p, err := sb.Start(short, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{Stdout: newSink(mode)}); err == nil {
 		finish(ctx, p)
 	}
-	if f, err := box.FS().Open(short, "/short"); err == nil {
+	if f, err := sb.FS().Open(short, "/short"); err == nil {
 		f.Close()
 	}
-	if c, err := box.DialPort(short, 2); err == nil {
+	if c, err := sb.DialPort(short, 2); err == nil {
 		c.Close()
 	}
 }
 
-func useFiles(ctx context.Context, box *Sandbox, mode byte) {
-	f, err := box.FS().Open(ctx, "/file")
+func useFiles(ctx context.Context, sb *Sandbox, mode byte) {
+	f, err := sb.FS().Open(ctx, "/file")
 	if err != nil {
 		return
 	}
@@ -321,9 +321,9 @@ func useFiles(ctx context.Context, box *Sandbox, mode byte) {
 	f.Close()
 }
 
-func useWriter(ctx context.Context, box *Sandbox, mode byte) {
+func useWriter(ctx context.Context, sb *Sandbox, mode byte) {
 	for i := range 2 {
-		w, err := box.FS().Create(ctx, "/new", sandbar.CreateOptions{Append: i == 1})
+		w, err := sb.FS().Create(ctx, "/new", sandbar.CreateOptions{Append: i == 1})
 		if err != nil {
 			return
 		}
@@ -336,8 +336,8 @@ func useWriter(ctx context.Context, box *Sandbox, mode byte) {
 	}
 }
 
-func useTree(ctx context.Context, box *Sandbox, mode byte) {
-	fs := box.FS()
+func useTree(ctx context.Context, sb *Sandbox, mode byte) {
+	fs := sb.FS()
 	list, err := fs.ReadDir(ctx, "/", "", 50)
 	if len(list) > 50 || err != nil && list != nil {
 		panic("a listing of more than was asked for")
@@ -352,13 +352,13 @@ func useTree(ctx context.Context, box *Sandbox, mode byte) {
 	_ = fs.Rename(ctx, "/a", "/b")
 	_ = fs.Chmod(ctx, "/a", 0o600, true)
 	_ = fs.Remove(ctx, "/a", true)
-	if n, err := box.Usage(ctx); err == nil && n < 0 {
+	if n, err := sb.Usage(ctx); err == nil && n < 0 {
 		panic("less than no memory")
 	}
 }
 
-func useBatch(ctx context.Context, box *Sandbox, mode byte) {
-	fs := files{box}
+func useBatch(ctx context.Context, sb *Sandbox, mode byte) {
+	fs := files{sb}
 	got, err := fs.ReadFiles(ctx, []string{"/a", "/b", "/c"}, 100)
 	if err == nil && (len(got) == 0 || len(got) > 3) {
 		panic("other files than were asked for")
@@ -367,8 +367,8 @@ func useBatch(ctx context.Context, box *Sandbox, mode byte) {
 	_ = fs.Chown(ctx, "/p", 1, 1, false)
 }
 
-func useDial(ctx context.Context, box *Sandbox, mode byte) {
-	c, err := box.DialPort(ctx, 80)
+func useDial(ctx context.Context, sb *Sandbox, mode byte) {
+	c, err := sb.DialPort(ctx, 80)
 	if err != nil {
 		return
 	}
@@ -387,8 +387,8 @@ func useDial(ctx context.Context, box *Sandbox, mode byte) {
 	wg.Wait()
 }
 
-func useHeld(ctx context.Context, box *Sandbox, mode byte) {
-	p, err := box.StartBlocked(ctx, sandbar.Cmd{Args: []string{"sh", "/held"}}, "/held", driver.Stdio{Stdout: newSink(mode)})
+func useHeld(ctx context.Context, sb *Sandbox, mode byte) {
+	p, err := sb.StartBlocked(ctx, sandbar.Cmd{Args: []string{"sh", "/held"}}, "/held", driver.Stdio{Stdout: newSink(mode)})
 	if err != nil {
 		return
 	}
@@ -397,20 +397,20 @@ func useHeld(ctx context.Context, box *Sandbox, mode byte) {
 		finish(ctx, h)
 		return
 	}
-	stop := context.AfterFunc(ctx, func() { box.conn.Close() }) // what destroying does
+	stop := context.AfterFunc(ctx, func() { sb.conn.Close() }) // what destroying does
 	defer stop()
 	_ = h.Abandon(ctx)
 }
 
-func useAdopted(ctx context.Context, box *Sandbox, mode byte) {
-	lent, ruleset, err := box.Lend(ctx)
+func useAdopted(ctx context.Context, sb *Sandbox, mode byte) {
+	attrs, ruleset, err := sb.AdoptAttrs(ctx)
 	if ruleset >= 0 {
 		unix.Close(ruleset)
 	}
 	if err != nil {
 		return
 	}
-	a, err := box.Adopt(ctx, wire.Adopt{PID: 9, Tag: lent.Tag})
+	a, err := sb.Adopt(ctx, wire.Adopt{PID: 9, Tag: attrs.Tag})
 	if err != nil {
 		return
 	}

@@ -18,7 +18,7 @@ import (
 
 // process is a program in the sandbox.
 type process struct {
-	box     *Sandbox
+	sandbox *Sandbox
 	id      uint32
 	told    wire.Started // the agent's answer; set before Start returns
 	asked   time.Time    // before the request was sent
@@ -32,8 +32,8 @@ type process struct {
 	idle  chan struct{} // closed when all output has been delivered
 	moved [2]int64      // delivered bytes of stdout and stderr; final once idle is closed
 
-	// an adopted process whose output has no reader yet; guarded by box.mu while it is in
-	// box.running
+	// an adopted process whose output has no reader yet; guarded by sandbox.mu while it is in
+	// sandbox.running
 	waits bool
 
 	once   sync.Once
@@ -63,7 +63,7 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(ctxCode(ctx), "starting %s: %w", sandbar.Quote(c.Args[0], 100), err)
 	}
-	p := &process{box: s, asked: time.Now(), done: make(chan struct{}), idle: make(chan struct{})}
+	p := &process{sandbox: s, asked: time.Now(), done: make(chan struct{}), idle: make(chan struct{})}
 	if s.opt.Usage != nil {
 		p.before = s.opt.Usage()
 	}
@@ -275,14 +275,14 @@ func (p *process) Signal(sig int) error {
 	if sig < 0 || sig > maxSignal {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "signal", Message: "signals are numbered 0 to 64"}
 	}
-	p.box.mu.Lock()
-	alive := p.box.running[p.id] == p
-	p.box.mu.Unlock()
+	p.sandbox.mu.Lock()
+	alive := p.sandbox.running[p.id] == p
+	p.sandbox.mu.Unlock()
 	if !alive {
 		return nil
 	}
 	m := wire.Signal{Number: uint8(sig)}
-	err := p.box.send(context.Background(), wire.Frame{Type: wire.TypeSignal, ID: p.id, Payload: m.Append(nil)})
+	err := p.sandbox.send(context.Background(), wire.Frame{Type: wire.TypeSignal, ID: p.id, Payload: m.Append(nil)})
 	if sandbar.CodeOf(err) == sandbar.Gone {
 		return nil // the program ended with its sandbox
 	}
@@ -294,7 +294,7 @@ func (p *process) Signal(sig int) error {
 // that has ended it does nothing.
 func (p *process) KillTree() error {
 	m := wire.Kill{Tag: p.told.Tag}
-	r, err := p.box.requestWithTimeout(wire.TypeKill, m.Append(nil), &call{})
+	r, err := p.sandbox.requestWithTimeout(wire.TypeKill, m.Append(nil), &call{})
 	switch {
 	case sandbar.CodeOf(err) == sandbar.Gone:
 		return nil
@@ -346,13 +346,13 @@ func (s *Sandbox) onExited(f wire.Frame) error {
 
 // account adds the kernel's counters of the whole sandbox.
 func (p *process) account(r *sandbar.Result) {
-	if p.box.opt.Usage != nil {
-		now := p.box.opt.Usage()
+	if p.sandbox.opt.Usage != nil {
+		now := p.sandbox.opt.Usage()
 		r.OOMKills += max(0, now.OOMKills-p.before.OOMKills)
 		if now.PeakMemory > 0 {
 			r.PeakMemory = now.PeakMemory
 		}
-		if d := max(0, now.CPU-p.before.CPU); d > r.CPUTime || p.box.opt.UsageOnly {
+		if d := max(0, now.CPU-p.before.CPU); d > r.CPUTime || p.sandbox.opt.UsageOnly {
 			r.CPUTime = d
 		}
 	}
@@ -367,7 +367,7 @@ func (p *process) account(r *sandbar.Result) {
 
 // lost ends a process whose sandbox has ended.
 func (p *process) lost() {
-	r := sandbar.Result{Outcome: sandbar.Lost, Duration: time.Since(p.started), Enforced: p.box.opt.Enforced}
+	r := sandbar.Result{Outcome: sandbar.Lost, Duration: time.Since(p.started), Enforced: p.sandbox.opt.Enforced}
 	p.end(r)
 }
 

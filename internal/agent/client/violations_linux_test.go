@@ -24,16 +24,16 @@ import (
 func byHand(t *testing.T, mode byte) (*Sandbox, *fakeAgent) {
 	t.Helper()
 	a, conn := newFakeAgent(t, []byte{mode | deaf})
-	box, err := New(t.Context(), conn, Options{Destroy: func(context.Context) error { a.close(); return nil }})
+	sb, err := New(t.Context(), conn, Options{Destroy: func(context.Context) error { a.close(); return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := box.Destroy(context.Background()); err != nil {
+		if err := sb.Destroy(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	return box, a
+	return sb, a
 }
 
 // frame reads the client's next frame.
@@ -48,11 +48,11 @@ func (a *fakeAgent) read(t *testing.T) wire.Frame {
 }
 
 // begun starts a program whose outputs go to w, nowhere if it is nil.
-func begun(t *testing.T, box *Sandbox, a *fakeAgent, w io.Writer) (p driver.Process, id uint32) {
+func begun(t *testing.T, sb *Sandbox, a *fakeAgent, w io.Writer) (p driver.Process, id uint32) {
 	t.Helper()
 	got := make(chan driver.Process)
 	go func() {
-		p, err := box.Start(t.Context(), sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{Stdout: w})
+		p, err := sb.Start(t.Context(), sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{Stdout: w})
 		if err != nil {
 			t.Error(err)
 		}
@@ -69,10 +69,10 @@ func (a *fakeAgent) reply(id uint32, r wire.Reply, fds ...int) {
 }
 
 // lost waits until the sandbox has ended.
-func lost(t *testing.T, box *Sandbox) {
+func lost(t *testing.T, sb *Sandbox) {
 	t.Helper()
 	select {
-	case <-box.Dead():
+	case <-sb.Dead():
 	case <-time.After(bound):
 		t.Fatal("the sandbox has not ended")
 	}
@@ -83,8 +83,8 @@ func lost(t *testing.T, box *Sandbox) {
 func TestUnreadOutput(t *testing.T) {
 	for name, size := range map[string]int{"empty": 0, "one byte": 1, "much": 32 << 10} {
 		t.Run(name, func(t *testing.T) {
-			box, a := byHand(t, overStream)
-			_, id := begun(t, box, a, nil)
+			sb, a := byHand(t, overStream)
+			_, id := begun(t, sb, a, nil)
 			before := runtime.NumGoroutine()
 			for range min(100_000, 2<<20/(size+1)) {
 				if a.data(id, channelErr, size); a.deadEnd.Load() {
@@ -95,7 +95,7 @@ func TestUnreadOutput(t *testing.T) {
 				}
 			}
 			if size == 0 {
-				lost(t, box)
+				lost(t, sb)
 			}
 		})
 	}
@@ -104,13 +104,13 @@ func TestUnreadOutput(t *testing.T) {
 // An agent that reads nothing gets no more credit than a window, and is lost when it
 // sends more: the rest of what is owed waits for it.
 func TestWindowOfUnreadOutput(t *testing.T) {
-	box, a := byHand(t, overStream)
-	_, id := begun(t, box, a, nil)
-	box.writing <- struct{}{} // as if a frame could not be written
-	defer func() { <-box.writing }()
+	sb, a := byHand(t, overStream)
+	_, id := begun(t, sb, a, nil)
+	sb.writing <- struct{}{} // as if a frame could not be written
+	defer func() { <-sb.writing }()
 	a.data(id, channelErr, wire.Window)
 	a.data(id, channelErr, 1)
-	lost(t, box)
+	lost(t, sb)
 }
 
 // An answer has no descriptors but where they are asked for.
@@ -125,9 +125,9 @@ func TestDescriptorsOfOtherAnswers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			box, a := byHand(t, 0)
+			sb, a := byHand(t, 0)
 			got := make(chan error)
-			go func() { got <- ask(box) }()
+			go func() { got <- ask(sb) }()
 			f := a.read(t)
 			closeFDs(f.FDs)
 			var pipe [2]int
@@ -139,7 +139,7 @@ func TestDescriptorsOfOtherAnswers(t *testing.T) {
 			if err := <-got; err == nil {
 				t.Error("the answer was taken")
 			}
-			lost(t, box)
+			lost(t, sb)
 			r := os.NewFile(uintptr(pipe[0]), "pipe")
 			defer r.Close()
 			ended := make(chan error, 1)
@@ -159,10 +159,10 @@ func TestDescriptorsOfOtherAnswers(t *testing.T) {
 // A socket that the agent makes a waiting one after it was passed obeys deadlines and
 // Close none the less.
 func TestSocketThatWaits(t *testing.T) {
-	box, a := byHand(t, 0)
+	sb, a := byHand(t, 0)
 	got := make(chan net.Conn)
 	go func() {
-		c, err := box.DialPort(t.Context(), 80)
+		c, err := sb.DialPort(t.Context(), 80)
 		if err != nil {
 			t.Error(err)
 		}
@@ -206,19 +206,19 @@ func TestDescriptorsOfOtherKinds(t *testing.T) {
 			_, err := b.FS().Create(t.Context(), "/f", sandbar.CreateOptions{})
 			return err
 		},
-		"dial": func(b *Sandbox) error { _, err := b.DialPort(t.Context(), 1); return err },
-		"lend": func(b *Sandbox) error { _, _, err := b.Lend(t.Context()); return err },
+		"dial":             func(b *Sandbox) error { _, err := b.DialPort(t.Context(), 1); return err },
+		"adopt attributes": func(b *Sandbox) error { _, _, err := b.AdoptAttrs(t.Context()); return err },
 	}
 	for name, kinds := range map[string][]byte{
-		"open":   {kindTCP, kindPipe, kindNull, kindDirectory, kindUnix, kindProc, kindPath, kindEvent, kindSelf},
-		"create": {kindTCP, kindPipe, kindNull, kindDirectory, kindUnix, kindProc, kindPath, kindEvent, kindSelf, kindReadOnly},
-		"dial":   {kindFile, kindListening, kindPipe, kindNull, kindDirectory, kindUnix, kindDatagram, kindPath, kindEvent, kindSelf},
-		"lend":   {kindFile, kindTCP, kindPipe, kindNull, kindDirectory, kindUnix, kindSelf},
+		"open":             {kindTCP, kindPipe, kindNull, kindDirectory, kindUnix, kindProc, kindPath, kindEvent, kindSelf},
+		"create":           {kindTCP, kindPipe, kindNull, kindDirectory, kindUnix, kindProc, kindPath, kindEvent, kindSelf, kindReadOnly},
+		"dial":             {kindFile, kindListening, kindPipe, kindNull, kindDirectory, kindUnix, kindDatagram, kindPath, kindEvent, kindSelf},
+		"adopt attributes": {kindFile, kindTCP, kindPipe, kindNull, kindDirectory, kindUnix, kindSelf},
 	} {
 		for _, kind := range kinds {
-			box, a := byHand(t, 0)
+			sb, a := byHand(t, 0)
 			got := make(chan error)
-			go func() { got <- ask[name](box) }()
+			go func() { got <- ask[name](sb) }()
 			f := a.read(t)
 			r, fds := a.honest(f)
 			closeFDs(fds)
@@ -228,20 +228,20 @@ func TestDescriptorsOfOtherKinds(t *testing.T) {
 			if err := <-got; sandbar.CodeOf(err) != sandbar.Internal {
 				t.Errorf("%s, kind %d: %v", name, kind, err)
 			}
-			lost(t, box)
+			lost(t, sb)
 		}
 	}
 }
 
 // Output that goes on after the program's end is not waited for.
 func TestOutputWithoutEnd(t *testing.T) {
-	box, a := byHand(t, overStream)
+	sb, a := byHand(t, overStream)
 	var taken atomic.Int64
-	p, id := begun(t, box, a, writerFunc(func(b []byte) (int, error) {
+	p, id := begun(t, sb, a, writerFunc(func(b []byte) (int, error) {
 		taken.Add(int64(len(b)))
-		box.mu.Lock()
-		for _, c := range box.channels { // there is one
-			box.mu.Unlock()
+		sb.mu.Lock()
+		for _, c := range sb.channels { // there is one
+			sb.mu.Unlock()
 			c.mu.Lock()
 			for len(c.queue[channelOut]) == 0 && !c.discard[channelOut] {
 				c.change.Wait() // the output never pauses
@@ -249,7 +249,7 @@ func TestOutputWithoutEnd(t *testing.T) {
 			c.mu.Unlock()
 			return len(b), nil
 		}
-		box.mu.Unlock()
+		sb.mu.Unlock()
 		return len(b), nil
 	}))
 	credit := make(chan int, 1000)
@@ -294,9 +294,9 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // What an agent says of a program's end adds up to nothing that cannot be.
 func TestResultsThatCannotBe(t *testing.T) {
-	box, a := byHand(t, 0)
+	sb, a := byHand(t, 0)
 	for _, n := range []uint64{math.MaxUint64, math.MaxInt64, math.MaxInt64/1000 + 1, 1 << 63} {
-		p, id := begun(t, box, a, nil)
+		p, id := begun(t, sb, a, nil)
 		e := wire.Exited{CPU: n, MaxRSS: n}
 		a.send(wire.Frame{Type: wire.TypeExited, ID: id, Payload: e.Append(nil)})
 		r, err := p.Wait()
@@ -304,10 +304,10 @@ func TestResultsThatCannotBe(t *testing.T) {
 			t.Errorf("%d: %v, %d bytes, %v", n, r.CPUTime, r.PeakMemory, err)
 		}
 	}
-	_, id := begun(t, box, a, nil)
+	_, id := begun(t, sb, a, nil)
 	e := wire.Exited{Signal: 65}
 	a.send(wire.Frame{Type: wire.TypeExited, ID: id, Payload: e.Append(nil)})
-	lost(t, box)
+	lost(t, sb)
 }
 
 // A directory has no entry whose name leads out of it, none twice and no more than were
@@ -325,37 +325,37 @@ func TestListingsThatCannotBe(t *testing.T) {
 		"too many":      {{Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}},
 		"negative size": {{Name: "b", Size: 1 << 63}},
 	} {
-		box, a := byHand(t, overStream)
+		sb, a := byHand(t, overStream)
 		got := make(chan error)
-		go func() { _, err := box.FS().ReadDir(t.Context(), "/", "Z", 3); got <- err }()
+		go func() { _, err := sb.FS().ReadDir(t.Context(), "/", "Z", 3); got <- err }()
 		a.reply(a.read(t).ID, wire.Reply{Data: wire.AppendListing(nil, true, infos)})
 		if err := <-got; sandbar.CodeOf(err) != sandbar.Internal {
 			t.Errorf("%s: %v", name, err)
 		}
-		lost(t, box)
+		lost(t, sb)
 	}
 }
 
 // An agent that never answers holds no more than a bounded number of requests.
 func TestRequestsWithoutAnswer(t *testing.T) {
-	box, a := byHand(t, overStream)
+	sb, a := byHand(t, overStream)
 	a.wg.Go(func() { _, _ = io.Copy(io.Discard, a.conn) })
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range maxPending {
-		wg.Go(func() { _, _ = box.FS().Stat(ctx, "/") })
+		wg.Go(func() { _, _ = sb.FS().Stat(ctx, "/") })
 	}
-	for box.waits() < maxPending {
+	for sb.waits() < maxPending {
 		runtime.Gosched()
 	}
 	cancel()
 	wg.Wait()
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := box.FS().Stat(short, "/"); sandbar.CodeOf(err) != sandbar.Timeout {
+	if _, err := sb.FS().Stat(short, "/"); sandbar.CodeOf(err) != sandbar.Timeout {
 		t.Errorf("one more: %v", err)
 	}
-	if n := box.waits(); n != maxPending {
+	if n := sb.waits(); n != maxPending {
 		t.Errorf("%d requests wait for an answer", n)
 	}
 }

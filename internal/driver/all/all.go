@@ -1,5 +1,5 @@
-// Package all is the list of the drivers of this build, strongest boundary
-// first. What is linked is what stands here: no driver registers itself.
+// Package all lists the drivers of this build. Drivers do not register themselves, so the program
+// contains exactly the drivers that this package imports.
 package all
 
 import (
@@ -9,10 +9,9 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/v86"
 )
 
-// Factories returns the drivers of this build: those of Isolating; those that need
-// an image, an engine or a runtime that somebody has set up, and are only used when
-// they are asked for; and local, which has no boundary at all and is for trusted code
-// only.
+// Factories returns all drivers of this build: first those of Isolating, then those that need a
+// machine image, an engine or a runtime of the operator (v86, docker, oci, gvisor), and last local,
+// which has no boundary and is for trusted code only. agent is as for Isolating.
 func Factories(agent []byte) []driver.Factory {
 	return append(append(append(Isolating(agent), v86.Factory(), docker.Factory(agent)), runtimes(agent)...), local.Factory())
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/wasm"
 )
 
-// Isolating returns the drivers that put a boundary around a program, strongest
-// first. agent is the agent's program; with nil the running binary starts
-// itself as the agent.
+// Isolating returns the drivers with a boundary that need nothing to be set up, the preferred one
+// first. agent is the agent's program. nil means the running binary, which must then call Main.
 func Isolating(agent []byte) []driver.Factory {
 	return []driver.Factory{native.Factory(agent), wasm.Factory()}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/wasm"
 )
 
-// Isolating returns the one driver with a boundary that does not need Linux.
+// Isolating returns the driver wasm, the only one of its kind that does not need Linux.
 func Isolating([]byte) []driver.Factory { return []driver.Factory{wasm.Factory()} }
 
-// runtimes returns nothing: container runtimes need Linux.
+// runtimes returns no drivers: container runtimes need Linux.
 func runtimes([]byte) []driver.Factory { return nil }

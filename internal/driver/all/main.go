@@ -9,17 +9,17 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/worker"
 )
 
-// Main does the work of a process that a driver, or the store of images, started
-// from its own program, and then does not return; in any other process it does nothing. A program that
-// uses the drivers calls it before anything else.
+// Main runs a child process that a driver or the image store has started from the running program.
+// In such a process it does not return, in any other it does nothing. A program that uses the
+// drivers must call it at the beginning of main.
 func Main() {
-	// A build that carries no agent starts itself as one, in every sandbox.
+	// The agent, in builds without an embedded agent.
 	if agent.IsAgent() {
 		agent.Main()
 	}
-	// The process of the TCP/IP stack through which native sandboxes reach out.
+	// The TCP/IP stack of native sandboxes.
 	netstack.Main()
-	// The process that unpacks images.
+	// The unpacker of images.
 	image.Main()
 	// The wasm driver's workers and runners.
 	if worker.IsWorker() {

@@ -49,15 +49,15 @@ func describe(info system.Info, at endpoint, o options, local, swaps bool) drive
 	}
 	if info.MemoryLimit && !info.SwapLimit && (!local || swaps) {
 		c.Enforced.Memory = sandbar.EnforcedNone
-		note("the engine's host does not account swap, so that memory would be held only until it is swapped out: boot it with swapaccount=1, or switch its swap off")
+		note("the engine's host does not account swap, so swapped-out memory would not count towards the memory limit: boot it with swapaccount=1, or disable its swap")
 	}
 	c.OOMCounted = c.OOMCounted && c.Enforced.Memory != sandbar.EnforcedNone
 	noteBoundary(info, note)
 	if at.unencrypted {
-		note("the connection to the engine is neither encrypted nor authenticated: whoever reaches it is root on its host (use tcp with certificates, or a socket)")
+		note("the connection to the engine is neither encrypted nor authenticated: any client that can connect to it has root access to its host (use tcp with certificates, or a socket)")
 	}
 	if o.network != "" {
-		note("sandboxes that reach out are on the docker network " + o.network + "; the daemon's rules for outbound connections do not hold there")
+		note("sandboxes with a network use the docker network " + o.network + "; the daemon's rules for outbound connections do not apply there")
 	}
 	return c
 }
@@ -75,12 +75,12 @@ func noteBoundary(info system.Info, note func(string)) {
 			on = append(on, name)
 		}
 	}
-	note("beside namespaces and capabilities the engine enforces: " + strings.Join(on, ", "))
+	note("besides namespaces and capabilities the engine enforces: " + strings.Join(on, ", "))
 	if !has("seccomp") {
-		note("the engine has no seccomp: system calls are filtered by the agent alone")
+		note("the engine does not support seccomp: only the agent filters system calls")
 	}
 	if !has("userns") && !has("rootless") {
-		note("the engine maps no users: a sandbox's user is the host's user of the same number (1000); dockerd's userns-remap, or a rootless engine, gives it one of its own")
+		note("the engine maps no users: programs have the uid 1000 on its host too; use dockerd's userns-remap or a rootless engine")
 	}
 }
 
@@ -93,10 +93,10 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 		return err
 	}
 	if s.Limits.Memory > 0 && s.Limits.Memory < minMemory {
-		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.memory", Message: "a container has at least 6 MiB of memory", Fix: "ask for more"}
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.memory", Message: "the memory limit of a container is at least 6 MiB", Fix: "request more"}
 	}
 	if s.Limits.CPUs > 0 && s.Limits.CPUs < minCPUs {
-		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.cpus", Message: "a container has at least 0.01 processors", Fix: "ask for more"}
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.cpus", Message: "the limit of processors of a container is at least 0.01", Fix: "request more"}
 	}
 	if s.AllowDegraded {
 		return nil
@@ -126,11 +126,11 @@ func (d *Driver) refuseNetwork(n sandbar.Network) error {
 		return nil
 	case n != sandbar.NetworkOutbound:
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "network",
-			Message: "network " + sandbar.Quote(string(n), 40) + " was asked for; there are \"none\" and \"outbound\""}
+			Message: "network " + sandbar.Quote(string(n), 40) + " is unknown; the networks are \"none\" and \"outbound\""}
 	case d.opt.network == "":
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "network \"outbound\" was asked for, and the operator has named no docker network for it",
-			Fix:     "set the option " + optionNetwork + " of the driver docker, to \"bridge\" for one"}
+			Message: "the operator has configured no docker network for the network \"outbound\"",
+			Fix:     "set the option " + optionNetwork + " of the driver docker, for example to \"bridge\""}
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func New(h driver.Host, program []byte) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := findEndpoint(opt, here())
+	at, err := findEndpoint(opt, readEnviron())
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func New(h driver.Host, program []byte) (*Driver, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	if err := d.lookAround(); err != nil {
+	if err := d.probe(); err != nil {
 		_ = api.Close() // it has only idle connections
 		return nil, err
 	}
@@ -97,9 +97,9 @@ func New(h driver.Host, program []byte) (*Driver, error) {
 	return d, nil
 }
 
-// lookAround determines the engine's properties.
-func (d *Driver) lookAround() error {
-	info, err := d.engine.greet(context.Background())
+// probe determines the engine's properties.
+func (d *Driver) probe() error {
+	info, err := d.engine.probe(context.Background())
 	if err != nil {
 		e := *sandbar.AsError(err)
 		e.Code = sandbar.Unsupported // the code for a driver that cannot be opened
@@ -164,16 +164,16 @@ func goArch(name string) (string, error) {
 	case "aarch64", "arm64":
 		return "arm64", nil
 	}
-	return "", &sandbar.Error{Code: sandbar.Unsupported, Message: "the engine's processor is " + sandbar.Quote(name, 40) + "; there are agents and filters for x86_64 and aarch64",
-		Fix: "use an engine on one of them"}
+	return "", &sandbar.Error{Code: sandbar.Unsupported, Message: "the engine's processor is " + sandbar.Quote(name, 40) + "; the supported ones are x86_64 and aarch64",
+		Fix: "use an engine on a supported processor"}
 }
 
 // ownProgram returns this process's own executable, to be the agent on a machine of the same
 // architecture.
 func ownProgram(arch string) ([]byte, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != arch {
-		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "this build carries no agent for Linux on " + arch,
-			Fix: "use a build for that, as `make build` makes it"}
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "this build has no embedded agent for Linux on " + arch,
+			Fix: "use a build with an embedded agent (make build)"}
 	}
 	path, err := os.Executable()
 	if err == nil {
@@ -209,7 +209,7 @@ func (d *Driver) noteImage() {
 	ctx, cancel := context.WithTimeout(context.Background(), greetBound)
 	defer cancel()
 	if _, found, err := d.engine.image(ctx, d.opt.image); err == nil && !found {
-		d.caps.Notes = append(d.caps.Notes, "the engine does not have the image "+d.opt.image+", of which sandboxes are made that name none: docker pull "+d.opt.image)
+		d.caps.Notes = append(d.caps.Notes, "the engine lacks the default image of sandboxes, "+d.opt.image+": docker pull "+d.opt.image)
 	}
 }
 
@@ -233,7 +233,7 @@ func (d *Driver) Close() error {
 	defer cancel()
 	var err error
 	if d.sweeper.close(ctx) {
-		err = sandbar.Errorf(sandbar.Unavailable, "the Docker Engine at %s does not answer; containers of creations that failed may be left there until the next start", sandbar.Quote(d.engine.at.host, 200))
+		err = sandbar.Errorf(sandbar.Unavailable, "the Docker Engine at %s does not answer; containers of failed creations may stay there until the next start", sandbar.Quote(d.engine.at.host, 200))
 	}
 	d.oom.close()
 	if d.begun.Load() && err == nil {
@@ -258,8 +258,8 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := d.registry.Claim(string(id)); err != nil {
 		return nil, err
 	}
-	b := &box{d: d, id: id}
-	sb, err := b.make(ctx, s)
+	b := &resources{d: d, id: id}
+	sb, err := b.create(ctx, s)
 	if err != nil {
 		b.undo(ctx)
 		return nil, err

@@ -31,17 +31,17 @@ type endpoint struct {
 	unencrypted bool   // TCP without TLS
 }
 
-// surroundings is the part of the process's environment that determines the engine.
-type surroundings struct {
+// environ is the part of the process's environment that determines the engine.
+type environ struct {
 	getenv func(string) string
 	home   string
 	exists func(path string) bool
 }
 
-func here() surroundings {
+func readEnviron() environ {
 	// without a home directory there are no contexts, which an error reports if one is requested
 	home, _ := os.UserHomeDir()
-	return surroundings{getenv: os.Getenv, home: home, exists: func(path string) bool {
+	return environ{getenv: os.Getenv, home: home, exists: func(path string) bool {
 		_, err := os.Stat(path)
 		return err == nil
 	}}
@@ -49,7 +49,7 @@ func here() surroundings {
 
 // findEndpoint determines the engine's address, like the docker command: the options, DOCKER_HOST,
 // DOCKER_CONTEXT, the docker command's current context, and finally this machine's own socket.
-func findEndpoint(o options, s surroundings) (endpoint, error) {
+func findEndpoint(o options, s environ) (endpoint, error) {
 	switch {
 	case o.host != "":
 		return addressed(o.host, o.certPath, "option "+optionHost, s)
@@ -72,7 +72,7 @@ func findEndpoint(o options, s surroundings) (endpoint, error) {
 
 // ownSocket returns the socket of this machine's engine: root's, or that of an engine that runs as
 // this user.
-func ownSocket(s surroundings) string {
+func ownSocket(s environ) string {
 	if runtime.GOOS == "windows" {
 		return client.DefaultDockerHost
 	}
@@ -84,7 +84,7 @@ func ownSocket(s surroundings) string {
 
 // addressed returns the endpoint of an address. The TLS files are in certPath, or in
 // DOCKER_CERT_PATH if DOCKER_TLS_VERIFY is set.
-func addressed(host, certPath, from string, s surroundings) (endpoint, error) {
+func addressed(host, certPath, from string, s environ) (endpoint, error) {
 	e := endpoint{host: host, from: from}
 	scheme, rest, ok := strings.Cut(host, "://")
 	if !ok || rest == "" {
@@ -102,7 +102,7 @@ func addressed(host, certPath, from string, s surroundings) (endpoint, error) {
 		e.host = "tcp://" + rest
 		if certPath == "" {
 			if scheme == "https" {
-				return e, badEndpoint(e, "asks for TLS without saying by whose certificates", "set "+optionCertPath+" to a directory with ca.pem, cert.pem and key.pem")
+				return e, badEndpoint(e, "requires TLS, and no certificates are configured", "set "+optionCertPath+" to a directory with ca.pem, cert.pem and key.pem")
 			}
 			e.unencrypted = true
 			return e, nil
@@ -111,7 +111,7 @@ func addressed(host, certPath, from string, s surroundings) (endpoint, error) {
 	case "ssh":
 		return e, badEndpoint(e, "would need the ssh command", "forward the engine's socket (ssh -N -L /run/engine.sock:/var/run/docker.sock HOST) and give unix:///run/engine.sock")
 	default:
-		return e, badEndpoint(e, "has a protocol that is not known", "give one of unix:// and tcp://")
+		return e, badEndpoint(e, "has an unknown protocol", "use unix:// or tcp://")
 	}
 	return e, nil
 }
@@ -122,7 +122,7 @@ func badEndpoint(e endpoint, what, fix string) error {
 }
 
 // dockerDir returns the docker command's configuration directory.
-func dockerDir(s surroundings) string {
+func dockerDir(s environ) string {
 	if dir := s.getenv("DOCKER_CONFIG"); dir != "" {
 		return dir
 	}
@@ -150,13 +150,13 @@ func readDocker(path string, v any) (found bool, err error) {
 	}
 	if err != nil {
 		return false, &sandbar.Error{Code: sandbar.Invalid, Field: optionContext, Err: err,
-			Message: "the docker command's file " + sandbar.Quote(path, 200) + " cannot be read", Fix: "mend it, or set the option " + optionHost}
+			Message: "the docker command's file " + sandbar.Quote(path, 200) + " cannot be read", Fix: "correct it, or set the option " + optionHost}
 	}
 	return true, nil
 }
 
 // currentContext returns the docker command's current context, "" for none.
-func currentContext(s surroundings) (string, error) {
+func currentContext(s environ) (string, error) {
 	var config struct {
 		CurrentContext string `json:"currentContext"`
 	}
@@ -171,7 +171,7 @@ func currentContext(s surroundings) (string, error) {
 
 // contextEndpoint returns the endpoint of a docker context. Contexts are in directories named after
 // the SHA-256 of their names.
-func contextEndpoint(name string, s surroundings) (endpoint, error) {
+func contextEndpoint(name string, s environ) (endpoint, error) {
 	if name == "default" {
 		return addressed(ownSocket(s), "", "the context \"default\"", s)
 	}
@@ -195,14 +195,14 @@ func contextEndpoint(name string, s surroundings) (endpoint, error) {
 	}
 	if engine.SkipTLSVerify {
 		e.host = engine.Host
-		return e, badEndpoint(e, "is of a context that does not look whose certificate it is shown: anybody on the way could be the engine", "make the context anew with the engine's ca.pem")
+		return e, badEndpoint(e, "belongs to a docker context that does not verify the engine's certificate", "create the context again with the engine's ca.pem")
 	}
 	tlsDir := filepath.Join(dockerDir(s), "contexts", "tls", id, "docker")
 	if !s.exists(tlsDir) {
 		tlsDir = ""
 	}
 	// A context has its own TLS settings; the environment variables do not apply.
-	return addressed(engine.Host, tlsDir, e.from, surroundings{getenv: func(string) string { return "" }, home: s.home, exists: s.exists})
+	return addressed(engine.Host, tlsDir, e.from, environ{getenv: func(string) string { return "" }, home: s.home, exists: s.exists})
 }
 
 // newClient creates the client. It sends nothing yet.

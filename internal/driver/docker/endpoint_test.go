@@ -14,9 +14,9 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// around are surroundings with these variables and a home directory that has
-// the docker command's files.
-func around(t *testing.T, vars, files map[string]string) surroundings {
+// around returns an environ with these variables and a home directory with the docker command's
+// files.
+func around(t *testing.T, vars, files map[string]string) environ {
 	t.Helper()
 	home := t.TempDir()
 	for name, text := range files {
@@ -28,7 +28,7 @@ func around(t *testing.T, vars, files map[string]string) surroundings {
 			t.Fatal(err)
 		}
 	}
-	return surroundings{getenv: func(name string) string { return vars[name] }, home: home, exists: func(path string) bool {
+	return environ{getenv: func(name string) string { return vars[name] }, home: home, exists: func(path string) bool {
 		_, err := os.Stat(path)
 		return err == nil && path != "/var/run/docker.sock" // whatever this host has
 	}}
@@ -39,7 +39,7 @@ func contextID(name string) string {
 	return hex.EncodeToString(d[:])
 }
 
-// contextFiles are those of a context "far", with TLS, and one "near".
+// contextFiles returns the files of a context "far", with TLS, and a context "near".
 func contextFiles(current string) map[string]string {
 	far, near := contextID("far"), contextID("near")
 	return map[string]string{
@@ -122,7 +122,7 @@ func TestFindEndpoint(t *testing.T) {
 	}
 }
 
-// An engine that an ordinary user runs is found where root's is not.
+// The socket of an ordinary user's engine is found if root's engine has none.
 func TestOwnSocket(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "docker.sock"), nil, 0o600); err != nil {
@@ -142,7 +142,7 @@ func TestOwnSocket(t *testing.T) {
 	}
 }
 
-// Certificates that cannot be read are said to be so before anything is sent.
+// Unreadable certificates are an error before the first request.
 func TestCertificates(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"ca.pem": "no certificate", "cert.pem": "", "key.pem": ""} {

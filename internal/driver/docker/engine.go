@@ -21,9 +21,9 @@ const (
 	removeBound = time.Minute      // killing and removing a container
 	copyBound   = 15 * time.Minute // sending an image
 
-	// createPatience is the additional wait for a creation after its caller has left. An engine
+	// createGrace is the additional wait for a creation after its caller has left. An engine
 	// needs milliseconds.
-	createPatience = 2 * time.Second
+	createGrace = 2 * time.Second
 )
 
 // engine is a Docker Engine. Every call has its own timeout besides its caller's context, and
@@ -40,9 +40,9 @@ func (e *engine) call(ctx context.Context, bound time.Duration, what string, f f
 	return e.failed(ctx, what, f(bounded))
 }
 
-// greet determines which engine this is.
-func (e *engine) greet(ctx context.Context) (info system.Info, err error) {
-	err = e.call(ctx, greetBound, "asking the engine what it is", func(ctx context.Context) error {
+// probe determines which engine this is.
+func (e *engine) probe(ctx context.Context) (info system.Info, err error) {
+	err = e.call(ctx, greetBound, "asking the engine for its properties", func(ctx context.Context) error {
 		// The first call negotiates the API version. It is separate, because the client continues
 		// other calls without an answer.
 		if _, err := e.api.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
@@ -76,7 +76,7 @@ func (e *engine) create(ctx context.Context, o client.ContainerCreateOptions) (a
 	}
 	select {
 	case <-done:
-	case <-time.After(createPatience):
+	case <-time.After(createGrace):
 	}
 	return done, sandbar.Errorf(codeOf(ctx), "%s: %w", what, ctx.Err())
 }

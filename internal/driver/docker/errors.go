@@ -30,23 +30,23 @@ func (e *engine) failed(caller context.Context, what string, err error) error {
 	at := "the Docker Engine at " + sandbar.Quote(e.at.host, 200) + " (" + e.at.from + ")"
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " may not be used by this user",
+		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " denies access to this user",
 			Fix: "run the daemon as root or as a member of the group that owns the socket (docker)"}
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " does not answer",
-			Fix: "see whether it is overloaded or stopped: docker info"}
+			Fix: "check whether it is overloaded or stopped: docker info"}
 	case client.IsErrConnectionFailed(err), errdefs.IsUnavailable(err), isGone(err):
 		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " cannot be reached",
-			Fix: "start it (systemctl start docker), or name another by the option " + optionHost + " or DOCKER_HOST"}
+			Fix: "start it (systemctl start docker), or select another by the option " + optionHost + " or DOCKER_HOST"}
 	case errdefs.IsConflict(err):
-		return &sandbar.Error{Code: sandbar.Conflict, Message: what + ": " + at + " says " + engineText(err)}
+		return &sandbar.Error{Code: sandbar.Conflict, Message: what + ": " + at + ": " + engineText(err)}
 	case errdefs.IsNotFound(err):
-		return &sandbar.Error{Code: sandbar.NotFound, Message: what + ": " + at + " says " + engineText(err)}
+		return &sandbar.Error{Code: sandbar.NotFound, Message: what + ": " + at + ": " + engineText(err)}
 	case errdefs.IsInvalidArgument(err):
-		return &sandbar.Error{Code: sandbar.Unsupported, Message: what + ": " + at + " refuses it and says " + engineText(err),
-			Fix: "see what it enforces: sandbar doctor"}
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: what + ": " + at + " refuses it: " + engineText(err),
+			Fix: "run `sandbar doctor` for the limits that it enforces"}
 	}
-	return &sandbar.Error{Code: sandbar.Internal, Message: what + ": " + at + " says " + engineText(err)}
+	return &sandbar.Error{Code: sandbar.Internal, Message: what + ": " + at + ": " + engineText(err)}
 }
 
 // engineText returns an engine's message, safe to print. It may contain names of images and

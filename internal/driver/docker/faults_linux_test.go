@@ -16,10 +16,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
-// soon is far more than anything here takes; it ends a hang.
+// soon bounds operations that normally take much less, so that a hang fails the test.
 const soon = 90 * time.Second
 
-// fragile is the engine for a test that breaks it; after the test it is whole.
+// fragile returns the engine for a test that stops it. After the test it runs again.
 func fragile(t *testing.T) *dockerd.Engine {
 	t.Helper()
 	e := shared.Engine(t)
@@ -35,7 +35,7 @@ func fragile(t *testing.T) *dockerd.Engine {
 	return e
 }
 
-// eventually waits until cond holds.
+// eventually waits until cond returns true.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(soon); !cond(); time.Sleep(20 * time.Millisecond) {
@@ -45,7 +45,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// empty waits until an engine has no container, and fails if it never comes to that.
+// empty waits until an engine has no container.
 func empty(t *testing.T, e *dockerd.Engine) {
 	t.Helper()
 	var names []string
@@ -66,7 +66,7 @@ func noVolumes(t *testing.T, e *dockerd.Engine) {
 	}
 }
 
-// started counts the programs that run.
+// started counts the running programs.
 type started struct {
 	mu sync.Mutex
 	n  int
@@ -84,9 +84,8 @@ func (s *started) count() int {
 	return s.n
 }
 
-// An engine that crashes in the middle of twenty executions: each caller has an
-// answer in time that says so, and nothing pretends to have ended well. When the
-// engine is back, and we have shut down, nothing is left on it.
+// The engine crashes during twenty executions. Each caller gets an error in time, and no execution
+// succeeds. After the engine's restart and the driver's Close nothing is left on the engine.
 func TestCrashInTheMiddle(t *testing.T) {
 	e := fragile(t)
 	d, err := New(driver.Host{Options: map[string]string{optionHost: e.Host(), optionImage: dockerd.Image}}, agentBinary(t))
@@ -154,8 +153,8 @@ func TestCrashInTheMiddle(t *testing.T) {
 	noVolumes(t, e)
 }
 
-// An engine that crashes while sandboxes are made: each caller is told, and what
-// was half made is gone when the engine is back.
+// The engine crashes during creations. Each caller gets an error, and after the engine's restart no
+// container is left.
 func TestCrashWhileCreating(t *testing.T) {
 	e := fragile(t)
 	d := newDriver(t, e.Host())
@@ -186,7 +185,7 @@ func TestCrashWhileCreating(t *testing.T) {
 				mu.Lock()
 				made++
 				mu.Unlock()
-				// The crash may come in between; then it is for later.
+				// The engine may crash before Destroy, which is then repeated.
 				for box.Destroy(context.Background()) != nil {
 					time.Sleep(100 * time.Millisecond)
 				}
@@ -206,8 +205,8 @@ func TestCrashWhileCreating(t *testing.T) {
 	empty(t, e)
 }
 
-// An engine that does not answer: a caller's patience is what counts, and when
-// the engine goes on nothing is left of what was given up.
+// The engine does not answer. Each call ends with its caller's context. When the engine answers
+// again, nothing is left of the abandoned creations.
 func TestSlowEngine(t *testing.T) {
 	e := fragile(t)
 	d := newDriver(t, e.Host())
@@ -215,8 +214,8 @@ func TestSlowEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// One creation has come so far that the engine is asked for a container.
-	late := &box{d: d, id: sandbar.NewID()}
+	// One creation has sent its request for a container.
+	late := &resources{d: d, id: sandbar.NewID()}
 	if late.image, err = d.openImage(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +257,7 @@ func TestSlowEngine(t *testing.T) {
 	if err := sb.Destroy(t.Context()); err != nil {
 		t.Error(err)
 	}
-	// Whatever the engine still makes, closing the driver sees it gone.
+	// Close removes containers that the engine creates late.
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
@@ -267,12 +266,12 @@ func TestSlowEngine(t *testing.T) {
 	}
 }
 
-// A creation that is asked for and never answered for is found when it comes to
-// be after all.
+// A container whose creation was requested and never answered is found when the engine creates it
+// later.
 func TestSweeperFindsWhatComesLate(t *testing.T) {
 	e := fragile(t)
 	d := newDriver(t, e.Host())
-	b := &box{d: d, id: sandbar.NewID()}
+	b := &resources{d: d, id: sandbar.NewID()}
 	var err error
 	if b.image, err = d.openImage(t.Context(), ""); err != nil {
 		t.Fatal(err)
@@ -285,7 +284,7 @@ func TestSweeperFindsWhatComesLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	answered := make(chan struct{})
-	d.sweeper.owe(answered)
+	d.sweeper.expect(answered)
 	if _, err := d.engine.create(t.Context(), p.container); err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +300,7 @@ func TestSweeperFindsWhatComesLate(t *testing.T) {
 	})
 }
 
-// What cannot be is said, with the next step, and not tried.
+// An impossible Spec is refused with a fix and without a request.
 func TestSaysWhatIsMissing(t *testing.T) {
 	host := engineHost(t)
 	d := newDriver(t, host)
@@ -346,11 +345,10 @@ func TestSaysWhatIsMissing(t *testing.T) {
 	})
 }
 
-// optionHostless is in the fix of an image that is not allowed.
+// optionHostless is part of the fix for an image that is not allowed.
 const optionHostless = "\"host\""
 
-// The agent on the engine is looked after: one that somebody removes is sent
-// again.
+// If the agent's volume is removed from the engine, the driver sends the agent again.
 func TestAgentIsSentAgain(t *testing.T) {
 	e := fragile(t)
 	d := newDriver(t, e.Host())

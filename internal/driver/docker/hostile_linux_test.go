@@ -20,7 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// liar is an engine that answers as one should, but for one kind of call.
+// liar is an engine that answers correctly, except for one kind of call.
 type liar struct {
 	server *http.Server
 	host   string
@@ -35,7 +35,7 @@ type liar struct {
 
 var version = regexp.MustCompile(`^/v[0-9.]+`)
 
-// kindOf names a kind of call.
+// kindOf returns the name of a call's kind.
 func kindOf(r *http.Request) string {
 	path := version.ReplaceAllString(r.URL.Path, "")
 	parts := strings.Split(strings.Trim(path, "/"), "/")
@@ -123,7 +123,7 @@ func (e *liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// attach plays an agent that builds a sandbox.
+// attach is an agent that builds a sandbox.
 func (e *liar) attach(w http.ResponseWriter) {
 	conn, rw, err := w.(http.Hijacker).Hijack()
 	if err != nil {
@@ -156,7 +156,7 @@ func (e *liar) attach(w http.ResponseWriter) {
 	}
 }
 
-// The lies, of any kind of call.
+// The false answers to a call of any kind.
 var lies = map[string]http.HandlerFunc{
 	"no answer": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 	"a string without end": func(w http.ResponseWriter, r *http.Request) {
@@ -218,9 +218,8 @@ var lies = map[string]http.HandlerFunc{
 	},
 }
 
-// A hostile engine: whatever it says to whatever call, callers have a typed answer in
-// time, what it sends is not all kept, and nothing of it remains when the driver is
-// closed.
+// A hostile engine: for every false answer to every kind of call, callers get a typed error in
+// time, the driver bounds the memory of answers, and after Close no resource is left.
 func TestHostileEngine(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		lies = map[string]http.HandlerFunc{"500": lies["500"]} // it says that it is an amd64
@@ -244,7 +243,8 @@ func TestHostileEngine(t *testing.T) {
 						t.Fatalf("%d goroutines; before there were %d\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
 					}
 				}
-				// It sends as fast as it can; what is kept of it is kept more than once.
+				// The engine sends as fast as it can, and several copies of its bytes may be in
+				// memory.
 				if n := allocations() - allocated; n > 512<<20 {
 					t.Errorf("%d bytes were allocated", n)
 				}
@@ -259,7 +259,7 @@ func allocations() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// meet makes a driver for an engine, and a sandbox, and reports whether it could.
+// meet opens a driver for an engine and creates a sandbox. It reports whether that succeeded.
 func meet(t *testing.T, e *liar) (made bool) {
 	t.Helper()
 	typed := func(what string, err error) bool {

@@ -19,13 +19,13 @@ type image struct {
 	env     []string // "K=V", from the image's configuration
 	volumes []string // its declared volumes
 	// an image of Sandbar's store, held until the sandbox is gone; nil for an image of the engine
-	held *driver.Image
+	stored *driver.Image
 }
 
 func (i *image) close() {
-	if i.held != nil {
-		i.held.Close()
-		i.held = nil
+	if i.stored != nil {
+		i.stored.Close()
+		i.stored = nil
 	}
 }
 
@@ -81,7 +81,7 @@ func (d *Driver) openImage(ctx context.Context, name string) (image, error) {
 		held.Close()
 		return image{}, err
 	}
-	i.held = &held
+	i.stored = &held
 	return i, nil
 }
 
@@ -106,7 +106,7 @@ func (d *Driver) storeImage(ctx context.Context, held *driver.Image) (image, err
 	case d.importing <- struct{}{}:
 		defer func() { <-d.importing }()
 	case <-ctx.Done():
-		return image{}, sandbar.Errorf(codeOf(ctx), "waiting for images to be sent: %w", ctx.Err())
+		return image{}, sandbar.Errorf(codeOf(ctx), "waiting for the transfer of another image: %w", ctx.Err())
 	}
 	i, found, err := d.engine.image(ctx, ref)
 	if err != nil || found {

@@ -14,11 +14,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
-// hostEnv tells a test binary that plays a daemon where the engine is.
+// hostEnv is the environment variable with the engine's address, for a test binary that is a
+// daemon.
 const hostEnv = "DOCKER_TEST_HOST"
 
-// shared is the engine that most tests use. It is the test binary's, not a
-// test's: starting one and giving it an image takes seconds.
+// shared is the engine of most tests. It lives as long as the test binary, because starting an
+// engine and sending an image to it takes seconds.
 var shared dockerd.Shared
 
 func TestMain(m *testing.M) {
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// engineHost is the address of the engine for tests.
+// engineHost returns the address of the tests' engine.
 func engineHost(t testing.TB) string {
 	t.Helper()
 	if host := os.Getenv(hostEnv); host != "" {
@@ -55,7 +56,7 @@ func agentBinary(t testing.TB) []byte {
 	return b
 }
 
-// newDriver makes a driver for an engine, closed at the test's end.
+// newDriver opens a driver for an engine. It is closed at the test's end.
 func newDriver(t testing.TB, host string, more ...func(*driver.Host)) *Driver {
 	t.Helper()
 	h := driver.Host{Options: map[string]string{optionHost: host, optionImage: dockerd.Image}}
@@ -74,13 +75,13 @@ func newDriver(t testing.TB, host string, more ...func(*driver.Host)) *Driver {
 	return d
 }
 
-// spec is a Spec as the engine would resolve it.
+// spec returns a Spec with all defaults.
 func spec() sandbar.Spec {
 	return sandbar.Spec{Image: sandbar.ImageHost, Network: sandbar.NetworkNone, Limits: sandbar.Limits{
 		Memory: 128 << 20, CPUs: sandbar.Unlimited, CPUShares: 512, PIDs: 64, Disk: 64 << 20, Inodes: 4096, Files: 256}}
 }
 
-// traces is what there is on the engine that belongs to sandboxes.
+// traces lists the objects of sandboxes on the engine.
 func traces(e *dockerd.Engine) []string {
 	names, err := e.Containers(context.Background())
 	if err != nil {

@@ -37,14 +37,14 @@ func optionHelp() map[string]string {
 		optionHost:     "address of the Docker Engine: unix:///path, tcp://host:port; default: DOCKER_HOST, the current docker context, or the socket of this machine's engine",
 		optionContext:  "name of the docker context to use, instead of an address",
 		optionCertPath: "directory with ca.pem, cert.pem and key.pem for a tcp address; default: DOCKER_CERT_PATH",
-		optionImage:    "image of sandboxes that name none, as the engine knows it; default: " + DefaultImage,
-		optionImages:   "further images of the engine that a sandbox may name, separated by commas; \"*\" for all it has",
-		optionPython:   "image for the preset python where no image of that name was pulled or imported; default: the option " + optionImage,
-		optionNode:     "image for the preset node where no image of that name was pulled or imported; default: " + defaultNode,
-		optionNetwork:  "docker network of sandboxes that reach out, such as \"bridge\"; \"true\" for that, default: none may. What it reaches is the engine's affair: the daemon's rules for outbound connections do not hold there",
-		optionCPUs:     "processors of a sandbox that has no limit of its own, such as 0.5",
-		optionMemory:   "memory of a sandbox that has no limit of its own, such as 256m",
-		optionPull:     "\"missing\" has the engine pull, when the driver starts, those of image and images that it does not have; \"never\", the default, leaves that to \"docker pull\"",
+		optionImage:    "default image of sandboxes, a reference of the engine; default: " + DefaultImage,
+		optionImages:   "further images of the engine that sandboxes may use, separated by commas; \"*\" means all",
+		optionPython:   "image of the preset python if no image of that name was pulled or imported; default: the option " + optionImage,
+		optionNode:     "image of the preset node if no image of that name was pulled or imported; default: " + defaultNode,
+		optionNetwork:  "docker network of sandboxes with the network outbound, such as \"bridge\"; \"true\" means bridge; default: no sandbox can have that network. The daemon's rules for outbound connections do not apply to it",
+		optionCPUs:     "processors of a sandbox without its own limit, such as 0.5",
+		optionMemory:   "memory of a sandbox without its own limit, such as 256m",
+		optionPull:     "\"missing\": when the driver starts, the engine pulls those of image and images that it lacks; \"never\" (default): it pulls nothing",
 	}
 }
 
@@ -92,7 +92,7 @@ func parseOptions(raw map[string]string) (options, error) {
 		image:  raw[optionImage],
 		python: raw[optionPython], node: raw[optionNode], network: raw[optionNetwork]}
 	if o.host != "" && o.context != "" {
-		return o, badOption(optionContext, "a context and a host are given, and either names the engine", "give one of them")
+		return o, badOption(optionContext, "the options context and host exclude each other", "set one of them")
 	}
 	if o.image == "" {
 		o.image = DefaultImage
@@ -109,7 +109,7 @@ func parseOptions(raw map[string]string) (options, error) {
 		o.network = "bridge" // the engine's default network
 	}
 	if o.network == "host" || strings.HasPrefix(o.network, "container:") {
-		return o, badOption(optionNetwork, sandbar.Quote(o.network, 80)+" is somebody else's network, with all that listens there", "name a network of the engine's own, such as \"bridge\"")
+		return o, badOption(optionNetwork, sandbar.Quote(o.network, 80)+" shares the network of the engine's host or of another container", "use a separate docker network, such as \"bridge\"")
 	}
 	switch raw[optionPull] {
 	case "", "never":
@@ -146,7 +146,7 @@ func parseCPUs(text string) (float64, error) {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsNaN(n) || n < minCPUs || n > 1<<16 {
-		return 0, badOption(optionCPUs, sandbar.Quote(text, 40)+" is no number of processors", "give a number such as 0.5, at least 0.01")
+		return 0, badOption(optionCPUs, sandbar.Quote(text, 40)+" is not a number of processors", "use a number such as 0.5, at least 0.01")
 	}
 	return n, nil
 }
@@ -157,7 +157,7 @@ func parseMemory(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
-	bad := badOption(optionMemory, sandbar.Quote(text, 40)+" is no amount of memory", "give a whole number of bytes, or with k, m or g: 256m; at least 6m")
+	bad := badOption(optionMemory, sandbar.Quote(text, 40)+" is not an amount of memory", "use a whole number of bytes, or one with k, m or g, such as 256m; at least 6m")
 	digits, unit := strings.TrimRight(strings.ToLower(text), "bkmgi"), int64(1)
 	switch suffix := strings.ToLower(text)[len(digits):]; suffix {
 	case "", "b":

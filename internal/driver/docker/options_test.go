@@ -61,7 +61,7 @@ func TestParseMemory(t *testing.T) {
 	}
 }
 
-// Every option that there is is understood and has its line of help.
+// Every option is parsed and has a help text.
 func TestOptionHelp(t *testing.T) {
 	names := optionNames()
 	if !slices.IsSorted(names) || len(names) != 11 {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
-// A preset is an image of its own, and not the driver's default image.
+// A preset has its own image, not the driver's default image.
 func TestPresets(t *testing.T) {
 	testenv.Need(t, testenv.Docker, testenv.DebianImage)
 	const node = "sandbar-test-node:1"

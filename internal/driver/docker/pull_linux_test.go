@@ -65,7 +65,7 @@ func registry(t *testing.T) (ref string, asked *atomic.Int64) {
 	return strings.TrimPrefix(s.URL, "http://") + "/some/image:1", asked
 }
 
-// The engine pulls what is missing where the operator says so, once, and never otherwise.
+// With the option pull=missing the engine pulls missing images once. Otherwise it pulls nothing.
 func TestPull(t *testing.T) {
 	host := engineHost(t)
 	ref, asked := registry(t)

@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// onPaper is a driver without an engine, to plan with.
+// onPaper returns a driver without an engine, for tests of plans.
 func onPaper(o options) *Driver {
 	info := system.Info{OSType: "linux", Architecture: "x86_64", CgroupVersion: "2", MemoryLimit: true, SwapLimit: true, CPUCfsPeriod: true, CPUCfsQuota: true, CPUShares: true, PidsLimit: true, NCPU: 4}
 	d := &Driver{opt: o, owner: "boot.1/7-8/f00d", info: info, profile: "{}"}
@@ -35,8 +35,8 @@ func onPaper(o options) *Driver {
 	return d
 }
 
-// The whole of what is asked of an engine for one sandbox. What is in the golden
-// file is what a sandbox is protected by: read it when it changes.
+// The golden file has the complete request for a container. It contains the settings of the
+// boundary, so every change of it needs a review.
 func TestPlan(t *testing.T) {
 	d := onPaper(options{image: DefaultImage})
 	s := spec4()
@@ -66,7 +66,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// spec4 is a Spec with a limit of everything.
+// spec4 returns a Spec with all limits.
 func spec4() sandbar.Spec {
 	return sandbar.Spec{Env: map[string]string{"B": "2", "A": "1"}, Limits: sandbar.Limits{Memory: 64 << 20, CPUs: 0.5, CPUShares: 512, PIDs: 100, Disk: 1 << 20, Inodes: 800, Files: 64}}
 }
@@ -95,14 +95,14 @@ func TestResources(t *testing.T) {
 			t.Errorf("%s: memory %d, with swap %d, processors %d, processes %d", name, r.Memory, r.MemorySwap, r.NanoCPUs, pids)
 		}
 	}
-	// What cannot be held is not asked for: the engine would only warn.
+	// Limits that the engine cannot enforce are not in the request: it would only warn.
 	d.caps.Enforced = sandbar.Enforcements{Memory: sandbar.EnforcedNone, CPUs: sandbar.EnforcedNone, CPUShares: sandbar.EnforcedNone, PIDs: sandbar.EnforcedNone}
 	if r := d.resources(spec4().Limits); r.Memory != 0 || r.NanoCPUs != 0 || r.CPUShares != 0 || r.PidsLimit != nil {
 		t.Errorf("asked of an engine that holds nothing: %+v", r)
 	}
 }
 
-// The shares of the writable file systems are the whole, and never more.
+// The shares of the writable file systems add up to the limit, and never exceed it.
 func TestShares(t *testing.T) {
 	for _, n := range []int64{1, 7, 8, 9, 63, 64, 4096, 1<<20 + 5, 1 << 62} {
 		sum := int64(0)
@@ -137,8 +137,8 @@ func TestDescribe(t *testing.T) {
 		"swap unknown":       {func(i *system.Info) { i.SwapLimit = false }, false, false, endpoint{}, "", sandbar.EnforcedNone, sandbar.EnforcedCgroup2, false, "swapaccount=1", ""},
 		"in the clear":       {func(*system.Info) {}, false, false, endpoint{unencrypted: true}, "", sandbar.EnforcedCgroup2, sandbar.EnforcedCgroup2, false, "neither encrypted nor authenticated", ""},
 		"users mapped":       {func(i *system.Info) { i.SecurityOptions = []string{"name=seccomp,profile=default", "name=userns"} }, true, false, endpoint{}, "", sandbar.EnforcedCgroup2, sandbar.EnforcedCgroup2, true, "seccomp, userns", "maps no users"},
-		"no seccomp":         {func(*system.Info) {}, true, false, endpoint{}, "", sandbar.EnforcedCgroup2, sandbar.EnforcedCgroup2, true, "by the agent alone", ""},
-		"a network":          {func(*system.Info) {}, true, false, endpoint{}, "bridge", sandbar.EnforcedCgroup2, sandbar.EnforcedCgroup2, true, "do not hold there", ""},
+		"no seccomp":         {func(*system.Info) {}, true, false, endpoint{}, "", sandbar.EnforcedCgroup2, sandbar.EnforcedCgroup2, true, "only the agent filters", ""},
+		"a network":          {func(*system.Info) {}, true, false, endpoint{}, "bridge", sandbar.EnforcedCgroup2, sandbar.EnforcedCgroup2, true, "do not apply there", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			info := all
@@ -186,7 +186,7 @@ func TestLeftOver(t *testing.T) {
 	}
 }
 
-// piece is output as an engine sends it.
+// piece returns output in the engine's framing.
 func piece(stream byte, text string) []byte {
 	b := append([]byte{stream, 0, 0, 0}, binary.BigEndian.AppendUint32(nil, uint32(len(text)))...)
 	return append(b, text...)
@@ -201,7 +201,7 @@ func TestStream(t *testing.T) {
 		"nothing":               {nil, "", "", nil},
 		"output":                {[][]byte{piece(1, "hello "), piece(1, ""), piece(1, "world")}, "hello world", "", nil},
 		"output and errors":     {[][]byte{piece(1, "a"), piece(2, "oh "), piece(1, "b"), piece(2, "no")}, "ab", "oh no", nil},
-		"a flood of errors":     {[][]byte{piece(2, strings.Repeat("x", 3*maxSaid)), piece(1, "a")}, "a", strings.Repeat("x", maxSaid), nil},
+		"a flood of errors":     {[][]byte{piece(2, strings.Repeat("x", 3*maxStderr)), piece(1, "a")}, "a", strings.Repeat("x", maxStderr), nil},
 		"a header cut short":    {[][]byte{piece(1, "a"), {1, 0, 0}}, "a", "", io.ErrUnexpectedEOF},
 		"a piece cut short":     {[][]byte{piece(1, "abc")[:9]}, "a", "", nil},
 		"an unknown stream":     {[][]byte{piece(3, "a")}, "", "", errStream},
@@ -214,15 +214,15 @@ func TestStream(t *testing.T) {
 				s := newStream(nil, bufio.NewReader(bytes.NewReader(sent)))
 				var got bytes.Buffer
 				_, err := io.CopyBuffer(struct{ io.Writer }{&got}, struct{ io.Reader }{s}, make([]byte, size))
-				if got.String() != tt.want || s.Said() != tt.said || !errors.Is(err, tt.err) || (tt.err == nil) != (err == nil) {
-					t.Errorf("by %d: %q and %q, %v", size, got.String(), s.Said(), err)
+				if got.String() != tt.want || s.Stderr() != tt.said || !errors.Is(err, tt.err) || (tt.err == nil) != (err == nil) {
+					t.Errorf("by %d: %q and %q, %v", size, got.String(), s.Stderr(), err)
 				}
 			}
 		})
 	}
 }
 
-// A deadline in the middle of a header does not lose its beginning.
+// A deadline in the middle of a header loses none of its bytes.
 func TestStreamDeadline(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
@@ -246,7 +246,7 @@ func TestStreamDeadline(t *testing.T) {
 	}
 }
 
-// A tree is sent as it is, all of it root's, and nothing that its links lead to.
+// A tree is sent with root as the owner of all files. Links are sent as links and not followed.
 func TestWriteTree(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {

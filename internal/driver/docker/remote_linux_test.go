@@ -24,7 +24,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// authority makes certificates.
+// authority is a certificate authority.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -51,8 +51,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue writes a certificate and its key, with that of the authority, as docker
-// keeps them.
+// issue writes a certificate, its key and the authority's certificate under docker's file names.
 func (a *authority) issue(t *testing.T, use x509.ExtKeyUsage) (dir string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -80,8 +79,8 @@ func (a *authority) issue(t *testing.T, use x509.ExtKeyUsage) (dir string) {
 	return dir
 }
 
-// far serves the engine over TCP with TLS, to those whom an authority knows, as
-// an engine on another machine does.
+// far serves the engine over TCP with TLS to clients with a certificate of the authority, like an
+// engine on another machine.
 func far(t *testing.T, socket string, a *authority) (address string) {
 	t.Helper()
 	dir := a.issue(t, x509.ExtKeyUsageServerAuth)
@@ -112,7 +111,7 @@ func far(t *testing.T, socket string, a *authority) (address string) {
 	return "tcp://" + l.Addr().String()
 }
 
-// carry carries bytes between a client and the engine until either has enough.
+// carry copies bytes between a client and the engine until one side closes.
 func carry(c net.Conn, socket string) {
 	defer c.Close()
 	e, err := net.Dial("unix", socket)
@@ -130,8 +129,8 @@ func carry(c net.Conn, socket string) {
 	both.Wait()
 }
 
-// An engine that is somewhere else: by TCP with TLS, where no control group of
-// its containers can be seen. All is as with a near one.
+// A remote engine, over TCP with TLS, whose cgroups are not visible here, gives the same results as
+// a local one.
 func TestFarEngine(t *testing.T) {
 	e := fragile(t)
 	a := newAuthority(t)
@@ -166,10 +165,10 @@ func TestFarEngine(t *testing.T) {
 	})
 }
 
-// hog takes memory until it is stopped, or has 1 GiB.
+// hog allocates memory until it is killed, or has 1 GiB.
 const hog = `x=0123456789abcdef; i=0; while [ $i -lt 26 ]; do x=$x$x; i=$((i+1)); done; echo survived`
 
-// run runs a shell program to its end.
+// run runs a shell program and returns its result and output.
 func run(t *testing.T, box driver.Sandbox, script string) (sandbar.Result, string) {
 	t.Helper()
 	out := &together{}
@@ -184,7 +183,7 @@ func run(t *testing.T, box driver.Sandbox, script string) (sandbar.Result, strin
 	return r, out.String()
 }
 
-// together takes both outputs of a program.
+// together is a writer for both outputs of a program.
 type together struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -202,7 +201,7 @@ func (w *together) String() string {
 	return w.b.String()
 }
 
-// shelf is one image of our store, and how many times it is open.
+// shelf is a store with one image. It counts how often the image is open.
 type shelf struct {
 	dir  string
 	mu   sync.Mutex
@@ -223,8 +222,8 @@ func (s *shelf) Open(_ context.Context, name string) (driver.Image, error) {
 	}}, nil
 }
 
-// An image of our store is sent to the engine once, and is what a sandbox is
-// made of. The one program in it is the agent's, which started by hand says so.
+// An image of the store is sent to the engine once, and sandboxes use it. Its only program is the
+// agent's, which prints an error if it is started directly.
 func TestImageOfOurStore(t *testing.T) {
 	e := fragile(t)
 	dir := t.TempDir()
@@ -261,7 +260,7 @@ func TestImageOfOurStore(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// What is on the shelf does not matter any more.
+	// The engine has the image now, so a change of the stored files has no effect.
 	if err := os.WriteFile(filepath.Join(dir, "note"), []byte("changed in place"), 0o644); err != nil {
 		t.Fatal(err)
 	}

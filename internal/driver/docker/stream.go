@@ -27,8 +27,8 @@ type stream struct {
 const (
 	streamOut = 1
 	streamErr = 2
-	// maxSaid is how much of the standard error output is kept, in bytes.
-	maxSaid = 500
+	// maxStderr is how much of the standard error output is kept, in bytes.
+	maxStderr = 500
 )
 
 func newStream(conn net.Conn, r *bufio.Reader) *stream { return &stream{Conn: conn, r: r} }
@@ -81,7 +81,7 @@ func (s *stream) next() error {
 // keep reads a piece of standard error output.
 func (s *stream) keep(length uint32) error {
 	s.mu.Lock()
-	room := min(int64(length), int64(maxSaid-len(s.said)))
+	room := min(int64(length), int64(maxStderr-len(s.said)))
 	s.mu.Unlock()
 	b := make([]byte, room)
 	if _, err := io.ReadFull(s.r, b); err != nil {
@@ -94,8 +94,8 @@ func (s *stream) keep(length uint32) error {
 	return err
 }
 
-// Said returns the first bytes of the standard error output.
-func (s *stream) Said() string {
+// Stderr returns the first bytes of the standard error output.
+func (s *stream) Stderr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return string(s.said)

@@ -33,20 +33,20 @@ func newSweeper(sweep func(context.Context) (int, error)) *sweeper {
 	return s
 }
 
-// owe records that a creation may have left something. answered is closed when the engine has
+// expect records that a creation may have left something. answered is closed when the engine has
 // answered it.
-func (s *sweeper) owe(answered <-chan struct{}) {
+func (s *sweeper) expect(answered <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
 	s.owed++
-	s.done.Go(func() { s.settle(answered) })
+	s.done.Go(func() { s.run(answered) })
 }
 
-// settle sweeps until nothing is found any more.
-func (s *sweeper) settle(answered <-chan struct{}) {
+// run sweeps until nothing is found any more.
+func (s *sweeper) run(answered <-chan struct{}) {
 	if answered != nil {
 		select {
 		case <-answered:

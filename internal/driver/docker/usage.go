@@ -13,9 +13,9 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 )
 
-// account reads the kernel's counters of one container: from its cgroup if the engine is on this
-// machine, otherwise from the engine.
-type account struct {
+// usageReader reads the kernel's counters of one container: from its cgroup if the engine is on
+// this machine, otherwise from the engine.
+type usageReader struct {
 	d       *Driver
 	name    string
 	group   counters // nil if the cgroup is not visible here
@@ -31,10 +31,10 @@ type counters interface {
 	usage() (client.Usage, error)
 }
 
-// openAccount finds the counters of a container that was just started. If its cgroup is not
+// openUsage finds the counters of a container that was just started. If its cgroup is not
 // visible, the engine is asked.
-func (d *Driver) openAccount(ctx context.Context, name string) *account {
-	a := &account{d: d, name: name}
+func (d *Driver) openUsage(ctx context.Context, name string) *usageReader {
+	a := &usageReader{d: d, name: name}
 	c, err := d.engine.inspect(ctx, name)
 	if err != nil || c.State == nil || c.HostConfig == nil {
 		return a
@@ -50,14 +50,14 @@ func (d *Driver) openAccount(ctx context.Context, name string) *account {
 	return a
 }
 
-func (a *account) close() {
+func (a *usageReader) close() {
 	if a.watched {
 		a.d.oom.forget(a.name)
 	}
 }
 
 // usage returns the counters. While the container is being removed it returns the last ones.
-func (a *account) usage() client.Usage {
+func (a *usageReader) usage() client.Usage {
 	var u client.Usage
 	var err error
 	if a.group != nil {
@@ -82,7 +82,7 @@ const (
 
 // ask asks the engine. OOM kills are reported as events, which may be late; ask waits for one if
 // the memory was nearly used up.
-func (a *account) ask() (client.Usage, error) {
+func (a *usageReader) ask() (client.Usage, error) {
 	var u client.Usage
 	err := a.d.engine.call(context.Background(), askBound, "reading the counters of a container", func(ctx context.Context) error {
 		r, err := a.d.engine.api.ContainerStats(ctx, a.name, mobyclient.ContainerStatsOptions{})
@@ -165,7 +165,7 @@ func (w *oomWatch) listen(ctx context.Context) {
 	filters := make(mobyclient.Filters).Add("type", string(events.ContainerEventType)).Add("event", string(events.ActionOOM)).Add("label", w.label)
 	for ctx.Err() == nil {
 		r := w.engine.api.Events(ctx, mobyclient.EventsListOptions{Filters: filters})
-		w.hear(r)
+		w.receive(r)
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -173,7 +173,7 @@ func (w *oomWatch) listen(ctx context.Context) {
 	}
 }
 
-func (w *oomWatch) hear(r mobyclient.EventsResult) {
+func (w *oomWatch) receive(r mobyclient.EventsResult) {
 	for {
 		select {
 		case m := <-r.Messages:

@@ -38,7 +38,7 @@ func (d *Driver) fillVolume(ctx context.Context, i image) error {
 	case d.filling <- struct{}{}:
 		defer func() { <-d.filling }()
 	case <-ctx.Done():
-		return sandbar.Errorf(codeOf(ctx), "waiting for the agent to be sent: %w", ctx.Err())
+		return sandbar.Errorf(codeOf(ctx), "waiting for the transfer of the agent: %w", ctx.Err())
 	}
 	if d.filled.Load() {
 		return nil
@@ -71,7 +71,7 @@ func (d *Driver) sendAgent(ctx context.Context, i image) (err error) {
 			Mounts: []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: agentDir, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}}}})
 	defer func() {
 		if rerr := d.engine.remove(ctx, name); rerr != nil {
-			d.sweeper.owe(answered)
+			d.sweeper.expect(answered)
 			if err == nil {
 				err = rerr
 			}

@@ -17,84 +17,84 @@ import (
 
 // Case is one attack, on a driver or on the daemon.
 type Case struct {
-	ID    string // the number in the catalogue and a name, "68-rebinding"
-	Title string // what is attempted
-	Claim string // what the case puts to the test: an escape.Claim, or ClaimDaemon
+	ID    string // number in the catalogue and name, "68-rebinding"
+	Title string // the attack
+	Claim string // the tested promise: an escape.Claim, or ClaimDaemon
 	run   func(context.Context, *Suite) Report
 }
 
 // ClaimDaemon is the Claim of the attacks on the daemon.
 const ClaimDaemon = "daemon"
 
-// Report is what came of one case. The JSON names are stable.
+// Report is the result of one case. The JSON names are stable.
 type Report struct {
 	ID       string        `json:"id"`
 	Title    string        `json:"attack"`
 	Claim    string        `json:"claim"`
 	Expected string        `json:"expected"` // "contained", "escaped" or "nothing"
 	Verdict  Verdict       `json:"verdict"`
-	OK       bool          `json:"ok"`                 // it is as expected, or could not be run
-	Evidence string        `json:"evidence,omitempty"` // what was seen; for people
+	OK       bool          `json:"ok"`                 // the verdict is as expected, or NotRun
+	Evidence string        `json:"evidence,omitempty"` // the observation, for people
 	Took     time.Duration `json:"-"`
 	Seconds  float64       `json:"seconds"`
 }
 
-// Verdict is how a case ended.
+// Verdict is the observed result of a case.
 type Verdict string
 
-// The verdicts.
+// All verdicts.
 const (
 	Contained    Verdict = "CONTAINED"
 	Escaped      Verdict = "ESCAPED"
-	NotClaimed   Verdict = "NOT CLAIMED"  // the driver does not promise it, and it was not attempted
-	NotRun       Verdict = "NOT RUN"      // something it needs is missing here; Evidence says what
-	Inconclusive Verdict = "INCONCLUSIVE" // the attack could not be carried out to its end
+	NotClaimed   Verdict = "NOT CLAIMED"  // the driver does not promise it; the attack was not attempted
+	NotRun       Verdict = "NOT RUN"      // a requirement of the attack is missing; Evidence says which
+	Inconclusive Verdict = "INCONCLUSIVE" // the attack was not completed
 )
 
-// Suite is what the cases are run against.
+// Suite has the targets and options of the cases.
 type Suite struct {
-	// Driver is attacked. It is the caller's to close.
+	// Driver is the attacked driver. The caller closes it.
 	Driver driver.Driver
-	// Binary is this program, of which the daemon is made; "" leaves the cases
-	// about the daemon out.
+	// Binary is the path of this program, which also is the daemon. With "" the cases on the daemon
+	// are NotRun.
 	Binary string
-	// Environ is the environment of the daemon, without settings of Sandbar but
-	// those that lead it to the same driver.
+	// Environ is the environment of the daemon. Of Sandbar's settings it has only those that select
+	// the same driver.
 	Environ []string
-	// Languages tells which interpreters a sandbox has, by name of the language.
+	// Languages are the languages whose interpreter a sandbox has.
 	Languages map[string]bool
-	// Python is the program name of Python 3 in a sandbox. Without ctypes in it
-	// the attacks on the driver that are written in Python are not run.
+	// Python is the program name of Python 3 in a sandbox. If it has no ctypes, attacks on the
+	// driver in Python are not run.
 	Python string
-	// Image is what sandboxes are made from; "": sandbar.ImageHost. The attacks on
-	// the daemon use the host's programs, whatever it is.
+	// Image is the image of sandboxes. "" means sandbar.ImageHost. Attacks on the daemon always use
+	// sandbar.ImageHost.
 	Image string
-	// Warm: the first program of a sandbox runs in a prestarted interpreter, and the
-	// daemon prestarts interpreters. Otherwise neither does.
+	// Warm: the first program of a sandbox runs in a prestarted interpreter, and the daemon
+	// prestarts interpreters. Otherwise all programs start cold.
 	Warm bool
-	// Fuzz is for how long a case makes random system calls; 0: FuzzDefault.
+	// Fuzz is the duration of random system calls in a case. 0 means FuzzDefault.
 	Fuzz time.Duration
-	// Each, if set, is told of every case when it has ended.
+	// Each, if set, is called after each case.
 	Each func(Report)
 
-	d         *daemon // that the case at hand attacks
-	ctypes    *bool   // whether Python has it; nil until asked
+	d         *daemon // the attacked daemon; nil: none runs
+	ctypes    *bool   // whether Python has ctypes; nil: unknown
 	templates templates
 }
 
-// FuzzDefault is for how long random system calls are made if nothing else is said.
+// FuzzDefault is the default of Suite.Fuzz.
 const FuzzDefault = escape.FuzzDefault
 
-// caseBound bounds one attack on the daemon in time.
+// caseBound bounds the time of one attack on the daemon.
 const caseBound = 90 * time.Second
 
 // Cases returns all attacks in the order of the catalogue.
 func Cases() []Case {
 	var all []Case
 	for _, c := range escape.Cases() {
-		all = append(all, onDriver(c))
+		all = append(all, driverCase(c))
 	}
-	all = slices.Concat(all, outputCases(), listenerCases(), inputCases(), portCases(), doorCases(), raceCases(), endCases())
+	all = slices.Concat(all, outputCases(), listenerCases(), inputCases(), portCases(), previewCases(), raceCases(), endCases())
 	slices.SortStableFunc(all, func(a, b Case) int { return number(a.ID) - number(b.ID) })
 	return all
 }
@@ -105,11 +105,10 @@ func number(id string) int {
 	return i
 }
 
-// Run runs cases one after the other. The error is ctx's end, or what keeps all
-// cases from being run.
+// Run runs cases one after the other. If ctx ends, it returns the cause and the reports so far.
 func (s *Suite) Run(ctx context.Context, cases []Case) ([]Report, error) {
 	defer func() {
-		s.dismiss()
+		s.stopDaemon()
 		_ = s.templates.close()
 	}()
 	var all []Report
@@ -130,8 +129,8 @@ func (s *Suite) Run(ctx context.Context, cases []Case) ([]Report, error) {
 	return all, nil
 }
 
-// onDriver makes a Case of one of package escape.
-func onDriver(c escape.Case) Case {
+// driverCase converts a case of package escape.
+func driverCase(c escape.Case) Case {
 	return Case{ID: c.ID, Title: c.Title, Claim: string(c.Claim), run: func(ctx context.Context, s *Suite) Report {
 		target := escape.Target{Driver: s.Driver, Spec: s.spec(), Python: s.python(ctx), Fuzz: s.Fuzz}
 		if s.Warm {
@@ -139,7 +138,7 @@ func onDriver(c escape.Case) Case {
 			if c.Python != "" || c.NeedsPython {
 				python = target.Python
 			}
-			target.Driver = &ready{Driver: s.Driver, kind: kindOf(python), templates: &s.templates}
+			target.Driver = &warmDriver{Driver: s.Driver, kind: interpreterOf(python), templates: &s.templates}
 		}
 		r := escape.Run(ctx, target, c)
 		report := Report{Verdict: Verdict(strings.ToUpper(string(r.Verdict))), OK: r.OK(), Evidence: r.Evidence, Expected: "contained"}
@@ -153,7 +152,7 @@ func onDriver(c escape.Case) Case {
 	}}
 }
 
-// python is the program name of a Python that can make system calls, or "".
+// python returns the program name of a Python that can make system calls by ctypes, or "".
 func (s *Suite) python(ctx context.Context) string {
 	if s.Python == "" {
 		return ""
@@ -168,14 +167,14 @@ func (s *Suite) python(ctx context.Context) string {
 	return s.Python
 }
 
-// succeeds reports whether a program ends with code 0 in a sandbox of its own.
+// succeeds reports whether a program exits with 0 in a new sandbox.
 func (s *Suite) succeeds(ctx context.Context, args ...string) bool {
-	box, err := s.Driver.Create(ctx, sandbar.NewID(), s.spec())
+	sb, err := s.Driver.Create(ctx, sandbar.NewID(), s.spec())
 	if err != nil {
 		return false
 	}
-	defer func() { _ = box.Destroy(context.WithoutCancel(ctx)) }()
-	p, err := box.Start(ctx, sandbar.Cmd{Args: args}, driver.Stdio{})
+	defer func() { _ = sb.Destroy(context.WithoutCancel(ctx)) }()
+	p, err := sb.Start(ctx, sandbar.Cmd{Args: args}, driver.Stdio{})
 	if err != nil {
 		return false
 	}
@@ -183,8 +182,7 @@ func (s *Suite) succeeds(ctx context.Context, args ...string) bool {
 	return err == nil && r.Outcome == sandbar.Exited && r.ExitCode == 0
 }
 
-// spec is what sandboxes under attack are made from: every limit that the driver
-// holds is set.
+// spec returns the Spec of attacked sandboxes. It sets every limit that the driver enforces.
 func (s *Suite) spec() sandbar.Spec {
 	held := func(by sandbar.Enforcement, v int64) int64 {
 		if by == sandbar.EnforcedNone || by == "" {
@@ -195,7 +193,7 @@ func (s *Suite) spec() sandbar.Spec {
 	e := s.Driver.Caps().Enforced
 	memory := int64(512 << 20)
 	if s.Warm {
-		memory = 1 << 30 // a watchdog may count what copies of an interpreter share for each of them
+		memory = 1 << 30 // a watchdog may count memory that copies of an interpreter share once for each
 	}
 	return sandbar.Spec{Image: cmp.Or(s.Image, sandbar.ImageHost), Network: sandbar.NetworkNone, Limits: sandbar.Limits{
 		Memory: held(e.Memory, memory), CPUs: sandbar.Unlimited, CPUShares: held(e.CPUShares, 512), PIDs: held(e.PIDs, 1024),
@@ -204,7 +202,7 @@ func (s *Suite) spec() sandbar.Spec {
 	}}
 }
 
-// errNotRun is the error of an attack that needs what is not there.
+// errNotRun is the error of an attack with a missing requirement.
 type errNotRun struct{ why string }
 
 func (e errNotRun) Error() string { return e.why }
@@ -218,10 +216,10 @@ func (e errEscaped) Error() string { return e.what }
 
 func escaped(format string, args ...any) error { return errEscaped{fmt.Sprintf(format, args...)} }
 
-// onDaemon makes a Case of an attack on the daemon. The attack returns nil when
-// it was contained, escaped(…), notRun(…), or why it did not get to its end.
-// Whatever it did, the daemon must answer afterwards.
-func onDaemon(id, title string, attack func(context.Context, *Suite, *daemon) error) Case {
+// daemonCase returns a Case for an attack on the daemon. The attack returns nil if it was
+// contained, escaped(…), notRun(…), or another error if it was not completed. Afterwards the daemon
+// must be healthy, unless the attack ended it.
+func daemonCase(id, title string, attack func(context.Context, *Suite, *daemon) error) Case {
 	return Case{ID: id, Title: title, Claim: ClaimDaemon, run: func(ctx context.Context, s *Suite) Report {
 		ctx, cancel := context.WithTimeout(ctx, caseBound)
 		defer cancel()
@@ -232,12 +230,12 @@ func onDaemon(id, title string, attack func(context.Context, *Suite, *daemon) er
 				err = cmp.Or(err, s.d.healthy(ctx), s.d.removeAll(ctx))
 			}
 		}
-		return judge(err)
+		return reportOf(err)
 	}}
 }
 
-// judge makes a Report of an attack's error.
-func judge(err error) Report {
+// reportOf returns the Report for an attack's error.
+func reportOf(err error) Report {
 	r := Report{Expected: "contained"}
 	var out errEscaped
 	var missing errNotRun

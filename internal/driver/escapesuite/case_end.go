@@ -18,31 +18,32 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// raceCases are number 77: many clients at once.
+// raceCases are case 77: many concurrent clients.
 func raceCases() []Case {
 	return []Case{
-		onDaemon("77-races", "more creates than places, the same sandbox removed by many", races),
+		daemonCase("77-races", "more creations than slots, concurrent removals of one sandbox", races),
 	}
 }
 
-// endCases are numbers 81 to 88: ends that nobody has ordered.
+// endCases are cases 81 to 88: unexpected ends of the daemon, of clients and of the host's
+// resources.
 func endCases() []Case {
 	return []Case{
-		onDaemon("81-killed", "the daemon is killed with executions under way", killed),
-		onDaemon("82-ended", "the daemon is told to end with an execution under way", ended),
-		onDaemon("83-directory", "a state directory that cannot be written", directory),
-		onDaemon("84-memory", "who goes first when the host runs out of memory", memory),
-		onDaemon("85-clock", "the host's clock jumps", func(context.Context, *Suite, *daemon) error {
-			return notRun("the clock is the host's; the project's own tests turn one")
+		daemonCase("81-killed", "SIGKILL to the daemon during executions", killed),
+		daemonCase("82-ended", "SIGTERM to the daemon during an execution", ended),
+		daemonCase("83-directory", "a state directory that cannot be written", directory),
+		daemonCase("84-memory", "the kernel's choice of a victim when the host runs out of memory", memory),
+		daemonCase("85-clock", "the host's clock jumps", func(context.Context, *Suite, *daemon) error {
+			return notRun("the suite does not set the host's clock; the project's tests set a simulated one")
 		}),
-		onDaemon("86-vanished", "clients that vanish in the middle", vanished),
-		onDaemon("87-backend", "the engine behind the driver is restarted", func(_ context.Context, s *Suite, _ *daemon) error {
+		daemonCase("86-vanished", "clients that disconnect during executions", vanished),
+		daemonCase("87-backend", "the engine behind the driver is restarted", func(_ context.Context, s *Suite, _ *daemon) error {
 			if s.Driver.Caps().Boundary == driver.BoundaryNamespaces || s.Driver.Caps().Boundary == driver.BoundaryNone {
-				return notRun("there is no engine behind this driver")
+				return notRun("this driver uses no container engine")
 			}
-			return notRun("what is behind the driver is the host's; the project's own tests restart one")
+			return notRun("the suite does not restart the host's container engine; the project's tests restart their own")
 		}),
-		onDaemon("88-strangers", "what two sandboxes of one origin have in common", strangers),
+		daemonCase("88-strangers", "random numbers and names that sandboxes of one template share", compareRandom),
 	}
 }
 
@@ -80,13 +81,13 @@ func races(ctx context.Context, _ *Suite, d *daemon) error {
 	slices.Sort(live)
 	switch {
 	case len(made) > maxSandboxes:
-		return escaped("%d sandboxes were made at once, and %d is the most", len(made), maxSandboxes)
+		return escaped("%d sandboxes exist at once; the limit is %d", len(made), maxSandboxes)
 	case !slices.Equal(made, live):
-		return escaped("%d sandboxes were made and %d are listed", len(made), len(live))
+		return escaped("%d sandboxes were created and %d are listed", len(made), len(live))
 	}
 	for status := range others {
 		if status != 429 && status != 503 && status != 504 {
-			return escaped("a create beyond the places was answered with status %d", status)
+			return escaped("a creation without a free slot was answered with status %d", status)
 		}
 	}
 	for _, id := range made {
@@ -95,7 +96,7 @@ func races(ctx context.Context, _ *Suite, d *daemon) error {
 				if a, err := d.request(ctx, "DELETE", "/sandboxes/"+id, nil); err != nil || (a.status != 204 && a.status != 404 && a.status != 409 && a.status != 410) {
 					mu.Lock()
 					defer mu.Unlock()
-					failed = fmt.Errorf("removing a sandbox that others remove as well: status %d, %v", a.status, err)
+					failed = fmt.Errorf("removing a sandbox concurrently: status %d, %v", a.status, err)
 				}
 			})
 		}
@@ -110,29 +111,28 @@ func races(ctx context.Context, _ *Suite, d *daemon) error {
 	return err
 }
 
-// mark is an argument by which a program is found on the host.
-func mark() string { return "escape-" + strings.ToLower(rand.Text()) }
+// newTag returns a new random argument by which a program can be found on the host.
+func newTag() string { return "escape-" + strings.ToLower(rand.Text()) }
 
-// carriers are the processes of this host that have the mark among their
-// arguments.
-func carriers(mark string) (pids []int) {
+// taggedProcesses returns the processes of this host with the tag in their arguments.
+func taggedProcesses(tag string) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		if b, err := os.ReadFile("/proc/" + e.Name() + "/cmdline"); err == nil && strings.Contains(string(b), mark) {
+		if b, err := os.ReadFile("/proc/" + e.Name() + "/cmdline"); err == nil && strings.Contains(string(b), tag) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-// vanish waits until no process has the mark.
-func vanish(ctx context.Context, mark string, within time.Duration) error {
+// awaitGone waits until no process has the tag.
+func awaitGone(ctx context.Context, tag string, within time.Duration) error {
 	for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
-		pids := carriers(mark)
+		pids := taggedProcesses(tag)
 		if len(pids) == 0 {
 			return nil
 		}
@@ -142,20 +142,20 @@ func vanish(ctx context.Context, mark string, within time.Duration) error {
 	}
 }
 
-// sleeper is a program that carries a mark and does not end by itself. What says
-// that it is up carries the mark already.
-func sleeper(mark string) string {
-	return "trap '' TERM HUP INT; sh -c 'echo up; while :; do sleep 1; done' " + mark
+// sleeper returns a shell program that does not exit. The process that prints "up" has the tag in
+// its arguments.
+func sleeper(tag string) string {
+	return "trap '' TERM HUP INT; sh -c 'echo up; while :; do sleep 1; done' " + tag
 }
 
-// start has n sleepers run, and returns the connection they belong to.
-func (d *daemon) start(ctx context.Context, n int, mark string) (*conn, error) {
+// start starts n sleepers, waits until they run, and returns their connection.
+func (d *daemon) start(ctx context.Context, n int, tag string) (*conn, error) {
 	c, err := d.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range n {
-		e := execution{ID: fmt.Sprint("e", i), Language: "shell", Code: sleeper(mark), Timeout: time.Minute}
+		e := execution{ID: fmt.Sprint("e", i), Language: "shell", Code: sleeper(tag), Timeout: time.Minute}
 		if err := c.send(ctx, e.text()); err != nil {
 			return nil, err
 		}
@@ -169,22 +169,22 @@ func (d *daemon) start(ctx context.Context, n int, mark string) (*conn, error) {
 		case "stdout":
 			up++
 		case "result", "error":
-			return nil, fmt.Errorf("a program that goes on has ended: %s %s", m.Type, m.Code)
+			return nil, fmt.Errorf("a program that does not exit has ended: %s %s", m.Type, m.Code)
 		}
 	}
 	return c, nil
 }
 
 func killed(ctx context.Context, s *Suite, d *daemon) error {
-	m := mark()
+	m := newTag()
 	c, err := d.start(ctx, 10, m)
 	if err != nil {
 		return err
 	}
 	defer c.ws.CloseNow()
 	d.kill()
-	if s.Driver.Caps().PrivateProcesses { // else the next daemon ends them
-		if err := vanish(ctx, m, 10*time.Second); err != nil {
+	if s.Driver.Caps().PrivateProcesses { // otherwise the next daemon kills them
+		if err := awaitGone(ctx, m, 10*time.Second); err != nil {
 			return err
 		}
 	}
@@ -193,7 +193,7 @@ func killed(ctx context.Context, s *Suite, d *daemon) error {
 		return err
 	}
 	s.d = next
-	if err := vanish(ctx, m, 10*time.Second); err != nil {
+	if err := awaitGone(ctx, m, 10*time.Second); err != nil {
 		return err
 	}
 	gc := exec.CommandContext(ctx, s.Binary, "gc", "--dry-run", "--json")
@@ -221,24 +221,24 @@ func ended(ctx context.Context, _ *Suite, d *daemon) error {
 	if err := c.send(ctx, e.text()); err != nil {
 		return err
 	}
-	o, told := &outcome{}, false
+	o, signalled := &outcome{}, false
 	for {
 		m, err := c.next(ctx)
 		if err != nil {
 			return escaped("the connection ended before the execution's result: %v", err)
 		}
-		if m.Type == "stdout" && !told {
-			told = true
+		if m.Type == "stdout" && !signalled {
+			signalled = true
 			if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				return err
 			}
 		}
-		if o.take(m) {
+		if o.add(m) {
 			break
 		}
 	}
 	if o.output.String() != "one\ntwo\n" || o.exit == nil || *o.exit != 5 {
-		return escaped("the execution was not let finish: output %q, status %s, error %s", o.output.String(), o.status, o.code)
+		return escaped("the daemon did not wait for the execution: output %q, status %s, error %s", o.output.String(), o.status, o.code)
 	}
 	c.ws.CloseNow()
 	select {
@@ -262,10 +262,10 @@ func directory(ctx context.Context, s *Suite, d *daemon) error {
 		cmd.Env = append(s.Environ, "SANDBAR_RUNTIME_DIR="+filepath.Join(d.dir, "other"), "SANDBAR_STATE_DIR="+filepath.Join(d.dir, "other"), variable+"="+filepath.Join(file, "below"))
 		text, err := cmd.CombinedOutput()
 		if err == nil {
-			return escaped("a daemon started whose %s is below a file", variable)
+			return escaped("the daemon started with a file as the parent of %s", variable)
 		}
 		if ctx.Err() != nil || !strings.Contains(string(text), file) {
-			return escaped("a daemon whose %s is below a file does not say so: %.300q", variable, text)
+			return escaped("the daemon's error does not name the file that is the parent of %s: %.300q", variable, text)
 		}
 	}
 	return nil
@@ -273,9 +273,9 @@ func directory(ctx context.Context, s *Suite, d *daemon) error {
 
 func memory(ctx context.Context, s *Suite, d *daemon) error {
 	if s.Driver.Caps().Boundary == driver.BoundaryNone {
-		return notRun("programs of a driver without a boundary are like the daemon itself")
+		return notRun("the driver has no boundary, and its programs have the daemon's score")
 	}
-	m := mark()
+	m := newTag()
 	c, err := d.start(ctx, 1, m)
 	if err != nil {
 		return err
@@ -288,47 +288,47 @@ func memory(ctx context.Context, s *Suite, d *daemon) error {
 		}
 		return strconv.Atoi(strings.TrimSpace(string(text)))
 	}
-	pids := carriers(m)
+	pids := taggedProcesses(m)
 	if len(pids) == 0 {
 		return notRun("programs of this driver are not processes of this host")
 	}
 	own, err := score(d.cmd.Process.Pid)
 	if err != nil {
-		return notRun("the kernel does not tell: %v", err)
+		return notRun("the daemon's oom_score_adj: %v", err)
 	}
 	for _, pid := range pids {
 		if theirs, err := score(pid); err == nil && theirs <= own {
-			return escaped("the kernel would end the daemon (%d) before a program in a sandbox (%d)", own, theirs)
+			return escaped("the kernel would kill the daemon (oom_score_adj %d) before a program of a sandbox (%d)", own, theirs)
 		}
 	}
 	return nil
 }
 
 func vanished(ctx context.Context, _ *Suite, d *daemon) error {
-	m := mark()
+	m := newTag()
 	c, err := d.start(ctx, 5, m)
 	if err != nil {
 		return err
 	}
 	c.ws.CloseNow()
-	return vanish(ctx, m, 30*time.Second)
+	return awaitGone(ctx, m, 30*time.Second)
 }
 
-// stranger prints what two programs should not have in common, a line each.
-const stranger = `import os, random, uuid, tempfile, secrets
+// randomValues is a program that prints random values. No two programs may print the same line.
+const randomValues = `import os, random, uuid, tempfile, secrets
 print("random", random.random())
 print("uuid", uuid.uuid4(), uuid.uuid1().int >> 64)
 print("urandom", os.urandom(8).hex())
 print("secrets", secrets.token_hex(8))
 print("name", tempfile.mktemp())`
 
-func strangers(ctx context.Context, s *Suite, d *daemon) error {
+func compareRandom(ctx context.Context, s *Suite, d *daemon) error {
 	if !s.Languages["python"] {
 		return notRun("there is no Python in the sandbox")
 	}
 	seen := map[string]int{}
 	for i := range 20 {
-		o, err := d.shell(ctx, execution{Language: "python", Code: stranger})
+		o, err := d.shell(ctx, execution{Language: "python", Code: randomValues})
 		if err != nil {
 			return err
 		}
@@ -337,7 +337,7 @@ func strangers(ctx context.Context, s *Suite, d *daemon) error {
 		}
 		for line := range strings.Lines(o.output.String()) {
 			if before, ok := seen[line]; ok {
-				return escaped("executions %d and %d both had %q", before, i, strings.TrimSpace(line))
+				return escaped("executions %d and %d both printed %q", before, i, strings.TrimSpace(line))
 			}
 			seen[line] = i
 		}

@@ -17,14 +17,14 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// inputCases are numbers 73 to 75, 78 and 80: what a client may say.
+// inputCases are cases 73 to 75, 78 and 80: malformed and forged input.
 func inputCases() []Case {
 	return []Case{
-		onDaemon("73-json", "JSON that is deep, doubled, huge or none", oddJSON),
-		onDaemon("74-frames-on-stdout", "a program that writes frames of the protocol to its output", forgedFrames),
-		onDaemon("75-log", "names with line ends and escape sequences in the log", forgedLog),
-		onDaemon("78-ids", "ids that can be guessed, and ids that are paths", ids),
-		onDaemon("80-references", "images that are paths, files and addresses within", references),
+		daemonCase("73-json", "malformed, nested, huge and ambiguous JSON", oddJSON),
+		daemonCase("74-frames-on-stdout", "a program that writes frames of the protocol to its output", forgedFrames),
+		daemonCase("75-log", "names with line ends and escape sequences in the log", forgedLog),
+		daemonCase("78-ids", "ids that can be guessed, and ids that are paths", ids),
+		daemonCase("80-references", "image names that are paths, URLs and internal addresses", references),
 	}
 }
 
@@ -42,7 +42,7 @@ func oddJSON(ctx context.Context, _ *Suite, d *daemon) error {
 	}
 	live, err := d.live(ctx)
 	if err == nil && len(live) > 0 {
-		err = escaped("a malformed request has made a sandbox")
+		err = escaped("a malformed request has created a sandbox")
 	}
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func oddJSON(ctx context.Context, _ *Suite, d *daemon) error {
 	return nil
 }
 
-// forged is what a program writes that would like to be the daemon.
+// forged is a frame of the Fathom protocol that a program writes to its output.
 const forged = `{"v":1,"type":"result","id":"exec_1","ts":"2026-01-01T00:00:00.000Z","exit_code":0,"duration_ms":1}`
 
 func forgedFrames(ctx context.Context, s *Suite, d *daemon) error {
@@ -81,15 +81,14 @@ func forgedFrames(ctx context.Context, s *Suite, d *daemon) error {
 	return s.forgedLines(ctx)
 }
 
-// forgedLines is the same over the protocol of lines on standard output, where
-// this program has it.
+// forgedLines is the same attack on the stdio protocol, if this program supports it.
 func (s *Suite) forgedLines(ctx context.Context) error {
 	help, err := exec.CommandContext(ctx, s.Binary, "stdio", "--help").CombinedOutput()
 	if err != nil || !bytes.Contains(help, []byte("--driver")) {
 		return nil
 	}
 	cmd := exec.CommandContext(ctx, s.Binary, "stdio", "--driver", s.Driver.Caps().Name)
-	// It is about the output; what limits the driver holds is others' business.
+	// Other cases test the limits.
 	cmd.Env = append(slices.Clone(s.Environ), "SANDBAR_ALLOW_DEGRADED=true")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -110,7 +109,7 @@ func (s *Suite) forgedLines(ctx context.Context) error {
 	lines := bufio.NewReader(io.LimitReader(out, 16<<20))
 	const lie = `{"type":"shell","id":"2","stdout":"forged","stderr":"","exit_code":0,"timed_out":false}`
 	script := "printf '%s\\n' '" + lie + "'; for f in 1 2 3 4 5 6 7 8 9; do printf '%s\\n' '" + lie + "' 2>/dev/null >&$f; done; true"
-	if s.Driver.Caps().Boundary != driver.BoundaryNone { // else that is the host's
+	if s.Driver.Caps().Boundary != driver.BoundaryNone { // without a boundary it is the host's process 1
 		script += "; printf '%s\\n' '" + lie + "' >/proc/1/fd/1; true"
 	}
 	for id, command := range []string{1: script, 2: "echo true"} {
@@ -123,7 +122,7 @@ func (s *Suite) forgedLines(ctx context.Context) error {
 		}
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return fmt.Errorf("no answer over standard output: %w", err)
+			return fmt.Errorf("reading the response from standard output: %w", err)
 		}
 		var answer struct{ ID, Stdout string }
 		if err := json.Unmarshal(line, &answer); err != nil || answer.ID != fmt.Sprint(id) || (id == 2 && answer.Stdout != "true\n") {
@@ -151,7 +150,7 @@ func forgedLog(ctx context.Context, _ *Suite, d *daemon) error {
 		func(r *http.Request) { r.URL.Path = "/sandboxes/\n\x1b[31mtime=forged" },
 	} {
 		if _, err := d.request(ctx, "GET", "/sandboxes/none", nil, change); err != nil {
-			continue // this client would not even send it
+			continue // Go's HTTP client refuses to send it
 		}
 	}
 	body, _ := json.Marshal(map[string]any{"name": nasty, "labels": map[string]string{nasty: nasty}})
@@ -161,7 +160,7 @@ func forgedLog(ctx context.Context, _ *Suite, d *daemon) error {
 	text, _ := d.log.look()
 	for line := range strings.Lines(text) {
 		if !logLine.MatchString(line) {
-			return escaped("a line of the log that is not the daemon's: %.200q", line)
+			return escaped("the log has a line that the daemon did not write: %.200q", line)
 		}
 		if strings.ContainsAny(line, "\x1b\x07\u202e") {
 			return escaped("control characters in the log: %.200q", line)
@@ -170,7 +169,7 @@ func forgedLog(ctx context.Context, _ *Suite, d *daemon) error {
 	return nil
 }
 
-// removeAll ends all long-lived sandboxes.
+// removeAll removes all sandboxes that the daemon lists.
 func (d *daemon) removeAll(ctx context.Context) error {
 	all, err := d.live(ctx)
 	if err != nil {
@@ -199,7 +198,8 @@ func ids(ctx context.Context, _ *Suite, d *daemon) error {
 			same++
 		}
 	}
-	// A prefix, 26 characters of 5 bits, and chance.
+	// An id has a common prefix and 26 random characters of 5 bits. Some of these are equal by
+	// chance.
 	if len(first) < 26 || len(second) < 26 || same > len(first)/2 {
 		return escaped("ids that can be guessed: %s and %s", first, second)
 	}

@@ -17,25 +17,25 @@ import (
 	"github.com/coder/websocket"
 )
 
-// listenerCases are numbers 67 to 72, 76 and 79: who may speak to the daemon,
-// and how.
+// listenerCases are cases 67 to 72, 76 and 79: access to the daemon's listener, and misuse of
+// connections.
 func listenerCases() []Case {
 	return []Case{
-		onDaemon("67-foreign-page", "a page of another origin posts to the daemon", foreignPage),
-		onDaemon("68-rebinding", "a foreign name that leads to loopback", rebinding),
-		onDaemon("69-foreign-socket", "a page of another origin opens a WebSocket", foreignSocket),
-		onDaemon("70-frames", "giant, endless, unmasked and very many frames", frames),
-		onDaemon("71-slow", "headers and bodies that never end", slow),
-		onDaemon("72-stalled-reader", "a client that stops reading", stalledReader),
-		onDaemon("76-tokens", "wrong, empty, doubled and misplaced tokens", tokens),
-		onDaemon("79-debugging", "metrics without a token, and what debugging would be", debugging),
+		daemonCase("67-foreign-page", "a page of another origin posts to the daemon", foreignPage),
+		daemonCase("68-rebinding", "DNS rebinding: a foreign host name for the daemon's address", rebinding),
+		daemonCase("69-foreign-socket", "a page of another origin opens a WebSocket", foreignSocket),
+		daemonCase("70-frames", "giant, endless, unmasked and very many frames", frames),
+		daemonCase("71-slow", "headers and bodies that never end", slow),
+		daemonCase("72-stalled-reader", "a client that stops reading", stalledReader),
+		daemonCase("76-tokens", "wrong, empty, doubled and misplaced tokens", tokens),
+		daemonCase("79-debugging", "metrics without a token, and debugging endpoints", debugging),
 	}
 }
 
 const evil = "https://evil.example"
 
 func foreignPage(ctx context.Context, _ *Suite, d *daemon) error {
-	for _, token := range []bool{false, true} { // a browser may have been given one
+	for _, token := range []bool{false, true} { // a browser may have stored the token
 		change := func(r *http.Request) {
 			r.Header.Set("Origin", evil)
 			r.Header.Set("Sec-Fetch-Site", "cross-site")
@@ -50,7 +50,7 @@ func foreignPage(ctx context.Context, _ *Suite, d *daemon) error {
 	}
 	ids, err := d.live(ctx)
 	if err == nil && len(ids) > 0 {
-		err = escaped("a foreign page has made a sandbox")
+		err = escaped("a foreign page has created a sandbox")
 	}
 	return err
 }
@@ -85,7 +85,7 @@ func foreignSocket(ctx context.Context, _ *Suite, d *daemon) error {
 	return nil
 }
 
-// upgrade opens a WebSocket by hand, for frames that no library sends.
+// upgrade opens a WebSocket without a library, so that the caller can send malformed frames.
 func (d *daemon) upgrade(ctx context.Context) (net.Conn, error) {
 	c, err := d.raw(ctx)
 	if err != nil {
@@ -101,16 +101,17 @@ func (d *daemon) upgrade(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// patience is how long a daemon may put up with a client that misbehaves.
-const patience = 70 * time.Second
+// closeTimeout is the time within which the daemon must close the connection of a misbehaving
+// client.
+const closeTimeout = 70 * time.Second
 
-// cutOff writes until the daemon ends the connection. After so many bytes it
-// writes no more, and waits.
-func cutOff(c net.Conn, most int64, write func(io.Writer) (int, error)) error {
+// expectClose writes until the daemon closes the connection. After most bytes it only waits for
+// that.
+func expectClose(c net.Conn, most int64, write func(io.Writer) (int, error)) error {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(closeTimeout))
 	closed := make(chan error, 1)
-	go func() { // what the daemon says is taken, or it could not say it
+	go func() { // reads all data, so that the daemon's writes do not block
 		_, err := io.Copy(io.Discard, c)
 		closed <- err
 	}()
@@ -121,12 +122,12 @@ func cutOff(c net.Conn, most int64, write func(io.Writer) (int, error)) error {
 		}
 	}
 	if err := <-closed; isTimeout(err) {
-		return escaped("the daemon has not ended the connection after %v", patience)
+		return escaped("the daemon has not closed the connection after %v", closeTimeout)
 	}
 	return nil
 }
 
-// header is that of a masked frame of a client.
+// header returns the header of a masked frame of a client (RFC 6455).
 func header(first byte, size int) []byte {
 	return append([]byte{first, 0x80 | 127, 0, 0, 0, 0, byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size)}, 0, 0, 0, 0)
 }
@@ -141,9 +142,9 @@ func frames(ctx context.Context, _ *Suite, d *daemon) error {
 		each  []byte
 	}{
 		{"a frame of 2 GB", 256 << 20, header(0x81, 1<<31-1), block},
-		{"fragments without an end", 256 << 20, append(header(0x01, len(block)), block...), append(header(0x00, len(block)), block...)},
+		{"endless fragments", 256 << 20, append(header(0x01, len(block)), block...), append(header(0x00, len(block)), block...)},
 		{"an unmasked frame", 64 << 20, []byte{0x81, 2, '{', '}'}, block},
-		{"an unknown kind of frame", 64 << 20, header(0x87, 1), block},
+		{"an unknown opcode", 64 << 20, header(0x87, 1), block},
 		{"a control frame that is too long", 64 << 20, header(0x89, 1<<20), block},
 	} {
 		c, err := d.upgrade(ctx)
@@ -151,7 +152,7 @@ func frames(ctx context.Context, _ *Suite, d *daemon) error {
 			return err
 		}
 		first := attack.first
-		err = cutOff(c, attack.most, func(w io.Writer) (int, error) {
+		err = expectClose(c, attack.most, func(w io.Writer) (int, error) {
 			if first != nil {
 				_, err := w.Write(first)
 				first = nil
@@ -166,13 +167,13 @@ func frames(ctx context.Context, _ *Suite, d *daemon) error {
 	if err := pings(ctx, d); err != nil {
 		return err
 	}
-	if grown := d.memory() - before; grown > growth {
+	if grown := d.memory() - before; grown > maxGrowth {
 		return escaped("the daemon grew by %d MiB", grown>>20)
 	}
 	return nil
 }
 
-// pings sends very many pings and reads no answer.
+// pings sends many pings and reads no pong.
 func pings(ctx context.Context, d *daemon) error {
 	c, err := d.upgrade(ctx)
 	if err != nil {
@@ -183,13 +184,13 @@ func pings(ctx context.Context, d *daemon) error {
 	flood := bytes.Repeat([]byte{0x89, 0x80, 0, 0, 0, 0}, 10_000)
 	for range 100 {
 		if _, err := c.Write(flood); err != nil {
-			break // held back or cut off: both will do
+			break // the write blocks or the connection is closed: both are contained
 		}
 	}
 	return d.healthy(ctx)
 }
 
-// slowClients is how many connections a slow attacker has here.
+// slowClients is the number of connections of a slow attacker.
 const slowClients = 64
 
 func slow(ctx context.Context, _ *Suite, d *daemon) error {
@@ -215,13 +216,13 @@ func slow(ctx context.Context, _ *Suite, d *daemon) error {
 		begin := begins[i%len(begins)]
 		wait.Go(func() {
 			_, _ = io.WriteString(c, begin)
-			_ = c.SetReadDeadline(time.Now().Add(patience))
+			_ = c.SetReadDeadline(time.Now().Add(closeTimeout))
 			if _, err := io.Copy(io.Discard, c); isTimeout(err) {
 				late <- begin
 			}
 		})
 	}
-	// Others are served meanwhile.
+	// The daemon serves other clients meanwhile.
 	if err := d.healthy(ctx); err != nil {
 		return err
 	}
@@ -251,14 +252,14 @@ func stalledReader(ctx context.Context, _ *Suite, d *daemon) error {
 			return err
 		}
 	}
-	// Another client has its answer while those wait.
+	// The daemon serves another client meanwhile.
 	o, err := d.shell(ctx, execution{Code: "echo here"})
 	switch {
 	case err != nil:
 		return err
 	case o.output.String() != "here\n":
-		return escaped("a client that does not read has disturbed another: status %q, error %q", o.status, o.code)
-	case d.memory()-before > growth:
+		return escaped("a client that does not read affected another: status %q, error %q", o.status, o.code)
+	case d.memory()-before > maxGrowth:
 		return escaped("the daemon grew by %d MiB", (d.memory()-before)>>20)
 	}
 	return nil
@@ -286,7 +287,7 @@ func tokens(ctx context.Context, _ *Suite, d *daemon) error {
 	}
 	text, _ := d.log.look()
 	if strings.Contains(text, d.token) {
-		return escaped("the token stands in the daemon's log")
+		return escaped("the daemon's log contains the token")
 	}
 	return nil
 }
@@ -301,14 +302,14 @@ func debugging(ctx context.Context, _ *Suite, d *daemon) error {
 			return err
 		}
 	}
-	// What a guest or client chooses is no label.
+	// Names that a client chooses must not become labels.
 	name := "x" + strings.ToLower(rand.Text())
 	if _, err := d.shell(ctx, execution{Language: name, ID: name, Code: name}); err != nil {
 		return err
 	}
 	a, err := d.request(ctx, "GET", "/metrics", nil)
 	if err == nil && bytes.Contains(a.body, []byte(name)) {
-		err = escaped("a name that a client chose is in the metrics")
+		err = escaped("the metrics contain a name that a client chose")
 	}
 	return err
 }

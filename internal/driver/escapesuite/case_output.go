@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// outputCases are numbers 37 to 40: output and time, which are the engine's.
+// outputCases are cases 37 to 40: the limits of output and time, which the engine enforces.
 func outputCases() []Case {
 	return []Case{
-		onDaemon("37-flood", "output without an end", flood),
-		onDaemon("38-one-line", "megabytes without a newline, and bytes that are no text", oneLine),
-		onDaemon("39-last-moment", "end at the very moment of the time limit", lastMoment),
-		onDaemon("40-limits", "limits that are no limits", oddLimits),
+		daemonCase("37-flood", "endless output", flood),
+		daemonCase("38-one-line", "megabytes without a newline, and invalid UTF-8", oneLine),
+		daemonCase("39-last-moment", "a program that ends at its time limit", lastMoment),
+		daemonCase("40-limits", "invalid limits", oddLimits),
 	}
 }
 
-// growth is how much the daemon's memory may grow in an attack.
-const growth = 64 << 20
+// maxGrowth is the maximum growth of the daemon's memory during an attack, in bytes.
+const maxGrowth = 64 << 20
 
 func flood(ctx context.Context, _ *Suite, d *daemon) error {
 	before := d.memory()
@@ -27,10 +27,10 @@ func flood(ctx context.Context, _ *Suite, d *daemon) error {
 	case err != nil:
 		return err
 	case o.code != "OUTPUT_LIMIT":
-		return escaped("the program was not ended at its limit: status %q, error %q", o.status, o.code)
+		return escaped("the program was not stopped at its limit: status %q, error %q", o.status, o.code)
 	case o.output.Len() != outputCap:
-		return escaped("%d bytes came, and the limit was %d", o.output.Len(), outputCap)
-	case d.memory()-before > growth:
+		return escaped("the client received %d bytes; the limit is %d", o.output.Len(), outputCap)
+	case d.memory()-before > maxGrowth:
 		return escaped("the daemon grew by %d MiB", (d.memory()-before)>>20)
 	}
 	return nil
@@ -43,9 +43,9 @@ func oneLine(ctx context.Context, _ *Suite, d *daemon) error {
 	case err != nil:
 		return err
 	case strings.Count(o.output.String(), "x") != size || !strings.Contains(o.output.String(), "\x00"):
-		return escaped("%d of %d bytes came", o.output.Len(), size)
+		return escaped("the client received %d of %d bytes", o.output.Len(), size)
 	case o.exit == nil || *o.exit != 0:
-		return escaped("the program did not end as it should: %s %s", o.status, o.code)
+		return escaped("unexpected end of the program: %s %s", o.status, o.code)
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func lastMoment(ctx context.Context, _ *Suite, d *daemon) error {
 			return err
 		}
 	}
-	// A ping's answer, asked for when all are over, comes after all they sent.
+	// After all executions have ended it sends a ping. The pong comes after all their messages.
 	for over := 0; ; {
 		m, err := c.next(ctx)
 		if err != nil {
@@ -110,12 +110,12 @@ func oddLimits(ctx context.Context, _ *Suite, d *daemon) error {
 			if err != nil {
 				return fmt.Errorf("limits %s: %w", limits, err)
 			}
-			if o.take(m) {
+			if o.add(m) {
 				break
 			}
 		}
 		if o.code != "INVALID_REQUEST" || o.output.Len() > 0 {
-			return escaped("limits %s were taken: status %q, error %q", limits, o.status, o.code)
+			return escaped("the daemon accepted the limits %s: status %q, error %q", limits, o.status, o.code)
 		}
 	}
 	return nil

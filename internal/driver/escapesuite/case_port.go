@@ -12,16 +12,17 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// portCases are numbers 52 to 54: the ways to ports of a sandbox.
+// portCases are cases 52 and 53: connections to a sandbox's ports.
 func portCases() []Case {
 	return []Case{
-		onDaemon("52-ports", "the way to a sandbox's port leads to the host's or another's", ports),
-		onDaemon("53-previews", "another's preview, without a token, with another's", previews),
+		daemonCase("52-ports", "a tunnel to a sandbox's port that reaches the host or another sandbox", ports),
+		daemonCase("53-previews", "a preview without a token, and with that of another sandbox", previews),
 	}
 }
 
-// service is something on the host's loopback that no sandbox may be led to.
-func service() (net.Listener, string, error) {
+// startService starts an HTTP server on the host's loopback that answers with a random secret. No
+// tunnel to a sandbox may reach it.
+func startService() (net.Listener, string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, "", err
@@ -33,8 +34,7 @@ func service() (net.Listener, string, error) {
 	return l, secret, nil
 }
 
-// tunnel asks for a connection to a port of a sandbox and returns what it says
-// to a request.
+// tunnel connects to a port of a sandbox, sends an HTTP request, and returns the response.
 func (d *daemon) tunnel(ctx context.Context, id, port string) (string, error) {
 	c, err := d.raw(ctx)
 	if err != nil {
@@ -62,9 +62,9 @@ func (d *daemon) tunnel(ctx context.Context, id, port string) (string, error) {
 
 func ports(ctx context.Context, s *Suite, d *daemon) error {
 	if !s.Driver.Caps().PrivateNetwork {
-		return notRun("the driver does not claim a network of a sandbox's own")
+		return notRun("the driver does not claim a private network for sandboxes")
 	}
-	l, secret, err := service()
+	l, secret, err := startService()
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func ports(ctx context.Context, s *Suite, d *daemon) error {
 		said, err := d.tunnel(ctx, id, port)
 		switch {
 		case strings.Contains(said, secret), strings.Contains(said, "HTTP/1.0 ") && port == api:
-			return escaped("the sandbox's port %s is the host's", port)
+			return escaped("the sandbox's port %s is that of the host", port)
 		case strings.HasPrefix(said, "HTTP/1.1 101"):
 			return escaped("something answers at port %s of an empty sandbox", port)
 		case err != nil && said == "":
@@ -116,7 +116,7 @@ func previews(ctx context.Context, s *Suite, d *daemon) error {
 			}
 		}
 	}
-	// A sandbox's own secret opens nothing of the daemon's.
+	// A sandbox's secret gives no access to the daemon.
 	for _, path := range []string{"/sandboxes", "/metrics", "/ws", "/sandboxes/" + id} {
 		if err := d.refused(ctx, "a sandbox's secret at "+strings.Replace(path, id, "{id}", 1), "GET", path, nil, as(mine), 401, 403); err != nil {
 			return err

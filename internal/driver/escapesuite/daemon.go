@@ -24,18 +24,17 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// daemon is one that is attacked: a process of this program.
+// daemon is an attacked daemon: a child process of this program.
 type daemon struct {
 	cmd   *exec.Cmd
-	dir   string // all of its directories
+	dir   string // contains all of its directories
 	token string
 	base  string // http://127.0.0.1:PORT
-	log   *journal
+	log   *logBuffer
 	gone  chan struct{}
 }
 
-// Settings of the daemon under attack: small enough that reaching a limit is
-// quick, and its listener on a port that nobody knows.
+// Limits of the attacked daemon, small so that attacks reach them quickly. outputCap is in bytes.
 const (
 	maxSandboxes = 16
 	outputCap    = 8 << 20
@@ -43,7 +42,7 @@ const (
 
 var listening = regexp.MustCompile(`msg=listening address=(http://\S+)`)
 
-// daemon returns the daemon that is up, or starts one.
+// daemon returns the running daemon, or starts one.
 func (s *Suite) daemon(ctx context.Context) (*daemon, error) {
 	if s.Binary == "" {
 		return nil, notRun("there is no daemon to attack")
@@ -51,7 +50,7 @@ func (s *Suite) daemon(ctx context.Context) (*daemon, error) {
 	if s.d != nil && !s.d.ended() {
 		return s.d, nil
 	}
-	s.dismiss()
+	s.stopDaemon()
 	dir, err := os.MkdirTemp("", "sandbar-escape-")
 	if err != nil {
 		return nil, err
@@ -64,9 +63,9 @@ func (s *Suite) daemon(ctx context.Context) (*daemon, error) {
 	return d, nil
 }
 
-// launch starts a daemon over directories that may have served another before.
+// launch starts a daemon whose directories are in dir. Another daemon may have used them before.
 func (s *Suite) launch(ctx context.Context, dir string) (*daemon, error) {
-	d := &daemon{dir: dir, token: rand.Text(), log: newJournal(), gone: make(chan struct{})}
+	d := &daemon{dir: dir, token: rand.Text(), log: newLogBuffer(), gone: make(chan struct{})}
 	d.cmd = exec.Command(s.Binary, "serve", "--listen", "127.0.0.1:0")
 	d.cmd.Env = append(s.Environ, "SANDBAR_TOKEN="+d.token, "SANDBAR_DRIVER="+s.Driver.Caps().Name,
 		"SANDBAR_RUNTIME_DIR="+filepath.Join(dir, "run"), "SANDBAR_STATE_DIR="+filepath.Join(dir, "state"),
@@ -76,7 +75,7 @@ func (s *Suite) launch(ctx context.Context, dir string) (*daemon, error) {
 		d.cmd.Env = append(d.cmd.Env, "SANDBAR_TEMPLATES=off")
 	}
 	if s.Driver.Caps().Enforced.Memory == sandbar.EnforcedNone {
-		d.cmd.Env = append(d.cmd.Env, "SANDBAR_ALLOW_DEGRADED=true") // the protocol has no execution without that limit
+		d.cmd.Env = append(d.cmd.Env, "SANDBAR_ALLOW_DEGRADED=true") // each execution of the Fathom protocol has that limit
 	}
 	d.cmd.Stderr = d.log
 	if err := d.cmd.Start(); err != nil {
@@ -89,14 +88,14 @@ func (s *Suite) launch(ctx context.Context, dir string) (*daemon, error) {
 	found, err := d.log.await(ctx, listening, d.gone)
 	if err != nil {
 		d.kill()
-		return nil, fmt.Errorf("the daemon does not serve: %w: %s", err, d.log.tail())
+		return nil, fmt.Errorf("the daemon did not start: %w: %s", err, d.log.tail())
 	}
 	d.base = found[1]
 	return d, nil
 }
 
-// dismiss ends the daemon, if there is one, and removes what it had.
-func (s *Suite) dismiss() {
+// stopDaemon stops the daemon, if one runs, and removes its directories.
+func (s *Suite) stopDaemon() {
 	if s.d == nil {
 		return
 	}
@@ -124,16 +123,16 @@ func (d *daemon) ended() bool {
 	}
 }
 
-// address is HOST:PORT of the listener.
+// address returns HOST:PORT of the listener.
 func (d *daemon) address() string { return strings.TrimPrefix(d.base, "http://") }
 
-// answer is what came of a request.
+// answer is the response to a request.
 type answer struct {
 	status int
 	body   []byte
 }
 
-// request sends a request as whoever bears the token; change may make it another.
+// request sends a request with the token. change can modify it first.
 func (d *daemon) request(ctx context.Context, method, path string, body any, change ...func(*http.Request)) (answer, error) {
 	var reader io.Reader
 	switch b := body.(type) {
@@ -166,7 +165,7 @@ func (d *daemon) request(ctx context.Context, method, path string, body any, cha
 	return answer{resp.StatusCode, text}, err
 }
 
-// refused fails unless the request is answered with one of the statuses.
+// refused returns an error unless the request is answered with one of the statuses.
 func (d *daemon) refused(ctx context.Context, what, method, path string, body any, change func(*http.Request), statuses ...int) error {
 	if change == nil {
 		change = func(*http.Request) {}
@@ -180,10 +179,10 @@ func (d *daemon) refused(ctx context.Context, what, method, path string, body an
 			return nil
 		}
 	}
-	return escaped("%s: status %d, and one of %v was due", what, a.status, statuses)
+	return escaped("%s: status %d, want one of %v", what, a.status, statuses)
 }
 
-// healthy fails unless the daemon answers.
+// healthy returns an error unless the daemon is healthy.
 func (d *daemon) healthy(ctx context.Context) error {
 	a, err := d.request(ctx, "GET", "/health", nil)
 	switch {
@@ -195,7 +194,7 @@ func (d *daemon) healthy(ctx context.Context) error {
 	return nil
 }
 
-// create makes a long-lived sandbox and returns its id.
+// create creates a long-lived sandbox and returns its id.
 func (d *daemon) create(ctx context.Context, body any) (string, error) {
 	a, err := d.request(ctx, "POST", "/sandboxes", body)
 	if err != nil {
@@ -225,17 +224,17 @@ func (d *daemon) live(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// raw opens a bare connection to the listener.
+// raw opens a TCP connection to the listener.
 func (d *daemon) raw(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", d.address())
 }
 
-// memory is the daemon's resident memory in bytes; 0 where /proc does not tell.
+// memory returns the daemon's resident memory in bytes, 0 if it is unknown.
 func (d *daemon) memory() int64 {
 	return status(d.cmd.Process.Pid, "VmRSS:") << 10
 }
 
-// status reads a number from a process's status in /proc.
+// status returns a number of /proc/PID/status, 0 if it cannot be read.
 func status(pid int, field string) int64 {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -251,40 +250,40 @@ func status(pid int, field string) int64 {
 	return 0
 }
 
-// journalCap is how much of a daemon's log is kept.
-const journalCap = 4 << 20
+// maxLog is the size limit of a logBuffer, in bytes.
+const maxLog = 4 << 20
 
-// journal keeps what the daemon says on standard error.
-type journal struct {
+// logBuffer keeps the beginning of the daemon's standard error output.
+type logBuffer struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
-	grown chan struct{} // closed and made anew whenever there is more
+	grown chan struct{} // closed and replaced by each Write
 }
 
-func newJournal() *journal { return &journal{grown: make(chan struct{})} }
+func newLogBuffer() *logBuffer { return &logBuffer{grown: make(chan struct{})} }
 
-func (j *journal) Write(b []byte) (int, error) {
+func (j *logBuffer) Write(b []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.text.Write(b[:min(len(b), max(0, journalCap-j.text.Len()))])
+	j.text.Write(b[:min(len(b), max(0, maxLog-j.text.Len()))])
 	close(j.grown)
 	j.grown = make(chan struct{})
 	return len(b), nil
 }
 
-func (j *journal) look() (string, <-chan struct{}) {
+func (j *logBuffer) look() (string, <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.String(), j.grown
 }
 
-func (j *journal) tail() string {
+func (j *logBuffer) tail() string {
 	text, _ := j.look()
 	return text[max(0, len(text)-500):]
 }
 
-// await waits for a line that matches.
-func (j *journal) await(ctx context.Context, pattern *regexp.Regexp, gone <-chan struct{}) ([]string, error) {
+// await waits until the text matches, and returns the submatches.
+func (j *logBuffer) await(ctx context.Context, pattern *regexp.Regexp, gone <-chan struct{}) ([]string, error) {
 	for {
 		text, grown := j.look()
 		if found := pattern.FindStringSubmatch(text); found != nil {

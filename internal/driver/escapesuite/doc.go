@@ -1,21 +1,18 @@
-// Package escapesuite is the escape suite as an operator runs it: the attacks of
-// package escape on a driver, and those on the daemon around it, on the host at
-// hand. It says, case by case, what was attempted, what was expected and what
-// happened.
+// Package escapesuite runs the escape suite on an operator's host: the attacks of package escape on
+// a driver, and attacks on the daemon. For each case it reports the attack, the expected result and
+// the observed one.
 //
-// The attacks on a driver are run in this process. Those on the daemon are run
-// against a real one, a child process of this program with directories, a token
-// and addresses on loopback of its own: what is malformed, oversized, forged,
-// slow or vanishing on its listeners (37–40 and 52–80), its own sudden end
-// (81–88), and what programs send out through it (92 and 95).
+// The attacks on a driver run in this process. Those on the daemon run against a daemon that is a
+// child process of this program, with its own directories, token and loopback addresses: malformed,
+// oversized, forged, slow and aborted input on its listeners (cases 37–40 and 52–80), its sudden
+// end (81–88), and data that programs send through it (92 and 95).
 //
-// What it promises:
+// Invariants:
 //
-//   - It is safe on a host in production: it changes nothing but what it has made
-//     itself, ends no process but its own, and is bounded in time, memory,
-//     connections and processes.
-//   - A verdict is what was seen. What could not be attempted is NOT RUN, with
-//     the reason; what did not get to its end is INCONCLUSIVE, and a failure.
-//   - Where a driver claims no boundary, its attacks are run all the same and
-//     must be seen to succeed. Of the daemon everything is claimed.
+//   - The suite is safe on a production host. It changes only files that it created, signals only
+//     its own processes, and its time, memory, connections and processes are bounded.
+//   - A verdict is an observation. A case that cannot be attempted is NOT RUN, with the reason. A
+//     case that was not completed is INCONCLUSIVE, which is a failure.
+//   - If a driver claims no boundary, its attacks run too and must succeed. For the daemon all
+//     boundaries are claimed.
 package escapesuite

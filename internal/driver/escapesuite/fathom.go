@@ -16,7 +16,7 @@ type conn struct {
 	ws *websocket.Conn
 }
 
-// message is what the daemon sends.
+// message is a message of the daemon.
 type message struct {
 	Type     string `json:"type"`
 	ID       string `json:"id"`
@@ -26,7 +26,7 @@ type message struct {
 	ExitCode *int   `json:"exit_code"`
 }
 
-// dial connects as whoever bears the token.
+// dial connects with the token.
 func (d *daemon) dial(ctx context.Context) (*conn, error) {
 	ws, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(d.base, "http")+"/ws", &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + d.token}}})
@@ -59,8 +59,7 @@ func (c *conn) send(ctx context.Context, text string) error {
 	return c.ws.Write(ctx, websocket.MessageText, []byte(text))
 }
 
-// next reads one message. A frame that is no message is an escape: it was forged
-// or broken.
+// next reads one message. A malformed frame is an escape, because the daemon sends none.
 func (c *conn) next(ctx context.Context) (message, error) {
 	_, b, err := c.ws.Read(ctx)
 	if err != nil {
@@ -68,21 +67,21 @@ func (c *conn) next(ctx context.Context) (message, error) {
 	}
 	var m message
 	if err := json.Unmarshal(b, &m); err != nil {
-		return m, escaped("a frame that is no message: %.200q", b)
+		return m, escaped("a malformed frame: %.200q", b)
 	}
 	return m, nil
 }
 
-// outcome is everything that one execution sent.
+// outcome has the messages of one execution.
 type outcome struct {
 	output strings.Builder // both streams
-	status string          // the last one
-	code   string          // of the error, if there was one
+	status string          // of the last status message
+	code   string          // of the error message; "": none
 	exit   *int
 }
 
-// take notes a message and reports whether it was the last.
-func (o *outcome) take(m message) bool {
+// add adds a message and reports whether it is the last of the execution.
+func (o *outcome) add(m message) bool {
 	switch m.Type {
 	case "stdout", "stderr":
 		o.output.WriteString(m.Data)
@@ -93,12 +92,12 @@ func (o *outcome) take(m message) bool {
 		return true
 	case "error":
 		o.code = m.Code
-		return m.Code != "OUTPUT_LIMIT" // after which the result comes
+		return m.Code != "OUTPUT_LIMIT" // the result follows
 	}
 	return false
 }
 
-// run executes e and returns what came of it, up to its last message.
+// run executes e and returns its outcome after its last message.
 func (c *conn) run(ctx context.Context, e execution) (*outcome, error) {
 	if err := c.send(ctx, e.text()); err != nil {
 		return nil, err
@@ -109,13 +108,13 @@ func (c *conn) run(ctx context.Context, e execution) (*outcome, error) {
 		if err != nil {
 			return nil, err
 		}
-		if m.ID == e.ID && o.take(m) {
+		if m.ID == e.ID && o.add(m) {
 			return o, nil
 		}
 	}
 }
 
-// shell runs a script on a connection of its own.
+// shell executes e on a new connection. Defaults: the language shell and a timeout of 20 s.
 func (d *daemon) shell(ctx context.Context, e execution) (*outcome, error) {
 	c, err := d.dial(ctx)
 	if err != nil {

@@ -8,18 +8,18 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Role is who attacks from where: the user that the daemon is, what sandboxes are
-// made from, and how they start. The suite runs once for each role.
+// Role is a configuration of the attacks: the daemon's user, the image of sandboxes, and how
+// programs start. The suite runs once for each role.
 type Role struct {
 	As    As   // the daemon's user
-	Image bool // sandboxes have the root of an image instead of the host's programs
+	Image bool // sandboxes have an image instead of the host's programs
 	Warm  bool // the first program of a sandbox runs in a prestarted interpreter
 }
 
-// As is the user that the daemon is.
+// As is the user of the daemon.
 type As string
 
-// The users.
+// All users.
 const (
 	Root       As = "root"        // root, with a range of ids for each sandbox
 	RootOneID  As = "root-one-id" // root of a user namespace that maps uid 0 alone
@@ -27,8 +27,7 @@ const (
 	UserCgroup As = "user-cgroup" // an ordinary user with a delegated control group
 )
 
-// Roles returns all roles: every As, on the host's programs and on an image, cold
-// and warm.
+// Roles returns all roles: each As with and without an image, cold and warm.
 func Roles() []Role {
 	var all []Role
 	for _, as := range []As{Root, RootOneID, User, UserCgroup} {
@@ -49,7 +48,7 @@ func (r Role) String() string {
 	return name
 }
 
-// ParseRoles reads the names of roles with commas between; "all" stands for Roles.
+// ParseRoles parses comma-separated names of roles. "all" means Roles.
 func ParseRoles(names string) ([]Role, error) {
 	if names == "all" {
 		return Roles(), nil

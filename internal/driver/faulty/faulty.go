@@ -1,60 +1,56 @@
-// Package faulty is a driver without sandboxes: its programs are scripts that
-// it interprets, and it fails, stalls, dribbles and dies when it is told to. It
-// is for the tests of the engine and of protocols, which need every kind of
-// end and of trouble, at once and on command. It runs nothing real, starts no
-// process and touches no file, so it works inside a testing/synctest bubble:
-// everything that waits, waits on channels and timers.
+// Package faulty is a driver for the tests of the engine and of protocols. Its programs are scripts
+// that it interprets, and tests make it fail, stall and lose sandboxes. It starts no process and
+// touches no file. It works inside a testing/synctest bubble, because it waits only on channels and
+// timers.
 //
 // # Programs
 //
-// A program is chosen by Cmd.Args. Args[0] is
+// Cmd.Args[0] selects the kind of program:
 //
-//   - a verb of the table below, with its operands as further Args; an Arg ";"
-//     begins another command: ["print", "stdout", "hello", ";", "exit", "3"];
-//   - an interpreter (python3, node, sh, elixir; see Driver.Missing): the file
-//     named by Args[1] is a script, one command a line, and what follows are
-//     the program's arguments; with "-c" as Args[1] the script is Args[2]. If there
-//     is no such file the program exits 2.
+//   - a verb of the table below: the other Args are its operands. An Arg ";" starts another
+//     command: ["print", "stdout", "hello", ";", "exit", "3"].
+//   - an interpreter (python3, node, sh, elixir; see Driver.Missing): Args[1] is the file of a
+//     script with one command a line, and the other Args are the program's arguments. If Args[1] is
+//     "-c", the script is Args[2]. If the file does not exist, the program exits with 2.
 //
-// Anything else is NotFound. In a script, operands are separated by blanks; one
-// in double quotes is a Go string literal. Empty lines and lines that begin
-// with # are skipped. A script that ends without "exit" exits 0. A command that
-// is not understood is told on stderr, and the program exits 2.
+// Other programs are NotFound. In a script, blanks separate operands. An operand in double quotes
+// is a Go string literal. Empty lines and lines that start with # are skipped. A script that ends
+// without "exit" exits with 0. For an invalid command the program writes an error to stderr and
+// exits with 2.
 //
-//	print STREAM TEXT...    write the texts, blanks between, and a newline
+//	print STREAM TEXT...    write the texts, separated by blanks, and a newline
 //	write STREAM TEXT...    the same without the newline
 //	flood STREAM N          write N bytes of Pattern
-//	dribble STREAM TEXT D   write TEXT a byte at a time, pausing D after each;
-//	                        cuts UTF-8 sequences apart
+//	dribble STREAM TEXT D   write TEXT one byte at a time (not one rune), with a
+//	                        pause of D after each
 //	echo-stdin              copy the input to stdout until its end
 //	count-stdin             read the input to its end, print its length
 //	args | dir              print the arguments, one a line | the directory
 //	env NAME                print NAME=value, or NAME is unset
 //	cat FILE                copy a file of the sandbox to stdout
-//	save FILE TEXT          make a file
+//	save FILE TEXT          write a file
 //	sleep D                 wait; D as in time.ParseDuration
 //	block-until NAME        wait until the test calls Driver.Open(NAME)
-//	repeat N COMMAND...     the command N times
-//	serve PORT              from now on connections to PORT are echoed
+//	repeat N COMMAND...     run the command N times
+//	serve PORT              from now on echo connections to PORT
 //	ignore-term             ignore signal 15 from now on
-//	on-term COMMAND...      run the command at signal 15, then go on; to end,
-//	                        let it be "exit N"
+//	on-term COMMAND...      run the command at signal 15 and continue; with
+//	                        "exit N" as the command, exit
 //	usage CPU BYTES         set the result's CPU time and peak memory
-//	drain D                 let Wait return D later than the program's end
-//	leave                   leave something behind that lives until KillTree or
-//	                        the sandbox's end
-//	exit N                  end with this exit code
+//	drain D                 make Wait return D after the program's end
+//	leave                   leave a leftover that stays until KillTree or the
+//	                        sandbox's end
+//	exit N                  exit with this code
 //	signal N                end as if killed by signal N
 //	oom                     end as if killed for memory
-//	lost                    the sandbox dies, and all in it
-//	hang NAME               as block-until, but nothing ends it: not KILL, not
-//	                        Destroy, neither of which waits for it
-//	panic-wait              let Wait panic after the end
-//	fail-wait TEXT          let Wait return an error after the end
+//	lost                    end the sandbox as if its backend had died
+//	hang NAME               as block-until, but KILL and Destroy do not end it;
+//	                        neither waits for it
+//	panic-wait              make Wait panic after the end
+//	fail-wait TEXT          make Wait return an error after the end
 //
-// STREAM is stdout or stderr. A program's output goes through a pipe of two
-// times 32 KiB, as a real one's does: a receiver that blocks holds the program
-// back, which Driver.Written shows.
+// STREAM is stdout or stderr. Each output goes through a pipe of two slots of 32 KiB. As with a
+// real pipe, a blocked receiver blocks the program; Driver.Written shows how much it has written.
 package faulty
 
 import (
@@ -71,27 +67,26 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Hook is called at the beginning of a driver's step and can fail it, hold it
-// up or panic. ctx is the step's own.
+// Hook is called at the beginning of a driver's operation. It can return an error, which fails the
+// operation, block, or panic. ctx is the context of the operation.
 type Hook func(ctx context.Context) error
 
-// Driver is the faulty driver. Its exported fields are set before its first
-// use; the zero values are a driver that works and enforces everything.
+// Driver is the faulty driver. Its exported fields must be set before its first use. The driver of
+// New works and enforces all limits.
 type Driver struct {
 	// Capabilities is what Caps returns. Default: FullCaps.
 	Capabilities driver.Caps
-	// OnCreate, OnStart and OnDestroy are called before the step is done. When
-	// one fails, the step is not done.
+	// OnCreate, OnStart and OnDestroy are called before the operation. If one fails, the operation
+	// has no effect.
 	OnCreate, OnStart, OnDestroy Hook
-	// AfterCreate is called with the sandbox made. When it fails, the sandbox
-	// is removed again and Create fails.
+	// AfterCreate is called when the sandbox exists. If it fails, the sandbox is removed and Create
+	// fails.
 	AfterCreate Hook
-	// OnKillTree is called before KillTree does anything. When it fails,
-	// nothing is done.
+	// OnKillTree is called before KillTree. If it fails, KillTree has no effect.
 	OnKillTree Hook
-	// Missing are interpreters that this host lacks.
+	// Missing are interpreters that do not exist on this host.
 	Missing []string
-	// Bare makes sandboxes without the abilities driver.Dialer and driver.Watcher.
+	// Bare: sandboxes do not implement driver.Dialer and driver.Watcher.
 	Bare bool
 	// NoFiles makes every file operation fail with Unsupported.
 	NoFiles bool
@@ -103,13 +98,13 @@ type Driver struct {
 	mu        sync.Mutex
 	sandboxes map[sandbar.ID]*sandbox
 	processes int
-	left      int // what programs have left behind
+	left      int // number of leftovers of programs
 	gates     map[string]*gate
 	events    []string
 	specs     []sandbar.Spec
 }
 
-// gate is something that programs wait for.
+// gate is an event that programs wait for.
 type gate struct {
 	open    chan struct{} // closed by Open
 	reached chan struct{} // closed by the first program that waits
@@ -117,12 +112,12 @@ type gate struct {
 	arrived sync.Once
 }
 
-// New returns a driver that works.
+// New returns a driver without faults.
 func New() *Driver {
 	return &Driver{Capabilities: FullCaps(), verbs: newVerbs(), sandboxes: map[sandbar.ID]*sandbox{}, gates: map[string]*gate{}}
 }
 
-// FullCaps are the Caps of a driver that enforces everything.
+// FullCaps returns the Caps of a driver that enforces all limits.
 func FullCaps() driver.Caps {
 	return driver.Caps{
 		Name: "faulty", Boundary: driver.BoundaryNone,
@@ -146,7 +141,7 @@ func FailFirst(n int, err error) Hook {
 	}
 }
 
-// Stall holds up every call until the channel is closed or ctx ends.
+// Stall blocks every call until the channel is closed or ctx ends.
 func Stall(until <-chan struct{}) Hook {
 	return func(ctx context.Context) error {
 		select {
@@ -158,30 +153,29 @@ func Stall(until <-chan struct{}) Hook {
 	}
 }
 
-// Deaf holds up every call until the channel is closed, whatever its ctx says.
-func Deaf(until <-chan struct{}) Hook {
+// Block blocks every call until the channel is closed, even if ctx ends.
+func Block(until <-chan struct{}) Hook {
 	return func(context.Context) error { <-until; return nil }
 }
 
-// Slow makes every call take d, whatever its ctx says.
+// Slow makes every call take d, even if ctx ends.
 func Slow(d time.Duration) Hook {
 	return func(context.Context) error { time.Sleep(d); return nil }
 }
 
 // Panic panics in every call.
 func Panic() Hook {
-	return func(context.Context) error { panic("faulty: told to panic") }
+	return func(context.Context) error { panic("faulty: requested panic") }
 }
 
-// Pattern is the byte at an offset of what flood writes: the alphabet, over
-// and over.
+// Pattern returns the byte at an offset of the output of flood: the repeated alphabet.
 func Pattern(offset int64) byte { return 'a' + byte(offset%26) }
 
 // Caps returns Capabilities.
 func (d *Driver) Caps() driver.Caps { return d.Capabilities }
 
-// Create makes a sandbox, which is a name and some memory. As a real driver
-// does, it refuses a Spec that it cannot enforce.
+// Create creates a sandbox, which exists only in this process's memory. Unsupported: a memory limit
+// that Capabilities does not enforce.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	if err := d.hook(ctx, d.OnCreate); err != nil {
 		return nil, err
@@ -206,7 +200,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if d.Bare {
 		return b, nil
 	}
-	return able{b}, nil
+	return fullSandbox{b}, nil
 }
 
 func (d *Driver) hook(ctx context.Context, h Hook) error {
@@ -216,19 +210,19 @@ func (d *Driver) hook(ctx context.Context, h Hook) error {
 	return h(ctx)
 }
 
-// Close is counted.
+// Close only counts its calls.
 func (d *Driver) Close() error {
 	d.closed.Add(1)
 	return nil
 }
 
-// Open lets all programs go on that wait for name, now or later.
+// Open unblocks all programs that wait for name, now or later.
 func (d *Driver) Open(name string) {
 	g := d.gate(name)
 	g.opened.Do(func() { close(g.open) })
 }
 
-// Reached returns a channel that is closed when a program waits for name.
+// Reached returns a channel that is closed when the first program waits for name.
 func (d *Driver) Reached(name string) <-chan struct{} { return d.gate(name).reached }
 
 func (d *Driver) gate(name string) *gate {
@@ -242,7 +236,7 @@ func (d *Driver) gate(name string) *gate {
 	return g
 }
 
-// Die ends a sandbox as if its backend had died; false if there is none.
+// Die ends a sandbox as if its backend had died. It returns false if the sandbox does not exist.
 func (d *Driver) Die(id sandbar.ID) bool {
 	d.mu.Lock()
 	b := d.sandboxes[id]
@@ -253,7 +247,7 @@ func (d *Driver) Die(id sandbar.ID) bool {
 	return b != nil
 }
 
-// DieAll ends all sandboxes as if the backend had died; false if there is none.
+// DieAll ends all sandboxes as if the backend had died. It returns false if there are none.
 func (d *Driver) DieAll() bool {
 	d.mu.Lock()
 	all := slices.Collect(maps.Values(d.sandboxes))
@@ -264,43 +258,43 @@ func (d *Driver) DieAll() bool {
 	return len(all) > 0
 }
 
-// Counts are what a driver has now and has had.
+// Counts has the numbers of a driver's objects and operations.
 type Counts struct {
-	Sandboxes, Processes        int // alive now
-	Left                        int // what programs have left behind, alive now
-	Created, Destroyed, Started int // ever
+	Sandboxes, Processes        int // existing now
+	Leftovers                   int // leftovers of programs, existing now
+	Created, Destroyed, Started int // in total
 	Closed                      int // calls of Close
 }
 
-// Counts returns the numbers of this moment.
+// Counts returns the current numbers.
 func (d *Driver) Counts() Counts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return Counts{Sandboxes: len(d.sandboxes), Processes: d.processes, Left: d.left, Created: int(d.created.Load()),
+	return Counts{Sandboxes: len(d.sandboxes), Processes: d.processes, Leftovers: d.left, Created: int(d.created.Load()),
 		Destroyed: int(d.destroyed.Load()), Started: int(d.started.Load()), Closed: int(d.closed.Load())}
 }
 
-// Leaks is an error if anything is alive.
+// Leaks returns an error if a sandbox, process or leftover exists.
 func (d *Driver) Leaks() error {
-	if c := d.Counts(); c.Sandboxes != 0 || c.Processes != 0 || c.Left != 0 || c.Created != c.Destroyed {
+	if c := d.Counts(); c.Sandboxes != 0 || c.Processes != 0 || c.Leftovers != 0 || c.Created != c.Destroyed {
 		return fmt.Errorf("faulty: something is left: %+v", c)
 	}
 	return nil
 }
 
-// Written is how many bytes programs have got rid of, whether they have been
-// received or lie in a pipe.
+// Written returns the number of bytes that programs have written, including those that are still in
+// a pipe.
 func (d *Driver) Written() int64 { return d.written.Load() }
 
-// Events are the steps done and the signals received, in order: "create",
-// "start", "signal 15", "kill tree", "end" (of a program), "destroy".
+// Events returns the operations and signals in their order: "create", "start", "signal 15", "kill
+// tree", "end" (of a program), "destroy".
 func (d *Driver) Events() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.events)
 }
 
-// Specs are the Specs of all sandboxes ever made.
+// Specs returns the Specs of all sandboxes that were ever created.
 func (d *Driver) Specs() []sandbar.Spec {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -313,7 +307,7 @@ func (d *Driver) event(format string, args ...any) {
 	d.events = append(d.events, fmt.Sprintf(format, args...))
 }
 
-// errGone is the error of everything in a sandbox that has ended.
+// errGone is the error of all operations on a sandbox that has ended.
 var errGone = errors.New("the sandbox has ended")
 
 func gone() error { return &sandbar.Error{Code: sandbar.Gone, Err: errGone} }

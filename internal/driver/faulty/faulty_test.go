@@ -16,7 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
 
-// box makes a sandbox that is destroyed at the test's end.
+// box creates a sandbox, which is destroyed at the test's end.
 func box(t *testing.T, d *faulty.Driver) driver.Sandbox {
 	t.Helper()
 	b, err := d.Create(t.Context(), sandbar.NewID(), sandbar.Spec{Limits: sandbar.Limits{Memory: 64, Disk: 100}, Env: map[string]string{"A": "1"}})
@@ -34,7 +34,7 @@ func box(t *testing.T, d *faulty.Driver) driver.Sandbox {
 	return b
 }
 
-// play runs a script to its end.
+// play runs a script and waits for its end.
 func play(t *testing.T, b driver.Sandbox, script string) (r sandbar.Result, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -49,7 +49,7 @@ func play(t *testing.T, b driver.Sandbox, script string) (r sandbar.Result, stdo
 	return r, out.String(), errs.String()
 }
 
-// The language, one row a verb.
+// The language, one row for each verb.
 func TestScripts(t *testing.T) {
 	exited := func(code int) sandbar.Result { return sandbar.Result{Outcome: sandbar.Exited, ExitCode: code} }
 	for _, c := range []struct {
@@ -186,8 +186,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A receiver that blocks holds the program back; one that fails ends it as a
-// closed pipe does.
+// A blocked receiver blocks the program. A failed receiver ends it with SIGPIPE.
 func TestPipes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -251,7 +250,7 @@ func TestDeath(t *testing.T) {
 	})
 }
 
-// What hangs is ended by nothing, and nothing waits for it.
+// Nothing ends a program that hangs, and no operation waits for it.
 func TestHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
@@ -300,7 +299,7 @@ func TestHooks(t *testing.T) {
 			}
 		}
 		time.AfterFunc(time.Second, func() { close(release) })
-		if err := faulty.Deaf(release)(ended); err != nil {
+		if err := faulty.Block(release)(ended); err != nil {
 			t.Error(err)
 		}
 		d := faulty.New()

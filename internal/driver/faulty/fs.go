@@ -14,11 +14,10 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// memory is the files of a sandbox: a map from clean absolute path to node.
-// There are files and directories, no links.
-type memory struct {
-	most int64 // bytes in all files; not positive is no limit
-	off  bool  // every operation fails with Unsupported
+// memoryFS implements the files of a sandbox. It has files and directories, but no links.
+type memoryFS struct {
+	maxBytes    int64 // bytes in all files; not positive is no limit
+	unsupported bool  // every operation fails with Unsupported
 
 	mu    sync.Mutex
 	used  int64
@@ -32,17 +31,17 @@ type node struct {
 	time time.Time
 }
 
-func newMemory(most int64, off bool) *memory {
-	m := &memory{most: most, off: off, nodes: map[string]*node{}}
+func newMemoryFS(maxBytes int64, unsupported bool) *memoryFS {
+	m := &memoryFS{maxBytes: maxBytes, unsupported: unsupported, nodes: map[string]*node{}}
 	for _, d := range []string{"/", "/home", sandbar.DefaultDir, "/tmp"} {
 		m.nodes[d] = &node{mode: fs.ModeDir | 0o755, time: time.Now()}
 	}
 	return m
 }
 
-// clean makes a path absolute, or refuses it.
-func (m *memory) clean(p string) (string, error) {
-	if m.off {
+// clean converts a path to a clean absolute one, or returns an error.
+func (m *memoryFS) clean(p string) (string, error) {
+	if m.unsupported {
 		return "", sandbar.Errorf(sandbar.Unsupported, "faulty: there are no files")
 	}
 	if p == "" || strings.ContainsRune(p, 0) || len(p) > 4095 {
@@ -59,7 +58,7 @@ func fail(c sandbar.Code, p, what string) error {
 }
 
 // find returns the node at a path.
-func (m *memory) find(p string) (string, *node, error) {
+func (m *memoryFS) find(p string) (string, *node, error) {
 	p, err := m.clean(p)
 	if err != nil {
 		return "", nil, err
@@ -72,7 +71,7 @@ func (m *memory) find(p string) (string, *node, error) {
 }
 
 // text returns a file's content.
-func (m *memory) text(p string) (string, error) {
+func (m *memoryFS) text(p string) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, n, err := m.find(p)
@@ -93,7 +92,7 @@ type memoryFile struct {
 func (f memoryFile) Info() sandbar.FileInfo { return f.info }
 func (f memoryFile) Close() error           { return nil }
 
-func (m *memory) Open(_ context.Context, p string) (sandbar.File, error) {
+func (m *memoryFS) Open(_ context.Context, p string) (sandbar.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, n, err := m.find(p)
@@ -112,15 +111,15 @@ func (n *node) info(p string) sandbar.FileInfo {
 
 // memoryWriter collects a file until Commit.
 type memoryWriter struct {
-	m    *memory
-	path string
-	mode fs.FileMode
-	data []byte
-	live bool // an append: writes are seen at once
-	over bool
+	m     *memoryFS
+	path  string
+	mode  fs.FileMode
+	data  []byte
+	live  bool // an append: writes are seen at once
+	ended bool
 }
 
-func (m *memory) Create(_ context.Context, p string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
+func (m *memoryFS) Create(_ context.Context, p string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, err := m.clean(p)
@@ -143,8 +142,8 @@ func (m *memory) Create(_ context.Context, p string, opt sandbar.CreateOptions) 
 	return w, nil
 }
 
-// parents makes sure that a directory is there.
-func (m *memory) parents(dir string, create bool) error {
+// parents checks that a directory exists, and with create creates it and its parents.
+func (m *memoryFS) parents(dir string, create bool) error {
 	n := m.nodes[dir]
 	switch {
 	case n != nil && n.mode.IsDir():
@@ -164,14 +163,14 @@ func (m *memory) parents(dir string, create bool) error {
 func (w *memoryWriter) Write(p []byte) (int, error) {
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
-	if w.over {
+	if w.ended {
 		return 0, fail(sandbar.Conflict, w.path, "it is closed")
 	}
 	others := w.m.used // what is replaced counts until it is; what is appended to, once
 	if n := w.m.nodes[w.path]; n != nil && w.live {
 		others -= int64(len(n.data))
 	}
-	if w.m.most > 0 && others+int64(len(w.data)+len(p)) > w.m.most {
+	if w.m.maxBytes > 0 && others+int64(len(w.data)+len(p)) > w.m.maxBytes {
 		return 0, fail(sandbar.NoSpace, w.path, "the disk is full")
 	}
 	w.data = append(w.data, p...)
@@ -184,10 +183,10 @@ func (w *memoryWriter) Write(p []byte) (int, error) {
 func (w *memoryWriter) Commit() error {
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
-	if w.over {
+	if w.ended {
 		return nil
 	}
-	w.over = true
+	w.ended = true
 	if n := w.m.nodes[w.path]; n != nil && n.mode.IsDir() {
 		return fail(sandbar.Conflict, w.path, "it is a directory")
 	}
@@ -198,10 +197,10 @@ func (w *memoryWriter) Commit() error {
 func (w *memoryWriter) Abort() {
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
-	w.over = true
+	w.ended = true
 }
 
-func (m *memory) put(p string, mode fs.FileMode, data []byte) {
+func (m *memoryFS) put(p string, mode fs.FileMode, data []byte) {
 	if n := m.nodes[p]; n != nil {
 		m.used -= int64(len(n.data))
 	}
@@ -209,7 +208,7 @@ func (m *memory) put(p string, mode fs.FileMode, data []byte) {
 	m.nodes[p] = &node{mode: mode, data: data, time: time.Now()}
 }
 
-func (m *memory) Stat(_ context.Context, p string) (sandbar.FileInfo, error) {
+func (m *memoryFS) Stat(_ context.Context, p string) (sandbar.FileInfo, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, n, err := m.find(p)
@@ -219,8 +218,8 @@ func (m *memory) Stat(_ context.Context, p string) (sandbar.FileInfo, error) {
 	return n.info(p), nil
 }
 
-// below lists the paths under a directory, deep or only its own entries.
-func (m *memory) below(dir string, deep bool) (all []string) {
+// below lists the paths in a directory, with deep recursively.
+func (m *memoryFS) below(dir string, deep bool) (all []string) {
 	prefix := strings.TrimSuffix(dir, "/") + "/"
 	for p := range m.nodes {
 		rest, ok := strings.CutPrefix(p, prefix)
@@ -232,7 +231,7 @@ func (m *memory) below(dir string, deep bool) (all []string) {
 	return all
 }
 
-func (m *memory) ReadDir(_ context.Context, p, after string, limit int) ([]sandbar.FileInfo, error) {
+func (m *memoryFS) ReadDir(_ context.Context, p, after string, limit int) ([]sandbar.FileInfo, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, n, err := m.find(p)
@@ -251,7 +250,7 @@ func (m *memory) ReadDir(_ context.Context, p, after string, limit int) ([]sandb
 	return infos, nil
 }
 
-func (m *memory) Mkdir(_ context.Context, p string, mode fs.FileMode, parents bool) error {
+func (m *memoryFS) Mkdir(_ context.Context, p string, mode fs.FileMode, parents bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, err := m.clean(p)
@@ -271,7 +270,7 @@ func (m *memory) Mkdir(_ context.Context, p string, mode fs.FileMode, parents bo
 	return nil
 }
 
-func (m *memory) Remove(_ context.Context, p string, recursive bool) error {
+func (m *memoryFS) Remove(_ context.Context, p string, recursive bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, n, err := m.find(p)
@@ -289,7 +288,7 @@ func (m *memory) Remove(_ context.Context, p string, recursive bool) error {
 	return nil
 }
 
-func (m *memory) Rename(_ context.Context, from, to string) error {
+func (m *memoryFS) Rename(_ context.Context, from, to string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	from, n, err := m.find(from)
@@ -323,7 +322,7 @@ func (m *memory) Rename(_ context.Context, from, to string) error {
 	return nil
 }
 
-func (m *memory) Chmod(_ context.Context, p string, mode fs.FileMode, recursive bool) error {
+func (m *memoryFS) Chmod(_ context.Context, p string, mode fs.FileMode, recursive bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, _, err := m.find(p)

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// chunk is the most bytes in one slot of a pipe; a pipe has slots of them.
+// A pipe has slots of at most chunk bytes each.
 const (
 	chunk = 32 << 10
 	slots = 2
@@ -27,20 +27,20 @@ type process struct {
 	out     [3]*pipe // by sandbar.Stream
 	started time.Time
 
-	stopped chan struct{} // closed when something from outside ends it
-	trap    chan struct{} // holds a token when a trapped signal came
-	hung    chan struct{} // closed when it hangs
-	ended   chan struct{} // closed at its end
+	stopped chan struct{} // closed by stop
+	trap    chan struct{} // holds a token when a trapped signal is pending
+	hung    chan struct{} // closed by the verb hang
+	ended   chan struct{} // closed when the script has ended
 	done    chan struct{} // closed when its output has been delivered too
 
 	mu        sync.Mutex
-	cause     sandbar.Result // of stopped, once closed
+	cause     sandbar.Result // the result after stop
 	isStopped bool
 	ignore    bool
 	onTerm    []string
 	hang      sync.Once // closes hung
 
-	// owned by run until ended is closed
+	// written only by run, before ended is closed
 	result    sandbar.Result
 	drain     time.Duration
 	waitPanic bool
@@ -50,7 +50,7 @@ type process struct {
 // pipe carries one output to its receiver.
 type pipe struct {
 	data   chan []byte
-	broken chan struct{} // closed when the receiver has failed
+	broken chan struct{} // closed when a Write of the receiver has failed
 }
 
 func newProcess(b *sandbox, c sandbar.Cmd, std driver.Stdio) (*process, error) {
@@ -85,8 +85,8 @@ func (p *process) start() {
 	}()
 }
 
-// copy delivers what comes until the pipe is closed. After a failure the rest
-// is thrown away.
+// copy writes the pipe's content to w until the pipe is closed. After an error it discards the
+// rest.
 func (o *pipe) copy(w io.Writer) {
 	failed := false
 	for b := range o.data {
@@ -100,7 +100,7 @@ func (o *pipe) copy(w io.Writer) {
 	}
 }
 
-// stop ends the program from outside; the first cause counts.
+// stop ends the program with a result. Later calls have no effect.
 func (p *process) stop(cause sandbar.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,15 +115,16 @@ func (p *process) stop(cause sandbar.Result) {
 func (p *process) Wait() (sandbar.Result, error) {
 	<-p.done
 	if p.waitPanic {
-		panic("faulty: told to panic")
+		panic("faulty: requested panic")
 	}
 	return p.result, p.waitErr
 }
 
-// The signals whose default is to do nothing, or to stop, which is nothing here.
+// harmless has the signals whose default action is to ignore, stop or continue (signal(7)). They
+// have no effect here.
 var harmless = map[int]bool{17: true, 18: true, 19: true, 20: true, 21: true, 22: true, 23: true, 28: true}
 
-// Signal is what the kernel would do.
+// Signal sends a signal with the default actions of signal(7).
 func (p *process) Signal(sig int) error {
 	select {
 	case <-p.ended:
@@ -147,11 +148,10 @@ func (p *process) Signal(sig int) error {
 	return nil
 }
 
-// PID is the number of the program, from 2 on in the order of the starts.
+// PID returns the number of the program in its sandbox: 2 for the first that was started.
 func (p *process) PID() int { return p.pid }
 
-// KillTree ends the program and what it has left behind. A program that hangs
-// resists.
+// KillTree ends the program and its leftovers. Internal: the program hangs.
 func (p *process) KillTree() error {
 	if err := p.b.d.hook(context.Background(), p.b.d.OnKillTree); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (p *process) KillTree() error {
 	select {
 	case <-p.ended:
 	case <-p.hung:
-		return sandbar.Errorf(sandbar.Internal, "faulty: told to hang")
+		return sandbar.Errorf(sandbar.Internal, "faulty: the program hangs")
 	}
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
@@ -169,17 +169,17 @@ func (p *process) KillTree() error {
 	return nil
 }
 
-// run interprets the script and leaves the result.
+// run interprets the script and sets the result.
 func (p *process) run() {
 	p.result.Enforced = p.b.d.Capabilities.Enforced
 	end := p.runAll(p.script)
 	if end == nil {
-		end = &ending{sandbar.Result{Outcome: sandbar.Exited}}
+		end = &scriptResult{sandbar.Result{Outcome: sandbar.Exited}}
 	}
 	r := &p.result
 	r.Outcome, r.ExitCode, r.Signal = end.r.Outcome, end.r.ExitCode, end.r.Signal
 	r.OOMKills = end.r.OOMKills
 	r.PeakMemory = max(r.PeakMemory, end.r.PeakMemory)
-	// Real time never stands still; in a bubble it may, and 0 means "unknown".
+	// In a synctest bubble no time may have passed, and 0 means "unknown".
 	r.Duration = max(time.Since(p.started), 1)
 }

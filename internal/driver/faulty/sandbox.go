@@ -11,39 +11,39 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// sandbox is a bare sandbox.
+// sandbox is a sandbox without optional abilities.
 type sandbox struct {
 	d    *Driver
 	id   sandbar.ID
 	spec sandbar.Spec
-	fs   *memory
-	dead chan struct{} // closed when it can run nothing any more
+	fs   *memoryFS
+	dead chan struct{} // closed when the sandbox has ended
 
 	mu       sync.Mutex
-	over     bool // dead is closed
+	ended    bool // dead is closed
 	removed  bool
 	running  map[*process]struct{}
-	left     map[*process]int // what programs have left behind
-	started  int              // programs, ever: their numbers
+	left     map[*process]int // number of leftovers by program
+	started  int              // number of programs ever started
 	ports    map[int]bool
 	conns    []net.Conn
 	connects sync.WaitGroup
 }
 
-// able is a sandbox with the abilities.
-type able struct{ *sandbox }
+// fullSandbox is a sandbox with the abilities driver.Dialer and driver.Watcher.
+type fullSandbox struct{ *sandbox }
 
 // Dead is closed when the sandbox has ended.
-func (b able) Dead() <-chan struct{} { return b.dead }
+func (b fullSandbox) Dead() <-chan struct{} { return b.dead }
 
 // DialPort connects to a port that a program serves.
-func (b able) DialPort(_ context.Context, port int) (net.Conn, error) {
+func (b fullSandbox) DialPort(_ context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, sandbar.Errorf(sandbar.Invalid, "port %d is outside 1 to 65535", port)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
+	if b.ended {
 		return nil, gone()
 	}
 	if !b.ports[port] {
@@ -59,7 +59,7 @@ func (b able) DialPort(_ context.Context, port int) (net.Conn, error) {
 }
 
 func newSandbox(d *Driver, id sandbar.ID, s sandbar.Spec) *sandbox {
-	return &sandbox{d: d, id: id, spec: s, fs: newMemory(s.Limits.Disk, d.NoFiles), dead: make(chan struct{}),
+	return &sandbox{d: d, id: id, spec: s, fs: newMemoryFS(s.Limits.Disk, d.NoFiles), dead: make(chan struct{}),
 		running: map[*process]struct{}{}, left: map[*process]int{}, ports: map[int]bool{}}
 }
 
@@ -77,12 +77,12 @@ func (b *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
+	if b.ended {
 		return nil, gone()
 	}
 	b.running[p] = struct{}{}
 	b.started++
-	p.pid = 1 + b.started // 1 is not a program's
+	p.pid = 1 + b.started // 1 would be the sandbox's init
 	b.d.mu.Lock()
 	b.d.processes++
 	b.d.events = append(b.d.events, "start")
@@ -95,7 +95,7 @@ func (b *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 // FS returns the sandbox's files.
 func (b *sandbox) FS() sandbar.FS { return b.fs }
 
-// Destroy ends the sandbox and waits for its programs, except those that hang.
+// Destroy ends the sandbox and waits for its programs, except for those that hang.
 func (b *sandbox) Destroy(ctx context.Context) error {
 	if err := b.d.hook(ctx, b.d.OnDestroy); err != nil {
 		return err
@@ -130,12 +130,12 @@ func (b *sandbox) destroy() {
 	b.d.destroyed.Add(1)
 }
 
-// die makes the sandbox dead and returns what was running in it.
+// die ends the sandbox and returns the programs that were running.
 func (b *sandbox) die() []*process {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.over {
-		b.over = true
+	if !b.ended {
+		b.ended = true
 		close(b.dead)
 	}
 	var all []*process
@@ -149,11 +149,11 @@ func (b *sandbox) die() []*process {
 	return slices.Clip(all)
 }
 
-// leave notes something that outlives its program.
+// leave adds a leftover of p.
 func (b *sandbox) leave(p *process) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
+	if b.ended {
 		return
 	}
 	b.left[p]++
@@ -162,7 +162,7 @@ func (b *sandbox) leave(p *process) {
 	b.d.mu.Unlock()
 }
 
-// clear ends what p has left behind, with mu held.
+// clear removes the leftovers of p. The caller holds mu.
 func (b *sandbox) clear(p *process) {
 	b.d.mu.Lock()
 	b.d.left -= b.left[p]
@@ -170,7 +170,7 @@ func (b *sandbox) clear(p *process) {
 	delete(b.left, p)
 }
 
-// forget takes a program that has ended off the books.
+// forget removes a program that has ended.
 func (b *sandbox) forget(p *process) {
 	b.mu.Lock()
 	delete(b.running, p)

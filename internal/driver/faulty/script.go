@@ -13,17 +13,18 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// interpreters are the programs that run a script from a file.
+// interpreters are the programs that run scripts.
 var interpreters = []string{"python3", "node", "sh", "elixir"}
 
-// ending is how a script ends; as an error it unwinds the interpreter.
-type ending struct{ r sandbar.Result }
+// scriptResult is the result of a script. The functions of the interpreter return it to end the
+// script; nil means to continue.
+type scriptResult struct{ r sandbar.Result }
 
-func exit(code int) *ending {
-	return &ending{sandbar.Result{Outcome: sandbar.Exited, ExitCode: code}}
+func exit(code int) *scriptResult {
+	return &scriptResult{sandbar.Result{Outcome: sandbar.Exited, ExitCode: code}}
 }
 
-// load finds the script that a command means.
+// load returns the script of a command and the program's arguments. NotFound: no such program.
 func (b *sandbox) load(c sandbar.Cmd) (script [][]string, args []string, err error) {
 	name, rest := c.Args[0], c.Args[1:]
 	if _, ok := b.d.verbs[name]; ok {
@@ -40,7 +41,7 @@ func (b *sandbox) load(c sandbar.Cmd) (script [][]string, args []string, err err
 	if rest[0] == "-c" && len(rest) > 1 {
 		text, rest = rest[1], rest[1:]
 	} else if text, err = b.fs.text(rest[0]); err != nil {
-		return parse("exit 2"), nil, nil // as interpreters do whose file is not there
+		return parse("exit 2"), nil, nil // like real interpreters without their file
 	}
 	return parse(text), rest[1:], nil
 }
@@ -61,7 +62,7 @@ func splitArgs(args []string) func(yield func([]string) bool) {
 	}
 }
 
-// parse splits a script into commands and those into words.
+// parse splits a script into commands, and each into words.
 func parse(text string) (script [][]string) {
 	lines := bufio.NewScanner(strings.NewReader(text))
 	lines.Buffer(nil, len(text)+1)
@@ -93,52 +94,54 @@ func words(line string) (w []string) {
 
 // verb is one command of the language.
 type verb struct {
-	operands int // at least so many
-	run      func(p *process, w []string) *ending
+	operands int // minimum number
+	run      func(p *process, w []string) *scriptResult
 }
 
-// newVerbs is the table of commands.
+// newVerbs returns the table of commands.
 func newVerbs() map[string]verb {
 	return map[string]verb{
-		"print":       {1, func(p *process, w []string) *ending { return p.put(w[0], strings.Join(w[1:], " ")+"\n") }},
-		"write":       {2, func(p *process, w []string) *ending { return p.put(w[0], strings.Join(w[1:], " ")) }},
+		"print":       {1, func(p *process, w []string) *scriptResult { return p.put(w[0], strings.Join(w[1:], " ")+"\n") }},
+		"write":       {2, func(p *process, w []string) *scriptResult { return p.put(w[0], strings.Join(w[1:], " ")) }},
 		"flood":       {2, (*process).flood},
 		"dribble":     {3, (*process).dribble},
 		"echo-stdin":  {0, (*process).echo},
 		"count-stdin": {0, (*process).count},
-		"args": {0, func(p *process, _ []string) *ending {
+		"args": {0, func(p *process, _ []string) *scriptResult {
 			return p.put("stdout", strings.Join(append(slices.Clone(p.args), ""), "\n"))
 		}},
-		"dir":         {0, func(p *process, _ []string) *ending { return p.put("stdout", p.cmd.Dir+"\n") }},
+		"dir":         {0, func(p *process, _ []string) *scriptResult { return p.put("stdout", p.cmd.Dir+"\n") }},
 		"env":         {1, (*process).env},
 		"cat":         {1, (*process).cat},
 		"save":        {2, (*process).save},
 		"sleep":       {1, (*process).sleep},
-		"block-until": {1, func(p *process, w []string) *ending { return p.wait(p.b.d.gate(w[0]).arrive()) }},
+		"block-until": {1, func(p *process, w []string) *scriptResult { return p.wait(p.b.d.gate(w[0]).arrive()) }},
 		"repeat":      {2, (*process).repeat},
 		"serve":       {1, (*process).serve},
-		"ignore-term": {0, func(p *process, _ []string) *ending { p.setTerm(true, nil); return nil }},
-		"on-term":     {1, func(p *process, w []string) *ending { p.setTerm(false, w); return nil }},
+		"ignore-term": {0, func(p *process, _ []string) *scriptResult { p.setTerm(true, nil); return nil }},
+		"on-term":     {1, func(p *process, w []string) *scriptResult { p.setTerm(false, w); return nil }},
 		"usage":       {2, (*process).usage},
-		"drain":       {1, func(p *process, w []string) *ending { return p.duration(w[0], func(d time.Duration) { p.drain = d }) }},
-		"exit":        {1, func(p *process, w []string) *ending { return p.number(w[0], 0, 255, exit) }},
-		"signal": {1, func(p *process, w []string) *ending {
-			return p.number(w[0], 1, 64, func(n int) *ending {
-				return &ending{sandbar.Result{Outcome: sandbar.Signaled, Signal: n}}
+		"drain": {1, func(p *process, w []string) *scriptResult {
+			return p.duration(w[0], func(d time.Duration) { p.drain = d })
+		}},
+		"exit": {1, func(p *process, w []string) *scriptResult { return p.number(w[0], 0, 255, exit) }},
+		"signal": {1, func(p *process, w []string) *scriptResult {
+			return p.number(w[0], 1, 64, func(n int) *scriptResult {
+				return &scriptResult{sandbar.Result{Outcome: sandbar.Signaled, Signal: n}}
 			})
 		}},
-		"oom": {0, func(p *process, _ []string) *ending {
-			return &ending{sandbar.Result{Outcome: sandbar.OutOfMemory, Signal: 9, OOMKills: 1, PeakMemory: p.b.spec.Limits.Memory}}
+		"oom": {0, func(p *process, _ []string) *scriptResult {
+			return &scriptResult{sandbar.Result{Outcome: sandbar.OutOfMemory, Signal: 9, OOMKills: 1, PeakMemory: p.b.spec.Limits.Memory}}
 		}},
-		"lost": {0, func(p *process, _ []string) *ending { p.b.die(); return p.wait(nil) }},
-		"hang": {1, func(p *process, w []string) *ending {
+		"lost": {0, func(p *process, _ []string) *scriptResult { p.b.die(); return p.wait(nil) }},
+		"hang": {1, func(p *process, w []string) *scriptResult {
 			p.hang.Do(func() { close(p.hung) })
 			<-p.b.d.gate(w[0]).arrive()
-			return &ending{sandbar.Result{Outcome: sandbar.Lost}}
+			return &scriptResult{sandbar.Result{Outcome: sandbar.Lost}}
 		}},
-		"leave":      {0, func(p *process, _ []string) *ending { p.b.leave(p); return nil }},
-		"panic-wait": {0, func(p *process, _ []string) *ending { p.waitPanic = true; return nil }},
-		"fail-wait": {1, func(p *process, w []string) *ending {
+		"leave":      {0, func(p *process, _ []string) *scriptResult { p.b.leave(p); return nil }},
+		"panic-wait": {0, func(p *process, _ []string) *scriptResult { p.waitPanic = true; return nil }},
+		"fail-wait": {1, func(p *process, w []string) *scriptResult {
 			p.waitErr = fmt.Errorf("%s", strings.Join(w, " "))
 			return nil
 		}},
@@ -150,11 +153,11 @@ func (g *gate) arrive() <-chan struct{} {
 	return g.open
 }
 
-// runAll runs commands until one ends the program; nil if none did.
-func (p *process) runAll(script [][]string) *ending {
+// runAll runs commands until one ends the program. It returns nil if none does.
+func (p *process) runAll(script [][]string) *scriptResult {
 	for _, w := range script {
 		select {
-		case <-p.stopped: // a script that never waits can be killed too
+		case <-p.stopped: // so that a script that never waits can be killed
 			return p.killed()
 		default:
 		}
@@ -165,30 +168,30 @@ func (p *process) runAll(script [][]string) *ending {
 	return nil
 }
 
-func (p *process) runOne(w []string) *ending {
+func (p *process) runOne(w []string) *scriptResult {
 	v, ok := p.b.d.verbs[w[0]]
 	if !ok || len(w)-1 < v.operands {
-		return p.confused(w[0])
+		return p.badWord(w[0])
 	}
 	return v.run(p, w[1:])
 }
 
-// confused is the end of a program that has a mistake.
-func (p *process) confused(word string) *ending {
+// badWord ends a program because of an invalid word.
+func (p *process) badWord(word string) *scriptResult {
 	if e := p.put("stderr", "faulty: cannot understand "+strconv.Quote(word)+"\n"); e != nil {
 		return e
 	}
 	return exit(2)
 }
 
-func (p *process) killed() *ending {
+func (p *process) killed() *scriptResult {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return &ending{p.cause}
+	return &scriptResult{p.cause}
 }
 
-// wait waits for c, which may be nil, for a trapped signal or for the end.
-func (p *process) wait(c <-chan struct{}) *ending {
+// wait waits until c is closed, or the program is stopped. Meanwhile it runs traps. c may be nil.
+func (p *process) wait(c <-chan struct{}) *scriptResult {
 	for {
 		select {
 		case <-c:
@@ -203,7 +206,7 @@ func (p *process) wait(c <-chan struct{}) *ending {
 	}
 }
 
-func (p *process) trapped() *ending {
+func (p *process) trapped() *scriptResult {
 	p.mu.Lock()
 	cmd := p.onTerm
 	p.mu.Unlock()
@@ -216,8 +219,8 @@ func (p *process) setTerm(ignore bool, cmd []string) {
 	p.ignore, p.onTerm = ignore, cmd
 }
 
-// put writes to a stream, waiting while its pipe is full.
-func (p *process) put(stream, text string) *ending {
+// put writes to a stream. It blocks while the pipe is full.
+func (p *process) put(stream, text string) *scriptResult {
 	var out *pipe
 	switch stream {
 	case "stdout":
@@ -225,12 +228,12 @@ func (p *process) put(stream, text string) *ending {
 	case "stderr":
 		out = p.out[sandbar.Stderr]
 	default:
-		return p.confused(stream)
+		return p.badWord(stream)
 	}
 	for len(text) > 0 {
 		n := min(len(text), chunk)
 		select {
-		case <-p.stopped: // the dead do not write, even if there is room
+		case <-p.stopped: // a stopped program writes nothing, even if the pipe is not full
 			return p.killed()
 		default:
 		}
@@ -239,7 +242,7 @@ func (p *process) put(stream, text string) *ending {
 			p.b.d.written.Add(int64(n))
 			text = text[n:]
 		case <-out.broken:
-			return &ending{sandbar.Result{Outcome: sandbar.Signaled, Signal: 13}}
+			return &scriptResult{sandbar.Result{Outcome: sandbar.Signaled, Signal: 13}}
 		case <-p.stopped:
 			return p.killed()
 		}
@@ -247,12 +250,12 @@ func (p *process) put(stream, text string) *ending {
 	return nil
 }
 
-func (p *process) flood(w []string) *ending {
+func (p *process) flood(w []string) *scriptResult {
 	n, err := strconv.ParseInt(w[1], 10, 64)
 	if err != nil {
-		return p.confused(w[1])
+		return p.badWord(w[1])
 	}
-	// One period more than a chunk, so that any phase of it can be cut out.
+	// One period longer than a chunk, so that it contains a chunk at every phase.
 	period := make([]byte, chunk+26)
 	for i := range period {
 		period[i] = Pattern(int64(i))
@@ -268,7 +271,7 @@ func (p *process) flood(w []string) *ending {
 	return nil
 }
 
-func (p *process) dribble(w []string) *ending {
+func (p *process) dribble(w []string) *scriptResult {
 	for i := range len(w[1]) {
 		if e := p.put(w[0], w[1][i:i+1]); e != nil {
 			return e
@@ -280,10 +283,10 @@ func (p *process) dribble(w []string) *ending {
 	return nil
 }
 
-func (p *process) sleep(w []string) *ending {
+func (p *process) sleep(w []string) *scriptResult {
 	d, err := time.ParseDuration(w[0])
 	if err != nil {
-		return p.confused(w[0])
+		return p.badWord(w[0])
 	}
 	c := make(chan struct{})
 	t := time.AfterFunc(d, func() { close(c) })
@@ -291,9 +294,9 @@ func (p *process) sleep(w []string) *ending {
 	return p.wait(c)
 }
 
-// input reads stdin in a goroutine of its own, because a Read may block for
-// longer than the program lives.
-func (p *process) input(each func([]byte) *ending) *ending {
+// input calls each for every piece of stdin. It reads in another goroutine, because a Read may
+// block beyond the program's end.
+func (p *process) input(each func([]byte) *scriptResult) *scriptResult {
 	if p.std.Stdin == nil {
 		return nil
 	}
@@ -332,19 +335,19 @@ func (p *process) input(each func([]byte) *ending) *ending {
 	}
 }
 
-func (p *process) echo([]string) *ending {
-	return p.input(func(b []byte) *ending { return p.put("stdout", string(b)) })
+func (p *process) echo([]string) *scriptResult {
+	return p.input(func(b []byte) *scriptResult { return p.put("stdout", string(b)) })
 }
 
-func (p *process) count([]string) *ending {
+func (p *process) count([]string) *scriptResult {
 	n := 0
-	if e := p.input(func(b []byte) *ending { n += len(b); return nil }); e != nil {
+	if e := p.input(func(b []byte) *scriptResult { n += len(b); return nil }); e != nil {
 		return e
 	}
 	return p.put("stdout", strconv.Itoa(n)+"\n")
 }
 
-func (p *process) env(w []string) *ending {
+func (p *process) env(w []string) *scriptResult {
 	v, ok := p.cmd.Env[w[0]]
 	if !ok {
 		v, ok = p.b.spec.Env[w[0]]
@@ -355,7 +358,7 @@ func (p *process) env(w []string) *ending {
 	return p.put("stdout", w[0]+"="+v+"\n")
 }
 
-func (p *process) cat(w []string) *ending {
+func (p *process) cat(w []string) *scriptResult {
 	text, err := p.b.fs.text(w[0])
 	if err != nil {
 		return p.failed(err)
@@ -363,7 +366,7 @@ func (p *process) cat(w []string) *ending {
 	return p.put("stdout", text)
 }
 
-func (p *process) save(w []string) *ending {
+func (p *process) save(w []string) *scriptResult {
 	f, err := p.b.fs.Create(context.Background(), w[0], sandbar.CreateOptions{Parents: true})
 	if err != nil {
 		return p.failed(err)
@@ -377,18 +380,18 @@ func (p *process) save(w []string) *ending {
 	return nil
 }
 
-// failed is the end of a program that could not do what it was to do.
-func (p *process) failed(err error) *ending {
+// failed ends a program because of an error.
+func (p *process) failed(err error) *scriptResult {
 	if e := p.put("stderr", "faulty: "+err.Error()+"\n"); e != nil {
 		return e
 	}
 	return exit(1)
 }
 
-func (p *process) repeat(w []string) *ending {
+func (p *process) repeat(w []string) *scriptResult {
 	n, err := strconv.Atoi(w[0])
 	if err != nil {
-		return p.confused(w[0])
+		return p.badWord(w[0])
 	}
 	for range n {
 		if e := p.runAll([][]string{w[1:]}); e != nil {
@@ -398,8 +401,8 @@ func (p *process) repeat(w []string) *ending {
 	return nil
 }
 
-func (p *process) serve(w []string) *ending {
-	return p.number(w[0], 1, 65535, func(n int) *ending {
+func (p *process) serve(w []string) *scriptResult {
+	return p.number(w[0], 1, 65535, func(n int) *scriptResult {
 		p.b.mu.Lock()
 		defer p.b.mu.Unlock()
 		p.b.ports[n] = true
@@ -407,28 +410,28 @@ func (p *process) serve(w []string) *ending {
 	})
 }
 
-func (p *process) usage(w []string) *ending {
+func (p *process) usage(w []string) *scriptResult {
 	n, err := strconv.ParseInt(w[1], 10, 64)
 	if err != nil {
-		return p.confused(w[1])
+		return p.badWord(w[1])
 	}
 	p.result.PeakMemory = n
 	return p.duration(w[0], func(d time.Duration) { p.result.CPUTime = d })
 }
 
-func (p *process) duration(s string, use func(time.Duration)) *ending {
+func (p *process) duration(s string, use func(time.Duration)) *scriptResult {
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		return p.confused(s)
+		return p.badWord(s)
 	}
 	use(d)
 	return nil
 }
 
-func (p *process) number(s string, lo, hi int, use func(int) *ending) *ending {
+func (p *process) number(s string, lo, hi int, use func(int) *scriptResult) *scriptResult {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < lo || n > hi {
-		return p.confused(s)
+		return p.badWord(s)
 	}
 	return use(n)
 }

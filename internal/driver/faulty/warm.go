@@ -11,17 +11,15 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Warm is the faulty driver with templates. Its exported fields are set before
-// its first use.
+// Warm is the faulty driver with templates. Its exported fields must be set before its first use.
 type Warm struct {
 	*Driver
-	// OnPrepare, OnFork and OnEval are called before the step is done. When one
-	// fails, the step is not done.
+	// OnPrepare, OnFork and OnEval are called before the operation. If one fails, the operation has
+	// no effect.
 	OnPrepare, OnFork, OnEval Hook
-	// ReadAndFail lets Eval read of the input and then fail, which a driver must
-	// not do.
+	// ReadAndFail makes Eval read a byte of the input and then fail, which drivers must not do.
 	ReadAndFail bool
-	// Only are the languages that it can warm; none are all.
+	// Only are the supported languages of templates. Empty: all.
 	Only []string
 
 	prepared, closed, forked, evaluated atomic.Int64
@@ -32,16 +30,16 @@ type Warm struct {
 
 var _ driver.Templater = (*Warm)(nil)
 
-// NewWarm returns a driver with templates that works.
+// NewWarm returns a driver with templates and without faults.
 func NewWarm() *Warm { return &Warm{Driver: New(), lives: map[*template]struct{}{}} }
 
-// WarmCounts are what happened to templates.
+// WarmCounts has the numbers of templates and of operations on them.
 type WarmCounts struct {
 	Live                                int // prepared and not closed
-	Prepared, Closed, Forked, Evaluated int // ever
+	Prepared, Closed, Forked, Evaluated int // in total
 }
 
-// WarmCounts returns the numbers of this moment.
+// WarmCounts returns the current numbers.
 func (w *Warm) WarmCounts() WarmCounts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,7 +55,8 @@ func (w *Warm) KillTemplates() {
 	}
 }
 
-// Prepare makes a template, which is a name.
+// Prepare creates a template. Unsupported: Only lacks its language. NotFound: its program is
+// Missing.
 func (w *Warm) Prepare(ctx context.Context, s driver.TemplateSpec) (driver.Template, error) {
 	if err := w.hook(ctx, w.OnPrepare); err != nil {
 		return nil, err
@@ -86,7 +85,7 @@ type template struct {
 func (t *template) die()                  { t.once.Do(func() { close(t.dead) }) }
 func (t *template) Dead() <-chan struct{} { return t.dead }
 
-// Close removes the template; its forks live on.
+// Close removes the template. Its sandboxes stay.
 func (t *template) Close() error {
 	t.die()
 	t.w.mu.Lock()
@@ -98,7 +97,7 @@ func (t *template) Close() error {
 	return nil
 }
 
-// Fork makes a sandbox whose Eval interprets a script.
+// Fork creates a sandbox whose Eval interprets a script. Gone: the template has died.
 func (t *template) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, error) {
 	if err := t.w.hook(ctx, t.w.OnFork); err != nil {
 		return nil, err
@@ -123,10 +122,10 @@ type fork struct {
 	used atomic.Bool
 }
 
-// Unwrap shows the abilities of the sandbox itself.
+// Unwrap returns the sandbox, for driver.As.
 func (f *fork) Unwrap() any { return f.Sandbox }
 
-// Eval runs a script, once.
+// Eval runs a script. Conflict: it has been called before.
 func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
 	if f.used.Swap(true) {
 		return nil, sandbar.Errorf(sandbar.Conflict, "faulty: the interpreter has been used")
@@ -136,7 +135,7 @@ func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) 
 	}
 	if f.t.w.ReadAndFail {
 		_, err := std.Stdin.Read(make([]byte, 1))
-		return nil, errors.Join(errors.New("faulty: told to read and fail"), err)
+		return nil, errors.Join(errors.New("faulty: requested failure"), err)
 	}
 	if err := driver.WriteFile(ctx, f.FS(), e.Path, []byte(e.Code)); err != nil {
 		return nil, err

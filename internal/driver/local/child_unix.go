@@ -27,9 +27,9 @@ type child struct {
 func (c *child) pid() int { return c.id }
 
 // wait blocks until the program has exited and reaps it. It must be called once.
-func (c *child) wait() (ending, error) {
+func (c *child) wait() (exitStatus, error) {
 	if err := awaitEnd(c.id); err != nil {
-		return ending{outcome: sandbar.Lost}, sandbar.Errorf(sandbar.Internal, "waiting for process %d: %w", c.id, err)
+		return exitStatus{outcome: sandbar.Lost}, sandbar.Errorf(sandbar.Internal, "waiting for process %d: %w", c.id, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,13 +42,13 @@ func (c *child) wait() (ending, error) {
 			return endingOf(status, &usage, c.floor), nil
 		}
 		if err != syscall.EINTR {
-			return ending{outcome: sandbar.Lost}, sandbar.Errorf(sandbar.Internal, "reaping process %d: %w", c.id, err)
+			return exitStatus{outcome: sandbar.Lost}, sandbar.Errorf(sandbar.Internal, "reaping process %d: %w", c.id, err)
 		}
 	}
 }
 
-func endingOf(w syscall.WaitStatus, ru *syscall.Rusage, floor int64) ending {
-	e := ending{
+func endingOf(w syscall.WaitStatus, ru *syscall.Rusage, floor int64) exitStatus {
+	e := exitStatus{
 		cpu:  time.Duration(ru.Utime.Nano() + ru.Stime.Nano()),
 		peak: peakOf(ru, floor),
 	}
@@ -61,7 +61,7 @@ func endingOf(w syscall.WaitStatus, ru *syscall.Rusage, floor int64) ending {
 }
 
 // lingers reports whether the child must be remembered after its end. Here its descendants are
-// found by their mark, so it need not.
+// found by their tag, so it need not.
 func (c *child) lingers() bool { return false }
 
 // signal signals the process group. After the program's end it does nothing.
@@ -136,8 +136,8 @@ func executable(path string) (string, error) {
 	return path, unix.Access(path, unix.X_OK)
 }
 
-// newLock creates a locked file. The file gets its name after it is locked, so that nobody finds it
-// unlocked.
+// newLock creates a locked file. The file is locked before it gets its name, so that no process
+// sees it unlocked.
 func newLock(path string) (*os.File, error) {
 	young := path + ".new"
 	if f, err := os.OpenFile(young, os.O_CREATE|os.O_WRONLY, 0o600); err != nil {

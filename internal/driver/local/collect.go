@@ -12,9 +12,9 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// youth is the age up to which a directory without a lock is left alone: its daemon may be about to
-// create the lock, or to remove the directory.
-const youth = time.Minute
+// minAge is the age up to which a directory without a lock is left alone: its daemon may be about
+// to create the lock, or to remove the directory.
+const minAge = time.Minute
 
 // Collect finds the directories and processes of instances with a dead daemon: their lock can be
 // taken. It holds the lock while it removes them, so that collectors do not interfere.
@@ -73,7 +73,7 @@ func takeOver(dir string) (lock *os.File, dead bool) {
 	lock, err := lockFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		info, err := os.Stat(dir)
-		return nil, err == nil && time.Since(info.ModTime()) > youth
+		return nil, err == nil && time.Since(info.ModTime()) > minAge
 	}
 	if err != nil {
 		return nil, false // its daemon is alive, or another collector works on it

@@ -14,12 +14,12 @@
 //     locale (see inherited), so that a token of the daemon does not leak by accident.
 //   - Every program starts in a session of its own. Destroy kills all its descendants, and KillTree
 //     those of one program. On Linux that includes processes that left the session and ignore
-//     signals: programs have a mark in their environment, by which the driver finds them in /proc.
+//     signals: programs have a tag in their environment, by which the driver finds them in /proc.
 //     A process that has cleared its environment, left its session and lost its parent is not
 //     found, so the driver claims no boundary for processes. On darwin it follows groups and
 //     parents; on Windows a job object contains the descendants.
 //   - When the daemon dies, the programs that it started die too (Linux: the parent-death signal;
-//     Windows: the job). Collect finds what survives, by the mark and by the lock of the directory.
+//     Windows: the job). Collect finds what survives, by the tag and by the lock of the directory.
 //
 // Limits: only Files is enforced, by an rlimit on Linux. A Spec with another limit is refused
 // unless it has AllowDegraded. So that the rlimit is set before the program's first instruction,

@@ -18,7 +18,7 @@ import (
 
 // files is the FS of a sandbox. There is no boundary: links lead wherever the daemon can go, and
 // absolute paths are the host's (but see the package comment for sandbar.DefaultDir).
-type files struct{ box *sandbox }
+type files struct{ sandbox *sandbox }
 
 // maxPath is the longest path in bytes, as in the kernel.
 const maxPath = 4096
@@ -28,8 +28,8 @@ func (f *files) path(ctx context.Context, path string) (string, error) {
 	if err := contextError(ctx); err != nil {
 		return "", err
 	}
-	if f.box.ended() {
-		return "", f.box.gone()
+	if f.sandbox.ended() {
+		return "", f.sandbox.gone()
 	}
 	switch {
 	case path == "":
@@ -39,7 +39,7 @@ func (f *files) path(ctx context.Context, path string) (string, error) {
 	case len(path) >= maxPath:
 		return "", &sandbar.Error{Code: sandbar.Invalid, Field: "path", Message: "the path " + sandbar.Quote(path, 80) + " is too long: at most 4095 bytes"}
 	}
-	return f.box.resolve(path), nil
+	return f.sandbox.resolve(path), nil
 }
 
 // Open opens a regular file for reading.
@@ -127,7 +127,7 @@ func (f *files) Create(ctx context.Context, path string, opt sandbar.CreateOptio
 		}
 		return nil, fileError("create", sandbar.Quote(path, 200), err)
 	}
-	return &upload{box: f.box, file: file, temp: temp, host: host, path: path}, nil
+	return &upload{sandbox: f.sandbox, file: file, temp: temp, host: host, path: path}, nil
 }
 
 // makeParents creates the parent directories of a path.
@@ -154,12 +154,12 @@ func (f *files) appendTo(host, path string, mode fs.FileMode) (sandbar.FileWrite
 		file.Close()
 		return nil, notRegular(path)
 	}
-	return &upload{box: f.box, file: file, path: path}, nil
+	return &upload{sandbox: f.sandbox, file: file, path: path}, nil
 }
 
 // upload is a file being written: to temp until Commit or, if it is appended to, the file itself.
 type upload struct {
-	box              *sandbox
+	sandbox          *sandbox
 	file             *os.File
 	temp, host, path string
 	over             bool
@@ -189,8 +189,8 @@ func (u *upload) Commit() error {
 	if err == nil {
 		return nil
 	}
-	if u.box.ended() {
-		return u.box.gone()
+	if u.sandbox.ended() {
+		return u.sandbox.gone()
 	}
 	return fileError("commit", sandbar.Quote(u.path, 200), err)
 }
@@ -340,7 +340,7 @@ func (f *files) Mkdir(ctx context.Context, path string, mode fs.FileMode, parent
 }
 
 // isHome reports whether a resolved path is the sandbox's home.
-func (f *files) isHome(host string) bool { return filepath.Clean(host) == f.box.home }
+func (f *files) isHome(host string) bool { return filepath.Clean(host) == f.sandbox.home }
 
 func homeStays() error {
 	return &sandbar.Error{Code: sandbar.Conflict, Field: "path",
@@ -452,7 +452,7 @@ func (f *files) ReadFiles(ctx context.Context, paths []string, max int) ([]sandb
 	left := maxRead
 	for _, p := range paths[:min(len(paths), sandbar.MaxReadFiles)] {
 		host, err := f.path(ctx, p)
-		if err != nil && (ctx.Err() != nil || f.box.ended()) {
+		if err != nil && (ctx.Err() != nil || f.sandbox.ended()) {
 			return nil, err
 		}
 		c := sandbar.FileContent{Err: err}

@@ -37,9 +37,9 @@ type Driver struct {
 	spawner  *spawner
 	caps     driver.Caps
 
-	mu     sync.Mutex
-	closed bool
-	boxes  map[sandbar.ID]*sandbox
+	mu        sync.Mutex
+	closed    bool
+	sandboxes map[sandbar.ID]*sandbox
 }
 
 // New opens the driver. Invalid: it has no options. Internal: the runtime directory cannot be used.
@@ -62,7 +62,7 @@ func New(h driver.Host) (driver.Driver, error) {
 		inst.remove()
 		return nil, err
 	}
-	d := &Driver{base: base, instance: inst, logger: h.Logger, spawner: sp, boxes: map[sandbar.ID]*sandbox{}}
+	d := &Driver{base: base, instance: inst, logger: h.Logger, spawner: sp, sandboxes: map[sandbar.ID]*sandbox{}}
 	if d.logger == nil {
 		d.logger = slog.New(slog.DiscardHandler)
 	}
@@ -80,13 +80,13 @@ func capsOf(setsLimits bool) driver.Caps {
 		Enforced: sandbar.Enforcements{Memory: none, CPUs: none, CPUShares: none, PIDs: none, Disk: none, Inodes: none, Files: none},
 		Notes: []string{
 			"local has no boundary: programs run as the daemon's user, with the host's files, network and processes. Use it for trusted code only.",
-			"local does not hold memory, cpus, cpu_shares, pids, disk and inodes.",
+			"local does not enforce memory, cpus, cpu_shares, pids, disk and inodes.",
 		},
 	}
 	if setsLimits {
 		c.Enforced.Files = sandbar.EnforcedRlimit
 	} else {
-		c.Notes = append(c.Notes, "local cannot hold the number of open files here: on Linux that needs ptrace (a container's seccomp profile may forbid it), elsewhere it is not possible.")
+		c.Notes = append(c.Notes, "local cannot enforce the limit of open files here: on Linux that needs ptrace, which a container's seccomp profile may deny; other systems do not support it.")
 	}
 	return c
 }
@@ -107,15 +107,15 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := d.check(s); err != nil {
 		return nil, err
 	}
-	box, err := d.add(id, s)
+	sb, err := d.add(id, s)
 	if err != nil {
 		return nil, err
 	}
-	if err := box.makeDirs(); err != nil {
-		box.discard()
+	if err := sb.makeDirs(); err != nil {
+		sb.discard()
 		return nil, fileError("create", "the sandbox's directory", err)
 	}
-	return box, nil
+	return sb, nil
 }
 
 // add registers a sandbox under its id, atomically.
@@ -125,18 +125,18 @@ func (d *Driver) add(id sandbar.ID, s sandbar.Spec) (*sandbox, error) {
 	if d.closed {
 		return nil, sandbar.Errorf(sandbar.Unavailable, "driver local is closed")
 	}
-	if _, ok := d.boxes[id]; ok {
+	if _, ok := d.sandboxes[id]; ok {
 		return nil, sandbar.Errorf(sandbar.Exists, "sandbox %s exists already", id)
 	}
 	b := newSandbox(d, id, s)
-	d.boxes[id] = b
+	d.sandboxes[id] = b
 	return b, nil
 }
 
 func (d *Driver) forget(id sandbar.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.boxes, id)
+	delete(d.sandboxes, id)
 }
 
 // check refuses a Spec that this driver cannot satisfy, before anything is created.
@@ -144,11 +144,11 @@ func (d *Driver) check(s sandbar.Spec) error {
 	if s.Image != "" && s.Image != sandbar.ImageHost {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "image",
 			Message: "driver local runs the host's own programs; image " + sandbar.Quote(s.Image, 80) + " is not possible",
-			Fix:     "leave the image out or say \"" + sandbar.ImageHost + "\""}
+			Fix:     "omit the image or use \"" + sandbar.ImageHost + "\""}
 	}
 	if s.Network != "" && s.Network != sandbar.NetworkNone {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "driver local does not know the network " + sandbar.Quote(string(s.Network), 40) + "; its programs always have the host's"}
+			Message: "driver local does not support the network " + sandbar.Quote(string(s.Network), 40) + "; its programs always use the host's network"}
 	}
 	if err := sandbar.CheckEnv(s.Env); err != nil {
 		return err
@@ -158,13 +158,13 @@ func (d *Driver) check(s sandbar.Spec) error {
 	}
 	if name := notHeld(s.Limits, d.caps.Enforced); name != "" {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: name,
-			Message: "driver local cannot hold the limit " + name + ": it runs plain subprocesses",
+			Message: "driver local cannot enforce the limit " + name + ": it runs plain subprocesses",
 			Fix:     "use a driver with a boundary, leave the limit unlimited, or accept it with allow_degraded"}
 	}
 	if max := maxFiles(); s.Limits.Files > max {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "files",
-			Message: fmt.Sprintf("%d open files were asked for; this host allows the daemon at most %d", s.Limits.Files, max),
-			Fix:     "ask for less, or raise the daemon's own limit of open files"}
+			Message: fmt.Sprintf("%d open files were requested; the daemon's own limit is %d", s.Limits.Files, max),
+			Fix:     "request fewer, or raise the daemon's own limit of open files"}
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (d *Driver) Close() error {
 	}
 	d.closed = true
 	var left []*sandbox
-	for _, b := range d.boxes {
+	for _, b := range d.sandboxes {
 		left = append(left, b)
 	}
 	d.mu.Unlock()

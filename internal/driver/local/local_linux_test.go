@@ -21,7 +21,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// lockedBuffer is written by the driver and read by the test.
+// lockedBuffer is a buffer for concurrent use.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -39,7 +39,7 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// sh runs a shell program to its end.
+// sh runs a shell program and waits for its end.
 func sh(t *testing.T, b *sandbox, script string) (string, sandbar.Result) {
 	t.Helper()
 	out := &lockedBuffer{}
@@ -63,8 +63,8 @@ func until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// The limits are there before the program's first instruction, its first
-// children included, and no core dump goes anywhere.
+// The limits are set before the program's first instruction, and children inherit them. No core
+// dump is written.
 func TestLimitsBeforeTheFirstInstruction(t *testing.T) {
 	d := newDriver(t)
 	if d.Caps().Enforced.Files == sandbar.EnforcedNone {
@@ -78,7 +78,7 @@ func TestLimitsBeforeTheFirstInstruction(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, res := sh(t, made.(*sandbox), "ulimit -n; ulimit -Hn; ulimit -Hc; grep TracerPid /proc/self/status")
-	// ulimit -c counts blocks of 512 bytes: one byte is none.
+	// ulimit -c counts blocks of 512 bytes, so it prints 0 for a limit of one byte.
 	if want := "77\n77\n0\nTracerPid:\t0\n"; out != want || res.ExitCode != 0 {
 		t.Errorf("%q, %+v; want %q", out, res, want)
 	}
@@ -88,7 +88,7 @@ func TestLimitsBeforeTheFirstInstruction(t *testing.T) {
 	}
 }
 
-// More than the host allows is refused, or, degraded, cut.
+// A limit above the host's is refused, or reduced with AllowDegraded.
 func TestFilesAreCutWhenDegraded(t *testing.T) {
 	d := newDriver(t)
 	made, err := d.Create(t.Context(), sandbar.NewID(), sandbar.Spec{AllowDegraded: true, Limits: sandbar.Limits{Files: 1 << 40}})
@@ -100,7 +100,7 @@ func TestFilesAreCutWhenDegraded(t *testing.T) {
 	}
 }
 
-// A descriptor that the daemon was itself started with does not reach programs.
+// Programs do not inherit descriptors with which the daemon was started.
 func TestInheritedDescriptorsAreSealed(t *testing.T) {
 	var fds [2]int
 	if err := syscall.Pipe(fds[:]); err != nil { // without close-on-exec
@@ -118,8 +118,8 @@ func TestInheritedDescriptorsAreSealed(t *testing.T) {
 	}
 }
 
-// Whatever leaves the session, ignores signals and loses its parent is found
-// by its mark; what is not the sandbox's is left alone.
+// A process that left the session, ignores signals and lost its parent is found by its tag.
+// Processes of others are not killed.
 func TestDestroyFindsWhatRanAway(t *testing.T) {
 	d := newDriver(t)
 	b, neighbour := newBox(t, d), newBox(t, d)
@@ -146,19 +146,19 @@ while [ "$(wc -l < pids)" -lt 3 ]; do sleep 0.01; done`)
 	}
 }
 
-// A daemon that runs inside a sandbox of another marks its programs with both.
+// A daemon inside a sandbox of another daemon adds its own tag to the other's.
 func TestMarksOfDaemonsWithinDaemons(t *testing.T) {
-	t.Setenv(markName, "outer.sb_1")
+	t.Setenv(tagVariable, "outer.sb_1")
 	d := newDriver(t)
 	b := newBox(t, d)
-	if out, _ := sh(t, b, "echo $"+markName); strings.TrimSpace(out) != "outer.sb_1 "+b.mark()+" "+b.mark()+".1" {
+	if out, _ := sh(t, b, "echo $"+tagVariable); strings.TrimSpace(out) != "outer.sb_1 "+b.tag()+" "+b.tag()+".1" {
 		t.Errorf("the mark is %q", out)
 	}
 	sh(t, b, "(setsid sleep 60 > /dev/null 2>&1 &) ; echo")
 	if err := b.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left, _, err := (&hunt{marked: func(w string) bool { return w == b.mark() }}).look(false); err != nil || len(left) != 0 {
+	if left, _, err := (&treeKiller{matches: func(w string) bool { return w == b.tag() }}).scan(false); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
@@ -193,7 +193,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// A peak that the daemon's own memory explains is not told as the program's.
+// A peak that may be that of the daemon's memory before the exec is not reported for the program.
 func TestPeakIsNotInvented(t *testing.T) {
 	for _, tc := range []struct{ max, floor, want int64 }{{100, 50 << 10, 100 << 10}, {100, 100 << 10, 0}, {100, 1 << 30, 0}} {
 		if got := peakOf(&syscall.Rusage{Maxrss: tc.max}, tc.floor); got != tc.want {
@@ -202,8 +202,8 @@ func TestPeakIsNotInvented(t *testing.T) {
 	}
 }
 
-// Outputs that a descendant holds are read until the window is over, and what
-// is in the pipe then is delivered although the writer was slow.
+// If a descendant holds the output open, the driver reads until the end of driver.DrainWindow. It
+// delivers the bytes that are in the pipe then, even to a slow writer.
 func TestDrainDeliversWhatIsThere(t *testing.T) {
 	d := newDriver(t)
 	b := newBox(t, d)
@@ -222,7 +222,7 @@ func TestDrainDeliversWhatIsThere(t *testing.T) {
 	}
 }
 
-// slow is a writer that takes its time over the first piece.
+// slow is a writer whose first Write takes long.
 type slow struct {
 	lockedBuffer
 	once        sync.Once
@@ -236,7 +236,7 @@ func (s *slow) Write(b []byte) (int, error) {
 
 func (s *slow) text() string { return s.String() }
 
-// A writer that blocks for ever does not keep Destroy.
+// A writer that never returns does not block Destroy.
 func TestDestroyDoesNotWaitForWriters(t *testing.T) {
 	d := newDriver(t)
 	b := newBox(t, d)
@@ -263,7 +263,7 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 var _ io.Writer = writerFunc(nil)
 
-// A Destroy whose caller does not wait goes on, and the next one joins it.
+// If the context of a Destroy ends, the work continues, and the next call waits for it.
 func TestDestroyGoesOn(t *testing.T) {
 	d := newDriver(t)
 	b := newBox(t, d)
@@ -279,7 +279,7 @@ func TestDestroyGoesOn(t *testing.T) {
 	}
 }
 
-// Directories that a program has shut are removed with the rest.
+// Directories to which a program has denied access are removed too.
 func TestDestroyOpensWhatIsShut(t *testing.T) {
 	d := newDriver(t)
 	b := newBox(t, d)
@@ -295,7 +295,7 @@ i=0; mkdir deep; cd deep; while [ $i -lt 200 ]; do mkdir d; cd d; i=$((i+1)); do
 	}
 }
 
-// A recursive Remove or Chmod stops at a mount, whatever file system it is of.
+// A recursive Remove or Chmod does not cross a mount, of the same or another file system.
 func TestTreesDoNotCrossMounts(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	d := newDriver(t)
@@ -337,7 +337,7 @@ func TestTreesDoNotCrossMounts(t *testing.T) {
 	}
 }
 
-// Collect removes what has no living owner and nothing else.
+// Collect removes exactly the leftovers of dead instances.
 func TestCollect(t *testing.T) {
 	dir := t.TempDir()
 	made, err := New(driver.Host{RuntimeDir: dir})
@@ -346,7 +346,7 @@ func TestCollect(t *testing.T) {
 	}
 	d := made.(*Driver)
 	defer d.Close()
-	long := time.Now().Add(-2 * youth)
+	long := time.Now().Add(-2 * minAge)
 	mk := func(name string, lock bool, age time.Time) string {
 		path := filepath.Join(d.base, name)
 		if err := os.MkdirAll(filepath.Join(path, "sb_x", "home"), 0o700); err != nil {
@@ -371,11 +371,11 @@ func TestCollect(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	// A process that the dead one left, and one that only looks alike.
+	// A process of the dead instance, and one with a similar tag.
 	runaway := exec.Command("sleep", "60")
-	runaway.Env = []string{markName + "=dead.sb_x"}
+	runaway.Env = []string{tagVariable + "=dead.sb_x"}
 	alike := exec.Command("sleep", "60")
-	alike.Env = []string{markName + "=deadly.sb_x", "X=" + markName + "=dead.sb_x"}
+	alike.Env = []string{tagVariable + "=deadly.sb_x", "X=" + tagVariable + "=dead.sb_x"}
 	for _, c := range []*exec.Cmd{runaway, alike} {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
@@ -417,7 +417,7 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// A path of FS that names the home of "user" never means the host's.
+// A path of FS below /home/user never refers to that directory of the host.
 func TestFilesOfDefaultDirAreTheSandboxs(t *testing.T) {
 	b := newBox(t, newDriver(t))
 	w, err := b.FS().Create(t.Context(), sandbar.DefaultDir+"/f", sandbar.CreateOptions{})

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newDriver makes a driver that is closed after the test.
+// newDriver opens a driver, which is closed at the test's end.
 func newDriver(t *testing.T) *Driver {
 	t.Helper()
 	d, err := New(driver.Host{RuntimeDir: t.TempDir()})
@@ -33,7 +33,7 @@ func newDriver(t *testing.T) *Driver {
 	return d.(*Driver)
 }
 
-// newBox makes a sandbox without limits.
+// newBox creates a sandbox without limits.
 func newBox(t *testing.T, d *Driver) *sandbox {
 	t.Helper()
 	b, err := d.Create(t.Context(), sandbar.NewID(), sandbar.Spec{})
@@ -117,7 +117,7 @@ func TestCapsSayWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Close ends what is left, and nothing can be made after it.
+// Close destroys the remaining sandboxes. Afterwards Create fails.
 func TestClose(t *testing.T) {
 	dir := t.TempDir()
 	made, err := New(driver.Host{RuntimeDir: dir})
@@ -157,11 +157,11 @@ func TestEnvironment(t *testing.T) {
 		env   map[string]string
 		want  []string
 	}{
-		{"", map[string]string{"B": "2", "A": "1"}, []string{"A=1", "B=2", markName + "=me"}},
-		{"", map[string]string{markName: "forged"}, []string{markName + "=me"}},
-		{"one.two", nil, []string{markName + "=one.two me"}},
+		{"", map[string]string{"B": "2", "A": "1"}, []string{"A=1", "B=2", tagVariable + "=me"}},
+		{"", map[string]string{tagVariable: "forged"}, []string{tagVariable + "=me"}},
+		{"one.two", nil, []string{tagVariable + "=one.two me"}},
 	} {
-		t.Setenv(markName, tc.outer)
+		t.Setenv(tagVariable, tc.outer)
 		if got := envList(tc.env, "me"); !slices.Equal(got, tc.want) {
 			t.Errorf("%v in %q: %q; want %q", tc.env, tc.outer, got, tc.want)
 		}

@@ -15,9 +15,9 @@ import (
 
 // process is one program. It implements driver.Process.
 type process struct {
-	box     *sandbox
+	sandbox *sandbox
 	child   *child
-	mark    string // in the environment of the program and its descendants
+	tag     string // in the environment of the program and its descendants
 	started time.Time
 	stdin   *input
 	outs    [2]*output
@@ -33,8 +33,8 @@ type report struct {
 	err error
 }
 
-// ending is the operating system's report of a program's end.
-type ending struct {
+// exitStatus is the operating system's report of a program's end.
+type exitStatus struct {
 	outcome sandbar.Outcome
 	code    int
 	signal  int
@@ -55,7 +55,7 @@ func launchProcess(s *sandbox, l launch, std driver.Stdio) (*process, error) {
 		pl.closeOwn()
 		return nil, startError(l.args[0], err)
 	}
-	p := &process{box: s, child: c, mark: l.mark, started: started,
+	p := &process{sandbox: s, child: c, tag: l.tag, started: started,
 		reaped: make(chan struct{}), done: make(chan struct{}),
 		stdin: pl.stdin, outs: pl.outs}
 	for _, o := range p.outs {
@@ -93,11 +93,11 @@ func (p *process) supervise() {
 		PeakMemory:  end.peak,
 		StdoutBytes: p.outs[0].count(),
 		StderrBytes: p.outs[1].count(),
-		Enforced:    p.box.d.caps.Enforced,
+		Enforced:    p.sandbox.d.caps.Enforced,
 	}}
 	close(p.done)
 	if !p.child.lingers() {
-		p.box.forgetProcess(p)
+		p.sandbox.forgetProcess(p)
 	}
 }
 
@@ -122,12 +122,12 @@ func (p *process) KillTree() error {
 	ctx, cancel := context.WithTimeout(context.Background(), treeBound)
 	defer cancel()
 	p.child.kill()
-	if err := killMarked(ctx, p.mark, []*child{p.child}); err != nil {
+	if err := killTagged(ctx, p.tag, []*child{p.child}); err != nil {
 		return err
 	}
 	select {
 	case <-p.done: // remaining processes are gone now
-		p.box.forgetProcess(p)
+		p.sandbox.forgetProcess(p)
 	default:
 	}
 	return nil

@@ -72,7 +72,7 @@ func (s *sandbox) discard() {
 func (s *sandbox) Dead() <-chan struct{} { return s.dead }
 
 // FS returns the files: relative paths are in the sandbox's home, others are the host's.
-func (s *sandbox) FS() sandbar.FS { return &files{box: s} }
+func (s *sandbox) FS() sandbar.FS { return &files{sandbox: s} }
 
 // gone is the error of all calls after Destroy.
 func (s *sandbox) gone() error {
@@ -129,8 +129,8 @@ func (s *sandbox) plan(c sandbar.Cmd) (launch, error) {
 	if err != nil {
 		return launch{}, err
 	}
-	mark := s.nextMark()
-	return launch{path: path, args: c.Args, env: envList(env, s.mark()+" "+mark), mark: mark, dir: dir, files: s.d.files(s.spec.Limits)}, nil
+	tag := s.nextTag()
+	return launch{path: path, args: c.Args, env: envList(env, s.tag()+" "+tag), tag: tag, dir: dir, files: s.d.files(s.spec.Limits)}, nil
 }
 
 // resolve converts a path of Cmd.Dir or FS to the host's.
@@ -145,15 +145,15 @@ func (s *sandbox) resolve(path string) string {
 	}
 }
 
-// mark returns the value of the variable that all programs of the sandbox have.
-func (s *sandbox) mark() string { return s.d.instance.name + "." + string(s.id) }
+// tag returns the value of the variable that all programs of the sandbox have.
+func (s *sandbox) tag() string { return s.d.instance.name + "." + string(s.id) }
 
-// nextMark returns the value for one program and its descendants.
-func (s *sandbox) nextMark() string {
+// nextTag returns the value for one program and its descendants.
+func (s *sandbox) nextTag() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.started++
-	return s.mark() + "." + strconv.Itoa(s.started)
+	return s.tag() + "." + strconv.Itoa(s.started)
 }
 
 func (s *sandbox) forgetProcess(p *process) {
@@ -248,7 +248,7 @@ func (s *sandbox) killTree(ctx context.Context) error {
 		p.child.kill()
 		children = append(children, p.child)
 	}
-	if err := killMarked(ctx, s.mark(), children); err != nil {
+	if err := killTagged(ctx, s.tag(), children); err != nil {
 		return err
 	}
 	drained := time.NewTimer(drainBound)

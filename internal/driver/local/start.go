@@ -18,15 +18,15 @@ type launch struct {
 	path  string   // of the executable, absolute
 	args  []string // args[0] as the caller gave it
 	env   []string
-	mark  string // of this program and its descendants
+	tag   string // of this program and its descendants
 	dir   string // absolute
 	files int64  // RLIMIT_NOFILE; 0 leaves it unchanged
 }
 
-// markName is the environment variable that marks every program of this driver. Its value has two
+// tagVariable is the environment variable that tags every program of this driver. Its value has two
 // words per sandbox, one for the sandbox and one for the program that was started in it: a daemon
 // inside a sandbox adds its own.
-const markName = "SANDBAR_LOCAL"
+const tagVariable = "SANDBAR_LOCAL"
 
 // inherited are the variables that programs inherit from the daemon: paths, language and time zone.
 // All others may contain secrets.
@@ -68,19 +68,19 @@ func environment(layers ...map[string]string) map[string]string {
 	return env
 }
 
-// envList returns the environment as a list, with the marks, which cannot be overridden.
-func envList(env map[string]string, mark string) []string {
-	if outer := os.Getenv(markName); outer != "" {
-		mark = outer + " " + mark
+// envList returns the environment as a list, with the tags, which cannot be overridden.
+func envList(env map[string]string, tag string) []string {
+	if outer := os.Getenv(tagVariable); outer != "" {
+		tag = outer + " " + tag
 	}
 	list := make([]string, 0, len(env)+1)
 	for k, v := range env {
-		if k != markName {
+		if k != tagVariable {
 			list = append(list, k+"="+v)
 		}
 	}
 	slices.Sort(list)
-	return append(list, markName+"="+mark)
+	return append(list, tagVariable+"="+tag)
 }
 
 func checkCmd(c sandbar.Cmd) error {

@@ -80,7 +80,7 @@ func (c *child) pid() int { return c.proc.Pid }
 
 // wait blocks until the program has exited. If the program left processes in its job, the job stays
 // until kill.
-func (c *child) wait() (ending, error) {
+func (c *child) wait() (exitStatus, error) {
 	state, err := c.proc.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,11 +90,11 @@ func (c *child) wait() (ending, error) {
 		c.job = 0
 	}
 	if err != nil {
-		return ending{outcome: sandbar.Lost}, sandbar.Errorf(sandbar.Internal, "waiting for process %d: %w", c.proc.Pid, err)
+		return exitStatus{outcome: sandbar.Lost}, sandbar.Errorf(sandbar.Internal, "waiting for process %d: %w", c.proc.Pid, err)
 	}
-	e := ending{outcome: sandbar.Exited, code: state.ExitCode() & 0xff, cpu: state.UserTime() + state.SystemTime()}
+	e := exitStatus{outcome: sandbar.Exited, code: state.ExitCode() & 0xff, cpu: state.UserTime() + state.SystemTime()}
 	if c.by != 0 {
-		e = ending{outcome: sandbar.Signaled, signal: c.by, cpu: e.cpu}
+		e = exitStatus{outcome: sandbar.Signaled, signal: c.by, cpu: e.cpu}
 	}
 	return e, nil
 }
@@ -138,8 +138,8 @@ func (c *child) kill() {
 	c.job = 0
 }
 
-// killMarked does nothing: the jobs have ended all processes.
-func killMarked(context.Context, string, []*child) error { return nil }
+// killTagged does nothing: the jobs have ended all processes.
+func killTagged(context.Context, string, []*child) error { return nil }
 
 // leftProcesses returns none: a job ends with its daemon.
 func leftProcesses(context.Context, string, bool) ([]int, error) { return nil, nil }

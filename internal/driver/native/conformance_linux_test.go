@@ -11,12 +11,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// goldenEnv, when set to "none", leaves the golden files out: in a guest, only a
-// part of the suite runs.
+// goldenEnv, if set to "none", disables the golden files: in a guest only a part of the suite runs.
 const goldenEnv = "NATIVE_TEST_GOLDEN"
 
-// skips is the golden file for this host's user: an ordinary one has no
-// cgroups here, and so other limits.
+// skips returns the golden file for this user. An ordinary user has no cgroups here, and therefore
+// other limits.
 func skips() string {
 	if os.Getenv(goldenEnv) == "none" {
 		return ""
@@ -29,14 +28,13 @@ func skips() string {
 
 func TestConformance(t *testing.T) { conformance(t, agent.ModeSocket, skips()) }
 
-// The same suite with an agent that cannot pass descriptors: everything then
-// travels in frames. The boundary is the same, and attacked once is enough.
+// The same suite with an agent that cannot pass descriptors and sends all data in frames. It has
+// the same boundary, so the attacks are not repeated.
 func TestConformanceStream(t *testing.T) {
 	conformance(t, agent.ModeStream, skips(), "escape/*", "limits/*", "trees/many", "races/many-sandboxes")
 }
 
-// The same suite in sandboxes of an image: Debian, as it is installed from its
-// own packages.
+// The same suite in sandboxes of a Debian image.
 func TestConformanceImage(t *testing.T) {
 	testenv.Need(t, testenv.UserNS, testenv.DebianImage)
 	binary := agentBinary(t)
@@ -49,7 +47,7 @@ func TestConformanceImage(t *testing.T) {
 			return New(h, binary)
 		},
 		Spec:  func(s *sandbar.Spec) { s.Image = "debian" },
-		Slow:  true, // it is the same driver: once is enough
+		Slow:  true, // TestConformance runs the slow cases
 		Later: []string{"streams/*", "dial/*", "endings/*", "trees/*", "races/*", "limits/cpu*", "escape/66-fuzz", "escape/34-cpu", "escape/31-memory-children", "escape/46-outbound-forms"},
 	})
 	if n := images.left(); n != 0 {

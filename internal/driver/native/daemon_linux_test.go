@@ -21,16 +21,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// daemonEnv, when set, makes the test binary play a daemon with live
-// sandboxes; its value is the path of the agent.
+// daemonEnv, if set, makes the test binary a daemon with running sandboxes. Its value is the path
+// of the agent.
 const daemonEnv = "NATIVE_TEST_DAEMON"
 
-// stubborn is a program that tries to outlive everything: descendants in
-// sessions of their own that ignore what can be ignored.
+// stubborn is a program with descendants in other sessions that ignore all signals that can be
+// ignored.
 const stubborn = `trap '' TERM HUP INT; (setsid sh -c 'trap "" TERM HUP INT; sleep 1000 & sleep 1000' &) ; sleep 1000`
 
-// playDaemon makes sandboxes with programs in them, says so, and waits to be
-// killed.
+// playDaemon creates sandboxes with programs, prints that they run, and waits to be killed.
 func playDaemon() int {
 	binary, err := os.ReadFile(os.Getenv(daemonEnv))
 	if err != nil {
@@ -59,8 +58,8 @@ func playDaemon() int {
 	select {}
 }
 
-// After a SIGKILL of the daemon its processes are gone by themselves, and what
-// is left of its groups is found, and removed, by another; never a live one's.
+// After SIGKILL to a daemon its processes end, and Collect of another daemon finds and removes its
+// cgroups. Collect never removes those of a running daemon.
 func TestKilledDaemon(t *testing.T) {
 	d := newDriver(t)
 	live, err := d.Create(t.Context(), sandbar.NewID(), degraded(d))
@@ -109,8 +108,7 @@ func degraded(d *Driver) sandbar.Spec {
 	return s
 }
 
-// runAndKill runs a daemon until its sandboxes are up, kills it and returns
-// its name.
+// runAndKill starts a daemon, kills it when its sandboxes run, and returns its id.
 func runAndKill(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -143,12 +141,11 @@ func runAndKill(t *testing.T) string {
 	return owner
 }
 
-// agentsOf lists an owner's agents, and spawnersOf what starts them.
+// agentsOf lists the agents of a daemon, and spawnersOf its spawner processes.
 func agentsOf(owner string) []int   { return startedAs(owner, agent.ModeSocket, agent.ModeStream) }
 func spawnersOf(owner string) []int { return startedAs(owner, agent.ModeSpawner) }
 
-// startedAs lists the processes of an owner's that run the agent's program in
-// one of the modes.
+// startedAs lists the processes of a daemon that run the agent's program in one of the modes.
 func startedAs(owner string, modes ...string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
@@ -162,7 +159,7 @@ func startedAs(owner string, modes ...string) (pids []int) {
 	return pids
 }
 
-// groupsOf lists the cgroup directories of an owner.
+// groupsOf lists the cgroup directories of a daemon.
 func groupsOf(owner string) (dirs []string) {
 	filepath.WalkDir("/sys/fs/cgroup", func(path string, e os.DirEntry, err error) error {
 		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), owner+".") {
@@ -173,8 +170,8 @@ func groupsOf(owner string) (dirs []string) {
 	return dirs
 }
 
-// waitUntil polls a condition that must come true; it is generous, because
-// how long it takes is not what is tested.
+// waitUntil polls until a condition is true. Its timeout is long, because the tests do not measure
+// time.
 func waitUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -184,8 +181,7 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// An agent that is killed from outside takes its sandbox with it, and whoever
-// waits is told that the program is lost, never that it exited.
+// If an agent is killed, its sandbox ends, and the outcome of its programs is Lost, not Exited.
 func TestAgentKilled(t *testing.T) {
 	d := newDriver(t)
 	box, err := d.Create(t.Context(), sandbar.NewID(), degraded(d))

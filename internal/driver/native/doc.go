@@ -1,25 +1,29 @@
-// Package native is the default driver: Linux namespaces, with nothing to
-// install. Every sandbox is fresh user, mount, PID, network, IPC, UTS and
-// cgroup namespaces, a read-only root built from the host's own programs, one
-// bounded private tmpfs, and package agent as PID 1 in it.
+// Package native is the default driver. It creates sandboxes from Linux namespaces and needs
+// nothing to be installed. Each sandbox has new user, mount, PID, network, IPC, UTS and cgroup
+// namespaces, a root of the host's own programs or of an image, private bounded file systems in
+// memory for everything that programs can write, and package agent as PID 1.
 //
-// What stands between a program and the host, each layer enough alone for most
-// attacks: no capability in any namespace, another uid than any user of the
-// host (where the daemon is root), a system-call filter, a root that holds
-// nothing of /root, /home or /var, Landlock, no network but a private loopback
-// and, if asked for, a device that leads to a stack in the daemon (package
-// egress), and cgroup or rlimit bounds. What that does not protect from is a fault of
-// the host's kernel within the calls the filter allows; SECURITY.md says more.
+// The layers between a program and the host:
 //
-// How a sandbox is made is computed first, as data (plan_linux.go), and then
-// applied (box_linux.go, and by the agent inside). The agents are forked by a
-// small process of the driver's own (spawn_linux.go), which does not grow as the
-// daemon does. How a sandbox ends is simple: the agent is killed, and the kernel
-// ends a PID namespace with its PID 1.
+//   - an empty capability bounding set in every namespace
+//   - if the daemon is root: a uid that no other sandbox and no user of the host has
+//   - a system-call filter (seccomp)
+//   - a root without the host's /root, /home and /var
+//   - Landlock
+//   - no network but a private loopback; if the Spec asks for it, also a TUN device of a TCP/IP
+//     stack in another process (package egress)
+//   - cgroup limits or rlimits
 //
-// It works as root and as an ordinary user. Limits are held by cgroup v2 or v1
-// where one can be used, otherwise by rlimits and a watchdog; Caps tells which.
-// It keeps no file outside of the sandboxes: what a killed daemon leaves is
-// empty cgroups and, at worst, an agent about to die, and both carry the
-// daemon's identity in their names so that Collect finds them.
+// They do not protect from a fault of the host's kernel in the system calls that the filter allows;
+// see SECURITY.md.
+//
+// A sandbox is first computed as data (plan_linux.go), and then built by the driver
+// (resources_linux.go) and the agent. A small child process of the daemon, which does not grow with
+// it, forks the agents (package spawn). To destroy a sandbox the driver kills the agent: the kernel
+// kills a PID namespace with its PID 1 (pid_namespaces(7)).
+//
+// The driver works as root and as an ordinary user. Limits are enforced by cgroup v2 or v1 if they
+// can be used, otherwise by rlimits and a watchdog; Caps returns which. The driver creates no files
+// on the host. A killed daemon leaves empty cgroups and, for a moment, agents that are being
+// killed. Both have the daemon's id in their names, by which Collect finds them.
 package native

@@ -78,7 +78,7 @@ func (t *template) fork(ctx context.Context, id sandbar.ID, profile bool) (*fork
 
 // enter puts a copy of the template into the sandbox.
 func (f *fork) enter(ctx context.Context, b *resources) error {
-	attrs, ruleset, err := f.Lend(ctx)
+	attrs, ruleset, err := f.AdoptAttrs(ctx)
 	if err != nil {
 		return err
 	}

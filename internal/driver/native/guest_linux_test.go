@@ -14,13 +14,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/qemu/guestplan"
 )
 
-// guestTests are what is run in a guest: what depends on how control groups
-// are laid out, but for processor time, which an emulated machine has none to
-// measure of; internal/linux/cgroup proves that in guests of its own.
+// guestTests are the tests that depend on the layout of cgroups. CPU time is not among them,
+// because it cannot be measured in an emulated machine; internal/linux/cgroup tests it in other
+// guests.
 const guestTests = "^(TestConformance|TestKilledDaemon|TestAgentKilled)$/^(setup|limits)$/^(memory|pids)"
 
-// TestGuest runs the driver where version 2 holds the limits, as root and as a
-// user to whom a group is delegated.
+// TestGuest runs the driver with cgroup v2, as root and as a user with a delegated cgroup.
 func TestGuest(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.QEMU, testenv.Python)
 	dir := t.TempDir()

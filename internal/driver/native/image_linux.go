@@ -11,20 +11,18 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// A sandbox of an image has the image under an overlay whose upper layer is its
-// own bounded file system in memory. The overlay is mounted by the agent, with
-// the rights of the sandbox's user namespace and not with the host's.
+// The root of a sandbox with an image is an overlay: the image is the lower layer, and a private
+// bounded tmpfs the upper one. The agent mounts it, in the sandbox's user namespace.
 //
-// Its programs are 0:0, because what images are made of expects that: package
-// managers write /usr and /etc and ask who they are. It is a number and no more:
-// the bounding set is empty, and on the host they are a user who exists nowhere
-// else, or the daemon's own. All of the image belongs to them; where the daemon
-// is root, by a mount of the image that shifts root's ids to theirs.
+// Programs have uid and gid 0 there, because the programs of images expect it: package managers
+// write to /usr and /etc and check their uid. The uid gives no capability, because the bounding set
+// is empty. On the host it is an id of the sandbox's range, or the daemon's user. Programs own all
+// files of the image; if the daemon is root, by an idmapped mount (spawn.Child.IDMappedMount).
 
-// imageUID is the user, and the group, of programs in a sandbox of an image.
+// imageUID is the uid and gid of programs in a sandbox with an image.
 const imageUID = 0
 
-// openImage finds the root of a sandbox: nil for the host's own programs.
+// openImage opens a sandbox's image. nil means the image "host".
 func (d *Driver) openImage(ctx context.Context, name string) (*driver.Image, error) {
 	image, err := d.OpenImage(ctx, name)
 	if image != nil && d.IDs.Ranged && d.mode != agent.ModeSocket {
@@ -35,15 +33,14 @@ func (d *Driver) openImage(ctx context.Context, name string) (*driver.Image, err
 	return image, err
 }
 
-// imageSetup is the part of the plan that depends on the image: the tree, whose
-// it is, and who runs in it.
+// imageSetup sets the mounts, ids and environment of a plan for a sandbox with an image.
 func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Spec) error {
 	o := policy.ImageRootOptions{
 		Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		Hostname: hostname, MachineID: hostenv.NewMachineID(), BootID: hostenv.NewBootID(),
 	}
 	if d.IDs.Ranged {
-		o.Dir = "" // it is passed
+		o.Dir = "" // the agent gets the image's mount as a descriptor
 	}
 	mounts, err := policy.ImageRoot(o)
 	if err != nil {
@@ -51,6 +48,6 @@ func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Sp
 	}
 	setup.Mounts, setup.Landlock = mounts, policy.RootLandlock()
 	setup.UID, setup.GID = imageUID, imageUID
-	setup.Env = hostenv.Environment("root", s.Env) // what the image itself sets is for whoever asks for it to apply
+	setup.Env = hostenv.Environment("root", s.Env) // not the variables of the image's configuration
 	return nil
 }

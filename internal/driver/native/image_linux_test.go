@@ -21,7 +21,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// shelf is images by name, and how many of each are open.
+// shelf is a store of images. It counts the open ones.
 type shelf struct {
 	dirs map[string]string
 
@@ -47,7 +47,7 @@ func (s *shelf) Open(_ context.Context, name string) (driver.Image, error) {
 	}}, nil
 }
 
-// left is how many images are open.
+// left returns the number of open images.
 func (s *shelf) left() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,8 +57,8 @@ func (s *shelf) left() (n int) {
 	return n
 }
 
-// smallImage makes a root of a shell, a few programs of this host and what they
-// are linked with. It is like an unpacked image: all of it the daemon's.
+// smallImage creates a root with a shell, a few programs of this host and their libraries. Like an
+// unpacked image it belongs to the daemon's user.
 func smallImage(t testing.TB) string {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "root")
@@ -80,7 +80,7 @@ func smallImage(t testing.TB) string {
 	return root
 }
 
-// copyProgram copies a program to /bin of a root, and its libraries.
+// copyProgram copies a program to /bin of a root, with its libraries.
 func copyProgram(t testing.TB, root, name string) {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -128,7 +128,7 @@ func copyELF(t testing.TB, from, to, root string) {
 	}
 }
 
-// libraryPath finds a library where Linux distributions have them.
+// libraryPath searches the usual directories of Linux distributions for a library.
 func libraryPath(t testing.TB, name string) string {
 	t.Helper()
 	for _, pattern := range []string{"/usr/lib/*-linux-gnu", "/lib/*-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib", "/lib"} {
@@ -140,11 +140,11 @@ func libraryPath(t testing.TB, name string) string {
 	return ""
 }
 
-// debianEnv tells a daemon that the suite starts, and kills, where the image is
-// unpacked already.
+// debianEnv is the environment variable with the path of the unpacked image, for daemons that the
+// suite starts.
 const debianEnv = "NATIVE_TEST_DEBIAN"
 
-// debianImage unpacks the image of Debian that the tests have.
+// debianImage unpacks the tests' Debian image.
 func debianImage(t *testing.T) (dir string) {
 	t.Helper()
 	if dir := os.Getenv(debianEnv); dir != "" {
@@ -167,7 +167,7 @@ func debianImage(t *testing.T) (dir string) {
 	return i.Dir
 }
 
-// imageDriver makes a driver that has these images.
+// imageDriver opens a driver with these images.
 func imageDriver(t testing.TB, images driver.Images) *Driver {
 	t.Helper()
 	d := newDriver(t)
@@ -181,7 +181,7 @@ func imageSpec(d *Driver, image string) sandbar.Spec {
 	return s
 }
 
-// create makes a sandbox that is destroyed at the test's end.
+// create creates a sandbox, which is destroyed at the test's end.
 func create(t testing.TB, d *Driver, s sandbar.Spec) driver.Sandbox {
 	t.Helper()
 	b, err := d.Create(t.Context(), sandbar.NewID(), s)
@@ -196,8 +196,7 @@ func create(t testing.TB, d *Driver, s sandbar.Spec) driver.Sandbox {
 	return b
 }
 
-// shell runs a shell program and returns both its outputs, and its exit code if
-// that is not 0.
+// shell runs a shell program and returns both outputs, and the exit code if it is not 0.
 func shell(t testing.TB, b driver.Sandbox, script string) string {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -216,8 +215,8 @@ func shell(t testing.TB, b driver.Sandbox, script string) string {
 	return strings.TrimSpace(text)
 }
 
-// Programs of an image are its root in everything but rights: all of it can be
-// changed, and nothing of that reaches the image.
+// Programs in an image have uid 0 without capabilities. They can change all files, and the image
+// stays unchanged.
 func TestImageIsWritable(t *testing.T) {
 	root := smallImage(t)
 	images := &shelf{dirs: map[string]string{"small": root}}
@@ -253,8 +252,7 @@ func TestImageIsWritable(t *testing.T) {
 	}
 }
 
-// Nothing that can be written is shared by two sandboxes of one image, nor by
-// one that came after another.
+// Sandboxes of one image, concurrent or consecutive, share no changes.
 func TestImageIsPrivate(t *testing.T) {
 	images := &shelf{dirs: map[string]string{"small": smallImage(t)}}
 	d := imageDriver(t, images)
@@ -279,8 +277,8 @@ func TestImageIsPrivate(t *testing.T) {
 	}
 }
 
-// The bounds are those of all that can be written, changed files included, and
-// exactly what was asked for.
+// The limits of disk and inodes count all written files, changed files of the image included, and
+// are exact.
 func TestImageIsBounded(t *testing.T) {
 	root := smallImage(t)
 	if err := os.WriteFile(filepath.Join(root, "usr/big"), make([]byte, 8<<20), 0o644); err != nil {
@@ -308,7 +306,7 @@ func TestImageIsBounded(t *testing.T) {
 	}
 }
 
-// An image's links lead nowhere while a sandbox is made of it.
+// No link of an image is followed while a sandbox is created.
 func TestImageOfLinks(t *testing.T) {
 	bait := t.TempDir()
 	if err := os.Chmod(bait, 0o777); err != nil {
@@ -342,7 +340,7 @@ func TestImageOfLinks(t *testing.T) {
 	}
 }
 
-// What is opened is closed: at a sandbox's end, and when it is not made.
+// An image is closed when its sandbox ends, and when the creation fails.
 func TestImageIsClosed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
@@ -380,7 +378,7 @@ func TestImageIsClosed(t *testing.T) {
 	}
 }
 
-// Where descriptors cannot be passed an image is refused, or works without.
+// Without descriptor passing an image is refused if it needs a descriptor, and works otherwise.
 func TestImageOverAStream(t *testing.T) {
 	d := imageDriver(t, &shelf{dirs: map[string]string{"small": smallImage(t)}})
 	d.mode = agent.ModeStream

@@ -12,9 +12,9 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// A program exchanges a file and a link to the agent's program while a client changes the
-// mode and the owner of the name: the program stays as it is, and sandboxes can be made.
-// So it is where programs share the daemon's user, as they do for an ordinary one.
+// A program exchanges a file with a link to the agent's program, while a client changes the mode
+// and the owner of that path. The agent's program must stay unchanged and usable, also if programs
+// have the daemon's uid.
 func TestProgramOutOfReach(t *testing.T) {
 	d := newDriver(t)
 	before := programMode(t, d)
@@ -45,7 +45,7 @@ while :; do ln -sf /proc/self/exe n; ln -f file n; done`}}, driver.Stdio{Stdout:
 		t.Error(err)
 	}
 	p.Wait()
-	// What is started by such a name is refused too.
+	// Starting a program by such a path is refused too.
 	if p, err := box.Start(t.Context(), sandbar.Cmd{Args: []string{"./link"}}, driver.Stdio{}); err == nil {
 		r, _ := p.Wait()
 		t.Errorf("the agent's program was started as a program: %+v", r)
@@ -57,7 +57,7 @@ while :; do ln -sf /proc/self/exe n; ln -f file n; done`}}, driver.Stdio{Stdout:
 	next.Destroy(context.Background())
 }
 
-// programMode is the mode of the file that the spawner executes.
+// programMode returns the mode of the file that the spawner executes.
 func programMode(t *testing.T, d *Driver) uint32 {
 	t.Helper()
 	all := spawnersOf(d.Owner)

@@ -31,7 +31,7 @@ func agentBinary(t testing.TB) []byte {
 	return b
 }
 
-// newDriver makes a driver that is closed at the test's end.
+// newDriver opens a driver, which is closed at the test's end.
 func newDriver(t testing.TB) *Driver {
 	t.Helper()
 	testenv.Need(t, testenv.UserNS)
@@ -47,7 +47,7 @@ func newDriver(t testing.TB) *Driver {
 	return d
 }
 
-// spec is a Spec as the engine would resolve it for this driver.
+// spec returns a Spec with all defaults, as the engine passes it to the driver.
 func spec(d *Driver) sandbar.Spec {
 	s := sandbar.Spec{Image: sandbar.ImageHost, Network: sandbar.NetworkNone, Limits: sandbar.Limits{
 		Memory: 128 << 20, CPUs: sandbar.Unlimited, CPUShares: 512, PIDs: 64,

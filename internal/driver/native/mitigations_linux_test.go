@@ -12,9 +12,9 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// TestMitigated: what the kernel can switch off is off for good in programs, in
-// those of a cold sandbox and in copies of an interpreter, and is not if the
-// operator says so. Where the kernel has no switch it is what the host has.
+// TestMitigated: speculation features are permanently disabled for programs, cold and warm, unless
+// the operator enables them. If the kernel has no control for a feature, programs have the host's
+// state.
 func TestMitigated(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	const ask = `

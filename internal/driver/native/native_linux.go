@@ -17,25 +17,24 @@ import (
 // Name is the driver's name in configuration.
 const Name = "native"
 
-// Factory returns the native driver's factory. binary is the agent's program;
-// nil has the running binary start itself as the agent (it must then call
-// agent.Main when agent.IsAgent).
+// Factory returns the native driver's factory. binary is the agent's program. nil means the running
+// binary, which must then call agent.Main when agent.IsAgent.
 func Factory(binary []byte) driver.Factory {
 	return driver.Factory{
 		Name:    Name,
 		Summary: "Linux namespaces, with this machine's own programs; nothing to install",
 		Options: map[string]string{
-			optionPaths: "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*; for interpreters in /opt, say",
+			optionPaths: "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*, such as /opt with interpreters",
 		},
 		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
 	}
 }
 
-// Driver makes sandboxes out of namespaces.
+// Driver creates sandboxes from namespaces. It is safe for concurrent use.
 type Driver struct {
 	sandboxes.Base
 	cookies     bool   // the kernel gives forks core scheduling cookies of their own
-	mode        string // how the agent is spoken to: agent.ModeSocket, and in tests also agent.ModeStream
+	mode        string // agent.ModeSocket; agent.ModeStream in tests
 	machineCode bool   // python.Config.MachineCode of templates; false in a test only
 	layout      hostenv.Layout
 	net         network
@@ -47,8 +46,8 @@ var (
 	_ driver.Closer    = (*Driver)(nil)
 )
 
-// New makes the driver, or says with Unsupported what this host lacks and how
-// to get it.
+// New opens the driver. binary is as for Factory. Unsupported: this host lacks a requirement; the
+// error's Fix says how to provide it. Invalid: an option is malformed.
 func New(h driver.Host, binary []byte) (*Driver, error) {
 	extra, err := parseOptions(h.Options)
 	if err != nil {
@@ -68,7 +67,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	return d, nil
 }
 
-// open opens what release closes.
+// open opens the resources that release closes.
 func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 	if err = d.Open(binary); err != nil {
 		return err
@@ -88,10 +87,10 @@ func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 	return d.Start()
 }
 
-// release closes what open has opened.
+// release closes the resources that open has opened.
 func (d *Driver) release() error { return errors.Join(d.net.close(), d.Release()) }
 
-// Close releases what the driver holds; all its sandboxes must be destroyed.
+// Close releases the driver's resources. All its sandboxes must be destroyed.
 func (d *Driver) Close() error {
 	if !d.Registry.Shut() {
 		return nil
@@ -99,14 +98,14 @@ func (d *Driver) Close() error {
 	return d.release()
 }
 
-// Caps tells what this driver is and can enforce on this host.
+// Caps returns the driver's properties and the limits that it can enforce on this host.
 func (d *Driver) Caps() driver.Caps {
 	c := d.Facts
-	c.Outbound = d.canReachOut()
+	c.Outbound = d.hasNetwork()
 	return c
 }
 
-// refuse returns an error if s asks for what cannot be done or enforced here.
+// refuse returns Unsupported if s asks for a network or a limit that this host cannot provide.
 func (d *Driver) refuse(s sandbar.Spec) error {
 	if err := d.refuseNetwork(s.Network); err != nil {
 		return err
@@ -114,7 +113,7 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 	return d.Refuse(s)
 }
 
-// Create makes a sandbox.
+// Create creates a sandbox; see driver.Driver.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	sandbox, _, err := d.create(ctx, id, s, 0)
 	if err != nil {
@@ -123,8 +122,8 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	return sandbox, nil
 }
 
-// create is Create with another owner of the sandbox's user namespace than an id of the
-// sandbox's own range, if owner is not 0.
+// create is Create, with the host's uid owner as the owner of the sandbox's user namespace. If
+// owner is 0, it is spawn's own choice.
 func (d *Driver) create(ctx context.Context, id sandbar.ID, s sandbar.Spec, owner int) (sandbox *client.Sandbox, r *resources, err error) {
 	if err := d.refuse(s); err != nil {
 		return nil, nil, err
@@ -140,8 +139,8 @@ func (d *Driver) create(ctx context.Context, id sandbar.ID, s sandbar.Spec, owne
 	return sandbox, r, nil
 }
 
-// Collect finds, and with remove ends, what daemons that were killed have left:
-// agents that have not noticed yet, and the groups of their sandboxes.
+// Collect lists the agents and cgroups that killed daemons have left. With remove it also removes
+// them.
 func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, error) {
-	return spawn.Collect(ctx, d.Groups, spawn.Agents, remove)
+	return spawn.Collect(ctx, d.Groups, spawn.AgentOwner, remove)
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// needed is a program that people run in sandboxes, and what it prints where
-// nothing that it needs is refused.
+// needed is a common program, and its output if no system call or file that it needs is denied.
 type needed struct {
 	name   string
 	need   []testenv.Requirement
@@ -64,8 +63,8 @@ print(pandas.read_csv("d.csv").groupby("k").v.sum().to_dict())
 	}
 }
 
-// What people run in sandboxes runs in one as it does outside: no rule, mask or
-// limit of the boundary is in its way.
+// Common programs run in a sandbox as on the host: no rule, mask or limit of the boundary prevents
+// them.
 func TestNeededPrograms(t *testing.T) {
 	d := newDriver(t)
 	for _, p := range neededPrograms() {

@@ -17,38 +17,38 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
-// A sandbox that may reach out has a TUN device, whose other end is a stack in
-// a process of the daemon's (package egress). A device is made in a network namespace by a
-// thread in it, with a right over it and with the permission to open
-// /dev/net/tun. Two can have all three: the agent, before it gives its rights
-// up; and, where the daemon is root and the sandbox's root is not, a thread of
-// the daemon that enters the namespace for as long as it takes.
+// A sandbox with the network "outbound" has a TUN device, whose packets a TCP/IP stack in a child
+// process of the daemon forwards (package egress). To create a device in a network namespace, a
+// thread must be in that namespace, have CAP_NET_ADMIN in it, and be able to open /dev/net/tun.
+// That is either the agent, before it drops its capabilities, or a thread of the daemon that
+// briefly enters the namespace; see daemonCreatesDevices.
 
-// network is the driver's part in sandboxes that reach out.
+// network is the driver's network access.
 type network struct {
-	host   *egress.Host // nil: none may
-	enter  bool         // the daemon makes the devices
-	device string       // with what they are made
-	note   string       // why none may
+	host          *egress.Host // nil: no sandbox can have a network
+	daemonCreates bool         // the daemon creates the devices, otherwise the agents
+	device        string       // path of the TUN driver's file
+	note          string       // why host is nil
 }
 
-// tunDevice is with what TUN devices are made.
+// tunDevice is the path of the TUN driver's file.
 const tunDevice = "/dev/net/tun"
 
-// openNetwork prepares for the operator's rules, as far as this host lets it.
+// openNetwork opens the network access with the operator's rules. If this host does not support it,
+// the result has a note and no host.
 func openNetwork(h driver.Host, ids spawn.IDs) (network, error) {
 	if h.Outbound == nil {
-		return network{note: "sandboxes cannot reach out: the setting network.outbound is off"}, nil
+		return network{note: "sandboxes cannot have a network: the setting network.outbound is off"}, nil
 	}
-	enter, err := deviceMaker(ids)
+	byDaemon, err := daemonCreatesDevices(ids)
 	if err != nil {
-		return network{note: "sandboxes cannot reach out: " + err.Error()}, nil
+		return network{note: "sandboxes cannot have a network: " + err.Error()}, nil
 	}
 	host, err := egress.New(*h.Outbound, h.Logger)
 	if sandbar.CodeOf(err) == sandbar.Unsupported {
 		return network{note: err.Error()}, nil
 	}
-	return network{host: host, enter: enter, device: tunDevice}, err
+	return network{host: host, daemonCreates: byDaemon, device: tunDevice}, err
 }
 
 func (n *network) close() error {
@@ -58,8 +58,10 @@ func (n *network) close() error {
 	return n.host.Close()
 }
 
-// deviceMaker finds out who can make devices: the daemon, else the agent.
-func deviceMaker(ids spawn.IDs) (daemon bool, err error) {
+// daemonCreatesDevices reports whether the daemon creates the devices: it does if sandboxes have
+// their own ids and it may enter their namespaces. Otherwise the agents do. The error says why
+// neither can.
+func daemonCreatesDevices(ids spawn.IDs) (daemon bool, err error) {
 	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w (as root: modprobe tun; chmod 0666 %s)", tunDevice, err, tunDevice)
@@ -68,28 +70,28 @@ func deviceMaker(ids spawn.IDs) (daemon bool, err error) {
 	var st unix.Stat_t
 	switch {
 	case !ids.Ranged:
-		return false, nil // the agent is the daemon's user
+		return false, nil // the agent has the daemon's uid
 	case canEnter():
 		return true, nil
 	case unix.Fstat(fd, &st) == nil && st.Mode&0o6 == 0o6:
 		return false, nil
 	}
-	return false, fmt.Errorf("%s is root's only, and the daemon may not enter network namespaces (as root: chmod 0666 %s, or give it CAP_SYS_ADMIN)", tunDevice, tunDevice)
+	return false, fmt.Errorf("only root can open %s, and the daemon may not enter network namespaces (as root: chmod 0666 %s, or give it CAP_SYS_ADMIN)", tunDevice, tunDevice)
 }
 
-// canEnter reports whether this process may enter a network namespace.
+// canEnter reports whether this process may enter network namespaces: setns(2) needs CAP_SYS_ADMIN.
 func canEnter() bool {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	return unix.Capget(&hdr, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 }
 
-// canReachOut reports whether sandboxes of this driver may.
-func (d *Driver) canReachOut() bool {
-	return d.net.host != nil && (d.net.enter || d.mode == agent.ModeSocket)
+// hasNetwork reports whether sandboxes of this driver can have the network "outbound".
+func (d *Driver) hasNetwork() bool {
+	return d.net.host != nil && (d.net.daemonCreates || d.mode == agent.ModeSocket)
 }
 
-// refuseNetwork refuses a network that sandboxes cannot have here.
+// refuseNetwork returns Unsupported for a network that this driver or host does not provide.
 func (d *Driver) refuseNetwork(n sandbar.Network) error {
 	e := &sandbar.Error{Code: sandbar.Unsupported, Field: "network", Fix: "use the network \"none\""}
 	switch {
@@ -99,38 +101,38 @@ func (d *Driver) refuseNetwork(n sandbar.Network) error {
 		e.Message = "network " + sandbar.Quote(string(n), 40) + " is not possible; the native driver has \"none\" and \"outbound\""
 	case d.net.host == nil:
 		e.Message = d.net.note
-	case !d.canReachOut():
-		e.Message = "sandboxes cannot reach out: their device is passed as a descriptor, which this connection to the agent cannot carry"
+	case !d.hasNetwork():
+		e.Message = "sandboxes cannot have a network: their device is passed as a descriptor, which this connection to the agent cannot carry"
 	default:
 		return nil
 	}
 	return e
 }
 
-// interfaceName is that of a sandbox's device.
+// interfaceName is the name of a sandbox's network device.
 const interfaceName = "eth0"
 
-// reachOut adds to the plan what a sandbox needs to reach out.
-func (d *Driver) reachOut(setup *wire.Setup) {
+// addNetwork adds the network device and the name server to a plan.
+func (d *Driver) addNetwork(setup *wire.Setup) {
 	addr := func(a netip.Prefix, gateway netip.Addr) wire.Addr {
 		return wire.Addr{IP: a.Addr().AsSlice(), Bits: uint8(a.Bits()), Gateway: gateway.AsSlice()}
 	}
 	setup.Interface = wire.Interface{Name: interfaceName, MTU: egress.MTU, Addrs: []wire.Addr{
 		addr(egress.Address, egress.Gateway), addr(egress.Address6, egress.Gateway6)}}
-	if !d.net.enter {
+	if !d.net.daemonCreates {
 		setup.Interface.Device = d.net.device
 	}
 	setup.Mounts = policy.WithNameserver(setup.Mounts, egress.Gateway.String())
 }
 
-// attach connects the sandbox's device to a stack. fd becomes the link's.
+// attach connects the sandbox's TUN device to the TCP/IP stack. It takes ownership of fd.
 func (r *resources) attach(fd int) (err error) {
 	r.link, err = r.d.net.host.Attach(fd)
 	return err
 }
 
-// makeDevice makes the device of a sandbox's plan in the network namespace of
-// its agent, if that is the daemon's to do, and connects it.
+// makeDevice creates and attaches the device i in the network namespace of the sandbox's agent. It
+// does nothing if i is empty or the agent creates the device.
 func (r *resources) makeDevice(i *wire.Interface) error {
 	if i.Name == "" || i.Device != "" {
 		return nil
@@ -142,7 +144,7 @@ func (r *resources) makeDevice(i *wire.Interface) error {
 	return r.attach(fd)
 }
 
-// deviceIn makes a TUN device in the network namespace of an agent.
+// deviceIn creates a TUN device in the network namespace of an agent.
 func deviceIn(agentOf *spawn.Child, device, name string) (fd int, err error) {
 	ns, err := agentOf.Open("ns/net")
 	if err != nil {
@@ -158,9 +160,8 @@ func deviceIn(agentOf *spawn.Child, device, name string) (fd int, err error) {
 	return fd, err
 }
 
-// inNamespace calls f in a network namespace. The goroutine's thread is in no
-// other until f returns; if it cannot return it ends with the goroutine, which
-// must be one of its own for that.
+// inNamespace calls f on a thread in the network namespace ns. It must be called on a goroutine of
+// its own: if the thread cannot leave the namespace, it stays locked and ends with the goroutine.
 func inNamespace(ns int, f func() (int, error)) (int, error) {
 	runtime.LockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/net")

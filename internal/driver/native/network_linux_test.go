@@ -21,7 +21,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// newReaching makes a driver whose sandboxes can reach out.
+// newReaching opens a driver whose sandboxes can have a network.
 func newReaching(t testing.TB, o driver.Outbound) *Driver {
 	t.Helper()
 	testenv.Need(t, testenv.UserNS, testenv.TUN)
@@ -40,14 +40,14 @@ func newReaching(t testing.TB, o driver.Outbound) *Driver {
 	return d
 }
 
-// reaching is a Spec with a way out.
+// reaching returns a Spec with the network "outbound".
 func reaching(d *Driver) sandbar.Spec {
 	s := spec(d)
 	s.Network, s.AllowDegraded = sandbar.NetworkOutbound, true
 	return s
 }
 
-// newReacher makes a sandbox that is destroyed at the test's end.
+// newReacher creates a sandbox with a network, which is destroyed at the test's end.
 func newReacher(t testing.TB, d *Driver, s sandbar.Spec) driver.Sandbox {
 	t.Helper()
 	b, err := d.Create(t.Context(), sandbar.NewID(), s)
@@ -62,8 +62,8 @@ func newReacher(t testing.TB, d *Driver, s sandbar.Spec) driver.Sandbox {
 	return b
 }
 
-// Where sandboxes cannot reach out, asking for it is refused with the reason,
-// which the operator finds among the notes.
+// If sandboxes cannot have a network, a Spec with one is refused with the reason. The notes of Caps
+// have the same reason.
 func TestNetworkRefused(t *testing.T) {
 	off := newDriver(t)
 	if off.Caps().Outbound || !strings.Contains(strings.Join(off.Caps().Notes, "\n"), "network.outbound") {
@@ -74,7 +74,7 @@ func TestNetworkRefused(t *testing.T) {
 	if e := sandbar.AsError(err); testenv.TUN.Met() && (err == nil || e.Code != sandbar.Invalid || e.Field != "network.deny") {
 		t.Errorf("with rules that make no sense: %v", err)
 	}
-	if err == nil { // nobody looked at the rules: there can be no network here
+	if err == nil { // this host does not support networks, so the rules were not checked
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
@@ -89,8 +89,7 @@ func TestNetworkRefused(t *testing.T) {
 	}
 }
 
-// A connection that cannot carry descriptors is no way to a device that the agent
-// makes, and none is needed where the daemon does.
+// Without descriptor passing, sandboxes can have a network only if the daemon creates the devices.
 func TestNetworkStream(t *testing.T) {
 	d := newReaching(t, driver.Outbound{})
 	d.mode = agent.ModeStream
@@ -98,22 +97,22 @@ func TestNetworkStream(t *testing.T) {
 	if err == nil {
 		defer b.Destroy(context.Background())
 	}
-	if d.net.enter != d.Caps().Outbound {
-		t.Errorf("the daemon makes devices: %v; sandboxes can reach out: %v", d.net.enter, d.Caps().Outbound)
+	if d.net.daemonCreates != d.Caps().Outbound {
+		t.Errorf("the daemon makes devices: %v; sandboxes can reach out: %v", d.net.daemonCreates, d.Caps().Outbound)
 	}
-	if d.net.enter != (err == nil) || err != nil && sandbar.CodeOf(err) != sandbar.Unsupported {
+	if d.net.daemonCreates != (err == nil) || err != nil && sandbar.CodeOf(err) != sandbar.Unsupported {
 		t.Errorf("with a stream: %v", err)
 	}
 	d.mode = agent.ModeSocket
 }
 
-// The agent can make the device itself wherever anybody can, also for root.
+// The agent creates the device if every user can open /dev/net/tun, also with a daemon of root.
 func TestNetworkByAgent(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	d := newReaching(t, driver.Outbound{})
-	if d.net.enter {
-		// Another node of the same device, which anybody may open.
-		d.net.enter, d.net.device = false, filepath.Join(openDir(t), "tun")
+	if d.net.daemonCreates {
+		// Another node of the same device, which every user may open.
+		d.net.daemonCreates, d.net.device = false, filepath.Join(openDir(t), "tun")
 		if err := unix.Mknod(d.net.device, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +131,7 @@ except ConnectionRefusedError: print("answered")`)
 	}
 }
 
-// openDir is a directory that anybody can look into.
+// openDir returns a directory with mode 0755.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "sandbar-native-test-")
@@ -146,8 +145,8 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// What a program sees of its network: one address of each kind, a way out, a
-// name server, and nothing that tells of the host.
+// A program sees one address and one route of each IP version and one name server, and no
+// information about the host's network.
 func TestNetworkInside(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	b := newReacher(t, newReaching(t, driver.Outbound{}), reaching(newDriver(t)))
@@ -173,12 +172,11 @@ print(os.listdir("/proc/self/fd")[:3] == ["0", "1", "2"], len(os.listdir("/proc/
 	}
 }
 
-// Sandboxes that reach out cost the daemon little as long as they do not: no
-// thread, and a few kilobytes.
+// A sandbox with an idle network costs the daemon no thread and a few kilobytes.
 func TestNetworkIdleCost(t *testing.T) {
 	d := newReaching(t, driver.Outbound{})
 	const many = 20
-	newReacher(t, d, reaching(d)) // what is made once
+	newReacher(t, d, reaching(d)) // creates the resources that all sandboxes share
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -199,7 +197,7 @@ func TestNetworkIdleCost(t *testing.T) {
 	}
 }
 
-// BenchmarkCreate makes and removes a sandbox, with and without a way out.
+// BenchmarkCreate measures creating and removing a sandbox, with and without a network.
 func BenchmarkCreate(b *testing.B) {
 	d := newReaching(b, driver.Outbound{})
 	for _, n := range []sandbar.Network{sandbar.NetworkNone, sandbar.NetworkOutbound} {
@@ -219,7 +217,7 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-// BenchmarkOutbound is the rate at which a program's data goes out and comes in.
+// BenchmarkOutbound measures the rate at which a program sends and receives data.
 func BenchmarkOutbound(b *testing.B) {
 	testenv.Need(b, testenv.Python)
 	addr := worldAddress(b)
@@ -281,7 +279,7 @@ print(int(sys.argv[3]) << 20)`,
 	}
 }
 
-// worldAddress is an address of this machine that is not loopback.
+// worldAddress returns an address of this machine that is not a loopback address.
 func worldAddress(t testing.TB) netip.Addr {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// stackProcesses are the processes of the TCP/IP stack that this process has.
+// stackProcesses returns the TCP/IP stack processes of this process.
 func stackProcesses(t *testing.T) (pids []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -43,7 +43,7 @@ func stackProcesses(t *testing.T) (pids []int) {
 	return pids
 }
 
-// stackProcess is the one there is, as soon as it is another than old.
+// stackProcess waits for a stack process other than old and returns its pid.
 func stackProcess(t *testing.T, old int) int {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -65,7 +65,7 @@ func killStack(t *testing.T) {
 	stackProcess(t, pid)
 }
 
-// conversation is a program that answers lines with lines.
+// conversation is a program that reads requests and writes answers, one a line.
 type conversation struct {
 	t   *testing.T
 	in  io.Writer
@@ -116,9 +116,8 @@ func (c *conversation) ask(line string) string {
 	return c.read()
 }
 
-// worldServer is a server at an address of this machine that is not loopback. A
-// connection's first byte says what it does: send for ever, take for ever, nothing,
-// or send back.
+// worldServer starts a server on an address of this machine that is not a loopback address. The
+// first byte of a connection selects its behaviour: send or receive without end, nothing, or echo.
 func worldServer(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(worldAddress(t).String(), "0"))
@@ -156,8 +155,8 @@ func open(at netip.AddrPort) driver.Outbound {
 	return driver.Outbound{AllowPrivate: []netip.Prefix{netip.PrefixFrom(at.Addr(), at.Addr().BitLen())}}
 }
 
-// transfers is a program with a connection that receives, one that sends and some
-// that wait, which tells when they have ended, and connects again.
+// transfers is a program with a receiving, a sending and some idle connections. It reports when
+// they have ended, and connects again.
 const transfers = `
 import socket, sys, threading
 def connect(what):
@@ -195,8 +194,8 @@ while True:
     sys.stdin.readline()
 `
 
-// When the process of the stack dies, the connections of programs end, whatever
-// they do and in all sandboxes, and new ones are made; nothing adds up.
+// When the stack's process dies, all connections of programs end, in all sandboxes, and new
+// connections succeed. No resource leaks.
 func TestNetworkProcessKilled(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	at := worldServer(t)
@@ -234,7 +233,7 @@ func TestNetworkProcessKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("%d descriptors", len(list))
-		if i > 0 && len(list) > fds+8 { // the world's ends of connections come and go
+		if i > 0 && len(list) > fds+8 { // the number of worldServer's connections varies
 			t.Errorf("%d descriptors were open, %d are", fds, len(list))
 		}
 		fds = len(list)
@@ -251,7 +250,7 @@ func TestNetworkProcessKilled(t *testing.T) {
 	}
 }
 
-// What was sent and received counts on when the process of the stack has died.
+// The byte counts of a sandbox survive the end of the stack's process.
 func TestNetworkBytesSurvive(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	at := worldServer(t)
@@ -285,7 +284,7 @@ for line in sys.stdin:
 	}
 }
 
-// The process that the daemon has is confined, and ends with the driver.
+// The stack's process is confined, and ends with the driver.
 func TestNetworkProcess(t *testing.T) {
 	d := newReaching(t, driver.Outbound{})
 	b, err := d.Create(t.Context(), sandbar.NewID(), reaching(d))
@@ -310,7 +309,7 @@ func TestNetworkProcess(t *testing.T) {
 			t.Log(strings.TrimSpace(line))
 		}
 	}
-	if os.Getuid() == 0 { // it is not dumpable, so nobody else may look
+	if os.Getuid() == 0 { // it is not dumpable, so only root may read its /proc files
 		links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 		if err != nil || len(links) == 0 {
 			t.Fatal(links, err)

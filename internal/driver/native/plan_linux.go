@@ -10,22 +10,21 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// buildRoot is the directory over which the agent builds the root, in its own
-// mount namespace. It must exist and be reachable for any user.
+// buildRoot is the directory on which the agent mounts the new root, in its own mount namespace. It
+// must exist and every user must have search permission for it.
 const buildRoot = "/tmp"
 
-// sandboxUID is the user, and the group, of programs inside a sandbox.
+// sandboxUID is the uid and gid of programs in a sandbox of the image "host".
 const sandboxUID = 1000
 
-// hostname is that of every sandbox.
+// hostname is the host name of every sandbox.
 const hostname = "sandbar"
 
-// agentTasks is more processes and threads than the agent has while it builds
-// the sandbox. Afterwards it tells how many they are.
+// agentTasks is an upper bound of the agent's processes and threads while it builds the sandbox.
+// Afterwards the agent reports their exact number.
 const agentTasks = 64
 
-// plan computes all that the agent is to do. image is the sandbox's root, nil
-// for the host's own programs.
+// plan computes the agent's Setup. image is the sandbox's image, nil for "host".
 func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) {
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
 		Enforced: d.Facts.Enforced, Ceiling: hostenv.HardLimit,
@@ -50,10 +49,10 @@ func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) 
 	}
 	if d.Facts.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
 		setup.Watchdog = s.Limits.Memory
-		setup.WatchDisks = policy.Writable()[:1] // all are parts of one
+		setup.WatchDisks = policy.Writable()[:1] // all writable directories are on one file system
 	}
 	if s.Network == sandbar.NetworkOutbound {
-		d.reachOut(setup)
+		d.addNetwork(setup)
 	}
 	if d.Facts.Enforced.CPUShares == sandbar.EnforcedNice {
 		setup.Nice = hostenv.Niceness(s.Limits.CPUShares)
@@ -61,10 +60,10 @@ func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) 
 	return setup, nil
 }
 
-// hideFromRoot has proc show programs only the processes that they may trace. Where
-// programs share uid 0 with the daemon, the kernel gives them the entries of processes
-// that are not dumpable, the agent among them, and hidepid=1 exempts their group
-// (proc(5)); hidepid=4 exempts nobody.
+// hideFromRoot mounts proc with hidepid=4, so that programs see only processes that they may trace.
+// It is for programs that have uid 0 like the daemon. For these hidepid=1 is not enough: root owns
+// the /proc entries of processes that are not dumpable, such as the agent, and hidepid=1 exempts
+// root's group (proc(5)). hidepid=4 has no exemption.
 func hideFromRoot(mounts []wire.Mount) {
 	for i := range mounts {
 		if mounts[i].Kind == wire.MountProc {
@@ -73,7 +72,7 @@ func hideFromRoot(mounts []wire.Mount) {
 	}
 }
 
-// hostSetup is the part of the plan that depends on the image, for "host".
+// hostSetup sets the mounts, ids and environment of a plan for a sandbox of the image "host".
 func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
 	root := policy.HostRootOptions{
 		Dirs: d.layout.Dirs, Etc: d.layout.Etc, Local: d.layout.Local, Extra: d.layout.Extra, Python: d.layout.Python,

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// printed keeps what a program writes to stdout.
+// printed keeps the standard output of a program.
 type printed struct{ bytes.Buffer }
 
 func (*printed) Started() {}
@@ -27,8 +27,8 @@ func (p *printed) Output(c sandbar.Chunk) error {
 	return nil
 }
 
-// Ready sandboxes of this driver under load, with some of them killed while they
-// wait: every job gets its own answer, and at the end nothing is left.
+// Under load, with some of the prestarted sandboxes killed, every job gets its own result, and no
+// resource is left.
 func TestReadySandboxes(t *testing.T) {
 	testenv.Need(t, testenv.Node)
 	d := newDriver(t)
@@ -75,7 +75,7 @@ func TestReadySandboxes(t *testing.T) {
 	if left := d.Registry.IDs(); len(left) != 0 {
 		t.Errorf("sandboxes are left: %v", left)
 	}
-	// The driver was closed by the engine, so there are fewer than before if anything.
+	// The engine has closed the driver, so there cannot be more than before.
 	deadline := time.Now().Add(30 * time.Second)
 	for n := openDescriptors(t); n > descriptors; n = openDescriptors(t) {
 		if time.Now().After(deadline) {
@@ -85,7 +85,7 @@ func TestReadySandboxes(t *testing.T) {
 	}
 }
 
-// awaitReady waits until so many sandboxes of each template are ready.
+// awaitReady waits until each template has that many ready sandboxes.
 func awaitReady(t *testing.T, e *engine.Engine, want ...int) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -104,8 +104,8 @@ func awaitReady(t *testing.T, e *engine.Engine, want ...int) {
 	}
 }
 
-// killAgents kills the agents of all sandboxes of this process and returns how
-// many there were. They are the processes that are PID 1 of a namespace below.
+// killAgents kills all agents of this process and returns their number. Agents are the processes
+// that are PID 1 of a child PID namespace.
 func killAgents(t *testing.T, d *Driver) (killed int) {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -133,7 +133,7 @@ func killAgents(t *testing.T, d *Driver) (killed int) {
 	return killed
 }
 
-// nested reports whether a process is number 1 of a PID namespace below this one.
+// nested reports whether a process is PID 1 of a child PID namespace.
 func nested(status string) bool {
 	for line := range strings.Lines(status) {
 		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {

@@ -5,10 +5,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 )
 
-// optionPaths is the option that adds directories of the host to sandboxes.
+// optionPaths is the option with additional host directories for sandboxes.
 const optionPaths = "paths"
 
-// parseOptions reads the driver's section of the configuration.
+// parseOptions parses the driver's options. Invalid: one is unknown or malformed.
 func parseOptions(options map[string]string) (extra []string, err error) {
 	for k, v := range options {
 		if k != optionPaths {

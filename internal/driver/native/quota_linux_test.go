@@ -12,13 +12,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The signals that wait for a program of a sandbox are not charged to the daemon's user,
-// nor is anything else that is counted so, if the sandbox has ids of its own.
+// If sandboxes have their own ids, pending signals of their programs, and other per-user resources,
+// are not charged to the daemon's user.
 func TestQuotasAreOwn(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	d := newDriver(t)
 	if !d.IDs.Ranged {
-		return // the bounds that hold then are those of case 94
+		return // escape case 94 tests the limits without ranges of ids
 	}
 	for name, owner := range map[string]int{"cold": 0, "template": firstFork} {
 		before := pendingSignals(t)
@@ -49,7 +49,7 @@ sys.stdin.read()`)
 // firstFork is an id that owns a namespace as a template's does.
 const firstFork = 0x6ffe0000
 
-// talker starts a Python program and returns the first that it says.
+// talker starts a Python program and returns its first output.
 func talker(t *testing.T, box driver.Sandbox, program string) (driver.Process, string) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -73,7 +73,7 @@ func talker(t *testing.T, box driver.Sandbox, program string) (driver.Process, s
 	return p, string(buf[:n])
 }
 
-// pendingSignals is how many signals wait for processes of this user.
+// pendingSignals returns the number of pending signals of this user's processes.
 func pendingSignals(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/status")

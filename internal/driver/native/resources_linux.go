@@ -15,15 +15,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 )
 
-// resources are what one sandbox holds on the host.
+// resources are the resources of one sandbox on the host.
 type resources struct {
 	sandboxes.Resources
-	d     *Driver
-	owner int          // of the user namespace, if not 0: a template
-	nice  uint8        // of programs
-	link  *egress.Link // nil if the sandbox does not reach out
-	pids  int64        // the limit of programs' processes and threads; not positive: none
-	own   int          // processes and threads of the agent
+	d            *Driver
+	owner        int          // uid on the host of the user namespace's owner; 0: spawn's choice
+	nice         uint8        // nice value of programs
+	link         *egress.Link // nil: the sandbox has no network
+	pids         int64        // limit of programs' processes and threads; not positive: none
+	agentThreads int          // number of the agent's processes and threads
 }
 
 // build builds the sandbox.
@@ -35,7 +35,7 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 	if err != nil {
 		return nil, err
 	}
-	r.nice, r.pids, r.Ended = setup.Nice, s.Limits.PIDs, r.closeLink
+	r.nice, r.pids, r.OnEnd = setup.Nice, s.Limits.PIDs, r.closeLink
 	if err := r.TakeRange(); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 	if err != nil {
 		return nil, err
 	}
-	r.own, err = r.setUp(ctx, sandbox, setup)
+	r.agentThreads, err = r.setUp(ctx, sandbox, setup)
 	if err == nil {
 		err = r.allow(0)
 	}
@@ -65,23 +65,24 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 	return sandbox, nil
 }
 
-// allow sets the group's limit of processes and threads so that programs have exactly their limit,
-// beside the agent's own and more others.
+// allow sets the cgroup's limit of processes and threads to the programs' limit, plus the agent's
+// own, plus more others.
 func (r *resources) allow(more int) error {
 	if r.Group == nil || r.pids <= 0 {
 		return nil
 	}
-	return r.Group.SetPIDs(r.pids + int64(r.own+more))
+	return r.Group.SetPIDs(r.pids + int64(r.agentThreads+more))
 }
 
-// setUp has the agent build the sandbox.
+// setUp lets the agent build the sandbox. It returns the number of the agent's processes and
+// threads.
 func (r *resources) setUp(ctx context.Context, sandbox *client.Sandbox, setup *wire.Setup) (threads int, err error) {
 	if err := r.makeDevice(&setup.Interface); err != nil {
 		return 0, err
 	}
 	var roots []int
 	if r.Image != nil && r.d.IDs.Ranged {
-		root, err := r.Init.Show(r.Image.Dir)
+		root, err := r.Init.IDMappedMount(r.Image.Dir)
 		if err != nil {
 			return 0, err
 		}
@@ -95,7 +96,7 @@ func (r *resources) setUp(ctx context.Context, sandbox *client.Sandbox, setup *w
 	return threads, err
 }
 
-// boot starts the agent in fresh namespaces and returns the connection to it.
+// boot starts the agent in new namespaces and returns the connection to it.
 func (r *resources) boot() (net.Conn, error) {
 	request := r.d.IDs.Request(r.d.mode, r.Range, r.uid())
 	if r.owner != 0 {
@@ -108,7 +109,7 @@ func (r *resources) boot() (net.Conn, error) {
 	return conn, err
 }
 
-// uid is the user, and the group, of the sandbox's programs as they see it.
+// uid returns the uid and gid of programs, as seen in the sandbox.
 func (r *resources) uid() int {
 	if r.Image != nil {
 		return imageUID

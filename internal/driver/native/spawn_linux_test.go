@@ -18,7 +18,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// sleeper starts a sandbox with a program in it.
+// sleeper creates a sandbox and starts a program in it.
 func sleeper(t *testing.T, d *Driver) (driver.Sandbox, driver.Process) {
 	t.Helper()
 	box, err := d.Create(t.Context(), sandbar.NewID(), degraded(d))
@@ -32,8 +32,8 @@ func sleeper(t *testing.T, d *Driver) (driver.Sandbox, driver.Process) {
 	return box, p
 }
 
-// When the process that starts agents is killed its sandboxes are lost, whoever
-// waits is told, nothing of them is left, and new ones are made by another.
+// When the spawner process is killed, its sandboxes end, Wait returns Lost, no resource is left,
+// and another spawner process starts new sandboxes.
 func TestSpawnerKilled(t *testing.T) {
 	d := newDriver(t)
 	var boxes []driver.Sandbox
@@ -73,8 +73,8 @@ func TestSpawnerKilled(t *testing.T) {
 	}
 }
 
-// Sandboxes are made while the process that starts their agents is killed again
-// and again: each is made or refused with an error, and none is left.
+// While the spawner process is killed repeatedly, each Create succeeds or returns an error, and no
+// sandbox is left.
 func TestSpawnerKilledMeanwhile(t *testing.T) {
 	d := newDriver(t)
 	var all sync.WaitGroup
@@ -117,8 +117,7 @@ func TestSpawnerKilledMeanwhile(t *testing.T) {
 	box.Destroy(context.Background())
 }
 
-// The process that starts agents has no part in their end: none remains as a
-// zombie, and it holds nothing of them.
+// Agents that end leave no zombie and no descriptor in the spawner process.
 func TestSpawnerKeepsNothing(t *testing.T) {
 	d := newDriver(t)
 	pid := spawnersOf(d.Owner)[0]
@@ -135,7 +134,7 @@ func TestSpawnerKeepsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	round() // what it opens once it keeps
+	round() // opens the descriptors that stay open
 	before := open()
 	for range 5 {
 		round()
@@ -151,7 +150,7 @@ func TestSpawnerKeepsNothing(t *testing.T) {
 	waitUntil(t, "it has no child, dead or alive", func() bool { return len(childrenOf(t, pid)) == 0 })
 }
 
-// childrenOf lists the processes whose parent is pid, the dead included.
+// childrenOf lists the children of pid, zombies included.
 func childrenOf(t *testing.T, pid int) (children []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -167,7 +166,7 @@ func childrenOf(t *testing.T, pid int) (children []int) {
 	return children
 }
 
-// What cannot be started is an error that says so, and the next one can.
+// An invalid request returns an error, and the next request succeeds.
 func TestSpawnRefused(t *testing.T) {
 	d := newDriver(t)
 	ours, theirs, err := spawn.SocketPair()
@@ -177,7 +176,7 @@ func TestSpawnRefused(t *testing.T) {
 	defer ours.Close()
 	defer theirs.Close()
 	r := d.IDs.Request(d.mode, &spawn.Range{First: 0x70000000}, sandboxUID)
-	r.UIDs.Size = 0 // no map is empty
+	r.UIDs.Size = 0 // an empty map is invalid
 	if _, err := d.Spawner.Start(r, nil, theirs); sandbar.CodeOf(err) != sandbar.Internal || !strings.Contains(err.Error(), "start the agent") {
 		t.Errorf("got %v", err)
 	}
@@ -187,13 +186,13 @@ func TestSpawnRefused(t *testing.T) {
 	if now := spawnersOf(d.Owner); len(now) != 1 || now[0] != before[0] {
 		t.Errorf("the spawners were %v, now %v", before, now)
 	}
-	// What it does not understand ends it, and with it what it started.
+	// An unknown message ends the spawner process and its agents.
 	if _, err := d.Spawner.Start(&wire.Spawn{Mode: "no mode"}, nil, theirs); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A driver that is closed has no process left, and starts none.
+// A closed driver has no process and starts none.
 func TestSpawnerClosed(t *testing.T) {
 	d := newDriver(t)
 	if err := d.Close(); err != nil {
@@ -207,8 +206,7 @@ func TestSpawnerClosed(t *testing.T) {
 	}
 }
 
-// What agents have of their own so that they cost less is not passed on to
-// programs: their timers are as exact as on the host.
+// Programs do not inherit the agent's timer slack: their timers are as exact as on the host.
 func TestProgramsHaveTheUsualTimers(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	d := newDriver(t)

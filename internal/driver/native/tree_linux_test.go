@@ -16,7 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// run runs a Python program to its end and returns what it said.
+// run runs a Python program and returns its output.
 func run(t *testing.T, b driver.Sandbox, program string) string {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -30,7 +30,7 @@ func run(t *testing.T, b driver.Sandbox, program string) string {
 	return out.String() + errOut.String()
 }
 
-// newBox makes a sandbox that is destroyed at the test's end.
+// newBox creates a sandbox, which is destroyed at the test's end.
 func newBox(t *testing.T, d *Driver) driver.Sandbox {
 	t.Helper()
 	s := spec(d)
@@ -47,9 +47,8 @@ func newBox(t *testing.T, d *Driver) driver.Sandbox {
 	return b
 }
 
-// A program can read its mark and others', and change none: not with either
-// call, not as another's, not the agent's, and not by changing the agent's
-// limits. All other limits of its own it can lower.
+// A program can read process tags, its own and others', but change none of them, by setrlimit(2) or
+// prlimit(2), and it cannot change the agent's limits. It can lower its own other limits.
 func TestMarksCannotBeChanged(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	b := newBox(t, newDriver(t))
@@ -112,9 +111,8 @@ its own files worked
 
 const markOfSelf = `print([l.split()[-2] for l in open("/proc/self/limits") if l.startswith("Max file locks")][0])`
 
-// A time limit, a cancellation and an output limit take the whole tree of a
-// program in a long-lived sandbox, and nothing of its neighbour, whatever way
-// the agent is spoken to.
+// In a long-lived sandbox a time limit, a cancellation and an output limit kill the whole process
+// tree of a program and no process of another program, in both modes of the agent.
 func TestEndsOfPrograms(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	for _, mode := range []string{agent.ModeSocket, agent.ModeStream} {
@@ -203,7 +201,7 @@ if "own-end" not in sys.argv: sleep()
 	}
 }
 
-// sink tells of the first output.
+// sink signals the first output.
 type sink chan struct{}
 
 func (s sink) Started() {}
@@ -216,8 +214,7 @@ func (s sink) Output(sandbar.Chunk) error {
 	return nil
 }
 
-// carriers counts the live processes of the host with a word in their
-// environment.
+// carriers counts the running processes of the host with a word in their environment.
 func carriers(word string) (n int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {

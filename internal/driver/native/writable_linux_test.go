@@ -19,23 +19,22 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// places are directories of the image "host" in which people who have a machine to
-// themselves put files. local tells whether /usr/local is one of them on this kernel.
+// places returns directories of the image "host" in which users commonly install files. local says
+// whether /usr/local is writable on this kernel.
 func places() (dirs []string, local bool) {
 	dirs = []string{"/", "/home", "/home/user", "/opt", "/run", "/srv", "/tmp", "/var", "/dev/shm", "/usr/local/etc"}
 	local = hostenv.LocalNote() == ""
 	if local {
 		dirs = append(dirs, "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/local/share")
 	}
-	// A host need not have all of /usr/local.
+	// Some directories of /usr/local may not exist on the host.
 	return slices.DeleteFunc(dirs, func(dir string) bool {
 		_, err := os.Stat(dir)
 		return strings.HasPrefix(dir, "/usr/local/") && err != nil
 	}), local
 }
 
-// bothKinds runs a test in sandboxes that are made anew, and in forks of a warm
-// interpreter.
+// bothKinds runs a test in cold sandboxes and in forks of a template.
 func bothKinds(t *testing.T, test func(t *testing.T, d *Driver, box func() driver.Sandbox)) {
 	t.Run("cold", func(t *testing.T) {
 		d := newDriver(t)
@@ -51,8 +50,7 @@ func bothKinds(t *testing.T, test func(t *testing.T, d *Driver, box func() drive
 	})
 }
 
-// What people do first on a machine works, and only where it can be undone with the
-// sandbox.
+// Users can install files in the writable directories, and all of these end with the sandbox.
 func TestHostIsWritable(t *testing.T) {
 	bothKinds(t, func(t *testing.T, _ *Driver, box func() driver.Sandbox) {
 		b := box()
@@ -82,7 +80,7 @@ func TestHostIsWritable(t *testing.T) {
 	})
 }
 
-// What the sandbox is made of stays as it is.
+// The host's directories stay unchanged.
 func TestHostStaysAsItIs(t *testing.T) {
 	bothKinds(t, func(t *testing.T, _ *Driver, box func() driver.Sandbox) {
 		b := box()
@@ -106,7 +104,7 @@ func TestHostStaysAsItIs(t *testing.T) {
 	})
 }
 
-// Two sandboxes share nothing that can be written, and a later one finds nothing.
+// Sandboxes, concurrent or consecutive, share no changes.
 func TestHostIsPrivate(t *testing.T) {
 	bothKinds(t, func(t *testing.T, _ *Driver, box func() driver.Sandbox) {
 		dirs, _ := places()
@@ -128,7 +126,7 @@ func TestHostIsPrivate(t *testing.T) {
 	}
 }
 
-// The bounds are those of all that can be written, and exactly what was asked for.
+// The limits of disk and inodes count all writable directories together, and are exact.
 func TestHostIsBounded(t *testing.T) {
 	d := newDriver(t)
 	s := held(d, spec(d))
@@ -152,7 +150,7 @@ func TestHostIsBounded(t *testing.T) {
 	}
 }
 
-// Package managers install from files without options, each into its sandbox.
+// Package managers install from files without options, into their own sandbox only.
 func TestHostPackages(t *testing.T) {
 	testenv.Need(t, testenv.PyWheels, testenv.Npm)
 	if note := hostenv.LocalNote(); note != "" {
@@ -202,7 +200,7 @@ E
 	})
 }
 
-// npmPackage is what "npm pack" makes of a package with one command.
+// npmPackage returns the archive that "npm pack" creates of a package with one command.
 func npmPackage(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -12,32 +12,31 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// specVersion is that of the runtime specification which the configuration keeps
-// to: the oldest that all runtimes in use know.
+// specVersion is the version of the OCI runtime specification that the configuration conforms to.
+// All supported runtimes accept it.
 const specVersion = "1.0.2"
 
-// container is all that a configuration depends on.
+// container has the parameters of a configuration.
 type container struct {
-	base     string // wire.Stage.Base
-	image    bool   // the root is an image's
-	guest    bool   // the runtime is a kernel of its own
-	passes   bool   // descriptors pass
-	agentUID uint32
-	// confined: the agent becomes another user for programs.
-	ranged  bool
-	owner   string
-	env     []string // the agent's own
-	profile *policy.Profile
-	hidden  []string // names in the host's /proc that programs do not see
+	base        string // wire.Stage.Base
+	image       bool   // the root is an image
+	guestKernel bool   // the runtime has its own kernel (gVisor)
+	passesFDs   bool   // descriptors can be passed into the container
+	agentUID    uint32
+	ranged      bool     // programs have another uid than the agent
+	owner       string   // id of the daemon
+	env         []string // environment of the agent
+	profile     *policy.Profile
+	hidden      []string // names in the host's /proc that programs do not see
 }
 
-// config computes the container's configuration. It is the whole of what the
-// runtime is told, and depends on nothing else.
+// config computes the container's configuration (config.json). It is the only input of the runtime
+// besides its arguments.
 func (c container) config() ([]byte, error) {
 	s := &specs.Spec{
 		Version:  specVersion,
 		Hostname: hostname,
-		Root:     &specs.Root{Path: "rootfs"}, // what of it is read-only is so by its mounts
+		Root:     &specs.Root{Path: "rootfs"}, // not Readonly: the mounts in it have their own flags
 		Process:  c.process(),
 		Mounts:   c.mounts(),
 		Linux: &specs.Linux{
@@ -50,7 +49,7 @@ func (c container) config() ([]byte, error) {
 	if c.image {
 		s.Root.Path = "rootfs" + imageTop
 	}
-	if !c.guest { // a kernel in user space has no /proc of the host's to hide, and is its own filter
+	if !c.guestKernel { // gVisor has its own /proc, and its kernel handles the programs' system calls
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 		s.Linux.MaskedPaths = policy.ProcMasks(c.hidden...)
 		s.Linux.ReadonlyPaths = policy.ProcReadOnly()
@@ -67,8 +66,7 @@ func (c container) config() ([]byte, error) {
 	return b, nil
 }
 
-// seccomp puts a profile into the runtime specification's form, which is the
-// same but for the types.
+// seccomp converts a profile to the types of the runtime specification. Their JSON is the same.
 func seccomp(p *policy.Profile) (*specs.LinuxSeccomp, error) {
 	if p == nil {
 		return nil, nil
@@ -84,11 +82,11 @@ func seccomp(p *policy.Profile) (*specs.LinuxSeccomp, error) {
 	return s, nil
 }
 
-// process is the container's first program: the agent, by the descriptor of its
-// program, with the connection as another.
+// process returns the container's first process: the agent. Its program and its connection are
+// inherited descriptors.
 func (c container) process() *specs.Process {
 	mode := agent.ModeStream
-	if c.passes {
+	if c.passesFDs {
 		mode = agent.ModeSocket
 	}
 	p := &specs.Process{
@@ -101,52 +99,51 @@ func (c container) process() *specs.Process {
 	}
 	caps := c.capabilities()
 	p.Capabilities.Bounding, p.Capabilities.Effective, p.Capabilities.Permitted = caps, caps, caps
-	if c.agentUID != 0 { // whoever is not 0 keeps them over an exec only so
+	if c.agentUID != 0 { // for another uid than 0 only these stay at execve(2), see capabilities(7)
 		p.Capabilities.Inheritable, p.Capabilities.Ambient = caps, caps
 	}
 	return p
 }
 
-// capabilities are those that the agent begins with, in the namespace of the
-// runtime. It keeps what starting and signalling another user's programs needs,
-// and these get none.
+// capabilities returns the agent's initial capabilities, in the user namespace of the runtime.
+// Programs have none.
 func (c container) capabilities() []string {
 	caps := []string{}
 	if c.ranged {
 		caps = append(caps, "CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP")
 	}
-	if c.ranged && !c.passes { // to give programs their pipes
+	if c.ranged && !c.passesFDs { // the agent creates the programs' pipes and changes their owner
 		caps = append(caps, "CAP_CHOWN")
 	}
-	if c.guest { // to limit processes, and remove devices, in the kernel that is the sandbox's own
+	if c.guestKernel { // the agent limits processes and removes devices in gVisor's kernel
 		caps = append(caps, "CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE")
 	}
 	return caps
 }
 
-// mounts are those that the runtime makes over the root. All else is there.
+// mounts returns the mounts that the runtime adds to the root that the stage has built.
 func (c container) mounts() []specs.Mount {
 	proc := specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev", "ro"}}
-	if !c.guest {
+	if !c.guestKernel {
 		if c.image {
 			proc.Options = append(proc.Options, hidePIDs(c.agentUID)...)
 		}
-		return []specs.Mount{proc, {Destination: "/dev", Type: "bind", Source: c.base + c.top() + "/dev", Options: []string{"rbind"}}}
+		return []specs.Mount{proc, {Destination: "/dev", Type: "bind", Source: c.base + c.rootDir() + "/dev", Options: []string{"rbind"}}}
 	}
 	mounts := []specs.Mount{proc,
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "size=65536k", "mode=755"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 	}
-	// Each by name: else the runtime would put a file system of its own there.
+	// Without these mounts runsc mounts its own file systems on writable directories.
 	for _, dir := range policy.Writable() {
-		mounts = append(mounts, specs.Mount{Destination: dir, Type: "bind", Source: c.base + c.top() + dir, Options: []string{"bind", "rw", "nosuid", "nodev"}})
+		mounts = append(mounts, specs.Mount{Destination: dir, Type: "bind", Source: c.base + c.rootDir() + dir, Options: []string{"bind", "rw", "nosuid", "nodev"}})
 	}
 	return mounts
 }
 
-// hidePIDs are options of proc that show programs only the processes they may
-// trace, as in the native driver's sandboxes of images. The agent, whose group is
-// another, sees all; a gid of 0 would be the programs' as well.
+// hidePIDs returns mount options of proc (proc(5)) by which programs see only the processes that
+// they may trace. The group agentGID sees all. 0 exempts no group, because it is also the
+// programs'.
 func hidePIDs(agentGID uint32) []string {
 	options := []string{"hidepid=2"}
 	if agentGID != 0 {
@@ -155,8 +152,8 @@ func hidePIDs(agentGID uint32) []string {
 	return options
 }
 
-// top is where the container's root is, below base.
-func (c container) top() string {
+// rootDir returns the path of the container's root, relative to base.
+func (c container) rootDir() string {
 	if c.image {
 		return wire.StageRoot + imageTop
 	}

@@ -19,8 +19,8 @@ func agentBinary(t testing.TB) []byte {
 	return b
 }
 
-// skips is the golden file of a runtime for this host's user: an ordinary one
-// has no cgroups here, and so other limits.
+// skips returns the golden file of a runtime for this user. An ordinary user has no cgroups here,
+// and therefore other limits.
 func skips(runtime kind) string {
 	if os.Geteuid() == 0 {
 		return "testdata/skips." + string(runtime) + ".root.golden"
@@ -33,7 +33,7 @@ func TestConformanceRunc(t *testing.T) {
 	conformance(t, kindRunc, drivertest.Harness{Name: Name, Options: map[string]string{optionRuntime: "runc"}, Later: later()})
 }
 
-// later are the cases that take long with any runtime.
+// later are the cases that are slow with every runtime.
 func later() []string {
 	return []string{"endings/exit-codes", "endings/numbers", "endings/orphans", "endings/own-signals", "escape/03-swap-race", "escape/12-big-trees", "escape/22-orphans",
 		"escape/31-memory-children", "escape/34-cpu", "escape/43-udp", "escape/44-names", "escape/66-fuzz", "files/big-file", "lifecycle/create-destroy-many",
@@ -49,7 +49,7 @@ func TestConformanceGVisor(t *testing.T) {
 	})
 }
 
-// conformance runs the suite with a runtime; the rest of h is the caller's.
+// conformance runs the suite with a runtime.
 func conformance(t *testing.T, runtime kind, h drivertest.Harness) {
 	binary := agentBinary(t)
 	h.Skips, h.Slow = skips(runtime), true

@@ -1,26 +1,23 @@
-// Package oci makes sandboxes with a container runtime of the Open Container
-// Initiative: runc, crun, or runsc, which is gVisor. One container is one
-// sandbox, with package agent as its first program, so everything that concerns
-// programs, files and ports is as with every other driver.
+// Package oci creates sandboxes with a container runtime of the Open Container Initiative: runc,
+// crun, or runsc (gVisor). Each sandbox is one container, whose first program is package agent.
 //
-// The runtime itself gets no right over the host. The driver starts a stage
-// (agent.ModeStage) as the first process of user, mount and PID namespaces of
-// its own: as root in a range of ids that nobody else has, and otherwise as the
-// daemon's one user. The stage builds the container's root from the same tables
-// as the native driver does (package policy), writes the bundle, and becomes the
-// runtime, which makes a container within. So a fault of the runtime is no fault
-// of the host's, nobody but the stage ever sees its mounts, bundle and state, and
-// the end of that one process, which the daemon's end brings about as well, is
-// the end of all of it. The only things that can remain are empty control
-// groups, which carry the daemon's name.
+// The runtime has no privileges on the host. The driver starts a stage (agent.ModeStage) as the
+// first process of new user, mount and PID namespaces. It is root there, and on the host it has ids
+// that no other sandbox and no user has. The stage builds the container's root from the same tables
+// as the native driver (package policy), writes the bundle and executes the runtime, which creates
+// the container inside these namespaces. So a fault of the runtime does not affect the host.
+// Mounts, bundle and state exist only in the stage's mount namespace, and all processes end with
+// the stage, which ends with the daemon. A killed daemon leaves at most empty cgroups, with the
+// daemon's id in their names.
 //
-// What the driver promises beyond package driver: the container is made from the
-// configuration that package oci computes, which is the whole of what the runtime is
-// told; its processes are in the sandbox's control group from their first
-// moment; and whatever the runtime does, Create ends when its context does.
+// Besides what package driver requires:
 //
-// With gVisor a program's system calls are answered by gVisor's own kernel in
-// user space. Descriptors do not pass through it, so that output travels in
-// frames; memory is held by the agent, and the sandbox with its kernel by the
-// control group; processes are held by that kernel.
+//   - The container depends only on the configuration that package oci computes.
+//   - The container's processes are in the sandbox's cgroup from their first instruction.
+//   - Create returns when its context ends, whatever the runtime does.
+//
+// With gVisor, its kernel in user space handles the system calls of programs. Descriptors cannot be
+// passed through it, so output is sent in frames. The agent enforces the memory limit of programs,
+// gVisor's kernel the limit of processes, and the cgroup limits the memory of the programs and
+// gVisor's kernel together.
 package oci

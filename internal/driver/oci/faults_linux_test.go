@@ -19,8 +19,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The test binary plays runtimes that fail, told how by an argument of the
-// operator's.
+// In a child process the test binary is a runtime that fails in the way that an argument selects.
 func TestMain(m *testing.M) {
 	image.Main()
 	if len(os.Args) > 2 && os.Args[0] == string(kindRunc) && os.Args[1] == "--root" {
@@ -38,14 +37,14 @@ func playRuntime(args []string) {
 		time.Sleep(time.Hour)
 	case slices.Contains(args, "--empty"):
 		os.Exit(0)
-	case slices.Contains(args, "--leave"): // a process that nothing ties to the runtime but its namespaces
+	case slices.Contains(args, "--leave"): // a process in another session, which only the PID namespace ends
 		attr := &os.ProcAttr{Env: []string{}, Files: []*os.File{nil, nil, os.Stderr}, Sys: &syscall.SysProcAttr{Setsid: true}}
 		hang := []string{string(kindRunc), "--root", "", "--hang", args[len(args)-1]}
 		if _, err := os.StartProcess("/proc/self/exe", hang, attr); err != nil {
 			os.Stderr.WriteString(err.Error())
 		}
 		os.Exit(0)
-	case slices.Contains(args, "--lie"): // it speaks for the agent, and says what cannot be
+	case slices.Contains(args, "--lie"): // it sends an agent's Hello, and then invalid frames
 		hello := wire.Hello{Generation: wire.Generation}
 		b := wire.AppendHeader(nil, wire.Header{Length: 4, Type: wire.TypeHello})
 		unix.Write(wire.StageSocketFD, hello.Append(b))
@@ -65,7 +64,7 @@ func playRuntime(args []string) {
 	os.Exit(1)
 }
 
-// newDriver makes a driver of a runtime that does what how says.
+// newDriver opens a driver with a runtime that fails in the way how.
 func newDriver(t *testing.T, how string) *Driver {
 	t.Helper()
 	testenv.Need(t, testenv.UserNS, testenv.Runc)
@@ -96,8 +95,8 @@ func spec() sandbar.Spec {
 	}}
 }
 
-// A runtime that fails, hangs, says what it should not or never stops complaining
-// is an error in time that repeats what it said, and nothing is left of it.
+// If the runtime fails, hangs or sends invalid data, Create fails before its deadline, its error
+// has the runtime's message, and no process is left.
 func TestFailingRuntime(t *testing.T) {
 	for _, c := range []struct {
 		how    string
@@ -126,13 +125,13 @@ func TestFailingRuntime(t *testing.T) {
 	}
 }
 
-// What says that it is a runtime and lies when it is asked for its version is refused,
-// in time and whatever it says; nothing of it is left.
+// A program whose --version hangs, fails or prints without end is refused within the time limit. No
+// process of it is left.
 func TestRuntimeThatLiesOfItsVersion(t *testing.T) {
 	for name, c := range map[string]struct{ does, says string }{
 		"without end":      {"while :; do echo runc version 1; done", "signal"},
 		"hangs":            {"sleep 1000", "signal"},
-		"leaves a process": {"echo runc version 1; sleep 1000 & exit 0", "goes on"},
+		"leaves a process": {"echo runc version 1; sleep 1000 & exit 0", "still runs"},
 		"fails":            {"exit 3", "exit status 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +162,7 @@ func TestRuntimeThatLiesOfItsVersion(t *testing.T) {
 	}
 }
 
-// A runtime that is no program is an error that says so.
+// A runtime that is not a program is refused with that reason.
 func TestRuntimeIsNoProgram(t *testing.T) {
 	d := newDriver(t, "")
 	text, err := os.Open("faults_linux_test.go")
@@ -178,7 +177,7 @@ func TestRuntimeIsNoProgram(t *testing.T) {
 	nothingLeft(t, d)
 }
 
-// nothingLeft looks for what a sandbox consists of.
+// nothingLeft checks that no resource of a sandbox is left.
 func nothingLeft(t *testing.T, d *Driver) {
 	t.Helper()
 	for _, parent := range d.Groups.Parents() {
@@ -191,7 +190,7 @@ func nothingLeft(t *testing.T, d *Driver) {
 	for _, file := range comms {
 		b, err := os.ReadFile(file)
 		args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
-		if owner, ok := owned(args); err == nil && ok && owner == d.Owner && !slices.Contains(args, "spawner") {
+		if owner, ok := ownerOf(args); err == nil && ok && owner == d.Owner && !slices.Contains(args, "spawner") {
 			t.Errorf("a process is left: %q", args)
 		}
 	}

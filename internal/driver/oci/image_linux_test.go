@@ -14,7 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// oneImage is an image that is there, and counts how often it is open.
+// oneImage is a store with one image. It counts how often the image is open.
 type oneImage struct {
 	dir  string
 	open int
@@ -29,8 +29,8 @@ func (o *oneImage) Open(_ context.Context, name string) (driver.Image, error) {
 	return driver.Image{ID: name, Dir: o.dir, Close: func() { o.open-- }}, nil
 }
 
-// Sandboxes of an image: Debian as it is installed from its own packages, whose
-// programs are 0 and may change all of it, with no right, and no change stays.
+// In a sandbox of a Debian image, programs have uid 0 and no capability and can change all files.
+// The next sandbox has none of the changes.
 func TestImage(t *testing.T) {
 	testenv.Need(t, testenv.UserNS, testenv.DebianImage)
 	store, err := image.OpenStore(filepath.Join(t.TempDir(), "images"), image.Limits{})
@@ -62,7 +62,7 @@ func TestImage(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close()
-			for range 2 { // the second finds nothing of the first
+			for range 2 { // the second sandbox has no changes of the first
 				inImage(t, d)
 			}
 			if images.open != 0 {
@@ -97,7 +97,7 @@ python3 -c 'print(6*7)'; grep CapEff /proc/self/status; grep CapBnd /proc/self/s
 	if got != want {
 		t.Errorf("in the image:\n%s\nwant:\n%s", got, want)
 	}
-	if !d.runtime.guestKernel() { // the agent is another user, and hidden
+	if !d.runtime.guestKernel() { // the agent has another uid and is hidden
 		const script = `test -e /proc/1 && echo the agent is seen; test -r /proc/self/status && echo self; sleep 60 & test -r /proc/$!/status && echo child; kill $!`
 		if got := sh(t, b, script); got != "self\nchild\n" {
 			t.Errorf("of processes programs see:\n%s", got)
@@ -108,7 +108,7 @@ python3 -c 'print(6*7)'; grep CapEff /proc/self/status; grep CapBnd /proc/self/s
 	}
 }
 
-// sh runs a script to its end and returns what it said.
+// sh runs a script and returns its output.
 func sh(t *testing.T, b driver.Sandbox, script string) string {
 	t.Helper()
 	var out, errOut bytes.Buffer

@@ -21,21 +21,20 @@ const (
 	NameGVisor = "gvisor"
 )
 
-// Factories returns the driver of any runtime, and that of gVisor. binary is the
-// agent's program; nil has the running binary start itself as the agent (it must
-// then call agent.Main when agent.IsAgent).
+// Factories returns the factories of the drivers oci and gvisor. binary is the agent's program. nil
+// means the running binary, which must then call agent.Main when agent.IsAgent.
 func Factories(binary []byte) []driver.Factory {
 	options := func(runtime string) map[string]string {
 		return map[string]string{
 			optionRuntime: "name or path of the container runtime; " + runtime,
-			optionArgs:    "arguments for the runtime, separated by blanks, that come before its command",
+			optionArgs:    "arguments for the runtime before its command, separated by blanks",
 			optionPaths:   "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*",
 		}
 	}
 	return []driver.Factory{
 		{
-			Name: Name, Summary: "containers by runc, crun or runsc, which run without rights over this machine",
-			Options:      options("default: the first of runc, crun and runsc that works here"),
+			Name: Name, Summary: "containers of runc, crun or runsc, which run without privileges on this machine",
+			Options:      options("default: the first of runc, crun and runsc that works on this machine"),
 			Alternatives: driver.Alternatives{Option: optionRuntime, Values: []string{string(kindRunc), string(kindCrun), string(kindRunsc)}},
 			New:          func(h driver.Host) (driver.Driver, error) { return New(h, Name, binary) },
 		},
@@ -47,15 +46,15 @@ func Factories(binary []byte) []driver.Factory {
 	}
 }
 
-// Driver makes sandboxes with a container runtime.
+// Driver creates sandboxes with a container runtime. It is safe for concurrent use.
 type Driver struct {
 	sandboxes.Base
 	name        string
 	runtime     *runtime
 	runtimeFile *os.File
 	layout      hostenv.Layout
-	mark        policy.TagResource
-	profile     *policy.Profile // the runtime's own, coarser filter
+	tagResource policy.TagResource // the rlimit in which the agent stores process tags
+	profile     *policy.Profile    // system-call filter of the whole container; nil on gVisor
 }
 
 var (
@@ -64,10 +63,11 @@ var (
 	_ driver.Closer    = (*Driver)(nil)
 )
 
-// New makes the driver called name, Name or NameGVisor, or says with Unsupported
-// what this host lacks and how to get it.
+// New opens a driver. name is Name or NameGVisor; binary is as for Factories. Unsupported: this
+// host lacks a requirement; the error's Fix says how to provide it. Invalid: an option is
+// malformed.
 func New(h driver.Host, name string, binary []byte) (*Driver, error) {
-	d := &Driver{Base: sandboxes.New(h), name: name, mark: policy.TagLocks}
+	d := &Driver{Base: sandboxes.New(h), name: name, tagResource: policy.TagLocks}
 	if err := d.configure(h.Options); err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func New(h driver.Host, name string, binary []byte) (*Driver, error) {
 	return d, nil
 }
 
-// configure reads the driver's options and looks for what they name.
+// configure parses the options, checks this host, and finds the runtime.
 func (d *Driver) configure(options map[string]string) error {
 	for k := range options {
 		if k != optionRuntime && k != optionArgs && k != optionPaths {
@@ -97,10 +97,10 @@ func (d *Driver) configure(options map[string]string) error {
 		return err
 	}
 	if !d.IDs.Ranged {
-		// The container's first program and the others would be one user, whose
-		// processes nothing here can count and hide as the driver promises.
-		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the driver " + d.name + " needs root, with ids to give to its sandboxes",
-			Fix: "run the daemon as root, or use the native driver, which an ordinary user can"}
+		// Without ranges the agent and the programs have the same uid, so the driver could neither
+		// limit nor hide processes as it promises.
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the driver " + d.name + " needs root, and a range of ids for each sandbox",
+			Fix: "run the daemon as root, or use the native driver, which works for ordinary users"}
 	}
 	if d.runtime, err = findRuntime(options[optionRuntime], strings.Fields(options[optionArgs]), names...); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (d *Driver) configure(options map[string]string) error {
 	return err
 }
 
-// open opens what release closes.
+// open opens the resources that release closes.
 func (d *Driver) open(binary []byte) (err error) {
 	if err = d.Open(binary); err != nil {
 		return err
@@ -124,19 +124,18 @@ func (d *Driver) open(binary []byte) (err error) {
 	return d.Start()
 }
 
-// compile makes the filters of system calls. gVisor's own kernel, which is what
-// a program's calls meet there, answers to the same as the host's, but for the
-// runtime's coarser filter.
+// compile compiles the system-call filters. On gVisor they apply in gVisor's kernel, and the
+// container has no profile.
 func (d *Driver) compile() (err error) {
 	if d.runtime.guestKernel() {
-		d.mark = policy.TagRSS
+		d.tagResource = policy.TagRSS
 	} else if d.profile, err = policy.CompileProfile(goruntime.GOARCH); err != nil {
 		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
 	}
-	return d.Compile(d.mark)
+	return d.Compile(d.tagResource)
 }
 
-// release closes what open has opened.
+// release closes the resources that open has opened.
 func (d *Driver) release() error {
 	err := d.Release()
 	if d.runtimeFile != nil {
@@ -145,7 +144,7 @@ func (d *Driver) release() error {
 	return err
 }
 
-// Close releases what the driver holds; all its sandboxes must be destroyed.
+// Close releases the driver's resources. All its sandboxes must be destroyed.
 func (d *Driver) Close() error {
 	if !d.Registry.Shut() {
 		return nil
@@ -153,11 +152,11 @@ func (d *Driver) Close() error {
 	return d.release()
 }
 
-// Caps tells what this driver is and can enforce on this host.
+// Caps returns the driver's properties and the limits that it can enforce on this host.
 func (d *Driver) Caps() driver.Caps { return d.Facts }
 
-// describe sets Facts. Of the weaker means, gVisor has the watchdog alone: nice values and rlimits
-// do not reach the programs of its kernel.
+// describe sets Facts. On gVisor nice values and rlimits of the host have no effect on programs, so
+// without a cgroup only the watchdog is left.
 func (d *Driver) describe() {
 	d.Describe(d.name, driver.BoundaryContainer)
 	c := &d.Facts
@@ -169,38 +168,37 @@ func (d *Driver) describe() {
 	c.Enforced.Memory, c.Enforced.PIDs, c.OOMCounted = sandbar.EnforcedWatchdog, sandbar.EnforcedRuntime, false
 	c.Enforced.CPUShares = d.Groups.Caps().CPUShares
 	if !d.runtime.kvm {
-		c.Notes = append(c.Notes, "gVisor intercepts system calls by its systrap platform: this host has no virtualization that a process without rights may use (/dev/kvm)")
+		c.Notes = append(c.Notes, "gVisor uses its systrap platform: /dev/kvm does not exist, or not every user may open it")
 	}
 }
 
-// What gVisor's kernel and the bursts between two looks of the agent may take
-// together, beyond what that kernel had at the beginning: nearly a quarter of the
-// sandbox's memory, but not less than minSlack and not more than maxSlack bytes.
+// Bounds of memorySlack, in bytes.
 const (
 	minSlack = 12 << 20
 	maxSlack = 48 << 20
 )
 
-// slack is how far the control group's limit of memory lies above the sandbox's,
-// which is memory, in bytes. On gVisor the agent holds that, and needs the time of
-// a look.
-func (d *Driver) slack(memory int64) int64 {
+// memorySlack returns the difference between the cgroup's memory limit and the sandbox's, which is
+// memory, in bytes. On gVisor the agent's watchdog enforces the sandbox's limit. The slack, nearly
+// a quarter of that limit, is for growth of gVisor's kernel and for allocations between two of its
+// checks.
+func (d *Driver) memorySlack(memory int64) int64 {
 	if d.runtime.guestKernel() {
 		return min(max(memory/4-memory/64, minSlack), maxSlack)
 	}
 	return 0
 }
 
-// refuse returns an error if s asks for what cannot be done or enforced here.
+// refuse returns Unsupported if s asks for a network or a limit that this host cannot provide.
 func (d *Driver) refuse(s sandbar.Spec) error {
 	if s.Network != "" && s.Network != sandbar.NetworkNone {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "the driver " + d.name + " makes sandboxes without a network only", Fix: "use the native driver for sandboxes that reach out"}
+			Message: "the driver " + d.name + " supports only sandboxes without a network", Fix: "use the native driver for sandboxes with a network"}
 	}
 	return d.Refuse(s)
 }
 
-// Create makes a sandbox.
+// Create creates a sandbox; see driver.Driver.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (sandbox driver.Sandbox, err error) {
 	if err := d.refuse(s); err != nil {
 		return nil, err
@@ -216,20 +214,18 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (san
 	return sandbox, nil
 }
 
-// containerID is what the runtime calls a container: its owner's name and the
-// sandbox's id.
+// containerID returns the id of a container for the runtime: the daemon's id and the sandbox's id.
 func containerID(owner string, id sandbar.ID) string { return owner + "." + string(id) }
 
-// Collect finds, and with remove ends, what daemons that were killed have left:
-// stages and runtimes that have not noticed yet, and the groups of their
-// sandboxes.
+// Collect lists the stages, runtimes and cgroups that killed daemons have left. With remove it also
+// kills and removes them.
 func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, error) {
-	return spawn.Collect(ctx, d.Groups, owned, remove)
+	return spawn.Collect(ctx, d.Groups, ownerOf, remove)
 }
 
-// owned is spawn.Owned for all that this driver starts on the host.
-func owned(args []string) (string, bool) {
-	if name, ok := spawn.Agents(args); ok {
+// ownerOf is the spawn.OwnerFunc for all processes that this driver starts on the host.
+func ownerOf(args []string) (string, bool) {
+	if name, ok := spawn.AgentOwner(args); ok {
 		return name, true
 	}
 	if k := kind(args[0]); k != kindRunc && k != kindCrun && k != kindRunsc {

@@ -10,42 +10,41 @@ import (
 )
 
 const (
-	// base is the directory over which the stage keeps its files, in its own
-	// mount namespace. It must exist and be reachable for any user.
+	// base is the directory on which the stage mounts its files, in its own mount namespace. It
+	// must exist and every user must have search permission for it.
 	base = "/tmp"
-	// hostname is that of every sandbox.
+	// hostname is the host name of every sandbox.
 	hostname = "sandbar"
-	// imageTop is where policy.ImageRoot has the root in the tree that it builds.
+	// imageTop is the path of the root in the tree of policy.ImageRoot.
 	imageTop = "/root"
 
-	// userUID is the user of programs on the host's own programs, where there is
-	// a range of ids. In an image, and without a range, it is 0.
+	// userUID is the uid of programs in sandboxes of the image "host" with a range of ids. In
+	// others it is 0.
 	userUID = 1000
-	// agentUID is the agent's where programs are 0.
+	// agentUID is the uid of the agent if the uid of programs is 0.
 	agentUID = 65533
 
-	// runtimeTasks is more processes and threads than the runtime and the agent
-	// have while the sandbox is made. Afterwards the group tells how many they
-	// are; a runtime that only waits needs no more.
+	// runtimeTasks is an upper bound of the processes and threads of the runtime and the agent
+	// while the sandbox is created. Afterwards the limit is set by their exact number.
 	runtimeTasks = 512
 )
 
-// plan is all that a sandbox is made from.
+// plan has the inputs of the stage and of the agent for one sandbox.
 type plan struct {
 	stage *wire.Stage
 	setup *wire.Setup
 }
 
-// plan computes it. image is the sandbox's root, nil for the host's own programs.
+// plan computes a plan. image is the sandbox's image, nil for "host".
 func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan, error) {
-	uid := d.programs(image)
-	mounts, landlock, err := d.root(s, image, uid)
+	uid := d.programUID(image)
+	mounts, landlock, err := d.rootMounts(s, image, uid)
 	if err != nil {
 		return nil, err
 	}
 	c := container{
-		base: base, image: image != nil, guest: d.runtime.guestKernel(), passes: d.runtime.passes(),
-		agentUID: d.agent(uid), ranged: d.agent(uid) != uid, owner: d.Owner, profile: d.profile, hidden: d.layout.Proc,
+		base: base, image: image != nil, guestKernel: d.runtime.guestKernel(), passesFDs: d.runtime.passesFDs(),
+		agentUID: d.agentUIDFor(uid), ranged: d.agentUIDFor(uid) != uid, owner: d.Owner, profile: d.profile, hidden: d.layout.Proc,
 		env: append(spawn.AgentEnv(), "PATH=/usr/bin:/bin"),
 	}
 	config, err := c.config()
@@ -72,17 +71,17 @@ func (d *Driver) plan(id sandbar.ID, s sandbar.Spec, image *driver.Image) (*plan
 	}, nil
 }
 
-// programs is the user, and the group, of programs as they see it.
-func (d *Driver) programs(image *driver.Image) uint32 {
+// programUID returns the uid and gid of programs, as seen in the sandbox.
+func (d *Driver) programUID(image *driver.Image) uint32 {
 	if image == nil && d.IDs.Ranged {
 		return userUID
 	}
 	return 0
 }
 
-// agent is the agent's user. It is another than its programs' but where there is
-// one id and no kernel that could have more.
-func (d *Driver) agent(programs uint32) uint32 {
+// agentUIDFor returns the agent's uid. It differs from programs, unless the sandbox has only one
+// id.
+func (d *Driver) agentUIDFor(programs uint32) uint32 {
 	switch {
 	case programs != 0:
 		return 0
@@ -92,8 +91,8 @@ func (d *Driver) agent(programs uint32) uint32 {
 	return 0
 }
 
-// root computes the steps that build the container's root.
-func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.Mount, wire.Landlock, error) {
+// rootMounts computes the steps that build the container's root.
+func (d *Driver) rootMounts(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.Mount, wire.Landlock, error) {
 	without := policy.Proc
 	if d.runtime.guestKernel() {
 		without |= policy.Devices
@@ -102,7 +101,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 		o := policy.ImageRootOptions{Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 			Hostname: hostname, MachineID: hostenv.NewMachineID(), Omit: without}
 		if d.IDs.Ranged {
-			o.Dir = "" // it is passed, see spawn.Child.Show
+			o.Dir = "" // the stage gets the image's mount as a descriptor, see spawn.Child.IDMappedMount
 		}
 		mounts, err := policy.ImageRoot(o)
 		return mounts, policy.RootLandlock(), err
@@ -115,7 +114,7 @@ func (d *Driver) root(s sandbar.Spec, image *driver.Image, uid uint32) ([]wire.M
 	return mounts, policy.RootLandlock(), err
 }
 
-// setup computes what the agent is to do, but for Landlock and the environment.
+// setup computes the agent's Setup without Landlock and Env.
 func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
 		Enforced: d.Facts.Enforced, Ceiling: hostenv.HardLimit, AgentThreads: runtimeTasks / 16,
@@ -123,7 +122,7 @@ func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	if err != nil {
 		return nil, err
 	}
-	setup := &wire.Setup{Prebuilt: true, Rlimits: rlimits, UID: uid, GID: uid, TagResource: uint32(d.mark),
+	setup := &wire.Setup{Prebuilt: true, Rlimits: rlimits, UID: uid, GID: uid, TagResource: uint32(d.tagResource),
 		Seccomp: d.Filter, ProgramSeccomp: d.ProgramFilter, Dir: sandbar.DefaultDir, Mitigate: d.Mitigate}
 	if d.runtime.guestKernel() {
 		setup.Rlimits = guestRlimits(rlimits)
@@ -132,7 +131,7 @@ func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	}
 	if d.Facts.Enforced.Memory == sandbar.EnforcedWatchdog && s.Limits.Memory > 0 {
 		setup.Watchdog = s.Limits.Memory
-		setup.WatchDisks = policy.Writable()[:1] // all are parts of one
+		setup.WatchDisks = policy.Writable()[:1] // all writable directories are on one file system
 		setup.WatchKernel = d.runtime.guestKernel()
 	}
 	if d.Facts.Enforced.CPUShares == sandbar.EnforcedNice {
@@ -141,14 +140,14 @@ func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	return setup, nil
 }
 
-// guestDevices are devices that gVisor's kernel has without being asked. They are
-// its own and none of the host's, and no program needs them.
+// guestDevices returns paths that the agent removes on gVisor: FUSE and TUN devices, which gVisor
+// creates by default. They belong to gVisor's kernel, not to the host's, and no program needs them.
 func guestDevices() []string {
 	return []string{"/dev/char/10:229", "/dev/fuse", "/dev/char/10:200", "/dev/net/tun", "/dev/net"}
 }
 
-// guestRlimits are those of the limits that gVisor's kernel holds. The others
-// bound what it does not have, or what it holds lower of itself.
+// guestRlimits returns the rlimits that gVisor's kernel enforces. The others limit resources that
+// it does not have or that it limits to less by itself.
 func guestRlimits(all []wire.Rlimit) (out []wire.Rlimit) {
 	const data, stack, core, nofile = 2, 3, 4, 7
 	for _, l := range all {

@@ -15,20 +15,19 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// The configuration of each kind of container: what matters for its boundary is
-// there, nothing is that the runtime specification does not know, and it stands
-// on nothing of the host but what was staged.
+// The configuration of each kind of container has the settings of its boundary and no field that
+// the runtime specification lacks, and it refers only to files that the stage has created.
 func TestConfig(t *testing.T) {
 	profile, err := policy.CompileProfile("amd64")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]container{
-		"runc":         {base: base, passes: true, ranged: true, owner: "1-2", profile: profile},
-		"runc image":   {base: base, passes: true, ranged: true, agentUID: agentUID, image: true, owner: "1-2", profile: profile},
-		"runc user":    {base: base, passes: true, owner: "1-2", profile: profile},
-		"gvisor":       {base: base, guest: true, ranged: true, owner: "1-2"},
-		"gvisor image": {base: base, guest: true, ranged: true, agentUID: agentUID, image: true, owner: "1-2"},
+		"runc":         {base: base, passesFDs: true, ranged: true, owner: "1-2", profile: profile},
+		"runc image":   {base: base, passesFDs: true, ranged: true, agentUID: agentUID, image: true, owner: "1-2", profile: profile},
+		"runc user":    {base: base, passesFDs: true, owner: "1-2", profile: profile},
+		"gvisor":       {base: base, guestKernel: true, ranged: true, owner: "1-2"},
+		"gvisor image": {base: base, guestKernel: true, ranged: true, agentUID: agentUID, image: true, owner: "1-2"},
 	} {
 		b, err := c.config()
 		if err != nil {
@@ -63,7 +62,7 @@ func checkProcess(t *testing.T, name string, c container, p *specs.Process) {
 	if !p.NoNewPrivileges || p.Terminal || p.User.UID != c.agentUID || p.User.GID != c.agentUID || len(p.User.AdditionalGids) > 0 {
 		t.Errorf("%s: the agent is started as %+v", name, p)
 	}
-	mode := map[bool]string{true: "socket", false: "stream"}[c.passes]
+	mode := map[bool]string{true: "socket", false: "stream"}[c.passesFDs]
 	if want := []string{"/proc/self/fd/4", mode, "1-2"}; !slices.Equal(p.Args, want) {
 		t.Errorf("%s: arguments %q, want %q", name, p.Args, want)
 	}
@@ -71,7 +70,7 @@ func checkProcess(t *testing.T, name string, c container, p *specs.Process) {
 	if c.ranged {
 		want = append(want, "CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP")
 	}
-	if c.guest {
+	if c.guestKernel {
 		want = append(want, "CAP_CHOWN", "CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE")
 	}
 	for _, set := range [][]string{p.Capabilities.Bounding, p.Capabilities.Permitted, p.Capabilities.Effective} {
@@ -84,7 +83,7 @@ func checkProcess(t *testing.T, name string, c container, p *specs.Process) {
 func checkLinux(t *testing.T, name string, c container, l *specs.Linux) {
 	t.Helper()
 	want := []specs.LinuxNamespaceType{specs.PIDNamespace, specs.MountNamespace, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace}
-	if !c.guest {
+	if !c.guestKernel {
 		want = append(want, specs.CgroupNamespace)
 	}
 	for _, n := range want {
@@ -92,7 +91,7 @@ func checkLinux(t *testing.T, name string, c container, l *specs.Linux) {
 			t.Errorf("%s has no %s namespace of its own", name, n)
 		}
 	}
-	if c.guest {
+	if c.guestKernel {
 		return
 	}
 	if l.Seccomp == nil || l.Seccomp.DefaultAction != specs.ActErrno || len(l.Seccomp.Syscalls) == 0 || !slices.Contains(l.MaskedPaths, "/proc/kcore") || !slices.Contains(l.ReadonlyPaths, "/proc/sys") {
@@ -112,19 +111,19 @@ func TestCommand(t *testing.T) {
 		if got := strings.Join(r.command("/b", containerID("1-2", "sb_x")), " "); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		if name, ok := owned(r.command("/b", "1-2.sb_x")); !ok || name != "1-2" {
+		if name, ok := ownerOf(r.command("/b", "1-2.sb_x")); !ok || name != "1-2" {
 			t.Errorf("%s would belong to %q, %v", r.kind, name, ok)
 		}
 	}
 	for _, args := range []string{"runc run mine", "runc", "docker-init 1-2.sb_x", "runc --root /r run 1-2.other", ""} {
-		if name, ok := owned(strings.Split(args, " ")); ok {
+		if name, ok := ownerOf(strings.Split(args, " ")); ok {
 			t.Errorf("%q is taken for %s's", args, name)
 		}
 	}
 }
 
-// A runtime that is not there, not executable, mute or unknown is refused with
-// what is wrong and what to do; none is ever replaced by another.
+// The error for an unusable runtime has its reason and a fix. The driver never selects another
+// runtime than the configured one.
 func TestFindRuntime(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, script string, mode os.FileMode) string {
@@ -132,7 +131,7 @@ func TestFindRuntime(t *testing.T) {
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(path, mode); err != nil { // past the umask
+		if err := os.Chmod(path, mode); err != nil { // regardless of the umask
 			t.Fatal(err)
 		}
 		return path
@@ -142,8 +141,8 @@ func TestFindRuntime(t *testing.T) {
 	for name, want := range map[string]string{
 		"nothing-of-that-name":                         "not on this host",
 		filepath.Join(dir, "x"):                        "not on this host",
-		write("private", "echo runc version 1", 0o700): "others than its owner",
-		write("mute", "exit 3", 0o755):                 "does not tell its version",
+		write("private", "echo runc version 1", 0o700): "only by its owner",
+		write("mute", "exit 3", 0o755):                 "does not print its version",
 		write("other", "echo kata version 1", 0o755):   "kata version 1",
 	} {
 		_, err := findRuntime(name, nil, kindRunc, kindCrun)

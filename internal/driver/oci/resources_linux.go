@@ -17,9 +17,9 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 )
 
-// resources are what one sandbox holds on the host. Init is the stage, which becomes the runtime: PID 1
-// of a namespace that the container is within. When Init has been waited for, no process of either is
-// left, nor a mount, nor a file.
+// resources are the resources of one sandbox on the host. Init is the stage, which later executes
+// the runtime. It is PID 1 of a PID namespace that contains the container, and its mount namespace
+// contains all files. So nothing is left of either when Init has ended.
 type resources struct {
 	sandboxes.Resources
 	d      *Driver
@@ -69,8 +69,8 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 	return sandbox, nil
 }
 
-// boot starts the stage, sends it the plan and returns the connection, which the stage passes on to
-// the agent.
+// boot starts the stage, sends the plan to it, and returns the connection. The agent inherits the
+// other end from the stage.
 func (r *resources) boot(p *plan) (net.Conn, error) {
 	conn, err := r.Boot(r.d.IDs.Request(agent.ModeStage, r.Range, 0))
 	if err != nil {
@@ -80,13 +80,14 @@ func (r *resources) boot(p *plan) (net.Conn, error) {
 		conn.Close()
 		return nil, err
 	}
-	if !r.d.runtime.passes() {
+	if !r.d.runtime.passesFDs() {
 		conn = struct{ net.Conn }{conn} // hides the ability to pass descriptors
 	}
 	return conn, nil
 }
 
-// prepare sends the plan with all that it needs.
+// prepare sends the stage the plan and its descriptors: the runtime's program, a pipe for the
+// runtime's error output and, if there is an image, its mount.
 func (r *resources) prepare(conn net.Conn, p *plan) error {
 	listen, speak, err := os.Pipe()
 	if err != nil {
@@ -94,10 +95,10 @@ func (r *resources) prepare(conn net.Conn, p *plan) error {
 	}
 	defer speak.Close()
 	r.output = readOutput(listen)
-	r.Ended = r.output.close
+	r.OnEnd = r.output.close
 	fds := []int{int(r.d.runtimeFile.Fd()), int(speak.Fd())}
 	if r.Image != nil && r.d.IDs.Ranged {
-		root, err := r.Init.Show(r.Image.Dir)
+		root, err := r.Init.IDMappedMount(r.Image.Dir)
 		if err != nil {
 			return err
 		}
@@ -107,8 +108,8 @@ func (r *resources) prepare(conn net.Conn, p *plan) error {
 	return client.Prepare(conn, p.stage, fds...)
 }
 
-// limit sets the limits of the group: those of the programs, plus what the runtime and the agent hold
-// now. No program runs yet.
+// limit sets the limits of the cgroup: those of the programs, plus the current usage of the runtime
+// and the agent. It must be called before the first program starts.
 func (r *resources) limit(l sandbar.Limits) error {
 	if r.Group == nil {
 		return nil
@@ -119,7 +120,7 @@ func (r *resources) limit(l sandbar.Limits) error {
 	}
 	r.Baseline = now.MemoryCurrent
 	if l.Memory > 0 && r.d.Groups.Caps().Memory != sandbar.EnforcedNone {
-		if err := r.Group.SetMemory(l.Memory + r.Baseline + r.d.slack(l.Memory)); err != nil {
+		if err := r.Group.SetMemory(l.Memory + r.Baseline + r.d.memorySlack(l.Memory)); err != nil {
 			return err
 		}
 	}
@@ -136,14 +137,14 @@ func (r *resources) explain(ctx context.Context, err error) error {
 	}
 	if text := r.output.wait(ctx); text != "" {
 		return &sandbar.Error{Code: sandbar.Unsupported, Err: err,
-			Message: string(r.d.runtime.kind) + " did not make the container: " + sandbar.Quote(text, 500),
+			Message: string(r.d.runtime.kind) + " could not create the container: " + sandbar.Quote(text, 500),
 			Fix:     "run `sandbar doctor`; another runtime, or another driver, may work here"}
 	}
 	return err
 }
 
-// runtimeOutput reads the standard error output of a runtime. It keeps the first maxRuntimeOutput bytes
-// and discards the rest: the container's first program inherits that output.
+// runtimeOutput reads the standard error output of a runtime. It keeps the first maxRuntimeOutput
+// bytes and discards the rest: the container's first program inherits that output.
 type runtimeOutput struct {
 	from *os.File
 	done chan struct{}
@@ -151,10 +152,10 @@ type runtimeOutput struct {
 	text []byte
 }
 
-// maxRuntimeOutput is how much a runtimeOutput keeps, in bytes.
+// maxRuntimeOutput is the size limit of a runtimeOutput, in bytes.
 const maxRuntimeOutput = 4 << 10
 
-// readOutput reads from a pipe, whose reading end it owns.
+// readOutput starts reading from a pipe. It takes ownership of from.
 func readOutput(from *os.File) *runtimeOutput {
 	c := &runtimeOutput{from: from, done: make(chan struct{})}
 	go func() {
@@ -176,7 +177,8 @@ func readOutput(from *os.File) *runtimeOutput {
 // runtimeOutputTime bounds the wait for the error message of a runtime that has failed.
 const runtimeOutputTime = 2 * time.Second
 
-// wait returns the text so far when the output has ended, after runtimeOutputTime, or when ctx ends.
+// wait waits until the output ends, runtimeOutputTime has passed, or ctx ends. It returns the text
+// read so far.
 func (c *runtimeOutput) wait(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, runtimeOutputTime)
 	defer cancel()
@@ -189,7 +191,7 @@ func (c *runtimeOutput) wait(ctx context.Context) string {
 	return strings.TrimSpace(string(c.text))
 }
 
-// close ends the reading. The runtime has ended.
+// close stops the reading. It is called after the runtime has ended.
 func (c *runtimeOutput) close() error {
 	c.from.Close()
 	<-c.done

@@ -26,7 +26,7 @@ const (
 	optionPaths   = "paths"
 )
 
-// kind is a runtime whose command line is known.
+// kind is a supported runtime. The value is the name of its program.
 type kind string
 
 const (
@@ -40,15 +40,15 @@ type runtime struct {
 	kind    kind
 	path    string
 	version string
-	args    []string // of the operator's, before the command
-	kvm     bool     // gVisor: its platform is KVM rather than systrap
+	args    []string // the operator's, before the command
+	kvm     bool     // gVisor uses its KVM platform instead of systrap
 }
 
-// probeTimeout bounds asking a runtime for its version.
+// probeTimeout bounds the execution of RUNTIME --version.
 const probeTimeout = 10 * time.Second
 
-// findRuntime returns the runtime that the operator named, or else the first of
-// names that is there and works on this host.
+// findRuntime returns the chosen runtime or, if chosen is "", the first of names that works on this
+// host. Unsupported: there is none.
 func findRuntime(chosen string, args []string, names ...kind) (*runtime, error) {
 	if chosen != "" {
 		return openRuntime(chosen, args, names)
@@ -66,10 +66,10 @@ func findRuntime(chosen string, args []string, names ...kind) (*runtime, error) 
 	}
 	return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: optionRuntime, Err: errors.Join(problems...),
 		Message: "no container runtime of this host can be used",
-		Fix:     "install runc, or name a runtime with the driver's option " + optionRuntime}
+		Fix:     "install runc, or set the driver's option " + optionRuntime}
 }
 
-// openRuntime looks at one runtime: a name in PATH, or a path.
+// openRuntime checks one runtime. name is a path or a name in PATH. Unsupported: it does not work.
 func openRuntime(name string, args []string, allowed []kind) (*runtime, error) {
 	lack := func(what, fix string, err error) error {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: optionRuntime, Message: "container runtime " + sandbar.Quote(name, 200) + " " + what, Fix: fix, Err: err}
@@ -86,63 +86,63 @@ func openRuntime(name string, args []string, allowed []kind) (*runtime, error) {
 		err = errors.New("its mode is " + info.Mode().String())
 	}
 	if err != nil {
-		return nil, lack("cannot be executed by others than its owner, and the driver runs it without rights", "chmod o+rx "+path, err)
+		return nil, lack("can be executed only by its owner or group, and the driver runs it as another user", "chmod o+rx "+path, err)
 	}
 	out, err := askVersion(path, probeTimeout)
 	if err != nil {
-		return nil, lack("does not tell its version", "see whether "+path+" --version works", err)
+		return nil, lack("does not print its version", "run "+path+" --version", err)
 	}
 	k, version := parseVersion(out)
 	if !slices.Contains(allowed, k) {
-		return nil, lack("is none that this driver knows: its version is "+sandbar.Quote(version, 100), "use one of "+joinKinds(allowed), nil)
+		return nil, lack("is not supported by this driver: its version is "+sandbar.Quote(version, 100), "use one of "+joinKinds(allowed), nil)
 	}
 	r := &runtime{kind: k, path: path, version: version, args: args}
 	switch {
-	case k == kindCrun && hybridGroups():
-		return nil, lack("refuses hosts on which some control groups are of version 1 and some of version 2", "use runc, or boot with systemd.unified_cgroup_hierarchy=1", nil)
+	case k == kindCrun && hybridCgroups():
+		return nil, lack("does not support hosts with cgroup controllers of version 1 and of version 2", "use runc, or boot with systemd.unified_cgroup_hierarchy=1", nil)
 	case k == kindRunsc:
-		r.kvm = kvmForAll()
+		r.kvm = anyUserHasKVM()
 	}
 	return r, nil
 }
 
-// maxVersion is how much of what a runtime says of its version is kept, in bytes.
+// maxVersion is the number of bytes kept of the output of RUNTIME --version.
 const maxVersion = 4 << 10
 
-// askVersion runs path --version. What it leaves running ends with it.
+// askVersion runs path --version and returns its output. It kills remaining processes of its
+// process group.
 func askVersion(path string, bound time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	var out beginning
+	var out headBuffer
 	cmd := exec.CommandContext(ctx, path, "--version")
 	cmd.Stdout = &out
-	cmd.WaitDelay = bound / 10 // for processes that have its output
+	cmd.WaitDelay = bound / 10 // bounds the wait for descendants that have the output pipe open
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// In time also where the runtime has ended and a process of its has not.
 	end := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Cancel = end
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
 	err := cmd.Wait()
-	_ = end() // it fails where nothing is left, as it should be
+	_ = end() // ESRCH if no process is left
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = errors.New("a process that it started goes on")
+		err = errors.New("a process that it started still runs")
 	}
 	return string(out), err
 }
 
-// beginning keeps the first maxVersion bytes that are written.
-type beginning []byte
+// headBuffer keeps the first maxVersion bytes that are written.
+type headBuffer []byte
 
-func (b *beginning) Write(p []byte) (int, error) {
+func (b *headBuffer) Write(p []byte) (int, error) {
 	*b = append(*b, p[:min(len(p), maxVersion-len(*b))]...)
 	return len(p), nil
 }
 
-// open opens the runtime's program. runc and crun are copied into a sealed file in
-// memory, as they do themselves for every container if they are not in one: so
-// that no container can ever change the host's.
+// open opens the runtime's program. For runc and crun it is a sealed copy in memory, so that no
+// container can change the host's file (CVE-2019-5736). They would otherwise copy themselves for
+// each container.
 func (r *runtime) open() (*os.File, error) {
 	if r.kind == kindRunsc {
 		f, err := os.Open(r.path)
@@ -165,7 +165,7 @@ func installHint(name string) string {
 	case kindRunsc:
 		return "install gVisor's runsc (gvisor.dev/docs/user_guide/install), or name its path with the driver's option " + optionRuntime
 	}
-	return "name a runtime that is there with the driver's option " + optionRuntime
+	return "set the driver's option " + optionRuntime + " to an installed runtime"
 }
 
 func joinKinds(all []kind) string {
@@ -176,29 +176,27 @@ func joinKinds(all []kind) string {
 	return strings.Join(names, ", ")
 }
 
-// parseVersion finds out which runtime says this of itself: the first line
-// begins with its name, and ends with its version.
+// parseVersion parses the output of RUNTIME --version. The first line is the runtime's name and
+// version; the version that it returns is the whole line.
 func parseVersion(out string) (kind, string) {
 	first, _, _ := strings.Cut(out, "\n")
 	name, _, _ := strings.Cut(first, " ")
 	return kind(name), strings.TrimSpace(first)
 }
 
-// hybridGroups reports what crun calls so: version 2 mounted beside version 1,
-// with controllers of its own.
-func hybridGroups() bool {
+// hybridCgroups reports whether this host has cgroup v1 and also v2 with controllers.
+func hybridCgroups() bool {
 	b, err := os.ReadFile("/sys/fs/cgroup/unified/cgroup.controllers")
 	return err == nil && strings.TrimSpace(string(b)) != ""
 }
 
-// kvmForAll reports whether a process without rights may use the processor's
-// virtualization.
-func kvmForAll() bool {
+// anyUserHasKVM reports whether any user may open /dev/kvm.
+func anyUserHasKVM() bool {
 	var st unix.Stat_t
 	return unix.Stat("/dev/kvm", &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Mode&0o006 == 0o006
 }
 
-// command is what the stage is to execute for a container.
+// command returns the command line that the stage executes for a container.
 func (r *runtime) command(base, id string) []string {
 	args := append([]string{string(r.kind), "--root", base + wire.StageState}, r.flags()...)
 	args = append(args, r.args...)
@@ -210,14 +208,14 @@ func (r *runtime) command(base, id string) []string {
 	case kindCrun:
 		args = append(args, "--preserve-fds=2")
 	default:
-		// Nothing may use keys, so that the container needs no ring of its own.
+		// The seccomp filter denies the system calls for keys, so the container needs no keyring.
 		args = append(args, "--preserve-fds", "2", "--no-new-keyring")
 	}
 	return append(args, "--bundle", base+wire.StageBundle, id)
 }
 
-// env is the runtime's environment. What makes one container and waits for its
-// end needs few threads; gVisor's kernel needs what processors there are.
+// env returns the runtime's environment. runc and crun create one container and wait for its end,
+// so two processors are enough. gVisor's kernel uses all.
 func (r *runtime) env() []string {
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	if !r.guestKernel() {
@@ -226,8 +224,8 @@ func (r *runtime) env() []string {
 	return env
 }
 
-// flags are those that a runtime always gets. The control group is made, and
-// entered, before there is a runtime; the network is none.
+// flags returns the runtime's fixed options. The runtime manages no cgroup, since it starts in that
+// of the sandbox, and no network.
 func (r *runtime) flags() []string {
 	switch r.kind {
 	case kindCrun:
@@ -237,16 +235,16 @@ func (r *runtime) flags() []string {
 		if r.kvm {
 			platform = "kvm"
 		}
-		// No layer of its own above what is bounded already; nobody else has the
-		// files open, so that it may keep what it knows of them.
+		// No overlay: the stage's file systems are already bounded. Exclusive file access allows
+		// caching, because no other process of the host has these files open.
 		return []string{"--platform=" + platform, "--network=none", "--ignore-cgroups", "--in-sandbox-cgroup=v2", "--overlay2=none",
 			"--file-access=exclusive", "--file-access-mounts=exclusive", "--host-uds=none", "--host-fifo=none"}
 	}
 	return nil
 }
 
-// passes reports whether descriptors pass from the host into the container.
-func (r *runtime) passes() bool { return r.kind != kindRunsc }
+// passesFDs reports whether descriptors can be passed into the container.
+func (r *runtime) passesFDs() bool { return r.kind != kindRunsc }
 
-// guestKernel reports whether programs run on a kernel of the runtime's.
+// guestKernel reports whether programs run on a kernel of the runtime (gVisor).
 func (r *runtime) guestKernel() bool { return r.kind == kindRunsc }

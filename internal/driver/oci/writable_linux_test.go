@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The root of the host's programs is writable under every runtime, where it is in the
-// native driver, and nothing of one sandbox is in another. Package native has the rest.
+// With every runtime the same directories of the image "host" are writable as in the native driver,
+// and sandboxes share no changes. Package native has the other tests.
 func TestHostIsWritable(t *testing.T) {
 	for _, c := range []struct {
 		name, kind string

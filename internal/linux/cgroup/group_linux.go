@@ -37,7 +37,7 @@ func (m *Manager) Create(id string, l sandbar.Limits) (*Group, error) {
 		return nil, sandbar.Errorf(sandbar.Invalid, "group name %s: it is 1 to 64 of A-Z, a-z, 0-9, _ and -", sandbar.Quote(id, 80))
 	}
 	if len(m.hierarchies) == 0 {
-		err := sandbar.Errorf(sandbar.Unsupported, "no control group can be made: %s", m.reason(memory))
+		err := sandbar.Errorf(sandbar.Unsupported, "no cgroup can be created: %s", m.reason(memory))
 		err.Fix = m.fix(memory)
 		return nil, err
 	}

@@ -30,13 +30,12 @@ func TestOwners(t *testing.T) {
 	if err := other.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// One that is dead and that nobody has waited for owns nothing any more
-	// either, but when it has become so cannot be told from here.
+	// A zombie counts as dead too, but the test cannot observe when the process becomes one.
 	_ = other.Wait()
 	if Alive(name) {
 		t.Errorf("%q is said to be alive after its end", name)
 	}
-	// The pid again, of another process.
+	// The same pid with another start time.
 	parts := strings.Split(me, "-")
 	if Alive(parts[0] + "-1-" + parts[2]) {
 		t.Error("a process with this one's pid that started at another time is said to be alive")
@@ -62,7 +61,7 @@ func TestHere(t *testing.T) {
 	}
 }
 
-// One that cannot look knows of nobody's death.
+// If /proc cannot be read, every owner counts as alive.
 func TestWhoCannotLook(t *testing.T) {
 	name := ForPID(os.Getppid())
 	if name == "" {
@@ -86,7 +85,7 @@ func TestWhoCannotLook(t *testing.T) {
 	}
 }
 
-// In another PID namespace nobody from here is known, and nobody from there here.
+// Owners in another PID namespace count as alive.
 func TestOtherNamespace(t *testing.T) {
 	if outer := os.Getenv("SANDBAR_TEST_OUTER"); outer != "" {
 		if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {

@@ -30,7 +30,7 @@ func newHost(t *testing.T, o driver.Outbound) *Host {
 	return h
 }
 
-// attach attaches one end of a pair that stands for a device.
+// attach attaches one end of a socket pair as the device.
 func attach(t *testing.T, h *Host) (l *Link, other int) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -49,7 +49,7 @@ func attach(t *testing.T, h *Host) (l *Link, other int) {
 	return l, pair[1]
 }
 
-// gone reports whether nobody holds the other end of a device.
+// gone reports whether no process has the other end of a device open.
 func gone(t *testing.T, fd int) bool {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	if _, err := unix.Poll(p, 0); err != nil && err != unix.EINTR {
@@ -102,8 +102,8 @@ func TestRulesInvalid(t *testing.T) {
 	}
 }
 
-// When Close returns nobody has the device; so it is while processes die, and
-// nothing adds up.
+// When Close returns, no process has the device open, even if stack processes die meanwhile. No
+// resource leaks.
 func TestLinksComeAndGo(t *testing.T) {
 	o := driver.Outbound{MaxBytes: 1 << 30}
 	for i := range 1000 { // more than one frame of rules
@@ -152,7 +152,7 @@ func TestLinksComeAndGo(t *testing.T) {
 	until(t, "descriptors are given back", func() bool { return openFDs(t) <= fds })
 }
 
-// Without links there is soon no process, and the next link has one again.
+// Without links the process ends. The next link starts another.
 func TestIdleProcessEnds(t *testing.T) {
 	h := newHost(t, driver.Outbound{})
 	for range 2 {
@@ -167,8 +167,8 @@ func TestIdleProcessEnds(t *testing.T) {
 	}
 }
 
-// A process that breaks the protocol is not listened to: what it tells fits a link
-// that it has, and is told once.
+// A process that violates the protocol is killed: each message must concern one of its links, and
+// be sent once.
 func TestProcessBreaksTheProtocol(t *testing.T) {
 	h := newHost(t, driver.Outbound{})
 	s := &stack{host: h, links: map[uint32]*Link{}}
@@ -201,7 +201,7 @@ func TestProcessBreaksTheProtocol(t *testing.T) {
 	}
 }
 
-// A ledger keeps its size: one that could shrink could take back what is charged.
+// A ledger cannot shrink: that would reset the counted bytes.
 func TestLedgerKeepsItsSize(t *testing.T) {
 	fd, err := newLedger(4096)
 	if err != nil {
@@ -218,7 +218,7 @@ func TestLedgerKeepsItsSize(t *testing.T) {
 	}
 }
 
-// A program that would not be the stack's process but itself again is refused.
+// New fails in a program that does not dispatch to the stack's process.
 func TestUndispatched(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), modeVariable+"=undispatched")
@@ -228,7 +228,7 @@ func TestUndispatched(t *testing.T) {
 	}
 }
 
-// The process does not outlive a daemon that is killed.
+// The process ends when its daemon is killed.
 func TestKilledDaemon(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	cmd := exec.Command(os.Args[0])
@@ -244,7 +244,7 @@ func TestKilledDaemon(t *testing.T) {
 	if _, err := fmt.Fscan(out, &pid); err != nil {
 		t.Error(err)
 	}
-	process, err := unix.PidfdOpen(pid, 0) // names it for good
+	process, err := unix.PidfdOpen(pid, 0) // a pidfd never refers to another process
 	if err != nil {
 		t.Fatal(err)
 	}

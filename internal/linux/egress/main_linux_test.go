@@ -13,7 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/netstack"
 )
 
-// modeVariable has the test's own binary be a daemon.
+// modeVariable, if set, makes the test binary a daemon.
 const modeVariable = "EGRESS_TEST"
 
 func TestMain(m *testing.M) {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// playDaemon has a process and a link, says so, and waits to be killed.
+// playDaemon starts a process and a link, prints their pid, and waits to be killed.
 func playDaemon() {
 	h, err := New(driver.Outbound{}, nil)
 	if err == nil {

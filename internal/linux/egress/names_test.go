@@ -26,7 +26,7 @@ func TestParseResolvConf(t *testing.T) {
 	}
 }
 
-// An interface is named by its number, which needs no look at interfaces.
+// The zone of an address is the number of an interface, not its name.
 func TestNumbered(t *testing.T) {
 	for a, want := range map[string]string{
 		"9.9.9.9": "9.9.9.9", "::1": "::1", "::ffff:9.9.9.9": "9.9.9.9",

@@ -210,9 +210,9 @@ func (s *stack) handle(f wire.Frame) error {
 		close(l.detached)
 		return nil
 	case f.Kind == wire.Note && f.Event == wire.UsedUp:
-		return s.logOnce(l, f.Event, slog.LevelInfo, "a sandbox has used up what it may send and receive", "bytes", s.host.rules.MaxBytes)
+		return s.logOnce(l, f.Event, slog.LevelInfo, "a sandbox has reached its limit of sent and received bytes", "bytes", s.host.rules.MaxBytes)
 	case f.Kind == wire.Note && f.Event == wire.Broken:
-		return s.logOnce(l, f.Event, slog.LevelError, "a sandbox has no network: its stack could not be made")
+		return s.logOnce(l, f.Event, slog.LevelError, "a sandbox has no network: its TCP/IP stack could not be created")
 	}
 	return errProtocol
 }

@@ -25,7 +25,7 @@ func ParsePaths(option string) (paths []string, err error) {
 		}
 		if _, err := os.Stat(p); err != nil {
 			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "paths",
-				Message: "host path " + sandbar.Quote(p, 200) + " cannot be shown to sandboxes", Err: err, Fix: "make it, or take it out of the option paths"}
+				Message: "host path " + sandbar.Quote(p, 200) + " does not exist or cannot be read", Err: err, Fix: "create it, or remove it from the option paths"}
 		}
 		paths = append(paths, p)
 	}
@@ -111,10 +111,10 @@ func Probe(driver string) error {
 		return nil
 	}
 	if n, ok := Sysctl("/proc/sys/kernel/unprivileged_userns_clone"); ok && n == 0 {
-		return lack("ordinary users may not make user namespaces", "as root: sysctl kernel.unprivileged_userns_clone=1, or run sandbar as root")
+		return lack("ordinary users may not create user namespaces", "as root: sysctl kernel.unprivileged_userns_clone=1, or run sandbar as root")
 	}
 	if n, ok := Sysctl("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"); ok && n == 1 {
-		return lack("AppArmor keeps ordinary users from using user namespaces",
+		return lack("AppArmor denies user namespaces to ordinary users",
 			"as root: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give sandbar an AppArmor profile with \"userns,\", or run it as root")
 	}
 	return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
-// Base is what a driver has for all of its sandboxes. A driver embeds it, and calls New, Open, Describe,
-// Compile and Start in this order.
+// Base has the resources that all sandboxes of a driver share. A driver embeds it, and calls New,
+// Open, Describe, Compile and Start in this order.
 type Base struct {
 	Log      *slog.Logger
 	Mitigate bool // see wire.Setup
@@ -37,7 +37,7 @@ type Base struct {
 	Spawner       *spawn.Spawner
 }
 
-// New returns a Base with what a driver needs of h. Nothing is open yet.
+// New returns a Base with the settings of h. It opens nothing.
 func New(h driver.Host) Base {
 	log := h.Logger
 	if log == nil {
@@ -46,8 +46,8 @@ func New(h driver.Host) Base {
 	return Base{Log: log, Mitigate: !h.Speculation, IDs: spawn.DetectIDs(), Images: h.Images, Ranges: spawn.NewRanges()}
 }
 
-// Open opens the control groups and the agent's program. binary is the program; nil is the running
-// binary. After an error the caller calls Release.
+// Open opens the cgroups and the agent's program. binary is the program; nil means the running
+// binary. After an error the caller must call Release.
 func (b *Base) Open(binary []byte) (err error) {
 	if b.Owner, err = daemonid.Self(); err != nil {
 		return err
@@ -59,14 +59,14 @@ func (b *Base) Open(binary []byte) (err error) {
 	return err
 }
 
-// Start starts the process that starts agents.
+// Start starts the spawner process. After an error the caller must call Release.
 func (b *Base) Start() (err error) {
 	b.Spawner, err = spawn.New(b.Program, b.Owner)
 	return err
 }
 
-// Release closes what Open and Start opened. The spawner ends first, because it is in the control
-// groups. All sandboxes must be destroyed.
+// Release releases the resources of Open and Start. The spawner process ends first, because it is
+// in the cgroups. All sandboxes must be destroyed.
 func (b *Base) Release() (err error) {
 	if b.Spawner != nil {
 		b.Spawner.Close()
@@ -80,8 +80,8 @@ func (b *Base) Release() (err error) {
 	return err
 }
 
-// Describe sets Facts from what Open found, for a driver of a name and a boundary. Where no control
-// group holds a limit, a weaker means does if the host has one.
+// Describe sets Facts for a driver with this name and boundary. For a limit without a cgroup it
+// selects a weaker enforcement if the host has one. It must be called after Open.
 func (b *Base) Describe(name string, boundary driver.Boundary) {
 	e := b.Groups.Caps()
 	c := driver.Caps{
@@ -100,7 +100,7 @@ func (b *Base) Describe(name string, boundary driver.Boundary) {
 	}
 	if c.Enforced.CPUShares == sandbar.EnforcedNone {
 		if n, ok := hostenv.Sysctl("/proc/sys/kernel/sched_autogroup_enabled"); ok && n == 1 {
-			c.Notes = append(c.Notes, "weights cannot be held: no control group has the cpu controller, and the kernel weighs sessions rather than nice values (as root: sysctl kernel.sched_autogroup_enabled=0)")
+			c.Notes = append(c.Notes, "CPU shares cannot be enforced: no cgroup has the cpu controller, and with autogroup scheduling nice values have no effect between sessions (as root: sysctl kernel.sched_autogroup_enabled=0)")
 		} else {
 			c.Enforced.CPUShares = sandbar.EnforcedNice
 		}
@@ -112,15 +112,16 @@ func (b *Base) Describe(name string, boundary driver.Boundary) {
 	b.Facts = c
 }
 
-// Compile sets the system-call filters, for Facts. Where the watchdog counts memory, Filter also
-// forbids the kinds of memory that the watchdog cannot see. Programs are marked by mark.
-func (b *Base) Compile(mark policy.TagResource) (err error) {
+// Compile sets the system-call filters. If Facts says that the watchdog enforces the memory limit,
+// Filter also denies allocations that the watchdog cannot count. tag is the rlimit with the process
+// tags. It must be called after Describe.
+func (b *Base) Compile(tag policy.TagResource) (err error) {
 	compile := policy.CompileSeccomp
 	if b.Facts.Enforced.Memory == sandbar.EnforcedWatchdog {
 		compile = policy.CompileSeccompUncounted
 	}
 	if b.Filter, err = compile(runtime.GOARCH); err == nil {
-		b.ProgramFilter, err = policy.CompilePrograms(runtime.GOARCH, mark)
+		b.ProgramFilter, err = policy.CompilePrograms(runtime.GOARCH, tag)
 	}
 	if err != nil {
 		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
@@ -128,11 +129,11 @@ func (b *Base) Compile(mark policy.TagResource) (err error) {
 	return nil
 }
 
-// Grouped reports whether sandboxes have control groups on this host.
-func (b *Base) Grouped() bool { return b.Groups.Caps().Any() }
+// HasCgroups reports whether sandboxes have cgroups on this host.
+func (b *Base) HasCgroups() bool { return b.Groups.Caps().Any() }
 
-// Refuse returns an error if s has an environment that cannot be, or a limit that this host cannot
-// enforce.
+// Refuse returns Invalid if s has a malformed environment, and Unsupported if this host cannot
+// enforce one of its limits, unless s.AllowDegraded.
 func (b *Base) Refuse(s sandbar.Spec) error {
 	if err := sandbar.CheckEnv(s.Env); err != nil {
 		return err
@@ -159,14 +160,14 @@ func (b *Base) Refuse(s sandbar.Spec) error {
 	}
 	if s.Limits.CPUShares > 1024 && held.CPUShares == sandbar.EnforcedNice {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.cpu_shares",
-			Message: "this host holds weights by nice values, which can only lower one: at most 1024 is possible",
+			Message: "this host enforces CPU shares by nice values, so at most 1024 is possible",
 			Fix:     "run `sandbar doctor` for what is missing, or allow degraded limits"}
 	}
 	return nil
 }
 
-// OpenImage finds the root of a sandbox: nil for the host's own programs. Unsupported: this kernel
-// cannot mount an overlay over an image.
+// OpenImage opens a sandbox's image. nil means the image "host". Unsupported: this kernel cannot
+// mount an overlay over an image.
 func (b *Base) OpenImage(ctx context.Context, name string) (*driver.Image, error) {
 	image, err := hostenv.OpenImage(ctx, b.Images, name)
 	if image == nil || err != nil {
@@ -179,11 +180,11 @@ func (b *Base) OpenImage(ctx context.Context, name string) (*driver.Image, error
 	return image, nil
 }
 
-// UndoTimeout bounds the removal of a sandbox that could not be completed.
+// UndoTimeout bounds the removal of a sandbox whose creation failed.
 const UndoTimeout = 10 * time.Second
 
-// Build claims the sandbox's id and calls build. If build fails, the resources that it has taken are
-// destroyed and the id is free again.
+// Build registers the sandbox's id and calls build. If build fails, Build releases the resources of
+// r and the id. Canceled: ctx has ended. Exists: the id is in use.
 func (b *Base) Build(ctx context.Context, r *Resources, build func() error) error {
 	if err := ctx.Err(); err != nil {
 		return sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
@@ -200,7 +201,7 @@ func (b *Base) Build(ctx context.Context, r *Resources, build func() error) erro
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), UndoTimeout)
 	defer cancel()
 	if uerr := r.Destroy(clean); uerr != nil {
-		b.Log.Error("a sandbox that failed could not be removed", "sandbox", r.ID, "error", uerr)
+		b.Log.Error("a sandbox whose creation failed could not be removed", "sandbox", r.ID, "error", uerr)
 	}
 	return err
 }

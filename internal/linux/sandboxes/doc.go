@@ -1,7 +1,6 @@
-// Package sandboxes is the common part of the drivers that make sandboxes of this host's namespaces
-// and control groups and run the agent in them: native and oci.
+// Package sandboxes is the common part of the drivers native and oci, which create sandboxes from
+// namespaces and cgroups of this host and run the agent in them.
 //
-// It promises that both drivers describe and refuse the same limits in the same words, and that both
-// give back what a sandbox holds in the same order: processes first, then the control group, then ids
-// and image.
+// Both drivers report and refuse the same limits with the same errors, and both release the
+// resources of a sandbox in the same order: processes, cgroup, ids, image.
 package sandboxes

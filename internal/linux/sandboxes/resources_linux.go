@@ -14,27 +14,27 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
-// Resources are what one sandbox holds on the host. A driver embeds them. Their fields are set as the
-// sandbox is built, and Destroy gives them back in reverse.
+// Resources are the resources of one sandbox on the host. A driver embeds them and sets the fields
+// while it builds the sandbox. Destroy releases them in reverse order.
 type Resources struct {
 	ID    sandbar.ID
 	Image *driver.Image // nil: the host's own programs
 	Range *spawn.Range  // nil: programs have the daemon's user
 	Group *cgroup.Group // nil: the sandbox has none
 	Init  *spawn.Child  // the first process of the sandbox's PID namespace
-	// Baseline is the part of the group's memory, in bytes, that is not the programs'. It is not in
-	// Usage.
+	// Baseline, if set, is the memory of the cgroup, in bytes, before the first program. Usage
+	// subtracts it.
 	Baseline int64
-	// Ended, if set, gives back what the driver holds besides. Destroy calls it when no process of
+	// OnEnd, if set, releases further resources of the driver. Destroy calls it when no process of
 	// the sandbox is left, and again after an error.
-	Ended func() error
+	OnEnd func() error
 
-	Mu   sync.Mutex // held by Destroy
-	base *Base
-	gone bool
+	Mu        sync.Mutex // held by Destroy
+	base      *Base
+	destroyed bool
 }
 
-// TakeRange takes ids for the sandbox, if sandboxes have their own.
+// TakeRange allocates the sandbox's range of ids, if sandboxes have their own.
 func (r *Resources) TakeRange() (err error) {
 	if r.base.IDs.Ranged {
 		r.Range, err = r.base.Ranges.Take()
@@ -42,9 +42,9 @@ func (r *Resources) TakeRange() (err error) {
 	return err
 }
 
-// TakeGroup makes the sandbox's control group, if there are any.
+// TakeGroup creates the sandbox's cgroup with the limits l, if sandboxes have cgroups.
 func (r *Resources) TakeGroup(l sandbar.Limits) (err error) {
-	if r.base.Grouped() {
+	if r.base.HasCgroups() {
 		r.Group, err = r.base.Groups.Create(string(r.ID), l)
 	}
 	return err
@@ -68,7 +68,7 @@ func (r *Resources) Boot(request *wire.Spawn) (net.Conn, error) {
 	return conn, nil
 }
 
-// HostIDs returns the user and the group of the sandbox's user inside, as the host numbers them.
+// HostIDs returns the host's uid and gid for an id of the sandbox.
 func (r *Resources) HostIDs(inside int) (uid, gid int) {
 	if r.Range == nil {
 		return os.Getuid(), os.Getgid()
@@ -76,7 +76,7 @@ func (r *Resources) HostIDs(inside int) (uid, gid int) {
 	return r.Range.First + inside, r.Range.First + inside
 }
 
-// Usage returns a function that reads the group's counters; nil if there is no group.
+// Usage returns a function that reads the cgroup's counters, nil if the sandbox has no cgroup.
 func (r *Resources) Usage() func() client.Usage {
 	g := r.Group // Destroy sets it to nil, and may run while the function does
 	if g == nil {
@@ -84,33 +84,33 @@ func (r *Resources) Usage() func() client.Usage {
 	}
 	return func() client.Usage {
 		s, err := g.Totals()
-		if err != nil { // the sandbox is being destroyed; the values that were read are right
+		if err != nil { // the sandbox is being destroyed; the counters read so far are valid
 			r.base.Log.Debug("a sandbox's counters could not be read", "sandbox", r.ID, "error", err)
 		}
 		return client.Usage{PeakMemory: max(0, s.MemoryPeak-r.Baseline), CPU: s.CPUTime, OOMKills: s.OOMKills}
 	}
 }
 
-// Destroy kills everything in the sandbox and gives back its resources. Init is PID 1 of the sandbox's
-// PID namespace: when it has been waited for, no process of the sandbox is left
-// (pid_namespaces(7)). After an error another call goes on where the first one failed.
+// Destroy kills all processes of the sandbox and releases its resources. Init is PID 1 of the
+// sandbox's PID namespace: when it has ended, no process of the sandbox is left
+// (pid_namespaces(7)). After an error another call continues at the step that failed.
 func (r *Resources) Destroy(ctx context.Context) error {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	if r.gone {
+	if r.destroyed {
 		return nil
 	}
 	if r.Init != nil {
-		if err := r.Init.End(ctx); err != nil {
+		if err := r.Init.Kill(ctx); err != nil {
 			return err
 		}
 		r.Init = nil
 	}
-	if r.Ended != nil {
-		if err := r.Ended(); err != nil {
+	if r.OnEnd != nil {
+		if err := r.OnEnd(); err != nil {
 			return err
 		}
-		r.Ended = nil
+		r.OnEnd = nil
 	}
 	if r.Group != nil {
 		if err := r.Group.Destroy(ctx); err != nil {
@@ -119,14 +119,14 @@ func (r *Resources) Destroy(ctx context.Context) error {
 		r.Group = nil
 	}
 	if r.Range != nil {
-		r.base.Ranges.GiveBack(r.Range)
+		r.base.Ranges.Release(r.Range)
 		r.Range = nil
 	}
 	if r.Image != nil {
 		r.Image.Close()
 		r.Image = nil
 	}
-	r.gone = true
+	r.destroyed = true
 	r.base.Registry.Release(string(r.ID))
 	return nil
 }

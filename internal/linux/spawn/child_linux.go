@@ -13,18 +13,17 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Child is an agent. It is the spawner's child, not this process's, and the
-// kernel reaps it: everything is done by its pidfd, which never comes to mean
-// another process, as its number could.
+// Child is an agent. It is a child of the spawner process, not of this process. All operations use
+// its pidfd, because its pid may be reused.
 type Child struct {
 	pid  int
 	file *os.File // the pidfd
 	raw  syscall.RawConn
 }
 
-// newChild takes over a pidfd.
+// newChild takes ownership of a pidfd. On failure it kills the process.
 func newChild(pid, pidfd int) (*Child, error) {
-	err := unix.SetNonblock(pidfd, true) // so that the runtime waits for it, and no thread
+	err := unix.SetNonblock(pidfd, true) // a wait then uses the runtime's poller, not a thread
 	c := &Child{pid: pid, file: os.NewFile(uintptr(pidfd), "agent")}
 	if err == nil {
 		c.raw, err = c.file.SyscallConn()
@@ -37,7 +36,7 @@ func newChild(pid, pidfd int) (*Child, error) {
 	return c, nil
 }
 
-// signal sends a signal, 0 to ask whether the agent is alive; ESRCH: it is not.
+// signal sends a signal. 0 only tests whether the agent is alive. ESRCH: it has ended.
 func (c *Child) signal(sig unix.Signal) (err error) {
 	if cerr := c.raw.Control(func(fd uintptr) { err = unix.PidfdSendSignal(int(fd), sig, nil, 0) }); cerr != nil {
 		return cerr
@@ -45,8 +44,8 @@ func (c *Child) signal(sig unix.Signal) (err error) {
 	return err
 }
 
-// Open opens a file of the agent's in /proc. It is the agent's and not that of a
-// process that has its number since.
+// Open opens a file of the agent in /proc. The check after the open ensures that the file is not
+// that of a process that reused the agent's pid.
 func (c *Child) Open(name string) (fd int, err error) {
 	fd, err = unix.Open("/proc/"+strconv.Itoa(c.pid)+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -59,9 +58,9 @@ func (c *Child) Open(name string) (fd int, err error) {
 	return fd, nil
 }
 
-// End kills the agent and waits as long as ctx allows until it, and with it
-// everything in its PID namespace, is gone. Not to be called concurrently.
-func (c *Child) End(ctx context.Context) error {
+// Kill kills the agent and waits until it has ended, and with it all processes of its PID namespace
+// (pid_namespaces(7)). Timeout: ctx ended first. It must not be called concurrently.
+func (c *Child) Kill(ctx context.Context) error {
 	if err := c.signal(unix.SIGKILL); err != nil && err != unix.ESRCH {
 		return sandbar.Errorf(sandbar.Internal, "killing an agent: %w", err)
 	}
@@ -73,13 +72,13 @@ func (c *Child) End(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return sandbar.Errorf(sandbar.Timeout, "a killed sandbox has not ended yet: %w", ctx.Err())
 		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) { // of an earlier call, set late
+		if !errors.Is(err, os.ErrDeadlineExceeded) { // an earlier call may have set the deadline late
 			return sandbar.Errorf(sandbar.Internal, "waiting for a killed agent: %w", err)
 		}
 	}
 }
 
-// wait waits for the agent's end.
+// wait waits until the agent has ended, or ctx.
 func (c *Child) wait(ctx context.Context) (err error) {
 	if err := c.file.SetReadDeadline(time.Time{}); err != nil {
 		return err
@@ -99,10 +98,10 @@ func (c *Child) wait(ctx context.Context) (err error) {
 	return werr
 }
 
-// Show returns a mount of a directory that is nowhere yet: read-only, and
-// with what belongs to the host's root belonging to the sandbox's: the agent's
-// user namespace says what that is.
-func (c *Child) Show(dir string) (fd int, err error) {
+// IDMappedMount returns a detached, read-only, idmapped mount of a directory (mount_setattr(2)):
+// files of the host's uid 0 appear as files of uid 0 in the agent's user namespace. Unsupported:
+// the file system does not support idmapped mounts.
+func (c *Child) IDMappedMount(dir string) (fd int, err error) {
 	ns, err := c.Open("ns/user")
 	if err != nil {
 		return -1, sandbar.Errorf(sandbar.Internal, "opening the agent's user namespace: %w", err)
@@ -119,7 +118,7 @@ func (c *Child) Show(dir string) (fd int, err error) {
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		unix.Close(fd)
 		return -1, &sandbar.Error{Code: sandbar.Unsupported, Field: "image", Err: err,
-			Message: "the file system that holds the image cannot show it under other ids",
+			Message: "the image's file system does not support idmapped mounts",
 			Fix:     "keep images (images.dir) on ext4, xfs, btrfs or tmpfs"}
 	}
 	return fd, nil

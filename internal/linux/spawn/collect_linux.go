@@ -5,7 +5,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -15,25 +14,25 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/daemonid"
 )
 
-// Owned tells by its arguments whether a process is of a kind that a daemon
-// starts, and which daemon's.
-type Owned func(args []string) (owner string, ok bool)
+// OwnerFunc returns the id (package daemonid) of the daemon that started a process with these
+// arguments. ok is false if no daemon starts such a process.
+type OwnerFunc func(args []string) (owner string, ok bool)
 
-// Agents is Owned for agents, and for what starts them.
-func Agents(args []string) (owner string, ok bool) {
+// AgentOwner is the OwnerFunc for all processes that run the agent's program.
+func AgentOwner(args []string) (owner string, ok bool) {
 	if len(args) != 3 || args[0] != agent.Name {
 		return "", false
 	}
 	return args[2], true
 }
 
-// Collect finds, and with remove ends, what daemons that were killed have left:
-// processes that have not noticed yet, and the groups of their sandboxes.
-func Collect(ctx context.Context, cgroups *cgroup.Manager, owned Owned, remove bool) ([]driver.Leftover, error) {
-	found := strays(owned)
+// Collect lists the processes and cgroups whose daemon has ended. With remove it also kills and
+// removes them.
+func Collect(ctx context.Context, cgroups *cgroup.Manager, owned OwnerFunc, remove bool) ([]driver.Leftover, error) {
+	found := orphans(owned)
 	if remove {
 		for i := range found {
-			found[i].Err = endProcess(ctx, found[i].Name)
+			found[i].Err = killProcess(ctx, found[i].Name)
 		}
 	}
 	groups, err := cgroups.Leftovers(daemonid.Alive)
@@ -50,8 +49,8 @@ func Collect(ctx context.Context, cgroups *cgroup.Manager, owned Owned, remove b
 	return found, nil
 }
 
-// strays lists processes whose owner is dead.
-func strays(owned Owned) (found []driver.Leftover) {
+// orphans lists processes whose daemon has ended.
+func orphans(owned OwnerFunc) (found []driver.Leftover) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -63,18 +62,19 @@ func strays(owned Owned) (found []driver.Leftover) {
 			continue
 		}
 		name, ok := owned(strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"))
-		if ok && !daemonid.Alive(name) && mayEnd(pid) {
+		if ok && !daemonid.Alive(name) && maySignal(pid) {
 			found = append(found, driver.Leftover{Kind: "process", Name: e.Name()})
 		}
 	}
 	return found
 }
 
-// mayEnd reports whether this user may end a process; others' are theirs.
-func mayEnd(pid int) bool { return unix.Kill(pid, 0) == nil }
+// maySignal reports whether this process may send signals to pid. Processes of other users are left
+// to them.
+func maySignal(pid int) bool { return unix.Kill(pid, 0) == nil }
 
-// endProcess kills a process and waits until it is gone.
-func endProcess(ctx context.Context, name string) error {
+// killProcess kills a process and waits until it has ended.
+func killProcess(ctx context.Context, name string) error {
 	pid, err := strconv.Atoi(name)
 	if err != nil {
 		return err
@@ -90,8 +90,8 @@ func endProcess(ctx context.Context, name string) error {
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
 		return err
 	}
-	for ctx.Err() == nil {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(100*time.Millisecond/time.Millisecond))
+	for ctx.Err() == nil { // checked every 100 ms
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
 		if err != nil && err != unix.EINTR {
 			return err
 		}

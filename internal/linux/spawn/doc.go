@@ -1,9 +1,11 @@
-// Package spawn starts agents as the first processes of namespaces of their own,
-// for every driver whose sandboxes are made so, and finds what daemons that were
-// killed have left of them.
+// Package spawn starts agents, each as the first process of new namespaces, and finds what killed
+// daemons left behind. The drivers native and oci use it.
 //
-// It promises that an agent ends with the daemon that started it, whatever kills
-// that; that a process is never mistaken for another that got its number; that
-// no two sandboxes of a daemon have the same ids where there are ranges of them;
-// and that starting one costs the same however large the daemon is.
+// Invariants:
+//
+//   - An agent ends with the daemon that started it, however the daemon ends.
+//   - All operations on an agent use its pidfd, so they never affect another process that reused
+//     its pid.
+//   - If the host has id ranges, no two sandboxes of a daemon have the same range.
+//   - The cost of starting an agent does not depend on the size of the daemon.
 package spawn

@@ -15,25 +15,25 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// Ranges of ids that the host gives to sandboxes, one range each. They start
-// beyond what systemd hands out to containers and end where numbers turn
-// negative, so they belong to no user and no other manager of containers.
+// Each sandbox has one range of rangeSize uids and gids of the host. The ranges start above those
+// that systemd assigns to containers and end at 2^31, so no user and no other container manager has
+// them.
 const (
 	firstUID  = 0x70000000
 	rangeSize = 1 << 16
 	maxRanges = 1 << 12
 )
 
-// IDs says how ids inside map to ids of the host.
+// IDs is the mapping of a sandbox's ids to ids of the host.
 type IDs struct {
-	// Ranged: each sandbox has 65,536 ids of its own; its programs are a user
-	// that exists nowhere else. Otherwise its one id is the daemon's user.
+	// Ranged: each sandbox has its own 65,536 ids, so no other sandbox and no user of the host has
+	// the uid of its programs. Otherwise a sandbox has one id, which maps to the daemon's user.
 	Ranged bool
-	caps   uint8 // how many capabilities the kernel has
+	caps   uint8 // number of capabilities of the kernel
 }
 
-// DetectIDs looks whether this process may map ranges: it must be root, and
-// where it is itself in a user namespace, that must have the ids.
+// DetectIDs determines whether this process can map ranges. It must be root, and its user namespace
+// must map all ids of the ranges.
 func DetectIDs() IDs {
 	return IDs{
 		Ranged: os.Geteuid() == 0 && ownsIDs("/proc/self/uid_map") && ownsIDs("/proc/self/gid_map"),
@@ -41,7 +41,7 @@ func DetectIDs() IDs {
 	}
 }
 
-// ownsIDs reports whether a map holds all the ids of the ranges.
+// ownsIDs reports whether a uid_map or gid_map (user_namespaces(7)) contains all ids of the ranges.
 func ownsIDs(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -60,14 +60,13 @@ func ownsIDs(path string) bool {
 	return false
 }
 
-// ownerID is the id of a range that owns the sandbox's user namespace. The kernel charges
-// what is counted by user (inotify instances and watches, namespaces, message queues,
-// pending signals) to the owner of the namespace too: one whom no other sandbox and
-// nobody of the host has, and as whom nothing runs.
+// ownerID is the id within a range that owns the sandbox's user namespace. The kernel charges
+// per-user resources (inotify instances and watches, namespaces, message queues, pending signals)
+// to the owner of the namespace too. No process runs with this id.
 const ownerID = rangeSize - 1
 
-// Request is the request for an agent of a sandbox with these ids. Without a range
-// its one id is that of its programs.
+// Request returns the request that starts an agent in a mode (agent.ModeSocket, …). r is the
+// sandbox's range. Without ranges the sandbox's only id is programs, the uid of its programs.
 func (m IDs) Request(mode string, r *Range, programs int) *wire.Spawn {
 	if m.Ranged {
 		ids := wire.IDMap{Outside: uint32(r.First), Size: rangeSize}
@@ -77,13 +76,14 @@ func (m IDs) Request(mode string, r *Range, programs int) *wire.Spawn {
 		Mode: mode,
 		UIDs: wire.IDMap{Inside: uint32(programs), Outside: uint32(os.Geteuid()), Size: 1},
 		GIDs: wire.IDMap{Inside: uint32(programs), Outside: uint32(os.Getegid()), Size: 1},
-		// The agent is not uid 0 inside, so an exec would take its capabilities in
-		// its own namespace; as ambient ones they stay until it has built the root.
+		// The agent's uid in its namespace is not 0, so it would lose its capabilities at
+		// execve(2). Ambient ones stay (capabilities(7)). The agent needs them until it has built
+		// the root.
 		Caps: m.caps,
 	}
 }
 
-// capabilities is how many the running kernel has.
+// capabilities returns the number of capabilities of the running kernel.
 func capabilities() uint8 {
 	b, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
 	if err == nil {
@@ -94,27 +94,27 @@ func capabilities() uint8 {
 	return unix.CAP_LAST_CAP + 1
 }
 
-// Range is one sandbox's ids.
+// Range is the range of ids of one sandbox.
 type Range struct {
 	slot  int
-	First int // as the host numbers it
+	First int // first id, on the host
 }
 
-// Ranges hands them out. It starts at a random one, so that two daemons on
-// a host hardly ever use the same; if they do, nothing but the numbers is
-// shared: namespaces keep the sandboxes apart.
+// Ranges allocates ranges to sandboxes. It starts at a random one, so two daemons of a host are
+// unlikely to use the same range. If they do, the kernel's per-user limits count both sandboxes
+// together, and namespaces still separate them.
 type Ranges struct {
 	mu   sync.Mutex
 	used map[int]bool
 	next int
 }
 
-// NewRanges returns ranges none of which is in use.
+// NewRanges returns Ranges with all ranges free.
 func NewRanges() *Ranges {
 	return &Ranges{used: map[int]bool{}, next: rand.IntN(maxRanges)}
 }
 
-// Take takes a range that nobody has; Exhausted if there is none.
+// Take allocates a free range. Exhausted: all are in use.
 func (u *Ranges) Take() (*Range, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -129,8 +129,8 @@ func (u *Ranges) Take() (*Range, error) {
 	return nil, sandbar.Errorf(sandbar.Exhausted, "all %d id ranges for sandboxes are in use", maxRanges)
 }
 
-// GiveBack takes a range back that nothing uses any more.
-func (u *Ranges) GiveBack(r *Range) {
+// Release frees a range. No process may use its ids any more.
+func (u *Ranges) Release(r *Range) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.used, r.slot)

@@ -14,21 +14,20 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Program is the agent's program as an open file, so that the sandbox's user,
-// who may not be able to reach the daemon's binary by name, can execute it. It is
-// always a sealed copy in memory, never a file of the host: nothing that runs it can
-// change its content, and from Linux 6.3 on nothing can take the right to execute it.
+// Program is an open file with the agent's program. The sandbox's user executes it by its
+// descriptor, because that user may have no access to the path of the daemon's binary. The file is
+// a sealed memfd (memfd_create(2)): no process can change its content or, on Linux 6.3 and later,
+// its execute permission.
 type Program struct{ f *os.File }
 
-// OpenProgram makes one of the agent's program; nil stands for the running
-// binary, which must then call agent.Main when agent.IsAgent. The copy takes as much
-// memory as the binary, once: agents share its pages.
+// OpenProgram returns a Program with the content binary. nil means the running binary, which must
+// then call agent.Main when agent.IsAgent. The copy takes the memory of the binary once per daemon:
+// agents share its pages.
 //
-// Where programs share the daemon's user (ids.Ranged is false) they would own the
-// file, if they reached it. It cannot be read there, so that the kernel shows the files
-// of /proc of a process that executes it to nobody but root, and the one way to it
-// through another process is shut. Its mode is also the least that executing it needs,
-// so that no change of the mode that the seals leave possible has an effect.
+// If programs run as the daemon's user (ids.Ranged is false), they own the file. It then has mode
+// 0111: the kernel marks a process that executes an unreadable file as not dumpable (execve(2)), so
+// only root can open the file through /proc/PID (proc(5)). F_SEAL_EXEC protects exactly the bits
+// 0111. Agents start whatever the other bits of the mode are.
 func OpenProgram(binary []byte, ids IDs) (*Program, error) {
 	mode := uint32(0o555)
 	if !ids.Ranged {
@@ -50,8 +49,8 @@ func OpenProgram(binary []byte, ids IDs) (*Program, error) {
 	return &Program{f}, nil
 }
 
-// Sealed makes a file in memory that nothing can change, read from its beginning.
-// flags are more of memfd_create's.
+// Sealed returns a sealed memfd with a content. Its offset is 0. flags are additional flags of
+// memfd_create(2).
 func Sealed(name string, content []byte, flags int) (*os.File, error) {
 	return sealed(name, bytes.NewReader(content), flags, 0o555)
 }
@@ -59,11 +58,11 @@ func Sealed(name string, content []byte, flags int) (*os.File, error) {
 func sealed(name string, content io.Reader, flags int, mode uint32) (*os.File, error) {
 	flags |= unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags)
-	if err == unix.EINVAL { // before 6.3 there was no MFD_EXEC and no need for it
+	if err == unix.EINVAL { // Linux before 6.3 has no MFD_EXEC: all memfds are executable
 		fd, err = unix.MemfdCreate(name, flags&^unix.MFD_EXEC)
 	}
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "no memory file %s: %w", name, err)
+		return nil, sandbar.Errorf(sandbar.Unsupported, "creating the memory file %s: %w", name, err)
 	}
 	f := os.NewFile(uintptr(fd), name)
 	_, err = io.Copy(f, content)
@@ -83,15 +82,15 @@ func sealed(name string, content io.Reader, flags int, mode uint32) (*os.File, e
 	return f, nil
 }
 
-// sealTries is how often, and sealPause how long apart, sealing is tried.
+// seal makes at most sealTries attempts, sealPause apart.
 const (
 	sealTries = 50
 	sealPause = 20 * time.Millisecond
 )
 
-// seal forbids every change of a memory file, for ever. The kernel refuses with
-// EBUSY while anything holds one of its pages, as reclaim and migration do for
-// a moment on a busy host. Before Linux 6.3 there is no seal on the right to execute.
+// seal forbids all changes of a memory file, permanently. The kernel returns EBUSY while a page of
+// it has an extra reference, which reclaim and migration briefly hold on a busy host. Linux before
+// 6.3 has no F_SEAL_EXEC.
 func seal(fd int) error {
 	seals := unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE | unix.F_SEAL_EXEC
 	for try := 1; ; try++ {
@@ -107,14 +106,13 @@ func seal(fd int) error {
 	}
 }
 
-// start starts the program. Its own file goes with it, as the descriptor after
-// files: that is a name that files, which take the place of this process's
-// descriptors before the exec, cannot come to cover.
+// start starts the program. The process inherits the program's file as the descriptor after files
+// and executes it by that number, because files replace the lower descriptors before the exec.
 func (a *Program) start(args []string, files []*os.File, attr *syscall.SysProcAttr) (*os.Process, error) {
 	return os.StartProcess("/proc/self/fd/"+strconv.Itoa(len(files)), args, &os.ProcAttr{
 		Dir: "/", Env: agentEnv, Files: append(slices.Clone(files), a.f), Sys: attr,
 	})
 }
 
-// Close closes the file. What runs it goes on.
+// Close closes the file. Processes that execute it continue.
 func (a *Program) Close() error { return a.f.Close() }

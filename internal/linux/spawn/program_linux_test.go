@@ -9,8 +9,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The agent's program is never a file of the host, nothing can change it, and a change
-// of the mode that the seals leave possible does not keep it from being executed.
+// The agent's program is not a file of the host and cannot be changed. It can be executed after
+// every change of its mode that the seals allow.
 func TestProgramIsSealed(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	for _, ranged := range []bool{false, true} {

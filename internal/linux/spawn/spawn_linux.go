@@ -17,58 +17,57 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
 )
 
-// Spawner starts agents by way of a small process that forks them. Forking from
-// the daemon itself would cost more the larger the daemon is, and copy its memory
-// into the sandbox's namespaces until the exec.
+// Spawner starts agents. A small child process, the spawner process, forks them. A fork of the
+// daemon itself would cost more the larger the daemon is, and until the exec a copy of its memory
+// would be in the sandbox's namespaces.
 //
-// The agents are that process's children and end with it. If it ends, which it
-// does of itself only with the daemon, their sandboxes are lost, which each
-// notices by its own connection, and the next spawn starts another.
+// Agents are children of the spawner process and end with it. If it dies before the daemon, all
+// sandboxes are lost: each detects that by the end of its connection. The next Start starts another
+// spawner process. A Spawner is safe for concurrent use.
 type Spawner struct {
 	exe   *Program
 	owner string
-	// The thread that starts the process lives as long as the driver: the
-	// parent-death signal is sent when the thread that forked ends.
+	// Calls for the thread that starts processes. It lives until Close, because the parent-death
+	// signal is sent when the thread that forked ends (PR_SET_PDEATHSIG(2const)).
 	work chan func()
-	done chan struct{}
+	done chan struct{} // closed when that thread has ended
 
-	mu     sync.Mutex
-	now    *spawnerProcess // nil: there is none
-	closed bool
+	mu      sync.Mutex
+	process *spawnerProcess // nil: none runs
+	closed  bool
 }
 
-// spawnerProcess is a process that forks agents.
+// spawnerProcess is a running spawner process.
 type spawnerProcess struct {
 	*client.Spawner
 	proc  *os.Process
 	ended chan struct{} // closed when it has been waited for
 }
 
-// New starts one for the daemon called owner (package daemonid). The calling
-// process must be in the control groups that the spawner is to stay in. exe must
-// stay open until Close.
+// New starts a Spawner for the daemon with the id owner (package daemonid). The spawner process
+// inherits the cgroups of the calling process. exe must stay open until Close.
 func New(exe *Program, owner string) (*Spawner, error) {
 	s := &Spawner{exe: exe, owner: owner, work: make(chan func()), done: make(chan struct{})}
-	go s.run()
-	p, err := s.begin()
+	go s.runThread()
+	p, err := s.startProcess()
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
-	s.now = p
+	s.process = p
 	return s, nil
 }
 
-// run is the thread.
-func (s *Spawner) run() {
-	runtime.LockOSThread() // for ever: the thread ends with the goroutine
+// runThread calls the functions of work on one thread, until work is closed.
+func (s *Spawner) runThread() {
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	defer close(s.done)
 	for f := range s.work {
 		f()
 	}
 }
 
-// Close ends the process, and with it every agent that is still there.
+// Close kills the spawner process, and with it all remaining agents.
 func (s *Spawner) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,24 +75,24 @@ func (s *Spawner) Close() {
 		return
 	}
 	s.closed = true
-	s.end()
+	s.stopProcess()
 	close(s.work)
 	<-s.done
 }
 
-// end ends the process that there is, if any. The caller holds mu.
-func (s *Spawner) end() {
-	if s.now == nil {
+// stopProcess kills the spawner process, if one runs, and waits for it. The caller holds mu.
+func (s *Spawner) stopProcess() {
+	if s.process == nil {
 		return
 	}
-	s.now.Close()
-	_ = s.now.proc.Kill() // it may have ended by itself
-	<-s.now.ended
-	s.now = nil
+	s.process.Close()
+	_ = s.process.proc.Kill() // it may have ended by itself
+	<-s.process.ended
+	s.process = nil
 }
 
-// begin starts a process.
-func (s *Spawner) begin() (*spawnerProcess, error) {
+// startProcess starts a spawner process.
+func (s *Spawner) startProcess() (*spawnerProcess, error) {
 	ours, theirs, err := SocketPair()
 	if err != nil {
 		return nil, err
@@ -104,17 +103,17 @@ func (s *Spawner) begin() (*spawnerProcess, error) {
 	ran := make(chan struct{})
 	s.work <- func() {
 		defer close(ran)
-		p.proc, err = s.fork(theirs)
+		p.proc, err = s.startProgram(theirs)
 	}
 	<-ran
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "starting the process that starts agents: %w", err)
+		return nil, sandbar.Errorf(sandbar.Internal, "starting the spawner process: %w", err)
 	}
 	go func() {
-		_, _ = p.proc.Wait() // how it ended is of no interest
+		_, _ = p.proc.Wait()
 		close(p.ended)
 	}()
-	theirs.Close() // so that its end is seen
+	theirs.Close() // so that the connection ends with the process
 	conn, err := net.FileConn(ours)
 	if err == nil {
 		p.Spawner, err = client.NewSpawner(conn.(*net.UnixConn))
@@ -127,18 +126,17 @@ func (s *Spawner) begin() (*spawnerProcess, error) {
 	return p, nil
 }
 
-// agentEnv tunes the runtime of agents, and of the spawner. Few threads and
-// caches; a heap that is collected when it reaches a megabyte, which building a
-// sandbox and idling in it never do, because one collection costs as much as
-// building the sandbox; no looking at cgroups for the number of processors.
+// agentEnv tunes the Go runtime of agents and of the spawner process: at most two processors, and
+// no reading of cgroup files for their number. GOGC=25 lets the first garbage collection start at a
+// heap of 1 MiB. The agent stays below that while it builds a sandbox and idles, because one
+// collection takes as long as building the sandbox.
 var agentEnv = []string{"GOMAXPROCS=2", "GOGC=25", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
-// AgentEnv is the environment in which an agent is small, for who starts one by
-// other means.
+// AgentEnv returns the environment for agents that are not started by a Spawner.
 func AgentEnv() []string { return slices.Clone(agentEnv) }
 
-// fork starts the agent's program as a spawner.
-func (s *Spawner) fork(socket *os.File) (*os.Process, error) {
+// startProgram starts the spawner process with socket as its descriptor 3.
+func (s *Spawner) startProgram(socket *os.File) (*os.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -148,9 +146,9 @@ func (s *Spawner) fork(socket *os.File) (*os.Process, error) {
 		&syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL})
 }
 
-// Template starts the agent's program as the parent of an interpreter that is to be
-// copied into sandboxes, in the group if there is one. files are what agent.ModeTemplate
-// says; they remain the caller's. It ends with this process.
+// Template starts the process of a template (agent.ModeTemplate), in the cgroup g if that is not
+// nil. files are its descriptors; the caller closes them. The process is killed when this process
+// ends or the Spawner is closed.
 func (s *Spawner) Template(g *cgroup.Group, files []*os.File) (p *os.Process, err error) {
 	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	start := func() (err error) {
@@ -178,8 +176,8 @@ func (s *Spawner) Template(g *cgroup.Group, files []*os.File) (p *os.Process, er
 	return p, nil
 }
 
-// Start starts an agent, with socket as its connection, whose first moment is
-// already in the group, if there is one. socket remains the caller's.
+// Start starts an agent with socket as its connection. If g is not nil, the agent is in that cgroup
+// from its first instruction. The caller closes socket.
 func (s *Spawner) Start(r *wire.Spawn, g *cgroup.Group, socket *os.File) (*Child, error) {
 	fds := []int{int(socket.Fd())}
 	if g != nil {
@@ -195,35 +193,35 @@ func (s *Spawner) Start(r *wire.Spawn, g *cgroup.Group, socket *os.File) (*Child
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for try := 0; ; try++ {
-		if err := s.ready(); err != nil {
+		if err := s.ensureProcess(); err != nil {
 			return nil, err
 		}
-		pid, pidfd, err := s.now.Spawn(r, fds...)
+		pid, pidfd, err := s.process.Spawn(r, fds...)
 		if err == nil {
 			return newChild(pid, pidfd)
 		}
 		if sandbar.CodeOf(err) != sandbar.Gone {
 			return nil, err
 		}
-		s.end()
+		s.stopProcess()
 		if try > 0 {
 			return nil, sandbar.Errorf(sandbar.Internal, "%w, twice in a row", err)
 		}
 	}
 }
 
-// ready sees to it that there is a process. The caller holds mu.
-func (s *Spawner) ready() (err error) {
+// ensureProcess starts a spawner process if none runs. The caller holds mu.
+func (s *Spawner) ensureProcess() (err error) {
 	if s.closed {
 		return sandbar.Errorf(sandbar.Unavailable, "the driver has been closed")
 	}
-	if s.now == nil {
-		s.now, err = s.begin()
+	if s.process == nil {
+		s.process, err = s.startProcess()
 	}
 	return err
 }
 
-// SocketPair makes two connected sockets: a Start's, and the daemon's end of it.
+// SocketPair returns two connected Unix stream sockets. Exhausted: out of descriptors or memory.
 func SocketPair() (ours, theirs *os.File, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

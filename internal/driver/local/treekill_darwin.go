@@ -11,10 +11,10 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// killMarked kills the process groups and descendants of unreaped children. On this system the
+// killTagged kills the process groups and descendants of unreaped children. On this system the
 // environment of other processes cannot be read, so a process that has left its group and lost its
 // parent is not found.
-func killMarked(ctx context.Context, mark string, children []*child) error {
+func killTagged(ctx context.Context, tag string, children []*child) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		found, err := killRound(children)
 		if err != nil || found == 0 {
@@ -64,5 +64,5 @@ func killRound(children []*child) (int, error) {
 	return found, nil
 }
 
-// leftProcesses returns none: see killMarked.
+// leftProcesses returns none: see killTagged.
 func leftProcesses(context.Context, string, bool) ([]int, error) { return nil, nil }

@@ -14,21 +14,21 @@ import (
 // that takes longer.
 const undoBound = 5 * time.Second
 
-// box has the parts of one sandbox. Its fields are set as the parts are created.
-type box struct {
+// resources has the parts of one sandbox. Its fields are set as the parts are created.
+type resources struct {
 	d     *Driver
 	id    sandbar.ID
 	image image
 	// closed after the engine has answered the creation; nil before the request
 	asked   <-chan struct{}
 	stream  *stream
-	account *account
+	account *usageReader
 }
 
-func (b *box) name() string { return containerName(b.id) }
+func (b *resources) name() string { return containerName(b.id) }
 
-// make creates the sandbox. On an error the caller must call undo.
-func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error) {
+// create creates the sandbox. On an error the caller must call undo.
+func (b *resources) create(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error) {
 	var err error
 	if b.image, err = b.d.openImage(ctx, s.Image); err != nil {
 		return nil, err
@@ -50,17 +50,17 @@ func (b *box) make(ctx context.Context, s sandbar.Spec) (*client.Sandbox, error)
 		b.d.filled.Store(false) // the agent may have been removed from its volume
 		return nil, err
 	}
-	return b.greet(ctx, p, s)
+	return b.setUpAgent(ctx, p, s)
 }
 
-// greet waits for the agent, and makes it confine itself and its programs.
-func (b *box) greet(ctx context.Context, p *plan, s sandbar.Spec) (*client.Sandbox, error) {
+// setUpAgent waits for the agent, and makes it confine itself and its programs.
+func (b *resources) setUpAgent(ctx context.Context, p *plan, s sandbar.Spec) (*client.Sandbox, error) {
 	bounded, cancel := context.WithTimeout(ctx, quickBound)
 	defer cancel()
-	b.account = b.d.openAccount(bounded, b.name())
+	b.account = b.d.openUsage(bounded, b.name())
 	sb, err := client.New(bounded, b.stream, client.Options{Destroy: b.destroy, Usage: b.account.usage, Enforced: b.d.caps.Enforced})
 	if err != nil {
-		return nil, b.silent(ctx, err)
+		return nil, b.agentError(ctx, err)
 	}
 	threads, _, err := sb.Setup(bounded, &p.setup)
 	if err == nil {
@@ -69,13 +69,13 @@ func (b *box) greet(ctx context.Context, p *plan, s sandbar.Spec) (*client.Sandb
 	if err != nil {
 		_ = b.stream.Close()
 		<-sb.Dead() // the reader goroutine has ended
-		return nil, b.silent(ctx, err)
+		return nil, b.agentError(ctx, err)
 	}
 	return sb, nil
 }
 
-// silent returns the error for an agent that does not answer correctly.
-func (b *box) silent(ctx context.Context, err error) error {
+// agentError returns the error for an agent that does not answer correctly.
+func (b *resources) agentError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return sandbar.Errorf(codeOf(ctx), "waiting for the agent: %w", ctx.Err())
 	}
@@ -86,14 +86,14 @@ func (b *box) silent(ctx context.Context, err error) error {
 	case e.Code == sandbar.Gone:
 		e.Code, e.Message, e.Fix = sandbar.Unavailable, "a new container ended, or its engine did, before it was ready", "try again; see docker info"
 	}
-	if said := strings.TrimSpace(b.stream.Said()); said != "" {
+	if said := strings.TrimSpace(b.stream.Stderr()); said != "" {
 		e.Message += "; its container says " + sandbar.Quote(said, maxEngineText)
 	}
 	return &e
 }
 
 // limitPIDs sets the process limit to the requested number plus the agent's own threads.
-func (b *box) limitPIDs(ctx context.Context, asked, threads int64) error {
+func (b *resources) limitPIDs(ctx context.Context, asked, threads int64) error {
 	was := b.d.agentThreads()
 	b.d.threads.Store(threads)
 	if asked <= 0 || threads == was || b.d.caps.Enforced.PIDs == sandbar.EnforcedNone {
@@ -103,16 +103,16 @@ func (b *box) limitPIDs(ctx context.Context, asked, threads int64) error {
 }
 
 // destroy kills the container and removes it.
-func (b *box) destroy(ctx context.Context) error {
+func (b *resources) destroy(ctx context.Context) error {
 	if err := b.d.engine.remove(ctx, b.name()); err != nil {
 		return err
 	}
-	b.let()
+	b.release()
 	return nil
 }
 
-// let releases the sandbox's local resources.
-func (b *box) let() {
+// release releases the sandbox's local resources.
+func (b *resources) release() {
 	if b.account != nil {
 		b.account.close()
 	}
@@ -122,21 +122,21 @@ func (b *box) let() {
 
 // undo removes a sandbox whose creation failed, even after the end of ctx. The sweeper removes what
 // the engine does not remove now.
-func (b *box) undo(ctx context.Context) {
+func (b *resources) undo(ctx context.Context) {
 	if b.stream != nil {
 		_ = b.stream.Close()
 	}
 	if b.asked != nil {
 		if err := b.removeNow(context.WithoutCancel(ctx)); err != nil {
 			b.d.log.Warn("a container that failed could not be removed yet", "sandbox", b.id, "error", err)
-			b.d.sweeper.owe(b.asked)
+			b.d.sweeper.expect(b.asked)
 		}
 	}
-	b.let()
+	b.release()
 }
 
 // removeNow removes the container if the engine answers soon.
-func (b *box) removeNow(ctx context.Context) error {
+func (b *resources) removeNow(ctx context.Context) error {
 	select {
 	case <-b.asked:
 	default:

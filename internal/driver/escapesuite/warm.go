@@ -13,35 +13,35 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/warm/prestart"
 )
 
-// ready is a driver whose sandboxes have a prestarted interpreter, made as the engine
-// makes them: forked by the driver if it can, else started ahead by package prestart. The
-// first program of a sandbox runs in that interpreter, all others start cold.
-type ready struct {
+// warmDriver is a driver whose sandboxes have a prestarted interpreter, created like in the engine:
+// by the driver's templates, if it supports them, otherwise by package prestart. The first program
+// of a sandbox runs in that interpreter. All others start cold.
+type warmDriver struct {
 	driver.Driver
-	kind      kind
+	kind      interpreter
 	templates *templates
 }
 
-// kind is what differs between the two interpreters that attacks are written for.
-type kind struct {
+// interpreter describes an interpreter of attacks.
+type interpreter struct {
 	language, file string
 	argv           []string
-	env            map[string]string // that the language adds, as in the catalogue of languages
-	whole          bool              // the template has the program's environment, or it would start again
-	args           bool              // a program takes arguments, or it would start again
+	env            map[string]string // variables that the language adds, as in package lang
+	fullEnv        bool              // the template needs the complete environment of the program
+	args           bool              // prestarted programs can have arguments
 }
 
-// kindOf returns the interpreter that an attack is written for: python is the program
-// name of Python, "" for a shell.
-func kindOf(python string) kind {
+// interpreterOf returns the interpreter of an attack. python is the program name of Python, "" for
+// a shell.
+func interpreterOf(python string) interpreter {
 	if python != "" {
-		return kind{language: "python", file: "main.py", argv: []string{python}, args: true,
+		return interpreter{language: "python", file: "main.py", argv: []string{python}, args: true,
 			env: map[string]string{"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}}
 	}
-	return kind{language: "shell", file: "main.sh", argv: []string{"sh"}, whole: true}
+	return interpreter{language: "shell", file: "main.sh", argv: []string{"sh"}, fullEnv: true}
 }
 
-// merge returns all variables of maps; a later one wins.
+// merge merges environments. Later ones win.
 func merge(envs ...map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, env := range envs {
@@ -50,13 +50,13 @@ func merge(envs ...map[string]string) map[string]string {
 	return all
 }
 
-// templates are those of one Suite, by their description.
+// templates are the templates of one Suite, by their description.
 type templates struct {
 	mu   sync.Mutex
 	made map[string]driver.Template
 }
 
-// get returns the template that t describes.
+// get returns the template for t. It prepares one if there is none or it has died.
 func (ts *templates) get(ctx context.Context, d driver.Driver, t driver.TemplateSpec) (driver.Template, error) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -101,13 +101,13 @@ func (ts *templates) close() error {
 	return errors.Join(errs...)
 }
 
-// Unwrap shows the driver's own abilities.
-func (r *ready) Unwrap() any { return r.Driver }
+// Unwrap returns the driver, for driver.As.
+func (r *warmDriver) Unwrap() any { return r.Driver }
 
-// Create makes a sandbox with an interpreter that waits.
-func (r *ready) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
+// Create creates a sandbox with a prestarted interpreter.
+func (r *warmDriver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	own, env := s.Env, r.kind.env
-	if r.kind.whole {
+	if r.kind.fullEnv {
 		env = merge(env, own)
 	}
 	s.Env = nil
@@ -115,7 +115,7 @@ func (r *ready) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driv
 	if err != nil {
 		return nil, err
 	}
-	box, err := t.Fork(ctx, id)
+	sb, err := t.Fork(ctx, id)
 	if sandbar.CodeOf(err) == sandbar.Unsupported {
 		s.Env = own
 		return r.Driver.Create(ctx, id, s)
@@ -123,23 +123,23 @@ func (r *ready) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driv
 	if err != nil {
 		return nil, err
 	}
-	return &readyBox{Sandbox: box, kind: r.kind, env: own}, nil
+	return &warmSandbox{Sandbox: sb, kind: r.kind, env: own}, nil
 }
 
-// readyBox is a sandbox with an interpreter that waits.
-type readyBox struct {
+// warmSandbox is a sandbox with a prestarted interpreter.
+type warmSandbox struct {
 	driver.Sandbox
-	kind kind
+	kind interpreter
 	env  map[string]string
 	used atomic.Bool
 }
 
-// Unwrap shows the sandbox's own abilities.
-func (b *readyBox) Unwrap() any { return b.Sandbox }
+// Unwrap returns the sandbox, for driver.As.
+func (b *warmSandbox) Unwrap() any { return b.Sandbox }
 
-// Start evaluates the first program in the interpreter that waits. Program is
-// "INTERPRETER -c CODE ARGUMENT…".
-func (b *readyBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
+// Start runs the first program of the form "INTERPRETER -c CODE ARGUMENT…" in the prestarted
+// interpreter.
+func (b *warmSandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
 	c.Env = merge(b.kind.env, b.env, c.Env)
 	if len(c.Args) < 3 || c.Args[0] != b.kind.argv[0] || c.Args[1] != "-c" || c.Dir != "" || !b.used.CompareAndSwap(false, true) {
 		return b.Sandbox.Start(ctx, c, std)
@@ -150,7 +150,7 @@ func (b *readyBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (
 	}
 	eval, ok := driver.As[driver.Evaluator](b.Sandbox)
 	if !ok {
-		return nil, errors.New("the sandbox has no interpreter without a program")
+		return nil, errors.New("the sandbox has no prestarted interpreter")
 	}
 	return eval.Eval(ctx, e, std)
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// doorCases are numbers 92 and 95: what programs send out through the daemon.
-func doorCases() []Case {
+// previewCases are cases 92 and 95: data that programs send to clients through the daemon.
+func previewCases() []Case {
 	return []Case{
-		onDaemon("92-preview-answers", "a preview page with early, hostile and endless answers", previewAnswers),
-		onDaemon("95-sparse-files", "a file of nothing but holes, as large as can be, through the file API", sparseFiles),
+		daemonCase("92-preview-answers", "a preview page with early, hostile and endless responses", previewAnswers),
+		daemonCase("95-sparse-files", "the largest possible sparse file through the file API", sparseFiles),
 	}
 }
 
-// run runs a command with the executor of a sandbox and returns what it printed.
+// run runs a command with the executor protocol and returns its standard output.
 func (d *daemon) run(ctx context.Context, id, command string) (string, error) {
 	a, err := d.request(ctx, "POST", "/sandboxes/"+id+"/executor/run", map[string]string{"cmd": command})
 	if err != nil {
@@ -36,11 +36,11 @@ func (d *daemon) run(ctx context.Context, id, command string) (string, error) {
 	return got.Stdout, nil
 }
 
-// inside is in everything that no client may get.
+// inside is part of all data that must not reach a client.
 const inside = "x-from-inside"
 
-// hostileServer listens, prints its port, and goes on in the background. Each path
-// has an answer of its own.
+// hostileServer is a Python program that prints its port and serves it in the background. Each path
+// has another response.
 const hostileServer = `import os, socket
 early = b"HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\nX-Early: x-from-inside\r\n\r\n"
 final = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\npage"
@@ -108,20 +108,20 @@ func previewAnswers(ctx context.Context, s *Suite, d *daemon) error {
 		}
 		switch {
 		case strings.HasPrefix(said, "HTTP/1.1 1"):
-			return escaped("%s: an answer comes before the one that is confined", path)
+			return escaped("%s: the daemon forwarded an early response", path)
 		case policies == 0, !strings.Contains(head, "X-Content-Type-Options: nosniff"):
 			return escaped("%s: the page is not confined: %.300q", path, head)
 		case strings.Contains(said, inside):
-			return escaped("%s: what concerns the daemon's origin has passed: %.1000q", path, said)
+			return escaped("%s: the daemon forwarded data that affects its own origin: %.1000q", path, said)
 		}
 	}
 	if log, _ := d.log.look(); strings.Contains(log, inside) {
-		return escaped("what a program sent is in the daemon's log")
+		return escaped("the daemon's log contains data of a program")
 	}
 	return nil
 }
 
-// page returns every byte of what comes back for a path.
+// page returns the complete response for a path, with its header.
 func (d *daemon) page(ctx context.Context, path string) (string, error) {
 	c, err := d.raw(ctx)
 	if err != nil {
@@ -134,8 +134,9 @@ func (d *daemon) page(ctx context.Context, path string) (string, error) {
 	return string(all), err
 }
 
-// endless is so much of an answer that there is no end in sight, in bytes.
-const endless = 16 << 20 // all that request reads
+// endless is the size in bytes from which a body counts as endless. request reads no more than
+// that.
+const endless = 16 << 20
 
 func sparseFiles(ctx context.Context, s *Suite, d *daemon) error {
 	id, err := d.create(ctx, "{}")
@@ -144,7 +145,7 @@ func sparseFiles(ctx context.Context, s *Suite, d *daemon) error {
 	}
 	size, err := d.run(ctx, id, "truncate -s 4E hole || truncate -s 64T hole || truncate -s 15T hole || : >hole; stat -c %s hole")
 	if err != nil {
-		return notRun("no such file can be made there: %v", err)
+		return notRun("the sandbox cannot create such a file: %v", err)
 	}
 	if len(strings.TrimSpace(size)) < len("15000000000000") {
 		return nil // the sandbox's disk bounds the size of files, holes included
@@ -163,15 +164,15 @@ func sparseFiles(ctx context.Context, s *Suite, d *daemon) error {
 		a, err := ask()
 		switch {
 		case len(a.body) >= endless:
-			return escaped("%s: %d bytes have come, and %s will", what, len(a.body), strings.TrimSpace(size))
+			return escaped("%s: the daemon sent %d bytes, and would send %s", what, len(a.body), strings.TrimSpace(size))
 		case err != nil:
 			return fmt.Errorf("%s: %w", what, err)
 		case a.status == 200 && !strings.Contains(string(a.body), "holes included"):
-			return escaped("%s: it is not refused: %.200q", what, a.body)
+			return escaped("%s: the daemon did not refuse it: %.200q", what, a.body)
 		}
 	}
 	if grown := d.memory() - before; grown > 256<<20 {
-		return escaped("the daemon has %d MiB more memory", grown>>20)
+		return escaped("the daemon's memory grew by %d MiB", grown>>20)
 	}
 	return nil
 }

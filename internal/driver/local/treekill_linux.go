@@ -16,41 +16,41 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// A hunt finds the processes of a sandbox in /proc and kills them. A process belongs to the sandbox
-// if it has the mark, is an unreaped child of this process or in that child's session, or descends
-// from such a process.
+// A treeKiller finds the processes of a sandbox in /proc and kills them. A process belongs to the
+// sandbox if it has the tag, is an unreaped child of this process or in that child's session, or
+// descends from such a process.
 //
-// The processes may fork during a scan, so one empty scan proves nothing. A hunt is over after two
+// The processes may fork during a scan, so one empty scan proves nothing. It stops after two
 // consecutive scans that found nothing and that saw every listed process either alive or already
-// dead in the scan before: a process that died between the two may have forked in between. quiet
-// bounds the number of scans.
-type hunt struct {
-	marked   func(word string) bool // matches a word of the mark's variable
+// dead in the scan before: a process that died between the two may have forked in between.
+// maxEmptyScans bounds the number of scans.
+type treeKiller struct {
+	matches  func(word string) bool // matches a word of the tag's variable
 	children []*child
-	corpses  map[proc]bool // dead processes of the last scan
+	lastDead map[proc]bool // dead processes of the last scan
 }
 
-// quiet bounds the scans of a hunt that finds nothing while other processes of the host keep
-// exiting.
-const quiet = 40
+// maxEmptyScans bounds the scans of a treeKiller that finds nothing while other processes of the
+// host keep exiting.
+const maxEmptyScans = 40
 
-// killMarked kills all processes that have mark or descend from children.
-func killMarked(ctx context.Context, mark string, children []*child) error {
-	h := hunt{marked: func(w string) bool { return w == mark }, children: children}
-	return h.kill(ctx)
+// killTagged kills all processes that have tag or descend from children.
+func killTagged(ctx context.Context, tag string, children []*child) error {
+	k := treeKiller{matches: func(w string) bool { return w == tag }, children: children}
+	return k.kill(ctx)
 }
 
-func (h *hunt) kill(ctx context.Context) error {
+func (k *treeKiller) kill(ctx context.Context) error {
 	pause := time.Millisecond
-	for empty, looks := 0, 0; ; looks++ {
-		found, sawAll, err := h.round()
+	for empty, scans := 0, 0; ; scans++ {
+		found, sawAll, err := k.killRound()
 		if err != nil {
 			return err
 		}
 		switch {
 		case found > 0:
-			empty, looks = 0, 0
-		case sawAll || looks >= quiet:
+			empty, scans = 0, 0
+		case sawAll || scans >= maxEmptyScans:
 			empty++
 		}
 		if empty == 2 {
@@ -62,7 +62,8 @@ func (h *hunt) kill(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			if found == 0 {
-				// on a busy host scans take long, and this takes as long as quiet scans elsewhere
+				// on a busy host scans take long, and this takes as long as maxEmptyScans scans
+				// elsewhere
 				return nil
 			}
 			return sandbar.Errorf(sandbar.Internal, "%d processes of a sandbox do not die", found)
@@ -72,30 +73,30 @@ func (h *hunt) kill(ctx context.Context) error {
 	}
 }
 
-// round performs one scan and kills what it finds. Children cannot be reaped meanwhile, so their
-// pids are valid.
-func (h *hunt) round() (found int, sawAll bool, err error) {
-	for _, c := range h.children {
+// killRound performs one scan and kills what it finds. Children cannot be reaped meanwhile, so
+// their pids are valid.
+func (k *treeKiller) killRound() (found int, sawAll bool, err error) {
+	for _, c := range k.children {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 	}
-	prey, sawAll, err := h.look(true)
-	for _, p := range prey {
+	targets, sawAll, err := k.scan(true)
+	for _, p := range targets {
 		p.signal(syscall.SIGKILL)
 	}
-	return len(prey), sawAll, err
+	return len(targets), sawAll, err
 }
 
-// look lists the processes that belong to the sandbox, newest first. With stop it also stops each
+// scan lists the processes that belong to the sandbox, newest first. With stop it also stops each
 // at once, so that it forks no more and the chain of parents stays intact.
-func (h *hunt) look(stop bool) (prey []proc, sawAll bool, err error) {
+func (k *treeKiller) scan(stop bool) (targets []proc, sawAll bool, err error) {
 	pids, err := listPIDs()
 	if err != nil {
 		return nil, false, sandbar.Errorf(sandbar.Internal, "listing processes: %w", err)
 	}
 	sawAll = true
 	var others []proc
-	corpses := map[proc]bool{}
+	dead := map[proc]bool{}
 	for _, pid := range pids {
 		p, err := readProc(pid)
 		if err != nil {
@@ -106,13 +107,13 @@ func (h *hunt) look(stop bool) (prey []proc, sawAll bool, err error) {
 			continue
 		}
 		if p.dead() {
-			corpses[p] = true
-			sawAll = sawAll && h.corpses[p]
+			dead[p] = true
+			sawAll = sawAll && k.lastDead[p]
 			continue
 		}
-		belongs, gone := h.ours(p), false
+		belongs, gone := k.isChild(p), false
 		if !belongs {
-			belongs, gone = h.carries(p)
+			belongs, gone = k.hasTag(p)
 		}
 		sawAll = sawAll && !gone
 		switch {
@@ -120,26 +121,26 @@ func (h *hunt) look(stop bool) (prey []proc, sawAll bool, err error) {
 			if stop {
 				p.signal(syscall.SIGSTOP)
 			}
-			prey = append(prey, p)
+			targets = append(targets, p)
 		default:
 			others = append(others, p)
 		}
 	}
-	h.corpses = corpses
-	return append(prey, descendants(prey, others)...), sawAll, nil
+	k.lastDead = dead
+	return append(targets, descendants(targets, others)...), sawAll, nil
 }
 
-// ours reports whether p is an unreaped child, or in its session.
-func (h *hunt) ours(p proc) bool {
-	return slices.ContainsFunc(h.children, func(c *child) bool {
+// isChild reports whether p is an unreaped child, or in its session.
+func (k *treeKiller) isChild(p proc) bool {
+	return slices.ContainsFunc(k.children, func(c *child) bool {
 		return !c.ended && (p.pid == c.id || p.session == c.id)
 	})
 }
 
-// carries reports whether a process's initial environment has the mark, and whether the process
+// hasTag reports whether a process's initial environment has the tag, and whether the process
 // exited before it could be read. The environment of another user's process cannot be read; such a
 // process is not ours.
-func (h *hunt) carries(p proc) (marked, gone bool) {
+func (k *treeKiller) hasTag(p proc) (tagged, gone bool) {
 	env, err := os.ReadFile(procFile(p.pid, "environ"))
 	if err != nil {
 		return false, vanished(err)
@@ -149,17 +150,17 @@ func (h *hunt) carries(p proc) (marked, gone bool) {
 		return false, err != nil || now.dead() || now.bare
 	}
 	for v := range bytes.SplitSeq(env, []byte{0}) {
-		if mark, ok := strings.CutPrefix(string(v), markName+"="); ok {
-			return slices.ContainsFunc(strings.Fields(mark), h.marked), false
+		if tag, ok := strings.CutPrefix(string(v), tagVariable+"="); ok {
+			return slices.ContainsFunc(strings.Fields(tag), k.matches), false
 		}
 	}
 	return false, false
 }
 
-// descendants returns those of others that descend from prey.
-func descendants(prey, others []proc) []proc {
+// descendants returns those of others that descend from targets.
+func descendants(targets, others []proc) []proc {
 	in := map[int]bool{}
-	for _, p := range prey {
+	for _, p := range targets {
 		in[p.pid] = true
 	}
 	var found []proc
@@ -185,7 +186,7 @@ type proc struct {
 	start              string
 }
 
-// dead reports whether the process waits to be reaped. A process whose main thread has exited looks
+// dead reports whether the process waits to be reaped. A process whose main thread has exited scans
 // the same (Z), but has more than one thread.
 func (p proc) dead() bool { return p.threads <= 1 && p.state == 'Z' || p.state == 'X' }
 
@@ -260,14 +261,14 @@ func vanished(err error) bool {
 
 // leftProcesses finds the processes of a dead instance; with remove it kills them.
 func leftProcesses(ctx context.Context, instance string, remove bool) ([]int, error) {
-	h := hunt{marked: func(w string) bool { return strings.HasPrefix(w, instance+".") }}
-	prey, _, err := h.look(false)
+	k := treeKiller{matches: func(w string) bool { return strings.HasPrefix(w, instance+".") }}
+	targets, _, err := k.scan(false)
 	var pids []int
-	for _, p := range prey {
+	for _, p := range targets {
 		pids = append(pids, p.pid)
 	}
 	if err == nil && remove {
-		err = h.kill(ctx)
+		err = k.kill(ctx)
 	}
 	return pids, err
 }
