@@ -91,7 +91,7 @@ func (r *remote) createRequest(args []string) (wire.Create, error) {
 	x.Name, _ = f.GetString("name")
 	x.AllowDegraded, _ = f.GetBool("allow-degraded")
 	x.Cold, _ = f.GetBool("cold")
-	x.Network = networkOf(r.cmd)
+	x.Network = networkFlag(r.cmd)
 	x.Driver, _ = f.GetString("driver")
 	var limits sandbar.Limits
 	var errs [5]error
@@ -110,7 +110,7 @@ func (r *remote) createRequest(args []string) (wire.Create, error) {
 // env reads --env.
 func (r *remote) env() (map[string]string, error) {
 	names, _ := r.cmd.Flags().GetStringArray("env")
-	env, err := r.app.environment(r.cmd, names)
+	env, err := r.app.parseEnv(r.cmd, names)
 	for name, value := range env {
 		err = errors.Join(err, checkUTF8(r.cmd, []string{name, value}))
 	}

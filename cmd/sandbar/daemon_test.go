@@ -449,7 +449,7 @@ func TestCollect(t *testing.T) {
 		ws, ctx := killed.dial("t")
 		execute(ctx, t, ws, "shell", "echo started; sleep 1000")
 		until(ctx, t, ws, "stdout")
-		gc := func(args ...string) collected {
+		gc := func(args ...string) gcReport {
 			t.Helper()
 			cmd := exec.Command("sandbar", append([]string{"gc", "--json", "--driver", name}, args...)...)
 			cmd.Env = killed.cmd.Env
@@ -457,7 +457,7 @@ func TestCollect(t *testing.T) {
 			if err != nil {
 				t.Fatalf("gc: %v: %s", err, out)
 			}
-			var c collected
+			var c gcReport
 			if err := json.Unmarshal(out, &c); err != nil {
 				t.Fatal(err)
 			}

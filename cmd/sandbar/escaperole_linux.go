@@ -28,7 +28,7 @@ import (
 )
 
 // callerIs returns the user that this process is, as roles name it.
-func callerIs() escapesuite.As {
+func currentUserKind() escapesuite.As {
 	switch {
 	case os.Geteuid() == 0 && spawn.DetectIDs().Ranged:
 		return escapesuite.Root
@@ -47,40 +47,40 @@ func callerIs() escapesuite.As {
 // The prefix of an actor's directory, and where the search for a free user number
 // begins: above those that distributions give to people and services.
 const (
-	actorPrefix = "sandbar-role-"
-	firstActor  = 54321
-	imageName   = "escape-suite" // of the image in the store of an actor
+	roleDirPrefix = "sandbar-role-"
+	firstFreeUID  = 54321
+	roleImage   = "escape-suite" // of the image in the store of an actor
 )
 
 // actor starts this program as another user, with directories and, if it has one, a
 // control group of its own. Only root can make one.
-type actor struct {
-	as      escapesuite.As
+type roleUser struct {
+	kind      escapesuite.As
 	dir     string
 	binary  string
 	uid     int
 	environ []string
-	groups  *cgroup.Manager
+	cgroups  *cgroup.Manager
 	group   *cgroup.Group
 }
 
 // newActor makes what a role's user needs. Unsupported: it cannot be made here.
-func (a *app) newActor(as escapesuite.As) (*actor, error) {
-	if callerIs() != escapesuite.Root {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "only root, with ids to give to sandboxes, can take on another role, and this is %s", callerIs())
+func (a *app) newRoleUser(as escapesuite.As) (*roleUser, error) {
+	if currentUserKind() != escapesuite.Root {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "only root, with ids to give to sandboxes, can take on another role, and this is %s", currentUserKind())
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	p := &actor{as: as}
+	p := &roleUser{kind: as}
 	if as != escapesuite.RootOneID {
 		if p.uid, err = freeUID(); err != nil {
 			return nil, err
 		}
 	}
 	for _, base := range slices.Compact([]string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"}) {
-		if err = p.settle(base, self); err == nil {
+		if err = p.makeDirs(base, self); err == nil {
 			break
 		}
 		p.remove()
@@ -97,8 +97,8 @@ func (a *app) newActor(as escapesuite.As) (*actor, error) {
 
 // settle makes the actor's directories below base, and tries whether the user can
 // execute a program there.
-func (p *actor) settle(base, self string) (err error) {
-	if p.dir, err = os.MkdirTemp(base, actorPrefix); err != nil {
+func (p *roleUser) makeDirs(base, self string) (err error) {
+	if p.dir, err = os.MkdirTemp(base, roleDirPrefix); err != nil {
 		return err
 	}
 	if err := os.Chmod(p.dir, 0o711); err != nil {
@@ -139,11 +139,11 @@ func copyProgram(from, to string) error {
 
 // delegate makes a control group and gives it to the user, as a service manager
 // does for Delegate=yes.
-func (p *actor) delegate() (err error) {
-	if p.groups, err = cgroup.Detect("escape-" + strconv.Itoa(os.Getpid())); err != nil {
+func (p *roleUser) delegate() (err error) {
+	if p.cgroups, err = cgroup.Detect("escape-" + strconv.Itoa(os.Getpid())); err != nil {
 		return err
 	}
-	if p.group, err = p.groups.Create("role", sandbar.Limits{}); err != nil {
+	if p.group, err = p.cgroups.Create("role", sandbar.Limits{}); err != nil {
 		return err
 	}
 	for _, dir := range p.group.Dirs() {
@@ -158,13 +158,13 @@ func (p *actor) delegate() (err error) {
 }
 
 // command is this program as the actor. It ends with the calling thread.
-func (p *actor) command(ctx context.Context, args ...string) *exec.Cmd {
+func (p *roleUser) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.binary, args...)
 	cmd.Dir, cmd.Env = filepath.Join(p.dir, "home"), p.environ
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if p.as == escapesuite.RootOneID {
+	if p.kind == escapesuite.RootOneID {
 		own := []syscall.SysProcIDMap{{Size: 1}}
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = own, own
@@ -175,7 +175,7 @@ func (p *actor) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // run runs this program as the actor, in its control group.
-func (p *actor) run(ctx context.Context, in io.Reader, out, errs io.Writer, args ...string) error {
+func (p *roleUser) run(ctx context.Context, in io.Reader, out, errs io.Writer, args ...string) error {
 	runtime.LockOSThread() // whose end would end the child
 	defer runtime.UnlockOSThread()
 	cmd := p.command(ctx, args...)
@@ -197,7 +197,7 @@ func (p *actor) run(ctx context.Context, in io.Reader, out, errs io.Writer, args
 }
 
 // give puts an image of the caller's store into the actor's own.
-func (p *actor) give(ctx context.Context, cfg *config.Config, name string) error {
+func (p *roleUser) copyImage(ctx context.Context, cfg *config.Config, name string) error {
 	img, err := platform.Host(cfg, cfg.Driver, slog.New(slog.DiscardHandler)).Images.Open(ctx, name)
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func (p *actor) give(ctx context.Context, cfg *config.Config, name string) error
 		packed <- err
 	}()
 	var errs strings.Builder
-	err = p.run(ctx, r, io.Discard, &errs, "images", "import", "-", imageName)
+	err = p.run(ctx, r, io.Discard, &errs, "images", "import", "-", roleImage)
 	_ = r.Close()
 	if err = errors.Join(err, <-packed); err != nil {
 		return fmt.Errorf("copying the image: %w: %.300s", err, errs.String())
@@ -229,7 +229,7 @@ func (p *actor) give(ctx context.Context, cfg *config.Config, name string) error
 }
 
 // remove removes all that was made.
-func (p *actor) remove() {
+func (p *roleUser) remove() {
 	if p.group != nil {
 		for _, dir := range p.group.Dirs() {
 			removeGroups(dir)
@@ -238,13 +238,13 @@ func (p *actor) remove() {
 		defer cancel()
 		_ = p.group.Destroy(ctx)
 	}
-	if p.groups != nil {
-		_ = p.groups.Close()
+	if p.cgroups != nil {
+		_ = p.cgroups.Close()
 	}
 	if p.dir != "" {
 		_ = os.RemoveAll(p.dir)
 	}
-	p.dir, p.group, p.groups = "", nil, nil
+	p.dir, p.group, p.cgroups = "", nil, nil
 }
 
 // removeGroups removes the groups below dir, the deepest first.
@@ -270,10 +270,10 @@ func freeUID() (int, error) {
 			}
 		}
 	}
-	for uid := firstActor; uid < firstActor+1000; uid++ {
+	for uid := firstFreeUID; uid < firstFreeUID+1000; uid++ {
 		if _, err := user.LookupId(strconv.Itoa(uid)); err != nil && !taken[uint32(uid)] {
 			return uid, nil
 		}
 	}
-	return 0, fmt.Errorf("all user numbers from %d to %d are taken", firstActor, firstActor+999)
+	return 0, fmt.Errorf("all user numbers from %d to %d are taken", firstFreeUID, firstFreeUID+999)
 }

@@ -82,7 +82,7 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 				return err
 			}
 			only, _ := cmd.Flags().GetString("run")
-			cases, err := chosenCases(only)
+			cases, err := matchCases(only)
 			if err != nil {
 				return usagef(cmd, "--run: %v", err)
 			}
@@ -97,10 +97,10 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 			if err != nil {
 				return err
 			}
-			defer suite.dismiss()
+			defer suite.removeUsers()
 			ok := true
 			for _, r := range roles {
-				held, err := suite.play(cmd.Context(), r)
+				held, err := suite.runRole(cmd.Context(), r)
 				if err != nil {
 					return err
 				}
@@ -130,14 +130,14 @@ type escapeRun struct {
 	fuzz    time.Duration
 	image   string
 	json    bool
-	actors  map[escapesuite.As]*actor // by whom they are
+	users  map[escapesuite.As]*roleUser // by whom they are
 }
 
 // roles are those that were asked for.
 func (e *escapeRun) roles(cmd *cobra.Command) ([]escapesuite.Role, error) {
 	names, _ := cmd.Flags().GetString("role")
 	if names == "" {
-		return []escapesuite.Role{{As: callerIs(), Image: e.image != ""}}, nil
+		return []escapesuite.Role{{As: currentUserKind(), Image: e.image != ""}}, nil
 	}
 	roles, err := escapesuite.ParseRoles(names)
 	if err != nil {
@@ -148,20 +148,20 @@ func (e *escapeRun) roles(cmd *cobra.Command) ([]escapesuite.Role, error) {
 
 // play runs the suite in one role and reports whether everything is as the driver
 // claims. What cannot be run at all is no failure.
-func (e *escapeRun) play(ctx context.Context, r escapesuite.Role) (bool, error) {
+func (e *escapeRun) runRole(ctx context.Context, r escapesuite.Role) (bool, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if r.Image && e.image == "" {
 		return true, e.print(e.notRun(r, "no image was named with --image"))
 	}
-	if r.As == callerIs() {
+	if r.As == currentUserKind() {
 		report, err := e.app.attackHost(ctx, e.cfg, e, r)
 		if err != nil {
 			return false, err
 		}
 		return report.OK, e.print(report)
 	}
-	p, err := e.actor(ctx, r.As)
+	p, err := e.roleUser(ctx, r.As)
 	if sandbar.CodeOf(err) == sandbar.Unsupported {
 		return true, e.print(e.notRun(r, err.Error()))
 	}
@@ -170,7 +170,7 @@ func (e *escapeRun) play(ctx context.Context, r escapesuite.Role) (bool, error) 
 	}
 	args := []string{"escape-suite", "--role", r.String(), "--driver", e.cfg.Driver, "--run", e.pattern, "--fuzz", e.fuzz.String(), "--json=" + strconv.FormatBool(e.json)}
 	if r.Image {
-		args = append(args, "--image", imageName)
+		args = append(args, "--image", roleImage)
 	}
 	err = p.run(ctx, nil, e.app.stdout, e.app.stderr, args...)
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok && ended.ExitCode() == cli.ExitFailure {
@@ -180,28 +180,28 @@ func (e *escapeRun) play(ctx context.Context, r escapesuite.Role) (bool, error) 
 }
 
 // actor returns who starts this program in a role, with the image if there is one.
-func (e *escapeRun) actor(ctx context.Context, as escapesuite.As) (*actor, error) {
-	if p := e.actors[as]; p != nil {
+func (e *escapeRun) roleUser(ctx context.Context, as escapesuite.As) (*roleUser, error) {
+	if p := e.users[as]; p != nil {
 		return p, nil
 	}
-	p, err := e.app.newActor(as)
+	p, err := e.app.newRoleUser(as)
 	if err == nil && e.image != "" {
-		if err = p.give(ctx, e.cfg, e.image); err != nil {
+		if err = p.copyImage(ctx, e.cfg, e.image); err != nil {
 			p.remove()
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if e.actors == nil {
-		e.actors = map[escapesuite.As]*actor{}
+	if e.users == nil {
+		e.users = map[escapesuite.As]*roleUser{}
 	}
-	e.actors[as] = p
+	e.users[as] = p
 	return p, nil
 }
 
-func (e *escapeRun) dismiss() {
-	for _, p := range e.actors {
+func (e *escapeRun) removeUsers() {
+	for _, p := range e.users {
 		p.remove()
 	}
 }
@@ -220,12 +220,12 @@ func (e *escapeRun) print(r *escapeReport) error {
 		_, err := fmt.Fprintf(e.app.stdout, "role %s NOT RUN: %s\n\n", r.Role, cli.Printable(r.NotRun))
 		return err
 	}
-	return printEscapes(e.app.stdout, r)
+	return printSummary(e.app.stdout, r)
 }
 
 // chosenCases returns the cases whose ids match one of the patterns, which have
 // commas between; all without one.
-func chosenCases(patterns string) ([]escapesuite.Case, error) {
+func matchCases(patterns string) ([]escapesuite.Case, error) {
 	all := escapesuite.Cases()
 	if patterns == "" {
 		return all, nil
@@ -281,7 +281,7 @@ func (a *app) attackHost(ctx context.Context, cfg *config.Config, e *escapeRun, 
 	}
 	if !e.json {
 		fmt.Fprintf(a.stdout, "sandbar %s, role %s, driver %s, boundary %s, kernel %s\n\n", thisBuild().Version, r, caps.Name, caps.Boundary, cli.Printable(found.System.Kernel))
-		s.Each = func(r escapesuite.Report) { printEscape(a.stdout, r) }
+		s.Each = func(r escapesuite.Report) { printCase(a.stdout, r) }
 	}
 	reports, err := s.Run(ctx, cases)
 	if err != nil {
@@ -303,7 +303,7 @@ func summarize(caps driver.Caps, kernel string, reports []escapesuite.Report) *e
 }
 
 // printEscape writes the verdict on one case.
-func printEscape(w io.Writer, r escapesuite.Report) {
+func printCase(w io.Writer, r escapesuite.Report) {
 	mark := " "
 	if !r.OK {
 		mark = "!"
@@ -322,7 +322,7 @@ func printEscape(w io.Writer, r escapesuite.Report) {
 }
 
 // printEscapes writes what it came to.
-func printEscapes(w io.Writer, r *escapeReport) error {
+func printSummary(w io.Writer, r *escapeReport) error {
 	var out bytes.Buffer
 	var took time.Duration
 	unexpected := 0

@@ -80,17 +80,17 @@ func (a *app) newExecution(cmd *cobra.Command) (*execution, error) {
 	f := cmd.Flags()
 	x.json, _ = f.GetBool("json")
 	x.job.Spec.AllowDegraded, _ = f.GetBool("allow-degraded")
-	x.job.Spec.Network = networkOf(cmd)
+	x.job.Spec.Network = networkFlag(cmd)
 	if cfg.Code.Network && !f.Changed("network") {
 		x.job.Spec.Network = sandbar.NetworkOutbound
 	}
 	names, _ := f.GetStringArray("env")
 	var envErr error
-	x.job.Spec.Env, envErr = a.environment(cmd, names)
+	x.job.Spec.Env, envErr = a.parseEnv(cmd, names)
 	if err = errors.Join(limitsOf(cmd, &x.job.Spec.Limits), envErr); err != nil {
 		return nil, err
 	}
-	x.chooseOutput()
+	x.liftOutputLimit()
 	return x, nil
 }
 
@@ -112,9 +112,9 @@ func limitsOf(cmd *cobra.Command, l *sandbar.Limits) error {
 // chooseOutput takes the cap off output that is streamed, or cut without ending
 // the program, unless somebody set one: it costs no memory, and whoever reads it
 // can stop.
-func (x *execution) chooseOutput() {
+func (x *execution) liftOutputLimit() {
 	l := &x.job.Spec.Limits
-	if l.Output != 0 || x.json && x.cut() < 0 || x.cfg.Origin("limits.default.output") != "" {
+	if l.Output != 0 || x.json && x.maxPrinted() < 0 || x.cfg.Origin("limits.default.output") != "" {
 		return
 	}
 	l.Output = sandbar.Unlimited
@@ -125,7 +125,7 @@ func (x *execution) chooseOutput() {
 
 // cut is how many bytes of each stream are passed on; negative for all, which is
 // what nobody has set.
-func (x *execution) cut() int64 {
+func (x *execution) maxPrinted() int64 {
 	if x.cfg.Origin("code.max_output") == "" {
 		return sandbar.Unlimited
 	}
@@ -133,7 +133,7 @@ func (x *execution) cut() int64 {
 }
 
 // environment reads the values of --env.
-func (a *app) environment(cmd *cobra.Command, entries []string) (map[string]string, error) {
+func (a *app) parseEnv(cmd *cobra.Command, entries []string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, e := range entries {
 		name, value, given := strings.Cut(e, "=")
@@ -141,7 +141,7 @@ func (a *app) environment(cmd *cobra.Command, entries []string) (map[string]stri
 			return nil, usagef(cmd, "--env: %s has no name (allowed: NAME=VALUE or NAME)", cli.Quote(e))
 		}
 		if !given {
-			own, ok := lookup(a.environ, name)
+			own, ok := lookupEnv(a.environ, name)
 			if !ok {
 				return nil, usagef(cmd, "--env: %s is not set here, so it cannot be passed on (allowed: NAME=VALUE or NAME)", cli.Quote(name))
 			}
@@ -152,7 +152,7 @@ func (a *app) environment(cmd *cobra.Command, entries []string) (map[string]stri
 	return env, nil
 }
 
-func lookup(environ []string, name string) (string, bool) {
+func lookupEnv(environ []string, name string) (string, bool) {
 	for i := len(environ) - 1; i >= 0; i-- {
 		if value, ok := strings.CutPrefix(environ[i], name+"="); ok {
 			return value, true
@@ -205,15 +205,15 @@ func (x *execution) run() error {
 		}
 		return x.printer().Failed(err)
 	}
-	brake := a.listen(run)
-	defer brake.close()
-	out := outcome.NewStreams(a.stdout, a.stderr, x.cut())
+	canceller := a.cancelOnSignals(run)
+	defer canceller.close()
+	out := outcome.NewStreams(a.stdout, a.stderr, x.maxPrinted())
 	if x.json {
 		out.Capture()
 	}
 	result, err := run.Run(out)
 	p := x.printer()
-	p.Signal, p.Caps = brake.signal(), e.Caps()
+	p.Signal, p.Caps = canceller.signal(), e.Caps()
 	return p.Ended(result, err, out)
 }
 
@@ -237,7 +237,7 @@ func (a *app) removeSandbox(e *engine.Engine) {
 
 // printer returns what tells the caller how the program ended.
 func (x *execution) printer() outcome.Printer {
-	return outcome.Printer{Stdout: x.app.stdout, Stderr: x.app.stderr, JSON: x.json, MaxOutput: x.cut(), Limits: x.limits()}
+	return outcome.Printer{Stdout: x.app.stdout, Stderr: x.app.stderr, JSON: x.json, MaxOutput: x.maxPrinted(), Limits: x.limits()}
 }
 
 // limits is what the program ran with, as far as it was asked for or configured.

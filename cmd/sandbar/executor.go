@@ -166,10 +166,10 @@ func (a *app) newExecutor(cmd *cobra.Command, main []string) (*executorRun, erro
 	x.proxy, errs[2] = a.portOf(cmd, "proxy-port", proxyPortVariable, cmp.Or(proxyBind, bind), "3031")
 	x.spec.Image, _ = f.GetString("image")
 	x.spec.AllowDegraded, _ = f.GetBool("allow-degraded")
-	x.spec.Network = networkOf(cmd)
+	x.spec.Network = networkFlag(cmd)
 	errs[3] = limitsOf(cmd, &x.spec.Limits)
 	names, _ := f.GetStringArray("env")
-	x.spec.Env, errs[4] = a.environment(cmd, names)
+	x.spec.Env, errs[4] = a.parseEnv(cmd, names)
 	if _, told := x.spec.Env[secretVariable]; told {
 		errs[5] = usagef(cmd, "--env: %s is what keeps others out of the sandbox; its programs are not told", secretVariable)
 	}
@@ -183,7 +183,7 @@ func (a *app) newExecutor(cmd *cobra.Command, main []string) (*executorRun, erro
 // executorLog is the logger that LOG_LEVEL asks for.
 func (a *app) executorLog() (*slog.Logger, error) {
 	levels := map[string]slog.Level{"TRACE": levelTrace, "DEBUG": slog.LevelDebug, "INFO": slog.LevelInfo, "WARN": slog.LevelWarn, "ERROR": slog.LevelError}
-	name, _ := lookup(a.environ, levelVariable)
+	name, _ := lookupEnv(a.environ, levelVariable)
 	level, ok := levels[strings.ToUpper(name)]
 	if !ok && name != "" {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: levelVariable, Message: levelVariable + ": " + cli.Quote(name) + " is not known", Fix: "allowed: TRACE, DEBUG, INFO, WARN, ERROR"}
@@ -202,7 +202,7 @@ func nameTrace(_ []string, attr slog.Attr) slog.Attr {
 // portOf is the address of a port that a flag, or else a variable, names.
 func (a *app) portOf(cmd *cobra.Command, flag, variable, bind, initial string) (string, error) {
 	from, text := variable, initial
-	if given, _ := lookup(a.environ, variable); given != "" {
+	if given, _ := lookupEnv(a.environ, variable); given != "" {
 		text = given
 	}
 	if f := cmd.Flags().Lookup(flag); f.Changed {
@@ -217,9 +217,9 @@ func (a *app) portOf(cmd *cobra.Command, flag, variable, bind, initial string) (
 // executorAuth is what decides about requests, as SANDBOX_AUTH_MODE says. What can
 // be guessed is refused where other machines may guess.
 func (a *app) executorAuth(loopback bool) (func(*http.Request) error, error) {
-	secret, _ := lookup(a.environ, secretVariable)
-	claim, claimed := lookup(a.environ, claimVariable)
-	mode, _ := lookup(a.environ, authVariable)
+	secret, _ := lookupEnv(a.environ, secretVariable)
+	claim, claimed := lookupEnv(a.environ, claimVariable)
+	mode, _ := lookupEnv(a.environ, authVariable)
 	switch strings.ToLower(mode) {
 	case "", "static":
 		switch {
@@ -229,7 +229,7 @@ func (a *app) executorAuth(loopback bool) (func(*http.Request) error, error) {
 			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: claimVariable, Message: claimVariable + " is set, and nothing is claimed outside of mode pool",
 				Fix: "unset it, or set " + authVariable + "=pool"}
 		case !loopback && len(secret) < executor.MinSecret:
-			return nil, guessable(secretVariable, secret, "listen on loopback (--bind 127.0.0.1)")
+			return nil, shortSecretError(secretVariable, secret, "listen on loopback (--bind 127.0.0.1)")
 		}
 		return executor.Static(secret), nil
 	case "pool":
@@ -240,11 +240,11 @@ func (a *app) executorAuth(loopback bool) (func(*http.Request) error, error) {
 		may := executor.ClaimLocally
 		if claimed {
 			if len(claim) < executor.MinSecret {
-				return nil, guessable(claimVariable, claim, "unset it: then only requests over loopback may claim the sandbox")
+				return nil, shortSecretError(claimVariable, claim, "unset it: then only requests over loopback may claim the sandbox")
 			}
 			may = executor.ClaimWith(claim)
 		}
-		path, _ := lookup(a.environ, secretPath)
+		path, _ := lookupEnv(a.environ, secretPath)
 		if path == "" {
 			path = defaultSecretPath
 		}
@@ -254,7 +254,7 @@ func (a *app) executorAuth(loopback bool) (func(*http.Request) error, error) {
 }
 
 // guessable refuses a secret that is too short.
-func guessable(variable, value, otherwise string) error {
+func shortSecretError(variable, value, otherwise string) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: variable,
 		Message: fmt.Sprintf("%s can be guessed: it has %d bytes (at least %d)", variable, len(value), executor.MinSecret),
 		Fix:     "make one with: head -c 32 /dev/urandom | base64; or " + otherwise}
@@ -262,7 +262,7 @@ func guessable(variable, value, otherwise string) error {
 
 // run makes everything, serves it to the end, and removes it.
 func (x *executorRun) run() error {
-	x.signals = x.app.endings()
+	x.signals = x.app.terminationSignals()
 	defer signal.Stop(x.signals)
 	// The addresses first: that one is taken is the likely trouble, and then
 	// there is nothing to remove.
@@ -292,7 +292,7 @@ func (x *executorRun) run() error {
 	go func() { served <- x.server.ServeProxy(proxy) }()
 	x.log.Info("listening", "address", x.http.URL(), "proxy", proxy.Addr().String(), "sandbox", x.sandbox.ID(), "driver", x.engine.Caps().Name, "version", thisBuild().Version)
 	err = x.wait(served)
-	go x.endAtOnce()
+	go x.forceExit()
 	x.shutdown()
 	return err
 }
@@ -448,7 +448,7 @@ func (x *executorRun) shutdown() {
 
 // endAtOnce waits for a signal during the end, and then waits no longer than
 // killTime.
-func (x *executorRun) endAtOnce() {
+func (x *executorRun) forceExit() {
 	s := <-x.signals
 	number, _ := s.(syscall.Signal)
 	x.log.Warn("second signal: all programs are killed, and this process ends", "signal", strings.ToUpper(s.String()), "within", killTime, "after a third", "now")

@@ -19,7 +19,7 @@ import (
 const collectTimeout = time.Minute
 
 // collected is what gc reports. The JSON names are stable.
-type collected struct {
+type gcReport struct {
 	DryRun    bool       `json:"dry_run"`
 	Leftovers []leftover `json:"leftovers"`
 	Skipped   []skipped  `json:"skipped"` // drivers that this host cannot run
@@ -66,7 +66,7 @@ Exit code: 0, or 1 if something could not be removed.`,
 			if asJSON {
 				err = cli.WriteReport(a.stdout, report)
 			} else {
-				err = a.printCollected(report, cfg.Driver)
+				err = a.printLeftovers(report, cfg.Driver)
 			}
 			return errors.Join(err, report.failed())
 		},
@@ -77,8 +77,8 @@ Exit code: 0, or 1 if something could not be removed.`,
 	return cmd
 }
 
-func (a *app) collectAll(ctx context.Context, cfg *config.Config, remove bool) (collected, error) {
-	report := collected{DryRun: !remove, Leftovers: []leftover{}, Skipped: []skipped{}}
+func (a *app) collectAll(ctx context.Context, cfg *config.Config, remove bool) (gcReport, error) {
+	report := gcReport{DryRun: !remove, Leftovers: []leftover{}, Skipped: []skipped{}}
 	if err := config.PrivateDir(cfg.RuntimeDir, "runtime_dir"); err != nil {
 		return report, err
 	}
@@ -114,7 +114,7 @@ func collectWithin(ctx context.Context, d driver.Driver, remove bool) ([]driver.
 }
 
 // failed is an exit code of 1 if anything could not be removed.
-func (c collected) failed() error {
+func (c gcReport) failed() error {
 	for _, l := range c.Leftovers {
 		if l.Error != "" {
 			return cli.Exit(cli.ExitFailure)
@@ -125,7 +125,7 @@ func (c collected) failed() error {
 
 // printCollected prints a table. Of the drivers that this host cannot run it names
 // only one that was asked for: --json has all, with the reasons.
-func (a *app) printCollected(c collected, asked string) error {
+func (a *app) printLeftovers(c gcReport, asked string) error {
 	for _, s := range c.Skipped {
 		if s.Driver == asked {
 			a.warn("driver %s was not looked at: %s", s.Driver, s.Reason)

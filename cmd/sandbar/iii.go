@@ -84,7 +84,7 @@ func iiiOptions(cfg *config.Config, d driver.Driver, e *engine.Engine, log *slog
 // iiiRoom gives the engine of a daemon room for as many sandboxes as the protocol
 // may make, unless the operator has set how many there may be, and for sandboxes as
 // large as this host: the protocol bounds memory only by per_image_caps.
-func iiiRoom(cfg *config.Config, c *engine.Config) {
+func raiseIIILimits(cfg *config.Config, c *engine.Config) {
 	if cfg.Origin("max_sandboxes") == "" {
 		c.MaxSandboxes = max(c.MaxSandboxes, int(cfg.III.MaxConcurrentSandboxes))
 	}
@@ -101,9 +101,9 @@ const maxMemory = "limits.max.memory"
 type iiiImages struct {
 	log *slog.Logger
 	// found is the catalogue that fetches nothing, fetched the one that does.
-	found, fetched func() (*image.Catalogue, error)
+	installed, pulling func() (*image.Catalogue, error)
 	// standIn finds what stands in for a preset that is not installed.
-	standIn func(ctx context.Context, preset string) (platform.Substitute, bool)
+	substitute func(ctx context.Context, preset string) (platform.Substitute, bool)
 }
 
 func newIIIImages(cfg *config.Config, d driver.Driver, log *slog.Logger) function.Images {
@@ -130,9 +130,9 @@ func newIIIImages(cfg *config.Config, d driver.Driver, log *slog.Logger) functio
 
 // Find implements function.Images.
 func (i iiiImages) Find(ctx context.Context, m settings.Image) (function.Root, error) {
-	root, err := i.root(ctx, m, i.found)
+	root, err := i.root(ctx, m, i.installed)
 	if sandbar.CodeOf(err) == sandbar.NotFound {
-		if s, ok := i.standIn(ctx, m.Name); ok {
+		if s, ok := i.substitute(ctx, m.Name); ok {
 			return function.Root{Image: s.Image, Ref: s.Ref, Note: s.Note}, nil
 		}
 	}
@@ -142,7 +142,7 @@ func (i iiiImages) Find(ctx context.Context, m settings.Image) (function.Root, e
 // Pull implements function.Images.
 func (i iiiImages) Pull(ctx context.Context, m settings.Image) (function.Root, error) {
 	i.log.Info("iii: fetching an image", "image", m.Name, "reference", m.OCIRef)
-	root, err := i.root(ctx, m, i.fetched)
+	root, err := i.root(ctx, m, i.pulling)
 	if err == nil {
 		i.log.Info("iii: fetched an image", "image", m.Name)
 	}
@@ -163,13 +163,13 @@ func (i iiiImages) root(ctx context.Context, m settings.Image, of func() (*image
 
 // iiiDoor is the daemon as an iii engine, on a listener of its own. A nil
 // *iiiDoor is one that is not there.
-type iiiDoor struct {
+type iiiEngine struct {
 	http   *httpd.Server
 	server *iii.Server
 }
 
 // newIII makes the listener, if there is to be one.
-func newIII(cfg *config.Config, d driver.Driver, e *engine.Engine, api *control.Server, token config.Token, clients map[string]string, log *slog.Logger) (*iiiDoor, error) {
+func newIII(cfg *config.Config, d driver.Driver, e *engine.Engine, api *control.Server, token config.Token, clients map[string]string, log *slog.Logger) (*iiiEngine, error) {
 	if cfg.III.Listen == "" {
 		return nil, nil
 	}
@@ -185,7 +185,7 @@ func newIII(cfg *config.Config, d driver.Driver, e *engine.Engine, api *control.
 		return nil, err
 	}
 	h, nobody := server.Handler(), func(*http.Request) bool { return true }
-	guarded := admitting{h, func(r *http.Request) bool {
+	guarded := selfAdmitting{h, func(r *http.Request) bool {
 		return iiiOpen(cfg) && arrivedLocally(r)
 	}}
 	listener, err := httpd.Listen(httpd.Options{
@@ -197,15 +197,15 @@ func newIII(cfg *config.Config, d driver.Driver, e *engine.Engine, api *control.
 			"GET /{$}":  guarded,
 			"GET /otel": guarded,
 			// The SDKs send no token here. Every channel has a key of its own.
-			"GET /ws/channels/": admitting{h, nobody},
+			"GET /ws/channels/": selfAdmitting{h, nobody},
 		},
 		Logger: log,
 	})
 	if err != nil {
-		return nil, errors.Join(naming(err, "iii.listen"), server.Shutdown(context.Background()))
+		return nil, errors.Join(withField(err, "iii.listen"), server.Shutdown(context.Background()))
 	}
 	log.Info("listening as an iii engine", "address", listener.URL(), "token", !iiiOpen(cfg))
-	return &iiiDoor{listener, server}, nil
+	return &iiiEngine{listener, server}, nil
 }
 
 // iiiOpen reports whether clients get in without a token. What was made with a
@@ -213,7 +213,7 @@ func newIII(cfg *config.Config, d driver.Driver, e *engine.Engine, api *control.
 func iiiOpen(cfg *config.Config) bool { return cfg.III.Open && config.Loopback(cfg.III.Listen) }
 
 // naming has an error name the setting that it is about.
-func naming(err error, setting string) error {
+func withField(err error, setting string) error {
 	e := *sandbar.AsError(err)
 	e.Field = setting
 	e.Message = setting + ": " + e.Message
@@ -222,13 +222,13 @@ func naming(err error, setting string) error {
 
 // admitting is a handler that decides itself who gets in without the token. Host
 // and Origin have been checked, so no web page does.
-type admitting struct {
+type selfAdmitting struct {
 	http.Handler
 	admits func(*http.Request) bool
 }
 
 // Admits implements httpd.Admitter.
-func (a admitting) Admits(r *http.Request) bool { return a.admits(r) }
+func (a selfAdmitting) Admits(r *http.Request) bool { return a.admits(r) }
 
 // arrivedLocally reports whether a request came over loopback or a socket.
 func arrivedLocally(r *http.Request) bool {
@@ -243,7 +243,7 @@ func arrivedLocally(r *http.Request) bool {
 
 // shutdown lets calls under way end until ctx does, and stops the sandboxes that
 // were made here.
-func (d *iiiDoor) shutdown(ctx context.Context) error {
+func (d *iiiEngine) shutdown(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}

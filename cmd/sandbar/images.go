@@ -407,7 +407,7 @@ Exit code: 0, or 1 if something could not be removed.`,
 				Leftovers []collectedImage `json:"leftovers"`
 			}{dryRun, rows})
 		} else {
-			err = a.printCollectedImages(rows)
+			err = a.printImageLeftovers(rows)
 		}
 		if err == nil && failed {
 			err = cli.Exit(cli.ExitFailure)
@@ -418,7 +418,7 @@ Exit code: 0, or 1 if something could not be removed.`,
 	return cmd
 }
 
-func (a *app) printCollectedImages(rows []collectedImage) error {
+func (a *app) printImageLeftovers(rows []collectedImage) error {
 	if len(rows) == 0 {
 		_, err := fmt.Fprintln(a.stdout, "nothing is left behind")
 		return err

@@ -27,10 +27,10 @@ func main() {
 	log.SetOutput(io.Discard)
 	all.Main()
 	pid1.Main()
-	forbidCore()
+	limitCoreDumps()
 	a := newApp(embedded.Binary())
 	root := a.rootCommand
-	if calledStdio(os.Args[0]) {
+	if invokedAsStdio(os.Args[0]) {
 		root = a.stdioRoot
 	}
 	os.Exit(a.execute(root(), os.Args[1:]))
@@ -40,7 +40,7 @@ func main() {
 func newApp(agentProgram []byte) *app {
 	return &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		environ: os.Environ(), ignored: sigreset.Reset(),
+		environ: os.Environ(), ignoredSignals: sigreset.Reset(),
 		factories: all.Factories(agentProgram),
 	}
 }
@@ -51,7 +51,7 @@ type app struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	environ        []string
-	ignored        []os.Signal // that are to have no effect
+	ignoredSignals        []os.Signal // that are to have no effect
 	factories      []driver.Factory
 }
 
@@ -85,7 +85,7 @@ what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
 			return cmd.Help()
 		},
 	}
-	a.prepare(root)
+	a.configureRoot(root)
 	root.AddCommand(a.serveCommand(), a.executorCommand(), a.stdioCommand(), a.workerCommand(), a.iiiCommand(), a.runCommand(), a.evalCommand(), a.toolCommand(),
 		a.createCommand(), a.execCommand(), a.listCommand(), a.stopCommand(), a.uploadCommand(), a.downloadCommand(), a.psCommand(), a.logsCommand(), a.killCommand(), a.portCommand(),
 		a.doctorCommand(), a.escapeCommand(), a.gcCommand(), a.imagesCommand(), a.prepareCommand(), a.versionCommand(), a.completionCommand())
@@ -94,7 +94,7 @@ what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
 }
 
 // prepare gives a command that is a program its surroundings.
-func (a *app) prepare(root *cobra.Command) {
+func (a *app) configureRoot(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions = cobra.CompletionOptions{DisableDefaultCmd: true}
 	root.SetIn(a.stdin)

@@ -76,17 +76,17 @@ func driverNames(factories []driver.Factory) []string {
 func (a *app) newDriver(cfg *config.Config, log *slog.Logger) (platform.Drivers, error) {
 	factories := a.factories
 	if !log.Enabled(context.Background(), slog.LevelInfo) {
-		factories = a.patient()
+		factories = a.factoriesWithProgress()
 	}
-	ds, err := a.told(platform.OpenDriver(cfg, factories, log))
+	ds, err := a.reportDrivers(platform.OpenDriver(cfg, factories, log))
 	if err != nil {
 		return ds, err
 	}
-	return prepared(ds)
+	return prepareHost(ds)
 }
 
 // prepared has the driver do what is done once for a host.
-func prepared(ds platform.Drivers) (platform.Drivers, error) {
+func prepareHost(ds platform.Drivers) (platform.Drivers, error) {
 	p, ok := driver.As[driver.Preparer](ds.First)
 	if !ok {
 		return ds, nil
@@ -101,12 +101,12 @@ func prepared(ds platform.Drivers) (platform.Drivers, error) {
 
 // patient are the drivers of this build for commands whose user waits for them and
 // reads no log.
-func (a *app) patient() []driver.Factory {
+func (a *app) factoriesWithProgress() []driver.Factory {
 	var all []driver.Factory
 	for _, f := range a.factories {
 		make := f.New
 		f.New = func(h driver.Host) (driver.Driver, error) {
-			h.Waiting = a.waiting
+			h.Waiting = a.showProgress
 			return make(h)
 		}
 		all = append(all, f)
@@ -116,7 +116,7 @@ func (a *app) patient() []driver.Factory {
 
 // waiting shows a person what takes long: one line, and on a terminal the seconds
 // in place of it.
-func (a *app) waiting(what string) (done func()) {
+func (a *app) showProgress(what string) (done func()) {
 	if !cli.OnTerminal(a.stderr) {
 		a.warn("%s", what)
 		return func() {}
@@ -144,12 +144,12 @@ func (a *app) waiting(what string) (done func()) {
 // newDrivers makes all drivers that the configuration lets requests name.
 func (a *app) newDrivers(cfg *config.Config, log *slog.Logger) (platform.Drivers, error) {
 	ds, err := platform.OpenDrivers(cfg, a.factories, log)
-	return a.told(ds, err)
+	return a.reportDrivers(ds, err)
 }
 
 // told says which driver was chosen where it is not the one that is expected,
 // and loudly where one isolates nothing.
-func (a *app) told(ds platform.Drivers, err error) (platform.Drivers, error) {
+func (a *app) reportDrivers(ds platform.Drivers, err error) (platform.Drivers, error) {
 	if err != nil {
 		return ds, err
 	}

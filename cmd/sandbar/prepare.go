@@ -25,7 +25,7 @@ that runs as another user has a cache of its own. Done once, it does nothing.`,
 				return err
 			}
 			h := platform.Host(cfg, wasm.Name, commandLogger(cfg, a.stderr))
-			h.Waiting = a.waiting
+			h.Waiting = a.showProgress
 			d, err := wasm.New(h)
 			if err != nil {
 				return err

@@ -23,7 +23,7 @@ type reloader struct {
 }
 
 // again reads the configuration and reports in the log what became of it.
-func (r *reloader) again() {
+func (r *reloader) reload() {
 	next, err := r.load()
 	if err == nil {
 		err = r.apply(next)

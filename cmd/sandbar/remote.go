@@ -35,7 +35,7 @@ type remote struct {
 	// ctx ends with the first signal; the second ends the process.
 	ctx  context.Context
 	stop func()
-	by   *syscall.Signal // the signal that came; read it after ctx ended
+	caught   *syscall.Signal // the signal that came; read it after ctx ended
 }
 
 // remoteCommand makes a command that speaks to a daemon.
@@ -62,16 +62,16 @@ func (a *app) connect(cmd *cobra.Command) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &remote{Client: c, app: a, cmd: cmd, by: new(syscall.Signal)}
+	r := &remote{Client: c, app: a, cmd: cmd, caught: new(syscall.Signal)}
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := a.endings()
+	signals := a.terminationSignals()
 	go func() {
 		for s := range signals {
 			number, _ := s.(syscall.Signal)
 			if ctx.Err() != nil {
 				os.Exit(cli.ExitSignal + int(number))
 			}
-			*r.by = number
+			*r.caught = number
 			cancel()
 		}
 	}()
@@ -106,7 +106,7 @@ func (r *remote) signal() int {
 	if r.ctx.Err() == nil {
 		return 0
 	}
-	return int(*r.by)
+	return int(*r.caught)
 }
 
 // needArgs refuses another number of arguments. names are those that there can

@@ -99,7 +99,7 @@ const spareThreads = 32
 
 // serve runs the daemon until a signal ends it. load reads the configuration again.
 func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) error {
-	signals := a.take(os.Interrupt, syscall.SIGTERM)
+	signals := a.notify(os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -121,12 +121,12 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	if err != nil {
 		return err
 	}
-	protect(d, log)
+	lowerOOMScore(d, log)
 	reconcile(d, log)
 	caps := d.First.Caps()
 	metrics, err := newMetrics(cfg, caps)
 	if err == nil {
-		err = mayReachOut(cfg, caps)
+		err = checkNetwork(cfg, caps)
 	}
 	if err != nil {
 		return errors.Join(err, d.Close())
@@ -136,7 +136,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		c.CheckLanguages = true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
-			iiiRoom(cfg, c)
+			raiseIIILimits(cfg, c)
 		}
 	})
 	if err != nil {
@@ -173,7 +173,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 }
 
 // mayReachOut refuses a network for Fathom's programs that the driver cannot give.
-func mayReachOut(cfg *config.Config, caps driver.Caps) error {
+func checkNetwork(cfg *config.Config, caps driver.Caps) error {
 	if !cfg.Fathom.Network || caps.Outbound {
 		return nil
 	}
@@ -271,12 +271,12 @@ type daemon struct {
 	server  *httpd.Server
 	fathom  *fathom.Server
 	api     *control.Server
-	iii     *iiiDoor // nil for none
+	iii     *iiiEngine // nil for none
 	engine  *engine.Engine
 	signals <-chan os.Signal
 	hangups <-chan os.Signal
 	reload  *reloader
-	second  atomic.Int32 // the signal that ended patience, or 0
+	secondSignal  atomic.Int32 // the signal that ended patience, or 0
 }
 
 // run serves until a signal, or until a listener fails.
@@ -295,7 +295,7 @@ wait:
 	for {
 		select {
 		case <-p.hangups:
-			p.reload.again()
+			p.reload.reload()
 		case s := <-p.signals:
 			p.log.Info("ending", "signal", strings.ToUpper(s.String()), "patience", p.reload.current.ShutdownTimeout)
 			break wait
@@ -304,12 +304,12 @@ wait:
 			break wait
 		}
 	}
-	go p.endAtOnce()
+	go p.forceExit()
 	err = errors.Join(err, p.shutdown())
 	for range left {
 		err = errors.Join(err, <-served)
 	}
-	if s := p.second.Load(); s != 0 {
+	if s := p.secondSignal.Load(); s != 0 {
 		return cli.Exit(cli.ExitSignal + int(s))
 	}
 	p.log.Info("ended")
@@ -348,10 +348,10 @@ const killTime = 2 * time.Second
 // endAtOnce waits for the second signal, and then has everything killed that
 // shutdown is still waiting for. A third one, or a program that resists for
 // longer than killTime, ends this process all the same.
-func (p *daemon) endAtOnce() {
+func (p *daemon) forceExit() {
 	s := <-p.signals
 	number, _ := s.(syscall.Signal)
-	p.second.Store(int32(number))
+	p.secondSignal.Store(int32(number))
 	p.log.Warn("second signal: all programs are killed, and this process ends", "signal", strings.ToUpper(s.String()), "within", killTime, "after a third", "now")
 	now, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -29,7 +29,7 @@ import (
 const stdioName = "wasm-sandbox"
 
 // calledStdio reports whether the program was started under that name.
-func calledStdio(name string) bool {
+func invokedAsStdio(name string) bool {
 	return strings.TrimSuffix(strings.ToLower(filepath.Base(name)), ".exe") == stdioName
 }
 
@@ -87,7 +87,7 @@ func (a *app) stdioRoot() *cobra.Command {
 	cmd.Use, cmd.Example = stdioName+" [flags]", strings.ReplaceAll(cmd.Example, "sandbar stdio", stdioName)
 	cmd.Version = thisBuild().Version
 	cmd.SetVersionTemplate(stdioName + " {{.Version}}\n")
-	a.prepare(cmd)
+	a.configureRoot(cmd)
 	return cmd
 }
 
@@ -197,17 +197,17 @@ func (a *app) stdioDriver(cfg *config.Config, p stdioPlan) (platform.Drivers, er
 		return a.newDriver(cfg, log)
 	}
 	h := platform.Host(cfg, wasm.Name, log)
-	h.Waiting = a.waiting
+	h.Waiting = a.showProgress
 	d, err := wasm.New(h)
 	if err != nil {
 		return platform.Drivers{}, err
 	}
-	return prepared(platform.Drivers{First: d})
+	return prepareHost(platform.Drivers{First: d})
 }
 
 // serveStdio answers requests until the input ends, or a signal comes.
 func (a *app) serveStdio(e *engine.Engine, p stdioPlan, out io.Writer) error {
-	signals := a.endings()
+	signals := a.terminationSignals()
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -240,7 +240,7 @@ func takeStdout(w io.Writer) (io.WriteCloser, error) {
 	if !ok { // a test's
 		return nopCloser{w}, nil
 	}
-	return divert(f)
+	return redirectToStderr(f)
 }
 
 type nopCloser struct{ io.Writer }

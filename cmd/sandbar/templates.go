@@ -13,7 +13,7 @@ import (
 // templates are the sandboxes that a daemon keeps ready.
 func templates(cfg *config.Config, languages *lang.Catalogue, caps driver.Caps) []engine.Template {
 	if cfg.Templates.Auto {
-		all := usualTemplates(languages, cfg.Fathom.Network)
+		all := defaultTemplates(languages, cfg.Fathom.Network)
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
 			all = append(all, iiiTemplates(cfg, caps)...)
 		}
@@ -33,7 +33,7 @@ func templates(cfg *config.Config, languages *lang.Catalogue, caps driver.Caps) 
 // sandboxes whose creator asks for nothing. What starts quickly and holds little
 // is there from the start; a node or a BEAM comes with the first request. With network
 // the sandboxes of programs have one, as Fathom's then do.
-func usualTemplates(languages *lang.Catalogue, network bool) []engine.Template {
+func defaultTemplates(languages *lang.Catalogue, network bool) []engine.Template {
 	all := []engine.Template{
 		{Language: "python", Min: 2, Max: 16},
 		{Min: 2, Max: 16},

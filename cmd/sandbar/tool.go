@@ -151,7 +151,7 @@ func decodeTool(text []byte) (sandbox.Request, error) {
 	var stdin string
 	given := map[string]bool{}
 	err := strictjson.Object("the request", text,
-		noting(given, strictjson.Text("code", &r.Code)), strictjson.Text("language", &r.Language), toolTimeout(&r.Timeout),
+		recordPresence(given, strictjson.Text("code", &r.Code)), strictjson.Text("language", &r.Language), toolTimeout(&r.Timeout),
 		strictjson.List("args", &r.Args), strictjson.Texts("env", &r.Env), strictjson.Text("stdin", &stdin), strictjson.Text("driver", &r.Driver))
 	switch {
 	case err != nil:
@@ -166,7 +166,7 @@ func decodeTool(text []byte) (sandbox.Request, error) {
 }
 
 // noting is a field that leaves word that it was there.
-func noting(given map[string]bool, f strictjson.Field) strictjson.Field {
+func recordPresence(given map[string]bool, f strictjson.Field) strictjson.Field {
 	set := f.Set
 	f.Set = func(raw json.RawMessage) error {
 		given[f.Name] = true
@@ -226,7 +226,7 @@ func toolFailure(err error) (toolAnswer, int) {
 
 // printToolSchema prints the schema of a request, as these settings allow it.
 func (a *app) printToolSchema(cfg *config.Config) error {
-	schema, err := toolSchema(cfg, a.toolLanguages(cfg))
+	schema, err := toolSchema(cfg, a.availableLanguages(cfg))
 	if err != nil {
 		return err
 	}
@@ -238,11 +238,11 @@ func (a *app) printToolSchema(cfg *config.Config) error {
 
 // lookTime bounds the look for interpreters. One that is not found to be missing by then stands in
 // the schema.
-const lookTime = 10 * time.Second
+const probeTimeout = 10 * time.Second
 
 // toolLanguages are the languages whose interpreter a sandbox of these settings has; nil where no
 // sandbox can be made, which the next request is told.
-func (a *app) toolLanguages(cfg *config.Config) []string {
+func (a *app) availableLanguages(cfg *config.Config) []string {
 	log := slog.New(slog.DiscardHandler)
 	ds, err := platform.OpenDriver(cfg, a.factories, log)
 	if err != nil {
@@ -252,7 +252,7 @@ func (a *app) toolLanguages(cfg *config.Config) []string {
 	if err != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	e.Probe(ctx)
 	a.removeSandbox(e)

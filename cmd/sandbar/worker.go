@@ -64,10 +64,10 @@ have shutdown_timeout. A second signal ends it at once.`,
 
 // worker stays joined until a signal ends it.
 func (a *app) worker(cfg *config.Config) error {
-	signals := a.endings()
+	signals := a.terminationSignals()
 	defer signal.Stop(signals)
 	log := logger(cfg, a.stderr)
-	p := &joined{cfg: cfg, log: log, signals: signals}
+	p := &workerRun{cfg: cfg, log: log, signals: signals}
 	o, err := a.workerOptions(cfg, log)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (a *app) worker(cfg *config.Config) error {
 	}
 	reconcile(d, log)
 	if p.engine, err = a.newEngine(cfg, d, log, func(c *engine.Config) {
-		workerRoom(cfg, c)
+		raiseWorkerLimits(cfg, c)
 		if cfg.Templates.Auto {
 			c.Templates, c.ReadyMemory = iiiTemplates(cfg, d.First.Caps()), cfg.TemplatesMemory
 		}
@@ -120,15 +120,15 @@ func loopbackURL(url string) bool {
 
 // workerRoom is iiiRoom where nobody but the engine makes sandboxes: programs may
 // then run as long as the protocol's settings say.
-func workerRoom(cfg *config.Config, c *engine.Config) {
-	iiiRoom(cfg, c)
+func raiseWorkerLimits(cfg *config.Config, c *engine.Config) {
+	raiseIIILimits(cfg, c)
 	if cfg.Origin("limits.max.timeout") == "" && c.Max.Timeout != sandbar.Unlimited {
 		c.Max.Timeout = max(c.Max.Timeout, iiiSettings(cfg.III).MaxExecTimeout())
 	}
 }
 
 // joined is a worker until its end.
-type joined struct {
+type workerRun struct {
 	cfg     *config.Config
 	log     *slog.Logger
 	engine  *engine.Engine
@@ -137,7 +137,7 @@ type joined struct {
 }
 
 // run stays connected until a signal, and removes everything.
-func (p *joined) run() error {
+func (p *workerRun) run() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	left := make(chan error, 1)
@@ -146,11 +146,11 @@ func (p *joined) run() error {
 	select {
 	case s := <-p.signals:
 		p.log.Info("ending", "signal", strings.ToUpper(s.String()), "patience", p.cfg.ShutdownTimeout)
-		go p.endAtOnce()
+		go p.forceExit()
 		cancel()
 		<-left
 	case err = <-left:
-		go p.endAtOnce()
+		go p.forceExit()
 	}
 	err = errors.Join(err, p.shutdown())
 	p.log.Info("ended")
@@ -158,7 +158,7 @@ func (p *joined) run() error {
 }
 
 // shutdown stops the sandboxes.
-func (p *joined) shutdown() error {
+func (p *workerRun) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.ShutdownTimeout)
 	defer cancel()
 	err := errors.Join(p.worker.Close(ctx), p.engine.Shutdown(ctx))
@@ -170,7 +170,7 @@ func (p *joined) shutdown() error {
 }
 
 // endAtOnce waits for the second signal, and then no longer than killTime.
-func (p *joined) endAtOnce() {
+func (p *workerRun) forceExit() {
 	s := <-p.signals
 	number, _ := s.(syscall.Signal)
 	p.log.Warn("second signal: all programs are killed, and this process ends", "signal", strings.ToUpper(s.String()), "within", killTime, "after a third", "now")

@@ -10,7 +10,7 @@ import (
 const networkHelp = "let it reach out over TCP, UDP and DNS, within the rules of the configuration (network.…)"
 
 // networkOf reads --network.
-func networkOf(cmd *cobra.Command) sandbar.Network {
+func networkFlag(cmd *cobra.Command) sandbar.Network {
 	if out, _ := cmd.Flags().GetBool("network"); out {
 		return sandbar.NetworkOutbound
 	}

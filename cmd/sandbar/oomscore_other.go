@@ -9,4 +9,4 @@ import (
 )
 
 // protect does nothing: there is no order of whom to kill for memory.
-func protect(platform.Drivers, *slog.Logger) {}
+func lowerOOMScore(platform.Drivers, *slog.Logger) {}

@@ -3,4 +3,4 @@
 package main
 
 // forbidCore does nothing: Go programs leave no core dumps unless they are told to.
-func forbidCore() {}
+func limitCoreDumps() {}

@@ -9,7 +9,7 @@ import (
 )
 
 // divert returns a duplicate of f and lets f itself lead to standard error.
-func divert(f *os.File) (*os.File, error) {
+func redirectToStderr(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err == nil {
 		err = unix.Dup3(int(os.Stderr.Fd()), int(f.Fd()), 0)

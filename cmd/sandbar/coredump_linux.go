@@ -7,6 +7,6 @@ import "golang.org/x/sys/unix"
 // kernel starts that for 0 and not for 1, and no file fits in 1. Sandboxes
 // inherit it. An outer limit of 0 stays where the daemon has no right to raise it;
 // hostenv.Probe refuses it there if it matters.
-func forbidCore() {
+func limitCoreDumps() {
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1})
 }

@@ -15,26 +15,26 @@ import (
 // brake turns signals to this process into an end of the program: the first
 // with grace, the second at once. A third one ends this process, in case
 // nothing else can.
-type brake struct {
+type canceller struct {
 	signals chan os.Signal
 	done    sync.WaitGroup
-	first   atomic.Int32
+	firstSignal   atomic.Int32
 }
 
 // endings takes the signals that ask a process to end. SIGPIPE is taken as well
 // and dropped, so that a write to a pipe that nobody reads is an error like any
 // other, after which there is still order; it is not ignored, because programs
 // would inherit that.
-func (a *app) endings() chan os.Signal {
-	return a.take(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+func (a *app) terminationSignals() chan os.Signal {
+	return a.notify(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 }
 
 // take takes signals, except those that are to have no effect, and SIGPIPE as
 // endings does.
-func (a *app) take(all ...os.Signal) chan os.Signal {
+func (a *app) notify(all ...os.Signal) chan os.Signal {
 	signals := make(chan os.Signal, 8)
 	for _, s := range all {
-		if !slices.Contains(a.ignored, s) {
+		if !slices.Contains(a.ignoredSignals, s) {
 			signal.Notify(signals, s)
 		}
 	}
@@ -43,14 +43,14 @@ func (a *app) take(all ...os.Signal) chan os.Signal {
 }
 
 // listen starts a brake.
-func (a *app) listen(run *engine.Execution) *brake {
-	b := &brake{signals: a.endings()}
+func (a *app) cancelOnSignals(run *engine.Execution) *canceller {
+	b := &canceller{signals: a.terminationSignals()}
 	b.done.Go(func() {
 		count := 0
 		for s := range b.signals {
 			count++
 			number, _ := s.(syscall.Signal)
-			b.first.CompareAndSwap(0, int32(number))
+			b.firstSignal.CompareAndSwap(0, int32(number))
 			switch count {
 			case 1:
 				run.Cancel()
@@ -65,9 +65,9 @@ func (a *app) listen(run *engine.Execution) *brake {
 }
 
 // signal is the first signal that came, or 0.
-func (b *brake) signal() int { return int(b.first.Load()) }
+func (b *canceller) signal() int { return int(b.firstSignal.Load()) }
 
-func (b *brake) close() {
+func (b *canceller) close() {
 	signal.Stop(b.signals)
 	close(b.signals)
 	b.done.Wait()

@@ -8,7 +8,7 @@ import (
 
 // divert returns f under another name. The handle that this process and its
 // children know as standard output then is that of standard error.
-func divert(f *os.File) (*os.File, error) {
+func redirectToStderr(f *os.File) (*os.File, error) {
 	out := os.NewFile(f.Fd(), "responses")
 	os.Stdout = os.Stderr
 	return out, windows.SetStdHandle(windows.STD_OUTPUT_HANDLE, windows.Handle(os.Stderr.Fd()))
