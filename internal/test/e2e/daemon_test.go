@@ -130,6 +130,17 @@ func (d *daemon) stop() error {
 	}
 }
 
+// endClean stops the daemon, which must exit with 0 and leave nothing behind.
+func (d *daemon) endClean(t *testing.T) {
+	t.Helper()
+	if err := d.stop(); err != nil {
+		t.Errorf("the daemon ended with %v; it said:\n%s", err, d.said())
+	}
+	if left := leftovers(t, d); len(left) > 0 {
+		t.Errorf("left behind: %s", strings.Join(left, ", "))
+	}
+}
+
 // Independent clients, which share no code with the server, run every language
 // this host has, with everything the protocol's text says about them.
 func TestClients(t *testing.T) {
@@ -140,12 +151,7 @@ func TestClients(t *testing.T) {
 	}
 	d := newDaemon(t, t.TempDir())
 	d.runClients(t, languages, testenv.NpmWS, testenv.PyWebsockets)
-	if err := d.stop(); err != nil {
-		t.Errorf("the daemon ended with %v; it said:\n%s", err, d.said())
-	}
-	if left := leftovers(t, d); len(left) > 0 {
-		t.Errorf("left behind: %s", strings.Join(left, ", "))
-	}
+	d.endClean(t)
 }
 
 // runClients has clients, named by what they need, run all their programs in

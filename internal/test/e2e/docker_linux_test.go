@@ -69,7 +69,7 @@ func TestDockerKilled(t *testing.T) {
 	next := newDaemon(t, dir, env...)
 	waitUntil(t, "nothing of the killed daemon is left", func() []string { return append(still(e, old), leftovers(t, d)...) })
 	execute(t, next.dial(t), "fine", "exit 0")
-	next.endWell(t)
+	next.endCleanWithEngine(t)
 	waitUntil(t, "namespaces and mounts are as before", func() []string { return remains(t, before, d, next) })
 }
 

@@ -194,7 +194,7 @@ func TestIIIQuickstart(t *testing.T) {
 			t.Errorf("%v: %v; %q, want %q\n%s%s", args, err, said, want, out, stderr.Bytes())
 		}
 	}
-	d.endWell(t)
+	d.endClean(t)
 }
 
 // The text's own examples, to the letter. Only where something else listens at the
