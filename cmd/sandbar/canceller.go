@@ -12,25 +12,24 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
-// brake turns signals to this process into an end of the program: the first
-// with grace, the second at once. A third one ends this process, in case
-// nothing else can.
+// canceller ends an execution on signals to this process. The first signal cancels
+// the program with its grace period, the second kills it, the third exits this
+// process.
 type canceller struct {
 	signals chan os.Signal
 	done    sync.WaitGroup
 	firstSignal   atomic.Int32
 }
 
-// endings takes the signals that ask a process to end. SIGPIPE is taken as well
-// and dropped, so that a write to a pipe that nobody reads is an error like any
-// other, after which there is still order; it is not ignored, because programs
-// would inherit that.
+// terminationSignals returns a channel that receives SIGINT, SIGTERM and SIGHUP.
 func (a *app) terminationSignals() chan os.Signal {
 	return a.notify(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 }
 
-// take takes signals, except those that are to have no effect, and SIGPIPE as
-// endings does.
+// notify returns a channel that receives the given signals, except those that were
+// ignored when this process started. It also catches and drops SIGPIPE, so that a write
+// to a closed pipe returns EPIPE and clean-up runs. SIGPIPE is not ignored because
+// ignored signals are inherited across execve(2).
 func (a *app) notify(all ...os.Signal) chan os.Signal {
 	signals := make(chan os.Signal, 8)
 	for _, s := range all {
@@ -42,7 +41,7 @@ func (a *app) notify(all ...os.Signal) chan os.Signal {
 	return signals
 }
 
-// listen starts a brake.
+// cancelOnSignals starts a canceller for run. The caller must close it.
 func (a *app) cancelOnSignals(run *engine.Execution) *canceller {
 	b := &canceller{signals: a.terminationSignals()}
 	b.done.Go(func() {
@@ -64,7 +63,7 @@ func (a *app) cancelOnSignals(run *engine.Execution) *canceller {
 	return b
 }
 
-// signal is the first signal that came, or 0.
+// signal returns the number of the first signal received, or 0.
 func (b *canceller) signal() int { return int(b.firstSignal.Load()) }
 
 func (b *canceller) close() {

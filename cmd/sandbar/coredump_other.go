@@ -2,5 +2,5 @@
 
 package main
 
-// forbidCore does nothing: Go programs leave no core dumps unless they are told to.
+// limitCoreDumps does nothing: a Go program dumps core only with GOTRACEBACK=crash.
 func limitCoreDumps() {}

@@ -24,7 +24,7 @@ func (a *app) iiiCommand() *cobra.Command {
 		cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs,
 			RunE: func(cmd *cobra.Command, args []string) error {
 				if len(args) > 0 {
-					return usagef(cmd, "there is no command %s%s", cli.Quote(cmd.Name()+" "+args[0]), suggestion(args[0], commandNames(cmd)))
+					return usagef(cmd, "unknown command %s%s", cli.Quote(cmd.Name()+" "+args[0]), suggestion(args[0], commandNames(cmd)))
 				}
 				return cmd.Help()
 			}}

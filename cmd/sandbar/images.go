@@ -109,7 +109,7 @@ read-only, by all sandboxes.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef(cmd, "there is no command %s%s", cli.Quote("images "+args[0]), suggestion(args[0], commandNames(cmd)))
+				return usagef(cmd, "unknown command %s%s", cli.Quote("images "+args[0]), suggestion(args[0], commandNames(cmd)))
 			}
 			return cmd.Help()
 		},

@@ -335,7 +335,7 @@ func TestRemoteUsage(t *testing.T) {
 		{"exec box --", "no command was given"},
 		{"exec -- ls", "ID is missing"},
 		{"exec box --timeout fast -- ls", "is not a duration"},
-		{"exec box --timeout 0s -- ls", "is no time at all"},
+		{"exec box --timeout 0s -- ls", "is zero"},
 		{"exec box -d --timeout 5s -- ls", "does not go with --detach"},
 		{"exec box -e =x -- ls", "has no name"},
 		{"exec box --stdin /no/file -- cat", "cannot be read"},
