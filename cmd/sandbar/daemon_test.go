@@ -332,7 +332,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 			execute(ctx, t, ws, "shell", "trap '' TERM; echo started; sleep 1000; sleep 1000")
 			until(ctx, t, ws, "stdout")
 			p.cmd.Process.Signal(s)
-			p.stderr.await(t, "msg=ending ")
+			p.stderr.await(t, `msg="shutting down" `)
 			p.ends(want, s)
 			ws.CloseNow()
 		}

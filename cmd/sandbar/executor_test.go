@@ -224,7 +224,7 @@ func TestExecutorMainCommand(t *testing.T) {
 			p := launchExecutor(t, &out, environ, "--", "sh", "-c", "trap '' TERM INT; echo up; while :; do sleep 0.05; done")
 			out.await(t, "up\n")
 			p.cmd.Process.Signal(syscall.SIGTERM)
-			p.stderr.await(t, "msg=ending")
+			p.stderr.await(t, `msg="shutting down"`)
 			p.ends(128+9, syscall.SIGINT)
 		})
 	})

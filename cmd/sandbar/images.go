@@ -420,7 +420,7 @@ Exit code: 0, or 1 if something could not be removed.`,
 
 func (a *app) printImageLeftovers(rows []collectedImage) error {
 	if len(rows) == 0 {
-		_, err := fmt.Fprintln(a.stdout, "nothing is left behind")
+		_, err := fmt.Fprintln(a.stdout, "no leftovers")
 		return err
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)

@@ -10,16 +10,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
-// daemonScore is the daemon's in oom_score_adj: when the host is short of
-// memory, all but what is as important is killed first. Not -1000, which is
-// never: a daemon that leaked would take the host with it.
+// daemonOOMScore is the daemon's oom_score_adj: under memory pressure the kernel kills
+// processes with a higher score first (proc_pid_oom_score_adj(5)). It is not -1000, which
+// excludes a process, so that the kernel can kill a daemon that leaks memory.
 const daemonOOMScore = -900
 
-// protect lowers the daemon's score, where it may. It does nothing for an ordinary
-// user, who may not; where the operator has set one that is as low; and where a
-// driver runs programs without a boundary: they would inherit it, and could
-// take the host's memory without being killed. The processes of the other
-// drivers set a score of their own.
+// lowerOOMScore lowers the daemon's oom_score_adj to daemonOOMScore. It does nothing for
+// an ordinary user, who lacks the right; if the score is already as low; and if a driver
+// has no boundary, because its programs would inherit the score. Processes of the other
+// drivers set their own score.
 func lowerOOMScore(ds platform.Drivers, log *slog.Logger) {
 	const file = "/proc/self/oom_score_adj"
 	for _, d := range ds.All() {
@@ -35,6 +34,6 @@ func lowerOOMScore(ds platform.Drivers, log *slog.Logger) {
 		return
 	}
 	if err := os.WriteFile(file, strconv.AppendInt(nil, daemonOOMScore, 10), 0); err != nil {
-		log.Info("the daemon is not put before its sandboxes when memory is short", "error", err)
+		log.Info("cannot lower oom_score_adj: under memory pressure the kernel may kill the daemon before its sandboxes", "error", err)
 	}
 }

@@ -8,5 +8,5 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
-// protect does nothing: there is no order of whom to kill for memory.
+// lowerOOMScore does nothing: only Linux has oom_score_adj.
 func lowerOOMScore(platform.Drivers, *slog.Logger) {}

@@ -69,7 +69,7 @@ func TestFathomNetwork(t *testing.T) {
 		}
 	}
 	d := startDaemon(t, t.TempDir(), "SANDBAR_FATHOM_NETWORK=true", "SANDBAR_NETWORK_OUTBOUND=false")
-	if err := d.cmd.Wait(); err == nil || !strings.Contains(d.said(), "fathom.network is true, and the driver native cannot give its sandboxes a network here") {
+	if err := d.cmd.Wait(); err == nil || !strings.Contains(d.said(), "fathom.network is true, but the driver native cannot give sandboxes a network on this host") {
 		t.Errorf("it ended with %v and said:\n%s", err, d.said())
 	}
 }

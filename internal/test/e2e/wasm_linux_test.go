@@ -88,7 +88,7 @@ func TestAutoTakesWasm(t *testing.T) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil || string(out) != "wasm32\n" || !strings.Contains(stderr.String(), "driver auto: native does not work here, so wasm is used") {
+	if err != nil || string(out) != "wasm32\n" || !strings.Contains(stderr.String(), "driver auto: using wasm, because native does not work on this host") {
 		t.Errorf("%v, stdout %q, stderr %q", err, out, stderr.String())
 	}
 	// A mistake in the configuration is no reason to take a weaker boundary.
