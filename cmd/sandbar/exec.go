@@ -80,7 +80,7 @@ func (r *remote) exec(args []string) error {
 func (r *remote) detach(id string, args []string, dir string, env map[string]string) error {
 	for _, flag := range []string{"timeout", "output", "stdin"} {
 		if r.cmd.Flags().Lookup(flag).Changed {
-			return usagef(r.cmd, "--%s does not go with --detach", flag)
+			return usagef(r.cmd, "--detach excludes --%s", flag)
 		}
 	}
 	p, err := r.StartProcess(r.ctx, id, shellWords(args), dir, env)

@@ -169,5 +169,5 @@ func Remote(stderr io.Writer, x wire.Result, signal int) error {
 		}
 		return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the command was ended with its sandbox"))
 	}
-	return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the sandbox died under the command; how the command ended is not known"))
+	return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the sandbox died while the command ran; the command's result is unknown"))
 }

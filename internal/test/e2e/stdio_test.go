@@ -152,7 +152,7 @@ func TestStdioUsage(t *testing.T) {
 		text string // on stderr
 	}{
 		{[]string{"--mode", "v86"}, "--mode v86 needs --disk-image"},
-		{[]string{"--mode", "hard"}, `there is no mode "hard"`},
+		{[]string{"--mode", "hard"}, `unknown mode "hard"`},
 		{[]string{"--memory-limit", "0"}, "4 to 4096 MB"},
 		{[]string{"--memory-limit", "9999999"}, "4 to 4096 MB"},
 		{[]string{"--memory-limit", "lots"}, "lots"},
