@@ -16,9 +16,9 @@ import (
 // the program with its grace period, the second kills it, the third exits this
 // process.
 type canceller struct {
-	signals chan os.Signal
-	done    sync.WaitGroup
-	firstSignal   atomic.Int32
+	signals     chan os.Signal
+	done        sync.WaitGroup
+	firstSignal atomic.Int32
 }
 
 // terminationSignals returns a channel that receives SIGINT, SIGTERM and SIGHUP.

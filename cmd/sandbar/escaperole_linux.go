@@ -27,7 +27,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
-// callerIs returns the user that this process is, as roles name it.
+// currentUserKind returns the kind of user that this process runs as.
 func currentUserKind() escapesuite.As {
 	switch {
 	case os.Geteuid() == 0 && spawn.DetectIDs().Ranged:
@@ -44,30 +44,31 @@ func currentUserKind() escapesuite.As {
 	return escapesuite.User
 }
 
-// The prefix of an actor's directory, and where the search for a free user number
-// begins: above those that distributions give to people and services.
 const (
-	roleDirPrefix = "sandbar-role-"
-	firstFreeUID  = 54321
-	roleImage   = "escape-suite" // of the image in the store of an actor
+	roleDirPrefix = "sandbar-role-" // of a role user's directory
+	// firstFreeUID is the start of the search for an unused uid, above the uids that
+	// distributions assign to users and services.
+	firstFreeUID = 54321
+	roleImage    = "escape-suite" // the image's name in a role user's store
 )
 
-// actor starts this program as another user, with directories and, if it has one, a
-// control group of its own. Only root can make one.
+// roleUser runs this program as another user, with private directories and, if the role
+// has one, a delegated cgroup. Only root can create one.
 type roleUser struct {
-	kind      escapesuite.As
+	kind    escapesuite.As
 	dir     string
 	binary  string
 	uid     int
 	environ []string
-	cgroups  *cgroup.Manager
+	cgroups *cgroup.Manager
 	group   *cgroup.Group
 }
 
-// newActor makes what a role's user needs. Unsupported: it cannot be made here.
+// newRoleUser creates the directories and the cgroup of a role's user. Its error is
+// Unsupported if the role is not possible on this host.
 func (a *app) newRoleUser(as escapesuite.As) (*roleUser, error) {
 	if currentUserKind() != escapesuite.Root {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "only root, with ids to give to sandboxes, can take on another role, and this is %s", currentUserKind())
+		return nil, sandbar.Errorf(sandbar.Unsupported, "only root with a range of ids for sandboxes can run another role; this is %s", currentUserKind())
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -95,8 +96,8 @@ func (a *app) newRoleUser(as escapesuite.As) (*roleUser, error) {
 	return p, nil
 }
 
-// settle makes the actor's directories below base, and tries whether the user can
-// execute a program there.
+// makeDirs creates the user's directories below base, and checks that the user can execute
+// a program there.
 func (p *roleUser) makeDirs(base, self string) (err error) {
 	if p.dir, err = os.MkdirTemp(base, roleDirPrefix); err != nil {
 		return err
@@ -137,8 +138,8 @@ func copyProgram(from, to string) error {
 	return errors.Join(err, dst.Chmod(0o755), dst.Close())
 }
 
-// delegate makes a control group and gives it to the user, as a service manager
-// does for Delegate=yes.
+// delegate creates a cgroup and delegates it to the user, like systemd's Delegate=yes
+// (cgroups(7), "Cgroups v2 delegation").
 func (p *roleUser) delegate() (err error) {
 	if p.cgroups, err = cgroup.Detect("escape-" + strconv.Itoa(os.Getpid())); err != nil {
 		return err
@@ -147,7 +148,7 @@ func (p *roleUser) delegate() (err error) {
 		return err
 	}
 	for _, dir := range p.group.Dirs() {
-		// What the kernel lists in /sys/kernel/cgroup/delegate, and version 1's tasks.
+		// The files of /sys/kernel/cgroup/delegate, and tasks of version 1.
 		for _, name := range []string{".", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "memory.oom.group", "tasks"} {
 			if err := os.Chown(filepath.Join(dir, name), p.uid, p.uid); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
@@ -157,7 +158,8 @@ func (p *roleUser) delegate() (err error) {
 	return nil
 }
 
-// command is this program as the actor. It ends with the calling thread.
+// command returns a command that runs this program as the user. The child receives SIGKILL
+// when the thread that started it exits (PR_SET_PDEATHSIG(2const)).
 func (p *roleUser) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.binary, args...)
 	cmd.Dir, cmd.Env = filepath.Join(p.dir, "home"), p.environ
@@ -174,29 +176,29 @@ func (p *roleUser) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs this program as the actor, in its control group.
+// run runs this program as the user, in its cgroup.
 func (p *roleUser) run(ctx context.Context, in io.Reader, out, errs io.Writer, args ...string) error {
-	runtime.LockOSThread() // whose end would end the child
+	runtime.LockOSThread() // see command: the thread's exit would kill the child
 	defer runtime.UnlockOSThread()
 	cmd := p.command(ctx, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errs
 	if p.group != nil {
-		doors, err := p.group.JoinFiles()
+		joinFiles, err := p.group.JoinFiles()
 		if err != nil {
 			return err
 		}
 		var enter strings.Builder
-		for i, d := range doors {
+		for i, d := range joinFiles {
 			defer d.Close()
 			fmt.Fprintf(&enter, "echo 0 >&%d || exit 1; exec %d>&-; ", i+3, i+3)
 		}
-		cmd.ExtraFiles, cmd.Path = doors, "/bin/sh"
+		cmd.ExtraFiles, cmd.Path = joinFiles, "/bin/sh"
 		cmd.Args = append([]string{"sh", "-c", enter.String() + `exec "$@"`, "sh"}, cmd.Args...)
 	}
 	return cmd.Run()
 }
 
-// give puts an image of the caller's store into the actor's own.
+// copyImage copies an image of the caller's store into the user's store.
 func (p *roleUser) copyImage(ctx context.Context, cfg *config.Config, name string) error {
 	img, err := platform.Host(cfg, cfg.Driver, slog.New(slog.DiscardHandler)).Images.Open(ctx, name)
 	if err != nil {
@@ -204,7 +206,7 @@ func (p *roleUser) copyImage(ctx context.Context, cfg *config.Config, name strin
 	}
 	defer img.Close()
 	if img.Dir == "" {
-		return sandbar.Errorf(sandbar.NotFound, "the image %s is not installed, and stands for the host's programs", sandbar.Quote(name, 80))
+		return sandbar.Errorf(sandbar.NotFound, "the image %s is not installed; it stands for the host's programs", sandbar.Quote(name, 80))
 	}
 	root, err := os.OpenRoot(img.Dir)
 	if err != nil {
@@ -228,7 +230,7 @@ func (p *roleUser) copyImage(ctx context.Context, cfg *config.Config, name strin
 	return nil
 }
 
-// remove removes all that was made.
+// remove removes the user's directories and cgroup.
 func (p *roleUser) remove() {
 	if p.group != nil {
 		for _, dir := range p.group.Dirs() {
@@ -259,7 +261,7 @@ func removeGroups(dir string) {
 	}
 }
 
-// freeUID finds a user number that has neither a name nor a process.
+// freeUID returns a uid that has neither an account nor a process.
 func freeUID() (int, error) {
 	taken := map[uint32]bool{}
 	entries, _ := os.ReadDir("/proc")
@@ -275,5 +277,5 @@ func freeUID() (int, error) {
 			return uid, nil
 		}
 	}
-	return 0, fmt.Errorf("all user numbers from %d to %d are taken", firstFreeUID, firstFreeUID+999)
+	return 0, fmt.Errorf("all uids from %d to %d are in use", firstFreeUID, firstFreeUID+999)
 }

@@ -13,7 +13,7 @@ import (
 
 const roleImage = ""
 
-// callerIs returns the user that this process is. The other roles are Linux's.
+// currentUserKind returns User: only Linux has the other roles.
 func currentUserKind() escapesuite.As { return escapesuite.User }
 
 type roleUser struct{}
@@ -23,5 +23,5 @@ func (a *app) newRoleUser(as escapesuite.As) (*roleUser, error) {
 }
 
 func (*roleUser) run(context.Context, io.Reader, io.Writer, io.Writer, ...string) error { return nil }
-func (*roleUser) copyImage(context.Context, *config.Config, string) error                    { return nil }
+func (*roleUser) copyImage(context.Context, *config.Config, string) error               { return nil }
 func (*roleUser) remove()                                                               {}

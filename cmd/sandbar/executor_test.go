@@ -263,7 +263,7 @@ func TestExecutorRefuses(t *testing.T) {
 		{"no secret", nil, nil, 1, "sandbar: SANDBOX_SECRET environment variable not set\n"},
 		{"empty secret", []string{"SANDBOX_SECRET="}, nil, 1, "sandbar: SANDBOX_SECRET environment variable not set\n"},
 		{"unknown mode", []string{s, "SANDBOX_AUTH_MODE=open"}, nil, 2, `SANDBOX_AUTH_MODE: "open" is not known (allowed: static, pool)`},
-		{"pool with a secret", []string{s, "SANDBOX_AUTH_MODE=pool"}, nil, 2, "SANDBOX_SECRET is set, and in mode pool"},
+		{"pool with a secret", []string{s, "SANDBOX_AUTH_MODE=pool"}, nil, 2, "SANDBOX_SECRET is set, but in mode pool"},
 		{"pool with an empty file", []string{"SANDBOX_AUTH_MODE=pool", "SANDBOX_SECRET_PATH=" + empty}, nil, 2, "empty"},
 		{"bad port", []string{s, "PORT=http"}, nil, 2, `PORT: "http" is not a port`},
 		{"port out of range", []string{s, "PROXY_PORT=65536"}, nil, 2, `PROXY_PORT: "65536" is not a port`},

@@ -105,7 +105,7 @@ func TestReloadOfMistakes(t *testing.T) {
 		{good + "limits: {default: {memory: lots}}\n", "second\n", `limits.default.memory`},
 		{good, "two\nlines\n", `holds no token`},
 		{good + "clients: [{name: a, token_file: " + dir + "/none}]\n", "second\n", `none`},
-		{good + "clients: [{name: a, token_file: " + dir + "/token}]\n", "second\n", `also another's`},
+		{good + "clients: [{name: a, token_file: " + dir + "/token}]\n", "second\n", `also that of another client`},
 	} {
 		p.put("config", c.config)
 		p.put("token", c.token)

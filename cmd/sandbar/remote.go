@@ -34,9 +34,9 @@ type remote struct {
 	app *app
 	cmd *cobra.Command
 	// ctx is cancelled by the first signal; the second exits the process.
-	ctx  context.Context
-	stop func()
-	caught   *syscall.Signal // the signal that came; read it after ctx ended
+	ctx    context.Context
+	stop   func()
+	caught *syscall.Signal // the signal that came; read it after ctx ended
 }
 
 // remoteCommand makes cmd a client of a daemon. run is called with the connection.

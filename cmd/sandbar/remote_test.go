@@ -297,7 +297,7 @@ while True:
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	address := out.await(t, `(127\.0\.0\.1:\d+) is port 8000 of box\n`)[1]
+	address := out.await(t, `forwarding (127\.0\.0\.1:\d+) to port 8000 of box\n`)[1]
 	for range 3 {
 		var answer []byte
 		for len(answer) == 0 { // the program may not listen yet
@@ -341,7 +341,7 @@ func TestRemoteUsage(t *testing.T) {
 		{"exec box --stdin /no/file -- cat", "cannot be read"},
 		{"create a b", "is one argument too many"},
 		{"create --memory lots", "--memory"},
-		{"create --label x", "is no label"},
+		{"create --label x", "is not a label"},
 		{"create --secret-file /no/file", "--secret-file"},
 		{"create --idle-timeout -5s", "--idle-timeout"},
 		{"list x", "takes no arguments"},

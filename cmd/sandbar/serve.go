@@ -156,17 +156,17 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	if err != nil {
 		return errors.Join(err, e.Shutdown(context.Background()))
 	}
-	door, err := newIII(cfg, d.First, e, api, token, clients, log)
+	iiiListener, err := newIII(cfg, d.First, e, api, token, clients, log)
 	if err != nil {
 		return errors.Join(err, server.StopAccepting(), e.Shutdown(context.Background()))
 	}
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
-	p := &daemon{log: log, server: server, fathom: ws, api: api, iii: door, engine: e, signals: signals,
+	p := &daemon{log: log, server: server, fathom: ws, api: api, iii: iiiListener, engine: e, signals: signals,
 		hangups: hangups, reload: &reloader{app: a, started: cfg, current: cfg, load: load, level: level, log: log, engine: e}}
 	p.reload.servers = append(p.reload.servers, server)
-	if door != nil {
-		p.reload.servers = append(p.reload.servers, door.http)
+	if iiiListener != nil {
+		p.reload.servers = append(p.reload.servers, iiiListener.http)
 	}
 	return p.run()
 }
@@ -258,7 +258,9 @@ func fathomOptions(cfg *config.Config, log *slog.Logger) fathom.Options {
 func controlOptions(cfg *config.Config, log *slog.Logger) control.Options {
 	authorized := func(*http.Request) error { return nil }
 	return control.Options{
-		NewExecutor: func(s *engine.Sandbox) control.Executor { return executor.New(s, executorOptions(cfg, log, authorized)) },
+		NewExecutor: func(s *engine.Sandbox) control.Executor {
+			return executor.New(s, executorOptions(cfg, log, authorized))
+		},
 		IdleTimeout: cfg.IdleTimeout, MaxConnections: int(cfg.Executor.MaxConnections), StallTimeout: cfg.Executor.StallTimeout,
 		Logger: log,
 	}
@@ -266,16 +268,16 @@ func controlOptions(cfg *config.Config, log *slog.Logger) control.Options {
 
 // daemon is the running "sandbar serve".
 type daemon struct {
-	log     *slog.Logger
-	server  *httpd.Server
-	fathom  *fathom.Server
-	api     *control.Server
-	iii     *iiiEngine // nil for none
-	engine  *engine.Engine
-	signals <-chan os.Signal // SIGINT, SIGTERM
-	hangups <-chan os.Signal // SIGHUP
-	reload  *reloader
-	secondSignal  atomic.Int32 // the signal that ended patience, or 0
+	log          *slog.Logger
+	server       *httpd.Server
+	fathom       *fathom.Server
+	api          *control.Server
+	iii          *iiiEngine // nil for none
+	engine       *engine.Engine
+	signals      <-chan os.Signal // SIGINT, SIGTERM
+	hangups      <-chan os.Signal // SIGHUP
+	reload       *reloader
+	secondSignal atomic.Int32 // the signal that ended patience, or 0
 }
 
 // run serves until a termination signal, or until a listener fails.

@@ -119,7 +119,7 @@ func TestContainerRights(t *testing.T) {
 		}
 	}
 	rights := flags[first:last]
-	if out, err := c.doctor(rights...); err != nil || !strings.Contains(out, "driver native made a sandbox, ran a program in it") {
+	if out, err := c.doctor(rights...); err != nil || !strings.Contains(out, "driver native created a sandbox, ran a program in it") {
 		t.Errorf("with %q: %v:\n%s", rights, err, out)
 	}
 	for without, says := range map[string]string{"seccomp=unconfined": "start the agent: operation not permitted", "systempaths=unconfined": "mount proc on /proc: operation not permitted"} {

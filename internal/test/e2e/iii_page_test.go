@@ -249,7 +249,7 @@ func TestIIIWorkerAdd(t *testing.T) {
 	if err := os.WriteFile(file, []byte("workers:\n  - name: iii-http # ours\n    config: {port: 3111}\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	for _, said := range []string{"added the worker iii-sandbox to config.yaml\n", "config.yaml has the worker iii-sandbox; nothing was changed\n"} {
+	for _, said := range []string{"added the worker iii-sandbox to config.yaml\n", "config.yaml already has the worker iii-sandbox; nothing was changed\n"} {
 		cmd := exec.Command(testenv.Build(t, "cmd/sandbar"), "iii", "worker", "add", "iii-sandbox")
 		cmd.Dir, cmd.Env = dir, environ()
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != said {
