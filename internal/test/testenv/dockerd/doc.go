@@ -9,6 +9,6 @@
 // tested client. A test calls testenv.Need(t, testenv.Docker) first.
 package dockerd
 
-// Prefix begins the names of the directories that engines are in, and of what is
-// called after them: mount points, control groups, arguments of processes.
+// Prefix is the prefix of an engine's directory, and so of its mount points, its cgroups,
+// and paths in the arguments of its processes.
 const Prefix = "sbdk-"
