@@ -224,10 +224,10 @@ func TestRemoteFiles(t *testing.T) {
 		if err := errors.Join(os.Symlink(here("secret"), here("tree/link")), os.Mkdir(here("tree/empty"), 0o755)); err != nil {
 			t.Fatal(err)
 		}
-		p.expect(0, `uploaded 3 bytes to box:t\n`, `sandbar: \S+/tree/link is left out: it is no file [^\n]*\n`, "upload", "-r", "box", here("tree"), "t")
+		p.expect(0, `uploaded 3 bytes to box:t\n`, `sandbar: skipped \S+/tree/link: not a regular file [^\n]*\n`, "upload", "-r", "box", here("tree"), "t")
 		p.expect(0, `a\nempty\nsub\nsub/b\n755\n`, ``, "exec", id, "--", "sh", "-c", "cd t; ls -d * sub/*; stat -c %a sub/b")
 		p.expect(0, ``, ``, "exec", id, "--", "sh", "-c", "ln -s /etc/passwd t/passwd; mkfifo t/pipe")
-		p.expect(0, `downloaded 3 bytes to \S+\n`, `sandbar: t/passwd is left out: it is no file \(link\)\nsandbar: t/pipe is left out: it is no file \(other\)\n`,
+		p.expect(0, `downloaded 3 bytes to \S+\n`, `sandbar: skipped t/passwd: not a regular file \(link\)\nsandbar: skipped t/pipe: not a regular file \(other\)\n`,
 			"download", "-r", id, "t", here("back"))
 		if read("back/a") != "a" || read("back/sub/b") != "bb" {
 			t.Error("the tree came back otherwise")
@@ -264,7 +264,7 @@ func TestHostileNames(t *testing.T) {
 		code, _, stderr := invocation{args: []string{"download", "-r", "box", "t", filepath.Join(dir, "in")},
 			environ: []string{"SANDBAR_URL=" + s.URL, "SANDBAR_TOKEN=t"}}.run(t)
 		s.Close()
-		if code != 1 || !strings.Contains(stderr, "which is no name here") {
+		if code != 1 || !strings.Contains(stderr, "which is not a valid file name on this host") {
 			t.Errorf("%q: exit code %d, %s", name, code, stderr)
 		}
 		found, err := filepath.Glob(filepath.Join(dir, "*", "*"))

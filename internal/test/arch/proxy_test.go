@@ -3,7 +3,7 @@ package arch
 import "testing"
 
 // httputil.ReverseProxy forwards informational responses (1xx) and clears headers that were set
-// before. Only the proxy that confines the responses of sandboxes may use it.
+// before. Only the proxy of package control, which confines the responses of sandboxes, uses it.
 func TestProgramsAnswerThroughOneProxy(t *testing.T) {
 	const only = "internal/protocol/control"
 	all := load(t)
