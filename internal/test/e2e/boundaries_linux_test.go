@@ -8,8 +8,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The clients of every protocol find over docker and gVisor what they find over
-// native, with the built command and one variable that says so.
+// The clients of every protocol work over docker and gVisor as over native. One environment
+// variable of the built command selects the driver.
 
 func TestFathomOver(t *testing.T) {
 	for _, b := range boundaries() {
