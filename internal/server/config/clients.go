@@ -30,7 +30,7 @@ func (c *Config) clientFields() []field {
 				"More are refused, with the time after which to come again. Clients take turns where there is a queue, so that the flood of " +
 				"one is not the wait of another: {name: ci, token_file: /etc/sandbar/ci.token, max_sandboxes: 8, max_queue: 100, rate: 20}."},
 		measure("max_connections", &c.MaxConnections, count, bounds[int64]{lo: 1, hi: 1000000}, "4096",
-			"Connections to one listener at once. More are told to come again and closed, without a look at what they ask."),
+			"The maximum number of connections to one listener. Further ones get a response to retry and are closed, without their request being read."),
 	}
 }
 

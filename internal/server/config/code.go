@@ -41,7 +41,7 @@ func (c *Config) codeFields() []field {
 	return []field{
 		{path: "code.languages", value: list{&c.Code.Languages, checkName}, instead: "all there are",
 			allowed: "a list of languages that there are",
-			doc:     "The languages that may be asked for. All others are refused as if there were none of that name."},
+			doc:     "The languages that requests may name. All others are refused as unknown."},
 		measure("code.max_output", &c.Code.MaxOutput, size, bounds[int64]{lo: 1 << 10, hi: maxSize,
 			words: []word[int64]{{unlimitedWord, sandbar.Unlimited}}}, "10KiB",
 			"What is kept of each of stdout and stderr in the answers of \"sandbar tool\" and of the Go package sandbox, and by "+
@@ -52,17 +52,16 @@ func (c *Config) codeFields() []field {
 			"The time limit of every program of \"sandbar tool\" and of the Go package sandbox, whatever time limit the request asks for. "+
 				"\"none\" leaves it to the request, and then to limits.default.timeout."),
 		{path: "code.network", value: boolean(&c.Code.Network), initial: "false", allowed: "true or false",
-			doc: "Whether the programs of \"sandbar eval\", \"run\" and \"tool\" and of the Go package sandbox reach out without asking for it, as with --network."},
+			doc: "Whether the programs of \"sandbar eval\", \"run\" and \"tool\" and of the Go package sandbox have an outbound network without asking for it, as with --network."},
 		{path: "code.block_imports", value: boolean(&c.Code.BlockImports), initial: "false", allowed: "true or false",
 			doc: "Whether Python code that imports one of code.blocked_imports is refused. The code is parsed in its sandbox before it runs. " +
-				"It is a seat belt against accidents, not a boundary: code can hide what it imports."},
+				"It is a safeguard against mistakes, not a boundary: code can hide its imports."},
 		{path: "code.blocked_imports", value: list{&c.Code.BlockedImports, checkTopModule}, initial: "os,subprocess,shutil,socket,pathlib",
 			allowed: "a list of names of modules, without dots",
-			doc:     "The modules that code.block_imports is about."},
+			doc:     "The modules that code.block_imports refuses."},
 		{path: "code.store", value: oneOf(&c.Code.Store, StoreNever, StoreOnError, StoreAlways), initial: StoreNever,
 			allowed: "never, on_error or always",
-			doc: "Whether code is kept with what came of it, in a file for each execution: always, or only if it did not end with exit code 0. " +
-				"Environment and input are never kept; output is, up to code.max_output."},
+			doc:     "Whether code is stored with its result, in a file for each execution: always, or only if the exit code is not 0. Environment and input are never stored; output is, up to code.max_output."},
 		{path: "code.artifacts", value: text(&c.Code.Artifacts, checkArtifacts), initial: "artifacts",
 			allowed: "the path of a directory; a relative one begins in the working directory",
 			doc:     "The directory for code.store. The files are in its subdirectory \"executions\", readable by their owner only."},

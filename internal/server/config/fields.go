@@ -68,27 +68,24 @@ func (c *Config) listenerFields() []field {
 	return []field{
 		{path: "listen", value: text(&c.Listen, checkListen), initial: "127.0.0.1:8080",
 			allowed: "HOST:PORT with a port from 0 to 65535, or unix:/absolute/path",
-			doc: "The address the daemon listens on. Port 0 is any free port. On anything but loopback the daemon starts only " +
-				"with a token of your own (token, token_file or SANDBAR_TOKEN)."},
+			doc:     "The address that the daemon listens on. Port 0 picks a free port. Beyond loopback the daemon starts only with a token that you chose (token, token_file or SANDBAR_TOKEN)."},
 		{path: "token", value: text(&c.Token, checkToken), secret: true,
 			instead: "one made at the first start, kept in the file \"token\" of state_dir",
 			allowed: "1 to 4096 visible ASCII characters",
-			doc: "The bearer token every request must carry. Prefer token_file or the variable, which do not put it in this file. " +
-				"With none of them a token is made at the first start and kept in the file \"token\" of state_dir."},
+			doc:     "The bearer token that every request needs. Prefer token_file or the variable, which keep it out of this file. Without them the daemon generates a token at its first start and stores it in the file \"token\" of state_dir."},
 		{path: "token_file", value: text(&c.TokenFile, anyText),
 			allowed: "the path of a file that holds the token on one line",
 			doc:     "A file to read the token from, instead of token."},
 		{path: "allowed_hosts", value: list{&c.AllowedHosts, checkHost},
 			allowed: "a list of host names or addresses without port",
-			doc: "Host names under which clients may reach the daemon, beyond loopback names and the address it listens on. " +
-				"Requests under any other name are refused, which is what stops DNS rebinding."},
+			doc:     "Further values of the Host header that the daemon accepts, besides loopback names and the address that it listens on. It refuses all others, which prevents DNS rebinding."},
 		{path: "allowed_origins", value: list{&c.AllowedOrigins, checkOrigin},
 			allowed: "a list of origins such as https://app.example.com",
 			doc:     "Web pages that may call the daemon from a browser, beyond its own origin."},
 		{path: "metrics_open", value: boolean(&c.MetricsOpen), initial: "false", allowed: "true or false",
 			doc: "Whether GET /metrics answers without the token. Only possible on loopback."},
 		{path: "tls.cert", value: text(&c.TLS.Cert, anyText), allowed: "the path of a PEM file; only with tls.key",
-			doc: "The certificate chain for TLS. Both files are read again when they change. Without them the listener is plain HTTP."},
+			doc: "The certificate chain for TLS. Both files are reloaded when they change. Without them the listener is plain HTTP."},
 		{path: "tls.key", value: text(&c.TLS.Key, anyText), allowed: "the path of a PEM file; only with tls.cert",
 			doc: "The private key of tls.cert."},
 	}
@@ -104,11 +101,10 @@ func (c *Config) driverFields() []field {
 	return []field{
 		{path: "driver", value: text(&c.Driver, checkName), initial: "auto",
 			allowed: "auto or the name of a driver; \"sandbar doctor\" lists them",
-			doc: "What runs the sandboxes. auto is the strongest that works on this host, and never one without isolation: " +
-				"if there is none the daemon does not start. local isolates nothing and is for trusted code only."},
+			doc:     "The driver of sandboxes. auto is the strongest driver that works on this host, never one without isolation: if none works, the daemon does not start. local isolates nothing and is for trusted code only."},
 		{path: "drivers", value: c.driversTree(), initial: "{}",
 			allowed: "a map of drivers, each a map of its options",
-			doc:     "Options of drivers, such as {native: {name: value}}. \"sandbar doctor\" lists the options there are."},
+			doc:     "Options of drivers, such as {native: {name: value}}. \"sandbar doctor\" lists all options."},
 		{path: "allowed_drivers", value: list{&c.AllowedDrivers, checkName},
 			allowed: "a list of names of drivers",
 			doc: "Drivers that a request to the daemon may name besides the one of driver, which all others get. All of them " +
@@ -138,18 +134,18 @@ type limitDefaults struct {
 func defaultLimits() limitDefaults {
 	return limitDefaults{memory: "256MiB", cpus: unlimitedWord, cpuShares: "512", pids: "128", disk: halfWord,
 		inodes: "65536", files: "1024", timeout: "30s", output: "1MiB", unlimited: true, leastOutput: 1,
-		what: "What a caller gets who does not ask:"}
+		what: "Default:"}
 }
 
 func minLimits() limitDefaults {
 	return limitDefaults{memory: "16MiB", cpus: "0.01", cpuShares: "2", pids: "4", disk: "64KiB",
-		inodes: "16", files: "16", timeout: "1ms", output: "0B", what: "The least a caller may ask for:"}
+		inodes: "16", files: "16", timeout: "1ms", output: "0B", what: "Minimum that a request may set:"}
 }
 
 func maxLimits() limitDefaults {
 	return limitDefaults{memory: "1GiB", cpus: "host", cpuShares: "262144", pids: "4096", disk: "4GiB",
 		inodes: "1048576", files: "65536", timeout: "5m", output: "64MiB", unlimited: true, hostCPUs: true, leastOutput: 1,
-		what: "The most a caller may ask for:"}
+		what: "Maximum that a request may set:"}
 }
 
 // The widest range of any limit. The bounds keep sums and conversions far from overflow, and are
@@ -178,13 +174,13 @@ func limitFields(section string, l *sandbar.Limits, d limitDefaults) []field {
 	disk, halves := atLeast(4<<10), ""
 	if d.disk == halfWord {
 		disk.words = append(slices.Clip(disk.words), word[int64]{halfWord, 0})
-		halves = " Files are in the sandbox's memory: with half of it a program that fills the disk is told so, rather than killed for memory."
+		halves = " Files are in the sandbox's memory: with half of it, a program that fills the disk gets an error and is not killed for memory."
 	}
 	name := func(s string) string { return section + "." + s }
 	doc := func(s string) string { return d.what + " " + s }
 	return []field{
 		measure(name("memory"), &l.Memory, size, atLeast(1<<20), d.memory,
-			doc("memory of all programs of a sandbox together, files in memory and swap included.")),
+			doc("memory of all programs of a sandbox together, including files in memory and swap.")),
 		measure(name("cpus"), &l.CPUs, cpus, processors, d.cpus,
 			doc("processor time per second of wall clock, in processors.")),
 		measure(name("cpu_shares"), &l.CPUShares, count, bounds[int64]{lo: 2, hi: 262144}, d.cpuShares,
@@ -194,11 +190,11 @@ func limitFields(section string, l *sandbar.Limits, d limitDefaults) []field {
 		measure(name("disk"), &l.Disk, size, disk, d.disk,
 			doc("bytes written to all directories of a sandbox together."+halves)),
 		measure(name("inodes"), &l.Inodes, count, counts, d.inodes,
-			doc("files, directories and links made.")),
+			doc("the number of files, directories and links.")),
 		measure(name("files"), &l.Files, count, counts, d.files,
-			doc("descriptors one process may hold open.")),
+			doc("open descriptors of one process.")),
 		measure(name("timeout"), &l.Timeout, wallClock, clock, d.timeout,
-			doc("wall clock of one execution.")),
+			doc("wall-clock time of one execution.")),
 		measure(name("output"), &l.Output, size, atLeast(d.leastOutput), d.output,
 			doc("bytes of stdout and stderr together, per execution.")),
 	}
@@ -207,20 +203,19 @@ func limitFields(section string, l *sandbar.Limits, d limitDefaults) []field {
 func (c *Config) admissionFields() []field {
 	return []field{
 		{path: "allow_degraded", value: boolean(&c.AllowDegraded), initial: "false", allowed: "true or false",
-			doc: "Whether to run programs although this host cannot enforce one of their limits. Without it such a request is " +
-				"refused. \"sandbar doctor\" tells how each limit is held."},
+			doc: "Whether to run programs although this host cannot enforce one of their limits. Otherwise such a request is an error. \"sandbar doctor\" reports how each limit is enforced."},
 		measure("max_sandboxes", &c.MaxSandboxes, count, bounds[int64]{lo: 1, hi: 100000}, "64",
-			"Sandboxes alive at once, those of single executions included."),
+			"The maximum number of live sandboxes, including those of single executions."),
 		measure("max_queue", &c.MaxQueue, count, bounds[int64]{lo: 1, hi: 1000000}, "1024",
-			"Executions that may wait for a place; more are refused as overload."),
+			"The maximum number of executions that wait for a slot; further ones are refused as overload."),
 		measure("queue_timeout", &c.QueueTimeout, wallClock, bounds[time.Duration]{lo: time.Millisecond, hi: 24 * time.Hour}, "1m",
-			"The longest an execution waits for a place."),
+			"The longest time that an execution waits for a slot."),
 		measure("max_code", &c.MaxCode, size, bounds[int64]{lo: 1, hi: 64 << 20}, "1MiB",
 			"The largest source text of one execution."),
 		measure("max_env", &c.MaxEnv, size, bounds[int64]{lo: 1, hi: 1 << 20}, "64KiB",
 			"The largest environment of one execution, names and values together."),
 		measure("max_file", &c.MaxFile, size, bounds[int64]{lo: 1, hi: 1 << 50}, "16GiB",
-			"The largest file that is read out of a sandbox. The size that it claims counts: of a file with holes that can be more than the disk."),
+			"The largest file that can be read from a sandbox, by its apparent size: a sparse file can be larger than the disk limit."),
 	}
 }
 
@@ -228,13 +223,13 @@ func (c *Config) lifecycleFields() []field {
 	life := bounds[time.Duration]{lo: time.Second, hi: maxDuration, words: []word[time.Duration]{{"never", Never}}}
 	return []field{
 		measure("grace", &c.Grace, wallClock, bounds[time.Duration]{lo: time.Millisecond, hi: 5 * time.Minute}, "500ms",
-			"How long a program that is told to end (SIGTERM) has before everything in its sandbox is killed."),
+			"The grace period of a cancelled program between SIGTERM and SIGKILL to everything in its sandbox."),
 		measure("idle_timeout", &c.IdleTimeout, wallClock, life, "10m",
-			"A long-lived sandbox in which nothing has run or been transferred for so long is stopped."),
+			"A long-lived sandbox without a running program or transfer for this time is stopped."),
 		measure("max_lifetime", &c.MaxLifetime, wallClock, life, "24h",
-			"A long-lived sandbox is stopped at this age, whatever it does."),
+			"A long-lived sandbox is stopped at this age, even if it is in use."),
 		measure("replay_bytes", &c.ReplayBytes, size, bounds[int64]{lo: 4 << 10, hi: 1 << 30}, "1MiB",
-			"Output kept per stream of a followed program, for readers that come late or come back."),
+			"Bytes of output kept per stream of a followed program, for clients that connect late or reconnect."),
 		measure("keep_finished", &c.KeepFinished, count, bounds[int64]{lo: 1, hi: 10000}, "64",
 			"Finished programs kept per sandbox, with their results and kept output."),
 	}
@@ -250,39 +245,38 @@ func (c *Config) languageField() field {
 func (c *Config) fathomFields() []field {
 	return []field{
 		measure("fathom.disconnect_grace", &c.Fathom.DisconnectGrace, wallClock, bounds[time.Duration]{lo: time.Millisecond, hi: time.Hour}, "5s",
-			"How long the executions of a connection that was lost may go on."),
+			"The time that executions continue after their connection broke."),
 		measure("fathom.write_timeout", &c.Fathom.WriteTimeout, wallClock, bounds[time.Duration]{lo: time.Second, hi: time.Hour}, "30s",
-			"A client that takes nothing from its connection for so long is disconnected."),
+			"A client that reads nothing from its connection for this time is disconnected."),
 		measure("fathom.max_per_connection", &c.Fathom.MaxPerConnection, count, bounds[int64]{lo: 1, hi: 100000}, "256",
-			"Executions at once on one connection, waiting ones included."),
+			"The maximum number of executions on one connection, including waiting ones."),
 		measure("fathom.max_stdin", &c.Fathom.MaxStdin, size, bounds[int64]{lo: 1, hi: 64 << 20}, "1MiB",
 			"The largest standard input of one execution."),
 		{path: "fathom.store_code", value: boolean(&c.Fathom.StoreCode), initial: "false", allowed: "true or false",
 			doc: "Whether code.store also keeps executions of the Fathom protocol, whose text advises against it."},
 		{path: "fathom.network", value: boolean(&c.Fathom.Network), initial: "false", allowed: "true or false",
-			doc: "Whether the programs of the Fathom protocol reach out, by the rules of section network. The protocol has no field for it, so it is all of them or none. " +
-				"The daemon does not start if its driver cannot give a network."},
+			doc: "Whether the programs of the Fathom protocol have an outbound network, by the rules of section network. The protocol has no field for it, so the setting applies to all programs. The daemon does not start if its driver has no network."},
 	}
 }
 
 func (c *Config) executorFields() []field {
 	return []field{
 		measure("executor.max_json", &c.Executor.MaxJSON, size, bounds[int64]{lo: 1 << 10, hi: 1 << 30}, "16MiB",
-			"What of one request's body is held in memory. The content of a file is not."),
+			"The maximum of one request's body in memory, without the content of a file."),
 		measure("executor.max_content", &c.Executor.MaxContent, size, bounds[int64]{lo: 1, hi: maxSize}, "16GiB",
 			"The largest content of one /write_file. It goes into the sandbox as it arrives; the disk of the sandbox bounds it, too."),
 		measure("executor.max_output", &c.Executor.MaxOutput, size, bounds[int64]{lo: 1 << 10, hi: 1 << 30}, "64MiB",
-			"What one answer of /run holds of stdout and stderr together. A program that writes more is ended, and the answer says that it is truncated. /run_streaming has no limit."),
+			"The maximum of stdout and stderr together in a response of /run. A program that writes more is killed, and the response says that it is truncated. /run_streaming has no limit."),
 		measure("executor.keep_lines", &c.Executor.KeepLines, count, bounds[int64]{lo: 1, hi: 10_000_000}, "10000",
-			"Lines kept of each output of a background process, for readers that come late or come back."),
+			"Lines kept of each output of a background process, for clients that connect late or reconnect."),
 		measure("executor.keep_bytes", &c.Executor.KeepBytes, size, bounds[int64]{lo: 64 << 10, hi: 1 << 30}, "8MiB",
 			"The most that these lines may take together, per output."),
 		measure("executor.keep_finished", &c.Executor.KeepFinished, count, bounds[int64]{lo: 1, hi: 10000}, "64",
 			"Finished background processes kept per sandbox, with their lines."),
 		measure("executor.heartbeat", &c.Executor.Heartbeat, wallClock, bounds[time.Duration]{lo: time.Second, hi: time.Hour}, "10s",
-			"A stream on which nothing happens shows after so long that it is alive."),
+			"The interval of heartbeats on an idle stream."),
 		measure("executor.stall_timeout", &c.Executor.StallTimeout, wallClock, bounds[time.Duration]{lo: time.Second, hi: 24 * time.Hour}, "5m",
-			"A client that takes nothing of an answer for so long is cut off, and the command whose output it read is ended."),
+			"A client that reads nothing of a response for this time is disconnected, and the command whose output it read is killed."),
 		measure("executor.max_connections", &c.Executor.MaxConnections, count, bounds[int64]{lo: 1, hi: 100000}, "1024",
 			"Connections to ports of one sandbox, and commands run in it over a connection of their own, at once."),
 	}
@@ -292,24 +286,24 @@ func (c *Config) clientField() field {
 	return field{path: "url", value: text(&c.URL, checkURL),
 		instead: "where listen says, as seen from this machine: http://127.0.0.1:8080",
 		allowed: "http://HOST:PORT, https://HOST:PORT or unix:/absolute/path",
-		doc:     "Where the commands that speak to a daemon (create, exec, list and so on) find it. The daemon itself does not read it."}
+		doc:     "The daemon's address for client commands (create, exec, list and others). The daemon itself does not read it."}
 }
 
 func (c *Config) daemonFields() []field {
 	return []field{
 		{path: "log.level", value: oneOf(&c.Log.Level, "debug", "info", "warn", "error"), initial: "info",
 			allowed: "debug, info, warn or error",
-			doc:     "The least serious log lines that are written. Logs never hold code, environment, output or secrets."},
+			doc:     "The lowest level of log lines. Logs never contain code, environment, output or secrets."},
 		{path: "log.format", value: oneOf(&c.Log.Format, "text", "json"), initial: "text", allowed: "text or json",
-			doc: "The form of the log lines, which go to standard error."},
+			doc: "The format of the log lines, which go to standard error."},
 		{path: "state_dir", value: text(&c.StateDir, checkDir), allowed: "an absolute path",
 			instead: "/var/lib/sandbar as root, otherwise $XDG_STATE_HOME/sandbar or ~/.local/state/sandbar",
-			doc:     "The directory for what survives a reboot: the token. It must be the daemon's own with mode 0700."},
+			doc:     "The directory for state that survives a reboot, such as the token. The daemon's user must own it, with mode 0700."},
 		{path: "runtime_dir", value: text(&c.RuntimeDir, checkDir), allowed: "an absolute path",
 			instead: "/run/sandbar as root, otherwise $XDG_RUNTIME_DIR/sandbar or sandbar-UID in the directory for temporary files",
-			doc:     "The directory for what does not survive a reboot. It must be the daemon's own with mode 0700."},
+			doc:     "The directory for state that does not survive a reboot. The daemon's user must own it, with mode 0700."},
 		measure("shutdown_timeout", &c.ShutdownTimeout, wallClock, bounds[time.Duration]{lo: time.Millisecond, hi: time.Hour}, "20s",
-			"How long running executions may go on after the daemon was told to end (SIGTERM or SIGINT)."),
+			"The time that running executions have to finish after SIGTERM or SIGINT to the daemon."),
 	}
 }
 
@@ -317,23 +311,21 @@ func (c *Config) imageFields() []field {
 	return []field{
 		{path: "images.dir", value: text(&c.Images.Dir, checkDir), allowed: "an absolute path",
 			instead: "the directory \"images\" of state_dir",
-			doc: "The directory where images are kept, for all daemons and commands of this user. As root it must be on a file system " +
+			doc: "The directory of the image store, for all daemons and commands of this user. As root it must be on a file system " +
 				"that can show files under other ids: ext4, xfs, btrfs or tmpfs."},
 		{path: "images.auto_install", value: boolean(&c.Images.AutoInstall), initial: "true", allowed: "true or false",
-			doc: "Whether \"sandbar run\" fetches an image that is not on this host, if its name says from where. " +
-				"Protocols have settings of their own for this."},
+			doc: "Whether \"sandbar run\" pulls a missing image whose name includes the registry. Protocols have their own settings for this."},
 		{path: "images.registries", value: list{&c.Images.Registries, checkRegistry},
 			allowed: "a list of host names or addresses, with or without port",
-			doc: "Registries that may have private addresses: loopback, private networks, link-local. All others must be on the internet, " +
-				"and so must wherever they send us for layers."},
+			doc:     "Registries that may have private addresses: loopback, private networks, link-local. All others, and the hosts to which they redirect for layers, must have public addresses."},
 		{path: "images.insecure_registries", value: list{&c.Images.InsecureRegistries, checkRegistry},
 			allowed: "a list of host names or addresses, with or without port",
-			doc:     "Registries that are spoken to without TLS; they may have private addresses too."},
+			doc:     "Registries without TLS; they may have private addresses too."},
 		measure("images.max_bytes", &c.Images.MaxBytes, size, bounds[int64]{lo: 1 << 20, hi: maxSize}, "20GiB",
 			"The most bytes one image may have, compressed or not."),
 		measure("images.max_entries", &c.Images.MaxEntries, count, bounds[int64]{lo: 1, hi: 1 << 30}, "1000000",
 			"The most files, directories and links the layers of one image may have together."),
 		measure("images.timeout", &c.Images.Timeout, wallClock, bounds[time.Duration]{lo: time.Second, hi: 24 * time.Hour}, "30m",
-			"The longest that fetching or importing an image may take."),
+			"The timeout for pulling or importing an image."),
 	}
 }

@@ -26,15 +26,14 @@ func (c *Config) networkFields() []field {
 	ranges := "a list of ranges such as 10.1.0.0/16 or fd12:3456::/32, or of addresses"
 	return []field{
 		{path: "network.outbound", value: boolean(&c.Network.Outbound), initial: "true", allowed: "true or false",
-			doc: "Whether a caller may ask for a sandbox that reaches out (network: outbound). No sandbox does that unasked, " +
-				"and nothing ever comes in."},
+			doc: "Whether a request may ask for a sandbox with an outbound network (network: outbound). No sandbox has it by default, and none accepts inbound connections."},
 		{path: "network.allow_private", value: items[netip.Prefix]{&c.Network.AllowPrivate, readRange, netip.Prefix.String, textTags},
 			allowed: ranges,
 			doc: "Private and special ranges that such sandboxes may reach; otherwise none. This machine's own addresses and those of " +
 				"cloud metadata are opened only by the one address, and its loopback by a range within it."},
 		{path: "network.deny", value: items[netip.Prefix]{&c.Network.Deny, readRange, netip.Prefix.String, textTags},
 			allowed: ranges,
-			doc:     "Ranges that such sandboxes may not reach, whatever else is allowed."},
+			doc:     "Ranges that such sandboxes may not reach; deny overrides all other rules."},
 		{path: "network.dns", value: items[netip.AddrPort]{&c.Network.DNS, readServer, netip.AddrPort.String, textTags},
 			instead: "those of /etc/resolv.conf",
 			allowed: "a list of addresses, with or without port; at most three are asked",
@@ -47,7 +46,7 @@ func (c *Config) networkFields() []field {
 			"Bytes one sandbox may send and receive over its life; beyond it its connections are cut and new ones refused."),
 		{path: "network.ports_denied", value: items[uint16]{&c.Network.PortsDenied, readPort, showPort, numberTags}, initial: "25",
 			allowed: "a list of ports from 1 to 65535",
-			doc:     "TCP and UDP ports that such sandboxes reach nowhere. 25 is how unasked-for mail is sent."},
+			doc:     "TCP and UDP ports that such sandboxes may not reach on any address. 25 prevents sending spam."},
 	}
 }
 
