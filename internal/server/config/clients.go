@@ -25,10 +25,10 @@ func (c *Config) clientFields() []field {
 	return []field{
 		{path: "clients", value: c.clientsTree(), instead: "none",
 			allowed: "a list of at most 1000 maps with name, token_file and, if you like, max_sandboxes, max_queue, rate and burst",
-			doc: "Clients with tokens of their own, which open what the daemon's own token opens, and with bounds: sandboxes alive at once, " +
-				"executions and sandboxes that may wait, how many may begin a second (rate) and how many of these at once (burst, default: rate). " +
-				"More are refused, with the time after which to come again. Clients take turns where there is a queue, so that the flood of " +
-				"one is not the wait of another: {name: ci, token_file: /etc/sandbar/ci.token, max_sandboxes: 8, max_queue: 100, rate: 20}."},
+			doc: "Clients with their own tokens, which grant the same access as the daemon's token, and with limits: live sandboxes, " +
+				"waiting executions and sandboxes, starts per second (rate) and starts at once (burst, default: rate). " +
+				"Further requests are refused with the time after which to retry. The queue serves clients in turn, so that one client's requests " +
+				"do not delay another's: {name: ci, token_file: /etc/sandbar/ci.token, max_sandboxes: 8, max_queue: 100, rate: 20}."},
 		measure("max_connections", &c.MaxConnections, count, bounds[int64]{lo: 1, hi: 1000000}, "4096",
 			"The maximum number of connections to one listener. Further ones get a response to retry and are closed, without their request being read."),
 	}

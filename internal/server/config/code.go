@@ -44,9 +44,9 @@ func (c *Config) codeFields() []field {
 			doc:     "The languages that requests may name. All others are refused as unknown."},
 		measure("code.max_output", &c.Code.MaxOutput, size, bounds[int64]{lo: 1 << 10, hi: maxSize,
 			words: []word[int64]{{unlimitedWord, sandbar.Unlimited}}}, "10KiB",
-			"What is kept of each of stdout and stderr in the answers of \"sandbar tool\" and of the Go package sandbox, and by "+
-				"\"sandbar eval\" and \"run\" if it is set. The program goes on; what is beyond is thrown away, and the answer says so. "+
-				"limits.max.output ends a program that writes too much all the same."),
+			"The maximum of stdout and of stderr in the answers of \"sandbar tool\" and of the Go package sandbox, and, if it is set, of "+
+				"\"sandbar eval\" and \"run\". The program continues; further output is discarded, and the answer says so. "+
+				"limits.max.output still ends a program that writes too much."),
 		measure("code.timeout", &c.Code.Timeout, wallClock, bounds[time.Duration]{lo: time.Millisecond, hi: maxDuration,
 			words: []word[time.Duration]{{"none", 0}}}, "none",
 			"The time limit of every program of \"sandbar tool\" and of the Go package sandbox, whatever time limit the request asks for. "+

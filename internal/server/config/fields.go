@@ -107,12 +107,12 @@ func (c *Config) driverFields() []field {
 			doc:     "Options of drivers, such as {native: {name: value}}. \"sandbar doctor\" lists all options."},
 		{path: "allowed_drivers", value: list{&c.AllowedDrivers, checkName},
 			allowed: "a list of names of drivers",
-			doc: "Drivers that a request to the daemon may name besides the one of driver, which all others get. All of them " +
-				"are made when the daemon starts, which fails if one does not work here. Sandboxes of all drivers share the places of max_sandboxes."},
+			doc: "Drivers that a request to the daemon may name in addition to driver, the default. The daemon opens all of them " +
+				"at its start, and fails if one does not work on this host. Sandboxes of all drivers count for max_sandboxes."},
 		{path: "speculation_mitigations", value: oneOf(&c.SpeculationMitigations, On, Off), initial: On, allowed: "on or off",
-			doc: "Whether programs run with store bypass and shared branch predictions off for good, and each sandbox on processor cores " +
-				"that nothing else uses at that moment, where the kernel has these switches; \"sandbar doctor\" tells. On processors with " +
-				"two threads a core a sandbox that is busy with one keeps the other idle. The drivers native, oci, gvisor and docker have it."},
+			doc: "Whether programs run with speculative store bypass and shared branch prediction disabled, and each sandbox by core " +
+				"scheduling on cores that no other process uses at the same time, if the kernel supports it; \"sandbar doctor\" reports that. With " +
+				"two hardware threads per core, a sandbox that uses one keeps the other idle. The drivers native, oci, gvisor and docker support it."},
 	}
 }
 

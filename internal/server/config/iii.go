@@ -75,9 +75,9 @@ func (c *Config) iiiFields() []field {
 			doc: "Whether the daemon offers its own sandboxes there. If false, only connected workers do, such as \"sandbar worker\" on other machines."},
 		{path: "iii.presets", value: oneOf(&c.III.Presets, PresetsAuto, PresetsHost, PresetsImage), initial: PresetsAuto,
 			allowed: "auto, host or image",
-			doc: "What the images python and node are where none of that name was pulled or imported: with \"host\" this host's own programs, " +
-				"or those that the driver has; with \"image\" the image, which auto_install fetches. auto is host with auto_install, and image " +
-				"without. \"sandbar doctor\" and sandbox::catalog::list tell what they are."},
+			doc: "The images python and node if no image of that name was pulled or imported: with \"host\" this host's programs, " +
+				"or those of the driver; with \"image\" the image, which auto_install pulls. auto is host with auto_install, and image " +
+				"without. \"sandbar doctor\" and sandbox::catalog::list report the result."},
 	}, c.iiiSandboxFields(), c.iiiWorkerFields())
 }
 

@@ -37,13 +37,13 @@ func (c *Config) networkFields() []field {
 		{path: "network.dns", value: items[netip.AddrPort]{&c.Network.DNS, readServer, netip.AddrPort.String, textTags},
 			instead: "those of /etc/resolv.conf",
 			allowed: "a list of addresses, with or without port; at most three are asked",
-			doc: "The name servers that are asked on behalf of such sandboxes. They may have any address, and sandboxes learn what " +
-				"they know: where the host's own name internal machines, name public ones here."},
+			doc: "The name servers for such sandboxes. They may have any address, and sandboxes can query all their " +
+				"names: if the host's name servers know internal machines, name public servers here."},
 		measure("network.max_connections", &c.Network.MaxConnections, count, bounds[int64]{lo: 1, hi: 65536}, "1024",
-			"TCP connections and UDP flows one sandbox may have at once. All together have half as many as the daemon may have descriptors."),
+			"The maximum number of TCP connections and UDP flows of one sandbox. All sandboxes together may have half as many as the daemon's limit of descriptors."),
 		measure("network.max_bytes", &c.Network.MaxBytes, size, bounds[int64]{lo: 1 << 20, hi: maxSize,
 			words: []word[int64]{{unlimitedWord, sandbar.Unlimited}}}, unlimitedWord,
-			"Bytes one sandbox may send and receive over its life; beyond it its connections are cut and new ones refused."),
+			"The maximum of bytes that one sandbox may send and receive in its life. Beyond it, its connections are closed and new ones refused."),
 		{path: "network.ports_denied", value: items[uint16]{&c.Network.PortsDenied, readPort, showPort, numberTags}, initial: "25",
 			allowed: "a list of ports from 1 to 65535",
 			doc:     "TCP and UDP ports that such sandboxes may not reach on any address. 25 prevents sending spam."},

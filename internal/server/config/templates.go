@@ -38,12 +38,12 @@ func (c *Config) templateFields() []field {
 	return []field{
 		{path: "templates", value: c.templatesTree(), initial: templatesAuto,
 			allowed: "auto, off, or a list of maps with language, image, warm_imports, min, max, memory, cpus and fork, all of which may be missing",
-			doc: "Sandboxes that the daemon makes before there is a job for them, each with an interpreter that has started. As many wait as " +
-				"came at once of late, at least min (0) and at most max (8). auto suits the protocols that are served. A job gets one whose " +
-				"image and limits are its own; language missing stands for commands, and for languages without a template. fork: false has " +
-				"every program start an interpreter of its own: {language: python, warm_imports: [numpy], min: 2, max: 16}."},
+			doc: "The warm pool: sandboxes that the daemon creates ahead of requests, each with a prestarted interpreter. Their number follows " +
+				"recent peaks of requests, from min (default 0) to max (default 8). auto suits the protocols that are served. A request gets a sandbox " +
+				"with the same image and limits; a template without language is for commands, and for languages without a template. With fork: false " +
+				"each program starts its own interpreter: {language: python, warm_imports: [numpy], min: 2, max: 16}."},
 		measure("templates_memory", &c.TemplatesMemory, size, bounds[int64]{lo: 1 << 20, hi: maxSize}, "512MiB",
-			"Memory that ready sandboxes may hold together, beyond what the least number of each template takes."),
+			"The maximum memory of all ready sandboxes together, in addition to the min sandboxes of each template."),
 	}
 }
 
