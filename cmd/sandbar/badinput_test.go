@@ -9,8 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
-// Every mistake is told with what is allowed, and the exit code is 2. None of
-// them gets as far as a driver.
+// Every mistake is reported with the allowed values and exit code 2, before a driver is opened.
 func TestBadInput(t *testing.T) {
 	const (
 		tryEval  = "Try \"sandbar eval --help\".\n"

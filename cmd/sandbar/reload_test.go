@@ -25,8 +25,8 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-// SIGHUP puts new tokens, clients and settings in force. What runs goes on, also
-// over connections that old tokens have opened.
+// SIGHUP applies new tokens, clients and settings. Running programs and connections that used old
+// tokens continue.
 func TestReload(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		dir := t.TempDir()
@@ -92,8 +92,8 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// A configuration with a mistake changes nothing, and the daemon says why; SIGHUP
-// never ends it.
+// An invalid configuration changes nothing, and the log has the reason. SIGHUP never ends the
+// daemon.
 func TestReloadOfMistakes(t *testing.T) {
 	dir := t.TempDir()
 	good := "token_file: " + dir + "/token\n"

@@ -112,7 +112,7 @@ func TestRemoteExec(t *testing.T) {
 	})
 }
 
-// Bytes go through unchanged, however many.
+// Input and output are passed through unchanged, in any amount.
 func TestRemoteExecIsExact(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		p, id := served(t, environ)
@@ -249,8 +249,7 @@ func TestRemoteFiles(t *testing.T) {
 	})
 }
 
-// The names in a sandbox are its programs' to choose: none of them leads out of
-// the directory that a download makes.
+// No file name in a sandbox leads out of the directory of a download.
 func TestHostileNames(t *testing.T) {
 	for _, name := range []string{"..", ".", "", "/etc/x", "a/b", "../x", "a\x00b"} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -323,7 +322,7 @@ while True:
 	p.ends(0, syscall.SIGTERM)
 }
 
-// Mistakes on the command line are found before a daemon is asked.
+// Mistakes on the command line are reported before a request to a daemon.
 func TestRemoteUsage(t *testing.T) {
 	for _, tc := range []struct {
 		args string
@@ -397,7 +396,7 @@ func TestShellWords(t *testing.T) {
 	}
 }
 
-// A sandbox's secret opens it for the command line, and nothing else.
+// A sandbox's secret gives commands access to that sandbox only.
 func TestRemoteSecret(t *testing.T) {
 	p := serve(t, "", []string{"SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true", "SANDBAR_TOKEN=t"})
 	file := filepath.Join(p.dir, "secret")
@@ -426,7 +425,7 @@ func TestRemoteSecret(t *testing.T) {
 	p.ends(0, syscall.SIGTERM)
 }
 
-// The end of a daemon ends what clients follow, and lets what ends by itself end.
+// The shutdown of a daemon ends followed streams, and lets finishing commands finish.
 func TestDaemonEndsWithClients(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		p, id := served(t, append(environ, "SANDBAR_SHUTDOWN_TIMEOUT=50s"))
