@@ -83,8 +83,8 @@ func (w *transcript) await(t *testing.T, pattern string) []string {
 	}
 }
 
-// surroundings returns an environment that is independent of this machine's configuration.
-func surroundings(t *testing.T, dir string) []string {
+// isolatedEnv returns an environment that is independent of this machine's configuration.
+func isolatedEnv(t *testing.T, dir string) []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "SANDBAR_RUNTIME_DIR=" + filepath.Join(dir, "run"),
 		"SANDBAR_STATE_DIR=" + filepath.Join(dir, "state"), "SANDBAR_CONFIG=/dev/null", agentVariable + "=" + testenv.Build(t, "cmd/sandbar-agent")}
 }
@@ -97,7 +97,7 @@ func launch(t *testing.T, dir string, environ []string, stdin *os.File, args ...
 		dir = t.TempDir()
 	}
 	p := &process{t: t, dir: dir, cmd: exec.Command("sandbar", args...), stderr: transcript{changed: make(chan struct{})}}
-	p.cmd.Env = append(surroundings(t, dir), environ...)
+	p.cmd.Env = append(isolatedEnv(t, dir), environ...)
 	p.cmd.Stderr = &p.stderr
 	if stdin != nil {
 		p.cmd.Stdin = stdin
@@ -388,7 +388,7 @@ func TestSecondSignalKillsARun(t *testing.T) {
 func TestBrokenPipe(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		cmd := exec.Command("sandbar", "run", "host", "--", "yes")
-		cmd.Env = append(surroundings(t, t.TempDir()), environ...)
+		cmd.Env = append(isolatedEnv(t, t.TempDir()), environ...)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -32,7 +32,7 @@ func launchExecutor(t *testing.T, stdout io.Writer, environ []string, args ...st
 	t.Helper()
 	p := &process{t: t, dir: t.TempDir(), stderr: transcript{changed: make(chan struct{})}}
 	p.cmd = exec.Command("sandbar", append([]string{"executor"}, args...)...)
-	p.cmd.Env = append(append(surroundings(t, p.dir), "PORT=0", "PROXY_PORT=0"), environ...)
+	p.cmd.Env = append(append(isolatedEnv(t, p.dir), "PORT=0", "PROXY_PORT=0"), environ...)
 	p.cmd.Stdout, p.cmd.Stderr = stdout, &p.stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

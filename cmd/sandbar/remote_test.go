@@ -40,7 +40,7 @@ func (p *process) cli(stdin string, args ...string) (code int, stdout, stderr st
 
 func (p *process) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("sandbar", args...)
-	cmd.Env = append(surroundings(p.t, p.dir), "SANDBAR_URL=unix:"+filepath.Join(p.dir, "s"), "SANDBAR_TOKEN=t")
+	cmd.Env = append(isolatedEnv(p.t, p.dir), "SANDBAR_URL=unix:"+filepath.Join(p.dir, "s"), "SANDBAR_TOKEN=t")
 	return cmd
 }
 
