@@ -17,8 +17,8 @@ import (
 // cobol is a language whose interpreter no host has.
 const cobol = "SANDBAR_LANGUAGES=[{name: cobol, file: main.cob, command: [no-such-cobol, \"{file}\"]}]"
 
-// A language whose interpreter this host lacks is refused at once, without an ack. The error and the
-// schema of the tool name the available languages.
+// A language whose interpreter this host lacks is refused at once, without an ack. The error and
+// the schema of the tool name the available languages.
 func TestFathomMissingInterpreter(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
 	d := newDaemon(t, t.TempDir(), cobol)

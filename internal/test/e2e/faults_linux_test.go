@@ -195,8 +195,8 @@ func childrenOf(t *testing.T, pid int) (pids []int) {
 	return pids
 }
 
-// A daemon whose disk is full or read-only continues to run programs, reports what it cannot do, and
-// recovers when there is space again.
+// A daemon whose disk is full or read-only continues to run programs, reports what it cannot do,
+// and recovers when there is space again.
 func TestFullDisk(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Root)
 	d := startIn(t, "mkdir state run\nmount -t tmpfs -o size=256k,mode=700 tmpfs state\nmount -t tmpfs -o size=256k,mode=700 tmpfs run")
@@ -341,8 +341,8 @@ func readTrim(t *testing.T, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// pidsGroup creates a version 1 cgroup with the pids controller below this process's, and removes it
-// at the end, with cgroups that daemons leave in it.
+// pidsGroup creates a version 1 cgroup with the pids controller below this process's, and removes
+// it at the end, with cgroups that daemons leave in it.
 func pidsGroup(t *testing.T) string {
 	t.Helper()
 	own := ""
@@ -366,8 +366,8 @@ func pidsGroup(t *testing.T) string {
 	return group
 }
 
-// At the namespace limit the daemon refuses sandboxes with a typed error, running ones continue, and
-// the daemon recovers when namespaces are available again.
+// At the namespace limit the daemon refuses sandboxes with a typed error, running ones continue,
+// and the daemon recovers when namespaces are available again.
 func TestFewNamespaces(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	// The limits of a user namespace also apply to its descendants (namespaces(7)).
@@ -382,8 +382,8 @@ func TestFewNamespaces(t *testing.T) {
 	d.ends(t)
 }
 
-// As PID 1 of a container the daemon reaps orphans, exits on SIGTERM, and works as elsewhere. When it
-// removes leftovers of dead daemons, it does not touch those of a live daemon outside of its PID
+// As PID 1 of a container the daemon reaps orphans, exits on SIGTERM, and works as elsewhere. When
+// it removes leftovers of dead daemons, it does not touch those of a live daemon outside of its PID
 // namespace.
 func TestFirstProcess(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)

@@ -22,7 +22,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// executions is the number of running executions for which a round waits before it kills the daemon.
+// executions is the number of running executions for which a round waits before it kills the
+// daemon.
 const executions = 20
 
 // A daemon that is killed with SIGKILL at any moment leaves nothing: its sandboxes end by
@@ -153,8 +154,8 @@ func (c *calls) again(ctx context.Context, f func() error) {
 	}
 }
 
-// execute keeps five programs running until the connection breaks. Results of finished programs must
-// be correct.
+// execute keeps five programs running until the connection breaks. Results of finished programs
+// must be correct.
 func (c *calls) execute(ctx context.Context, d *daemon) error {
 	// Not ctx: the daemon's death must break the connection.
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)

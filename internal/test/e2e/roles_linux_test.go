@@ -91,8 +91,8 @@ func TestEscapeSuiteRoles(t *testing.T) {
 	}
 }
 
-// The limits of an ordinary user's delegated version 2 cgroup hold. The emulated machine is slow, so
-// only cases that depend on the cgroup run there.
+// The limits of an ordinary user's delegated version 2 cgroup hold. The emulated machine is slow,
+// so only cases that depend on the cgroup run there.
 func TestEscapeSuiteRolesGuest(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.QEMU, testenv.Python)
 	dir := t.TempDir()

@@ -201,8 +201,8 @@ func (l leaks) iii(engine string) {
 	}
 }
 
-// sandbox creates a long-lived sandbox with a background program that has all secrets but the token,
-// and returns the sandbox's id.
+// sandbox creates a long-lived sandbox with a background program that has all secrets but the
+// token, and returns the sandbox's id.
 func (l leaks) sandbox() string {
 	l.t.Helper()
 	status, b := l.request("POST", "/sandboxes", object{"image": "host", "env": object{"SECRET": l.s.env}})

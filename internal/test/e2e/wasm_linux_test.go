@@ -70,8 +70,8 @@ func TestExecutorOverWasm(t *testing.T) {
 	})
 }
 
-// If the native driver does not work, auto uses wasm and says so. Here native fails because the user
-// namespace allows no further ones, as in many containers.
+// If the native driver does not work, auto uses wasm and says so. Here native fails because the
+// user namespace allows no further ones, as in many containers.
 func TestAutoTakesWasm(t *testing.T) {
 	s := newStdioSandbox(t)
 	testenv.Need(t, testenv.UserNS)

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// installThere installs the wheels of $1 by "pip install" into an overlay over /usr/local, which has
-// its files in the directory $2 and ends with the process, and then runs the other arguments.
+// installThere installs the wheels of $1 by "pip install" into an overlay over /usr/local, which
+// has its files in the directory $2 and ends with the process, and then runs the other arguments.
 const installThere = `set -eu
 wheels=$1 dir=$2
 shift 2

@@ -354,8 +354,8 @@ func run(i int, c guestplan.Command, r *reporter) guestplan.End {
 	return end
 }
 
-// makeCgroup creates the command's cgroup like a service manager: it enables every controller in all
-// cgroups above, and delegates the cgroup if the plan says so.
+// makeCgroup creates the command's cgroup like a service manager: it enables every controller in
+// all cgroups above, and delegates the cgroup if the plan says so.
 func makeCgroup(c guestplan.Command) (*os.File, error) {
 	dir := cgroupDir
 	for _, name := range strings.Split(strings.Trim(c.Cgroup, "/"), "/") {
