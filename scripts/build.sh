@@ -1,13 +1,13 @@
 #!/bin/sh
 # Builds the commands into bin, and prints each step with its duration.
 #
-#   scripts/build.sh VERSION        all of it
-#   scripts/build.sh VERSION demo   the same, with a demonstration as early as there
-#                                   is something to show
+#   scripts/build.sh VERSION        build everything
+#   scripts/build.sh VERSION demo   the same, with a demonstration as soon as its
+#                                   parts are built
 #
-# What others built and bin/sandbar carries, the WebAssembly modules of the mode
-# simple and the PC emulator of the mode v86, is fetched (internal/wasm/artefact).
-# The build fails where it cannot be had. WASM=0 builds without it.
+# bin/sandbar embeds third-party files: the WebAssembly modules of the mode simple
+# and the PC emulator of the mode v86. The script fetches them (see
+# internal/wasm/artefact) and fails if it cannot. WASM=0 builds without them.
 set -eu
 
 version=$1
@@ -25,8 +25,8 @@ step() {
 	printf 'build: %4d s  %s\n' $(($(date +%s) - began)) "$name" >&2
 }
 
-# agent builds the agent and puts it where the command embeds it. It is copied only when it
-# changed, and in one step: a build beside this one sees the old file or the new.
+# agent builds the agent and copies it to where the command embeds it. It copies only a changed
+# file, and atomically: a concurrent build sees the old file or the new one.
 agent() {
 	go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/sandbar-agent ./cmd/sandbar-agent || return
 	cmp -s bin/sandbar-agent internal/agent/embedded/sandbar-agent && return

@@ -1,12 +1,11 @@
 #!/bin/sh
-# Fetches packages of Debian, whatever this machine's own release and processor
-# are, and unpacks them. Nothing is installed, root is not needed, and this
-# machine's packages and lists are not touched; only where it gets its packages
-# from is looked at.
+# Fetches Debian packages of any release and architecture and unpacks them. It needs
+# no root, installs nothing, and does not change this machine's packages or lists; it
+# reads only apt's sources, to find a mirror.
 #
 #   scripts/debian.sh SUITE ARCHITECTURE DIRECTORY PACKAGE[=VERSION]…
 #
-# A package that is an empty one which depends on a kernel stands for that kernel.
+# An empty package that depends on a kernel stands for that kernel.
 set -eu
 
 suite=$1 arch=$2 to=$3
@@ -18,7 +17,7 @@ for tool in apt-get apt-cache dpkg-deb tar; do
 	command -v "$tool" >/dev/null || { say "$tool is missing: this needs a Debian-like system"; exit 1; }
 done
 
-# uris prints where this machine gets packages of Debian from.
+# uris prints the URIs of apt's sources.
 uris() {
 	for list in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
 		if [ -r "$list" ]; then sed -n 's/^deb  *\(\[[^]]*\]  *\)\{0,1\}\([^ ]*\)  *.*/\2/p' "$list"; fi
@@ -28,7 +27,7 @@ uris() {
 	done
 }
 uri=$(uris | grep '/debian/*$' | head -n 1)
-[ -n "$uri" ] || { say "the apt of this machine has no source of Debian"; exit 1; }
+[ -n "$uri" ] || { say "apt has no Debian source on this machine"; exit 1; }
 
 mkdir -p "$to"
 tmp=$(mktemp -d "$to/tmp.XXXXXX")

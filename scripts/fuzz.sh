@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every fuzz target for a while, one after the other.
+# Runs every fuzz target for TIME, one after the other.
 #
 #   scripts/fuzz.sh TIME PACKAGE…      such as 10s ./...
 set -eu

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks the sources: gofmt, go vet for every platform that must build,
-# staticcheck and govulncheck. All are run before it fails.
+# Checks the sources: gofmt, go vet for every supported platform, staticcheck and
+# govulncheck. It runs all of them before it fails.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export CGO_ENABLED=0
@@ -16,19 +16,19 @@ step() { # NAME COMMAND…
 formatted() {
 	unformatted=$(find . \( -name .git -o -name .cache \) -prune -o -name '*.go' -exec gofmt -l {} +) || return 1
 	[ -z "$unformatted" ] && return
-	echo "not as gofmt writes it:"
+	echo "not formatted with gofmt:"
 	echo "$unformatted"
 	return 1
 }
 
 vulnerable() {
-	# Exit code 3 is "found"; anything else that is not 0 is govulncheck's own
-	# trouble, which on a machine without the database is no fault of ours.
+	# Exit code 3: vulnerabilities found. Any other error, such as an unreachable
+	# database, is not a fault of the sources.
 	"$cache/bin/govulncheck" ./... >"$cache/govulncheck.log" 2>&1
 	case $? in
 	0) return 0 ;;
 	3) cat "$cache/govulncheck.log"; return 1 ;;
-	*) echo "govulncheck could not tell: $(grep . "$cache/govulncheck.log" | tail -n 1)" ;;
+	*) echo "govulncheck failed: $(grep . "$cache/govulncheck.log" | tail -n 1)" ;;
 	esac
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes a deb and an rpm package of bin/sandbar, which must be there, with nfpm, which
-# is built into .cache/bin. Neither dpkg nor rpm is needed.
+# Makes a deb and an rpm package of an existing bin/sandbar, with nfpm from
+# .cache/bin. It needs neither dpkg nor rpm.
 #
 #   scripts/packages.sh VERSION [DIRECTORY]    default: bin
 set -eu
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 to=${2:-bin}
 cache=${TESTENV_CACHE:-$PWD/.cache}
 
-# A version of a package begins with a digit, and has no "-", which begins a revision.
+# A package's version begins with a digit and has no "-", which separates the revision.
 number=$(printf %s "${version#v}" | tr - .)
 case $number in
 [0-9]*.[0-9]*) ;;

@@ -1,25 +1,25 @@
 #!/bin/sh
-# Fetches a Linux kernel for the tests that boot a guest in qemu, into
-# DIR/vmlinuz and DIR/modules (default DIR: .cache/qemu beside this script's
-# parent). The kernel comes from the Debian package that this machine's own apt
-# sources offer; it is unpacked, never installed. Running it again does nothing.
+# Fetches a Linux kernel for the tests that boot a guest in QEMU, into DIR/vmlinuz and
+# DIR/modules (default DIR: .cache/qemu in the project's root). The kernel comes from a
+# Debian package of this machine's apt sources; it is unpacked, not installed. A second
+# run does nothing.
 #
 #   scripts/qemu-kernel.sh [DIR]
 #
-# SANDBAR_QEMU_PACKAGE names another kernel package. It must be built with
-# 9p over virtio: Debian's "cloud" kernels are not.
+# SANDBAR_QEMU_PACKAGE is another kernel package. Its kernel must support 9p over
+# virtio; Debian's "cloud" kernels do not.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 dir=${1:-$root/.cache/qemu}
 meta=${SANDBAR_QEMU_PACKAGE:-linux-image-amd64}
 
-# In loading order: the guest's init loads them as listed and has no depmod.
+# In loading order: the guest's init has no depmod and loads them as listed.
 modules="virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_console netfs fscache 9pnet 9pnet_virtio 9p overlay"
 
 say() { echo "qemu-kernel: $*" >&2; }
 
-# What is there is good when it came from the same package and has the same modules.
+# Existing files are valid if they came from the same package and have the same modules.
 wanted="$meta: $modules"
 if [ -s "$dir/vmlinuz" ] && [ "$(cat "$dir/stamp" 2>/dev/null)" = "$wanted" ]; then
 	exit 0
@@ -41,7 +41,7 @@ tmp=$(mktemp -d "$dir/tmp.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# The package asked for is usually an empty one that depends on the newest kernel.
+# The package is usually a metapackage that depends on the newest kernel.
 kernel() {
 	case $meta in
 	linux-image-[0-9]*) echo "$meta" ;;

@@ -1,26 +1,27 @@
 #!/bin/sh
-# Fetches what the tests and linters use and this machine lacks.
+# Fetches the tools of the tests and linters that this machine lacks.
 #
-#   scripts/tools.sh test    interpreters, bubblewrap, runc, crun, gVisor, a Docker Engine, QEMU and a guest
-#                            kernel, the WebSocket clients of npm and PyPI, the
-#                            SDKs of the executor and iii protocols, images of Debian,
-#                            the test suites of toybox, busybox and awk
+#   scripts/tools.sh test    interpreters, bubblewrap, runc, crun, gVisor, a Docker
+#                            Engine, QEMU and a guest kernel, WebSocket clients from
+#                            npm and PyPI, the SDKs of the executor and iii
+#                            protocols, Debian images, the test suites of toybox,
+#                            busybox and awk
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
 #   scripts/tools.sh packages  nfpm, which makes deb and rpm packages
 #
-# Debian packages are installed, as root, where apt-get is; NO_APT=1
-# forbids it. All else goes into .cache beside the sources. What cannot be had
-# is said, and the script goes on and succeeds: the tests that need it are then
-# skipped with this reason, which it leaves in .cache/tools.missing, a line
-# "Requirement<tab>reason" each (see internal/test/testenv). Nothing happens, quickly,
-# when all is there. A run that is killed leaves nothing half-made behind: what
-# is fetched is moved to its place when complete.
+# As root on a system with apt-get, Debian packages are installed; NO_APT=1 prevents
+# it. All other tools go into .cache beside the sources. If a tool is not available,
+# the script prints the reason, appends a line "Requirement<tab>reason" to
+# .cache/tools.missing, and goes on and succeeds: the tests that need the tool are
+# skipped with that reason (see internal/test/testenv). If nothing is missing, the
+# script does nothing. A killed run leaves no partial tool: each tool is moved to its
+# place when it is complete.
 set -u
 
 ws=8.23.0
 websockets=15.0.1
-# All that koyeb-sdk needs is named, so that a later release changes no test.
+# All dependencies of koyeb-sdk are pinned, so that a new release cannot change a test.
 koyeb="koyeb-sdk==1.5.1 annotated-types==0.8.0 anyio==4.16.0 certifi==2026.10.18
 	charset-normalizer==3.5.2 h11==0.16.0 httpcore==1.0.9 httpx==0.28.1 idna==3.20
 	pydantic==2.14.3 pydantic-core==2.50.4 python-dateutil==4.0.0 requests==2.32.3
@@ -33,7 +34,7 @@ iii_py="iii-sdk==0.25.0 iii-helpers==0.25.0 annotated-types==0.8.0 anyio==4.16.0
 	pydantic==2.14.3 pydantic-core==2.50.4 typing-extensions==4.16.0 typing-inspection==0.4.5
 	websockets==17.4"
 runsc=v0.0.0-20260905035102-160fafc42237
-# Wheels that a sandbox installs from files, with the pip that does it.
+# Wheels that tests install from files in a sandbox, with the pip that installs them.
 wheels="pip==26.3 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0 tzdata==2026.6"
 staticcheck=v0.8.2
 govulncheck=v1.8.0
@@ -51,8 +52,8 @@ mkdir -p "$cache" || exit 1
 
 say() { echo "tools: $*" >&2; }
 
-# One at a time; the kernel drops the lock with the process. Without flock two
-# runs only do the same work twice.
+# One run at a time; the kernel drops the lock when the process exits. Without flock,
+# concurrent runs only repeat work.
 if command -v flock >/dev/null 2>&1; then
 	exec 9>"$cache/tools.lock"
 	flock -w 900 9 || { say "another run has held $cache/tools.lock for 15 minutes"; exit 1; }
@@ -72,7 +73,7 @@ lack() {
 	say "no $name: $*"
 }
 
-# there PROGRAM: a path, or a name in PATH.
+# there PROGRAM succeeds if a program exists, given by path or by name in PATH.
 there() {
 	case $1 in
 	/*) [ -x "$1" ] ;;
@@ -80,7 +81,7 @@ there() {
 	esac
 }
 
-# place FROM TO: puts a finished directory where an older one may be.
+# place FROM TO moves a finished directory to TO and replaces an older one.
 place() {
 	mkdir -p "$(dirname "$2")" || return 1
 	if [ -e "$2" ]; then mv "$2" "$tmp/old.$$" || return 1; fi
@@ -90,7 +91,7 @@ place() {
 
 # ---- Debian packages
 
-# why_no_apt says why packages cannot be installed; it fails when they can.
+# why_no_apt prints why packages cannot be installed; it fails if they can.
 why_no_apt() {
 	if [ -n "${NO_APT:-}" ]; then echo "not installed, and NO_APT is set"
 	elif ! command -v apt-get >/dev/null 2>&1; then echo "not installed, and this is not a Debian-like system"
@@ -99,7 +100,7 @@ why_no_apt() {
 	fi
 }
 
-# Nothing that is there is removed for what is not.
+# --no-remove: no installed package is removed for a missing one.
 apt_install() {
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends --no-remove \
 		-o DPkg::Lock::Timeout=300 -o Acquire::Retries=2 "$@" >>"$tmp/apt.log" 2>&1 9>&-
@@ -111,8 +112,8 @@ apt_update() {
 	apt-get update -qq -o Acquire::Retries=2 >>"$tmp/apt.log" 2>&1 9>&-
 }
 
-# debian PACKAGE…: installs them together, and where that fails one by one, so
-# that a package that cannot be had does not take the others with it.
+# debian PACKAGE… installs packages together, or if that fails one by one, so that an
+# unavailable package does not prevent the others.
 debian() {
 	say "installing $*"
 	apt_install "$@" && return
@@ -122,9 +123,8 @@ debian() {
 	for package in "$@"; do apt_install "$package"; done
 }
 
-# no_services keeps packages from starting the services that come with them:
-# the tests start what they need, in directories of their own. Where the host
-# has a rule for that already, it stays. services takes it back.
+# no_services prevents packages from starting their services (policy-rc.d); the tests
+# start their own instances. An existing rule of the host stays. services undoes it.
 policy=/usr/sbin/policy-rc.d
 no_services() {
 	[ -e $policy ] && return
@@ -137,7 +137,7 @@ services() {
 	return 0
 }
 
-# programs reads lines of "Requirement program package" and gets what is missing.
+# programs reads lines of "Requirement program package" and installs missing packages.
 programs() {
 	packages=
 	while read -r name program package; do
@@ -180,7 +180,7 @@ npm_ws() {
 	fi
 }
 
-# npm_iii: the SDK of the iii protocol, with all that it needs.
+# npm_iii fetches the SDK of the iii protocol with its dependencies.
 npm_iii() {
 	[ "$(cat "$cache/iii-npm/wanted" 2>/dev/null)" = "iii-sdk $iii_npm" ] && return
 	if ! there npm; then
@@ -198,8 +198,8 @@ npm_iii() {
 	fi
 }
 
-# python_with_pip prints an interpreter that has pip, whatever its version: the
-# package is pure Python and used by another one.
+# python_with_pip prints an interpreter that has pip, of any version: it only downloads a
+# pure Python package for another interpreter.
 python_with_pip() {
 	for python in /usr/bin/python3 python3; do
 		"$python" -m pip --version >/dev/null 2>&1 && { echo "$python"; return; }
@@ -224,8 +224,8 @@ py_websockets() {
 	fi
 }
 
-# py_sdk REQUIREMENT DIRECTORY PACKAGE==VERSION…: packages for /usr/bin/python3,
-# which may have parts in machine code and may have no pip of its own.
+# py_sdk REQUIREMENT DIRECTORY PACKAGE==VERSION… fetches packages, possibly with native
+# code, for /usr/bin/python3, which may lack pip.
 py_sdk() {
 	name=$1 dir=$cache/$2
 	shift 2
@@ -250,7 +250,7 @@ py_sdk() {
 	fi
 }
 
-# py_wheels fetches packages for /usr/bin/python3 as they are, unpacked by nobody.
+# py_wheels fetches wheels for /usr/bin/python3 without unpacking them.
 py_wheels() {
 	version=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 	[ "$(cat "$cache/wheels/wanted" 2>/dev/null)" = "$version $wheels" ] && return
@@ -294,8 +294,8 @@ v86_image() {
 
 # ---- an image
 
-# debian_image has mmdebstrap make the root of a Debian with Python, from the
-# servers that this machine's own packages come from.
+# debian_image makes a Debian root file system with Python by mmdebstrap, from the mirror
+# of this machine's apt.
 debian_image() {
 	# shellcheck disable=SC1091 # there on every Debian
 	release=$(. /etc/os-release 2>/dev/null && [ "$ID" = debian ] && echo "$VERSION_CODENAME")
@@ -320,7 +320,7 @@ debian_image() {
 
 # ---- test suites of other shells and utilities
 
-# debian_mirrors prints the mirrors of Debian that DEBIAN_MIRROR and apt name.
+# debian_mirrors prints the Debian mirrors of DEBIAN_MIRROR and apt.
 debian_mirrors() {
 	echo "${DEBIAN_MIRROR:-}"
 	cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -v '^ *#' | grep -oE 'https?://[^ ]+/debian/?( |$)'

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds Sandbar's guest program for the mode v86 into FILE, the same bytes for
-# the same sources, which leaves a file alone that is the same already.
+# Builds Sandbar's guest program for the mode v86 into FILE. The build is reproducible;
+# an identical FILE is not rewritten.
 #
 #   scripts/v86-guest.sh FILE
 set -eu

@@ -1,13 +1,12 @@
 #!/bin/sh
-# Builds an image for "sandbar stdio --mode v86" from Debian's i386 packages,
-# without root: a kernel, busybox as the shell and its tools, and Sandbar's guest
-# program as the first one. Nothing is installed. What has been fetched is not
-# fetched again.
+# Builds an image for "sandbar stdio --mode v86" from Debian's i386 packages: a kernel,
+# busybox as shell and utilities, and Sandbar's guest program as the init. It needs no
+# root and installs nothing. Fetched packages are reused.
 #
 #   scripts/v86-image.sh [FILE]      default: .cache/v86/image.tar
 #
-# V86_SUITE names another release of Debian than bookworm, V86_KERNEL another
-# kernel package than linux-image-686.
+# V86_SUITE is the Debian release (default bookworm), V86_KERNEL the kernel package
+# (default linux-image-686).
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)

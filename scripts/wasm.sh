@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes what bin/sandbar embeds for the modes simple and v86 complete: fetches the
-# WebAssembly modules, the PC emulator and its firmware by exact version and
-# checksum (internal/wasm/artefact), and builds the emulator's guest program. It
-# needs Go and no client program of a registry. What is there is not fetched again.
+# Prepares the files that bin/sandbar embeds for the modes simple and v86: fetches the
+# WebAssembly modules, the PC emulator and its firmware by exact version and checksum
+# (internal/wasm/artefact), and builds the emulator's guest program. It needs only Go.
+# Existing files are not fetched again.
 #
 #   scripts/wasm.sh [DIRECTORY]    default: internal/wasm/artefact
 set -u
@@ -13,7 +13,7 @@ prepare=${TESTENV_CACHE:-.cache}/bin/wasm-prepare
 
 mkdir -p "$(dirname "$prepare")" "$to" || exit 1
 env -u GOOS -u GOARCH CGO_ENABLED=0 go build -o "$prepare" ./internal/wasm/artefact/prepare || exit 1
-# The guest's program is small, and built of these sources: each time.
+# The guest program is small and is built every time.
 sh scripts/v86-guest.sh "$to/sandbar-guest" || exit 1
 "$prepare" fetch "$to" && exit 0
 cat >&2 <<'END'

@@ -9,8 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
-// Every mistake is told with what is allowed, and the exit code is 2. None of
-// them gets as far as a driver.
+// Every mistake is reported with the allowed values and exit code 2, before a driver is opened.
 func TestBadInput(t *testing.T) {
 	const (
 		tryEval  = "Try \"sandbar eval --help\".\n"
@@ -23,37 +22,37 @@ func TestBadInput(t *testing.T) {
 		in   invocation
 		want string
 	}{
-		"unknown command":       {invocation{args: words("evil")}, "sandbar: there is no command \"evil\"; did you mean eval?\n" + try},
-		"unknown command, far":  {invocation{args: words("banana")}, "sandbar: there is no command \"banana\"\n" + try},
-		"harmful command":       {invocation{args: []string{"\x1b[31m"}}, "sandbar: there is no command \"\\x1b[31m\"\n" + try},
-		"help for nothing":      {invocation{args: words("help evl")}, "sandbar: there is no command \"evl\"; did you mean eval?\nTry \"sandbar help --help\".\n"},
-		"unknown flag":          {invocation{args: words("eval python --memroy 1GiB")}, "sandbar: there is no flag --memroy; did you mean --memory?; what belongs to the program comes after \"--\"\n" + tryEval},
-		"unknown short flag":    {invocation{args: words("run host ls -l")}, "sandbar: there is no flag -l; what belongs to the program comes after \"--\"\n" + tryRun},
-		"unknown flag of serve": {invocation{args: words("serve --port 80")}, "sandbar: there is no flag --port\n" + tryServe},
+		"unknown command":       {invocation{args: words("evil")}, "sandbar: unknown command \"evil\"; did you mean eval?\n" + try},
+		"unknown command, far":  {invocation{args: words("banana")}, "sandbar: unknown command \"banana\"\n" + try},
+		"harmful command":       {invocation{args: []string{"\x1b[31m"}}, "sandbar: unknown command \"\\x1b[31m\"\n" + try},
+		"help for nothing":      {invocation{args: words("help evl")}, "sandbar: unknown command \"evl\"; did you mean eval?\nTry \"sandbar help --help\".\n"},
+		"unknown flag":          {invocation{args: words("eval python --memroy 1GiB")}, "sandbar: unknown flag --memroy; did you mean --memory?; flags of the program come after \"--\"\n" + tryEval},
+		"unknown short flag":    {invocation{args: words("run host ls -l")}, "sandbar: unknown flag -l; flags of the program come after \"--\"\n" + tryRun},
+		"unknown flag of serve": {invocation{args: words("serve --port 80")}, "sandbar: unknown flag --port\n" + tryServe},
 		"flag without value":    {invocation{args: words("eval python --memory")}, "sandbar: the flag --memory needs a value\n" + tryEval},
 		"bad boolean":           {invocation{args: words("eval python --json=maybe")}, "sandbar: --json: \"maybe\" is neither true nor false (allowed: --json, --json=true or --json=false)\n" + tryEval},
 		"malformed flag":        {invocation{args: words("eval python --=x")}, "sandbar: \"--=x\" is not a flag\n" + tryEval},
-		"argument for version":  {invocation{args: words("version please")}, "sandbar: version takes no arguments, and \"please\" was given\nTry \"sandbar version --help\".\n"},
-		"argument for serve":    {invocation{args: words("serve now")}, "sandbar: serve takes no arguments, and \"now\" was given\n" + tryServe},
-		"no shell":              {invocation{args: words("completion")}, "sandbar: one shell is needed (allowed: bash, fish, powershell, zsh)\nTry \"sandbar completion --help\".\n"},
-		"unknown shell":         {invocation{args: words("completion csh")}, "sandbar: there is no completion for the shell \"csh\" (allowed: bash, fish, powershell, zsh)\nTry \"sandbar completion --help\".\n"},
+		"argument for version":  {invocation{args: words("version please")}, "sandbar: version takes no arguments, got \"please\"\nTry \"sandbar version --help\".\n"},
+		"argument for serve":    {invocation{args: words("serve now")}, "sandbar: serve takes no arguments, got \"now\"\n" + tryServe},
+		"no shell":              {invocation{args: words("completion")}, "sandbar: the shell's name is missing (allowed: bash, fish, powershell, zsh)\nTry \"sandbar completion --help\".\n"},
+		"unknown shell":         {invocation{args: words("completion csh")}, "sandbar: no completion for the shell \"csh\" (allowed: bash, fish, powershell, zsh)\nTry \"sandbar completion --help\".\n"},
 
 		"no language":       {invocation{args: words("eval")}, "sandbar: no language was given (allowed: elixir, javascript, python, shell)\n" + tryEval},
 		"empty language":    {invocation{args: []string{"eval", "", "-c", "x"}}, "sandbar: no language was given (allowed: elixir, javascript, python, shell)\n" + tryEval},
-		"code and file":     {invocation{args: words("eval python -c x f.py")}, "sandbar: \"f.py\" is one argument too many; the program's own arguments come after \"--\"\n" + tryEval},
-		"two files":         {invocation{args: words("eval python a.py b.py")}, "sandbar: \"b.py\" is one argument too many; the program's own arguments come after \"--\"\n" + tryEval},
+		"code and file":     {invocation{args: words("eval python -c x f.py")}, "sandbar: \"f.py\" is one argument too many; arguments of the program come after \"--\"\n" + tryEval},
+		"two files":         {invocation{args: words("eval python a.py b.py")}, "sandbar: \"b.py\" is one argument too many; arguments of the program come after \"--\"\n" + tryEval},
 		"empty file name":   {invocation{args: []string{"eval", "python", ""}}, "sandbar: the file's name is empty (allowed: a file, or -)\n" + tryEval},
 		"no such file":      {invocation{args: words("eval python /none/f.py")}, "sandbar: /none/f.py cannot be read: no such file or directory (allowed: a file that can be read)\n" + tryEval},
 		"directory as file": {invocation{args: words("eval python /")}, "sandbar: / cannot be read: is a directory (allowed: a file that can be read)\n" + tryEval},
 		"code too large": {invocation{args: words("eval python -"), stdin: strings.Repeat("#", 11), environ: words("SANDBAR_MAX_CODE=10B")},
 			"sandbar: the code is larger than 10B (allowed: up to max_code, which the configuration sets)\n" + tryEval},
-		"code for code and stdin": {invocation{args: words("eval python - --stdin -")}, "sandbar: --stdin: standard input holds the code already (allowed: a file)\n" + tryEval},
+		"code for code and stdin": {invocation{args: words("eval python - --stdin -")}, "sandbar: --stdin: standard input already holds the code (allowed: a file)\n" + tryEval},
 		"stdin of nothing":        {invocation{args: []string{"eval", "python", "-c", "x", "--stdin", ""}}, "sandbar: --stdin: the name is empty (allowed: a file, or -)\n" + tryEval},
 		"stdin that is missing":   {invocation{args: words("eval python -c x --stdin /none")}, "sandbar: --stdin: /none cannot be read: no such file or directory (allowed: a file that can be read)\n" + tryEval},
 
-		"no image":           {invocation{args: words("run")}, "sandbar: no image was given (allowed: host)\n" + tryRun},
-		"no image but dash":  {invocation{args: words("run -- ls")}, "sandbar: no image was given (allowed: host)\n" + tryRun},
-		"empty image":        {invocation{args: []string{"run", "", "--", "ls"}}, "sandbar: the image's name is empty (allowed: host)\n" + tryRun},
+		"no image":           {invocation{args: words("run")}, "sandbar: no image was given (allowed: host, or an installed image)\n" + tryRun},
+		"no image but dash":  {invocation{args: words("run -- ls")}, "sandbar: no image was given (allowed: host, or an installed image)\n" + tryRun},
+		"empty image":        {invocation{args: []string{"run", "", "--", "ls"}}, "sandbar: the image's name is empty (allowed: host, or an installed image)\n" + tryRun},
 		"no dash":            {invocation{args: words("run host ls")}, "sandbar: the command comes after \"--\", as in: sandbar run host -- COMMAND\n" + tryRun},
 		"dash after command": {invocation{args: words("run host ls -- -l")}, "sandbar: the command comes after \"--\", as in: sandbar run host -- COMMAND\n" + tryRun},
 		"no command":         {invocation{args: words("run host --")}, "sandbar: no command was given after \"--\"\n" + tryRun},

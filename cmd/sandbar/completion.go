@@ -29,11 +29,11 @@ func (a *app) completionCommand() *cobra.Command {
 		ValidArgs: shells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usagef(cmd, "one shell is needed %s", allowed)
+				return usagef(cmd, "the shell's name is missing %s", allowed)
 			}
 			write, ok := generate[args[0]]
 			if !ok {
-				return usagef(cmd, "there is no completion for the shell %s %s", cli.Quote(args[0]), allowed)
+				return usagef(cmd, "no completion for the shell %s %s", cli.Quote(args[0]), allowed)
 			}
 			return write(cmd.Root())
 		},

@@ -18,15 +18,15 @@ import (
 func (a *app) createCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [IMAGE] [flags]",
-		Short: "Make a sandbox in a daemon and print its id",
-		Long: `Make a sandbox in a daemon and print its id. It lives until "sandbar stop", or
-until it has been idle for too long.
+		Short: "Create a sandbox in a daemon and print its id",
+		Long: `Create a sandbox in a daemon and print its id. The sandbox lives until "sandbar
+stop", or until its idle timeout.
 
-IMAGE is the sandbox's root file system; without one it is "host", this
-machine's own programs, read-only.
+IMAGE is the sandbox's root file system. The default is "host": the programs of the
+daemon's machine, read-only.
 
-Limits that are not given are the daemon's defaults, but one command may take as
-long as the daemon allows at most.
+A limit that is not given is the daemon's default, except the timeout of a command:
+its default is the daemon's maximum.
 ` + remoteHelp,
 		Example: `  sandbar create
   id=$(sandbar create --memory 512MiB --name builder -e CI=1)
@@ -35,15 +35,15 @@ long as the daemon allows at most.
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return []string{sandbar.ImageHost + "\tthe daemon's machine's own programs"}, cobra.ShellCompDirectiveNoFileComp
+			return []string{sandbar.ImageHost + "\tthe programs of the daemon's machine"}, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
 	f := cmd.Flags()
-	f.String("name", "", "a `name` to find it by; need not be the only one")
+	f.String("name", "", "`name` of the sandbox; need not be unique")
 	f.StringArrayP("env", "e", nil, "environment variable, `NAME=VALUE`, or NAME to pass on your own; may be repeated")
-	f.StringArray("label", nil, "a note, `NAME=VALUE`, that is kept with it; may be repeated")
-	f.String("idle-timeout", "", "`duration`, or seconds, without use after which it ends, or unlimited (default the daemon's)")
-	f.String("secret-file", "", "`file` with a token of 16 characters or more that opens this sandbox alone")
+	f.StringArray("label", nil, "label, `NAME=VALUE`, that is stored with the sandbox; may be repeated")
+	f.String("idle-timeout", "", "`duration`, or seconds, without use after which the sandbox is removed, or unlimited (default the daemon's)")
+	f.String("secret-file", "", "`file` with a token, 16 characters or more, that grants access to this sandbox alone")
 	for _, l := range limitFlags {
 		help, _, _ := strings.Cut(l.help, " (default")
 		if l.flag == "timeout" {
@@ -52,10 +52,10 @@ long as the daemon allows at most.
 		f.String(l.flag, "", help)
 	}
 	f.Bool("network", false, networkHelp)
-	f.String("driver", "", "`name` of the driver to make it, if the daemon allows that one (default the daemon's)")
-	f.Bool("allow-degraded", false, "make it even if the daemon's host cannot enforce a limit")
-	f.Bool("cold", false, "make it from nothing even if the daemon keeps one ready")
-	f.Bool("json", false, "print all about it as JSON")
+	f.String("driver", "", "`name` of the driver, if the daemon allows it (default the daemon's)")
+	f.Bool("allow-degraded", false, "create the sandbox even if the daemon's host cannot enforce a limit")
+	f.Bool("cold", false, "do not take a sandbox from the daemon's warm pool")
+	f.Bool("json", false, "print the sandbox's description as JSON")
 	return a.remoteCommand(cmd, (*remote).create)
 }
 
@@ -91,7 +91,7 @@ func (r *remote) createRequest(args []string) (wire.Create, error) {
 	x.Name, _ = f.GetString("name")
 	x.AllowDegraded, _ = f.GetBool("allow-degraded")
 	x.Cold, _ = f.GetBool("cold")
-	x.Network = networkOf(r.cmd)
+	x.Network = networkFlag(r.cmd)
 	x.Driver, _ = f.GetString("driver")
 	var limits sandbar.Limits
 	var errs [5]error
@@ -110,7 +110,7 @@ func (r *remote) createRequest(args []string) (wire.Create, error) {
 // env reads --env.
 func (r *remote) env() (map[string]string, error) {
 	names, _ := r.cmd.Flags().GetStringArray("env")
-	env, err := r.app.environment(r.cmd, names)
+	env, err := r.app.parseEnv(r.cmd, names)
 	for name, value := range env {
 		err = errors.Join(err, checkUTF8(r.cmd, []string{name, value}))
 	}
@@ -123,15 +123,15 @@ func (r *remote) labels() (map[string]string, error) {
 	for _, l := range given {
 		name, value, ok := strings.Cut(l, "=")
 		if !ok || name == "" {
-			return nil, usagef(r.cmd, "--label: %s is no label (allowed: NAME=VALUE)", cli.Quote(l))
+			return nil, usagef(r.cmd, "--label: %s is not a label (allowed: NAME=VALUE)", cli.Quote(l))
 		}
 		labels[name] = value
 	}
 	return labels, checkUTF8(r.cmd, given)
 }
 
-// seconds reads a duration. A number alone is one of seconds, which is how other
-// programs of this kind have it.
+// seconds parses the duration that a flag gives, for the wire. A number without a unit
+// is in seconds, as in other sandbox tools. "" is 0.
 func (r *remote) seconds(flag, text string) (wire.Amount, error) {
 	if text == "" {
 		return 0, nil
@@ -141,7 +141,7 @@ func (r *remote) seconds(flag, text string) (wire.Amount, error) {
 	}
 	d, err := config.ParseDuration(text)
 	if err == nil && d == 0 {
-		err = errors.New("is no time at all")
+		err = errors.New("is zero")
 	}
 	if err != nil {
 		return 0, usagef(r.cmd, "--%s: %s %v (allowed: a duration such as 500ms, 30s or 5m, or unlimited)", flag, cli.Quote(text), err)
@@ -160,7 +160,7 @@ func (r *remote) secret() (string, error) {
 	}
 	secret := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
 	if len(secret) < 16 || len(secret) > 4096 || strings.ContainsFunc(secret, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return "", usagef(r.cmd, "--secret-file: what is in %s is no secret (allowed: one line of 16 to 4096 visible ASCII characters)", cli.Printable(flag.Value.String()))
+		return "", usagef(r.cmd, "--secret-file: %s does not hold a valid secret (allowed: one line of 16 to 4096 visible ASCII characters)", cli.Printable(flag.Value.String()))
 	}
 	return secret, nil
 }

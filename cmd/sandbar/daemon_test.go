@@ -33,10 +33,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// patience bounds what a test waits for. Nothing is judged by how long it took.
+// patience bounds every wait of a test. No test depends on a duration.
 const patience = 60 * time.Second
 
-// process is a sandbar that runs beside the test.
+// process is a running sandbar command.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -44,7 +44,7 @@ type process struct {
 	stderr transcript
 }
 
-// transcript is what a process writes, and a way to wait for it.
+// transcript collects the output of a process, and can wait for text in it.
 type transcript struct {
 	mu      sync.Mutex
 	text    bytes.Buffer
@@ -83,22 +83,21 @@ func (w *transcript) await(t *testing.T, pattern string) []string {
 	}
 }
 
-// surroundings is an environment in which nothing of this machine's own
-// configuration has a part.
-func surroundings(t *testing.T, dir string) []string {
+// isolatedEnv returns an environment that is independent of this machine's configuration.
+func isolatedEnv(t *testing.T, dir string) []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "SANDBAR_RUNTIME_DIR=" + filepath.Join(dir, "run"),
 		"SANDBAR_STATE_DIR=" + filepath.Join(dir, "state"), "SANDBAR_CONFIG=/dev/null", agentVariable + "=" + testenv.Build(t, "cmd/sandbar-agent")}
 }
 
-// launch starts sandbar in dir ("" for a new one) with an environment of its
-// own, and with stdin (nil for an empty one).
+// launch starts sandbar in dir ("" for a new one) with a clean environment and with stdin (nil
+// for an empty one).
 func launch(t *testing.T, dir string, environ []string, stdin *os.File, args ...string) *process {
 	t.Helper()
 	if dir == "" {
 		dir = t.TempDir()
 	}
 	p := &process{t: t, dir: dir, cmd: exec.Command("sandbar", args...), stderr: transcript{changed: make(chan struct{})}}
-	p.cmd.Env = append(surroundings(t, dir), environ...)
+	p.cmd.Env = append(isolatedEnv(t, dir), environ...)
 	p.cmd.Stderr = &p.stderr
 	if stdin != nil {
 		p.cmd.Stdin = stdin
@@ -130,7 +129,7 @@ func serve(t *testing.T, dir string, environ []string, args ...string) *process 
 	return p
 }
 
-// ends signals the process and expects its exit code.
+// ends sends a signal to the process and checks its exit code.
 func (p *process) ends(want int, signals ...os.Signal) {
 	p.t.Helper()
 	for _, s := range signals {
@@ -193,7 +192,7 @@ func (p *process) dial(token string) (*websocket.Conn, context.Context) {
 	return ws, ctx
 }
 
-// message is what these tests read of a Fathom message.
+// message has the fields of a Fathom message that these tests read.
 type message struct {
 	Type, Status, Data, Code string
 	ExitCode                 *int `json:"exit_code"`
@@ -211,8 +210,8 @@ func execute(ctx context.Context, t *testing.T, ws *websocket.Conn, language, co
 	}
 }
 
-// until reads messages up to the first of the given types and returns all of
-// them. An end that is not among them is not waited for any longer.
+// until reads messages up to the first of the given types, or up to the end of the execution, and
+// returns all of them.
 func until(ctx context.Context, t *testing.T, ws *websocket.Conn, kinds ...string) []message {
 	t.Helper()
 	var all []message
@@ -285,8 +284,7 @@ func TestDaemon(t *testing.T) {
 	})
 }
 
-// A daemon that is told to end lets what is under way finish, and says what
-// came of it.
+// On SIGTERM the daemon lets running executions finish and sends their results.
 func TestDaemonEndsInOrder(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		p := serve(t, "", append(environ, "SANDBAR_TOKEN=t", "SANDBAR_SHUTDOWN_TIMEOUT=50s"))
@@ -307,7 +305,7 @@ func TestDaemonEndsInOrder(t *testing.T) {
 	})
 }
 
-// What does not finish in time is cancelled, and that is no failure.
+// Executions that exceed shutdown_timeout are cancelled, and the exit code is 0.
 func TestDaemonRunsOutOfPatience(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		p := serve(t, "", append(environ, "SANDBAR_TOKEN=t", "SANDBAR_SHUTDOWN_TIMEOUT=100ms"))
@@ -323,7 +321,7 @@ func TestDaemonRunsOutOfPatience(t *testing.T) {
 	})
 }
 
-// A second signal ends everything at once, and leaves nothing behind.
+// A second signal kills all programs at once and leaves nothing behind.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		for s, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
@@ -332,14 +330,14 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 			execute(ctx, t, ws, "shell", "trap '' TERM; echo started; sleep 1000; sleep 1000")
 			until(ctx, t, ws, "stdout")
 			p.cmd.Process.Signal(s)
-			p.stderr.await(t, "msg=ending ")
+			p.stderr.await(t, `msg="shutting down" `)
 			p.ends(want, s)
 			ws.CloseNow()
 		}
 	})
 }
 
-// The token is made once, printed once, and kept for the owner alone.
+// The token is generated once, printed once, and stored readable for its owner only.
 func TestMadeToken(t *testing.T) {
 	dir := t.TempDir()
 	first := serve(t, dir, []string{"SANDBAR_DRIVER=local"})
@@ -361,7 +359,7 @@ func TestMadeToken(t *testing.T) {
 	}
 }
 
-// The first Ctrl-C gives the program its grace, and the exit code tells.
+// The first Ctrl-C ends the program with its grace period; the exit code is the signal's.
 func TestSignalsToARun(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		for s, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
@@ -374,7 +372,7 @@ func TestSignalsToARun(t *testing.T) {
 	})
 }
 
-// The second Ctrl-C does not wait for a program that ignores the first.
+// The second Ctrl-C kills a program that ignores the first.
 func TestSecondSignalKillsARun(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		p := launch(t, "", append(environ, "SANDBAR_GRACE=5m"), nil, "run", "host", "--", "sh", "-c",
@@ -386,11 +384,11 @@ func TestSecondSignalKillsARun(t *testing.T) {
 	})
 }
 
-// When nobody reads the output any more the program ends, as in a pipe.
+// A program whose output has no reader ends with the exit code of SIGPIPE.
 func TestBrokenPipe(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		cmd := exec.Command("sandbar", "run", "host", "--", "yes")
-		cmd.Env = append(surroundings(t, t.TempDir()), environ...)
+		cmd.Env = append(isolatedEnv(t, t.TempDir()), environ...)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -409,7 +407,7 @@ func TestBrokenPipe(t *testing.T) {
 	})
 }
 
-// Output arrives while the program runs: it waits for the answer to its first line.
+// Output is streamed: the program waits for a reply to its first line.
 func TestOutputIsStreamed(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		r, w, err := os.Pipe()
@@ -426,7 +424,7 @@ func TestOutputIsStreamed(t *testing.T) {
 	})
 }
 
-// Two daemons cannot have one address, and the first is not disturbed.
+// A second daemon cannot use the first one's address and does not affect it.
 func TestAddressInUse(t *testing.T) {
 	first := serve(t, "", []string{"SANDBAR_DRIVER=local", "SANDBAR_TOKEN=t"})
 	second := launch(t, "", []string{"SANDBAR_DRIVER=local", "SANDBAR_TOKEN=t"}, nil, "serve", "--listen", "unix:"+filepath.Join(first.dir, "s"))
@@ -438,8 +436,7 @@ func TestAddressInUse(t *testing.T) {
 	first.ends(0, syscall.SIGTERM)
 }
 
-// What a killed daemon leaves is found by gc, shown, removed, and then gone.
-// What belongs to a daemon that lives stays.
+// gc lists and removes the leftovers of a killed daemon, and keeps the files of a live one.
 func TestCollect(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		environ = append(environ, "SANDBAR_TOKEN=t")
@@ -449,7 +446,7 @@ func TestCollect(t *testing.T) {
 		ws, ctx := killed.dial("t")
 		execute(ctx, t, ws, "shell", "echo started; sleep 1000")
 		until(ctx, t, ws, "stdout")
-		gc := func(args ...string) collected {
+		gc := func(args ...string) gcReport {
 			t.Helper()
 			cmd := exec.Command("sandbar", append([]string{"gc", "--json", "--driver", name}, args...)...)
 			cmd.Env = killed.cmd.Env
@@ -457,7 +454,7 @@ func TestCollect(t *testing.T) {
 			if err != nil {
 				t.Fatalf("gc: %v: %s", err, out)
 			}
-			var c collected
+			var c gcReport
 			if err := json.Unmarshal(out, &c); err != nil {
 				t.Fatal(err)
 			}
@@ -490,7 +487,7 @@ func TestCollect(t *testing.T) {
 	})
 }
 
-// The settings for the listener reach it: TLS, the token's file, other names.
+// The listener obeys its settings: TLS, the token's file, further host names.
 func TestListenerSettings(t *testing.T) {
 	dir := t.TempDir()
 	cert, key, tokenFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "t")
@@ -525,7 +522,7 @@ func TestListenerSettings(t *testing.T) {
 	p.ends(0, syscall.SIGTERM)
 }
 
-// writeCertificate makes a pair that nobody need trust.
+// writeCertificate writes a self-signed certificate and its key.
 func writeCertificate(t *testing.T, cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -548,7 +545,7 @@ func writeCertificate(t *testing.T, cert, key string) {
 	}
 }
 
-// A daemon makes sandboxes of the drivers that it allows, and of no other.
+// A daemon creates sandboxes with its allowed drivers only.
 func TestDaemonAllowsDrivers(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	p := serve(t, "", []string{"SANDBAR_TOKEN=t", "SANDBAR_ALLOW_DEGRADED=true", "SANDBAR_DRIVER=native", "SANDBAR_ALLOWED_DRIVERS=local"})

@@ -23,19 +23,20 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Tell what this host can enforce",
-		Long: `Tell which drivers work on this host, how each limit is held, what the kernel
-offers and which languages a sandbox has; then make one sandbox, run a program
-in it and remove it.
+		Short: "Report what this host can enforce",
+		Long: `Report which drivers work on this host, how each limit is enforced, which features
+the kernel has, and which languages a sandbox has. Then create a sandbox, run a
+program in it and remove it.
 
-How a limit is held, strongest first: cgroup2, cgroup1 (the kernel, for the
-sandbox as a whole), mount (the kernel, as the size of a file system), rlimit
-(the kernel, per process), nice (the scheduler, per process), watchdog (Sandbar
-looks every few milliseconds) and none (a program that sets it is refused).
-runtime is what the programs run on instead of the host's kernel.
+A limit is enforced by one of these, strongest first: cgroup2, cgroup1 (by the
+kernel, for the whole sandbox), mount (by the kernel, as the size of a file system),
+rlimit (by the kernel, per process), nice (by the scheduler, per process), watchdog
+(Sandbar polls every few milliseconds), none (a request that sets the limit is an
+error). runtime means that the layer below the programs enforces it in place of the
+host's kernel: Sandbar itself, or gVisor.
 
-A driver that can be made with several programs of the host, such as container
-runtimes, is tried with each.
+A driver that can use several programs of the host, such as container runtimes, is
+tested with each.
 
 Exit code: 0 if the driver ran a program, else 1.`,
 		Example: "  sandbar doctor\n  sandbar doctor --json\n  sandbar doctor --driver local",
@@ -77,7 +78,7 @@ Exit code: 0 if the driver ran a program, else 1.`,
 	return cmd
 }
 
-// printReport writes the report for a person.
+// printReport writes the report as text.
 func printReport(w io.Writer, r doctor.Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	system := r.System.OS + "/" + r.System.Arch
@@ -93,7 +94,7 @@ func printReport(w io.Writer, r doctor.Report) error {
 		if !l.Available {
 			where = "not in the sandbox: install " + cli.Printable(l.Interpreter) + " below /usr"
 			if !r.OK {
-				where = "unknown: there was no sandbox to look in"
+				where = "unknown: no sandbox could be created"
 			}
 		}
 		fmt.Fprintf(t, "  %s\t%s\n", l.Name, where)
@@ -106,26 +107,26 @@ func printReport(w io.Writer, r doctor.Report) error {
 	}
 	fmt.Fprint(t, "\nSANDBOX\n")
 	if r.Sandbox.OK {
-		fmt.Fprintf(t, "  driver %s made a sandbox, ran a program in it and removed it in %.1f ms\n", r.Driver, r.Sandbox.TotalMS)
+		fmt.Fprintf(t, "  driver %s created a sandbox, ran a program in it and removed it in %.1f ms\n", r.Driver, r.Sandbox.TotalMS)
 	} else {
-		fmt.Fprintf(t, "  it does not work: %s\n", r.Sandbox.Problem)
+		fmt.Fprintf(t, "  does not work: %s\n", r.Sandbox.Problem)
 		fix(t, r.Sandbox.Fix)
 	}
 	return t.Flush()
 }
 
-// presetText says what a preset is.
+// presetText describes where the image of a preset comes from.
 func presetText(p doctor.Preset) string {
 	ref := cli.Printable(p.Ref)
 	switch p.Source {
 	case "installed":
 		return ref + ", installed"
 	case "host":
-		return "this host's own programs (setting iii.presets)"
+		return "this host's programs (setting iii.presets)"
 	case "driver":
 		return ref + ", an image of the driver (setting iii.presets)"
 	case "pull":
-		return ref + ", pulled when it is first used (setting iii.auto_install)"
+		return ref + ", pulled at its first use (setting iii.auto_install)"
 	}
 	return "missing: sandbar images pull " + p.Name
 }
@@ -167,8 +168,7 @@ func printDrivers(w io.Writer, r doctor.Report) {
 	}
 }
 
-// printAlternative writes what a driver can do with one thing that it can be made
-// with.
+// printAlternative writes the capabilities of a driver with another value of its option.
 func printAlternative(w io.Writer, a doctor.Alternative) {
 	if !a.Available {
 		fmt.Fprintf(w, "    %s %s: does not work: %s\n", a.Option, a.Value, a.Problem)
@@ -185,13 +185,13 @@ func printAlternative(w io.Writer, a doctor.Alternative) {
 	}
 }
 
-// limit is how one limit is held.
+// limit is the enforcement of one limit.
 type limit struct {
 	name string
 	how  sandbar.Enforcement
 }
 
-// limits are those that a driver holds.
+// limits lists the limits that drivers enforce, in the order of the report.
 func limits(e *sandbar.Enforcements) []limit {
 	return []limit{{"memory", e.Memory}, {"cpus", e.CPUs}, {"cpu_shares", e.CPUShares}, {"pids", e.PIDs},
 		{"disk", e.Disk}, {"inodes", e.Inodes}, {"files", e.Files}}

@@ -27,8 +27,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
-// callerIs returns the user that this process is, as roles name it.
-func callerIs() escapesuite.As {
+// currentUserKind returns the kind of user that this process runs as.
+func currentUserKind() escapesuite.As {
 	switch {
 	case os.Geteuid() == 0 && spawn.DetectIDs().Ranged:
 		return escapesuite.Root
@@ -44,43 +44,44 @@ func callerIs() escapesuite.As {
 	return escapesuite.User
 }
 
-// The prefix of an actor's directory, and where the search for a free user number
-// begins: above those that distributions give to people and services.
 const (
-	actorPrefix = "sandbar-role-"
-	firstActor  = 54321
-	imageName   = "escape-suite" // of the image in the store of an actor
+	roleDirPrefix = "sandbar-role-" // of a role user's directory
+	// firstFreeUID is the start of the search for an unused uid, above the uids that
+	// distributions assign to users and services.
+	firstFreeUID = 54321
+	roleImage    = "escape-suite" // the image's name in a role user's store
 )
 
-// actor starts this program as another user, with directories and, if it has one, a
-// control group of its own. Only root can make one.
-type actor struct {
-	as      escapesuite.As
+// roleUser runs this program as another user, with private directories and, if the role
+// has one, a delegated cgroup. Only root can create one.
+type roleUser struct {
+	kind    escapesuite.As
 	dir     string
 	binary  string
 	uid     int
 	environ []string
-	groups  *cgroup.Manager
+	cgroups *cgroup.Manager
 	group   *cgroup.Group
 }
 
-// newActor makes what a role's user needs. Unsupported: it cannot be made here.
-func (a *app) newActor(as escapesuite.As) (*actor, error) {
-	if callerIs() != escapesuite.Root {
-		return nil, sandbar.Errorf(sandbar.Unsupported, "only root, with ids to give to sandboxes, can take on another role, and this is %s", callerIs())
+// newRoleUser creates the directories and the cgroup of a role's user. Its error is
+// Unsupported if the role is not possible on this host.
+func (a *app) newRoleUser(as escapesuite.As) (*roleUser, error) {
+	if currentUserKind() != escapesuite.Root {
+		return nil, sandbar.Errorf(sandbar.Unsupported, "only root with a range of ids for sandboxes can run another role; this is %s", currentUserKind())
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	p := &actor{as: as}
+	p := &roleUser{kind: as}
 	if as != escapesuite.RootOneID {
 		if p.uid, err = freeUID(); err != nil {
 			return nil, err
 		}
 	}
 	for _, base := range slices.Compact([]string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"}) {
-		if err = p.settle(base, self); err == nil {
+		if err = p.makeDirs(base, self); err == nil {
 			break
 		}
 		p.remove()
@@ -95,10 +96,10 @@ func (a *app) newActor(as escapesuite.As) (*actor, error) {
 	return p, nil
 }
 
-// settle makes the actor's directories below base, and tries whether the user can
-// execute a program there.
-func (p *actor) settle(base, self string) (err error) {
-	if p.dir, err = os.MkdirTemp(base, actorPrefix); err != nil {
+// makeDirs creates the user's directories below base, and checks that the user can execute
+// a program there.
+func (p *roleUser) makeDirs(base, self string) (err error) {
+	if p.dir, err = os.MkdirTemp(base, roleDirPrefix); err != nil {
 		return err
 	}
 	if err := os.Chmod(p.dir, 0o711); err != nil {
@@ -137,17 +138,17 @@ func copyProgram(from, to string) error {
 	return errors.Join(err, dst.Chmod(0o755), dst.Close())
 }
 
-// delegate makes a control group and gives it to the user, as a service manager
-// does for Delegate=yes.
-func (p *actor) delegate() (err error) {
-	if p.groups, err = cgroup.Detect("escape-" + strconv.Itoa(os.Getpid())); err != nil {
+// delegate creates a cgroup and delegates it to the user, like systemd's Delegate=yes
+// (cgroups(7), "Cgroups v2 delegation").
+func (p *roleUser) delegate() (err error) {
+	if p.cgroups, err = cgroup.Detect("escape-" + strconv.Itoa(os.Getpid())); err != nil {
 		return err
 	}
-	if p.group, err = p.groups.Create("role", sandbar.Limits{}); err != nil {
+	if p.group, err = p.cgroups.Create("role", sandbar.Limits{}); err != nil {
 		return err
 	}
 	for _, dir := range p.group.Dirs() {
-		// What the kernel lists in /sys/kernel/cgroup/delegate, and version 1's tasks.
+		// The files of /sys/kernel/cgroup/delegate, and tasks of version 1.
 		for _, name := range []string{".", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "memory.oom.group", "tasks"} {
 			if err := os.Chown(filepath.Join(dir, name), p.uid, p.uid); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
@@ -157,14 +158,15 @@ func (p *actor) delegate() (err error) {
 	return nil
 }
 
-// command is this program as the actor. It ends with the calling thread.
-func (p *actor) command(ctx context.Context, args ...string) *exec.Cmd {
+// command returns a command that runs this program as the user. The child receives SIGKILL
+// when the thread that started it exits (PR_SET_PDEATHSIG(2const)).
+func (p *roleUser) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.binary, args...)
 	cmd.Dir, cmd.Env = filepath.Join(p.dir, "home"), p.environ
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if p.as == escapesuite.RootOneID {
+	if p.kind == escapesuite.RootOneID {
 		own := []syscall.SysProcIDMap{{Size: 1}}
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = own, own
@@ -174,37 +176,37 @@ func (p *actor) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs this program as the actor, in its control group.
-func (p *actor) run(ctx context.Context, in io.Reader, out, errs io.Writer, args ...string) error {
-	runtime.LockOSThread() // whose end would end the child
+// run runs this program as the user, in its cgroup.
+func (p *roleUser) run(ctx context.Context, in io.Reader, out, errs io.Writer, args ...string) error {
+	runtime.LockOSThread() // see command: the thread's exit would kill the child
 	defer runtime.UnlockOSThread()
 	cmd := p.command(ctx, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errs
 	if p.group != nil {
-		doors, err := p.group.JoinFiles()
+		joinFiles, err := p.group.JoinFiles()
 		if err != nil {
 			return err
 		}
 		var enter strings.Builder
-		for i, d := range doors {
+		for i, d := range joinFiles {
 			defer d.Close()
 			fmt.Fprintf(&enter, "echo 0 >&%d || exit 1; exec %d>&-; ", i+3, i+3)
 		}
-		cmd.ExtraFiles, cmd.Path = doors, "/bin/sh"
+		cmd.ExtraFiles, cmd.Path = joinFiles, "/bin/sh"
 		cmd.Args = append([]string{"sh", "-c", enter.String() + `exec "$@"`, "sh"}, cmd.Args...)
 	}
 	return cmd.Run()
 }
 
-// give puts an image of the caller's store into the actor's own.
-func (p *actor) give(ctx context.Context, cfg *config.Config, name string) error {
+// copyImage copies an image of the caller's store into the user's store.
+func (p *roleUser) copyImage(ctx context.Context, cfg *config.Config, name string) error {
 	img, err := platform.Host(cfg, cfg.Driver, slog.New(slog.DiscardHandler)).Images.Open(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer img.Close()
 	if img.Dir == "" {
-		return sandbar.Errorf(sandbar.NotFound, "the image %s is not installed, and stands for the host's programs", sandbar.Quote(name, 80))
+		return sandbar.Errorf(sandbar.NotFound, "the image %s is not installed; it stands for the host's programs", sandbar.Quote(name, 80))
 	}
 	root, err := os.OpenRoot(img.Dir)
 	if err != nil {
@@ -220,7 +222,7 @@ func (p *actor) give(ctx context.Context, cfg *config.Config, name string) error
 		packed <- err
 	}()
 	var errs strings.Builder
-	err = p.run(ctx, r, io.Discard, &errs, "images", "import", "-", imageName)
+	err = p.run(ctx, r, io.Discard, &errs, "images", "import", "-", roleImage)
 	_ = r.Close()
 	if err = errors.Join(err, <-packed); err != nil {
 		return fmt.Errorf("copying the image: %w: %.300s", err, errs.String())
@@ -228,8 +230,8 @@ func (p *actor) give(ctx context.Context, cfg *config.Config, name string) error
 	return nil
 }
 
-// remove removes all that was made.
-func (p *actor) remove() {
+// remove removes the user's directories and cgroup.
+func (p *roleUser) remove() {
 	if p.group != nil {
 		for _, dir := range p.group.Dirs() {
 			removeGroups(dir)
@@ -238,13 +240,13 @@ func (p *actor) remove() {
 		defer cancel()
 		_ = p.group.Destroy(ctx)
 	}
-	if p.groups != nil {
-		_ = p.groups.Close()
+	if p.cgroups != nil {
+		_ = p.cgroups.Close()
 	}
 	if p.dir != "" {
 		_ = os.RemoveAll(p.dir)
 	}
-	p.dir, p.group, p.groups = "", nil, nil
+	p.dir, p.group, p.cgroups = "", nil, nil
 }
 
 // removeGroups removes the groups below dir, the deepest first.
@@ -259,7 +261,7 @@ func removeGroups(dir string) {
 	}
 }
 
-// freeUID finds a user number that has neither a name nor a process.
+// freeUID returns a uid that has neither an account nor a process.
 func freeUID() (int, error) {
 	taken := map[uint32]bool{}
 	entries, _ := os.ReadDir("/proc")
@@ -270,10 +272,10 @@ func freeUID() (int, error) {
 			}
 		}
 	}
-	for uid := firstActor; uid < firstActor+1000; uid++ {
+	for uid := firstFreeUID; uid < firstFreeUID+1000; uid++ {
 		if _, err := user.LookupId(strconv.Itoa(uid)); err != nil && !taken[uint32(uid)] {
 			return uid, nil
 		}
 	}
-	return 0, fmt.Errorf("all user numbers from %d to %d are taken", firstActor, firstActor+999)
+	return 0, fmt.Errorf("all uids from %d to %d are in use", firstFreeUID, firstFreeUID+999)
 }

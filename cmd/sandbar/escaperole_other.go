@@ -11,17 +11,17 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
-const imageName = ""
+const roleImage = ""
 
-// callerIs returns the user that this process is. The other roles are Linux's.
-func callerIs() escapesuite.As { return escapesuite.User }
+// currentUserKind returns User: only Linux has the other roles.
+func currentUserKind() escapesuite.As { return escapesuite.User }
 
-type actor struct{}
+type roleUser struct{}
 
-func (a *app) newActor(as escapesuite.As) (*actor, error) {
+func (a *app) newRoleUser(as escapesuite.As) (*roleUser, error) {
 	return nil, sandbar.Errorf(sandbar.Unsupported, "the role %s needs Linux", as)
 }
 
-func (*actor) run(context.Context, io.Reader, io.Writer, io.Writer, ...string) error { return nil }
-func (*actor) give(context.Context, *config.Config, string) error                    { return nil }
-func (*actor) remove()                                                               {}
+func (*roleUser) run(context.Context, io.Reader, io.Writer, io.Writer, ...string) error { return nil }
+func (*roleUser) copyImage(context.Context, *config.Config, string) error               { return nil }
+func (*roleUser) remove()                                                               {}

@@ -28,11 +28,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
-// escapeReport is what escape-suite prints with --json. The names are stable.
+// escapeReport is the output of escape-suite --json. The names are stable.
 type escapeReport struct {
 	Version  string                      `json:"version"`
 	Role     string                      `json:"role"`
-	NotRun   string                      `json:"not_run,omitempty"` // why the role could not be taken on here
+	NotRun   string                      `json:"not_run,omitempty"` // why the role is not possible on this host
 	Driver   string                      `json:"driver"`
 	Boundary driver.Boundary             `json:"boundary"`
 	Kernel   string                      `json:"kernel"`
@@ -41,38 +41,38 @@ type escapeReport struct {
 	Cases    []escapesuite.Report        `json:"cases"`
 }
 
-// maxFuzz keeps the suite bounded.
+// maxFuzz bounds --fuzz.
 const maxFuzz = time.Hour
 
 func (a *app) escapeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "escape-suite",
-		Short: "Attack this host's sandboxes and see what holds",
-		Long: `Run the catalogue of attacks against a driver on this host and against a daemon
-started for the purpose, and tell of each what was expected and what happened:
+		Short: "Run attacks against this host's sandboxes",
+		Long: `Run a catalogue of attacks against a driver on this host, and against a daemon that
+is started for the purpose. The verdict on each attack:
 
-  CONTAINED     the attack got nothing, and nothing of it is left
-  ESCAPED       it got at something. Where the driver claims no boundary this is
-                expected: the attack is made there to be seen to work
-  NOT CLAIMED   the driver does not promise it, and it was not attempted
-  NOT RUN       something that the case needs is missing here
-  INCONCLUSIVE  the attack could not be carried out to its end
+  CONTAINED     the attack failed and left nothing behind
+  ESCAPED       the attack succeeded. If the driver claims no boundary this is
+                expected: it proves that the attack works
+  NOT CLAIMED   the driver does not claim to stop it, and it was not attempted
+  NOT RUN       the host lacks something that the case needs
+  INCONCLUSIVE  the attack could not be completed
 
-A role is the user that the daemon is: root; root-one-id, root of a user namespace
-that maps no other id; user, an ordinary one; user-cgroup, one with a delegated
-control group. "-image" runs the attacks in sandboxes of the image of --image,
-"-warm" in prestarted interpreters. Without --role it is the caller's own, cold.
-Root takes on the other roles by starting this program again: with a user number
-that nothing else has, directories of its own, and settings that are the defaults
-but for --driver. A role that cannot be taken on is NOT RUN.
+A role is the user that the daemon runs as: root; root-one-id, root of a user
+namespace that maps no other id; user, an ordinary user; user-cgroup, an ordinary
+user with a delegated cgroup. The suffix "-image" runs the attacks in sandboxes of
+the image of --image, "-warm" in prestarted interpreters. The default role is the
+caller's own, cold. Root runs the other roles in a second process of this program,
+with an unused uid, private directories, and default settings except --driver. A
+role that is not possible on this host is NOT RUN.
 
-It is safe on a host in production: it attacks only what it has made itself, on
-loopback and in directories of its own, and is bounded in time and amount. A role
-takes a few minutes.
+The suite is safe on a production host: it attacks only sandboxes and daemons that
+it has created itself, on loopback and in private directories, with bounded time
+and load. A role takes a few minutes.
 
-With --json there is one object for each role.
+With --json the output is one object per role.
 
-Exit code: 0 if everything is as the driver claims, else 1.`,
+Exit code: 0 if every verdict is as the driver claims, else 1.`,
 		Example: "  sandbar escape-suite\n  sandbar escape-suite --driver local\n  sandbar escape-suite --run '5*-*,6*-*' --json\n  sandbar escape-suite --run '66-*' --fuzz 1m\n" +
 			"  sandbar escape-suite --role all --image python\n  sandbar escape-suite --role user,user-warm",
 		Args: noArgs,
@@ -82,7 +82,7 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 				return err
 			}
 			only, _ := cmd.Flags().GetString("run")
-			cases, err := chosenCases(only)
+			cases, err := matchCases(only)
 			if err != nil {
 				return usagef(cmd, "--run: %v", err)
 			}
@@ -97,10 +97,10 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 			if err != nil {
 				return err
 			}
-			defer suite.dismiss()
+			defer suite.removeUsers()
 			ok := true
 			for _, r := range roles {
-				held, err := suite.play(cmd.Context(), r)
+				held, err := suite.runRole(cmd.Context(), r)
 				if err != nil {
 					return err
 				}
@@ -113,9 +113,9 @@ Exit code: 0 if everything is as the driver claims, else 1.`,
 		},
 	}
 	cmd.Flags().Bool("json", false, "print JSON")
-	cmd.Flags().Duration("fuzz", escapesuite.FuzzDefault, "how long random system calls are made, at most "+maxFuzz.String())
+	cmd.Flags().Duration("fuzz", escapesuite.FuzzDefault, "how long to make random system calls, at most "+maxFuzz.String())
 	cmd.Flags().String("run", "", "only cases whose name matches one of these `patterns`, such as '25-*,26-*' (default all)")
-	cmd.Flags().String("role", "", "the `roles` that attack, with commas between, or all (default the caller's own, cold)")
+	cmd.Flags().String("role", "", "comma-separated `roles`, or all (default the caller's own, cold)")
 	cmd.Flags().String("image", "", "installed `image` for the roles with -image, and for the caller's own")
 	a.settings(cmd, driverSetting)
 	return cmd
@@ -130,14 +130,14 @@ type escapeRun struct {
 	fuzz    time.Duration
 	image   string
 	json    bool
-	actors  map[escapesuite.As]*actor // by whom they are
+	users   map[escapesuite.As]*roleUser
 }
 
-// roles are those that were asked for.
+// roles returns the roles of --role.
 func (e *escapeRun) roles(cmd *cobra.Command) ([]escapesuite.Role, error) {
 	names, _ := cmd.Flags().GetString("role")
 	if names == "" {
-		return []escapesuite.Role{{As: callerIs(), Image: e.image != ""}}, nil
+		return []escapesuite.Role{{As: currentUserKind(), Image: e.image != ""}}, nil
 	}
 	roles, err := escapesuite.ParseRoles(names)
 	if err != nil {
@@ -146,22 +146,22 @@ func (e *escapeRun) roles(cmd *cobra.Command) ([]escapesuite.Role, error) {
 	return roles, nil
 }
 
-// play runs the suite in one role and reports whether everything is as the driver
-// claims. What cannot be run at all is no failure.
-func (e *escapeRun) play(ctx context.Context, r escapesuite.Role) (bool, error) {
+// runRole runs the suite in one role and reports whether every verdict is as the driver
+// claims. A role that is not possible on this host counts as success.
+func (e *escapeRun) runRole(ctx context.Context, r escapesuite.Role) (bool, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if r.Image && e.image == "" {
-		return true, e.print(e.notRun(r, "no image was named with --image"))
+		return true, e.print(e.notRun(r, "--image was not given"))
 	}
-	if r.As == callerIs() {
+	if r.As == currentUserKind() {
 		report, err := e.app.attackHost(ctx, e.cfg, e, r)
 		if err != nil {
 			return false, err
 		}
 		return report.OK, e.print(report)
 	}
-	p, err := e.actor(ctx, r.As)
+	p, err := e.roleUser(ctx, r.As)
 	if sandbar.CodeOf(err) == sandbar.Unsupported {
 		return true, e.print(e.notRun(r, err.Error()))
 	}
@@ -170,43 +170,44 @@ func (e *escapeRun) play(ctx context.Context, r escapesuite.Role) (bool, error) 
 	}
 	args := []string{"escape-suite", "--role", r.String(), "--driver", e.cfg.Driver, "--run", e.pattern, "--fuzz", e.fuzz.String(), "--json=" + strconv.FormatBool(e.json)}
 	if r.Image {
-		args = append(args, "--image", imageName)
+		args = append(args, "--image", roleImage)
 	}
 	err = p.run(ctx, nil, e.app.stdout, e.app.stderr, args...)
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok && ended.ExitCode() == cli.ExitFailure {
-		return false, nil // and it has said why
+		return false, nil // the second process has printed its report
 	}
 	return err == nil, err
 }
 
-// actor returns who starts this program in a role, with the image if there is one.
-func (e *escapeRun) actor(ctx context.Context, as escapesuite.As) (*actor, error) {
-	if p := e.actors[as]; p != nil {
+// roleUser returns the user of a role, with the image of --image in its store. It creates
+// the user at the first call.
+func (e *escapeRun) roleUser(ctx context.Context, as escapesuite.As) (*roleUser, error) {
+	if p := e.users[as]; p != nil {
 		return p, nil
 	}
-	p, err := e.app.newActor(as)
+	p, err := e.app.newRoleUser(as)
 	if err == nil && e.image != "" {
-		if err = p.give(ctx, e.cfg, e.image); err != nil {
+		if err = p.copyImage(ctx, e.cfg, e.image); err != nil {
 			p.remove()
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if e.actors == nil {
-		e.actors = map[escapesuite.As]*actor{}
+	if e.users == nil {
+		e.users = map[escapesuite.As]*roleUser{}
 	}
-	e.actors[as] = p
+	e.users[as] = p
 	return p, nil
 }
 
-func (e *escapeRun) dismiss() {
-	for _, p := range e.actors {
+func (e *escapeRun) removeUsers() {
+	for _, p := range e.users {
 		p.remove()
 	}
 }
 
-// notRun is the report of a role that cannot be taken on.
+// notRun returns the report of a role that is not possible on this host.
 func (e *escapeRun) notRun(r escapesuite.Role, why string) *escapeReport {
 	return &escapeReport{Version: thisBuild().Version, Role: r.String(), Driver: e.cfg.Driver, NotRun: why, OK: true, Cases: []escapesuite.Report{}}
 }
@@ -220,12 +221,12 @@ func (e *escapeRun) print(r *escapeReport) error {
 		_, err := fmt.Fprintf(e.app.stdout, "role %s NOT RUN: %s\n\n", r.Role, cli.Printable(r.NotRun))
 		return err
 	}
-	return printEscapes(e.app.stdout, r)
+	return printSummary(e.app.stdout, r)
 }
 
-// chosenCases returns the cases whose ids match one of the patterns, which have
-// commas between; all without one.
-func chosenCases(patterns string) ([]escapesuite.Case, error) {
+// matchCases returns the cases whose ids match one of the comma-separated patterns of
+// path.Match, or all cases for "".
+func matchCases(patterns string) ([]escapesuite.Case, error) {
 	all := escapesuite.Cases()
 	if patterns == "" {
 		return all, nil
@@ -233,7 +234,7 @@ func chosenCases(patterns string) ([]escapesuite.Case, error) {
 	var chosen []escapesuite.Case
 	for pattern := range strings.SplitSeq(patterns, ",") {
 		if _, err := path.Match(pattern, ""); err != nil {
-			return nil, fmt.Errorf("%s is no pattern: * is any text, ? any character, [ab] one of these", cli.Quote(pattern))
+			return nil, fmt.Errorf("%s is not a valid pattern (allowed: * for any text, ? for any character, [ab] for one of these)", cli.Quote(pattern))
 		}
 	}
 	for _, c := range all {
@@ -242,18 +243,18 @@ func chosenCases(patterns string) ([]escapesuite.Case, error) {
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no case is named like %s", cli.Quote(patterns))
+		return nil, fmt.Errorf("no case matches %s", cli.Quote(patterns))
 	}
 	return chosen, nil
 }
 
-// attackHost runs the suite in the role r, as the user that this process is. The
-// attacks on the daemon do not use images, so that a role of an image is without
-// them. Without JSON the verdicts are printed as they come.
+// attackHost runs the suite in role r as the current user. A role with an image omits the
+// attacks on the daemon, which use no images. Without --json each verdict is printed at
+// once.
 func (a *app) attackHost(ctx context.Context, cfg *config.Config, e *escapeRun, r escapesuite.Role) (*escapeReport, error) {
 	binary, err := os.Executable()
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "finding this program: %w", err)
+		return nil, sandbar.Errorf(sandbar.Internal, "cannot find this program: %w", err)
 	}
 	languages, err := cfg.Catalogue()
 	if err != nil {
@@ -281,11 +282,11 @@ func (a *app) attackHost(ctx context.Context, cfg *config.Config, e *escapeRun, 
 	}
 	if !e.json {
 		fmt.Fprintf(a.stdout, "sandbar %s, role %s, driver %s, boundary %s, kernel %s\n\n", thisBuild().Version, r, caps.Name, caps.Boundary, cli.Printable(found.System.Kernel))
-		s.Each = func(r escapesuite.Report) { printEscape(a.stdout, r) }
+		s.Each = func(r escapesuite.Report) { printCase(a.stdout, r) }
 	}
 	reports, err := s.Run(ctx, cases)
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Canceled, "the suite was ended before its end: %w", err)
+		return nil, sandbar.Errorf(sandbar.Canceled, "the suite was interrupted: %w", err)
 	}
 	report := summarize(caps, found.System.Kernel, reports)
 	report.Role = r.String()
@@ -302,8 +303,8 @@ func summarize(caps driver.Caps, kernel string, reports []escapesuite.Report) *e
 	return r
 }
 
-// printEscape writes the verdict on one case.
-func printEscape(w io.Writer, r escapesuite.Report) {
+// printCase writes the verdict on one case.
+func printCase(w io.Writer, r escapesuite.Report) {
 	mark := " "
 	if !r.OK {
 		mark = "!"
@@ -321,8 +322,8 @@ func printEscape(w io.Writer, r escapesuite.Report) {
 	}
 }
 
-// printEscapes writes what it came to.
-func printEscapes(w io.Writer, r *escapeReport) error {
+// printSummary writes the counts of verdicts and the conclusion.
+func printSummary(w io.Writer, r *escapeReport) error {
 	var out bytes.Buffer
 	var took time.Duration
 	unexpected := 0
@@ -341,11 +342,11 @@ func printEscapes(w io.Writer, r *escapeReport) error {
 	fmt.Fprintf(&out, "\nRole %s: %d attacks in %s: %s\n", r.Role, len(r.Cases), took.Round(time.Second), strings.Join(counts, ", "))
 	switch {
 	case unexpected > 0:
-		fmt.Fprintf(&out, "%d are not as driver %s claims; they are marked with \"!\"\n", unexpected, r.Driver)
+		fmt.Fprintf(&out, "%d verdicts, marked with \"!\", are not as driver %s claims\n", unexpected, r.Driver)
 	case r.Boundary == driver.BoundaryNone:
-		fmt.Fprintf(&out, "Everything is as driver %s claims, which is no boundary: for trusted code only\n", r.Driver)
+		fmt.Fprintf(&out, "All verdicts are as driver %s claims: no boundary, for trusted code only\n", r.Driver)
 	default:
-		fmt.Fprintf(&out, "Everything that driver %s claims holds on this host\n", r.Driver)
+		fmt.Fprintf(&out, "All claims of driver %s hold on this host\n", r.Driver)
 	}
 	_, err := w.Write(out.Bytes())
 	return err

@@ -16,14 +16,15 @@ func (a *app) evalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "eval LANGUAGE [-c CODE | FILE | -] [flags] [-- ARGUMENT...]",
 		Short: "Run code of a language in a fresh sandbox",
-		Long: `Run code in a fresh sandbox that is gone afterwards. No daemon is needed.
+		Long: `Run code in a fresh sandbox and remove the sandbox afterwards. No daemon is
+needed.
 
 LANGUAGE is python, javascript, shell, elixir, or one that the configuration
-adds. The code is CODE, or what is in FILE, or what comes on standard input
-(-, or nothing at all). The ARGUMENTs are the program's own.
+adds. The code is CODE, the content of FILE, or standard input (-, or neither). The
+ARGUMENTs are passed to the program.
 ` + executionHelp + `
 
-Where the code comes on standard input, the program's own input is empty.`,
+If the code comes from standard input, the program's own input is empty.`,
 		Example: `  sandbar eval python -c 'print(2+2)'
   echo hi | sandbar eval python program.py
   echo 'console.log(process.argv.slice(2))' | sandbar eval javascript - -- a b
@@ -57,7 +58,7 @@ Where the code comes on standard input, the program's own input is empty.`,
 			return a.languageNames(cmd), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	cmd.Flags().StringP("code", "c", "", "the `code` itself")
+	cmd.Flags().StringP("code", "c", "", "the `code` to run")
 	a.executionFlags(cmd)
 	return cmd
 }
@@ -74,7 +75,7 @@ func (a *app) languageNames(cmd *cobra.Command) []string {
 	return languages.Names()
 }
 
-// source is where the code of an eval comes from.
+// source describes where eval finds its code.
 type source struct {
 	language string
 	code     string
@@ -94,7 +95,7 @@ func (a *app) evalSource(cmd *cobra.Command, args []string) (source, error) {
 	case len(own) == 0 || own[0] == "":
 		return s, usagef(cmd, "no language was given (allowed: %s)", strings.Join(a.languageNames(cmd), ", "))
 	case len(own) > 2 || len(own) == 2 && flag.Changed:
-		return s, usagef(cmd, "%s is one argument too many; the program's own arguments come after \"--\"", cli.Quote(own[len(own)-1]))
+		return s, usagef(cmd, "%s is one argument too many; arguments of the program come after \"--\"", cli.Quote(own[len(own)-1]))
 	case len(own) == 2 && own[1] == "":
 		return s, usagef(cmd, "the file's name is empty (allowed: a file, or -)")
 	}
@@ -111,8 +112,7 @@ func (a *app) evalSource(cmd *cobra.Command, args []string) (source, error) {
 	return s, nil
 }
 
-// readCode reads the code into the job, one byte more than is allowed at most:
-// the engine then tells what is allowed.
+// readCode reads the code into the job. It reads at most max_code+1 bytes.
 func (x *execution) readCode(s source) (fromStdin bool, err error) {
 	if s.file == "" {
 		x.job.Code = s.code

@@ -21,10 +21,11 @@ func (a *app) execCommand() *cobra.Command {
 		Short: "Run a command in a sandbox of a daemon",
 		Long: `Run a command in a sandbox of a daemon. ID is the sandbox's id or name.
 
-Standard input is passed on, both outputs are streamed as they come, byte for
-byte. Ctrl-C ends the command with its grace period; a second one leaves at once.
+Standard input is passed to the command. Standard output and standard error are
+streamed byte for byte. Ctrl-C ends the command with its grace period; a second
+Ctrl-C exits at once.
 
-With --detach the command goes on in the background; its id is printed, for
+With --detach the command runs in the background and its process id is printed, for
 "sandbar logs", "sandbar ps" and "sandbar kill".
 ` + remoteHelp + `
 
@@ -32,8 +33,9 @@ Exit code: the command's own, or
   2        a mistake on the command line or in the configuration
   124      ended at the timeout
   125      the daemon could not run the command, or lost it
-  126/127  the program may not be executed, or there is no such program
-  128+N    ended by signal N: 130 after Ctrl-C, 137 for memory, 153 for output`,
+  126/127  the program is not executable, or was not found
+  128+N    ended by signal N: 130 after Ctrl-C, 137 at the memory limit, 153 at the
+           output limit`,
 		Example: `  sandbar exec $id -- ls -l /
   echo hello | sandbar exec $id -- tr a-z A-Z
   sandbar exec $id --timeout 5s -e NAME=value --dir /tmp -- sh -c 'echo $NAME'
@@ -41,7 +43,7 @@ Exit code: the command's own, or
 		ValidArgsFunction: a.sandboxIDs,
 	}
 	f := cmd.Flags()
-	f.String("timeout", "", "`duration` after which it is ended, or unlimited (default the sandbox's)")
+	f.String("timeout", "", "`duration` after which the command is killed, or unlimited (default the sandbox's)")
 	f.String("output", "", "`size` of stdout and stderr together (default the sandbox's)")
 	f.StringArrayP("env", "e", nil, "environment variable, `NAME=VALUE`, or NAME to pass on your own; may be repeated")
 	f.StringP("dir", "w", "", "working `directory` in the sandbox (default "+sandbar.DefaultDir+")")
@@ -54,7 +56,7 @@ func (r *remote) exec(args []string) error {
 	dash := r.cmd.ArgsLenAtDash()
 	switch {
 	case len(args) == 0 || dash == 0 || args[0] == "":
-		return usagef(r.cmd, "ID is missing; \"sandbar list\" shows what there is")
+		return usagef(r.cmd, "ID is missing; \"sandbar list\" shows the sandboxes")
 	case dash != 1:
 		return usagef(r.cmd, "the command comes after \"--\", as in: sandbar exec %s -- COMMAND", cli.Printable(args[0]))
 	case len(args) == 1 || args[1] == "":
@@ -78,7 +80,7 @@ func (r *remote) exec(args []string) error {
 func (r *remote) detach(id string, args []string, dir string, env map[string]string) error {
 	for _, flag := range []string{"timeout", "output", "stdin"} {
 		if r.cmd.Flags().Lookup(flag).Changed {
-			return usagef(r.cmd, "--%s does not go with --detach", flag)
+			return usagef(r.cmd, "--detach excludes --%s", flag)
 		}
 	}
 	p, err := r.StartProcess(r.ctx, id, shellWords(args), dir, env)
@@ -89,7 +91,7 @@ func (r *remote) detach(id string, args []string, dir string, env map[string]str
 	return err
 }
 
-// shellWords is a command as a shell reads it.
+// shellWords quotes args for a POSIX shell.
 func shellWords(args []string) string {
 	words := make([]string, len(args))
 	for i, a := range args {
@@ -104,7 +106,7 @@ func shellWords(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// attach runs a command and passes on all that it does.
+// attach runs a command in the foreground and streams its input and outputs.
 func (r *remote) attach(id string, x wire.Exec) error {
 	timeout, _ := r.cmd.Flags().GetString("timeout")
 	var err error

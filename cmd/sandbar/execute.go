@@ -16,36 +16,35 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
-// limitFlags are the flags of run and eval for limits, by the limit's name in
-// the configuration.
+// limitFlags are the flags for limits. limit is the name in the configuration.
 var limitFlags = []struct{ flag, limit, help string }{
-	{"timeout", "timeout", "`duration` after which everything is killed, or unlimited (default 30s)"},
-	{"memory", "memory", "`size` of all memory together, a number alone being MiB, or unlimited (default 256MiB)"},
+	{"timeout", "timeout", "`duration` after which the program is killed, or unlimited (default 30s)"},
+	{"memory", "memory", "`size` of the sandbox's total memory, in MiB without a unit, or unlimited (default 256MiB)"},
 	{"cpus", "cpus", "`number` of processors, or unlimited (default unlimited)"},
-	{"shares", "cpu_shares", "`weight` against other sandboxes, 1024 is one share (default 512)"},
+	{"shares", "cpu_shares", "CPU `weight` relative to other sandboxes; 1024 is one share (default 512)"},
 	{"pids", "pids", "`number` of processes and threads at once, or unlimited (default 128)"},
-	{"disk", "disk", "`size` of all that can be written, or unlimited (default 256MiB)"},
+	{"disk", "disk", "`size` of all writable files together, or unlimited (default 256MiB)"},
 	{"output", "output", "`size` of stdout and stderr together (default unlimited; with --json 1MiB)"},
 }
 
 // executionHelp is the part of the help texts that run and eval share.
 const executionHelp = `
-Standard input is passed on (see --stdin), output is streamed as it comes.
+Standard input is passed to the program (see --stdin); its output is streamed.
 
-A limit may be larger here than the daemon by default allows its callers; a
-maximum that the configuration sets (limits.max) still holds. A limit that this
-host cannot enforce is refused unless you say --allow-degraded.
+A limit may exceed the daemon's default maximum, but not a maximum that the
+configuration sets (limits.max). A limit that this host cannot enforce is an error
+unless --allow-degraded is given.
 
 Exit code: the program's own, or
   2        a mistake on the command line or in the configuration
   124      killed at the timeout
   125      Sandbar could not run the program, or lost it
-  126/127  the program may not be executed, or there is no such program
-  128+N    ended by signal N: 130 after Ctrl-C, 137 (with a line that says so)
-           for memory, 141 when nobody reads the output, 153 when --output
-           was reached
+  126/127  the program is not executable, or was not found
+  128+N    ended by signal N: 130 after Ctrl-C, 137 (with a message) at the
+           memory limit, 141 if the reader closed the output, 153 at the output
+           limit
 
-Ctrl-C ends the program with its grace period, a second one kills it at once.`
+Ctrl-C ends the program with its grace period; a second Ctrl-C kills it at once.`
 
 // executionFlags adds the flags that run and eval share.
 func (a *app) executionFlags(cmd *cobra.Command) {
@@ -61,7 +60,7 @@ func (a *app) executionFlags(cmd *cobra.Command) {
 	a.settings(cmd, driverSetting)
 }
 
-// execution is one program that run or eval runs.
+// execution is the one program of a run or eval command.
 type execution struct {
 	app  *app
 	cmd  *cobra.Command
@@ -80,17 +79,17 @@ func (a *app) newExecution(cmd *cobra.Command) (*execution, error) {
 	f := cmd.Flags()
 	x.json, _ = f.GetBool("json")
 	x.job.Spec.AllowDegraded, _ = f.GetBool("allow-degraded")
-	x.job.Spec.Network = networkOf(cmd)
+	x.job.Spec.Network = networkFlag(cmd)
 	if cfg.Code.Network && !f.Changed("network") {
 		x.job.Spec.Network = sandbar.NetworkOutbound
 	}
 	names, _ := f.GetStringArray("env")
 	var envErr error
-	x.job.Spec.Env, envErr = a.environment(cmd, names)
+	x.job.Spec.Env, envErr = a.parseEnv(cmd, names)
 	if err = errors.Join(limitsOf(cmd, &x.job.Spec.Limits), envErr); err != nil {
 		return nil, err
 	}
-	x.chooseOutput()
+	x.liftOutputLimit()
 	return x, nil
 }
 
@@ -101,7 +100,7 @@ func limitsOf(cmd *cobra.Command, l *sandbar.Limits) error {
 		if flag := cmd.Flags().Lookup(known.flag); flag != nil && flag.Changed {
 			text := flag.Value.String()
 			if known.limit == "memory" && text != "" && strings.Trim(text, "0123456789") == "" {
-				text += "MiB" // as other programs of this kind have it
+				text += "MiB" // as other sandbox tools have it
 			}
 			errs = append(errs, config.SetLimit(l, known.limit, "--"+known.flag, text))
 		}
@@ -109,12 +108,12 @@ func limitsOf(cmd *cobra.Command, l *sandbar.Limits) error {
 	return errors.Join(errs...)
 }
 
-// chooseOutput takes the cap off output that is streamed, or cut without ending
-// the program, unless somebody set one: it costs no memory, and whoever reads it
-// can stop.
-func (x *execution) chooseOutput() {
+// liftOutputLimit removes the default output limit if output is streamed, or truncated
+// without ending the program: then output costs no memory, and its reader can stop the
+// program. A configured limit or maximum stays.
+func (x *execution) liftOutputLimit() {
 	l := &x.job.Spec.Limits
-	if l.Output != 0 || x.json && x.cut() < 0 || x.cfg.Origin("limits.default.output") != "" {
+	if l.Output != 0 || x.json && x.maxPrinted() < 0 || x.cfg.Origin("limits.default.output") != "" {
 		return
 	}
 	l.Output = sandbar.Unlimited
@@ -123,9 +122,9 @@ func (x *execution) chooseOutput() {
 	}
 }
 
-// cut is how many bytes of each stream are passed on; negative for all, which is
-// what nobody has set.
-func (x *execution) cut() int64 {
+// maxPrinted returns how many bytes of each stream are printed; negative for all, the
+// default.
+func (x *execution) maxPrinted() int64 {
 	if x.cfg.Origin("code.max_output") == "" {
 		return sandbar.Unlimited
 	}
@@ -133,7 +132,7 @@ func (x *execution) cut() int64 {
 }
 
 // environment reads the values of --env.
-func (a *app) environment(cmd *cobra.Command, entries []string) (map[string]string, error) {
+func (a *app) parseEnv(cmd *cobra.Command, entries []string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, e := range entries {
 		name, value, given := strings.Cut(e, "=")
@@ -141,7 +140,7 @@ func (a *app) environment(cmd *cobra.Command, entries []string) (map[string]stri
 			return nil, usagef(cmd, "--env: %s has no name (allowed: NAME=VALUE or NAME)", cli.Quote(e))
 		}
 		if !given {
-			own, ok := lookup(a.environ, name)
+			own, ok := lookupEnv(a.environ, name)
 			if !ok {
 				return nil, usagef(cmd, "--env: %s is not set here, so it cannot be passed on (allowed: NAME=VALUE or NAME)", cli.Quote(name))
 			}
@@ -152,7 +151,7 @@ func (a *app) environment(cmd *cobra.Command, entries []string) (map[string]stri
 	return env, nil
 }
 
-func lookup(environ []string, name string) (string, bool) {
+func lookupEnv(environ []string, name string) (string, bool) {
 	for i := len(environ) - 1; i >= 0; i-- {
 		if value, ok := strings.CutPrefix(environ[i], name+"="); ok {
 			return value, true
@@ -161,13 +160,13 @@ func lookup(environ []string, name string) (string, bool) {
 	return "", false
 }
 
-// openStdin sets the program's standard input from --stdin. taken tells that
-// our own has been read for something else.
+// openStdin sets the program's standard input from --stdin. taken reports that this
+// process's standard input has been read as code.
 func (x *execution) openStdin(taken bool) (closer func(), err error) {
 	flag := x.cmd.Flags().Lookup("stdin")
 	switch name := flag.Value.String(); {
 	case name == "-" && taken:
-		return nil, usagef(x.cmd, "--stdin: standard input holds the code already (allowed: a file)")
+		return nil, usagef(x.cmd, "--stdin: standard input already holds the code (allowed: a file)")
 	case name == "" && flag.Changed:
 		return nil, usagef(x.cmd, "--stdin: the name is empty (allowed: a file, or -)")
 	case name == "" && taken:
@@ -185,8 +184,7 @@ func (x *execution) openStdin(taken bool) (closer func(), err error) {
 	}
 }
 
-// run runs the job to its end and returns what the process's exit code is to
-// say. Nothing is left behind.
+// run runs the job, removes the sandbox, and returns an error that holds the exit code.
 func (x *execution) run() error {
 	a := x.app
 	d, err := a.newDriver(x.cfg, commandLogger(x.cfg, a.stderr))
@@ -205,42 +203,42 @@ func (x *execution) run() error {
 		}
 		return x.printer().Failed(err)
 	}
-	brake := a.listen(run)
-	defer brake.close()
-	out := outcome.NewStreams(a.stdout, a.stderr, x.cut())
+	canceller := a.cancelOnSignals(run)
+	defer canceller.close()
+	out := outcome.NewStreams(a.stdout, a.stderr, x.maxPrinted())
 	if x.json {
 		out.Capture()
 	}
 	result, err := run.Run(out)
 	p := x.printer()
-	p.Signal, p.Caps = brake.signal(), e.Caps()
+	p.Signal, p.Caps = canceller.signal(), e.Caps()
 	return p.Ended(result, err, out)
 }
 
-// ownLimits are the limits of a command that has one sandbox, its caller's own.
+// ownLimits sets the limits of a command with one sandbox, which its user owns.
 func ownLimits(cfg *config.Config, c *engine.Config) {
 	platform.OwnLimits(cfg, c)
 	c.MaxSandboxes = 1
 }
 
-// removalTime bounds the end of the one sandbox of a command.
+// removalTime bounds the removal of a command's only sandbox.
 const removalTime = 10 * time.Second
 
-// removeSandbox ends the engine of a command that has one sandbox.
+// removeSandbox shuts down the engine of a command with one sandbox.
 func (a *app) removeSandbox(e *engine.Engine) {
 	ctx, cancel := context.WithTimeout(context.Background(), removalTime)
 	defer cancel()
 	if err := e.Shutdown(ctx); err != nil {
-		a.warn("the sandbox could not be removed: %v (\"sandbar gc\" removes what is left)", err)
+		a.warn("the sandbox could not be removed: %v (\"sandbar gc\" removes leftovers)", err)
 	}
 }
 
-// printer returns what tells the caller how the program ended.
+// printer returns the printer of the program's outcome.
 func (x *execution) printer() outcome.Printer {
-	return outcome.Printer{Stdout: x.app.stdout, Stderr: x.app.stderr, JSON: x.json, MaxOutput: x.cut(), Limits: x.limits()}
+	return outcome.Printer{Stdout: x.app.stdout, Stderr: x.app.stderr, JSON: x.json, MaxOutput: x.maxPrinted(), Limits: x.limits()}
 }
 
-// limits is what the program ran with, as far as it was asked for or configured.
+// limits returns the limits that were in force, as far as flags or configuration set them.
 func (x *execution) limits() sandbar.Limits {
 	l := x.job.Spec.Limits
 	def := x.cfg.Limits.Default

@@ -32,7 +32,7 @@ func launchExecutor(t *testing.T, stdout io.Writer, environ []string, args ...st
 	t.Helper()
 	p := &process{t: t, dir: t.TempDir(), stderr: transcript{changed: make(chan struct{})}}
 	p.cmd = exec.Command("sandbar", append([]string{"executor"}, args...)...)
-	p.cmd.Env = append(append(surroundings(t, p.dir), "PORT=0", "PROXY_PORT=0"), environ...)
+	p.cmd.Env = append(append(isolatedEnv(t, p.dir), "PORT=0", "PROXY_PORT=0"), environ...)
 	p.cmd.Stdout, p.cmd.Stderr = stdout, &p.stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestExecutorMainCommand(t *testing.T) {
 			p := launchExecutor(t, &out, environ, "--", "sh", "-c", "trap '' TERM INT; echo up; while :; do sleep 0.05; done")
 			out.await(t, "up\n")
 			p.cmd.Process.Signal(syscall.SIGTERM)
-			p.stderr.await(t, "msg=ending")
+			p.stderr.await(t, `msg="shutting down"`)
 			p.ends(128+9, syscall.SIGINT)
 		})
 	})
@@ -263,7 +263,7 @@ func TestExecutorRefuses(t *testing.T) {
 		{"no secret", nil, nil, 1, "sandbar: SANDBOX_SECRET environment variable not set\n"},
 		{"empty secret", []string{"SANDBOX_SECRET="}, nil, 1, "sandbar: SANDBOX_SECRET environment variable not set\n"},
 		{"unknown mode", []string{s, "SANDBOX_AUTH_MODE=open"}, nil, 2, `SANDBOX_AUTH_MODE: "open" is not known (allowed: static, pool)`},
-		{"pool with a secret", []string{s, "SANDBOX_AUTH_MODE=pool"}, nil, 2, "SANDBOX_SECRET is set, and in mode pool"},
+		{"pool with a secret", []string{s, "SANDBOX_AUTH_MODE=pool"}, nil, 2, "SANDBOX_SECRET is set, but in mode pool"},
 		{"pool with an empty file", []string{"SANDBOX_AUTH_MODE=pool", "SANDBOX_SECRET_PATH=" + empty}, nil, 2, "empty"},
 		{"bad port", []string{s, "PORT=http"}, nil, 2, `PORT: "http" is not a port`},
 		{"port out of range", []string{s, "PROXY_PORT=65536"}, nil, 2, `PROXY_PORT: "65536" is not a port`},
@@ -275,10 +275,10 @@ func TestExecutorRefuses(t *testing.T) {
 		{"a secret to be guessed on all addresses", []string{s}, []string{"--bind", ""}, 2, "SANDBOX_SECRET can be guessed: it has 6 bytes (at least 16)"},
 		{"a claim token to be guessed", []string{"SANDBOX_AUTH_MODE=pool", "SANDBOX_CLAIM_TOKEN=s3cret"}, nil, 2, "SANDBOX_CLAIM_TOKEN can be guessed: it has 6 bytes (at least 16)"},
 		{"an empty claim token", []string{"SANDBOX_AUTH_MODE=pool", "SANDBOX_CLAIM_TOKEN="}, nil, 2, "SANDBOX_CLAIM_TOKEN can be guessed: it has 0 bytes (at least 16)"},
-		{"a claim token without a pool", []string{s, "SANDBOX_CLAIM_TOKEN=s3cret-s3cret-s3cret"}, nil, 2, "nothing is claimed outside of mode pool"},
+		{"a claim token without a pool", []string{s, "SANDBOX_CLAIM_TOKEN=s3cret-s3cret-s3cret"}, nil, 2, "only mode pool uses it"},
 		{"certificate alone", []string{s}, []string{"--tls-cert", "c.pem"}, 2, "is set without tls.key"},
 		{"foreign address", []string{s + "-s3cret-s3cret", "PORT=0"}, []string{"--bind", "192.0.2.1"}, 1, "choose an address of this machine"},
-		{"the secret for the sandbox", []string{s}, []string{"--env", "SANDBOX_SECRET"}, 2, "its programs are not told"},
+		{"the secret for the sandbox", []string{s}, []string{"--env", "SANDBOX_SECRET"}, 2, "must not be passed into the sandbox"},
 		{"command without dashes", []string{s}, []string{"ls"}, 2, `the command comes after "--"`},
 		{"no command", []string{s}, []string{"--"}, 2, `no command was given after "--"`},
 		{"bad limit", []string{s}, []string{"--memory", "lots"}, 2, `--memory: "lots"`},

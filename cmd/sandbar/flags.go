@@ -16,7 +16,7 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return cli.Usagef(cmd.CommandPath(), format, args...)
 }
 
-// flagError turns what pflag says into an error that tells what is allowed.
+// flagError turns an error of pflag into a usage error that names the allowed values.
 func flagError(cmd *cobra.Command, err error) error {
 	if err == pflag.ErrHelp {
 		return err
@@ -26,7 +26,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		if e.GetSpecifiedShortnames() != "" {
 			name = "-" + e.GetSpecifiedName()
 		}
-		return usagef(cmd, "there is no flag %s%s%s", cli.Printable(name), suggestion(name, flagNames(cmd)), hintDash(cmd))
+		return usagef(cmd, "unknown flag %s%s%s", cli.Printable(name), suggestion(name, flagNames(cmd)), hintDash(cmd))
 	}
 	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
 		return usagef(cmd, "the flag --%s needs a value", e.GetFlag().Name)
@@ -47,15 +47,15 @@ func flagNames(cmd *cobra.Command) []string {
 	return names
 }
 
-// hintDash reminds of "--" where a program's own flags are the likely mistake.
+// hintDash returns a hint at "--" for commands that take a program's own flags after it.
 func hintDash(cmd *cobra.Command) string {
 	if strings.Contains(cmd.Use, "--") {
-		return "; what belongs to the program comes after \"--\""
+		return "; flags of the program come after \"--\""
 	}
 	return ""
 }
 
-// suggestion is `; did you mean "x"?`, or nothing.
+// suggestion returns `; did you mean x?` for a known name close to word, or "".
 func suggestion(word string, known []string) string {
 	if meant := suggest.Name(word, known); meant != "" {
 		return "; did you mean " + meant + "?"

@@ -18,8 +18,8 @@ import (
 // collectTimeout bounds one driver's search for leftovers.
 const collectTimeout = time.Minute
 
-// collected is what gc reports. The JSON names are stable.
-type collected struct {
+// gcReport is the output of gc --json. The names are stable.
+type gcReport struct {
 	DryRun    bool       `json:"dry_run"`
 	Leftovers []leftover `json:"leftovers"`
 	Skipped   []skipped  `json:"skipped"` // drivers that this host cannot run
@@ -38,16 +38,16 @@ type skipped struct {
 	Reason string `json:"reason"`
 }
 
-// collectSetting is the flag --driver as gc has it.
-var collectSetting = setting{"driver", "driver", "look only at what this driver made (default all)"}
+// collectSetting is the flag --driver of gc.
+var collectSetting = setting{"driver", "driver", "search only for leftovers of this driver (default all)"}
 
 func (a *app) gcCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "Remove what killed daemons left behind",
+		Short: "Remove leftovers of killed daemons",
 		Long: `Find and remove processes, cgroups and directories of daemons that were killed
-before they could clean up. What belongs to a daemon that lives is not touched.
-The daemon does the same at each start.
+before they could clean up. Those of a live daemon are not touched. The daemon does
+the same at each start.
 
 Exit code: 0, or 1 if something could not be removed.`,
 		Example: "  sandbar gc --dry-run\n  sandbar gc --json\n  sandbar gc --driver native",
@@ -66,7 +66,7 @@ Exit code: 0, or 1 if something could not be removed.`,
 			if asJSON {
 				err = cli.WriteReport(a.stdout, report)
 			} else {
-				err = a.printCollected(report, cfg.Driver)
+				err = a.printLeftovers(report, cfg.Driver)
 			}
 			return errors.Join(err, report.failed())
 		},
@@ -77,8 +77,8 @@ Exit code: 0, or 1 if something could not be removed.`,
 	return cmd
 }
 
-func (a *app) collectAll(ctx context.Context, cfg *config.Config, remove bool) (collected, error) {
-	report := collected{DryRun: !remove, Leftovers: []leftover{}, Skipped: []skipped{}}
+func (a *app) collectAll(ctx context.Context, cfg *config.Config, remove bool) (gcReport, error) {
+	report := gcReport{DryRun: !remove, Leftovers: []leftover{}, Skipped: []skipped{}}
 	if err := config.PrivateDir(cfg.RuntimeDir, "runtime_dir"); err != nil {
 		return report, err
 	}
@@ -113,8 +113,8 @@ func collectWithin(ctx context.Context, d driver.Driver, remove bool) ([]driver.
 	return collect(ctx, d, remove)
 }
 
-// failed is an exit code of 1 if anything could not be removed.
-func (c collected) failed() error {
+// failed returns exit code 1 if a leftover could not be removed.
+func (c gcReport) failed() error {
 	for _, l := range c.Leftovers {
 		if l.Error != "" {
 			return cli.Exit(cli.ExitFailure)
@@ -123,16 +123,16 @@ func (c collected) failed() error {
 	return nil
 }
 
-// printCollected prints a table. Of the drivers that this host cannot run it names
-// only one that was asked for: --json has all, with the reasons.
-func (a *app) printCollected(c collected, asked string) error {
+// printLeftovers prints a table. It warns of a skipped driver only if --driver names it;
+// --json has all skipped drivers.
+func (a *app) printLeftovers(c gcReport, asked string) error {
 	for _, s := range c.Skipped {
 		if s.Driver == asked {
-			a.warn("driver %s was not looked at: %s", s.Driver, s.Reason)
+			a.warn("driver %s was skipped: %s", s.Driver, s.Reason)
 		}
 	}
 	if len(c.Leftovers) == 0 {
-		_, err := fmt.Fprintln(a.stdout, "nothing is left behind")
+		_, err := fmt.Fprintln(a.stdout, "no leftovers")
 		return err
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)

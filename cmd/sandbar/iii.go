@@ -23,7 +23,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
-// foreignIII reads a configuration of the iii-sandbox worker, for config.Load.
+// foreignIII parses a configuration of the iii-sandbox worker, for config.Load. It returns
+// nil if data has no such block.
 func foreignIII(data []byte) (*config.III, error) {
 	if !settings.Holds(data) {
 		return nil, nil
@@ -34,7 +35,7 @@ func foreignIII(data []byte) (*config.III, error) {
 	}
 	c := &config.III{
 		AutoInstall: s.AutoInstall, ImageAllowlist: s.ImageAllowlist,
-		// What does not fit is cut to a year, as it would be later.
+		// Longer durations are cut to a year, as settings does.
 		DefaultIdleTimeoutSecs:      int64(settings.Seconds(s.DefaultIdleTimeoutSecs) / time.Second),
 		MaxExecTimeoutMS:            int64(settings.Milliseconds(s.MaxExecTimeoutMS) / time.Millisecond),
 		MaxConcurrentSandboxes:      int64(s.MaxConcurrentSandboxes),
@@ -51,7 +52,8 @@ func foreignIII(data []byte) (*config.III, error) {
 	return c, nil
 }
 
-// iiiSettings is the settings as the protocol has them. Load has bounded them.
+// iiiSettings converts the settings for the protocol package. config.Load has checked their
+// ranges.
 func iiiSettings(c config.III) settings.Config {
 	s := settings.Config{
 		AutoInstall: c.AutoInstall, ImageAllowlist: c.ImageAllowlist, CustomImages: c.CustomImages,
@@ -66,25 +68,26 @@ func iiiSettings(c config.III) settings.Config {
 	return s
 }
 
-// iiiOptions are what both sides of the protocol are made from.
+// iiiOptions returns the options of the protocol for the server (serve --iii) and for the
+// worker.
 func iiiOptions(cfg *config.Config, d driver.Driver, e *engine.Engine, log *slog.Logger) iii.Options {
 	o := iii.Options{Engine: e, Config: iiiSettings(cfg.III), Images: newIIIImages(cfg, d, log), Logger: log}
 	if _, _, most := e.Limits(); cfg.Origin(maxMemory) == "" && platform.HostMemory() > 0 {
-		o.HostMemory = most.Memory // as iiiRoom has it
+		o.HostMemory = most.Memory // raiseIIILimits set it to the host's
 	}
 	if e.Caps().Outbound {
 		o.Network = sandbar.NetworkOutbound
 	}
 	if len(o.Config.Allowed()) == 0 {
-		log.Warn("iii: no image may be used, so no sandbox can be made", "next", "name some in iii.image_allowlist, such as [python, node]")
+		log.Warn("iii: no image is allowed, so no sandbox can be created", "next", "set iii.image_allowlist, such as [python, node]")
 	}
 	return o
 }
 
-// iiiRoom gives the engine of a daemon room for as many sandboxes as the protocol
-// may make, unless the operator has set how many there may be, and for sandboxes as
-// large as this host: the protocol bounds memory only by per_image_caps.
-func iiiRoom(cfg *config.Config, c *engine.Config) {
+// raiseIIILimits raises the engine's maximum of sandboxes to the protocol's, and its maximum
+// memory to the host's, because the protocol bounds memory only by per_image_caps. A maximum
+// that the operator has set stays.
+func raiseIIILimits(cfg *config.Config, c *engine.Config) {
 	if cfg.Origin("max_sandboxes") == "" {
 		c.MaxSandboxes = max(c.MaxSandboxes, int(cfg.III.MaxConcurrentSandboxes))
 	}
@@ -96,14 +99,14 @@ func iiiRoom(cfg *config.Config, c *engine.Config) {
 // maxMemory is the setting that bounds the memory of sandboxes.
 const maxMemory = "limits.max.memory"
 
-// iiiImages are the images of the protocol: which may be used is decided by its
-// settings before it asks here.
+// iiiImages implements function.Images. The protocol checks image_allowlist before it calls.
 type iiiImages struct {
 	log *slog.Logger
-	// found is the catalogue that fetches nothing, fetched the one that does.
-	found, fetched func() (*image.Catalogue, error)
-	// standIn finds what stands in for a preset that is not installed.
-	standIn func(ctx context.Context, preset string) (platform.Substitute, bool)
+	// installed returns the catalogue that never pulls, pulling the one that does.
+	installed, pulling func() (*image.Catalogue, error)
+	// substitute finds a substitute for a preset that is not installed: the host's programs,
+	// or an image of the driver.
+	substitute func(ctx context.Context, preset string) (platform.Substitute, bool)
 }
 
 func newIIIImages(cfg *config.Config, d driver.Driver, log *slog.Logger) function.Images {
@@ -130,9 +133,9 @@ func newIIIImages(cfg *config.Config, d driver.Driver, log *slog.Logger) functio
 
 // Find implements function.Images.
 func (i iiiImages) Find(ctx context.Context, m settings.Image) (function.Root, error) {
-	root, err := i.root(ctx, m, i.found)
+	root, err := i.root(ctx, m, i.installed)
 	if sandbar.CodeOf(err) == sandbar.NotFound {
-		if s, ok := i.standIn(ctx, m.Name); ok {
+		if s, ok := i.substitute(ctx, m.Name); ok {
 			return function.Root{Image: s.Image, Ref: s.Ref, Note: s.Note}, nil
 		}
 	}
@@ -141,10 +144,10 @@ func (i iiiImages) Find(ctx context.Context, m settings.Image) (function.Root, e
 
 // Pull implements function.Images.
 func (i iiiImages) Pull(ctx context.Context, m settings.Image) (function.Root, error) {
-	i.log.Info("iii: fetching an image", "image", m.Name, "reference", m.OCIRef)
-	root, err := i.root(ctx, m, i.fetched)
+	i.log.Info("iii: pulling an image", "image", m.Name, "reference", m.OCIRef)
+	root, err := i.root(ctx, m, i.pulling)
 	if err == nil {
-		i.log.Info("iii: fetched an image", "image", m.Name)
+		i.log.Info("iii: pulled an image", "image", m.Name)
 	}
 	return root, err
 }
@@ -157,19 +160,19 @@ func (i iiiImages) root(ctx context.Context, m settings.Image, of func() (*image
 	if _, err := c.Ensure(ctx, m.Name, nil); err != nil {
 		return function.Root{}, err
 	}
-	// The reference: the engine's images know nothing of the protocol's names.
+	// The reference, not m.Name: the engine does not have the protocol's names.
 	return function.Root{Image: m.OCIRef}, nil
 }
 
-// iiiDoor is the daemon as an iii engine, on a listener of its own. A nil
-// *iiiDoor is one that is not there.
-type iiiDoor struct {
+// iiiEngine is the daemon's listener that serves as an iii engine. Its shutdown method
+// accepts a nil receiver.
+type iiiEngine struct {
 	http   *httpd.Server
 	server *iii.Server
 }
 
-// newIII makes the listener, if there is to be one.
-func newIII(cfg *config.Config, d driver.Driver, e *engine.Engine, api *control.Server, token config.Token, clients map[string]string, log *slog.Logger) (*iiiDoor, error) {
+// newIII starts listening on iii.listen. It returns nil if that is empty.
+func newIII(cfg *config.Config, d driver.Driver, e *engine.Engine, api *control.Server, token config.Token, clients map[string]string, log *slog.Logger) (*iiiEngine, error) {
 	if cfg.III.Listen == "" {
 		return nil, nil
 	}
@@ -184,8 +187,8 @@ func newIII(cfg *config.Config, d driver.Driver, e *engine.Engine, api *control.
 	if err != nil {
 		return nil, err
 	}
-	h, nobody := server.Handler(), func(*http.Request) bool { return true }
-	guarded := admitting{h, func(r *http.Request) bool {
+	h, always := server.Handler(), func(*http.Request) bool { return true }
+	guarded := selfAdmitting{h, func(r *http.Request) bool {
 		return iiiOpen(cfg) && arrivedLocally(r)
 	}}
 	listener, err := httpd.Listen(httpd.Options{
@@ -196,41 +199,41 @@ func newIII(cfg *config.Config, d driver.Driver, e *engine.Engine, api *control.
 		Routes: map[string]http.Handler{
 			"GET /{$}":  guarded,
 			"GET /otel": guarded,
-			// The SDKs send no token here. Every channel has a key of its own.
-			"GET /ws/channels/": admitting{h, nobody},
+			// The SDKs send no token here. Each channel has its own random key.
+			"GET /ws/channels/": selfAdmitting{h, always},
 		},
 		Logger: log,
 	})
 	if err != nil {
-		return nil, errors.Join(naming(err, "iii.listen"), server.Shutdown(context.Background()))
+		return nil, errors.Join(withField(err, "iii.listen"), server.Shutdown(context.Background()))
 	}
 	log.Info("listening as an iii engine", "address", listener.URL(), "token", !iiiOpen(cfg))
-	return &iiiDoor{listener, server}, nil
+	return &iiiEngine{listener, server}, nil
 }
 
-// iiiOpen reports whether clients get in without a token. What was made with a
-// client's token, or with a secret of its own, is not for them.
+// iiiOpen reports whether clients on loopback need no token. Such clients do not see
+// sandboxes that were created with a client's token or that have their own secret.
 func iiiOpen(cfg *config.Config) bool { return cfg.III.Open && config.Loopback(cfg.III.Listen) }
 
-// naming has an error name the setting that it is about.
-func naming(err error, setting string) error {
+// withField returns err as an error about a setting.
+func withField(err error, setting string) error {
 	e := *sandbar.AsError(err)
 	e.Field = setting
 	e.Message = setting + ": " + e.Message
 	return &e
 }
 
-// admitting is a handler that decides itself who gets in without the token. Host
-// and Origin have been checked, so no web page does.
-type admitting struct {
+// selfAdmitting is a handler that decides which requests need no token. httpd has checked
+// Host and Origin before, so no web page can use it.
+type selfAdmitting struct {
 	http.Handler
 	admits func(*http.Request) bool
 }
 
 // Admits implements httpd.Admitter.
-func (a admitting) Admits(r *http.Request) bool { return a.admits(r) }
+func (a selfAdmitting) Admits(r *http.Request) bool { return a.admits(r) }
 
-// arrivedLocally reports whether a request came over loopback or a socket.
+// arrivedLocally reports whether a request came over loopback or a Unix socket.
 func arrivedLocally(r *http.Request) bool {
 	switch a := r.Context().Value(http.LocalAddrContextKey).(type) {
 	case *net.UnixAddr:
@@ -241,9 +244,9 @@ func arrivedLocally(r *http.Request) bool {
 	return false
 }
 
-// shutdown lets calls under way end until ctx does, and stops the sandboxes that
-// were made here.
-func (d *iiiDoor) shutdown(ctx context.Context) error {
+// shutdown drains running calls until ctx ends, and removes the sandboxes that were created
+// through this listener.
+func (d *iiiEngine) shutdown(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}

@@ -184,7 +184,7 @@ func TestServeIIINeedsToken(t *testing.T) {
 func TestServeIIIAllowsNothing(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	p := serve(t, "", []string{"SANDBAR_TOKEN=t"}, "--iii", "127.0.0.1:0")
-	p.stderr.await(t, "no image may be used")
+	p.stderr.await(t, "no image is allowed")
 	if _, failed := connectIII(t, p.engineAt(), nil).invoke("sandbox::create", map[string]any{"image": "python"}); !strings.Contains(failed, `"code":"S100"`) {
 		t.Errorf("%s", failed)
 	}

@@ -14,17 +14,17 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
 )
 
-// maxForeignConfig is the largest config.yaml that is added to, in bytes.
+// maxForeignConfig is the largest config.yaml that addWorker changes, in bytes.
 const maxForeignConfig = 1 << 20
 
-// iiiCommand has the iii engine's own spelling, so that what its documentation says
-// can be typed behind "sandbar".
+// iiiCommand spells "iii worker add" as the iii engine does, so that commands of its
+// documentation work after "sandbar".
 func (a *app) iiiCommand() *cobra.Command {
 	parent := func(use, short string, child *cobra.Command) *cobra.Command {
 		cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs,
 			RunE: func(cmd *cobra.Command, args []string) error {
 				if len(args) > 0 {
-					return usagef(cmd, "there is no command %s%s", cli.Quote(cmd.Name()+" "+args[0]), suggestion(args[0], commandNames(cmd)))
+					return usagef(cmd, "unknown command %s%s", cli.Quote(cmd.Name()+" "+args[0]), suggestion(args[0], commandNames(cmd)))
 				}
 				return cmd.Help()
 			}}
@@ -34,11 +34,11 @@ func (a *app) iiiCommand() *cobra.Command {
 	add := &cobra.Command{
 		Use:   "add iii-sandbox [flags]",
 		Short: "Append the iii-sandbox worker to an iii engine's config.yaml",
-		Long: `Append the block of the iii-sandbox worker, with its defaults, to the workers of
-an iii engine's config.yaml. All else in the file stays as it is; one that has the
-worker is left alone, and one that is not there is made.
+		Long: `Append the block of the iii-sandbox worker, with its defaults, to the workers in an
+iii engine's config.yaml. The rest of the file does not change. A file that already
+has the worker does not change; a missing file is created.
 
-"sandbar serve" and "sandbar worker" take that file by --config.`,
+"sandbar serve" and "sandbar worker" accept that file as --config.`,
 		Example: `  sandbar iii worker add iii-sandbox
   sandbar serve --iii 127.0.0.1:49134 --config config.yaml`,
 		RunE: a.iiiWorkerAdd,
@@ -52,22 +52,23 @@ func (a *app) iiiWorkerAdd(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if args[0] != "iii-sandbox" {
-		return usagef(cmd, "%s is not a worker that can be added (allowed: iii-sandbox; an image is fetched by: sandbar images pull REFERENCE)", cli.Quote(args[0]))
+		return usagef(cmd, "%s is not a worker that can be added (allowed: iii-sandbox; to pull an image: sandbar images pull REFERENCE)", cli.Quote(args[0]))
 	}
 	name, _ := cmd.Flags().GetString("file")
 	added, err := addWorker(name)
 	if err != nil {
 		return cli.Fail(cli.ExitFailure, err)
 	}
-	said := "%s has the worker iii-sandbox; nothing was changed\n"
+	message := "%s already has the worker iii-sandbox; nothing was changed\n"
 	if added {
-		said = "added the worker iii-sandbox to %s\n"
+		message = "added the worker iii-sandbox to %s\n"
 	}
-	_, err = fmt.Fprintf(a.stdout, said, cli.Printable(name))
+	_, err = fmt.Fprintf(a.stdout, message, cli.Printable(name))
 	return err
 }
 
-// addWorker appends the block to a file, in one step. A link is followed.
+// addWorker appends the block to a file and replaces the file atomically. It follows a
+// symbolic link. added is false if the file already has the block.
 func addWorker(name string) (added bool, err error) {
 	mode := fs.FileMode(0o666)
 	if to, err := filepath.EvalSymlinks(name); err == nil {

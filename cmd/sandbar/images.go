@@ -23,8 +23,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
-// ensureImage has an image ready for a program that is about to run, and says
-// what there is to say. That there is none the driver tells.
+// ensureImage pulls an image if it must and may be pulled, and prints the catalogue's note
+// on it. A missing image is no error here: the driver reports it.
 func (a *app) ensureImage(cfg *config.Config, name string) error {
 	if name == sandbar.ImageHost || cfg.Driver == "docker" && isPreset(name) { // that driver has images of its own for presets
 		return nil
@@ -51,15 +51,15 @@ func isPreset(name string) bool {
 	return slices.ContainsFunc(image.Presets(), func(p image.Preset) bool { return p.Name == name })
 }
 
-// interruptible is a context that ends with Ctrl-C, so that what is half done is
-// undone.
+// interruptible returns a context that SIGINT and SIGTERM cancel, so that an unfinished
+// step cleans up.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
-// pullBar shows a person how far a pull is, on one line of a terminal.
+// pullBar shows the progress of a pull on one line of a terminal.
 type pullBar struct {
-	w     io.Writer // nil: nobody looks
+	w     io.Writer // nil if not a terminal
 	name  string
 	shown bool
 }
@@ -92,15 +92,15 @@ func (b *pullBar) end() {
 func (a *app) imagesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images COMMAND",
-		Short: "See, fetch, import and remove images",
-		Long: `See, fetch, import and remove images: root file systems for sandboxes.
+		Short: "List, pull, import and remove images",
+		Long: `List, pull, import and remove images: root file systems of sandboxes.
 
-The image "host" is always there; it is this machine's own programs. "python"
-and "node" are there without being fetched where this machine has these
-programs; "sandbar images pull python" gets the real ones.
+The image "host" always exists; it has this machine's programs. If this machine has
+Python or Node.js, the images "python" and "node" use them until "sandbar images
+pull python" pulls the real image.
 
-Images are kept in the directory images.dir of the configuration and are shared,
-read-only, by all sandboxes.`,
+Images are stored in the directory images.dir of the configuration. All sandboxes
+share them read-only.`,
 		Example: `  sandbar images pull docker.io/library/debian:stable
   docker save tool | sandbar images import - tool
   sandbar images import ./rootfs my-image
@@ -109,7 +109,7 @@ read-only, by all sandboxes.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef(cmd, "there is no command %s%s", cli.Quote("images "+args[0]), suggestion(args[0], commandNames(cmd)))
+				return usagef(cmd, "unknown command %s%s", cli.Quote("images "+args[0]), suggestion(args[0], commandNames(cmd)))
 			}
 			return cmd.Help()
 		},
@@ -118,7 +118,8 @@ read-only, by all sandboxes.`,
 	return cmd
 }
 
-// withStore is a subcommand of images that works on the store.
+// withStore completes cmd as a subcommand of images with least to most arguments, or any
+// number if most is -1. what names the arguments in errors.
 func (a *app) withStore(cmd *cobra.Command, least, most int, what string, run func(ctx context.Context, cmd *cobra.Command, cfg *config.Config, s *image.Store, args []string) error) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -139,10 +140,10 @@ func (a *app) withStore(cmd *cobra.Command, least, most int, what string, run fu
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
 		err = run(ctx, cmd, cfg, s, args)
-		if _, told := errors.AsType[*cli.ExitError](err); err == nil || told {
+		if _, ok := errors.AsType[*cli.ExitError](err); err == nil || ok {
 			return err
 		}
-		if _, placed := errors.AsType[*cli.Failure](err); placed {
+		if _, ok := errors.AsType[*cli.Failure](err); ok {
 			return err
 		}
 		return cli.Fail(cli.ExitFailure, err)
@@ -187,13 +188,13 @@ func (a *app) printImages(all []image.Image) error {
 	return w.Flush()
 }
 
-// shortID is as much of an ID as people copy.
+// shortID returns the first 12 hexadecimal digits of an ID.
 func shortID(id string) string {
 	hex := strings.TrimPrefix(id, "sha256:")
 	return hex[:min(len(hex), 12)]
 }
 
-// printImage says which image there is now.
+// printImage prints the ID of an image, or with --json its description.
 func (a *app) printImage(cmd *cobra.Command, i image.Image) error {
 	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
 		return cli.WriteReport(a.stdout, i)
@@ -205,19 +206,19 @@ func (a *app) printImage(cmd *cobra.Command, i image.Image) error {
 func (a *app) imagesPullCommand() *cobra.Command {
 	cmd := a.withStore(&cobra.Command{
 		Use:   "pull REFERENCE [flags]",
-		Short: "Fetch an image from its registry",
-		Long: `Fetch an image from its registry and print its ID. REFERENCE is
+		Short: "Pull an image from its registry",
+		Long: `Pull an image from its registry and print its ID. REFERENCE is
 [REGISTRY/]NAME[:TAG] or [REGISTRY/]NAME@sha256:DIGEST, or the name of a preset
-(python, node). A tag that has moved is followed.
+(python, node). If the registry's tag names a new image, the new image is pulled.
 
-The password comes from Docker's own configuration (docker login), or with
---user from standard input. A registry that is not on the internet must be
-listed in images.registries of the configuration.`,
+The credentials come from Docker's configuration (docker login), or from --user and
+a password on standard input. A registry with a private address must be listed in
+images.registries of the configuration.`,
 		Example: "  sandbar images pull python\n  sandbar images pull ghcr.io/acme/tool:1.2\n  echo \"$TOKEN\" | sandbar images pull --user me --password-stdin registry.example/private",
 	}, 1, 1, "a reference", a.imagesPull)
 	cmd.Flags().String("user", "", "user `name` for the registry; needs --password-stdin")
 	cmd.Flags().Bool("password-stdin", false, "read the user's password, one line, from standard input")
-	cmd.Flags().String("arch", "", "fetch the image for this `processor`, as Go calls it (default this machine's)")
+	cmd.Flags().String("arch", "", "pull the image for this `GOARCH` (default this machine's)")
 	return cmd
 }
 
@@ -242,7 +243,7 @@ func (a *app) imagesPull(ctx context.Context, cmd *cobra.Command, cfg *config.Co
 	return a.printImage(cmd, i)
 }
 
-// presetReference is what a name stands for: a preset's reference, or itself.
+// presetReference returns the reference of the preset with this name, or else name.
 func presetReference(s *image.Store, name string) (string, error) {
 	c, err := image.NewCatalogue(image.CatalogueConfig{Store: s, Unrestricted: true})
 	if err != nil {
@@ -251,14 +252,15 @@ func presetReference(s *image.Store, name string) (string, error) {
 	return c.Reference(name), nil
 }
 
-// newReference is presetReference for an image that there may not be yet.
+// newReference is presetReference for the name of an image to pull or import. It returns
+// a usage error for an invalid reference and for "host".
 func newReference(s *image.Store, name string) (string, error) {
 	ref, err := presetReference(s, name)
 	if err == nil {
 		_, err = image.ParseReference(ref)
 	}
 	if err == nil && name == sandbar.ImageHost {
-		err = sandbar.Errorf(sandbar.Invalid, "\"host\" is this machine's own programs and is always there")
+		err = sandbar.Errorf(sandbar.Invalid, "\"host\" always exists and cannot be pulled or imported")
 	}
 	if err != nil {
 		return "", cli.Fail(cli.ExitUsage, err)
@@ -266,7 +268,7 @@ func newReference(s *image.Store, name string) (string, error) {
 	return ref, nil
 }
 
-// credentials reads --user and the password; nil without.
+// credentials reads --user and the password; nil without --user.
 func (a *app) credentials(cmd *cobra.Command) (*image.Credentials, error) {
 	user, _ := cmd.Flags().GetString("user")
 	fromStdin, _ := cmd.Flags().GetBool("password-stdin")
@@ -286,17 +288,18 @@ func (a *app) credentials(cmd *cobra.Command) (*image.Credentials, error) {
 func (a *app) imagesImportCommand() *cobra.Command {
 	cmd := a.withStore(&cobra.Command{
 		Use:   "import FILE|DIRECTORY|- NAME [flags]",
-		Short: "Make an image of an archive or a directory",
-		Long: `Make an image of an archive or a directory and print its ID. What it is shows:
-what "docker save" writes, an OCI layout, or else the files of a root. Archives
-may be compressed with gzip or zstd; - reads one from standard input.
+		Short: "Make an image from an archive or a directory",
+		Long: `Make an image from an archive or a directory and print its ID. The format is
+detected: the output of "docker save", an OCI layout, or else the files of a root
+file system. Archives may be compressed with gzip or zstd; - reads one from standard
+input.
 
-NAME is what the image is called afterwards. The name of a preset (python, node)
-has the image stand for it.`,
+NAME is the name of the new image. With the name of a preset (python, node) the
+image replaces the preset.`,
 		Example: "  docker save tool:1 | sandbar images import - tool:1\n  sandbar images import rootfs.tar.zst python\n  sandbar images import ./rootfs my-image",
 	}, 2, 2, "an archive or a directory, and a name", a.imagesImport)
-	cmd.Flags().String("pick", "", "the `image` that is meant of an archive that has several: a tag, or a digest")
-	cmd.Flags().String("arch", "", "import the image for this `processor`, as Go calls it (default this machine's)")
+	cmd.Flags().String("pick", "", "`image` to import from an archive with several: a tag or a digest")
+	cmd.Flags().String("arch", "", "import the image for this `GOARCH` (default this machine's)")
 	return cmd
 }
 
@@ -335,12 +338,12 @@ func (a *app) imagesRemoveCommand() *cobra.Command {
 	return a.withStore(&cobra.Command{
 		Use:   "rm NAME...",
 		Short: "Remove images that no sandbox uses",
-		Long: `Remove images that no sandbox uses. NAME is a reference or an ID. An image that
-has other names keeps them, and stays; with its last name, or by its ID, it goes.`,
+		Long: `Remove images that no sandbox uses. NAME is a reference or an ID. Removing one of
+several names keeps the image; removing the last name, or the ID, removes it.`,
 	}, 1, -1, "the name of an image", func(ctx context.Context, cmd *cobra.Command, _ *config.Config, s *image.Store, args []string) error {
 		report := struct {
 			Removed []string `json:"removed"`
-			Unnamed []string `json:"unnamed"` // only a name was taken away
+			Unnamed []string `json:"unnamed"` // only the name was removed
 		}{[]string{}, []string{}}
 		var errs []error
 		for _, arg := range args {
@@ -371,7 +374,7 @@ has other names keeps them, and stays; with its last name, or by its ID, it goes
 	})
 }
 
-// collectedImage is a row of what images gc reports. The JSON names are stable.
+// collectedImage is a row in the output of images gc. The JSON names are stable.
 type collectedImage struct {
 	image.Leftover
 	Removed bool   `json:"removed"`
@@ -381,10 +384,9 @@ type collectedImage struct {
 func (a *app) imagesCollectCommand() *cobra.Command {
 	cmd := a.withStore(&cobra.Command{
 		Use:   "gc [flags]",
-		Short: "Remove images without a name, and what was left unfinished",
-		Long: `Remove images that no name leads to any more and no sandbox uses, and what pulls
-and imports that were killed have left. What a live process is making is not
-touched.
+		Short: "Remove images without a name, and files of killed pulls",
+		Long: `Remove images that have no name and that no sandbox uses, and files of killed pulls
+and imports. Files that a live process is writing are not touched.
 
 Exit code: 0, or 1 if something could not be removed.`,
 	}, 0, 0, "", func(ctx context.Context, cmd *cobra.Command, _ *config.Config, s *image.Store, _ []string) error {
@@ -407,7 +409,7 @@ Exit code: 0, or 1 if something could not be removed.`,
 				Leftovers []collectedImage `json:"leftovers"`
 			}{dryRun, rows})
 		} else {
-			err = a.printCollectedImages(rows)
+			err = a.printImageLeftovers(rows)
 		}
 		if err == nil && failed {
 			err = cli.Exit(cli.ExitFailure)
@@ -418,9 +420,9 @@ Exit code: 0, or 1 if something could not be removed.`,
 	return cmd
 }
 
-func (a *app) printCollectedImages(rows []collectedImage) error {
+func (a *app) printImageLeftovers(rows []collectedImage) error {
 	if len(rows) == 0 {
-		_, err := fmt.Fprintln(a.stdout, "nothing is left behind")
+		_, err := fmt.Fprintln(a.stdout, "no leftovers")
 		return err
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
@@ -438,15 +440,15 @@ func (a *app) printCollectedImages(rows []collectedImage) error {
 	return w.Flush()
 }
 
-// imageNames completes the name of an image.
+// imageNames returns the completions for the name of an image.
 func (a *app) imageNames(cmd *cobra.Command) []string {
-	names := []string{sandbar.ImageHost + "\tthis machine's own programs"}
+	names := []string{sandbar.ImageHost + "\tthis machine's programs"}
 	cfg, err := a.configuration(cmd)
 	if err != nil || cfg.ImagesDir() == "" {
 		return names
 	}
 	if _, err := os.Stat(cfg.ImagesDir()); err != nil {
-		return names // completing makes nothing
+		return names // completion must not create the directory
 	}
 	c, err := platform.ImageCatalogue(cfg)
 	if err != nil {

@@ -14,7 +14,7 @@ func (a *app) listCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the sandboxes of a daemon",
-		Long:    "List the sandboxes of a daemon, oldest first; with --json all about them.\n" + remoteHelp,
+		Long:    "List the sandboxes of a daemon, oldest first; with --json all their properties.\n" + remoteHelp,
 		Example: "  sandbar list\n  sandbar list --json | jq -r '.sandboxes[].id'",
 		Args:    noArgs,
 	}
@@ -32,7 +32,7 @@ func (r *remote) list([]string) error {
 	if asJSON, _ := r.cmd.Flags().GetBool("json"); asJSON {
 		return cli.WriteJSON(r.app.stdout, map[string]any{"sandboxes": all})
 	}
-	// The columns that scripts know from other programs of this kind.
+	// The same columns as other sandbox tools, so that scripts work unchanged.
 	const row = "%-36v  %-10v  %-8v  %v\n"
 	if _, err := fmt.Fprintf(r.app.stdout, row, "SANDBOX_ID", "IMAGE", "AGE_SECS", "NAME"); err != nil {
 		return err
@@ -53,9 +53,9 @@ func (a *app) stopCommand() *cobra.Command {
 	return a.remoteCommand(&cobra.Command{
 		Use:     "stop ID...",
 		Aliases: []string{"rm"},
-		Short:   "End sandboxes of a daemon",
-		Long: `End sandboxes of a daemon, with all that runs in them, and wait until nothing is
-left of them. ID is a sandbox's id, as sb_... or as a UUID, or its name.
+		Short:   "Stop and remove sandboxes of a daemon",
+		Long: `Kill all processes of sandboxes of a daemon, remove the sandboxes, and wait until
+that is done. ID is a sandbox's id, as sb_... or as a UUID, or its name.
 ` + remoteHelp,
 		Example:           "  sandbar stop $id\n  sandbar list --json | jq -r '.sandboxes[].id' | xargs sandbar stop",
 		ValidArgsFunction: a.sandboxIDs,
@@ -75,8 +75,8 @@ func (r *remote) stopAll(ids []string) error {
 	})
 }
 
-// eachOf does the same to several things. What fails for one is told, and the
-// others have their turn.
+// eachOf calls do for each name. It reports an error and goes on with the next name; the
+// exit code is that of the last error.
 func (r *remote) eachOf(names []string, do func(string) error) error {
 	var failed error
 	for _, name := range names {

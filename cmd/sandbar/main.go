@@ -1,9 +1,9 @@
-// Command sandbar runs code that nobody has reviewed: as a daemon that serves
-// the protocols (serve), or one program at a time (run, eval). doctor tells
-// what this host can enforce, gc removes what killed daemons left behind.
+// Command sandbar runs untrusted code in isolated sandboxes. "serve" is a daemon for
+// the network protocols; "run" and "eval" run one program without a daemon; "doctor"
+// reports what this host can enforce; "gc" removes leftovers of killed daemons.
 //
-// The package is wiring: each subcommand is a file that reads its flags, puts
-// the parts together and turns what came of it into text and an exit code.
+// The package is wiring. Each subcommand is a file that reads flags, connects the
+// libraries, and turns the result into text and an exit code.
 package main
 
 import (
@@ -22,36 +22,37 @@ import (
 )
 
 func main() {
-	// Libraries write there what a guest has sent (net/http: "Unsolicited response").
-	// The program's own logs are structured and go elsewhere.
+	// Libraries log bytes that a guest has sent (net/http: "Unsolicited response") to
+	// the standard logger. Sandbar's own logs use slog.
 	log.SetOutput(io.Discard)
 	all.Main()
 	pid1.Main()
-	forbidCore()
+	limitCoreDumps()
 	a := newApp(embedded.Binary())
 	root := a.rootCommand
-	if calledStdio(os.Args[0]) {
+	if invokedAsStdio(os.Args[0]) {
 		root = a.stdioRoot
 	}
 	os.Exit(a.execute(root(), os.Args[1:]))
 }
 
-// newApp is the app of this process. agentProgram is as all.Factories has it.
+// newApp returns the app of this process. agentProgram is the agent's binary for
+// all.Factories, or nil.
 func newApp(agentProgram []byte) *app {
 	return &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		environ: os.Environ(), ignored: sigreset.Reset(),
+		environ: os.Environ(), ignoredSignals: sigreset.Reset(),
 		factories: all.Factories(agentProgram),
 	}
 }
 
-// app is what the subcommands share: the process's surroundings and the
+// app is the state that the subcommands share: standard streams, environment, and the
 // drivers of this build.
 type app struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	environ        []string
-	ignored        []os.Signal // that are to have no effect
+	ignoredSignals []os.Signal // ignored when this process started (nohup(1)); they stay ignored
 	factories      []driver.Factory
 }
 
@@ -69,10 +70,10 @@ func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "sandbar",
 		Version: thisBuild().String(),
-		Short:   "Run code that nobody has reviewed, in real isolation",
-		Long: `Sandbar runs code that nobody has reviewed, in real isolation, and hands back
-what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
-"eval" run one program without a daemon.`,
+		Short:   "Run untrusted code in isolated sandboxes",
+		Long: `Sandbar runs untrusted code in isolated sandboxes and returns its output and exit
+code. "serve" is a daemon that serves the network protocols; "run" and "eval" run
+one program without a daemon.`,
 		Example: `  sandbar eval python -c 'print(2+2)'
   sandbar run host -- ls -l /
   sandbar doctor
@@ -80,12 +81,12 @@ what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef(cmd, "there is no command %s%s", cli.Quote(args[0]), suggestion(args[0], commandNames(cmd)))
+				return usagef(cmd, "unknown command %s%s", cli.Quote(args[0]), suggestion(args[0], commandNames(cmd)))
 			}
 			return cmd.Help()
 		},
 	}
-	a.prepare(root)
+	a.configureRoot(root)
 	root.AddCommand(a.serveCommand(), a.executorCommand(), a.stdioCommand(), a.workerCommand(), a.iiiCommand(), a.runCommand(), a.evalCommand(), a.toolCommand(),
 		a.createCommand(), a.execCommand(), a.listCommand(), a.stopCommand(), a.uploadCommand(), a.downloadCommand(), a.psCommand(), a.logsCommand(), a.killCommand(), a.portCommand(),
 		a.doctorCommand(), a.escapeCommand(), a.gcCommand(), a.imagesCommand(), a.prepareCommand(), a.versionCommand(), a.completionCommand())
@@ -93,8 +94,8 @@ what it did. "serve" is a daemon that speaks the Fathom protocol; "run" and
 	return root
 }
 
-// prepare gives a command that is a program its surroundings.
-func (a *app) prepare(root *cobra.Command) {
+// configureRoot connects a root command to the streams and the error handling of a.
+func (a *app) configureRoot(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions = cobra.CompletionOptions{DisableDefaultCmd: true}
 	root.SetIn(a.stdin)
@@ -110,7 +111,7 @@ func (a *app) helpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return usagef(cmd, "there is no command %s%s", cli.Quote(args[len(args)-1]), suggestion(args[len(args)-1], commandNames(cmd.Root())))
+				return usagef(cmd, "unknown command %s%s", cli.Quote(args[len(args)-1]), suggestion(args[len(args)-1], commandNames(cmd.Root())))
 			}
 			return target.Help()
 		},
@@ -125,15 +126,15 @@ func commandNames(root *cobra.Command) []string {
 	return names
 }
 
-// noArgs refuses arguments for commands that take none.
+// noArgs is the cobra.PositionalArgs of commands that take no arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef(cmd, "%s takes no arguments, and %s was given", cmd.Name(), cli.Quote(args[0]))
+		return usagef(cmd, "%s takes no arguments, got %s", cmd.Name(), cli.Quote(args[0]))
 	}
 	return nil
 }
 
-// warn writes one line for a person to standard error.
+// warn writes one line to standard error.
 func (a *app) warn(format string, args ...any) {
 	cli.Warn(a.stderr, format, args...)
 }

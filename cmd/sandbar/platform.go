@@ -21,17 +21,18 @@ import (
 	"github.com/sandbar-dev/sandbar/sandbox"
 )
 
-// setting is a flag that gives a setting of the configuration.
+// setting is a flag that sets a value of the configuration. path is the setting's name
+// in the configuration file.
 type setting struct{ flag, path, help string }
 
 var (
-	driverSetting = setting{"driver", "driver", "what runs the program: auto, or a driver that \"sandbar doctor\" lists"}
+	driverSetting = setting{"driver", "driver", "driver that runs the program: auto, or one that \"sandbar doctor\" lists"}
 	listenSetting = setting{"listen", "listen", "address to listen on, HOST:PORT or unix:/path"}
 	certSetting   = setting{"tls-cert", "tls.cert", "PEM `file` with the certificate chain"}
 	keySetting    = setting{"tls-key", "tls.key", "PEM `file` with the private key"}
 )
 
-// settings adds flags for settings, and --config.
+// settings adds the flags of the given settings, and --config.
 func (a *app) settings(cmd *cobra.Command, settings ...setting) {
 	cmd.Flags().String("config", "", "configuration `file`")
 	for _, s := range settings {
@@ -44,7 +45,8 @@ func (a *app) settings(cmd *cobra.Command, settings ...setting) {
 	}
 }
 
-// configuration loads the settings of file, variables and the given flags.
+// configuration loads the settings from the file, the environment, and the flags of the
+// given settings.
 func (a *app) configuration(cmd *cobra.Command, settings ...setting) (*config.Config, error) {
 	file := cmd.Flags().Lookup("config")
 	if file.Changed && file.Value.String() == "" {
@@ -71,22 +73,21 @@ func driverNames(factories []driver.Factory) []string {
 	return names
 }
 
-// newDriver makes the driver that the configuration names, and tells a person
-// what that means where it is not plain.
+// newDriver opens and prepares the driver that the configuration names.
 func (a *app) newDriver(cfg *config.Config, log *slog.Logger) (platform.Drivers, error) {
 	factories := a.factories
 	if !log.Enabled(context.Background(), slog.LevelInfo) {
-		factories = a.patient()
+		factories = a.factoriesWithProgress()
 	}
-	ds, err := a.told(platform.OpenDriver(cfg, factories, log))
+	ds, err := a.reportDrivers(platform.OpenDriver(cfg, factories, log))
 	if err != nil {
 		return ds, err
 	}
-	return prepared(ds)
+	return prepareHost(ds)
 }
 
-// prepared has the driver do what is done once for a host.
-func prepared(ds platform.Drivers) (platform.Drivers, error) {
+// prepareHost runs the driver's once-per-host preparation. It closes ds on error.
+func prepareHost(ds platform.Drivers) (platform.Drivers, error) {
 	p, ok := driver.As[driver.Preparer](ds.First)
 	if !ok {
 		return ds, nil
@@ -99,14 +100,14 @@ func prepared(ds platform.Drivers) (platform.Drivers, error) {
 	return ds, nil
 }
 
-// patient are the drivers of this build for commands whose user waits for them and
-// reads no log.
-func (a *app) patient() []driver.Factory {
+// factoriesWithProgress returns the drivers of this build with showProgress as
+// Host.Waiting, for commands that write no log.
+func (a *app) factoriesWithProgress() []driver.Factory {
 	var all []driver.Factory
 	for _, f := range a.factories {
 		make := f.New
 		f.New = func(h driver.Host) (driver.Driver, error) {
-			h.Waiting = a.waiting
+			h.Waiting = a.showProgress
 			return make(h)
 		}
 		all = append(all, f)
@@ -114,9 +115,9 @@ func (a *app) patient() []driver.Factory {
 	return all
 }
 
-// waiting shows a person what takes long: one line, and on a terminal the seconds
-// in place of it.
-func (a *app) waiting(what string) (done func()) {
+// showProgress reports on standard error that a long step runs: one line, or on a
+// terminal a spinner with the elapsed seconds. The caller must call done.
+func (a *app) showProgress(what string) (done func()) {
 	if !cli.OnTerminal(a.stderr) {
 		a.warn("%s", what)
 		return func() {}
@@ -129,7 +130,7 @@ func (a *app) waiting(what string) (done func()) {
 		t := time.NewTicker(200 * time.Millisecond)
 		defer t.Stop()
 		for {
-			bar.Add(1) // the terminal's trouble is not the work's
+			bar.Add(1) // an error of the terminal does not stop the step
 			select {
 			case <-t.C:
 			case <-stop:
@@ -141,20 +142,20 @@ func (a *app) waiting(what string) (done func()) {
 	return func() { close(stop); shown.Wait() }
 }
 
-// newDrivers makes all drivers that the configuration lets requests name.
+// newDrivers opens all drivers that the configuration allows requests to name.
 func (a *app) newDrivers(cfg *config.Config, log *slog.Logger) (platform.Drivers, error) {
 	ds, err := platform.OpenDrivers(cfg, a.factories, log)
-	return a.told(ds, err)
+	return a.reportDrivers(ds, err)
 }
 
-// told says which driver was chosen where it is not the one that is expected,
-// and loudly where one isolates nothing.
-func (a *app) told(ds platform.Drivers, err error) (platform.Drivers, error) {
+// reportDrivers warns of drivers that auto skipped, and of drivers without isolation. It
+// passes ds and err through.
+func (a *app) reportDrivers(ds platform.Drivers, err error) (platform.Drivers, error) {
 	if err != nil {
 		return ds, err
 	}
 	for _, p := range ds.Skipped {
-		a.warn("driver auto: %s does not work here, so %s is used: %v", p.Name, ds.First.Caps().Name, p.Err)
+		a.warn("driver auto: using %s, because %s does not work on this host: %v", ds.First.Caps().Name, p.Name, p.Err)
 	}
 	for _, d := range ds.All() {
 		a.warnBoundary(d.Caps())
@@ -162,8 +163,8 @@ func (a *app) told(ds platform.Drivers, err error) (platform.Drivers, error) {
 	return ds, nil
 }
 
-// newEngine makes the platform from the configuration and its drivers, which it
-// owns from then on. adjust may change what the configuration says.
+// newEngine makes the engine from the configuration. The engine owns ds from then on.
+// adjust, if not nil, may change the engine's configuration.
 func (a *app) newEngine(cfg *config.Config, ds platform.Drivers, log *slog.Logger, adjust func(*engine.Config)) (*engine.Engine, error) {
 	recorder, err := sandbox.NewRecorder(sandbox.RecorderOptions{
 		Dir: cfg.Code.Executions(), FailedOnly: cfg.Code.Store == config.StoreOnError, MaxOutput: cfg.Code.MaxOutput,
@@ -180,7 +181,7 @@ func (a *app) newEngine(cfg *config.Config, ds platform.Drivers, log *slog.Logge
 	})
 }
 
-// collect removes what killed daemons have left of a driver's making.
+// collect lists, and with remove removes, the driver's leftovers of killed daemons.
 func collect(ctx context.Context, d driver.Driver, remove bool) ([]driver.Leftover, error) {
 	c, ok := driver.As[driver.Collector](d)
 	if !ok {
@@ -189,12 +190,12 @@ func collect(ctx context.Context, d driver.Driver, remove bool) ([]driver.Leftov
 	return c.Collect(ctx, remove)
 }
 
-// logger writes to w as the configuration says.
+// logger returns a logger to w with the configured level and format.
 func logger(cfg *config.Config, w io.Writer) *slog.Logger {
 	return loggerAt(cfg.Log.Slog(), cfg, w)
 }
 
-// loggerAt is logger with a level that may change.
+// loggerAt is logger with another level.
 func loggerAt(level slog.Leveler, cfg *config.Config, w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if cfg.Log.Format == "json" {
@@ -203,8 +204,8 @@ func loggerAt(level slog.Leveler, cfg *config.Config, w io.Writer) *slog.Logger 
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// commandLogger is the logger of commands that speak to a person: errors come
-// as exit codes and sentences, so nothing is logged unless it was asked for.
+// commandLogger returns the logger of interactive commands, which report errors as exit
+// codes and messages. It discards all records unless log.level is set.
 func commandLogger(cfg *config.Config, w io.Writer) *slog.Logger {
 	if cfg.Origin("log.level") == "" {
 		return slog.New(slog.DiscardHandler)
@@ -212,9 +213,9 @@ func commandLogger(cfg *config.Config, w io.Writer) *slog.Logger {
 	return logger(cfg, w)
 }
 
-// warnBoundary says loudly that a driver isolates nothing.
+// warnBoundary warns of a driver without isolation.
 func (a *app) warnBoundary(caps driver.Caps) {
 	if caps.Boundary == driver.BoundaryNone {
-		a.warn("WARNING: driver %s: no isolation; the program runs as you and can do all that you can", strings.ToLower(caps.Name))
+		a.warn("WARNING: driver %s: no isolation; the program runs with all of your user's rights", strings.ToLower(caps.Name))
 	}
 }

@@ -18,16 +18,17 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 )
 
-// maxTunnels is how many connections one "sandbar port" has at once; more wait.
+// maxTunnels bounds the concurrent connections of "sandbar port". Further connections wait
+// in the listen backlog.
 const maxTunnels = 256
 
 func (a *app) portCommand() *cobra.Command {
 	return a.remoteCommand(&cobra.Command{
 		Use:   "port ID PORT[:LOCAL]",
-		Short: "Make a port of a sandbox reachable on this machine",
-		Long: `Listen on a port of 127.0.0.1 and pass each connection on to a port inside a
-sandbox of a daemon, until Ctrl-C. ID is the sandbox's id or name; LOCAL is the
-port here, the same one if it is left out, any free one if it is 0.
+		Short: "Forward a local port to a port of a sandbox",
+		Long: `Listen on a port of 127.0.0.1 and forward each connection to a port inside a
+sandbox of a daemon, until Ctrl-C. ID is the sandbox's id or name. LOCAL is the local
+port: by default PORT, and for 0 a free port.
 ` + remoteHelp,
 		Example:           "  sandbar port $id 8080\n  sandbar port $id 5432:15432",
 		ValidArgsFunction: a.sandboxIDs,
@@ -42,8 +43,7 @@ func (r *remote) port(args []string) error {
 	if err != nil {
 		return err
 	}
-	// That there is such a sandbox, and a daemon, is found out now and not at
-	// the first connection.
+	// Check now, not at the first connection, that daemon and sandbox exist.
 	if _, err := r.Dir(r.ctx, args[0], "/"); err != nil && sandbar.CodeOf(err) != sandbar.Unsupported {
 		return err
 	}
@@ -53,11 +53,11 @@ func (r *remote) port(args []string) error {
 	}
 	defer context.AfterFunc(r.ctx, func() { l.Close() })()
 	defer l.Close()
-	fmt.Fprintf(r.app.stderr, "%s is port %d of %s\n", l.Addr(), inside, cli.Printable(args[0]))
+	fmt.Fprintf(r.app.stderr, "forwarding %s to port %d of %s\n", l.Addr(), inside, cli.Printable(args[0]))
 	var open sync.WaitGroup
-	places := make(chan struct{}, maxTunnels)
+	slots := make(chan struct{}, maxTunnels)
 	for {
-		places <- struct{}{}
+		slots <- struct{}{}
 		conn, err := l.Accept()
 		if err != nil {
 			open.Wait()
@@ -67,7 +67,7 @@ func (r *remote) port(args []string) error {
 			return sandbar.Errorf(sandbar.Unavailable, "connections to %s cannot be accepted: %w", l.Addr(), err)
 		}
 		open.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			r.tunnel(conn, args[0], inside)
 		})
 	}
@@ -90,7 +90,8 @@ func parsePort(s string) (int, bool) {
 	return int(n), err == nil && strconv.FormatUint(n, 10) == s
 }
 
-// tunnel passes one connection on. What fails is told; the next may do.
+// tunnel forwards one connection. It prints an error and returns, so that the listener goes
+// on.
 func (r *remote) tunnel(here net.Conn, id string, port int) {
 	defer here.Close()
 	there, err := r.Port(r.ctx, id, port)
@@ -105,18 +106,18 @@ func (r *remote) tunnel(here net.Conn, id string, port int) {
 	join(here.(*net.TCPConn), there)
 }
 
-// join copies both ways until both are over. The end of one direction is
-// passed on as just that; a connection that breaks takes the other along.
+// join copies in both directions until both have ended. End of file in one direction
+// half-closes the other connection; an error closes both.
 func join(a *net.TCPConn, b client.Conn) {
-	var ways sync.WaitGroup
-	way := func(to client.Conn, from io.Reader) {
+	var directions sync.WaitGroup
+	forward := func(to client.Conn, from io.Reader) {
 		_, err := io.Copy(to, from)
 		if errors.Join(err, to.CloseWrite()) != nil {
 			a.Close()
 			b.Close()
 		}
 	}
-	ways.Go(func() { way(a, b) })
-	ways.Go(func() { way(b, a) })
-	ways.Wait()
+	directions.Go(func() { forward(a, b) })
+	directions.Go(func() { forward(b, a) })
+	directions.Wait()
 }

@@ -12,11 +12,11 @@ import (
 func (a *app) prepareCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prepare",
-		Short: "Compile ahead what the first sandbox of the driver wasm would wait for",
-		Long: `Compile the WebAssembly interpreters of the driver wasm for this machine, as its
-first sandbox would otherwise do while its user waits. The result is kept in the
-user's cache directory (XDG_CACHE_HOME, or the driver's option cache); a daemon
-that runs as another user has a cache of its own. Done once, it does nothing.`,
+		Short: "Compile the interpreters of the driver wasm ahead of time",
+		Long: `Compile the WebAssembly interpreters of the driver wasm for this machine; otherwise
+the first sandbox of the driver waits for that. The result is stored in the user's
+cache directory (XDG_CACHE_HOME, or the driver's option cache); a daemon that runs as
+another user has its own cache. If the cache is complete, the command does nothing.`,
 		Example: "  sandbar prepare\n  sudo XDG_CACHE_HOME=/var/cache sandbar prepare",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -25,7 +25,7 @@ that runs as another user has a cache of its own. Done once, it does nothing.`,
 				return err
 			}
 			h := platform.Host(cfg, wasm.Name, commandLogger(cfg, a.stderr))
-			h.Waiting = a.waiting
+			h.Waiting = a.showProgress
 			d, err := wasm.New(h)
 			if err != nil {
 				return err

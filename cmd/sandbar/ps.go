@@ -18,7 +18,8 @@ func (a *app) psCommand() *cobra.Command {
 		Short: "List the background processes of a sandbox",
 		Long: `List the background processes of a sandbox of a daemon, in the order of their
 start: those of "sandbar exec --detach" and of the executor's /start_process,
-also finished ones as long as they are kept. ID is the sandbox's id or name.
+including finished ones that the daemon has not yet forgotten. ID is the sandbox's id
+or name.
 ` + remoteHelp,
 		Example:           "  sandbar ps $id\n  sandbar ps $id --json",
 		ValidArgsFunction: a.sandboxIDs,
@@ -57,9 +58,9 @@ func (a *app) killCommand() *cobra.Command {
 	return a.remoteCommand(&cobra.Command{
 		Use:   "kill ID PROCESS...",
 		Short: "Kill background processes of a sandbox",
-		Long: `Kill background processes of a sandbox of a daemon, with everything that they
-have started, and wait for their end. ID is the sandbox's id or name, PROCESS is
-as "sandbar ps" shows it.
+		Long: `Kill background processes of a sandbox of a daemon with all their descendants, and
+wait for their end. ID is the sandbox's id or name, PROCESS a PROCESS_ID of
+"sandbar ps".
 ` + remoteHelp,
 		Example:           "  sandbar kill $id $process",
 		ValidArgsFunction: a.processIDs,
@@ -80,19 +81,19 @@ as "sandbar ps" shows it.
 func (a *app) logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs ID PROCESS [flags]",
-		Short: "Print what a background process has written",
-		Long: `Print what a background process of a sandbox has written, line by line: its
-standard output to standard output, its standard error to standard error. With
---follow go on until the process ends, also when the connection breaks in
-between. ID is the sandbox's id or name, PROCESS is as "sandbar ps" shows it.
+		Short: "Print the output of a background process",
+		Long: `Print the output of a background process of a sandbox line by line: its standard
+output to standard output, its standard error to standard error. With --follow go on
+until the process ends; a broken connection is resumed. ID is the sandbox's id or
+name, PROCESS a PROCESS_ID of "sandbar ps".
 
-Lines that are no longer kept are told as lost. What is not UTF-8 is shown as
-U+FFFD.
+The number of lines that the daemon has discarded is reported. Bytes that are not
+UTF-8 are shown as U+FFFD.
 ` + remoteHelp,
 		Example:           "  sandbar logs $id $process\n  sandbar logs -f --timestamps $id $process",
 		ValidArgsFunction: a.processIDs,
 	}
-	cmd.Flags().BoolP("follow", "f", false, "go on until the process ends")
+	cmd.Flags().BoolP("follow", "f", false, "print new lines until the process ends")
 	cmd.Flags().BoolP("timestamps", "t", false, "begin each line with the time when it was written")
 	return a.remoteCommand(cmd, (*remote).logs)
 }
@@ -111,17 +112,17 @@ func (r *remote) logs(args []string) error {
 	return err
 }
 
-// logPrinter writes lines to where they belong.
+// logPrinter writes lines of a log to standard output or standard error.
 type logPrinter struct {
 	app   *app
 	times bool
-	open  [2]bool // an unfinished line stands there
-	err   error   // what kept a line from being written
+	open  [2]bool // the last line of the stream (0 stdout, 1 stderr) is not terminated
+	err   error   // of a write
 }
 
 func (p *logPrinter) print(l client.Line) error {
 	if l.Lost > 0 {
-		p.app.warn("%d lines of %s are lost: they are no longer kept", l.Lost, cli.Printable(l.Stream))
+		p.app.warn("%d lines of %s are lost: the daemon has discarded them", l.Lost, cli.Printable(l.Stream))
 		return nil
 	}
 	var w io.Writer = p.app.stdout
@@ -142,7 +143,7 @@ func (p *logPrinter) print(l client.Line) error {
 	return p.err
 }
 
-// processIDs completes the id of a sandbox, then of its processes.
+// processIDs completes the id of a sandbox, then the ids of its processes.
 func (a *app) processIDs(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return a.sandboxIDs(cmd, args, word)

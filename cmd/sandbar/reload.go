@@ -9,12 +9,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 )
 
-// reloader reads the configuration of a running daemon again, when SIGHUP comes.
-// It puts the settings in force that config.Changes calls live.
+// reloader reloads the configuration of a running daemon on SIGHUP. It applies the
+// settings that config.Changes calls live.
 type reloader struct {
 	app     *app
-	started *config.Config // all other settings are in force as they are here
-	current *config.Config // the last one that was read without a mistake
+	started *config.Config // has the values in force of all settings that are not live
+	current *config.Config // the last valid one
 	load    func() (*config.Config, error)
 	level   *slog.LevelVar
 	log     *slog.Logger
@@ -22,15 +22,15 @@ type reloader struct {
 	servers []*httpd.Server
 }
 
-// again reads the configuration and reports in the log what became of it.
-func (r *reloader) again() {
+// reload loads and applies the configuration, and logs the result.
+func (r *reloader) reload() {
 	next, err := r.load()
 	if err == nil {
 		err = r.apply(next)
 	}
 	if err != nil {
 		for _, e := range cli.Each(err) {
-			r.log.Error("the configuration was not reloaded: the old one stays in force", "error", e)
+			r.log.Error("cannot reload the configuration; the old one stays in force", "error", e)
 		}
 		return
 	}
@@ -39,11 +39,11 @@ func (r *reloader) again() {
 	r.current = next
 	r.log.Info("reloaded the configuration and the tokens", "changed", live)
 	if len(restart) > 0 {
-		r.log.Warn("settings were changed that a running daemon cannot take", "settings", restart, "next", "restart the daemon")
+		r.log.Warn("changed settings need a restart", "settings", restart, "next", "restart the daemon")
 	}
 }
 
-// apply puts the live settings in force: all of them, or on error none.
+// apply applies all live settings, or on error none.
 func (r *reloader) apply(cfg *config.Config) error {
 	token, err := r.app.token(cfg, r.log)
 	if err != nil {

@@ -25,8 +25,8 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-// SIGHUP puts new tokens, clients and settings in force. What runs goes on, also
-// over connections that old tokens have opened.
+// SIGHUP applies new tokens, clients and settings. Running programs and connections that used old
+// tokens continue.
 func TestReload(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		dir := t.TempDir()
@@ -68,7 +68,7 @@ func TestReload(t *testing.T) {
 		p.put("ci", "new-client\n")
 		p.put("config", settings+"log: {level: warn}\nmax_queue: 7\n")
 		p.cmd.Process.Signal(syscall.SIGHUP)
-		p.stderr.await(t, `level=WARN msg="settings were changed that a running daemon cannot take" settings=\[max_queue\]`)
+		p.stderr.await(t, `level=WARN msg="changed settings need a restart" settings=\[max_queue\]`)
 		opens(map[string]int{"t": 401, "old-client": 401, "new": 200, "new-client": 200})
 
 		execute(ctx, t, ws, "shell", "echo still")
@@ -81,7 +81,7 @@ func TestReload(t *testing.T) {
 		}
 		p.ends(0, syscall.SIGTERM)
 		text, _ := p.stderr.look()
-		if strings.Contains(text, "msg=ended") {
+		if strings.Contains(text, "msg=stopped") {
 			t.Error("the new level of the log is not in force")
 		}
 		for _, secret := range []string{"new-client", "old-client"} {
@@ -92,8 +92,8 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// A configuration with a mistake changes nothing, and the daemon says why; SIGHUP
-// never ends it.
+// An invalid configuration changes nothing, and the log has the reason. SIGHUP never ends the
+// daemon.
 func TestReloadOfMistakes(t *testing.T) {
 	dir := t.TempDir()
 	good := "token_file: " + dir + "/token\n"

@@ -15,30 +15,31 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
-// remoteSettings are the flags of the commands that speak to a daemon.
+// remoteSettings are the flags of the commands that are clients of a daemon.
 var remoteSettings = []setting{
-	{"url", "url", "where the daemon is: http://HOST:PORT, https://HOST:PORT or unix:/path (default $SANDBAR_URL or http://127.0.0.1:8080)"},
+	{"url", "url", "address of the daemon: http://HOST:PORT, https://HOST:PORT or unix:/path (default $SANDBAR_URL or http://127.0.0.1:8080)"},
 	{"token-file", "token_file", "`file` that holds the daemon's token"},
 }
 
 // remoteHelp is the part of the help texts that these commands share.
 const remoteHelp = `
-The daemon is where --url, SANDBAR_URL or the configuration says, and otherwise
-at http://127.0.0.1:8080. The token comes from SANDBAR_TOKEN, --token-file or the
-configuration; otherwise it is the one that a daemon of this user has made.`
+The daemon's address comes from --url, SANDBAR_URL or the configuration; the
+default is http://127.0.0.1:8080. The token comes from SANDBAR_TOKEN, --token-file
+or the configuration; the default is the token that a daemon of this user
+generated.`
 
 // remote is a command's connection to a daemon.
 type remote struct {
 	*client.Client
 	app *app
 	cmd *cobra.Command
-	// ctx ends with the first signal; the second ends the process.
-	ctx  context.Context
-	stop func()
-	by   *syscall.Signal // the signal that came; read it after ctx ended
+	// ctx is cancelled by the first signal; the second exits the process.
+	ctx    context.Context
+	stop   func()
+	caught *syscall.Signal // the signal that came; read it after ctx ended
 }
 
-// remoteCommand makes a command that speaks to a daemon.
+// remoteCommand makes cmd a client of a daemon. run is called with the connection.
 func (a *app) remoteCommand(cmd *cobra.Command, run func(r *remote, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r, err := a.connect(cmd)
@@ -56,22 +57,23 @@ func (a *app) remoteCommand(cmd *cobra.Command, run func(r *remote, args []strin
 	return cmd
 }
 
-// connect finds the daemon and the token. Nothing is sent yet.
+// connect finds the daemon's address and token and installs the signal handler. It sends
+// nothing.
 func (a *app) connect(cmd *cobra.Command) (*remote, error) {
 	c, err := a.client(cmd)
 	if err != nil {
 		return nil, err
 	}
-	r := &remote{Client: c, app: a, cmd: cmd, by: new(syscall.Signal)}
+	r := &remote{Client: c, app: a, cmd: cmd, caught: new(syscall.Signal)}
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := a.endings()
+	signals := a.terminationSignals()
 	go func() {
 		for s := range signals {
 			number, _ := s.(syscall.Signal)
 			if ctx.Err() != nil {
 				os.Exit(cli.ExitSignal + int(number))
 			}
-			*r.by = number
+			*r.caught = number
 			cancel()
 		}
 	}()
@@ -101,16 +103,16 @@ func (r *remote) close() {
 	r.Client.Close()
 }
 
-// signal is the signal that ended ctx, or 0.
+// signal returns the signal that cancelled ctx, or 0.
 func (r *remote) signal() int {
 	if r.ctx.Err() == nil {
 		return 0
 	}
-	return int(*r.by)
+	return int(*r.caught)
 }
 
-// needArgs refuses another number of arguments. names are those that there can
-// be, the last least of which may be missing.
+// needArgs checks the number of arguments. names are the arguments in order; the first
+// least of them are required, and a last name that ends with "..." may repeat.
 func needArgs(cmd *cobra.Command, args []string, least int, names ...string) error {
 	if len(args) > len(names) && !strings.HasSuffix(names[len(names)-1], "...") {
 		return usagef(cmd, "%s is one argument too many", cli.Quote(args[len(names)]))
@@ -123,7 +125,7 @@ func needArgs(cmd *cobra.Command, args []string, least int, names ...string) err
 	return nil
 }
 
-// sandboxIDs completes the id of a sandbox, as the first argument.
+// sandboxIDs completes the first argument with the ids of the daemon's sandboxes.
 func (a *app) sandboxIDs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -146,12 +148,12 @@ func (a *app) sandboxIDs(cmd *cobra.Command, args []string, _ string) ([]string,
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completionTime bounds what the completion of a word may take.
+// completionTime returns a context that bounds the completion of one word.
 func completionTime() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 2*time.Second)
 }
 
-// checkUTF8 refuses what JSON cannot carry.
+// checkUTF8 returns a usage error if a text is not UTF-8, which JSON cannot carry.
 func checkUTF8(cmd *cobra.Command, texts []string) error {
 	return cli.CheckUTF8(cmd.CommandPath(), texts)
 }

@@ -40,7 +40,7 @@ func (p *process) cli(stdin string, args ...string) (code int, stdout, stderr st
 
 func (p *process) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("sandbar", args...)
-	cmd.Env = append(surroundings(p.t, p.dir), "SANDBAR_URL=unix:"+filepath.Join(p.dir, "s"), "SANDBAR_TOKEN=t")
+	cmd.Env = append(isolatedEnv(p.t, p.dir), "SANDBAR_URL=unix:"+filepath.Join(p.dir, "s"), "SANDBAR_TOKEN=t")
 	return cmd
 }
 
@@ -112,7 +112,7 @@ func TestRemoteExec(t *testing.T) {
 	})
 }
 
-// Bytes go through unchanged, however many.
+// Input and output are passed through unchanged, in any amount.
 func TestRemoteExecIsExact(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		p, id := served(t, environ)
@@ -224,10 +224,10 @@ func TestRemoteFiles(t *testing.T) {
 		if err := errors.Join(os.Symlink(here("secret"), here("tree/link")), os.Mkdir(here("tree/empty"), 0o755)); err != nil {
 			t.Fatal(err)
 		}
-		p.expect(0, `uploaded 3 bytes to box:t\n`, `sandbar: \S+/tree/link is left out: it is no file [^\n]*\n`, "upload", "-r", "box", here("tree"), "t")
+		p.expect(0, `uploaded 3 bytes to box:t\n`, `sandbar: skipped \S+/tree/link: not a regular file [^\n]*\n`, "upload", "-r", "box", here("tree"), "t")
 		p.expect(0, `a\nempty\nsub\nsub/b\n755\n`, ``, "exec", id, "--", "sh", "-c", "cd t; ls -d * sub/*; stat -c %a sub/b")
 		p.expect(0, ``, ``, "exec", id, "--", "sh", "-c", "ln -s /etc/passwd t/passwd; mkfifo t/pipe")
-		p.expect(0, `downloaded 3 bytes to \S+\n`, `sandbar: t/passwd is left out: it is no file \(link\)\nsandbar: t/pipe is left out: it is no file \(other\)\n`,
+		p.expect(0, `downloaded 3 bytes to \S+\n`, `sandbar: skipped t/passwd: not a regular file \(link\)\nsandbar: skipped t/pipe: not a regular file \(other\)\n`,
 			"download", "-r", id, "t", here("back"))
 		if read("back/a") != "a" || read("back/sub/b") != "bb" {
 			t.Error("the tree came back otherwise")
@@ -249,8 +249,7 @@ func TestRemoteFiles(t *testing.T) {
 	})
 }
 
-// The names in a sandbox are its programs' to choose: none of them leads out of
-// the directory that a download makes.
+// No file name in a sandbox leads out of the directory of a download.
 func TestHostileNames(t *testing.T) {
 	for _, name := range []string{"..", ".", "", "/etc/x", "a/b", "../x", "a\x00b"} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -264,7 +263,7 @@ func TestHostileNames(t *testing.T) {
 		code, _, stderr := invocation{args: []string{"download", "-r", "box", "t", filepath.Join(dir, "in")},
 			environ: []string{"SANDBAR_URL=" + s.URL, "SANDBAR_TOKEN=t"}}.run(t)
 		s.Close()
-		if code != 1 || !strings.Contains(stderr, "which is no name here") {
+		if code != 1 || !strings.Contains(stderr, "which is not a valid file name on this host") {
 			t.Errorf("%q: exit code %d, %s", name, code, stderr)
 		}
 		found, err := filepath.Glob(filepath.Join(dir, "*", "*"))
@@ -297,7 +296,7 @@ while True:
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	address := out.await(t, `(127\.0\.0\.1:\d+) is port 8000 of box\n`)[1]
+	address := out.await(t, `forwarding (127\.0\.0\.1:\d+) to port 8000 of box\n`)[1]
 	for range 3 {
 		var answer []byte
 		for len(answer) == 0 { // the program may not listen yet
@@ -323,7 +322,7 @@ while True:
 	p.ends(0, syscall.SIGTERM)
 }
 
-// Mistakes on the command line are found before a daemon is asked.
+// Mistakes on the command line are reported before a request to a daemon.
 func TestRemoteUsage(t *testing.T) {
 	for _, tc := range []struct {
 		args string
@@ -335,13 +334,13 @@ func TestRemoteUsage(t *testing.T) {
 		{"exec box --", "no command was given"},
 		{"exec -- ls", "ID is missing"},
 		{"exec box --timeout fast -- ls", "is not a duration"},
-		{"exec box --timeout 0s -- ls", "is no time at all"},
-		{"exec box -d --timeout 5s -- ls", "does not go with --detach"},
+		{"exec box --timeout 0s -- ls", "is zero"},
+		{"exec box -d --timeout 5s -- ls", "--detach excludes --timeout"},
 		{"exec box -e =x -- ls", "has no name"},
 		{"exec box --stdin /no/file -- cat", "cannot be read"},
 		{"create a b", "is one argument too many"},
 		{"create --memory lots", "--memory"},
-		{"create --label x", "is no label"},
+		{"create --label x", "is not a label"},
 		{"create --secret-file /no/file", "--secret-file"},
 		{"create --idle-timeout -5s", "--idle-timeout"},
 		{"list x", "takes no arguments"},
@@ -351,10 +350,10 @@ func TestRemoteUsage(t *testing.T) {
 		{"kill box", "PROCESS is missing"},
 		{"logs box", "PROCESS is missing"},
 		{"upload box x", "REMOTE is missing"},
-		{"upload box x y --mode 999", "is no permissions"},
-		{"upload -r box - y", "--recursive goes neither with -"},
+		{"upload box x y --mode 999", "is not a file mode"},
+		{"upload -r box - y", "--recursive excludes - and --mode"},
 		{"download box x", "LOCAL is missing"},
-		{"download -r box x -", "--recursive does not go with -"},
+		{"download -r box x -", "--recursive excludes -"},
 		{"port box", "PORT is missing"},
 		{"port box 0", "is not PORT or PORT:LOCAL"},
 		{"port box 80:x", "is not PORT or PORT:LOCAL"},
@@ -397,7 +396,7 @@ func TestShellWords(t *testing.T) {
 	}
 }
 
-// A sandbox's secret opens it for the command line, and nothing else.
+// A sandbox's secret gives commands access to that sandbox only.
 func TestRemoteSecret(t *testing.T) {
 	p := serve(t, "", []string{"SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true", "SANDBAR_TOKEN=t"})
 	file := filepath.Join(p.dir, "secret")
@@ -426,7 +425,7 @@ func TestRemoteSecret(t *testing.T) {
 	p.ends(0, syscall.SIGTERM)
 }
 
-// The end of a daemon ends what clients follow, and lets what ends by itself end.
+// The shutdown of a daemon ends followed streams, and lets finishing commands finish.
 func TestDaemonEndsWithClients(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		p, id := served(t, append(environ, "SANDBAR_SHUTDOWN_TIMEOUT=50s"))

@@ -11,13 +11,15 @@ func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run IMAGE [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run one command in a fresh sandbox",
-		Long: `Run one command in a fresh sandbox that is gone afterwards. No daemon is needed.
+		Long: `Run one command in a fresh sandbox and remove the sandbox afterwards. No daemon
+is needed.
 
-IMAGE is the sandbox's root file system. "host" is this machine's own programs,
-which it cannot change, and nothing else of it. Any other is an image that "sandbar images"
-pulled or imported: the program is root in it, without a root's rights, and can
-change all of it for itself. A reference with a registry, such as
-docker.io/library/debian:stable, is pulled if it is not there.
+IMAGE is the sandbox's root file system. The image "host" has this machine's
+programs, read-only, and no other files of it. Any other image was pulled or
+imported by "sandbar images": the program runs in it as uid 0 without privileges on
+the host, and its changes to the files are private to the sandbox. A reference with
+a registry, such as docker.io/library/debian:stable, is pulled if it is not
+installed.
 ` + executionHelp,
 		Example: `  sandbar run host -- ls -l /
   sandbar run host --memory 64MiB --timeout 5s -- python3 -c 'print(2+2)'
@@ -28,13 +30,13 @@ docker.io/library/debian:stable, is pulled if it is not there.
 			dash := cmd.ArgsLenAtDash()
 			switch {
 			case len(args) == 0 || dash == 0:
-				return usagef(cmd, "no image was given (allowed: host)")
+				return usagef(cmd, "no image was given (allowed: host, or an installed image)")
 			case dash < 0 || dash > 1:
 				return usagef(cmd, "the command comes after \"--\", as in: sandbar run %s -- %s", cli.Printable(args[0]), "COMMAND")
 			case len(args) == 1 || args[1] == "":
 				return usagef(cmd, "no command was given after \"--\"")
 			case args[0] == "":
-				return usagef(cmd, "the image's name is empty (allowed: host)")
+				return usagef(cmd, "the image's name is empty (allowed: host, or an installed image)")
 			}
 			x, err := a.newExecution(cmd)
 			if err != nil {

@@ -37,39 +37,39 @@ var serveSettings = []setting{
 	certSetting,
 	keySetting,
 	{"log-level", "log.level", "debug, info, warn or error"},
-	{"iii", "iii.listen", "`address` on which to be an iii engine too, such as 127.0.0.1:49134"},
+	{"iii", "iii.listen", "`address` on which to serve as an iii engine, such as 127.0.0.1:49134"},
 }
 
 func (a *app) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon",
-		Long: `Run the daemon: the Fathom protocol at /ws; long-lived sandboxes and their
-executors at /sandboxes, for "sandbar create", "sandbar exec" and so on; GET
-/health and GET /metrics.
+		Long: `Run the daemon. It serves the Fathom protocol at /ws; long-lived sandboxes and
+their executors at /sandboxes, for "sandbar create", "sandbar exec" and the like;
+GET /health and GET /metrics.
 
 Every request needs the token, as "Authorization: Bearer TOKEN". It comes from
-SANDBAR_TOKEN, --token-file or the configuration; otherwise one is made at the
-first start, printed once, and kept in the state directory. Beyond loopback the
-daemon listens only with a token of your own.
+SANDBAR_TOKEN, --token-file or the configuration. Otherwise the daemon generates a
+token at its first start, prints it once, and stores it in the state directory. The
+daemon listens on an address beyond loopback only with a token that you chose.
 
-With --iii the daemon is an iii engine as well, on an address of its own: SDKs of
-that find the functions sandbox::create, sandbox::exec and so on there. On
-loopback they get in without the token, which they do not send by themselves,
-unless iii.open is false; web pages never do. Images must be allowed by
+With --iii the daemon also serves as an iii engine, on a second address: the iii
+SDKs find the functions sandbox::create, sandbox::exec and others there. On loopback
+that address needs no token, because the SDKs send none, unless iii.open is false;
+requests of web pages are always refused. Images must be allowed by
 iii.image_allowlist.
 
-SIGTERM or SIGINT ends it in order: nothing new is accepted, executions under
-way have shutdown_timeout to finish, then they are cancelled. A second signal
-ends it at once.
+SIGTERM or SIGINT shuts the daemon down: it accepts nothing new, and running
+executions have shutdown_timeout to finish before they are cancelled. A second
+signal kills all programs and exits.
 
-SIGHUP has it read its configuration again, tokens included. Nothing that runs is
-disturbed; what cannot change in a running daemon is named in the log. A
-configuration with a mistake changes nothing.
+SIGHUP reloads the configuration, tokens included, without an effect on running
+sandboxes. The log names changed settings that need a restart. An invalid
+configuration changes nothing.
 
 Settings come from flags, SANDBAR_ variables and one YAML file, in this order
-of precedence; --print-config prints them all, with what they are for. A file
-that configures the iii-sandbox worker of an iii engine is taken as it is.`,
+of precedence; --print-config prints all of them with comments. The daemon also
+accepts a configuration file of the iii-sandbox worker of an iii engine.`,
 		Example: `  SANDBAR_TOKEN=secret sandbar serve --listen 127.0.0.1:8080
   sandbar serve --listen unix:/run/sandbar.sock
   sandbar serve --config /etc/sandbar/config.yaml --print-config
@@ -87,19 +87,18 @@ that configures the iii-sandbox worker of an iii engine is taken as it is.`,
 			return a.serve(cfg, func() (*config.Config, error) { return a.configuration(cmd, serveSettings...) })
 		},
 	}
-	cmd.Flags().Bool("print-config", false, "print the configuration in force as a commented file, and end")
+	cmd.Flags().Bool("print-config", false, "print the effective configuration as a commented file and exit")
 	a.settings(cmd, serveSettings...)
 	return cmd
 }
 
-// spareThreads is how many threads each command that serves makes before it opens
-// a driver. Two hundred executions at once on two processors have needed sixteen;
-// they spend their time in sandboxes.
+// spareThreads is how many OS threads a serving command starts before it opens a driver.
+// 200 concurrent executions on 2 processors have needed 16.
 const spareThreads = 32
 
-// serve runs the daemon until a signal ends it. load reads the configuration again.
+// serve runs the daemon until a termination signal. load reloads the configuration.
 func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) error {
-	signals := a.take(os.Interrupt, syscall.SIGTERM)
+	signals := a.notify(os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -121,12 +120,12 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	if err != nil {
 		return err
 	}
-	protect(d, log)
+	lowerOOMScore(d, log)
 	reconcile(d, log)
 	caps := d.First.Caps()
 	metrics, err := newMetrics(cfg, caps)
 	if err == nil {
-		err = mayReachOut(cfg, caps)
+		err = checkNetwork(cfg, caps)
 	}
 	if err != nil {
 		return errors.Join(err, d.Close())
@@ -136,7 +135,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		c.CheckLanguages = true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
-			iiiRoom(cfg, c)
+			raiseIIILimits(cfg, c)
 		}
 	})
 	if err != nil {
@@ -157,32 +156,33 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	if err != nil {
 		return errors.Join(err, e.Shutdown(context.Background()))
 	}
-	door, err := newIII(cfg, d.First, e, api, token, clients, log)
+	iiiListener, err := newIII(cfg, d.First, e, api, token, clients, log)
 	if err != nil {
 		return errors.Join(err, server.StopAccepting(), e.Shutdown(context.Background()))
 	}
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
-	p := &daemon{log: log, server: server, fathom: ws, api: api, iii: door, engine: e, signals: signals,
+	p := &daemon{log: log, server: server, fathom: ws, api: api, iii: iiiListener, engine: e, signals: signals,
 		hangups: hangups, reload: &reloader{app: a, started: cfg, current: cfg, load: load, level: level, log: log, engine: e}}
 	p.reload.servers = append(p.reload.servers, server)
-	if door != nil {
-		p.reload.servers = append(p.reload.servers, door.http)
+	if iiiListener != nil {
+		p.reload.servers = append(p.reload.servers, iiiListener.http)
 	}
 	return p.run()
 }
 
-// mayReachOut refuses a network for Fathom's programs that the driver cannot give.
-func mayReachOut(cfg *config.Config, caps driver.Caps) error {
+// checkNetwork returns Unsupported if fathom.network is set and the driver has no
+// outbound network.
+func checkNetwork(cfg *config.Config, caps driver.Caps) error {
 	if !cfg.Fathom.Network || caps.Outbound {
 		return nil
 	}
 	return &sandbar.Error{Code: sandbar.Unsupported, Field: "fathom.network",
-		Message: "fathom.network is true, and the driver " + caps.Name + " cannot give its sandboxes a network here",
-		Fix:     "set fathom.network to false, or see what is missing: `sandbar doctor`, and the setting network.outbound"}
+		Message: "fathom.network is true, but the driver " + caps.Name + " cannot give sandboxes a network on this host",
+		Fix:     "set fathom.network to false, or check `sandbar doctor` and the setting network.outbound"}
 }
 
-// clientLimits is what the settings bound clients to.
+// clientLimits returns the limits of the configured clients, by name.
 func clientLimits(cfg *config.Config) map[string]engine.ClientLimits {
 	limits := map[string]engine.ClientLimits{}
 	for _, c := range cfg.Clients {
@@ -191,25 +191,24 @@ func clientLimits(cfg *config.Config) map[string]engine.ClientLimits {
 	return limits
 }
 
-// token finds or makes the token.
+// token returns the configured token, or the generated one.
 func (a *app) token(cfg *config.Config, log *slog.Logger) (config.Token, error) {
 	token, err := cfg.ResolveToken()
 	if err == nil && token.Explicit && len(token.Value) < 16 && !cfg.Loopback() {
-		log.Warn("the token is short enough to be guessed", "length", len(token.Value), "next", "use 32 random characters or more")
+		log.Warn("the token is short enough to guess", "length", len(token.Value), "next", "use 32 random characters or more")
 	}
 	return token, err
 }
 
-// announce prints a token that was made just now. It is the one time that a
-// token is printed.
+// announce prints a newly generated token. Tokens are printed nowhere else.
 func (a *app) announce(t config.Token) {
 	if t.Fresh {
-		fmt.Fprintf(a.stderr, "sandbar: made a token, kept in %s and not shown again:\n\n    %s\n\n", cli.Printable(t.File), t.Value)
+		fmt.Fprintf(a.stderr, "sandbar: generated a token, stored in %s and not shown again:\n\n    %s\n\n", cli.Printable(t.File), t.Value)
 	}
 }
 
-// reconcile removes what daemons that were killed have left behind. That it
-// could not is no reason not to serve.
+// reconcile removes leftovers of killed daemons. It logs errors; they do not prevent the
+// start.
 func reconcile(ds platform.Drivers, log *slog.Logger) {
 	for _, d := range ds.All() {
 		reconcileDriver(d, log)
@@ -219,18 +218,18 @@ func reconcile(ds platform.Drivers, log *slog.Logger) {
 func reconcileDriver(d driver.Driver, log *slog.Logger) {
 	left, err := collectWithin(context.Background(), d, true)
 	if err != nil {
-		log.Error("looking for what killed daemons left behind", "error", err)
+		log.Error("cannot search for leftovers of killed daemons", "error", err)
 	}
 	removed := 0
 	for _, l := range left {
 		if l.Err != nil {
-			log.Error("a leftover of a killed daemon could not be removed", "kind", l.Kind, "name", l.Name, "error", l.Err)
+			log.Error("cannot remove a leftover of a killed daemon", "kind", l.Kind, "name", l.Name, "error", l.Err)
 			continue
 		}
 		removed++
 	}
 	if removed > 0 {
-		log.Info("removed what killed daemons left behind", "count", removed)
+		log.Info("removed leftovers of killed daemons", "count", removed)
 	}
 }
 
@@ -254,32 +253,34 @@ func fathomOptions(cfg *config.Config, log *slog.Logger) fathom.Options {
 	}
 }
 
-// controlOptions are the daemon's own API. Whoever reaches an executor through
-// it has been let in already.
+// controlOptions returns the options of the control API. Its executors check no token:
+// httpd has authenticated the request before.
 func controlOptions(cfg *config.Config, log *slog.Logger) control.Options {
-	letIn := func(*http.Request) error { return nil }
+	authorized := func(*http.Request) error { return nil }
 	return control.Options{
-		NewExecutor: func(s *engine.Sandbox) control.Executor { return executor.New(s, executorOptions(cfg, log, letIn)) },
+		NewExecutor: func(s *engine.Sandbox) control.Executor {
+			return executor.New(s, executorOptions(cfg, log, authorized))
+		},
 		IdleTimeout: cfg.IdleTimeout, MaxConnections: int(cfg.Executor.MaxConnections), StallTimeout: cfg.Executor.StallTimeout,
 		Logger: log,
 	}
 }
 
-// daemon is what runs, until its end.
+// daemon is the running "sandbar serve".
 type daemon struct {
-	log     *slog.Logger
-	server  *httpd.Server
-	fathom  *fathom.Server
-	api     *control.Server
-	iii     *iiiDoor // nil for none
-	engine  *engine.Engine
-	signals <-chan os.Signal
-	hangups <-chan os.Signal
-	reload  *reloader
-	second  atomic.Int32 // the signal that ended patience, or 0
+	log          *slog.Logger
+	server       *httpd.Server
+	fathom       *fathom.Server
+	api          *control.Server
+	iii          *iiiEngine // nil for none
+	engine       *engine.Engine
+	signals      <-chan os.Signal // SIGINT, SIGTERM
+	hangups      <-chan os.Signal // SIGHUP
+	reload       *reloader
+	secondSignal atomic.Int32 // the signal that ended patience, or 0
 }
 
-// run serves until a signal, or until a listener fails.
+// run serves until a termination signal, or until a listener fails.
 func (p *daemon) run() error {
 	listeners := []*httpd.Server{p.server}
 	if p.iii != nil {
@@ -295,64 +296,63 @@ wait:
 	for {
 		select {
 		case <-p.hangups:
-			p.reload.again()
+			p.reload.reload()
 		case s := <-p.signals:
-			p.log.Info("ending", "signal", strings.ToUpper(s.String()), "patience", p.reload.current.ShutdownTimeout)
+			p.log.Info("shutting down", "signal", strings.ToUpper(s.String()), "timeout", p.reload.current.ShutdownTimeout)
 			break wait
 		case err = <-served:
 			left--
 			break wait
 		}
 	}
-	go p.endAtOnce()
+	go p.forceExit()
 	err = errors.Join(err, p.shutdown())
 	for range left {
 		err = errors.Join(err, <-served)
 	}
-	if s := p.second.Load(); s != 0 {
+	if s := p.secondSignal.Load(); s != 0 {
 		return cli.Exit(cli.ExitSignal + int(s))
 	}
-	p.log.Info("ended")
+	p.log.Info("stopped")
 	return err
 }
 
-// shutdown ends the daemon in order: nothing new, then what is under way, then
-// the sandboxes and the driver.
+// shutdown closes the listeners, drains the executions, and removes the sandboxes, all
+// within shutdown_timeout.
 func (p *daemon) shutdown() error {
-	patience := p.reload.current.ShutdownTimeout
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	timeout := p.reload.current.ShutdownTimeout
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	var errs [5]error
-	var doors sync.WaitGroup
-	doors.Go(func() { errs[0] = p.server.Shutdown(ctx) })
-	doors.Go(func() { errs[1] = p.fathom.Shutdown(ctx) })
-	doors.Go(func() { errs[2] = p.api.Shutdown(ctx) })
-	doors.Go(func() { errs[3] = p.iii.shutdown(ctx) })
-	doors.Wait()
+	var servers sync.WaitGroup
+	servers.Go(func() { errs[0] = p.server.Shutdown(ctx) })
+	servers.Go(func() { errs[1] = p.fathom.Shutdown(ctx) })
+	servers.Go(func() { errs[2] = p.api.Shutdown(ctx) })
+	servers.Go(func() { errs[3] = p.iii.shutdown(ctx) })
+	servers.Wait()
 	errs[4] = p.engine.Shutdown(ctx)
 	late := false
 	for i, err := range errs {
 		if errors.Is(err, context.DeadlineExceeded) {
-			errs[i], late = nil, true // executions took longer than they may; they were cancelled, as promised
+			errs[i], late = nil, true // executions exceeded shutdown_timeout and were cancelled
 		}
 	}
 	if late {
-		p.log.Warn("executions were cancelled because the time to end was over", "patience", patience)
+		p.log.Warn("executions were cancelled at the shutdown timeout", "timeout", timeout)
 	}
 	return errors.Join(errs[:]...)
 }
 
-// killTime bounds the end after a second signal.
+// killTime bounds the shutdown after a second signal.
 const killTime = 2 * time.Second
 
-// endAtOnce waits for the second signal, and then has everything killed that
-// shutdown is still waiting for. A third one, or a program that resists for
-// longer than killTime, ends this process all the same.
-func (p *daemon) endAtOnce() {
+// forceExit waits for the second signal, kills all programs, and exits after killTime or
+// at a third signal.
+func (p *daemon) forceExit() {
 	s := <-p.signals
 	number, _ := s.(syscall.Signal)
-	p.second.Store(int32(number))
-	p.log.Warn("second signal: all programs are killed, and this process ends", "signal", strings.ToUpper(s.String()), "within", killTime, "after a third", "now")
+	p.secondSignal.Store(int32(number))
+	p.log.Warn("second signal: killing all programs and exiting", "signal", strings.ToUpper(s.String()), "within", killTime, "after a third", "now")
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	go p.fathom.Close()

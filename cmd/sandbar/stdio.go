@@ -25,11 +25,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
-// stdioName is the name under which this program is its own command stdio.
+// stdioName is the program name (argv[0]) that selects the command stdio.
 const stdioName = "wasm-sandbox"
 
-// calledStdio reports whether the program was started under that name.
-func calledStdio(name string) bool {
+// invokedAsStdio reports whether argv[0] is stdioName.
+func invokedAsStdio(name string) bool {
 	return strings.TrimSuffix(strings.ToLower(filepath.Base(name)), ".exe") == stdioName
 }
 
@@ -39,7 +39,7 @@ const (
 	modeV86    = "v86"
 )
 
-// The range of --memory-limit, in MiB.
+// The range of --memory-limit, in MiB: for mode simple, and for a machine of mode v86.
 const (
 	minMemoryLimit = 4
 	maxMemoryLimit = 4096
@@ -47,24 +47,24 @@ const (
 	maxMachine     = v86.MaxMemory >> 20
 )
 
-// stdioShutdown bounds the removal of the sandbox at the end.
+// stdioShutdown bounds the removal of the sandbox at exit.
 const stdioShutdown = 10 * time.Second
 
 func (a *app) stdioCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stdio [flags]",
-		Short: "Be a sandbox that is spoken to over standard input and output",
-		Long: `Be a sandbox that is spoken to over standard input and output: one JSON object a
-line in, one a line out (the WASM sandbox JSON protocol). There are requests to
-run a shell command, write and read files, reset the sandbox and tell its
-status. It needs no daemon and, with the driver wasm, no rights and nothing of
-the operating system.
+		Short: "Serve one sandbox over standard input and output",
+		Long: `Serve one sandbox over standard input and output with the WASM sandbox JSON
+protocol: each line of input is a request, each line of output a response, both JSON
+objects. Requests run a shell command, write and read files, reset the sandbox, and
+query its status. No daemon is needed; the driver wasm needs no privileges and no
+support of the operating system.
 
-Under the name ` + stdioName + ` this program is this command.
+A copy of or a link to this program named ` + stdioName + ` runs this command.
 
-Standard output has responses and nothing else; messages are on standard error.
-The end of standard input ends it, after what it is doing. Exit code: 0; 2 for a
-mistake in flags or configuration, or a sandbox that cannot be made; 1 if
+Standard output carries only responses; messages go to standard error. At the end of
+standard input the command finishes the current request and exits. Exit code: 0; 2
+for a mistake in flags or configuration, or if the sandbox cannot be created; 1 if
 standard input or output fails.`,
 		Example: `  sandbar stdio --memory-limit 128
   echo '{"type":"shell","command":"echo Hello","id":"1"}' | sandbar stdio
@@ -77,21 +77,21 @@ standard input or output fails.`,
 	f.String("disk-image", "", "disk image `path` (for mode v86, which needs it)")
 	f.String("mode", modeSimple, "\"simple\" or \"v86\"")
 	a.settings(cmd, driverSetting)
-	f.Lookup("driver").Usage = "what runs the programs of mode simple (default wasm)"
+	f.Lookup("driver").Usage = "driver that runs the programs of mode simple (default wasm)"
 	return cmd
 }
 
-// stdioRoot is the same command as a program of its own.
+// stdioRoot returns the command stdio as a root command, for the name stdioName.
 func (a *app) stdioRoot() *cobra.Command {
 	cmd := a.stdioCommand()
 	cmd.Use, cmd.Example = stdioName+" [flags]", strings.ReplaceAll(cmd.Example, "sandbar stdio", stdioName)
 	cmd.Version = thisBuild().Version
 	cmd.SetVersionTemplate(stdioName + " {{.Version}}\n")
-	a.prepare(cmd)
+	a.configureRoot(cmd)
 	return cmd
 }
 
-// stdioPlan is what the flags ask for.
+// stdioPlan holds the parsed flags of stdio.
 type stdioPlan struct {
 	memory int64 // bytes
 	mode   string
@@ -102,18 +102,18 @@ func planStdio(cmd *cobra.Command) (stdioPlan, error) {
 	f := cmd.Flags()
 	mb, err := f.GetUint("memory-limit")
 	if err != nil || mb < minMemoryLimit || mb > maxMemoryLimit {
-		return stdioPlan{}, usagef(cmd, "--memory-limit: %s was given, and %d to %d MB are possible", f.Lookup("memory-limit").Value, minMemoryLimit, maxMemoryLimit)
+		return stdioPlan{}, usagef(cmd, "--memory-limit: %s is out of range (allowed: %d to %d MB)", f.Lookup("memory-limit").Value, minMemoryLimit, maxMemoryLimit)
 	}
 	p := stdioPlan{memory: int64(mb) << 20}
 	p.mode, _ = f.GetString("mode")
 	p.image, _ = f.GetString("disk-image")
 	switch {
 	case p.mode != modeSimple && p.mode != modeV86:
-		return p, usagef(cmd, "--mode: there is no mode %s (allowed: %s, %s)", cli.Quote(p.mode), modeSimple, modeV86)
+		return p, usagef(cmd, "--mode: unknown mode %s (allowed: %s, %s)", cli.Quote(p.mode), modeSimple, modeV86)
 	case p.mode == modeV86 && p.image == "":
 		return p, usagef(cmd, "--mode v86 needs --disk-image")
 	case p.mode == modeV86 && (mb < minMachine || mb > maxMachine):
-		return p, usagef(cmd, "--memory-limit: %d was given, and %d to %d MB are possible in mode v86", mb, minMachine, maxMachine)
+		return p, usagef(cmd, "--memory-limit: %d is out of range (allowed in mode v86: %d to %d MB)", mb, minMachine, maxMachine)
 	case p.mode == modeV86 && f.Changed("driver"):
 		return p, usagef(cmd, "--driver is for --mode simple")
 	case p.mode == modeSimple && p.image != "":
@@ -131,8 +131,8 @@ func (a *app) stdio(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	// Whatever else this process or a library of it writes to standard output
-	// goes to standard error from here on.
+	// From here on, other writes of this process or a library to standard output go to
+	// standard error.
 	out, err := takeStdout(a.stdout)
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (a *app) stdio(cmd *cobra.Command) error {
 	return a.serveStdio(e, p, out)
 }
 
-// stdioEngine makes the platform of one sandbox.
+// stdioEngine makes the engine for one sandbox.
 func (a *app) stdioEngine(cfg *config.Config, p stdioPlan) (*engine.Engine, error) {
 	log := commandLogger(cfg, a.stderr)
 	d, err := a.stdioDriver(cfg, p)
@@ -158,14 +158,14 @@ func (a *app) stdioEngine(cfg *config.Config, p stdioPlan) (*engine.Engine, erro
 		c.Min.Timeout, c.Max.Timeout, c.Default.Timeout = time.Millisecond, time.Hour, 5*time.Second
 		c.Max.Output, c.Default.Output = stdioOutput, stdioOutput
 		if p.mode == modeV86 {
-			// What bounds a machine is its memory.
+			// The machine's memory is its only limit.
 			none := int64(sandbar.Unlimited)
 			c.Default.PIDs, c.Default.Disk, c.Default.Inodes, c.Default.Files = none, none, none, none
 			c.Max.PIDs, c.Max.Disk, c.Max.Inodes, c.Max.Files = none, none, none, none
 			return
 		}
 		if cfg.Origin("limits.default.disk") == "" {
-			// The files are in the same memory.
+			// The driver wasm stores files in the sandbox's memory.
 			c.Default.Disk, c.Min.Disk = p.memory, min(c.Min.Disk, p.memory)
 			c.Max.Disk = max(c.Max.Disk, p.memory)
 		}
@@ -175,8 +175,8 @@ func (a *app) stdioEngine(cfg *config.Config, p stdioPlan) (*engine.Engine, erro
 // stdioOutput is the most output of one command, in bytes.
 const stdioOutput = 16 << 20
 
-// stdioDriver is that of the mode: for simple wasm, unless the configuration
-// names another.
+// stdioDriver opens the driver of the mode. Mode simple uses wasm unless the configuration
+// names another driver.
 func (a *app) stdioDriver(cfg *config.Config, p stdioPlan) (platform.Drivers, error) {
 	log := commandLogger(cfg, a.stderr)
 	if p.mode == modeV86 {
@@ -189,7 +189,7 @@ func (a *app) stdioDriver(cfg *config.Config, p stdioPlan) (platform.Drivers, er
 		if err != nil {
 			return platform.Drivers{}, err
 		}
-		// What fails here fails in every request again, which is answered so.
+		// An error occurs again in each request, which reports it.
 		_ = d.Prepare(context.Background(), p.memory)
 		return platform.Drivers{First: d}, nil
 	}
@@ -197,17 +197,17 @@ func (a *app) stdioDriver(cfg *config.Config, p stdioPlan) (platform.Drivers, er
 		return a.newDriver(cfg, log)
 	}
 	h := platform.Host(cfg, wasm.Name, log)
-	h.Waiting = a.waiting
+	h.Waiting = a.showProgress
 	d, err := wasm.New(h)
 	if err != nil {
 		return platform.Drivers{}, err
 	}
-	return prepared(platform.Drivers{First: d})
+	return prepareHost(platform.Drivers{First: d})
 }
 
-// serveStdio answers requests until the input ends, or a signal comes.
+// serveStdio serves requests until the end of input or a termination signal.
 func (a *app) serveStdio(e *engine.Engine, p stdioPlan, out io.Writer) error {
-	signals := a.endings()
+	signals := a.terminationSignals()
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -220,7 +220,7 @@ func (a *app) serveStdio(e *engine.Engine, p stdioPlan, out io.Writer) error {
 	select {
 	case err = <-served:
 	case sig := <-signals:
-		// Serve may be in a read that nothing can end but the end of this process.
+		// Serve may block in a read of standard input, which only the process's exit ends.
 		number, _ := sig.(syscall.Signal)
 		err = cli.Exit(cli.ExitSignal + int(number))
 	}
@@ -233,14 +233,14 @@ func shutDown(e *engine.Engine) error {
 	return e.Shutdown(ctx)
 }
 
-// takeStdout is where responses go: a duplicate of standard output, whose own
-// descriptor then leads to standard error.
+// takeStdout returns the writer for responses: a duplicate of standard output, whose own
+// descriptor becomes a duplicate of standard error.
 func takeStdout(w io.Writer) (io.WriteCloser, error) {
 	f, ok := w.(*os.File)
-	if !ok { // a test's
+	if !ok { // in a test
 		return nopCloser{w}, nil
 	}
-	return divert(f)
+	return redirectToStderr(f)
 }
 
 type nopCloser struct{ io.Writer }

@@ -10,10 +10,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
-// templates are the sandboxes that a daemon keeps ready.
+// templates returns the templates of the daemon's warm pool.
 func templates(cfg *config.Config, languages *lang.Catalogue, caps driver.Caps) []engine.Template {
 	if cfg.Templates.Auto {
-		all := usualTemplates(languages, cfg.Fathom.Network)
+		all := defaultTemplates(languages, cfg.Fathom.Network)
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
 			all = append(all, iiiTemplates(cfg, caps)...)
 		}
@@ -29,11 +29,11 @@ func templates(cfg *config.Config, languages *lang.Catalogue, caps driver.Caps) 
 	return out
 }
 
-// usualTemplates are for the programs of Fathom and of "sandbar eval", and for
-// sandboxes whose creator asks for nothing. What starts quickly and holds little
-// is there from the start; a node or a BEAM comes with the first request. With network
-// the sandboxes of programs have one, as Fathom's then do.
-func usualTemplates(languages *lang.Catalogue, network bool) []engine.Template {
+// defaultTemplates returns the templates of templates: auto, for executions of code and
+// for sandboxes created without options. Python, shell and plain sandboxes are ready from
+// the start; Node.js and the BEAM, which use more memory, after their first request. With
+// network the templates of languages have an outbound network.
+func defaultTemplates(languages *lang.Catalogue, network bool) []engine.Template {
 	all := []engine.Template{
 		{Language: "python", Min: 2, Max: 16},
 		{Min: 2, Max: 16},
@@ -51,9 +51,8 @@ func usualTemplates(languages *lang.Catalogue, network bool) []engine.Template {
 	})
 }
 
-// iiiTemplates are for sandboxes of the iii protocol whose creator says nothing
-// but the image: one that is installed, or this machine's programs in its stead.
-// None waits before the first was asked for.
+// iiiTemplates returns templates for sandboxes of the iii protocol that are created with
+// an image and no other options. Each fills after the first request for its image.
 func iiiTemplates(cfg *config.Config, caps driver.Caps) []engine.Template {
 	var limits sandbar.Limits
 	if caps.Enforced.CPUs != sandbar.EnforcedNone {

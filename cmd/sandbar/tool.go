@@ -28,22 +28,23 @@ func (a *app) toolCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tool [flags] < REQUEST",
 		Short: "Answer one request of an agent to run code",
-		Long: `Answer one request of an agent to run code: a JSON object on standard input, a
-short text for a model on standard output. Any framework that can start a
-program can offer it as a tool; --schema prints the JSON schema of the request.
+		Long: `Answer one request of an agent to run code. The request is a JSON object on
+standard input; the answer is a short text for a model on standard output. Any
+framework that can start a program can offer this command as a tool. --schema
+prints the JSON schema of the request.
 
-The answer is what the program wrote to stdout, "(no output)" if that is
-nothing, and for a program that failed "Error (exit_code=N): " with what it wrote
-to stderr. Both are cut after code.max_output (SANDBOX_MAX_OUTPUT_KB, 10 KiB).
-A request that cannot be done is answered with "Error: " and why. Every answer
-is on standard output, also that something is wrong with the configuration.
+The answer is the program's stdout, "(no output)" if that is empty, and for a
+failed program "Error (exit_code=N): " and its stderr. Each is truncated after
+code.max_output (SANDBOX_MAX_OUTPUT_KB, default 10 KiB). For a request that cannot
+be run the answer is "Error: " and the reason. Every answer is on standard output,
+also for an error in the configuration.
 
-Where the code runs is the operator's choice: SANDBOX_TYPE, --driver or the
-configuration. A request may name another driver only if allowed_drivers has it.
+The operator chooses the driver: SANDBOX_TYPE, --driver or the configuration. A
+request may name another driver only if it is in allowed_drivers.
 
-Exit code: 0 if the code ran, however it ended, or was blocked for what it
-imports; 2 for a request or a configuration that is wrong; 125 if Sandbar could
-not run the code.`,
+Exit code: 0 if the code ran, however it ended, or was blocked because of its
+imports; 2 for an invalid request or configuration; 125 if Sandbar could not run the
+code.`,
 		Example: `  echo '{"code": "print(2+2)"}' | sandbar tool
   echo '{"code": "console.log(1)", "language": "javascript", "timeout": 5}' | sandbar tool --json
   SANDBOX_TYPE=docker sandbar tool < request.json
@@ -62,17 +63,17 @@ not run the code.`,
 			return a.answer(answer, err, asJSON)
 		},
 	}
-	cmd.Flags().Bool("schema", false, "print the JSON schema of a request, and end")
-	cmd.Flags().Bool("json", false, "answer with JSON: the text, the result and the error")
+	cmd.Flags().Bool("schema", false, "print the JSON schema of a request and exit")
+	cmd.Flags().Bool("json", false, "print the answer's text, the result and the error as JSON")
 	a.settings(cmd, driverSetting)
 	return cmd
 }
 
-// toolAnswer is what --json prints. The names are stable.
+// toolAnswer is the output of --json. The names are stable.
 type toolAnswer struct {
 	Answer string          `json:"answer"`
 	Result *sandbox.Result `json:"result"` // null unless the code ran or was blocked
-	Error  *toolError      `json:"error"`  // null unless it could not
+	Error  *toolError      `json:"error"`  // null if Result is set
 }
 
 type toolError struct {
@@ -81,10 +82,10 @@ type toolError struct {
 	Message string       `json:"message"`
 }
 
-// tool runs what standard input asks for.
+// tool runs the request on standard input.
 func (a *app) tool(cmd *cobra.Command, cfg *config.Config) (toolAnswer, error) {
 	if term.IsTerminal(int(a.stdin.Fd())) {
-		return toolAnswer{}, usagef(cmd, "there is no request on standard input (allowed: a JSON object; --schema tells what it holds)")
+		return toolAnswer{}, usagef(cmd, "no request on standard input (allowed: a JSON object; --schema prints its schema)")
 	}
 	text, err := readToolRequest(a.stdin, cfg)
 	if err != nil {
@@ -102,7 +103,7 @@ func (a *app) tool(cmd *cobra.Command, cfg *config.Config) (toolAnswer, error) {
 	defer stop()
 	result, err := box.Execute(ctx, request)
 	if cerr := box.Close(); cerr != nil {
-		a.warn("the sandbox could not be removed: %v (\"sandbar gc\" removes what is left)", cerr)
+		a.warn("the sandbox could not be removed: %v (\"sandbar gc\" removes leftovers)", cerr)
 	}
 	if err != nil {
 		return toolAnswer{}, err
@@ -110,7 +111,8 @@ func (a *app) tool(cmd *cobra.Command, cfg *config.Config) (toolAnswer, error) {
 	return toolAnswer{Answer: result.Compact(), Result: &result}, nil
 }
 
-// openTool makes the platform for one request, with the drivers that it needs.
+// openTool makes the platform for one request. It opens all allowed drivers if the
+// request names another driver than the configured one.
 func (a *app) openTool(cfg *config.Config, driver string) (*sandbox.Sandbox, error) {
 	log := commandLogger(cfg, a.stderr)
 	open := a.newDriver
@@ -128,11 +130,11 @@ func (a *app) openTool(cfg *config.Config, driver string) (*sandbox.Sandbox, err
 	return sandbox.FromEngine(e, sandbox.Rules{Timeout: cfg.Code.Timeout, MaxOutput: cfg.Code.MaxOutput, Network: cfg.Code.Network}), nil
 }
 
-// maxToolStdin is the largest input of a program that a request can hold, in
-// bytes.
+// maxToolStdin is the largest "stdin" of a request, in bytes.
 const maxToolStdin = 1 << 20
 
-// readToolRequest reads a request that can be one: JSON makes six bytes of some.
+// readToolRequest reads a request of bounded size. JSON may escape one byte as six
+// ("\u0001").
 func readToolRequest(r io.Reader, cfg *config.Config) ([]byte, error) {
 	most := 6*(cfg.MaxCode+cfg.MaxEnv+maxToolStdin) + 64<<10
 	text, err := io.ReadAll(io.LimitReader(r, most+1))
@@ -140,18 +142,18 @@ func readToolRequest(r io.Reader, cfg *config.Config) ([]byte, error) {
 		return nil, sandbar.Errorf(sandbar.Invalid, "the request cannot be read: %w", err)
 	}
 	if int64(len(text)) > most {
-		return nil, sandbar.Errorf(sandbar.TooLarge, "the request is larger than %s, which is all that is read", config.FormatSize(most))
+		return nil, sandbar.Errorf(sandbar.TooLarge, "the request is larger than %s, the maximum", config.FormatSize(most))
 	}
 	return text, nil
 }
 
-// decodeTool reads a request.
+// decodeTool parses and checks a request.
 func decodeTool(text []byte) (sandbox.Request, error) {
 	var r sandbox.Request
 	var stdin string
 	given := map[string]bool{}
 	err := strictjson.Object("the request", text,
-		noting(given, strictjson.Text("code", &r.Code)), strictjson.Text("language", &r.Language), toolTimeout(&r.Timeout),
+		recordPresence(given, strictjson.Text("code", &r.Code)), strictjson.Text("language", &r.Language), toolTimeout(&r.Timeout),
 		strictjson.List("args", &r.Args), strictjson.Texts("env", &r.Env), strictjson.Text("stdin", &stdin), strictjson.Text("driver", &r.Driver))
 	switch {
 	case err != nil:
@@ -165,8 +167,8 @@ func decodeTool(text []byte) (sandbox.Request, error) {
 	return r, nil
 }
 
-// noting is a field that leaves word that it was there.
-func noting(given map[string]bool, f strictjson.Field) strictjson.Field {
+// recordPresence returns f with a Set that also records the field's name in given.
+func recordPresence(given map[string]bool, f strictjson.Field) strictjson.Field {
 	set := f.Set
 	f.Set = func(raw json.RawMessage) error {
 		given[f.Name] = true
@@ -187,8 +189,8 @@ func toolTimeout(at *time.Duration) strictjson.Field {
 	}}
 }
 
-// answer writes the answer, or what there is instead of one, and returns what the
-// exit code is to say.
+// answer prints t, or the answer for err if that is not nil, and returns the exit code
+// as an error.
 func (a *app) answer(t toolAnswer, err error, asJSON bool) error {
 	code := 0
 	if err != nil {
@@ -206,7 +208,7 @@ func (a *app) answer(t toolAnswer, err error, asJSON bool) error {
 	return cli.Exit(code)
 }
 
-// toolFailure is the answer where there is no result, and its exit code.
+// toolFailure returns the answer for an error, and the exit code.
 func toolFailure(err error) (toolAnswer, int) {
 	var lines []string
 	for _, e := range cli.Each(err) {
@@ -224,9 +226,9 @@ func toolFailure(err error) (toolAnswer, int) {
 	return toolAnswer{Answer: "Error: " + message, Error: &toolError{e.Code, e.Field, message}}, code
 }
 
-// printToolSchema prints the schema of a request, as these settings allow it.
+// printToolSchema prints the schema of the requests that cfg allows.
 func (a *app) printToolSchema(cfg *config.Config) error {
-	schema, err := toolSchema(cfg, a.toolLanguages(cfg))
+	schema, err := toolSchema(cfg, a.availableLanguages(cfg))
 	if err != nil {
 		return err
 	}
@@ -236,13 +238,14 @@ func (a *app) printToolSchema(cfg *config.Config) error {
 	return e.Encode(schema)
 }
 
-// lookTime bounds the look for interpreters. One that is not found to be missing by then stands in
-// the schema.
-const lookTime = 10 * time.Second
+// probeTimeout bounds the probe for interpreters. The schema includes a language whose
+// probe has not finished by then.
+const probeTimeout = 10 * time.Second
 
-// toolLanguages are the languages whose interpreter a sandbox of these settings has; nil where no
-// sandbox can be made, which the next request is told.
-func (a *app) toolLanguages(cfg *config.Config) []string {
+// availableLanguages returns the languages whose interpreter exists in a sandbox with
+// these settings. It returns nil if no sandbox can be made; the next request then reports
+// the error.
+func (a *app) availableLanguages(cfg *config.Config) []string {
 	log := slog.New(slog.DiscardHandler)
 	ds, err := platform.OpenDriver(cfg, a.factories, log)
 	if err != nil {
@@ -252,23 +255,23 @@ func (a *app) toolLanguages(cfg *config.Config) []string {
 	if err != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	e.Probe(ctx)
 	a.removeSandbox(e)
 	return e.Available()
 }
 
-// toolSchema is the schema of a request. there are the languages to name, none for all of the
-// catalogue.
-func toolSchema(cfg *config.Config, there []string) (map[string]any, error) {
+// toolSchema returns the JSON schema of a request. available are the languages to list;
+// if empty, all of the catalogue.
+func toolSchema(cfg *config.Config, available []string) (map[string]any, error) {
 	languages, err := cfg.Catalogue()
 	if err != nil {
 		return nil, err
 	}
 	names := languages.Names()
-	if len(there) > 0 {
-		names = there
+	if len(available) > 0 {
+		names = available
 	}
 	byDefault := "python"
 	if !slices.Contains(names, byDefault) {

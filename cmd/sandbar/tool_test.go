@@ -13,7 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
-// The schema is one, and takes what the tool takes.
+// The schema is a valid JSON schema and accepts the same requests as the tool.
 func TestToolSchema(t *testing.T) {
 	code, stdout, stderr := invocation{args: []string{"tool", "--schema"}, environ: []string{"SANDBAR_ALLOWED_DRIVERS=local"}}.run(t)
 	if code != 0 || stderr != "" {
@@ -56,7 +56,7 @@ func TestToolSchema(t *testing.T) {
 	}
 }
 
-// A request that is too large is refused, and no more of it is read.
+// A request that is too large is refused, and reading stops at the maximum.
 func TestToolRequestTooLarge(t *testing.T) {
 	cfg := &config.Config{MaxCode: 10, MaxEnv: 10}
 	r := &endlessInput{}
@@ -77,7 +77,7 @@ func (e *endlessInput) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Whatever the request, the answer is one line of JSON.
+// The answer to every request is one line of JSON.
 func FuzzTool(f *testing.F) {
 	for _, seed := range []string{"", "{}", `{"code": "x"}`, `{"code": "x", "timeout": 1e300}`, `{"code": null}`, "\xff", `{"code": "x"} x`, `{"env": {"": ""}}`, `{"timeout": -0.0}`, "[[[[", `{"code":"\ud800"}`} {
 		f.Add([]byte(seed))

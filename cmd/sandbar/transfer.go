@@ -14,11 +14,11 @@ import (
 )
 
 const transferHelp = `
-A file appears at its place in one step, when all of it has arrived. With
---recursive a directory is copied with all files and directories in it; links
-are not followed and, like devices and sockets, left out with a warning.
+The destination file is replaced atomically, after all data has arrived. With
+--recursive a directory is copied with all files and directories in it; symbolic
+links, devices and sockets are skipped with a warning.
 
-On a terminal the progress is shown.
+Progress is shown on a terminal.
 ` + remoteHelp
 
 func (a *app) uploadCommand() *cobra.Command {
@@ -26,8 +26,8 @@ func (a *app) uploadCommand() *cobra.Command {
 		Use:   "upload ID LOCAL REMOTE",
 		Short: "Copy a file into a sandbox",
 		Long: `Copy the file LOCAL, or with - standard input, to REMOTE in a sandbox of a
-daemon. ID is the sandbox's id or name. A REMOTE that ends with / is a directory
-for it.
+daemon. ID is the sandbox's id or name. If REMOTE ends with /, it is the directory
+for the file.
 ` + transferHelp,
 		Example: `  sandbar upload $id main.py /home/user/main.py
   tar c src | sandbar upload $id - /tmp/src.tar
@@ -35,7 +35,7 @@ for it.
 		ValidArgsFunction: a.sandboxIDs,
 	}
 	cmd.Flags().String("mode", "", "`permissions` of the file, octal (default 0644; with --recursive those of each file)")
-	cmd.Flags().BoolP("parents", "p", false, "make missing directories above it")
+	cmd.Flags().BoolP("parents", "p", false, "create missing parent directories")
 	cmd.Flags().BoolP("recursive", "r", false, "copy a directory")
 	return a.remoteCommand(cmd, (*remote).upload)
 }
@@ -46,10 +46,10 @@ func (a *app) downloadCommand() *cobra.Command {
 		Short: "Copy a file out of a sandbox",
 		Long: `Copy the file REMOTE of a sandbox of a daemon to the file LOCAL, or with - to
 standard output. ID is the sandbox's id or name. If LOCAL is a directory, the
-file goes into it.
+file is written into it.
 
-What a sandbox calls its files is not trusted: nothing is ever written outside
-of LOCAL, nor through a link.
+File names from the sandbox are not trusted: the command writes neither outside of
+LOCAL nor through a symbolic link.
 ` + transferHelp,
 		Example: `  sandbar download $id /home/user/result.json .
   sandbar download $id /tmp/src.tar - | tar x
@@ -60,7 +60,7 @@ of LOCAL, nor through a link.
 	return a.remoteCommand(cmd, (*remote).download)
 }
 
-// transfer returns what copies files of a sandbox.
+// transfer returns a Transfer for a sandbox.
 func (r *remote) transfer(id string) *transfer.Transfer {
 	return &transfer.Transfer{Client: r.Client, Sandbox: id, Stdin: r.app.stdin, Stdout: r.app.stdout, Stderr: r.app.stderr, Command: r.cmd.CommandPath()}
 }
@@ -85,7 +85,7 @@ func (r *remote) upload(args []string) error {
 	t, sent := r.transfer(id), int64(0)
 	if recursive {
 		if local == "-" || mode != 0 {
-			return usagef(r.cmd, "--recursive goes neither with - nor with --mode")
+			return usagef(r.cmd, "--recursive excludes - and --mode")
 		}
 		sent, err = t.UploadTree(r.ctx, local, to)
 	} else {
@@ -105,7 +105,7 @@ func (r *remote) mode() (fs.FileMode, error) {
 	}
 	n, err := strconv.ParseUint(flag.Value.String(), 8, 16)
 	if err != nil || n == 0 || n > 0o777 {
-		return 0, usagef(r.cmd, "--mode: %s is no permissions (allowed: octal from 1 to 777)", cli.Quote(flag.Value.String()))
+		return 0, usagef(r.cmd, "--mode: %s is not a file mode (allowed: octal from 1 to 777)", cli.Quote(flag.Value.String()))
 	}
 	return fs.FileMode(n), nil
 }
@@ -121,7 +121,7 @@ func (r *remote) download(args []string) error {
 	recursive, _ := r.cmd.Flags().GetBool("recursive")
 	switch {
 	case recursive && local == "-":
-		return usagef(r.cmd, "--recursive does not go with -")
+		return usagef(r.cmd, "--recursive excludes -")
 	case local == "-":
 		return r.transfer(id).DownloadTo(r.ctx, from, r.app.stdout)
 	case recursive:

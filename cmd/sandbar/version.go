@@ -14,7 +14,7 @@ import (
 // version is set by the linker (make build).
 var version string
 
-// build is what this binary is. The JSON names are stable.
+// build describes this binary. The JSON names are stable.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -47,7 +47,7 @@ func thisBuild() build {
 	return b
 }
 
-// String is the line that "sandbar version" and --version print.
+// String returns the line of "sandbar version" and --version.
 func (b build) String() string {
 	return fmt.Sprintf("%s (%s, %s/%s, agent %s)", b.Version, b.Go, b.OS, b.Arch, b.Agent)
 }
@@ -55,7 +55,7 @@ func (b build) String() string {
 func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Tell the version of this binary",
+		Short:   "Print the version of this binary",
 		Example: "  sandbar version\n  sandbar version --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

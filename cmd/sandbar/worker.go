@@ -23,8 +23,8 @@ import (
 
 var workerSettings = []setting{
 	{"engine", "iii.worker.engine", "`address` of the iii engine, ws://HOST:PORT (default $III_ENGINE_URL, $III_URL or ws://127.0.0.1:49134)"},
-	{"name", "iii.worker.name", "what the worker is called there (default iii-sandbox)"},
-	{"token", "iii.worker.token", "what it authorizes itself with there; others on this machine can see it, so rather:"},
+	{"name", "iii.worker.name", "name of the worker in the engine (default iii-sandbox)"},
+	{"token", "iii.worker.token", "token for the engine; visible to other users of this machine, prefer --token-file"},
 	{"token-file", "iii.worker.token_file", "`file` that holds the token"},
 	driverSetting,
 	{"log-level", "log.level", "debug, info, warn or error"},
@@ -33,20 +33,19 @@ var workerSettings = []setting{
 func (a *app) workerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "worker",
-		Short: "Join an iii engine and give it sandboxes",
-		Long: `Join an iii engine and give it sandboxes: the functions sandbox::create,
-sandbox::exec and so on, in the place of the engine's own iii-sandbox worker. A
-connection that breaks is made again, and the functions are registered again;
-sandboxes remain meanwhile.
+		Short: "Connect to an iii engine as its sandbox worker",
+		Long: `Connect to an iii engine as a worker and register the functions sandbox::create,
+sandbox::exec and the others of the engine's own iii-sandbox worker. If the
+connection breaks, the worker reconnects and registers the functions again;
+sandboxes survive meanwhile.
 
-An engine that authorizes its workers gets the token as "authorization: Bearer
-TOKEN".
+The worker sends its token as "authorization: Bearer TOKEN".
 
-Images must be allowed by iii.image_allowlist. A configuration of the iii-sandbox
-worker, or the engine's that has one in it, is taken as it is.
+Images must be allowed by iii.image_allowlist. The worker also accepts a
+configuration file of the iii-sandbox worker, or of an engine with such a block.
 
-SIGTERM, SIGINT or SIGHUP ends it: the connection, and then the sandboxes, which
-have shutdown_timeout. A second signal ends it at once.`,
+SIGTERM, SIGINT or SIGHUP closes the connection and removes the sandboxes within
+shutdown_timeout. A second signal kills all programs and exits.`,
 		Example: `  SANDBAR_III_IMAGE_ALLOWLIST=python,node sandbar worker --engine ws://127.0.0.1:49134
   sandbar worker --config iii-config.yaml --token-file /run/secrets/iii`,
 		Args: noArgs,
@@ -62,12 +61,12 @@ have shutdown_timeout. A second signal ends it at once.`,
 	return cmd
 }
 
-// worker stays joined until a signal ends it.
+// worker serves the iii engine until a termination signal.
 func (a *app) worker(cfg *config.Config) error {
-	signals := a.endings()
+	signals := a.terminationSignals()
 	defer signal.Stop(signals)
 	log := logger(cfg, a.stderr)
-	p := &joined{cfg: cfg, log: log, signals: signals}
+	p := &workerRun{cfg: cfg, log: log, signals: signals}
 	o, err := a.workerOptions(cfg, log)
 	if err != nil {
 		return err
@@ -79,7 +78,7 @@ func (a *app) worker(cfg *config.Config) error {
 	}
 	reconcile(d, log)
 	if p.engine, err = a.newEngine(cfg, d, log, func(c *engine.Config) {
-		workerRoom(cfg, c)
+		raiseWorkerLimits(cfg, c)
 		if cfg.Templates.Auto {
 			c.Templates, c.ReadyMemory = iiiTemplates(cfg, d.First.Caps()), cfg.TemplatesMemory
 		}
@@ -91,11 +90,11 @@ func (a *app) worker(cfg *config.Config) error {
 		return errors.Join(err, p.engine.Shutdown(context.Background()))
 	}
 	caps := p.engine.Caps()
-	log.Info("joining an iii engine", "engine", o.URL, "name", o.Name, "driver", caps.Name, "boundary", string(caps.Boundary), "version", o.Version)
+	log.Info("connecting to an iii engine", "engine", o.URL, "name", o.Name, "driver", caps.Name, "boundary", string(caps.Boundary), "version", o.Version)
 	return p.run()
 }
 
-// workerOptions are what concerns the engine that is joined.
+// workerOptions returns the options for the connection to the engine.
 func (a *app) workerOptions(cfg *config.Config, log *slog.Logger) (o iii.WorkerOptions, err error) {
 	o.Name, o.Version = cfg.III.Worker.Name, thisBuild().Version
 	if o.URL, err = cfg.III.EngineURL(a.environ); err != nil {
@@ -107,28 +106,28 @@ func (a *app) workerOptions(cfg *config.Config, log *slog.Logger) (o iii.WorkerO
 	}
 	o.Header = http.Header{"Authorization": {"Bearer " + token}}
 	if strings.HasPrefix(o.URL, "ws://") && !loopbackURL(o.URL) {
-		log.Warn("joining an engine beyond loopback without TLS: the token and all programs travel in the clear", "next", "use wss://")
+		log.Warn("connecting to an engine beyond loopback without TLS: the token and all programs are sent unencrypted", "next", "use wss://")
 	}
 	return o, nil
 }
 
-// loopbackURL reports whether an engine is on this machine.
+// loopbackURL reports whether a ws:// URL has a loopback address.
 func loopbackURL(url string) bool {
 	address, _, _ := strings.Cut(strings.TrimPrefix(url, "ws://"), "/")
 	return config.Loopback(address)
 }
 
-// workerRoom is iiiRoom where nobody but the engine makes sandboxes: programs may
-// then run as long as the protocol's settings say.
-func workerRoom(cfg *config.Config, c *engine.Config) {
-	iiiRoom(cfg, c)
+// raiseWorkerLimits is raiseIIILimits for a worker, where only the engine creates
+// sandboxes: the maximum timeout becomes the protocol's, unless limits.max.timeout is set.
+func raiseWorkerLimits(cfg *config.Config, c *engine.Config) {
+	raiseIIILimits(cfg, c)
 	if cfg.Origin("limits.max.timeout") == "" && c.Max.Timeout != sandbar.Unlimited {
 		c.Max.Timeout = max(c.Max.Timeout, iiiSettings(cfg.III).MaxExecTimeout())
 	}
 }
 
-// joined is a worker until its end.
-type joined struct {
+// workerRun is a connected worker.
+type workerRun struct {
 	cfg     *config.Config
 	log     *slog.Logger
 	engine  *engine.Engine
@@ -136,8 +135,8 @@ type joined struct {
 	signals <-chan os.Signal
 }
 
-// run stays connected until a signal, and removes everything.
-func (p *joined) run() error {
+// run serves until a termination signal or a permanent error, then removes the sandboxes.
+func (p *workerRun) run() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	left := make(chan error, 1)
@@ -145,35 +144,35 @@ func (p *joined) run() error {
 	var err error
 	select {
 	case s := <-p.signals:
-		p.log.Info("ending", "signal", strings.ToUpper(s.String()), "patience", p.cfg.ShutdownTimeout)
-		go p.endAtOnce()
+		p.log.Info("shutting down", "signal", strings.ToUpper(s.String()), "timeout", p.cfg.ShutdownTimeout)
+		go p.forceExit()
 		cancel()
 		<-left
 	case err = <-left:
-		go p.endAtOnce()
+		go p.forceExit()
 	}
 	err = errors.Join(err, p.shutdown())
-	p.log.Info("ended")
+	p.log.Info("stopped")
 	return err
 }
 
-// shutdown stops the sandboxes.
-func (p *joined) shutdown() error {
+// shutdown removes the sandboxes within shutdown_timeout.
+func (p *workerRun) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.ShutdownTimeout)
 	defer cancel()
 	err := errors.Join(p.worker.Close(ctx), p.engine.Shutdown(ctx))
 	if errors.Is(err, context.DeadlineExceeded) {
-		p.log.Warn("sandboxes were killed because the time to end was over", "patience", p.cfg.ShutdownTimeout)
+		p.log.Warn("sandboxes were killed at the shutdown timeout", "timeout", p.cfg.ShutdownTimeout)
 		return nil
 	}
 	return err
 }
 
-// endAtOnce waits for the second signal, and then no longer than killTime.
-func (p *joined) endAtOnce() {
+// forceExit is daemon.forceExit for a worker.
+func (p *workerRun) forceExit() {
 	s := <-p.signals
 	number, _ := s.(syscall.Signal)
-	p.log.Warn("second signal: all programs are killed, and this process ends", "signal", strings.ToUpper(s.String()), "within", killTime, "after a third", "now")
+	p.log.Warn("second signal: killing all programs and exiting", "signal", strings.ToUpper(s.String()), "within", killTime, "after a third", "now")
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	go p.engine.Shutdown(now)

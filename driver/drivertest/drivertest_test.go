@@ -104,8 +104,8 @@ func TestFaultsAreFound(t *testing.T) {
 func playOne(t *testing.T, name string, waitTimeout time.Duration, change func(*liar)) string {
 	t.Helper()
 	l := &liar{end: make(chan struct{})}
-	change(l)
 	defer l.cleanUp()
+	// The suite probes the driver before the fault begins.
 	s := newSuite(t, Harness{Name: local.Name, New: func(h driver.Host) (driver.Driver, error) {
 		d, err := local.New(h)
 		if err != nil {
@@ -113,6 +113,7 @@ func playOne(t *testing.T, name string, waitTimeout time.Duration, change func(*
 		}
 		return &lyingDriver{d, l, h.RuntimeDir}, nil
 	}})
+	change(l)
 	s.waitTimeout = waitTimeout
 	groupName, caseName, _ := strings.Cut(name, "/")
 	for _, g := range groups() {

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -116,16 +117,27 @@ func needWarm(k warmKind) need {
 	return need{ofDriver: !k.forked, unmet: func(s *suite) string { return s.warm[k.name] }}
 }
 
+// probeTimeout bounds one fork of tryTemplate.
+const probeTimeout = time.Minute
+
+// tryTemplate forks t once and closes it.
+func (c *C) tryTemplate(t driver.Template) error {
+	ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
+	defer cancel()
+	b, err := t.Fork(ctx, c.newID())
+	if err == nil {
+		c.destroy(b)
+	}
+	c.ok(t.Close(), "Template.Close")
+	return err
+}
+
 // probeWarm forks one sandbox of every kind and records why a kind is not possible.
 func (s *suite) probeWarm(c *C) {
 	for _, k := range warmKinds() {
 		t, err := k.prepare(c.ctx, c.d, k.spec(c))
 		if err == nil {
-			var b driver.Sandbox
-			if b, err = t.Fork(c.ctx, c.newID()); err == nil {
-				c.destroy(b)
-			}
-			c.ok(t.Close(), "Template.Close")
+			err = c.tryTemplate(t)
 		}
 		switch sandbar.CodeOf(err) {
 		case "":
@@ -320,11 +332,7 @@ func (k warmKind) fails(c *C) {
 		change(&s)
 		t, err := k.prepare(c.ctx, c.d, s)
 		if err == nil {
-			var b driver.Sandbox
-			if b, err = t.Fork(c.ctx, c.newID()); err == nil {
-				c.destroy(b)
-			}
-			c.ok(t.Close(), "Template.Close")
+			err = c.tryTemplate(t)
 		}
 		c.code(err, "a template with "+what, sandbar.Unsupported, sandbar.NotFound, sandbar.Invalid)
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Exit codes. Those of run and eval are what shells and timeout(1) use, so that
-// scripts need to learn nothing new; the rest of 0 to 255 is the program's own.
+// Exit codes. Those of run and eval are those of shells and timeout(1); all other values
+// from 0 to 255 are the program's own.
 const (
-	ExitFailure       = 1   // doctor, gc, serve: it did not work
+	ExitFailure       = 1   // doctor, gc, serve: failed
 	ExitUsage         = 2   // flags, arguments, configuration
 	ExitTimeout       = 124 // killed at --timeout, as by timeout(1)
 	ExitPlatform      = 125 // Sandbar could not run the program, or lost it
@@ -20,7 +20,7 @@ const (
 	ExitSignal        = 128 // and the signal's number
 	SignalKill        = 9
 	SignalPipe        = 13
-	SignalFileSize    = 25 // SIGXFSZ: what ends a program that writes too much
+	SignalFileSize    = 25 // SIGXFSZ, reported for a program that exceeds its output limit
 )
 
 // ExitError is an exit code without a message: the message has been written, or there is none.
@@ -81,7 +81,7 @@ func ExitCode(err error) int {
 	return ExitFailure
 }
 
-// Report writes an error for a person, one line for each if there are several.
+// Report writes an error as text, one line for each joined error.
 func Report(w io.Writer, err error) {
 	if _, ok := errors.AsType[*ExitError](err); ok || err == nil {
 		return
@@ -96,7 +96,7 @@ func Report(w io.Writer, err error) {
 	}
 }
 
-// Warn writes one line for a person.
+// Warn writes one line of text with the prefix "sandbar: ".
 func Warn(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, "sandbar: "+format+"\n", args...)
 }

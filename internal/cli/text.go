@@ -17,10 +17,10 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Quote makes text from outside safe to print.
+// Quote returns untrusted text in quotes, escaped and truncated to 80 bytes.
 func Quote(s string) string { return sandbar.Quote(s, 80) }
 
-// Printable returns s, in quotes if it is no plain text or longer than 500 bytes.
+// Printable returns s, or if it has unprintable characters or more than 500 bytes, s quoted.
 func Printable(s string) string {
 	if len(s) > 500 || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) }) {
 		return sandbar.Quote(s, 500)
@@ -28,7 +28,7 @@ func Printable(s string) string {
 	return s
 }
 
-// OpenFile opens a file to read. A directory is an error.
+// OpenFile opens a file for reading. A directory is an error.
 func OpenFile(name string) (*os.File, error) {
 	f, err := os.Open(name)
 	if err == nil {
@@ -43,8 +43,8 @@ func OpenFile(name string) (*os.File, error) {
 	return f, err
 }
 
-// OutputError returns the error of a command whose output cannot be written: the exit code of SIGPIPE
-// if the reader has closed its pipe, else ExitPlatform with a message.
+// OutputError returns the error of a command whose output cannot be written: the exit code of
+// SIGPIPE if the reader has closed its pipe, else ExitPlatform with a message.
 func OutputError(err error) error {
 	if errors.Is(err, syscall.EPIPE) {
 		return Exit(ExitSignal + SignalPipe)
@@ -85,7 +85,7 @@ func OnTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// FormatBytes writes a number of bytes in units of 1000, for a person.
+// FormatBytes formats a number of bytes with a decimal unit, such as "1.5 kB".
 func FormatBytes(n int64) string {
 	for _, u := range []struct {
 		name string
@@ -102,7 +102,7 @@ func FormatBytes(n int64) string {
 func CheckUTF8(command string, texts []string) error {
 	for _, s := range texts {
 		if !utf8.ValidString(s) {
-			return Usagef(command, "%s is not UTF-8, and cannot be sent", Quote(s))
+			return Usagef(command, "%s is not UTF-8 and cannot be sent", Quote(s))
 		}
 	}
 	return nil

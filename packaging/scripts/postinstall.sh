@@ -1,6 +1,6 @@
 #!/bin/sh
-# After installation and upgrade: makes a token unless there is one, and restarts a
-# daemon that runs. A daemon is not started: the operator decides
+# After installation and upgrade: generates a token if there is none, and restarts a
+# running daemon. It does not start a stopped one: the operator does
 # ("systemctl enable --now sandbar").
 set -eu
 root=${DPKG_ROOT:-}

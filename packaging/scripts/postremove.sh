@@ -1,5 +1,5 @@
 #!/bin/sh
-# After removal. "purge" of dpkg also removes the token and what the daemon kept.
+# After removal. dpkg's "purge" also removes the token, the state and the cache.
 set -eu
 root=${DPKG_ROOT:-}
 if [ "${1:-}" = purge ]; then

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Before removal ("remove" of dpkg, 0 of rpm), not before an upgrade: ends the daemon.
+# Before removal (dpkg: "remove", rpm: 0), but not before an upgrade: stops the daemon.
 set -eu
 if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then
 	case ${1:-} in

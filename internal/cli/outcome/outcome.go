@@ -1,5 +1,5 @@
-// Package outcome tells the caller of a command how a program ended: by an exit code, a line on standard
-// error, or one JSON object.
+// Package outcome reports how a program ended: by an exit code, a line on standard error, or one
+// JSON object.
 package outcome
 
 import (
@@ -14,18 +14,18 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
-// Printer tells how one program ended.
+// Printer reports how one program ended.
 type Printer struct {
 	Stdout, Stderr io.Writer
 	JSON           bool           // one Report on Stdout instead of lines on Stderr
-	MaxOutput      int64          // bytes that were passed on of each output; negative: all
+	MaxOutput      int64          // maximum of printed bytes of each output; negative: no maximum
 	Limits         sandbar.Limits // of the program
-	Signal         int            // that ended the command; 0 for none
+	Signal         int            // the signal that ended the command; 0 for none
 	Caps           driver.Caps    // of the driver that ran the program
 }
 
-// Ended writes how the program ended, and returns the exit code as an error. err is what its Run
-// returned; out took its output.
+// Ended writes how the program ended, and returns the exit code as an error. r and err are the
+// results of its Run; out received its output.
 func (p Printer) Ended(r sandbar.Result, err error, out *Streams) error {
 	if p.JSON {
 		if err := cli.WriteReport(p.Stdout, NewReport(r, err, out, p.Caps)); err != nil {
@@ -45,7 +45,7 @@ func (p Printer) Ended(r sandbar.Result, err error, out *Streams) error {
 		return cli.OutputError(out.Err)
 	}
 	for _, name := range out.Cut() {
-		cli.Warn(p.Stderr, "%s was cut off after %s", name, config.FormatSize(p.MaxOutput))
+		cli.Warn(p.Stderr, "%s was truncated after %s", name, config.FormatSize(p.MaxOutput))
 	}
 	if line := Explain(r, p.Limits); line != "" {
 		cli.Warn(p.Stderr, "%s", line)
@@ -68,8 +68,8 @@ func (p Printer) Failed(err error) error {
 	return cli.Fail(code, err)
 }
 
-// Explain returns a line about an end that the program's output does not show, "" for any other end. l are
-// the limits of the program.
+// Explain returns a line about an end that the program's output does not show, such as a timeout,
+// and "" for other ends. l are the limits of the program.
 func Explain(r sandbar.Result, l sandbar.Limits) string {
 	switch r.Outcome {
 	case sandbar.Signaled:
@@ -81,7 +81,7 @@ func Explain(r sandbar.Result, l sandbar.Limits) string {
 	case sandbar.OutputLimit:
 		return "killed: too much output" + limitNote(l.Output, config.FormatSize)
 	case sandbar.Lost:
-		return "the sandbox died under the program; how the program ended is not known"
+		return "the sandbox died while the program ran; the program's result is unknown"
 	}
 	return ""
 }
@@ -98,7 +98,8 @@ func limitNote[T int64 | time.Duration](v T, format func(T) string) string {
 	return " (limit " + text + ")"
 }
 
-// ResultCode returns the exit code for a program that ran. signal is the one that ended the command, or 0.
+// ResultCode returns the exit code for a program that ran. signal is the one that ended the
+// command, or 0.
 func ResultCode(r sandbar.Result, signal int) int {
 	switch r.Outcome {
 	case sandbar.Exited:
@@ -119,14 +120,14 @@ func ResultCode(r sandbar.Result, signal int) int {
 	return cli.ExitPlatform
 }
 
-// PlatformCode returns the exit code for a program that did not run. signal is the one that ended the
-// command, or 0.
+// PlatformCode returns the exit code for a program that did not run. signal is the one that ended
+// the command, or 0.
 func PlatformCode(err error, signal int) int {
 	if signal != 0 && sandbar.CodeOf(err) == sandbar.Canceled {
 		return cli.ExitSignal + signal
 	}
 	e := sandbar.AsError(err)
-	if e.Field == "language" && e.Err != nil { // no interpreter; the cause tells why
+	if e.Field == "language" && e.Err != nil { // no interpreter: the code is that of the cause
 		e = sandbar.AsError(e.Err)
 	}
 	switch {
@@ -139,8 +140,8 @@ func PlatformCode(err error, signal int) int {
 	return cli.ExitPlatform
 }
 
-// Remote returns the exit code for a program of a daemon's sandbox as an error, and writes a line about
-// an end that the program's output does not show. signal is the one that ended the command, or 0.
+// Remote is Ended for a program in a daemon's sandbox, from the daemon's response. signal is the
+// one that ended the command, or 0.
 func Remote(stderr io.Writer, x wire.Result, signal int) error {
 	switch x.Outcome {
 	case sandbar.Exited.String():
@@ -167,7 +168,7 @@ func Remote(stderr io.Writer, x wire.Result, signal int) error {
 		if signal != 0 {
 			return cli.Exit(cli.ExitSignal + signal)
 		}
-		return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the command was ended with its sandbox"))
+		return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the command was killed with its sandbox"))
 	}
-	return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the sandbox died under the command; how the command ended is not known"))
+	return cli.Fail(cli.ExitPlatform, sandbar.Errorf(sandbar.Gone, "the sandbox died while the command ran; the command's result is unknown"))
 }

@@ -15,8 +15,8 @@ import (
 
 var limits = sandbar.Limits{Memory: 64 << 20, Timeout: time.Second, Output: 1 << 20}
 
-// Every outcome has an exit code and, if the output does not show it, a line; for a program here and for
-// one of a daemon.
+// Every outcome has an exit code and, if the output does not show it, a line; for a program here
+// and for one of a daemon.
 func TestOutcomes(t *testing.T) {
 	want := map[sandbar.Outcome]struct {
 		code int
@@ -28,7 +28,7 @@ func TestOutcomes(t *testing.T) {
 		sandbar.OutputLimit: {153, "killed: too much output (limit 1 MiB)"},
 		sandbar.TimedOut:    {124, "killed: timeout (limit 1s)"},
 		sandbar.Cancelled:   {130, ""},
-		sandbar.Lost:        {125, "the sandbox died under the program; how the program ended is not known"},
+		sandbar.Lost:        {125, "the sandbox died while the program ran; the program's result is unknown"},
 	}
 	for _, o := range sandbar.Outcomes {
 		w, ok := want[o]

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/importpolicy"
 )
 
-// Report is how a program ended, as JSON. The names are stable.
+// Report describes how a program ended, as JSON. The names are stable.
 type Report struct {
 	Outcome        string                `json:"outcome"`   // as sandbar.Outcome, or "error"
 	ExitCode       *int                  `json:"exit_code"` // null unless the program ended by itself
@@ -38,7 +38,8 @@ type ReportError struct {
 	Message string       `json:"message"`
 }
 
-// NewReport returns the Report of a program that caps' driver ran, with the output that out has captured.
+// NewReport returns the Report of a program that caps' driver ran, with the output that out has
+// captured.
 func NewReport(r sandbar.Result, err error, out *Streams, caps driver.Caps) Report {
 	p := Report{Driver: caps.Name, Boundary: caps.Boundary}
 	p.Stdout, p.StdoutEncoding = encode(out.captured[0].Bytes())
@@ -66,10 +67,10 @@ func NewReport(r sandbar.Result, err error, out *Streams, caps driver.Caps) Repo
 	return p
 }
 
-// milliseconds is a duration in milliseconds, to the microsecond.
+// milliseconds returns a duration in milliseconds, rounded down to a microsecond.
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// encode is output as JSON can hold it.
+// encode returns output as UTF-8, or if it is not UTF-8, as base64.
 func encode(b []byte) (text, encoding string) {
 	if utf8.Valid(b) {
 		return string(b), "utf-8"

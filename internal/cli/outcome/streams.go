@@ -8,25 +8,26 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/text/truncate"
 )
 
-// Streams is an engine.Sink that passes a program's output on.
+// Streams is an engine.Sink that writes a program's output to two writers.
 type Streams struct {
-	Err error // why an output could not be written; nil if all could
+	Err error // the error of a write, nil for none
 
 	stdout, stderr io.Writer
 	excerpts       [2]truncate.Prefix
 	captured       [2]bytes.Buffer
 }
 
-// NewStreams returns Streams that pass on the first most bytes of each output; negative: all.
+// NewStreams returns Streams that write the first most bytes of each output, all if most is
+// negative.
 func NewStreams(stdout, stderr io.Writer, most int64) *Streams {
 	e := truncate.Prefix{Max: most}
 	return &Streams{stdout: stdout, stderr: stderr, excerpts: [2]truncate.Prefix{e, e}}
 }
 
-// Capture keeps the output for a Report instead of passing it on.
+// Capture keeps the output for a Report instead of writing it.
 func (s *Streams) Capture() { s.stdout, s.stderr = &s.captured[0], &s.captured[1] }
 
-// Cut returns the names of the outputs that were not passed on whole.
+// Cut returns the names of the truncated outputs.
 func (s *Streams) Cut() (names []string) {
 	for i, stream := range []sandbar.Stream{sandbar.Stdout, sandbar.Stderr} {
 		if s.excerpts[i].Truncated {
@@ -39,7 +40,7 @@ func (s *Streams) Cut() (names []string) {
 // Started implements engine.Sink.
 func (s *Streams) Started() {}
 
-// Output implements engine.Sink. An error ends the program.
+// Output implements engine.Sink. A write error ends the program.
 func (s *Streams) Output(c sandbar.Chunk) error {
 	w, e := s.stdout, &s.excerpts[0]
 	if c.Stream == sandbar.Stderr {

@@ -33,13 +33,13 @@ type Transfer struct {
 	Command string    // the path of the command, for cli.UsageError
 }
 
-// maxNesting is how many levels of directories DownloadTree follows.
+// maxNesting is the maximum depth of directories for DownloadTree.
 const maxNesting = 128
 
 // progress is a progress bar on a terminal. Its zero value shows nothing.
 type progress struct{ bar *progressbar.ProgressBar }
 
-// newProgress starts a bar for size bytes, -1 if the size is not known.
+// newProgress starts a bar for size bytes, -1 if the size is unknown.
 func (t *Transfer) newProgress(size int64, what string) progress {
 	if !cli.OnTerminal(t.Stderr) {
 		return progress{}
@@ -49,7 +49,7 @@ func (t *Transfer) newProgress(size int64, what string) progress {
 		progressbar.OptionUseIECUnits(true), progressbar.OptionFullWidth(), progressbar.OptionSetElapsedTime(false))}
 }
 
-// reader counts what is read.
+// reader returns r with the bar counting its bytes.
 func (p progress) reader(r io.Reader) io.Reader {
 	if p.bar == nil {
 		return r
@@ -59,12 +59,12 @@ func (p progress) reader(r io.Reader) io.Reader {
 
 func (p progress) finish() {
 	if p.bar != nil {
-		p.bar.Finish() // the terminal's trouble is not the transfer's
+		p.bar.Finish() // an error of the terminal does not fail the transfer
 	}
 }
 
-// UploadFile sends the file local, or Stdin for "-", and returns how many bytes it sent. mode 0 is the
-// sandbox's default. With parents, missing directories are made.
+// UploadFile sends the file local, or Stdin for "-", and returns how many bytes it sent. mode 0 is
+// the sandbox's default. With parents, missing directories are made.
 func (t *Transfer) UploadFile(ctx context.Context, local, to string, mode fs.FileMode, parents bool) (int64, error) {
 	f, size := t.Stdin, int64(-1)
 	if local != "-" {
@@ -76,7 +76,7 @@ func (t *Transfer) UploadFile(ctx context.Context, local, to string, mode fs.Fil
 			return 0, cli.Usagef(t.Command, "%s", err)
 		}
 		defer f.Close()
-		// Of anything but a file the size is not known before its end.
+		// Only a regular file has a known size.
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 			size = info.Size()
 		}
@@ -90,7 +90,7 @@ func (t *Transfer) UploadFile(ctx context.Context, local, to string, mode fs.Fil
 	return counted.n, nil
 }
 
-// counter counts what is read.
+// counter is a reader that counts its bytes.
 type counter struct {
 	r io.Reader
 	n int64
@@ -102,8 +102,9 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// UploadTree sends all directories and files below local, and returns how many bytes it sent. It opens
-// local once: it reads no file outside of it, even if another process renames directories meanwhile.
+// UploadTree sends all directories and files below local, and returns how many bytes it sent. It
+// opens local once: it reads no file outside of it, even if another process renames directories
+// meanwhile.
 func (t *Transfer) UploadTree(ctx context.Context, local, to string) (int64, error) {
 	root, err := os.OpenRoot(local)
 	if err != nil {
@@ -124,7 +125,7 @@ func (t *Transfer) UploadTree(ctx context.Context, local, to string) (int64, err
 		case d.IsDir():
 			return t.Client.MakeDir(ctx, t.Sandbox, path.Join(to, name))
 		case !d.Type().IsRegular():
-			cli.Warn(t.Stderr, "%s is left out: it is no file (%s)", cli.Printable(filepath.Join(local, name)), d.Type())
+			cli.Warn(t.Stderr, "skipped %s: not a regular file (%s)", cli.Printable(filepath.Join(local, name)), d.Type())
 			return nil
 		}
 		n, err := t.uploadBelow(ctx, root, name, path.Join(to, name), p)
@@ -154,7 +155,8 @@ func (t *Transfer) uploadBelow(ctx context.Context, root *os.Root, name, to stri
 	return counted.n, err
 }
 
-// inside adds to an error about a file that the file is in the sandbox, and how to copy a directory.
+// inside adds to an error about a file that the file is in the sandbox, and how to copy a
+// directory.
 func inside(id string, err error) error {
 	e := *sandbar.AsError(err)
 	switch e.Code {
@@ -183,7 +185,7 @@ func (t *Transfer) DownloadTo(ctx context.Context, from string, w io.Writer) err
 	}
 }
 
-// writer remembers why it could not write.
+// writer is a writer that keeps its error.
 type writer struct {
 	w   io.Writer
 	err error
@@ -207,13 +209,13 @@ func (t *Transfer) copy(ctx context.Context, w io.Writer, d *client.Download, na
 		return n, sandbar.Errorf(sandbar.Canceled, "cancelled: %w", context.Cause(ctx))
 	}
 	if err != nil {
-		return n, sandbar.Errorf(sandbar.Unavailable, "%s did not arrive whole: %w", cli.Printable(name), err)
+		return n, sandbar.Errorf(sandbar.Unavailable, "the transfer of %s was incomplete: %w", cli.Printable(name), err)
 	}
 	return n, nil
 }
 
-// DownloadFile copies a file of the sandbox to the file local, or into the directory local, and tells
-// Stdout how many bytes it copied.
+// DownloadFile copies a file of the sandbox to the file local, or into the directory local, and
+// tells Stdout how many bytes it copied.
 func (t *Transfer) DownloadFile(ctx context.Context, from, local string) error {
 	info, err := os.Stat(local)
 	switch {
@@ -224,7 +226,7 @@ func (t *Transfer) DownloadFile(ctx context.Context, from, local string) error {
 			return cli.Usagef(t.Command, "%s has no name for a file in %s", cli.Quote(from), cli.Printable(local))
 		}
 		local = filepath.Join(local, name)
-	default: // a device or FIFO, which is to be written to, not replaced
+	default: // a device or FIFO: write to it, do not replace it
 		return t.downloadInto(ctx, from, local)
 	}
 	root, err := os.OpenRoot(filepath.Dir(local))
@@ -249,8 +251,8 @@ func (t *Transfer) downloadInto(ctx context.Context, from, local string) error {
 	return errors.Join(t.DownloadTo(ctx, from, f), f.Close())
 }
 
-// downloadBelow writes one file into a directory: first under another name, so
-// that it appears whole, and a link in its place is replaced and not followed.
+// downloadBelow writes one file into a directory. It writes to a temporary name and renames it, so
+// that the file appears complete, and a symbolic link of that name is replaced and not followed.
 func (t *Transfer) downloadBelow(ctx context.Context, from string, root *os.Root, name string, mode fs.FileMode) (int64, error) {
 	d, err := t.Client.Download(ctx, t.Sandbox, from)
 	if err != nil {
@@ -284,15 +286,15 @@ func (t *Transfer) downloadBelow(ctx context.Context, from string, root *os.Root
 	return n, err
 }
 
-// DownloadTree copies a directory of the sandbox to local, and tells Stdout how many bytes it copied. The
-// names in it come from the sandbox: Denied for one that would lead out of local.
+// DownloadTree copies a directory of the sandbox to local, and tells Stdout how many bytes it
+// copied. The names in it come from the sandbox: Denied for one that would lead out of local.
 func (t *Transfer) DownloadTree(ctx context.Context, from, local string) error {
 	entries, err := t.Client.Dir(ctx, t.Sandbox, from)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(local, 0o777); err != nil {
-		return cli.Usagef(t.Command, "%s cannot be made: %s", cli.Printable(local), cli.Cause(err))
+		return cli.Usagef(t.Command, "%s cannot be created: %s", cli.Printable(local), cli.Cause(err))
 	}
 	root, err := os.OpenRoot(local)
 	if err != nil {
@@ -316,13 +318,13 @@ func (t *Transfer) downloadEntries(ctx context.Context, from string, root *os.Ro
 		var m int64
 		switch {
 		case !isName(e.Name):
-			return n, sandbar.Errorf(sandbar.Denied, "a file in %s is called %s, which is no name here", cli.Printable(from), cli.Quote(e.Name))
+			return n, sandbar.Errorf(sandbar.Denied, "a file in %s has the name %s, which is not a valid file name on this host", cli.Printable(from), cli.Quote(e.Name))
 		case e.Type == wire.TypeDir:
 			m, err = t.downloadDir(ctx, remote, root, local, depth)
 		case e.Type == wire.TypeFile:
 			m, err = t.downloadBelow(ctx, remote, root, local, permissions(e.Mode))
 		default:
-			cli.Warn(t.Stderr, "%s is left out: it is no file (%s)", cli.Printable(remote), cli.Printable(e.Type))
+			cli.Warn(t.Stderr, "skipped %s: not a regular file (%s)", cli.Printable(remote), cli.Printable(e.Type))
 		}
 		if n += m; err != nil {
 			return n, err
@@ -337,10 +339,10 @@ func (t *Transfer) downloadDir(ctx context.Context, from string, root *os.Root, 
 		return 0, err
 	}
 	if err := root.Mkdir(local, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-		return 0, sandbar.Errorf(sandbar.Unavailable, "%s cannot be made: %w", cli.Printable(local), cli.Cause(err))
+		return 0, sandbar.Errorf(sandbar.Unavailable, "%s cannot be created: %w", cli.Printable(local), cli.Cause(err))
 	}
 	if info, err := root.Lstat(local); err != nil || !info.IsDir() {
-		return 0, sandbar.Errorf(sandbar.Conflict, "%s is there already and no directory", cli.Printable(local))
+		return 0, sandbar.Errorf(sandbar.Conflict, "%s exists and is not a directory", cli.Printable(local))
 	}
 	return t.downloadEntries(ctx, from, root, local, entries, depth-1)
 }
@@ -350,8 +352,8 @@ func isName(s string) bool {
 	return filepath.IsLocal(s) && s != "." && !strings.ContainsAny(s, "/\x00") && filepath.Base(s) == s
 }
 
-// permissions returns the mode of a local file: the permission bits of the sandbox's file, and read and
-// write for the owner. The umask applies. A mode that cannot be parsed is 0666.
+// permissions returns the mode of a local file: the permission bits of the sandbox's file, and read
+// and write for the owner. The umask applies. A mode that cannot be parsed is 0666.
 func permissions(octal string) fs.FileMode {
 	n, err := strconv.ParseUint(octal, 8, 16)
 	if err != nil {

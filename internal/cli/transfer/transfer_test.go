@@ -15,7 +15,8 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// lying returns a Transfer from a daemon whose directories hold what list says. Every file holds "x".
+// lying returns a Transfer from a daemon whose directories hold what list says. Every file holds
+// "x".
 func lying(t *testing.T, list func(dir string) []wire.Entry) *Transfer {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

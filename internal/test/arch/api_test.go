@@ -19,7 +19,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// public returns the import paths of the packages that other modules can import.
+// public returns the import paths of the packages that other modules may import.
 func public(all *tree) []string {
 	var paths []string
 	for _, s := range all.sources {
@@ -65,7 +65,7 @@ func TestPublicAPI(t *testing.T) {
 	}
 }
 
-// imported reads what the compiler exports of packages.
+// imported loads packages from the compiler's export data.
 func imported(t *testing.T, paths []string) map[string]*types.Package {
 	t.Helper()
 	root, err := testenv.ModuleRoot()
@@ -106,7 +106,7 @@ func imported(t *testing.T, paths []string) map[string]*types.Package {
 	return packages
 }
 
-// walker visits the types that the exported names of a package lead to.
+// walker visits the types that are reachable from the exported names of a package.
 type walker struct {
 	pkg   *types.Package
 	at    []string
@@ -150,7 +150,7 @@ func (w *walker) parameters(list *types.TypeParamList) {
 	}
 }
 
-// use visits the mention of a type by its name. Types of other packages are visited with these.
+// use visits a reference to a named type. Types of other packages are visited with those.
 func (w *walker) use(name *types.TypeName, args *types.TypeList) {
 	for a := range args.Types() {
 		w.visit(a)
@@ -180,7 +180,7 @@ func (w *walker) visit(t types.Type) {
 		}
 	case *types.Struct:
 		for f := range t.Fields() {
-			if f.Exported() || f.Embedded() { // an embedded type lends its methods and fields
+			if f.Exported() || f.Embedded() { // methods and fields of an embedded type are promoted
 				w.object(f)
 			}
 		}
@@ -203,9 +203,9 @@ func (w *walker) visit(t types.Type) {
 	}
 }
 
-// Another module builds a program on each public package, and runs one that brings its own driver.
-// The programs are in testdata/importer. The module has this one in place of a release and needs no
-// network.
+// Another module builds a program with each public package, and runs one with its own driver. The
+// programs are in testdata/importer. That module replaces its requirement by this directory and
+// needs no network.
 func TestForeignModule(t *testing.T) {
 	root, err := testenv.ModuleRoot()
 	if err != nil {
@@ -219,7 +219,7 @@ func TestForeignModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The versions are this module's, so that the module cache has them.
+	// The versions are those of this module, so the module cache has them.
 	own := strings.Replace(string(mod), "module "+module, "module example.org/importer", 1) +
 		"\nrequire " + module + " v0.0.0\nreplace " + module + " => " + root + "\n"
 	sum, err := os.ReadFile(filepath.Join(root, "go.sum"))

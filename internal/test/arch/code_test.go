@@ -39,8 +39,8 @@ func TestEveryExportedNameHasAComment(t *testing.T) {
 	}
 }
 
-// uncommented lists the exported names that a declaration leaves without a
-// comment. In a group of constants or variables one comment can serve all.
+// uncommented returns the exported names of a declaration without a doc comment. A group of
+// constants or variables needs only one comment.
 func uncommented(d ast.Decl) []string {
 	var names []string
 	switch d := d.(type) {
@@ -67,7 +67,7 @@ func uncommented(d ast.Decl) []string {
 	return names
 }
 
-// receiver is the name of a method's type.
+// receiver returns the name of a method's receiver type.
 func receiver(d *ast.FuncDecl) string {
 	x := d.Recv.List[0].Type
 	for {
@@ -86,8 +86,8 @@ func receiver(d *ast.FuncDecl) string {
 	}
 }
 
-// What a package does should be read where it is called, not happen because
-// it is linked. A test binary may have to: the main thread can be had only there.
+// A package must not act because it is linked, so it has no init functions. Test files may have
+// them: only init functions run on the main thread before the testing package does.
 func TestNoInitFunctions(t *testing.T) {
 	all := load(t)
 	for _, s := range all.sources {
@@ -101,8 +101,8 @@ func TestNoInitFunctions(t *testing.T) {
 
 var unsafeName = regexp.MustCompile(`_unsafe(_[a-z0-9]+)*\.go$`)
 
-// A reviewer finds what can break memory safety by the names of files. Tests
-// may probe the kernel wherever they are.
+// The names of files mark code that can break memory safety, so that reviewers find it. Test files
+// are exempt.
 func TestUnsafeStandsInFilesNamedSo(t *testing.T) {
 	all := load(t)
 	for _, s := range all.sources {
@@ -115,15 +115,15 @@ func TestUnsafeStandsInFilesNamedSo(t *testing.T) {
 			t.Errorf("%s belongs in a file named *_unsafe.go or *_unsafe_GOOS.go: %s", s.path, strings.Join(found, "; "))
 		}
 		if len(found) == 0 && named {
-			t.Errorf("%s is named unsafe but does nothing of the kind", s.path)
+			t.Errorf("%s is named unsafe but uses neither unsafe, raw system calls nor linkname", s.path)
 		}
 	}
 }
 
 var rawCalls = []string{"Syscall", "Syscall6", "SyscallN", "SyscallNoError", "RawSyscall", "RawSyscall6", "RawSyscallNoError"}
 
-// unsafeUses lists the imports of unsafe, the raw system calls and the
-// linkname directives of a file.
+// unsafeUses returns the imports of unsafe, the raw system calls and the linkname directives of a
+// file.
 func unsafeUses(all *tree, s source) []string {
 	var found []string
 	if slices.Contains(s.imports(), "unsafe") {
@@ -144,15 +144,15 @@ func unsafeUses(all *tree, s source) []string {
 	return found
 }
 
-// call is a call of, or another reference to, a function of an imported package.
+// call is a call of a function of an imported package, or another reference to it.
 type call struct {
 	name string
 	node ast.Node
 }
 
-// calls lists the references to names of the given packages.
+// calls returns the references to names of the given packages.
 func calls(s source, importPaths ...string) []call {
-	local := map[string]bool{} // the names under which the file knows them
+	local := map[string]bool{} // the names of the imports in this file
 	for _, spec := range s.ast.Imports {
 		p := strings.Trim(spec.Path.Value, `"`)
 		if !slices.Contains(importPaths, p) {
@@ -176,7 +176,7 @@ func calls(s source, importPaths ...string) []call {
 	return found
 }
 
-// starters are the functions by which a program is started.
+// starters are the functions that start a program.
 var starters = map[string][]string{
 	"os":                       {"StartProcess"},
 	"os/exec":                  {"Command", "CommandContext"},
@@ -197,7 +197,7 @@ func startsPrograms(s source) bool {
 	return makesCmd(s)
 }
 
-// makesCmd reports whether a file makes an exec.Cmd by hand.
+// makesCmd reports whether a file has a composite literal of exec.Cmd.
 func makesCmd(s source) bool {
 	found := false
 	ast.Inspect(s.ast, func(n ast.Node) bool {
@@ -211,7 +211,7 @@ func makesCmd(s source) bool {
 	return found
 }
 
-// A reviewer finds every place that starts a program in one table.
+// A table in ARCHITECTURE.md lists every file that starts a program.
 func TestProgramsAreStartedWhereTheTableSays(t *testing.T) {
 	all := load(t)
 	listed := map[string]bool{}
@@ -231,17 +231,17 @@ func TestProgramsAreStartedWhereTheTableSays(t *testing.T) {
 		}
 		starts[s.path] = true
 		if !listed[s.path] {
-			t.Errorf("%s starts programs but does not stand in the table of ARCHITECTURE.md, \"Where programs are started\"", s.path)
+			t.Errorf("%s starts programs but is missing in the table of ARCHITECTURE.md, \"Where programs are started\"", s.path)
 		}
 	}
 	for name := range listed {
 		if !starts[name] {
-			t.Errorf("the table says that %s starts programs, which it does not", name)
+			t.Errorf("the table lists %s, which does not start programs", name)
 		}
 	}
 }
 
-// testenv.Need says why a test is skipped, and the runner counts it.
+// Only testenv.Need skips tests, so that the runner knows the reason of each skip.
 func TestOnlyTestenvSkips(t *testing.T) {
 	all := load(t)
 	for _, s := range all.sources {
@@ -384,7 +384,7 @@ func (*Q[P]) N() {}
 	})
 }
 
-// functionNames are the names of a file's functions.
+// functionNames returns the names of a file's functions.
 func functionNames(s source) []string {
 	var names []string
 	for _, d := range s.ast.Decls {

@@ -12,8 +12,8 @@ import (
 type rule struct {
 	pattern  string   // a package, or a path whose last element is "*"
 	may      []string // what the package may import
-	tests    []string // what its tests may import besides
-	anything bool     // it may import all that is not for tests
+	tests    []string // what its tests may import in addition
+	anything bool     // it may import all packages but those for tests
 	used     bool
 }
 
@@ -41,7 +41,7 @@ func importRules(t *testing.T, all *tree) map[string]*rule {
 	return rules
 }
 
-// find returns the row for a package: its own, else one with "*".
+// find returns the row of a package: its own, else a matching one with "*".
 func find(rules map[string]*rule, pkg string) *rule {
 	if r := rules[pkg]; r != nil {
 		return r
@@ -49,16 +49,15 @@ func find(rules map[string]*rule, pkg string) *rule {
 	return rules[path.Dir(pkg)+"/*"]
 }
 
-// standard reports whether an import path is of the standard library: its
-// first element has no dot.
+// standard reports whether an import path is of the standard library: its first element has no
+// dot.
 func standard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".")
 }
 
-// covers reports whether the names of a cell allow an import. A package of
-// this module is named exactly, or with "*" as its last element; for others a
-// name covers what is below it.
+// covers reports whether the names of a cell allow an import. A package of this module is named
+// exactly, or with "*" as the last element; another name also covers the packages below it.
 func covers(names []string, importPath string) bool {
 	if own, ok := short(importPath); ok {
 		return slices.Contains(names, own) || slices.Contains(names, path.Dir(own)+"/*")
@@ -68,7 +67,7 @@ func covers(names []string, importPath string) bool {
 	})
 }
 
-// forbidden says why a file may not import a path, "" if it may.
+// forbidden returns why a file may not import a path, "" if it may.
 func forbidden(rules map[string]*rule, pkg string, test bool, importPath string) string {
 	r := find(rules, pkg)
 	own, _ := short(importPath)
@@ -86,7 +85,7 @@ func forbidden(rules map[string]*rule, pkg string, test bool, importPath string)
 	case own == pkg || covers(r.tests, importPath) || covers(rules[everyTest].may, importPath):
 		return ""
 	}
-	return fmt.Sprintf("tests of %s may import besides %s only %s", r.pattern, list(r.may), list(append(slices.Clip(r.tests), rules[everyTest].may...)))
+	return fmt.Sprintf("tests of %s may import, in addition to %s, only %s", r.pattern, list(r.may), list(append(slices.Clip(r.tests), rules[everyTest].may...)))
 }
 
 func list(names []string) string {
@@ -119,12 +118,12 @@ func TestImports(t *testing.T) {
 	}
 	for _, r := range rules {
 		if !r.used {
-			t.Errorf("the import table has a row for %s, but there is no such package", r.pattern)
+			t.Errorf("the import table has a row for the missing package %s", r.pattern)
 		}
 	}
 }
 
-// The table's rule itself, on a table small enough to see through.
+// The rule of the table, on a small table.
 func TestForbidden(t *testing.T) {
 	rules := map[string]*rule{
 		everyTest:             {pattern: everyTest, may: []string{"internal/test/testenv", "example.org/cmp"}},
@@ -165,7 +164,7 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// What is linked into the binaries that people run has no part made for tests.
+// Released binaries do not link packages for tests.
 func TestNoTestCodeInCommands(t *testing.T) {
 	all := load(t)
 	imports := map[string][]string{}

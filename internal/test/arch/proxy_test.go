@@ -2,8 +2,8 @@ package arch
 
 import "testing"
 
-// httputil.ReverseProxy passes informational answers on and clears the header that
-// was set before. The one that confines what a program answers is the only one.
+// httputil.ReverseProxy forwards informational responses (1xx) and clears headers that were set
+// before. Only the proxy of package control, which confines the responses of sandboxes, uses it.
 func TestProgramsAnswerThroughOneProxy(t *testing.T) {
 	const only = "internal/protocol/control"
 	all := load(t)

@@ -28,7 +28,7 @@ type source struct {
 	ast  *ast.File
 }
 
-// imports are the import paths of the file.
+// imports returns the import paths of the file.
 func (s source) imports() []string {
 	var paths []string
 	for _, spec := range s.ast.Imports {
@@ -40,8 +40,7 @@ func (s source) imports() []string {
 	return paths
 }
 
-// short turns an import path of this module into its short name. For others
-// it returns false.
+// short returns the short name of an import path of this module, and false for others.
 func short(importPath string) (string, bool) {
 	if importPath == module {
 		return "sandbar", true
@@ -49,15 +48,15 @@ func short(importPath string) (string, bool) {
 	return strings.CutPrefix(importPath, module+"/")
 }
 
-// tree is everything in the repository that people wrote.
+// tree is the content of the repository without generated and fetched files.
 type tree struct {
 	fset    *token.FileSet
 	sources []source
-	files   map[string][]byte // texts, by path; Go sources too
+	files   map[string][]byte // text files by path, Go sources included
 	dirs    map[string]bool
 }
 
-// position is where a node stands, for messages.
+// position returns the position of a node, for messages.
 func (t *tree) position(n ast.Node) string {
 	return t.fset.Position(n.Pos()).String()
 }
@@ -73,7 +72,7 @@ func load(t *testing.T) *tree {
 	return all
 }
 
-// made are the files and directories that Git and make put into the tree.
+// made are the files and directories of Git and make.
 var made = map[string]bool{".git": true, ".cache": true, "bin": true, "internal/agent/embedded/sandbar-agent": true}
 
 func readTree() (*tree, error) {
@@ -113,7 +112,7 @@ func (t *tree) readFile(name, rel string) error {
 		return err
 	}
 	if bytes.IndexByte(b, 0) >= 0 {
-		return nil // not a text
+		return nil // not a text file
 	}
 	t.files[rel] = b
 	if !strings.HasSuffix(rel, ".go") || strings.Contains("/"+rel, "/testdata/") {
@@ -136,8 +135,8 @@ func (t *tree) parse(rel string, b []byte) error {
 	return nil
 }
 
-// table reads the Markdown table that follows a heading of ARCHITECTURE.md:
-// the cells of its rows, without the header.
+// table returns the cells of the Markdown table below a heading of ARCHITECTURE.md, without the
+// header.
 func (t *tree) table(tb testing.TB, heading string) [][]string {
 	tb.Helper()
 	text := string(t.files["ARCHITECTURE.md"])
@@ -161,10 +160,10 @@ func (t *tree) table(tb testing.TB, heading string) [][]string {
 	if len(rows) < 3 {
 		tb.Fatalf("section %q of ARCHITECTURE.md has no table", heading)
 	}
-	return rows[2:] // without the names of the columns and the line below them
+	return rows[2:] // without the header and its separator
 }
 
-// quoted are the names between backquotes in a cell.
+// quoted returns the names between backquotes in a cell.
 func quoted(cell string) []string {
 	var names []string
 	for i, part := range strings.Split(cell, "`") {

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// The words are written in pieces so that this file does not hold them.
+// The words are split so that this file does not contain them.
 var forbiddenWords = []struct {
 	pattern *regexp.Regexp
 	why     string
 }{
 	{regexp.MustCompile(`/(wo` + `rk|fa` + `rm)/`), "a path of somebody's machine"},
-	{regexp.MustCompile(`(?i)\b(proxy|sum)\.gol` + `ang\.org|regis` + `try\.npmjs|\bpy` + `pi\.org|python` + `hosted\.org|\bdeb\.deb` + `ian\.org`), "the host of a package registry: the tools are set up to find theirs"},
-	{regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b`), "an unfinished mark: finish it, or write an issue"},
-	{regexp.MustCompile(`(?i)\b(clau` + `de|chat` + `gpt|anthro` + `pic|co` + `pilot)\b`), "a product that has nothing to do with this one"},
+	{regexp.MustCompile(`(?i)\b(proxy|sum)\.gol` + `ang\.org|regis` + `try\.npmjs|\bpy` + `pi\.org|python` + `hosted\.org|\bdeb\.deb` + `ian\.org`), "the host of a package registry: tools must use their configured registry"},
+	{regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b`), "a mark of unfinished work: finish it, or write an issue"},
+	{regexp.MustCompile(`(?i)\b(clau` + `de|chat` + `gpt|anthro` + `pic|co` + `pilot)\b`), "the name of an unrelated product"},
 }
 
 func TestForbiddenWords(t *testing.T) {
@@ -52,8 +52,8 @@ func TestLinksOfDocuments(t *testing.T) {
 	}
 }
 
-// brokenLink says what is wrong with a link in a document, "" if nothing. Links
-// to elsewhere are not followed.
+// brokenLink returns what is wrong with a link in a document, "" for a valid link. It does not
+// check links to other hosts.
 func brokenLink(all *tree, from, to string) string {
 	if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
 		return ""
@@ -73,7 +73,7 @@ func brokenLink(all *tree, from, to string) string {
 	return ""
 }
 
-// anchors are the names by which the headings of a document are linked to.
+// anchors returns the link targets of a document's headings.
 func anchors(text string) map[string]bool {
 	found := map[string]bool{}
 	drop := regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
@@ -86,11 +86,10 @@ func anchors(text string) map[string]bool {
 	return found
 }
 
-// named is an anchor of HTML, for links that must last.
+// named matches an HTML anchor, for stable links.
 var named = regexp.MustCompile(`<a id="([^"]+)"></a>`)
 
-// What a document names must be there: files and directories of the tree, and
-// the tests and benchmarks that are said to prove something.
+// Files, directories, tests and benchmarks that a document names must exist.
 func TestDocumentsNameWhatExists(t *testing.T) {
 	all := load(t)
 	functions := map[string]bool{}
@@ -122,8 +121,8 @@ var (
 	comment   = regexp.MustCompile(`\n\s*//\s?`)
 )
 
-// Comments cite the published texts by docs/protocols.md, which has a heading
-// for each text and a line for each of its sections.
+// Comments cite protocol texts through docs/protocols.md, which has a heading for each text and a
+// line for each of its sections.
 func TestCitations(t *testing.T) {
 	all := load(t)
 	sections := sectionsOf(string(all.files["docs/protocols.md"]))
@@ -134,18 +133,18 @@ func TestCitations(t *testing.T) {
 		text := comment.ReplaceAllString(string(all.files[s.path]), " ")
 		for _, m := range published.FindAllString(text, -1) {
 			if s.path != "internal/test/arch/text_test.go" {
-				t.Errorf("%s cites %s, which is not in the repository: cite docs/protocols.md", s.path, m)
+				t.Errorf("%s cites %s, which is not in the repository; cite docs/protocols.md", s.path, m)
 			}
 		}
 		for _, m := range citation.FindAllStringSubmatch(text, -1) {
 			if found := sections[m[1]]; s.path != "internal/test/arch/text_test.go" && (found == nil || m[2] != "" && !found[m[2]]) {
-				t.Errorf("%s: %s: there is no such text or section in docs/protocols.md", s.path, m[0])
+				t.Errorf("%s: %s: no such text or section in docs/protocols.md", s.path, m[0])
 			}
 		}
 	}
 }
 
-// sectionsOf returns the items below each heading of a document.
+// sectionsOf returns the list items below each heading of a document.
 func sectionsOf(text string) map[string]map[string]bool {
 	found := map[string]map[string]bool{}
 	var of map[string]bool

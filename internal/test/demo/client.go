@@ -39,14 +39,14 @@ type message struct {
 	} `json:"resource_usage,omitempty"`
 }
 
-// limits are those an execute must name, and may.
+// limits are the required and the optional limits of an execute message.
 type limits struct {
 	Timeout   int64 `json:"timeout_ms"`
 	Memory    int64 `json:"memory_mb"`
 	MaxOutput int64 `json:"max_output_bytes,omitempty"`
 }
 
-// client is one connection, on which many executions can be under way.
+// client is one connection; several executions can run on it at once.
 type client struct {
 	conn *websocket.Conn
 
@@ -73,8 +73,7 @@ func dial(ctx context.Context, address, token string) (*client, error) {
 	return c, nil
 }
 
-// read hands messages to the executions they are for, until the connection
-// ends.
+// read dispatches messages to their executions until the connection ends.
 func (c *client) read() {
 	defer close(c.done)
 	for {
@@ -126,11 +125,11 @@ func (c *client) send(ctx context.Context, m message) error {
 	return c.conn.Write(ctx, websocket.MessageText, b)
 }
 
-// outcome is all that came of one execution.
+// outcome is the result of one execution.
 type outcome struct {
 	Status string // the terminal status, "" if there was none
 	Error  string // the code of an error message
-	Reason string // its text
+	Reason string // the text of the error message
 	Exit   *int
 	Stdout string
 	Stderr string
@@ -139,8 +138,8 @@ type outcome struct {
 	CPU    time.Duration
 }
 
-// execute runs one program and calls show for each message about it as it
-// comes. The time is counted from the ack.
+// execute runs one program and calls show for each of its messages, with the time since the
+// ack.
 func (c *client) execute(ctx context.Context, m message, show func(m message, since time.Duration)) (outcome, error) {
 	m.Type = "execute"
 	events, err := c.open(&m)
@@ -174,7 +173,7 @@ func (c *client) execute(ctx context.Context, m message, show func(m message, si
 	}
 }
 
-// open makes an id and the channel for what the server says about it.
+// open makes an id and the channel for its messages.
 func (c *client) open(m *message) (<-chan message, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

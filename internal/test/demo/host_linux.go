@@ -13,16 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptOrphans makes every process that the server leaves behind, however deep
-// below it, a child of this one, so that none can be overlooked.
+// adoptOrphans makes this process a child subreaper (PR_SET_CHILD_SUBREAPER(2const)): all orphaned
+// descendants of the server become its children.
 func adoptOrphans() {
-	// It fails only on kernels older than any this runs on; then there is
-	// nothing to see, and gc still looks.
+	// It fails only before Linux 3.4. Then orphans finds nothing, and only gc searches.
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// orphans lists children that are still running after the patience given. It
-// kills them. Preconditions: this process waits for no child.
+// orphans kills and returns children that still run after patience. Precondition: no other
+// goroutine waits for a child.
 func orphans(patience time.Duration) []string {
 	end := time.Now().Add(patience)
 	for {
@@ -40,7 +39,7 @@ func orphans(patience time.Duration) []string {
 	}
 }
 
-// reap collects the children that have ended.
+// reap reaps exited children.
 func reap() {
 	for {
 		if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
@@ -49,16 +48,16 @@ func reap() {
 	}
 }
 
-// children lists this process's children by number, with their names.
+// children returns the names of this process's children by pid.
 func children() map[int]string {
 	found := map[int]string{}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // the process has exited
 		}
-		// pid (name) state parent …, where name can hold anything.
+		// "pid (name) state ppid …"; name can contain any character (proc_pid_stat(5)).
 		text := string(b)
 		open, shut := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 		if open < 0 || shut < open {
@@ -73,7 +72,7 @@ func children() map[int]string {
 	return found
 }
 
-// detach keeps a terminal's signals from a command.
+// detach puts a command into its own process group, so that the terminal does not signal it.
 func detach(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// adoptOrphans is possible on Linux only.
+// adoptOrphans does nothing: only Linux has child subreapers.
 func adoptOrphans() {}
 
-// orphans cannot be found on this system.
+// orphans returns none: they cannot be found on this system.
 func orphans(time.Duration) []string { return nil }
 
-// detach leaves the command as it is.
+// detach does nothing.
 func detach(*exec.Cmd) {}
 
 // terminal reports whether a file looks like a terminal.

@@ -36,7 +36,7 @@ func main() {
 	s.printf("\n%s\n", s.styled(green, "All as expected."))
 }
 
-// show is the whole demonstration. Its error tells what was not as expected.
+// show runs the whole demonstration. Its error says what was not as expected.
 func show(ctx context.Context, binary string, s *screen) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -68,7 +68,7 @@ func show(ctx context.Context, binary string, s *screen) error {
 	return nil
 }
 
-// play shows all scenes and returns the titles of those that went wrong.
+// play runs all scenes and returns the titles of failed ones.
 func play(ctx context.Context, s *screen, srv *server) ([]string, error) {
 	c, err := dial(ctx, srv.address, srv.token)
 	if err != nil {
@@ -134,7 +134,7 @@ func (sc scene) message() message {
 	return m
 }
 
-// installed reports whether an interpreter lies where a sandbox would see it.
+// installed reports whether an interpreter is in a directory that sandboxes have.
 func installed(name string) bool {
 	return slices.ContainsFunc([]string{"/usr/local/bin", "/usr/bin", "/bin"}, func(dir string) bool {
 		st, err := os.Stat(filepath.Join(dir, name))
@@ -142,7 +142,7 @@ func installed(name string) bool {
 	})
 }
 
-// together runs many programs at once on the one connection.
+// together runs many programs at once on one connection.
 func together(ctx context.Context, s *screen, c *client) error {
 	code := fmt.Sprintf("sleep %.1f; echo program $0", crowdSleep.Seconds())
 	s.scene(scene{title: fmt.Sprintf("%d at once, on the same connection", crowd), code: code})
@@ -164,10 +164,10 @@ func together(ctx context.Context, s *screen, c *client) error {
 	return errors.Join(errs...)
 }
 
-// server is the program that is shown.
+// server is the running "sandbar serve".
 type server struct {
 	binary  string
-	dir     string // its state and runtime directories are here, apart from another daemon's
+	dir     string // has its state and runtime directories
 	cmd     *exec.Cmd
 	address string
 	token   string
@@ -190,7 +190,7 @@ func start(ctx context.Context, binary string) (*server, error) {
 	srv.cmd = exec.Command(binary, "serve", "--listen", address)
 	srv.cmd.Env = append(srv.environment(), "SANDBAR_TOKEN="+srv.token)
 	srv.cmd.Stdout, srv.cmd.Stderr = srv.log, srv.log
-	// The daemon must not get this terminal's ^C before the demonstration does.
+	// Ctrl-C must reach only the demonstration, which then stops the daemon.
 	detach(srv.cmd)
 	if err := srv.cmd.Start(); err != nil {
 		os.RemoveAll(dir)
@@ -207,15 +207,15 @@ func start(ctx context.Context, binary string) (*server, error) {
 	return srv, nil
 }
 
-// environment is this process's without the settings of another daemon; an
-// empty configuration keeps those of a file away too.
+// environment returns this process's environment without Sandbar's variables, and with an empty
+// configuration file.
 func (srv *server) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "SANDBAR_") })
 	return append(env, "SANDBAR_CONFIG="+os.DevNull,
 		"SANDBAR_RUNTIME_DIR="+filepath.Join(srv.dir, "run"), "SANDBAR_STATE_DIR="+filepath.Join(srv.dir, "state"))
 }
 
-// freeAddress is a port of the loopback that was free a moment ago.
+// freeAddress returns a loopback address with a port that was free a moment ago.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -225,7 +225,7 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// ready waits for GET /health to be answered.
+// ready waits for a response to GET /health.
 func (srv *server) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -253,7 +253,7 @@ func (srv *server) ready(ctx context.Context) error {
 	}
 }
 
-// stop asks the server to end, as an operator does, and expects it to obey.
+// stop sends SIGTERM to the server and waits for its exit.
 func (srv *server) stop() error {
 	if err := srv.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -267,26 +267,26 @@ func (srv *server) stop() error {
 	}
 }
 
-// kill ends the server at once.
+// kill kills the server.
 func (srv *server) kill() {
 	srv.cmd.Process.Kill()
 	<-srv.ended
 }
 
-// lastWords is what the server wrote, after its end.
+// lastWords returns the server's log, after its exit.
 func (srv *server) lastWords() string {
 	srv.kill()
 	return strings.TrimSpace(srv.log.String())
 }
 
-// remove ends the server and removes its directory.
+// remove kills the server and removes its directory.
 func (srv *server) remove() {
 	srv.kill()
 	os.RemoveAll(srv.dir)
 }
 
-// lookForRemains looks for what the server's end should have taken with it:
-// processes, files in its runtime directory, and what gc would find.
+// lookForRemains searches for leftovers of the server: processes, files in its runtime directory,
+// and findings of gc.
 func (srv *server) lookForRemains(ctx context.Context, s *screen) error {
 	processes := orphans(5 * time.Second)
 	files, err := srv.filesLeft()
@@ -302,7 +302,7 @@ func (srv *server) filesLeft() ([]string, error) {
 	var files []string
 	err := filepath.WalkDir(filepath.Join(srv.dir, "run"), func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it made none
+			return nil // the server created none
 		}
 		if err == nil && !d.IsDir() {
 			files = append(files, path)
@@ -312,8 +312,7 @@ func (srv *server) filesLeft() ([]string, error) {
 	return files, err
 }
 
-// collect asks gc what is left behind, and returns what carries this server's
-// number: those of others, if any, are not its fault.
+// collect returns the leftovers that gc finds, only those with this server's pid in their name.
 func (srv *server) collect(ctx context.Context) ([]string, error) {
 	cmd := exec.CommandContext(ctx, srv.binary, "gc", "--dry-run", "--json")
 	cmd.Env = srv.environment()

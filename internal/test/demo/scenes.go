@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// scene is one program and what must come of it.
+// scene is one program and its expected outcome.
 type scene struct {
 	title    string
 	language string
@@ -21,10 +21,10 @@ type scene struct {
 	check    func(outcome) error
 }
 
-// defaultLimits are those of scenes that name none.
+// defaultLimits are the limits of scenes without their own.
 var defaultLimits = limits{Timeout: 20_000, Memory: 256}
 
-// programs are what people run.
+// programs are the scenes with ordinary programs.
 func programs() []scene {
 	return []scene{{
 		title:    "Python, its output streaming in while it runs",
@@ -70,7 +70,7 @@ exit 3`,
 	}}
 }
 
-// attacks are what people fear. address is where the server itself listens.
+// attacks are the scenes with malicious programs. address is the server's.
 func attacks(address string) []scene {
 	host, port, _ := strings.Cut(address, ":")
 	return []scene{{
@@ -137,7 +137,7 @@ for address in [(%q, %s), ("1.1.1.1", 53), ("169.254.169.254", 80)]:
 	}}
 }
 
-// ended expects a program that ended by itself and wrote some text.
+// ended expects a program that exited and wrote the given text.
 func ended(code int, text string) func(outcome) error {
 	status := "completed"
 	if code != 0 {
@@ -165,8 +165,8 @@ func expect(ok bool, format string, args ...any) error {
 	return fmt.Errorf("expected "+format, args...)
 }
 
-// keepsSecrets expects that no line of this machine's password file, if this
-// user can read it, is in a program's output. Otherwise no line that looks like one.
+// keepsSecrets expects that a program's output contains no line of this machine's password file,
+// or, if this user cannot read that, no line of its form.
 func keepsSecrets(output string) error {
 	shadow, _ := os.ReadFile("/etc/shadow")
 	for line := range strings.Lines(string(shadow)) {
@@ -177,11 +177,10 @@ func keepsSecrets(output string) error {
 	return expect(!shadowLine.MatchString(output), "nothing that looks like /etc/shadow")
 }
 
-// shadowLine is a line of a password file: a name, a hash, the day it was set.
+// shadowLine matches a line of shadow(5): a name, a hash, the day of the last change.
 var shadowLine = regexp.MustCompile(`\b[a-z_][a-z0-9_-]*:[^:\s]*:[0-9]+:`)
 
-// crowd is how many programs run at once in the scene of that name, and how
-// long each sleeps.
+// The number of programs that together runs at once, and the duration of each.
 const (
 	crowd      = 16
 	crowdSleep = 300 * time.Millisecond

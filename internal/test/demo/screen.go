@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// screen prints the demonstration, in colour where a person looks at it.
+// screen prints the demonstration, in colour on a terminal.
 type screen struct {
 	mu     sync.Mutex
 	w      io.Writer
@@ -48,11 +48,10 @@ func (s *screen) scene(sc scene) {
 	}
 }
 
-// lines prints a program's output, line by line, each with the time since the
-// ack at which it was complete.
+// lines prints a program's output line by line, each with the time of its end since the ack.
 type lines struct {
 	s       *screen
-	partial map[string]string // by stream: what came after its last newline
+	partial map[string]string // by stream: the text after its last newline
 }
 
 func (l *lines) add(m message, since time.Duration) {
@@ -71,7 +70,7 @@ func (l *lines) add(m message, since time.Duration) {
 	l.partial[m.Type] = text
 }
 
-// end prints what no newline followed.
+// end prints unterminated last lines.
 func (l *lines) end() {
 	for stream, text := range l.partial {
 		if text != "" {
@@ -80,7 +79,7 @@ func (l *lines) end() {
 	}
 }
 
-// printable makes a program's output harmless to a terminal.
+// printable escapes a program's output for a terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\t' || r == 0x7f || (r >= 0x80 && r < 0xa0) {

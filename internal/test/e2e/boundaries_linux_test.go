@@ -8,8 +8,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The clients of every protocol find over docker and gVisor what they find over
-// native, with the built command and one variable that says so.
+// The clients of every protocol work over docker and gVisor as over native. One environment
+// variable of the built command selects the driver.
 
 func TestFathomOver(t *testing.T) {
 	for _, b := range boundaries() {
@@ -21,7 +21,7 @@ func TestFathomOver(t *testing.T) {
 			}
 			d := newDaemon(t, t.TempDir(), b.environ(t)...)
 			d.runClients(t, b.languages, clients...)
-			d.endWell(t)
+			d.endCleanWithEngine(t)
 		})
 	}
 }
@@ -58,20 +58,16 @@ func TestIIIOver(t *testing.T) {
 			}
 			runIII(t, url, len(checks), "NODE_PATH="+testenv.NpmIIIModules(), "/usr/bin/env", "III_CHECKS="+strings.Join(checks, ","), "/usr/bin/node", "client.mjs")
 			runIII(t, url, 7, "PYTHONPATH="+testenv.PyIIIPath(), "/usr/bin/python3", "client.py")
-			d.endWell(t)
+			d.endCleanWithEngine(t)
 		})
 	}
 }
 
-// endWell ends a daemon, which must leave nothing.
-func (d *daemon) endWell(t *testing.T) {
+// endCleanWithEngine is endClean, and the Docker Engine, if it runs, must have
+// nothing of the daemon.
+func (d *daemon) endCleanWithEngine(t *testing.T) {
 	t.Helper()
-	if err := d.stop(); err != nil {
-		t.Errorf("the daemon ended with %v; it said:\n%s", err, d.said())
-	}
-	if left := leftovers(t, d); len(left) > 0 {
-		t.Errorf("left behind: %s", strings.Join(left, ", "))
-	}
+	d.endClean(t)
 	if e, ok := engines.Running(); ok {
 		waitUntil(t, "the engine has nothing of the daemon", func() []string { return remainsOn(e) })
 	}

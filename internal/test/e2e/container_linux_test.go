@@ -18,16 +18,16 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
-// containers is a Docker Engine with the image of packaging/docker/Dockerfile, and
-// the client program that the documents use.
+// containers is a Docker Engine with the image of packaging/docker/Dockerfile, and the docker
+// client of the documents' examples.
 type containers struct {
 	t    *testing.T
 	root string // of the module
 	env  []string
 }
 
-// newContainers builds the image with the command as tests build it. The engine of
-// the tests has no network: containers use the host's.
+// newContainers builds the image with the tests' build of the command. The test engine has no
+// network, so containers use the host's.
 func newContainers(t *testing.T) *containers {
 	t.Helper()
 	testenv.Need(t, testenv.Linux, testenv.Docker, testenv.DockerCLI, testenv.DebianImage)
@@ -67,7 +67,7 @@ func copyFile(t *testing.T, from, to string, mode os.FileMode) {
 	}
 }
 
-// shellBlock is the example of docs/deploy.md that has a command in it.
+// shellBlock returns the example of docs/deploy.md that contains a command.
 func shellBlock(t *testing.T, root, command string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, "docs", "deploy.md"))
@@ -83,7 +83,7 @@ func shellBlock(t *testing.T, root, command string) string {
 	return ""
 }
 
-// sh runs a shell script and returns what it wrote; it must succeed.
+// sh runs a shell script, which must succeed, and returns its output.
 func (c *containers) sh(dir, script string, env ...string) string {
 	c.t.Helper()
 	cmd := exec.CommandContext(within(c.t, 5*time.Minute), "sh", "-c", script)
@@ -95,7 +95,7 @@ func (c *containers) sh(dir, script string, env ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// doctor is what "sandbar doctor" says in a container with some flags.
+// doctor returns the output of "sandbar doctor" in a container with the given flags.
 func (c *containers) doctor(flags ...string) (string, error) {
 	args := append(append([]string{"run", "--rm", "--network", "none"}, flags...), "sandbar", "doctor")
 	cmd := exec.CommandContext(within(c.t, 5*time.Minute), "docker", args...)
@@ -104,8 +104,8 @@ func (c *containers) doctor(flags ...string) (string, error) {
 	return string(out), err
 }
 
-// Native sandboxes work in a container with the rights that the documents name, and
-// without each of them the doctor names what is missing.
+// Native sandboxes work in a container with the documented privileges. Without one of them,
+// "sandbar doctor" names the missing one.
 func TestContainerRights(t *testing.T) {
 	c := newContainers(t)
 	flags := strings.Fields(strings.ReplaceAll(shellBlock(t, c.root, "--name sandbar "), "\\\n", ""))
@@ -119,7 +119,7 @@ func TestContainerRights(t *testing.T) {
 		}
 	}
 	rights := flags[first:last]
-	if out, err := c.doctor(rights...); err != nil || !strings.Contains(out, "driver native made a sandbox, ran a program in it") {
+	if out, err := c.doctor(rights...); err != nil || !strings.Contains(out, "driver native created a sandbox, ran a program in it") {
 		t.Errorf("with %q: %v:\n%s", rights, err, out)
 	}
 	for without, says := range map[string]string{"seccomp=unconfined": "start the agent: operation not permitted", "systempaths=unconfined": "mount proc on /proc: operation not permitted"} {
@@ -137,7 +137,7 @@ func TestContainerRights(t *testing.T) {
 	}
 }
 
-// waitFor asks until a server answers with status 200.
+// waitFor polls a server until it answers with status 200.
 func (c *containers) waitFor(name, url string) {
 	c.t.Helper()
 	waitUntil(c.t, name+" answers", func() []string {
@@ -153,7 +153,7 @@ func (c *containers) waitFor(name, url string) {
 	})
 }
 
-// end stops a container as "docker stop" does and expects it to end in order.
+// end stops a container by "docker stop" and expects a clean exit.
 func (c *containers) end(name string) {
 	c.t.Helper()
 	if code := c.sh("/", "docker stop "+name+" >/dev/null && docker inspect -f '{{.State.ExitCode}}' "+name); code != "0" {
@@ -162,7 +162,7 @@ func (c *containers) end(name string) {
 	c.sh("/", "docker rm -v "+name)
 }
 
-// The daemon runs as the documents start it, and as the compose file does.
+// The daemon runs with the documented command, and with the compose file.
 func TestDaemonInContainer(t *testing.T) {
 	c := newContainers(t)
 	for how, script := range map[string]string{"run": shellBlock(t, c.root, "--name sandbar "), "compose": c.composed("daemon", "sandbar")} {
@@ -179,7 +179,7 @@ func TestDaemonInContainer(t *testing.T) {
 	}
 }
 
-// So does the executor.
+// The executor runs with the documented command, and with the compose file.
 func TestExecutorInContainer(t *testing.T) {
 	c := newContainers(t)
 	const secret = "a-secret-of-a-container"
@@ -210,7 +210,7 @@ func TestExecutorInContainer(t *testing.T) {
 	}
 }
 
-// composeService is what the compose file sets of a service.
+// composeService has the settings of a service in the compose file.
 type composeService struct {
 	Image       string            `yaml:"image"`
 	Command     []string          `yaml:"command"`
@@ -225,8 +225,8 @@ type composeService struct {
 	Build       any               `yaml:"build"`
 }
 
-// composed is the "docker run" that starts a service of the compose file as compose
-// would. A setting that is not of composeService is an error.
+// composed returns the arguments of "docker run" that are equivalent to a service of the compose
+// file. A setting that composeService lacks is an error.
 func (c *containers) composed(name, container string) string {
 	c.t.Helper()
 	b, err := os.ReadFile(filepath.Join(c.root, "packaging", "docker", "compose.yaml"))

@@ -20,7 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// daemon is a running `sandbar serve`, with directories of its own.
+// daemon is a running `sandbar serve` with private directories.
 type daemon struct {
 	cmd        *exec.Cmd
 	addr, dir  string
@@ -71,14 +71,14 @@ func (d *daemon) await(t *testing.T) {
 	}
 }
 
-// environ is the test's environment without what would configure a sandbar.
+// environ returns the test's environment without Sandbar's variables.
 func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "SANDBAR_") })
 }
 
-// freeAddress is a loopback address that nothing listens on. Its port is below those that the
-// kernel gives to outgoing connections (net.ipv4.ip_local_port_range, ip(7)), so that none of
-// these takes it before the daemon listens, and no two calls return the same.
+// freeAddress returns a loopback address on which no process listens. Its port is below the
+// range of ephemeral ports (net.ipv4.ip_local_port_range, ip(7)), so that no outgoing connection
+// takes it before the daemon listens. No two calls return the same port.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	const lowest, ports = 10_000, 20_000
@@ -112,10 +112,10 @@ func (d *daemon) kill() {
 	d.logs.Close()
 }
 
-// stop ends it as an operator does and returns how it exited.
+// stop sends SIGTERM to the daemon and returns its exit status.
 func (d *daemon) stop() error {
 	d.terminated = true
-	// Not an interrupt, which is ignored below a shell's background job.
+	// Not SIGINT: shells ignore it in background jobs, and children inherit that.
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -130,16 +130,9 @@ func (d *daemon) stop() error {
 	}
 }
 
-// Independent clients, which share no code with the server, run every language
-// this host has, with everything the protocol's text says about them.
-func TestClients(t *testing.T) {
-	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python, testenv.Node)
-	languages := []string{"python", "javascript", "shell"}
-	if testenv.Elixir.Met() {
-		languages = append(languages, "elixir")
-	}
-	d := newDaemon(t, t.TempDir())
-	d.runClients(t, languages, testenv.NpmWS, testenv.PyWebsockets)
+// endClean stops the daemon, which must exit with 0 and leave nothing behind.
+func (d *daemon) endClean(t *testing.T) {
+	t.Helper()
 	if err := d.stop(); err != nil {
 		t.Errorf("the daemon ended with %v; it said:\n%s", err, d.said())
 	}
@@ -148,8 +141,20 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// runClients has clients, named by what they need, run all their programs in
-// these languages.
+// Independent clients, which share no code with the server, run programs in every language of
+// this host and test the whole protocol.
+func TestClients(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python, testenv.Node)
+	languages := []string{"python", "javascript", "shell"}
+	if testenv.Elixir.Met() {
+		languages = append(languages, "elixir")
+	}
+	d := newDaemon(t, t.TempDir())
+	d.runClients(t, languages, testenv.NpmWS, testenv.PyWebsockets)
+	d.endClean(t)
+}
+
+// runClients runs clients, named by their requirements, with all programs of these languages.
 func (d *daemon) runClients(t *testing.T, languages []string, needs ...testenv.Requirement) {
 	t.Helper()
 	clients, err := filepath.Abs("../../protocol/fathom/testdata/clients")
@@ -176,8 +181,8 @@ func (d *daemon) runClients(t *testing.T, languages []string, needs ...testenv.R
 	}
 }
 
-// leftovers lists what a daemon that has ended left: agents and their
-// programs, cgroups, and directories beside those it keeps on purpose.
+// leftovers returns the leftovers of an exited daemon: agents and their programs, cgroups, and
+// directories in its runtime directory.
 func leftovers(t *testing.T, d *daemon) (left []string) {
 	t.Helper()
 	owner := owner(d)
@@ -196,7 +201,8 @@ func leftovers(t *testing.T, d *daemon) (left []string) {
 	return append(left, glob(t, filepath.Join(d.dir, "run", "*", "*"))...)
 }
 
-// owner is how the name of a daemon begins that its agents and groups carry.
+// owner returns the prefix of the daemon's id, which is part of the names of its agents and
+// cgroups.
 func owner(d *daemon) string { return fmt.Sprintf("%d-", d.cmd.Process.Pid) }
 
 func glob(t *testing.T, pattern string) []string {

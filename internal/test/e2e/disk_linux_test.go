@@ -7,8 +7,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// With the limits that nobody sets, a program that fills the disk is told that it is
-// full, and goes on: it is not killed for the memory that its files are in.
+// With the default limits, a program that fills the disk gets ENOSPC and continues: it is not
+// killed for the memory of its files.
 func TestDiskIsFullBeforeMemory(t *testing.T) {
 	for _, b := range append(boundaries(), boundary{"native", []testenv.Requirement{testenv.UserNS}, nil, func(*testing.T) []string { return nil }},
 		boundary{"runc", []testenv.Requirement{testenv.UserNS, testenv.Runc}, nil, func(*testing.T) []string { return nil }}) {

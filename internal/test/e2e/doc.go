@@ -1,3 +1,3 @@
-// Package e2e tests the built command as its users meet it: a real daemon,
-// real languages, real clients, and a real SIGKILL. It holds tests only.
+// Package e2e tests the built command end to end: real daemons, interpreters and clients,
+// and faults such as SIGKILL. It has tests only.
 package e2e

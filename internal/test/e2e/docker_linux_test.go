@@ -17,14 +17,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
-// Twenty executions are under way when dockerd is killed, when our daemon is, or
-// when both are. Every caller is told in time, with a code of the protocol's;
-// what is asked for later runs; and when all are back nothing is left: no
-// container, volume, process, mount, control group or directory.
+// dockerd, the daemon, or both are killed during twenty executions. Every caller gets an error of
+// the protocol in time; later requests succeed; and after the restart no container, volume,
+// process, mount, cgroup or directory is left.
 func TestDockerKilled(t *testing.T) {
 	testenv.Need(t, testenv.Docker, testenv.DebianImage)
 	e := engines.Engine(t)
-	t.Cleanup(func() { // other tests want it whole
+	t.Cleanup(func() { // other tests need a running engine
 		if _, err := e.Containers(context.Background()); err != nil {
 			restart(t, e)
 		}
@@ -69,7 +68,7 @@ func TestDockerKilled(t *testing.T) {
 	next := newDaemon(t, dir, env...)
 	waitUntil(t, "nothing of the killed daemon is left", func() []string { return append(still(e, old), leftovers(t, d)...) })
 	execute(t, next.dial(t), "fine", "exit 0")
-	next.endWell(t)
+	next.endCleanWithEngine(t)
 	waitUntil(t, "namespaces and mounts are as before", func() []string { return remains(t, before, d, next) })
 }
 
@@ -87,8 +86,8 @@ func restart(t *testing.T, e *dockerd.Engine) {
 	}
 }
 
-// toldOfLoss waits until each of the callers x0, x1, … is told that its sandbox
-// was lost: an error that may be tried again, and never a result.
+// toldOfLoss waits until each of the callers x0, x1, … gets the error that its sandbox was lost,
+// which is retryable, and never a result.
 func toldOfLoss(t *testing.T, c *websocket.Conn, n int) {
 	t.Helper()
 	told := map[string]bool{}
@@ -122,8 +121,7 @@ func last(t *testing.T, c *websocket.Conn, id string) frame {
 	}
 }
 
-// cutOff waits until the connection has ended; nothing says on it that a program
-// has.
+// cutOff waits until the connection is closed. No message on it may say that a program ended.
 func cutOff(t *testing.T, c *websocket.Conn) {
 	t.Helper()
 	ctx := within(t, 2*time.Minute)
@@ -149,17 +147,16 @@ func containersOf(e *dockerd.Engine) []string {
 	return names
 }
 
-// still lists those of the containers that the engine has yet. A daemon that
-// lives has others: sandboxes that are ready for the next program.
+// still returns those of the containers that the engine still has. A running daemon has others: the
+// sandboxes of its warm pool.
 func still(e *dockerd.Engine, old []string) []string {
 	return slices.DeleteFunc(containersOf(e), func(name string) bool { return strings.HasPrefix(name, "/") && !slices.Contains(old, name) })
 }
 
-// remainsOn lists what of sandboxes there is on an engine and on this machine
-// because of it: containers and volumes, processes in containers, their mounts
-// and control groups. What an engine lost sight of when it crashed is its own: shims,
-// in which nothing runs, the mount that it made the files of a container's start on, and
-// the runtime's process of a container that it never started.
+// remainsOn returns the leftovers of sandboxes on an engine and on this machine: containers and
+// volumes, processes in containers, their mounts and cgroups. It ignores what a crashed engine
+// itself loses: shims without containers, the mount for a container's start files, and the
+// runtime's process of a container that was never started.
 func remainsOn(e *dockerd.Engine) []string {
 	left := containersOf(e)
 	volumes, err := e.Volumes(context.Background())
@@ -169,7 +166,7 @@ func remainsOn(e *dockerd.Engine) []string {
 	for _, v := range volumes {
 		left = append(left, "volume "+v)
 	}
-	processes, _ := filepath.Glob("/proc/[0-9]*") // it fails for a malformed pattern only
+	processes, _ := filepath.Glob("/proc/[0-9]*") // fails only for a malformed pattern
 	for _, p := range processes {
 		args, _ := os.ReadFile(p + "/cmdline") // it may have ended
 		groups, _ := os.ReadFile(p + "/cgroup")
@@ -198,6 +195,6 @@ func remainsOn(e *dockerd.Engine) []string {
 	})...)
 }
 
-// neverStarted reports whether a process is what becomes a container's first program,
-// if the engine says so.
+// neverStarted reports whether a process is the runtime's process of a container that waits for its
+// start.
 func neverStarted(args []byte) bool { return string(args) == "runc\x00init\x00" }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package e2e
 
 import (
@@ -20,8 +22,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// page is a document and what its examples need. Examples of one page run in
-// their order, in one shell and one directory.
+// page is a document and the requirements of its examples. The examples of a page run in order,
+// in one shell and one directory.
 type page struct {
 	file  string
 	needs []testenv.Requirement
@@ -44,8 +46,8 @@ var pages = []page{
 	{"docs/system-calls.md", nil},
 }
 
-// Every example of every document runs as it stands. An example that cannot
-// run here has a comment before it, <!-- not run: REASON -->.
+// Every example of every document runs unchanged. An example that cannot run in a test has the
+// comment <!-- not run: REASON --> before it.
 func TestDocuments(t *testing.T) {
 	root, err := testenv.ModuleRoot()
 	if err != nil {
@@ -84,7 +86,7 @@ type excerpt struct {
 	line     int
 	language string
 	text     string
-	ready    string // an address: the block is a server, which is ready when it answers there
+	ready    string // an address: the block starts a server that listens there
 	prints   string // lines of its output: the block "text" that follows
 }
 
@@ -95,7 +97,7 @@ var (
 	runs       = []string{"console", "javascript", "js", "python", "sh", "yaml"}
 )
 
-// examplesOf returns the blocks of a document that are to be run.
+// examplesOf returns the blocks of a document that run as examples.
 func examplesOf(text string) (all []excerpt, err error) {
 	var block *excerpt
 	var before string
@@ -133,7 +135,7 @@ func examplesOf(text string) (all []excerpt, err error) {
 	return all, nil
 }
 
-// documented are the addresses of the examples. Each becomes one that is free.
+// documented are the addresses in the examples. The test replaces each by a free one.
 var documented = []string{"127.0.0.1:8080", "127.0.0.1:3030", "127.0.0.1:3031", "127.0.0.1:49134", "127.0.0.1:18000"}
 
 // run runs the examples of a page.
@@ -171,8 +173,7 @@ func (p page) run(t *testing.T, all []excerpt) {
 
 func port(address string) string { return address[strings.LastIndex(address, ":")+1:] }
 
-// provide puts into dir what the examples find there: the commands, and the
-// packages of npm.
+// provide puts the commands and the npm packages of the examples into dir.
 func provide(t *testing.T, dir string) {
 	t.Helper()
 	link := func(to, name string) {
@@ -220,7 +221,7 @@ func newSession(t *testing.T, dir string, env []string) *session {
 	return s
 }
 
-// end ends the servers that the examples have started, and the shell.
+// end stops the servers of the examples, and the shell.
 func (s *session) end() error {
 	_, err := s.do("trap '' TERM; kill $(jobs -p) 2>/dev/null; wait; echo ended")
 	if err != nil {
@@ -230,7 +231,7 @@ func (s *session) end() error {
 	return s.cmd.Wait()
 }
 
-// do runs a line that prints one line, and returns that.
+// do runs a command that prints one line, and returns that line.
 func (s *session) do(line string) (string, error) {
 	timer := time.AfterFunc(2*time.Minute, func() { s.cmd.Cancel() })
 	defer timer.Stop()
@@ -243,8 +244,8 @@ func (s *session) do(line string) (string, error) {
 	return s.answers.Text(), nil
 }
 
-// source runs a file in the shell, and returns what it printed and its exit
-// code. With strict the first command that fails ends the shell.
+// source runs a file in the shell and returns its output and exit code. With strict the shell
+// exits at the first failing command.
 func (s *session) source(text string, strict bool) (output string, code string, err error) {
 	s.n++
 	name := filepath.Join(s.dir, fmt.Sprintf(".example-%d", s.n))
@@ -302,7 +303,7 @@ func (s *session) await(address string) error {
 	}
 }
 
-// program runs a file of some language. Comments behind what it prints are its
+// program runs a file in a programming language. Comments at the end of its lines are the
 // expected output.
 func (s *session) program(e excerpt, suffix, command, comment string) error {
 	name := filepath.Join(s.dir, fmt.Sprintf("example-%d%s", s.n, suffix))
@@ -313,7 +314,7 @@ func (s *session) program(e excerpt, suffix, command, comment string) error {
 	if err != nil || code != "0" {
 		return fmt.Errorf("exit code %s, %v; it printed:\n%s", code, err, output)
 	}
-	rest := "\n" + output // SDKs write to it as well
+	rest := "\n" + output // SDKs print to the same stream
 	for _, want := range e.expected(comment) {
 		_, after, found := strings.Cut(rest, "\n"+want+"\n")
 		if !found {
@@ -339,8 +340,8 @@ func (e excerpt) expected(comment string) (lines []string) {
 	return lines
 }
 
-// console runs what stands behind "$ " and compares the output with the lines
-// below it. "…" stands for anything within a line, and alone for any lines.
+// console runs the commands after "$ " and compares their output with the lines below. "…"
+// matches any text within a line, and alone on a line any lines.
 func (s *session) console(text string) error {
 	for _, part := range strings.Split("\n"+text, "\n$ ")[1:] {
 		lines := strings.Split(strings.TrimSuffix(part, "\n"), "\n")

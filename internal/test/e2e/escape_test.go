@@ -10,13 +10,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// verdict is what the escape suite says of a case.
+// verdict is the escape suite's verdict on a case.
 type verdict struct {
 	ID, Claim, Verdict, Expected, Evidence string
 	OK                                     bool
 }
 
-// suite runs the escape suite as an operator does and returns its reports.
+// suite runs the escape suite by its command and returns the verdicts.
 func suite(t *testing.T, driver, only string) []verdict {
 	t.Helper()
 	cmd := exec.Command(testenv.Build(t, "cmd/sandbar"), "escape-suite", "--json", "--driver", driver, "--run", only)
@@ -38,8 +38,8 @@ func suite(t *testing.T, driver, only string) []verdict {
 	return report.Cases
 }
 
-// Everything around a daemon is contained: what is malformed, forged, slow or
-// vanishing, and its own sudden end.
+// The attacks on a daemon are contained: malformed, forged and slow requests, vanishing clients,
+// and a killed daemon.
 func TestEscapeSuiteDaemon(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	seen := 0
@@ -59,8 +59,8 @@ func TestEscapeSuiteDaemon(t *testing.T) {
 	}
 }
 
-// Where no boundary is claimed the attacks are seen to succeed, and the command
-// says that this is what was expected.
+// With a driver that claims no boundary the attacks succeed, and the command reports that as
+// expected.
 func TestEscapeSuiteLocal(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.Python)
 	escaped := 0

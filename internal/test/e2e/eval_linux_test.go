@@ -20,14 +20,13 @@ type asked struct {
 	stdin string
 }
 
-// answered is what came of it.
+// answered is its result.
 type answered struct {
 	code           int
 	stdout, stderr string
 }
 
-// run runs the command with an empty configuration: nothing of this machine's
-// has a part in it.
+// run runs the command with an empty configuration, independent of this machine's.
 func (a asked) run(t *testing.T) answered {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,8 +49,7 @@ func (a asked) run(t *testing.T) answered {
 	return answered{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// One variable says where code runs, and nothing else of what "sandbar eval" does
-// depends on it.
+// One environment variable selects the driver; nothing else of "sandbar eval" depends on it.
 func TestEvalOver(t *testing.T) {
 	places := append(boundaries(),
 		boundary{"native", []testenv.Requirement{testenv.UserNS, testenv.Python}, nil, func(*testing.T) []string { return nil }},
@@ -71,7 +69,7 @@ func TestEvalOver(t *testing.T) {
 				{"output", asked{args: []string{"-c", "print(1)"}}, 0, "1\n", ""},
 				{"exit code", asked{args: []string{"-c", "import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.exit(7)"}}, 7, "out\n", "err\n"},
 				{"timeout", asked{env: []string{"SANDBOX_TIMEOUT_SEC=4"}, args: []string{"-c", "print('half', flush=True)\nwhile True: pass"}}, 124, "half\n", "killed: timeout (limit 4s)"},
-				{"truncation", asked{env: []string{"SANDBOX_MAX_OUTPUT_KB=1"}, args: []string{"-c", "print('x' * 3000)"}}, 0, strings.Repeat("x", 1024), "stdout was cut off after 1KiB"},
+				{"truncation", asked{env: []string{"SANDBOX_MAX_OUTPUT_KB=1"}, args: []string{"-c", "print('x' * 3000)"}}, 0, strings.Repeat("x", 1024), "stdout was truncated after 1KiB"},
 				{"environment", asked{args: []string{"-e", "A=b=c d", "-c", "import os\nprint(os.environ['A'], 'SANDBOX_TYPE' in os.environ)"}}, 0, "b=c d False\n", ""},
 				{"input", asked{args: []string{"-c", "import sys\nprint(sys.stdin.read().upper())"}, stdin: "in\nput"}, 0, "IN\nPUT\n", ""},
 			} {
@@ -88,12 +86,11 @@ func TestEvalOver(t *testing.T) {
 	}
 }
 
-// A backend that is wrong or absent ends the command, with what to do, and the
-// code has run nowhere.
+// With an unknown or unavailable driver the command fails with a hint, and the code does not run.
 func TestEvalNowhere(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	gvisor, oci := "/none/runsc", "/none/runc"
-	if !testenv.Root.Met() { // who lacks more is told of that first
+	if !testenv.Root.Met() { // the missing root is reported first
 		gvisor, oci = "gvisor needs root", "oci needs root"
 	}
 	for name, c := range map[string]struct {
@@ -120,7 +117,7 @@ func TestEvalNowhere(t *testing.T) {
 	}
 }
 
-// A module of warm_imports that is not there is named once, and Python is kept ready without it.
+// A missing module of warm_imports is reported once, and the Python template works without it.
 func TestMissingWarmImport(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
 	d := newDaemon(t, t.TempDir(), "SANDBAR_TEMPLATES=[{language: python, warm_imports: [no_such_module], min: 1}]")

@@ -14,12 +14,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The specification's own examples of the executor protocol run as they stand,
-// in their order, in one shell, so that they may use each other's variables.
-// Only address, secret and process id are changed.
+// The examples of the executor protocol's specification run unchanged, in order, in one shell,
+// so that they can use each other's variables. Only address, secret and process id are replaced.
 func TestExecutorExamples(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Curl, testenv.JQ, testenv.Python, testenv.Node, testenv.PyKoyeb)
-	// What a user of the examples has: directories, and the programs of a project.
+	// The directories and programs that the examples assume.
 	x := newExecutor(t, nil)
 	x.run(t, `mkdir -p /home/user/project /tmp/my/directory &&
 		printf 'import time\nprint("Application started on port 8080", flush=True)\ntime.sleep(1000)\n' | tee /home/user/project/app.py >/home/user/server.py &&
@@ -40,7 +39,7 @@ func TestExecutorExamples(t *testing.T) {
 	}
 }
 
-// exampleAnswers are what the specification says each example answers.
+// exampleAnswers are the specified responses to the examples.
 var exampleAnswers = []struct {
 	title, answer string
 	follows       string // shell text after the example: prints what it left behind
@@ -65,7 +64,7 @@ var exampleAnswers = []struct {
 	{title: "Stream Process Logs", answer: `(?s)^\[stdout\] Application started on port 8080\n\[stderr\] Warning: debug mode\n$`},
 	{title: "Stream Process Logs", answer: `(?s)^\[stdout\] Application started on port 8080\n\[stderr\] Warning: debug mode\n$`},
 	{title: "Starting and Monitoring a Long-Running Process", answer: `^Started process: [0-9a-f-]{36}\n$`},
-	// The text says GET, here and in the reference implementation; its example says POST.
+	// The specification's text and its reference implementation say GET, its example says POST.
 	{title: "Starting and Monitoring a Long-Running Process", answer: `(?i)^Method not allowed\s*$`},
 	{title: "Starting and Monitoring a Long-Running Process", answer: `"command": "python -u server.py"`},
 	{title: "Starting and Monitoring a Long-Running Process", answer: `^\{"success":true,"message":"Process killed successfully"\}\s*$`},
@@ -89,8 +88,8 @@ func readExamples(t *testing.T) (all []example) {
 	return all
 }
 
-// example runs one and returns what it printed. The variables of a shell live
-// on in a file between examples.
+// example runs one example and returns its output. A file carries the shell's variables from one
+// example to the next.
 func (x *executor) example(t *testing.T, e example, id, follows string) string {
 	t.Helper()
 	code := strings.NewReplacer("localhost:8080", x.addr, "your-secret", x.secret,
@@ -133,8 +132,7 @@ func (x *executor) run(t *testing.T, cmd string) string {
 	return answer.Stdout
 }
 
-// start starts a process that ends by itself, waits until it has, and returns
-// its id.
+// start starts a process that exits by itself, waits for its exit, and returns its id.
 func (x *executor) start(t *testing.T, cmd string) string {
 	t.Helper()
 	var started struct{ ID string }

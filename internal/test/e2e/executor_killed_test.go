@@ -14,9 +14,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// An executor that is killed with SIGKILL while its sandbox works leaves
-// nothing: no process, mount, namespace, directory, socket or listener, and no
-// group once the next start, or "sandbar gc", has looked.
+// An executor that is killed with SIGKILL while its sandbox runs leaves no process, mount,
+// namespace, directory, socket or listener. The next start, or "sandbar gc", removes its cgroups.
 func TestKilledExecutor(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	before := mounts(t)
@@ -52,8 +51,7 @@ func TestKilledExecutor(t *testing.T) {
 	waitUntil(t, "namespaces and mounts are as before", func() []string { return remains(t, before, killed...) })
 }
 
-// An executor whose main command ends is gone as well, whatever that has left
-// running.
+// An executor exits with its main command, even if other processes still run in the sandbox.
 func TestEndedExecutor(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	before := mounts(t)
@@ -70,9 +68,9 @@ func TestEndedExecutor(t *testing.T) {
 	waitUntil(t, "namespaces and mounts are as before", func() []string { return remains(t, before, ended) })
 }
 
-// occupy has the sandbox do everything that might outlive it: programs that
-// left their session, a background process that listens and is followed, a
-// connection through the proxy, a command and an upload under way.
+// occupy starts everything that might outlive the sandbox: programs in their own sessions, a
+// listening background process whose output is followed, a connection through the proxy, a
+// running command and an upload.
 func (x *executor) occupy(t *testing.T) {
 	t.Helper()
 	stubborn := "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM HUP INT; sleep 1000' &); sleep 1000"
@@ -95,7 +93,7 @@ func (x *executor) occupy(t *testing.T) {
 	}
 }
 
-// hold sends a request whose answer has no end, and waits until it begins.
+// hold sends a request with an endless response, and waits until the response begins.
 func (x *executor) hold(t *testing.T, method, path string, body io.Reader) {
 	t.Helper()
 	resp, err := x.send(method, path, body)
@@ -114,7 +112,7 @@ func (x *executor) send(method, path string, body io.Reader) (*http.Response, er
 	return http.DefaultClient.Do(r)
 }
 
-// A daemon that is killed leaves nothing of its long-lived sandboxes either.
+// A killed daemon leaves nothing of its long-lived sandboxes.
 func TestKilledDaemonWithSandboxes(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	dir := t.TempDir()

@@ -22,8 +22,8 @@ type executor struct {
 	logs        *os.File
 }
 
-// newExecutor starts one and waits until it answers. args come before what the
-// test's own address and secret need.
+// newExecutor starts an executor and waits until it answers. args come before the test's own
+// arguments.
 func newExecutor(t *testing.T, args []string, env ...string) *executor {
 	t.Helper()
 	x := &executor{addr: freeAddress(t), proxy: freeAddress(t), secret: "end-to-end-secret", dir: t.TempDir()}
@@ -57,7 +57,7 @@ func newExecutor(t *testing.T, args []string, env ...string) *executor {
 	}
 }
 
-// ask posts a body, or gets where there is none, and decodes the answer.
+// ask sends a POST with a body, or a GET without one, and decodes the response.
 func (x *executor) ask(t *testing.T, path string, body, answer any) {
 	t.Helper()
 	method, reader := http.MethodGet, io.Reader(nil)

@@ -17,8 +17,8 @@ import (
 // cobol is a language whose interpreter no host has.
 const cobol = "SANDBAR_LANGUAGES=[{name: cobol, file: main.cob, command: [no-such-cobol, \"{file}\"]}]"
 
-// A language whose interpreter this host lacks is refused at once: there is no ack. The refusal and
-// the schema of the tool name the languages that there are.
+// A language whose interpreter this host lacks is refused at once, without an ack. The error and
+// the schema of the tool name the available languages.
 func TestFathomMissingInterpreter(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
 	d := newDaemon(t, t.TempDir(), cobol)
@@ -54,8 +54,8 @@ func TestFathomMissingInterpreter(t *testing.T) {
 	}
 }
 
-// Programs have no network, unless the operator gives them one. A daemon that cannot do that does
-// not start.
+// Programs have no network unless the operator configures it. A daemon whose driver cannot provide
+// it does not start.
 func TestFathomNetwork(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.TUN)
 	const devices = "grep -c : /proc/net/dev"
@@ -69,7 +69,7 @@ func TestFathomNetwork(t *testing.T) {
 		}
 	}
 	d := startDaemon(t, t.TempDir(), "SANDBAR_FATHOM_NETWORK=true", "SANDBAR_NETWORK_OUTBOUND=false")
-	if err := d.cmd.Wait(); err == nil || !strings.Contains(d.said(), "fathom.network is true, and the driver native cannot give its sandboxes a network here") {
+	if err := d.cmd.Wait(); err == nil || !strings.Contains(d.said(), "fathom.network is true, but the driver native cannot give sandboxes a network on this host") {
 		t.Errorf("it ended with %v and said:\n%s", err, d.said())
 	}
 }

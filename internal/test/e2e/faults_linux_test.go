@@ -20,8 +20,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// startIn starts a daemon by way of a shell that prepares its surroundings, in a
-// mount namespace of its own, and waits until it answers.
+// startIn starts a daemon from a shell script that prepares its mounts, in a new mount namespace,
+// and waits until it answers.
 func startIn(t *testing.T, prepare string, env ...string) *daemon {
 	t.Helper()
 	attr := &syscall.SysProcAttr{}
@@ -58,8 +58,8 @@ type outcome struct {
 	Exit                *int `json:"exit_code"`
 }
 
-// run executes a program on a connection of its own, to its last message. An
-// error is of the connection.
+// run executes a program on a new connection and waits for its last message. An error is of the
+// connection.
 func (d *daemon) run(ctx context.Context, language, code string, timeout time.Duration) (outcome, error) {
 	var o outcome
 	ws, err := d.connect(ctx)
@@ -88,8 +88,7 @@ func (d *daemon) run(ctx context.Context, language, code string, timeout time.Du
 	return o, nil
 }
 
-// works fails the test unless the daemon runs programs, at the latest after a
-// while.
+// works fails the test unless the daemon runs programs within a bounded time.
 func (d *daemon) works(t *testing.T) {
 	t.Helper()
 	ctx := within(t, time.Minute)
@@ -102,7 +101,7 @@ func (d *daemon) works(t *testing.T) {
 	})
 }
 
-// ends fails the test unless the daemon ends in order and leaves nothing.
+// ends fails the test unless the daemon exits cleanly and leaves nothing.
 func (d *daemon) ends(t *testing.T) {
 	t.Helper()
 	if err := d.stop(); err != nil {
@@ -111,13 +110,13 @@ func (d *daemon) ends(t *testing.T) {
 	waitUntil(t, "nothing is left", func() []string { return leftovers(t, d) })
 }
 
-// When memory is short the kernel ends programs first, then their agents, and
-// the daemon last; no program can put itself before the daemon.
+// Under memory pressure the kernel kills programs first, then their agents, and the daemon last. No
+// program can lower its oom_score_adj below the daemon's.
 func TestWhoIsKilledForMemory(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Root)
 	d := newDaemon(t, t.TempDir())
 	start(t, d, 1)
-	// A program's short-lived children may be gone before they are looked at.
+	// Short-lived children of a program may exit before their score is read.
 	score := func(pid int) (n int, there bool) {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
 		if err != nil {
@@ -162,15 +161,14 @@ func TestWhoIsKilledForMemory(t *testing.T) {
 	d.ends(t)
 }
 
-// mayLower reports whether a process of this user may put itself before others,
-// which takes a capability that root in a container often lacks.
+// mayLower reports whether a process of this user may lower its oom_score_adj. That needs
+// CAP_SYS_RESOURCE, which root in a container often lacks.
 func mayLower(t *testing.T) bool {
 	t.Helper()
 	return exec.Command("/bin/sh", "-c", "echo -900 >/proc/$$/oom_score_adj").Run() == nil
 }
 
-// agents lists the processes of the agent's program that a daemon has started in
-// this part.
+// agents returns the agents that a daemon has started in this test.
 func agents(t *testing.T, d *daemon, part string) (pids []int) {
 	t.Helper()
 	for _, f := range glob(t, "/proc/[0-9]*/cmdline") {
@@ -197,8 +195,8 @@ func childrenOf(t *testing.T, pid int) (pids []int) {
 	return pids
 }
 
-// A daemon whose disk is full, or can only be read, goes on running programs,
-// says what it cannot do, and can do it when there is room again.
+// A daemon whose disk is full or read-only continues to run programs, reports what it cannot do,
+// and recovers when there is space again.
 func TestFullDisk(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Root)
 	d := startIn(t, "mkdir state run\nmount -t tmpfs -o size=256k,mode=700 tmpfs state\nmount -t tmpfs -o size=256k,mode=700 tmpfs run")
@@ -210,8 +208,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.WriteFile(image+"/etc/large", make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// usable fails unless sandboxes of both kinds are to be had, and storing an
-	// image says what is the matter.
+	// usable fails unless sandboxes of both kinds work, and storing an image reports the cause.
 	usable := func(when, why string) {
 		t.Helper()
 		d.works(t)
@@ -230,8 +227,8 @@ func TestFullDisk(t *testing.T) {
 	}
 	shell("for d in state run; do head -c 1M /dev/zero >$d/full 2>/dev/null && exit 1; done; true")
 	usable("with a full disk", "no space")
-	// The kernel holds the removed staging directory until it has freed the unpacker's
-	// Landlock ruleset, some time after the process has ended. Until then it refuses.
+	// The kernel pins the removed staging directory until it has freed the unpacker's Landlock
+	// ruleset, some time after the process has exited. Until then the remount fails.
 	shell(`rm state/full run/full; for d in state run; do
 	n=0; until mount -o remount,ro $d; do n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.05; done; done`)
 	usable("with a disk that can only be read", "read-only")
@@ -243,7 +240,7 @@ func TestFullDisk(t *testing.T) {
 	d.ends(t)
 }
 
-// inside is a command that sees the daemon's mounts; "sandbar" is the one under test.
+// inside returns a command in the daemon's mount namespace; "sandbar" is the tested build.
 func (d *daemon) inside(name string, args ...string) *exec.Cmd {
 	if name == "sandbar" {
 		name = d.cmd.Args[4]
@@ -253,16 +250,15 @@ func (d *daemon) inside(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// crowd runs n programs at once, each on a connection of its own. Everybody is
-// answered: with the program's end, or with a typed error; unheard are those whose
-// connection was not taken, or ended.
+// crowd runs n programs at once, each on its own connection. Every execution must end with a result
+// or a typed error; unheard counts those whose connection was refused or closed.
 func (d *daemon) crowd(t *testing.T, n int) (ran, refused, unheard int) {
 	t.Helper()
 	return d.crowdOf(t, n, "sleep 0.3; exit 7", 7)
 }
 
-// crowdOf is crowd for a program that ends with 7 or, where it may have been refused
-// something itself, with another code.
+// crowdOf is crowd for a program that exits with 7, or with another code if the kernel may have
+// refused it a resource.
 func (d *daemon) crowdOf(t *testing.T, n int, program string, starved int) (ran, refused, unheard int) {
 	t.Helper()
 	var wait sync.WaitGroup
@@ -293,8 +289,8 @@ func (d *daemon) crowdOf(t *testing.T, n int, program string, starved int) (ran,
 	return ran, refused, unheard
 }
 
-// A daemon that may have few descriptors answers everybody whom it can still
-// hear, with a result or a typed error, and works when they have left.
+// A daemon with a low limit of descriptors answers every connection that it can accept, with a
+// result or a typed error, and recovers when the clients have left.
 func TestFewDescriptors(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	d := startIn(t, "ulimit -n 100", "SANDBAR_TEMPLATES=off", "SANDBAR_LIMITS_DEFAULT_FILES=64", "SANDBAR_LIMITS_MIN_FILES=16")
@@ -307,9 +303,8 @@ func TestFewDescriptors(t *testing.T) {
 	d.ends(t)
 }
 
-// Where there are no more processes to be had, everybody is answered, the daemon
-// lives, and all is well when there is room again. Programs that are started before
-// may find none for their own.
+// At the process limit every client is answered, the daemon survives, and recovers when processes
+// are available again. Programs that were started before may fail to fork.
 func TestFewThreads(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Root, testenv.CgroupV1)
 	group := pidsGroup(t)
@@ -346,8 +341,8 @@ func readTrim(t *testing.T, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// pidsGroup makes a control group of version 1 that can limit processes, below the
-// one of this process, and removes it at the end with what daemons leave in it.
+// pidsGroup creates a version 1 cgroup with the pids controller below this process's, and removes
+// it at the end, with cgroups that daemons leave in it.
 func pidsGroup(t *testing.T) string {
 	t.Helper()
 	own := ""
@@ -363,7 +358,7 @@ func pidsGroup(t *testing.T) string {
 	t.Cleanup(func() {
 		waitUntil(t, "the control group is empty", func() []string {
 			for _, dir := range append(glob(t, group+"/sandbar/*.sb_*"), group+"/sandbar", group) {
-				_ = os.Remove(dir) // it may be busy still, or never have been
+				_ = os.Remove(dir) // may still be busy, or missing
 			}
 			return glob(t, group)
 		})
@@ -371,11 +366,11 @@ func pidsGroup(t *testing.T) string {
 	return group
 }
 
-// Where the kernel gives no more namespaces, sandboxes are refused with a typed
-// error and those that run go on; all is well when there is room again.
+// At the namespace limit the daemon refuses sandboxes with a typed error, running ones continue,
+// and the daemon recovers when namespaces are available again.
 func TestFewNamespaces(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
-	// A user namespace has bounds of its own, which hold for those below it as well.
+	// The limits of a user namespace also apply to its descendants (namespaces(7)).
 	d := startIn(t, `set -- unshare --user --map-root-user sh -ec 'echo 4 >/proc/sys/user/max_net_namespaces; exec "$@"' sh "$@"`, "SANDBAR_TEMPLATES=off")
 	d.await(t)
 	d.works(t)
@@ -387,9 +382,9 @@ func TestFewNamespaces(t *testing.T) {
 	d.ends(t)
 }
 
-// As a container's first process the daemon waits for those who lose their parents,
-// ends when it is told to, and all is as ever. What another daemon runs outside, whom
-// it cannot see, it leaves alone when it clears away what is left of the dead.
+// As PID 1 of a container the daemon reaps orphans, exits on SIGTERM, and works as elsewhere. When
+// it removes leftovers of dead daemons, it does not touch those of a live daemon outside of its PID
+// namespace.
 func TestFirstProcess(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	// It starts programs all the time, which it cannot once its limits are taken from it.
@@ -449,7 +444,7 @@ func TestFirstProcess(t *testing.T) {
 		}
 		return []string{"none"}
 	})
-	for _, pid := range childrenOf(t, daemon) { // those who start agents and interpreters
+	for _, pid := range childrenOf(t, daemon) { // the spawner and the template processes
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && err != unix.ESRCH {
 			t.Fatal(err)
 		}
@@ -467,8 +462,7 @@ func TestFirstProcess(t *testing.T) {
 	d.ends(t)
 }
 
-// A sandbox whose agent stands still is ended by the daemon's clock, and its
-// caller is answered.
+// The daemon's timeout kills a sandbox whose agent is stopped, and its caller is answered.
 func TestStoppedAgent(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	d := newDaemon(t, t.TempDir(), "SANDBAR_TEMPLATES=off", "SANDBAR_GRACE=100ms")
@@ -506,9 +500,8 @@ func TestStoppedAgent(t *testing.T) {
 	d.ends(t)
 }
 
-// When the process that starts agents stands still, whoever asks for a sandbox
-// is answered within the time that one may take; when it goes on, or is killed,
-// all goes on.
+// If the spawner is stopped, a request for a sandbox is answered within the setup timeout. When the
+// spawner continues or is killed, the daemon recovers.
 func TestStoppedSpawner(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	for _, then := range []unix.Signal{unix.SIGCONT, unix.SIGKILL} {
@@ -525,7 +518,7 @@ func TestStoppedSpawner(t *testing.T) {
 			}
 			answer <- fmt.Sprintf("%+v, %v", o, err)
 		}()
-		time.Sleep(200 * time.Millisecond) // most likely it waits by then; either way it must be answered
+		time.Sleep(200 * time.Millisecond) // the request most likely waits by now; it must be answered in any case
 		if err := unix.Kill(agents(t, d, "spawner")[0], then); err != nil {
 			t.Fatal(err)
 		}

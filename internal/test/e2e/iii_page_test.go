@@ -15,7 +15,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// runExample runs a program that uses an SDK and returns what it prints.
+// runExample runs a program that uses an SDK and returns its output.
 func runExample(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -32,7 +32,7 @@ func runExample(t *testing.T, dir, program string, args ...string) string {
 	return string(out)
 }
 
-// cli runs the built command against a daemon and returns what it prints.
+// cli runs the built command as a client of a daemon and returns its output.
 func (d *daemon) cli(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -129,8 +129,8 @@ func TestIIIAndCommandLineShareSandboxes(t *testing.T) {
 	}
 }
 
-// While clients of iii get in without a token, what somebody keeps to himself by a
-// token or a secret of its own is not theirs.
+// Clients of iii that need no token cannot use sandboxes with a client's token or their own
+// secret.
 func TestIIIOpenDoorSparesSecrets(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	dir := t.TempDir()
@@ -159,7 +159,7 @@ func TestIIIOpenDoorSparesSecrets(t *testing.T) {
 	}
 }
 
-// What a preset is follows the settings, and is told.
+// The settings determine the image of a preset, and responses name it.
 func TestIIIPresets(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Python, testenv.Node)
 	for name, x := range map[string]struct {
@@ -208,8 +208,8 @@ func TestIIIPresets(t *testing.T) {
 	}
 }
 
-// What the protocol's text lets callers ask for is not refused by a default of the
-// daemon: memory and processors beyond the host's, "python", bash.
+// The daemon's defaults allow all requests that the protocol allows: memory and processors beyond
+// the host's, "python", bash.
 func TestIIIDefaultsOfTheText(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
 	d, url := iiiDaemon(t, t.TempDir(), "SANDBAR_III_IMAGE_ALLOWLIST=python")
@@ -227,7 +227,7 @@ func TestIIIDefaultsOfTheText(t *testing.T) {
 	}
 }
 
-// "sandbar eval bash" is bash where the host has one; shell is what it was.
+// "sandbar eval bash" runs bash if the host has it; shell does not change.
 func TestEvalBash(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS)
 	want := "bash\n"
@@ -241,7 +241,7 @@ func TestEvalBash(t *testing.T) {
 	}
 }
 
-// "sandbar iii worker add iii-sandbox" makes a file with which the daemon serves.
+// "sandbar iii worker add iii-sandbox" creates a file that the daemon accepts as configuration.
 func TestIIIWorkerAdd(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Python)
 	dir := t.TempDir()
@@ -249,7 +249,7 @@ func TestIIIWorkerAdd(t *testing.T) {
 	if err := os.WriteFile(file, []byte("workers:\n  - name: iii-http # ours\n    config: {port: 3111}\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	for _, said := range []string{"added the worker iii-sandbox to config.yaml\n", "config.yaml has the worker iii-sandbox; nothing was changed\n"} {
+	for _, said := range []string{"added the worker iii-sandbox to config.yaml\n", "config.yaml already has the worker iii-sandbox; nothing was changed\n"} {
 		cmd := exec.Command(testenv.Build(t, "cmd/sandbar"), "iii", "worker", "add", "iii-sandbox")
 		cmd.Dir, cmd.Env = dir, environ()
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != said {

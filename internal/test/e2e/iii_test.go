@@ -20,7 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// iiiEnviron is what the drivers of the SDKs want of a server.
+// iiiEnviron is the server's environment for the SDKs' test programs.
 func iiiEnviron() []string {
 	return []string{
 		"SANDBAR_III_IMAGE_ALLOWLIST=python,node,broken,capped",
@@ -33,7 +33,7 @@ func iiiEnviron() []string {
 	}
 }
 
-// iiiDaemon starts a daemon that is an iii engine, and returns where.
+// iiiDaemon starts a daemon that serves as an iii engine, and returns its address.
 func iiiDaemon(t *testing.T, dir string, env ...string) (*daemon, string) {
 	t.Helper()
 	address := freeAddress(t)
@@ -67,8 +67,8 @@ func iiiWorker(t *testing.T, dir, engine string, env ...string) *daemon {
 	return d
 }
 
-// iiiPlaces are the two ways in which clients meet our functions: in a daemon,
-// and in a worker that has joined another daemon, which has none.
+// iiiPlaces are the two servers of the functions: a daemon, and a worker that is connected to
+// another daemon without functions.
 func iiiPlaces(t *testing.T, test func(t *testing.T, url string)) {
 	t.Run("serve", func(t *testing.T) {
 		d, url := iiiDaemon(t, t.TempDir(), iiiEnviron()...)
@@ -95,7 +95,7 @@ func iiiPlaces(t *testing.T, test func(t *testing.T, url string)) {
 	})
 }
 
-// The real SDKs, as npm and PyPI have them, drive the built command.
+// The SDKs from npm and PyPI work with the built command.
 func TestIIINpm(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.NpmIII, testenv.Python)
 	iiiPlaces(t, func(t *testing.T, url string) {
@@ -110,8 +110,7 @@ func TestIIIPython(t *testing.T) {
 	})
 }
 
-// iiiClients is where the drivers of the SDKs are; the protocol's own tests use
-// them too.
+// iiiClients is the directory of the SDKs' test programs, which the protocol's tests use too.
 func iiiClients(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", "..", "protocol", "iii", "testdata", "clients"))
@@ -121,7 +120,7 @@ func iiiClients(t *testing.T) string {
 	return dir
 }
 
-// runIII runs a driver, all of whose checks must hold.
+// runIII runs a test program of an SDK. All its checks must pass.
 func runIII(t *testing.T, url string, checks int, env string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -139,7 +138,7 @@ func runIII(t *testing.T, url string, checks int, env string, args ...string) {
 			OK           bool
 		}
 	}
-	// The SDK says things on the same output.
+	// The SDK prints to the same stream.
 	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
 	if e := json.Unmarshal(lines[len(lines)-1], &said); e != nil {
 		t.Fatalf("%v; it printed %q\n%s", err, out, stderr.Bytes())
@@ -154,10 +153,10 @@ func runIII(t *testing.T, url string, checks int, env string, args ...string) {
 	}
 }
 
-// asDocumented is what docs/iii.md tells an operator to set.
+// asDocumented is the setting that docs/iii.md recommends.
 const asDocumented = "SANDBAR_III_IMAGE_ALLOWLIST=python,node"
 
-// The text's quickstart, to the letter: the two ways to run a program, and the three
+// The quickstart of the protocol's text, unchanged: the two ways to run a program, and the three
 // forms of a command.
 func TestIIIQuickstart(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.NpmIII, testenv.PyIII)
@@ -175,7 +174,7 @@ func TestIIIQuickstart(t *testing.T) {
 		for line := range strings.Lines(string(out)) {
 			text, ok := strings.CutPrefix(line, "RESULT ")
 			if !ok {
-				continue // the SDK says things on the same output
+				continue // the SDK prints to the same stream
 			}
 			var r struct {
 				Stdout  string
@@ -194,11 +193,11 @@ func TestIIIQuickstart(t *testing.T) {
 			t.Errorf("%v: %v; %q, want %q\n%s%s", args, err, said, want, out, stderr.Bytes())
 		}
 	}
-	d.endWell(t)
+	d.endClean(t)
 }
 
-// The text's own examples, to the letter. Only where something else listens at the
-// address that stands in them it is another one.
+// The examples of the protocol's text, unchanged, except that their address is replaced if it is
+// in use.
 func TestIIIExamples(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.NpmIII, testenv.PyIII)
 	address := standard
@@ -216,7 +215,7 @@ func TestIIIExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The example does not end by itself: its connection keeps it.
+	// The example does not exit by itself: its open connection keeps it running.
 	if err := os.WriteFile(filepath.Join(dir, "main.mjs"), []byte("await import('./example.mjs')\nprocess.exit(0)\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +240,7 @@ func TestIIIExamples(t *testing.T) {
 	}
 }
 
-// standard is where iii engines listen.
+// standard is the default address of iii engines.
 const standard = "127.0.0.1:49134"
 
 // unused reports whether nothing listens on an address.
@@ -250,7 +249,7 @@ func unused(address string) bool {
 	return err == nil && l.Close() == nil
 }
 
-// iiiClient is a connection of a few lines.
+// iiiClient is a minimal client.
 type iiiClient struct {
 	t   *testing.T
 	ws  *websocket.Conn
@@ -297,7 +296,7 @@ func (c *iiiClient) send(function string, data object) {
 	}
 }
 
-// receive is the next result.
+// receive returns the next result.
 func (c *iiiClient) receive() iiiAnswer {
 	c.t.Helper()
 	for {
@@ -321,7 +320,7 @@ func (c *iiiClient) invoke(function string, data object) iiiAnswer {
 	return c.receive()
 }
 
-// call is a call that must succeed.
+// call makes a call that must succeed.
 func (c *iiiClient) call(function string, data object) map[string]any {
 	c.t.Helper()
 	m := c.invoke(function, data)
@@ -340,8 +339,8 @@ func (c *iiiClient) sh(id any, script string) string {
 	return r["stdout"].(string)
 }
 
-// A Debian image that stands for "python" is what sandboxes of it have, and two
-// of them share nothing that either can write.
+// Sandboxes of the preset "python" use an imported Debian image, and two of them share no
+// writable file.
 func TestIIIImage(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.DebianImage)
 	dir := t.TempDir()
@@ -383,8 +382,8 @@ func TestIIIImage(t *testing.T) {
 	}
 }
 
-// A worker that is killed while its sandboxes work leaves nothing, and its
-// engine tells those who wait; so does a daemon whose client is killed.
+// A worker that is killed while its sandboxes run leaves nothing, and its engine reports the
+// loss to waiting callers; so does a daemon whose client is killed.
 func TestKilledIII(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
 	before := mounts(t)
@@ -422,7 +421,7 @@ func TestKilledIII(t *testing.T) {
 	if m := c.invoke("sandbox::list", object{}); m.Error == nil || m.Error.Code != "function_not_found" {
 		t.Errorf("the functions of a killed worker: %+v", m)
 	}
-	// The daemon itself is none the worse.
+	// The daemon still works.
 	if r, err := http.Get("http://" + d.addr + "/health"); err != nil || r.StatusCode != http.StatusOK {
 		t.Errorf("health: %v", err)
 	} else {

@@ -22,18 +22,17 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// executions is how many are under way when the daemon is killed in a round that
-// waits for that.
+// executions is the number of running executions for which a round waits before it kills the
+// daemon.
 const executions = 20
 
-// A daemon that is killed with SIGKILL, at whatever moment of its start or of
-// its work, leaves nothing: its sandboxes end by themselves, what cannot end,
-// empty groups, is removed at the next start, and whoever waited for it is told.
-// KILLS is how often ("make kills N=1000").
+// A daemon that is killed with SIGKILL at any moment leaves nothing: its sandboxes end by
+// themselves, the next start removes empty cgroups, and waiting clients get an error. KILLS is the
+// number of rounds ("make kills N=1000").
 func TestKilledDaemon(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	n := rounds(t)
-	testenv.Build(t, "cmd/sandbar") // now: from here on every child is a daemon's
+	testenv.Build(t, "cmd/sandbar") // before adopt: from then on every new child belongs to a daemon
 	others := adopt(t)
 	dir := t.TempDir()
 	before := mounts(t)
@@ -49,7 +48,7 @@ func TestKilledDaemon(t *testing.T) {
 				start(t, d, executions)
 			}
 		}
-		time.Sleep(rand.N(300 * time.Millisecond)) // so that it is no matter of what we wait for
+		time.Sleep(rand.N(300 * time.Millisecond)) // a random moment, independent of the condition above
 		d.kill()
 		calls.answered(t, i)
 		unchecked = append(unchecked, d)
@@ -68,8 +67,7 @@ func TestKilledDaemon(t *testing.T) {
 	t.Logf("%d kills survived, %.2f s each; left: 0 processes, mounts, control groups, namespaces, directories, sockets and callers without an answer", n, took.Seconds()/float64(n))
 }
 
-// check waits until nothing is left of daemons that were killed before the one
-// that answers now.
+// check waits until nothing is left of the daemons that were killed before the current one.
 func check(t *testing.T, round int, others []int, killed []*daemon, now *daemon) []*daemon {
 	t.Helper()
 	waitUntil(t, fmt.Sprintf("round %d: nothing of the killed daemons is left", round), func() (left []string) {
@@ -81,9 +79,8 @@ func check(t *testing.T, round int, others []int, killed []*daemon, now *daemon)
 	return nil
 }
 
-// adopt has everything that loses its parents become a child of this process,
-// where orphans finds it, until the test ends, and returns the children it has by
-// now, which are none of that.
+// adopt makes this process a child subreaper until the test ends, so that orphaned processes become
+// its children, and returns its present children, which are not orphans.
 func adopt(t *testing.T) (others []int) {
 	t.Helper()
 	set := func(on uintptr) {
@@ -96,7 +93,7 @@ func adopt(t *testing.T) (others []int) {
 	return children(t)
 }
 
-// children are the processes of which this one is the parent.
+// children returns the children of this process.
 func children(t *testing.T) (pids []int) {
 	t.Helper()
 	own := strconv.Itoa(os.Getpid())
@@ -109,8 +106,8 @@ func children(t *testing.T) (pids []int) {
 	return pids
 }
 
-// orphans lists the children of this process but for daemons and others that are
-// known, such as the engine of other tests, and buries the dead among them.
+// orphans reaps exited children of this process and returns the others, without daemons and known
+// processes such as the engine of other tests.
 func orphans(t *testing.T, others []int, but ...*daemon) (left []string) {
 	t.Helper()
 	for _, pid := range children(t) {
@@ -135,8 +132,8 @@ type calls struct {
 	wrong  []string
 }
 
-// load keeps a daemon busy, from before it listens until it is killed, with
-// what ends at once, what goes on, and long-lived sandboxes.
+// load keeps a daemon busy, from before it listens until it is killed, with short and long programs
+// and long-lived sandboxes.
 func load(t *testing.T, d *daemon) *calls {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -148,8 +145,7 @@ func load(t *testing.T, d *daemon) *calls {
 	return c
 }
 
-// again calls f until ctx ends: before the daemon listens it fails, and when it
-// has been killed too.
+// again calls f until ctx ends. f fails before the daemon listens and after it was killed.
 func (c *calls) again(ctx context.Context, f func() error) {
 	for ctx.Err() == nil {
 		if err := f(); err != nil {
@@ -158,10 +154,10 @@ func (c *calls) again(ctx context.Context, f func() error) {
 	}
 }
 
-// execute has five programs under way at a time until the connection breaks.
-// What is said of those that end must be right.
+// execute keeps five programs running until the connection breaks. Results of finished programs
+// must be correct.
 func (c *calls) execute(ctx context.Context, d *daemon) error {
-	// Not ctx: the daemon's death must end this by itself.
+	// Not ctx: the daemon's death must break the connection.
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	ws, err := d.connect(whole)

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
-// rounds is how often the daemon is killed; KILLS sets it.
+// rounds returns how often the daemon is killed; KILLS sets it.
 func rounds(t *testing.T) int {
 	t.Helper()
 	s := os.Getenv("KILLS")
@@ -32,11 +32,11 @@ func rounds(t *testing.T) int {
 	return n
 }
 
-// outliving is a program that tries to outlive everything, and says that it is up.
+// outliving is a program that tries to survive its sandbox, and prints that it runs.
 const outliving = "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM HUP INT; sleep 1000' &); echo up; sleep 1000"
 
-// start has n programs under way that try to outlive everything, and returns
-// the connection over which they were asked for.
+// start starts n programs that try to survive their sandbox, and returns the connection of
+// their executions.
 func start(t *testing.T, d *daemon, n int) *websocket.Conn {
 	t.Helper()
 	c := d.dial(t)
@@ -73,7 +73,7 @@ func (d *daemon) connect(ctx context.Context) (*websocket.Conn, error) {
 	return c, err
 }
 
-// execute asks for a program of the shell.
+// execute requests the execution of a shell program.
 func execute(t *testing.T, c *websocket.Conn, id, code string) {
 	t.Helper()
 	if err := send(within(t, time.Minute), c, id, "shell", code); err != nil {
@@ -91,7 +91,7 @@ func send(ctx context.Context, c *websocket.Conn, id, language, code string) err
 	return c.Write(ctx, websocket.MessageText, m)
 }
 
-// frame is a message of the server, as far as these tests read it.
+// frame has the fields of a server message that these tests read.
 type frame struct {
 	Type, ID, Data, Message, Code string
 	Retryable                     *bool
@@ -112,8 +112,8 @@ func receive(t *testing.T, c *websocket.Conn) frame {
 	return f
 }
 
-// mounts are the mounts of this process, but for those of the Docker Engines of
-// tests, which come and go with the tests of other packages.
+// mounts returns the mounts of this process, without those of test Docker Engines, which tests
+// of other packages add and remove.
 func mounts(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/mountinfo")
@@ -124,9 +124,8 @@ func mounts(t *testing.T) string {
 	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "/"+dockerd.Prefix) }), "")
 }
 
-// remains lists the namespaces in which anything is that belongs to a sandbox
-// of one of the daemons, and mounts of theirs that were not there before. What
-// others have, tests that run beside this one, comes and goes and is not counted.
+// remains returns the namespaces with processes of the daemons' sandboxes, and the daemons' new
+// mounts. It ignores those of concurrent tests.
 func remains(t *testing.T, before string, daemons ...*daemon) (left []string) {
 	t.Helper()
 	for _, kind := range []string{"net", "mnt", "pid", "user", "ipc", "uts", "cgroup"} {
@@ -145,8 +144,7 @@ func remains(t *testing.T, before string, daemons ...*daemon) (left []string) {
 	return left
 }
 
-// belongs tells whether a process is an agent of one of the daemons, or runs
-// under one.
+// belongs reports whether a process is an agent of one of the daemons, or a descendant of one.
 func belongs(proc string, daemons []*daemon) bool {
 	for p := proc; ; {
 		b, err := os.ReadFile(p + "/cmdline")
@@ -164,7 +162,7 @@ func belongs(proc string, daemons []*daemon) bool {
 	}
 }
 
-// waitUntil polls until nothing is left; how long it takes is not tested.
+// waitUntil polls until nothing is left. It does not test the duration.
 func waitUntil(t *testing.T, what string, left func() []string) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -17,8 +17,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The real SDK, as PyPI has it, drives a real executor: both of its clients,
-// everything they can do.
+// The SDK from PyPI works with the executor: all functions of both of its clients.
 func TestKoyebSDK(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.PyKoyeb)
 	for mode, least := range map[string]int{"sync": 49, "async": 49} {
@@ -29,8 +28,7 @@ func TestKoyebSDK(t *testing.T) {
 	}
 }
 
-// Sandbox.create() of the real SDK works against a daemon, with the five
-// routes of a control plane between them.
+// Sandbox.create() of the SDK works with a daemon behind a control plane of five routes.
 func TestKoyebCreate(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.PyKoyeb)
 	d := newDaemon(t, t.TempDir())
@@ -59,15 +57,15 @@ func runChecks(t *testing.T, mode string, least int, env ...string) {
 	}
 }
 
-// controlPlane is as much of a cloud as the SDK needs to create sandboxes: it
-// makes them in a daemon.
+// controlPlane is the part of a cloud's API that the SDK needs to create sandboxes; it creates
+// them in a daemon.
 type controlPlane struct {
 	t      *testing.T
 	daemon *daemon
 
 	mu       sync.Mutex
 	apps     int
-	services map[string]service // by the id of service, deployment and app
+	services map[string]service // by the ids of service, deployment and app
 }
 
 type service struct{ Sandbox, App, Secret string }

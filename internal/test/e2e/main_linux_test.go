@@ -9,7 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
-// engines is the Docker Engine of these tests, made when it is needed.
+// engines is the Docker Engine of these tests, started at its first use.
 var engines dockerd.Shared
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func boundaries() []boundary {
 	}
 }
 
-// environ is the environment that names the boundary to the built command.
+// environ returns the environment that selects the driver of the built command.
 func (b boundary) environ(t *testing.T) []string {
 	t.Helper()
 	return append(b.settings(t), "SANDBOX_TYPE="+b.name)

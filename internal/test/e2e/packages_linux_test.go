@@ -15,8 +15,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// packages makes both packages of the command as tests build it, with the scripts
-// and files of this tree.
+// packages makes both packages from the tests' build of the command, with the scripts and files of
+// the repository.
 func packages(t *testing.T) (deb, rpm string) {
 	t.Helper()
 	testenv.Need(t, testenv.Linux, testenv.Root, testenv.GoTool, testenv.Nfpm)
@@ -55,14 +55,14 @@ func packages(t *testing.T) (deb, rpm string) {
 	return debs[0], rpms[0]
 }
 
-// installed is what both packages hold, with the permissions.
+// installed lists the files of both packages with their permissions.
 var installed = map[string]os.FileMode{
 	"usr/bin/sandbar": 0o755, "usr/lib/systemd/system/sandbar.service": 0o644, "etc/sandbar/config.yaml": 0o600,
 	"usr/share/doc/sandbar/copyright": 0o644, "usr/share/doc/sandbar/deploy.md": 0o644,
 }
 
-// The deb installs into a root, makes a token that only root reads, keeps what the
-// operator has changed, and leaves nothing after a purge.
+// The deb installs into a root directory, generates a token that only root can read, keeps the
+// operator's changes, and leaves nothing after a purge.
 func TestDeb(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.Root, testenv.Dpkg)
 	deb, _ := packages(t)

@@ -17,11 +17,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/qemu/guestplan"
 )
 
-// roleCases are quick, and depend on who the daemon is and how a sandbox starts. The
-// cases 19 fail as well if the suite cannot find programs that outlive a sandbox.
+// roleCases are short cases that depend on the daemon's user and on how a sandbox starts. The cases
+// 19 also fail if the suite cannot find programs that outlive a sandbox.
 const roleCases = "15-outer-*,19-daemon,25-*,28-*,56-*,57-*,61-*,62-*"
 
-// roleReport is what the suite says of one role.
+// roleReport is the suite's report on one role.
 type roleReport struct {
 	Role   string
 	NotRun string `json:"not_run"`
@@ -51,8 +51,8 @@ func roleReports(t *testing.T, text string) map[string]roleReport {
 	}
 }
 
-// The attacks are contained whoever the daemon is, on the host's programs cold and on
-// an image warm. Root takes on every role by itself; "make security" runs all of them.
+// The attacks are contained for every user of the daemon, with the host's programs cold and with an
+// image warm. Root can run every role; "make security" runs all of them.
 func TestEscapeSuiteRoles(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.UserNS, testenv.Python, testenv.DebianImage)
 	dir, binary := t.TempDir(), testenv.Build(t, "cmd/sandbar")
@@ -91,8 +91,8 @@ func TestEscapeSuiteRoles(t *testing.T) {
 	}
 }
 
-// An ordinary user's control group of version 2 holds what it claims. An emulated
-// machine is slow, so that only what depends on the group is attacked there.
+// The limits of an ordinary user's delegated version 2 cgroup hold. The emulated machine is slow,
+// so only cases that depend on the cgroup run there.
 func TestEscapeSuiteRolesGuest(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.QEMU, testenv.Python)
 	dir := t.TempDir()

@@ -20,8 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// secrets are what must stay where it is sent to. Each is a word that nothing
-// else contains.
+// secrets are values that must reach only their recipient. Each is a unique word.
 type secrets struct{ token, env, code, input, file, argument string }
 
 func newSecrets() secrets {
@@ -31,7 +30,7 @@ func newSecrets() secrets {
 
 func (s secrets) all() []string { return []string{s.token, s.env, s.code, s.input, s.file, s.argument} }
 
-// found names those of words that are in a text.
+// found returns the words that a text contains.
 func found(text []byte, words ...string) (in []string) {
 	for _, w := range words {
 		if bytes.Contains(text, []byte(w)) {
@@ -41,17 +40,16 @@ func found(text []byte, words ...string) (in []string) {
 	return in
 }
 
-// leaks is a client that remembers what must not be said to anybody.
+// leaks is a client with the secrets to search for.
 type leaks struct {
 	t *testing.T
 	d *daemon
 	s secrets
 }
 
-// Tokens, code, environments, inputs, files and arguments that come by any of
-// the protocols, with failures of every kind, are afterwards in no log at its
-// chattiest, in no metric, no error, no file of the daemon's, no argument or
-// environment of a process of its, and nowhere that another sandbox can look.
+// Tokens, code, environments, inputs, files and arguments of all protocols, with failures of every
+// kind, are afterwards in no debug log, no metric, no error, no file of the daemon, no argument or
+// environment of its processes, and nowhere that another sandbox can read.
 func TestSecretsStay(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
 	s := newSecrets()
@@ -117,7 +115,7 @@ func (l leaks) request(method, path string, body any, headers ...string) (int, [
 	return resp.StatusCode, b
 }
 
-// quiet sends a request whose answer must hold none of words.
+// quiet sends a request whose response must contain none of the words.
 func (l leaks) quiet(method, path string, body any, words ...string) int {
 	l.t.Helper()
 	status, answer := l.request(method, path, body)
@@ -127,7 +125,7 @@ func (l leaks) quiet(method, path string, body any, words ...string) int {
 	return status
 }
 
-// fathom runs programs by that protocol, and has it refuse and end some.
+// fathom runs programs over the Fathom protocol, some of which are refused or killed.
 func (l leaks) fathom() {
 	l.t.Helper()
 	ctx := within(l.t, 2*time.Minute)
@@ -182,7 +180,7 @@ func (l leaks) fathom() {
 	}
 }
 
-// iii runs a program by that protocol, and has it refuse one.
+// iii runs a program over the iii protocol, and makes a request that is refused.
 func (l leaks) iii(engine string) {
 	l.t.Helper()
 	c := dialIII(l.t, engine)
@@ -203,8 +201,8 @@ func (l leaks) iii(engine string) {
 	}
 }
 
-// sandbox makes a long-lived sandbox, runs in it what knows all secrets but the
-// token and goes on, and returns its id.
+// sandbox creates a long-lived sandbox with a background program that has all secrets but the
+// token, and returns the sandbox's id.
 func (l leaks) sandbox() string {
 	l.t.Helper()
 	status, b := l.request("POST", "/sandboxes", object{"image": "host", "env": object{"SECRET": l.s.env}})
@@ -236,8 +234,8 @@ func (l leaks) sandbox() string {
 	return made.ID
 }
 
-// processes looks at all that runs for the daemon: what it says of itself in
-// /proc, and that its memory is in no core dump.
+// processes checks the daemon's processes: their files in /proc, and that their core dumps are
+// disabled.
 func (l leaks) processes() {
 	l.t.Helper()
 	below := descendants(l.t, l.d.cmd.Process.Pid)
@@ -246,7 +244,7 @@ func (l leaks) processes() {
 	}
 	for _, pid := range append(below, l.d.cmd.Process.Pid) {
 		proc := "/proc/" + strconv.Itoa(pid)
-		if pid != l.d.cmd.Process.Pid { // between its fork and its exec a child has all that its parent has
+		if pid != l.d.cmd.Process.Pid { // between fork and exec a child has its parent's memory
 			own, _ := os.ReadFile("/proc/" + strconv.Itoa(l.d.cmd.Process.Pid) + "/cmdline")
 			waitUntil(l.t, "a child of the daemon has become what it is to be", func() []string {
 				if args, _ := os.ReadFile(proc + "/cmdline"); len(args) > 0 && bytes.Equal(args, own) {
@@ -259,7 +257,7 @@ func (l leaks) processes() {
 		args, _ := os.ReadFile(proc + "/cmdline")
 		env, _ := os.ReadFile(proc + "/environ")
 		hidden := l.s.all()
-		if inside { // a program knows what it was given
+		if inside { // a program has its own inputs
 			hidden = []string{l.s.token}
 		}
 		if in := found(args, hidden...); len(in) > 0 {
@@ -282,8 +280,7 @@ func (l leaks) processes() {
 	}
 }
 
-// outer tells whether a process is the daemon's own and no program's: the
-// spawner or an agent.
+// outer reports whether a process is the spawner or an agent, not a program.
 func outer(proc string) bool {
 	args, err := os.ReadFile(proc + "/cmdline")
 	return err == nil && strings.HasPrefix(string(args), "sandbar-")
@@ -307,7 +304,7 @@ func descendants(t *testing.T, pid int) (below []int) {
 	return below
 }
 
-// neighbour looks for the secrets wherever another sandbox can.
+// neighbour searches for the secrets from inside another sandbox.
 func (l leaks) neighbour() {
 	l.t.Helper()
 	const look = `
@@ -348,7 +345,7 @@ print("looked", n > 50)
 	}
 }
 
-// refusals are requests that the daemon turns away.
+// refusals makes requests that the daemon refuses.
 func (l leaks) refusals() {
 	l.t.Helper()
 	for _, headers := range [][]string{
@@ -368,7 +365,7 @@ func (l leaks) refusals() {
 	l.quiet("GET", "/sandboxes/"+"nothing?token="+l.s.token, nil, l.s.token)
 }
 
-// lost kills a sandbox from outside, so that the daemon has something to say.
+// lost kills a sandbox from outside, so that the daemon logs an error.
 func (l leaks) lost(id string) {
 	l.t.Helper()
 	for _, pid := range descendants(l.t, l.d.cmd.Process.Pid) {
@@ -387,13 +384,13 @@ func (l leaks) lost(id string) {
 	})
 }
 
-// directories looks into every file that the daemon keeps.
+// directories searches every file of the daemon.
 func (l leaks) directories() {
 	l.t.Helper()
 	for _, dir := range []string{"state", "run"} {
 		err := filepath.WalkDir(filepath.Join(l.d.dir, dir), func(path string, e fs.DirEntry, err error) error {
 			if err != nil || !e.Type().IsRegular() {
-				return nil // what ends meanwhile, and what is no file
+				return nil // a removed file, or not a regular one
 			}
 			b, err := os.ReadFile(path)
 			if err != nil {
@@ -410,8 +407,7 @@ func (l leaks) directories() {
 	}
 }
 
-// The command that serves one line after the other says nothing of what it was
-// given on its standard error, whatever becomes of it.
+// "sandbar stdio" writes none of its inputs to its standard error.
 func TestSecretsStayOnStdio(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	s := newSecrets()

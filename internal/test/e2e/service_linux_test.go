@@ -13,7 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// unit reads the service file: all values of each of its settings.
+// unit parses the service file: all values of each setting.
 func unit(t *testing.T) (path string, settings map[string][]string) {
 	t.Helper()
 	root, err := testenv.ModuleRoot()
@@ -34,8 +34,7 @@ func unit(t *testing.T) (path string, settings map[string][]string) {
 	return path, settings
 }
 
-// The service file is one that systemd understands, and has none of the settings
-// under which no sandbox could be made.
+// systemd accepts the service file, which has none of the settings that prevent sandboxes.
 func TestServiceFile(t *testing.T) {
 	path, settings := unit(t)
 	for _, never := range []string{"ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "ProcSubset", "ProtectControlGroups", "RestrictNamespaces",
@@ -51,9 +50,9 @@ func TestServiceFile(t *testing.T) {
 	}
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		return // the rest is systemd's own opinion
+		return // only the settings above can be checked
 	}
-	// The command that the file names is installed by whoever uses it.
+	// systemd-analyze needs an existing command, and Sandbar may not be installed on this host.
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -67,9 +66,9 @@ func TestServiceFile(t *testing.T) {
 	}
 }
 
-// confined starts its arguments as the service file has systemd do it: every
-// mount read-only but the kernel's own file systems and the directory $1, no
-// home directories, the capabilities $2 and no new ones.
+// confined runs its arguments with the confinement of the service file: every mount is read-only
+// but the kernel's file systems and the directory $1, there are no home directories, and the
+// capabilities are $2, without new ones.
 const confined = `set -eu
 dir=$1 caps=$2
 shift 2
@@ -84,8 +83,7 @@ if touch /usr/sandbar-test 2>/dev/null; then echo "not confined" >&2; exit 1; fi
 exec setpriv --no-new-privs --inh-caps=-all --bounding-set="-all,$caps" "$@"
 `
 
-// The daemon and its sandboxes work with no more than the service file leaves
-// them.
+// The daemon and its sandboxes work within the confinement of the service file.
 func TestServiceIsEnough(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.Root, testenv.UserNS, testenv.Python)
 	_, settings := unit(t)

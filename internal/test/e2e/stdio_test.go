@@ -16,11 +16,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// stdioSandbox is the command under the name of the protocol's text.
+// stdioSandbox is the command under the name that the protocol specifies.
 type stdioSandbox struct {
 	path    string
 	config  string
-	modules string // in the arguments of every process of it, and of no other
+	modules string // a unique text in the arguments of each of its processes
 }
 
 func newStdioSandbox(t *testing.T) *stdioSandbox {
@@ -48,7 +48,7 @@ func newStdioSandbox(t *testing.T) *stdioSandbox {
 	return s
 }
 
-// prepare compiles the interpreters ahead; whoever comes first is told about it.
+// prepare compiles the interpreters ahead of time. The first caller sees the progress message.
 func (s *stdioSandbox) prepare(t *testing.T) (said string, err error) {
 	cmd := exec.CommandContext(t.Context(), testenv.Build(t, "cmd/sandbar"), append([]string{"prepare"}, s.args()...)...)
 	cmd.Env = environ()
@@ -68,7 +68,7 @@ func (s *stdioSandbox) args(more ...string) []string {
 	return append([]string{"--config", s.config}, more...)
 }
 
-// run gives it an input and returns its outputs and exit code.
+// run runs the command with an input and returns its outputs and exit code.
 func (s *stdioSandbox) run(t *testing.T, stdin string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -84,8 +84,8 @@ func (s *stdioSandbox) run(t *testing.T, stdin string, args ...string) (stdout, 
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// The first compilation of the interpreters is no silence: whoever waits is told,
-// once. Later sandboxes, and "sandbar prepare", find it done.
+// The first compilation of the interpreters prints one progress message. Later sandboxes, and
+// "sandbar prepare", reuse the result.
 func TestFirstCompilationIsTold(t *testing.T) {
 	s := newStdioSandbox(t)
 	s.configure(t, filepath.Join(t.TempDir(), "cache"))
@@ -102,7 +102,7 @@ func TestFirstCompilationIsTold(t *testing.T) {
 	}
 }
 
-// The example session of the specification, as it stands there.
+// The example session of the specification runs unchanged.
 func TestStdioExample(t *testing.T) {
 	s := newStdioSandbox(t)
 	out, errs, code := s.run(t, `{"type":"shell","command":"echo 'Hello'","id":"1","time_limit_ms":1000}
@@ -144,7 +144,7 @@ func TestStdioCallers(t *testing.T) {
 	}
 }
 
-// Mistakes on the command line are exit code 2 and a sentence.
+// A mistake on the command line gives exit code 2 and a message.
 func TestStdioUsage(t *testing.T) {
 	s := newStdioSandbox(t)
 	for _, tc := range []struct {
@@ -152,7 +152,7 @@ func TestStdioUsage(t *testing.T) {
 		text string // on stderr
 	}{
 		{[]string{"--mode", "v86"}, "--mode v86 needs --disk-image"},
-		{[]string{"--mode", "hard"}, `there is no mode "hard"`},
+		{[]string{"--mode", "hard"}, `unknown mode "hard"`},
 		{[]string{"--memory-limit", "0"}, "4 to 4096 MB"},
 		{[]string{"--memory-limit", "9999999"}, "4 to 4096 MB"},
 		{[]string{"--memory-limit", "lots"}, "lots"},
@@ -177,7 +177,7 @@ func TestStdioUsage(t *testing.T) {
 	}
 }
 
-// processes are those that have a text in their arguments.
+// processes returns the processes that have a text in their arguments.
 func processes(t *testing.T, text string) (found []string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -192,8 +192,8 @@ func processes(t *testing.T, text string) (found []string) {
 	return found
 }
 
-// One that is killed with SIGKILL while programs compute leaves nothing; so
-// does one whose caller is gone.
+// A command that is killed with SIGKILL while programs run leaves nothing, and so does one whose
+// caller has closed its input.
 func TestStdioKilled(t *testing.T) {
 	s := newStdioSandbox(t)
 	for _, end := range []string{"killed", "abandoned"} {
@@ -239,7 +239,7 @@ func TestStdioKilled(t *testing.T) {
 	}
 }
 
-// newMachineSandbox is the command in the mode v86, whose machine has booted.
+// newMachineSandbox returns the command in the mode v86, with a booted machine.
 func newMachineSandbox(t *testing.T) *stdioSandbox {
 	t.Helper()
 	testenv.Need(t, testenv.Once, testenv.Linux, testenv.V86)
@@ -264,8 +264,7 @@ func (s *stdioSandbox) configureMachine(t *testing.T, cache string) {
 	}
 }
 
-// The example session again, in a PC; what it says about its start is not in
-// the answers.
+// The example session in the mode v86. Boot messages are not part of the responses.
 func TestStdioMachine(t *testing.T) {
 	s := newMachineSandbox(t)
 	out, errs, code := s.run(t, `{"type":"shell","command":"uname -m","id":"1","time_limit_ms":600000}
@@ -285,7 +284,7 @@ func TestStdioMachine(t *testing.T) {
 	}
 }
 
-// What the mode v86 cannot begin with is exit code 2 and one sentence.
+// If the mode v86 cannot start, the exit code is 2 with one message.
 func TestStdioMachineUsage(t *testing.T) {
 	s := newMachineSandbox(t)
 	image := testenv.V86Image()

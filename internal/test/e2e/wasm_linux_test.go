@@ -14,14 +14,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// wasm is the environment of a command that uses the wasm driver, and of no
-// other.
+// wasm returns the environment of a command with the wasm driver.
 func (s *stdioSandbox) wasm() []string {
 	return []string{"SANDBAR_DRIVER=wasm", "SANDBAR_CONFIG=" + s.config}
 }
 
-// The clients of the Fathom protocol find in the wasm driver what they find in
-// the native one.
+// The clients of the Fathom protocol work with the wasm driver as with the native driver.
 func TestFathomOverWasm(t *testing.T) {
 	s := newStdioSandbox(t)
 	testenv.Need(t, testenv.Python, testenv.Node)
@@ -35,8 +33,7 @@ func TestFathomOverWasm(t *testing.T) {
 	}
 }
 
-// The executor protocol over the wasm driver: commands, files, and processes
-// that stay.
+// The executor protocol over the wasm driver: commands, files, and background processes.
 func TestExecutorOverWasm(t *testing.T) {
 	s := newStdioSandbox(t)
 	x := newExecutor(t, nil, s.wasm()...)
@@ -73,8 +70,8 @@ func TestExecutorOverWasm(t *testing.T) {
 	})
 }
 
-// Where the native driver does not work, auto takes wasm and says so. There it
-// is in a user namespace that allows no other, as in many a container.
+// If the native driver does not work, auto uses wasm and says so. Here native fails because the
+// user namespace allows no further ones, as in many containers.
 func TestAutoTakesWasm(t *testing.T) {
 	s := newStdioSandbox(t)
 	testenv.Need(t, testenv.UserNS)
@@ -88,10 +85,10 @@ func TestAutoTakesWasm(t *testing.T) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil || string(out) != "wasm32\n" || !strings.Contains(stderr.String(), "driver auto: native does not work here, so wasm is used") {
+	if err != nil || string(out) != "wasm32\n" || !strings.Contains(stderr.String(), "driver auto: using wasm, because native does not work on this host") {
 		t.Errorf("%v, stdout %q, stderr %q", err, out, stderr.String())
 	}
-	// A mistake in the configuration is no reason to take a weaker boundary.
+	// An error in the configuration must not select a weaker boundary.
 	b, err := os.ReadFile(s.config)
 	if err != nil {
 		t.Fatal(err)

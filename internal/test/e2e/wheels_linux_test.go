@@ -11,9 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// installThere installs the wheels of $1 as "pip install" does, into an overlay over
-// /usr/local that ends with the process and is in the directory $2, and then runs the
-// other arguments.
+// installThere installs the wheels of $1 by "pip install" into an overlay over /usr/local, which
+// has its files in the directory $2 and ends with the process, and then runs the other arguments.
 const installThere = `set -eu
 wheels=$1 dir=$2
 shift 2
@@ -25,8 +24,8 @@ mount -t overlay -o "lowerdir=/usr/local,upperdir=$dir/upper,workdir=$dir/work" 
 exec "$@"
 `
 
-// Packages that the host has installed for all users are there in sandboxes, with no
-// setting, as docs/packages.md says.
+// Sandboxes have the packages that the host has installed for all users, without a setting, as
+// docs/packages.md says.
 func TestInstalledPackages(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.Root, testenv.UserNS, testenv.PyWheels)
 	dir := t.TempDir()

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// Command is a command of this module that tests run as a program.
+// Command is a command of this module that tests start as a program.
 type Command struct {
 	Package string   // path below the module's root, such as "cmd/sandbar"
 	Tags    []string // build tags
 }
 
-// Commands is all that Build may be asked for. The runner makes them before
-// the ordinary user's tests, which have no Go tool and no source to build from.
+// Commands returns all commands that Build accepts. The runner builds them for the ordinary
+// user's tests, which have no go command.
 func Commands() []Command {
 	return []Command{
 		{Package: "cmd/sandbar"},
@@ -30,13 +30,12 @@ func (c Command) name() string {
 	return strings.Join(append([]string{strings.ReplaceAll(c.Package, "/", "-")}, c.Tags...), "+")
 }
 
-// builds holds one sync.OnceValues per name: a command is built once a process.
+// builds has one sync.OnceValues per name: a process builds each command once.
 var builds sync.Map
 
-// Build returns the path of a command of this module, built statically as
-// "make build" does but without the embedded agent unless tags ask for it. It
-// fails the test when the command does not compile. The file stays in Cache
-// for the next process, which the Go build cache makes quick.
+// Build builds a command of this module statically, as "make build" does, and returns its
+// path. The binary embeds the agent only with the tag embedagent. Build fails the test if the
+// command does not compile. The file stays in Cache for later processes.
 func Build(t testing.TB, pkg string, tags ...string) string {
 	t.Helper()
 	c := Command{Package: pkg, Tags: tags}
@@ -60,8 +59,8 @@ func known(c Command) bool {
 	return false
 }
 
-// Make builds the command into dir/bin-test and returns its path. Where
-// TESTENV_PREBUILT is set nothing is built: the file must be there.
+// Make builds the command into dir/bin-test and returns its path. If TESTENV_PREBUILT is set
+// it builds nothing, and the file must exist.
 func (c Command) Make(dir string) (string, error) {
 	out := filepath.Join(dir, "bin-test", c.name())
 	if os.Getenv("TESTENV_PREBUILT") != "" {
@@ -74,8 +73,8 @@ func (c Command) Make(dir string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return "", err
 	}
-	// Processes that test other packages may build the same command now: each
-	// builds to a name of its own and the last to finish puts its file there.
+	// Test processes of other packages may build the same command at the same time: each
+	// builds into its own directory, and the last rename(2) wins.
 	tmp, err := os.MkdirTemp(filepath.Dir(out), "building-")
 	if err != nil {
 		return "", err

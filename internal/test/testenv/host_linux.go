@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// checkUserNS makes a user namespace, which is the only reliable answer: four
-// different switches can forbid it.
+// checkUserNS creates a user namespace. There is no other reliable check: four different
+// switches can forbid it.
 func checkUserNS() error {
 	cmd := exec.Command("/bin/true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -22,12 +22,12 @@ func checkUserNS() error {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
 	}
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("a user namespace cannot be made: %w", err)
+		return fmt.Errorf("cannot create a user namespace: %w", err)
 	}
 	return nil
 }
 
-// controllers are those the sandbox's limits need.
+// controllers are the cgroup controllers that the limits of sandboxes need.
 var controllers = []string{"memory", "pids", "cpu"}
 
 func checkCgroupV1() error {
@@ -38,7 +38,7 @@ func checkCgroupV1() error {
 	for _, c := range controllers {
 		i := slices.IndexFunc(mounts, func(m cgroupMount) bool { return m.kind == "cgroup" && slices.Contains(m.options, c) })
 		if i < 0 {
-			return fmt.Errorf("controller %s is on no version 1 hierarchy", c)
+			return fmt.Errorf("controller %s is not on a version 1 hierarchy", c)
 		}
 		if err := canMakeGroup(mounts[i].dir); err != nil {
 			return fmt.Errorf("controller %s: %w", c, err)
@@ -72,12 +72,12 @@ func checkCgroupV2() error {
 	return canMakeGroup(dir)
 }
 
-// canMakeGroup makes a group and removes it: permission bits do not tell
-// about a read-only mount or a container's seccomp profile.
+// canMakeGroup creates a cgroup and removes it: permission bits show neither a read-only
+// mount nor a container's seccomp profile.
 func canMakeGroup(dir string) error {
 	probe, err := os.MkdirTemp(dir, "sandbar-testenv-")
 	if err != nil {
-		return fmt.Errorf("no group can be made: %w", err)
+		return fmt.Errorf("cannot create a cgroup: %w", err)
 	}
 	return os.Remove(probe)
 }
@@ -87,7 +87,7 @@ type cgroupMount struct {
 	options   []string
 }
 
-// cgroupMounts lists the mounted hierarchies.
+// cgroupMounts returns the mounted cgroup hierarchies.
 func cgroupMounts() ([]cgroupMount, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
@@ -105,7 +105,7 @@ func cgroupMounts() ([]cgroupMount, error) {
 	return mounts, nil
 }
 
-// ownGroupV2 is this process's path in the version 2 hierarchy.
+// ownGroupV2 returns this process's cgroup path in the version 2 hierarchy.
 func ownGroupV2() string {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"runtime"
 )
 
-// The languages are asked for where a sandbox can see them: below /usr. An
-// interpreter below somebody's home directory does not help, since a sandbox
-// sees no home directories.
+// Interpreters must be below /usr, where sandboxes see them; sandboxes see no home
+// directories.
 var (
 	// Linux: the operating system is Linux.
 	Linux = require("Linux", "run the tests on Linux", func() error {
@@ -42,16 +41,16 @@ var (
 		}
 		return nil
 	})
-	// UserNS: this user may make user namespaces.
+	// UserNS: this user can create user namespaces.
 	UserNS = require("UserNS", "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "+
 		"kernel.apparmor_restrict_unprivileged_userns; in a container, its seccomp profile)", checkUserNS)
-	// CgroupV1: the memory, pids and cpu controllers are bound to version 1
-	// hierarchies in which this user may make groups.
+	// CgroupV1: the memory, pids and cpu controllers are on version 1 hierarchies in which
+	// this user can create cgroups.
 	CgroupV1 = require("CgroupV1", "run as root on a host whose controllers are on cgroup v1 (kernel command line "+
 		"systemd.unified_cgroup_hierarchy=0)", checkCgroupV1)
-	// CgroupV2: the memory, pids and cpu controllers are bound to the version
-	// 2 hierarchy, in which this user may make groups.
-	CgroupV2 = require("CgroupV2", "run as root (or with a delegated group) on a host whose controllers are on cgroup v2", checkCgroupV2)
+	// CgroupV2: the memory, pids and cpu controllers are on the version 2 hierarchy, in which
+	// this user can create cgroups.
+	CgroupV2 = require("CgroupV2", "run as root (or with a delegated cgroup) on a host whose controllers are on cgroup v2", checkCgroupV2)
 
 	// Python is /usr/bin/python3.
 	Python = program("Python", "/usr/bin/python3", "python3")
@@ -65,7 +64,7 @@ var (
 		return executable("/usr/bin/npm")
 	})
 	// WasmModules are the interpreters of the wasm driver, beside their sources.
-	WasmModules = require("WasmModules", "run \"make build\", which fetches them from the npm registry", func() error {
+	WasmModules = require("WasmModules", "run \"make build\" with access to the npm registry", func() error {
 		root, err := ModuleRoot()
 		if err != nil {
 			return err
@@ -77,9 +76,8 @@ var (
 		}
 		return nil
 	})
-	// V86 is the PC emulator, beside the sources of package artefact, and an image
-	// of Debian's for it, at V86Image.
-	V86 = require("V86", "run \"make tools\" and \"make build\", with Debian's servers and the npm registry in reach", func() error {
+	// V86 is the PC emulator, in V86Modules, and a Debian image for it, at V86Image.
+	V86 = require("V86", "run \"make tools\" and \"make build\" with access to a Debian mirror and the npm registry", func() error {
 		for _, file := range []string{"libv86.js", "v86.wasm", "bios.bin", "vgabios.bin", "sandbar-guest"} {
 			if err := regular(filepath.Join(V86Modules(), file)); err != nil {
 				return err
@@ -91,10 +89,10 @@ var (
 	Elixir = program("Elixir", "/usr/bin/elixir", "elixir")
 	// Bubblewrap is bwrap, a baseline of the benchmarks.
 	Bubblewrap = program("Bubblewrap", "bwrap", "bubblewrap")
-	// Runc is runc, and root, since the driver uses container runtimes only so.
+	// Runc is runc, and root: the driver oci needs root.
 	Runc = asRoot(program("Runc", "runc", "runc"))
-	// Docker is a Docker Engine that tests can start, see package dockerd: the
-	// programs, and a user who may run them.
+	// Docker is the program dockerd, and root, so that tests can start a Docker Engine
+	// (package dockerd).
 	Docker = require("Docker", "as root, install dockerd (Debian: apt-get install docker.io)", func() error {
 		if err := Linux.Err(); err != nil {
 			return err
@@ -107,17 +105,17 @@ var (
 	})
 	// DockerCLI is docker, the client program.
 	DockerCLI = program("DockerCLI", "docker", "docker.io")
-	// Dpkg is dpkg, which installs packages of Debian.
+	// Dpkg is dpkg, which installs Debian packages.
 	Dpkg = program("Dpkg", "dpkg", "dpkg")
 	// Nfpm is nfpm, which makes packages, built by "make tools".
-	Nfpm = require("Nfpm", "run \"make tools\" where the Go module proxy is in reach", func() error {
+	Nfpm = require("Nfpm", "run \"make tools\" with access to the Go module proxy", func() error {
 		return executable(filepath.Join(Cache(), "bin", "nfpm"))
 	})
 	// Runsc is root and gVisor's runsc, built by "make tools", at RunscProgram.
-	Runsc = asRoot(require("Runsc", "run \"make tools\" where the Go module proxy is in reach", func() error {
+	Runsc = asRoot(require("Runsc", "run \"make tools\" with access to the Go module proxy", func() error {
 		return executable(RunscProgram())
 	}))
-	// Crun is root and crun, on a host that it does not refuse.
+	// Crun is root and crun.
 	Crun = asRoot(program("Crun", "crun", "crun"))
 	// Git is git.
 	Git = program("Git", "git", "git")
@@ -134,21 +132,21 @@ var (
 	})
 	// SQLite is /usr/bin/sqlite3.
 	SQLite = program("SQLite", "/usr/bin/sqlite3", "sqlite3")
-	// GoTool is the go command, for tests that ask it something. To build a
-	// command of this module use Build, which needs none.
+	// GoTool is the go command. A test that only needs a command of this module uses Build,
+	// which can work without it.
 	GoTool = program("GoTool", "go", "golang")
 
-	// QEMU is an emulator of this processor and the guest kernel that
-	// scripts/qemu-kernel.sh leaves at QEMUKernel.
+	// QEMU is an emulator of this processor's architecture, and the guest kernel of
+	// scripts/qemu-kernel.sh at QEMUKernel.
 	QEMU = require("QEMU", "install qemu-system-x86 and run \"make tools\"", func() error {
 		if _, err := exec.LookPath(QEMUProgram()); err != nil {
 			return err
 		}
 		return regular(QEMUKernel())
 	})
-	// DebianImage is the archive of a Debian root with Python, made by
+	// DebianImage is the archive of a Debian root file system with Python, made by
 	// mmdebstrap, at DebianArchive.
-	DebianImage = require("DebianImage", "install mmdebstrap, have Debian's servers in reach and run \"make tools\" as root", func() error {
+	DebianImage = require("DebianImage", "install mmdebstrap and run \"make tools\" as root with access to a Debian mirror", func() error {
 		return regular(DebianArchive())
 	})
 	// NpmWS is Node and the npm package ws below NodeModules.
@@ -171,7 +169,7 @@ var (
 	})
 	// PyIII is Python and the package iii-sdk below PyIIIPath.
 	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
-	// PyWheels is Python and wheels of pip, numpy, pandas and what they need, in
+	// PyWheels is Python and wheels of pip, numpy, pandas and their dependencies, in
 	// WheelsDir.
 	PyWheels = require("PyWheels", "run \"make tools\"", func() error {
 		if err := Python.Err(); err != nil {
@@ -180,20 +178,20 @@ var (
 		return regular(filepath.Join(WheelsDir(), "wanted"))
 	})
 	// ShellSuites are the test suites of toybox, busybox and awk in ShellSuitesDir.
-	ShellSuites = require("ShellSuites", "run \"make tools\" with a mirror of Debian in reach", func() error {
+	ShellSuites = require("ShellSuites", "run \"make tools\" with access to a Debian mirror", func() error {
 		return regular(filepath.Join(ShellSuitesDir(), "wanted"))
 	})
 )
 
-// ShellSuitesDir is the directory of the test suites that "make tools" unpacks, one
-// directory per source package of Debian.
+// ShellSuitesDir is the directory of the test suites that "make tools" unpacks, with one
+// directory per Debian source package.
 func ShellSuitesDir() string { return filepath.Join(Cache(), "suites") }
 
 // V86Modules is the directory of the PC emulator's files.
 func V86Modules() string {
 	root, err := ModuleRoot()
 	if err != nil {
-		root = string(filepath.Separator) // where they are not, as V86 says
+		root = string(filepath.Separator) // no files there: V86 is not met
 	}
 	return filepath.Join(root, "internal", "wasm", "artefact")
 }
@@ -201,28 +199,22 @@ func V86Modules() string {
 // V86Image is the image that scripts/v86-image.sh builds.
 func V86Image() string { return filepath.Join(Cache(), "v86", "image.tar") }
 
-// NodeModules is the directory to give Node as NODE_PATH for what "make tools"
-// fetched.
+// NodeModules is the NODE_PATH of the npm packages that "make tools" fetches.
 func NodeModules() string { return filepath.Join(Cache(), "npm", "node_modules") }
 
-// PythonPath is the directory to give Python as PYTHONPATH for what "make
-// tools" fetched.
+// PythonPath is the PYTHONPATH of the Python packages that "make tools" fetches.
 func PythonPath() string { return filepath.Join(Cache(), "py") }
 
-// KoyebPath is the directory to give Python as PYTHONPATH for the SDK of the
-// executor protocol.
+// KoyebPath is the PYTHONPATH of the executor protocol's SDK.
 func KoyebPath() string { return filepath.Join(Cache(), "koyeb") }
 
-// NpmIIIModules is the directory to give Node as NODE_PATH for the SDK of the
-// iii protocol.
+// NpmIIIModules is the NODE_PATH of the iii protocol's SDK.
 func NpmIIIModules() string { return filepath.Join(Cache(), "iii-npm", "node_modules") }
 
-// PyIIIPath is the directory to give Python as PYTHONPATH for the SDK of the
-// iii protocol.
+// PyIIIPath is the PYTHONPATH of the iii protocol's SDK.
 func PyIIIPath() string { return filepath.Join(Cache(), "iii-py") }
 
-// WheelsDir is the directory of the wheels for /usr/bin/python3 that "make tools"
-// fetched.
+// WheelsDir is the directory of the wheels for /usr/bin/python3 that "make tools" fetches.
 func WheelsDir() string { return filepath.Join(Cache(), "wheels") }
 
 // RunscProgram is the path of the runsc that "make tools" builds.
@@ -236,12 +228,11 @@ func QEMUProgram() string {
 	return "qemu-system-x86_64"
 }
 
-// QEMUKernel is the path of the guest kernel that scripts/qemu-kernel.sh
-// fetches.
+// QEMUKernel is the path of the guest kernel of scripts/qemu-kernel.sh.
 func QEMUKernel() string { return filepath.Join(Cache(), "qemu", "vmlinuz") }
 
-// DebianArchive is the path of the archive that scripts/tools.sh has mmdebstrap
-// make: the files of a root, compressed with zstd or not at all.
+// DebianArchive is the path of the root file system's archive that scripts/tools.sh makes,
+// uncompressed or compressed with zstd.
 func DebianArchive() string { return filepath.Join(Cache(), "images", "debian.tar") }
 
 // program requires an executable: a path, or a name looked up in PATH.
@@ -255,7 +246,7 @@ func program(name, file, debian string) Requirement {
 	})
 }
 
-// asRoot requires root besides.
+// asRoot returns r with the additional requirement of root.
 func asRoot(r Requirement) Requirement {
 	return require(r.Name, "as root, "+r.How, func() error {
 		if err := Root.Err(); err != nil {
@@ -265,8 +256,7 @@ func asRoot(r Requirement) Requirement {
 	})
 }
 
-// pythonPackage requires that Python can import modules from a directory that
-// "make tools" fills.
+// pythonPackage requires that Python can import modules from a directory of "make tools".
 func pythonPackage(name, modules string, dir func() string) Requirement {
 	return require(name, "run \"make tools\"", func() error {
 		if err := Python.Err(); err != nil {
@@ -303,7 +293,7 @@ func regular(path string) error {
 	return nil
 }
 
-// lastLine is the last line of a program's output that is not empty.
+// lastLine returns the last non-empty line of a program's output.
 func lastLine(out []byte) string {
 	end := len(out)
 	for end > 0 && out[end-1] == '\n' {

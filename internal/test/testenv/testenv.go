@@ -1,20 +1,20 @@
-// Package testenv knows what this host can do. It is the one place where a
-// test is skipped, and it says why and how to get what is missing.
+// Package testenv checks what this host offers to tests, and skips tests whose
+// requirements are not met. No other package skips a test. The skip message names the
+// missing requirement and how to install it.
 //
-// A test names what it cannot do without:
+// A test lists its requirements:
 //
 //	testenv.Need(t, testenv.Linux, testenv.Python)
 //
-// Each [Requirement] is checked once per process, when first asked for. A
-// skip is also written to a file when TESTENV_SKIPS names a directory; the
-// runner of "make test" (package runner, below this one) reads those files,
-// checks each requirement again and holds the whole set against
-// skips.golden. So a suite cannot turn green because nothing ran.
+// Each [Requirement] is checked once per process, at its first use. If TESTENV_SKIPS
+// names a directory, each skip is recorded there. The runner of "make test" (package
+// runner, below this one) reads the records, checks each requirement again, and compares
+// the skips with skips.golden, so that a suite cannot pass because nothing ran.
 //
-// Its variables begin with TESTENV_ and not with SANDBAR_, since the daemon
-// refuses variables of that kind that it does not know.
+// The environment variables begin with TESTENV_, because the daemon rejects unknown
+// variables that begin with SANDBAR_.
 //
-// Only tests and the tools around them import this package.
+// Only tests and test tools import this package.
 package testenv
 
 import (
@@ -28,31 +28,31 @@ import (
 	"testing"
 )
 
-// Requirement is something a test needs of the host.
+// Requirement is a property of the host that a test needs.
 type Requirement struct {
-	// Name is stable; it stands in skips.golden.
+	// Name is the stable name for skips.golden.
 	Name string
-	// How tells a person how to get what is missing.
+	// How says how to meet the requirement.
 	How string
 
-	// check returns nil when the requirement is met, else what is missing.
+	// check returns nil if the requirement is met, else what is missing.
 	check func() error
 }
 
-// Err tells what is missing, nil when the requirement is met. The host is
-// looked at once per process.
+// Err returns what is missing, nil if the requirement is met. It checks the host once per
+// process.
 func (r Requirement) Err() error { return r.check() }
 
-// Met reports whether the requirement is met, for tests that expect different
-// things of different hosts rather than skip.
+// Met reports whether the requirement is met, for tests whose expectations depend on the
+// host.
 func (r Requirement) Met() bool { return r.check() == nil }
 
 func require(name, how string, check func() error) Requirement {
 	return Requirement{Name: name, How: how, check: sync.OnceValue(check)}
 }
 
-// Need skips the test unless all requirements are met. The reason names the
-// first that is not.
+// Need skips the test unless all requirements are met. The skip message names the first
+// unmet requirement.
 func Need(t testing.TB, reqs ...Requirement) {
 	t.Helper()
 	for _, r := range reqs {
@@ -67,8 +67,7 @@ func Need(t testing.TB, reqs ...Requirement) {
 	}
 }
 
-// Long reports whether what takes long is run as well: "make test-all" sets
-// TESTENV_LONG.
+// Long reports whether tests include their long cases: "make test-all" sets TESTENV_LONG.
 func Long() bool { return os.Getenv("TESTENV_LONG") != "" }
 
 // Find returns the requirement called name.
@@ -81,22 +80,21 @@ func Find(name string) (Requirement, bool) {
 	return Requirement{}, false
 }
 
-// All returns every requirement there is.
+// All returns all requirements.
 func All() []Requirement {
 	return []Requirement{Linux, Root, NonRoot, Once, UserNS, CgroupV1, CgroupV2, TUN,
 		Python, Node, Npm, Elixir, Bubblewrap, Runc, Runsc, Crun, Docker, DockerCLI, Dpkg, Nfpm, QEMU, DebianImage, NpmWS, PyWebsockets, PyKoyeb, Curl, JQ, NpmIII, PyIII, PyWheels, Git, CC, SQLite, GoTool, WasmModules, V86, ShellSuites}
 }
 
-// Skip is one skipped test, as recorded below TESTENV_SKIPS.
+// Skip is a record of a skipped test.
 type Skip struct {
 	Package     string // import path of the package under test
 	Test        string // as testing.TB.Name gives it
 	Requirement string // Requirement.Name
 }
 
-// record adds a line to a file of this process in dir; "" records nothing.
-// Each process has its own file and a line is one write, so that packages
-// tested in parallel do not disturb each other.
+// record appends a line to this process's file in dir; "" records nothing. Each process has
+// its own file and writes a line at once, so that parallel packages do not interfere.
 func record(dir, test, pkg, requirement string) error {
 	if dir == "" {
 		return nil
@@ -110,7 +108,7 @@ func record(dir, test, pkg, requirement string) error {
 	return errors.Join(err, f.Close())
 }
 
-// ReadSkips returns what Need recorded in dir.
+// ReadSkips returns the records in dir.
 func ReadSkips(dir string) ([]Skip, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.skips"))
 	if err != nil {
@@ -133,8 +131,8 @@ func ReadSkips(dir string) ([]Skip, error) {
 	return skips, nil
 }
 
-// testedPackage is the import path of the package this test binary tests. It
-// is not that of Need's caller: suites such as drivertest skip for others.
+// testedPackage returns the import path of the package that this test binary tests. The
+// caller of Need can be in another package: suites such as drivertest skip for their users.
 func testedPackage() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -143,8 +141,7 @@ func testedPackage() string {
 	return strings.TrimSuffix(info.Path, ".test")
 }
 
-// ModuleRoot is the directory of the project's go.mod: the nearest one at or
-// above the working directory.
+// ModuleRoot returns the directory of the nearest go.mod at or above the working directory.
 func ModuleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -160,9 +157,8 @@ func ModuleRoot() (string, error) {
 	}
 }
 
-// Cache is the absolute path of the directory where "make tools" and the tests
-// keep what they fetched and built: TESTENV_CACHE, else .cache below the
-// module's root. It need not exist.
+// Cache returns the absolute path of the directory for fetched tools and built files:
+// TESTENV_CACHE, else .cache below the module's root. The directory may not exist.
 func Cache() string {
 	if dir := os.Getenv("TESTENV_CACHE"); dir != "" {
 		if abs, err := filepath.Abs(dir); err == nil {
@@ -171,15 +167,15 @@ func Cache() string {
 	}
 	root, err := ModuleRoot()
 	if err != nil {
-		// Tests always run inside the module; a tool that does not still gets
-		// a path that says what is wrong when it is used.
+		// Tests always run inside the module. A tool outside of it gets a path whose name
+		// explains the error.
 		return filepath.Join(string(filepath.Separator), "no-go.mod-found", ".cache")
 	}
 	return filepath.Join(root, ".cache")
 }
 
-// Kept is a directory for what tests make once and use again: name below Cache,
-// or below the user's own cache where only somebody else may write there.
+// Kept creates and returns a directory for files that tests reuse between runs: name below
+// Cache, or below the user's cache directory if this user cannot write to Cache.
 func Kept(name string) (string, error) {
 	user, err := os.UserCacheDir()
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// V86Cache is a directory for machines that have booted, kept between runs of
-// tests. Where an ordinary user cannot write there, it is one of the user's own
-// with copies of those: no machine boots twice.
+// V86Cache returns a directory for snapshots of booted machines, kept between test runs. For
+// a user who cannot write to Cache, it is a directory in the user's cache with copies of the
+// snapshots in Cache.
 func V86Cache() (string, error) {
 	dir, err := Kept(v86Machines)
 	if shared := filepath.Join(Cache(), filepath.FromSlash(v86Machines)); err != nil || dir == shared {

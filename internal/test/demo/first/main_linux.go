@@ -13,14 +13,14 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/native"
 )
 
-// code is the program: who it is, what it sees and what it may not.
+// code is the program: it prints its user, visible processes, and denied accesses.
 const code = `echo "in a sandbox: user $(id -u), process $$, $(ls /proc | grep -c '^[0-9]') processes in sight"
 cat /etc/shadow`
 
 func main() {
 	d, err := native.New(driver.Host{}, embedded.Binary())
 	if err != nil {
-		fmt.Println("not yet: the driver native does not work here:", err)
+		fmt.Println("the driver native does not work on this host:", err)
 		return
 	}
 	if err := show(d); err != nil {
@@ -35,7 +35,7 @@ func show(d driver.Driver) error {
 		return errors.Join(err, d.(driver.Closer).Close())
 	}
 	fmt.Printf("== the first program, in a sandbox of namespaces\n%s\n", code)
-	// The host may hold no memory limit for this user; the daemon's demonstration says so.
+	// The host may not enforce a memory limit for this user; the daemon's demonstration reports it.
 	job := sandbar.Job{Spec: sandbar.Spec{AllowDegraded: true}, Language: "shell", Code: code}
 	r, err := e.Run(context.Background(), job, output{})
 	if err == nil {
@@ -44,7 +44,7 @@ func show(d driver.Driver) error {
 	return errors.Join(err, e.Shutdown(context.Background()))
 }
 
-// output shows what the program writes, as it comes.
+// output prints the program's output as it is written.
 type output struct{}
 
 func (output) Started() {}

@@ -13,24 +13,24 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// Over is the name of the test below which others run over further drivers.
+// Over is the name of the test that runs other tests over the other drivers.
 const Over = "TestOver"
 
-// Pool makes drivers for the tests of one package. The zero value is ready to
-// use, once its Main is called by TestMain.
+// Pool makes drivers for the tests of one package. Its zero value is ready to use;
+// TestMain must call its Main.
 type Pool struct{ shared }
 
-// backend is a driver that tests run over. The list, backends, begins with that
-// of tests that are not below Over.
+// backend is a driver that tests run over. The first of backends is the driver of tests
+// that are not subtests of Over.
 type backend struct {
 	name  string
 	needs []testenv.Requirement
-	later bool     // all of it is left to "make test-all": what is special about it is special about another, too
-	lacks []string // languages that its sandboxes do not have, though the host may
+	later bool     // runs only in "make test-all": another driver covers its special cases
+	lacks []string // languages that its sandboxes lack even if the host has them
 	make  func(s *shared, t testing.TB, h driver.Host, agent []byte) (driver.Driver, error)
 }
 
-// of is the backend that a test with this name runs over.
+// of returns the backend of the test with this name.
 func of(test string) backend {
 	all := backends()
 	if rest, ok := strings.CutPrefix(test, Over+"/"); ok {
@@ -42,17 +42,16 @@ func of(test string) backend {
 	return all[0]
 }
 
-// Name is the name of the driver that New makes for a test.
+// Name returns the name of the driver that New makes for a test.
 func Name(t testing.TB) string { return of(t.Name()).name }
 
-// Has reports whether sandboxes of the driver that New makes for a test have a
-// language, if the host has it: an image has only what was put into it.
+// Has reports whether sandboxes of the test's driver have a language that the host has:
+// a driver's image may lack it.
 func Has(t testing.TB, language string) bool {
 	return !slices.Contains(of(t.Name()).lacks, language)
 }
 
-// New makes a driver for a test. It skips the test where this host cannot run the
-// driver.
+// New makes a driver for a test. It skips the test if this host cannot run the driver.
 func (p *Pool) New(t testing.TB) driver.Driver {
 	t.Helper()
 	b := of(t.Name())
@@ -68,7 +67,8 @@ func (p *Pool) New(t testing.TB) driver.Driver {
 	return d
 }
 
-// dir is a directory for a driver: a short name, since sockets may lie in it.
+// dir makes a directory for a driver. Its path is short, because the path of a Unix socket
+// has at most 107 bytes (unix(7)).
 func dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sbbk-")
@@ -83,14 +83,13 @@ func dir(t testing.TB) string {
 	return dir
 }
 
-// Case is a test that is run over other drivers than native, too.
+// Case is a test that also runs over drivers other than native.
 type Case struct {
 	Name string
 	Run  func(*testing.T)
-	// Later: it takes long, and is left to "make test-all".
+	// Later: a long case, which runs only in "make test-all".
 	Later bool
-	// Otherwise names the drivers over which the test is not the same, and why;
-	// it is not run there.
+	// Otherwise lists the drivers over which the test does not run, with the reasons.
 	Otherwise map[string]string
 }
 
@@ -116,12 +115,12 @@ func (p *Pool) Over(t *testing.T, cases []Case) {
 	}
 }
 
-// Main runs the tests of a package, ends what they shared, and checks that
-// nothing runs on. It returns the exit code.
+// Main runs the tests of a package, stops shared engines, and checks that no goroutine is
+// left. It returns the exit code.
 func (p *Pool) Main(m *testing.M) int {
 	code := m.Run()
 	if err := p.stop(); err != nil {
-		fmt.Fprintln(os.Stderr, "what the tests shared could not be ended:", err)
+		fmt.Fprintln(os.Stderr, "cannot stop the engine that the tests share:", err)
 		code = 1
 	}
 	if code != 0 {

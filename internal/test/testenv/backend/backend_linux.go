@@ -11,12 +11,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
 
-// shared is what the tests of a package have together.
+// shared is the state that the tests of a package share.
 type shared struct{ docker dockerd.Shared }
 
 func (s *shared) stop() error { return s.docker.Stop() }
 
-// backends are all of them. The first is that of tests that are not below Over.
+// backends returns all backends. The first is for tests that are not subtests of Over.
 func backends() []backend {
 	return []backend{
 		{name: native.Name, needs: []testenv.Requirement{testenv.Linux, testenv.UserNS},

@@ -4,7 +4,7 @@ package backend
 
 import "github.com/sandbar-dev/sandbar/internal/test/testenv"
 
-// shared is nothing: the drivers need Linux.
+// shared is empty: the drivers need Linux.
 type shared struct{}
 
 func (*shared) stop() error { return nil }

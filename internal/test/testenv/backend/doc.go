@@ -1,14 +1,13 @@
-// Package backend gives the tests of what stands above a driver the real
-// drivers: the same test runs over one after the other and must see the same.
+// Package backend provides real drivers to tests of the layers above: the same test
+// runs over each driver and must pass with the same results.
 //
-// A test asks its package's [Pool] for a driver and gets native's. The test
-// that is called [Over] runs others of the package as subtests, below the name
-// of a driver, and there they get that one:
+// A test gets the native driver from its package's [Pool]. The test named [Over] runs
+// other tests of the package as subtests named after a driver; these get that driver:
 //
 //	func TestOver(t *testing.T) {
 //		backends.Over(t, []backend.Case{{Name: "Run", Run: TestRun}, …})
 //	}
 //
-// What is otherwise over a driver is stated with the case and says why. What
-// takes long is left to "make test-all" (testenv.Long).
+// A case lists the drivers over which it does not run, with reasons. Long cases run only
+// in "make test-all" (testenv.Long).
 package backend

@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// attr has the kernel ask the engine to end when the test does: it then ends
-// its containers itself.
+// attr makes the kernel send SIGTERM to the engine when the test process dies. The engine
+// then stops its containers.
 func attr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }
 
-// clear removes what an engine leaves behind: containers that it lost sight of and
-// their shims, mounts, control groups and its directory.
+// clear removes leftovers of an engine: lost containers and their shims, mounts, cgroups,
+// and its directory.
 func (e *Engine) clear() error {
 	e.killProcesses()
 	e.unmount()
@@ -26,9 +26,9 @@ func (e *Engine) clear() error {
 	return os.RemoveAll(e.dir)
 }
 
-// killProcesses ends processes that were started for this engine: its directory,
-// which nobody else has, stands in their arguments, or they are in its control groups,
-// as a container is that was made and never started when the engine crashed.
+// killProcesses kills the processes of this engine: those with its unique directory in
+// their arguments, and those in its cgroups, such as a container that was created and not
+// started when the engine crashed.
 func (e *Engine) killProcesses() {
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
@@ -39,23 +39,23 @@ func (e *Engine) killProcesses() {
 		args, _ := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
 		groups, _ := os.ReadFile("/proc/" + entry.Name() + "/cgroup")
 		if bytes.Contains(args, []byte(e.dir+"/")) || bytes.Contains(groups, []byte(":"+e.parent+"/")) {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have exited
 		}
 	}
 }
 
-// unmount takes away what is mounted below the directory, the deepest first.
+// unmount unmounts the mounts below the directory, the deepest first.
 func (e *Engine) unmount() {
 	b, _ := os.ReadFile("/proc/self/mountinfo")
 	lines := strings.Split(string(b), "\n")
 	for i := len(lines) - 1; i >= 0; i-- {
 		if f := strings.Fields(lines[i]); len(f) > 4 && strings.HasPrefix(f[4], e.dir+"/") {
-			_ = syscall.Unmount(f[4], syscall.MNT_DETACH) // what stays makes removing the directory fail
+			_ = syscall.Unmount(f[4], syscall.MNT_DETACH) // a remaining mount makes RemoveAll fail
 		}
 	}
 }
 
-// removeGroups removes the engine's own control groups, children first.
+// removeGroups removes the engine's cgroups, children first.
 func (e *Engine) removeGroups() {
 	var groups []string
 	name := filepath.Base(e.parent)

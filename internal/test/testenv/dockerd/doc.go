@@ -1,17 +1,14 @@
-// Package dockerd runs a Docker Engine of its own, for tests of what drives
-// one. Everything the engine keeps is below one temporary directory: nothing of
-// an engine that the host may have is seen or touched, no firewall rule and no
-// bridge is made, and after Stop nothing is left.
+// Package dockerd runs a private Docker Engine for tests. All its state is below one
+// temporary directory. It does not use or change an engine of the host, creates no
+// firewall rule and no bridge, and leaves nothing after Stop.
 //
-// An engine can be made to crash and be started again, which is what tests of a
-// driver are about: a crash leaves the containers and their shims running, as
-// on a real host.
+// Tests can crash and restart the engine: a crash leaves the containers and their shims
+// running, as on a real host.
 //
-// It talks to the engine with net/http alone, so that it shares no fault with a
-// client that is being tested. A test that uses it says
-// testenv.Need(t, testenv.Docker) first.
+// The package uses the engine's API with net/http only, so that it shares no bug with a
+// tested client. A test calls testenv.Need(t, testenv.Docker) first.
 package dockerd
 
-// Prefix begins the names of the directories that engines are in, and of what is
-// called after them: mount points, control groups, arguments of processes.
+// Prefix is the prefix of an engine's directory, and so of its mount points, its cgroups,
+// and paths in the arguments of its processes.
 const Prefix = "sbdk-"

@@ -19,17 +19,17 @@ import (
 	"time"
 )
 
-// startBound is how long an engine may take until it answers, stopBound how
-// long to end after it was asked to.
+// startBound bounds the time until an engine answers, stopBound the time until it exits
+// after SIGTERM.
 const (
 	startBound = 5 * time.Minute
 	stopBound  = 30 * time.Second
 )
 
-// Engine is a Docker Engine. Its methods are not to be called concurrently.
+// Engine is a Docker Engine. Its methods must not be called concurrently.
 type Engine struct {
 	dir    string
-	parent string // the control group of all its containers
+	parent string // the parent cgroup of all its containers
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when cmd has been waited for
 	http   *http.Client
@@ -49,7 +49,7 @@ func Start(ctx context.Context) (*Engine, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", e.socket())
 		},
 	}}
-	// Not the host's file: it may name other hosts and directories.
+	// An empty configuration: the host's daemon.json could name other hosts and directories.
 	if err := os.WriteFile(e.path("config.json"), []byte("{}"), 0o600); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -65,14 +65,14 @@ func (e *Engine) path(name ...string) string {
 
 func (e *Engine) socket() string { return e.path("docker.sock") }
 
-// Host is the engine's address, as DOCKER_HOST has it.
+// Host returns the engine's address in the form of DOCKER_HOST.
 func (e *Engine) Host() string { return "unix://" + e.socket() }
 
-// Dir is the directory that holds all of the engine.
+// Dir returns the directory of the engine's state.
 func (e *Engine) Dir() string { return e.dir }
 
-// Restart starts the engine after Crash, over what that left. It returns when
-// the engine answers; ctx bounds it.
+// Restart starts the engine after Crash with its old state. It returns when the engine
+// answers; ctx bounds the start.
 func (e *Engine) Restart(ctx context.Context) error {
 	log, err := os.OpenFile(e.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -86,21 +86,20 @@ func (e *Engine) Restart(ctx context.Context) error {
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + e.dir, "TMPDIR=" + e.dir}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = attr()
-	// Of an engine that crashed: the numbers may be anybody's now, or those of
-	// processes that are dead and that nobody has waited for, which would be
-	// taken for running ones.
+	// Pid files of a crashed engine: their pids may belong to other processes now, or to
+	// zombies, which the engine would take for running processes.
 	_ = os.Remove(e.path("pid"))
 	_ = os.Remove(e.path("exec", "containerd", "containerd.pid"))
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
-		// The kernel ends the engine with the thread that started it (see attr),
-		// which another goroutine could take with it.
+		// The kernel signals the engine when the thread that started it exits (see attr), so
+		// this goroutine keeps its thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
+			_ = cmd.Wait() // the engine's log has the reason
 		}
 		close(ended)
 	}()
@@ -128,14 +127,14 @@ func (e *Engine) awaitAnswer(ctx context.Context) error {
 	}
 }
 
-// log is the end of what the engine has written.
+// log returns the end of the engine's log.
 func (e *Engine) log() string {
 	b, _ := os.ReadFile(e.path("log"))
 	return string(b[max(0, len(b)-2000):])
 }
 
-// Crash kills the engine's process at once, and with it the kernel kills the
-// containerd that it has started. Its containers, if any run, go on.
+// Crash kills the engine's process; the kernel then kills its containerd (parent-death
+// signal). Running containers continue.
 func (e *Engine) Crash() error {
 	if err := e.cmd.Process.Kill(); err != nil {
 		return err
@@ -144,13 +143,13 @@ func (e *Engine) Crash() error {
 	return nil
 }
 
-// Pause stops the engine's process where it is, as a host does that has no time
-// for it: connections are accepted and nothing is answered. Resume lets it go on.
+// Pause stops the engine's process by SIGSTOP: the kernel accepts connections, but the
+// engine does not answer, as on an overloaded host. Resume continues it.
 func (e *Engine) Pause() error {
 	if err := e.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	// The last of its threads may take a moment.
+	// Threads stop one by one.
 	for end := time.Now().Add(stopBound); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if e.stopped() {
 			return nil
@@ -159,7 +158,7 @@ func (e *Engine) Pause() error {
 	return errors.New("dockerd does not stop")
 }
 
-// stopped reports whether every thread of the engine's process stands still.
+// stopped reports whether every thread of the engine's process is stopped.
 func (e *Engine) stopped() bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", e.cmd.Process.Pid))
 	if err != nil || len(threads) == 0 {
@@ -174,10 +173,10 @@ func (e *Engine) stopped() bool {
 	return true
 }
 
-// Resume ends a Pause.
+// Resume continues the engine after Pause.
 func (e *Engine) Resume() error { return e.cmd.Process.Signal(syscall.SIGCONT) }
 
-// Import makes an image of an archive of a root file system.
+// Import makes an image from an archive of a root file system.
 func (e *Engine) Import(ctx context.Context, archive, reference string) error {
 	f, err := os.Open(archive)
 	if err != nil {
@@ -189,14 +188,14 @@ func (e *Engine) Import(ctx context.Context, archive, reference string) error {
 	if err != nil {
 		return err
 	}
-	// The answer is a stream of notes, of which a failure is one.
+	// The response is a stream of JSON messages; a failure is one of them.
 	if i := bytes.Index(b, []byte(`"error"`)); i >= 0 {
 		return fmt.Errorf("importing %s: %s", archive, b[i:])
 	}
 	return nil
 }
 
-// Containers lists all containers, those that have ended too, by their names.
+// Containers returns the names of all containers, including exited ones.
 func (e *Engine) Containers(ctx context.Context) ([]string, error) {
 	b, err := e.call(ctx, http.MethodGet, "/containers/json?all=1", nil)
 	if err != nil {
@@ -213,7 +212,7 @@ func (e *Engine) Containers(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Volumes lists all volumes, by their names.
+// Volumes returns the names of all volumes.
 func (e *Engine) Volumes(ctx context.Context) ([]string, error) {
 	b, err := e.call(ctx, http.MethodGet, "/volumes", nil)
 	if err != nil {
@@ -230,7 +229,7 @@ func (e *Engine) Volumes(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// call makes a request and returns the body of its answer.
+// call makes a request and returns the response's body.
 func (e *Engine) call(ctx context.Context, method, path string, body io.Reader) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://engine"+path, body)
 	if err != nil {
@@ -248,7 +247,7 @@ func (e *Engine) call(ctx context.Context, method, path string, body io.Reader) 
 	return b, err
 }
 
-// Stop ends the engine with all its containers and removes everything.
+// Stop stops the engine with all its containers and removes its state.
 func (e *Engine) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startBound+stopBound)
 	defer cancel()
@@ -260,8 +259,8 @@ func (e *Engine) Stop() error {
 	return errors.Join(append(errs, e.clear())...)
 }
 
-// removeContainers removes every container, starting an engine that crashed for
-// it: only an engine ends what its shims hold.
+// removeContainers removes every container. It restarts a crashed engine for that: only an
+// engine stops the containers of its shims.
 func (e *Engine) removeContainers(ctx context.Context) error {
 	select {
 	case <-e.ended:

@@ -8,19 +8,19 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// Image is the image that a Shared engine has: Debian with Python.
+// Image is the image in a Shared engine: Debian with Python.
 const Image = "sandbar-test:debian"
 
-// Shared is one engine for all tests of a package, started when the first asks
-// for it. TestMain stops it. The zero value is ready to use.
+// Shared is one engine for all tests of a package, started at its first use. TestMain must
+// call Stop. The zero value is ready to use.
 type Shared struct {
 	mu     sync.Mutex
 	engine *Engine
 	err    error
 }
 
-// Engine returns the engine, which has Image. It skips the test where there can
-// be none.
+// Engine returns the engine, which has Image. It skips the test if this host cannot run an
+// engine.
 func (s *Shared) Engine(t testing.TB) *Engine {
 	t.Helper()
 	testenv.Need(t, testenv.Docker, testenv.DebianImage)
@@ -36,7 +36,7 @@ func (s *Shared) Engine(t testing.TB) *Engine {
 }
 
 func (s *Shared) start() (*Engine, error) {
-	ctx := context.Background() // Start and Import have bounds of their own, and all tests share them
+	ctx := context.Background() // not the test's: all tests share the engine; Start and Import are bounded
 	e, err := Start(ctx)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (s *Shared) start() (*Engine, error) {
 	return e, nil
 }
 
-// Stop ends the engine, if there is one.
+// Stop stops the engine, if it was started.
 func (s *Shared) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package pycorpus is a corpus of Python programs, for tests that run each in two
-// ways and want the same of both. The programs are archives by topic, in programs.
+// Package pycorpus is a corpus of Python programs, for tests that run each program in two
+// ways and compare the results. The directory programs has one archive per topic.
 package pycorpus
 
 import (
@@ -15,8 +15,8 @@ import (
 //go:embed programs/*.txtar
 var archives embed.FS
 
-// Program is one program. Lines at its top that begin with "#args", "#env" and
-// "#stdin" tell how it is called; without the last it has no input.
+// Program is one program. Lines at its top that begin with "#args", "#env" and "#stdin"
+// set its arguments, environment and input; the default input is empty.
 type Program struct {
 	Name, Code string
 	Args       []string
@@ -24,7 +24,7 @@ type Program struct {
 	Stdin      *string
 }
 
-// Programs returns all of them.
+// Programs returns all programs of the corpus.
 func Programs(t testing.TB) (all []Program) {
 	t.Helper()
 	names, err := fs.Glob(archives, "programs/*.txtar")

@@ -2,5 +2,5 @@ package qemu
 
 import "syscall"
 
-// attr lets the emulator die with this process, however that ends.
+// attr makes the kernel kill the emulator when the thread that started it exits.
 func attr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -4,5 +4,5 @@ package qemu
 
 import "syscall"
 
-// attr is what the emulator is started with: nothing special here.
+// attr returns nil: only Linux has a parent-death signal.
 func attr() *syscall.SysProcAttr { return nil }

@@ -1,15 +1,13 @@
-// Package qemu boots a Linux guest and runs programs in it, for tests of what
-// this host's kernel is not set up for: another layout of control groups above
-// all.
+// Package qemu boots a Linux guest and runs programs in it, for tests that need another
+// kernel configuration than this host's, mainly another layout of cgroups.
 //
-// The guest is built from nothing for each Run: the kernel that
-// scripts/qemu-kernel.sh left in the cache, an initial file system with one
-// static program (guestinit), and this host's own /usr, /bin, /lib* and /etc,
-// shared read-only, so that the interpreters of the host are there. Its
-// processor is emulated (qemu's TCG) and needs no privilege; it is some ten
-// times slower than the host and boots in about six seconds.
+// Each Run builds the guest from the kernel of scripts/qemu-kernel.sh, an initial file
+// system with one static program (guestinit), and this host's /usr, /bin, /lib* and /etc,
+// shared read-only, so that the guest has the host's interpreters. The processor is
+// emulated (QEMU's TCG) and needs no privilege; it is about ten times slower than the host
+// and boots in about six seconds.
 //
-// A test that uses it says testenv.Need(t, testenv.QEMU) first.
+// A test calls testenv.Need(t, testenv.QEMU) first.
 package qemu
 
 import (
@@ -35,31 +33,31 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/cpio"
 )
 
-// Guest says what is booted and run.
+// Guest describes the guest and its commands.
 type Guest struct {
-	// Cgroups is the layout of control groups. Default: guestplan.V2.
+	// Cgroups is the layout of cgroups. Default: guestplan.V2.
 	Cgroups guestplan.Layout
 	// Shares maps absolute directories of the guest to directories of the
 	// host, all read-only.
 	Shares map[string]string
-	// Commands run one after another, whatever the ones before did.
+	// Commands run one after another, even if one fails.
 	Commands []guestplan.Command
 	// Memory is in MiB. Default: 1024.
 	Memory int
 	// CPUs is the number of processors. Default: 2.
 	CPUs int
-	// Output takes what the commands write, as it comes. Default: nowhere.
+	// Output receives the output of the commands as it is written. Default: discarded.
 	Output io.Writer
 }
 
-// Result is what came of one command.
+// Result is the result of one command.
 type Result struct {
 	guestplan.End
-	// Output is what it wrote, both streams together.
+	// Output is the command's stdout and stderr together.
 	Output string
 }
 
-// Err returns nil when the command exited 0, else how it ended.
+// Err returns nil for exit code 0, else an error that says how the command ended.
 func (r Result) Err() error {
 	switch {
 	case r.End.Err != "":
@@ -74,23 +72,23 @@ func (r Result) Err() error {
 	return nil
 }
 
-// An emulated machine can stand still for good, its clock with it, on a host
-// that is busy: seldom, but so that nothing in it can tell. Such a machine is
-// switched off and another is booted.
+// On a busy host an emulated machine can, rarely, hang for good, and its clock with it, so
+// that no timeout inside the guest expires. Run then kills it and boots another.
 const (
-	// silence is how long a machine may say nothing, booting included.
+	// silence is the time without a message, booting included, after which a machine counts
+	// as hung.
 	silence = 2 * time.Minute
-	// machines is how many are tried.
+	// machines is the maximum number of boots.
 	machines = 3
 )
 
-// errStill is the error of a machine that stands still.
-var errStill = fmt.Errorf("it has said nothing for %v", silence)
+// errStill is the error of a hung machine.
+var errStill = fmt.Errorf("no message for %v", silence)
 
-// Run boots the guest, runs the commands and returns a Result for each, in
-// order. An error means that the guest itself failed; it has the end of the
-// guest's console. ctx bounds everything; when it ends the guest is killed.
-// Should the machine stand still, everything is run again in a new one.
+// Run boots the guest, runs the commands and returns a Result for each, in order. An error
+// means that the guest itself failed; it contains the end of the guest's console. If the
+// machine hangs, Run runs all commands again in a new one. When ctx ends, Run kills the
+// guest.
 func Run(ctx context.Context, g Guest) ([]Result, error) {
 	for n := 1; ; n++ {
 		results, err := g.run(ctx)
@@ -102,7 +100,7 @@ func Run(ctx context.Context, g Guest) ([]Result, error) {
 
 // run is Run with one machine.
 func (g Guest) run(ctx context.Context) ([]Result, error) {
-	// The kernel ends the machine with the thread that started it.
+	// The kernel kills QEMU when the thread that started it exits (see attr).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	dir, err := os.MkdirTemp("", "sandbar-qemu-")
@@ -128,7 +126,7 @@ func (g Guest) run(ctx context.Context) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	// qemu takes the end of its input for a port that nobody listens at.
+	// At end of file on its stdin, QEMU reports the port as closed.
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -171,8 +169,8 @@ type share struct{ guest, host string }
 
 func tag(i int) string { return "share" + strconv.Itoa(i) }
 
-// systemDirs returns what makes the guest's user space: the host's directories
-// and its symbolic links to them, such as /bin -> usr/bin.
+// systemDirs returns the guest's user space: the host's system directories, and symbolic
+// links such as /bin -> usr/bin.
 func systemDirs() (shares []share, links []guestplan.Link) {
 	for _, dir := range []string{"/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
 		st, err := os.Lstat(dir)
@@ -199,11 +197,10 @@ func (g Guest) plan(shares []share, links []guestplan.Link) guestplan.Plan {
 	return p
 }
 
-// args is qemu's command line. The commands' messages come out of its standard
-// output, over a virtual serial port; the console is for failures only. The
-// machine is q35 because it has the clocks (HPET, PM timer) that let a kernel
-// calibrate itself on a busy host; qemu's microvm boots a second faster, and on
-// a busy host often not at all.
+// args returns QEMU's arguments. Messages come over a virtual serial port to QEMU's
+// standard output; the console is for failures only. The machine is q35 because its clocks
+// (HPET, PM timer) let the kernel calibrate on a busy host; QEMU's microvm boots a second
+// faster, but on a busy host often fails to boot.
 func (g Guest) args(initrd, console string, shares []share) []string {
 	memory, cpus := g.Memory, g.CPUs
 	if memory == 0 {
@@ -232,8 +229,7 @@ func (g Guest) args(initrd, console string, shares []share) []string {
 	return args
 }
 
-// collect reads messages until the guest has told the end; heard is called for
-// each.
+// collect reads messages until the last one, and calls heard for each.
 func (g Guest) collect(r io.Reader, heard func()) ([]Result, error) {
 	results := make([]Result, len(g.Commands))
 	for i := range results {
@@ -249,7 +245,7 @@ func (g Guest) collect(r io.Reader, heard func()) ([]Result, error) {
 	for {
 		line, err := in.ReadBytes('\n')
 		if err == io.EOF {
-			return results, errors.New("it went off before it had run everything")
+			return results, errors.New("the guest stopped before it had run all commands")
 		}
 		if err != nil {
 			return results, err
@@ -265,7 +261,7 @@ func (g Guest) collect(r io.Reader, heard func()) ([]Result, error) {
 		case m.Command == -1:
 			continue
 		case m.Command < 0 || m.Command >= len(results):
-			return results, fmt.Errorf("a message about command %d of %d", m.Command, len(results))
+			return results, fmt.Errorf("a message names command %d of %d", m.Command, len(results))
 		case m.End != nil:
 			results[m.Command].End = *m.End
 		default:
@@ -305,7 +301,7 @@ func makeInitrd(ctx context.Context, file string, plan guestplan.Plan) error {
 	}
 	a.File("init", initProgram)
 	a.File(strings.TrimPrefix(guestplan.PlanPath, "/"), b)
-	// Process 1 opens this as its standard input, output and error.
+	// The kernel opens /dev/console as the standard descriptors of process 1.
 	a.Dir("dev")
 	if err := a.Close(); err != nil {
 		return err
@@ -313,7 +309,7 @@ func makeInitrd(ctx context.Context, file string, plan guestplan.Plan) error {
 	return os.WriteFile(file, out.Bytes(), 0o600)
 }
 
-// buildInit builds guestinit, which the Go build cache makes quick.
+// buildInit builds guestinit and returns the binary.
 func buildInit(ctx context.Context, file string) ([]byte, error) {
 	root, err := testenv.ModuleRoot()
 	if err != nil {

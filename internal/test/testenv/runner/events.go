@@ -25,36 +25,36 @@ type event struct {
 // testKey names one test.
 type testKey struct{ pkg, test string }
 
-// testRun is what is known of one test.
+// testRun is the state of one test.
 type testRun struct {
 	status  string // "pass", "fail", "skip", or "" while it runs
-	parent  bool   // it has parts, which are counted instead
+	parent  bool   // has subtests, which are counted instead
 	elapsed time.Duration
 	output  []string
 }
 
-// packageRun is what is known of one package.
+// packageRun is the state of one package.
 type packageRun struct {
 	status  string
 	elapsed time.Duration
 	cpu     time.Duration // of the processes that were waited for
-	output  []string      // that belongs to no test
+	output  []string      // outside of tests
 	tests   map[string]*testRun
 	order   []string
 }
 
-// tally gathers the events of one pass and prints each package when it has ended. The methods
-// that add may be called concurrently.
+// tally collects the events of one pass and prints each package when it has ended. Its methods
+// that add events are safe for concurrent use.
 type tally struct {
 	out    io.Writer
-	prefix string // of the module, cut from printed names
-	who    string // the identity of the pass
+	prefix string // the module's path, removed from printed names
+	who    string // the user of the pass
 
 	mu       sync.Mutex
 	packages map[string]*packageRun
 	order    []string            // packages in the order of their end
 	builds   map[string][]string // output of the compiler, by import path
-	problems []string            // failures that are no test's
+	problems []string            // failures outside of tests
 	now      counts
 }
 
@@ -125,7 +125,7 @@ func (t *tally) addPackage(e event) {
 	}
 }
 
-// finish counts and prints a package that has ended.
+// finish counts and prints a finished package.
 func (t *tally) finish(name string, p *packageRun, failedBuild string) {
 	c := p.count()
 	if p.status == "fail" && c.failed == 0 {
@@ -135,7 +135,7 @@ func (t *tally) finish(name string, p *packageRun, failedBuild string) {
 	short := strings.TrimPrefix(name, t.prefix)
 	switch {
 	case p.status == "fail":
-		var text bytes.Buffer // one write: another pass prints as well
+		var text bytes.Buffer // one write, because another pass prints concurrently
 		t.printFailure(&text, short, p, c, failedBuild)
 		t.out.Write(text.Bytes())
 	case len(p.tests) > 0:
@@ -143,7 +143,7 @@ func (t *tally) finish(name string, p *packageRun, failedBuild string) {
 	}
 }
 
-// count counts tests without parts, and those that failed beside their parts.
+// count counts tests without subtests, and parents that failed although no subtest did.
 func (p *packageRun) count() counts {
 	var c counts
 	for name, r := range p.tests {
@@ -169,8 +169,8 @@ func (p *packageRun) failedBelow(name string) bool {
 	return false
 }
 
-// printFailure prints all that the failed tests of a package wrote, and what
-// belongs to no test: the compiler's words, a panic, a timeout.
+// printFailure prints the output of a package's failed tests, and output outside of tests:
+// compiler errors, a panic, a timeout.
 func (t *tally) printFailure(w io.Writer, short string, p *packageRun, c counts, failedBuild string) {
 	fmt.Fprintf(w, "\nFAIL  %-36s %7.1fs %7.1fs of processor  %s, as %s\n", short, p.elapsed.Seconds(), p.cpu.Seconds(), c, t.who)
 	for _, line := range t.builds[failedBuild] {
@@ -191,14 +191,14 @@ func (t *tally) printFailure(w io.Writer, short string, p *packageRun, c counts,
 	fmt.Fprintln(w)
 }
 
-// spent notes the processor time of a package's tests.
+// spent records the processor time of a package's tests.
 func (t *tally) spent(pkg string, d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pkg(pkg).cpu = d
 }
 
-// problem adds a failure that is no test's own.
+// problem adds a failure outside of tests.
 func (t *tally) problem(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -206,7 +206,7 @@ func (t *tally) problem(format string, args ...any) {
 	t.now.failed++
 }
 
-// skipped lists the tests that were skipped.
+// skipped returns the skipped tests.
 func (t *tally) skipped() []testKey {
 	var keys []testKey
 	for pkg, p := range t.packages {
@@ -223,7 +223,7 @@ func (t *tally) skipped() []testKey {
 	return keys
 }
 
-// printSlowest prints the n tests that took longest.
+// printSlowest prints the n slowest tests.
 func (t *tally) printSlowest(n int) {
 	type row struct {
 		name    string

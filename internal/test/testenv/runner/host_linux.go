@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// readFacts looks at this host, as the user that runs this program.
+// readFacts reads the facts of this host.
 func readFacts() facts {
 	return facts{
 		root:            os.Geteuid() == 0,
@@ -20,8 +20,7 @@ func readFacts() facts {
 	}
 }
 
-// userNSForbidden reports whether something is set that is known to forbid
-// user namespaces.
+// userNSForbidden reports whether a setting that can forbid user namespaces is active.
 func userNSForbidden() bool {
 	if word("/proc/sys/user/max_user_namespaces") == "0" ||
 		word("/proc/sys/kernel/unprivileged_userns_clone") == "0" ||
@@ -32,14 +31,14 @@ func userNSForbidden() bool {
 	return strings.Contains(string(b), "\nSeccomp:\t2\n") // a container's filter
 }
 
-// word is the content of a one-word file, "" if there is none.
+// word returns the content of a one-word file, "" if it cannot be read.
 func word(path string) string {
 	b, _ := os.ReadFile(path)
 	return strings.TrimSpace(string(b))
 }
 
-// memoryOnV1 reports whether /proc/cgroups gives the memory controller a
-// hierarchy other than 0, which stands for version 2.
+// memoryOnV1 reports whether the memory controller has a hierarchy other than 0 in
+// /proc/cgroups; 0 means version 2 (cgroups(7)).
 func memoryOnV1() bool {
 	b, _ := os.ReadFile("/proc/cgroups")
 	for line := range strings.Lines(string(b)) {
@@ -60,17 +59,17 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// commonUmask makes the files of tests the same for everyone, and readable by
-// the ordinary user where they are for that one.
+// commonUmask sets a fixed umask, so that the mode of tests' files does not depend on the
+// caller, and the ordinary user can read files that are meant for it.
 func commonUmask() { syscall.Umask(0o022) }
 
-// killGroup makes a command's end that of the processes it started.
+// killGroup makes the cancellation of a command kill its process group.
 func killGroup(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
-	// If this program is killed no test runs on.
+	// The kernel kills the tests if this program dies.
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }

@@ -10,20 +10,20 @@ import (
 	"path/filepath"
 )
 
-// readFacts looks at this host.
+// readFacts reads the facts of this host.
 func readFacts() facts { return facts{missing: missingTools()} }
 
-// commonUmask leaves the user's as it is.
+// commonUmask does nothing.
 func commonUmask() {}
 
-// killGroup leaves the command as it is: its end does not reach its children.
+// killGroup does nothing: cancellation kills only the command itself.
 func killGroup(*exec.Cmd) {}
 
-// home exists on Linux only: elsewhere the passes are those of the user that runs this program.
+// home exists on Linux only: elsewhere the only pass is that of the current user.
 type home struct{ beside bool }
 
 func newHome(context.Context, int) (*home, error) {
-	return nil, errors.New("as root the tests run on Linux only; run them as another user")
+	return nil, errors.New("tests run as root on Linux only; run them as another user")
 }
 
 func (*home) remove()                                   {}

@@ -32,13 +32,13 @@ type suite struct {
 type testedPackage struct {
 	path   string // import path
 	dir    string // below the module's root
-	parts  int    // into which the runner divides its tests
+	parts  int    // number of parts into which the runner divides its tests
 	binary string
-	built  chan struct{} // closed when binary is there or err is set
+	built  chan struct{} // closed when the binary exists or err is set
 	err    error         // of the compiler
 }
 
-// pass is the tests under one identity.
+// pass is the run of the tests as one user.
 type pass struct {
 	who   string
 	tally *tally
@@ -47,21 +47,21 @@ type pass struct {
 	// command returns a command that runs the binary of p. Commands of different lanes run at
 	// the same time, commands of one lane do not.
 	command func(ctx context.Context, lane int, p *testedPackage, args ...string) *exec.Cmd
-	// ended is called when the tests of p in a lane have ended; nil: nothing is to be done.
+	// ended is called when the tests of p in a lane have ended; may be nil.
 	ended func(lane int, p *testedPackage)
-	// conclude judges the skips when all tests have ended.
+	// conclude checks the skips after all tests.
 	conclude func(ctx context.Context, t *tally) error
 }
 
-// job is the tests of one package under one identity, or one part of them: of every n tests in
-// the order of the sources the i-th, counted from 0.
+// job is the tests of one package as one user, or one part of them: of every n tests in the
+// order of the sources the i-th, counted from 0.
 type job struct {
 	pass *pass
 	p    *testedPackage
 	i, n int
 }
 
-// name is what the tally calls the job's package: its import path, and which part of how many.
+// name returns the package's name in the tally: its import path, and the part.
 func (j job) name() string {
 	if j.n == 1 {
 		return j.p.path
@@ -69,10 +69,10 @@ func (j job) name() string {
 	return fmt.Sprintf("%s %d/%d", j.p.path, j.i+1, j.n)
 }
 
-// long are the packages with the longest tests, the longest first, and into how many parts the
-// runner divides each. They begin first, so that no lane works on one of them while the other
-// lanes have nothing left. Each part is a process of its own: tests within one process compare
-// its descriptors and goroutines, and so cannot run at the same time.
+// long lists the packages with the longest tests, the longest first, and the number of parts
+// of each. They start first, so that no lane is still busy with one of them while the other
+// lanes are idle. Each part is a process of its own: tests in one process check its descriptors
+// and goroutines for leaks, and so cannot run concurrently.
 var long = []struct {
 	dir   string
 	parts int
@@ -83,11 +83,11 @@ var long = []struct {
 	{"internal/protocol/fathom", 1}, {"internal/protocol/executor", 1}, {"sandbox", 1},
 }
 
-// userDependent names the packages whose outcome depends on who runs their
-// tests: their code or their tests start processes, read identities, or meet the permissions
-// of files, control groups or namespaces. Root's pass runs all packages; the ordinary user's
-// pass runs these and the packages below them. A test that needs an ordinary user and stands
-// elsewhere is a failure (judgeSkips).
+// userDependent lists the packages whose outcome depends on the user: their code or their
+// tests start processes, read user ids, or depend on permissions of files, cgroups or
+// namespaces. Root's pass runs all packages; the ordinary user's pass runs these and the
+// packages below them. A test in another package that needs an ordinary user is a failure
+// (judgeSkips).
 var userDependent = []string{
 	".", "client", "cmd", "sandbox", "driver", "engine",
 	"internal/agent", "internal/driver", "internal/image", "internal/linux", "internal/process",
@@ -183,7 +183,7 @@ func (s *suite) run(ctx context.Context, passes []*pass) error {
 
 // compile compiles the tests, two packages at a time.
 func (s *suite) compile(ctx context.Context) {
-	args := []string{"test", "-c", "-vet=off"} // "make vet" looks at all
+	args := []string{"test", "-c", "-vet=off"} // "make vet" vets all packages
 	if s.o.race {
 		args = append(args, "-race")
 	}
@@ -205,8 +205,8 @@ func (s *suite) compile(ctx context.Context) {
 	all.Wait()
 }
 
-// runJob runs one package's tests and adds their events to the pass's tally. A failure of the
-// tests is no error.
+// runJob runs one package's tests and adds their events to the pass's tally. A failed test is
+// not an error.
 func (s *suite) runJob(ctx context.Context, lane int, j job) error {
 	<-j.p.built
 	switch {
@@ -228,7 +228,7 @@ func (s *suite) runJob(ctx context.Context, lane int, j job) error {
 		}
 		args = append(args, "-test.run="+part)
 	}
-	// The binary ends itself at its timeout; this bound is for a binary that cannot.
+	// The binary exits at its own timeout; this bound is for a binary that hangs.
 	bounded, cancel := context.WithTimeout(ctx, s.o.timeout+time.Minute)
 	defer cancel()
 	tests := j.pass.command(bounded, lane, j.p, args...)
@@ -246,7 +246,7 @@ func (s *suite) runJob(ctx context.Context, lane int, j job) error {
 	return nil
 }
 
-// part returns a pattern of the tests that are the job's part of its package.
+// part returns a -run pattern for the job's part of the tests.
 func (s *suite) part(ctx context.Context, lane int, j job) (string, error) {
 	out, err := j.pass.command(ctx, lane, j.p, "-test.list=.").Output()
 	if err != nil {
@@ -265,8 +265,8 @@ func (s *suite) part(ctx context.Context, lane int, j job) (string, error) {
 	return "^(" + strings.Join(mine, "|") + ")$", nil
 }
 
-// follow runs a test binary and adds its events, as those of pkg. The event of the package's end comes last: a
-// binary that fails after its tests have passed has failed.
+// follow runs a test binary and adds its events to the tally as those of pkg. The event of the
+// package's end comes last, because a binary can fail after all its tests have passed.
 func (t *tally) follow(ctx context.Context, tests *exec.Cmd, pkg string) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -279,7 +279,7 @@ func (t *tally) follow(ctx context.Context, tests *exec.Cmd, pkg string) error {
 	if err != nil {
 		return err
 	}
-	convert := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", pkg) // which need not be a path
+	convert := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", pkg) // any text
 	convert.WaitDelay = 10 * time.Second
 	convert.Stdin = r
 	var stderr bytes.Buffer
@@ -316,8 +316,7 @@ func (t *tally) follow(ctx context.Context, tests *exec.Cmd, pkg string) error {
 	return nil
 }
 
-// read calls each with the events of a stream to its end. A line that is no event is shown as
-// it is.
+// read calls each for every event of a stream. It prints a line that is not an event unchanged.
 func (t *tally) read(r io.Reader, each func(event)) error {
 	for br := bufio.NewReader(r); ; {
 		line, err := br.ReadBytes('\n')
@@ -338,8 +337,7 @@ func (t *tally) read(r io.Reader, each func(event)) error {
 	}
 }
 
-// here is the pass of the user that runs this program. skips is a directory for testenv's
-// records.
+// here returns the pass of the current user. skips is the directory for testenv's records.
 func (s *suite) here(who, skips string, golden []allowance, w io.Writer) *pass {
 	return &pass{
 		who:   who,
@@ -359,7 +357,7 @@ func (s *suite) here(who, skips string, golden []allowance, w io.Writer) *pass {
 	}
 }
 
-// conclude prints what is left to say when all tests have run.
+// conclude checks the skips and prints the remaining problems after all tests.
 func (t *tally) conclude(skips string, golden []allowance, f facts, unmet map[string]string) error {
 	recorded, err := testenv.ReadSkips(skips)
 	if err != nil {
@@ -369,11 +367,11 @@ func (t *tally) conclude(skips string, golden []allowance, f facts, unmet map[st
 	t.judgeSkips(recorded, golden, f, unmet)
 	for _, r := range recorded {
 		if dir := strings.TrimPrefix(r.Package, t.prefix); r.Requirement == testenv.NonRoot.Name && !dependsOnUser(dir) {
-			t.problem("%s %s needs an ordinary user, whose pass leaves the package out: see userDependent in internal/test/testenv/runner", dir, r.Test)
+			t.problem("%s %s needs an ordinary user, but the user's pass omits the package: see userDependent in internal/test/testenv/runner", dir, r.Test)
 		}
 	}
 	if len(t.problems) > 0 {
-		fmt.Fprintln(t.out, "\nfailures that are no test's own:")
+		fmt.Fprintln(t.out, "\nfailures outside of tests:")
 		for _, p := range t.problems {
 			fmt.Fprintf(t.out, "  %s\n", p)
 		}
@@ -382,7 +380,7 @@ func (t *tally) conclude(skips string, golden []allowance, f facts, unmet map[st
 	return nil
 }
 
-// goEnv is the environment of go commands. Only the race detector needs cgo.
+// goEnv returns the environment of go commands. Only the race detector needs cgo.
 func goEnv(o options) []string {
 	cgo := "CGO_ENABLED=0"
 	if o.race {
@@ -391,7 +389,7 @@ func goEnv(o options) []string {
 	return append(os.Environ(), cgo)
 }
 
-// goOutput runs a go command in dir and returns what it printed.
+// goOutput runs a go command in dir and returns its stdout.
 func goOutput(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
@@ -404,11 +402,12 @@ func goOutput(ctx context.Context, dir string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// missingTools is what scripts/tools.sh could not get, by requirement.
+// missingTools returns the reasons of tools that scripts/tools.sh could not fetch, by
+// requirement.
 func missingTools() map[string]string {
 	b, err := os.ReadFile(filepath.Join(testenv.Cache(), "tools.missing"))
 	if err != nil {
-		return nil // the script has not run, so nothing is excused
+		return nil // the script has not run, so no missing tool is excused
 	}
 	return parseUnmet(string(b))
 }

@@ -18,13 +18,13 @@ import (
 )
 
 func main() {
-	_ = sigreset.Reset() // tests are about signals, too
+	_ = sigreset.Reset() // tests of signals need the default dispositions
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// options are the command line.
+// options are the flags.
 type options struct {
 	race     bool
 	user     bool
@@ -46,11 +46,11 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	fs.BoolVar(&o.race, "race", false, "run with the race detector; needs a C compiler")
 	fs.BoolVar(&o.user, "user", false, "only the ordinary user's pass")
-	fs.StringVar(&o.only, "run", "", "only tests that match, as go test -run")
-	fs.StringVar(&o.check, "check", "", "run nothing: print those of these requirements (comma-separated, or \"all\") that are not met")
+	fs.StringVar(&o.only, "run", "", "run only matching tests, as go test -run")
+	fs.StringVar(&o.check, "check", "", "run no tests: print the unmet ones of these requirements (comma-separated, or \"all\")")
 	fs.StringVar(&o.summary, "summary", "", "also write the last line to this `file`")
-	fs.DurationVar(&o.timeout, "timeout", 20*time.Minute, "for the tests of one package")
-	fs.IntVar(&o.lanes, "p", 2*runtime.NumCPU(), "packages tested at once; tests wait more than they compute")
+	fs.DurationVar(&o.timeout, "timeout", 20*time.Minute, "timeout of the tests of one package")
+	fs.IntVar(&o.lanes, "p", 2*runtime.NumCPU(), "number of packages tested at once; tests mostly wait")
 	err := fs.Parse(args)
 	o.patterns = fs.Args()
 	if len(o.patterns) == 0 {
@@ -103,7 +103,7 @@ func (c *counts) add(o counts) {
 	c.skipped += o.skipped
 }
 
-// runPasses runs the passes that this user can run, side by side.
+// runPasses runs the passes that this user can run, concurrently.
 func runPasses(ctx context.Context, o options, w io.Writer) (counts, error) {
 	var total counts
 	root, err := testenv.ModuleRoot()
@@ -125,7 +125,7 @@ func runPasses(ctx context.Context, o options, w io.Writer) (counts, error) {
 	}
 	var passes []*pass
 	var s *suite
-	if os.Geteuid() != 0 { // also on systems that have no such number
+	if os.Geteuid() != 0 { // on Windows Geteuid returns -1
 		if s, err = newSuite(ctx, o, root, dir); err != nil {
 			return total, err
 		}
@@ -155,7 +155,7 @@ func runPasses(ctx context.Context, o options, w io.Writer) (counts, error) {
 	return total, err
 }
 
-// printUnmet is -check: a line for each requirement that is not met.
+// printUnmet implements -check: it prints a line for each unmet requirement.
 func printUnmet(w io.Writer, names []string) int {
 	if len(names) == 1 && names[0] == "all" {
 		names = nil
@@ -166,7 +166,7 @@ func printUnmet(w io.Writer, names []string) int {
 	for _, name := range names {
 		r, ok := testenv.Find(name)
 		if !ok {
-			fmt.Fprintf(w, "%s\tthere is no such requirement\n", name)
+			fmt.Fprintf(w, "%s\tunknown requirement\n", name)
 		} else if err := r.Err(); err != nil {
 			fmt.Fprintf(w, "%s\t%s\n", name, strings.Join(strings.Fields(err.Error()), " "))
 		}

@@ -225,7 +225,7 @@ func TestJudgeSkips(t *testing.T) {
 		problem  string // "" for none
 	}{
 		{"allowed", skip, facts{root: true}, map[string]string{"NonRoot": "running as root"}, ""},
-		{"there after all", skip, facts{root: true}, nil, "which is there"},
+		{"there after all", skip, facts{root: true}, nil, "which is met"},
 		{"not allowed here", skip, facts{}, map[string]string{"NonRoot": "x"}, "does not allow"},
 		{"not by Need", nil, facts{root: true}, nil, "not by testenv.Need"},
 		{"another test's record", []testenv.Skip{{Package: "m/a", Test: "TestB", Requirement: "NonRoot"}}, facts{root: true}, nil, "not by testenv.Need"},

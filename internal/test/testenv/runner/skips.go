@@ -10,23 +10,22 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// allowance is a line of skips.golden: tests may be skipped for a requirement
-// where a condition holds.
+// allowance is a line of skips.golden: it allows skips for a requirement if a condition holds.
 type allowance struct{ requirement, condition, reason string }
 
-// facts are what conditions are about. They are read from other sources than
-// the requirements' own checks, so that a check that breaks shows.
+// facts are the host's properties for conditions. They are read from other sources than the
+// requirements' checks, so that a broken check is detected.
 type facts struct {
 	root            bool
 	linux           bool
-	missing         map[string]string // by requirement: why scripts/tools.sh could not get it
-	userNSForbidden bool              // a kernel switch or a container's filter forbids user namespaces
-	memoryOnV1      bool              // the memory controller is bound to a version 1 hierarchy
+	missing         map[string]string // by requirement: why scripts/tools.sh could not fetch the tool
+	userNSForbidden bool              // a sysctl or a container's seccomp filter may forbid user namespaces
+	memoryOnV1      bool              // the memory controller is on a version 1 hierarchy
 	cgroupReadOnly  bool              // the cgroup file systems are mounted read-only
 	noTUN           bool              // there is no /dev/net/tun
 }
 
-// conditions are all that skips.golden can name.
+// conditions are the conditions of skips.golden.
 var conditions = map[string]func(requirement string, f facts) bool{
 	"root":             func(_ string, f facts) bool { return f.root },
 	"user":             func(_ string, f facts) bool { return !f.root },
@@ -51,8 +50,8 @@ func readGolden(path string) ([]allowance, error) {
 	return golden, nil
 }
 
-// parseGolden reads lines of "Requirement condition reason…"; empty lines and
-// those that begin with # say nothing.
+// parseGolden parses lines of "Requirement condition reason…". It ignores empty lines and
+// lines that begin with #.
 func parseGolden(text string) ([]allowance, error) {
 	var golden []allowance
 	for line := range strings.Lines(text) {
@@ -75,7 +74,7 @@ func parseGolden(text string) ([]allowance, error) {
 	return golden, nil
 }
 
-// allowed finds the line of skips.golden that allows skips for a requirement.
+// allowed returns the line of skips.golden that allows skips for a requirement on this host.
 func allowed(golden []allowance, requirement string, f facts) (allowance, bool) {
 	for _, a := range golden {
 		if a.requirement == requirement && conditions[a.condition](requirement, f) {
@@ -91,8 +90,8 @@ type skipGroup struct {
 	tests       []testKey
 }
 
-// groupSkips sorts the skipped tests by requirement. Those that no
-// testenv.Need recorded are returned apart.
+// groupSkips groups the skipped tests by requirement. It returns skips that testenv.Need did
+// not record separately.
 func groupSkips(skipped []testKey, recorded []testenv.Skip) (groups []skipGroup, stray []testKey) {
 	why := map[testKey]string{}
 	for _, s := range recorded {
@@ -113,9 +112,8 @@ func groupSkips(skipped []testKey, recorded []testenv.Skip) (groups []skipGroup,
 	return groups, stray
 }
 
-// judgeSkips prints the skips with their reasons and turns each one that is
-// not allowed into a failure. unmet has the reasons of requirements that were
-// found missing when looked at again.
+// judgeSkips prints the skips with their reasons and adds a problem for each that is not
+// allowed. unmet has the reasons of requirements that are unmet in a second check.
 func (t *tally) judgeSkips(recorded []testenv.Skip, golden []allowance, f facts, unmet map[string]string) {
 	groups, stray := groupSkips(t.skipped(), recorded)
 	if len(groups) > 0 {
@@ -136,7 +134,7 @@ func (t *tally) judgeSkips(recorded []testenv.Skip, golden []allowance, f facts,
 			fmt.Fprintf(t.out, "      %s %s\n", strings.TrimPrefix(k.pkg, t.prefix), k.test)
 		}
 		if unmet[g.requirement] == "" {
-			t.problem("%d tests were skipped for %s, which is there", len(g.tests), g.requirement)
+			t.problem("%d tests were skipped for %s, which is met", len(g.tests), g.requirement)
 		} else if !ok {
 			t.problem("%d tests were skipped for %s, which internal/test/testenv/skips.golden does not allow on this host", len(g.tests), g.requirement)
 		}
@@ -146,8 +144,8 @@ func (t *tally) judgeSkips(recorded []testenv.Skip, golden []allowance, f facts,
 	}
 }
 
-// parseUnmet reads the output of -check, which is also the form of the list
-// that scripts/tools.sh leaves: a name, a tab and a reason a line.
+// parseUnmet parses the output of -check and the file of scripts/tools.sh: lines of a name, a
+// tab and a reason.
 func parseUnmet(text string) map[string]string {
 	m := map[string]string{}
 	for line := range strings.Lines(text) {

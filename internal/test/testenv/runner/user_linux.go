@@ -19,32 +19,32 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// firstUID is where the search for a free user number begins: above what
-// distributions give to people and services.
+// firstUID is the start of the search for unused uids, above the uids that distributions
+// assign to users and services.
 const firstUID = 54321
 
-// home is a directory with all that the ordinary user's tests need:
+// home is the directory for the ordinary users' tests:
 //
 //	runner    this program
-//	src       the module's files, without what Git and make keep
+//	src       the module's files, without those of Git and make
 //	cache     the fetched tools and built commands
 //	test      the compiled tests
 //	0, 1, …   a directory for each user: home, tmp, run, skips
 //
-// All but the users' own belongs to root: a test that writes beside its source fails here.
-// Each lane has a user of its own, so that a process that outlives its tests is found to be
-// of one package.
+// Root owns everything but the users' directories, so a test that writes beside its source
+// fails. Each lane has its own user, so that a process that outlives its tests can be
+// attributed to a package.
 type home struct {
 	dir    string
 	users  []uint32 // by lane
-	beside bool     // root's pass runs as well
-	lock   *os.File // held while this program lives; then the directory is stale
+	beside bool     // root's pass runs concurrently
+	lock   *os.File // locked while this program runs; an unlocked directory is stale
 }
 
 const homePrefix = "sandbar-user-"
 
-// newHome makes the directory at a place that the users can reach and where programs may be
-// executed, which is tried out.
+// newHome creates the directory where the users can read files and execute programs; it tests
+// both.
 func newHome(ctx context.Context, users int) (*home, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -94,7 +94,7 @@ func makeHome(base string, uids []uint32) (*home, error) {
 	return h, nil
 }
 
-// removeStale removes what a runner that was killed left behind.
+// removeStale removes the directories of killed runners.
 func removeStale(base string) {
 	dirs, _ := filepath.Glob(filepath.Join(base, homePrefix+"*"))
 	for _, dir := range dirs {
@@ -113,7 +113,7 @@ func (h *home) path(elem ...string) string {
 	return filepath.Join(append([]string{h.dir}, elem...)...)
 }
 
-// own is a directory of a lane's user.
+// own returns the path of a directory of a lane's user.
 func (h *home) own(lane int, name string) string { return h.path(strconv.Itoa(lane), name) }
 
 func (h *home) remove() {
@@ -123,7 +123,7 @@ func (h *home) remove() {
 	}
 }
 
-// command is a program that runs as a lane's user, with an environment of its own.
+// command returns a command that runs as a lane's user, with a clean environment.
 func (h *home) command(ctx context.Context, lane int, name string, args ...string) *exec.Cmd {
 	beside := ""
 	if h.beside {
@@ -148,7 +148,7 @@ func (h *home) command(ctx context.Context, lane int, name string, args ...strin
 	return cmd
 }
 
-// fill puts the sources, the fetched tools and the built commands into the directory.
+// fill copies the sources, the fetched tools and the built commands into the directory.
 func (h *home) fill(root string) error {
 	if err := copyTree(root, h.path("src"), skipSource); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (h *home) fill(root string) error {
 	return nil
 }
 
-// pass is the pass of ordinary users over the suite.
+// pass returns the pass of the ordinary users over the suite.
 func (h *home) pass(s *suite, golden []allowance, w io.Writer) *pass {
 	t := newTally(w, s.module, "an ordinary user")
 	return &pass{
@@ -195,7 +195,7 @@ func (h *home) pass(s *suite, golden []allowance, w io.Writer) *pass {
 		conclude: func(ctx context.Context, t *tally) error {
 			unmet, err := h.command(ctx, 0, h.path("runner"), "-check", "all").Output()
 			if err != nil {
-				return fmt.Errorf("looking at the requirements again: %w", err)
+				return fmt.Errorf("checking the requirements again: %w", err)
 			}
 			f := readFacts()
 			f.root = false
@@ -204,8 +204,8 @@ func (h *home) pass(s *suite, golden []allowance, w io.Writer) *pass {
 	}
 }
 
-// freeUIDs finds n user numbers that have neither a name nor a process: nobody is disturbed,
-// and a process that has such a number later is a test's.
+// freeUIDs returns n uids that have neither an account nor a process, so that a later process
+// with such a uid belongs to a test.
 func freeUIDs(n int) (uids []uint32, err error) {
 	passwd, err := os.ReadFile("/etc/passwd")
 	if err != nil {
@@ -219,11 +219,11 @@ func freeUIDs(n int) (uids []uint32, err error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("of the user numbers from %d to %d, %d are free and %d are needed", firstUID, firstUID+999, len(uids), n)
+	return nil, fmt.Errorf("of the uids from %d to %d, %d are free and %d are needed", firstUID, firstUID+999, len(uids), n)
 }
 
-// survivors are the processes of a lane's user that outlive the tests by more than the patience
-// given. They are killed.
+// survivors kills and returns the processes of a lane's user that outlive the tests by more
+// than patience.
 func (h *home) survivors(lane int, patience time.Duration) []string {
 	uid := h.users[lane]
 	left := processesOf(uid)
@@ -232,7 +232,7 @@ func (h *home) survivors(lane int, patience time.Duration) []string {
 	}
 	var names []string
 	for pid, name := range left {
-		// Its arguments say more than its name does.
+		// The arguments identify a process better than its name.
 		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		names = append(names, fmt.Sprintf("%d (%s) %q", pid, name, strings.ReplaceAll(strings.TrimRight(string(args), "\x00"), "\x00", " ")))
 		syscall.Kill(pid, syscall.SIGKILL)
@@ -241,8 +241,7 @@ func (h *home) survivors(lane int, patience time.Duration) []string {
 	return names
 }
 
-// processesOf lists a user's processes, by number, with their names. Zombies
-// are not processes any more.
+// processesOf returns the names of a user's processes by pid, without zombies.
 func processesOf(uid uint32) map[int]string {
 	found := map[int]string{}
 	entries, _ := os.ReadDir("/proc")
@@ -253,7 +252,7 @@ func processesOf(uid uint32) map[int]string {
 		}
 		b, err := os.ReadFile(filepath.Join("/proc", e.Name(), "status"))
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // the process has exited
 		}
 		status := parseStatus(string(b))
 		if f := strings.Fields(status["Uid"]); len(f) > 0 && f[0] == strconv.Itoa(int(uid)) && !strings.HasPrefix(status["State"], "Z") {
@@ -273,18 +272,18 @@ func parseStatus(text string) map[string]string {
 	return m
 }
 
-// skipSource leaves out what is no source: Git's files and the output of make.
+// skipSource reports whether a path is not a source: Git's files and the output of make.
 func skipSource(rel string) bool {
 	return rel == ".git" || rel == ".cache" || rel == "bin"
 }
 
-// skipTools leaves out what no test uses: what an image was made of, and what
-// root's tests have compiled.
+// skipTools reports whether no test uses a path of the cache: the parts of an image, and files
+// that root's tests have compiled.
 func skipTools(rel string) bool {
 	return rel == "parts" || filepath.Dir(rel) == "machines" && filepath.Ext(rel) != ".snapshot"
 }
 
-// copyTree copies directories, files and links, readable by everyone.
+// copyTree copies directories, files and symbolic links, and makes them readable for all.
 func copyTree(from, to string, skip func(rel string) bool) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -1,10 +1,9 @@
-// Command guestinit is process 1 of the guests that package qemu boots. It
-// makes a root directory out of the host's shared ones, mounts the kernel's
-// file systems and the control groups, runs the commands of its plan and
-// switches the machine off.
+// Command guestinit is process 1 of the guests of package qemu. It makes a root directory from the
+// host's shared directories, mounts the kernel's file systems and the cgroups, runs the commands of
+// its plan and powers the machine off.
 //
-// It promises that each command's output and end are told, that a command
-// cannot outlive its timeout, and that the machine goes off whatever happens.
+// Invariants: each command's output and end are reported, no command outlives its timeout, and the
+// machine powers off in all cases.
 package main
 
 import (
@@ -24,8 +23,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/qemu/guestplan"
 )
 
-// runnerArg makes this program the runner of commands rather than process 1:
-// process 1 must reap whatever it inherits, which os/exec must not see.
+// runnerArg starts this program as the runner of the commands, a child of process 1: process 1 must
+// reap all orphans, which would interfere with os/exec in the same process.
 const runnerArg = "run-commands"
 
 func main() {
@@ -44,12 +43,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "guestinit:", err)
 	}
 	unix.Sync()
-	// The host runs qemu with -no-reboot, so that this ends it.
+	// The host runs QEMU with -no-reboot, so a reboot ends QEMU.
 	unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 	select {}
 }
 
-// initialize brings the machine up, then runs the runner and reaps until it ends.
+// initialize sets up the machine, starts the runner, and reaps children until the runner exits.
 func initialize() error {
 	plan, err := readPlan()
 	if err != nil {
@@ -85,7 +84,7 @@ func initialize() error {
 	}
 }
 
-// say leaves a trace on the console, which is shown when the guest fails.
+// say prints to the console, whose end is part of the error if the guest fails.
 func say(step string) { fmt.Fprintln(os.Stderr, "guestinit:", step) }
 
 func readPlan() (guestplan.Plan, error) {
@@ -112,7 +111,7 @@ func loadModules(names []string) error {
 	return nil
 }
 
-// mount makes the directory and mounts there.
+// mount creates the directory and mounts a file system there.
 func mount(source, dir, kind string, flags uintptr, data string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -123,8 +122,8 @@ func mount(source, dir, kind string, flags uintptr, data string) error {
 	return nil
 }
 
-// makeRoot builds the root directory on a tmpfs and moves into it. The initial
-// file system itself cannot be left with pivot_root, which sandboxes do.
+// makeRoot builds the root directory on a tmpfs and switches to it: pivot_root(2), which sandboxes
+// call, fails in the initial ramfs.
 func makeRoot(plan guestplan.Plan) error {
 	const root = "/newroot"
 	if err := mount("tmpfs", root, "tmpfs", 0, "mode=755"); err != nil {
@@ -199,7 +198,7 @@ func mountCgroups(layout guestplan.Layout) error {
 	return nil
 }
 
-// loopbackUp switches lo on: servers under test listen there.
+// loopbackUp brings up the interface lo, for servers under test.
 func loopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -214,7 +213,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
 }
 
-// runner runs the commands and reports over the port.
+// runner runs the commands and sends Messages over the port.
 func runner() error {
 	plan, err := readPlan()
 	if err != nil {
@@ -238,8 +237,8 @@ func runner() error {
 	return r.err
 }
 
-// openPort finds the port by its name; the device appears a moment after its
-// driver is loaded.
+// openPort finds the port by its name. It polls: the device appears shortly after its driver is
+// loaded.
 func openPort() (*os.File, error) {
 	for range 500 {
 		names, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
@@ -254,7 +253,7 @@ func openPort() (*os.File, error) {
 	return nil, fmt.Errorf("no port %s", guestplan.Port)
 }
 
-// reporter writes messages, one a line.
+// reporter writes messages, one per line.
 type reporter struct {
 	mu  sync.Mutex
 	w   io.Writer
@@ -284,10 +283,10 @@ func (o output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// unkillable is how long a killed process may take to end.
+// unkillable bounds the time until a killed process exits.
 const unkillable = 15 * time.Second
 
-// stack tells where in the kernel a process stands.
+// stack returns the kernel stack of a process.
 func stack(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stack", pid))
 	if err != nil {
@@ -355,8 +354,8 @@ func run(i int, c guestplan.Command, r *reporter) guestplan.End {
 	return end
 }
 
-// makeCgroup makes the command's group as a service manager would: every
-// controller enabled in every group above it, and given away when asked.
+// makeCgroup creates the command's cgroup like a service manager: it enables every controller in
+// all cgroups above, and delegates the cgroup if the plan says so.
 func makeCgroup(c guestplan.Command) (*os.File, error) {
 	dir := cgroupDir
 	for _, name := range strings.Split(strings.Trim(c.Cgroup, "/"), "/") {

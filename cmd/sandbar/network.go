@@ -6,11 +6,11 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// networkHelp is the help of the flag --network, wherever it is.
-const networkHelp = "let it reach out over TCP, UDP and DNS, within the rules of the configuration (network.…)"
+// networkHelp is the help text of --network.
+const networkHelp = "allow outbound TCP, UDP and DNS, within the rules of the configuration (network.…)"
 
 // networkOf reads --network.
-func networkOf(cmd *cobra.Command) sandbar.Network {
+func networkFlag(cmd *cobra.Command) sandbar.Network {
 	if out, _ := cmd.Flags().GetBool("network"); out {
 		return sandbar.NetworkOutbound
 	}
