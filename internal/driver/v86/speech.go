@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 )
 
-// speech is what a worker says about itself on its standard error: how far it
-// is, which is passed on, and why it ends. Nothing of a guest is in it.
+// statusLines reads the standard error of a worker: lines of progress during a boot, and the reason
+// for which the worker exits. No output of a guest is in it.
 type speech struct {
 	progress func(text string)
 	log      *slog.Logger
@@ -21,10 +21,10 @@ type speech struct {
 	failure string
 }
 
-// maxLine is how much of a line is kept.
+// maxLine is the number of bytes kept of one line.
 const maxLine = 1000
 
-// Write takes what the worker says. It never fails.
+// Write reads a part of the worker's standard error. It never fails.
 func (s *speech) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *speech) say(line string) {
 	}
 }
 
-// explain returns the reason that the worker gave for its end, else err.
+// explain returns the worker's own reason for its exit as an error, or err if it gave none.
 func (s *speech) explain(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,7 +36,7 @@ func plan(s sandbar.Spec) *worker.Setup {
 	return w
 }
 
-// box is one sandbox on the host: a worker process, which ends its own runners.
+// resources is one sandbox on the host: a worker process, which ends its own runners.
 type box struct {
 	d     *Driver
 	id    sandbar.ID
@@ -104,7 +104,7 @@ func (b *box) discard(ctx context.Context) {
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if err := b.destroy(clean); err != nil {
-		b.d.log.Error("a sandbox that failed could not be removed", "sandbox", b.id, "error", err)
+		b.d.log.Error("a sandbox whose creation failed could not be removed", "sandbox", b.id, "error", err)
 	}
 }
 
@@ -117,5 +117,5 @@ func (s *sandbox) Reset(ctx context.Context) error {
 	return err
 }
 
-// MemoryUsed is what files and programs of the sandbox hold now, in bytes.
+// CurrentMemory returns the memory that files and programs of the sandbox use, in bytes.
 func (s *sandbox) CurrentMemory(ctx context.Context) (int64, error) { return s.Sandbox.Usage(ctx) }

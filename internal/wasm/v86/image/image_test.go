@@ -83,7 +83,7 @@ func TestTypes(t *testing.T) {
 		switch {
 		case tc.want == "" && err == nil:
 			t.Errorf("%s is a %s", name, kind)
-		case tc.want == "" && !strings.Contains(err.Error(), "it is not an image this program knows"):
+		case tc.want == "" && !strings.Contains(err.Error(), "it is of none of the known types"):
 			t.Errorf("%s: %v", name, err)
 		case tc.want != "" && (err != nil || kind != tc.want || img.Type != tc.want):
 			t.Errorf("%s is a %s, want %s (%v)", name, kind, tc.want, err)
