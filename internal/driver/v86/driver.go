@@ -126,7 +126,7 @@ func newSnapshots(options map[string]string, log *slog.Logger) (*snapshots, erro
 			return nil, sandbar.Errorf(sandbar.Invalid, "the directory of the emulator: %w", err)
 		}
 	}
-	pc, err := artefact.PC(s.modules)
+	pc, err := artefact.ReadEmulator(s.modules)
 	if err != nil || !pc.Complete() {
 		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: OptionModules, Err: err,
 			Message: "this build embeds no PC emulator", Fix: "build with `make build`, which fetches it, or name its directory with the option " + OptionModules}
@@ -148,12 +148,12 @@ func (d *Driver) Close() error {
 // Prepare boots the image for a memory size in bytes, unless a snapshot exists. If the boot fails,
 // every Create with this memory size fails too.
 func (d *Driver) Prepare(ctx context.Context, memory int64) error {
-	_, err := d.snaps.get(ctx, whole(memory))
+	_, err := d.snaps.get(ctx, roundMemory(memory))
 	return err
 }
 
 // roundMemory rounds a memory size down to whole MiB.
-func whole(memory int64) int64 { return memory &^ (1<<20 - 1) }
+func roundMemory(memory int64) int64 { return memory &^ (1<<20 - 1) }
 
 // refuse returns an error if the driver cannot do or enforce what s requests.
 func (d *Driver) refuse(s sandbar.Spec) error {
@@ -197,14 +197,14 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
 	}
-	snapshot, err := d.snaps.get(ctx, whole(s.Limits.Memory))
+	snapshot, err := d.snaps.get(ctx, roundMemory(s.Limits.Memory))
 	if err != nil {
 		return nil, err
 	}
 	if err := d.registry.Claim(string(id)); err != nil {
 		return nil, err
 	}
-	b := &box{d: d, id: id}
+	b := &resources{d: d, id: id}
 	sb, err := b.make(ctx, snapshot, s.Env)
 	if err != nil {
 		b.discard(ctx)

@@ -294,7 +294,7 @@ func TestBootIsGivenUp(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
-	for _, pattern := range []string{"*.snapshot", booting + "*"} {
+	for _, pattern := range []string{"*.snapshot", tmpPrefix + "*"} {
 		if found, err := filepath.Glob(filepath.Join(options[OptionCache], pattern)); err != nil || len(found) > 0 {
 			t.Errorf("%v, %v", found, err)
 		}

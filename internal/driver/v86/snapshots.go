@@ -76,7 +76,7 @@ func (s *snapshots) open(dir string) error {
 
 // writable returns an error if no file can be created in dir.
 func writable(dir string) error {
-	f, err := os.CreateTemp(dir, booting)
+	f, err := os.CreateTemp(dir, tmpPrefix)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (s *snapshots) key(memory int64) (string, error) {
 }
 
 // tmpPrefix begins the name of an incomplete file.
-const booting = ".booting-"
+const tmpPrefix = ".booting-"
 
 // get returns the path of the snapshot for a memory size, and boots the image if there is none. The
 // boot continues after the end of ctx, and the next call waits for the same boot.
@@ -124,10 +124,10 @@ func (s *snapshots) get(ctx context.Context, memory int64) (string, error) {
 		return "", sandbar.Errorf(sandbar.Unavailable, "reading the image: %w", err)
 	}
 	path := filepath.Join(s.dir, key+".snapshot")
-	if used(path) {
+	if touch(path) {
 		return path, nil
 	}
-	b, err := s.booted(key, path, memory)
+	b, err := s.startBoot(key, path, memory)
 	if err != nil {
 		return "", err
 	}
@@ -140,7 +140,7 @@ func (s *snapshots) get(ctx context.Context, memory int64) (string, error) {
 }
 
 // touch reports whether a snapshot exists, and sets its modification time for prune.
-func used(path string) bool {
+func touch(path string) bool {
 	now := time.Now()
 	return os.Chtimes(path, now, now) == nil
 }
@@ -153,7 +153,7 @@ type boot struct {
 }
 
 // startBoot returns the boot for a key, after starting one if necessary.
-func (s *snapshots) booted(key, path string, memory int64) (*boot, error) {
+func (s *snapshots) startBoot(key, path string, memory int64) (*boot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -164,7 +164,7 @@ func (s *snapshots) booted(key, path string, memory int64) (*boot, error) {
 		b = &boot{done: make(chan struct{})}
 		s.boots[key] = b
 		s.running.Go(func() {
-			b.err = s.alone(path, memory)
+			b.err = s.bootLocked(path, memory)
 			if b.err == nil { // if the file is removed later, the image boots again
 				s.mu.Lock()
 				delete(s.boots, key)
@@ -186,13 +186,13 @@ func (s *snapshots) close() {
 
 // bootLocked boots the image, unless another process has done it while this one waited for the
 // lock.
-func (s *snapshots) alone(path string, memory int64) error {
+func (s *snapshots) bootLocked(path string, memory int64) error {
 	unlock, err := cachedir.Lock(s.ctx, s.dir)
 	if err != nil {
 		return sandbar.Errorf(sandbar.Unavailable, "waiting for another boot: %w", err)
 	}
 	defer unlock()
-	if used(path) {
+	if touch(path) {
 		return nil // another process has booted it
 	}
 	s.prune()
@@ -223,13 +223,13 @@ func (s *snapshots) boot(ctx context.Context, path string, memory int64) error {
 	began := time.Now()
 	s.progress(fmt.Sprintf("booting the image (%s) with %d MiB; later sandboxes start from its snapshot in about a second", s.kind, memory>>20))
 	fail := func(err error) error { return sandbar.Errorf(sandbar.Unavailable, "writing the snapshot: %w", err) }
-	tmp, err := os.CreateTemp(s.dir, booting)
+	tmp, err := os.CreateTemp(s.dir, tmpPrefix)
 	if err != nil {
 		return fail(err)
 	}
 	defer os.Remove(tmp.Name())
 	defer tmp.Close()
-	said := &speech{progress: s.progress, log: s.log}
+	said := &statusLines{progress: s.progress, log: s.log}
 	job := worker.Job{Mode: worker.ModeBoot, Modules: s.modules, Cache: s.compiled(), Path: s.image, Memory: memory, Limit: s.limit}
 	p, err := child.Start(job.Args(), worker.Env(), said)
 	if err != nil {
@@ -282,7 +282,7 @@ func (s *snapshots) collect(remove bool) ([]driver.Leftover, error) {
 }
 
 func (s *snapshots) leftovers(remove bool) ([]driver.Leftover, error) {
-	found, err := filepath.Glob(filepath.Join(s.dir, booting+"*"))
+	found, err := filepath.Glob(filepath.Join(s.dir, tmpPrefix+"*"))
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
 	}

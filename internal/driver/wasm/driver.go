@@ -212,7 +212,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := d.registry.Claim(string(id)); err != nil {
 		return nil, err
 	}
-	b := &box{d: d, id: id, setup: plan(s)}
+	b := &resources{d: d, id: id, setup: plan(s)}
 	sb, err := b.make(ctx, compiled)
 	if err != nil {
 		b.discard(ctx)

@@ -168,7 +168,7 @@ func TestFetch(t *testing.T) {
 			t.Errorf("%s: %q", file, got)
 		}
 	}
-	if _, err := artefact.PC(dir); err != nil {
+	if _, err := artefact.ReadEmulator(dir); err != nil {
 		t.Errorf("the emulator: %v", err)
 	}
 	// Nothing is fetched twice.
@@ -190,7 +190,7 @@ func TestFetchFails(t *testing.T) {
 	closed.Close()
 	for name, c := range map[string]struct{ registry, says string }{
 		"no registry":   {closed.URL, "connection refused"},
-		"none is set":   {"", "no registry of npm is known"},
+		"none is set":   {"", "no npm registry is configured"},
 		"another file":  {wrong.URL, "libv86.js has the SHA-256 sum"},
 		"not a package": {registries(t).URL + "/debian", "404"},
 	} {

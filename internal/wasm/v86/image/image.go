@@ -64,7 +64,7 @@ const (
 	stateMagic   = 0x86768676
 	zstdMagic    = "\x28\xb5\x2f\xfd"
 	// headSize is the number of bytes that classify needs.
-	enough = isoOffset + len(isoMagic)
+	headSize = isoOffset + len(isoMagic)
 )
 
 var errUnknown = errors.New("it is of none of the known types: an ISO image, a raw disk with a boot sector, a Linux kernel (bzImage), " +
@@ -112,7 +112,7 @@ func Check(path string) (Type, error) {
 		return "", err
 	}
 	defer f.Close()
-	head := make([]byte, enough)
+	head := make([]byte, headSize)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return "", err
@@ -210,7 +210,7 @@ func (f *Files) Read() (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind, err := classify(data[:min(len(data), enough)])
+	kind, err := classify(data[:min(len(data), headSize)])
 	switch {
 	case err != nil:
 		return nil, err
@@ -295,7 +295,7 @@ func untar(data []byte) (*Image, error) {
 }
 
 func bundle(b map[string][]byte) (*Image, error) {
-	kind, err := classify(b[partKernel][:min(len(b[partKernel]), enough)])
+	kind, err := classify(b[partKernel][:min(len(b[partKernel]), headSize)])
 	if err != nil || kind != Kernel || len(b[partInitrd]) == 0 {
 		return nil, errors.New("it is a bundle without a Linux kernel (vmlinuz or bzImage) and an initial file system (initrd)")
 	}

@@ -158,7 +158,7 @@ func FuzzClassify(f *testing.F) {
 	f.Add(file(40000, map[int]string{32769: "CD001"}))
 	f.Add(file(1024, map[int]string{257: "ustar"}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		kind, err := classify(b[:min(len(b), enough)])
+		kind, err := classify(b[:min(len(b), headSize)])
 		if (kind == "") != (err != nil) {
 			t.Errorf("%q, %v", kind, err)
 		}

@@ -114,7 +114,7 @@ func (r *relay) bytes() []byte {
 // withElement returns a generated module with an added element segment: on instantiation, its only
 // exported function is stored in a slot of the table that module exports under the name table. A
 // generated module must import no table and have no element segment.
-func place(generated []byte, module, table string, slot uint32) ([]byte, error) {
+func withElement(generated []byte, module, table string, slot uint32) ([]byte, error) {
 	if len(generated) < len(magic) || string(generated[:len(magic)]) != magic {
 		return nil, errModule
 	}

@@ -64,7 +64,7 @@ func TestPlaceAndRelay(t *testing.T) {
 	memory := relay{from: "core", memory: "memory", memoryAs: "m"}
 	instantiate("memory", memory.bytes())
 	for slot, x := range map[uint32]uint64{0: 3, 7: 40} {
-		module, err := place(answer(), "env", "table", slot)
+		module, err := withElement(answer(), "env", "table", slot)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestPlaceRefuses(t *testing.T) {
 		"a name cut":       {appendSection([]byte(magic), sectionExport, []byte{1, 200, 1, 'f'}), "not a WebAssembly module"},
 		"no imports' size": {appendSection([]byte(magic), sectionImport, nil), "not a WebAssembly module"},
 	} {
-		if _, err := place(tc.module, "env", "table", 0); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := withElement(tc.module, "env", "table", 0); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}
@@ -102,7 +102,7 @@ func FuzzPlace(f *testing.F) {
 	f.Add([]byte(magic))
 	f.Add(appendSection([]byte(magic), sectionExport, []byte{1, 1, 'f', 0, 0}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if out, err := place(b, "env", "table", 3); err == nil && len(out) <= len(b) {
+		if out, err := withElement(b, "env", "table", 3); err == nil && len(out) <= len(b) {
 			t.Error("nothing was added")
 		}
 	})

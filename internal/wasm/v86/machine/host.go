@@ -61,7 +61,7 @@ func newCore(ctx context.Context, e *Emulator, m *Machine, s *script, limit int6
 func (c *core) close(ctx context.Context) {
 	c.jit.close()
 	_ = c.rt.Close(ctx) // nothing uses it any more
-	c.jit.forget()
+	c.jit.free()
 	_ = c.compiled.Close(ctx)
 }
 
@@ -116,7 +116,7 @@ func (c *core) export(ctx context.Context) error {
 		if !strings.HasPrefix(name, "_") && !strings.HasPrefix(name, "zstd") && !strings.HasSuffix(name, "_js") {
 			forGenerated.functions = append(forGenerated.functions, function{name, d.ParamTypes(), d.ResultTypes()})
 		}
-		if !plain(d.ParamTypes()) || !plain(d.ResultTypes()) {
+		if !numeric(d.ParamTypes()) || !numeric(d.ResultTypes()) {
 			continue
 		}
 		if err := c.exports.Set(name, c.scriptFunction(ctx, name, d)); err != nil {
@@ -140,7 +140,7 @@ func (c *core) add(ctx context.Context, module []byte, name string) error {
 }
 
 // numeric reports whether all of these types are JavaScript numbers.
-func plain(types []api.ValueType) bool {
+func numeric(types []api.ValueType) bool {
 	for _, t := range types {
 		if t != api.ValueTypeI32 && t != api.ValueTypeF64 && t != api.ValueTypeF32 {
 			return false

@@ -72,7 +72,7 @@ func compile(ctx context.Context, rt wazero.Runtime, code []byte) (compiled, err
 func (j *jit) keep(m compiled) { j.kept = append(j.kept, m) }
 
 // free frees all kept modules. Closing a runtime does not, if it shares its cache with others.
-func (j *jit) forget() {
+func (j *jit) free() {
 	for _, m := range j.kept {
 		for range m.count {
 			_ = m.Close(j.ctx)
@@ -88,7 +88,7 @@ func (j *jit) compile(mod api.Module, st []uint64) {
 	if !ok || g.slot >= tableGenerated {
 		panic("the emulator generated an invalid module")
 	}
-	g.code, g.err = place(code, envName, tableName, tableCore+g.slot)
+	g.code, g.err = withElement(code, envName, tableName, tableCore+g.slot)
 	if g.err != nil {
 		panic(g.err)
 	}

@@ -197,7 +197,7 @@ func (s *script) next() (time.Duration, bool) {
 }
 
 // promiseResult returns the result of a promise, which must be settled.
-func settled(v goja.Value) (goja.Value, error) {
+func promiseResult(v goja.Value) (goja.Value, error) {
 	p, ok := v.Export().(*goja.Promise)
 	if !ok {
 		return v, nil

@@ -22,7 +22,7 @@ type Snapshot struct {
 // ImportState returns a snapshot with a state that another host of the emulator has saved. The
 // serial ports are set up as by Linux with a console on COM1. The clock is set to one year, so that
 // all the guest's timers are due.
-func Foreign(state []byte) *Snapshot {
+func ImportState(state []byte) *Snapshot {
 	const late = 365 * 24 * time.Hour
 	console := portState{Enable: enableReceive | 0x04, FIFO: fifoEnable, Line: 0x13, Modem: modemOut2 | modemRTS | 1}
 	return &Snapshot{Clock: late, Console: console, State: state}
@@ -61,7 +61,7 @@ func (m *Machine) method(name string, args ...goja.Value) (goja.Value, error) {
 	}
 	v, err := f(m.emulator, args...)
 	if err == nil {
-		v, err = settled(v)
+		v, err = promiseResult(v)
 	}
 	if err == nil {
 		err = m.script.err

@@ -47,7 +47,7 @@ type Port struct {
 	sent                               bool // the transmitter-empty interrupt is due
 	raised                             bool
 
-	pace int    // bytes that the guest may still read in this step
+	readLeft int    // bytes that the guest may still read in this step
 	in   []byte // for the guest
 	out  []byte // from the guest, until Received
 }
@@ -58,7 +58,7 @@ const MaxQueue = 1 << 20
 
 // maxReadPerStep is the number of bytes that a guest can read in one step. A driver reads until the
 // port is empty, and some give up after a while and wait for an interrupt that was raised before.
-const maxPace = 4096
+const maxReadPerStep = 4096
 
 func newPort(base uint32, irq func(raise bool)) *Port { return &Port{base: base, irq: irq} }
 
@@ -93,17 +93,17 @@ func (p *Port) Received() []byte {
 
 // clearToSend reports whether the guest accepts bytes. A driver with flow control lowers RTS while
 // it cannot. Until OUT2 is set, as by a boot loader without a driver, the guest always accepts.
-func (p *Port) listening() bool { return p.modem&modemRTS != 0 || p.modem&modemOut2 == 0 }
+func (p *Port) clearToSend() bool { return p.modem&modemRTS != 0 || p.modem&modemOut2 == 0 }
 
 // ready reports whether the guest can read a byte now.
-func (p *Port) ready() bool { return len(p.in) > 0 && p.pace > 0 && p.listening() }
+func (p *Port) ready() bool { return len(p.in) > 0 && p.readLeft > 0 && p.clearToSend() }
 
 // stalled reports whether the guest can read more in the next step only.
-func (p *Port) stalled() bool { return len(p.in) > 0 && p.pace == 0 && p.listening() }
+func (p *Port) stalled() bool { return len(p.in) > 0 && p.readLeft == 0 && p.clearToSend() }
 
 // step is called at the start of each step.
 func (p *Port) step() {
-	p.pace = maxPace
+	p.readLeft = maxReadPerStep
 	p.update()
 }
 
@@ -164,7 +164,7 @@ func (p *Port) take() byte {
 	}
 	c := p.in[0]
 	p.in = p.in[1:]
-	p.pace--
+	p.readLeft--
 	if len(p.in) == 0 {
 		p.in = nil
 	}

@@ -40,9 +40,9 @@ func boot(ctx context.Context, cfg bootConfig) (*machine.Snapshot, error) {
 	defer m.Close()
 	b := &booting{m: m, began: time.Now(), limit: cfg.limit, calls: make(chan func() error, 1)}
 	b.loop = &loop{m: m, calls: b.calls, console: b.onConsole, output: b.onOutput, step: b.onStep}
-	b.find = &console{agent: cfg.agent, send: b.loop.send, ship: func(p []byte) { b.loop.pending = append(b.loop.pending, p...) }}
+	b.find = &console{agent: cfg.agent, send: b.loop.send, upload: func(p []byte) { b.loop.pending = append(b.loop.pending, p...) }}
 	if img.Type == image.State { // resumed machine may print nothing, so knock at once
-		b.find.heard = -knockSilence
+		b.find.lastOutput = -wakeSilence
 	}
 	return b.run(ctx)
 }
@@ -56,7 +56,7 @@ func machineConfig(img *image.Image, memory int64) machine.Config {
 	case image.Disk:
 		c.Disk = img.Data
 	case image.State:
-		c.Snapshot = machine.Foreign(img.Data)
+		c.Snapshot = machine.ImportState(img.Data)
 	default:
 		c.Kernel, c.Initrd = img.Data, img.Initrd
 	}
@@ -72,7 +72,7 @@ type booting struct {
 	limit time.Duration
 	calls chan func() error
 
-	told time.Time
+	reported time.Time
 	conn net.Conn // to the client, when the agent is ready
 }
 
@@ -135,7 +135,7 @@ func setUp(ctx context.Context, conn net.Conn) error {
 	return err
 }
 
-func (b *booting) onConsole(p []byte) error { return b.find.hear(p, b.m.Clock()) }
+func (b *booting) onConsole(p []byte) error { return b.find.received(p, b.m.Clock()) }
 
 func (b *booting) onOutput(p []byte) error {
 	if b.find.stage != stageReady {
@@ -152,29 +152,29 @@ const progressEvery = 5 * time.Second
 func (b *booting) onStep() error {
 	passed := time.Since(b.began)
 	if passed > b.limit {
-		return b.late()
+		return b.timeoutError()
 	}
-	if time.Since(b.told) > progressEvery {
-		b.told = time.Now()
+	if time.Since(b.reported) > progressEvery {
+		b.reported = time.Now()
 		fmt.Fprintf(os.Stderr, "%s%d s\n", progress, int(passed.Seconds()))
 	}
-	return b.find.look(b.m.Clock())
+	return b.find.answerPrompt(b.m.Clock())
 }
 
 // progress begins a progress line on standard error.
 const progress = "booting: "
 
 // errSilent is the error for a machine without any console output.
-var errSilent = errors.New("nothing came from the console")
+var errNoOutput = errors.New("nothing came from the console")
 
 // late returns the error for the end of the boot timeout, which depends on how far the boot is.
-func (b *booting) late() error {
+func (b *booting) timeoutError() error {
 	limit := b.limit.Round(time.Second)
 	switch {
 	case b.find.stage == stageReady:
 		return fmt.Errorf("the agent in the machine did not answer within %v", limit)
-	case b.find.heard <= 0:
-		return fmt.Errorf("%w within %v: the machine must use the first serial port (ttyS0) as its console", errSilent, limit)
+	case b.find.lastOutput <= 0:
+		return fmt.Errorf("%w within %v: the machine must use the first serial port (ttyS0) as its console", errNoOutput, limit)
 	}
 	return fmt.Errorf("there was neither Sandbar's guest program nor a login or shell on the machine's console within %v", limit)
 }

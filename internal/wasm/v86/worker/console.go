@@ -15,13 +15,13 @@ import (
 // through the shell.
 type console struct {
 	send  func(text string) error // to the console
-	ship  func(b []byte)          // to the second serial port
+	upload  func(b []byte)          // to the second serial port
 	agent []byte                  // the guest program, for images without it
 
 	stage stage
 	tail  []byte // last part of the console's output
-	heard time.Duration
-	asked time.Duration // when the last line was sent
+	lastOutput time.Duration
+	lastSent time.Duration // when the last line was sent
 	tries int
 }
 
@@ -57,8 +57,8 @@ var (
 )
 
 // hear processes output of the console; now is the machine's clock.
-func (c *console) hear(b []byte, now time.Duration) error {
-	c.heard = now
+func (c *console) received(b []byte, now time.Duration) error {
+	c.lastOutput = now
 	c.tail = append(c.tail, b...)
 	if over := len(c.tail) - keptTail; over > 0 {
 		c.tail = append(c.tail[:0], c.tail[over:]...)
@@ -86,7 +86,7 @@ func (c *console) hear(b []byte, now time.Duration) error {
 		}
 		if strings.Contains(text, sendAnswer) {
 			c.tail = nil
-			c.ship(c.agent)
+			c.upload(c.agent)
 		}
 	}
 	return nil
@@ -94,7 +94,7 @@ func (c *console) hear(b []byte, now time.Duration) error {
 
 // ask sends a line to the console and sets the stage.
 func (c *console) ask(next stage, line string, now time.Duration) error {
-	c.stage, c.asked, c.tail = next, now, nil
+	c.stage, c.lastSent, c.tail = next, now, nil
 	return c.send(line + "\n")
 }
 
@@ -102,12 +102,12 @@ func (c *console) ask(next stage, line string, now time.Duration) error {
 // knockSilence without a prompt, an empty line is sent, to make a getty or a shell print one.
 const (
 	promptSilence = 500 * time.Millisecond
-	knockSilence  = 20 * time.Second
+	wakeSilence  = 20 * time.Second
 )
 
 // look is called after each step and answers a prompt.
-func (c *console) look(now time.Duration) error {
-	if c.stage > stageProbe || now-c.heard < promptSilence || now-c.asked < promptSilence {
+func (c *console) answerPrompt(now time.Duration) error {
+	if c.stage > stageProbe || now-c.lastOutput < promptSilence || now-c.lastSent < promptSilence {
 		return nil
 	}
 	last := c.tail[bytes.LastIndexByte(c.tail, '\n')+1:]
@@ -122,7 +122,7 @@ func (c *console) look(now time.Duration) error {
 		}
 		return c.ask(stageProbe, probe, now)
 	}
-	if now-c.heard > knockSilence && now-c.asked > knockSilence {
+	if now-c.lastOutput > wakeSilence && now-c.lastSent > wakeSilence {
 		return c.ask(c.stage, "", now)
 	}
 	return nil

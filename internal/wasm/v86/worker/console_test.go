@@ -20,12 +20,12 @@ func play(t *testing.T, lines ...talk) (*console, string, error) {
 	var sent, shipped strings.Builder
 	c := &console{agent: []byte("the guest's program"),
 		send: func(text string) error { sent.WriteString(text); return nil },
-		ship: func(b []byte) { shipped.Write(b) }}
+		upload: func(b []byte) { shipped.Write(b) }}
 	now := time.Duration(0)
 	for _, l := range lines {
 		if l.says != "" {
 			now += 10 * time.Millisecond
-			if err := c.hear([]byte(l.says), now); err != nil {
+			if err := c.received([]byte(l.says), now); err != nil {
 				return c, shipped.String(), err
 			}
 		}
@@ -34,7 +34,7 @@ func play(t *testing.T, lines ...talk) (*console, string, error) {
 				break
 			}
 			now += 100 * time.Millisecond
-			if err := c.look(now); err != nil {
+			if err := c.answerPrompt(now); err != nil {
 				return c, shipped.String(), err
 			}
 			if l.wants == "" {
@@ -107,7 +107,7 @@ func TestConsoleFails(t *testing.T) {
 func TestConsoleKeepsLittle(t *testing.T) {
 	c := &console{}
 	for range 1000 {
-		if err := c.hear([]byte(strings.Repeat("x", 1000)), 0); err != nil {
+		if err := c.received([]byte(strings.Repeat("x", 1000)), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,10 +121,10 @@ func FuzzConsole(f *testing.F) {
 	f.Add("\x1b[")
 	f.Add(guest.BannerStart)
 	f.Fuzz(func(t *testing.T, text string) {
-		c := &console{send: func(string) error { return nil }, ship: func([]byte) {}}
+		c := &console{send: func(string) error { return nil }, upload: func([]byte) {}}
 		for i := range 4 {
 			now := time.Duration(i) * time.Second
-			if c.hear([]byte(text), now) != nil || c.look(now+promptSilence) != nil {
+			if c.received([]byte(text), now) != nil || c.answerPrompt(now+promptSilence) != nil {
 				return
 			}
 		}

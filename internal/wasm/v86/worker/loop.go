@@ -26,7 +26,7 @@ type loop struct {
 	rest func()
 
 	pending []byte
-	quiet   time.Time // since when the machine is not busy; zero: it is
+	idleSince   time.Time // since when the machine is not busy; zero: it is
 	timer   *time.Timer
 }
 
@@ -35,7 +35,7 @@ var errEnd = errors.New("the end")
 
 // settle is how long the machine continues after the last work in progress, so that the guest
 // finishes what follows an answer before the machine pauses.
-const settle = 5 * time.Millisecond
+const idleDelay = 5 * time.Millisecond
 
 // run runs the machine until the end of input or an error.
 func (l *loop) run() error {
@@ -95,13 +95,13 @@ func (l *loop) once() error {
 // active reports whether the machine must run.
 func (l *loop) active() bool {
 	if l.busy == nil || l.busy() || len(l.pending) > 0 || l.m.Channel.Waiting() > 0 {
-		l.quiet = time.Time{}
+		l.idleSince = time.Time{}
 		return true
 	}
-	if l.quiet.IsZero() {
-		l.quiet = time.Now()
+	if l.idleSince.IsZero() {
+		l.idleSince = time.Now()
 	}
-	return time.Since(l.quiet) < settle
+	return time.Since(l.idleSince) < idleDelay
 }
 
 // maxPending bounds the input that the guest has not read, in bytes. Above it the loop reads no

@@ -91,7 +91,7 @@ const Progress = progress
 func (j Job) do(out *os.File) error {
 	debug.SetGCPercent(50)
 	ctx := context.Background()
-	pc, err := artefact.PC(j.Modules)
+	pc, err := artefact.ReadEmulator(j.Modules)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (j Job) do(out *os.File) error {
 const ownMemory = 3 << 30
 
 // confine limits this process's memory and its access to files and system calls.
-func (j Job) confined(memory int64) error {
+func (j Job) confine(memory int64) error {
 	if err := confine.LimitData(memory + ownMemory); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (j Job) boot(ctx context.Context, emulator *machine.Emulator, agent []byte,
 	if err != nil {
 		return err
 	}
-	if err := j.confined(j.Memory + image.MaxSize); err != nil {
+	if err := j.confine(j.Memory + image.MaxSize); err != nil {
 		return err
 	}
 	go func() { // exits when the parent process has exited
@@ -148,9 +148,9 @@ func (j Job) run(ctx context.Context, emulator *machine.Emulator, out *os.File) 
 	if err != nil {
 		return err
 	}
-	if err := j.confined(memory); err != nil {
+	if err := j.confine(memory); err != nil {
 		return err
 	}
-	s := &server{emulator: emulator, fresh: fresh, memory: memory, discard: discard, out: out}
+	s := &server{emulator: emulator, initial: fresh, memory: memory, discard: discard, out: out}
 	return s.serve(ctx, os.Stdin)
 }

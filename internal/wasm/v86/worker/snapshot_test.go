@@ -22,7 +22,7 @@ func encoded(t *testing.T, s *machine.Snapshot, memory int64) []byte {
 
 // A snapshot comes back as it was, also after its memory was given back.
 func TestSnapshotFile(t *testing.T) {
-	s := machine.Foreign(bytes.Repeat([]byte("state"), 10_000))
+	s := machine.ImportState(bytes.Repeat([]byte("state"), 10_000))
 	s.Clock = 12345 * time.Millisecond
 	path := filepath.Join(t.TempDir(), "snapshot")
 	if err := os.WriteFile(path, encoded(t, s, 64<<20), 0o600); err != nil {
@@ -42,7 +42,7 @@ func TestSnapshotFile(t *testing.T) {
 
 // One that was cut, or is something else, is refused.
 func TestSnapshotDamaged(t *testing.T) {
-	good := encoded(t, machine.Foreign([]byte("state")), 64<<20)
+	good := encoded(t, machine.ImportState([]byte("state")), 64<<20)
 	change := func(at int, b byte) []byte {
 		c := bytes.Clone(good)
 		c[at] = b

@@ -45,7 +45,7 @@ func (t *track) busy() bool { return len(t.requests) > 0 || len(t.programs) > 0 
 
 // waiting reports whether the agent must respond in time: to a request, or by ending a killed
 // program.
-func (t *track) waiting() bool { return len(t.requests) > 0 || t.killing > 0 }
+func (t *track) answerDue() bool { return len(t.requests) > 0 || t.killing > 0 }
 
 // epochShift is the position of the epoch in the process tags that the host sees. The tags of a
 // guest's kernel are shorter.
@@ -104,7 +104,7 @@ func (t *track) received(f wire.Frame) (wire.Frame, error) {
 		if p.killed {
 			t.killing--
 		}
-		t.over(f.ID, p)
+		t.removeEnded(f.ID, p)
 	case wire.TypeClose:
 		ch, _, err := wire.DecodeChannel(f.Payload)
 		p := t.programs[f.ID]
@@ -112,7 +112,7 @@ func (t *track) received(f wire.Frame) (wire.Frame, error) {
 			return f, errGuest
 		}
 		p.open[ch] = false
-		t.over(f.ID, p)
+		t.removeEnded(f.ID, p)
 	case wire.TypeData, wire.TypeCredit:
 		if t.programs[f.ID] == nil && f.Type == wire.TypeData {
 			return f, errGuest
@@ -123,7 +123,7 @@ func (t *track) received(f wire.Frame) (wire.Frame, error) {
 	return f, nil
 }
 
-func (t *track) over(id uint32, p *program) {
+func (t *track) removeEnded(id uint32, p *program) {
 	if !p.running && !p.open[channelOut] && !p.open[channelErr] {
 		delete(t.programs, id)
 	}
@@ -158,7 +158,7 @@ func (t *track) answered(f wire.Frame) (wire.Frame, error) {
 
 // end returns the frames that tell the host the end of all work in progress, and starts the next
 // epoch.
-func (t *track) end() []wire.Frame {
+func (t *track) abort() []wire.Frame {
 	var all []wire.Frame
 	for id := range t.requests {
 		r := wire.Reply{Failure: wire.FailProtocol, Errno: eintr}

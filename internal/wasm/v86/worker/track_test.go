@@ -60,8 +60,8 @@ func hear(t *testing.T, k *track, f wire.Frame) wire.Frame {
 
 func want(t *testing.T, k *track, busy, waiting bool) {
 	t.Helper()
-	if k.busy() != busy || k.waiting() != waiting {
-		t.Errorf("busy %v, waiting %v; want %v, %v", k.busy(), k.waiting(), busy, waiting)
+	if k.busy() != busy || k.answerDue() != waiting {
+		t.Errorf("busy %v, waiting %v; want %v, %v", k.busy(), k.answerDue(), busy, waiting)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestMarksHaveAnEpoch(t *testing.T) {
 		return s.Tag
 	}
 	first := mark()
-	k.end()
+	k.abort()
 	second := mark()
 	if first == second || first&(1<<epochShift-1) != 5 {
 		t.Errorf("marks %#x and %#x", first, second)
@@ -157,7 +157,7 @@ func TestEndTellsAll(t *testing.T) {
 	say(t, k, wire.Frame{Type: wire.TypeFS, ID: 2})
 	say(t, k, start(3))
 	got := map[uint32][]wire.Type{}
-	for _, f := range k.end() {
+	for _, f := range k.abort() {
 		got[f.ID] = append(got[f.ID], f.Type)
 		switch f.Type {
 		case wire.TypeReply:

@@ -12,7 +12,7 @@ import (
 
 // statusLines reads the standard error of a worker: lines of progress during a boot, and the reason
 // for which the worker exits. No output of a guest is in it.
-type speech struct {
+type statusLines struct {
 	progress func(text string)
 	log      *slog.Logger
 
@@ -25,7 +25,7 @@ type speech struct {
 const maxLine = 1000
 
 // Write reads a part of the worker's standard error. It never fails.
-func (s *speech) Write(b []byte) (int, error) {
+func (s *statusLines) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(b)
@@ -41,7 +41,7 @@ func (s *speech) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-func (s *speech) say(line string) {
+func (s *statusLines) say(line string) {
 	if seconds, ok := strings.CutPrefix(line, worker.Progress); ok {
 		s.progress("booting the image: " + seconds)
 	} else if text, ok := strings.CutPrefix(line, worker.Failure); ok {
@@ -51,7 +51,7 @@ func (s *speech) say(line string) {
 }
 
 // explain returns the worker's own reason for its exit as an error, or err if it gave none.
-func (s *speech) explain(err error) error {
+func (s *statusLines) explain(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failure == "" {

@@ -19,7 +19,7 @@ import (
 const undoTimeout = 10 * time.Second
 
 // resources is one sandbox on the host: a worker process.
-type box struct {
+type resources struct {
 	d  *Driver
 	id sandbar.ID
 
@@ -31,7 +31,7 @@ type box struct {
 // sandbox is a driver.Sandbox that can also be reset.
 type sandbox struct {
 	*client.Sandbox
-	b   *box
+	b   *resources
 	env map[string]string
 }
 
@@ -42,8 +42,8 @@ var (
 )
 
 // make starts the worker with a snapshot. On an error the caller must call discard.
-func (b *box) make(ctx context.Context, snapshot string, env map[string]string) (driver.Sandbox, error) {
-	said := &speech{progress: func(string) {}, log: b.d.log}
+func (b *resources) make(ctx context.Context, snapshot string, env map[string]string) (driver.Sandbox, error) {
+	said := &statusLines{progress: func(string) {}, log: b.d.log}
 	job := worker.Job{Mode: worker.ModeRun, Modules: b.d.snaps.modules, Cache: b.d.snaps.compiled(), Path: snapshot}
 	p, err := child.Start(job.Args(), worker.Env(), said)
 	if err != nil {
@@ -60,7 +60,7 @@ func (b *box) make(ctx context.Context, snapshot string, env map[string]string) 
 }
 
 // destroy ends the worker.
-func (b *box) destroy(ctx context.Context) error {
+func (b *resources) destroy(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
@@ -78,7 +78,7 @@ func (b *box) destroy(ctx context.Context) error {
 }
 
 // discard removes a sandbox whose creation failed.
-func (b *box) discard(ctx context.Context) {
+func (b *resources) discard(ctx context.Context) {
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if err := b.destroy(clean); err != nil {

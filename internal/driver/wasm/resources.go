@@ -37,7 +37,7 @@ func plan(s sandbar.Spec) *worker.Setup {
 }
 
 // resources is one sandbox on the host: a worker process, which ends its own runners.
-type box struct {
+type resources struct {
 	d     *Driver
 	id    sandbar.ID
 	setup *worker.Setup
@@ -50,7 +50,7 @@ type box struct {
 // sandbox is a driver.Sandbox that can also be reset.
 type sandbox struct {
 	*client.Sandbox
-	b *box
+	b *resources
 }
 
 var (
@@ -60,7 +60,7 @@ var (
 )
 
 // make starts the worker and makes it build the sandbox. On an error the caller must call discard.
-func (b *box) make(ctx context.Context, compiled string) (driver.Sandbox, error) {
+func (b *resources) make(ctx context.Context, compiled string) (driver.Sandbox, error) {
 	p, err := child.Start(worker.Args(compiled, b.d.cache.modules), worker.Env(), nil)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (b *box) make(ctx context.Context, compiled string) (driver.Sandbox, error)
 
 // destroy ends the worker, which first ends its runners, so that no process is left when the worker
 // has exited. A worker that does not exit is killed together with them.
-func (b *box) destroy(ctx context.Context) error {
+func (b *resources) destroy(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
@@ -100,7 +100,7 @@ func (b *box) destroy(ctx context.Context) error {
 }
 
 // discard removes a sandbox whose creation failed.
-func (b *box) discard(ctx context.Context) {
+func (b *resources) discard(ctx context.Context) {
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if err := b.destroy(clean); err != nil {
