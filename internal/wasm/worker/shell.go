@@ -7,7 +7,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// pidsPerProcess is the number of process ids of one command. Commands do not see each other's
+// pidsPerCommand is the number of process ids of one command. Commands do not see each other's
 // processes.
 const pidsOfOne = 1000
 
