@@ -48,8 +48,8 @@ type Port struct {
 	raised                             bool
 
 	readLeft int    // bytes that the guest may still read in this step
-	in   []byte // for the guest
-	out  []byte // from the guest, until Received
+	in       []byte // for the guest
+	out      []byte // from the guest, until Received
 }
 
 // MaxQueue is the size of a port's queue in bytes, in each direction. If the host does not read,

@@ -73,7 +73,7 @@ type booting struct {
 	calls chan func() error
 
 	reported time.Time
-	conn net.Conn // to the client, when the agent is ready
+	conn     net.Conn // to the client, when the agent is ready
 }
 
 func (b *booting) run(ctx context.Context) (*machine.Snapshot, error) {

@@ -14,15 +14,15 @@ import (
 // program. If it finds a login prompt or a shell instead, it logs in and uploads the guest program
 // through the shell.
 type console struct {
-	send  func(text string) error // to the console
-	upload  func(b []byte)          // to the second serial port
-	agent []byte                  // the guest program, for images without it
+	send   func(text string) error // to the console
+	upload func(b []byte)          // to the second serial port
+	agent  []byte                  // the guest program, for images without it
 
-	stage stage
-	tail  []byte // last part of the console's output
+	stage      stage
+	tail       []byte // last part of the console's output
 	lastOutput time.Duration
-	lastSent time.Duration // when the last line was sent
-	tries int
+	lastSent   time.Duration // when the last line was sent
+	tries      int
 }
 
 // stage is the progress of a boot.
@@ -102,7 +102,7 @@ func (c *console) ask(next stage, line string, now time.Duration) error {
 // knockSilence without a prompt, an empty line is sent, to make a getty or a shell print one.
 const (
 	promptSilence = 500 * time.Millisecond
-	wakeSilence  = 20 * time.Second
+	wakeSilence   = 20 * time.Second
 )
 
 // look is called after each step and answers a prompt.

@@ -19,7 +19,7 @@ func play(t *testing.T, lines ...talk) (*console, string, error) {
 	t.Helper()
 	var sent, shipped strings.Builder
 	c := &console{agent: []byte("the guest's program"),
-		send: func(text string) error { sent.WriteString(text); return nil },
+		send:   func(text string) error { sent.WriteString(text); return nil },
 		upload: func(b []byte) { shipped.Write(b) }}
 	now := time.Duration(0)
 	for _, l := range lines {

@@ -25,9 +25,9 @@ type loop struct {
 	step func() error
 	rest func()
 
-	pending []byte
-	idleSince   time.Time // since when the machine is not busy; zero: it is
-	timer   *time.Timer
+	pending   []byte
+	idleSince time.Time // since when the machine is not busy; zero: it is
+	timer     *time.Timer
 }
 
 // errEnd ends a loop without an error.
