@@ -58,14 +58,14 @@ func (f *FS) OpenFile(cwd, path string, flag int, perm fs.FileMode) (*File, erro
 		return nil, err
 	}
 	if flag&os.O_TRUNC != 0 && write && i.mode.IsRegular() {
-		i = f.own(i.number)
+		i = f.writable(i.number)
 		if err := f.truncate(i, 0); err != nil {
 			return nil, err
 		}
 		i.touch()
 	}
 	f.opens[i.number]++
-	return &File{fs: f, life: f.life, number: i.number, name: lastName(path), device: i.device,
+	return &File{fs: f, life: f.generation, number: i.number, name: lastName(path), device: i.device,
 		read: access != os.O_WRONLY, write: write, append: flag&os.O_APPEND != 0}, nil
 }
 
@@ -100,7 +100,7 @@ func (h *File) Name() string { return h.name }
 
 // usable returns the handle's inode for reading. The caller holds fs.mu.
 func (h *File) usable() (*inode, error) {
-	if h.life != h.fs.life {
+	if h.life != h.fs.generation {
 		return nil, syscall.ESTALE
 	}
 	return h.fs.inode(h.number), nil
@@ -198,7 +198,7 @@ func (h *File) writeAt(p []byte, off int64) (int, int64, error) {
 	if len(p) == 0 {
 		return 0, 0, nil
 	}
-	i := h.fs.own(h.number)
+	i := h.fs.writable(h.number)
 	if off == atEnd {
 		off = i.size
 	}
@@ -282,7 +282,7 @@ func (h *File) change(apply func(*inode) error) error {
 	if _, err := h.usable(); err != nil {
 		return err
 	}
-	return apply(h.fs.own(h.number))
+	return apply(h.fs.writable(h.number))
 }
 
 // Stat describes the file.
@@ -361,7 +361,7 @@ func (h *File) Close() error {
 		return syscall.EBADF
 	}
 	h.closed = true
-	if h.life != h.fs.life {
+	if h.life != h.fs.generation {
 		return nil
 	}
 	if h.fs.opens[h.number]--; h.fs.opens[h.number] > 0 {

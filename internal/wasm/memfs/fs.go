@@ -23,12 +23,12 @@ type Usage struct {
 type FS struct {
 	limits Limits
 
-	mu      sync.RWMutex
-	epoch   uint64 // those of an earlier epoch are shared with a snapshot
-	life    uint64 // incremented by Restore; open files of an earlier life are stale
-	now     tree
-	opens   map[uint64]int // number of open files by inode
-	orphans map[uint64]bool
+	mu         sync.RWMutex
+	epoch      uint64 // those of an earlier epoch are shared with a snapshot
+	generation uint64 // incremented by Restore; open files of an earlier generation are stale
+	now        tree
+	opens      map[uint64]int // number of open files by inode
+	orphans    map[uint64]bool
 }
 
 // tree is the part of a file system that a snapshot saves.
@@ -107,7 +107,7 @@ func (f *FS) Restore(s *Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.epoch++
-	f.life++
+	f.generation++
 	f.now = s.tree
 	f.opens = map[uint64]int{}
 	f.orphans = map[uint64]bool{}
@@ -119,8 +119,8 @@ func (f *FS) Restore(s *Snapshot) {
 // inode returns an existing inode for reading.
 func (f *FS) inode(n uint64) *inode { return f.now.inodes.get(n) }
 
-// own returns inode n for writing, after copying it if a snapshot shares it.
-func (f *FS) own(n uint64) *inode {
+// writable returns inode n for writing, after copying it if a snapshot shares it.
+func (f *FS) writable(n uint64) *inode {
 	i := f.inode(n)
 	if i.epoch == f.epoch {
 		return i
@@ -130,8 +130,8 @@ func (f *FS) own(n uint64) *inode {
 	return i
 }
 
-// take charges n bytes and reports whether the limit permits it. A negative n reduces the charge.
-func (f *FS) take(n int64) bool {
+// charge charges n bytes and reports whether the limit permits it. A negative n reduces the charge.
+func (f *FS) charge(n int64) bool {
 	if n > 0 && f.limits.Bytes > 0 && f.now.bytes+n > f.limits.Bytes {
 		return false
 	}
@@ -152,10 +152,10 @@ func (f *FS) add(dir uint64, name string, mode fs.FileMode, init func(*inode)) (
 	if init != nil {
 		init(i)
 	}
-	if !f.take(i.charge()) {
+	if !f.charge(i.charge()) {
 		return nil, syscall.ENOSPC
 	}
-	if err := f.enter(dir, name, i.number); err != nil {
+	if err := f.addEntry(dir, name, i.number); err != nil {
 		f.give(i.charge())
 		return nil, err
 	}
@@ -163,26 +163,26 @@ func (f *FS) add(dir uint64, name string, mode fs.FileMode, init func(*inode)) (
 	f.now.count++
 	if i.mode.IsDir() {
 		i.entries, i.parent, i.links = map[string]uint64{}, dir, 2
-		f.own(dir).links++
+		f.writable(dir).links++
 	}
 	f.now.inodes.put(f.epoch, i)
 	return i, nil
 }
 
-// enter adds an entry for inode n to directory dir. The name must be free.
-func (f *FS) enter(dir uint64, name string, n uint64) error {
-	if !f.take(entryCharge(name)) {
+// addEntry adds an entry for inode n to directory dir. The name must be free.
+func (f *FS) addEntry(dir uint64, name string, n uint64) error {
+	if !f.charge(entryCharge(name)) {
 		return syscall.ENOSPC
 	}
-	d := f.own(dir)
+	d := f.writable(dir)
 	d.entries[name] = n
 	d.touch()
 	return nil
 }
 
-// leave removes an entry from directory dir, but not its inode.
-func (f *FS) leave(dir uint64, name string) {
-	d := f.own(dir)
+// removeEntry removes an entry from directory dir, but not its inode.
+func (f *FS) removeEntry(dir uint64, name string) {
+	d := f.writable(dir)
 	delete(d.entries, name)
 	d.touch()
 	f.give(entryCharge(name))
@@ -194,19 +194,19 @@ func (i *inode) touch() {
 	i.ctime = i.mtime
 }
 
-// drop removes one link of inode n, which must not be a directory with entries. It frees an inode
+// unlink removes one link of inode n, which must not be a directory with entries. It frees an inode
 // that has no link and is not open.
-func (f *FS) drop(n uint64) {
+func (f *FS) unlink(n uint64) {
 	i := f.inode(n)
 	gone := i.mode.IsDir() || i.links == 1
 	if i.mode.IsDir() {
-		f.own(i.parent).links--
+		f.writable(i.parent).links--
 	}
 	if gone && f.opens[n] == 0 {
 		f.free(i)
 		return
 	}
-	i = f.own(n)
+	i = f.writable(n)
 	i.links--
 	if gone {
 		i.links = 0

@@ -22,7 +22,8 @@ const pointerCost = 8
 const maxLinks = 65000
 
 // An inode is a file, directory, symbolic link or device. An inode of an earlier epoch is shared
-// with a snapshot and must not be modified: FS.own copies it first. The same applies to chunks.
+// with a snapshot and must not be modified: FS.writable copies it first. The same applies to
+// chunks.
 type inode struct {
 	number  uint64
 	epoch   uint64
@@ -131,10 +132,10 @@ func (f *FS) ownChunk(i *inode, index, need int) (*chunk, error) {
 			size = min(chunkSize, max(need, 2*len(have), 64))
 		}
 	}
-	if !f.take(int64(size - len(have))) {
+	if !f.charge(int64(size - len(have))) {
 		// The rounded size exceeds the limit; try the exact one.
 		size = max(need, len(have))
-		if index > 0 || !f.take(int64(size-len(have))) {
+		if index > 0 || !f.charge(int64(size-len(have))) {
 			return nil, syscall.ENOSPC
 		}
 	}
@@ -148,7 +149,7 @@ func (f *FS) ownChunk(i *inode, index, need int) (*chunk, error) {
 // chunk to chunkSize.
 func (f *FS) growList(i *inode, n int) error {
 	if n > 1 && len(i.chunks) > 0 && i.chunks[0] != nil && len(i.chunks[0].data) < chunkSize {
-		if err := f.wholeFirst(i); err != nil {
+		if err := f.fillFirst(i); err != nil {
 			return err
 		}
 	}
@@ -157,8 +158,8 @@ func (f *FS) growList(i *inode, n int) error {
 	}
 	if n > i.slots {
 		size := max(n, 2*i.slots)
-		if !f.take(int64(size-i.slots) * pointerCost) {
-			if size = n; !f.take(int64(size-i.slots) * pointerCost) {
+		if !f.charge(int64(size-i.slots) * pointerCost) {
+			if size = n; !f.charge(int64(size-i.slots) * pointerCost) {
 				return syscall.ENOSPC
 			}
 		}
@@ -173,10 +174,10 @@ func (f *FS) growList(i *inode, n int) error {
 	return nil
 }
 
-// wholeFirst extends the first chunk to chunkSize.
-func (f *FS) wholeFirst(i *inode) error {
+// fillFirst extends the first chunk to chunkSize.
+func (f *FS) fillFirst(i *inode) error {
 	have := i.chunks[0].data
-	if !f.take(int64(chunkSize - len(have))) {
+	if !f.charge(int64(chunkSize - len(have))) {
 		return syscall.ENOSPC
 	}
 	c := &chunk{epoch: f.epoch, data: make([]byte, chunkSize)}

@@ -130,10 +130,10 @@ func (f *FS) Link(cwd, from, to string) error {
 	if src.inode.links >= maxLinks {
 		return syscall.EMLINK
 	}
-	if err := f.enter(dst.dir, dst.name, src.inode.number); err != nil {
+	if err := f.addEntry(dst.dir, dst.name, src.inode.number); err != nil {
 		return err
 	}
-	i := f.own(src.inode.number)
+	i := f.writable(src.inode.number)
 	i.links++
 	i.ctime = time.Now()
 	return nil
@@ -162,8 +162,8 @@ func (f *FS) Remove(cwd, path string) error {
 	if p.inode.mode.IsDir() {
 		return syscall.EISDIR
 	}
-	f.leave(p.dir, p.name)
-	f.drop(p.inode.number)
+	f.removeEntry(p.dir, p.name)
+	f.unlink(p.inode.number)
 	return nil
 }
 
@@ -186,8 +186,8 @@ func (f *FS) Rmdir(cwd, path string) error {
 	case len(p.inode.entries) > 0:
 		return syscall.ENOTEMPTY
 	}
-	f.leave(p.dir, p.name)
-	f.drop(p.inode.number)
+	f.removeEntry(p.dir, p.name)
+	f.unlink(p.inode.number)
 	return nil
 }
 
@@ -224,11 +224,11 @@ func (f *FS) removeTree(top place) {
 		p := pending[len(pending)-1]
 		if len(p.inode.entries) == 0 {
 			pending = pending[:len(pending)-1]
-			f.leave(p.dir, p.name)
-			f.drop(p.inode.number)
+			f.removeEntry(p.dir, p.name)
+			f.unlink(p.inode.number)
 			continue
 		}
-		dir := f.own(p.inode.number)
+		dir := f.writable(p.inode.number)
 		pending[len(pending)-1].inode = dir
 		for name, n := range dir.entries {
 			i := f.inode(n)
@@ -236,8 +236,8 @@ func (f *FS) removeTree(top place) {
 				pending = append(pending, place{dir: dir.number, name: name, inode: i})
 				continue
 			}
-			f.leave(dir.number, name)
-			f.drop(n)
+			f.removeEntry(dir.number, name)
+			f.unlink(n)
 		}
 	}
 }
@@ -272,24 +272,24 @@ func (f *FS) rename(cwd, from, to string, keep bool) error {
 	if same, err := f.checkRename(src, dst); same || err != nil {
 		return err
 	}
-	if dst.inode == nil && !f.take(entryCharge(dst.name)) {
+	if dst.inode == nil && !f.charge(entryCharge(dst.name)) {
 		return syscall.ENOSPC
 	}
 	if dst.inode != nil {
-		f.leave(dst.dir, dst.name)
-		f.drop(dst.inode.number)
-		f.take(entryCharge(dst.name)) // cannot fail: the entry was just removed
+		f.removeEntry(dst.dir, dst.name)
+		f.unlink(dst.inode.number)
+		f.charge(entryCharge(dst.name)) // cannot fail: the entry was just removed
 	}
-	f.leave(src.dir, src.name)
-	d := f.own(dst.dir)
+	f.removeEntry(src.dir, src.name)
+	d := f.writable(dst.dir)
 	d.entries[dst.name] = src.inode.number
 	d.touch()
-	moved := f.own(src.inode.number)
+	moved := f.writable(src.inode.number)
 	moved.ctime = time.Now()
 	if moved.mode.IsDir() && src.dir != dst.dir {
 		moved.parent = dst.dir
-		f.own(src.dir).links--
-		f.own(dst.dir).links++
+		f.writable(src.dir).links--
+		f.writable(dst.dir).links++
 	}
 	return nil
 }
@@ -399,7 +399,7 @@ func (f *FS) change(cwd, path string, follow bool, apply func(*inode) error) err
 	if err != nil {
 		return err
 	}
-	return apply(f.own(p.inode.number))
+	return apply(f.writable(p.inode.number))
 }
 
 // ReadDir returns the entries of a directory, sorted by name.

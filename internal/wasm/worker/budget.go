@@ -17,7 +17,7 @@ type budget struct {
 	mu      sync.Mutex
 	held    map[any]int64 // linear memory, by program
 	granted int64         // sum of held
-	most    int64         // largest total so far
+	largest int64         // largest total so far
 	watched map[*process]bool
 	base    int64 // heap of this process without files when nothing ran
 	stop    chan struct{}
@@ -37,7 +37,7 @@ func (b *budget) grant(who any, size int64) bool {
 		return false
 	}
 	b.granted, b.held[who] = total, size
-	b.most = max(b.most, total+files)
+	b.largest = max(b.largest, total+files)
 	return true
 }
 
@@ -61,11 +61,11 @@ func (b *budget) used() int64 {
 func (b *budget) peak() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.most
+	return b.largest
 }
 
 // checkInterval is the interval of checks while a program runs.
-const lookEvery = 10 * time.Millisecond
+const checkInterval = 10 * time.Millisecond
 
 // watch starts the checks for a program.
 func (b *budget) watch(p *process) {
@@ -77,7 +77,7 @@ func (b *budget) watch(p *process) {
 	}
 	b.base = heap() - b.files()
 	b.stop = make(chan struct{})
-	go b.look(b.stop)
+	go b.check(b.stop)
 }
 
 // unwatch ends the checks for a program.
@@ -92,8 +92,8 @@ func (b *budget) unwatch(p *process) {
 }
 
 // check checks the limit at each interval, and kills all programs above it.
-func (b *budget) look(stop <-chan struct{}) {
-	t := time.NewTicker(lookEvery)
+func (b *budget) check(stop <-chan struct{}) {
+	t := time.NewTicker(checkInterval)
 	defer t.Stop()
 	for {
 		select {
@@ -113,7 +113,7 @@ func (b *budget) look(stop <-chan struct{}) {
 
 // heapAllowance is the growth of the heap that is not charged, in bytes: garbage, and this
 // process's own needs.
-const shellRoom = 32 << 20
+const heapAllowance = 32 << 20
 
 // excess returns the programs to kill: all of them above the limit, because the heap's growth
 // cannot be attributed to one, or none.
@@ -121,9 +121,9 @@ func (b *budget) excess() []*process {
 	files, now := b.files(), heap()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	shell := max(0, now-files-b.base-shellRoom)
+	shell := max(0, now-files-b.base-heapAllowance)
 	total := b.granted + files + shell
-	b.most = max(b.most, total)
+	b.largest = max(b.largest, total)
 	if total <= b.limit {
 		return nil
 	}

@@ -57,18 +57,18 @@ type worker struct {
 	errnos *call.Errnos
 
 	// Set by onSetup; only the frame-reader goroutine writes them.
-	ready bool
-	plan  *plan
-	fs    *memfs.FS
-	fresh *memfs.Snapshot
-	progs *programs
-	mem   *budget
+	ready   bool
+	plan    *plan
+	fs      *memfs.FS
+	initial *memfs.Snapshot
+	progs   *programs
+	mem     *budget
 
 	runners *runners
 
 	mu       sync.Mutex
 	byID     map[uint32]*process // running programs by request id
-	byMark   map[uint64]*process // running programs by tag
+	byTag    map[uint64]*process // running programs by tag
 	channels map[uint32]*streams
 	last     uint64 // tag of the last program
 
@@ -81,7 +81,7 @@ const backlog = 512
 
 func newWorker(l *link, cache, modules string) *worker {
 	w := &worker{link: l, errnos: call.NewErrnos(),
-		byID: map[uint32]*process{}, byMark: map[uint64]*process{}, channels: map[uint32]*streams{},
+		byID: map[uint32]*process{}, byTag: map[uint64]*process{}, channels: map[uint32]*streams{},
 		jobs: make(chan func(), backlog)}
 	w.files.open = map[uint32]*handle{}
 	w.runners = newRunners(cache, modules)
@@ -178,8 +178,8 @@ func (w *worker) setUp(s *wire.Setup) error {
 	if err := installLibrary(w.fs); err != nil {
 		return err
 	}
-	w.fs.SetLimits(w.plan.beyond(w.fs.Usage()))
-	w.fresh = w.fs.Snapshot()
+	w.fs.SetLimits(w.plan.limits(w.fs.Usage()))
+	w.initial = w.fs.Snapshot()
 	w.mem = newBudget(w.plan.memory, func() int64 { return w.fs.Usage().Bytes })
 	w.runners.warm(call.JavaScript)
 	return nil
@@ -206,7 +206,7 @@ func (w *worker) reset(id uint32) error {
 			}
 		}
 		w.files.closeAll()
-		w.fs.Restore(w.fresh)
+		w.fs.Restore(w.initial)
 		w.reply(id, wire.OK, nil, wire.AppendHandle(nil, 0))
 	}()
 	return nil

@@ -22,7 +22,7 @@ type plan struct {
 }
 
 // limits returns the limits of the file system if u is in use before the first program starts.
-func (p *plan) beyond(u memfs.Usage) memfs.Limits {
+func (p *plan) limits(u memfs.Usage) memfs.Limits {
 	l := p.files
 	if l.Bytes > 0 {
 		l.Bytes += u.Bytes

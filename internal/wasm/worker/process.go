@@ -20,7 +20,7 @@ const (
 type process struct {
 	w       *worker
 	id      uint32
-	mark    uint64
+	tag     uint64
 	streams *streams
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -76,7 +76,7 @@ func (w *worker) onStart(f wire.Frame) error {
 	}
 	c := &program.Context{Args: s.Args, Env: env, Dir: dir, FS: w.fs,
 		Stdin: input{p.streams}, Stdout: output{p.streams, channelOut}, Stderr: output{p.streams, channelErr}}
-	started := wire.Started{PID: uint32(firstPID(p.mark)), Tag: p.mark}
+	started := wire.Started{PID: uint32(firstPID(p.tag)), Tag: p.tag}
 	w.reply(f.ID, wire.OK, nil, started.Append(nil))
 	go p.run(c)
 	return nil
@@ -113,10 +113,10 @@ func (w *worker) newProcess(id uint32) *process {
 		return nil
 	}
 	w.last++
-	p := &process{w: w, id: id, mark: w.last, streams: newStreams(w.link, id), done: make(chan struct{}),
+	p := &process{w: w, id: id, tag: w.last, streams: newStreams(w.link, id), done: make(chan struct{}),
 		signals: make(chan int, 16)}
 	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), accountKey{}, &p.account))
-	w.byID[id], w.byMark[p.mark], w.channels[id] = p, p, p.streams
+	w.byID[id], w.byTag[p.tag], w.channels[id] = p, p, p.streams
 	w.mem.watch(p)
 	return p
 }
@@ -133,7 +133,7 @@ func (p *process) run(c *program.Context) {
 	w := p.w
 	w.mu.Lock()
 	delete(w.byID, p.id)
-	delete(w.byMark, p.mark)
+	delete(w.byTag, p.tag)
 	delete(w.channels, p.id)
 	w.mu.Unlock()
 	e := p.exited(code)
@@ -179,11 +179,11 @@ func (p *process) killForMemory() {
 }
 
 // endTimeout bounds the time that a killed program takes to end.
-const endTime = 5 * time.Second
+const endTimeout = 5 * time.Second
 
 // ended waits until all programs of a killed process have ended; false after endTimeout.
 func (p *process) ended() bool {
-	t := time.NewTimer(endTime)
+	t := time.NewTimer(endTimeout)
 	defer t.Stop()
 	select {
 	case <-p.done:
@@ -222,7 +222,7 @@ func (w *worker) onKill(f wire.Frame) error {
 		return errProtocol
 	}
 	w.mu.Lock()
-	p := w.byMark[k.Tag]
+	p := w.byTag[k.Tag]
 	w.mu.Unlock()
 	if p == nil { // a program ends together with all that it started
 		w.reply(f.ID, wire.OK, nil, nil)

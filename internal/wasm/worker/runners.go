@@ -37,7 +37,7 @@ type runner struct {
 	conn   *call.Conn
 	in     io.Closer // the runner exits when it is closed
 	loaded map[call.Language]bool
-	errors *tail
+	errors *stderrHead
 	once   sync.Once // guards end
 }
 
@@ -64,12 +64,12 @@ func (r *runners) close() {
 
 // stderrHead stores the first 1024 bytes of a runner's standard error. No program's output is in
 // it.
-type tail struct {
+type stderrHead struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (t *tail) Write(p []byte) (int, error) {
+func (t *stderrHead) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if room := 1024 - t.b.Len(); room > 0 {
@@ -78,7 +78,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (t *tail) String() string {
+func (t *stderrHead) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.b.String()
@@ -90,7 +90,7 @@ func (r *runners) start() (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &runner{loaded: map[call.Language]bool{}, errors: &tail{}}
+	n := &runner{loaded: map[call.Language]bool{}, errors: &stderrHead{}}
 	n.cmd = &exec.Cmd{Path: exe, Args: guest.Args(guest.ModeRun, r.cache, r.modules), Env: Env(), Dir: rootDir(),
 		Stderr: n.errors, SysProcAttr: childAttr(), WaitDelay: time.Second}
 	in, err := n.cmd.StdinPipe()

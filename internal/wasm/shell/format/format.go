@@ -343,7 +343,7 @@ func (p *printer) integer(s string) int64 {
 	return 0
 }
 
-// cNumber returns the part of s that is a number in C. Go's parser accepts more.
+// cNumber returns s, or a malformed number if s is a number in Go's syntax but not in C's.
 func cNumber(s string) string {
 	if strings.ContainsAny(s, "_oOpP") || strings.HasPrefix(strings.TrimLeft(s, "+-"), "0b") || strings.HasPrefix(strings.TrimLeft(s, "+-"), "0B") {
 		return "?"
