@@ -275,7 +275,7 @@ func (s *snapshots) collect(remove bool) ([]driver.Leftover, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
+		return nil, sandbar.Errorf(sandbar.Internal, "searching for leftovers: %w", err)
 	}
 	defer unlock()
 	return s.leftovers(remove)
@@ -284,7 +284,7 @@ func (s *snapshots) collect(remove bool) ([]driver.Leftover, error) {
 func (s *snapshots) leftovers(remove bool) ([]driver.Leftover, error) {
 	found, err := filepath.Glob(filepath.Join(s.dir, tmpPrefix+"*"))
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
+		return nil, sandbar.Errorf(sandbar.Internal, "searching for leftovers: %w", err)
 	}
 	var left []driver.Leftover
 	for _, name := range found {

@@ -46,7 +46,7 @@ func (s *statusLines) say(line string) {
 		s.progress("booting the image: " + seconds)
 	} else if text, ok := strings.CutPrefix(line, worker.Failure); ok {
 		s.failure = text
-		s.log.Warn("a machine has ended", "reason", text)
+		s.log.Warn("a machine has stopped", "reason", text)
 	}
 }
 
@@ -57,5 +57,5 @@ func (s *statusLines) explain(err error) error {
 	if s.failure == "" {
 		return err
 	}
-	return sandbar.Errorf(sandbar.Unavailable, "the machine does not run: %s", s.failure)
+	return sandbar.Errorf(sandbar.Unavailable, "the machine has stopped: %s", s.failure)
 }

@@ -211,12 +211,12 @@ func (c *cache) collect(remove bool) ([]driver.Leftover, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
+		return nil, sandbar.Errorf(sandbar.Internal, "searching for leftovers: %w", err)
 	}
 	defer unlock()
 	found, err := filepath.Glob(filepath.Join(c.dir, tmpPrefix+"*"))
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
+		return nil, sandbar.Errorf(sandbar.Internal, "searching for leftovers: %w", err)
 	}
 	var left []driver.Leftover
 	for _, name := range found {

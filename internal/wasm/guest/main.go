@@ -71,7 +71,7 @@ func modules(dir string) (artefact.Set, error) {
 	if set := artefact.Embedded(); set.Complete() {
 		return set, nil
 	}
-	return artefact.Set{}, errors.New("this build carries no WebAssembly modules")
+	return artefact.Set{}, errors.New("this build embeds no WebAssembly modules")
 }
 
 // runner is the state of one runner.
@@ -188,7 +188,7 @@ func (r *runner) engine(ctx context.Context, l call.Language) (engine, error) {
 	case call.JavaScript:
 		e, err = newJavaScript(ctx, r.cache, r.set.JavaScript)
 	default:
-		err = errors.New("there is no such language")
+		err = errors.New("the language is not supported")
 	}
 	if err != nil {
 		return nil, err

@@ -86,11 +86,11 @@ func (s *shell) arithGet(name string, index syntax.ArithmExpr) int64 {
 func (s *shell) arithSet(w syntax.ArithmExpr, n int64) {
 	word, ok := w.(*syntax.Word)
 	if !ok {
-		s.fatal(2, "arithmetic expression: assignment to something that is no variable")
+		s.fatal(2, "arithmetic expression: assignment to a non-variable")
 	}
 	name, index, ok := arithName(word)
 	if !ok {
-		s.fatal(2, "arithmetic expression: assignment to something that is no variable")
+		s.fatal(2, "arithmetic expression: assignment to a non-variable")
 	}
 	text := strconv.FormatInt(n, 10)
 	if index != nil {

@@ -46,7 +46,7 @@ func newRunners(cache, modules string) *runners {
 }
 
 // errClosed is the error of starting a runner while the worker exits.
-var errClosed = errors.New("the sandbox is being ended")
+var errClosed = errors.New("the sandbox is being destroyed")
 
 // close ends all runners and waits for them.
 func (r *runners) close() {
@@ -181,7 +181,7 @@ func (n *runner) load(l call.Language) error {
 }
 
 // errRunner is the error of a runner that exited while a program ran.
-var errRunner = errors.New("the process that ran it has ended")
+var errRunner = errors.New("the process that ran the program has exited")
 
 // interpreter returns the program that runs a language.
 func (w *worker) interpreter(l call.Language) program.Program {
