@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// file is a file's content with something at some places.
+// file returns content with bytes at some offsets.
 func file(size int, at map[int]string) []byte {
 	b := make([]byte, size)
 	for offset, text := range at {
@@ -56,7 +56,7 @@ func read(path string) (Type, *Image, error) {
 	return kind, img, err
 }
 
-// The type is told by content, whatever the name.
+// The content determines the type, whatever the name is.
 func TestTypes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		data []byte
@@ -152,7 +152,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Whatever is in a file, it is told what it is or that it is nothing.
+// Every content has a known type or is refused.
 func FuzzClassify(f *testing.F) {
 	f.Add(kernel)
 	f.Add(file(40000, map[int]string{32769: "CD001"}))

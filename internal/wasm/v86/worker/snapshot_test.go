@@ -20,7 +20,7 @@ func encoded(t *testing.T, s *machine.Snapshot, memory int64) []byte {
 	return b.Bytes()
 }
 
-// A snapshot comes back as it was, also after its memory was given back.
+// A snapshot is restored unchanged, also after discard.
 func TestSnapshotFile(t *testing.T) {
 	s := machine.ImportState(bytes.Repeat([]byte("state"), 10_000))
 	s.Clock = 12345 * time.Millisecond
@@ -40,7 +40,7 @@ func TestSnapshotFile(t *testing.T) {
 	}
 }
 
-// One that was cut, or is something else, is refused.
+// A truncated or foreign file is refused.
 func TestSnapshotDamaged(t *testing.T) {
 	good := encoded(t, machine.ImportState([]byte("state")), 64<<20)
 	change := func(at int, b byte) []byte {
@@ -63,7 +63,7 @@ func TestSnapshotDamaged(t *testing.T) {
 	}
 }
 
-// What a worker is told on its command line it understands.
+// The arguments of a worker survive encoding and parsing.
 func TestJobArgs(t *testing.T) {
 	j := Job{Mode: ModeBoot, Modules: "/m", Cache: "/c", Path: "/p", Memory: 1 << 26, Limit: time.Minute}
 	got, err := parse(j.Args())
