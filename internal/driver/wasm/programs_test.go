@@ -18,7 +18,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// modules is the directory where "make build" stores the WebAssembly modules.
+// modulesDir is the directory where "make build" stores the WebAssembly modules.
 const modulesDir = "../../wasm/artefact"
 
 // testOptions select that directory, and a compilation cache that all tests share.

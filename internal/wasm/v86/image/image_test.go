@@ -144,7 +144,7 @@ func TestRefusals(t *testing.T) {
 		filepath.Join(t.TempDir(), "none"): "no such file",
 		t.TempDir():                        "a directory without a kernel",
 		os.DevNull:                         "neither a file nor a directory",
-		large:                              "bytes, and 536870912 are possible",
+		large:                              "more than the limit of 536870912",
 	} {
 		if _, err := Check(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)

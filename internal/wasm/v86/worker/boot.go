@@ -164,10 +164,10 @@ func (b *booting) onStep() error {
 // progress begins a progress line on standard error.
 const progress = "booting: "
 
-// errSilent is the error for a machine without any console output.
+// errNoOutput is the error for a machine without any console output.
 var errNoOutput = errors.New("nothing came from the console")
 
-// late returns the error for the end of the boot timeout, which depends on how far the boot is.
+// timeoutError returns the error for the end of the boot timeout, which depends on how far the boot is.
 func (b *booting) timeoutError() error {
 	limit := b.limit.Round(time.Second)
 	switch {

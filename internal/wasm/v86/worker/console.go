@@ -56,7 +56,7 @@ var (
 	errShell    = errors.New("the machine's shell could not start Sandbar's guest program; it needs stty, head and a second serial port, /dev/ttyS1")
 )
 
-// hear processes output of the console; now is the machine's clock.
+// received processes output of the console; now is the machine's clock.
 func (c *console) received(b []byte, now time.Duration) error {
 	c.lastOutput = now
 	c.tail = append(c.tail, b...)
@@ -99,13 +99,13 @@ func (c *console) ask(next stage, line string, now time.Duration) error {
 }
 
 // A line without an end is taken for a prompt after promptSilence without output. After
-// knockSilence without a prompt, an empty line is sent, to make a getty or a shell print one.
+// wakeSilence without a prompt, an empty line is sent, to make a getty or a shell print one.
 const (
 	promptSilence = 500 * time.Millisecond
 	wakeSilence   = 20 * time.Second
 )
 
-// look is called after each step and answers a prompt.
+// answerPrompt is called after each step and answers a prompt.
 func (c *console) answerPrompt(now time.Duration) error {
 	if c.stage > stageProbe || now-c.lastOutput < promptSilence || now-c.lastSent < promptSilence {
 		return nil

@@ -33,7 +33,7 @@ type loop struct {
 // errEnd ends a loop without an error.
 var errEnd = errors.New("the end")
 
-// settle is how long the machine continues after the last work in progress, so that the guest
+// idleDelay is how long the machine continues after the last work in progress, so that the guest
 // finishes what follows an answer before the machine pauses.
 const idleDelay = 5 * time.Millisecond
 

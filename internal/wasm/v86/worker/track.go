@@ -43,7 +43,7 @@ func newTrack() *track {
 // busy reports whether a request, program or connection is in progress.
 func (t *track) busy() bool { return len(t.requests) > 0 || len(t.programs) > 0 }
 
-// waiting reports whether the agent must respond in time: to a request, or by ending a killed
+// answerDue reports whether the agent must respond in time: to a request, or by ending a killed
 // program.
 func (t *track) answerDue() bool { return len(t.requests) > 0 || t.killing > 0 }
 
@@ -156,7 +156,7 @@ func (t *track) answered(f wire.Frame) (wire.Frame, error) {
 	return f, nil
 }
 
-// end returns the frames that tell the host the end of all work in progress, and starts the next
+// abort returns the frames that tell the host the end of all work in progress, and starts the next
 // epoch.
 func (t *track) abort() []wire.Frame {
 	var all []wire.Frame
