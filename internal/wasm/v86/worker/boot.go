@@ -167,7 +167,8 @@ const progress = "booting: "
 // errNoOutput is the error for a machine without any console output.
 var errNoOutput = errors.New("nothing came from the console")
 
-// timeoutError returns the error for the end of the boot timeout, which depends on how far the boot is.
+// timeoutError returns the error for the end of the boot timeout, which depends on how far the boot
+// is.
 func (b *booting) timeoutError() error {
 	limit := b.limit.Round(time.Second)
 	switch {

@@ -38,8 +38,8 @@ const maxGenerated = 24 << 20
 // compilation needs many times the size of its input.
 const freeAfter = 256 << 10
 
-// agentTimeout is how long the agent may take, by the machine's clock, to answer a request or to end a
-// killed program.
+// agentTimeout is how long the agent may take, by the machine's clock, to answer a request or to
+// end a killed program.
 const agentTimeout = 20 * time.Second
 
 var errUnresponsive = errors.New("the agent in the machine does not answer")
