@@ -43,9 +43,9 @@ var (
 
 // make starts the worker with a snapshot. On an error the caller must call discard.
 func (b *resources) make(ctx context.Context, snapshot string, env map[string]string) (driver.Sandbox, error) {
-	said := &statusLines{progress: func(string) {}, log: b.d.log}
+	status := &statusLines{progress: func(string) {}, log: b.d.log}
 	job := worker.Job{Mode: worker.ModeRun, Modules: b.d.snaps.modules, Cache: b.d.snaps.compiled(), Path: snapshot}
-	p, err := child.Start(job.Args(), worker.Env(), said)
+	p, err := child.Start(job.Args(), worker.Env(), status)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (b *resources) make(ctx context.Context, snapshot string, env map[string]st
 	defer context.AfterFunc(ctx, p.Kill)()
 	c, err := client.New(ctx, p.Conn(), client.Options{Destroy: b.destroy, Enforced: b.d.caps.Enforced})
 	if err != nil {
-		return nil, said.explain(err)
+		return nil, status.explain(err)
 	}
 	return &sandbox{c, b, env}, nil
 }

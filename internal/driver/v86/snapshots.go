@@ -229,9 +229,9 @@ func (s *snapshots) boot(ctx context.Context, path string, memory int64) error {
 	}
 	defer os.Remove(tmp.Name())
 	defer tmp.Close()
-	said := &statusLines{progress: s.progress, log: s.log}
+	status := &statusLines{progress: s.progress, log: s.log}
 	job := worker.Job{Mode: worker.ModeBoot, Modules: s.modules, Cache: s.compiled(), Path: s.image, Memory: memory, Limit: s.limit}
-	p, err := child.Start(job.Args(), worker.Env(), said)
+	p, err := child.Start(job.Args(), worker.Env(), status)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (s *snapshots) boot(ctx context.Context, path string, memory int64) error {
 	case ctx.Err() != nil:
 		return sandbar.Errorf(sandbar.Canceled, "booting the image: %w", ctx.Err())
 	case p.Err() != nil:
-		return said.explain(sandbar.Errorf(sandbar.Unavailable, "the machine has stopped: its process exited: %w", p.Err()))
+		return status.explain(sandbar.Errorf(sandbar.Unavailable, "the machine has stopped: its process exited: %w", p.Err()))
 	case err != nil:
 		return fail(err)
 	}

@@ -36,13 +36,13 @@ func (s *shell) assign(a *syntax.Assign, export bool) {
 		s.setVar(name, value)
 	}
 	if export {
-		s.own(name).exported = true
+		s.writable(name).exported = true
 	}
 }
 
 // assignArray executes name=(…) and name+=(…).
 func (s *shell) assignArray(name string, a *syntax.Assign, dict bool) {
-	v := s.own(name)
+	v := s.writable(name)
 	dict = dict || v.dict != nil
 	if !a.Append {
 		v.list, v.dict, v.str = nil, nil, ""

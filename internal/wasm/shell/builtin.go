@@ -390,7 +390,7 @@ func (s *shell) commandCmd(args []string) int {
 	if show != 0 {
 		status := 127
 		for _, name := range args {
-			if s.tell(name, show == 'V', path) {
+			if s.describe(name, show == 'V', path) {
 				status = 0
 			}
 		}
@@ -402,8 +402,8 @@ func (s *shell) commandCmd(args []string) int {
 	return s.external(args)
 }
 
-// tell describes a name as a command (type, command -v).
-func (s *shell) tell(name string, words bool, path string) bool {
+// describe describes a name as a command (type, command -v).
+func (s *shell) describe(name string, words bool, path string) bool {
 	meaning, file := "", ""
 	switch {
 	case s.alias[name] != "":
@@ -454,7 +454,7 @@ func (s *shell) typeCmd(args []string) int {
 				s.out(file + "\n")
 			}
 		default:
-			ok = s.tell(name, true, s.getOr("PATH", ""))
+			ok = s.describe(name, true, s.getOr("PATH", ""))
 		}
 		if !ok {
 			status = 127
@@ -600,5 +600,5 @@ func (s *shell) exec(args []string, assigns []*syntax.Assign, redirs []*syntax.R
 		}
 		return
 	}
-	s.withAssigns(assigns, func() { s.become(args) })
+	s.withAssigns(assigns, func() { s.replaceWith(args) })
 }

@@ -22,8 +22,8 @@ func (s *shell) stmts(list []*syntax.Stmt) {
 	}
 }
 
-// tested runs a condition: a list whose failure does not end the shell under -e.
-func (s *shell) tested(list []*syntax.Stmt) bool {
+// runCondition runs a condition: a list whose failure does not end the shell under -e.
+func (s *shell) runCondition(list []*syntax.Stmt) bool {
 	s.condition++
 	defer func() { s.condition-- }()
 	s.stmts(list)
@@ -273,7 +273,7 @@ func (s *shell) pipeline(c *syntax.BinaryCmd) {
 func (s *shell) ifClause(c *syntax.IfClause) {
 	for ; c != nil; c = c.Else {
 		// An else has no condition.
-		if len(c.Cond) == 0 || s.tested(c.Cond) {
+		if len(c.Cond) == 0 || s.runCondition(c.Cond) {
 			if s.flow == flowNone {
 				s.stmts(c.Then)
 			}
@@ -292,7 +292,7 @@ func (s *shell) while(c *syntax.WhileClause) {
 	status := 0
 	for {
 		s.p.check()
-		ok := s.tested(c.Cond)
+		ok := s.runCondition(c.Cond)
 		if s.flow != flowNone {
 			if s.leaveLoop() {
 				break
@@ -506,14 +506,14 @@ func (s *shell) dispatch(args []string) {
 		return
 	}
 	if last {
-		s.become(args)
+		s.replaceWith(args)
 	}
 	s.status = s.external(args)
 	s.p.check()
 }
 
-// become replaces the shell by a program in the same process. It does not return.
-func (s *shell) become(args []string) {
+// replaceWith replaces the shell by a program in the same process. It does not return.
+func (s *shell) replaceWith(args []string) {
 	s.p.sigMu.Lock()
 	s.p.handled, s.p.pending, s.p.ignored = nil, nil, s.ignoredSignals()
 	s.p.sigMu.Unlock()

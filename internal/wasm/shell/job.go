@@ -19,10 +19,10 @@ func (s *shell) jobsCmd(args []string) int {
 		state := "Running"
 		select {
 		case <-j.p.done:
-			if j.told {
+			if j.reported {
 				continue
 			}
-			j.told = true
+			j.reported = true
 			state = "Done"
 		default:
 		}
@@ -100,7 +100,7 @@ func (s *shell) await(j *job) (status int, ok bool) {
 	select {
 	case <-j.p.done:
 		return j.p.status, true
-	case <-s.p.poke:
+	case <-s.p.signaled:
 		sigs := s.p.takePending()
 		for _, sig := range sigs {
 			s.trapAction(s.traps[sig])
@@ -110,7 +110,7 @@ func (s *shell) await(j *job) (status int, ok bool) {
 		}
 		return 128 + int(sigs[0]), false
 	case <-s.p.ctx.Done():
-		panic(s.p.death())
+		panic(s.p.killedBy())
 	}
 }
 
@@ -131,7 +131,7 @@ func (s *shell) waitAny() int {
 		s.jobs = slices.DeleteFunc(s.jobs, func(other *job) bool { return other == j })
 		return j.p.status
 	case <-s.p.ctx.Done():
-		panic(s.p.death())
+		panic(s.p.killedBy())
 	}
 }
 

@@ -226,7 +226,7 @@ func (s *shell) assignRead(o readOptions, names []string, line []byte, quoted []
 	}
 	words := splitRead(string(line), quoted, ifs, n)
 	if o.array != "" {
-		v := s.own(o.array)
+		v := s.writable(o.array)
 		v.list, v.dict, v.str, v.set = map[int]string{}, nil, "", true
 		for i, w := range words {
 			v.list[i] = w
@@ -311,7 +311,7 @@ func (s *shell) mapfile(args []string) int {
 	if len(rest) > 0 {
 		name = rest[0]
 	}
-	v := s.own(name)
+	v := s.writable(name)
 	v.list, v.dict, v.str, v.set = map[int]string{}, nil, "", true
 	size := 0
 	for i := 0; limit <= 0 || i < limit; i++ {

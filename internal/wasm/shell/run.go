@@ -240,7 +240,7 @@ func (sys *system) exec(p *process, c *program.Context) int {
 	}
 	file := sys.inPath(paths, c.Dir, c.Args[0], true)
 	if file == "" {
-		return sys.cannot(c, complain)
+		return sys.reportCannotRun(c, complain)
 	}
 	for range maxInterpreters {
 		head, err := sys.head(c.Dir, file)
@@ -275,8 +275,8 @@ func (sys *system) exec(p *process, c *program.Context) int {
 	return complain(126, program.ErrorText(syscall.ELOOP))
 }
 
-// cannot reports why a command cannot be run.
-func (sys *system) cannot(c *program.Context, complain func(int, string) int) int {
+// reportCannotRun reports why a command cannot be run.
+func (sys *system) reportCannotRun(c *program.Context, complain func(int, string) int) int {
 	if !strings.Contains(c.Args[0], "/") {
 		return complain(127, "not found")
 	}
@@ -302,7 +302,7 @@ func (sys *system) launch(p *process, c *program.Context, name string) (status i
 	}
 	gentle := !sys.own[name]
 	in, out, errs := p.stream(0), p.stream(1), p.stream(2)
-	in.gentle, out.gentle, errs.gentle = gentle, gentle, gentle
+	in.returnErrors, out.returnErrors, errs.returnErrors = gentle, gentle, gentle
 	c.Stdin, c.Stdout, c.Stderr = in, out, errs
 	c.Descriptor = func(n int) (io.ReadWriteCloser, error) { return p.descriptor(n, gentle) }
 	c.Run = func(ctx context.Context, child *program.Context) int { return sys.run(ctx, p, child) }
@@ -310,7 +310,7 @@ func (sys *system) launch(p *process, c *program.Context, name string) (status i
 		switch v := recover().(type) {
 		case nil:
 			if p.ctx.Err() != nil {
-				status = 128 + int(p.death().sig)
+				status = 128 + int(p.killedBy().sig)
 			}
 		case killed:
 			status = 128 + int(v.sig)

@@ -200,9 +200,9 @@ func (s *shell) wait(f func()) int {
 
 // job is a background process of a shell.
 type job struct {
-	p    *process
-	text string
-	told bool // its end has been reported to the user
+	p        *process
+	text     string
+	reported bool // its end has been reported to the user
 }
 
 // maxFrames bounds the stack frames of the parser, which is recursive.

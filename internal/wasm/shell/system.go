@@ -70,11 +70,11 @@ type process struct {
 	ended bool
 	kids  int
 
-	sigMu   sync.Mutex
-	handled map[signal]bool // signals that a trap catches or ignores
-	pending []signal
-	poke    chan struct{} // has a value if pending is not empty
-	ignored map[signal]bool
+	sigMu    sync.Mutex
+	handled  map[signal]bool // signals that a trap catches or ignores
+	pending  []signal
+	signaled chan struct{} // has a value if pending is not empty
+	ignored  map[signal]bool
 }
 
 // killed is the cause of the end of a process's context, and the panic value that unwinds its
@@ -96,7 +96,7 @@ func (sys *system) newProcess(ctx context.Context, parent *process, fds descs) (
 		return nil, errFork
 	}
 	p := &process{sys: sys, pid: sys.nextPID, parent: parent, fds: fds,
-		done: make(chan struct{}), poke: make(chan struct{}, 1)}
+		done: make(chan struct{}), signaled: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	if parent != nil {
 		parent.kids++
@@ -133,13 +133,13 @@ func (sys *system) find(pid int) *process {
 // check panics with killed if the process was killed.
 func (p *process) check() {
 	if p.ctx.Err() != nil {
-		panic(p.death())
+		panic(p.killedBy())
 	}
 }
 
-// death returns the signal that killed the process: SIGKILL if the caller of Run canceled its
+// killedBy returns the signal that killed the process: SIGKILL if the caller of Run canceled its
 // context.
-func (p *process) death() killed {
+func (p *process) killedBy() killed {
 	if k, ok := context.Cause(p.ctx).(killed); ok {
 		return k
 	}
@@ -155,7 +155,7 @@ func (p *process) signal(s signal) {
 	case p.handled[s] && s != sigKILL:
 		p.pending = append(p.pending, s)
 		select {
-		case p.poke <- struct{}{}:
+		case p.signaled <- struct{}{}:
 		default:
 		}
 	case s.ends():
@@ -183,9 +183,9 @@ func (p *process) ignores(s signal) bool {
 type stream struct {
 	p *process
 	d *desc
-	// gentle: errors are returned to the program. Otherwise an error ends the process, as a signal
-	// does.
-	gentle bool
+	// returnErrors: errors are returned to the program. Otherwise an error ends the process, as a
+	// signal does.
+	returnErrors bool
 }
 
 func (s stream) Read(b []byte) (int, error) {
@@ -202,7 +202,7 @@ func (s stream) Write(b []byte) (int, error) {
 	n, err := s.d.write(s.p.ctx, b)
 	if err != nil {
 		s.alive()
-		if err == syscall.EPIPE && !s.gentle && !s.p.ignores(sigPIPE) {
+		if err == syscall.EPIPE && !s.returnErrors && !s.p.ignores(sigPIPE) {
 			panic(killed{sigPIPE})
 		}
 	}
@@ -210,7 +210,7 @@ func (s stream) Write(b []byte) (int, error) {
 }
 
 func (s stream) alive() {
-	if !s.gentle {
+	if !s.returnErrors {
 		s.p.check()
 	}
 }
@@ -272,7 +272,7 @@ func (p *process) descriptor(n int, gentle bool) (io.ReadWriteCloser, error) {
 	if d == nil {
 		return nil, syscall.ENOENT
 	}
-	return stream{p: p, d: d, gentle: gentle}, nil
+	return stream{p: p, d: d, returnErrors: gentle}, nil
 }
 
 // absolute returns the clean absolute path of name relative to dir. It keeps symbolic links.

@@ -77,7 +77,7 @@ func (s *shell) testRegexp(text, expr string) (ok, bad bool) {
 	}
 	re.Longest()
 	m := re.FindStringSubmatch(text)
-	v := s.own("BASH_REMATCH")
+	v := s.writable("BASH_REMATCH")
 	v.set, v.str, v.list = true, "", map[int]string{}
 	for i, part := range m {
 		v.list[i] = part

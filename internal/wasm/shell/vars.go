@@ -139,8 +139,8 @@ func (s *shell) getOr(name, def string) string {
 	return def
 }
 
-// own returns the variable for modification. It ends the shell if the variable is readonly.
-func (s *shell) own(name string) *variable {
+// writable returns the variable for modification. It ends the shell if the variable is readonly.
+func (s *shell) writable(name string) *variable {
 	name = s.target(name)
 	v := s.vars[name]
 	if v == nil {
@@ -156,8 +156,8 @@ func (s *shell) own(name string) *variable {
 // setVar assigns a string to a variable.
 func (s *shell) setVar(name, value string) {
 	s.bound(len(value))
-	v := s.own(name)
-	value = s.shape(v, value)
+	v := s.writable(name)
+	value = s.applyAttributes(v, value)
 	switch {
 	case v.dict != nil:
 		v.dict["0"] = value
@@ -170,11 +170,11 @@ func (s *shell) setVar(name, value string) {
 	if s.opts.allexport {
 		v.exported = true
 	}
-	s.noticed(name, value)
+	s.assignmentEffects(name, value)
 }
 
-// shape applies a variable's attributes (integer, upper case, lower case) to a new value.
-func (s *shell) shape(v *variable, value string) string {
+// applyAttributes applies a variable's attributes (integer, upper case, lower case) to a new value.
+func (s *shell) applyAttributes(v *variable, value string) string {
 	switch {
 	case v.integer:
 		return strconv.FormatInt(s.arithText(value), 10)
@@ -186,8 +186,8 @@ func (s *shell) shape(v *variable, value string) string {
 	return value
 }
 
-// noticed applies side effects of an assignment to the shell's state.
-func (s *shell) noticed(name, value string) {
+// assignmentEffects applies side effects of an assignment to the shell's state.
+func (s *shell) assignmentEffects(name, value string) {
 	switch name {
 	case "OPTIND":
 		s.optPos = 0
@@ -201,8 +201,8 @@ func (s *shell) noticed(name, value string) {
 // setElem assigns an element of an array.
 func (s *shell) setElem(name, key, value string) {
 	s.bound(len(value))
-	v := s.own(name)
-	value = s.shape(v, value)
+	v := s.writable(name)
+	value = s.applyAttributes(v, value)
 	v.set = true
 	if v.dict != nil {
 		v.dict[key] = value
@@ -248,7 +248,7 @@ func (s *shell) unset(name string) {
 
 // unsetElem removes an element of an array.
 func (s *shell) unsetElem(name, key string) {
-	v := s.own(name)
+	v := s.writable(name)
 	switch {
 	case v.dict != nil:
 		delete(v.dict, key)

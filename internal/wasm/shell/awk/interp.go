@@ -162,7 +162,7 @@ func (in *interp) assignText(kv string) {
 // main runs the BEGIN rules, the rules for each record, and the END rules.
 func (in *interp) main() {
 	for _, b := range in.p.begin {
-		if in.top(b) == flowExit {
+		if in.action(b) == flowExit {
 			break
 		}
 	}
@@ -171,7 +171,7 @@ func (in *interp) main() {
 	}
 	in.exiting = false
 	for _, b := range in.p.end {
-		if in.top(b) == flowExit {
+		if in.action(b) == flowExit {
 			break
 		}
 	}
@@ -187,7 +187,7 @@ func (in *interp) lines() {
 				in.printRecord()
 				continue
 			}
-			switch in.top(r.body) {
+			switch in.action(r.body) {
 			case flowExit:
 				return
 			case flowNextFile:
@@ -226,8 +226,8 @@ func (in *interp) step() {
 	}
 }
 
-// top runs an action, which exit, next and nextfile can also leave from within functions.
-func (in *interp) top(list []stmt) (f flow) {
+// action runs an action, which exit, next and nextfile can also leave from within functions.
+func (in *interp) action(list []stmt) (f flow) {
 	defer func() {
 		switch e := recover().(type) {
 		case nil:

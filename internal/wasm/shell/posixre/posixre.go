@@ -34,8 +34,8 @@ type Regexp struct {
 	groups int
 	opts   Options
 	re     *regexp.Regexp // nil: backtrack
-	// looksBack: a match depends on the text before it.
-	looksBack bool
+	// lookBehind: a match depends on the text before it.
+	lookBehind bool
 }
 
 type op uint8
@@ -98,7 +98,7 @@ func Compile(expr string, o Options) (*Regexp, error) {
 	if err != nil {
 		return nil, err
 	}
-	re := &Regexp{root: root, groups: p.groups, opts: o, looksBack: looksBack(root)}
+	re := &Regexp{root: root, groups: p.groups, opts: o, lookBehind: looksBack(root)}
 	if p.tries {
 		return re, nil
 	}
@@ -169,7 +169,7 @@ func (re *Regexp) All(s string, n int) [][]int {
 
 // Each iterates over the matches of All.
 func (re *Regexp) Each(s string) iter.Seq[[]int] {
-	if re.re != nil && re.looksBack {
+	if re.re != nil && re.lookBehind {
 		// Package regexp considers the text before a match only if it finds all matches itself.
 		return slices.Values(re.re.FindAllStringSubmatchIndex(s, -1))
 	}
@@ -309,7 +309,7 @@ func emitSet(b *strings.Builder, n *node) {
 // maxSteps bounds one backtracking search.
 const maxSteps = 2_000_000
 
-type tryer struct {
+type backtracker struct {
 	s     string
 	o     Options
 	caps  []int
@@ -319,7 +319,7 @@ type tryer struct {
 
 // find searches by backtracking from each start position.
 func (re *Regexp) find(s string, from int) []int {
-	t := &tryer{s: s, o: re.opts, steps: maxSteps}
+	t := &backtracker{s: s, o: re.opts, steps: maxSteps}
 	for pos := from; pos <= len(s); {
 		t.caps = slices.Repeat([]int{-1}, 2*(re.groups+1))
 		t.best = nil
@@ -344,7 +344,7 @@ func (re *Regexp) find(s string, from int) []int {
 }
 
 // try matches n at pos and calls then with each end position. True ends the search.
-func (t *tryer) try(n *node, pos int, then func(int) bool) bool {
+func (t *backtracker) try(n *node, pos int, then func(int) bool) bool {
 	if t.steps--; t.steps <= 0 {
 		return true
 	}
@@ -382,14 +382,14 @@ func (t *tryer) try(n *node, pos int, then func(int) bool) bool {
 	return t.edge(n.op, pos) && then(pos)
 }
 
-func (t *tryer) cat(kids []*node, pos int, then func(int) bool) bool {
+func (t *backtracker) cat(kids []*node, pos int, then func(int) bool) bool {
 	if len(kids) == 0 {
 		return then(pos)
 	}
 	return t.try(kids[0], pos, func(p int) bool { return t.cat(kids[1:], p, then) })
 }
 
-func (t *tryer) group(n *node, pos int, then func(int) bool) bool {
+func (t *backtracker) group(n *node, pos int, then func(int) bool) bool {
 	lo, hi := t.caps[2*n.n], t.caps[2*n.n+1]
 	ok := t.try(n.kids[0], pos, func(p int) bool {
 		oldLo, oldHi := t.caps[2*n.n], t.caps[2*n.n+1]
@@ -407,7 +407,7 @@ func (t *tryer) group(n *node, pos int, then func(int) bool) bool {
 }
 
 // repeat matches a repetition greedily. An empty iteration is not repeated.
-func (t *tryer) repeat(n *node, count, pos, last int, then func(int) bool) bool {
+func (t *backtracker) repeat(n *node, count, pos, last int, then func(int) bool) bool {
 	if (n.max < 0 || count < n.max) && pos != last {
 		if t.try(n.kids[0], pos, func(p int) bool { return t.repeat(n, count+1, p, pos, then) }) {
 			return true
@@ -416,7 +416,7 @@ func (t *tryer) repeat(n *node, count, pos, last int, then func(int) bool) bool 
 	return (count >= n.min || pos == last) && then(pos)
 }
 
-func (t *tryer) one(n *node, r rune) bool {
+func (t *backtracker) one(n *node, r rune) bool {
 	switch n.op {
 	case opAny:
 		return true
@@ -451,7 +451,7 @@ func (n *node) has(r rune) bool {
 func isWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 // edge reports whether a zero-width assertion holds at pos.
-func (t *tryer) edge(o op, pos int) bool {
+func (t *backtracker) edge(o op, pos int) bool {
 	before, _ := utf8.DecodeLastRuneInString(t.s[:pos])
 	after, _ := utf8.DecodeRuneInString(t.s[pos:])
 	left, right := pos > 0 && isWord(before), pos < len(t.s) && isWord(after)

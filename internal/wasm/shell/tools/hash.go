@@ -151,7 +151,7 @@ func baseN(t *cmd) {
 			t.baseDecode(name, r, ignore)
 			return
 		}
-		w := &wrapper80{w: t.out, width: wrap}
+		w := &lineFolder{w: t.out, width: wrap}
 		var enc io.WriteCloser = base64.NewEncoder(base64.StdEncoding, w)
 		if t.name == "base32" {
 			enc = base32.NewEncoder(base32.StdEncoding, w)
@@ -190,13 +190,13 @@ func (t *cmd) baseDecode(name string, r io.Reader, ignore bool) {
 	}
 }
 
-// wrapper80 folds lines at a width; 0: never.
-type wrapper80 struct {
+// lineFolder folds lines at a width; 0: never.
+type lineFolder struct {
 	w             *bufio.Writer
 	width, column int
 }
 
-func (w *wrapper80) Write(p []byte) (int, error) {
+func (w *lineFolder) Write(p []byte) (int, error) {
 	n := len(p)
 	if w.width <= 0 {
 		return w.w.Write(p)
